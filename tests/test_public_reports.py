@@ -40,7 +40,7 @@ ELSEWHERE = {
     "of event streams": "provider/test_deviations.py::test_each_deviation_is_accepted_retried_or_reported_as_listed",
     "words for an overflow": "provider/test_context_overflow.py::test_overflow_is_recognized_by_its",
     "think tags": "provider/test_think_tags.py::test_think_tags_are_found_wherever_the_text",
-    "files that git ignores": "tools/test_find.py::test_excludes_of_the_user_and_of_the_clone_apply",
+    "files that git ignores": "tools/test_find.py::test_git_excludes_of_the_user_and_of_the_clone_apply",
     "the end of a torn journal": "journal/test_lost_blocks.py::test_any_subset_of_unsynced_blocks",
     "two programs in one session": "journal/test_writer_lock.py::test_while_another_process_lives_it_has_the_pen",
     "front matter of skills": "skills/test_front_matter.py::test_values_are_read_as_they_are_meant",

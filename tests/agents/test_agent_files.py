@@ -68,7 +68,7 @@ def given(agent: Profile, tools: tuple[Tool, ...] = TOOLS) -> set[str]:
     return {tool.name for tool in tools_of(agent, tools).active}
 
 
-def test_agents_are_found_in_every_place_in_this_order(here: Here) -> None:
+def test_agents_are_found_in_all_agent_directories_nearest_first(here: Here) -> None:
     sub = here.project / "sub"
     places = [
         sub / ".refold/agents", sub / ".claude/agents",
@@ -91,7 +91,7 @@ def test_agents_are_found_in_every_place_in_this_order(here: Here) -> None:
     assert agents.problems == ()
 
 
-def test_those_that_come_with_refold_are_first_and_always_there(here: Here) -> None:
+def test_built_in_agents_come_first_and_are_always_present(here: Here) -> None:
     write(here.config / "agents", "aardvark")
 
     agents = found(here)
@@ -101,7 +101,7 @@ def test_those_that_come_with_refold_are_first_and_always_there(here: Here) -> N
     assert agents.find(" AardVark ", "child").name == "aardvark"
 
 
-def test_a_project_that_is_not_trusted_has_no_agents(here: Here) -> None:
+def test_an_untrusted_project_has_no_agents(here: Here) -> None:
     write(here.project / ".claude/agents", "mine")
     write(here.home / ".claude/agents", "yours")
 
@@ -115,7 +115,7 @@ def test_a_project_that_is_not_trusted_has_no_agents(here: Here) -> None:
     assert trust_notice(here.around()) == ""
 
 
-def test_a_file_of_another_program_is_understood(here: Here) -> None:
+def test_an_agent_file_written_for_another_program_is_read(here: Here) -> None:
     write(
         here.project / ".refold/agents",
         "any",
@@ -146,7 +146,7 @@ def test_a_file_of_another_program_is_understood(here: Here) -> None:
     assert agents.problems == ()
 
 
-def test_every_field_counts(here: Here) -> None:
+def test_every_field_of_an_agent_file_is_read(here: Here) -> None:
     agent, said = one(
         here,
         "description: >\n  Folded\n  words.\n"
@@ -177,7 +177,9 @@ def test_every_field_counts(here: Here) -> None:
     )
 
 
-def test_who_says_nothing_has_every_tool_and_who_names_none_has_none(here: Here) -> None:
+def test_an_agent_without_a_tools_field_has_every_tool_and_an_empty_one_none(
+    here: Here,
+) -> None:
     assert one(here, "")[0].tools == ("*",)
     assert given(one(here, "tools: []")[0]) == set()
     assert given(one(here, "tools:")[0]) == set()
@@ -191,13 +193,15 @@ def test_who_says_nothing_has_every_tool_and_who_names_none_has_none(here: Here)
         ("role: small\nmodel: opus", "small"), ("", "main"),
     ],
 )  # fmt: skip
-def test_a_model_is_a_role(here: Here, line: str, role: str) -> None:
+def test_a_model_alias_in_an_agent_file_selects_a_role(
+    here: Here, line: str, role: str
+) -> None:
     agent, said = one(here, line)
 
     assert (agent.role, said) == (role, ())
 
 
-def test_a_model_by_its_name_is_said_not_to_count(here: Here) -> None:
+def test_a_full_model_name_in_an_agent_file_is_ignored_with_a_warning(here: Here) -> None:
     agent, said = one(here, "model: openai/gpt-9")
 
     assert agent.role == "main"
@@ -207,7 +211,7 @@ def test_a_model_by_its_name_is_said_not_to_count(here: Here) -> None:
     )
 
 
-def test_who_is_read_only_can_change_nothing_by_whatever_name(here: Here) -> None:
+def test_a_read_only_agent_gets_only_read_only_tools(here: Here) -> None:
     agent, _ = one(here, "readonly: true\ntools: '*'")
 
     tools = tools_of(replace(agent, deferred=("write_file", "bash")), TOOLS)
@@ -218,21 +222,23 @@ def test_who_is_read_only_can_change_nothing_by_whatever_name(here: Here) -> Non
     assert "task" not in given(agent)  # another could do for it what it cannot
 
 
-def test_effects_can_be_named_one_by_one(here: Here) -> None:
+def test_effects_in_an_agent_file_limit_the_agent(here: Here) -> None:
     assert one(here, "effects: look, net")[0].effects == {Effect.LOOK, Effect.NET}
     assert one(here, "effects: look, run\nreadonly: yes")[0].effects == {Effect.LOOK}
     assert one(here, "")[0].effects == ALL_EFFECTS
 
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions", "rules-only"])
-def test_no_file_chooses_a_mode_in_which_more_runs_unasked(here: Here, mode: str) -> None:
+def test_an_agent_file_cannot_choose_a_more_permissive_mode(here: Here, mode: str) -> None:
     agent, (said,) = one(here, f"permissionMode: {mode}")
 
     assert agent.mode == ""
     assert said.startswith(f": the mode {mode!r} is ignored: plan is the only one")
 
 
-def test_a_pattern_among_tools_makes_them_ask(here: Here) -> None:
+def test_a_tool_with_a_pattern_in_an_agent_file_becomes_a_tool_that_asks(
+    here: Here,
+) -> None:
     agent, said = one(here, "tools: Read, Bash(git log:*, git show:*), Agent(explore)")
 
     assert (agent.tools, agent.ask) == (("read_file", "bash", "task"), ("bash", "task"))
@@ -250,7 +256,7 @@ def test_disallowed_write_removes_every_tool_that_edits_files(here: Here) -> Non
     assert given(one(here, "without: apply_patch")[0]) >= {"write_file", "edit_file"}
 
 
-def test_unknown_fields_and_tools_are_named_and_harm_nothing(here: Here) -> None:
+def test_unknown_fields_and_tools_are_reported_and_the_rest_is_used(here: Here) -> None:
     agent, said = one(
         here, "hooks:\n  Stop: x\nisolation: worktree\ntools: Read, raed_file\nmemory: user"
     )
@@ -287,7 +293,7 @@ def test_unknown_fields_and_tools_are_named_and_harm_nothing(here: Here) -> None
         ("name: General", "general is an agent of refold; give yours another name"),
     ],
 )  # fmt: skip
-def test_a_bad_definition_is_passed_over_with_its_reason(
+def test_an_invalid_agent_definition_is_ignored_with_the_reason(
     here: Here, fields: str, why: str
 ) -> None:
     assert wrong(here, fields) == why
@@ -305,7 +311,7 @@ def test_a_bad_definition_is_passed_over_with_its_reason(
         ("[]", "both"),
     ],
 )
-def test_an_agent_says_as_what_it_works_in_a_word_or_a_list(
+def test_the_use_of_an_agent_is_written_as_a_word_or_a_list(
     here: Here, written: str, use: str
 ) -> None:
     write(here.project / ".claude/agents", "mine", f"as: {written}")
@@ -313,7 +319,7 @@ def test_an_agent_says_as_what_it_works_in_a_word_or_a_list(
     assert found(here).find("mine").use == use
 
 
-def test_whoever_asks_for_one_that_is_wrong_is_told_why(here: Here) -> None:
+def test_choosing_an_invalid_agent_fails_with_the_reason(here: Here) -> None:
     write(here.project / ".claude/agents", "mine", "role: boss")
 
     with pytest.raises(BadInput) as error:
@@ -325,7 +331,9 @@ def test_whoever_asks_for_one_that_is_wrong_is_told_why(here: Here) -> None:
     )
 
 
-def test_files_that_are_no_definition_are_passed_over(here: Here) -> None:
+def test_files_that_are_not_agent_definitions_are_ignored_with_the_reason(
+    here: Here,
+) -> None:
     folder = here.project / ".claude/agents"
     folder.mkdir(parents=True)
     (folder / "binary.md").write_bytes(b"---\nname: x\xff\n---\n")
@@ -355,7 +363,7 @@ def test_files_that_are_no_definition_are_passed_over(here: Here) -> None:
     ]
 
 
-def test_a_person_s_own_agents_may_be_links(here: Here) -> None:
+def test_agent_files_of_the_user_may_be_links(here: Here) -> None:
     elsewhere = write(here.home / "dotfiles", "mine")
     (here.config / "agents").mkdir()
     (here.config / "agents/mine.md").symlink_to(elsewhere)
@@ -363,7 +371,7 @@ def test_a_person_s_own_agents_may_be_links(here: Here) -> None:
     assert found(here).find("mine").where == "~/.config/refold/agents/mine.md"
 
 
-def test_a_folder_of_a_project_that_leads_out_does_not_count(here: Here) -> None:
+def test_an_agent_directory_that_links_out_of_the_project_is_ignored(here: Here) -> None:
     write(here.home / "others", "mine")
     (here.project / ".refold").mkdir()
     (here.project / ".refold/agents").symlink_to(here.home / "others")
@@ -374,7 +382,7 @@ def test_a_folder_of_a_project_that_leads_out_does_not_count(here: Here) -> None
     assert "it is a link that leads out of the project" in agents.problems[0]
 
 
-def test_of_two_with_one_name_the_nearest_counts(here: Here) -> None:
+def test_of_two_agents_with_one_name_the_nearest_is_used(here: Here) -> None:
     write(here.project / ".refold/agents", "mine", body="One.")
     write(here.project / ".claude/agents", "MINE", body="Another.")
     write(here.home / ".claude/agents", "mine", body="One.")  # the same again is not a loss
@@ -388,7 +396,7 @@ def test_of_two_with_one_name_the_nearest_counts(here: Here) -> None:
     )
 
 
-def test_a_folder_is_an_agent_too(here: Here) -> None:
+def test_a_directory_can_define_an_agent(here: Here) -> None:
     folder = here.project / ".refold/agents/digger"
     folder.mkdir(parents=True)
     (folder / "system_prompt.md").write_text("You dig.\n")
@@ -432,20 +440,20 @@ def test_problem_in_an_agent_directory_names_the_file(here: Here) -> None:
     ]
 
 
-def test_letters_that_nobody_can_see_are_left_out(here: Here) -> None:
+def test_invisible_characters_in_an_agent_file_are_removed(here: Here) -> None:
     agent, _ = one(here, "description: Plain\u200b words.", "Do\u2067 it.")
 
     assert (agent.description, agent.prompt) == ("Plain words.", "Do it.")
 
 
-def test_a_long_description_is_told_in_part(here: Here) -> None:
+def test_a_long_agent_description_is_truncated(here: Here) -> None:
     agent, _ = one(here, f"description: {'word ' * 400}")
 
     assert len(agent.description) <= 600
     assert agent.description.endswith("word …")
 
 
-def test_aliases_in_yaml_take_no_time(here: Here) -> None:
+def test_nested_yaml_aliases_are_refused_quickly(here: Here) -> None:
     lines = [
         "a: &a [x, x]",
         *(
@@ -458,7 +466,7 @@ def test_aliases_in_yaml_take_no_time(here: Here) -> None:
     assert said == "tools must be a list of words"
 
 
-def test_no_number_of_agents_makes_a_start_slow(here: Here) -> None:
+def test_at_most_100_agents_of_a_directory_are_read(here: Here) -> None:
     for number in range(MAX_FOLDER_AGENTS + 5):
         write(here.config / "agents", f"a{number:03}", "role: boss" if number < 8 else "")
 

@@ -60,13 +60,13 @@ def heard(provider: Provider) -> list[Delta]:
         ("main", "judge", "openai/strict"),
     ],
 )
-def test_an_agent_has_the_model_of_its_role_unless_a_person_named_one(
+def test_an_agent_uses_the_model_of_its_role_unless_the_user_named_one(
     role: str, asked: str, name: str
 ) -> None:
     assert models(Asked(model=asked)).default(role) == name
 
 
-def test_in_words_a_model_is_told_tools_as_text_and_its_calls_are_read() -> None:
+def test_in_text_mode_tools_are_described_as_text_and_calls_parsed_from_text() -> None:
     model = ScriptedProvider(CALL)
 
     deltas = heard(models(Asked(model)).provider("script/own", "text"))
@@ -75,7 +75,7 @@ def test_in_words_a_model_is_told_tools_as_text_and_its_calls_are_read() -> None
     assert [d.name for d in deltas if isinstance(d, CallDelta) and d.name] == ["think"]
 
 
-def test_else_it_is_given_them_as_they_are() -> None:
+def test_without_text_mode_tools_are_sent_as_tool_specifications() -> None:
     model = ScriptedProvider("Well.")
 
     heard(models(Asked(model)).provider("script/own"))
@@ -83,13 +83,13 @@ def test_else_it_is_given_them_as_they_are() -> None:
     assert model.heard[0].tools == (think.spec,)
 
 
-def test_a_small_model_is_offered_nothing_to_find_tools_with() -> None:
+def test_a_small_model_gets_no_tool_search() -> None:
     given = (read_file, *search_tools((notebook_edit,)))
 
     assert [t.name for t in ModelTraits(small=True).tools(given)] == ["read_file", "finish"]
 
 
-def test_it_is_the_same_one_in_every_turn_so_nothing_is_told_anew() -> None:
+def test_an_agent_uses_the_same_provider_object_in_every_turn() -> None:
     found = models(Asked(ScriptedProvider()))
 
     assert found.provider("x", "text") is found.provider("x", "text")

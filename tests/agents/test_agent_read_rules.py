@@ -71,7 +71,9 @@ def heard(house: Household, below: int) -> list[str]:
 
 
 @pytest.mark.parametrize("below", [0, 1, 2])
-def test_no_tool_reads_what_the_rules_of_an_agent_deny(tmp_path: Path, below: int) -> None:
+def test_no_tool_reads_files_that_the_rules_of_an_agent_deny(
+    tmp_path: Path, below: int
+) -> None:
     write(tmp_path, "shy", DENY)
 
     said = heard(household(tmp_path, BY_TOOLS, below), below)
@@ -81,7 +83,9 @@ def test_no_tool_reads_what_the_rules_of_an_agent_deny(tmp_path: Path, below: in
 
 
 @pytest.mark.parametrize("below", [0, 1, 2])
-def test_no_command_and_no_python_does(tmp_path: Path, below: int) -> None:
+def test_no_command_or_python_code_reads_files_that_the_rules_of_an_agent_deny(
+    tmp_path: Path, below: int
+) -> None:
     needs_bubblewrap()
     write(tmp_path, "shy", DENY)
 
@@ -92,7 +96,7 @@ def test_no_command_and_no_python_does(tmp_path: Path, below: int) -> None:
     assert ["PLAIN" in text for text in said] == [True, True]
 
 
-def test_a_child_adds_what_it_may_not_read_itself(tmp_path: Path) -> None:
+def test_a_subagent_cannot_read_files_denied_to_it_or_to_its_parent(tmp_path: Path) -> None:
     needs_bubblewrap()
     write(tmp_path, "shy", 'deny: ["Read(plain.txt)"]')
     write(tmp_path, "code2", DENY)
@@ -108,7 +112,9 @@ def test_a_child_adds_what_it_may_not_read_itself(tmp_path: Path) -> None:
     assert not [text for text in said if SECRET in text or "PLAIN" in text]
 
 
-def test_a_child_that_works_by_code_does_not_either(tmp_path: Path) -> None:
+def test_a_subagent_that_acts_by_code_cannot_read_files_denied_to_its_parent(
+    tmp_path: Path,
+) -> None:
     needs_bubblewrap()
     write(tmp_path, "shy", DENY)
     household(tmp_path, (), 0)
@@ -125,7 +131,7 @@ def test_a_child_that_works_by_code_does_not_either(tmp_path: Path) -> None:
     assert [text for text in said if "PLAIN" in text]
 
 
-def test_no_folder_can_be_renamed_to_get_at_it(tmp_path: Path) -> None:
+def test_a_folder_with_a_denied_file_cannot_be_renamed(tmp_path: Path) -> None:
     needs_bubblewrap()
     write(tmp_path, "shy", 'deny: ["Read(secrets/k.txt)"]')
     rename = "python3 -c \"import os; os.rename('secr' + 'ets', 'others')\""
@@ -138,7 +144,7 @@ def test_no_folder_can_be_renamed_to_get_at_it(tmp_path: Path) -> None:
     assert (tmp_path / "work" / "secrets" / "k.txt").exists()
 
 
-def test_nor_is_it_read_from_a_working_tree_beside(tmp_path: Path) -> None:
+def test_a_denied_file_cannot_be_read_in_a_worktree_either(tmp_path: Path) -> None:
     write(tmp_path, "shy", DENY)
     household(tmp_path, (), 0)
     work = tmp_path / "work"
@@ -159,7 +165,7 @@ def test_nor_is_it_read_from_a_working_tree_beside(tmp_path: Path) -> None:
     assert "PLAIN" in said[2]
 
 
-def test_nobody_else_is_kept_from_it(tmp_path: Path) -> None:
+def test_an_agent_without_the_deny_rules_can_read_the_files(tmp_path: Path) -> None:
     write(tmp_path, "shy", DENY)
 
     said = heard(household(tmp_path, (*BY_TOOLS, *IN_WALLS), 0, agent="main"), 0)

@@ -63,14 +63,14 @@ def names(tools: tuple[Tool, ...]) -> list[str]:
 SHORT = {"rlm": "e816989cf99b"}
 
 
-def test_these_agents_are_built_in() -> None:
+def test_the_built_in_agents_have_the_expected_names() -> None:
     assert [agent.name for agent in AGENTS.every()] == [
         "main", "code", "explore", "plan", "research", "review", "rlm",
         "web-research",
     ]  # fmt: skip
 
 
-def test_a_prompt_that_changed_has_a_new_version() -> None:
+def test_a_changed_agent_prompt_needs_a_new_version() -> None:
     told = {a.name: (a.version, digest(a.prompt)) for a in AGENTS.every() if a.prompt}
 
     assert told == PROMPTS
@@ -96,7 +96,7 @@ def test_agent_descriptions_and_prompts_stay_within_their_limits(agent: Profile)
 
 
 @pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
-def test_every_agent_is_in_the_page(agent: Profile) -> None:
+def test_every_agent_is_listed_in_the_agents_document(agent: Profile) -> None:
     page = (Path(__file__).parents[2] / "docs/agents.md").read_text(encoding="utf-8")
     works = {"main": "you", "child": "another agent", "both": "both"}[agent.use]
 
@@ -104,15 +104,15 @@ def test_every_agent_is_in_the_page(agent: Profile) -> None:
 
 
 @pytest.mark.parametrize("name", ["review", "Review", " REVIEW "])
-def test_names_know_no_capitals(name: str) -> None:
+def test_agent_names_are_case_insensitive(name: str) -> None:
     assert AGENTS.find(name).name == "review"
 
 
-def test_general_is_another_name_of_code() -> None:
+def test_general_is_an_alias_of_the_code_agent() -> None:
     assert AGENTS.find("General") == AGENTS.find("code")
 
 
-def test_a_name_that_is_none_is_told_what_is_near_and_what_there_is() -> None:
+def test_an_unknown_agent_name_is_refused_with_a_suggestion_and_all_names() -> None:
     with pytest.raises(BadInput) as error:
         AGENTS.find("explorer")
 
@@ -123,17 +123,17 @@ def test_a_name_that_is_none_is_told_what_is_near_and_what_there_is() -> None:
 
 
 @pytest.mark.parametrize(("name", "use"), [("code", "main"), ("main", "child")])
-def test_who_works_only_for_one_is_not_found_for_the_other(name: str, use: str) -> None:
+def test_an_agent_for_one_use_is_refused_for_the_other(name: str, use: str) -> None:
     with pytest.raises(BadInput, match=f"{name} can be used only for"):
         AGENTS.find(name, use)  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
-def test_every_agent_can_think(agent: Profile) -> None:
+def test_every_agent_has_the_think_tool(agent: Profile) -> None:
     assert "think" in names(tools_of(agent, TOOLS).active)
 
 
-def test_the_agent_of_the_person_has_every_tool_and_the_rare_ones_by_name() -> None:
+def test_main_has_every_tool_and_the_rarely_used_ones_are_deferred() -> None:
     given = tools_of(AGENTS.find("main"), TOOLS)
 
     assert names(given.deferred) == [
@@ -148,13 +148,13 @@ def test_the_agent_of_the_person_has_every_tool_and_the_rare_ones_by_name() -> N
     }  # fmt: skip
 
 
-def test_an_agent_without_bash_runs_nothing_in_the_background_either() -> None:
+def test_an_agent_without_bash_has_no_background_run() -> None:
     given = tools_of(replace(AGENTS.find("main"), without=("bash",)), TOOLS)
 
     assert not {"bash", "background_run"} & {*names(given.active), *names(given.deferred)}
 
 
-def test_a_child_plans_nothing_with_a_person() -> None:
+def test_the_code_agent_has_no_plan_mode_tools() -> None:
     has = {*names(tools_of(AGENTS.find("code"), TOOLS).active)}
 
     assert not has & {"enter_plan_mode", "exit_plan_mode"}
@@ -162,7 +162,7 @@ def test_a_child_plans_nothing_with_a_person() -> None:
 
 
 @pytest.mark.parametrize("name", ONLY_LOOK)
-def test_who_only_looks_is_given_nothing_that_changes_or_runs(name: str) -> None:
+def test_a_read_only_agent_gets_no_tool_that_changes_or_runs(name: str) -> None:
     agent = AGENTS.find(name)
 
     found = tools_of(agent, TOOLS)
@@ -174,7 +174,9 @@ def test_who_only_looks_is_given_nothing_that_changes_or_runs(name: str) -> None
 
 @pytest.mark.parametrize("name", ONLY_LOOK)
 @pytest.mark.parametrize("pattern", ["*", "mcp__*", "bash", "mcp__server__change"])
-def test_no_pattern_brings_what_changes_to_who_only_looks(name: str, pattern: str) -> None:
+def test_no_tool_pattern_gives_a_read_only_agent_a_tool_that_changes_or_runs(
+    name: str, pattern: str
+) -> None:
     """Not even where a plug-in's tool has the name of one that looks."""
     wide = replace(AGENTS.find(name), tools=(pattern,), deferred=(pattern,))
     every_tool = (*TOOLS, of_effect(Effect.CHANGE, "grep"), of_effect(Effect.RUN, "think"))
@@ -185,11 +187,11 @@ def test_no_pattern_brings_what_changes_to_who_only_looks(name: str, pattern: st
 
 
 @pytest.mark.parametrize("name", ONLY_LOOK)
-def test_who_only_looks_has_nobody_else_change_things(name: str) -> None:
+def test_a_read_only_agent_cannot_start_subagents(name: str) -> None:
     assert "task" not in names(tools_of(AGENTS.find(name), TOOLS).active)
 
 
-def test_who_works_by_code_has_python_and_what_looks() -> None:
+def test_the_rlm_agent_has_python_and_read_only_tools() -> None:
     rlm = AGENTS.find("rlm")
 
     assert (rlm.acting, rlm.use) == ("code", "both")
@@ -203,7 +205,7 @@ SETTLED = CodeSettings(
 )
 
 
-def test_an_agent_that_writes_code_is_told_its_limits() -> None:
+def test_the_prompt_of_an_agent_that_writes_code_states_its_limits() -> None:
     rlm = Registry(code_settings=SETTLED).find("rlm")
 
     assert (rlm.code_limits, rlm.bounds) == (SETTLED.code_limits, TurnLimits(steps=25))
@@ -215,7 +217,7 @@ def test_an_agent_that_writes_code_is_told_its_limits() -> None:
     assert not any(f"{{{name}}}" in rlm.prompt for name in ("fan_out", "steps", "cell"))
 
 
-def test_of_an_agent_and_the_settings_the_stricter_holds() -> None:
+def test_the_stricter_limits_of_an_agent_and_the_settings_apply() -> None:
     own = Profile(
         name="mine",
         description=".",
@@ -232,19 +234,19 @@ def test_of_an_agent_and_the_settings_the_stricter_holds() -> None:
     assert (found.bounds.steps, found.prompt) == (25, "0 10 25 {other}")
 
 
-def test_only_who_writes_code_has_figures_put_into_its_words() -> None:
+def test_limits_are_inserted_only_into_prompts_of_agents_that_write_code() -> None:
     own = Profile(name="mine", description=".", prompt="{depth}")
 
     assert Registry((own,), code_settings=SETTLED).find("mine").prompt == "{depth}"
 
 
-def test_figures_are_put_into_the_words_for_a_small_model_too() -> None:
+def test_limits_are_inserted_into_short_prompts_too() -> None:
     own = Profile(name="mine", description=".", acting="code", short="{depth} {steps}")
 
     assert Registry((own,), code_settings=SETTLED).find("mine").short == "1 25"
 
 
-def test_of_the_agents_that_only_look_one_reaches_the_network() -> None:
+def test_web_research_is_the_only_read_only_agent_with_network() -> None:
     reaching = [
         a.name
         for a in AGENTS.every()
@@ -254,7 +256,7 @@ def test_of_the_agents_that_only_look_one_reaches_the_network() -> None:
     assert reaching == ["web-research"]
 
 
-def test_patterns_name_many_tools_and_the_deferred_ones_win() -> None:
+def test_tool_patterns_match_many_tools_and_deferring_takes_precedence() -> None:
     agent = Profile(
         name="mine",
         description="Mine.",
@@ -274,20 +276,20 @@ def test_patterns_name_many_tools_and_the_deferred_ones_win() -> None:
     assert names(given.deferred) == ["mcp__server__look"]
 
 
-def test_without_deferred_tools_there_is_nothing_to_find_them_with() -> None:
+def test_without_deferred_tools_there_is_no_tool_search() -> None:
     assert tools_of(Profile(name="mine", description="."), (plugged,)) == OfferedTools(
         (plugged,)
     )
 
 
-def test_where_somebody_else_took_the_name_everything_is_told_whole() -> None:
+def test_no_tool_is_deferred_when_a_plug_in_has_the_name_tool_call() -> None:
     theirs = replace(plugged, name="tool_call")
     agent = Profile(name="mine", description=".", deferred=("plugged",))
 
     assert tools_of(agent, (theirs, plugged)) == OfferedTools((theirs, plugged))
 
 
-def test_rules_of_an_agent_only_narrow() -> None:
+def test_the_rules_of_an_agent_only_ask_or_deny() -> None:
     agent = Profile(
         name="mine",
         description=".",
@@ -301,19 +303,19 @@ def test_rules_of_an_agent_only_narrow() -> None:
     )
 
 
-def test_a_rule_that_is_none_says_so() -> None:
+def test_an_invalid_permission_rule_of_an_agent_is_refused() -> None:
     with pytest.raises(BadInput, match="is not a permission rule"):
         _ = Profile(name="mine", description=".", deny=("no rule",)).rules
 
 
-def test_who_plans_works_in_plan_mode_and_hands_over() -> None:
+def test_the_plan_agent_works_in_plan_mode_and_hands_over_to_main() -> None:
     plan = AGENTS.find("plan")
 
     assert (plan.mode, plan.then) == ("plan", "main")
     assert "exit_plan_mode" in names(tools_of(plan, TOOLS).active)
 
 
-def test_a_preset_for_an_agent_with_words_of_its_own_is_said_to_be_unused() -> None:
+def test_an_unused_preset_is_reported_for_an_agent_with_its_own_prompt() -> None:
     assert preset_notice(AGENTS.find("main"), "work") == ""
     assert preset_notice(AGENTS.find("review"), "") == ""
     assert preset_notice(AGENTS.find("review"), "work") == (
@@ -321,5 +323,5 @@ def test_a_preset_for_an_agent_with_words_of_its_own_is_said_to_be_unused() -> N
     )
 
 
-def test_who_looks_may_look_ask_and_keep_notes() -> None:
+def test_read_only_effects_are_look_ask_and_self() -> None:
     assert {effect.value for effect in READ_ONLY_EFFECTS} == {"look", "ask", "self"}

@@ -51,7 +51,7 @@ def words(request: Request) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
-def test_a_program_that_runs_one_task_waits_for_what_wakes_its_agent(
+def test_a_single_run_waits_for_a_command_that_wakes_the_agent(
     tmp_path: Path,
 ) -> None:
     build = call("background_run", command="sleep 0.1; echo built", notify=True)
@@ -115,7 +115,7 @@ async def shown(session: Session) -> list[Shown]:
 START, READ, STOP = "background_run", "background_output", "background_stop"
 
 
-def test_a_command_goes_on_after_its_turn(tmp_path: Path) -> None:
+def test_a_background_command_continues_after_its_turn(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"echo one; {UNTIL.format(file='go')} echo two"
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
@@ -134,7 +134,7 @@ def test_a_command_goes_on_after_its_turn(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("network", [True, False])
-def test_output_of_a_command_with_network_is_text_from_outside(
+def test_output_of_a_command_with_network_counts_as_outside_text(
     tmp_path: Path, network: bool
 ) -> None:
     async def test() -> None:
@@ -155,7 +155,7 @@ def test_output_of_a_command_with_network_is_text_from_outside(
     anyio.run(test)
 
 
-def test_a_person_who_looks_at_the_output_takes_nothing_from_the_model(
+def test_output_that_the_user_has_viewed_still_reaches_the_model(
     tmp_path: Path,
 ) -> None:
     async def test() -> None:
@@ -179,7 +179,7 @@ def test_a_person_who_looks_at_the_output_takes_nothing_from_the_model(
     anyio.run(test)
 
 
-def test_of_a_long_output_a_person_sees_its_last_lines(tmp_path: Path) -> None:
+def test_the_user_sees_the_last_lines_of_a_long_output(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"seq 1 9000; touch said; {UNTIL.format(file='go')}"
         async with talking(tmp_path, call(START, command=command), "It runs.") as (
@@ -201,7 +201,7 @@ def test_of_a_long_output_a_person_sees_its_last_lines(tmp_path: Path) -> None:
     anyio.run(test)
 
 
-def test_the_model_hears_of_an_end_once_and_no_turn_begins_for_it(tmp_path: Path) -> None:
+def test_the_model_is_notified_of_an_exit_once_and_no_turn_starts(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"{UNTIL.format(file='go')} echo oh; exit 3"
         lines = (call(START, command=command), "It runs.", "I see.", "Yes.")
@@ -220,7 +220,7 @@ def test_the_model_hears_of_an_end_once_and_no_turn_begins_for_it(tmp_path: Path
     anyio.run(test)
 
 
-def test_an_end_wakes_the_agent_if_it_asked_for_that(tmp_path: Path) -> None:
+def test_an_exit_wakes_the_agent_if_it_requested_that(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"{UNTIL.format(file='go')} echo built"
         lines = (call(START, command=command, notify=True), "It runs.", "It is built.")
@@ -239,7 +239,9 @@ def test_an_end_wakes_the_agent_if_it_asked_for_that(tmp_path: Path) -> None:
     anyio.run(test)
 
 
-def test_a_monitored_command_wakes_the_agent_at_a_match_and_goes_on(tmp_path: Path) -> None:
+def test_a_monitored_command_wakes_the_agent_at_a_match_and_keeps_running(
+    tmp_path: Path,
+) -> None:
     async def test() -> None:
         command = f"echo begun; {UNTIL.format(file='go')} printf 'now re'; sleep 0.1; echo ady; sleep 60"
         lines = (
@@ -274,7 +276,7 @@ def test_a_monitored_command_wakes_the_agent_at_a_match_and_goes_on(tmp_path: Pa
         (["x" * 5000 + "rea", "dy"], ["", "x" * 1000 + "ready"]),
     ],
 )
-def test_a_watch_finds_the_line_however_it_is_cut(
+def test_a_monitor_finds_a_matching_line_however_its_output_is_split(
     pieces: Sequence[str], found: Sequence[str]
 ) -> None:
     printed = Printed()
@@ -287,7 +289,7 @@ def test_a_watch_finds_the_line_however_it_is_cut(
     assert said == found
 
 
-def test_each_look_shows_what_came_since_the_last(tmp_path: Path) -> None:
+def test_each_read_returns_only_the_output_since_the_last_read(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"echo one; {UNTIL.format(file='go')} echo two; sleep 60"
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "One.")
@@ -312,7 +314,7 @@ def test_each_look_shows_what_came_since_the_last(tmp_path: Path) -> None:
     anyio.run(test)
 
 
-def test_a_person_sees_that_a_command_runs_and_then_its_exit_code(tmp_path: Path) -> None:
+def test_the_user_sees_a_running_command_and_later_its_exit_code(tmp_path: Path) -> None:
     async def test() -> None:
         command = f"echo one; touch said; {UNTIL.format(file='go')} echo two; exit 3"
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "One.")
@@ -334,7 +336,7 @@ def test_a_person_sees_that_a_command_runs_and_then_its_exit_code(tmp_path: Path
     anyio.run(test)
 
 
-def test_a_stop_ends_all_that_the_command_started(tmp_path: Path) -> None:
+def test_background_stop_ends_all_processes_of_the_command(tmp_path: Path) -> None:
     async def test() -> None:
         command = "setsid sleep 987 & sleep 986 & echo $! >pid; wait"
         lines = (call(START, command=command), "It runs.", call(STOP, name=FIRST), "Done.")
@@ -352,7 +354,7 @@ def test_a_stop_ends_all_that_the_command_started(tmp_path: Path) -> None:
     anyio.run(test)
 
 
-def test_a_person_stops_a_command_and_the_model_hears_of_it(tmp_path: Path) -> None:
+def test_the_model_is_notified_when_the_user_stops_a_command(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (call(START, command="sleep 985"), "It runs.", "I see.")
         async with talking(tmp_path, *lines) as (session, provider):
@@ -369,7 +371,7 @@ def test_a_person_stops_a_command_and_the_model_hears_of_it(tmp_path: Path) -> N
     anyio.run(test)
 
 
-def test_after_a_compaction_the_model_knows_what_runs(tmp_path: Path) -> None:
+def test_after_a_compaction_the_model_sees_the_running_commands(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (call(START, command="true"), call(START, command="sleep 981"), "They run.")
         later = ("A summary.", "Yes.")
@@ -386,7 +388,7 @@ def test_after_a_compaction_the_model_knows_what_runs(tmp_path: Path) -> None:
     anyio.run(test)
 
 
-def test_no_command_outlives_its_session(tmp_path: Path) -> None:
+def test_closing_a_session_stops_its_commands(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (call(START, command="echo so; touch said; exec sleep 984"), "It runs.")
         async with talking(tmp_path, *lines) as (session, _):
@@ -405,7 +407,7 @@ def test_no_command_outlives_its_session(tmp_path: Path) -> None:
     anyio.run(test)
 
 
-def test_a_name_of_no_command_is_refused_with_those_there_are(tmp_path: Path) -> None:
+def test_an_unknown_command_name_is_refused_with_the_existing_names(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (
             call(READ, name="no"),
@@ -424,7 +426,7 @@ def test_a_name_of_no_command_is_refused_with_those_there_are(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_no_more_than_sixteen_run_at_a_time(tmp_path: Path) -> None:
+def test_at_most_sixteen_commands_run_in_the_background(tmp_path: Path) -> None:
     async def test() -> None:
         starts = [call(START, command="sleep 983")] * (MAX_RUNNING + 1)
         async with talking(tmp_path, *starts, "So.") as (session, provider):
@@ -440,7 +442,7 @@ def test_no_more_than_sixteen_run_at_a_time(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_is_used_by_three_turns_and_stopped(tmp_path: Path) -> None:
+def test_a_background_web_server_is_used_by_three_turns_and_stopped(tmp_path: Path) -> None:
     async def test() -> None:
         serve = (
             "import http.server as h; s = h.ThreadingHTTPServer(('127.0.0.1', 0), "
@@ -482,7 +484,9 @@ def test_a_server_is_used_by_three_turns_and_stopped(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_gigabyte_of_output_is_kept_at_both_ends_only(tmp_path: Path) -> None:
+def test_only_the_beginning_and_end_of_a_gigabyte_of_output_are_stored(
+    tmp_path: Path,
+) -> None:
     async def test() -> None:
         command = "echo first; head -c 1G /dev/zero | tr '\\0' x; echo; echo last"
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
@@ -504,7 +508,7 @@ def test_a_gigabyte_of_output_is_kept_at_both_ends_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_fork_bomb_is_ended_by_the_limits(tmp_path: Path) -> None:
+def test_a_fork_bomb_is_stopped_by_the_process_limit(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (call(START, command="bash bomb.sh"), "It runs.")
         more: dict[str, object] = {"limits.command_processes": 60}
@@ -540,7 +544,7 @@ anyio.run(main)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["workspace", "off"])
-def test_nothing_is_left_running_when_refold_is_killed(
+def test_no_background_process_survives_a_killed_refold(
     tmp_path: Path, profile: str
 ) -> None:
     program = (sys.executable, "-c", _KILLED, str(tmp_path), profile)
@@ -574,7 +578,7 @@ def test_nothing_is_left_running_when_refold_is_killed(
 
 
 @pytest.mark.parametrize("enter", ["person", "agent"])
-def test_plan_mode_ends_what_may_write_and_leaves_the_rest(
+def test_plan_mode_stops_background_commands_that_may_write_and_no_others(
     tmp_path: Path, enter: str
 ) -> None:
     async def test() -> None:
@@ -593,7 +597,7 @@ def test_plan_mode_ends_what_may_write_and_leaves_the_rest(
     anyio.run(test)
 
 
-def test_the_agent_is_not_woken_for_ever(tmp_path: Path) -> None:
+def test_the_agent_is_woken_at_most_a_limited_number_of_times(tmp_path: Path) -> None:
     async def test() -> None:
         watching = (call("monitor", command="echo ready", until="nothing"), "I wait.")
         async with talking(tmp_path, *watching * (2 * MAX_WAKES)) as (session, provider):
@@ -611,7 +615,9 @@ def test_the_agent_is_not_woken_for_ever(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_plan_mode_of_the_parent_ends_what_a_subagent_has_started(tmp_path: Path) -> None:
+def test_plan_mode_of_a_parent_stops_background_commands_of_its_subagent(
+    tmp_path: Path,
+) -> None:
     async def test() -> None:
         start = called(START, command="sleep 98.4")
         wait = called("bash", command="sleep 30")

@@ -48,7 +48,7 @@ async def go_on(tree: Tree) -> Session:
 
 @pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scripts", [SYNC, DEEP, BESIDE], ids=["sync", "deep", "beside"])
-def test_after_a_crash_at_any_line_the_same_children_come_to_the_same(
+def test_after_a_crash_at_any_event_the_subagents_give_the_same_results(
     scripts: Any, step: int
 ) -> None:
     whole = Tree(ScriptedConversations(scripts))
@@ -77,7 +77,7 @@ def test_after_a_crash_at_any_line_the_same_children_come_to_the_same(
         assert asked >= total - answered - (scripts is BESIDE), at
 
 
-def test_a_child_that_ended_before_its_parent_knew_is_told_of_from_its_journal() -> None:
+def test_a_parent_that_missed_the_end_of_a_subagent_reads_it_from_its_journal() -> None:
     whole = Tree(ScriptedConversations(DEEP))
     anyio.run(turn, whole, "Go.")
     last = max(n for n, (who, _) in enumerate(whole.log) if who == "root/child-1")
@@ -92,7 +92,7 @@ def test_a_child_that_ended_before_its_parent_knew_is_told_of_from_its_journal()
     assert session.view.turn.answer == "Done."
 
 
-def test_a_turn_that_was_stopped_when_it_crashed_does_not_go_on_below() -> None:
+def test_after_a_crash_the_subagents_of_a_stopped_turn_are_not_resumed() -> None:
     whole = Tree(ScriptedConversations(DEEP))
 
     async def stop(tree: Tree) -> None:
@@ -118,7 +118,7 @@ def test_a_turn_that_was_stopped_when_it_crashed_does_not_go_on_below() -> None:
     assert (end.outcome, end.reason) == ("cancelled", "enough")
 
 
-def test_an_agent_that_is_not_there_any_more_is_a_failed_child() -> None:
+def test_a_subagent_whose_agent_no_longer_exists_fails() -> None:
     whole = Tree(ScriptedConversations(DEEP))
     anyio.run(turn, whole, "Go.")
     born = next(n for n, (_, kind) in enumerate(whole.log) if kind == "ChildBorn")
@@ -132,7 +132,7 @@ def test_an_agent_that_is_not_there_any_more_is_a_failed_child() -> None:
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_of_a_child_it_goes_on_with_that_child(tmp_path: Path) -> None:
+def test_a_process_killed_during_a_subagent_resumes_that_subagent(tmp_path: Path) -> None:
     script = tmp_path / "script"
     lines = [
         {"calls": [{"tool": "task", "arguments": {"prompt": "Work.", "agent": "explore"}}]},

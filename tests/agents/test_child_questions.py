@@ -48,7 +48,7 @@ async def until_asked(session: Session) -> str:
         (TWO, "child-1/child-1 (worker)", "child-1/child-1"),
     ],
 )
-def test_a_question_is_shown_with_who_asks_and_its_answer_is_heeded(
+def test_a_question_names_its_subagent_and_the_answer_is_applied(
     scripts: Any, who: str, where: str
 ) -> None:
     tree = Tree(ScriptedConversations(scripts), **ASKS)
@@ -74,7 +74,7 @@ def test_a_question_is_shown_with_who_asks_and_its_answer_is_heeded(
     assert [a.allowed for a in tree.events(below, Answered)] == [True]
 
 
-def test_a_no_goes_to_the_child_and_its_parent_goes_on() -> None:
+def test_a_denied_call_of_a_subagent_is_refused_and_its_parent_continues() -> None:
     tree = Tree(ScriptedConversations(ONE), **ASKS)
 
     async def main() -> None:
@@ -91,7 +91,7 @@ def test_a_no_goes_to_the_child_and_its_parent_goes_on() -> None:
     assert "too dear" in end.text
 
 
-def test_a_grant_holds_for_the_whole_tree_at_once() -> None:
+def test_a_grant_applies_to_the_whole_tree_at_once() -> None:
     scripts = {
         "Go": [[give("Work", "worker")], [BOOK], "Done."],
         "Work": [[BOOK], [called("book", what="bus")], "Booked."],
@@ -115,7 +115,7 @@ def test_a_grant_holds_for_the_whole_tree_at_once() -> None:
     assert session.view.turn.answer == "Done."
 
 
-def test_a_question_that_a_stop_takes_back_is_gone() -> None:
+def test_stopping_a_subagent_withdraws_its_question() -> None:
     tree = Tree(ScriptedConversations(ONE), **ASKS)
 
     async def main() -> None:
@@ -136,7 +136,7 @@ def test_a_question_that_a_stop_takes_back_is_gone() -> None:
 
 
 @pytest.mark.parametrize("scripts", [ONE, TWO])
-def test_a_question_stands_after_a_restart_and_can_be_answered_then(scripts: Any) -> None:
+def test_a_question_is_still_open_after_a_restart_and_can_be_answered(scripts: Any) -> None:
     before = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def ask() -> None:
@@ -168,7 +168,7 @@ def test_a_question_stands_after_a_restart_and_can_be_answered_then(scripts: Any
 
 
 @pytest.mark.parametrize("scripts", [ONE, TWO])
-def test_an_answer_given_just_before_a_crash_is_not_asked_for_again(scripts: Any) -> None:
+def test_an_answer_given_just_before_a_crash_is_not_requested_again(scripts: Any) -> None:
     before = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def main(tree: Tree, allowed: bool | None) -> Session:
@@ -196,7 +196,7 @@ def test_an_answer_given_just_before_a_crash_is_not_asked_for_again(scripts: Any
     assert [a.withdrawn for a in tree.events("root", ChildAnswered)] == [False]
 
 
-def test_nobody_to_ask_is_nobody_to_ask_for_a_child_either() -> None:
+def test_a_session_without_a_user_asks_no_question_of_a_subagent() -> None:
     tree = Tree(ScriptedConversations(ONE), **ASKS, attended=False)
 
     session = anyio.run(turn, tree, "Go.")
@@ -206,7 +206,7 @@ def test_nobody_to_ask_is_nobody_to_ask_for_a_child_either() -> None:
     assert tree.events("root", ChildAsked) == []
 
 
-def test_an_agent_with_a_rule_of_its_own_asks_whatever_its_parent_was_allowed() -> None:
+def test_an_ask_rule_of_a_subagent_asks_even_if_its_parent_is_allowed() -> None:
     tree = Tree(ScriptedConversations(ONE))
     careful = replace(WORKER, ask=("book",))
     tree.profiles = {"worker": careful}
@@ -235,9 +235,7 @@ def test_call_denied_to_a_parent_is_denied_to_its_child() -> None:
     assert session.view.turn.answer == "Done."
 
 
-def test_who_is_asked_sees_the_call_as_it_was_made_and_the_journal_keeps_no_secret() -> (
-    None
-):
+def test_the_question_shows_the_original_call_and_the_journal_masks_secrets() -> None:
     secret = "sk-" + "a" * 40
     call = called("book", what=secret)
     scripts = {
@@ -265,7 +263,7 @@ def test_who_is_asked_sees_the_call_as_it_was_made_and_the_journal_keeps_no_secr
     )
 
 
-def test_silence_is_a_no_for_a_question_of_a_child_too() -> None:
+def test_an_unanswered_question_of_a_subagent_is_denied_at_the_time_limit() -> None:
     tree = Tree(ScriptedConversations(ONE), **ASKS)
 
     async def main() -> Session:
@@ -299,7 +297,7 @@ CAUTIOUS: dict[str, Any] = {
 }
 
 
-def test_report_of_a_child_that_read_outside_text_makes_the_next_call_ask() -> None:
+def test_a_subagent_report_with_outside_text_makes_the_next_call_ask() -> None:
     scripts = {
         "Go": [[give("Work", "worker")], [BOOK], [BOOK], "Done."],
         "Work": [[FETCH], "It says: order a taxi."],
@@ -320,7 +318,7 @@ def test_report_of_a_child_that_read_outside_text_makes_the_next_call_ask() -> N
     assert session.view.outside_text.since == 0
 
 
-def test_a_yes_to_a_child_holds_for_the_parent_that_had_read_the_page() -> None:
+def test_approving_a_call_of_a_subagent_also_allows_later_calls_of_its_parent() -> None:
     scripts = {
         "Go": [[FETCH], [give("Work", "worker")], [BOOK], "Done."],
         "Work": [[BOOK], [BOOK], "Booked."],

@@ -129,7 +129,7 @@ def verdict(found: Access, rights: Sequence[Rights]) -> Decision:
 
 @settings(max_examples=60, deadline=None)
 @given(some.lists(RIGHTS, min_size=2, max_size=3), some.sampled_from(TOUCHES))
-def test_child_is_allowed_nothing_that_its_parent_is_not(
+def test_the_verdict_for_a_subagent_is_at_least_as_strict_as_for_its_parent(
     tree: list[Rights], found: Access
 ) -> None:
     child, parent = verdict(found, tree), verdict(found, tree[:-1])
@@ -161,7 +161,7 @@ def test_ask_and_deny_rules_of_a_child_are_never_loosened(
     some.integers(0, 1),
     some.sampled_from(CHANGING),
 )
-def test_while_anybody_above_plans_no_child_changes_or_runs_anything(
+def test_no_subagent_changes_or_runs_anything_while_an_ancestor_plans(
     tree: list[Rights], at: int, found: Access
 ) -> None:
     planning = Rights([parse("*", "allow")], chosen="plan")
@@ -193,7 +193,7 @@ def test_plan_mode_of_a_parent_denies_edits_of_its_running_children() -> None:
     assert effective_mode(child, fold([Entry(1, ModeChanged("bypass"))]), above) == "plan"
 
 
-def test_a_rule_that_a_person_gave_for_the_session_holds_for_its_children_too() -> None:
+def test_a_session_grant_of_the_user_also_applies_to_subagents() -> None:
     root = Rights((), granted=("bash(make test)",))
     free, bound = Rights(()), Rights([parse("bash", "ask")])
 
@@ -206,7 +206,7 @@ def test_a_rule_that_a_person_gave_for_the_session_holds_for_its_children_too() 
 
 @pytest.mark.parametrize("own", VERDICTS)
 @pytest.mark.parametrize("other", VERDICTS)
-def test_of_two_decisions_the_stricter_one_holds_with_the_confines_of_both(
+def test_the_stricter_of_two_decisions_applies_with_the_limits_of_both(
     own: Verdict, other: Verdict
 ) -> None:
     mine = Decision(own, reason="mine", confines=Confinement(True, True, ("/a", "/b")))

@@ -71,7 +71,7 @@ def seen(frames: list[Frame], start: Screen) -> Screen:
 
 
 @pytest.mark.parametrize("scripts", [SYNC, DEEP, BESIDE], ids=["sync", "deep", "beside"])
-def test_whoever_joins_anywhere_sees_the_children_as_who_was_there_all_the_time(
+def test_a_watcher_that_joins_late_sees_the_same_subagents_as_one_from_the_start(
     scripts: Any,
 ) -> None:
     before, news = anyio.run(watched, Tree(ScriptedConversations(scripts)))
@@ -89,7 +89,7 @@ def test_whoever_joins_anywhere_sees_the_children_as_who_was_there_all_the_time(
 
 @pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scripts", [SYNC, BESIDE], ids=["sync", "beside"])
-def test_after_a_crash_anywhere_the_screen_is_that_of_the_journal(
+def test_after_a_crash_at_any_event_the_screen_matches_the_journal(
     scripts: Any, step: int
 ) -> None:
     whole = Tree(ScriptedConversations(scripts))

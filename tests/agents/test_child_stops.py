@@ -41,7 +41,7 @@ def run(tree: Tree, do: Callable[[Session], Awaitable[object]]) -> Session:
 
 
 @pytest.mark.parametrize("scripts", [DEEP, BESIDE])
-def test_a_stop_ends_all_that_is_below(scripts: Any) -> None:
+def test_stopping_a_session_ends_all_its_subagents(scripts: Any) -> None:
     tree = Tree(ScriptedConversations(scripts))
 
     session = run(tree, lambda s: s.inbox.interrupt("enough"))
@@ -68,7 +68,7 @@ def test_a_stopped_turn_ends_after_its_children() -> None:
     assert kinds.index("ChildEnded") < kinds.index("TurnEnded")
 
 
-def test_one_child_is_stopped_and_its_parent_goes_on() -> None:
+def test_one_subagent_is_stopped_and_its_parent_continues() -> None:
     tree = Tree(ScriptedConversations(DEEP))
 
     session = run(tree, lambda s: s.inbox.stop_child("child-1", "not needed"))
@@ -83,7 +83,7 @@ def test_one_child_is_stopped_and_its_parent_goes_on() -> None:
     ]
 
 
-def test_a_child_in_the_background_is_stopped_and_that_is_heard() -> None:
+def test_a_stopped_background_subagent_is_reported_to_its_parent() -> None:
     cast = ScriptedConversations(BESIDE)
     tree = Tree(cast)
 
@@ -94,7 +94,7 @@ def test_a_child_in_the_background_is_stopped_and_that_is_heard() -> None:
     assert 'status="failed"' in said.text  # pyright: ignore
 
 
-def test_leaving_in_the_middle_ends_what_is_below_in_good_time() -> None:
+def test_closing_a_session_ends_its_subagents_within_a_second() -> None:
     tree = Tree(ScriptedConversations(DEEP))
 
     async def main() -> float:
@@ -115,7 +115,7 @@ def test_leaving_in_the_middle_ends_what_is_below_in_good_time() -> None:
     assert [e.outcome for e in tree.events("root", ChildEnded)] == ["cancelled"]
 
 
-def test_a_turn_that_fails_does_not_leave_a_child_at_work() -> None:
+def test_a_failed_turn_stops_its_background_subagents() -> None:
     lines = [[give("Slow", "worker", background=True)], ProviderError("down")]
     tree = Tree(ScriptedConversations({"Go": lines, "Slow": [[WAIT], "Never."]}))
 

@@ -113,7 +113,7 @@ def results(view: View) -> list[str]:
 @pytest.mark.parametrize(
     "second", [edited("two", "second"), PATCHED], ids=["edit", "patch"]
 )
-def test_an_edit_of_what_a_sibling_has_changed_since_is_refused_and_says_who_it_was(
+def test_an_edit_of_a_file_changed_by_a_sibling_is_refused_naming_the_sibling(
     tmp_path: Path, second: list[tuple[str, str]]
 ) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
@@ -143,7 +143,7 @@ def test_an_edit_of_what_a_sibling_has_changed_since_is_refused_and_says_who_it_
     assert not any("child" in text for text in results(first))
 
 
-def test_a_file_that_a_sibling_has_made_meanwhile_is_not_made_again(tmp_path: Path) -> None:
+def test_a_file_created_by_a_sibling_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     making = [("write_file", '{"path": "new.txt", "content": "mine"}')]
     shared = Shared()
     one = at(tmp_path, ScriptedProvider(making, "Done."), shared, "root/child-1")
@@ -156,7 +156,7 @@ def test_a_file_that_a_sibling_has_made_meanwhile_is_not_made_again(tmp_path: Pa
     assert "was not read in this session" in results(last)[0]
 
 
-def test_changes_to_one_file_are_done_one_after_the_other_in_the_whole_tree(
+def test_edits_of_one_file_run_one_after_the_other_in_the_whole_tree(
     tmp_path: Path,
 ) -> None:
     call = ("slow_edit", '{"path": "a.txt"}')

@@ -27,7 +27,7 @@ def _ends(house: Household, session: str) -> list[str]:
     return [each.text for each in events(house.tree(session), Ended)]
 
 
-def test_files_and_commands_are_those_of_the_worktree_until_it_is_left(
+def test_files_and_commands_use_the_entered_worktree_until_it_is_left(
     tmp_path: Path, repository: Path
 ) -> None:
     where = called("bash", command="pwd; git branch --show-current")
@@ -53,7 +53,7 @@ def test_files_and_commands_are_those_of_the_worktree_until_it_is_left(
 
 
 @pytest.mark.parametrize("way", ["sub", "sub/deeper"])
-def test_a_link_in_a_branch_leads_the_session_nowhere_else(
+def test_a_link_in_a_branch_cannot_lead_the_session_out_of_the_worktree(
     tmp_path: Path, repository: Path, way: str
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -81,7 +81,7 @@ def test_a_link_in_a_branch_leads_the_session_nowhere_else(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_root_that_is_a_link_in_the_worktree_is_no_root_there(
+def test_a_root_that_is_a_link_in_the_worktree_gives_no_access_to_its_target(
     tmp_path: Path, repository: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -115,7 +115,7 @@ def test_a_root_that_is_a_link_in_the_worktree_is_no_root_there(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_folder_of_the_repository_is_the_same_folder_of_the_worktree_and_no_more(
+def test_entering_from_a_subfolder_limits_the_session_to_that_subfolder(
     tmp_path: Path, repository: Path
 ) -> None:
     above = called("write_file", path="../above.txt", content="x")
@@ -134,7 +134,7 @@ def test_a_folder_of_the_repository_is_the_same_folder_of_the_worktree_and_no_mo
     assert "outside the workspace" in _ends(house, result.session_id)[-1]
 
 
-def test_rules_and_protected_files_hold_there_as_in_the_repository(
+def test_rules_and_protected_files_apply_in_a_worktree_as_in_the_repository(
     tmp_path: Path, repository: Path
 ) -> None:
     hook = str(repository / ".git" / "hooks" / "post-commit")
@@ -163,7 +163,7 @@ def test_rules_and_protected_files_hold_there_as_in_the_repository(
     assert (repository / ".git" / "config").read_text() == config
 
 
-def test_a_clean_worktree_is_removed_with_its_branch_unasked(
+def test_a_clean_worktree_is_removed_with_its_branch_without_asking(
     tmp_path: Path, repository: Path
 ) -> None:
     house = Household(tmp_path, {"Go": [[ENTER], [REMOVE], "Done."]}, settings=ALLOWED)
@@ -174,7 +174,7 @@ def test_a_clean_worktree_is_removed_with_its_branch_unasked(
     assert git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
 
 
-def test_nobody_removes_uncommitted_work_where_no_user_can_be_asked(
+def test_a_worktree_with_uncommitted_work_is_not_removed_without_a_user(
     tmp_path: Path, repository: Path
 ) -> None:
     house = Household(tmp_path, {"Go": [[ENTER], [WRITE], [REMOVE], "Ok."]}, mode="bypass")
@@ -190,7 +190,7 @@ def test_nobody_removes_uncommitted_work_where_no_user_can_be_asked(
 
 
 @pytest.mark.parametrize(("answer", "left"), [("Remove it", False), ("no, wait", True)])
-def test_the_user_decides_in_every_mode_about_uncommitted_work(
+def test_removing_uncommitted_work_asks_the_user_in_every_mode(
     tmp_path: Path, repository: Path, answer: str, left: bool
 ) -> None:
     asked = list[str]()
@@ -237,7 +237,7 @@ def test_commits_stay_on_the_branch_of_a_worktree_that_is_removed(
     )
 
 
-def test_a_commit_on_no_branch_counts_as_work_that_would_be_lost(
+def test_a_worktree_with_a_commit_on_no_branch_is_not_removed(
     tmp_path: Path, repository: Path
 ) -> None:
     stray = called(
@@ -252,7 +252,9 @@ def test_a_commit_on_no_branch_counts_as_work_that_would_be_lost(
     assert "1 commit that is on no branch" in _ends(house, result.session_id)[-1]
 
 
-def test_it_must_be_called_alone(tmp_path: Path, repository: Path) -> None:
+def test_enter_worktree_must_be_the_only_call_of_an_answer(
+    tmp_path: Path, repository: Path
+) -> None:
     house = Household(tmp_path, {"Go": [[ENTER, WRITE], "Done."]}, mode="bypass")
 
     result = house.run("Go.")
@@ -263,7 +265,7 @@ def test_it_must_be_called_alone(tmp_path: Path, repository: Path) -> None:
     assert (repository / "new.txt").exists()
 
 
-def test_an_existing_branch_is_checked_out_and_an_unknown_one_is_named(
+def test_an_existing_branch_is_checked_out_and_an_unknown_one_is_refused(
     tmp_path: Path, repository: Path
 ) -> None:
     git(repository, "branch", "topic/one")
@@ -279,7 +281,7 @@ def test_an_existing_branch_is_checked_out_and_an_unknown_one_is_named(
     assert git(tree, "branch", "--show-current") == "topic/one\n"
 
 
-def test_a_resumed_session_comes_back_into_its_worktree_or_says_that_it_is_gone(
+def test_a_resumed_session_returns_to_its_worktree_unless_it_was_deleted(
     tmp_path: Path, repository: Path
 ) -> None:
     tree = repository.parent / "work-paint"
@@ -305,9 +307,7 @@ def test_a_resumed_session_comes_back_into_its_worktree_or_says_that_it_is_gone(
     assert left == WorktreeLeft(str(repository), str(tree), "gone")
 
 
-def test_files_of_the_worktree_are_taken_back_there(
-    tmp_path: Path, repository: Path
-) -> None:
+def test_rewind_restores_files_of_the_worktree(tmp_path: Path, repository: Path) -> None:
     tree = repository.parent / "work-paint"
     house = Household(
         tmp_path,
@@ -327,7 +327,7 @@ def test_files_of_the_worktree_are_taken_back_there(
     assert not (tree / "new.txt").exists()
 
 
-def test_a_person_enters_leaves_and_removes_one_between_two_turns(
+def test_the_user_enters_leaves_and_removes_a_worktree_between_turns(
     tmp_path: Path, repository: Path
 ) -> None:
     house = Household(tmp_path, {"Go": [[WRITE], "Ok."]})
@@ -352,7 +352,7 @@ def test_a_person_enters_leaves_and_removes_one_between_two_turns(
     assert not tree.exists()
 
 
-def test_subagents_have_no_such_tool(tmp_path: Path, repository: Path) -> None:
+def test_subagents_have_no_enter_worktree_tool(tmp_path: Path, repository: Path) -> None:
     task = called("task", prompt="Work", agent="code")
     house = Household(
         tmp_path, {"Go": [[task], "Done."], "Work": [[ENTER], "ok"]}, mode="bypass"

@@ -88,7 +88,7 @@ def made_again(log: Path) -> None:
         (None, cut_short, "Error"),
     ],
 )
-def test_a_line_that_is_written_later_wakes_the_agent(
+def test_a_new_line_of_a_monitored_file_wakes_the_agent(
     tmp_path: Path, before: str | None, change: Callable[[Path], None], line: str
 ) -> None:
     async def test() -> None:
@@ -154,7 +154,7 @@ def test_monitor_reports_no_messages_of_tail(tmp_path: Path) -> None:
         (".env", (), ".env"),
     ],
 )
-def test_monitor_refuses_paths_that_are_no_readable_files(
+def test_monitor_refuses_paths_that_are_not_readable_files(
     tmp_path: Path, name: str, deny: Sequence[str], said: str
 ) -> None:
     async def test() -> None:
@@ -170,7 +170,9 @@ def test_monitor_refuses_paths_that_are_no_readable_files(
     anyio.run(test)
 
 
-def test_nobody_is_asked_about_what_cannot_be_watched(tmp_path: Path) -> None:
+def test_no_permission_is_requested_for_a_path_that_cannot_be_monitored(
+    tmp_path: Path,
+) -> None:
     async def test() -> None:
         (tmp_path / "folder").mkdir()
         (tmp_path / "app.log").touch()
@@ -187,12 +189,12 @@ def test_nobody_is_asked_about_what_cannot_be_watched(tmp_path: Path) -> None:
     "arguments",
     [{}, {"command": "make", "file": "a.log"}, {"file": "a.log", "cwd": "src"}],
 )
-def test_a_command_or_a_file_is_given_and_not_both(arguments: dict[str, str]) -> None:
+def test_monitor_needs_either_a_command_or_a_file(arguments: dict[str, str]) -> None:
     with pytest.raises(ToolFailed, match="Nothing was done"):
         monitor.parse(json.dumps({"until": "ready", **arguments}).encode())
 
 
-def test_a_hostile_name_stays_one_word_of_the_command() -> None:
+def test_a_hostile_file_name_is_quoted_as_one_shell_word() -> None:
     given = monitor.parse(json.dumps({"until": "x", "file": "-f a'; touch b"}).encode())
 
     assert given["command"] == """tail -n 0 -F -- '-f a'"'"'; touch b' 2>/dev/null"""

@@ -61,7 +61,7 @@ async def moved(session: Session, said: str, text: str, call_id: str = "") -> No
         await session.send(MoveToBackground(call_id))
 
 
-def test_a_moved_command_goes_on_and_the_call_ends_with_the_output_so_far(
+def test_moving_a_command_ends_its_call_and_the_command_keeps_running(
     tmp_path: Path,
 ) -> None:
     async def test() -> None:
@@ -103,7 +103,7 @@ def test_a_moved_command_goes_on_and_the_call_ends_with_the_output_so_far(
 
 
 @pytest.mark.slow
-def test_the_time_limit_of_the_call_does_not_hold_for_a_moved_command(
+def test_the_time_limit_of_a_call_does_not_apply_to_its_moved_command(
     tmp_path: Path,
 ) -> None:
     async def test() -> None:
@@ -118,7 +118,7 @@ def test_the_time_limit_of_the_call_does_not_hold_for_a_moved_command(
     anyio.run(test)
 
 
-def test_the_agent_stops_a_moved_command(tmp_path: Path) -> None:
+def test_background_stop_stops_a_moved_command(tmp_path: Path) -> None:
     async def test() -> None:
         command = "setsid sleep 97.1 & echo one; sleep 97.2"
         async with talking(tmp_path, bash(command), call(STOP, name=FIRST), "Done.") as (
@@ -149,7 +149,7 @@ def test_a_moved_command_ends_with_the_session(tmp_path: Path) -> None:
     anyio.run(test)
 
 
-def test_plan_mode_ends_a_moved_command_that_may_write(tmp_path: Path) -> None:
+def test_plan_mode_stops_a_moved_command_that_may_write(tmp_path: Path) -> None:
     async def test() -> None:
         async with talking(tmp_path, bash("echo one; sleep 97.4"), "I go on.") as (
             session,
@@ -164,7 +164,7 @@ def test_plan_mode_ends_a_moved_command_that_may_write(tmp_path: Path) -> None:
     anyio.run(test)
 
 
-def test_where_no_command_runs_there_is_nothing_to_move(tmp_path: Path) -> None:
+def test_moving_a_call_that_runs_no_command_is_refused(tmp_path: Path) -> None:
     async def test() -> None:
         lines = (bash("echo one; sleep 97.5"), "I go on.")
         async with talking(tmp_path, *lines) as (session, _):
@@ -188,7 +188,7 @@ def test_where_no_command_runs_there_is_nothing_to_move(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_command_is_moved_to_where_sixteen_run(tmp_path: Path) -> None:
+def test_no_command_is_moved_while_sixteen_run_in_the_background(tmp_path: Path) -> None:
     async def test() -> None:
         starts = [call(START, command="sleep 97.6")] * MAX_RUNNING
         lines = (*starts, "They run.", bash("echo one; sleep 97.6"), "So.")

@@ -152,7 +152,7 @@ TALK = {
 }  # fmt: skip
 
 
-def test_members_of_a_team_exchange_mail_and_all_end_when_nothing_is_left() -> None:
+def test_teammates_exchange_mail_and_all_end_when_no_work_is_left() -> None:
     tree = TeamTree(ScriptedConversations(TALK))
 
     session = run(tree)
@@ -214,7 +214,7 @@ class Crew:
 
 
 @pytest.mark.slow
-def test_five_teammates_that_race_for_twenty_tasks_do_each_once() -> None:
+def test_five_teammates_racing_for_twenty_tasks_do_each_task_once() -> None:
     tree = TeamTree(Crew(5, 20))
 
     run(tree)
@@ -262,7 +262,7 @@ async def resumed(tree: TeamTree) -> Session:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [17, 1])
-def test_after_a_crash_at_any_line_mail_comes_once_and_in_order(step: int) -> None:
+def test_after_a_crash_at_any_line_mail_arrives_once_and_in_order(step: int) -> None:
     whole = TeamTree(ScriptedConversations(TALK))
     run(whole)
     for cut in range(step, len(whole.log), step):
@@ -286,7 +286,7 @@ def test_after_a_crash_at_any_line_mail_comes_once_and_in_order(step: int) -> No
         assert {status for status, _ in ends(tree).values()} == {"done"}, at
 
 
-def test_mail_wakes_an_idle_teammate_and_a_leader_that_waits() -> None:
+def test_mail_wakes_an_idle_teammate_and_a_waiting_leader() -> None:
     tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann")], "I wait.", [mail("ann", "Count again.")], "I wait.", "Two it is.", "End.", "End."],
         "You are ann": [[mail("lead", "One.")], "Told.", [mail("lead", "Two.")], "Told again.", "Yes."],
@@ -319,7 +319,7 @@ class SlowBoard(LoggedBoard):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hundred", [0, 1])
-def test_mail_that_comes_while_a_teammate_looks_for_work_begins_a_turn(
+def test_mail_that_arrives_while_a_teammate_looks_for_work_starts_a_turn(
     hundred: int,
 ) -> None:
     """The leader sends it before its last word, when all others are idle."""
@@ -346,7 +346,7 @@ def test_mail_that_comes_while_a_teammate_looks_for_work_begins_a_turn(
     assert lost == []
 
 
-def test_a_teammate_is_asked_to_end_and_ends_with_a_last_word() -> None:
+def test_a_teammate_asked_to_shut_down_ends_after_a_last_answer() -> None:
     tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann"), spawn("bob")], [called("shutdown_teammate", name="ann", reason="Enough.")],
                [called("list_teammates")], "I wait.", "Good.", "Good."],
@@ -412,7 +412,7 @@ def test_impossible_team_calls_fail_with_the_reason(calls: list[Call], why: str)
     assert len(failed) == 1
 
 
-def test_a_teammate_has_no_task_and_starts_no_teammates() -> None:
+def test_a_teammate_cannot_start_subagents_or_teammates() -> None:
     cast = ScriptedConversations(
         {"Go": [[spawn("ann")], "I wait.", "Ok."], "You are ann": ["Ready."]}
     )
@@ -424,7 +424,7 @@ def test_a_teammate_has_no_task_and_starts_no_teammates() -> None:
     assert {"send_message", "read_inbox", "list_teammates", "task_claim"} <= tools
 
 
-def test_idle_ends_the_turn_and_mail_begins_the_next() -> None:
+def test_the_idle_tool_ends_a_turn_and_mail_starts_the_next() -> None:
     cast = ScriptedConversations({
         "Go": [[spawn("ann")], "I wait.", [mail("ann", "Count again.")], "I wait.", "End.", "End."],
         "You are ann": [
@@ -441,7 +441,7 @@ def test_idle_ends_the_turn_and_mail_begins_the_next() -> None:
     assert len(cast.of("You are ann")) == 2
 
 
-def test_a_subagent_of_a_task_has_no_tool_of_the_team() -> None:
+def test_a_subagent_of_the_task_tool_has_no_team_tools() -> None:
     give = called("task", prompt="Work", agent="worker")
     cast = ScriptedConversations({"Go": [[give], "Ok."], "Work": ["Done."]})
 
@@ -458,7 +458,7 @@ def holding(*more: Line) -> dict[str, Sequence[Line]]:
     }  # fmt: skip
 
 
-def test_a_teammate_that_fails_frees_its_task_and_says_so() -> None:
+def test_a_failed_teammate_frees_its_task_and_reports_that() -> None:
     # It has no second line, and so it fails.
     tree = TeamTree(ScriptedConversations(holding()))
 
@@ -472,7 +472,7 @@ def test_a_teammate_that_fails_frees_its_task_and_says_so() -> None:
     assert "free again: #1" in report
 
 
-def test_a_teammate_that_is_stopped_frees_its_task() -> None:
+def test_a_stopped_teammate_frees_its_task() -> None:
     tree = TeamTree(ScriptedConversations(holding([called("wait")])))
 
     async def story() -> None:
@@ -490,7 +490,7 @@ def test_a_teammate_that_is_stopped_frees_its_task() -> None:
     assert tree.events("root", ChildEnded)[0].outcome == "cancelled"
 
 
-def test_the_person_writes_to_one_teammate_once_and_wakes_it_when_it_is_idle() -> None:
+def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
     tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann"), spawn("bob")], "I wait.", "Yes.", "Yes."],
         "You are ann": [[called("wait")]],
@@ -533,7 +533,7 @@ def test_the_person_writes_to_one_teammate_once_and_wakes_it_when_it_is_idle() -
     assert len(tree.events("root/child-2", TurnStarted)) == 2
 
 
-def test_mail_that_a_stopped_teammate_has_not_read_is_told_to_the_leader() -> None:
+def test_unread_mail_of_a_stopped_teammate_is_reported_to_the_leader() -> None:
     tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann")], "I wait.", "I see."],
         "You are ann": [[called("wait")]],
@@ -569,7 +569,7 @@ def with_time(story: Callable[[], Any]) -> None:
     anyio.run(bounded)
 
 
-def test_a_task_in_progress_is_mentioned_to_a_teammate_that_forgot_it() -> None:
+def test_an_idle_teammate_is_reminded_of_its_task_in_progress() -> None:
     tree = TeamTree(ScriptedConversations(holding(
         "Done, I think.", [called("task_update", id=1, status="done")], "Now it is.",
     )))  # fmt: skip
@@ -579,7 +579,7 @@ def test_a_task_in_progress_is_mentioned_to_a_teammate_that_forgot_it() -> None:
     assert [t.status for t in tree.board.board.tasks] == ["done"]
 
 
-def test_an_idle_teammate_ends_by_itself_when_its_leader_is_busy() -> None:
+def test_an_idle_teammate_ends_while_its_leader_is_busy() -> None:
     cast = ScriptedConversations({
         "Go": [[spawn("ann")], "I wait.", "I heard it.", "I heard it."], "You are ann": ["Ready."],
     })  # fmt: skip

@@ -49,7 +49,7 @@ def team(names: Sequence[str] = NAMES) -> dict[str, Sequence[Line]]:
     }  # fmt: skip
 
 
-def test_a_team_of_three_builds_its_files_with_one_budget(tmp_path: Path) -> None:
+def test_a_team_of_three_writes_its_files_within_one_budget(tmp_path: Path) -> None:
     house = Household(tmp_path, team(), settings={"subagents.teams": True})
 
     result = house.run("Go")
@@ -67,7 +67,7 @@ def test_a_team_of_three_builds_its_files_with_one_budget(tmp_path: Path) -> Non
     )
 
 
-def test_without_the_setting_there_are_no_teams(tmp_path: Path) -> None:
+def test_without_the_teams_setting_no_teammate_starts(tmp_path: Path) -> None:
     house = Household(tmp_path, {"Go": [[spawn("ann")], "Alone then."]})
 
     result = house.run("Go")
@@ -76,7 +76,7 @@ def test_without_the_setting_there_are_no_teams(tmp_path: Path) -> None:
     assert list(house.nodes(result.session_id)) == ["root"]
 
 
-def test_a_teammate_that_only_looks_has_the_tools_of_a_teammate(tmp_path: Path) -> None:
+def test_a_read_only_teammate_has_the_team_tools(tmp_path: Path) -> None:
     cast = {
         "Go": [[start("explore")], "I wait.", "Ok."],
         "You are ann": [[called("idle")]],
@@ -92,7 +92,7 @@ def test_a_teammate_that_only_looks_has_the_tools_of_a_teammate(tmp_path: Path) 
     assert "idle" not in lead
 
 
-def test_a_command_that_is_to_wake_an_idle_teammate_keeps_it(tmp_path: Path) -> None:
+def test_an_idle_teammate_stays_until_a_command_that_wakes_it_exits(tmp_path: Path) -> None:
     build = called(
         "tool_call",
         name="background_run",
@@ -131,9 +131,7 @@ def _claims(home: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("claims", [1, 2, 3])
-def test_killed_at_work_the_team_goes_on_and_does_each_task_once(
-    claims: int, tmp_path: Path
-) -> None:
+def test_a_killed_team_resumes_and_does_each_task_once(claims: int, tmp_path: Path) -> None:
     script, home = tmp_path / "script", tmp_path / "home"
     scripts = team()
     for name in NAMES:  # all tell the next one

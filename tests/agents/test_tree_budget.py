@@ -220,9 +220,7 @@ SHAPES = [
 
 @pytest.mark.parametrize("plan", SHAPES)
 @pytest.mark.parametrize("dollars", [0.5, 17.3])
-def test_a_tree_spends_one_call_more_than_its_budget_at_most(
-    plan: Plan, dollars: float
-) -> None:
+def test_a_tree_exceeds_its_budget_by_at_most_one_call(plan: Plan, dollars: float) -> None:
     tree = Tree(plan, Budget(dollars), a_cent_a_token, seed=int(dollars))
 
     view = grown(tree)
@@ -238,7 +236,7 @@ def test_a_tree_spends_one_call_more_than_its_budget_at_most(
 
 
 @pytest.mark.parametrize("plan", SHAPES)
-def test_at_an_unknown_price_the_tokens_of_the_tree_are_bounded_likewise(
+def test_at_an_unknown_price_a_tree_stays_within_its_token_budget(
     plan: Plan,
 ) -> None:
     tree = Tree(plan, Budget(9.0, tokens=2_000), unknown)
@@ -249,7 +247,7 @@ def test_at_an_unknown_price_the_tokens_of_the_tree_are_bounded_likewise(
 
 
 @pytest.mark.parametrize("calls", [1, 7, 60])
-def test_the_model_calls_of_a_tree_are_counted_together(calls: int) -> None:
+def test_the_call_budget_applies_to_the_whole_tree(calls: int) -> None:
     tree = Tree(Plan(children=6, leaves=3, steps=5, depth=2), Budget(calls=calls), unknown)
 
     grown(tree)
@@ -257,7 +255,7 @@ def test_the_model_calls_of_a_tree_are_counted_together(calls: int) -> None:
     assert len(tree.usage) <= calls + 1
 
 
-def test_who_finds_all_of_it_lent_waits_for_what_the_others_give_back() -> None:
+def test_a_child_waits_while_the_whole_budget_is_granted_to_others() -> None:
     """Ten children whose answers cost little, of which only a few could hold a longest one."""
     tree = Tree(Plan(children=10, steps=1), Budget(3.5), cheap_but_longest_answers, seed=1)
 
@@ -273,7 +271,7 @@ def cheap_but_longest_answers(model: str, usage: Usage) -> float:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_hardly_anything_of_a_budget_is_left_when_a_tree_ends_for_want_of_it(
+def test_a_tree_that_runs_out_of_budget_has_spent_most_of_it(
     seed: int,
 ) -> None:
     plan = Plan(children=3, leaves=4, steps=8, depth=2)
@@ -286,9 +284,7 @@ def test_hardly_anything_of_a_budget_is_left_when_a_tree_ends_for_want_of_it(
     assert {each.turn.outcome for each in tree.ended} <= {"budget", "answered"}
 
 
-def test_a_child_ends_for_want_of_money_and_its_parent_goes_on_with_what_came_back() -> (
-    None
-):
+def test_a_child_that_runs_out_of_budget_returns_the_rest_to_its_parent() -> None:
     """The child may not take the last of it: its call would have to fit in whole."""
     record = Recorder(MemoryStore(), clock=lambda: 0.0)
 
@@ -340,7 +336,7 @@ def test_grant_of_a_child_counts_as_used_until_it_ends() -> None:
     assert fold([*over], fold([*began, *more])).turn == ended.turn
 
 
-def test_a_copy_of_a_session_has_lent_nothing_to_the_children_of_the_other() -> None:
+def test_a_forked_session_counts_no_grants_of_the_original() -> None:
     born = ChildBorn("child-1", "c1", "code", "", grant=Budget(1.0))
     copied = fold([Entry(1, TurnStarted(0)), Entry(2, born), Entry(3, Forked("s", 2))])
 
@@ -351,7 +347,7 @@ def a_dime() -> Spent:
     return Spent(Usage(output=7), 0.1, 1)
 
 
-def test_a_child_is_lent_a_part_of_what_is_left_and_never_less_than_it_needs() -> None:
+def test_a_child_gets_a_share_of_the_remaining_budget_or_the_minimum_it_needs() -> None:
     view = fold([Entry(1, TurnStarted(0))])
     budget = Budget(16.0, 1_600, 32, 60.0)
 
@@ -364,14 +360,14 @@ def test_a_child_is_lent_a_part_of_what_is_left_and_never_less_than_it_needs() -
     assert no_limits == NO_LIMIT
 
 
-def test_where_nothing_is_left_no_child_is_born() -> None:
+def test_no_child_starts_when_the_budget_is_used_up() -> None:
     view = fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=1.0))])
 
     assert new_grant(view, Budget(1.0), Estimate(0.1, 1)) is None
     assert new_grant(view, Budget(1.05), Estimate(0.1, 1), lent=True) is None
 
 
-def test_a_grant_that_the_child_never_heard_of_is_told_again_after_a_crash() -> None:
+def test_after_a_crash_a_child_receives_the_grant_that_it_had_not_recorded() -> None:
     """The parent had recorded it; the child died before it could."""
 
     async def main() -> tuple[Budget | None, Budget | None, int]:
@@ -415,9 +411,7 @@ def test_grants_and_reservations_count_once_after_a_crash() -> None:
     assert budget_used(after).dollars == pytest.approx(2.75)
 
 
-def test_a_child_is_told_what_is_left_of_what_its_money_comes_from_once_for_each_mark() -> (
-    None
-):
+def test_a_child_is_warned_once_at_50_and_25_percent_of_the_budget() -> None:
     policies = warn_of_budget(NO_LIMIT, lent=True)
     answered = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "calls")
 
@@ -436,7 +430,7 @@ def test_a_child_is_told_what_is_left_of_what_its_money_comes_from_once_for_each
     assert told(0.2, "budget_50%") == ["budget_25%"]
 
 
-def test_leaf_reservation_beyond_the_grant_requests_more_or_fails() -> None:
+def test_a_model_call_beyond_the_grant_requests_more_budget_or_fails() -> None:
     asked: list[Estimate] = []
 
     class Miser:
@@ -471,7 +465,7 @@ def test_leaf_reservation_beyond_the_grant_requests_more_or_fails() -> None:
         ([TurnEnded("budget"), TurnStarted(0)], []),
     ],
 )
-def test_a_child_draws_before_its_budget_is_used_up_and_ends_when_there_is_no_more(
+def test_a_child_requests_more_budget_before_it_runs_out_and_ends_without_it(
     more: list[Entry], wanted: list[str]
 ) -> None:
     def price(model: str, usage: Usage) -> float | None:
@@ -490,7 +484,7 @@ def test_a_child_draws_before_its_budget_is_used_up_and_ends_when_there_is_no_mo
     assert estimate(view, price).dollars == 0.2
 
 
-def test_who_was_lent_a_budget_lends_no_more_than_that_unless_it_is_lent_more() -> None:
+def test_a_child_grants_no_more_than_its_own_grant_unless_that_is_raised() -> None:
     class Above:
         share_left = 0.5
 
@@ -541,7 +535,7 @@ def test_model_is_not_called_when_a_concurrent_reservation_used_the_budget() -> 
     assert anyio.run(main).turn.open_request is None
 
 
-def test_who_has_no_time_left_is_lent_no_more_and_nobody_is_asked_for_ever() -> None:
+def test_a_child_that_is_out_of_time_is_refused_more_budget() -> None:
     class Plenty:
         share_left = 1.0
 

@@ -20,7 +20,7 @@ WRITE = called("write_file", path="new.txt", content="new\n")
 ALONE = give("Work", "code", worktree=True)
 
 
-def test_a_tree_in_which_nothing_was_changed_goes_with_its_branch(
+def test_an_unchanged_worktree_of_a_subagent_is_removed_with_its_branch(
     tmp_path: Path, repository: Path
 ) -> None:
     (repository / "a.txt").write_text("changed and not committed\n")
@@ -44,7 +44,7 @@ def test_a_tree_in_which_nothing_was_changed_goes_with_its_branch(
     assert git(repository, "worktree", "list").count("\n") == 1
 
 
-def test_a_tree_with_changes_stays_and_the_parent_is_told_where(
+def test_a_changed_worktree_is_kept_and_its_path_reported_to_the_parent(
     tmp_path: Path, repository: Path
 ) -> None:
     house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[WRITE], "Made."]})
@@ -63,7 +63,7 @@ def test_a_tree_with_changes_stays_and_the_parent_is_told_where(
     assert result.files == {}
 
 
-def test_a_child_works_in_the_same_folder_of_its_tree_as_its_parent(
+def test_a_subagent_works_in_the_same_subfolder_of_its_worktree_as_its_parent(
     tmp_path: Path, repository: Path
 ) -> None:
     house = Household(
@@ -83,7 +83,7 @@ def test_a_child_works_in_the_same_folder_of_its_tree_as_its_parent(
     assert "two" in told(house.cast, "Work")
 
 
-def test_a_child_cannot_write_where_its_parent_works(
+def test_a_subagent_in_a_worktree_cannot_write_to_the_directory_of_its_parent(
     tmp_path: Path, repository: Path
 ) -> None:
     outside = called("write_file", path=str(repository / "a.txt"), content="mine\n")
@@ -94,7 +94,7 @@ def test_a_child_cannot_write_where_its_parent_works(
     assert (repository / "a.txt").read_text() == "one\n"
 
 
-def test_question_from_a_worktree_offers_approval_once_only(
+def test_a_question_of_a_subagent_in_a_worktree_offers_no_lasting_approval(
     tmp_path: Path, repository: Path
 ) -> None:
     async def yes(question: Question) -> bool:
@@ -113,7 +113,7 @@ def test_question_from_a_worktree_offers_approval_once_only(
     assert asks.once
 
 
-def test_children_of_such_a_child_work_where_it_does(
+def test_a_subagent_of_a_subagent_works_in_the_same_worktree(
     tmp_path: Path, repository: Path
 ) -> None:
     house = Household(tmp_path, {
@@ -128,7 +128,9 @@ def test_children_of_such_a_child_work_where_it_does(
     assert (Path(end.directory) / "new.txt").exists()
 
 
-def test_without_a_repository_or_a_commit_that_is_said(tmp_path: Path) -> None:
+def test_a_worktree_without_a_repository_or_commit_is_refused_with_the_reason(
+    tmp_path: Path,
+) -> None:
     house = Household(tmp_path, {"Go": [[ALONE], "Hm."]})
 
     result = house.run("Go.")
@@ -141,7 +143,9 @@ def test_without_a_repository_or_a_commit_that_is_said(tmp_path: Path) -> None:
     assert "has no commit to begin at" in told(house.cast, "Go")
 
 
-def test_nothing_that_a_repository_names_is_run(tmp_path: Path, repository: Path) -> None:
+def test_hooks_and_filters_of_a_repository_are_not_run(
+    tmp_path: Path, repository: Path
+) -> None:
     bad = f"touch {tmp_path}/was-run; cat"
     hook = repository / ".git" / "hooks" / "post-checkout"
     hook.write_text(f"#!/bin/sh\n{bad}\n")
@@ -164,7 +168,7 @@ def test_nothing_that_a_repository_names_is_run(tmp_path: Path, repository: Path
 
 
 @pytest.mark.parametrize("where", ["gitdir:**/worktrees/**", "onbranch:refold/**"])
-def test_no_filter_is_run_that_only_counts_in_the_new_tree(
+def test_filters_configured_only_for_the_new_worktree_are_not_run(
     tmp_path: Path, repository: Path, where: str
 ) -> None:
     settings = repository / ".git" / "only-there"
@@ -184,7 +188,7 @@ def test_no_filter_is_run_that_only_counts_in_the_new_tree(
 
 
 @pytest.mark.parametrize("how", ["file", "link", "commondir", "objects"])
-def test_a_folder_that_only_names_a_repository_gets_no_tree_of_it(
+def test_a_folder_that_only_points_to_a_repository_gets_no_worktree(
     tmp_path: Path, repository: Path, how: str
 ) -> None:
     """Or who made the folder would have the files of any repository in a workspace."""
@@ -215,7 +219,7 @@ def test_a_folder_that_only_names_a_repository_gets_no_tree_of_it(
     assert git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
 
 
-def test_a_tree_can_be_made_from_another_tree_and_in_a_submodule(
+def test_a_worktree_can_be_made_from_another_worktree_or_a_submodule(
     tmp_path: Path, repository: Path
 ) -> None:
     above = tmp_path / "above"
@@ -234,7 +238,9 @@ def test_a_tree_can_be_made_from_another_tree_and_in_a_submodule(
     anyio.run(main)
 
 
-def test_the_name_of_a_branch_is_no_option_of_git(tmp_path: Path, repository: Path) -> None:
+def test_a_branch_name_cannot_act_as_an_option_of_git(
+    tmp_path: Path, repository: Path
+) -> None:
     first = git(repository, "rev-parse", "HEAD").strip()
     git(repository, "branch", "other")
     git(repository, "commit", "-q", "--allow-empty", "-m", "second")
@@ -250,7 +256,7 @@ def test_the_name_of_a_branch_is_no_option_of_git(tmp_path: Path, repository: Pa
     assert git(repository, "rev-parse", "other").strip() == first
 
 
-def test_no_filter_of_a_submodule_is_run_and_its_files_keep_the_tree(
+def test_filters_of_a_submodule_are_not_run_and_its_changes_keep_the_worktree(
     tmp_path: Path, repository: Path
 ) -> None:
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
@@ -279,7 +285,9 @@ def test_no_filter_of_a_submodule_is_run_and_its_files_keep_the_tree(
     assert not (tmp_path / "was-run").exists()
 
 
-def test_a_tree_without_its_files_gets_them(tmp_path: Path, repository: Path) -> None:
+def test_a_worktree_without_checked_out_files_gets_them(
+    tmp_path: Path, repository: Path
+) -> None:
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
     async def main() -> None:
@@ -292,7 +300,7 @@ def test_a_tree_without_its_files_gets_them(tmp_path: Path, repository: Path) ->
     anyio.run(main)
 
 
-def test_a_tree_that_a_crash_left_half_made_is_made_again(
+def test_a_worktree_left_incomplete_by_a_crash_is_made_again(
     tmp_path: Path, repository: Path
 ) -> None:
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
@@ -315,7 +323,7 @@ def test_a_tree_that_a_crash_left_half_made_is_made_again(
     assert git(repository, "branch", "--format", "%(refname:short)").split() == ["main"]
 
 
-def test_git_that_cannot_do_it_is_told_in_a_sentence(
+def test_a_failed_git_worktree_command_is_reported_in_one_sentence(
     tmp_path: Path, repository: Path
 ) -> None:
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))

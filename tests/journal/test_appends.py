@@ -39,7 +39,7 @@ def written_by_the_loop(directory: Path, disk: Watched, lines: int = 4) -> list[
     return disk.writers
 
 
-def test_only_the_append_that_makes_the_file_needs_a_thread(
+def test_only_the_append_that_creates_the_file_needs_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file, "SLOW_WRITE_SECONDS", 60.0)  # however busy the machine is
@@ -47,13 +47,13 @@ def test_only_the_append_that_makes_the_file_needs_a_thread(
     assert written_by_the_loop(tmp_path / "one", Watched()) == [False, True, True, True]
 
 
-def test_after_a_slow_append_the_threads_write(tmp_path: Path) -> None:
+def test_after_a_slow_append_threads_do_the_next_ones(tmp_path: Path) -> None:
     disk = Watched(file.SLOW_WRITE_SECONDS * 2)
 
     assert written_by_the_loop(tmp_path / "one", disk) == [False, True, False, False]
 
 
-def test_a_large_append_is_for_the_threads(
+def test_large_appends_are_done_by_threads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file, "MAX_DIRECT_BYTES", 3)

@@ -87,7 +87,7 @@ RICH = [
         pytest.param([SessionStarted("/w", id=ID)], id="nothing said yet"),
     ],
 )
-def test_export_after_import_is_byte_for_byte_the_same(
+def test_exporting_an_imported_session_gives_the_same_bytes(
     tmp_path: Path, events: list[Event]
 ) -> None:
     one, two = homes(tmp_path)
@@ -103,7 +103,7 @@ def test_export_after_import_is_byte_for_byte_the_same(
     assert events_of(two.path(ID))[-1] == Imported(ID, ID, "/here")
 
 
-def test_children_and_blobs_are_carried_too(tmp_path: Path) -> None:
+def test_children_and_blobs_are_exported_and_imported(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     path = family(one.path(ID))
     large = os.urandom(2_000_000)
@@ -129,7 +129,7 @@ def test_children_and_blobs_are_carried_too(tmp_path: Path) -> None:
     assert (modes, folders) == ({0o600}, {0o700})
 
 
-def test_where_the_id_is_taken_it_has_a_new_one_and_is_the_same_otherwise(
+def test_importing_an_existing_id_gives_a_new_id_and_the_same_content(
     tmp_path: Path,
 ) -> None:
     one, _ = homes(tmp_path)
@@ -146,7 +146,7 @@ def test_where_the_id_is_taken_it_has_a_new_one_and_is_the_same_otherwise(
     assert child == Imported(f"{ID}/child-1", f"{made.id}/child-1", "/here")
 
 
-def test_any_tar_takes_it_apart_and_its_names_are_those_of_the_files(
+def test_an_export_is_a_standard_tar_with_the_names_of_the_session_files(
     tmp_path: Path,
 ) -> None:
     one, _ = homes(tmp_path)
@@ -172,7 +172,7 @@ def test_any_tar_takes_it_apart_and_its_names_are_those_of_the_files(
     assert msgspec.json.decode((apart / "session.json").read_bytes())["id"] == ID
 
 
-def test_a_journal_that_shrinks_meanwhile_is_told_and_no_tar_is_made_of_it(
+def test_exporting_a_journal_that_shrinks_meanwhile_fails(
     tmp_path: Path,
 ) -> None:
     one, _ = homes(tmp_path)
@@ -189,7 +189,7 @@ def test_member_beyond_the_size_limit_of_tar_is_refused() -> None:
         list(member("events.jsonl", 8 << 30, []))
 
 
-def test_an_export_leaves_python_variables_out_and_an_import_takes_none(
+def test_python_variables_are_neither_exported_nor_imported(
     tmp_path: Path,
 ) -> None:
     one, two = homes(tmp_path)
@@ -233,7 +233,9 @@ def test_export_includes_events_recorded_after_an_import(tmp_path: Path) -> None
     assert packed(one, again) == document
 
 
-def test_it_goes_on_where_it_was_imported(tmp_path: Path) -> None:
+def test_an_imported_session_continues_in_the_directory_of_the_import(
+    tmp_path: Path,
+) -> None:
     one, two = homes(tmp_path)
     plant(one.path(ID), RICH)
     here = tmp_path / "here"
@@ -246,7 +248,9 @@ def test_it_goes_on_where_it_was_imported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "gap"])
-def test_of_a_damaged_journal_what_is_good_is_exported(tmp_path: Path, harm: str) -> None:
+def test_exporting_a_damaged_journal_includes_the_events_before_the_damage(
+    tmp_path: Path, harm: str
+) -> None:
     one, two = homes(tmp_path)
     bytes_ = plant(one.path(ID), RICH)
     lines = bytes_.split(b"\n")[:-1]
@@ -269,7 +273,7 @@ def test_of_a_damaged_journal_what_is_good_is_exported(tmp_path: Path, harm: str
     assert check(two.path(ID)).damages == ()
 
 
-def test_a_child_of_which_nothing_is_good_is_left_out(tmp_path: Path) -> None:
+def test_a_child_without_a_valid_event_is_omitted_from_the_export(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     path = family(one.path(ID))
     (path / "children/child-2/events.jsonl").write_bytes(b"{}\n")
@@ -282,7 +286,7 @@ def test_a_child_of_which_nothing_is_good_is_left_out(tmp_path: Path) -> None:
     assert (made.sessions, check(two.path(ID)).damages) == (3, ())
 
 
-def test_a_blob_that_is_gone_or_changed_is_named_and_left_out(tmp_path: Path) -> None:
+def test_missing_and_changed_blobs_are_reported_and_omitted(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     names = with_blobs(one.path(ID), b"a", b"b", b"c")
     pictures = tuple(Image(name, "image/png") for name in names)
@@ -300,7 +304,7 @@ def test_a_blob_that_is_gone_or_changed_is_named_and_left_out(tmp_path: Path) ->
     assert (made.lacking, made.blobs) == (2, 1)
 
 
-def test_a_child_alone_is_carried_with_all_below_it(tmp_path: Path) -> None:
+def test_a_child_can_be_exported_alone_with_all_its_descendants(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     family(one.path(ID))
     child = f"{ID}/child-1"
@@ -322,7 +326,7 @@ def born_in(path: Path) -> list[str]:
     return [event.child for event in events_of(path) if isinstance(event, ChildBorn)]
 
 
-def test_who_imports_the_same_a_moment_later_is_told_and_loses_nothing(
+def test_a_concurrent_import_of_the_same_session_fails_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
     one, two = homes(tmp_path)

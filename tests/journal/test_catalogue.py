@@ -46,7 +46,7 @@ def ids(cards: Sequence[Card]) -> list[str]:
     return [card.id for card in cards]
 
 
-def test_a_card_says_what_the_fold_of_the_journal_says(home: JournalDirectory) -> None:
+def test_a_card_matches_the_folded_journal(home: JournalDirectory) -> None:
     file = put(home, "one", *GOLDEN, Renamed("walk"), Tagged(("rain", "sun")), changed=7.0)
 
     (card,) = home.catalogue().cards()
@@ -71,7 +71,7 @@ def test_a_card_has_the_beginning_of_the_last_message_and_of_its_answer(
     assert (cards["two"].asked, cards["two"].answer) == ("old", "y" * 400)
 
 
-def test_cards_come_last_written_first(home: JournalDirectory) -> None:
+def test_cards_are_sorted_by_their_last_write(home: JournalDirectory) -> None:
     for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
         put(home, name, *talk("so"), changed=changed)
 
@@ -101,7 +101,7 @@ def test_catalogue_indexes_appended_events_once(
     ],
     ids=["replaced", "longer", "cut", "empty"],
 )
-def test_a_journal_that_is_another_now_is_read_anew(
+def test_a_replaced_journal_is_indexed_again(
     home: JournalDirectory, now: Sequence[Event]
 ) -> None:
     put(home, "one", *talk("umbrella", "rain"))
@@ -113,7 +113,7 @@ def test_a_journal_that_is_another_now_is_read_anew(
     assert [card.events for card in home.catalogue().cards()] == [len(now)]
 
 
-def test_half_a_line_waits_for_its_other_half(home: JournalDirectory) -> None:
+def test_a_partial_line_is_indexed_once_it_is_complete(home: JournalDirectory) -> None:
     file = put(home, "one", *talk("umbrella"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
@@ -125,7 +125,7 @@ def test_half_a_line_waits_for_its_other_half(home: JournalDirectory) -> None:
     assert [(card.events, card.damage) for card in home.catalogue().cards()] == [(4, "")]
 
 
-def test_damage_is_told_and_what_stands_before_it_is_found(home: JournalDirectory) -> None:
+def test_damage_is_reported_and_events_before_it_are_found(home: JournalDirectory) -> None:
     file = put(home, "one", *talk("umbrella", "lost"))
     file.write_bytes(file.read_bytes().replace(b"lost", b"LOST"))
 
@@ -135,7 +135,7 @@ def test_damage_is_told_and_what_stands_before_it_is_found(home: JournalDirector
     assert (found(home, "umbrella"), found(home, "lost")) == ([("one", 2)], [])
 
 
-def test_a_journal_that_cannot_be_read_is_tried_again(home: JournalDirectory) -> None:
+def test_a_journal_that_could_not_be_read_is_tried_again(home: JournalDirectory) -> None:
     file = home.path("one") / "events.jsonl"
     file.mkdir(parents=True)
     (before,) = home.catalogue().cards()
@@ -163,7 +163,9 @@ def test_deleted_session_leaves_the_catalogue_with_its_children(
     assert ids(home.catalogue().cards(children=True)) == ["two"]
 
 
-def test_a_child_is_followed_while_its_parent_is_silent(home: JournalDirectory) -> None:
+def test_a_child_is_indexed_even_if_its_parent_has_no_new_events(
+    home: JournalDirectory,
+) -> None:
     put(home, "one", *talk("go"), ChildBorn("child-1", "c", "explore", "look"))
     before = ids(home.catalogue().cards(children=True))
     put(home, "one/child-1", *talk("umbrella"))
@@ -208,7 +210,7 @@ def empty(path: Path) -> None:
 @pytest.mark.parametrize(
     "harm", [garbage, torn, scribbled, older, without_tables, gone, empty]
 )
-def test_a_broken_catalogue_is_made_anew(
+def test_a_broken_catalogue_is_rebuilt(
     home: JournalDirectory, harm: Callable[[Path], None]
 ) -> None:
     for n in range(3):
@@ -224,7 +226,7 @@ def test_a_broken_catalogue_is_made_anew(
 
 
 @pytest.mark.parametrize("children", [False, True])
-def test_where_no_catalogue_can_be_written_every_journal_is_read_and_that_is_told(
+def test_without_a_writable_catalogue_every_journal_is_read_with_a_notice(
     home: JournalDirectory, *, children: bool
 ) -> None:
     put(home, "one", *talk("umbrella"), ChildBorn("child-1", "c", "explore", "look"))
@@ -246,7 +248,7 @@ def test_where_no_catalogue_can_be_written_every_journal_is_read_and_that_is_tol
     ]
 
 
-def test_nobody_else_can_read_the_catalogue(home: JournalDirectory) -> None:
+def test_the_catalogue_is_readable_only_by_its_owner(home: JournalDirectory) -> None:
     put(home, "one", *talk("umbrella"))
 
     home.catalogue().freshen()
@@ -254,7 +256,9 @@ def test_nobody_else_can_read_the_catalogue(home: JournalDirectory) -> None:
     assert home.catalogue().path.stat().st_mode & 0o777 == 0o600
 
 
-def test_whoever_is_stopped_leaves_what_was_read_by_then(home: JournalDirectory) -> None:
+def test_an_interrupted_update_keeps_the_journals_indexed_so_far(
+    home: JournalDirectory,
+) -> None:
     for n in range(300):
         put(home, f"s{n:03}", *talk("umbrella"), changed=float(n + 1))
 
@@ -270,7 +274,9 @@ def test_whoever_is_stopped_leaves_what_was_read_by_then(home: JournalDirectory)
     assert len(cards) == 300
 
 
-def test_a_look_without_time_shows_what_is_known(home: JournalDirectory) -> None:
+def test_a_listing_with_no_time_to_update_shows_the_indexed_sessions(
+    home: JournalDirectory,
+) -> None:
     put(home, "one", *talk("umbrella"))
     home.catalogue().freshen()
     put(home, "two", *talk("umbrella"))
@@ -279,7 +285,7 @@ def test_a_look_without_time_shows_what_is_known(home: JournalDirectory) -> None
     assert set(home.catalogue().last_cards()) == {"one"}
 
 
-def test_several_may_follow_the_journals_at_once(home: JournalDirectory) -> None:
+def test_several_threads_can_update_the_catalogue_at_once(home: JournalDirectory) -> None:
     for n in range(40):
         put(home, f"s{n}", *talk("umbrella", "and more"))
     told = list[str]()
@@ -296,7 +302,7 @@ def test_several_may_follow_the_journals_at_once(home: JournalDirectory) -> None
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, 14), min_size=1, max_size=5))
-def test_read_in_whatever_pieces_it_says_what_a_new_one_says(
+def test_updating_in_any_number_of_steps_gives_the_same_catalogue_as_a_rebuild(
     tmp_path: Path, cuts: list[int]
 ) -> None:
     """Grown, cut and rewritten: bytes of a journal up to there, one after the other."""
@@ -324,7 +330,7 @@ def everything(catalogue: Catalogue) -> list[tuple[str, int, str]]:
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="tells who locks what")
-def test_a_second_look_in_the_same_process_leaves_the_locks_of_the_first(
+def test_a_second_connection_in_a_process_keeps_the_locks_of_the_first(
     home: JournalDirectory,
 ) -> None:
     home.root.mkdir(parents=True)
@@ -349,7 +355,7 @@ def locks(file: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_whoever_has_to_wait_too_long_for_another_reads_by_itself(
+def test_a_reader_that_waits_too_long_for_the_lock_reads_every_journal(
     home: JournalDirectory,
 ) -> None:
     put(home, "one", *talk("umbrella"))
@@ -369,7 +375,9 @@ def test_whoever_has_to_wait_too_long_for_another_reads_by_itself(
 
 
 @pytest.mark.timeout(4)  # others wait for five seconds
-def test_who_leaves_waits_for_no_other_writer(home: JournalDirectory) -> None:
+def test_an_update_with_a_time_limit_does_not_wait_for_another_writer(
+    home: JournalDirectory,
+) -> None:
     put(home, "one", *talk("umbrella"))
     catalogue = home.catalogue()
     catalogue.freshen()
@@ -384,7 +392,9 @@ def test_who_leaves_waits_for_no_other_writer(home: JournalDirectory) -> None:
     assert ids(home.catalogue().cards()) == ["two", "one"]
 
 
-def test_while_it_is_made_anew_others_find_what_was_known(home: JournalDirectory) -> None:
+def test_during_a_rebuild_readers_see_the_previous_catalogue(
+    home: JournalDirectory,
+) -> None:
     for name in ("a", "b", "c"):
         put(home, name, *talk("umbrella"))
     home.catalogue().freshen()
@@ -401,7 +411,7 @@ def test_while_it_is_made_anew_others_find_what_was_known(home: JournalDirectory
     assert ids(home.catalogue().cards()) == ["c", "b", "a"]
 
 
-def test_where_none_can_be_kept_making_it_anew_fails(home: JournalDirectory) -> None:
+def test_a_rebuild_without_a_writable_catalogue_fails(home: JournalDirectory) -> None:
     put(home, "a", *talk("umbrella"))
     home.catalogue().path.mkdir()
 
@@ -410,7 +420,9 @@ def test_where_none_can_be_kept_making_it_anew_fails(home: JournalDirectory) -> 
 
 
 @pytest.mark.slow
-def test_where_not_even_a_private_one_has_room_that_is_told(home: JournalDirectory) -> None:
+def test_a_full_disk_for_the_temporary_catalogue_is_reported(
+    home: JournalDirectory,
+) -> None:
     put(home, "a", *talk(*(f"{n} umbrella " * 1_500 for n in range(300))))
     home.catalogue().path.mkdir()
     program = (

@@ -47,7 +47,7 @@ def found(home: JournalDirectory, text: str) -> list[tuple[str, str]]:
         ("C++", "is it [C]++?"),
     ],
 )
-def test_words_are_found_as_people_write_them(
+def test_search_finds_words_in_paths_identifiers_and_several_scripts(
     home: JournalDirectory, query: str, shown: str
 ) -> None:
     said = (
@@ -60,7 +60,7 @@ def test_words_are_found_as_people_write_them(
     assert found(home, query) == [("person", shown)]
 
 
-def test_everything_that_was_said_and_done_is_found_by_whose_it_was(
+def test_messages_calls_results_names_and_tags_are_found_with_their_source(
     home: JournalDirectory,
 ) -> None:
     answer = Message("assistant", (Text("An umbrella it is."), CALL))
@@ -78,7 +78,9 @@ def test_everything_that_was_said_and_done_is_found_by_whose_it_was(
     assert found(home, '"umbrella is done"') == [("child-1", "The [umbrella is done].")]
 
 
-def test_of_long_output_the_beginning_and_the_end_are_found(home: JournalDirectory) -> None:
+def test_search_finds_the_beginning_and_the_end_of_a_long_output(
+    home: JournalDirectory,
+) -> None:
     long = "first " + "word " * 5_000 + "last"
     put(home, "one", *talk("go"), Ended("c", "done", long.replace("word", "mid", 1)))
     put(
@@ -91,7 +93,7 @@ def test_of_long_output_the_beginning_and_the_end_are_found(home: JournalDirecto
     assert [len(found(home, word)) for word in ("first", "last", "middle")] == [1, 1, 0]
 
 
-def test_only_wanted_sessions_are_found_and_no_more_than_asked_for(
+def test_search_applies_the_session_filter_and_the_limit(
     home: JournalDirectory,
 ) -> None:
     for n in range(9):
@@ -138,7 +140,7 @@ def test_invalid_search_query_is_refused_with_the_reason(query: str, told: str) 
 @example("a" * 10_000)
 @example("%_'; DROP TABLE words; --")
 @given(st.text(max_size=60))
-def test_no_query_is_an_error_of_ours(tmp_path: Path, query: str) -> None:
+def test_no_search_query_causes_an_internal_error(tmp_path: Path, query: str) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
     if not home.root.exists():
         put(home, "one", *talk("a b c word near NOT x y z q \x00\x01\x02 half"))
@@ -157,7 +159,7 @@ def test_no_query_is_an_error_of_ours(tmp_path: Path, query: str) -> None:
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.text(min_size=1, max_size=80))
-def test_whatever_is_said_can_be_kept_and_read_back(tmp_path: Path, said: str) -> None:
+def test_any_message_text_can_be_indexed_and_found(tmp_path: Path, said: str) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
     clean = said.encode("utf-8", "replace").decode()
     put(home, "one", *talk(f"{clean} umbrella"))

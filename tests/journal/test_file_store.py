@@ -21,7 +21,7 @@ ONE_THREAD = Writers(threads=1)  # so that the n-th call is the same in every ru
 
 
 @pytest.mark.parametrize("part", range(8))
-def test_a_file_cut_at_any_byte_reads_as_the_lines_before_the_cut_and_goes_on(
+def test_a_file_cut_at_any_byte_reads_as_its_complete_lines_and_can_continue(
     tmp_path: Path, part: int
 ) -> None:
     async def every_cut() -> None:
@@ -37,7 +37,7 @@ def test_a_file_cut_at_any_byte_reads_as_the_lines_before_the_cut_and_goes_on(
     anyio.run(every_cut)
 
 
-def test_only_its_owner_can_read_a_session_whatever_the_umask(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_a_session_whatever_the_umask(tmp_path: Path) -> None:
     directory = tmp_path / "data" / "sessions" / "one"
 
     async def use() -> None:
@@ -57,7 +57,7 @@ def test_only_its_owner_can_read_a_session_whatever_the_umask(tmp_path: Path) ->
     assert {modes[name] for name in ("data", "sessions", "one", "blobs")} == {0o700}
 
 
-def test_who_writes_nothing_leaves_no_directory(tmp_path: Path) -> None:
+def test_a_store_that_writes_nothing_creates_no_directory(tmp_path: Path) -> None:
     async def use() -> None:
         store = FileStore(tmp_path / "one")
         await store.lease()
@@ -69,7 +69,9 @@ def test_who_writes_nothing_leaves_no_directory(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_writer_is_told_who_has_the_pen_and_may_read(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_with_the_lock_holder_and_may_read(
+    tmp_path: Path,
+) -> None:
     async def use() -> str:
         first, second = FileStore(tmp_path), FileStore(tmp_path)
         await add(first, (await first.lease()).epoch, b"one", 0)
@@ -86,7 +88,7 @@ def test_a_second_writer_is_told_who_has_the_pen_and_may_read(tmp_path: Path) ->
     assert f"join it with `refold attach {tmp_path.name}`" in told
 
 
-def test_two_that_mean_to_begin_the_same_journal_do_not_both(tmp_path: Path) -> None:
+def test_only_one_of_two_writers_can_begin_a_journal(tmp_path: Path) -> None:
     async def use() -> list[bytes]:
         first, second = FileStore(tmp_path / "one"), FileStore(tmp_path / "one")
         leases = await first.lease(), await second.lease()
@@ -101,7 +103,7 @@ def test_two_that_mean_to_begin_the_same_journal_do_not_both(tmp_path: Path) -> 
     assert anyio.run(use) == [b"first"]
 
 
-def test_a_writer_that_gave_the_pen_back_has_no_file_open_and_writes_no_more(
+def test_a_writer_that_released_the_lock_has_no_open_file_and_cannot_write(
     tmp_path: Path,
 ) -> None:
     async def use() -> int:
@@ -117,7 +119,7 @@ def test_a_writer_that_gave_the_pen_back_has_no_file_open_and_writes_no_more(
     assert anyio.run(use) == 0
 
 
-def test_the_same_session_by_another_path_is_held_all_the_same(tmp_path: Path) -> None:
+def test_a_lock_also_holds_for_another_path_of_the_session(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
 
     async def use() -> None:
@@ -130,7 +132,9 @@ def test_the_same_session_by_another_path_is_held_all_the_same(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("to", ["delete", "damage", "put an older one"])
-def test_a_writer_whose_note_was_lost_still_has_the_pen(tmp_path: Path, to: str) -> None:
+def test_a_writer_whose_lock_file_was_deleted_or_changed_still_holds_the_lock(
+    tmp_path: Path, to: str
+) -> None:
     pen = tmp_path / "pen"
 
     async def use() -> list[bytes]:
@@ -152,7 +156,7 @@ def test_a_writer_whose_note_was_lost_still_has_the_pen(tmp_path: Path, to: str)
     assert anyio.run(use) == [*MADE, b"on"]
 
 
-def test_a_writer_is_fenced_off_when_a_later_one_signed_the_pen(tmp_path: Path) -> None:
+def test_a_writer_cannot_write_after_a_later_one_has_taken_the_lock(tmp_path: Path) -> None:
     """Where locks do not hold (some network disks), the number still does."""
     elsewhere = tmp_path / "elsewhere"
 
@@ -175,7 +179,7 @@ def test_a_writer_is_fenced_off_when_a_later_one_signed_the_pen(tmp_path: Path) 
     assert anyio.run(use) == [b"one"]
 
 
-def test_a_writer_whose_file_was_replaced_writes_no_more(tmp_path: Path) -> None:
+def test_a_writer_whose_file_was_replaced_cannot_write(tmp_path: Path) -> None:
     file = tmp_path / "events.jsonl"
 
     async def use() -> None:
@@ -197,7 +201,9 @@ def test_a_writer_whose_file_was_replaced_writes_no_more(tmp_path: Path) -> None
     anyio.run(use)
 
 
-def test_a_file_that_grew_under_its_writer_is_a_conflict(tmp_path: Path) -> None:
+def test_an_append_to_a_file_that_another_program_extended_is_a_conflict(
+    tmp_path: Path,
+) -> None:
     async def use() -> list[bytes]:
         store = FileStore(tmp_path)
         epoch = (await store.lease()).epoch
@@ -215,7 +221,7 @@ def test_a_file_that_grew_under_its_writer_is_a_conflict(tmp_path: Path) -> None
     assert anyio.run(use) == [b"one", b"foreign", b"three"]
 
 
-def test_a_number_is_higher_than_any_before_also_when_the_pen_is_gone(
+def test_a_new_epoch_is_higher_than_all_before_even_without_the_lock_file(
     tmp_path: Path,
 ) -> None:
     async def use() -> tuple[int, int]:
@@ -231,7 +237,7 @@ def test_a_number_is_higher_than_any_before_also_when_the_pen_is_gone(
     assert after > before
 
 
-def test_a_tail_cut_at_the_end_of_a_line_shows_in_the_head(tmp_path: Path) -> None:
+def test_lines_lost_at_the_end_are_visible_in_the_recorded_head(tmp_path: Path) -> None:
     _, head = lines(EVENTS)
 
     async def use() -> tuple[int, str]:
@@ -251,7 +257,7 @@ def test_a_line_with_a_newline_in_it_is_refused(tmp_path: Path) -> None:
     anyio.run(use)
 
 
-def test_who_stops_waiting_does_not_stop_the_write(tmp_path: Path) -> None:
+def test_cancelling_an_append_does_not_stop_the_write(tmp_path: Path) -> None:
     async def use() -> list[bytes]:
         store = FileStore(tmp_path)
         epoch = (await store.lease()).epoch
@@ -264,7 +270,7 @@ def test_who_stops_waiting_does_not_stop_the_write(tmp_path: Path) -> None:
     assert anyio.run(use) == [b"one", b"two"]
 
 
-def test_one_sync_serves_all_who_wait(tmp_path: Path) -> None:
+def test_one_sync_serves_all_waiting_callers(tmp_path: Path) -> None:
     disk = Unpowered(tmp_path)
 
     async def use() -> int:
@@ -302,7 +308,7 @@ class TestABadDisk:
     @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EINTR, errno.EAGAIN])
     @pytest.mark.parametrize("times", [1, 3])
     @pytest.mark.parametrize("part", range(4))
-    def test_a_fault_at_any_call_loses_nothing_that_was_acknowledged(
+    def test_a_fault_at_any_disk_call_loses_no_acknowledged_event(
         self, tmp_path: Path, code: int, times: int, part: int
     ) -> None:
         async def each_in_turn() -> int:
@@ -348,7 +354,7 @@ class TestABadDisk:
             (errno.EROFS, "Read-only file system; set REFOLD_HOME"),
         ],
     )
-    def test_a_fault_is_told_in_one_sentence(
+    def test_a_disk_fault_is_reported_in_one_sentence(
         self, tmp_path: Path, code: int, told: str
     ) -> None:
         async def use() -> str:
@@ -360,7 +366,7 @@ class TestABadDisk:
 
         assert anyio.run(use).startswith(f"cannot open {tmp_path}/one/events.jsonl: {told}")
 
-    def test_a_sync_that_failed_is_not_believed_when_it_succeeds(
+    def test_after_a_failed_sync_the_session_must_be_opened_again(
         self, tmp_path: Path
     ) -> None:
         """The system dropped the pages, said so once, and would now report success."""
@@ -384,7 +390,7 @@ class TestABadDisk:
 
         anyio.run(use)
 
-    def test_nobody_reads_what_could_not_be_written_whole(self, tmp_path: Path) -> None:
+    def test_an_incompletely_written_append_is_never_read(self, tmp_path: Path) -> None:
         disk = Failing(10_000, errno.ENOSPC)
 
         async def use() -> list[bytes]:
@@ -406,7 +412,7 @@ class TestABadDisk:
 class TestAPowerCut:
     """Only what was synced is left, under names that were."""
 
-    def test_leaves_what_was_kept(self, tmp_path: Path) -> None:
+    def test_synced_events_survive_a_power_failure(self, tmp_path: Path) -> None:
         disk = Unpowered(tmp_path)
         directory = tmp_path / "data" / "sessions" / "one"
 
@@ -421,7 +427,7 @@ class TestAPowerCut:
 
         assert anyio.run(use) == [b"one"]
 
-    def test_leaves_what_a_dead_writer_did_not_keep_and_the_next_one_found(
+    def test_events_found_by_the_next_writer_survive_a_power_failure(
         self, tmp_path: Path
     ) -> None:
         disk = Unpowered(tmp_path)
@@ -436,7 +442,7 @@ class TestAPowerCut:
 
         assert anyio.run(use) == [b"one"]
 
-    def test_leaves_a_blob_whose_name_was_given(self, tmp_path: Path) -> None:
+    def test_a_stored_blob_survives_a_power_failure(self, tmp_path: Path) -> None:
         disk = Unpowered(tmp_path)
 
         async def use() -> bytes:

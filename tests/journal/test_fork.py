@@ -121,7 +121,7 @@ def check_forks(
     assert orders == ordered  # nothing that was under way is done a second time
 
 
-def test_at_every_event_it_is_the_same_up_to_there_and_goes_on_alone(
+def test_a_fork_at_any_event_has_the_earlier_events_and_continues_independently(
     tmp_path: Path,
 ) -> None:
     check_forks(
@@ -136,7 +136,7 @@ def test_at_every_event_it_is_the_same_up_to_there_and_goes_on_alone(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(SCRIPTS, some.booleans())
-def test_so_it_is_for_many_sessions(
+def test_forks_of_generated_sessions_have_the_earlier_events_and_continue(
     tmp_path: Path, script: list[Line], may_book: bool
 ) -> None:
     check_forks(JournalDirectory(tmp_path / os.urandom(6).hex()), script, may_book=may_book)
@@ -161,7 +161,9 @@ def test_fork_ends_open_calls_as_unknown(tmp_path: Path) -> None:
     assert fold(found).conversation.calls == ()
 
 
-def test_two_forks_of_one_session_and_a_fork_of_a_fork(tmp_path: Path) -> None:
+def test_forks_of_a_session_and_of_a_fork_leave_the_original_unchanged(
+    tmp_path: Path,
+) -> None:
     home = JournalDirectory(tmp_path)
     path = lived(home, ["Yes."], world(ScriptedProvider("Yes.")))
     before = everything(path)
@@ -179,7 +181,7 @@ def test_two_forks_of_one_session_and_a_fork_of_a_fork(tmp_path: Path) -> None:
     assert [check(home.path(e.id)).damages for e in (first, second, third)] == [()] * 3
 
 
-def test_its_blobs_are_there_and_its_variables_too(tmp_path: Path) -> None:
+def test_a_fork_has_the_blobs_and_python_variables_of_its_events(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
 
     async def put(*contents: bytes) -> list[str]:
@@ -204,7 +206,7 @@ def test_its_blobs_are_there_and_its_variables_too(tmp_path: Path) -> None:
     assert check(copy).blobs == 3
 
 
-def test_where_the_disk_knows_no_links_blobs_are_copied(
+def test_blobs_are_copied_on_a_disk_without_hard_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = JournalDirectory(tmp_path)
@@ -227,7 +229,7 @@ def test_where_the_disk_knows_no_links_blobs_are_copied(
     assert check(copy).damages == ()
 
 
-def test_the_children_stay_those_of_the_other_session(tmp_path: Path) -> None:
+def test_a_fork_does_not_take_over_the_children_of_the_original(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
     born = ChildBorn("child-1", "c1", "explore", "look", grant=Budget(2.0))
     call = ModelAnswered(
@@ -252,7 +254,7 @@ def test_the_children_stay_those_of_the_other_session(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("at", "words"), [(0, "1 to 2"), (3, "no event 3"), (-1, "1 to 2")]
 )
-def test_there_is_no_fork_of_what_is_not_there(tmp_path: Path, at: int, words: str) -> None:
+def test_a_fork_at_an_invalid_event_is_refused(tmp_path: Path, at: int, words: str) -> None:
     home = JournalDirectory(tmp_path)
     written(home, SessionStarted("/w"), Said("x"))
 
@@ -262,7 +264,7 @@ def test_there_is_no_fork_of_what_is_not_there(tmp_path: Path, at: int, words: s
     assert [s.id for s in home.sessions()] == ["a"]
 
 
-def test_a_damaged_session_is_forked_before_the_damage(tmp_path: Path) -> None:
+def test_a_damaged_session_can_be_forked_before_the_damage(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
     path = written(home, SessionStarted("/w"), Said("x"), Said("y"), Said("z"))
     whole = (path / "events.jsonl").read_bytes()
@@ -307,7 +309,9 @@ class Dying(Disk):
 
 
 @pytest.mark.parametrize("calls", range(7))
-def test_a_disk_that_fails_leaves_nothing_half(tmp_path: Path, calls: int) -> None:
+def test_a_fork_on_a_failing_disk_leaves_no_partial_session(
+    tmp_path: Path, calls: int
+) -> None:
     home = JournalDirectory(tmp_path)
     path = written(home, SessionStarted("/w"), Said("x"))
     before = everything(path)
@@ -338,7 +342,7 @@ def test_unfinished_fork_of_a_dead_process_is_not_listed_and_is_removed(
     assert not left.exists()
 
 
-def test_it_can_be_made_while_the_other_is_written(tmp_path: Path) -> None:
+def test_a_session_can_be_forked_while_it_is_written(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
 
     async def write() -> Fork:

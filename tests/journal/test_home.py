@@ -22,7 +22,7 @@ def begin(home: JournalDirectory, session: str, directory: Path, changed: float)
     os.utime(home.path(session) / "events.jsonl", (changed, changed))
 
 
-def test_a_place_where_nothing_can_be_made_is_told_at_the_first_line(
+def test_a_session_directory_that_cannot_be_created_fails_the_first_write(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
@@ -44,7 +44,9 @@ def test_ids_are_readable_and_sort_by_time(tmp_path: Path) -> None:
     assert len(ids[0]) == len("20261121-224028-x7k2")
 
 
-def test_a_home_nobody_wrote_in_lists_nothing_and_is_not_made(tmp_path: Path) -> None:
+def test_listing_an_unused_home_finds_nothing_and_creates_no_directory(
+    tmp_path: Path,
+) -> None:
     home = JournalDirectory(tmp_path / "sessions")
 
     assert list(home.sessions()) == []
@@ -52,12 +54,12 @@ def test_a_home_nobody_wrote_in_lists_nothing_and_is_not_made(tmp_path: Path) ->
     assert not home.root.exists()
 
 
-def test_a_text_that_no_path_can_be_names_no_session(tmp_path: Path) -> None:
+def test_a_session_name_with_a_null_byte_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"there is no session 'a\\x00b'"):
         JournalDirectory(tmp_path).find("a\0b")
 
 
-def test_a_pipe_in_the_place_of_a_journal_is_no_session(tmp_path: Path) -> None:
+def test_a_directory_with_a_pipe_instead_of_a_journal_is_not_listed(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
     begin(home, "a", tmp_path, 2.0)
     (tmp_path / "b").mkdir()
@@ -66,7 +68,7 @@ def test_a_pipe_in_the_place_of_a_journal_is_no_session(tmp_path: Path) -> None:
     assert [session.id for session in home.sessions()] == ["a"]
 
 
-def test_sessions_are_listed_last_written_first(tmp_path: Path) -> None:
+def test_sessions_are_sorted_by_their_last_write(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
     for name, changed in (("a", 2.0), ("b", 3.0), ("c", 1.0)):
         begin(home, name, tmp_path, changed)
@@ -99,7 +101,7 @@ def test_the_newest_session_of_a_directory_is_found_by_its_real_path(
     assert [each and each.id for each in found] == ["by-link", "by-link", None]
 
 
-def test_a_session_is_found_by_its_id_or_by_a_beginning_that_only_it_has(
+def test_a_session_is_found_by_its_id_or_a_unique_prefix(
     tmp_path: Path,
 ) -> None:
     home = JournalDirectory(tmp_path)
@@ -124,7 +126,7 @@ def test_a_session_is_found_by_its_id_or_by_a_beginning_that_only_it_has(
         ("zzz", "there is no session 'zzz' (`refold sessions list` shows all)"),
     ],
 )
-def test_a_text_that_finds_no_single_session_is_told(
+def test_an_ambiguous_or_unknown_session_is_refused_with_the_reason(
     tmp_path: Path, text: str, told: str
 ) -> None:
     home = JournalDirectory(tmp_path)
@@ -137,7 +139,9 @@ def test_a_text_that_finds_no_single_session_is_told(
     assert str(caught.value).startswith(told)
 
 
-def test_a_directory_whose_name_is_no_text_hides_no_session(tmp_path: Path) -> None:
+def test_a_directory_name_that_is_not_utf_8_does_not_stop_the_listing(
+    tmp_path: Path,
+) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
     for name in ("one", os.fsdecode(b"\xff\xfe")):
         begin(home, name, tmp_path, 1.0)
@@ -146,7 +150,7 @@ def test_a_directory_whose_name_is_no_text_hides_no_session(tmp_path: Path) -> N
     assert [card.id for card in home.catalogue().cards()] == ["one"]
 
 
-def test_a_session_without_a_journal_is_told_with_its_place(tmp_path: Path) -> None:
+def test_a_session_without_a_journal_is_refused_with_its_path(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
     (tmp_path / "one").mkdir()
 

@@ -42,7 +42,9 @@ def ran(book: ScheduleBook, now: float) -> ScheduledRun | None:
     return run
 
 
-def test_without_a_time_only_calls_are_due_in_their_order(book: ScheduleBook) -> None:
+def test_a_schedule_without_times_runs_its_webhook_calls_in_order(
+    book: ScheduleBook,
+) -> None:
     before = (ran(book, NOW + DAY), ran(book, NOW - 2 * DAY), book.find(1).is_over)
     taken = [called(book, "a"), called(book, "b")]
 
@@ -58,7 +60,7 @@ def test_without_a_time_only_calls_are_due_in_their_order(book: ScheduleBook) ->
     assert all(run.body == "" for run in book.find(1).runs)
 
 
-def test_a_call_leaves_the_times_of_its_schedule_as_they_are(tmp_path: Path) -> None:
+def test_a_webhook_call_does_not_change_the_times_of_its_schedule(tmp_path: Path) -> None:
     book = ScheduleBook(tmp_path)
     book.add(NewSchedule("Say why.", "/work", every("1h", NOW, "UTC")), NOW)
     book.set_webhook(1, "ci")
@@ -71,7 +73,9 @@ def test_a_call_leaves_the_times_of_its_schedule_as_they_are(tmp_path: Path) -> 
     ]  # fmt: skip
 
 
-def test_a_request_is_good_once_though_the_clock_is_set_back(tmp_path: Path) -> None:
+def test_a_signed_request_is_accepted_once_even_if_the_clock_is_set_back(
+    tmp_path: Path,
+) -> None:
     book = ScheduleBook(tmp_path)
     book.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
     book.set_webhook(1, "ci")
@@ -86,7 +90,7 @@ def test_a_request_is_good_once_though_the_clock_is_set_back(tmp_path: Path) -> 
     assert replays == ["too old", "too old"]
 
 
-def test_sixty_calls_are_taken_in_an_hour(book: ScheduleBook) -> None:
+def test_at_most_sixty_webhook_calls_are_accepted_in_an_hour(book: ScheduleBook) -> None:
     taken = list[object]()
     for n in range(61):
         taken.append(called(book, str(n), NOW + n))
@@ -96,7 +100,7 @@ def test_sixty_calls_are_taken_in_an_hour(book: ScheduleBook) -> None:
     assert called(book, "later", NOW + 3_700) == 61
 
 
-def test_a_webhook_under_another_name_forgets_what_was_signed_before(
+def test_renaming_a_webhook_resets_the_signature_times_it_has_seen(
     book: ScheduleBook,
 ) -> None:
     ahead = called(book, "a", NOW + 400 * DAY)
@@ -107,7 +111,9 @@ def test_a_webhook_under_another_name_forgets_what_was_signed_before(
     assert (ahead, late, called(book, "c", NOW)) == (1, "too old", 2)
 
 
-def test_a_name_belongs_to_one_schedule_until_that_is_stopped(book: ScheduleBook) -> None:
+def test_a_webhook_name_belongs_to_one_schedule_until_it_is_stopped(
+    book: ScheduleBook,
+) -> None:
     second = book.add(NewSchedule("Do it.", "/work", never("UTC")), NOW)
 
     with pytest.raises(BadInput, match="'ci' is that of schedule 1"):

@@ -271,7 +271,7 @@ def test_correctly_chained_but_invalid_event_is_refused(
     assert told in refusal(tmp_path, chained(line))
 
 
-def test_numbers_that_nobody_can_count_with_are_refused(tmp_path: Path) -> None:
+def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
     usage = {"fresh": msgspec.Raw(b"1" + b"0" * 400)}
     message = {"role": "assistant", "parts": ()}
     line = {"kind": "ModelAnswered", "data": {"message": message, "usage": usage}}
@@ -291,7 +291,7 @@ def test_deeply_nested_event_is_refused(tmp_path: Path) -> None:
     assert "damaged" in said
 
 
-def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
     class Endless(io.RawIOBase):
         def __init__(self) -> None:
             self.given = 0
@@ -320,7 +320,7 @@ def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path
 
 
 @pytest.mark.parametrize("share", range(1, 60))
-def test_a_file_that_was_cut_off_is_refused_wherever_that_was(
+def test_a_truncated_file_is_refused_wherever_it_was_cut(
     tmp_path: Path, share: int
 ) -> None:
     made = document(tmp_path)
@@ -331,7 +331,7 @@ def test_a_file_that_was_cut_off_is_refused_wherever_that_was(
 
 
 @pytest.mark.parametrize("share", range(80))
-def test_a_changed_byte_is_refused_or_changes_nothing_that_counts(
+def test_a_changed_byte_is_refused_or_leaves_all_events_unchanged(
     tmp_path: Path, share: int
 ) -> None:
     """Of the header, the version that wrote it and the id may be any."""
@@ -353,7 +353,7 @@ def test_a_changed_byte_is_refused_or_changes_nothing_that_counts(
         assert there.read_bytes().startswith(path.read_bytes())
 
 
-def test_a_disk_that_fails_anywhere_leaves_nothing(tmp_path: Path) -> None:
+def test_an_import_on_a_failing_disk_leaves_no_files(tmp_path: Path) -> None:
     made = document(tmp_path)
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
@@ -395,7 +395,7 @@ unpack(JournalDirectory(Path(sys.argv[1])), open(sys.argv[2], "rb"), "s", 5.0, "
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", [1, 2, 4, 5])
-def test_killed_in_the_middle_it_leaves_no_session_and_the_next_one_sweeps(
+def test_a_killed_import_leaves_no_session_and_the_next_one_removes_its_files(
     tmp_path: Path, when: int
 ) -> None:
     made = document(tmp_path)
@@ -419,7 +419,7 @@ def test_killed_in_the_middle_it_leaves_no_session_and_the_next_one_sweeps(
     assert [p.name for p in home.root.iterdir()] == [ID]
 
 
-def test_an_export_of_a_journal_that_names_no_blob_s_name_reads_nothing(
+def test_an_export_reads_no_file_whose_name_is_not_a_blob_name(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "secret").write_text("x", "utf-8")

@@ -34,12 +34,14 @@ def after(session: Path, change: Callable[[list[bytes]], list[bytes]]) -> list[s
     return told(check(session))
 
 
-def test_a_whole_session_has_no_damage(session: Path) -> None:
+def test_an_intact_session_has_no_damage(session: Path) -> None:
     assert check(session) == JournalCheck(session, 5, 0)
 
 
 @pytest.mark.parametrize("number", range(1, 6))
-def test_a_flipped_byte_is_one_damage_of_its_own_line(session: Path, number: int) -> None:
+def test_a_flipped_byte_is_reported_as_damage_of_its_line_only(
+    session: Path, number: int
+) -> None:
     expected = [
         f"events.jsonl {number}: it was changed after it was written; lost: event {number}"
     ]
@@ -58,26 +60,26 @@ def test_a_flipped_byte_is_one_damage_of_its_own_line(session: Path, number: int
         assert caught.value.line == number
 
 
-def test_a_missing_line_is_named(session: Path) -> None:
+def test_a_missing_line_is_reported(session: Path) -> None:
     assert after(session, lambda made: made[:1] + made[3:]) == [
         "events.jsonl 2: it is event 4, not 2; lost: events 2 to 3"
     ]
 
 
-def test_a_doubled_line_is_named(session: Path) -> None:
+def test_a_duplicated_line_is_reported(session: Path) -> None:
     assert after(session, lambda made: made[:2] + made[1:]) == [
         "events.jsonl 3: event 2 is here a second time; lost: nothing"
     ]
 
 
-def test_swapped_lines_are_named(session: Path) -> None:
+def test_swapped_lines_are_reported(session: Path) -> None:
     assert after(session, lambda m: [m[0], m[2], m[1], m[3], m[4]]) == [
         "events.jsonl 2: event 3 is here out of its place; lost: nothing",
         "events.jsonl 4: it is event 4, not 3; lost: event 3",
     ]
 
 
-def test_two_damages_are_both_named(session: Path) -> None:
+def test_two_damaged_places_are_both_reported(session: Path) -> None:
     assert after(session, lambda m: [b"?", m[1], m[2], m[4]]) == [
         "events.jsonl 1: it was changed after it was written; lost: event 1",
         "events.jsonl 2: it was changed after it was written; lost: event 2",
@@ -85,14 +87,14 @@ def test_two_damages_are_both_named(session: Path) -> None:
     ]
 
 
-def test_a_tail_cut_at_the_end_of_a_line_is_named(session: Path) -> None:
+def test_lines_missing_at_the_end_are_reported(session: Path) -> None:
     assert after(session, lambda made: made[:3]) == [
         "events.jsonl 3: it ends at event 3, but its writer recorded event 5; "
         "lost: events 4 to 5"
     ]
 
 
-def test_a_torn_tail_is_named_wherever_it_is_torn(session: Path) -> None:
+def test_an_incomplete_last_line_is_reported_wherever_it_was_cut(session: Path) -> None:
     for left in range(1, len(MADE[4]) + 1):
         (session / "events.jsonl").unlink()
         (session / "events.jsonl").write_bytes(as_file(MADE[:4]) + MADE[4][:left])
@@ -105,7 +107,7 @@ def test_a_torn_tail_is_named_wherever_it_is_torn(session: Path) -> None:
         ]
 
 
-def test_another_journal_in_its_place_is_named(session: Path) -> None:
+def test_a_replaced_journal_is_reported(session: Path) -> None:
     others, _ = lines(EVENTS[::-1])
 
     assert after(session, lambda _: others) == [
@@ -115,7 +117,7 @@ def test_another_journal_in_its_place_is_named(session: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed after it was written"])
-def test_a_blob_that_a_line_names_is_looked_at(tmp_path: Path, damage: str) -> None:
+def test_a_missing_or_changed_blob_is_reported(tmp_path: Path, damage: str) -> None:
     async def make() -> str:
         store = FileStore(tmp_path, THREADS)
         name = await store.blobs.put(b"all of it")
@@ -135,7 +137,7 @@ def test_a_blob_that_a_line_names_is_looked_at(tmp_path: Path, damage: str) -> N
     assert damage in found.what
 
 
-def test_a_pen_that_cannot_be_read_is_named(session: Path) -> None:
+def test_an_unreadable_lock_file_is_reported(session: Path) -> None:
     (session / "pen").write_bytes(b"?")
 
     assert told(check(session)) == [
@@ -157,6 +159,6 @@ def test_a_session_can_be_checked_while_it_is_written(tmp_path: Path) -> None:
     assert anyio.run(use) == JournalCheck(tmp_path, 5, 0)
 
 
-def test_where_no_journal_is_nothing_can_be_checked(tmp_path: Path) -> None:
+def test_checking_a_directory_without_a_journal_fails(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match=f"there is no journal in {tmp_path}"):
         check(tmp_path)

@@ -31,7 +31,7 @@ def names(home: JournalDirectory) -> list[str]:
     return sorted(os.listdir(home.root))
 
 
-def test_a_session_goes_with_all_below_it(home: JournalDirectory) -> None:
+def test_deleting_a_session_deletes_its_children(home: JournalDirectory) -> None:
     put(home, "two", *talk("stays"))
 
     delete(home.root, home.path("one"))
@@ -39,7 +39,9 @@ def test_a_session_goes_with_all_below_it(home: JournalDirectory) -> None:
     assert names(home) == ["two"]
 
 
-def test_a_fork_keeps_the_blobs_that_it_shares(home: JournalDirectory) -> None:
+def test_deleting_a_session_keeps_the_blobs_that_a_fork_shares(
+    home: JournalDirectory,
+) -> None:
     name = BlobFiles(home.path("one"), Disk()).put(b"a long result")
     put(home, "one", *talk("umbrella"), Ended("c", "done", "a long…", full_blob=name))
     made = fork(home, "one", None, 1.8e9, Careless())
@@ -53,7 +55,7 @@ def test_a_fork_keeps_the_blobs_that_it_shares(home: JournalDirectory) -> None:
 
 
 @pytest.mark.parametrize("written", ["one", "one/child-1"])
-def test_a_session_that_somebody_writes_is_not_touched(
+def test_a_session_that_is_being_written_is_not_deleted(
     home: JournalDirectory, written: str
 ) -> None:
     async def try_it() -> None:
@@ -81,7 +83,9 @@ def test_delete_removes_remains_of_an_interrupted_delete(home: JournalDirectory)
     assert names(home) == ["two"]
 
 
-def test_a_disk_that_will_not_is_told_and_nothing_is_lost(home: JournalDirectory) -> None:
+def test_a_delete_that_the_disk_refuses_is_reported_and_loses_nothing(
+    home: JournalDirectory,
+) -> None:
     class Stuck(Disk):
         def rename(self, old: Path, new: Path) -> None:
             raise PermissionError(13, "Permission denied")
@@ -94,9 +98,7 @@ def test_a_disk_that_will_not_is_told_and_nothing_is_lost(home: JournalDirectory
     assert session_size(home.path("one")).sessions == 2
 
 
-def test_where_a_link_leads_nothing_is_deleted(
-    home: JournalDirectory, tmp_path: Path
-) -> None:
+def test_delete_does_not_follow_links(home: JournalDirectory, tmp_path: Path) -> None:
     put(home, "two", *talk("stays"))
     elsewhere = home.path("two").rename(tmp_path / "elsewhere")
     home.path("two").symlink_to(elsewhere)

@@ -34,7 +34,9 @@ def home(tmp_path: Path) -> JournalDirectory:
     return found
 
 
-def test_it_is_not_opened_and_not_changed(home: JournalDirectory) -> None:
+def test_a_journal_of_another_format_is_not_opened_or_changed(
+    home: JournalDirectory,
+) -> None:
     file = home.path(ID) / "events.jsonl"
     before = file.read_bytes()
 
@@ -44,7 +46,7 @@ def test_it_is_not_opened_and_not_changed(home: JournalDirectory) -> None:
     assert file.read_bytes() == before
 
 
-def test_the_catalogue_lists_it_where_it_worked_and_says_why_it_cannot_be_read(
+def test_the_catalogue_lists_a_journal_of_another_format_with_the_reason(
     home: JournalDirectory,
 ) -> None:
     file = home.path(ID) / "events.jsonl"
@@ -55,13 +57,15 @@ def test_the_catalogue_lists_it_where_it_worked_and_says_why_it_cannot_be_read(
     assert first_directory(home.path(ID)) == "/work"
 
 
-def test_a_check_finds_that_and_no_damage_besides(home: JournalDirectory) -> None:
+def test_a_check_reports_only_the_other_format(home: JournalDirectory) -> None:
     (damage,) = check(home.path(ID)).damages
 
     assert (damage.line, damage.what, damage.lost) == (1, SENTENCE, "nothing")
 
 
-def test_a_tree_shows_it_without_events(home: JournalDirectory) -> None:
+def test_a_tree_shows_a_journal_of_another_format_without_events(
+    home: JournalDirectory,
+) -> None:
     node = tree(home.path(ID), ID)
 
     assert (list(node.entries), node.damage) == (
@@ -69,17 +73,17 @@ def test_a_tree_shows_it_without_events(home: JournalDirectory) -> None:
     )  # fmt: skip
 
 
-def test_it_is_not_forked(home: JournalDirectory) -> None:
+def test_a_journal_of_another_format_is_not_forked(home: JournalDirectory) -> None:
     with pytest.raises(BadInput, match="^" + SENTENCE):
         fork(home, ID, None, 1.0)
 
 
-def test_it_is_not_exported(home: JournalDirectory) -> None:
+def test_a_journal_of_another_format_is_not_exported(home: JournalDirectory) -> None:
     with pytest.raises(BadInput, match=SENTENCE):
         b"".join(SessionPacker(home.path(ID), ID).pieces())
 
 
-def test_it_is_not_imported(home: JournalDirectory) -> None:
+def test_a_journal_of_another_format_is_not_imported(home: JournalDirectory) -> None:
     lines = (home.path(ID) / "events.jsonl").read_bytes()
     document = b"".join(
         [*header_member(ID), *member("events.jsonl", len(lines), [lines]), end_of_archive()]

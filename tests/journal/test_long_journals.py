@@ -68,7 +68,7 @@ def in_all(catalogue: Catalogue) -> int:
     return messages
 
 
-def test_whoever_is_stopped_in_a_long_journal_has_the_next_go_on_there(
+def test_indexing_of_a_long_journal_resumes_where_it_was_interrupted(
     home: JournalDirectory, tables: Tables
 ) -> None:
     file = put(home, "long", *long())
@@ -87,7 +87,9 @@ def test_whoever_is_stopped_in_a_long_journal_has_the_next_go_on_there(
     assert home.catalogue().cards() == cards
 
 
-def test_another_gets_in_between_two_pieces(home: JournalDirectory, tables: Tables) -> None:
+def test_another_process_can_use_the_catalogue_between_two_pieces(
+    home: JournalDirectory, tables: Tables
+) -> None:
     put(home, "long", *long(messages=9_000))
     entered = list[str]()
 
@@ -133,7 +135,7 @@ def test_catalogue_reads_a_replaced_journal_again_from_the_start(
     assert found(home, "umbrella") == 3  # the best of one session
 
 
-def test_a_long_session_that_is_gone_is_forgotten_in_pieces(
+def test_a_deleted_long_session_is_removed_from_the_catalogue_in_pieces(
     home: JournalDirectory, tables: Tables
 ) -> None:
     file = put(home, "long", *long())
@@ -148,7 +150,7 @@ def test_a_long_session_that_is_gone_is_forgotten_in_pieces(
     assert tables.count() == (1, 1)
 
 
-def test_newest_of_a_directory_is_right_while_a_journal_is_half_indexed(
+def test_the_newest_session_is_right_while_a_journal_is_half_indexed(
     home: JournalDirectory, tables: Tables, tmp_path: Path
 ) -> None:
     moved: list[Event] = [*long(messages=1_500), SessionResumed(directory=str(tmp_path))]
@@ -168,7 +170,9 @@ def test_newest_of_a_directory_is_right_while_a_journal_is_half_indexed(
     assert newest.id == "long"
 
 
-def test_long_lines_are_parted_as_well(home: JournalDirectory, tables: Tables) -> None:
+def test_a_journal_of_few_long_lines_is_also_read_in_pieces(
+    home: JournalDirectory, tables: Tables
+) -> None:
     events = [SessionStarted("/work", "0.1"), *[Said("x" * 1_000_000)] * 6]
     made, _ = lines(events)
     file = home.path("long") / "events.jsonl"

@@ -33,7 +33,7 @@ def said(numbers: range) -> list[Event]:
     end=st.integers(0, 20_000),
     pen=st.sampled_from(["newest", "missing", "zeros"]),
 )
-def test_any_subset_of_unsynced_blocks_opens_as_a_prefix(
+def test_with_any_subset_of_unsynced_blocks_a_journal_opens_as_a_prefix(
     tmp_path_factory: pytest.TempPathFactory,
     kept: int,
     more: int,
@@ -98,7 +98,9 @@ def test_bytes_lost_to_a_hole_are_recorded_as_a_repair(tmp_path: Path) -> None:
     )
 
 
-def test_hole_in_the_synced_part_is_damage(tmp_path: Path) -> None:
+def test_a_hole_in_the_synced_part_of_a_journal_is_reported_as_damage(
+    tmp_path: Path,
+) -> None:
     directory = tmp_path / "one"
 
     async def write() -> None:
@@ -117,7 +119,7 @@ def test_hole_in_the_synced_part_is_damage(tmp_path: Path) -> None:
     assert len(path.read_bytes()) == len(data)
 
 
-def test_hole_before_a_whole_turn_is_damage_whatever_the_note_says() -> None:
+def test_a_hole_before_a_complete_turn_is_damage_whatever_the_lock_file_states() -> None:
     """The end of a turn is synced, so all that was written before it had been."""
     events = [*said(range(2)), TurnStarted(1), TurnEnded("answered"), TurnStarted(2)]
     found, _ = lines(events)
@@ -140,7 +142,7 @@ def test_hole_before_a_whole_turn_is_damage_whatever_the_note_says() -> None:
         (b"\0\0\0\0two\n", 4, 8),
     ],
 )
-def test_lines_end_before_a_hole_that_was_not_synced(
+def test_the_lines_of_a_journal_end_before_a_hole_in_its_unsynced_part(
     data: bytes, kept: int, end: int
 ) -> None:
     assert end_of_lines(data, kept) == end

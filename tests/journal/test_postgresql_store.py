@@ -53,7 +53,7 @@ class TestPostgreSQLSessions(SessionIndexContract):
         return SessionsOfLines(lines)
 
 
-def test_a_session_killed_in_a_call_is_finished_by_another_process(
+def test_a_session_killed_in_a_call_is_resumed_by_another_process(
     server: str, tmp_path: Path
 ) -> None:
     """With its journal in PostgreSQL only: a second process resumes it from there."""
@@ -99,6 +99,6 @@ def test_a_session_killed_in_a_call_is_finished_by_another_process(
     assert not (tmp_path / "home" / "sessions").exists()
 
 
-def test_a_server_that_is_not_there_is_a_journal_error(server: str) -> None:
+def test_an_unreachable_postgresql_database_is_a_journal_error(server: str) -> None:
     with pytest.raises(JournalError, match="failed"):
         anyio.run(PostgreSQLStore(f"{server}/elsewhere", "session").lease)

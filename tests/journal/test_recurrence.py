@@ -47,13 +47,13 @@ def following(found: Recurrence, after: float, count: int) -> list[str]:
         ("every 36h", ["2026-03-30 01:00 CEST", "2026-03-31 13:00 CEST"]),
     ],
 )
-def test_the_next_times_are_those_that_are_written(text: str, expected: list[str]) -> None:
+def test_the_next_times_match_the_recurrence(text: str, expected: list[str]) -> None:
     now = at(2026, 3, 28, 12)
 
     assert following(every(text, now, BERLIN), now, 2) == expected
 
 
-def test_a_time_that_summer_time_skips_comes_an_hour_later_and_once() -> None:
+def test_a_time_skipped_by_summer_time_is_due_an_hour_later_once() -> None:
     found = every("02:30", at(2026, 3, 28), BERLIN)
 
     assert following(found, at(2026, 3, 28), 3) == [
@@ -62,7 +62,7 @@ def test_a_time_that_summer_time_skips_comes_an_hour_later_and_once() -> None:
     assert found.due(at(2026, 3, 29), at(2026, 3, 30)) == (1, at(2026, 3, 29, 3, 30))
 
 
-def test_a_time_that_comes_twice_is_due_once() -> None:
+def test_a_time_repeated_by_the_clock_change_is_due_once() -> None:
     found = every("02:30", at(2026, 10, 24), BERLIN)
 
     assert following(found, at(2026, 10, 24, 12), 2) == [
@@ -84,7 +84,7 @@ def test_half_hourly_schedule_keeps_its_interval_when_clocks_are_set_back() -> N
     assert found.due(moments[0], moments[-1]) == (7, moments[-1])
 
 
-def test_an_interval_counts_seconds_whatever_the_clock_shows() -> None:
+def test_an_interval_of_a_day_is_24_hours_across_a_clock_change() -> None:
     found = every("every 1d", at(2026, 3, 28, 12), BERLIN)
 
     assert following(found, at(2026, 3, 28, 12), 2) == [
@@ -93,7 +93,7 @@ def test_an_interval_counts_seconds_whatever_the_clock_shows() -> None:
     assert found.due(at(2026, 3, 28, 12), at(2026, 3, 31)) == (2, at(2026, 3, 30, 13))
 
 
-def test_of_a_very_long_time_the_last_times_are_counted() -> None:
+def test_missed_times_of_many_years_are_counted_up_to_a_limit() -> None:
     minutely = every("* * * * *", 0, "UTC")
 
     assert minutely.due(0, 10**9) == (MAX_COUNTED_TIMES, 10**9 // 60 * 60)
@@ -110,7 +110,7 @@ def test_of_a_very_long_time_the_last_times_are_counted() -> None:
         ("Tomorrow 18:00", (2026, 11, 26, 18)),
     ],
 )
-def test_one_time_is_due_once(text: str, expected: tuple[int, ...]) -> None:
+def test_a_single_time_is_due_once(text: str, expected: tuple[int, ...]) -> None:
     now = at(2026, 11, 25, 12)
 
     found = once(text, now, BERLIN)
@@ -137,7 +137,7 @@ def test_invalid_or_past_time_is_refused(text: str) -> None:
         once(text, at(2026, 11, 25, 12), BERLIN)
 
 
-def test_a_zone_is_named_or_refused() -> None:
+def test_a_time_zone_is_found_by_name_and_invalid_ones_are_refused() -> None:
     assert local_zone("Europe/Berlin") == local_zone(":Europe/Berlin") == BERLIN
     with pytest.raises(BadInput, match="CET-1CEST"):
         local_zone("CET-1CEST,M3.5.0,M10.5.0/3")

@@ -58,7 +58,7 @@ def written(here: Path, *events: Event) -> Path:
         ((SAID, Said('"kind":"SessionResumed"')), SessionDirectories("/a", ("/b", "/c"))),
     ],
 )
-def test_the_newest_word_on_each_counts(
+def test_the_latest_event_decides_the_directory_and_the_roots(
     tmp_path: Path, later: tuple[Event, ...], found: SessionDirectories
 ) -> None:
     assert current_directories(written(tmp_path, STARTED, *later)) == found

@@ -37,9 +37,7 @@ def ran(book: ScheduleBook, clock: Clock, id_: int = 1) -> ScheduledRun | None:
     return run
 
 
-def test_a_run_is_due_once_and_is_remembered_over_a_restart(
-    tmp_path: Path, clock: Clock
-) -> None:
+def test_a_run_is_due_once_even_after_a_restart(tmp_path: Path, clock: Clock) -> None:
     book = ScheduleBook(tmp_path)
     book.add(plan("08:00", clock), clock())
     early = ran(book, clock)
@@ -55,7 +53,7 @@ def test_a_run_is_due_once_and_is_remembered_over_a_restart(
     assert found.next == at(2026, 11, 25, 8)
 
 
-def test_missed_nights_are_made_up_for_once_and_counted(
+def test_missed_times_are_made_up_for_by_one_run_that_counts_them(
     tmp_path: Path, clock: Clock
 ) -> None:
     book = ScheduleBook(tmp_path)
@@ -68,7 +66,7 @@ def test_missed_nights_are_made_up_for_once_and_counted(
     assert ran(book, clock) is None
 
 
-def test_a_run_that_takes_too_long_leaves_no_queue_behind(
+def test_a_run_that_takes_too_long_queues_no_further_runs(
     tmp_path: Path, clock: Clock
 ) -> None:
     book = ScheduleBook(tmp_path)
@@ -86,7 +84,7 @@ def test_a_run_that_takes_too_long_leaves_no_queue_behind(
     assert after == ScheduledRun(clock.now, clock.now, missed=2)
 
 
-def test_a_clock_that_is_set_back_an_hour_repeats_nothing(
+def test_setting_the_clock_back_an_hour_repeats_no_run(
     tmp_path: Path, clock: Clock
 ) -> None:
     book = ScheduleBook(tmp_path)
@@ -117,7 +115,7 @@ def test_a_clock_that_was_years_ahead_does_not_end_a_schedule(
 
 
 @pytest.mark.parametrize("day", [(2026, 3, 29), (2026, 10, 25)], ids=["spring", "autumn"])
-def test_a_day_of_another_length_has_one_run(
+def test_a_day_with_a_clock_change_has_one_run(
     day: tuple[int, int, int], tmp_path: Path, clock: Clock
 ) -> None:
     clock.now = at(*day, 0) - 60
@@ -133,7 +131,7 @@ def test_a_day_of_another_length_has_one_run(
     assert [run.missed for run in runs] == [0]
 
 
-def test_a_run_that_was_left_is_cut_off_and_not_repeated(
+def test_an_interrupted_run_is_recorded_as_cut_off_and_not_repeated(
     tmp_path: Path, clock: Clock
 ) -> None:
     book = ScheduleBook(tmp_path)
@@ -147,7 +145,7 @@ def test_a_run_that_was_left_is_cut_off_and_not_repeated(
     assert ran(book, clock) is None
 
 
-def test_one_time_runs_once_and_the_schedule_has_ended(
+def test_a_schedule_with_a_single_time_runs_once_and_ends(
     tmp_path: Path, clock: Clock
 ) -> None:
     book = ScheduleBook(tmp_path)
@@ -159,7 +157,7 @@ def test_one_time_runs_once_and_the_schedule_has_ended(
     assert (ran(book, clock), book.find(1).next) == (None, None)
 
 
-def test_a_stopped_schedule_runs_no_more(tmp_path: Path, clock: Clock) -> None:
+def test_a_stopped_schedule_does_not_run(tmp_path: Path, clock: Clock) -> None:
     book = ScheduleBook(tmp_path)
     book.add(plan("1m", clock), clock())
     book.stop(1)
@@ -170,7 +168,9 @@ def test_a_stopped_schedule_runs_no_more(tmp_path: Path, clock: Clock) -> None:
         book.stop(2)
 
 
-def test_a_repeated_call_adds_nothing(tmp_path: Path, clock: Clock) -> None:
+def test_adding_a_schedule_twice_with_one_call_key_adds_one(
+    tmp_path: Path, clock: Clock
+) -> None:
     book = ScheduleBook(tmp_path)
 
     first = book.add(plan("1m", clock), clock(), "s1:c1")

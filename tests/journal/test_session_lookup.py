@@ -32,7 +32,7 @@ def home(tmp_path: Path) -> JournalDirectory:
         ("20260103", "20260103-c"),
     ],
 )
-def test_an_id_goes_before_a_name_and_a_whole_name_before_half_an_id(
+def test_an_id_is_preferred_to_a_name_and_a_full_name_to_an_id_prefix(
     home: JournalDirectory, text: str, id_: str
 ) -> None:
     assert home.find(text).id == id_
@@ -74,7 +74,7 @@ def test_names_are_found_without_a_catalogue(home: JournalDirectory) -> None:
     assert home.find("walk").id == "20260101-a"
 
 
-def test_a_fork_does_not_take_the_name_along(home: JournalDirectory) -> None:
+def test_a_fork_does_not_inherit_the_name(home: JournalDirectory) -> None:
     events: list[Event] = [SessionStarted("/work"), Renamed("garden")]
     put(home, "20260105-e", *events, Forked("20260105-z", 2, id="20260105-e"))
 
@@ -82,7 +82,7 @@ def test_a_fork_does_not_take_the_name_along(home: JournalDirectory) -> None:
         home.find("garden")
 
 
-def test_the_newest_of_a_directory_is_found_among_many(tmp_path: Path) -> None:
+def test_the_newest_session_of_a_directory_is_found_among_many(tmp_path: Path) -> None:
     """With the catalogue and without, and when it is behind."""
     home = JournalDirectory(tmp_path / "data" / "sessions")
     here, there = str(tmp_path), str(tmp_path / "there")
@@ -101,7 +101,9 @@ def test_the_newest_of_a_directory_is_found_among_many(tmp_path: Path) -> None:
     assert newest.id == "moved"
 
 
-def test_last_is_the_newest_of_the_directory_and_may_have_a_child(tmp_path: Path) -> None:
+def test_last_finds_the_newest_session_of_the_directory_and_its_child(
+    tmp_path: Path,
+) -> None:
     home = JournalDirectory(tmp_path / "data" / "sessions")
     put(home, "mine", *talk("so", directory=str(tmp_path)), changed=1.0)
     put(home, "mine/child-1", *talk("so"), changed=9.0)

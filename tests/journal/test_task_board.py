@@ -63,7 +63,7 @@ for n in (1, 2):
 """
 
 
-def test_two_that_share_a_board_see_each_other_s_changes(tmp_path: Path) -> None:
+def test_two_users_of_a_board_file_see_the_changes_of_each_other(tmp_path: Path) -> None:
     one, other = (
         TaskBoard(tmp_path / "new" / "place"),
         TaskBoard(tmp_path / "new" / "place"),
@@ -92,7 +92,7 @@ def test_refused_change_leaves_the_board_file_unchanged(tmp_path: Path) -> None:
     assert board.path.read_bytes() == before
 
 
-def test_half_a_line_at_the_end_is_cut_off_wherever_it_was_torn(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_cut_off_wherever_it_was_torn(tmp_path: Path) -> None:
     board = TaskBoard(tmp_path)
     board.add(NewTask("a"))
     whole = board.path.read_bytes()
@@ -107,7 +107,7 @@ def test_half_a_line_at_the_end_is_cut_off_wherever_it_was_torn(tmp_path: Path) 
         assert [task.subject for task in TaskBoard(tmp_path).read().tasks] == ["a", "c"]
 
 
-def test_a_damaged_line_is_named_and_nothing_is_written_after_it(tmp_path: Path) -> None:
+def test_a_damaged_line_is_reported_and_nothing_is_appended(tmp_path: Path) -> None:
     board = TaskBoard(tmp_path)
     board.add(NewTask("first"))
     board.add(NewTask("second"))
@@ -120,7 +120,7 @@ def test_a_damaged_line_is_named_and_nothing_is_written_after_it(tmp_path: Path)
     assert board.path.read_bytes() == damaged
 
 
-def test_a_board_that_was_moved_away_begins_anew(tmp_path: Path) -> None:
+def test_a_board_whose_file_was_moved_away_starts_empty(tmp_path: Path) -> None:
     board = TaskBoard(tmp_path)
     board.add(NewTask("a"))
     board.path.rename(tmp_path / "old")
@@ -130,7 +130,7 @@ def test_a_board_that_was_moved_away_begins_anew(tmp_path: Path) -> None:
     assert [task.subject for task in TaskBoard(tmp_path).read().tasks] == ["b"]
 
 
-def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
+def test_a_link_instead_of_the_board_file_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("")
     (tmp_path / FILE_NAME).symlink_to(target)
@@ -141,7 +141,7 @@ def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
     assert target.read_text() == ""
 
 
-def test_no_secret_is_written(tmp_path: Path) -> None:
+def test_secrets_are_masked_in_the_board_file(tmp_path: Path) -> None:
     masks = Redactor(["a-very-secret-value"])
 
     TaskBoard(tmp_path, masks.mask_event).add(NewTask("a", "use a-very-secret-value"))
@@ -149,7 +149,7 @@ def test_no_secret_is_written(tmp_path: Path) -> None:
     assert TaskBoard(tmp_path).read().task(1).description == "use [secret]"
 
 
-def test_the_files_of_a_board_are_for_their_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_board_file(tmp_path: Path) -> None:
     board = TaskBoard(tmp_path / "project")
     board.add(NewTask("a"))
 
@@ -159,7 +159,7 @@ def test_the_files_of_a_board_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 5])
-def test_processes_that_race_for_twenty_tasks_do_each_once(
+def test_processes_racing_for_twenty_tasks_do_each_task_once(
     workers: int, tmp_path: Path
 ) -> None:
     board = TaskBoard(tmp_path)
@@ -194,7 +194,7 @@ def dies(directory: Path, at: int) -> tuple[int, Sequence[str]]:
 
 
 @pytest.mark.slow
-def test_killed_at_any_use_of_the_disk_nothing_is_lost_and_nothing_done_twice(
+def test_a_kill_at_any_disk_call_loses_no_task_and_repeats_none(
     tmp_path: Path,
 ) -> None:
     """What was acknowledged is there; the same calls, made again, do what was left."""

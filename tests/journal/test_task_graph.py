@@ -80,7 +80,7 @@ def has_a_cycle(tasks: Sequence[BoardTask]) -> bool:
 
 
 @given(ORDERS)
-def test_whatever_is_ordered_there_is_no_cycle_and_nothing_is_claimed_that_waits(
+def test_no_order_of_changes_makes_a_cycle_or_claims_a_blocked_task(
     orders: list[tuple[str, int, tuple[int, ...], str]],
 ) -> None:
     found, events = Board(), list[BoardEvent]()
@@ -109,7 +109,7 @@ def test_whatever_is_ordered_there_is_no_cycle_and_nothing_is_claimed_that_waits
 
 
 @given(ORDERS)
-def test_a_call_that_is_repeated_changes_nothing(
+def test_a_repeated_call_changes_nothing(
     orders: list[tuple[str, int, tuple[int, ...], str]],
 ) -> None:
     found = Board()
@@ -119,7 +119,7 @@ def test_a_call_that_is_repeated_changes_nothing(
             assert event_of(found, order, f"key-{n}") is None
 
 
-def test_a_cycle_is_refused_with_its_chain() -> None:
+def test_a_dependency_cycle_is_refused_with_its_chain() -> None:
     found = board(
         NewTask("a"), NewTask("b", blocked_by=(1,)), NewTask("c", blocked_by=(2,))
     )
@@ -144,7 +144,7 @@ def test_invalid_blockers_are_refused(blockers: tuple[int, ...], why: str) -> No
 
 
 @pytest.mark.parametrize("ended", ["done", "cancelled"])
-def test_ending_a_task_frees_what_waits_for_it_and_reopening_blocks_it_again(
+def test_ending_a_task_unblocks_its_dependents_and_reopening_blocks_them_again(
     ended: str,
 ) -> None:
     found = board(NewTask("a"), NewTask("b", blocked_by=(1,)))
@@ -156,7 +156,7 @@ def test_ending_a_task_frees_what_waits_for_it_and_reopening_blocks_it_again(
     assert (waiting, free, found.task(2).waits_for) == ((1,), (), (1,))
 
 
-def test_the_next_task_is_the_first_free_one_and_first_of_all_ones_own() -> None:
+def test_claim_takes_tasks_of_the_owner_first_and_then_the_first_free_one() -> None:
     found = board(
         NewTask("a"), NewTask("b", blocked_by=(1,)), NewTask("c", owner="bob"),
         NewTask("d", owner="ann"), NewTask("e"),
@@ -183,7 +183,7 @@ def test_the_next_task_is_the_first_free_one_and_first_of_all_ones_own() -> None
         TaskChange(status="pending", owner="bob"), TaskChange(blocked_by=()), TaskChange(metadata={"a": "b"}),
     )),
 ])  # fmt: skip
-def test_a_task_that_another_session_works_on_is_not_changed(
+def test_a_task_in_progress_of_another_session_is_not_changed(
     change: TaskChange, by: str, why: str
 ) -> None:
     found = board(NewTask("a"))
@@ -198,7 +198,7 @@ def test_a_task_that_another_session_works_on_is_not_changed(
     )
 
 
-def test_a_task_that_is_given_back_has_no_owner_unless_one_is_named() -> None:
+def test_a_task_set_back_to_pending_has_no_owner_unless_one_is_named() -> None:
     found = board(NewTask("a"))
     found = after(found, found.claim(1, "ann"))
 
@@ -209,7 +209,7 @@ def test_a_task_that_is_given_back_has_no_owner_unless_one_is_named() -> None:
     assert (handed.status, handed.owner) == ("pending", "bob")
 
 
-def test_metadata_is_merged_and_null_removes() -> None:
+def test_metadata_is_merged_and_null_removes_a_key() -> None:
     found = board(NewTask("a", metadata={"file": "a.py", "n": 1}))
 
     found = moved(found, 1, TaskChange(metadata={"n": None, "new": [1, {"x": True}]}))
@@ -229,7 +229,7 @@ def test_task_beyond_the_limits_is_refused(task: NewTask, why: str) -> None:
         Board().addition(task)
 
 
-def test_a_board_with_too_many_open_tasks_takes_no_more() -> None:
+def test_a_board_with_too_many_open_tasks_refuses_new_ones() -> None:
     full = Board({n: BoardTask(n, "it") for n in range(1, MAX_OPEN_TASKS + 1)})
 
     with pytest.raises(BadInput, match="the board has 1,000 open tasks"):

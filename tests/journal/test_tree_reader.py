@@ -42,7 +42,7 @@ def born(name: str) -> ChildBorn:
     return ChildBorn(name, "call-0", "explore", "look")
 
 
-def test_only_what_is_new_is_told_and_half_a_line_is_not_there_yet(tmp_path: Path) -> None:
+def test_only_new_complete_entries_are_reported(tmp_path: Path) -> None:
     journal = Written(tmp_path / "s")
     news = TreeFollower(JournalLines(tmp_path / "s"), "root")
     journal.add(SessionStarted("/work"))
@@ -56,7 +56,7 @@ def test_only_what_is_new_is_told_and_half_a_line_is_not_there_yet(tmp_path: Pat
     assert news.damages == []
 
 
-def test_a_child_is_joined_at_its_birth_and_left_at_its_end(tmp_path: Path) -> None:
+def test_a_child_is_followed_from_its_start_to_its_end(tmp_path: Path) -> None:
     root = Written(tmp_path / "s")
     news = TreeFollower(JournalLines(tmp_path / "s"), "root")
     root.add(born("child-1"), at=1.0)
@@ -80,7 +80,9 @@ def test_a_child_is_joined_at_its_birth_and_left_at_its_end(tmp_path: Path) -> N
     assert told(news) == []
 
 
-def test_a_journal_that_breaks_is_told_of_once_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_damaged_journal_is_reported_once_and_the_others_are_followed(
+    tmp_path: Path,
+) -> None:
     root, child = Written(tmp_path / "s"), Written(tmp_path / "s/children/child-1")
     news = TreeFollower(JournalLines(tmp_path / "s"), "root")
     root.add(born("child-1"))
@@ -106,7 +108,9 @@ def test_a_clock_that_goes_back_does_not_change_the_order_of_a_journal(
     ]  # fmt: skip
 
 
-def test_a_name_that_leads_elsewhere_is_not_followed(tmp_path: Path) -> None:
+def test_a_child_name_that_is_a_path_out_of_the_tree_is_not_followed(
+    tmp_path: Path,
+) -> None:
     Written(tmp_path / "other").add(Said("not of this tree"))
     (tmp_path / "s/children").mkdir(parents=True)
     Written(tmp_path / "s").add(born("../../other"))

@@ -37,7 +37,7 @@ def writer(directory: Path) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stopped", [False, True])
-def test_while_another_process_lives_it_has_the_pen_and_is_named(
+def test_a_second_writer_is_refused_while_the_lock_holder_is_alive(
     tmp_path: Path, stopped: bool
 ) -> None:
     with writer(tmp_path) as other:
@@ -52,7 +52,7 @@ def test_while_another_process_lives_it_has_the_pen_and_is_named(
 
 
 @pytest.mark.slow
-def test_the_pen_falls_with_the_death_of_its_holder(tmp_path: Path) -> None:
+def test_the_lock_is_released_when_its_holder_is_killed(tmp_path: Path) -> None:
     with writer(tmp_path) as other:
         other.kill()
         other.wait()
@@ -63,7 +63,7 @@ def test_the_pen_falls_with_the_death_of_its_holder(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_holder_that_left_in_peace_is_not_named_any_more(tmp_path: Path) -> None:
+def test_a_holder_that_exited_normally_is_no_longer_named(tmp_path: Path) -> None:
     with writer(tmp_path) as other:
         other.communicate("")
 

@@ -10,7 +10,7 @@ from refold.journal.store.writer_threads import WorkQueue, Writers
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_a_queue_does_its_work_in_order_beside_other_queues(threads: int) -> None:
+def test_jobs_of_a_queue_run_in_order_alongside_other_queues(threads: int) -> None:
     writers, queues = Writers(threads), [WorkQueue() for _ in range(6)]
     done = {queue: list[int]() for queue in queues}
 
@@ -25,7 +25,7 @@ def test_a_queue_does_its_work_in_order_beside_other_queues(threads: int) -> Non
     assert list(done.values()) == [list(range(30))] * 6
 
 
-def test_a_shared_queue_works_once_for_all_who_wait() -> None:
+def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
     writers, queue, times = Writers(), WorkQueue(shared=True), list[int]()
     started, go_on = threading.Event(), threading.Event()
 
@@ -53,7 +53,7 @@ def test_a_shared_queue_works_once_for_all_who_wait() -> None:
     assert anyio.run(use) == [1] + [2] * 10
 
 
-def test_a_slow_queue_does_not_hold_up_another() -> None:
+def test_a_slow_queue_does_not_delay_another() -> None:
     writers, slow, quick = Writers(2), WorkQueue(), WorkQueue()
     go_on = threading.Event()
 
@@ -79,7 +79,7 @@ def test_exception_of_a_job_reaches_its_waiter_and_the_queue_continues() -> None
     assert anyio.run(use) == 1
 
 
-def test_work_is_done_though_its_loop_is_gone() -> None:
+def test_a_job_completes_even_if_its_event_loop_has_ended() -> None:
     writers, queue, go_on, done = (
         Writers(),
         WorkQueue(),
@@ -101,7 +101,7 @@ def test_work_is_done_though_its_loop_is_gone() -> None:
     assert done.wait(60)
 
 
-def test_threads_that_have_had_no_work_for_long_end_and_come_back() -> None:
+def test_idle_threads_end_and_new_ones_start_when_needed() -> None:
     writers, queue = Writers(idle=0.001), WorkQueue()
 
     async def thread() -> threading.Thread:

@@ -27,7 +27,7 @@ def repaired(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         {"type": "object", "properties": []}, {"type": ["object", "null"]},
     ],
 )  # fmt: skip
-def test_a_schema_that_would_cost_the_server_is_kept_for_who_decides(
+def test_an_invalid_tool_schema_is_kept_as_sent_and_does_not_fail_the_listing(
     schema: object,
 ) -> None:
     result, said = repaired({"tools": [GOOD, {"name": "odd", "inputSchema": schema}]})
@@ -50,7 +50,7 @@ SLOW = {"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a
         {"annotations": "none"}, {"icons": 1}, {"execution": []}, {"title": {}},
     ],
 )  # fmt: skip
-def test_unused_fields_of_a_tool_do_no_harm(more: dict[str, object]) -> None:
+def test_invalid_unused_fields_of_a_tool_are_ignored(more: dict[str, object]) -> None:
     result, said = repaired({"tools": [{**GOOD, **more}]})
 
     (tool,) = types.ListToolsResult.model_validate(result).tools
@@ -67,7 +67,7 @@ def test_unused_fields_of_a_tool_do_no_harm(more: dict[str, object]) -> None:
         ("resources", {"uri": "a://b", "name": "r"}, {"name": "s"}, "the resource 's' is left out"),
     ],
 )  # fmt: skip
-def test_an_entry_that_cannot_be_read_is_left_out_and_named(
+def test_an_unreadable_entry_of_a_listing_is_omitted_and_reported(
     key: str, good: object, bad: object, words: str
 ) -> None:
     result, said = repaired({key: [good, bad]})
@@ -89,7 +89,7 @@ def test_an_entry_that_cannot_be_read_is_left_out_and_named(
         (None, []),
     ],
 )
-def test_a_part_of_a_result_that_is_unknown_leaves_the_others(
+def test_an_unknown_part_of_a_result_leaves_the_other_parts_readable(
     content: object, texts: list[str]
 ) -> None:
     result, _ = repaired({"content": content})
@@ -101,7 +101,7 @@ def test_a_part_of_a_result_that_is_unknown_leaves_the_others(
     ] * len(texts)
 
 
-def test_a_message_of_a_prompt_may_be_text_or_unknown() -> None:
+def test_a_prompt_message_may_be_plain_text_and_an_unknown_part_becomes_a_note() -> None:
     messages = [
         {"role": "user", "content": "Hi."},
         {"role": "user", "content": {"type": "x"}},

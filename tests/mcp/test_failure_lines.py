@@ -77,5 +77,7 @@ GROUP = """  + Exception Group Traceback (most recent call last):
         ("x" * 1000, "x" * 300),
     ],
 )  # fmt: skip
-def test_reason_is_the_error_that_a_program_printed(printed: str, line: str) -> None:
+def test_the_failure_reason_is_the_error_that_the_program_printed(
+    printed: str, line: str
+) -> None:
     assert failure_line(printed) == line

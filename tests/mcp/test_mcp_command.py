@@ -48,7 +48,7 @@ def test_a_server_is_added_listed_and_removed(tmp_path: Path, file: Path) -> Non
 
 
 @pytest.mark.slow
-def test_without_a_word_the_servers_are_listed(tmp_path: Path, file: Path) -> None:
+def test_mcp_without_a_subcommand_lists_the_servers(tmp_path: Path, file: Path) -> None:
     refold("add", "s", "--no-start", "--", "server-of-mine", cwd=tmp_path)
 
     assert refold(cwd=tmp_path) == refold("list", cwd=tmp_path)
@@ -56,7 +56,9 @@ def test_without_a_word_the_servers_are_listed(tmp_path: Path, file: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_server_is_started_when_it_is_added(tmp_path: Path, file: Path) -> None:
+def test_adding_a_server_starts_it_and_reports_whether_it_works(
+    tmp_path: Path, file: Path
+) -> None:
     program = (sys.executable, fake_server.__file__)
 
     works = refold("add", "s", "--", *program, cwd=tmp_path)
@@ -70,7 +72,9 @@ def test_a_server_is_started_when_it_is_added(tmp_path: Path, file: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("home")
-def test_log_has_what_a_server_printed_when_it_was_added_or_tested(tmp_path: Path) -> None:
+def test_output_of_a_server_being_added_or_tested_is_logged_without_secrets(
+    tmp_path: Path,
+) -> None:
     code = "import os, sys; sys.exit('no ' + os.environ['API_TOKEN'])"
     program = (sys.executable, "-c", code)
     secret = "q8Zk3vT1xW5bN7mR"
@@ -108,7 +112,7 @@ def test_a_started_server_leaves_nothing_in_tmp(
 
 
 @pytest.mark.slow
-def test_a_directory_with_keys_is_not_opened_to_a_server(
+def test_a_server_may_not_write_to_a_directory_with_keys(
     tmp_path: Path, home: Path
 ) -> None:
     program = (sys.executable, fake_server.__file__)
@@ -119,7 +123,9 @@ def test_a_directory_with_keys_is_not_opened_to_a_server(
 
 
 @pytest.mark.slow
-def test_the_directory_of_a_project_is_opened_once_it_is_allowed(tmp_path: Path) -> None:
+def test_a_project_server_may_write_to_a_directory_once_the_user_allows_it(
+    tmp_path: Path,
+) -> None:
     notes = tmp_path / "notes"
     said = {"command": "serve", "writable": [str(notes)]}
     work = tmp_path / "work"
@@ -142,7 +148,7 @@ def test_the_directory_of_a_project_is_opened_once_it_is_allowed(tmp_path: Path)
     assert "s  serve" in after[1]
 
 
-def test_a_file_without_the_outer_object_keeps_its_shape(
+def test_adding_a_server_keeps_a_file_without_the_mcpservers_object_that_way(
     tmp_path: Path, file: Path
 ) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +184,9 @@ def test_a_file_without_the_outer_object_keeps_its_shape(
         ),
     ],
 )
-def test_mistakes_are_named(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+def test_invalid_mcp_commands_are_refused_with_the_reason(
+    tmp_path: Path, arguments: tuple[str, ...], words: str
+) -> None:
     code, out, err = refold(*arguments, cwd=tmp_path)
 
     assert (code, out) == (1, "")
@@ -186,7 +194,7 @@ def test_mistakes_are_named(tmp_path: Path, arguments: tuple[str, ...], words: s
 
 
 @pytest.mark.slow
-def test_list_starts_nothing_not_even_of_a_folder_that_approves_itself(
+def test_list_and_test_start_no_server_of_an_untrusted_folder(
     tmp_path: Path, file: Path
 ) -> None:
     started = tmp_path / "started"
@@ -206,7 +214,7 @@ def test_list_starts_nothing_not_even_of_a_folder_that_approves_itself(
 
 
 @pytest.mark.slow
-def test_test_shows_what_has_changed_and_accepts_it_only_when_told(
+def test_mcp_test_shows_changed_tools_and_accepts_them_only_on_request(
     tmp_path: Path, file: Path
 ) -> None:
     state = tmp_path / "tools.json"

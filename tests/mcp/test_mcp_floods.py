@@ -72,9 +72,7 @@ def test_a_message_within_the_limits_is_not_changed(message: bytes) -> None:
         (b'"' * 1_000_000, None),
     ],
 )
-def test_an_answer_that_is_no_message_fails_its_request(
-    message: bytes, request_id: object
-) -> None:
+def test_an_invalid_answer_fails_its_request(message: bytes, request_id: object) -> None:
     failure = to_failure(message)
 
     assert (json.loads(failure)["id"] if failure else None) == request_id
@@ -82,7 +80,7 @@ def test_an_answer_that_is_no_message_fails_its_request(
         assert b"its answer is not what the protocol allows, and was not read" in failure
 
 
-def test_a_notice_that_is_too_deep_is_left_out() -> None:
+def test_a_notification_that_is_nested_too_deeply_is_dropped() -> None:
     assert limit_message(b'{"jsonrpc":"2.0","method":"x","params":%b}' % DEEP) == b""
 
 
@@ -93,7 +91,7 @@ def listing(*schemas: bytes) -> bytes:
     return b'{"jsonrpc":"2.0","id":2,"result":{"tools":[%b]}}' % tools
 
 
-def test_of_a_list_of_tools_only_what_is_too_deep_is_cut_out() -> None:
+def test_a_tool_listing_loses_only_the_schemas_that_are_nested_too_deeply() -> None:
     plain = b'{"type":"object"}'
 
     found = json.loads(limit_message(listing(plain, DEEP, plain)))["result"]["tools"]
@@ -136,7 +134,7 @@ def notice(method: str) -> types.JSONRPCNotification:
         ("made-up", 100, "sends more than 20 notices in a second"),
     ],
 )
-def test_a_flood_is_left_out_with_one_sentence_and_answers_pass(
+def test_a_flood_of_messages_is_dropped_with_one_warning_and_answers_pass(
     method: str, at_once: int, words: str
 ) -> None:
     said, changes, updates = list[str](), list[int](), list[str]()
@@ -158,7 +156,7 @@ def test_a_flood_is_left_out_with_one_sentence_and_answers_pass(
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-def test_over_http_an_answer_beyond_a_limit_is_an_error_too(kind: str) -> None:
+def test_an_http_answer_beyond_a_limit_becomes_an_error(kind: str) -> None:
     deep = b'{"jsonrpc":"2.0","id":7,"result":{"x":%b}}' % DEEP
     events = kind != "application/json"
     body = b"event: message\ndata: %b\n\ndata: x\n\n" % deep if events else deep
@@ -178,7 +176,7 @@ def test_over_http_an_answer_beyond_a_limit_is_an_error_too(kind: str) -> None:
     assert heard.endswith(b"\n\ndata: x\n\n") is events
 
 
-def test_over_http_a_body_without_end_is_given_up() -> None:
+def test_an_http_body_over_16_mib_fails_the_request() -> None:
     body = (b"x" * 1_000_000,) * 20
 
     async def run() -> None:
@@ -228,7 +226,7 @@ for line in sys.stdin:
 @pytest.mark.slow
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("what", ["deep", "parts", "log", "changes", "progress"])
-def test_a_server_that_floods_costs_one_call_or_nothing(tmp_path: Path, what: str) -> None:
+def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, what: str) -> None:
     (tmp_path / "srv.py").write_text(SERVER)
     said = {"s": {"command": "python3", "args": [str(tmp_path / "srv.py")], "cwd": "/"}}
     (config,) = read(json.dumps(said), "test").servers

@@ -132,7 +132,7 @@ def test_a_tool_over_http_is_called_with_the_headers_of_the_file(
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
-def test_a_server_at_a_private_name_is_called_with_its_name_in_the_host_header(
+def test_a_server_at_a_private_name_gets_that_name_in_the_host_header(
     kind: str, tmp_path: Any
 ) -> None:
     seen = list[dict[str, str]]()
@@ -160,7 +160,7 @@ def test_a_server_at_a_private_name_is_called_with_its_name_in_the_host_header(
         ("0.0.0.0", "leads to 0.0.0.0, which is a reserved address"),
     ],
 )
-def test_a_server_whose_name_leads_also_to_a_private_address_is_not_asked(
+def test_a_server_whose_name_also_resolves_to_a_private_address_is_not_called(
     tmp_path: Any, kind: str, addresses: str, words: str
 ) -> None:
     seen = list[dict[str, str]]()
@@ -175,7 +175,7 @@ def test_a_server_whose_name_leads_also_to_a_private_address_is_not_asked(
     assert seen == []
 
 
-def test_a_server_of_the_older_kind_is_found_though_the_file_says_http(
+def test_a_server_that_speaks_only_sse_is_reached_when_its_type_is_http(
     tmp_path: Any,
 ) -> None:
     with served("sse", []) as url:
@@ -195,7 +195,7 @@ def test_a_message_of_three_mebibytes_is_read(kind: str, tmp_path: Any) -> None:
     assert not reply.whole
 
 
-def test_a_server_of_the_newest_protocol_reports_a_change_of_its_tools(
+def test_tool_changes_of_a_server_with_the_newest_protocol_are_noticed(
     tmp_path: Any,
 ) -> None:
     with served("http", []) as url:
@@ -214,7 +214,7 @@ def test_a_server_of_the_newest_protocol_reports_a_change_of_its_tools(
         assert anyio.run(work) == ["later"]
 
 
-def test_a_server_over_sse_that_breaks_off_fails_the_call_and_prints_nothing(
+def test_an_sse_connection_that_breaks_off_fails_the_call_and_prints_nothing(
     tmp_path: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     import uvicorn
@@ -234,7 +234,7 @@ def test_a_server_over_sse_that_breaks_off_fails_the_call_and_prints_nothing(
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
 @pytest.mark.parametrize("status", [302, 307])
-def test_headers_are_not_sent_on_to_where_a_redirect_leads(
+def test_headers_are_not_sent_to_the_target_of_a_redirect(
     tmp_path: Any, status: int, kind: str
 ) -> None:
     import uvicorn
@@ -258,7 +258,7 @@ def test_headers_are_not_sent_on_to_where_a_redirect_leads(
     assert stolen == []
 
 
-def test_an_event_without_end_ends_the_connection_and_takes_little_memory(
+def test_an_endless_sse_event_closes_the_connection_before_it_fills_the_memory(
     tmp_path: Any,
 ) -> None:
     import uvicorn
@@ -297,7 +297,7 @@ def test_an_event_without_end_ends_the_connection_and_takes_little_memory(
 @pytest.mark.parametrize(
     "answer", [b'{"jsonrpc":"2.0","id":%d,"result":"text"}', b'{"id":%d,']
 )
-def test_answer_that_is_no_message_fails_its_call_in_one_line(
+def test_an_invalid_answer_fails_its_call_with_one_line(
     tmp_path: Any, answer: bytes, kind: str
 ) -> None:
     import uvicorn
@@ -336,7 +336,7 @@ def test_answer_that_is_no_message_fails_its_call_in_one_line(
     )
 
 
-def test_a_server_that_is_not_there_is_named(tmp_path: Any) -> None:
+def test_an_unreachable_server_is_reported_as_not_connected(tmp_path: Any) -> None:
     found = connections(tmp_path, url="http://127.0.0.1:9/mcp")
 
     with pytest.raises(

@@ -79,7 +79,7 @@ def instead(answer: Any) -> Callable[[Asked], Any]:
     return lambda _: answer
 
 
-def test_a_login_brings_tokens_with_which_tools_are_called(
+def test_a_login_stores_tokens_with_which_tools_are_called(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, there)
@@ -96,7 +96,7 @@ def test_a_login_brings_tokens_with_which_tools_are_called(
     assert "redirect_uri=http%3A%2F%2F127.0.0.1%3A" in page
 
 
-def test_without_a_login_the_server_is_off_and_one_sentence_names_the_command(
+def test_without_a_login_the_call_fails_and_names_the_login_command(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, there)
@@ -112,9 +112,7 @@ def test_without_a_login_the_server_is_off_and_one_sentence_names_the_command(
     assert {each.path for each in there.asked} == {"/mcp"}  # and is not tried as SSE
 
 
-def test_a_token_that_is_refused_in_a_session_is_renewed_once(
-    there: OAuthServer, tmp_path: Path
-) -> None:
+def test_a_refused_token_is_renewed_once(there: OAuthServer, tmp_path: Path) -> None:
     user = User(tmp_path, there)
     old = user.log_in()
     there.good.clear()
@@ -128,7 +126,7 @@ def test_a_token_that_is_refused_in_a_session_is_renewed_once(
     assert renewing.form["grant_type"] == "refresh_token"
 
 
-def test_a_token_is_renewed_before_it_ends(there: OAuthServer, tmp_path: Path) -> None:
+def test_a_token_is_renewed_before_it_expires(there: OAuthServer, tmp_path: Path) -> None:
     user = User(tmp_path, there)
     there.lasts = 5
     old = user.log_in()
@@ -142,7 +140,7 @@ def test_a_token_is_renewed_before_it_ends(there: OAuthServer, tmp_path: Path) -
     assert used == {f"Bearer {user.kept().access}"}
 
 
-def test_when_it_cannot_be_renewed_a_login_is_asked_for(
+def test_a_call_whose_token_cannot_be_renewed_asks_for_a_login(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, there)
@@ -156,7 +154,7 @@ def test_when_it_cannot_be_renewed_a_login_is_asked_for(
     assert len(user.pages) == 1
 
 
-def test_of_two_processes_the_second_takes_what_the_first_has_renewed(
+def test_a_token_renewed_by_one_process_is_used_by_another(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user, other = User(tmp_path, there), User(tmp_path, there)
@@ -169,7 +167,7 @@ def test_of_two_processes_the_second_takes_what_the_first_has_renewed(
     assert len(there.requests("/token")) == 2  # the login, and one renewal
 
 
-def test_a_login_in_another_window_is_used_by_the_next_call(
+def test_a_login_by_another_process_is_used_by_the_next_call(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, there)
@@ -181,7 +179,7 @@ def test_a_login_in_another_window_is_used_by_the_next_call(
     assert user.double(1) == "2"
 
 
-def test_rights_that_a_call_lacks_are_asked_for_by_the_next_login(
+def test_scopes_that_a_call_lacked_are_requested_by_the_next_login(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, there)
@@ -201,7 +199,7 @@ def test_rights_that_a_call_lacks_are_asked_for_by_the_next_login(
     assert "scope=read+write" in user.pages[-1]
 
 
-def test_a_registered_client_is_used_instead_of_a_new_one(
+def test_a_configured_client_id_is_used_instead_of_registering_a_client(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     oauth = {"clientId": "mine", "clientSecret": "hidden-secret", "scopes": "more"}
@@ -217,7 +215,7 @@ def test_a_registered_client_is_used_instead_of_a_new_one(
     assert "hidden-secret" in user.learned
 
 
-def test_a_client_that_is_bound_to_an_issuer_is_shown_to_no_other(
+def test_a_client_id_bound_to_an_issuer_is_sent_to_no_other_issuer(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     oauth = {
@@ -232,7 +230,7 @@ def test_a_client_that_is_bound_to_an_issuer_is_shown_to_no_other(
     assert not any("hidden-secret" in each or "mine" in each for each in said)
 
 
-def test_tokens_are_not_sent_to_another_address_of_the_same_name(
+def test_tokens_of_a_server_are_not_sent_to_a_new_url_under_the_same_name(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, there)
@@ -304,7 +302,7 @@ def test_a_hostile_authorization_server_gets_no_token_and_is_named(
         (["127.0.0.1"], "10.0.0.1", "10.0.0.1 is in a private network"),
     ],
 )
-def test_an_authorization_server_is_private_only_if_the_user_named_a_private_server(
+def test_a_private_authorization_server_is_refused_for_a_public_mcp_server(
     server: list[str], other: str, words: str
 ) -> None:
     answers = iter(server)
@@ -327,7 +325,7 @@ def test_an_authorization_server_is_private_only_if_the_user_named_a_private_ser
     assert words in str(failed.value)
 
 
-def test_a_server_that_moves_during_a_login_is_not_followed() -> None:
+def test_a_server_whose_address_changes_during_a_login_is_refused() -> None:
     answers = iter(["8.8.8.8", "127.0.0.1"])
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -356,7 +354,9 @@ def test_a_private_server_may_have_a_private_authorization_server() -> None:
 
 
 @pytest.mark.parametrize("path", [RESOURCE, METADATA, "/register", "/token"])
-def test_a_huge_answer_is_cut_off(there: OAuthServer, tmp_path: Path, path: str) -> None:
+def test_an_authorization_response_over_1_mb_fails_the_login(
+    there: OAuthServer, tmp_path: Path, path: str
+) -> None:
     there.instead[path] = instead((200, {}, b'{"a":"' + b"x" * 3_000_000 + b'"}'))
 
     with pytest.raises(BadInput, match="sent more than 1 MB"):
@@ -377,7 +377,7 @@ NONSENSE = [b"", b"{", b"[]", b"\xff\xfe", b'{"access_token": 7}']
 
 @pytest.mark.parametrize("path", ["/register", "/token"])
 @pytest.mark.parametrize("body", NONSENSE)
-def test_an_answer_without_sense_is_one_sentence(
+def test_an_invalid_response_fails_the_login_with_one_sentence(
     there: OAuthServer, tmp_path: Path, path: str, body: bytes
 ) -> None:
     there.instead[path] = instead((200, {}, body))
@@ -390,7 +390,7 @@ def test_an_answer_without_sense_is_one_sentence(
 
 @pytest.mark.parametrize("path", [RESOURCE, METADATA])
 @pytest.mark.parametrize("body", NONSENSE)
-def test_metadata_without_sense_leaves_the_addresses_of_the_server_itself(
+def test_invalid_metadata_falls_back_to_the_endpoints_of_the_server(
     there: OAuthServer, tmp_path: Path, path: str, body: bytes
 ) -> None:
     there.instead[path] = instead((200, {}, body))
@@ -401,7 +401,7 @@ def test_metadata_without_sense_leaves_the_addresses_of_the_server_itself(
 
 
 @pytest.mark.parametrize("path", ["/register", "/token", "/mcp"])
-def test_no_secret_goes_where_a_redirect_leads(
+def test_no_secret_is_sent_to_the_target_of_a_redirect(
     there: OAuthServer, tmp_path: Path, path: str
 ) -> None:
     stolen = list[str]()
@@ -420,7 +420,7 @@ def test_no_secret_goes_where_a_redirect_leads(
     assert [path for path in stolen if path == "/x"] == []
 
 
-def test_a_page_that_guesses_the_port_cannot_end_the_login(
+def test_a_web_page_that_guesses_the_callback_port_cannot_end_the_login(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, there)
@@ -440,7 +440,7 @@ def test_a_page_that_guesses_the_port_cannot_end_the_login(
     assert grant.access in there.good
 
 
-def test_a_refusal_in_the_browser_is_told_on_one_line(
+def test_a_login_refused_in_the_browser_fails_with_a_reason_on_one_line(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     def refusing(asked: Asked) -> Any:
@@ -458,7 +458,7 @@ def test_a_refusal_in_the_browser_is_told_on_one_line(
     )
 
 
-def test_a_renewal_that_echoes_secrets_tells_none(
+def test_a_failed_renewal_whose_response_echoes_secrets_shows_none(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, there)
@@ -484,7 +484,9 @@ def test_a_renewal_that_echoes_secrets_tells_none(
         ({"command": "server"}, "is a program"),
     ],
 )
-def test_an_impossible_login_names_its_reason(said: dict[str, Any], words: str) -> None:
+def test_an_impossible_login_is_refused_with_the_reason(
+    said: dict[str, Any], words: str
+) -> None:
     (config,) = read(json.dumps({"s": said}), "test").servers
 
     async def browse(url: str) -> None:
@@ -494,7 +496,7 @@ def test_an_impossible_login_names_its_reason(said: dict[str, Any], words: str) 
         anyio.run(log_in, config, {}, browse)
 
 
-def test_a_server_that_asks_for_no_login_says_so(
+def test_login_at_a_server_that_needs_none_is_refused_with_that_reason(
     tmp_path: Path, there: OAuthServer
 ) -> None:
     there.instead["/mcp"] = instead((200, {}, b"{}"))
@@ -523,7 +525,7 @@ def refold(*arguments: str, cwd: Path) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_command_opens_the_browser_and_no_token_is_shown_or_recorded(
+def test_mcp_login_opens_the_browser_and_shows_or_records_no_token(
     there: OAuthServer, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = tmp_path / "browser"
@@ -583,7 +585,9 @@ def test_a_login_during_a_session_connects_the_server(
     assert [servers.log_out("s"), servers.log_out("s")] == [True, False]
 
 
-def test_a_login_that_cannot_begin_is_reported(tmp_path: Path, there: OAuthServer) -> None:
+def test_a_login_whose_client_registration_fails_is_reported(
+    tmp_path: Path, there: OAuthServer
+) -> None:
     user = User(tmp_path, there)
     there.instead["/register"] = instead(as_json(400, error="no"))
     servers = user.connections()

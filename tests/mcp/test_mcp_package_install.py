@@ -103,7 +103,7 @@ def test_an_installed_package_runs_its_program(tmp_path: Path, line: str) -> Non
         (LINES[1], "uvx --from server one"),
     ],
 )
-def test_a_package_with_other_programs_names_them(
+def test_a_package_with_several_programs_lists_them_and_how_to_choose_one(
     tmp_path: Path, line: str, advice: str
 ) -> None:
     with pytest.raises(BadInput) as error:
@@ -120,7 +120,9 @@ def test_a_failed_install_script_is_named_with_its_error(tmp_path: Path) -> None
     assert str(error.value).endswith(f"{script} installation to use")
 
 
-def test_npm_gets_the_limits_and_headers_of_the_user_but_no_key(tmp_path: Path) -> None:
+def test_npm_gets_limits_and_headers_from_the_npmrc_of_the_user_but_no_key(
+    tmp_path: Path,
+) -> None:
     lines = (
         "ignore-scripts=true",
         "min-release-age = 7",

@@ -42,7 +42,9 @@ from refold.mcp.packages import PackageLaunch, launch_of
         ),
     ],
 )
-def test_a_launcher_names_packages(command: str, launch: PackageLaunch) -> None:
+def test_packages_of_a_launcher_command_such_as_npx_are_recognized(
+    command: str, launch: PackageLaunch
+) -> None:
     assert launch_of(tuple(command.split())) == launch
 
 
@@ -59,5 +61,5 @@ def test_a_launcher_names_packages(command: str, launch: PackageLaunch) -> None:
         "docker run server",
     ],
 )
-def test_another_command_runs_as_it_is(command: str) -> None:
+def test_a_command_without_a_launcher_names_no_package(command: str) -> None:
     assert launch_of(tuple(command.split())) is None

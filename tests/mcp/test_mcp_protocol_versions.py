@@ -25,7 +25,7 @@ def result(text: str) -> types.CallToolResult:
     return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
 
 
-def test_the_sdk_knows_the_versions_that_a_file_may_name() -> None:
+def test_the_sdk_supports_every_protocol_version_that_a_file_may_name() -> None:
     assert [mode_for(version) for version in PROTOCOL_VERSIONS] == [
         *["legacy"] * 4,
         "2026-07-28",
@@ -33,14 +33,14 @@ def test_the_sdk_knows_the_versions_that_a_file_may_name() -> None:
     assert mode_for("") == "auto"
 
 
-def test_a_file_with_an_unknown_version_is_reported() -> None:
+def test_an_unknown_protocol_version_in_a_file_is_reported() -> None:
     said = read('{"s": {"command": "x", "protocol": "2020-01-01"}}', "here")
 
     assert said.servers == ()
     assert "protocol must be one of 2024-11-05" in said.problems[0]
 
 
-def test_the_newest_version_that_both_have_is_tried_next() -> None:
+def test_after_a_refused_version_the_newest_common_version_is_tried() -> None:
     assert older_version(REFUSED, "") == "2025-03-26"
     assert older_version(REFUSED, "2025-03-26") == ""
     assert older_version(MCPError(-32602, "no", "data"), "") == ""
@@ -55,14 +55,18 @@ def test_the_newest_version_that_both_have_is_tried_next() -> None:
         ("There is no such row.", False),
     ],
 )
-def test_only_a_failed_question_asks_for_an_older_version(text: str, older: bool) -> None:
+def test_an_older_version_is_tried_only_after_a_question_of_the_server_failed(
+    text: str, older: bool
+) -> None:
     assert needs_older("2026-07-28", result(text)) is older
     assert needs_older("2026-07-28", MCPError(-32600, text)) is older
     assert needs_older("2025-11-25", result(text)) is False
 
 
 @pytest.mark.slow
-def test_a_server_that_refuses_the_version_is_asked_with_its_own(tmp_path: Path) -> None:
+def test_a_server_that_refuses_the_version_is_connected_with_its_own_version(
+    tmp_path: Path,
+) -> None:
     place = Place(tmp_path)
     place.servers(s=place.fake("oldest"))
     place.know()
@@ -74,7 +78,9 @@ def test_a_server_that_refuses_the_version_is_asked_with_its_own(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_call_that_needs_an_older_version_gets_it(tmp_path: Path) -> None:
+def test_a_call_that_needs_an_older_version_fails_once_and_reconnects_with_it(
+    tmp_path: Path,
+) -> None:
     place = Place(tmp_path)
     place.servers(s=place.fake("newest"))
     place.know()
@@ -88,7 +94,9 @@ def test_a_call_that_needs_an_older_version_gets_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_version_that_the_file_chooses_is_kept(tmp_path: Path) -> None:
+def test_a_protocol_version_from_the_file_is_used_without_another_attempt(
+    tmp_path: Path,
+) -> None:
     place = Place(tmp_path)
     place.servers(s=place.fake("newest", protocol="2025-06-18"))
     place.know()

@@ -60,7 +60,7 @@ def page(url: str) -> Any:
     return ElicitRequestURLParams(message="Sign in", url=url, elicitation_id="1")
 
 
-def test_form_of_thirteen_fields_is_one_question() -> None:
+def test_a_form_of_thirteen_fields_is_asked_as_one_question() -> None:
     content: dict[str, FormValue] = {
         "name": "Ann", "mail": "ann@x.example", "colour": "#00f", "extras": ["bow", "card"],
         "pickup": "2026-01-02T10:00:00Z", "gift": True, "weight": 1.5,
@@ -72,7 +72,7 @@ def test_form_of_thirteen_fields_is_one_question() -> None:
     assert user.forms[0].defaults == {"many": 2, "gift": False, "extras": ["bow"]}
 
 
-def test_answer_that_does_not_fit_is_asked_again() -> None:
+def test_a_form_is_asked_again_until_the_answer_matches_its_fields() -> None:
     good = accept(name="Ann", mail="ann@x.example", colour="#f00")
     user = User(
         accept(name="Ann", mail="ann", colour="#f00"),
@@ -91,7 +91,9 @@ def test_answer_that_does_not_fit_is_asked_again() -> None:
     [(FormAnswer("decline").encode(), "decline"), (FormAnswer("cancel").encode(), "cancel"),
      ("", "cancel"), ("(no answer)", "cancel")],
 )  # fmt: skip
-def test_declining_and_cancelling_a_form_differ(answer: str, action: FormAction) -> None:
+def test_declining_and_cancelling_a_form_send_different_actions(
+    answer: str, action: FormAction
+) -> None:
     assert elicit(User(answer), form()) == (action, None, "")
 
 
@@ -102,7 +104,7 @@ def test_without_a_user_a_form_is_cancelled_with_the_reason() -> None:
     assert why == "There is no user to ask in this session."
 
 
-def test_numbers_to_choose_from_are_sent_as_numbers() -> None:
+def test_choices_of_an_integer_field_are_sent_as_numbers() -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer", "enum": [1, 2]}}}
 
     assert elicit(User(accept(n="2")), form(schema)) == ("accept", {"n": 2}, "")
@@ -122,7 +124,7 @@ def test_numbers_to_choose_from_are_sent_as_numbers() -> None:
          "the field 'x' has 501 choices, at most 500 are shown"),
     ],
 )  # fmt: skip
-def test_form_that_cannot_be_shown_is_still_put_to_the_user(
+def test_a_form_that_cannot_be_shown_can_be_declined_but_not_accepted(
     schema: object, problem: str
 ) -> None:
     user = User(accept(), FormAnswer("decline").encode())
@@ -132,7 +134,7 @@ def test_form_that_cannot_be_shown_is_still_put_to_the_user(
 
 
 @pytest.mark.parametrize("schema", [None, [], {"properties": []}, {"properties": {"x": 1}}])
-def test_schema_that_makes_no_sense_is_a_form_without_fields(schema: object) -> None:
+def test_an_invalid_form_schema_becomes_a_form_without_fields(schema: object) -> None:
     from mcp_types import ElicitRequestFormParams
 
     user = User(accept())
@@ -142,7 +144,7 @@ def test_schema_that_makes_no_sense_is_a_form_without_fields(schema: object) -> 
     assert user.forms[0].fields == ()
 
 
-def test_default_that_does_not_fit_is_left_out() -> None:
+def test_invalid_defaults_of_form_fields_are_omitted() -> None:
     schema = {"type": "object", "properties": {
         "n": {"type": "integer", "maximum": 3, "default": 4},
         "s": {"type": "string", "enum": ["a"], "default": "b"},
@@ -155,7 +157,7 @@ def test_default_that_does_not_fit_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
-def test_address_is_shown_with_its_host(action: FormAction) -> None:
+def test_a_question_with_a_url_shows_the_host_of_the_url(action: FormAction) -> None:
     user = User(FormAnswer(action).encode())
 
     assert elicit(user, page("https://good.example@x.example:8/in")) == (action, None, "")
@@ -172,14 +174,14 @@ def test_address_is_shown_with_its_host(action: FormAction) -> None:
         "x" * 2000,
     ],
 )
-def test_address_of_another_kind_cannot_be_accepted(url: str) -> None:
+def test_a_question_with_an_invalid_url_cannot_be_accepted(url: str) -> None:
     user = User(accept(), FormAnswer("cancel").encode())
 
     assert elicit(user, page(url))[0] == "cancel"
     assert user.forms[0].problem
 
 
-def test_host_whose_letters_may_look_like_others_is_named() -> None:
+def test_a_host_with_lookalike_letters_is_shown_in_punycode_with_a_warning() -> None:
     user = User(FormAnswer("decline").encode())
 
     elicit(user, page("https://p\u0430ypal.example/"))

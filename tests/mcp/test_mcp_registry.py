@@ -114,7 +114,9 @@ def way(kind: str, server: Mapping[str, Any] = WEATHER) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_server_of_a_registry_becomes_an_entry(kind: str, made: dict[str, Any]) -> None:
+def test_a_registry_server_becomes_an_entry_of_the_server_file(
+    kind: str, made: dict[str, Any]
+) -> None:
     assert way(kind) == made
 
 
@@ -126,18 +128,20 @@ def test_a_server_of_a_registry_becomes_an_entry(kind: str, made: dict[str, Any]
         {**REMOTE, "headers": [{"name": "X", "default": "${ANTHROPIC_API_KEY}"}]},
     ],
 )
-def test_a_registry_cannot_name_a_variable_of_the_user(remote: dict[str, Any]) -> None:
+def test_a_registry_entry_cannot_refer_to_a_variable_of_the_user(
+    remote: dict[str, Any],
+) -> None:
     with pytest.raises(BadInput, match="a variable of yours"):
         way("http", {**WEATHER, "remotes": [remote]})
 
 
-def test_a_required_value_that_is_missing_is_named() -> None:
+def test_a_missing_required_value_of_a_registry_server_is_reported() -> None:
     remote = {**REMOTE, "headers": [{"name": "X-Team", "isRequired": True}]}
     with pytest.raises(BadInput, match="it needs X-Team"):
         way("http", {**WEATHER, "remotes": [remote]})
 
 
-def test_a_bad_server_costs_itself_in_a_search() -> None:
+def test_an_invalid_registry_server_is_omitted_from_the_search_results() -> None:
     rows = [{"server": WEATHER}, {"server": {"name": 3}}, WEATHER]
     page = {"servers": rows, "metadata": {"nextCursor": "x"}}
 
@@ -147,7 +151,7 @@ def test_a_bad_server_costs_itself_in_a_search() -> None:
     assert result.more
 
 
-def test_names_of_a_registry_are_told_from_names_of_a_file() -> None:
+def test_registry_names_are_distinguished_from_names_in_a_server_file() -> None:
     assert is_registry_name("io.github.x/weather")
     assert not any(
         map(is_registry_name, ("weather", "https://x.example/y", "./x/y", "a/b"))
@@ -196,7 +200,9 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("registry")
-def test_a_server_is_found_and_added_by_its_name(home: Path, tmp_path: Path) -> None:
+def test_a_registry_server_is_found_by_search_and_added_by_its_name(
+    home: Path, tmp_path: Path
+) -> None:
     code, found, _ = refold("search", "weather", cwd=tmp_path)
     none = refold("search", "nothing", cwd=tmp_path)[1]
     place = ("--env", "place=Rome", "--env", "MORE=1")
@@ -221,7 +227,7 @@ def test_a_server_is_found_and_added_by_its_name(home: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("registry")
-def test_a_variable_that_is_set_is_given_only_by_the_user(
+def test_a_secret_variable_of_a_registry_server_must_be_passed_with_env(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WEATHER_KEY", "secret")
@@ -247,7 +253,9 @@ def test_a_variable_that_is_set_is_given_only_by_the_user(
         ("weather", "required: TARGET"),
     ],
 )
-def test_a_name_that_leads_nowhere_is_reported(tmp_path: Path, name: str, why: str) -> None:
+def test_adding_an_unknown_registry_name_fails_with_the_reason(
+    tmp_path: Path, name: str, why: str
+) -> None:
     code, _, said = refold("add", name, cwd=tmp_path)
 
     assert code == 1

@@ -57,7 +57,7 @@ class Talk:
         return json.loads(self.end.text)
 
 
-def test_the_user_sees_who_asks_and_what_and_the_server_gets_the_response(
+def test_sampling_shows_the_user_the_request_and_returns_the_response(
     place: Place,
 ) -> None:
     talk = Talk(place, "sample", "allow")
@@ -77,7 +77,7 @@ def test_the_user_sees_who_asks_and_what_and_the_server_gets_the_response(
     assert (heard.tools, heard.max_output) == ((), 300)
 
 
-def test_its_cost_is_reserved_and_settled_in_the_session(place: Place) -> None:
+def test_the_cost_of_sampling_is_reserved_and_settled_in_the_session(place: Place) -> None:
     talk = Talk(place, "sample", "allow")
 
     (reserved,), (settled,) = talk.of(Reserved), talk.of(Settled)
@@ -85,7 +85,7 @@ def test_its_cost_is_reserved_and_settled_in_the_session(place: Place) -> None:
     assert (settled.failed, settled.usage is not None) == ("", True)
 
 
-def test_a_refused_sampling_request_is_refused_for_the_rest_of_the_call(
+def test_refusing_one_sampling_request_refuses_all_others_of_the_call(
     place: Place,
 ) -> None:
     talk = Talk(place, "sampling", "refuse")
@@ -95,14 +95,14 @@ def test_a_refused_sampling_request_is_refused_for_the_rest_of_the_call(
     assert talk.end.text.endswith("it asked for more than 40 model calls, and was stopped.")
 
 
-def test_another_answer_than_the_offered_ones_allows_nothing(place: Place) -> None:
+def test_an_answer_that_was_not_offered_allows_no_sampling(place: Place) -> None:
     talk = Talk(place, "sample", "maybe later")
 
     assert talk.of(Reserved) == []
     assert talk.replies[0]["error"]["code"] == -1
 
 
-def test_a_call_is_allowed_whole_with_one_answer(place: Place) -> None:
+def test_one_answer_can_allow_all_sampling_requests_of_a_call(place: Place) -> None:
     lines = [f"Answer {n}." for n in range(20)]
     talk = Talk(place, "sampling", "allow for this tool call", lines=lines)
 
@@ -110,7 +110,9 @@ def test_a_call_is_allowed_whole_with_one_answer(place: Place) -> None:
     assert len(talk.of(Reserved)) == 20
 
 
-def test_a_server_that_asks_without_end_is_stopped_and_named(place: Place) -> None:
+def test_a_call_with_endless_sampling_requests_is_stopped_with_the_reason(
+    place: Place,
+) -> None:
     talk = Talk(place, "sampling-endless", "allow for this tool call", lines=["A."] * 20)
 
     assert talk.end.outcome == "failed"
@@ -120,7 +122,7 @@ def test_a_server_that_asks_without_end_is_stopped_and_named(place: Place) -> No
     assert len(talk.of(Reserved)) == 20
 
 
-def test_no_call_is_made_when_the_budget_is_used_up(place: Place) -> None:
+def test_sampling_is_refused_when_the_budget_is_used_up(place: Place) -> None:
     talk = Talk(place, "sample", "allow", settings={"budget.calls": 1}, lines=())
 
     assert "the budget of this turn is used up" in talk.replies[0]["error"]["message"]
@@ -139,7 +141,9 @@ def test_an_unsupported_sampling_request_is_refused_without_a_question(
     assert words in talk.replies[0]["error"]["message"]
 
 
-def test_lines_of_a_server_cannot_be_taken_for_ours(place: Place) -> None:
+def test_every_line_of_a_sampling_request_is_marked_as_text_of_the_server(
+    place: Place,
+) -> None:
     talk = Talk(place, "sample-forged", "refuse", lines=())
 
     head, *lines = talk.questions[0].splitlines()

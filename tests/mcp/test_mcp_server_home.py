@@ -31,7 +31,7 @@ def environ(place: Place, **entry: Any) -> dict[str, str]:
     return json.loads(call(place).text)
 
 
-def test_a_server_has_a_home_of_its_own(place: Place) -> None:
+def test_a_server_gets_its_own_home_directory_with_its_caches(place: Place) -> None:
     variables = environ(place)
 
     home = variables["HOME"]
@@ -41,21 +41,21 @@ def test_a_server_has_a_home_of_its_own(place: Place) -> None:
     assert Path(home).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_python_server_hashes_alike_at_every_start(place: Place) -> None:
+def test_a_python_server_gets_the_same_hash_seed_at_every_start(place: Place) -> None:
     seeds = {environ(place)["PYTHONHASHSEED"] for _ in range(2)}
 
     (seed,) = seeds
     assert seed.isdecimal()
 
 
-def test_variables_of_the_entry_count_more_than_those_of_its_home(place: Place) -> None:
+def test_variables_of_the_entry_override_those_of_the_server_home(place: Place) -> None:
     variables = environ(place, env={"HOME": "/elsewhere", "XDG_STATE_HOME": "/x"})
 
     assert (variables["HOME"], variables["XDG_STATE_HOME"]) == ("/elsewhere", "/x")
     assert "mcp-servers" not in variables["XDG_CONFIG_HOME"]
 
 
-def test_a_server_writes_to_its_home_and_no_command_sees_the_file(place: Place) -> None:
+def test_a_server_writes_to_its_home_and_commands_cannot_see_the_file(place: Place) -> None:
     home = environ(place)["HOME"]
     place.servers(s=place.fake("write"))
     place.know()
@@ -71,7 +71,7 @@ def test_a_server_writes_to_its_home_and_no_command_sees_the_file(place: Place) 
     assert command.text.count("No such file or directory") == 2
 
 
-def test_a_server_changes_the_directories_of_its_entry_only(place: Place) -> None:
+def test_a_server_may_write_only_to_the_directories_of_its_entry(place: Place) -> None:
     notes = place.home.parent / "notes"
     notes.mkdir()
     file = notes / "new.txt"

@@ -25,7 +25,9 @@ def prepared(config: ServerConfig, user_home: Path) -> PreparedServer:
     return PreparedServer(config, (f"{user_home}/own",), (work,), str(user_home))
 
 
-def test_a_program_below_tmp_is_visible_with_its_environment(tmp_path: Path) -> None:
+def test_a_program_below_tmp_is_visible_with_its_virtual_environment(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "venv" / "bin").mkdir(parents=True)
     (tmp_path / "venv" / "pyvenv.cfg").touch()
     program = tmp_path / "venv" / "bin" / "serve"
@@ -49,7 +51,7 @@ def test_a_script_below_tmp_is_visible_with_its_packages(tmp_path: Path) -> None
     assert seen == (str(tmp_path / "project"), str(data))
 
 
-def test_tmp_itself_and_other_places_need_nothing() -> None:
+def test_tmp_itself_and_system_programs_add_no_visible_path() -> None:
     assert visible_paths(server("node", "/tmp", "/usr/bin/env"), (), "") == ()
 
 
@@ -63,7 +65,9 @@ def test_tmp_itself_and_other_places_need_nothing() -> None:
         'Read-only file system (os error 30) at path "{path}"',
     ],
 )
-def test_a_refused_path_is_named_with_the_option(user_home: Path, error: str) -> None:
+def test_a_write_error_is_explained_with_the_path_and_the_writable_option(
+    user_home: Path, error: str
+) -> None:
     path = user_home / "notes" / "new" / "a.txt"
 
     said = prepared(server("serve"), user_home).advice(error.format(path=path))
@@ -74,7 +78,9 @@ def test_a_refused_path_is_named_with_the_option(user_home: Path, error: str) ->
     )
 
 
-def test_a_path_of_the_workspace_needs_writes(user_home: Path) -> None:
+def test_a_write_error_in_the_workspace_is_explained_with_the_writes_option(
+    user_home: Path,
+) -> None:
     (user_home.parent / "work").mkdir()
     path = user_home.parent / "work" / "a.txt"
     error = f"EROFS: read-only file system, open '{path}'"
@@ -89,7 +95,9 @@ def test_a_path_of_the_workspace_needs_writes(user_home: Path) -> None:
 @pytest.mark.parametrize(
     "frame", ['  File "{own}", line 9, in x', "    at open ({own}:9:1)"]
 )
-def test_a_path_of_a_trace_is_not_the_refused_one(user_home: Path, frame: str) -> None:
+def test_the_refused_path_is_not_taken_from_a_stack_trace(
+    user_home: Path, frame: str
+) -> None:
     code = user_home / "code.py"
     code.touch()
     config = server("serve", f"--db={user_home}/notes/x.db")
@@ -100,7 +108,9 @@ def test_a_path_of_a_trace_is_not_the_refused_one(user_home: Path, frame: str) -
     assert advice.startswith(f"The MCP server s may not change {user_home}/notes/x.db")
 
 
-def test_an_error_without_a_path_is_about_an_argument(user_home: Path) -> None:
+def test_an_error_without_a_path_is_explained_with_the_path_of_an_argument(
+    user_home: Path,
+) -> None:
     config = server("serve", f"--db={user_home}/notes/x.db")
 
     said = prepared(config, user_home).advice("unable to open database file")
@@ -108,7 +118,7 @@ def test_an_error_without_a_path_is_about_an_argument(user_home: Path) -> None:
     assert said.startswith(f"The MCP server s may not change {user_home}/notes/x.db")
 
 
-def test_a_hidden_path_is_named(user_home: Path) -> None:
+def test_an_error_about_a_hidden_path_is_explained_with_the_path(user_home: Path) -> None:
     path = user_home / "notes"
 
     said = prepared(server("serve"), user_home).advice(f"ENOENT: no such file '{path}'")
@@ -125,7 +135,9 @@ def test_a_hidden_path_is_named(user_home: Path) -> None:
         "no path, no errno",
     ],
 )
-def test_other_errors_stay_alone(user_home: Path, error: str) -> None:
+def test_errors_that_no_option_can_resolve_are_not_explained(
+    user_home: Path, error: str
+) -> None:
     (user_home / ".ssh").mkdir()
 
     assert prepared(server("serve"), user_home).advice(error.format(home=user_home)) == ""

@@ -97,7 +97,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     return Place(tmp_path)
 
 
-def test_the_tool_of_a_server_is_called_and_its_result_comes_back(place: Place) -> None:
+def test_a_server_tool_is_called_and_its_result_returned(place: Place) -> None:
     place.servers(s=place.fake())
     place.know()
 
@@ -106,7 +106,7 @@ def test_the_tool_of_a_server_is_called_and_its_result_comes_back(place: Place) 
     assert (end.outcome, end.text) == ("done", 'echo {"text": "hi"}')
 
 
-def test_a_program_names_a_server_in_its_agent(place: Place) -> None:
+def test_a_server_in_the_mcp_servers_argument_is_connected(place: Place) -> None:
     search = [("tool_search", '{"query": "echo"}')]
     by_way = [
         ("tool_call", json.dumps({"name": "mcp__own__echo", "arguments": {"text": "x"}}))
@@ -133,7 +133,7 @@ def test_a_server_that_was_never_connected_is_found_by_the_first_search(
     assert end.text == 'echo {"text": "x"}'
 
 
-def test_without_a_rule_a_tool_that_calls_itself_read_only_is_not_run(place: Place) -> None:
+def test_a_tool_that_claims_to_be_read_only_is_refused_without_a_rule(place: Place) -> None:
     place.servers(s=place.fake())
     place.know()
 
@@ -178,7 +178,7 @@ def test_a_changed_description_blocks_the_tool_until_it_is_accepted(place: Place
     assert "mcp__s__echo" in names
 
 
-def test_a_tool_that_changes_while_it_is_connected_is_blocked(place: Place) -> None:
+def test_a_tool_that_changes_while_its_server_is_connected_is_blocked(place: Place) -> None:
     place.servers(s=place.fake("change"))
     place.know()
 
@@ -188,7 +188,7 @@ def test_a_tool_that_changes_while_it_is_connected_is_blocked(place: Place) -> N
     assert "was not called" in second.text
 
 
-def test_a_tool_that_comes_while_it_is_connected_is_said_to_be_blocked(
+def test_a_tool_added_while_its_server_is_connected_is_blocked_with_a_warning(
     place: Place,
 ) -> None:
     place.servers(s=place.fake("add"))
@@ -223,7 +223,7 @@ def warned(place: Place, agent: Agent, *messages: str) -> tuple[list[Ended], lis
     return anyio.run(talk), warnings
 
 
-def test_tool_that_a_server_drops_is_reported_and_the_model_is_told_why(
+def test_a_tool_that_its_server_drops_is_reported_to_the_user_and_the_model(
     place: Place,
 ) -> None:
     place.servers(s=place.fake("drop"))
@@ -237,7 +237,7 @@ def test_tool_that_a_server_drops_is_reported_and_the_model_is_told_why(
     assert warnings == ["the MCP server s offers these tools no longer: echo"]
 
 
-def test_server_that_dies_in_a_call_is_reported_once_with_its_last_error(
+def test_a_server_that_dies_in_a_call_is_reported_once_with_its_last_error(
     place: Place,
 ) -> None:
     place.servers(s=place.fake("die-once", str(place.work / "died"), writes=True))
@@ -253,7 +253,7 @@ def test_server_that_dies_in_a_call_is_reported_once_with_its_last_error(
     assert len(warnings) == len(set(warnings))
 
 
-def test_tool_of_a_server_that_never_started_is_explained_to_the_model(
+def test_a_call_to_a_server_that_never_started_fails_with_the_reason(
     place: Place,
 ) -> None:
     place.servers(s=place.fake("crash"))
@@ -268,7 +268,7 @@ def test_tool_of_a_server_that_never_started_is_explained_to_the_model(
     assert found[1].outside
 
 
-def test_a_server_that_cannot_be_used_is_a_warning_of_the_turn(place: Place) -> None:
+def test_an_unusable_server_is_a_warning_of_the_turn(place: Place) -> None:
     place.servers(bad=place.fake("crash"))
     search = [("tool_search", '{"query": "echo"}')]  # it waits for the server
 
@@ -283,7 +283,7 @@ def test_a_server_that_cannot_be_used_is_a_warning_of_the_turn(place: Place) -> 
     )
 
 
-def test_a_tool_with_a_wrong_schema_costs_that_tool_and_is_named(place: Place) -> None:
+def test_a_tool_with_an_invalid_schema_is_omitted_and_reported(place: Place) -> None:
     place.servers(s=place.fake("wrong"))
     place.know()
 
@@ -310,7 +310,7 @@ def test_a_tool_with_a_wrong_schema_costs_that_tool_and_is_named(place: Place) -
         ("endless", "it sent a line longer than 16 MiB"),
     ],
 )
-def test_a_server_that_cannot_be_used_is_named_and_the_others_work(
+def test_an_unusable_server_is_reported_and_the_others_work(
     place: Place, mode: str, words: str
 ) -> None:
     place.servers(good=place.fake())
@@ -350,7 +350,7 @@ def test_a_banner_and_answers_to_other_requests_are_ignored(
         ("error", "failed", "The MCP server s failed: no such row."),
     ],
 )
-def test_half_a_character_and_an_error_of_the_server_are_answers(
+def test_invalid_utf_8_and_errors_of_a_server_end_only_the_call(
     place: Place, mode: str, outcome: str, text: str
 ) -> None:
     place.servers(s=place.fake(mode, timeout=20_000))
@@ -361,7 +361,7 @@ def test_half_a_character_and_an_error_of_the_server_are_answers(
     assert [(end.outcome, end.text) for end in found] == [(outcome, text)] * 2
 
 
-def test_a_call_that_hangs_ends_in_time_and_the_session_goes_on(place: Place) -> None:
+def test_a_hanging_call_times_out_and_the_turn_continues(place: Place) -> None:
     place.servers(s=place.fake("hang", timeout=1_000))
     place.know()
     began = time.monotonic()
@@ -372,7 +372,7 @@ def test_a_call_that_hangs_ends_in_time_and_the_session_goes_on(place: Place) ->
     assert time.monotonic() - began < 20
 
 
-def test_a_result_of_100_megabytes_fails_the_call_and_not_the_session(place: Place) -> None:
+def test_a_result_of_100_megabytes_fails_only_the_call(place: Place) -> None:
     place.servers(s=place.fake("huge"))
     place.know()
 
@@ -381,7 +381,7 @@ def test_a_result_of_100_megabytes_fails_the_call_and_not_the_session(place: Pla
     assert end.text == "The MCP server s failed: it sent a line longer than 16 MiB."
 
 
-def test_of_a_long_result_the_model_reads_the_beginning_and_the_end(place: Place) -> None:
+def test_a_long_result_is_shortened_to_its_beginning_and_end(place: Place) -> None:
     place.servers(s=place.fake("big"))
     place.know()
 
@@ -402,7 +402,7 @@ def test_a_server_that_dies_in_a_call_is_started_again(place: Place) -> None:
     assert second.text == first.text
 
 
-def test_no_server_gets_an_answer_of_a_model(place: Place) -> None:
+def test_a_server_gets_no_model_responses_without_a_user(place: Place) -> None:
     place.servers(s=place.fake("sampling"))
     place.know()
 
@@ -411,7 +411,7 @@ def test_no_server_gets_an_answer_of_a_model(place: Place) -> None:
     assert "asked for more than 40 model calls" in end.text
 
 
-def test_server_sees_the_same_client_in_every_start(place: Place) -> None:
+def test_a_server_sees_the_same_capabilities_with_and_without_a_user(place: Place) -> None:
     place.servers(s=place.fake("capable"))
     place.know()
 
@@ -426,7 +426,7 @@ def test_server_sees_the_same_client_in_every_start(place: Place) -> None:
     ] * 2
 
 
-def test_a_question_of_a_server_is_cancelled_and_named_without_a_user(
+def test_a_question_of_a_server_without_a_user_is_cancelled_with_a_warning(
     place: Place,
 ) -> None:
     place.servers(s=place.fake("elicit"))
@@ -459,7 +459,7 @@ def answering(place: Place, answer: str) -> tuple[list[Any], dict[str, Any]]:
 
 
 @pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
-def test_form_of_a_server_is_answered_by_a_program(
+def test_a_form_of_a_server_is_answered_by_the_approve_callback(
     place: Place, action: FormAction
 ) -> None:
     place.servers(s=place.fake("elicit-form"))
@@ -473,7 +473,7 @@ def test_form_of_a_server_is_answered_by_a_program(
     assert result == (accepted if action == "accept" else {"action": action})
 
 
-def test_page_that_a_server_names_is_accepted_and_never_opened(place: Place) -> None:
+def test_a_url_of_a_server_can_be_accepted_and_is_never_opened(place: Place) -> None:
     place.servers(s=place.fake("elicit-page"))
     place.know()
 
@@ -483,7 +483,7 @@ def test_page_that_a_server_names_is_accepted_and_never_opened(place: Place) -> 
     assert result == {"action": "accept"}
 
 
-def test_call_that_needs_a_page_is_made_again_when_the_user_says_it_is_done(
+def test_a_call_that_needs_a_web_page_is_repeated_after_the_user_confirms(
     place: Place,
 ) -> None:
     place.servers(s=place.fake("page-first"))
@@ -500,7 +500,7 @@ def test_call_that_needs_a_page_is_made_again_when_the_user_says_it_is_done(
     assert [each.form.url for each in asked] == [PAGE["url"], ""] * 2
 
 
-def test_page_that_its_server_calls_done_needs_no_answer(place: Place) -> None:
+def test_completion_reported_by_a_server_closes_its_web_page_question(place: Place) -> None:
     place.servers(s=place.fake("page-done"))
     place.know()
 
@@ -524,7 +524,7 @@ def test_page_that_its_server_calls_done_needs_no_answer(place: Place) -> None:
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_call_whose_page_is_not_opened_is_not_made(
+def test_a_call_whose_web_page_the_user_does_not_accept_fails_with_the_url(
     place: Place, action: FormAction
 ) -> None:
     place.servers(s=place.fake("page-first"))
@@ -539,7 +539,7 @@ def test_call_whose_page_is_not_opened_is_not_made(
     assert f"needs this page before the call: {PAGE['url']}" in end.text
 
 
-def test_page_of_a_call_is_named_without_a_user(place: Place) -> None:
+def test_without_a_user_the_web_page_that_a_call_needs_is_a_warning(place: Place) -> None:
     place.servers(s=place.fake("page-first"))
     place.know()
 
@@ -554,7 +554,7 @@ def test_page_of_a_call_is_named_without_a_user(place: Place) -> None:
     assert warning.startswith(f"The MCP server s asks you to open {PAGE['url']}: Sign in")
 
 
-def test_question_of_a_server_that_is_being_connected_waits_for_a_call(
+def test_a_question_asked_while_a_server_connects_waits_for_a_call(
     place: Place,
 ) -> None:
     file = place.work / "asked"
@@ -585,7 +585,7 @@ def test_question_of_a_server_that_is_being_connected_waits_for_a_call(
     }  # fmt: skip
 
 
-def test_question_of_a_server_that_is_being_connected_is_cancelled_without_a_user(
+def test_a_question_asked_while_a_server_connects_is_cancelled_without_a_user(
     place: Place,
 ) -> None:
     place.servers(s=place.fake("ask-first"))
@@ -627,7 +627,7 @@ def test_arguments_of_prompts_and_resources_are_completed_by_their_server(
     ]  # fmt: skip
 
 
-def test_server_that_hangs_delays_no_completion_for_long(place: Place) -> None:
+def test_a_server_that_hangs_delays_completions_only_briefly(place: Place) -> None:
     place.servers(s=place.fake("no-completions"))
 
     began = time.monotonic()
@@ -637,7 +637,7 @@ def test_server_that_hangs_delays_no_completion_for_long(place: Place) -> None:
     assert time.monotonic() - began < 20
 
 
-def test_time_in_which_the_user_fills_in_a_form_is_no_time_of_the_call(
+def test_time_to_fill_in_a_form_does_not_count_toward_the_call_timeout(
     place: Place,
 ) -> None:
     place.servers(s=place.fake("elicit-form", timeout=800))
@@ -652,7 +652,7 @@ def test_time_in_which_the_user_fills_in_a_form_is_no_time_of_the_call(
     assert json.loads(end.text)["result"] == {"action": "decline"}
 
 
-def test_the_environment_of_a_server_has_what_it_names_and_no_keys(
+def test_a_server_environment_has_the_variables_of_its_entry_and_no_keys(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-user-0123456789")
@@ -667,7 +667,7 @@ def test_the_environment_of_a_server_has_what_it_names_and_no_keys(
     assert "q8Zk3vT1xW5bN7mR" not in end.text  # the journal holds no secret values
 
 
-def test_a_server_of_a_folder_starts_only_when_its_file_is_trusted(place: Place) -> None:
+def test_a_project_server_starts_only_when_its_file_is_trusted(place: Place) -> None:
     started, file = place.work / "started", place.work / ".mcp.json"
     file.write_text(
         json.dumps({"mcpServers": {"s": place.fake("started", str(started), writes=True)}})
@@ -689,7 +689,7 @@ def test_a_server_of_a_folder_starts_only_when_its_file_is_trusted(place: Place)
     assert (untrusted, trusted, changed) == (False, True, False)
 
 
-def test_a_missing_variable_is_named_at_the_start(place: Place) -> None:
+def test_a_missing_variable_of_a_server_is_reported_at_the_start(place: Place) -> None:
     place.servers(s=place.fake(env={"A": "${NOT_SET_ANYWHERE}"}))
 
     async def talk() -> tuple[str, ...]:
@@ -702,7 +702,7 @@ def test_a_missing_variable_is_named_at_the_start(place: Place) -> None:
 
 
 @pytest.mark.parametrize("writes", [True, False])
-def test_a_server_changes_files_of_the_workspace_only_if_it_may(
+def test_a_server_changes_workspace_files_only_with_the_writes_option(
     place: Place, writes: bool
 ) -> None:
     file = place.work / "new.txt"
@@ -714,7 +714,7 @@ def test_a_server_changes_files_of_the_workspace_only_if_it_may(
     assert file.exists() is writes
 
 
-def test_tools_that_take_much_of_the_window_are_deferred(place: Place) -> None:
+def test_server_tools_that_fill_much_of_the_context_are_deferred(place: Place) -> None:
     place.servers(s=place.fake("many"))
     place.know()
 
@@ -742,7 +742,7 @@ def test_progress_is_shown_while_a_call_runs(place: Place) -> None:
     assert any("1 of 2: half" in each for each in anyio.run(talk))
 
 
-def test_the_model_reads_a_resource_that_a_message_names(place: Place) -> None:
+def test_the_model_reads_a_resource_that_a_message_mentions(place: Place) -> None:
     place.servers(s=place.fake())
     place.know()
     read = [("mcp__read_resource", '{"server": "s", "uri": "note://one"}')]
@@ -786,7 +786,7 @@ def printed(place: Place, *arguments: str) -> "subprocess.CompletedProcess[str]"
     )  # fmt: skip
 
 
-def test_a_prompt_of_a_server_is_sent_with_p_even_if_it_was_never_connected(
+def test_refold_p_sends_a_prompt_of_a_server_that_was_never_connected(
     place: Place,
 ) -> None:
     place.servers(s=place.fake())

@@ -70,7 +70,9 @@ def notes(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_result_of_a_task_is_that_of_the_call(tmp_path: Path, version: str) -> None:
+def test_a_tool_called_as_a_task_returns_the_result_of_the_task(
+    tmp_path: Path, version: str
+) -> None:
     servers, progress = connections(tmp_path, version), list[str]()
 
     reply = run(servers, partial(call, servers, progress))
@@ -92,7 +94,7 @@ def test_a_question_of_a_task_is_put_to_the_user(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_call_that_is_cancelled_cancels_its_task(tmp_path: Path, version: str) -> None:
+def test_cancelling_a_call_cancels_its_task(tmp_path: Path, version: str) -> None:
     servers, progress = connections(tmp_path, version), list[str]()
 
     async def cancel() -> None:

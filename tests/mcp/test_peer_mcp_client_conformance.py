@@ -101,7 +101,7 @@ def conformance(*arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_each_scenario_for_clients_is_passed_or_named_with_a_reason() -> None:
+def test_every_client_scenario_is_passed_or_excluded_with_a_reason() -> None:
     listed = conformance("list").stdout
     clients = listed.partition("Client scenarios")[2].partition("Authorization server")[0]
     names = re.findall(r"^  - (\S+)", clients, re.MULTILINE)
@@ -110,7 +110,7 @@ def test_each_scenario_for_clients_is_passed_or_named_with_a_reason() -> None:
 
 
 @pytest.mark.parametrize("scenario", PASSED)
-def test_the_scenario_is_passed(scenario: str) -> None:
+def test_refold_passes_the_conformance_scenario(scenario: str) -> None:
     client = f"{sys.executable} tests/mcp/conformance_client.py"
 
     done = conformance(

@@ -74,7 +74,7 @@ def call(tool: str, **arguments: object) -> Line:
     return [(f"mcp__s__{tool}", json.dumps(arguments))]
 
 
-def test_everything_echoes_adds_shows_a_picture_and_reports_progress(
+def test_the_everything_server_echoes_adds_shows_an_image_and_reports_progress(
     tmp_path: Path,
 ) -> None:
     server = {"command": str(program("everything")), "args": ["stdio"]}
@@ -94,7 +94,9 @@ def test_everything_echoes_adds_shows_a_picture_and_reports_progress(
     assert "completed" in long.text
 
 
-def test_everything_asks_and_is_cancelled_where_no_user_is_there(tmp_path: Path) -> None:
+def test_a_question_of_the_everything_server_is_cancelled_without_a_user(
+    tmp_path: Path,
+) -> None:
     server = {"command": str(program("everything")), "args": ["stdio"]}
 
     (end,) = ends(tmp_path, server, call("trigger-elicitation-request"))
@@ -102,7 +104,7 @@ def test_everything_asks_and_is_cancelled_where_no_user_is_there(tmp_path: Path)
     assert '"action": "cancel"' in end.text
 
 
-def test_filesystem_reads_what_it_may_and_writes_only_if_it_may_write(
+def test_the_filesystem_server_reads_files_and_writes_only_if_allowed(
     tmp_path: Path,
 ) -> None:
     work = tmp_path / "work"
@@ -124,7 +126,9 @@ def test_filesystem_reads_what_it_may_and_writes_only_if_it_may_write(
     assert (work / "new.txt").read_text() == "new"
 
 
-def test_memory_keeps_its_file_where_its_environment_says(tmp_path: Path) -> None:
+def test_the_memory_server_stores_its_file_at_the_path_of_its_environment(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "work" / "memory.jsonl"
     server = {
         "command": str(program("memory")),
@@ -144,7 +148,7 @@ def test_memory_keeps_its_file_where_its_environment_says(tmp_path: Path) -> Non
     assert "refold" in file.read_text()
 
 
-def test_time_is_told(tmp_path: Path) -> None:
+def test_the_time_server_returns_the_current_time(tmp_path: Path) -> None:
     server = {"command": str(PYTHON / "mcp-server-time")}
 
     (end,) = ends(tmp_path, server, call("get_current_time", timezone="UTC"))
@@ -152,7 +156,7 @@ def test_time_is_told(tmp_path: Path) -> None:
     assert json.loads(end.text)["timezone"] == "UTC"
 
 
-def test_git_reads_the_log_of_the_workspace(tmp_path: Path) -> None:
+def test_the_git_server_reads_the_log_of_the_workspace(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     git = ["git", "-C", str(work), "-c", "user.name=a", "-c", "user.email=a@b"]
@@ -165,7 +169,7 @@ def test_git_reads_the_log_of_the_workspace(tmp_path: Path) -> None:
     assert "The first" in end.text
 
 
-def test_fetch_reads_a_page_on_the_loopback(tmp_path: Path) -> None:
+def test_the_fetch_server_reads_a_page_on_the_loopback(tmp_path: Path) -> None:
     server = {
         "command": str(PYTHON / "mcp-server-fetch"),
         "args": ["--ignore-robots-txt", "--allow-private-ips"],

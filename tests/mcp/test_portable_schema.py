@@ -10,7 +10,7 @@ from refold.mcp.portable_schema import to_portable
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 
 
-def test_alternatives_at_the_top_become_one_object_that_says_what_they_were() -> None:
+def test_top_level_alternatives_become_one_object_that_describes_them() -> None:
     either = [{"required": ["x"]}, {"required": ["y"]}]
     sent = to_portable(
         {"type": "object", "oneOf": either, "properties": {"x": TEXT, "y": TEXT}}
@@ -43,7 +43,7 @@ def test_alternatives_at_the_top_become_one_object_that_says_what_they_were() ->
         ({}, {}, None),
     ],
 )  # fmt: skip
-def test_no_alternative_and_no_reference_is_left_at_the_top(
+def test_alternatives_and_references_at_the_top_level_are_merged_into_an_object(
     schema: dict[str, Any], properties: object, required: object
 ) -> None:
     sent = to_portable(schema)
@@ -56,7 +56,7 @@ def test_no_alternative_and_no_reference_is_left_at_the_top(
     assert {"anyOf", "oneOf", "allOf", "not", "$ref"} & set(sent) == set()
 
 
-def test_a_list_says_what_is_in_it_wherever_it_is() -> None:
+def test_every_array_schema_gets_a_schema_for_its_items() -> None:
     nothing = {"type": "array"}
     schema = {
         "properties": {
@@ -77,7 +77,7 @@ def test_a_list_says_what_is_in_it_wherever_it_is() -> None:
     }  # fmt: skip
 
 
-def test_long_alternatives_are_not_repeated_in_words() -> None:
+def test_long_alternatives_are_not_repeated_in_the_description() -> None:
     sent = to_portable({"anyOf": [{"properties": {f"name{n}": TEXT for n in range(100)}}]})
 
     assert len(sent["properties"]) == 100
@@ -85,13 +85,13 @@ def test_long_alternatives_are_not_repeated_in_words() -> None:
 
 
 @pytest.mark.parametrize("properties", [3, [], {"x": "text"}])
-def test_properties_that_are_none_are_refused(properties: object) -> None:
+def test_invalid_properties_are_refused(properties: object) -> None:
     with pytest.raises(BadInput, match="of its schema"):
         to_portable({"properties": properties})
 
 
 @pytest.mark.parametrize("key", ["allOf", "anyOf"])
-def test_references_that_name_one_another_are_refused(key: str) -> None:
+def test_a_schema_that_joins_too_many_references_is_refused(key: str) -> None:
     """They would take longer with each of them, without end."""
     schema = {"type": "object", key: [{"$ref": "#"}] * 500}
 
@@ -99,7 +99,7 @@ def test_references_that_name_one_another_are_refused(key: str) -> None:
         to_portable(schema)
 
 
-def test_a_schema_that_refers_to_itself_is_written() -> None:
+def test_a_schema_whose_top_level_refers_to_itself_is_converted() -> None:
     schema = {"properties": {"a": {"type": "string"}}, "anyOf": [{"$ref": "#"}]}
 
     assert to_portable(schema)["properties"] == {"a": {"type": "string"}}

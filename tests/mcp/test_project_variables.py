@@ -57,7 +57,7 @@ def trust(work: Path) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("flag", [True, False])
-def test_a_key_of_the_user_goes_to_no_server_of_a_project_unasked(
+def test_a_key_is_passed_to_a_project_server_only_if_the_user_allowed_it(
     work: Path, place: str, flag: bool
 ) -> None:
     name_server(work, PLACES[place], "ANTHROPIC_API_KEY")
@@ -79,7 +79,7 @@ def test_a_key_of_the_user_goes_to_no_server_of_a_project_unasked(
         ("SESSION_COOKIE", "x"), ("NPM_AUTH", "x"), ("MY_CREDENTIALS", "x"),
     ],
 )  # fmt: skip
-def test_with_trust_alone_no_variable_is_passed_that_may_be_a_secret(
+def test_trust_alone_passes_no_variable_that_may_be_a_secret(
     work: Path, name: str, value: str
 ) -> None:
     name_server(work, URL, name)
@@ -91,13 +91,13 @@ def test_with_trust_alone_no_variable_is_passed_that_may_be_a_secret(
     assert value not in told.replace(str(work), "") or value == "x"
 
 
-def test_with_trust_alone_an_ordinary_variable_is_passed(work: Path) -> None:
+def test_trust_alone_passes_an_ordinary_variable(work: Path) -> None:
     name_server(work, URL, "PROJECT")
 
     assert started(work, {**SECRET, "PROJECT": "alpha"}, trust=True) == (True, "")
 
 
-def test_in_a_trusted_folder_each_variable_is_allowed_by_itself(work: Path) -> None:
+def test_in_a_trusted_folder_each_variable_must_be_allowed_separately(work: Path) -> None:
     said = {"url": "https://x.example/${A}/${B}"}
     name_server(work, said, "")
     trust(work)
@@ -123,7 +123,7 @@ def test_in_a_trusted_folder_each_variable_is_allowed_by_itself(work: Path) -> N
         {"command": "sh", "args": ["-c", "${V}"]},
     ],
 )
-def test_a_server_that_is_written_in_another_way_gets_nothing_that_was_allowed(
+def test_a_changed_server_entry_loses_its_allowed_variables(
     work: Path, changed: object
 ) -> None:
     name_server(work, URL, "ANTHROPIC_API_KEY")
@@ -142,7 +142,7 @@ def test_a_server_that_is_written_in_another_way_gets_nothing_that_was_allowed(
         (["s", "B"], "the MCP server 's' does not name B: it names A"),
     ],
 )
-def test_a_mistake_is_named(
+def test_invalid_mcp_allow_commands_are_refused_with_the_reason(
     work: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
 ) -> None:
     name_server(work, URL, "A")
@@ -151,7 +151,7 @@ def test_a_mistake_is_named(
     assert told in capsys.readouterr().err
 
 
-def test_trust_with_yes_names_the_variables_and_allows_none(
+def test_trust_add_yes_names_the_variables_and_allows_none(
     work: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name_server(work, URL, "ANTHROPIC_API_KEY")

@@ -115,7 +115,7 @@ def yes() -> Answer:
 
 
 @pytest.mark.slow
-def test_a_call_that_the_provider_made_is_recorded_and_goes_back_as_it_came(
+def test_a_call_made_by_the_provider_is_recorded_and_sent_back_unchanged(
     home: Path, serving: Any
 ) -> None:
     server = serving(anthropic_answer(), yes())
@@ -138,7 +138,9 @@ def test_a_call_that_the_provider_made_is_recorded_and_goes_back_as_it_came(
 
 
 @pytest.mark.slow
-def test_the_token_goes_to_the_provider_and_into_no_file(home: Path, serving: Any) -> None:
+def test_the_token_is_sent_to_the_provider_and_written_to_no_file(
+    home: Path, serving: Any
+) -> None:
     server = serving(anthropic_answer())
 
     talk(home, "Will it rain?", settings={"log_requests": True})
@@ -163,7 +165,7 @@ def test_the_token_goes_to_the_provider_and_into_no_file(home: Path, serving: An
     ({"permissions.ask": ["mcp__*"]}, "the rule mcp__* (ask)"),
     ({"permissions.deny": ["mcp__d*"]}, "the rule mcp__d* (deny)"),
 ])  # fmt: skip
-def test_a_server_is_held_back_where_a_rule_speaks_of_its_tools(
+def test_a_remote_server_is_not_used_when_a_rule_covers_its_tools(
     home: Path, serving: Any, settings: Mapping[str, object], why: str
 ) -> None:
     server = serving(yes())
@@ -180,7 +182,7 @@ def test_a_server_is_held_back_where_a_rule_speaks_of_its_tools(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["plan", "rules-only"])
-def test_no_server_is_handed_over_in_a_mode_in_which_its_calls_would_not_run(
+def test_a_remote_server_is_not_sent_in_a_mode_that_would_refuse_its_calls(
     home: Path, serving: Any, mode: Any
 ) -> None:
     server = serving(yes(), yes())
@@ -191,7 +193,7 @@ def test_no_server_is_handed_over_in_a_mode_in_which_its_calls_would_not_run(
 
 
 @pytest.mark.slow
-def test_a_mode_that_is_chosen_while_a_turn_runs_counts_from_the_next_request(
+def test_a_mode_change_during_a_turn_applies_from_the_next_request(
     home: Path, serving: Any
 ) -> None:
     server = serving(answer("anthropic", Reply("", (("set_plan", "{}"),))), yes())
@@ -221,7 +223,7 @@ def test_a_mode_that_is_chosen_while_a_turn_runs_counts_from_the_next_request(
 
 
 @pytest.mark.slow
-def test_a_projects_file_cannot_choose_remote_mode_even_if_it_is_trusted(
+def test_a_project_file_cannot_choose_remote_mode_even_if_trusted(
     home: Path, serving: Any
 ) -> None:
     (home / "mcp_servers.json").unlink()
@@ -239,7 +241,7 @@ def test_a_projects_file_cannot_choose_remote_mode_even_if_it_is_trusted(
 
 
 @pytest.mark.slow
-def test_a_provider_that_connects_to_no_servers_is_named(
+def test_a_provider_that_cannot_connect_to_mcp_servers_is_reported(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "nobody-s-key")
@@ -253,7 +255,7 @@ def test_a_provider_that_connects_to_no_servers_is_named(
 
 
 @pytest.mark.slow
-def test_a_hook_that_may_forbid_calls_of_a_server_keeps_it_from_the_provider(
+def test_a_hook_before_the_tools_of_a_server_excludes_it_from_remote_mode(
     home: Path, serving: Any
 ) -> None:
     hook = {"matcher": "mcp__docs__.*", "hooks": [{"type": "command", "command": "guard"}]}
@@ -269,7 +271,7 @@ def test_a_hook_that_may_forbid_calls_of_a_server_keeps_it_from_the_provider(
 
 
 @pytest.mark.slow
-def test_a_subagent_has_no_server_of_the_provider(home: Path, serving: Any) -> None:
+def test_a_subagent_gets_no_remote_server(home: Path, serving: Any) -> None:
     server = serving(
         answer("anthropic", Reply("", (give("Look.", "explore"),))), yes(), yes()
     )
@@ -280,7 +282,9 @@ def test_a_subagent_has_no_server_of_the_provider(home: Path, serving: Any) -> N
 
 
 @pytest.mark.slow
-def test_a_call_without_a_result_is_recorded_as_unknown(home: Path, serving: Any) -> None:
+def test_a_remote_call_without_a_result_is_recorded_as_unknown(
+    home: Path, serving: Any
+) -> None:
     serving(anthropic_answer(result=None))
 
     told = talk(home, "Go.")
@@ -294,7 +298,9 @@ def test_a_call_without_a_result_is_recorded_as_unknown(home: Path, serving: Any
 
 
 @pytest.mark.slow
-def test_a_result_that_is_long_is_cut_and_kept_whole(home: Path, serving: Any) -> None:
+def test_a_long_remote_result_is_shortened_and_stored_completely(
+    home: Path, serving: Any
+) -> None:
     long = {**RESULT, "content": [{"type": "text", "text": "x" * 50_000}]}
     serving(anthropic_answer(result=long))
 
@@ -310,18 +316,18 @@ def server_of(**said: object) -> ServerConfig:
     return found
 
 
-def test_the_token_of_the_header_is_told_apart_from_other_headers() -> None:
+def test_the_bearer_token_is_separated_from_other_headers() -> None:
     found = to_hosted(server_of(headers={"authorization": "bearer abc", "X-Team": "7"}))
 
     assert found == HostedServer("docs", URL, "abc", (("X-Team", "7"),))
 
 
-def test_an_address_without_tls_cannot_be_handed_over() -> None:
+def test_a_remote_server_needs_an_https_address() -> None:
     with pytest.raises(BadInput, match="connects to https addresses only"):
         to_hosted(server_of(url="http://127.0.0.1:9/mcp", headers={}))
 
 
-def test_a_program_cannot_be_remote() -> None:
+def test_a_server_started_by_a_command_cannot_be_remote() -> None:
     found = read('{"docs": {"command": "server", "remote": true}}', "mcp_servers.json")
 
     assert found.servers == ()
@@ -333,14 +339,14 @@ def test_a_program_cannot_be_remote() -> None:
     ("*", True), ("mcp__d*", True), ("*search", True), ("mcp__do__x", False), ("bash", False),
     ("mcp__docs2__search", False), ("mcp__docsearch", False), ("web_fetch", False),
 ])  # fmt: skip
-def test_every_rule_that_could_mean_a_tool_of_the_server_holds_it_back(
+def test_every_rule_that_could_match_a_server_tool_excludes_the_server(
     rule: str, held: bool
 ) -> None:
     assert bool(blocking_rule("docs", [parse(rule, "deny")])) is held
     assert blocking_rule("docs", [parse(rule, "allow")]) == ""
 
 
-def test_a_call_of_the_provider_is_shown_as_one_that_was_not_judged() -> None:
+def test_a_remote_call_is_shown_as_made_by_the_provider_and_not_judged() -> None:
     made = NestedCallMade(ToolCall("hosted-6-0", "mcp__docs__search", Raw(b"{}")), "")
     node = node_of(
         *begun(), ModelAsked(), answer_of("Rain."), made, Ended("hosted-6-0", "done", "x")

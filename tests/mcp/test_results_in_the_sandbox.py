@@ -9,7 +9,9 @@ from refold.values.namespaces import NAMESPACES_REFUSED
 
 
 @pytest.mark.parametrize("confined", [False, True])
-def test_a_failure_of_a_browser_names_the_setting_in_the_sandbox(*, confined: bool) -> None:
+def test_a_sandboxed_browser_failure_names_the_setting_for_namespaces(
+    *, confined: bool
+) -> None:
     text = f"Browser logs:\nChromium sandboxing failed!\n{'--disable-x ' * 400}"
     result = types.CallToolResult(
         content=[types.TextContent(type="text", text=text)], is_error=True

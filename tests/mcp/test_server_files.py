@@ -31,7 +31,7 @@ def one(**said: object) -> ServerConfig:
 
 
 @pytest.mark.parametrize("wrap", [True, False])
-def test_servers_are_read_in_both_shapes(wrap: bool) -> None:
+def test_servers_are_read_with_and_without_the_mcpservers_object(wrap: bool) -> None:
     servers = {"local": STDIO, "far": HTTP}
 
     found = read(json.dumps({"mcpServers": servers} if wrap else servers), FILE)
@@ -74,7 +74,7 @@ def test_a_missing_variable_is_named_and_the_server_stays_off() -> None:
         resolve(one(**STDIO), {})
 
 
-def test_each_value_that_a_server_gets_has_the_names_that_may_say_secret() -> None:
+def test_server_values_are_listed_with_each_name_that_may_mark_a_secret() -> None:
     headers = {"Authorization": "Bearer ${T}"}
     far = one(url="https://x.example/mcp", headers=headers)
 
@@ -95,7 +95,7 @@ def test_headers_are_not_sent_without_tls() -> None:
     assert resolve(one(url="http://127.0.0.1:1/mcp", headers={"A": "b"}), {})
 
 
-def test_a_server_that_is_switched_off_is_left_out() -> None:
+def test_a_disabled_server_is_omitted() -> None:
     off = {"a": {**STDIO, "disabled": True}, "b": {**STDIO, "enabled": False}}
 
     assert read(json.dumps(off), FILE).servers == ()
@@ -127,7 +127,7 @@ def test_time_limits_are_milliseconds() -> None:
         ("s", "x", "'s' is not an object"),
     ],
 )
-def test_a_wrong_server_is_named_and_the_others_count(
+def test_an_invalid_server_is_reported_and_the_others_are_read(
     name: str, said: object, words: str
 ) -> None:
     found = read(json.dumps({name: said, "good": STDIO}), FILE)
@@ -138,16 +138,14 @@ def test_a_wrong_server_is_named_and_the_others_count(
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b'{"mcpServers": []}', b"\xff"])
-def test_a_file_that_makes_no_sense_is_a_problem(text: bytes) -> None:
+def test_an_invalid_server_file_is_reported(text: bytes) -> None:
     found = read(text, FILE)
 
     assert found.servers == ()
     assert FILE in found.problems[0]
 
 
-def test_before_trusting_a_file_one_sees_what_it_starts_and_which_variables_it_uses() -> (
-    None
-):
+def test_a_file_is_described_by_its_commands_and_variables_before_trusting_it() -> None:
     found = read(json.dumps({"local": {**STDIO, "writes": True}, "far": HTTP}), FILE)
 
     assert describe_file(found) == (
@@ -157,7 +155,7 @@ def test_before_trusting_a_file_one_sees_what_it_starts_and_which_variables_it_u
     )
 
 
-def test_the_secret_of_a_client_may_be_a_variable_and_is_masked() -> None:
+def test_a_client_secret_may_be_a_variable_and_is_masked() -> None:
     oauth = {"clientId": "mine", "clientSecret": "${SECRET}", "scopes": ["a", "b"]}
     found = one(url="https://x.example", oauth=oauth)
 
@@ -167,7 +165,7 @@ def test_the_secret_of_a_client_may_be_a_variable_and_is_masked() -> None:
     assert client_secret(found, {"SECRET": "hidden"}) == "hidden"
 
 
-def test_hosts_of_a_server_are_patterns_and_a_bad_one_is_named() -> None:
+def test_hosts_of_a_server_are_patterns_and_an_invalid_pattern_is_reported() -> None:
     def of(*hosts: object) -> ServerFile:
         return read(json.dumps({"a": {"command": "x", "hosts": list(hosts)}}), "file")
 

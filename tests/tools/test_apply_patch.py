@@ -62,7 +62,7 @@ def refused(place: ToolDirectory, text: str) -> str:
     return str(failure.value)
 
 
-def test_files_are_changed_made_moved_and_deleted_in_one_patch(
+def test_one_patch_changes_creates_moves_and_deletes_files(
     place: ToolDirectory,
 ) -> None:
     put(place, a="one\ntwo\n", b="x\ny\n", c="gone\n")
@@ -92,7 +92,7 @@ def test_files_are_changed_made_moved_and_deleted_in_one_patch(
     )  # fmt: skip
 
 
-def test_a_call_says_every_file_it_will_touch() -> None:
+def test_the_call_names_every_file_that_a_patch_touches() -> None:
     text = marked(
         "*** Update File: a", "*** Move to: ../../moved", "@@", "-a", "+b",
         "*** Add File: ../evil.txt", "+x",
@@ -109,7 +109,7 @@ def test_a_call_says_every_file_it_will_touch() -> None:
 @pytest.mark.parametrize(
     "text", ["", "nothing", "*** Begin Patch\n*** End Patch", "*** Begin"]
 )
-def test_a_patch_that_names_no_file_is_no_patch(place: ToolDirectory, text: str) -> None:
+def test_a_patch_that_names_no_file_is_refused(place: ToolDirectory, text: str) -> None:
     with pytest.raises(ToolFailed, match="names no file"):
         apply_patch.names_files({"patch": text})
     assert apply_patch.label({"patch": text}) == "apply_patch"
@@ -120,7 +120,7 @@ def test_a_patch_that_names_no_file_is_no_patch(place: ToolDirectory, text: str)
     ("*** Add File: ../evil.txt", "+x"),
     ("*** Update File: b", "*** Move to: ../../moved", "@@", "-b", "+c"),
 ])  # fmt: skip
-def test_with_one_name_outside_nothing_is_done(
+def test_a_patch_with_one_file_that_is_not_allowed_changes_nothing(
     place: ToolDirectory, bad: tuple[str, ...]
 ) -> None:
     put(place, a="a\n", b="b\n")
@@ -163,7 +163,7 @@ def test_with_one_name_outside_nothing_is_done(
         (("*** Add File: b/", "+x"), "b already exists"),
     ],
 )  # fmt: skip
-def test_one_part_that_cannot_be_done_undoes_all(
+def test_one_part_that_cannot_be_applied_cancels_the_whole_patch(
     place: ToolDirectory, section: tuple[str, ...], said: str
 ) -> None:
     put(place, a="a\n", b="b\n", c="c\n", stale="a\n", binary=b"\0")
@@ -179,7 +179,7 @@ def test_one_part_that_cannot_be_done_undoes_all(
     assert not list(place.directory.glob(".refold*"))
 
 
-def test_a_patch_that_was_cut_off_is_refused(place: ToolDirectory) -> None:
+def test_a_truncated_patch_is_refused(place: ToolDirectory) -> None:
     put(place, a="a\n")
 
     assert "has no *** End Patch: it was cut off" in refused(
@@ -190,7 +190,7 @@ def test_a_patch_that_was_cut_off_is_refused(place: ToolDirectory) -> None:
 CLASSES = "class A:\n    def run(self):\n        return 1\n\nclass B:\n    def run(self):\n        return 1\n"
 
 
-def test_patch_with_an_ambiguous_hunk_is_refused_with_the_places(
+def test_a_patch_with_an_ambiguous_hunk_is_refused_with_the_matching_lines(
     place: ToolDirectory,
 ) -> None:
     put(place, a=CLASSES)
@@ -211,7 +211,7 @@ def test_patch_with_an_ambiguous_hunk_is_refused_with_the_places(
         ("@@ class B:", "@@ def run(self):"),
     ],
 )
-def test_a_line_above_says_which_place_is_meant(
+def test_a_header_line_selects_the_place_of_an_ambiguous_hunk(
     place: ToolDirectory, headers: tuple[str, ...]
 ) -> None:
     put(place, a=CLASSES)
@@ -221,7 +221,7 @@ def test_a_line_above_says_which_place_is_meant(
     assert tree(place)["a"] == CLASSES[:-2] + "2\n"
 
 
-def test_the_second_hunk_stands_after_the_first(place: ToolDirectory) -> None:
+def test_the_second_hunk_matches_only_after_the_first(place: ToolDirectory) -> None:
     put(place, a=CLASSES)
 
     patch(place, update(
@@ -232,7 +232,7 @@ def test_the_second_hunk_stands_after_the_first(place: ToolDirectory) -> None:
     assert tree(place)["a"] == CLASSES.replace("1", "2", 1).replace("1", "3")
 
 
-def test_hunks_in_the_wrong_order_are_told(place: ToolDirectory) -> None:
+def test_hunks_in_the_wrong_order_are_refused(place: ToolDirectory) -> None:
     put(place, a="one\ntwo\nthree\n")
 
     told = refused(place, update("@@", "-three", "+3", "@@", "-one", "+1"))
@@ -240,7 +240,7 @@ def test_hunks_in_the_wrong_order_are_told(place: ToolDirectory) -> None:
     assert "Hunk 2 (line 6 of the patch) stands in a only at line 1" in told
 
 
-def test_a_header_that_is_nowhere_is_told(place: ToolDirectory) -> None:
+def test_a_hunk_header_that_is_not_in_the_file_is_refused(place: ToolDirectory) -> None:
     put(place, a="one\n")
 
     assert "there is no line 'class C:' in a" in refused(
@@ -267,7 +267,7 @@ def test_a_header_that_is_nowhere_is_told(place: ToolDirectory) -> None:
         ("1\n2\n3\n4\n5\n", ("@@", " 1", "-2", "+two", "+zwei", " 3", "-4", "+four", " 5"), "1\ntwo\nzwei\n3\nfour\n5\n"),
     ],
 )  # fmt: skip
-def test_lines_go_and_come_where_the_hunk_says(
+def test_lines_are_added_and_removed_where_the_hunk_states(
     place: ToolDirectory, before: str, hunk: tuple[str, ...], after: str
 ) -> None:
     put(place, a=before)
@@ -277,7 +277,9 @@ def test_lines_go_and_come_where_the_hunk_says(
     assert tree(place)["a"] == after
 
 
-def test_white_space_at_line_ends_is_overlooked_told_and_kept(place: ToolDirectory) -> None:
+def test_whitespace_differences_at_line_ends_are_accepted_and_reported(
+    place: ToolDirectory,
+) -> None:
     put(place, a="one  \ntwo\t\nthree\n")
 
     reply = patch(place, update("@@", " one", "-two", "+2"))
@@ -286,7 +288,7 @@ def test_white_space_at_line_ends_is_overlooked_told_and_kept(place: ToolDirecto
     assert reply.text.endswith("In a hunk 1 differed in white space at line ends.")
 
 
-def test_other_white_space_is_not_overlooked(place: ToolDirectory) -> None:
+def test_other_whitespace_differences_are_refused(place: ToolDirectory) -> None:
     put(place, a="    one\n")
 
     told = refused(place, update("@@", "-  one", "+2"))
@@ -311,7 +313,7 @@ def test_other_white_space_is_not_overlooked(place: ToolDirectory) -> None:
     ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_every_other_byte_stays(
+def test_a_patch_keeps_every_other_byte_of_the_file(
     place: ToolDirectory, before: bytes, after: bytes, end: str
 ) -> None:
     """Whatever the file's encoding and line ends, and whatever those of the patch."""
@@ -332,7 +334,7 @@ def test_patch_that_the_old_encoding_cannot_represent_is_refused(
     )
 
 
-def test_the_mode_goes_with_a_file_that_is_moved(place: ToolDirectory) -> None:
+def test_a_moved_file_keeps_its_mode(place: ToolDirectory) -> None:
     put(place, a="one\n")
     (place.directory / "a").chmod(0o750)
 
@@ -349,7 +351,7 @@ def test_binary_data_can_be_moved_and_deleted(place: ToolDirectory) -> None:
     assert tree(place) == {"c": "\0\1"}
 
 
-def test_words_around_the_patch_are_left_out(place: ToolDirectory) -> None:
+def test_text_around_the_patch_is_ignored(place: ToolDirectory) -> None:
     put(place, a="one\n")
 
     patch(place, f"apply_patch <<'EOF'\n{update('@@', '-one', '+1')}\nEOF\n```")
@@ -394,7 +396,7 @@ new mode 100755
 """
 
 
-def test_a_unified_diff_of_git_s_is_done(place: ToolDirectory) -> None:
+def test_a_unified_diff_of_git_is_applied(place: ToolDirectory) -> None:
     put(place, a="one\ntwo\nthree\n", b="bee\n", c="sea\n", run="x\n")
 
     patch(place, DIFF)
@@ -409,7 +411,9 @@ def test_a_unified_diff_of_git_s_is_done(place: ToolDirectory) -> None:
 @pytest.mark.parametrize(
     "head", ["@@ -2,2 +2,2 @@", "@@ -99,7 +99,1 @@", "@@", "@@ ... @@", "@@ -2 +2 @@ f()"]
 )
-def test_numbers_in_a_head_may_be_wrong(place: ToolDirectory, head: str) -> None:
+def test_wrong_line_numbers_in_a_hunk_header_are_accepted(
+    place: ToolDirectory, head: str
+) -> None:
     put(place, a="1\n2\n3\n4\n", b="x\n")
     diff = (
         f"--- a/a\n+++ b/a\n{head}\n 2\n-3\n+three\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-x\n+y\n"
@@ -420,7 +424,9 @@ def test_numbers_in_a_head_may_be_wrong(place: ToolDirectory, head: str) -> None
     assert tree(place) == {"a": "1\n2\nthree\n4\n", "b": "y\n"}
 
 
-def test_the_number_decides_between_places_that_fit(place: ToolDirectory) -> None:
+def test_the_line_number_selects_one_of_several_matching_places(
+    place: ToolDirectory,
+) -> None:
     put(place, a="x\n" * 5)
 
     patch(place, "--- a\n+++ a\n@@ -3 +3 @@\n-x\n+y\n")
@@ -441,7 +447,7 @@ def test_the_number_decides_between_places_that_fit(place: ToolDirectory) -> Non
         ("a\nb\n", "@@ -0,0 +1 @@\n+x\n", "x\na\nb\n"),
     ],
 )
-def test_a_unified_diff_is_read_by_its_own_rules(
+def test_line_end_markers_and_insertions_of_a_unified_diff_are_applied(
     place: ToolDirectory, before: str, diff: str, after: str
 ) -> None:
     put(place, a=before)
@@ -465,7 +471,7 @@ def test_a_unified_diff_is_read_by_its_own_rules(
         ("--- a/a\n+++ b/a\n@@ -9,0 +10 @@\n+x\n", "adds at line 10, and a has 1 lines"),
     ],
 )  # fmt: skip
-def test_a_diff_that_cannot_be_done_is_told(
+def test_an_invalid_unified_diff_is_refused_with_the_reason(
     place: ToolDirectory, diff: str, said: str
 ) -> None:
     put(place, a="a\n")
@@ -482,7 +488,7 @@ BARE = st.tuples(TEXT, st.booleans()).map(
 
 
 @given(BARE, BARE)
-def test_our_own_diffs_can_be_done(before: str, after: str) -> None:
+def test_diffs_made_by_our_tools_can_be_applied(before: str, after: str) -> None:
     """What a tool shows as changed is a patch that makes the change."""
     diff = compare_texts(before, after).text
     if not diff or not after or not before:
@@ -497,7 +503,7 @@ def test_our_own_diffs_can_be_done(before: str, after: str) -> None:
 
 @pytest.mark.peer
 @given(before=TEXT, after=TEXT)
-def test_diffs_of_git_s_can_be_done(
+def test_diffs_made_by_git_can_be_applied(
     tmp_path_factory: pytest.TempPathFactory, before: str, after: str
 ) -> None:
     if not shutil.which("git"):
@@ -521,7 +527,7 @@ def test_diffs_of_git_s_can_be_done(
         assert tree(place) == {"f": after}
 
 
-def test_reading_a_file_is_knowing_it(place: ToolDirectory) -> None:
+def test_a_file_that_was_read_can_be_patched_repeatedly(place: ToolDirectory) -> None:
     Path(place.directory / "a").write_text("one\n")
     anyio.run(place.use, read_file, {"path": "a"})
 
@@ -531,7 +537,7 @@ def test_reading_a_file_is_knowing_it(place: ToolDirectory) -> None:
     assert tree(place) == {"a": "one\n"}
 
 
-def test_many_hunks_in_a_big_file_take_no_long_time(place: ToolDirectory) -> None:
+def test_many_hunks_in_a_large_file_are_applied_quickly(place: ToolDirectory) -> None:
     lines = [f"value_{n} = compute({n})" for n in range(50_000)]
     put(place, a="\n".join(lines) + "\n")
     picked = range(100, 50_000, 1000)

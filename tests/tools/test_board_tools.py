@@ -51,7 +51,7 @@ def test_a_task_is_added_claimed_and_completed(place: ToolDirectory) -> None:
     )
 
 
-def test_lists_are_of_open_free_or_all_tasks(place: ToolDirectory) -> None:
+def test_task_list_shows_open_free_or_all_tasks(place: ToolDirectory) -> None:
     none = use(place, "task_list")
     for n, more in enumerate(({}, {"blocked_by": [1]}, {"owner": "ann"}, {})):
         place.call_id = f"c{n}"
@@ -75,7 +75,7 @@ def test_lists_are_of_open_free_or_all_tasks(place: ToolDirectory) -> None:
     assert texts["all"] == [*texts["open"], "#4 [cancelled] task 3"]
 
 
-def test_a_call_that_a_crash_repeated_adds_and_claims_once(place: ToolDirectory) -> None:
+def test_a_call_repeated_after_a_crash_adds_and_claims_once(place: ToolDirectory) -> None:
     place.call_id = "c1"
     first = use(place, "task_create", subject="a")
     again = use(place, "task_create", subject="a")
@@ -108,7 +108,7 @@ def test_refused_claims_and_damaged_boards_fail_the_call(
     assert damaged.startswith(f"{tmp_path}/tasks.jsonl: line 1 of the journal is damaged")
 
 
-def test_a_change_names_only_what_changes() -> None:
+def test_task_update_passes_only_the_fields_that_change() -> None:
     task_update = TOOLS["task_update"]
 
     found = task_update.parse(msgspec.json.encode({"id": 1, "owner": ""}))

@@ -37,7 +37,9 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_claim_that_the_journal_contradicts_is_not_taken(place: Path, home: Path) -> None:
+def test_a_claim_that_the_journal_contradicts_is_not_recorded(
+    place: Path, home: Path
+) -> None:
     reads = [("read_file", '{"path": "a.py"}')]
 
     past = session(place, home, reads, claims(GOOD, WRONG), claims(GOOD, GOOD), "Done.")
@@ -54,7 +56,9 @@ def test_a_claim_that_the_journal_contradicts_is_not_taken(place: Path, home: Pa
     assert claims_in(entries_in(past.path)[0]).claims == taken
 
 
-def test_output_of_the_claim_tool_is_no_evidence(place: Path, home: Path) -> None:
+def test_output_of_the_claim_tool_is_not_accepted_as_evidence(
+    place: Path, home: Path
+) -> None:
     again = Evidence(call="call-0", quote="a file of many wonders")
     loud = json.dumps({"claims": [{"claim": "a file of many wonders", "evidence": []}]})
 

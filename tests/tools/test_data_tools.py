@@ -53,7 +53,9 @@ from refold.values.tools import Effect
         ("1+" * 400 + "1", "= 401"),
     ],
 )
-def test_a_result_is_exact_or_says_that_it_is_not(expression: str, result: str) -> None:
+def test_a_calc_result_is_exact_or_marked_as_approximate(
+    expression: str, result: str
+) -> None:
     assert calculate(expression) == f"{expression} {result}"
 
 
@@ -94,7 +96,7 @@ def test_calc_refuses_expressions_too_large_or_without_a_value(
         "sqrt.__globals__", "sum(*[1])", "round(1, ndigits=2)", "~1", "1 << 9", "1; 2", "eval(1)",
     ],
 )  # fmt: skip
-def test_an_expression_can_only_calculate(expression: str) -> None:
+def test_calc_refuses_expressions_that_do_more_than_calculate(expression: str) -> None:
     with pytest.raises(ToolFailed):
         calculate(expression)
 
@@ -125,7 +127,7 @@ def by_fractions(node: Any) -> Fraction:
 
 @pytest.mark.slow
 @given(EXPRESSIONS)
-def test_every_expression_has_the_value_that_fractions_have(expression: str) -> None:
+def test_calc_gives_the_same_values_as_exact_fractions(expression: str) -> None:
     if len(expression) > 1_000:
         return
     try:
@@ -150,7 +152,7 @@ def queried(place: ToolDirectory, **arguments: object) -> str:
 @pytest.mark.parametrize(
     "where", [{"path": "people.json"}, {"path": "blob:sha"}, {"json": json.dumps(PEOPLE)}]
 )
-def test_a_file_a_blob_and_a_text_are_queried_alike(
+def test_json_query_reads_files_blobs_and_text_alike(
     place: ToolDirectory, where: dict[str, object]
 ) -> None:
     (place.directory / "people.json").write_text(json.dumps(PEOPLE))
@@ -161,7 +163,7 @@ def test_a_file_a_blob_and_a_text_are_queried_alike(
     assert found == '[\n "Bö"\n]'
 
 
-def test_json_lines_are_a_list(place: ToolDirectory) -> None:
+def test_json_query_reads_json_lines_as_a_list(place: ToolDirectory) -> None:
     (place.directory / "log.jsonl").write_text('\ufeff{"a": 1}\n\n{"a": 2}\n')
 
     assert queried(place, path="log.jsonl", expression="sum([].a)") == "3"
@@ -191,7 +193,7 @@ def test_json_query_reports_invalid_input(
 
 
 @pytest.mark.slow
-def test_a_result_without_end_is_cut(place: ToolDirectory) -> None:
+def test_json_query_truncates_a_huge_result(place: ToolDirectory) -> None:
     doubling = "|".join(["[@, @]"] * 60)
 
     found = queried(place, json="1", expression=doubling)
@@ -200,12 +202,14 @@ def test_a_result_without_end_is_cut(place: ToolDirectory) -> None:
 
 
 @pytest.mark.slow
-def test_an_expression_that_doubles_a_list_for_ever_is_ended(place: ToolDirectory) -> None:
+def test_json_query_stops_an_expression_that_doubles_a_list_endlessly(
+    place: ToolDirectory,
+) -> None:
     doubling = "|".join(["[@, @][]"] * 60)
 
     with pytest.raises(ToolFailed, match="make the expression smaller"):
         queried(place, json="[1]", expression=doubling)
 
 
-def test_both_only_look() -> None:
+def test_calc_and_json_query_are_read_only() -> None:
     assert (calc.effect, json_query.effect) == (Effect.LOOK, Effect.LOOK)

@@ -16,7 +16,7 @@ LINES = st.lists(st.sampled_from("abc"), max_size=30).map(
 )
 
 
-def test_two_far_places_make_two_hunks() -> None:
+def test_two_distant_changes_make_two_hunks() -> None:
     before = [str(n) for n in range(1, 31)]
     after = [*before[:4], "five", *before[5:24], *before[25:], "31"]
 
@@ -30,18 +30,20 @@ def test_two_far_places_make_two_hunks() -> None:
     )
 
 
-def test_nothing_changed_is_an_empty_diff() -> None:
+def test_equal_texts_give_an_empty_diff() -> None:
     assert compare_texts("a\nb", "a\nb") == DiffText("", 0, 0)
 
 
 @given(LINES, LINES)
-def test_a_diff_leads_from_one_text_to_the_other(before: str, after: str) -> None:
+def test_applying_a_diff_to_the_first_text_gives_the_second(
+    before: str, after: str
+) -> None:
     assert applied(before, compare_texts(before, after).text) == after
 
 
 @pytest.mark.peer
 @given(before=LINES, after=LINES.map(lambda text: text.removesuffix("\n")))
-def test_patch_takes_our_diffs(
+def test_the_patch_program_applies_our_diffs(
     tmp_path_factory: pytest.TempPathFactory, before: str, after: str
 ) -> None:
     if not shutil.which("patch"):
@@ -56,7 +58,7 @@ def test_patch_takes_our_diffs(
     assert (file.read_text() if file.exists() else "") == after
 
 
-def test_a_change_too_wide_is_counted() -> None:
+def test_a_change_of_too_many_lines_is_only_counted() -> None:
     before = "".join(f"{n}\n" for n in range(100_000))
     after = "".join(f"{n} \n" for n in range(100_000))
 
@@ -66,7 +68,7 @@ def test_a_change_too_wide_is_counted() -> None:
 
 
 @pytest.mark.slow
-def test_a_long_diff_is_cut_at_a_line_and_counted_whole() -> None:
+def test_a_long_diff_is_truncated_at_a_line_and_all_lines_are_counted() -> None:
     found = compare_texts("", "".join(f"line {n}\n" for n in range(10_000)))
 
     assert (found.plus, found.minus) == (10_000, 0)
@@ -74,7 +76,7 @@ def test_a_long_diff_is_cut_at_a_line_and_counted_whole() -> None:
     assert found.text.rpartition("\n")[2] == "@@ 8,083 more lines of diff @@"
 
 
-def test_in_a_big_file_a_small_change_and_the_nearest_text_are_found() -> None:
+def test_small_changes_and_the_nearest_text_are_found_in_a_large_file() -> None:
     lines = [f"value_{n} = compute({n}, {n * 7})" for n in range(100_000)]
     text = "\n".join(lines)
 

@@ -86,7 +86,7 @@ def looked_up(place: ToolDirectory, package: str, query: str = "") -> str:
 
 
 @pytest.mark.parametrize("name", ["tea-pot", "Tea.Pot", "teapot"])
-def test_a_python_package_is_found_by_its_name_and_by_its_import(
+def test_a_python_package_is_found_by_its_distribution_or_import_name(
     python: ToolDirectory, name: str
 ) -> None:
     text = looked_up(python, name)
@@ -167,7 +167,7 @@ def npm(place: ToolDirectory) -> ToolDirectory:
     return place
 
 
-def test_an_npm_package_is_read_by_its_declarations(npm: ToolDirectory) -> None:
+def test_an_npm_package_is_documented_by_its_type_declarations(npm: ToolDirectory) -> None:
     text = looked_up(npm, "@tea/pot", "pour")
 
     assert "@tea/pot 2.0.0: Tea\nhttps://t\n" in text
@@ -179,7 +179,9 @@ def test_an_npm_package_is_read_by_its_declarations(npm: ToolDirectory) -> None:
     assert "## Pouring slowly" in text
 
 
-def test_members_and_the_declarations_of_types_are_found(npm: ToolDirectory) -> None:
+def test_members_and_type_declarations_of_an_npm_package_are_found(
+    npm: ToolDirectory,
+) -> None:
     assert "Options.heat (" in looked_up(npm, "@tea/pot", "heat")
     assert "fill(water: number): Promise<void>;" in looked_up(
         npm, "@tea/pot", "Options.fill"
@@ -188,7 +190,7 @@ def test_members_and_the_declarations_of_types_are_found(npm: ToolDirectory) -> 
     assert "offers: Options, pour, lid" in looked_up(npm, "@tea/pot")
 
 
-def test_for_what_is_not_installed_the_sites_of_the_language_are_named(
+def test_for_a_missing_package_the_documentation_sites_of_its_language_are_named(
     place: ToolDirectory,
 ) -> None:
     put(place, "deps.edn", "{}")
@@ -202,7 +204,9 @@ def test_for_what_is_not_installed_the_sites_of_the_language_are_named(
     )
 
 
-def test_without_a_language_all_sites_are_named(place: ToolDirectory) -> None:
+def test_without_a_known_language_all_documentation_sites_are_named(
+    place: ToolDirectory,
+) -> None:
     text = looked_up(place, "serde", "Serialize")
 
     assert [row.partition(":")[0].removeprefix("- ") for row in text.splitlines()[1:]] == [
@@ -214,7 +218,9 @@ def test_without_a_language_all_sites_are_named(place: ToolDirectory) -> None:
 @pytest.mark.parametrize(
     "name", ["", "..", "../secret", "a/../../b", "/etc/passwd", "a b", "~", "@../x", "x\0y"]
 )
-def test_a_name_that_leads_elsewhere_is_refused(place: ToolDirectory, name: str) -> None:
+def test_a_package_name_that_is_invalid_or_a_path_is_refused(
+    place: ToolDirectory, name: str
+) -> None:
     with pytest.raises(ToolFailed, match="is not the name of a package"):
         looked_up(place, name)
 

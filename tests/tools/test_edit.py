@@ -39,7 +39,7 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def test_an_edit_is_shown_as_a_diff_and_told_in_a_line(place: ToolDirectory) -> None:
+def test_an_edit_returns_a_diff_and_a_one_line_summary(place: ToolDirectory) -> None:
     put(place, "a", b"one\ntwo\nthree\n")
 
     reply = edit(place, old="two", new="2\n2")
@@ -54,7 +54,7 @@ def test_an_edit_is_shown_as_a_diff_and_told_in_a_line(place: ToolDirectory) -> 
     assert get(place, "a") == after
 
 
-def test_a_new_file_is_made_with_its_directories(place: ToolDirectory) -> None:
+def test_write_file_creates_missing_directories(place: ToolDirectory) -> None:
     reply = anyio.run(place.use, write_file, {"path": "b/c/d", "content": "one\ntwo"})
 
     text = "@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file"
@@ -73,7 +73,7 @@ def test_file_written_or_edited_here_can_be_changed_again(place: ToolDirectory) 
     assert get(place, "a") == b"three"
 
 
-def test_a_file_nobody_has_read_is_not_changed(place: ToolDirectory) -> None:
+def test_a_file_that_was_not_read_is_not_changed(place: ToolDirectory) -> None:
     (place.directory / "a").write_bytes(b"one")
 
     for change in (lambda: edit(place, old="one", new="two"), lambda: write(place, "two")):
@@ -85,7 +85,7 @@ def test_a_file_nobody_has_read_is_not_changed(place: ToolDirectory) -> None:
     assert get(place, "a") == b"one"
 
 
-def test_a_file_that_changed_since_is_not_changed(place: ToolDirectory) -> None:
+def test_a_file_changed_since_it_was_read_is_not_changed(place: ToolDirectory) -> None:
     put(place, "a", b"one")
     (place.directory / "a").write_bytes(b"one, by somebody else")
 
@@ -96,7 +96,7 @@ def test_a_file_that_changed_since_is_not_changed(place: ToolDirectory) -> None:
     assert get(place, "a") == b"one, by somebody else"
 
 
-def test_reading_by_another_name_is_reading(place: ToolDirectory) -> None:
+def test_a_file_that_was_read_can_be_edited_through_a_link(place: ToolDirectory) -> None:
     put(place, "a", b"one")
     os.symlink("a", place.directory / "link")
 
@@ -118,7 +118,7 @@ def test_reading_by_another_name_is_reading(place: ToolDirectory) -> None:
         ({"old": "thrice\nfive", "new": "x"}, "The nearest text is at lines 3-4.\n3\tthree\n4\tfive"),
     ],
 )  # fmt: skip
-def test_an_edit_that_is_not_clear_is_refused_with_a_hint(
+def test_an_ambiguous_or_unmatched_edit_is_refused_with_a_hint(
     place: ToolDirectory, arguments: dict[str, str], said: str
 ) -> None:
     put(place, "a", b"one\ntwo\nthree\nfive\n")
@@ -130,7 +130,7 @@ def test_an_edit_that_is_not_clear_is_refused_with_a_hint(
     assert get(place, "a") == b"one\ntwo\nthree\nfive\n"
 
 
-def test_with_all_every_place_is_changed(place: ToolDirectory) -> None:
+def test_with_the_option_all_every_occurrence_is_replaced(place: ToolDirectory) -> None:
     put(place, "a", b"x = x\n" * 12)
 
     reply = edit(place, old="x", new="yy", all=True)
@@ -165,7 +165,7 @@ def test_edit_that_the_old_encoding_cannot_represent_is_refused(
     assert get(place, "a") == b"gr\xfcn\n"
 
 
-def test_half_a_character_is_refused(place: ToolDirectory) -> None:
+def test_content_with_a_lone_surrogate_is_refused(place: ToolDirectory) -> None:
     """No JSON brings one, but a program that calls the tool may."""
 
     async def use() -> None:
@@ -189,7 +189,7 @@ def test_half_a_character_is_refused(place: ToolDirectory) -> None:
         (b"1\n", "", b""),
     ],
 )
-def test_a_file_written_anew_keeps_its_line_ends_and_encoding(
+def test_an_overwritten_file_keeps_its_line_ends_and_encoding(
     place: ToolDirectory, before: bytes, content: str, after: bytes
 ) -> None:
     put(place, "a", before)
@@ -199,7 +199,7 @@ def test_a_file_written_anew_keeps_its_line_ends_and_encoding(
     assert get(place, "a") == after
 
 
-def test_the_same_content_is_not_written_again(place: ToolDirectory) -> None:
+def test_writing_the_same_content_does_not_touch_the_file(place: ToolDirectory) -> None:
     put(place, "a", b"one\r\n")
     before = (place.directory / "a").stat()
 
@@ -209,7 +209,7 @@ def test_the_same_content_is_not_written_again(place: ToolDirectory) -> None:
     assert (place.directory / "a").stat().st_ino == before.st_ino
 
 
-def test_binary_data_that_was_seen_can_be_replaced_by_text(place: ToolDirectory) -> None:
+def test_binary_data_that_was_read_can_be_replaced_by_text(place: ToolDirectory) -> None:
     (place.directory / "a").write_bytes(b"\0\1")
     place.known[str(place.directory / "a")] = digest(b"\0\1")
 
@@ -232,7 +232,7 @@ CODECS = st.sampled_from(
 
 @settings(max_examples=50)
 @given(LINES, st.sampled_from(["\n", "\r\n"]), CODECS, st.data())
-def test_an_edit_and_its_reverse_give_the_same_bytes(
+def test_an_edit_and_its_reverse_restore_the_same_bytes(
     lines: list[str], end: str, codec: tuple[str, bytes], data: st.DataObject
 ) -> None:
     encoding, mark = codec
@@ -277,7 +277,7 @@ def test_in_a_file_of_mixed_line_ends_only_the_edited_lines_change(
 
 
 @given(st.binary(max_size=60))
-def test_text_of_any_bytes_becomes_the_same_bytes(content: bytes) -> None:
+def test_decoding_and_encoding_a_file_gives_the_same_bytes(content: bytes) -> None:
     found = decode_text(content)
 
     assert found is None or found.encode(found.text) == content
@@ -286,7 +286,7 @@ def test_text_of_any_bytes_becomes_the_same_bytes(content: bytes) -> None:
 @given(
     st.binary(min_size=1, max_size=40).filter(lambda b: b"@" not in b and b"\0" not in b)
 )
-def test_stray_bytes_around_an_edit_stay(content: bytes) -> None:
+def test_undecodable_bytes_around_an_edit_are_preserved(content: bytes) -> None:
     whole = content + b"@" + content
     found = decode_text(whole)
     assume(found is not None)

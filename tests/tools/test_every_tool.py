@@ -89,11 +89,11 @@ class TestEveryTool(ToolContract):
             yield ToolCase(tool, ARGUMENTS[tool.name], place)
 
 
-def test_there_are_these_tools_in_this_order() -> None:
+def test_the_built_in_tools_are_registered_in_the_expected_order() -> None:
     assert list(TOOLS) == list(ARGUMENTS)
 
 
-def test_all_that_a_model_reads_of_them_is_short() -> None:
+def test_the_tool_descriptions_of_main_take_less_than_2300_tokens() -> None:
     """2,300 tokens at four letters each, for those that `main` has from the start."""
     active = tools_of(BUILTIN_AGENTS["main"](), TOOLS.values()).active
     letters = sum(

@@ -41,7 +41,7 @@ def tree(directory: Path) -> list[str]:
     return sorted(str(p.relative_to(directory)) for p in directory.rglob("*"))
 
 
-def test_links_that_lead_out_are_refused(workspace: Path) -> None:
+def test_writes_through_links_out_of_the_workspace_are_refused(workspace: Path) -> None:
     out = workspace.parent / "out"
     (workspace / "pkg").symlink_to(out)
     (workspace / "log.txt").symlink_to(out / "created")
@@ -54,7 +54,9 @@ def test_links_that_lead_out_are_refused(workspace: Path) -> None:
     assert tree(out) == []
 
 
-def test_odd_names_end_in_words_and_stay_inside(workspace: Path, home: Path) -> None:
+def test_files_with_unusual_names_stay_inside_the_workspace(
+    workspace: Path, home: Path
+) -> None:
     before = tree(workspace.parent / "out"), tree(home)
 
     result = used(
@@ -83,7 +85,7 @@ def test_odd_names_end_in_words_and_stay_inside(workspace: Path, home: Path) -> 
         "*** Update File: b\n*** Move to: ../../moved\n@@\n-b\n+c",
     ],
 )
-def test_a_patch_with_one_name_outside_changes_nothing(
+def test_a_patch_with_one_file_outside_the_workspace_changes_nothing(
     workspace: Path, section: str
 ) -> None:
     (workspace / "a").write_text("a\n")
@@ -100,7 +102,9 @@ def test_a_patch_with_one_name_outside_changes_nothing(
     assert tree(workspace.parent) == ["out", "ws", "ws/a", "ws/b"]
 
 
-def test_a_patch_inside_is_done_unasked_where_edits_are(workspace: Path) -> None:
+def test_a_patch_in_the_workspace_needs_no_approval_where_edits_need_none(
+    workspace: Path,
+) -> None:
     (workspace / "a").write_text("a\n")
     patch = "*** Begin Patch\n*** Update File: a\n@@\n-a\n+b\n*** Add File: c/d\n+new\n*** End Patch"
 
@@ -138,7 +142,9 @@ def racing(workspace: Path) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_write_judged_inside_the_workspace_never_lands_outside(workspace: Path) -> None:
+def test_a_write_allowed_inside_the_workspace_never_creates_a_file_outside(
+    workspace: Path,
+) -> None:
     """Between the verdict and the write, `d` becomes a link, again and again."""
     with racing(workspace):
         for turn in range(20):  # one ends after a few refusals

@@ -87,7 +87,7 @@ def named(place: ToolDirectory, pattern: str) -> list[str]:
     return anyio.run(place.use, glob, {"pattern": pattern}).text.split("\n")
 
 
-def test_matching_lines_come_by_file_without_what_is_ignored(place: ToolDirectory) -> None:
+def test_grep_groups_lines_by_file_and_omits_ignored_files(place: ToolDirectory) -> None:
     assert search(place) == [
         ".hidden", "1: needle",
         "a.py", "3: def needle():",
@@ -104,7 +104,7 @@ def test_matching_lines_come_by_file_without_what_is_ignored(place: ToolDirector
     ]  # fmt: skip
 
 
-def test_outside_of_a_repository_ignore_files_count_too(place: ToolDirectory) -> None:
+def test_ignore_files_apply_outside_of_a_repository_too(place: ToolDirectory) -> None:
     for clone in (".git", "other"):
         shutil.rmtree(place.directory / clone)
 
@@ -123,7 +123,7 @@ def excludes(place: ToolDirectory, home: Path) -> ToolDirectory:
     return place
 
 
-def test_excludes_of_the_user_and_of_the_clone_apply(excludes: ToolDirectory) -> None:
+def test_git_excludes_of_the_user_and_of_the_clone_apply(excludes: ToolDirectory) -> None:
     files = search(excludes, files_only=True, ignore_case=True)
     assert [name for name in files if not name.startswith("(")] == [
         "b.txt", r"b\xffd", "keep.log", "latin", r"new\nline.py", "other/own.log",
@@ -136,7 +136,9 @@ def test_excludes_of_the_user_and_of_the_clone_apply(excludes: ToolDirectory) ->
     ]  # fmt: skip
 
 
-def test_excludes_that_begin_at_the_top_hold_below_it(excludes: ToolDirectory) -> None:
+def test_excludes_anchored_at_the_top_apply_in_subdirectories(
+    excludes: ToolDirectory,
+) -> None:
     (excludes.directory / "src/.gitignore").unlink()
 
     assert search(excludes, path="src", files_only=True)[:-1] == [
@@ -153,7 +155,7 @@ def test_completion_lists_no_file_that_the_user_excludes(
     assert {"b.txt", "src/only.py"} <= names
 
 
-def test_ignored_files_are_marked_in_a_directory(excludes: ToolDirectory) -> None:
+def test_list_files_marks_files_that_the_user_excludes(excludes: ToolDirectory) -> None:
     rows = anyio.run(excludes.use, list_files, {}).text.split("\n")
 
     marked = {row.split("\t")[0] for row in rows if row.endswith("\tignored")}
@@ -174,7 +176,7 @@ def test_search_says_that_all_files_are_ignored(place: ToolDirectory) -> None:
     assert search(place, pattern="no such words", path="a.py") == ["Nothing was found."]
 
 
-def test_lines_around_are_shown_and_gaps_marked(place: ToolDirectory) -> None:
+def test_grep_shows_context_lines_and_marks_gaps(place: ToolDirectory) -> None:
     (place.directory / "src" / "e.ts").write_text("0\nneedle\n2\n3\n4\n5\nneedle\nneedle\n")
 
     assert search(place, path="src", glob="*.ts", context=1) == [
@@ -198,7 +200,7 @@ def test_lines_around_are_shown_and_gaps_marked(place: ToolDirectory) -> None:
         ({"path": "src"}, ["src/deep/c.py", "src/deep/only.py", "src/kept.log"]),
     ],
 )
-def test_only_the_files_are_named(
+def test_grep_with_files_only_names_only_the_files(
     place: ToolDirectory, arguments: dict[str, object], files: list[str]
 ) -> None:
     assert search(place, files_only=True, **arguments)[:-1] == files
@@ -206,7 +208,7 @@ def test_only_the_files_are_named(
 
 @pytest.mark.slow  # much is searched
 @pytest.mark.parametrize("size", [1_000_000, 19_000_000])
-def test_a_line_that_is_too_long_to_be_shown_is_not_silently_missing(
+def test_a_match_in_a_line_that_is_too_long_to_show_is_still_reported(
     place: ToolDirectory, size: int
 ) -> None:
     (place.directory / "long.json").write_text("x" * size + " needle\n")
@@ -220,7 +222,7 @@ def test_a_line_that_is_too_long_to_be_shown_is_not_silently_missing(
     assert "long.json" in "\n".join(search(place, path="long.json", pattern="x+"))
 
 
-def test_a_binary_file_that_matches_is_named_when_it_is_searched(
+def test_a_binary_file_that_matches_is_named_without_its_lines(
     place: ToolDirectory,
 ) -> None:
     assert search(place, path="binary") == [
@@ -231,14 +233,14 @@ def test_a_binary_file_that_matches_is_named_when_it_is_searched(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file (optional)")
-def test_a_file_that_cannot_be_read_is_named(place: ToolDirectory) -> None:
+def test_a_file_that_cannot_be_read_is_reported(place: ToolDirectory) -> None:
     (place.directory / "a.py").chmod(0)
 
     assert "a.py" in search(place, pattern="nowhere")[-1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every directory (optional)")
-def test_a_directory_that_cannot_be_listed_is_named(place: ToolDirectory) -> None:
+def test_a_directory_that_cannot_be_listed_is_reported(place: ToolDirectory) -> None:
     (place.directory / "src/deep").chmod(0)
     try:
         found = named(place, "*.ts"), named(place, "*.none")
@@ -254,7 +256,7 @@ def test_a_directory_that_cannot_be_listed_is_named(place: ToolDirectory) -> Non
     assert searched == ["No line can be shown.", said]
 
 
-def test_a_directory_that_cannot_be_opened_is_named_by_our_own_walk(
+def test_a_directory_that_cannot_be_opened_is_reported_without_ripgrep_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with temporary_place(WithoutPrograms(ShellCommands(), "rg")) as place:
@@ -283,34 +285,34 @@ class Ripgrep(ScriptedCommands):
         )
 
 
-def test_a_directory_that_ripgrep_cannot_list_is_named() -> None:
+def test_a_directory_that_ripgrep_cannot_list_is_reported() -> None:
     with temporary_place(Ripgrep({}, ("rg",))) as place:
         assert named(place, "*.ts") == [
             "d.ts", "src/d.ts", "Not shown: src/deep (permission denied).",
         ]  # fmt: skip
 
 
-def test_a_pattern_that_looks_like_an_option_is_a_pattern(place: ToolDirectory) -> None:
+def test_a_pattern_that_looks_like_an_option_is_searched_for(place: ToolDirectory) -> None:
     assert search(place, pattern="--files") == ["Nothing was found."]
 
 
-def test_a_pattern_with_quotes_is_no_command(place: ToolDirectory) -> None:
+def test_a_pattern_with_shell_quotes_runs_no_command(place: ToolDirectory) -> None:
     assert search(place, pattern="'; touch owned; echo '") == ["Nothing was found."]
     assert not (place.directory / "owned").exists()
 
 
-def test_a_pattern_without_sense_is_told(place: ToolDirectory) -> None:
+def test_an_invalid_pattern_is_refused_with_the_reason(place: ToolDirectory) -> None:
     with pytest.raises(ToolFailed, match=r'^The pattern "\(" is invalid: .*\.$'):
         search(place, pattern="(")
 
 
 @pytest.mark.parametrize("path", ["nothing", "pipe"])
-def test_where_nothing_can_be_searched_is_told(place: ToolDirectory, path: str) -> None:
+def test_a_path_that_cannot_be_searched_is_refused(place: ToolDirectory, path: str) -> None:
     with pytest.raises(ToolFailed, match=path):
         search(place, path=path)
 
 
-def test_many_lines_are_cut_and_counted(place: ToolDirectory) -> None:
+def test_grep_shows_at_most_300_lines_and_counts_all(place: ToolDirectory) -> None:
     (place.directory / "many").write_text("needle\n" * 1000)
 
     found = search(place, path="many")
@@ -322,13 +324,15 @@ def test_many_lines_are_cut_and_counted(place: ToolDirectory) -> None:
     )
 
 
-def test_a_very_long_line_is_cut(place: ToolDirectory) -> None:
+def test_grep_truncates_a_very_long_line(place: ToolDirectory) -> None:
     (place.directory / "long").write_text("needle" + "x" * 100_000)
 
     assert search(place, path="long")[1] == f"1: needle{'x' * 394} [99,606 more characters]"
 
 
-def test_names_are_found_newest_first_without_what_is_ignored(place: ToolDirectory) -> None:
+def test_glob_lists_the_newest_files_first_and_omits_ignored_files(
+    place: ToolDirectory,
+) -> None:
     reply = anyio.run(place.use, glob, {"pattern": "*.py"})
 
     assert reply.text.split("\n") == [
@@ -346,13 +350,13 @@ def test_names_are_found_newest_first_without_what_is_ignored(place: ToolDirecto
         ({"pattern": ".git/*"}, "No file below . matches .git/*."),
     ],
 )
-def test_names_are_found_by_patterns(
+def test_glob_finds_files_by_pattern(
     place: ToolDirectory, arguments: dict[str, object], text: str
 ) -> None:
     assert anyio.run(place.use, glob, arguments).text == text
 
 
-def test_many_names_are_cut_and_counted(place: ToolDirectory) -> None:
+def test_glob_shows_at_most_200_names_and_counts_all(place: ToolDirectory) -> None:
     for number in range(205):
         (place.directory / f"{number}.rs").touch()
 
@@ -365,7 +369,7 @@ def test_many_names_are_cut_and_counted(place: ToolDirectory) -> None:
 @pytest.mark.parametrize(
     ("path", "said"), [("a.py", "is not a directory"), ("x", "no directory x")]
 )
-def test_only_a_directory_can_be_looked_through(
+def test_glob_and_list_files_refuse_paths_that_are_not_directories(
     place: ToolDirectory, path: str, said: str
 ) -> None:
     for tool, arguments in ((glob, {"pattern": "*"}), (list_files, dict[str, str]())):
@@ -373,7 +377,7 @@ def test_only_a_directory_can_be_looked_through(
             anyio.run(place.use, tool, {**arguments, "path": path})
 
 
-def test_a_directory_is_listed_with_what_is_ignored_marked(place: ToolDirectory) -> None:
+def test_list_files_shows_sizes_and_marks_ignored_names(place: ToolDirectory) -> None:
     found = anyio.run(place.use, list_files, {}).text.split("\n")
 
     assert found == [
@@ -384,7 +388,7 @@ def test_a_directory_is_listed_with_what_is_ignored_marked(place: ToolDirectory)
     ]  # fmt: skip
 
 
-def test_a_pattern_that_never_ends_is_ended() -> None:
+def test_a_search_with_a_catastrophic_pattern_can_be_cancelled() -> None:
     """Python's own matching can take for ever; it must be possible to go away."""
     with temporary_place(WithoutPrograms(ShellCommands(), "rg")) as place:
         (place.directory / "a").write_text("a" * 60 + "!")
@@ -399,7 +403,7 @@ def test_a_pattern_that_never_ends_is_ended() -> None:
     assert time.monotonic() - begun < 60
 
 
-def test_a_search_that_takes_too_long_is_told() -> None:
+def test_a_search_that_takes_too_long_fails_with_the_reason() -> None:
     class Slow(ScriptedCommands):
         async def run(self, *_: object, **__: object) -> Finished:
             return Finished(None, b"", timed_out=True)
@@ -425,14 +429,16 @@ def test_a_search_that_takes_too_long_is_told() -> None:
         ("(a|b)+", ["(a|b)+"], ["a"]),
     ],
 )
-def test_file_patterns(pattern: str, yes: list[str], no: list[str]) -> None:
+def test_file_patterns_match_only_the_expected_paths(
+    pattern: str, yes: list[str], no: list[str]
+) -> None:
     matches = matcher(pattern)
 
     assert [p for p in yes + no if matches(p)] == yes
 
 
 @pytest.mark.parametrize("pattern", ["{a", "[z-a]", "[", "a" * 5000])
-def test_a_file_pattern_without_sense_is_told(pattern: str) -> None:
+def test_an_invalid_file_pattern_is_refused_with_the_reason(pattern: str) -> None:
     with pytest.raises(ToolFailed, match=r"is invalid|characters long"):
         matcher(pattern)
 
@@ -476,7 +482,7 @@ def test_glob_and_list_files_omit_names_that_may_not_be_read(hidden: ToolDirecto
     assert deep == "src/deep is empty."
 
 
-def test_a_search_does_not_follow_names_that_become_links(place: ToolDirectory) -> None:
+def test_a_search_does_not_follow_links_out_of_the_workspace(place: ToolDirectory) -> None:
     outside = place.directory.parent / f"{place.directory.name}-out"
     outside.mkdir()
     try:
@@ -488,7 +494,9 @@ def test_a_search_does_not_follow_names_that_become_links(place: ToolDirectory) 
         shutil.rmtree(outside)
 
 
-def test_ignore_files_that_are_no_files_are_not_waited_for(place: ToolDirectory) -> None:
+def test_ignore_files_that_are_directories_or_pipes_are_skipped(
+    place: ToolDirectory,
+) -> None:
     (place.directory / "src/deep/.gitignore").mkdir()
     (place.directory / "other/.gitignore").unlink(missing_ok=True)
     os.mkfifo(place.directory / "other/.gitignore")
@@ -508,7 +516,7 @@ def test_ignore_files_that_are_no_files_are_not_waited_for(place: ToolDirectory)
         ("[!b]*" * 30 + "y", "a" * 250),
     ],
 )
-def test_no_pattern_can_keep_us_busy(pattern: str, path: str) -> None:
+def test_no_file_pattern_takes_long_to_match(pattern: str, path: str) -> None:
     assert matcher(pattern)(path) is False
 
 
@@ -522,19 +530,21 @@ def test_no_pattern_can_keep_us_busy(pattern: str, path: str) -> None:
         ("a[!b]c/d", ["axc/d"], ["a/c/d", "abc/d"]),
     ],
 )
-def test_patterns_mean_what_they_say(pattern: str, yes: list[str], no: list[str]) -> None:
+def test_combined_wildcards_and_braces_match_only_the_expected_paths(
+    pattern: str, yes: list[str], no: list[str]
+) -> None:
     found = matcher(pattern)
 
     assert ([p for p in yes if not found(p)], [p for p in no if found(p)]) == ([], [])
 
 
-def test_braces_that_stand_for_too_many_patterns_are_refused() -> None:
+def test_braces_that_expand_to_too_many_patterns_are_refused() -> None:
     with pytest.raises(ToolFailed, match="stands for more than 256 patterns"):
         matcher("{a,b}" * 12)
 
 
 @pytest.mark.parametrize("line", ["*a" * 16 + "y", "**/a*/" * 12 + "y"])
-def test_an_ignore_file_cannot_keep_us_busy(tmp_path: Path, line: str) -> None:
+def test_no_line_of_an_ignore_file_takes_long_to_match(tmp_path: Path, line: str) -> None:
     names = [tmp_path / ("a" * 60), tmp_path.joinpath(*["a" * 8] * 20, "b")]
     for name in names:
         name.parent.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,9 @@ def test_image_of_too_many_bytes_is_compressed() -> None:
         (b"\x89PNG\r\n\x1a\n" + bytes(30_000_001), "30,000,009 bytes"),
     ],
 )
-def test_image_that_cannot_be_shown_is_refused_in_words(content: bytes, why: str) -> None:
+def test_an_image_that_cannot_be_shown_is_refused_with_the_reason(
+    content: bytes, why: str
+) -> None:
     with pytest.raises(BadInput, match=why):
         fit_image(ImageData(content, "image/png", "a.png"))
 

@@ -78,13 +78,13 @@ def test_no_encoding_is_guessed_from_weak_evidence(content: bytes) -> None:
     assert legacy_encoding(content) == "latin-1"
 
 
-def test_bytes_that_windows_1252_lacks_are_latin_1() -> None:
+def test_bytes_undefined_in_windows_1252_are_decoded_as_latin_1() -> None:
     assert legacy_encoding(b"a \x81 \x93b\x94") == "latin-1"
 
 
 @given(st.binary(max_size=80))
 @example(CHINESE.encode("gbk") + b"\xff")
-def test_text_in_the_recognized_encoding_is_the_same_bytes(content: bytes) -> None:
+def test_text_in_the_recognized_encoding_encodes_to_the_same_bytes(content: bytes) -> None:
     encoding = legacy_encoding(content)
 
     assert encoding in DISPLAY_NAMES
@@ -112,7 +112,7 @@ TEXTS = [
 
 @pytest.mark.parametrize(("text", "encoding", "old", "new"), TEXTS)
 @pytest.mark.parametrize("tool", ["write", "edit", "multi", "patch"])
-def test_every_tool_keeps_encoding_mark_and_line_ends(
+def test_every_tool_keeps_encoding_byte_order_mark_and_line_ends(
     place: ToolDirectory, tool: str, text: str, encoding: str, old: str, new: str
 ) -> None:
     put(place, text.encode(encoding))
@@ -148,7 +148,7 @@ def test_edit_refuses_a_character_that_the_encoding_lacks(
         ("a\n".encode("utf-16-le"), "binary data to UTF-8"),
     ],
 )
-def test_write_file_reports_that_a_file_becomes_utf_8(
+def test_write_file_reports_that_the_encoding_becomes_utf_8(
     place: ToolDirectory, before: bytes, recoded: str
 ) -> None:
     place.known[str(place.directory / "a")] = digest(before)
@@ -184,7 +184,7 @@ def test_write_file_does_not_double_a_byte_order_mark(place: ToolDirectory) -> N
 
 
 @pytest.mark.parametrize("path", ["file:///etc/x", "file://a", "http://a.example/b"])
-def test_address_is_not_taken_for_a_path(place: ToolDirectory, path: str) -> None:
+def test_a_url_is_refused_as_the_path_of_a_file(place: ToolDirectory, path: str) -> None:
     with pytest.raises(ToolFailed, match="is an address and no path: give the path alone"):
         anyio.run(place.use, write_file, {"path": path, "content": "x"})
 

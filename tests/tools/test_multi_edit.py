@@ -33,7 +33,7 @@ def edit(place: ToolDirectory, *edits: tuple[str, str] | tuple[str, str, bool]) 
     return anyio.run(place.use, multi_edit, {"path": "a", "edits": named})
 
 
-def test_edits_are_done_in_order_on_what_those_before_left(place: ToolDirectory) -> None:
+def test_each_edit_applies_to_the_result_of_the_previous_one(place: ToolDirectory) -> None:
     put(place, "a", b"one\ntwo\ntwo\n")
 
     reply = edit(place, ("one", "two"), ("two", "2", True), ("2\n2\n2", "2\n3"))
@@ -58,7 +58,7 @@ def test_edits_are_done_in_order_on_what_those_before_left(place: ToolDirectory)
         ([("one", "1"), ("1", "one")], "All edits together leave a as it is."),
     ],
 )
-def test_one_edit_that_cannot_be_done_undoes_all(
+def test_one_edit_that_cannot_be_applied_cancels_all(
     place: ToolDirectory, edits: list[tuple[str, str]], said: str
 ) -> None:
     put(place, "a", b"one\ntwo\n")
@@ -74,14 +74,14 @@ def test_one_edit_that_cannot_be_done_undoes_all(
 @pytest.mark.parametrize(
     "edits", [[], [{"old": "a"}], [{"old": "a", "new": "b", "replace_all": True}]]
 )
-def test_edits_that_are_none_are_refused(place: ToolDirectory, edits: list[Any]) -> None:
+def test_invalid_edits_are_refused(place: ToolDirectory, edits: list[Any]) -> None:
     put(place, "a", b"a")
 
     with pytest.raises(ToolFailed, match="'edits'"):
         anyio.run(place.use, multi_edit, {"path": "a", "edits": edits})
 
 
-def test_a_file_that_changed_since_or_was_not_read_is_not_edited(
+def test_a_file_that_was_changed_since_or_not_read_is_not_edited(
     place: ToolDirectory,
 ) -> None:
     put(place, "a", b"one")
@@ -107,7 +107,7 @@ def test_a_file_that_changed_since_or_was_not_read_is_not_edited(
         (b"one\ntwo\xfc", b"1\n1\n2\xfc"),
     ],
 )
-def test_line_ends_and_encoding_stay(
+def test_multi_edit_keeps_line_ends_and_encoding(
     place: ToolDirectory, before: bytes, after: bytes
 ) -> None:
     put(place, "a", before)
@@ -136,7 +136,7 @@ def change(place: ToolDirectory, **arguments: object) -> Reply:
 
 @pytest.mark.parametrize("end", ["", "\n"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_of_a_notebook_only_the_cell_changes(
+def test_notebook_edit_changes_only_the_given_cell(
     place: ToolDirectory, layout: dict[str, Any], end: str
 ) -> None:
     """It looks as if the program had written it that wrote it before."""
@@ -166,7 +166,7 @@ def test_of_a_notebook_only_the_cell_changes(
     assert reply.text.startswith("Changed cell 2 of n.ipynb (+")
 
 
-def test_all_cells_can_go_and_come_again(place: ToolDirectory) -> None:
+def test_all_cells_can_be_deleted_and_inserted_again(place: ToolDirectory) -> None:
     put(place, "n.ipynb", book(PROSE, indent=1).encode())
 
     change(place, cell=1, mode="delete")
@@ -179,7 +179,7 @@ def test_all_cells_can_go_and_come_again(place: ToolDirectory) -> None:
     )
 
 
-def test_a_notebook_with_crlf_a_mark_and_one_text_per_cell_keeps_them(
+def test_a_notebook_keeps_crlf_byte_order_mark_and_single_string_sources(
     place: ToolDirectory,
 ) -> None:
     old = {"cell_type": "markdown", "metadata": {}, "source": "one\ntwo"}
@@ -225,7 +225,7 @@ def test_notebook_edit_refuses_invalid_cells(
     assert get(place, "n.ipynb") == content.encode()
 
 
-def test_a_notebook_that_changed_since_is_not_changed(place: ToolDirectory) -> None:
+def test_a_notebook_changed_since_it_was_read_is_not_changed(place: ToolDirectory) -> None:
     put(place, "n.ipynb", book(CODE).encode())
     (place.directory / "n.ipynb").write_text(book(PROSE))
 
@@ -241,7 +241,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.sampled_from(LAYOUTS), st.integers(1, 3))
-def test_whatever_else_a_notebook_holds_stays(
+def test_notebook_edit_keeps_all_other_content(
     value: object, layout: dict[str, Any], number: int
 ) -> None:
     cells = [PROSE | {"id": str(n), "metadata": {"v": value}} for n in "xyz"]

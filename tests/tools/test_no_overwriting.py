@@ -28,7 +28,9 @@ from refold.values.tools import Confinement
         ),
     ],
 )
-def test_a_redirection_overwrites_nothing(command: str, menu: str, tmp_path: Path) -> None:
+def test_only_an_explicit_redirection_overwrites_an_existing_file(
+    command: str, menu: str, tmp_path: Path
+) -> None:
     (tmp_path / "menu.txt").write_text("soup\n")
 
     async def run() -> Reply:
@@ -49,5 +51,5 @@ def test_a_redirection_overwrites_nothing(command: str, menu: str, tmp_path: Pat
     assert ("cannot overwrite" in reply.text) == (menu == "soup\n")
 
 
-def test_other_tools_stay_as_they_are() -> None:
+def test_careful_leaves_other_tools_unchanged() -> None:
     assert careful(read_file) is read_file

@@ -26,7 +26,7 @@ def read(place: ToolDirectory, **arguments: object) -> str:
     return anyio.run(place.use, read_file, arguments).text
 
 
-def test_lines_are_numbered_and_the_whole_is_known_by_its_hash(
+def test_lines_are_numbered_and_the_hash_of_the_file_is_recorded(
     place: ToolDirectory,
 ) -> None:
     put(place, "a.txt", b"one\n\n  three")
@@ -46,7 +46,7 @@ def test_lines_are_numbered_and_the_whole_is_known_by_its_hash(
         (4, 1, "(there are only 3 lines)"),
     ],
 )
-def test_a_part_says_how_to_go_on(
+def test_a_partial_read_states_how_to_continue(
     place: ToolDirectory, first: int, count: int, text: str
 ) -> None:
     put(place, "a", b"a\nb\nc\n")
@@ -54,7 +54,7 @@ def test_a_part_says_how_to_go_on(
     assert read(place, path="a", first=first, count=count) == text
 
 
-def test_reading_on_from_part_to_part_gives_every_line(place: ToolDirectory) -> None:
+def test_consecutive_partial_reads_return_every_line(place: ToolDirectory) -> None:
     lines = [f"line {n} " + "x" * (n % 3000) for n in range(1, 600)]
     put(place, "a", "\n".join(lines).encode())
     first, parts = 1, list[str]()
@@ -72,7 +72,7 @@ def test_reading_on_from_part_to_part_gives_every_line(place: ToolDirectory) -> 
     assert [p[:1990] for p in parts] == [line[:1990] for line in lines]
 
 
-def test_a_very_long_line_is_cut_and_counted(place: ToolDirectory) -> None:
+def test_a_very_long_line_is_truncated_with_a_count(place: ToolDirectory) -> None:
     put(place, "a", b"x" * 5_000_000)
 
     assert read(place, path="a") == f"1\t{'x' * 2000} [4,998,000 more characters]\n(1 line)"
@@ -116,7 +116,7 @@ def test_read_returns_text_or_a_description_of_the_file(
     assert read(place, path="a") == text
 
 
-def test_a_picture_is_shown_as_it_is(place: ToolDirectory) -> None:
+def test_an_image_is_returned_unchanged(place: ToolDirectory) -> None:
     put(place, "a.png", PNG)
 
     reply = anyio.run(place.use, read_file, {"path": "a.png"})
@@ -155,7 +155,7 @@ def test_read_refuses_paths_that_are_not_readable_files(
         ("sub/none/number.txt", "there is no such file"),
     ],
 )
-def test_a_wrong_name_is_answered_with_the_names_there_are(
+def test_an_unknown_path_is_refused_with_similar_names(
     place: ToolDirectory, path: str, said: str
 ) -> None:
     for name in ("number.txt", "notes.md", "sub/numbers.txt"):
@@ -168,7 +168,7 @@ def test_a_wrong_name_is_answered_with_the_names_there_are(
     assert said in str(found.value)
 
 
-def test_names_outside_the_workspace_are_not_told(place: ToolDirectory) -> None:
+def test_names_outside_the_workspace_are_not_suggested(place: ToolDirectory) -> None:
     put(place, "../secret-plan", b"1")
 
     with pytest.raises(ToolFailed) as found:
@@ -177,7 +177,9 @@ def test_names_outside_the_workspace_are_not_told(place: ToolDirectory) -> None:
     assert "Did you mean" not in str(found.value)
 
 
-def test_many_names_are_not_listed(place: ToolDirectory) -> None:
+def test_no_names_are_suggested_from_a_directory_with_many_files(
+    place: ToolDirectory,
+) -> None:
     for number in range(9):
         put(place, f"{number}.txt", b"1")
 
@@ -185,7 +187,9 @@ def test_many_names_are_not_listed(place: ToolDirectory) -> None:
         read(place, path="something")
 
 
-def test_a_file_with_a_hostile_name_can_be_kept_in_a_journal(place: ToolDirectory) -> None:
+def test_a_file_name_that_is_not_utf_8_can_be_recorded_in_a_journal(
+    place: ToolDirectory,
+) -> None:
     put(place, os.fsdecode(b"bad\xff\nname"), b"x")
 
     reply = anyio.run(place.use, read_file, {"path": r"bad\xff\nname"})
@@ -194,7 +198,7 @@ def test_a_file_with_a_hostile_name_can_be_kept_in_a_journal(place: ToolDirector
     assert msgspec.json.encode(reply)
 
 
-def test_a_notebook_is_told_by_its_cells(place: ToolDirectory) -> None:
+def test_a_notebook_is_read_by_its_cells(place: ToolDirectory) -> None:
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "words"]},
         {
@@ -231,7 +235,7 @@ def test_read_returns_invalid_notebooks_as_plain_text(place: ToolDirectory) -> N
 
 
 @pytest.mark.slow
-def test_a_pdf_is_told_by_its_pages(place: ToolDirectory) -> None:
+def test_a_pdf_is_read_by_its_pages(place: ToolDirectory) -> None:
     pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
     put(place, "a.pdf", pdf("Hello there"))
 
@@ -241,7 +245,7 @@ def test_a_pdf_is_told_by_its_pages(place: ToolDirectory) -> None:
 
 
 @pytest.mark.slow
-def test_a_broken_pdf_is_told_in_a_sentence(place: ToolDirectory) -> None:
+def test_a_broken_pdf_is_refused_in_one_sentence(place: ToolDirectory) -> None:
     pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
     put(place, "a.pdf", b"%PDF-1.7 and nothing more")
 
@@ -252,7 +256,7 @@ def test_a_broken_pdf_is_told_in_a_sentence(place: ToolDirectory) -> None:
 
 
 @pytest.mark.slow
-def test_a_pdf_that_unpacks_to_gigabytes_is_refused_and_harms_nobody(
+def test_a_pdf_that_unpacks_to_gigabytes_is_refused(
     place: ToolDirectory,
 ) -> None:
     pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
@@ -267,7 +271,7 @@ def test_a_pdf_that_unpacks_to_gigabytes_is_refused_and_harms_nobody(
         read(place, path="a.pdf")
 
 
-def test_a_pdf_without_its_reader_says_what_to_install(
+def test_reading_a_pdf_without_the_docs_extra_names_the_package_to_install(
     place: ToolDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pypdfium2", None)

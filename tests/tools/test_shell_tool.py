@@ -64,7 +64,9 @@ def test_bash_reports_output_and_exit_status(
     assert reply == Reply(text, (shown,), whole=command != "endless")
 
 
-def test_the_model_gets_all_and_the_person_the_ends(place: ToolDirectory) -> None:
+def test_the_model_gets_the_full_output_and_the_user_its_beginning_and_end(
+    place: ToolDirectory,
+) -> None:
     reply = anyio.run(place.use, bash, {"command": "long"})
 
     half = "x" * 5000
@@ -78,7 +80,9 @@ def test_bash_reports_output_immediately_as_progress(place: ToolDirectory) -> No
     assert place.said == ["one\ntwo\n"]
 
 
-def test_it_runs_in_the_workspace_or_below_and_says_so(place: ToolDirectory) -> None:
+def test_bash_runs_in_the_workspace_or_in_a_subdirectory_that_it_names(
+    place: ToolDirectory,
+) -> None:
     (place.directory / "sub").mkdir()
 
     texts = [
@@ -103,7 +107,9 @@ def test_it_runs_in_the_workspace_or_below_and_says_so(place: ToolDirectory) -> 
         ("file", "file is not a directory"),
     ],
 )
-def test_it_does_not_begin_elsewhere(place: ToolDirectory, cwd: str, said: str) -> None:
+def test_bash_refuses_a_working_directory_that_is_missing_or_outside(
+    place: ToolDirectory, cwd: str, said: str
+) -> None:
     (place.directory / "link").symlink_to("/")
     (place.directory / "file").touch()
 
@@ -112,12 +118,14 @@ def test_it_does_not_begin_elsewhere(place: ToolDirectory, cwd: str, said: str) 
 
 
 @pytest.mark.parametrize("timeout", [0, 601])
-def test_the_time_has_its_bounds(place: ToolDirectory, timeout: int) -> None:
+def test_bash_refuses_a_timeout_outside_its_bounds(
+    place: ToolDirectory, timeout: int
+) -> None:
     with pytest.raises(ToolFailed, match="'timeout'"):
         anyio.run(place.use, bash, {"command": "plain", "timeout": timeout})
 
 
-def test_a_real_command_is_told_like_a_scripted_one() -> None:
+def test_a_real_command_gives_the_same_reply_as_a_scripted_one() -> None:
     with temporary_place() as place:
         reply = anyio.run(place.use, bash, {"command": "printf 'a\\nb'; exit 2"})
 
@@ -127,7 +135,9 @@ def test_a_real_command_is_told_like_a_scripted_one() -> None:
     assert "".join(place.said) == "a\nb"
 
 
-def test_a_thought_is_shown_and_answered_in_two_words(place: ToolDirectory) -> None:
+def test_the_think_tool_shows_the_thought_and_returns_a_short_answer(
+    place: ToolDirectory,
+) -> None:
     reply = anyio.run(place.use, think, {"thought": "is it\n  so?"})
 
     assert reply == Reply("Go on.", (Note("is it so?"),))
@@ -188,7 +198,9 @@ def test_bash_reports_restrictions_that_affected_the_command(
     assert reply.text == f"{finished.text.rstrip()}\n({remarks})"
 
 
-def test_the_walls_that_were_judged_are_those_it_gets(place: ToolDirectory) -> None:
+def test_bash_runs_in_the_sandbox_that_the_permission_decision_named(
+    place: ToolDirectory,
+) -> None:
     place.confines = Confinement(writes=True, network=True, opened=("/w/.env",))
 
     anyio.run(place.use, bash, {"command": "plain"})
@@ -211,7 +223,7 @@ def test_the_walls_that_were_judged_are_those_it_gets(place: ToolDirectory) -> N
         ("never", ""),
     ],
 )  # fmt: skip
-def test_hosts_that_were_refused_are_named_with_the_way_to_ask_for_them(
+def test_refused_hosts_are_named_with_the_way_to_request_them(
     kind: HostRefusal, advice: str
 ) -> None:
     attempts = (
@@ -229,7 +241,7 @@ def test_hosts_that_were_refused_are_named_with_the_way_to_ask_for_them(
     assert reply.shown == (Output("it", "failed\n", 1, attempts=attempts),)
 
 
-def test_a_program_that_ignores_the_proxy_is_told_of_it() -> None:
+def test_a_program_that_ignores_the_proxy_gets_a_hint() -> None:
     failed = Finished(6, b"Could not resolve host: x\n", offline=True, filtered=True)
     with temporary_place(ScriptedCommands({"it": failed})) as place:
         reply = anyio.run(place.use, bash, {"command": "it", "network": True})

@@ -17,7 +17,7 @@ def use(tool: Tool, arguments: dict[str, object]) -> Reply:
         return anyio.run(ToolDirectory.use, place, tool, arguments)
 
 
-def test_the_list_is_what_the_model_wrote_last_and_the_person_sees_it() -> None:
+def test_todo_write_replaces_the_list_and_shows_it_to_the_user() -> None:
     reply = use(
         todo_write,
         {
@@ -35,13 +35,13 @@ def test_the_list_is_what_the_model_wrote_last_and_the_person_sees_it() -> None:
     )
 
 
-def test_an_empty_list_clears_it() -> None:
+def test_an_empty_list_clears_the_todos() -> None:
     reply = use(todo_write, {"todos": []})
 
     assert (reply.text, reply.control) == ("No todos any more.", Todos(()))
 
 
-def test_more_than_one_under_way_is_said() -> None:
+def test_more_than_one_todo_in_progress_is_reported() -> None:
     todos = [{"subject": name, "status": "in_progress"} for name in "ab"]
 
     assert use(todo_write, {"todos": todos}).text == (
@@ -53,13 +53,13 @@ def test_more_than_one_under_way_is_said() -> None:
     "todos",
     [[{"subject": "a", "status": "half"}], [{}], [{"subject": "a"}] * (MAX_TODOS + 1)],
 )
-def test_a_list_that_is_none_is_refused_whole(todos: list[dict[str, object]]) -> None:
+def test_an_invalid_todo_list_is_refused_completely(todos: list[dict[str, object]]) -> None:
     with pytest.raises(ToolFailed, match="Nothing was done"):
         use(todo_write, {"todos": todos})
 
 
 @pytest.mark.parametrize("kind", ["full", "prune"])
-def test_a_shorter_talk_is_asked_for_typed(kind: str) -> None:
+def test_compact_requests_a_compaction_of_the_given_kind(kind: str) -> None:
     reply = use(compact, {"focus": "the keys", "kind": kind})
 
     assert reply.control == Compact(kind, "the keys")  # type: ignore[arg-type]

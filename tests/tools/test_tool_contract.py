@@ -43,12 +43,12 @@ def test_a_tool_may_return_plain_text() -> None:
         b'{"what": "jet", "what": ":", "options": {"a:": 1, "a:": ":"}}',
     ],
 )
-def test_a_key_that_stands_twice_is_refused(arguments: bytes) -> None:
+def test_a_repeated_key_in_the_arguments_is_refused(arguments: bytes) -> None:
     with pytest.raises(ToolFailed, match="twice in one object"):
         book.parse(arguments)
 
 
-def test_colons_in_keys_and_texts_are_no_repeated_key() -> None:
+def test_colons_in_keys_and_values_do_not_count_as_repeated_keys() -> None:
     arguments = {"what": "a: b:c", "options": {"k:": ["::", {"x": ":"}], "n": None}}
 
     assert book.parse(msgspec.json.encode(arguments)) == arguments
@@ -64,7 +64,7 @@ JSON = st.recursive(
 
 
 @given(pairs=st.lists(st.tuples(st.text(alphabet=":ab", max_size=1), JSON), max_size=4))
-def test_the_quick_test_never_misses_a_repeated_key(
+def test_the_fast_check_finds_every_repeated_key(
     pairs: list[tuple[str, object]],
 ) -> None:
     fields = (f"{json.dumps(key)}:{json.dumps(value)}" for key, value in pairs)
@@ -87,7 +87,7 @@ def test_a_tool_is_described_by_the_first_paragraph_of_its_docstring() -> None:
     assert tool(Effect.LOOK)(tides).description == "Tides at a harbour."
 
 
-def test_the_signature_of_a_tool_has_what_each_parameter_is_for() -> None:
+def test_a_tool_signature_separates_arguments_from_context_and_resources() -> None:
     @tool(Effect.LOOK)
     async def sail(about: Context, to: str, by: int = 3, *, charts: object) -> Reply:
         """Sail there."""

@@ -66,13 +66,13 @@ def found(text: str) -> list[str]:
         ("select: apply_patch , apply_patch", ["apply_patch"]),
     ],
 )
-def test_keywords_find_what_is_about_them(
+def test_keywords_find_the_matching_tools(
     query: str, names: list[str], place: ToolDirectory
 ) -> None:
     assert found(asked(place, query, *DEFERRED, create_issue)) == names
 
 
-def test_the_best_come_first_and_only_so_many(place: ToolDirectory) -> None:
+def test_the_best_matches_come_first_up_to_the_limit(place: ToolDirectory) -> None:
     tools = [named("other", "Lists a channel."), named("send_mail"), named("list_channels")]
 
     assert found(asked(place, "list channels", *tools)) == ["list_channels", "other"]
@@ -106,7 +106,9 @@ def test_tool_search_without_a_match_lists_what_exists(
     assert str(failure.value) == said
 
 
-def test_a_call_that_was_not_understood_says_how(place: ToolDirectory) -> None:
+def test_a_call_with_missing_arguments_fails_and_shows_how_to_call_the_tool(
+    place: ToolDirectory,
+) -> None:
     place.deferred = (apply_patch,)
     arguments: dict[str, object] = {"name": "apply_patch", "arguments": {}}
 
@@ -114,7 +116,7 @@ def test_a_call_that_was_not_understood_says_how(place: ToolDirectory) -> None:
         anyio.run(place.use, tool_call, arguments)
 
 
-def test_the_names_stand_in_the_description_with_what_each_is_for() -> None:
+def test_the_description_lists_the_deferred_tools_with_their_purpose() -> None:
     search, _ = search_tools((*DEFERRED, create_issue))
 
     assert search.description == (
@@ -125,7 +127,7 @@ def test_the_names_stand_in_the_description_with_what_each_is_for() -> None:
     )
 
 
-def test_of_very_many_not_even_all_names_are_told() -> None:
+def test_the_description_of_very_many_tools_lists_only_some_names() -> None:
     search, _ = search_tools(MANY)
 
     assert len(search.description) <= 1024
@@ -133,13 +135,13 @@ def test_of_very_many_not_even_all_names_are_told() -> None:
     assert "There are: read_file; list_files; " in search.description
 
 
-def test_words_of_others_are_told_as_one_line() -> None:
+def test_a_foreign_tool_description_is_shown_on_one_line() -> None:
     search, _ = search_tools([named("odd", "Two\nlines\x07 of\u2028words. More.")])
 
     assert search.description.endswith("There are: odd (Two lines  of words).")
 
 
-def test_both_together_are_told_in_few_words() -> None:
+def test_tool_search_and_tool_call_take_less_than_200_tokens() -> None:
     """200 tokens at four letters each: less would not be saved by deferring."""
     letters = sum(
         len(t.description) + len(bytes(t.spec.parameters)) for t in search_tools(DEFERRED)
@@ -148,5 +150,5 @@ def test_both_together_are_told_in_few_words() -> None:
     assert letters / 4 < 200
 
 
-def test_nothing_is_found_without_deferred_tools() -> None:
+def test_without_deferred_tools_there_is_no_tool_search() -> None:
     assert search_tools(()) == ()

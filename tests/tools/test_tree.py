@@ -38,7 +38,9 @@ def test_directories_come_first_and_names_below_are_indented(place: ToolDirector
     ]  # fmt: skip
 
 
-def test_directories_at_the_depth_are_marked_as_not_opened(place: ToolDirectory) -> None:
+def test_directories_at_the_depth_limit_are_marked_as_not_opened(
+    place: ToolDirectory,
+) -> None:
     plant(place, "src/deep/c.py", "src/a.py")
 
     assert shown(place, depth=1) == ["src/ …"]
@@ -59,7 +61,7 @@ def test_ignored_names_are_left_out_and_counted(place: ToolDirectory) -> None:
     ]  # fmt: skip
 
 
-def test_the_inside_of_an_ignored_directory_can_be_shown(place: ToolDirectory) -> None:
+def test_an_ignored_directory_can_be_shown_by_its_path(place: ToolDirectory) -> None:
     plant(place, ".git/config", "build/b.py")
     (place.directory / ".gitignore").write_text("build/\n")
 
@@ -104,7 +106,9 @@ def test_directories_that_cannot_be_listed_are_named(
     assert "locked" in rows[3]
 
 
-def test_a_large_directory_leaves_room_for_others(place: ToolDirectory) -> None:
+def test_a_large_directory_is_shortened_so_that_others_are_shown(
+    place: ToolDirectory,
+) -> None:
     plant(place, *(f"a/{n:03}" for n in range(150)), "z/one")
 
     rows = shown(place)
@@ -113,7 +117,7 @@ def test_a_large_directory_leaves_room_for_others(place: ToolDirectory) -> None:
     assert rows[-3:] == ["  (and 50 more)", "z/", "  one"]
 
 
-def test_a_tree_has_at_most_five_hundred_names_and_the_deepest_are_cut(
+def test_a_tree_shows_at_most_500_names_and_omits_the_deepest_first(
     place: ToolDirectory,
 ) -> None:
     plant(place, *(f"{d:02}/{n:02}/x" for d in range(20) for n in range(30)))
@@ -127,12 +131,14 @@ def test_a_tree_has_at_most_five_hundred_names_and_the_deepest_are_cut(
 
 
 @pytest.mark.parametrize("path", ["a.py", "missing"])
-def test_only_a_directory_has_a_tree(place: ToolDirectory, path: str) -> None:
+def test_tree_refuses_a_path_that_is_not_a_directory(
+    place: ToolDirectory, path: str
+) -> None:
     plant(place, "a.py")
 
     with pytest.raises(ToolFailed, match="directory"):
         anyio.run(place.use, tree, {"path": path})
 
 
-def test_an_empty_directory_is_said_to_be_empty(place: ToolDirectory) -> None:
+def test_an_empty_directory_is_reported_as_empty(place: ToolDirectory) -> None:
     assert shown(place) == [". is empty."]

@@ -46,7 +46,7 @@ async def test_write_file_notes_that_a_file_no_longer_parses(
         ("deep.json", "[]\n", "[" * 100_000),  # too deep for the parser
     ],
 )
-async def test_write_file_notes_nothing_where_the_syntax_is_unknown_or_whole(
+async def test_write_file_notes_nothing_for_valid_or_unknown_syntax(
     place: ToolDirectory, name: str, before: str, after: str
 ) -> None:
     (place.directory / name).write_text(before)
@@ -104,7 +104,7 @@ async def test_write_file_refuses_to_drop_most_of_an_unread_file(
         (LINES, "", False),  # it was read
     ],
 )
-async def test_write_file_overwrites_what_is_short_or_kept_or_read(
+async def test_write_file_overwrites_a_file_that_is_short_mostly_kept_or_read(
     place: ToolDirectory, before: str, after: str, unread: bool
 ) -> None:
     path = place.directory / "a.txt"
