@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.slow
-def test_the_floor_walks_through_the_script() -> None:
+def test_the_baseline_agent_completes_the_scripted_turns() -> None:
     floor = runs.agents()[0]
 
     run = runs.measure(floor, turns=4)
@@ -22,7 +22,7 @@ def test_the_floor_walks_through_the_script() -> None:
 
 
 @pytest.mark.slow
-def test_an_agent_that_stops_early_is_told_and_not_counted() -> None:
+def test_an_agent_that_stops_early_fails_the_measurement() -> None:
     idle = runs.Agent("idle", (sys.executable, "-c", "print('no thanks')"))
 
     with pytest.raises(RuntimeError, match="made 0 of 2 requests, exit 0: no thanks"):
@@ -30,7 +30,7 @@ def test_an_agent_that_stops_early_is_told_and_not_counted() -> None:
 
 
 @pytest.mark.slow
-def test_all_of_it_runs_in_its_short_form() -> None:
+def test_the_quick_bench_runs_without_errors() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--quick"],
         cwd=ROOT,

@@ -32,7 +32,7 @@ def name(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_generated_parts_are_what_the_source_says(page: Path) -> None:
+def test_generated_parts_match_the_source(page: Path) -> None:
     """`make docs` writes them again."""
     text = page.read_text(encoding="utf-8")
 
@@ -40,7 +40,7 @@ def test_generated_parts_are_what_the_source_says(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_point_to_existing_files(page: Path) -> None:
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
 
     assert [t for t in targets if not (page.parent / t).exists()] == []
@@ -53,7 +53,7 @@ def test_every_page_is_in_the_index_of_documents() -> None:
     assert [name for name in pages if f"({name}" not in index] == []
 
 
-def test_the_settings_tables_read_as_toml_and_words() -> None:
+def test_settings_tables_use_toml_values_and_no_python_syntax() -> None:
     page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
     table = page.split("<!-- generated: settings -->")[1].split("<!-- end -->")[0]
     rows = [
@@ -87,7 +87,7 @@ def test_every_kind_of_event_is_in_the_journal_s_page() -> None:
     assert [kind for kind in codec.KINDS_BY_NAME if f"\n### {kind}\n" not in page] == []
 
 
-def test_every_flag_is_in_the_page_for_scripts_and_no_other() -> None:
+def test_the_headless_page_lists_exactly_the_existing_flags() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     table = page.split("## Flags")[1].split("##")[0]
     told = subprocess.run(
@@ -107,7 +107,7 @@ def test_every_flag_is_in_the_page_for_scripts_and_no_other() -> None:
     assert set(re.findall(flags, rows)) == set(re.findall(flags, options))
 
 
-def test_every_outcome_has_its_exit_code_in_the_page() -> None:
+def test_every_outcome_has_its_exit_code_in_the_headless_page() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| (\d+) \| (.*) \|$", page.split("## Exit codes")[1], re.MULTILINE
@@ -122,7 +122,7 @@ def test_every_outcome_has_its_exit_code_in_the_page() -> None:
     assert told == dict(turn_result.EXIT_CODES)
 
 
-def test_every_document_of_the_stream_is_in_the_page() -> None:
+def test_every_stream_document_is_in_the_headless_page() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     kinds = {
         str(each.__struct_config__.tag)
@@ -214,7 +214,7 @@ def test_every_decision_record_has_the_standard_shape_and_a_row_in_the_index() -
     assert numbers == sorted(set(numbers))  # each once; a number may stay unused
 
 
-def test_index_of_decisions_says_where_each_number_is_explained() -> None:
+def test_index_of_decisions_names_an_existing_explanation_for_each_number() -> None:
     folder = ROOT / "docs/decisions"
     rows = [
         line.strip("| ").split(" | ")
@@ -249,7 +249,7 @@ def test_index_of_decisions_says_where_each_number_is_explained() -> None:
         ("# 7. The ", "# 7. A "),
     ],
 )
-def test_a_decision_record_of_another_shape_is_found(old: str, new: str) -> None:
+def test_a_decision_record_of_a_wrong_shape_is_reported(old: str, new: str) -> None:
     name = "0007-a.md"
     record = (
         "# 7. The title\n\nStatus: accepted\n\n## Context\n\nA.\n\n## Decision\n\nB.\n\n"

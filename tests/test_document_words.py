@@ -195,7 +195,7 @@ def test_docstrings_and_comments_have_no_banned_phrase(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_docstring_states_and_does_not_ask(folder: str) -> None:
+def test_no_docstring_begins_with_a_question(folder: str) -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in modules(folder)

@@ -34,11 +34,11 @@ RUNS: dict[str, tuple[tuple[Line, ...], str]] = {
 }
 
 
-def test_each_example_has_a_run() -> None:
+def test_each_example_has_a_test_case() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(RUNS)
 
 
-def test_readme_shows_the_example_of_a_tool_as_it_is() -> None:
+def test_readme_shows_the_tool_example_unchanged() -> None:
     readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
     block = readme.split("```python\n")[1].split("```")[0]
     program = (EXAMPLES / "own_tool.py").read_text(encoding="utf-8")
@@ -47,7 +47,7 @@ def test_readme_shows_the_example_of_a_tool_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_example_prints_what_its_model_led_to(
+def test_each_example_prints_its_expected_output(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -68,7 +68,7 @@ def test_example_prints_what_its_model_led_to(
     assert printed in capsys.readouterr().out
 
 
-def test_hook_of_the_example_refused_the_push(
+def test_the_example_hook_refuses_git_push(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider = ScriptedProvider([("bash", '{"command": "git push"}')], "So be it.")
@@ -84,7 +84,7 @@ def test_hook_of_the_example_refused_the_push(
     assert "Pushing is done by hand here." in str(result)
 
 
-def test_agent_file_of_the_examples_is_an_agent(
+def test_the_example_agent_file_defines_an_agent(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = home / "refold/agents"  # of REFOLD_HOME

@@ -78,7 +78,7 @@ def offenders(wrong: Callable[[Path], object]) -> list[str]:
     return [f"{name(path)}: {found}" for path in MODULES if (found := wrong(path))]
 
 
-def test_a_module_fits_in_the_head() -> None:
+def test_modules_do_not_exceed_the_maximum_length() -> None:
     def lines(path: Path) -> int:
         return len(path.read_text(encoding="utf-8").splitlines())
 
@@ -118,12 +118,12 @@ def test_no_class_is_split_into_a_base_class_of_its_own_package() -> None:
     assert halves == []
 
 
-def test_a_module_says_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     """What it is, what not, and who does that instead."""
     assert offenders(lambda path: len(ast.get_docstring(parsed(path)) or "") <= 20) == []
 
 
-def test_a_class_is_named_for_what_it_is() -> None:
+def test_class_names_have_no_meaningless_suffix() -> None:
     def wrong(path: Path) -> list[str]:
         classes = [n for n in nodes(path) if isinstance(n, ast.ClassDef)]
         return [c.name for c in classes if HOLLOW.search(c.name)]
@@ -131,7 +131,7 @@ def test_a_class_is_named_for_what_it_is() -> None:
     assert offenders(wrong) == []
 
 
-def test_only_doors_print() -> None:
+def test_only_cli_terminal_and_headless_modules_print() -> None:
     def prints(path: Path) -> list[int]:
         return [
             node.lineno
@@ -146,7 +146,7 @@ def test_only_doors_print() -> None:
     assert offenders(prints) == []
 
 
-def test_importing_a_module_does_nothing() -> None:
+def test_importing_a_module_has_no_side_effects() -> None:
     """At module level there are names, not deeds: no bare calls, no loops, no files."""
 
     def deeds(path: Path) -> list[int]:
@@ -163,7 +163,7 @@ def test_importing_a_module_does_nothing() -> None:
     assert offenders(deeds) == []
 
 
-def test_only_anyio_waits() -> None:
+def test_no_module_imports_asyncio() -> None:
     """Task groups and cancel scopes hold only if no code goes around them."""
     bare = {"asyncio"}
 
@@ -171,24 +171,24 @@ def test_only_anyio_waits() -> None:
 
 
 @pytest.mark.parametrize("wrong", [lambda _: True, lambda path: [path.name]])
-def test_an_offender_is_named(wrong: Callable[[Path], object]) -> None:
+def test_modules_that_break_a_rule_are_listed(wrong: Callable[[Path], object]) -> None:
     assert len(offenders(wrong)) == len(MODULES)
 
 
-def test_the_loop_stays_small_for_ever() -> None:
+def test_the_agent_loop_has_at_most_150_lines() -> None:
     loop = SOURCE / "refold" / "engine" / "loop.py"
 
     assert len(loop.read_text(encoding="utf-8").splitlines()) <= 150
 
 
-def test_the_front_door_is_small_and_known() -> None:
+def test_the_public_names_of_the_package_are_exactly_the_listed_ones() -> None:
     """A new public name must be added here too, on purpose."""
     assert set(refold.__all__) == FRONT_DOOR
     assert len(refold.__all__) <= 30
     assert [n for n in refold.__all__ if not hasattr(refold, n)] == []
 
 
-def test_no_file_speaks_of_anything_outside_the_project() -> None:
+def test_no_file_names_a_path_outside_the_project() -> None:
     # Put together here, so that this file does not hold them.
     outside = [
         "/".join(["", "work", "main"]),
@@ -207,14 +207,14 @@ def test_no_file_speaks_of_anything_outside_the_project() -> None:
     assert found == []
 
 
-def test_nothing_is_left_for_later() -> None:
+def test_no_source_file_contains_a_todo_mark() -> None:
     marks = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" * 3]) + r")\b")
     code = [path for path in PROJECT_FILES if path.suffix == ".py"]
 
     assert [name(p) for p in code if marks.search(p.read_text(encoding="utf-8"))] == []
 
 
-def test_the_lock_works_on_every_machine() -> None:
+def test_the_lock_file_names_only_public_registries() -> None:
     """No address of a mirror that only one machine can reach."""
     text = (ROOT / "uv.lock").read_text(encoding="utf-8")
 
@@ -324,7 +324,7 @@ MAY_OPEN = {
 }
 
 
-def test_only_the_place_opens_or_moves_what_a_model_names() -> None:
+def test_only_listed_modules_open_or_move_files_by_path() -> None:
     """By its path, a file can be another one by the time that it is opened."""
 
     def opens(node: ast.AST) -> bool:
@@ -356,14 +356,14 @@ def test_calls_that_open_by_path_are_detected(code: str) -> None:
     assert _opens(call.func)
 
 
-def test_a_test_module_has_a_name_of_its_own() -> None:
+def test_test_modules_have_unique_names() -> None:
     """pytest imports them by that name, and reports a second one as an error."""
     names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
 
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_a_test_name_says_the_feature_and_what_holds() -> None:
+def test_no_test_name_begins_with_test_what() -> None:
     """A name that begins with "test_what_" says neither."""
     names = [
         f"{name(path)}: {test}"
@@ -389,7 +389,7 @@ def _begins_with_participle(name: str) -> bool:
     return word not in NO_PARTICIPLES and PARTICIPLE.fullmatch(word) is not None
 
 
-def test_a_function_is_named_by_what_it_does_or_yields() -> None:
+def test_function_names_do_not_begin_with_a_past_participle() -> None:
     """Past tense is for events: `renew_token`, not `renewed`; `blocked_tools` is an exception."""
     functions = [
         (node, f"{name(path)}: {node.name}")
@@ -403,7 +403,7 @@ def test_a_function_is_named_by_what_it_does_or_yields() -> None:
     assert len(participles) < 0.01 * len(functions), [where for _, where in participles]
 
 
-def test_a_constant_says_what_it_holds() -> None:
+def test_the_number_of_one_word_constant_names_does_not_grow() -> None:
     """`MAX_LINE_CHARS`, not `LONGEST`: one word says neither what is bounded nor the unit."""
     short = [
         f"{name(path)}: {target.id}"

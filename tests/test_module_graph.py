@@ -61,11 +61,11 @@ def cycle(edges: Mapping[str, Collection[str]]) -> list[str]:
     return []
 
 
-def test_modules_form_no_cycle_even_by_late_imports() -> None:
+def test_modules_form_no_import_cycle_including_late_imports() -> None:
     assert cycle(graph()) == []
 
 
-def test_modules_form_no_cycle_even_for_a_type_checker() -> None:
+def test_modules_form_no_import_cycle_including_type_checking_imports() -> None:
     """Who reads one module of a cycle has to read all of them."""
     assert cycle(graph(types=True)) == []
 
@@ -74,7 +74,7 @@ PARENTS = sorted({name.rpartition(".")[0] for name in FILES} - {"", "refold"})
 
 
 @pytest.mark.parametrize("room", PARENTS)
-def test_the_folders_of_a_room_form_no_cycle(room: str) -> None:
+def test_the_subpackages_of_a_package_form_no_import_cycle(room: str) -> None:
     """Modules that stand in the room itself are its own, and may use its folders."""
     folders = {
         name
@@ -101,7 +101,7 @@ BOTH_WAYS = {
 }
 
 
-def test_a_package_and_the_one_it_is_in_import_each_other_one_way_only() -> None:
+def test_a_package_and_its_parent_package_import_in_one_direction_only() -> None:
     """Packages that still do so are listed; nothing is added to the list."""
 
     def both_ways(package: str) -> bool:
@@ -117,7 +117,7 @@ def test_a_package_and_the_one_it_is_in_import_each_other_one_way_only() -> None
     } == BOTH_WAYS
 
 
-def test_a_late_import_counts() -> None:
+def test_an_import_inside_a_function_is_in_the_import_graph() -> None:
     tree = ast.parse(
         "def f():\n    from a import b\n    import a.c\nif TYPE_CHECKING:\n    import d"
     )

@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.mark.slow
-def test_a_command_that_prints_the_environment_does_not_find_the_key(
+def test_the_provider_key_is_hidden_from_commands_and_the_journal(
     tmp_path: Path, canary: str
 ) -> None:
     """Nor does the journal hold it when the model itself writes it into a call."""

@@ -43,7 +43,7 @@ STEPS = (
 
 
 @pytest.mark.slow
-def test_a_session_connects_to_the_server_of_its_model_alone(tmp_path: Path) -> None:
+def test_a_session_connects_only_to_the_server_of_its_model(tmp_path: Path) -> None:
     """With the settings as they are, but for notes, which another process makes later."""
     (tmp_path / "watch").mkdir()
     (tmp_path / "watch/sitecustomize.py").write_text(WATCH)

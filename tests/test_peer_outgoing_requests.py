@@ -261,7 +261,7 @@ def set_environ(monkeypatch: pytest.MonkeyPatch, environ: Environ) -> None:
 
 
 @every_request
-def test_request_goes_through_the_tunnel_of_a_proxy(
+def test_request_uses_the_connect_tunnel_of_an_http_proxy(
     ask: Ask, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> tuple[object, set[str]]:
@@ -292,7 +292,7 @@ def test_request_goes_through_a_socks_proxy(
 
 
 @every_request
-def test_request_to_a_host_of_no_proxy_asks_no_proxy(
+def test_request_to_a_host_in_no_proxy_bypasses_the_proxy(
     ask: Ask, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> list[str]:
@@ -319,7 +319,7 @@ def test_request_trusts_the_certificates_of_the_environment(
 
 
 @every_request
-def test_certificate_that_is_not_trusted_is_named_with_the_variable_and_not_tried_again(
+def test_untrusted_certificate_error_names_the_variable_and_is_not_retried(
     ask: Ask, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> tuple[object, int]:

@@ -40,7 +40,7 @@ def on(*folders: Path | str) -> Mapping[str, str]:
 @pytest.mark.parametrize(
     "inside", [".venv/bin", "node_modules/.bin", "bin", ".", "a/very/deep/one"]
 )
-def test_a_program_in_the_workspace_is_never_taken(
+def test_a_program_in_the_workspace_is_never_used(
     ws: Path, tmp_path: Path, inside: str
 ) -> None:
     planted(ws / inside)
@@ -53,7 +53,7 @@ def test_a_program_in_the_workspace_is_never_taken(
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", ".."])
-def test_a_relative_entry_of_the_path_is_no_entry(
+def test_relative_path_entries_are_ignored(
     ws: Path, monkeypatch: pytest.MonkeyPatch, entry: str
 ) -> None:
     planted(ws / "bin")
@@ -63,7 +63,7 @@ def test_a_relative_entry_of_the_path_is_no_entry(
     assert Programs(on(entry, "/nonexistent"), (str(ws),)).find("git") == ""
 
 
-def test_a_link_into_the_workspace_is_seen_through_wherever_it_stands(
+def test_links_into_the_workspace_are_resolved_and_not_used(
     ws: Path, tmp_path: Path
 ) -> None:
     """As the directory, as the program, and as one link of a chain that ends well."""
@@ -80,7 +80,7 @@ def test_a_link_into_the_workspace_is_seen_through_wherever_it_stands(
         assert Programs(on(tmp_path / folder), (str(ws),)).find("git") == "", folder
 
 
-def test_a_link_to_a_program_of_the_system_is_taken(ws: Path, tmp_path: Path) -> None:
+def test_a_link_to_a_system_program_is_used(ws: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
 
@@ -112,7 +112,7 @@ def test_a_program_of_another_user_or_group_is_not_used(ws: Path, tmp_path: Path
         assert Programs(on(program.parent), (str(ws),)).find("git") == ""
 
 
-def test_the_whole_repository_counts_and_not_only_the_folder_one_works_in(
+def test_programs_in_the_repository_of_the_workspace_are_not_used(
     ws: Path,
 ) -> None:
     planted(ws / "node_modules/.bin")
@@ -124,7 +124,7 @@ def test_the_whole_repository_counts_and_not_only_the_folder_one_works_in(
     assert found.find("git") == ""
 
 
-def test_a_home_that_is_a_repository_keeps_its_tools(tmp_path: Path) -> None:
+def test_programs_in_a_home_directory_that_is_a_repository_are_used(tmp_path: Path) -> None:
     """Dotfiles are often kept so."""
     (tmp_path / ".git").mkdir()
     mine = planted(tmp_path / ".local/bin")
@@ -147,7 +147,7 @@ def test_a_program_that_appears_later_in_the_workspace_is_not_used(
     assert (before, found.find("git")) == (str(good), "")
 
 
-def test_a_path_that_the_person_names_is_their_word(ws: Path) -> None:
+def test_a_program_given_by_its_absolute_path_is_used(ws: Path) -> None:
     mine = planted(ws / "tools", "my-editor")
 
     assert Programs(on("/bin"), (str(ws),)).find(str(mine)) == str(mine)
@@ -163,9 +163,7 @@ def test_a_missing_or_untrusted_program_gives_its_reason(ws: Path) -> None:
         found.need("nowhere")
 
 
-def test_the_path_of_started_programs_leaves_out_the_workspace(
-    ws: Path, tmp_path: Path
-) -> None:
+def test_path_of_started_programs_excludes_the_workspace(ws: Path, tmp_path: Path) -> None:
     good = planted(tmp_path / "tools")
     found = Programs(on(ws / "bin", good.parent, ws), (str(ws),))
 
@@ -173,12 +171,12 @@ def test_the_path_of_started_programs_leaves_out_the_workspace(
     assert str(ws) not in found.path
 
 
-def test_nothing_is_started_by_its_name_alone() -> None:
+def test_programs_are_started_only_by_absolute_path() -> None:
     with pytest.raises(ValueError, match="'true' is not an absolute path"):
         programs.start(["true"])
 
 
-def test_no_library_of_a_workspace_is_loaded_by_what_the_user_configured(
+def test_configured_programs_do_not_load_libraries_of_the_workspace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     says = 'echo "libraries:$LD_LIBRARY_PATH$LD_PRELOAD" | tee "${1:-/dev/null}"'
@@ -198,19 +196,19 @@ def test_no_library_of_a_workspace_is_loaded_by_what_the_user_configured(
     )
 
 
-def test_a_program_that_computes_for_ever_is_ended_by_the_kernel() -> None:
+def test_a_program_above_its_cpu_limit_is_killed_by_the_kernel() -> None:
     process = programs.start([sys.executable, "-c", "while True: pass"])
     programs.limit_resources(process.pid, 1)
 
     assert process.wait(60) < 0
 
 
-def test_a_run_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+def test_a_program_above_its_time_limit_is_stopped(tmp_path: Path) -> None:
     with pytest.raises(programs.TimedOut):
         programs.run(["/bin/sh", "-c", "exec sleep 60"], 0.05)
 
 
-def test_a_run_reads_nothing_and_keeps_what_is_printed() -> None:
+def test_a_program_run_has_empty_stdin_and_its_output_is_captured() -> None:
     done = programs.run(["/bin/sh", "-c", "cat; echo out; echo err >&2; exit 3"], 20)
 
     assert (done.returncode, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
@@ -247,7 +245,7 @@ def test_no_program_of_the_workspace_runs_on_the_host(
     assert [path.name for path in tmp_path.glob("ran-*")] == []
 
 
-def test_a_workspace_counts_for_whoever_looks_for_a_program_later(
+def test_a_known_workspace_is_excluded_from_later_program_searches(
     ws: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An editor or a pager is looked for by who knows of no directory that was added."""

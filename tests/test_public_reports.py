@@ -27,33 +27,33 @@ from tests.engine.house import converse_once, world
 from tests.provider.wires import asking
 
 ELSEWHERE = {
-    "encodings of older files": "tools/test_legacy_encodings.py::test_every_tool_keeps_encoding_mark",
-    "an encoding that changes": "tools/test_legacy_encodings.py::test_write_file_reports_that_a_file",
+    "encodings of older files": "tools/test_legacy_encodings.py::test_every_tool_keeps_encoding_byte",
+    "an encoding that changes": "tools/test_legacy_encodings.py::test_write_file_reports_that_the",
     "one bad image": "provider/test_image_fallback.py::test_refused_image_is_left_out_and_later",
-    "what a command leaves running": "place/test_commands.py::test_a_background_process_does_not",
-    "a hook with a child": "hooks/test_hook_sessions.py::test_a_hook_has_ended_when_its_process_has",
-    "a tool with a bad schema": "mcp/test_answer_repair.py::test_a_schema_that_would_cost_the_server",
-    "a schema that is refused": "mcp/test_portable_schema.py::test_no_alternative_and_no_reference",
-    "tools that come later": "mcp/test_mcp_sessions.py::test_a_tool_that_comes_while_it_is_connected",
-    "an unknown part of a result": "mcp/test_answer_repair.py::test_a_part_of_a_result_that_is_unknown",
+    "what a command leaves running": "place/test_commands.py::test_a_command_returns_although_a",
+    "a hook with a child": "hooks/test_hook_sessions.py::test_a_hook_ends_with_its_process_while",
+    "a tool with a bad schema": "mcp/test_answer_repair.py::test_an_invalid_tool_schema_is_kept",
+    "a schema that is refused": "mcp/test_portable_schema.py::test_alternatives_and_references_at",
+    "tools that come later": "mcp/test_mcp_sessions.py::test_a_tool_added_while_its_server_is",
+    "an unknown part of a result": "mcp/test_answer_repair.py::test_an_unknown_part_of_a_result",
     "arguments that are nearly JSON, ends without a reason, faults in the middle, empty answers, forms "
     "of event streams": "provider/test_deviations.py::test_each_deviation_is_accepted_retried_or_reported_as_listed",
-    "words for an overflow": "provider/test_context_overflow.py::test_overflow_is_recognized_by_its",
+    "words for an overflow": "provider/test_context_overflow.py::test_overflow_is_recognized_by_the",
     "think tags": "provider/test_think_tags.py::test_think_tags_are_found_wherever_the_text",
     "files that git ignores": "tools/test_find.py::test_git_excludes_of_the_user_and_of_the_clone_apply",
-    "the end of a torn journal": "journal/test_lost_blocks.py::test_any_subset_of_unsynced_blocks",
-    "two programs in one session": "journal/test_writer_lock.py::test_while_another_process_lives_it_has_the_pen",
-    "front matter of skills": "skills/test_front_matter.py::test_values_are_read_as_they_are_meant",
+    "the end of a torn journal": "journal/test_lost_blocks.py::test_with_any_subset_of_unsynced",
+    "two programs in one session": "journal/test_writer_lock.py::test_a_second_writer_is_refused_while",
+    "front matter of skills": "skills/test_front_matter.py::test_front_matter_values_are_parsed",
     "emoji of unsure width": "terminal/test_capabilities.py::test_status_has_no_emoji_whose_width",
-    "certificates of a company": "provider/test_peer_tls.py::test_variable_of_certificates_makes",
+    "certificates of a company": "provider/test_peer_tls.py::test_certificate_file_variable_makes",
     "a prompt that stays too long": "engine/test_compaction.py::test_second_refusal_as_too_long_ends",
     "history over a compaction": "provider/test_history_validity.py::test_compacted_conversation_is_a_valid_request",
-    "imports in instructions": "prompts/test_instructions.py::test_imports_that_go_round_are_named_and_each",
+    "imports in instructions": "prompts/test_instructions.py::test_import_cycles_are_reported",
 }
 
 
 @pytest.mark.parametrize("kind", ELSEWHERE)
-def test_a_kind_of_report_has_its_test(kind: str) -> None:
+def test_each_kind_of_report_has_a_test(kind: str) -> None:
     file, _, begin = ELSEWHERE[kind].partition("::")
 
     assert f"def {begin}" in (Path(__file__).parent / file).read_text()
@@ -112,7 +112,7 @@ def write(path: str, content: str) -> list[Call]:
         (b"all:\n\tcc a.c  \n", edit("f", "\tcc a.c", "\tcc b.c"), b"all:\n\tcc b.c  \n"),
     ],
 )  # fmt: skip
-def test_only_what_is_edited_changes(
+def test_an_edit_keeps_byte_order_mark_line_ends_and_other_text(
     tmp_path: Path, before: bytes, calls: Sequence[Call], after: bytes
 ) -> None:
     (tmp_path / "f").write_bytes(before)
@@ -122,7 +122,7 @@ def test_only_what_is_edited_changes(
     assert (outcomes, (tmp_path / "f").read_bytes()) == (["done"] * len(calls), after)
 
 
-def test_utf_16_without_a_mark_is_left_as_it_is(tmp_path: Path) -> None:
+def test_utf_16_without_a_byte_order_mark_is_not_overwritten(tmp_path: Path) -> None:
     content = "ab\r\n".encode("utf-16-le")
     (tmp_path / "f").write_bytes(content)
 
@@ -133,7 +133,7 @@ def test_utf_16_without_a_mark_is_left_as_it_is(tmp_path: Path) -> None:
     assert (tmp_path / "f").read_bytes() == content
 
 
-def test_any_name_of_a_file_is_found_and_can_be_used_as_it_is_listed(
+def test_a_file_with_any_name_can_be_read_by_its_listed_name(
     tmp_path: Path,
 ) -> None:
     names = [
@@ -160,7 +160,7 @@ def test_any_name_of_a_file_is_found_and_can_be_used_as_it_is_listed(
     assert not (tmp_path / "pwned").exists()
 
 
-def test_an_address_of_a_file_makes_no_folder(tmp_path: Path) -> None:
+def test_a_file_url_as_path_creates_no_folder(tmp_path: Path) -> None:
     write_there = ("write_file", {"path": f"file://{tmp_path}/b.txt", "content": "x\n"})
 
     (end,) = ends(tmp_path, write_there)
@@ -169,7 +169,9 @@ def test_an_address_of_a_file_makes_no_folder(tmp_path: Path) -> None:
     assert (end.outcome == "done") == (tmp_path / "b.txt").exists()
 
 
-def test_a_notebook_stays_one_and_a_broken_one_is_text(tmp_path: Path) -> None:
+def test_an_edited_notebook_stays_valid_and_a_broken_notebook_is_text(
+    tmp_path: Path,
+) -> None:
     cells: list[dict[str, Any]] = [{"cell_type": "code", "id": "a1", "metadata": {}, "outputs": [], "execution_count": 3,
               "source": ["x = 1"]},
              {"cell_type": "markdown", "metadata": {}, "source": ["# Old"]}]  # fmt: skip
@@ -194,7 +196,7 @@ def test_a_notebook_stays_one_and_a_broken_one_is_text(tmp_path: Path) -> None:
     assert (tmp_path / "n.ipynb").read_text() == json.dumps(book, indent=1) + "\n"
 
 
-def test_links_are_followed_once_and_edited_through(tmp_path: Path) -> None:
+def test_links_are_searched_once_and_edits_change_their_target(tmp_path: Path) -> None:
     (tmp_path / "m.txt").write_text("needle\n")
     (tmp_path / "link.txt").symlink_to("m.txt")
     (tmp_path / "gone.txt").symlink_to("nothing")
@@ -212,7 +214,7 @@ def test_links_are_followed_once_and_edited_through(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_asks_gets_the_end_of_its_input(tmp_path: Path) -> None:
+def test_a_program_that_reads_stdin_gets_end_of_file(tmp_path: Path) -> None:
     waiting = ["read -p 'Password: ' x; echo got=$x", "cat", "python3",
                "python3 -c 'import getpass; print(getpass.getpass())'"]  # fmt: skip
     shell = ["cat <<'EOF'\n  $HOME `x`\nEOF", "echo a \\", "echo 'open"]
@@ -225,7 +227,7 @@ def test_a_program_that_asks_gets_the_end_of_its_input(tmp_path: Path) -> None:
     assert ("$HOME `x`" in here, line[:1], "exit code 2" in quote) == (True, "a", True)
 
 
-def test_a_tool_that_does_not_exist_gets_a_result_that_lists_those_that_do(
+def test_a_call_of_an_unknown_tool_fails_with_a_list_of_tools(
     tmp_path: Path,
 ) -> None:
     found = ends(tmp_path, ("Bash", {}), ("functions.bash", {}), ("", {}))
@@ -293,11 +295,11 @@ def booked(*answers: Answer, wire: WireName = "openai-chat") -> tuple[list[str],
     ],
     ids=["pieces of two calls", "one index for two calls", "no index", "the name in each piece"],
 )  # fmt: skip
-def test_pieces_of_calls_are_put_together(given: Answer, orders: list[str]) -> None:
+def test_streamed_pieces_of_tool_calls_are_joined(given: Answer, orders: list[str]) -> None:
     assert booked(given)[0] == orders
 
 
-def test_ids_of_calls_are_our_own_on_the_wire() -> None:
+def test_tool_calls_are_sent_back_with_unique_short_ids() -> None:
     ids = ("same", "same", "L" * 200, "", "a b/\u00e9")
 
     orders, messages = booked(
@@ -311,7 +313,7 @@ def test_ids_of_calls_are_our_own_on_the_wire() -> None:
 
 
 @pytest.mark.parametrize("arguments", ["", None])
-def test_no_arguments_are_an_empty_object(arguments: str | None) -> None:
+def test_missing_call_arguments_are_sent_as_an_empty_object(arguments: str | None) -> None:
     """The tool says what is missing, and the call is sent back as it has to be."""
     orders, messages = booked(chat([piece("book", arguments, index=0, id="a")]))
 
@@ -322,7 +324,7 @@ def test_no_arguments_are_an_empty_object(arguments: str | None) -> None:
     assert "JSON" not in told
 
 
-def test_half_a_letter_in_each_of_two_pieces_is_one_letter() -> None:
+def test_a_surrogate_pair_split_over_two_pieces_is_one_character() -> None:
     halves = (
         b'data: {"choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}\n\n'
         b'data: {"score":NaN,"choices":[{"index":0,"delta":{"content":"\\ude00"},'
@@ -396,7 +398,7 @@ def test_an_answer_is_printed_in_any_locale(
         ("exec >/dev/full; ", "No space left"),
     ],
 )
-def test_a_machine_without_what_is_needed_is_one_sentence(
+def test_a_missing_requirement_of_the_machine_is_a_one_sentence_error(
     tmp_path: Path, before: str, words: str
 ) -> None:
     done = printed(tmp_path, {"REFOLD_HOME": str(tmp_path / "home")}, before)
@@ -406,7 +408,7 @@ def test_a_machine_without_what_is_needed_is_one_sentence(
 
 
 @pytest.mark.slow
-def test_few_open_files_are_enough_and_nothing_is_open_to_others(tmp_path: Path) -> None:
+def test_a_session_needs_few_open_files_and_its_files_are_private(tmp_path: Path) -> None:
     home = tmp_path / "home"
 
     done = printed(tmp_path, {"REFOLD_HOME": str(home)}, "umask 0; ulimit -n 24; ")
@@ -420,7 +422,7 @@ def test_few_open_files_are_enough_and_nothing_is_open_to_others(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_a_journal_that_is_damaged_in_the_middle_names_the_way_on(tmp_path: Path) -> None:
+def test_a_journal_damaged_in_the_middle_is_an_error_with_advice(tmp_path: Path) -> None:
     home = tmp_path / "home"
     assert printed(tmp_path, {"REFOLD_HOME": str(home)}).returncode == 0
     (journal,) = home.rglob("events.jsonl")

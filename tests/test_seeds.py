@@ -160,13 +160,13 @@ EXPECTED = {
 GEMINI = 'python3 agent_loop.py -b gemini "prompt"'
 
 
-def test_every_line_of_the_quick_start_is_tried() -> None:
+def test_every_line_of_the_quick_start_has_a_test_case() -> None:
     assert [line for line in LINES if line != GEMINI] == list(EXPECTED)
     assert GEMINI in LINES
 
 
 @pytest.mark.parametrize("line", EXPECTED)
-def test_a_line_of_the_quick_start_runs_as_it_is_written(loop: Path, line: str) -> None:
+def test_each_line_of_the_quick_start_runs_unchanged(loop: Path, line: str) -> None:
     done = started(loop, line)
 
     assert (done.returncode, done.stderr if done.returncode else "") == (0, "")
@@ -174,7 +174,9 @@ def test_a_line_of_the_quick_start_runs_as_it_is_written(loop: Path, line: str) 
     assert not {"\x1b", "\r"} & set(done.stdout)  # append-only: no cursor is moved
 
 
-def test_gemini_is_the_api_and_the_message_names_the_command_line(loop: Path) -> None:
+def test_gemini_uses_the_api_and_without_a_key_the_error_names_gemini_cli(
+    loop: Path,
+) -> None:
     """`gemini` is the API, a server on loopback here, and `gemini-cli` the fake program."""
     key = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": (loop / "url").read_text()}
     done = started(loop, GEMINI, **key)
@@ -187,12 +189,14 @@ def test_gemini_is_the_api_and_the_message_names_the_command_line(loop: Path) ->
     assert (by_program.returncode, by_program.stdout.strip()) == (0, "From the Gemini CLI.")
 
 
-def test_the_facts_of_the_loop_are_read_whole(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_facts_file_of_the_agent_loop_is_valid(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     assert main(["spec", "check", str(DATA / "agent_loop_facts.pl")]) == 0
     assert capfd.readouterr().out == "6 agents, no fault\n"
 
 
-def test_the_fields_that_the_loop_lists_are_all_read() -> None:
+def test_every_agent_field_of_the_loop_is_supported() -> None:
     listed = (
         "backend", "model", "host", "port", "api_key", "command", "system_prompt", "agent_md",
         "tools", "auto_tools", "context_mode", "max_context_tokens", "max_messages", "skills",
@@ -202,7 +206,7 @@ def test_the_fields_that_the_loop_lists_are_all_read() -> None:
     assert set(listed) <= set(Variant.__struct_fields__)
 
 
-def test_a_conversation_is_written_in_the_plain_format_of_the_example() -> None:
+def test_the_plain_context_format_matches_the_example() -> None:
     said: tuple[tuple[Role, str], ...] = (
         ("user", "What is 2+2?"), ("assistant", "4"), ("user", "Add 3 to that"),
     )  # fmt: skip
@@ -218,7 +222,9 @@ def test_a_conversation_is_written_in_the_plain_format_of_the_example() -> None:
 
 @pytest.mark.parametrize("context", ["continue", "fresh", "summarize", "sliding"])
 @pytest.mark.parametrize("form", ["plain", "markdown", "json", "xml"])
-def test_each_context_mode_is_sent_in_each_format(context: Context, form: Format) -> None:
+def test_each_context_mode_includes_its_messages_in_each_format(
+    context: Context, form: Format
+) -> None:
     plain = (DATA / "agent_loop_context.txt").read_text().splitlines()
     texts = [line.partition(": ")[2] for line in plain]
     messages = [
@@ -235,7 +241,7 @@ def test_each_context_mode_is_sent_in_each_format(context: Context, form: Format
     ]
 
 
-def test_a_file_of_mcp_servers_is_read_with_its_variable(tmp_path: Path) -> None:
+def test_variables_in_an_mcp_servers_file_are_expanded(tmp_path: Path) -> None:
     """The servers are not started: the first would be fetched, the second is on the network."""
     environ = {"HOME": str(tmp_path), "REFOLD_HOME": str(tmp_path), "GITHUB_TOKEN": "t0ken"}
     places = paths(environ)
@@ -252,7 +258,7 @@ def test_a_file_of_mcp_servers_is_read_with_its_variable(tmp_path: Path) -> None
     ]
 
 
-def test_an_agent_in_a_folder_works_for_the_person_and_for_other_agents(
+def test_an_agent_folder_defines_a_main_agent_and_a_subagent(
     tmp_path: Path,
 ) -> None:
     """`as:` is a list, as in the registry whose lists are those that it includes."""
@@ -282,7 +288,7 @@ CLAUDE_SAYS = json.dumps(
 )
 
 
-def test_the_example_session_is_typed_into_a_generated_program(tmp_path: Path) -> None:
+def test_a_generated_program_answers_the_example_session(tmp_path: Path) -> None:
     """The program `claude`, which these facts name for coro, is a fake."""
     example = (DATA / "agent_loop_session.txt").read_text()
     typed = [line.removeprefix("You: ") for line in example.splitlines() if "You: " in line]
@@ -336,7 +342,7 @@ def components(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return names
 
 
-def test_refold_is_a_backend_of_the_loop_as_it_is_written(
+def test_refold_works_as_a_backend_of_the_original_loop(
     components: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -378,7 +384,7 @@ def test_refold_is_a_backend_of_the_loop_as_it_is_written(
     assert heard == ["What is 2+2?", "Tool results:\n['4\\n']", "Add 3 to that"]
 
 
-def test_the_backends_of_the_text_run_against_doubles(
+def test_the_backends_of_the_text_call_programs_like_refold_does(
     components: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """coro is a fake program, which prints what it was called with; refold calls it alike."""
@@ -437,7 +443,7 @@ def nothing() -> Iterator[TextIO]:
         yield stream
 
 
-def test_context_and_skills_are_read_where_they_lie(
+def test_agent0_context_templates_and_skills_are_read_from_their_original_paths(
     tmp_path: Path, home: Path, capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch, nothing: TextIO,
 ) -> None:  # fmt: skip
@@ -470,7 +476,7 @@ def test_context_and_skills_are_read_where_they_lie(
     assert "say-hi" in listed
 
 
-def test_each_event_of_the_loop_is_a_document(
+def test_each_event_of_the_agent0_loop_has_a_stream_document(
     tmp_path: Path, capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch, nothing: TextIO,
 ) -> None:  # fmt: skip
@@ -499,7 +505,7 @@ def test_each_event_of_the_loop_is_a_document(
     assert "@@" not in result["text"]  # the model reads a sentence, the screen the diff
 
 
-def test_its_tools_are_here_under_the_names_of_refold(tmp_path: Path) -> None:
+def test_every_agent0_tool_has_a_refold_tool(tmp_path: Path) -> None:
     provider = ScriptedProvider("Hi.")
 
     Agent(provider=provider, directory=tmp_path).run("Hi.")
@@ -512,7 +518,7 @@ def test_its_tools_are_here_under_the_names_of_refold(tmp_path: Path) -> None:
     ("tool", "arguments", "responses"),
     [("list_files", "{{}}", 4), ("web_search", '{{"query": "words {}"}}', 6)],
 )
-def test_a_loop_that_is_stuck_is_stopped(
+def test_a_turn_that_repeats_calls_is_stopped_after_a_reminder(
     tmp_path: Path, tool: str, arguments: str, responses: int
 ) -> None:
     calls = [[(tool, arguments.format(n))] for n in range(9)]
@@ -528,7 +534,7 @@ def test_a_loop_that_is_stuck_is_stopped(
     assert len(nudges) >= 1
 
 
-def test_a_conversation_with_ollama_goes_through_its_chat_address(
+def test_ollama_conversations_use_the_chat_endpoint(
     loop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ollama is a server on loopback, as in every line above that names it."""
@@ -546,7 +552,7 @@ OTHER_EVENTS = {
 }  # fmt: skip
 
 
-def test_the_command_lines_of_the_terminal_run_as_they_are_written(loop: Path) -> None:
+def test_the_openagent_command_lines_run_unchanged(loop: Path) -> None:
     """`openagent` is refold under that name, and the model is a fake program."""
     lines = (DATA / "openagent_commands.sh").read_text().splitlines()
     (loop / "work/error.log").write_text("It broke.\n")
@@ -566,7 +572,7 @@ def test_the_command_lines_of_the_terminal_run_as_they_are_written(loop: Path) -
 @pytest.mark.parametrize(
     "command", (DATA / "openagent_slash_commands.txt").read_text().split()
 )
-def test_a_slash_command_does_something(command: str, tmp_path: Path) -> None:
+def test_every_openagent_slash_command_has_an_effect(command: str, tmp_path: Path) -> None:
     """The model is scripted. A list to choose from is left with an empty line."""
     shown = Desk(tmp_path).tell("hello", command, "", answers=("Hi there.", "The summary."))
 
@@ -575,7 +581,7 @@ def test_a_slash_command_does_something(command: str, tmp_path: Path) -> None:
     assert len(shown) > 2 or command == "/quit"
 
 
-def test_the_line_after_a_turn_has_the_four_figures() -> None:
+def test_the_line_after_a_turn_shows_tokens_context_usage_and_price() -> None:
     """In another order: tokens in and out, the share of the window, the price."""
     line = (DATA / "openagent_figures.txt").read_text()
     fresh, output, dollars, share = re.findall(r"[\d.,]+", line)
@@ -589,7 +595,7 @@ def test_the_line_after_a_turn_has_the_four_figures() -> None:
 
 
 @pytest.mark.anyio
-async def test_the_frames_of_the_browser_are_orders(tmp_path: Path) -> None:
+async def test_the_openagent_browser_frames_are_accepted_as_orders(tmp_path: Path) -> None:
     """The server runs in this process, and the model is scripted: it waits until it is stopped."""
     message, cancel, interrupt = (DATA / "openagent_frames.jsonl").read_text().splitlines()
     write = ("write_file", '{"path": "hello.py", "content": "print(1)\\n"}')
@@ -624,7 +630,9 @@ async def test_the_frames_of_the_browser_are_orders(tmp_path: Path) -> None:
     assert json.loads(interrupt)["content"] in asked
 
 
-def test_each_event_of_the_server_has_a_document(capfd: pytest.CaptureFixture[str]) -> None:
+def test_each_openagent_server_event_has_a_stream_document(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     names = (DATA / "openagent_events.txt").read_text().split()
 
     main(["schema", "stream"])
@@ -634,7 +642,7 @@ def test_each_event_of_the_server_has_a_document(capfd: pytest.CaptureFixture[st
     assert [n for n in names if f'"{OTHER_EVENTS.get(n, n)}"' not in schema] == []
 
 
-def test_the_tools_presets_and_skills_of_the_guide_are_here(tmp_path: Path) -> None:
+def test_the_tools_presets_and_skills_of_the_guide_exist(tmp_path: Path) -> None:
     guide = (
         "bash read_file write_file edit_file think task compact list_skills read_skill "
         "background_run task_create enter_plan_mode exit_plan_mode todo_write"
@@ -663,7 +671,7 @@ def test_the_tools_presets_and_skills_of_the_guide_are_here(tmp_path: Path) -> N
     assert team <= tools
 
 
-def test_the_calls_of_the_guide_are_made_with_the_arguments_that_it_names(
+def test_the_tool_calls_of_the_guide_work_with_their_arguments(
     tmp_path: Path,
 ) -> None:
     """The model is scripted, and the test suite that runs in the background is empty."""
@@ -696,7 +704,7 @@ def test_the_calls_of_the_guide_are_made_with_the_arguments_that_it_names(
 
 
 @pytest.mark.slow  # the SDK takes long to import
-def test_the_servers_of_the_file_are_started_from_a_program_of_that_name(
+def test_a_stdio_server_of_the_mcp_servers_file_is_started_and_used(
     tmp_path: Path,
 ) -> None:
     """A program of ours stands for `npx`, which would install a package; the second server is left out."""
@@ -737,7 +745,7 @@ def coded(cell: str, first: str = "") -> str:
     return json.dumps(line) + "\n"
 
 
-def test_the_six_functions_are_called_with_a_fake_script(loop: Path) -> None:
+def test_the_six_fractal_functions_work_with_a_scripted_model(loop: Path) -> None:
     """Every model is scripted. The second question continues from the variables of the first."""
     names = (DATA / "fractal_functions.txt").read_text().replace("-", "_").split()
     leaves = "".join(json.dumps({"for": f, "text": t}) + "\n" for f, t in LEAVES.items())
@@ -761,7 +769,9 @@ def test_the_six_functions_are_called_with_a_fake_script(loop: Path) -> None:
     assert checked.returncode == 0
 
 
-def test_the_facade_has_its_operations_and_reads_without_a_model(tmp_path: Path) -> None:
+def test_the_session_facade_supports_all_operations_and_reads_without_a_model(
+    tmp_path: Path,
+) -> None:
     """The model is scripted, and has no line left when the journal is read again."""
     used = dict[str, object]()
     agent = Agent(provider=ScriptedProvider("One.", "Two."), directory=tmp_path)
@@ -794,7 +804,7 @@ def test_the_facade_has_its_operations_and_reads_without_a_model(tmp_path: Path)
 # --- evva: a library in Go
 
 
-def test_every_name_of_the_library_is_used_or_has_a_reason() -> None:
+def test_every_name_of_the_library_has_a_test_or_a_reason_for_its_absence() -> None:
     text = (DATA / "evva_api.go").read_text()
     there = re.findall(r"^(?:(?:var|type) |func (?:\([^)]*\) )?)(\w+)", text, re.M)
 

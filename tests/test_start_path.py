@@ -98,13 +98,13 @@ def on(listed: set[str], modules: set[str]) -> list[str]:
     )
 
 
-def test_saying_the_version_loads_next_to_nothing(tmp_path: Path) -> None:
+def test_printing_the_version_imports_no_heavy_module(tmp_path: Path) -> None:
     modules = loaded(tmp_path, "--version")
 
     assert on(FOR_A_VERSION, modules) == []
 
 
-def test_a_scripted_answer_loads_no_screen_and_no_network(tmp_path: Path) -> None:
+def test_a_scripted_answer_imports_no_terminal_or_network_module(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"text": "Good morning."}), encoding="utf-8")
 
@@ -113,7 +113,7 @@ def test_a_scripted_answer_loads_no_screen_and_no_network(tmp_path: Path) -> Non
     assert on(FOR_A_TASK, modules) == []
 
 
-def test_an_answer_in_words_loads_nothing_for_what_it_has_not(tmp_path: Path) -> None:
+def test_a_text_answer_imports_no_module_for_unused_features(tmp_path: Path) -> None:
     async def run() -> set[str]:
         async with wire_server(answer("openai-chat", Reply("Good morning."))) as server:
             environ = UNTRIED | {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "nobody"}
@@ -130,7 +130,7 @@ def test_an_answer_in_words_loads_nothing_for_what_it_has_not(tmp_path: Path) ->
     assert len(ours) <= MOST
 
 
-def test_completing_the_name_of_an_agent_loads_no_tools(tmp_path: Path) -> None:
+def test_completing_an_agent_name_imports_no_tools(tmp_path: Path) -> None:
     line = "refold --agent "
     tab = {
         "_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "offered"),
@@ -143,7 +143,7 @@ def test_completing_the_name_of_an_agent_loads_no_tools(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_prompt_is_shown_before_anything_is_loaded_to_ask_a_model(tmp_path: Path) -> None:
+def test_the_prompt_is_shown_before_model_modules_are_imported(tmp_path: Path) -> None:
     told = tmp_path / "told"
     command = " ".join((*REFOLD, "-m", "openai-chat/some", f"2>{told}"))
     shell: pexpect.spawn[str] = pexpect.spawn(
@@ -188,7 +188,7 @@ def modules_at_the_first_request(directory: Path) -> str:
 
 
 @pytest.mark.slow
-def test_a_start_without_mcp_servers_loads_nothing_of_them(tmp_path: Path) -> None:
+def test_a_start_without_mcp_servers_imports_no_mcp_module(tmp_path: Path) -> None:
     names = loaded(
         tmp_path, "-p", "--script", script_for(tmp_path), "Hello.", environ=UNTRIED
     )

@@ -14,12 +14,12 @@ PAGE = (Path(__file__).parent.parent / "docs/testing.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", refold.testing.__all__)
-def test_every_public_name_is_there_and_on_the_page(name: str) -> None:
+def test_every_public_name_exists_and_is_on_the_page(name: str) -> None:
     assert getattr(refold.testing, name).__name__ in (name, "Reply")
     assert re.search(rf"`{name}`", PAGE)
 
 
-def test_a_name_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_an_unknown_name_fails_with_the_existing_names() -> None:
     with pytest.raises(
         AttributeError, match=r"^refold\.testing has no 'Mock'; it has BlobsContract, Clock"
     ):

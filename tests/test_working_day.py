@@ -19,7 +19,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
         yield found
 
 
-def test_in_mode_sandbox_a_day_asks_at_most_eight_times_and_its_work_is_done(
+def test_in_mode_sandbox_a_working_day_asks_at_most_eight_times(
     place: Project,
 ) -> None:
     day = anyio.run(play, place, "sandbox")
@@ -38,7 +38,7 @@ def test_in_mode_sandbox_a_day_asks_at_most_eight_times_and_its_work_is_done(
     assert any("hello from the shop" in each for each in day.results)
 
 
-def test_in_the_default_mode_the_same_day_asks_about_edits_and_commands(
+def test_in_the_default_mode_a_working_day_asks_about_edits_and_commands(
     place: Project,
 ) -> None:
     day = anyio.run(play, place, "default")

@@ -76,7 +76,7 @@ def test_functions_become_tools_with_json_schemas_and_names_without_dots(
         ([], False),
     ],
 )
-def test_a_call_is_right_with_accepted_arguments_only(
+def test_a_call_is_scored_right_only_with_accepted_arguments(
     wheel: Path, calls: list[tuple[str, Mapping[str, Any]]], right: bool
 ) -> None:
     (question,) = questions(wheel, "simple_python", 5)
@@ -84,14 +84,14 @@ def test_a_call_is_right_with_accepted_arguments_only(
     assert is_right(question, calls) is right
 
 
-def test_where_no_function_fits_no_call_is_right(wheel: Path) -> None:
+def test_without_a_fitting_function_only_no_call_is_scored_right(wheel: Path) -> None:
     (question,) = questions(wheel, "irrelevance", 5)
 
     assert is_right(question, [])
     assert not is_right(question, [("math_area", {"base": 10, "height": 5})])
 
 
-def test_the_calls_of_a_response_are_compared(wheel: Path) -> None:
+def test_the_calls_of_a_model_response_are_scored(wheel: Path) -> None:
     (question,) = questions(wheel, "simple_python", 5)
     arguments = '{"base": 10, "height": 5}'
     provider = ScriptedProvider([("math_area", arguments)])
@@ -101,7 +101,7 @@ def test_the_calls_of_a_response_are_compared(wheel: Path) -> None:
     assert is_right(question, calls)
 
 
-def test_questions_are_counted_and_shown_in_a_table(
+def test_report_counts_right_answers_per_category(
     wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = list(questions(wheel, "simple_python", 1)) * 2

@@ -11,7 +11,7 @@ LIMIT = 20_000
 
 
 @pytest.mark.slow  # many files are made
-def test_list_of_code_files_says_when_there_were_too_many(tmp_path: Path) -> None:
+def test_list_of_code_files_names_the_limit_when_it_is_cut(tmp_path: Path) -> None:
     for number in range(LIMIT):
         (tmp_path / f"{number}.py").touch()
     code = CodeFiles([str(tmp_path)], DiskFiles(tmp_path))

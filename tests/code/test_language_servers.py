@@ -93,14 +93,14 @@ def kitchen(base: Path, mode: str, **more: object) -> Generator[Kitchen]:
 pytestmark = pytest.mark.slow
 
 
-def test_a_file_has_the_symbols_that_its_server_knows(tmp_path: Path) -> None:
+def test_outline_lists_the_symbols_of_a_file(tmp_path: Path) -> None:
     with kitchen(tmp_path, "good") as here:
         found = anyio.run(here.outline)
 
     assert found == f"1 function make_tea\n5 function drink\n{BY}"
 
 
-def test_a_name_is_found_in_the_whole_workspace_as_it_is_now(tmp_path: Path) -> None:
+def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> None:
     async def ask(here: Kitchen) -> list[str]:
         first = await here.named("MILK")
         (here.root / "milk.py").write_text("def pour_milk(): ...\n")
@@ -115,7 +115,7 @@ def test_a_name_is_found_in_the_whole_workspace_as_it_is_now(tmp_path: Path) -> 
     ]
 
 
-def test_a_symbol_has_its_definition_and_its_uses(tmp_path: Path) -> None:
+def test_references_lists_definition_and_uses_of_a_symbol(tmp_path: Path) -> None:
     with kitchen(tmp_path, "good") as here:
         found = anyio.run(here.mentions, 6, "make_tea")
 
@@ -124,7 +124,7 @@ def test_a_symbol_has_its_definition_and_its_uses(tmp_path: Path) -> None:
     )
 
 
-def test_places_that_cannot_be_and_lines_of_its_own_are_no_lines_of_the_answer(
+def test_newlines_in_server_paths_and_messages_add_no_lines_to_the_answer(
     tmp_path: Path,
 ) -> None:
     with kitchen(tmp_path, "liar") as here:
@@ -144,7 +144,9 @@ def test_places_that_cannot_be_and_lines_of_its_own_are_no_lines_of_the_answer(
     ]
 
 
-def test_a_line_that_is_off_leads_to_the_nearest_with_the_symbol(tmp_path: Path) -> None:
+def test_references_with_a_wrong_line_use_the_nearest_line_with_the_symbol(
+    tmp_path: Path,
+) -> None:
     with kitchen(tmp_path, "good") as here:
         found = anyio.run(here.mentions, 3, "tea.drink")
 
@@ -154,7 +156,7 @@ def test_a_line_that_is_off_leads_to_the_nearest_with_the_symbol(tmp_path: Path)
     )
 
 
-def test_a_symbol_that_is_not_in_the_file_is_refused_with_both_names(
+def test_references_to_a_symbol_not_in_the_file_fail_with_both_names(
     tmp_path: Path,
 ) -> None:
     with (
@@ -165,7 +167,7 @@ def test_a_symbol_that_is_not_in_the_file_is_refused_with_both_names(
 
 
 @pytest.mark.parametrize("mode", ["good", "pull", "pull-later"])
-def test_problems_are_those_of_the_file_as_it_is_at_the_question(
+def test_diagnostics_are_those_of_the_current_file_content(
     tmp_path: Path, mode: str
 ) -> None:
     """Whether a server pushes them, is asked for them, or says late that it must be
@@ -185,7 +187,7 @@ def test_problems_are_those_of_the_file_as_it_is_at_the_question(
     assert found == [clean, f"tea.py:7: error: bad: BAD tea (b1)\n{BY}", clean]
 
 
-def test_without_a_file_all_that_were_read_are_looked_at(tmp_path: Path) -> None:
+def test_diagnostics_without_a_file_check_all_files_read_so_far(tmp_path: Path) -> None:
     async def ask(here: Kitchen) -> str:
         for name in ("tea.py", "bad.py", "notes.txt"):
             (here.root / name).write_text("BAD\n")
@@ -220,7 +222,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("mode", BROKEN)
-def test_a_server_that_fails_twice_is_named_and_a_grammar_answers(
+def test_after_two_server_failures_tree_sitter_answers_and_gives_the_reason(
     tmp_path: Path, mode: str
 ) -> None:
     async def ask(here: Kitchen) -> list[str]:
@@ -236,7 +238,9 @@ def test_a_server_that_fails_twice_is_named_and_a_grammar_answers(
 
 
 @pytest.mark.parametrize("mode", ["hang", "hang-later"])
-def test_a_server_that_hangs_is_ended_and_named(tmp_path: Path, mode: str) -> None:
+def test_a_hanging_language_server_is_stopped_and_named_in_the_error(
+    tmp_path: Path, mode: str
+) -> None:
     async def ask(here: Kitchen) -> list[str]:
         return [await _failing(here.mentions, 1, "make_tea") for _ in range(3)]
 
@@ -247,14 +251,14 @@ def test_a_server_that_hangs_is_ended_and_named(tmp_path: Path, mode: str) -> No
     assert _fits(found[-1], GIVEN_UP, f"{why} within 0.4 s")
 
 
-def test_a_server_that_never_says_what_is_wrong_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_server_without_diagnostics_fails_after_the_timeout(tmp_path: Path) -> None:
     with kitchen(tmp_path, "silent", seconds=0.4) as here:
         found = anyio.run(_failing, here.wrong)
 
     assert found == "basedpyright-langserver reported no diagnostics within 0.4 s"
 
 
-def test_a_flood_of_problems_is_cut(tmp_path: Path) -> None:
+def test_after_a_flood_of_diagnostics_the_last_report_is_shown(tmp_path: Path) -> None:
     with kitchen(tmp_path, "flood", seconds=30.0) as here:
         found = anyio.run(here.wrong)
         outline = anyio.run(here.outline)
@@ -284,7 +288,9 @@ def test_noise_on_stderr_does_not_fill_the_log(tmp_path: Path) -> None:
     assert 0 < len(here.log) <= 200
 
 
-def test_an_answer_of_another_form_is_named(tmp_path: Path) -> None:
+def test_an_invalid_server_answer_is_reported_and_tree_sitter_answers(
+    tmp_path: Path,
+) -> None:
     with kitchen(tmp_path, "odd") as here:
         found = anyio.run(here.named, "tea")
 
@@ -292,7 +298,9 @@ def test_an_answer_of_another_form_is_named(tmp_path: Path) -> None:
     assert "its answer is not as the protocol has it" in found
 
 
-def test_requests_of_a_server_are_answered_and_grant_nothing(tmp_path: Path) -> None:
+def test_requests_from_a_language_server_are_answered_and_change_nothing(
+    tmp_path: Path,
+) -> None:
     with kitchen(tmp_path, "asks") as here:
         found = anyio.run(here.outline)
 
@@ -301,14 +309,16 @@ def test_requests_of_a_server_are_answered_and_grant_nothing(tmp_path: Path) -> 
     assert '"message": "refold has no window/showDocument"' in found
 
 
-def test_an_answer_waits_until_the_workspace_was_read(tmp_path: Path) -> None:
+def test_symbol_search_waits_until_the_server_has_indexed_the_workspace(
+    tmp_path: Path,
+) -> None:
     with kitchen(tmp_path, "slow") as here:
         found = anyio.run(here.named, "drink")
 
     assert found == f"tea.py:5 function drink\n{BY}"
 
 
-def test_a_server_that_reads_too_long_is_named_with_the_answer(tmp_path: Path) -> None:
+def test_symbol_search_works_after_an_outline_on_a_slow_server(tmp_path: Path) -> None:
     async def ask(here: Kitchen) -> str:
         await here.outline()
         return await here.named("drink")
@@ -338,7 +348,9 @@ def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
     )
 
 
-def test_without_a_server_a_grammar_answers_and_says_so(tmp_path: Path) -> None:
+def test_without_a_language_server_tree_sitter_answers_and_gives_the_reason(
+    tmp_path: Path,
+) -> None:
     with kitchen(tmp_path, "") as here:
         found = anyio.run(here.outline)
 
@@ -349,7 +361,9 @@ def test_without_a_server_a_grammar_answers_and_says_so(tmp_path: Path) -> None:
     )
 
 
-def test_references_need_a_server_and_say_which(tmp_path: Path) -> None:
+def test_references_without_a_language_server_fail_and_name_the_server(
+    tmp_path: Path,
+) -> None:
     with kitchen(tmp_path, "") as here:
         found = anyio.run(_failing, here.mentions, 1, "make_tea")
 
@@ -359,7 +373,7 @@ def test_references_need_a_server_and_say_which(tmp_path: Path) -> None:
     )
 
 
-def test_no_server_is_started_where_none_may_run(tmp_path: Path) -> None:
+def test_no_language_server_is_started_without_a_sandbox(tmp_path: Path) -> None:
     with kitchen(tmp_path, "good", refused="there is no sandbox") as here:
         found = anyio.run(here.outline)
 
@@ -367,7 +381,7 @@ def test_no_server_is_started_where_none_may_run(tmp_path: Path) -> None:
     assert here.log == []
 
 
-def test_an_edit_tells_what_it_newly_broke_once_a_server_runs(tmp_path: Path) -> None:
+def test_an_edit_reports_only_new_diagnostics_once_a_server_runs(tmp_path: Path) -> None:
     async def edits(here: Kitchen) -> list[str | None]:
         path = str(here.file)
 
@@ -399,7 +413,7 @@ def test_an_edit_tells_what_it_newly_broke_once_a_server_runs(tmp_path: Path) ->
     ]
 
 
-def test_a_hanging_server_does_not_hold_up_an_edit(tmp_path: Path) -> None:
+def test_a_hanging_language_server_does_not_delay_an_edit(tmp_path: Path) -> None:
     async def edit(here: Kitchen) -> object:
         checks = EditChecks(here.code, here.files, starts=True)
         with anyio.fail_after(5):

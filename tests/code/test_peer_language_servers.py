@@ -106,7 +106,7 @@ def call(tool: str, **arguments: object) -> Line:
     return [(tool, json.dumps(arguments))]
 
 
-def test_basedpyright_finds_symbols_uses_errors_and_what_an_edit_broke(
+def test_basedpyright_finds_symbols_references_errors_and_new_errors_of_an_edit(
     tmp_path: Path,
 ) -> None:
     needs(PYTHON / "basedpyright-langserver")
@@ -166,7 +166,7 @@ def test_typescript_language_server_finds_symbols_uses_and_errors(tmp_path: Path
     ]
 
 
-def test_no_server_is_left_when_refold_is_killed(tmp_path: Path) -> None:
+def test_language_servers_exit_when_refold_is_killed(tmp_path: Path) -> None:
     needs(PYTHON / "basedpyright-langserver")
     work = tmp_path / "work"
     work.mkdir()

@@ -32,7 +32,7 @@ def block(kind: str) -> str:
     return found
 
 
-def test_the_toml_and_the_facts_of_the_page_declare_the_same_reviewer() -> None:
+def test_toml_and_prolog_examples_of_the_page_declare_the_same_reviewer() -> None:
     toml = parse_agent_file(block("toml").encode(), "a.toml", "/here/a.toml", {})
     facts = parse_agent_file(block("prolog").encode(), "a.pl", "/here/a.pl", {})
 
@@ -70,7 +70,7 @@ def test_a_command_of_the_page_runs(
     assert (code, err) == (1 if "doctor" in command and "missing" in out else 0, "")
 
 
-def test_the_doctor_says_of_the_reviewer_what_the_page_shows(
+def test_doctor_prints_the_rows_that_the_page_shows(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     Path("agents.toml").write_text(block("toml"))
@@ -83,7 +83,7 @@ def test_the_doctor_says_of_the_reviewer_what_the_page_shows(
     ]
 
 
-def test_the_tool_of_the_page_is_one_that_an_agent_can_have() -> None:
+def test_the_command_tool_example_of_the_page_passes_spec_check() -> None:
     Path("tools").mkdir()
     Path("tools/count.json").write_text(block("json"))
     Path("a.toml").write_text('[agents.one]\ntools = ["read", "./tools/count.json"]\n')
@@ -91,7 +91,7 @@ def test_the_tool_of_the_page_is_one_that_an_agent_can_have() -> None:
     assert main(["spec", "check", "a.toml"]) == 0
 
 
-def test_the_error_of_the_page_is_as_it_is_printed(
+def test_spec_check_prints_the_error_that_the_page_shows(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     (shown,) = [t for kind, t in BLOCKS if not kind and t.startswith("refold: ")]

@@ -96,7 +96,7 @@ WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0
 @example(
     ["$(touch x)", "`id`", "'; rm -rf /; '", '"', "a\nb", "\\", "*", "~", "", "!!", "é"]
 )
-def test_bash_gets_each_argument_as_the_words_that_it_was(values: list[str]) -> None:
+def test_bash_passes_each_argument_unchanged_as_one_word(values: list[str]) -> None:
     tool = made(
         name="show",
         description="Show.",
@@ -110,7 +110,7 @@ def test_bash_gets_each_argument_as_the_words_that_it_was(values: list[str]) -> 
     assert done.stderr == b""
 
 
-def test_an_optional_argument_that_is_not_given_leaves_its_word_out() -> None:
+def test_a_missing_optional_argument_omits_its_word_from_the_command() -> None:
     tool = made(**TAG)
 
     assert line(tool, name="a b", more=3) == "touch 'tag-a b.txt' 3"
@@ -127,7 +127,7 @@ def test_an_argument_cannot_become_an_option() -> None:
         line(made(**without_mark), path="--files0-from=/etc/shadow")
 
 
-def test_an_option_that_the_file_lists_can_be_chosen_and_a_number_cannot_be_one() -> None:
+def test_an_argument_may_be_an_option_of_its_enum_but_not_a_negative_number() -> None:
     fields = {**COUNT, "command": ["wc", "{how}", "{more}", "--", "{path}"]}
     how = {"enum": ["-l", "-w"]}
     more = {"type": "integer", "optional": True}
@@ -138,7 +138,7 @@ def test_an_option_that_the_file_lists_can_be_chosen_and_a_number_cannot_be_one(
         line(tool, how="-w", path="a", more=-1)
 
 
-def test_a_script_of_the_file_gets_an_argument_as_its_parameter() -> None:
+def test_an_argument_is_a_positional_parameter_of_a_script_in_the_file() -> None:
     command = ["bash", "-c", 'wc -l < "$1"', "bash", "{path}"]
 
     assert line(made(**{**COUNT, "command": command}), path="a; id") == (
@@ -161,7 +161,9 @@ def test_a_script_of_the_file_gets_an_argument_as_its_parameter() -> None:
         ["grep", "-e", "{path}", "f"],
     ],
 )
-def test_an_argument_beside_code_is_an_argument(command: list[str]) -> None:
+def test_an_argument_next_to_code_in_the_command_is_passed_as_one_word(
+    command: list[str],
+) -> None:
     tool = made(**{**COUNT, "command": command})
 
     assert line(tool, path="x y") == shlex.join(w.replace("{path}", "x y") for w in command)
@@ -175,7 +177,9 @@ def test_an_argument_beside_code_is_an_argument(command: list[str]) -> None:
         ["wc", "-{how}", "{path}"],
     ],
 )
-def test_only_the_mark_of_the_program_itself_ends_its_options(command: list[str]) -> None:
+def test_only_a_double_dash_of_the_program_itself_ends_its_options(
+    command: list[str],
+) -> None:
     fields = {**COUNT, "command": command}
     if "-{how}" in command:
         fields["parameters"] = {"path": {}, "how": {}}
@@ -219,7 +223,7 @@ def test_only_the_mark_of_the_program_itself_ends_its_options(command: list[str]
         ({"parameters": 5}, "Expected `object`, got `int`"),
     ],
 )  # fmt: skip
-def test_a_file_that_makes_no_safe_tool_is_an_error_that_says_why(
+def test_an_unsafe_command_tool_file_is_an_error_with_the_reason(
     change: Mapping[str, Any], expected: str
 ) -> None:
     with pytest.raises(BadInput) as raised:
@@ -242,13 +246,13 @@ def test_a_tool_with_the_name_of_another_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", ["write", "edit", "read", "shell"])
-def test_a_tool_cannot_have_a_name_that_rules_take_for_another_tool(name: str) -> None:
+def test_a_command_tool_cannot_have_an_alias_of_a_built_in_tool_as_name(name: str) -> None:
     """Or the rule that lets it run, as `auto_tools` writes one, would let the other run."""
     with pytest.raises(BadInput, match=f"the name '{name}' means another tool in rules"):
         made(**{**COUNT, "name": name})
 
 
-def test_its_command_line_is_judged_by_the_rules_for_bash() -> None:
+def test_a_command_tool_is_judged_by_the_rules_for_bash() -> None:
     write("t/count.json", **COUNT)
     write("t/tag.json", **TAG)
     asks = started('tools = ["./t"]\n')
@@ -268,7 +272,7 @@ def test_its_command_line_is_judged_by_the_rules_for_bash() -> None:
     assert judged(runs, "tag", {"name": "x"}, "tag").verdict == "deny"
 
 
-def test_a_catastrophe_and_a_protected_file_ask_though_the_tool_is_allowed() -> None:
+def test_an_allowed_tool_still_asks_before_a_catastrophe_or_a_protected_file() -> None:
     fields = {**COUNT, "name": "drop", "command": ["rm", "-rf", "--", "{path}"]}
     write("t/drop.json", **fields)
     app = started('tools = ["t/drop.json"]\nauto_tools = true\n')
@@ -280,7 +284,7 @@ def test_a_catastrophe_and_a_protected_file_ask_though_the_tool_is_allowed() -> 
     ]
 
 
-def test_the_rule_that_is_offered_covers_the_command() -> None:
+def test_the_rule_offered_for_a_command_tool_allows_its_command() -> None:
     write("t/tag.json", **TAG)
     app = started('tools = ["t/tag.json"]\n')
     tool = next(each for each in app.tools if each.name == "tag")
@@ -292,7 +296,7 @@ def test_the_rule_that_is_offered_covers_the_command() -> None:
     assert allowed.rule == offered
 
 
-def test_an_approval_does_not_hold_for_the_command_of_a_changed_file() -> None:
+def test_an_approval_is_void_once_the_tool_file_changes_the_command() -> None:
     call = ToolCall("1", "count_lines", Raw(b'{"path": "a"}'))
 
     def hash_of(tool: Tool) -> str:
@@ -304,7 +308,7 @@ def test_an_approval_does_not_hold_for_the_command_of_a_changed_file() -> None:
     assert hash_of(made(**{**COUNT, "command": ["rm", "--", "{path}"]})) != before
 
 
-def test_only_an_agent_that_names_the_tool_has_it() -> None:
+def test_only_an_agent_that_lists_a_command_tool_has_it() -> None:
     every = (made(**COUNT),)
 
     def names(**fields: Any) -> list[str]:
@@ -316,7 +320,7 @@ def test_only_an_agent_that_names_the_tool_has_it() -> None:
     assert names(tools=("count_lines",), without=("bash",)) == []
 
 
-def test_a_projects_tool_stands_where_trust_shows_it_and_its_change_ends_the_trust(
+def test_changing_a_project_tool_ends_the_trust_that_showed_it(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     def tools() -> list[str]:
@@ -334,7 +338,7 @@ def test_a_projects_tool_stands_where_trust_shows_it_and_its_change_ends_the_tru
     assert tools() == []
 
 
-def test_the_name_of_a_projects_tool_writes_nothing_else_on_the_screen_of_trust(
+def test_trust_escapes_control_characters_in_the_file_name_of_a_tool(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     write(".refold/tools/\x1b[2J\n  harmless.json", **COUNT)
@@ -346,7 +350,7 @@ def test_the_name_of_a_projects_tool_writes_nothing_else_on_the_screen_of_trust(
     assert "\x1b" not in shown
 
 
-def test_a_projects_agent_names_no_tool_elsewhere() -> None:
+def test_a_project_agent_may_use_tools_only_from_refold_tools() -> None:
     write("t/count.json", **COUNT)
     Path("agents.toml").write_text('[agents.one]\ntools = ["t/count.json"]\n')
 
@@ -355,7 +359,7 @@ def test_a_projects_agent_names_no_tool_elsewhere() -> None:
 
 
 @pytest.mark.slow
-def test_a_call_runs_its_command_and_an_argument_stays_an_argument() -> None:
+def test_a_command_tool_call_runs_without_shell_expansion_of_its_argument() -> None:
     write("t/count.json", **COUNT)
     Path("my file.txt").write_text("a\nb\n")
     calls = [
@@ -381,7 +385,7 @@ def test_a_call_runs_its_command_and_an_argument_stays_an_argument() -> None:
     assert not Path("made").exists()
 
 
-def test_a_file_that_is_not_json_is_called_so() -> None:
+def test_a_tool_file_with_invalid_json_is_an_error() -> None:
     Path("one.json").write_text('{"name": "one"')
     variant = Variant(name="one", tools=("./one.json",))
 

@@ -105,7 +105,7 @@ EVERY: dict[str, tuple[str, Read, object]] = {
 
 
 @pytest.mark.parametrize("key", EVERY)
-def test_each_key_changes_what_runs(key: str) -> None:
+def test_each_agent_key_changes_the_setting_that_it_names(key: str) -> None:
     Path("more.md").write_text("From a file.\n")
     Path("skill").mkdir()
     Path("skill/SKILL.md").write_text("From a folder.\n")
@@ -117,12 +117,12 @@ def test_each_key_changes_what_runs(key: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["bash", "fly: Go up.", "bash:", ": Words."])
-def test_words_about_no_tool_are_refused(text: str) -> None:
+def test_describe_without_a_tool_name_and_a_text_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is not the name of a tool and words about it"):
         declared(f"{FIRST}describe = ['{text}']\n").agents.find("one")
 
 
-def test_the_model_reads_what_an_agent_says_of_a_tool_before_its_own_words() -> None:
+def test_describe_text_precedes_the_built_in_description_of_a_tool() -> None:
     profile = declared(f"{FIRST}describe = ['bash: Run it.']\n").agents.find("one")
 
     tools = {tool.name: tool for tool in tools_of(profile, builtin()).active}
@@ -131,7 +131,7 @@ def test_the_model_reads_what_an_agent_says_of_a_tool_before_its_own_words() -> 
     assert tools["read_file"] is read_file
 
 
-def test_backend_and_model_choose_the_model_and_flags_win_over_them() -> None:
+def test_backend_and_model_keys_choose_the_model_and_flags_override_them() -> None:
     assert declared(FIRST).models.default() == "ollama/llama3"
     assert declared(FIRST, "-m", "ollama/qwen").models.default() == "ollama/qwen"
     assert (
@@ -140,7 +140,7 @@ def test_backend_and_model_choose_the_model_and_flags_win_over_them() -> None:
     )
 
 
-def test_listed_tools_run_unasked_in_the_workspace_and_a_deny_rule_still_wins() -> None:
+def test_auto_tools_allows_listed_tools_in_the_workspace_but_deny_rules_win() -> None:
     app = declared(FIRST + 'tools = ["write"]\nauto_tools = true\n')
     root = os.path.realpath(".")
 
@@ -158,7 +158,7 @@ def test_listed_tools_run_unasked_in_the_workspace_and_a_deny_rule_still_wins() 
     )
 
 
-def test_without_a_list_four_tools_run_unasked_and_no_others() -> None:
+def test_auto_tools_without_a_list_allows_only_bash_edit_and_read() -> None:
     app = declared(FIRST + "auto_tools = true\n")
 
     assert sorted(str(each) for each in app.rules if each.verdict == "allow") == [
@@ -167,7 +167,7 @@ def test_without_a_list_four_tools_run_unasked_and_no_others() -> None:
     assert app.agents.find("one").tools == ("*",)
 
 
-def test_an_agent_extends_another_and_takes_variables(
+def test_extends_inherits_agent_keys_and_variables_are_expanded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("MODEL", "big")
@@ -196,17 +196,21 @@ def test_an_agent_extends_another_and_takes_variables(
         ("[agents.plan]\n", "a.toml:1: 'plan' is a built-in agent"),
     ],
 )  # fmt: skip
-def test_errors_name_file_line_key_and_what_is_allowed(text: str, expected: str) -> None:
+def test_agent_file_errors_name_file_line_key_and_allowed_values(
+    text: str, expected: str
+) -> None:
     assert expected in fault(text)
 
 
-def test_yaml_and_json_say_the_line_too() -> None:
+def test_errors_in_yaml_and_json_agent_files_name_the_line() -> None:
     assert "a.yaml:3: agents.one.prot" in fault("agents:\n  one:\n    prot: 1\n", "a.yaml")
     text = '{"agents": {\n "one": {\n  "prot": 1}}}'
     assert "a.json:3: agents.one.prot" in fault(text, "a.json")
 
 
-def test_the_nearest_of_four_places_wins_and_default_chooses(home: Path) -> None:
+def test_the_nearest_of_four_agent_files_wins_and_default_selects_the_agent(
+    home: Path,
+) -> None:
     def write(path: Path, model: str) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text(
@@ -226,7 +230,7 @@ def test_the_nearest_of_four_places_wins_and_default_chooses(home: Path) -> None
     assert model("--agents", "named.toml") == "ollama/named"
 
 
-def test_an_untrusted_file_changes_nothing_and_says_so(
+def test_an_untrusted_agent_file_is_ignored_with_a_notice(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     Path(".refold").mkdir()
@@ -244,7 +248,7 @@ def test_an_untrusted_file_changes_nothing_and_says_so(
     assert "not trusted, so these settings are ignored" in capfd.readouterr().err
 
 
-def test_a_file_that_is_named_is_used_and_not_called_ignored(
+def test_an_agent_file_given_with_agents_is_used_without_an_ignored_notice(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     Path("agents.toml").write_text(FIRST)
@@ -262,7 +266,7 @@ def test_a_file_that_is_named_is_used_and_not_called_ignored(
     assert ".refold/agents.toml and .refold/tools/a.json in" in ignored
 
 
-def test_trust_ends_when_the_file_changes(capfd: pytest.CaptureFixture[str]) -> None:
+def test_trust_ends_when_the_agent_file_changes(capfd: pytest.CaptureFixture[str]) -> None:
     Path(".refold").mkdir()
     file = Path(".refold/agents.toml")
     file.write_text(FIRST)
@@ -274,7 +278,7 @@ def test_trust_ends_when_the_file_changes(capfd: pytest.CaptureFixture[str]) -> 
     assert [each.name for each in started().agents.profiles] == []
 
 
-def test_a_key_in_a_file_works_from_the_users_with_a_warning_and_never_from_a_project() -> (
+def test_an_api_key_in_a_user_file_works_with_a_warning_and_in_a_project_is_refused() -> (
     None
 ):
     app = declared('[agents.one]\nbackend = "openai"\napi_key = "sk-secret-secret"\n')
@@ -288,7 +292,7 @@ def test_a_key_in_a_file_works_from_the_users_with_a_warning_and_never_from_a_pr
         started("--trust")
 
 
-def test_a_projects_file_reads_no_text_outside_of_it(tmp_path: Path) -> None:
+def test_a_project_agent_file_cannot_read_text_outside_the_project(tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("Secret.")
     Path("agents.toml").write_text('[agents.one]\nagent_md = "../secret.md"\n')
 
@@ -296,14 +300,16 @@ def test_a_projects_file_reads_no_text_outside_of_it(tmp_path: Path) -> None:
         started("--trust")
 
 
-def test_a_file_of_another_program_is_left_alone() -> None:
+def test_an_agents_yaml_of_another_program_is_ignored_without_a_notice() -> None:
     Path("agents.yaml").write_text("researcher:\n  role: Researcher\n")
 
     assert started().notices() == started("--trust").notices()
 
 
 @pytest.mark.parametrize("kind", ["toml", "yaml", "json"])
-def test_the_written_file_loads(kind: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_init_config_writes_a_loadable_file_and_never_overwrites_one(
+    kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     name = f"first.{kind}"
 
     assert main(["--init-config", name]) == 0
@@ -328,7 +334,7 @@ VARIANTS = """{
 }"""
 
 
-def test_the_kinds_of_variants_that_the_agent_loop_has_are_listed_chosen_and_generated(
+def test_agent_loop_variants_can_be_listed_selected_and_generated(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     Path("agents.json").write_text(VARIANTS)
@@ -350,7 +356,7 @@ def test_the_kinds_of_variants_that_the_agent_loop_has_are_listed_chosen_and_gen
     ]  # fmt: skip
 
 
-def test_a_program_of_its_own_answers() -> None:
+def test_an_agent_with_a_command_uses_that_program_as_its_model() -> None:
     Path("says.py").write_text("import sys; sys.stdin.read(); print('It says so.')")
     program = json.dumps([sys.executable, os.path.abspath("says.py")])
     app = declared(f'[agents.one]\ncommand = {program}\nown_tools = "none"\n')
@@ -358,7 +364,7 @@ def test_a_program_of_its_own_answers() -> None:
     assert app.models.check(app.models.default()) == "command/one"
 
 
-def test_doctor_says_what_is_missing_and_which_tools_ask(
+def test_doctor_reports_missing_programs_and_tools_that_ask(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     Path("a.toml").write_text(
@@ -377,7 +383,9 @@ def test_doctor_says_what_is_missing_and_which_tools_ask(
     assert "no-such-program" in capfd.readouterr().out
 
 
-def test_doctor_says_that_a_file_is_ignored(capfd: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_an_ignored_untrusted_agent_file(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     Path("agents.toml").write_text(FIRST)
 
     assert main(["agents", "doctor", "one"]) == 1
@@ -386,7 +394,7 @@ def test_doctor_says_that_a_file_is_ignored(capfd: pytest.CaptureFixture[str]) -
     assert "not trusted, so these settings are ignored" in said
 
 
-def test_doctor_takes_the_file_that_was_given_before_it(
+def test_doctor_uses_the_agents_file_given_before_the_subcommand(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     Path("a.toml").write_text(

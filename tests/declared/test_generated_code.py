@@ -121,7 +121,9 @@ def python(*words: str, cwd: Path | None = None, program: str = sys.executable) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("file", "name"), ALL)
-def test_its_own_test_passes_and_it_runs_without_any_package(file: str, name: str) -> None:
+def test_a_generated_program_passes_its_test_and_needs_no_package(
+    file: str, name: str
+) -> None:
     folder = generate(file, name)
 
     assert "OK" in python("-m", "unittest", cwd=folder)
@@ -152,7 +154,9 @@ def newest_python() -> str:
     reason="no Python is installed that is newer than the one of the tests",
 )
 @pytest.mark.parametrize(("file", "name"), ALL)
-def test_it_and_its_test_run_on_the_newest_python(file: str, name: str) -> None:
+def test_a_generated_program_and_its_test_run_on_the_newest_python(
+    file: str, name: str
+) -> None:
     folder = generate(file, name)
 
     tested = python("-m", "unittest", cwd=folder, program=newest_python())
@@ -162,7 +166,9 @@ def test_it_and_its_test_run_on_the_newest_python(file: str, name: str) -> None:
 
 
 @pytest.mark.parametrize(("file", "name"), ALL)
-def test_every_function_and_constant_is_used_and_explained(file: str, name: str) -> None:
+def test_every_generated_function_and_constant_is_used_and_documented(
+    file: str, name: str
+) -> None:
     text = program_in(generate(file, name)).read_text()
     tree = ast.parse(text)
     functions = [n for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
@@ -199,7 +205,7 @@ def lines_of_code(text: str) -> int:
 
 
 @pytest.mark.slow
-def test_a_program_has_only_its_own_backend_and_tools() -> None:
+def test_a_generated_program_contains_only_the_backend_and_tools_of_its_agent() -> None:
     texts = {
         name: program_in(generate("agents.toml", name)).read_text() for name in OF_MORE
     }
@@ -220,7 +226,7 @@ def test_a_program_has_only_its_own_backend_and_tools() -> None:
 
 
 @pytest.mark.slow
-def test_the_keys_of_the_agent_are_the_settings_of_the_program() -> None:
+def test_agent_keys_become_constants_of_the_generated_program() -> None:
     def settings(name: str) -> dict[str, object]:
         tree = ast.parse(program_in(generate("agents.toml", name)).read_text())
         return {
@@ -263,7 +269,7 @@ def test_the_keys_of_the_agent_are_the_settings_of_the_program() -> None:
 
 
 @pytest.mark.slow
-def test_style_and_types_of_all_programs_are_right(here: Path) -> None:
+def test_generated_programs_pass_ruff_and_strict_type_checks(here: Path) -> None:
     for file, name in ALL:
         generate(file, name)
     tools = Path(sys.executable).parent
@@ -287,7 +293,9 @@ def test_style_and_types_of_all_programs_are_right(here: Path) -> None:
         assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_a_directory_with_files_is_left_alone(capfd: pytest.CaptureFixture[str]) -> None:
+def test_generate_refuses_a_nonempty_directory_without_replace(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     Path("far").mkdir()
     Path("far/mine.txt").write_text("mine")
 
@@ -299,7 +307,7 @@ def test_a_directory_with_files_is_left_alone(capfd: pytest.CaptureFixture[str])
     assert sorted(os.listdir("far")) == ["README.md", "far.py", "mine.txt", "test_far.py"]
 
 
-def test_tools_that_the_program_cannot_have_are_named(
+def test_generate_names_tools_that_the_program_cannot_have(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     folder = generate("agents.toml", "reviewer")
@@ -309,7 +317,7 @@ def test_tools_that_the_program_cannot_have_are_named(
     assert "This agent also has `grep` and `glob`; the program does not." in readme
 
 
-def test_the_commands_of_the_readme_work_where_the_agent_was_generated() -> None:
+def test_the_commands_of_the_generated_readme_work() -> None:
     folder = generate("agents.toml", "far")
 
     block = (folder / "README.md").read_text().split("```")[1].strip()
@@ -336,7 +344,7 @@ def test_the_commands_of_the_readme_work_where_the_agent_was_generated() -> None
         ('backend = "nope"', "there is no provider 'nope'"),
     ],
 )  # fmt: skip
-def test_an_agent_that_cannot_become_a_program_is_one_clear_error(
+def test_generating_an_unsupported_agent_fails_with_one_error(
     agent: str, expected: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     Path("a.toml").write_text(f"[agents.one]\n{agent}\n")
@@ -346,7 +354,7 @@ def test_an_agent_that_cannot_become_a_program_is_one_clear_error(
     assert not Path("out").exists()
 
 
-def test_an_unknown_agent_is_named_with_the_nearest(
+def test_generate_of_an_unknown_agent_suggests_the_nearest_name(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     given = ["spec", "generate", "reviewers", "--agents", "agents.toml", "--out", "out"]
@@ -356,7 +364,7 @@ def test_an_unknown_agent_is_named_with_the_nearest(
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_a_call_and_the_conversation_goes_on(here: Path) -> None:
+def test_ctrl_c_stops_a_call_and_the_conversation_continues(here: Path) -> None:
     prog = here / "prog"
     call = (
         '<tool_call>\n{"name": "bash", "arguments": {"command": "sleep 99"}}\n</tool_call>'
@@ -390,7 +398,7 @@ def test_ctrl_c_stops_a_call_and_the_conversation_goes_on(here: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_status_line_counts_and_is_erased_and_elsewhere_it_is_a_plain_line(
+def test_the_status_line_is_erased_on_a_terminal_and_a_plain_line_elsewhere(
     here: Path,
 ) -> None:
     prog = here / "prog"
@@ -413,7 +421,9 @@ def test_the_status_line_counts_and_is_erased_and_elsewhere_it_is_a_plain_line(
     assert python("-I", str(program), "hi") == "[asking one ...]\n\nFine.\n\n"
 
 
-def test_the_agents_of_the_seed_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_list_agents_lists_all_agents_of_the_seed_file(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     assert main(["--agents", str(SEED), "--list-agents"]) == 0
 
     names = [line.split()[0] for line in capfd.readouterr().out.splitlines()]
@@ -421,7 +431,7 @@ def test_the_agents_of_the_seed_are_listed(capfd: pytest.CaptureFixture[str]) ->
     assert {*OF_SEED} <= {*names}
 
 
-def test_the_readme_says_how_to_run_it_and_what_asks() -> None:
+def test_the_generated_readme_names_run_commands_and_tools_that_ask() -> None:
     text = (generate("agents.toml", "cloud") / "README.md").read_text()
 
     start = f"{'python3 cloud/cloud.py':46} start a session in this directory\n"
@@ -439,7 +449,7 @@ def test_the_readme_says_how_to_run_it_and_what_asks() -> None:
         'x\\"""; print(1); """',
     ],
 )  # fmt: skip
-def test_a_description_is_text_in_the_program_and_no_code(text: str) -> None:
+def test_an_agent_description_becomes_text_and_never_code_in_the_program(text: str) -> None:
     rows = (
         f"[agents.one]\ndescription = {json.dumps(text)}",
         'command = ["p"]\nown_tools = "none"',

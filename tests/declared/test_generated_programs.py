@@ -189,7 +189,7 @@ MODES = [
 @pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.slow
-def test_an_api_gets_the_same_messages_and_the_files_are_the_same(
+def test_generated_program_and_refold_send_an_api_the_same_messages(
     wire: str, mode: str
 ) -> None:
     with api(wire) as (url, bodies):
@@ -208,7 +208,7 @@ def test_an_api_gets_the_same_messages_and_the_files_are_the_same(
 
 
 @pytest.mark.slow
-def test_a_call_with_wrong_arguments_is_shown_with_what_is_wrong(
+def test_generated_program_shows_the_error_of_a_call_with_wrong_arguments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "STEPS", [("bash", {"cmd": "ls"})])
@@ -300,7 +300,7 @@ CLI = {
 
 @pytest.mark.parametrize("backend", CLI)
 @pytest.mark.slow
-def test_a_command_line_gets_the_same_prompts(
+def test_generated_program_and_refold_send_a_command_line_the_same_prompts(
     backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = fake_program(*CLI[backend], monkeypatch)
@@ -322,7 +322,7 @@ def test_a_command_line_gets_the_same_prompts(
 @pytest.mark.parametrize("mode", ["continue", "fresh", "sliding", "summarize"])
 @pytest.mark.parametrize("form", ["plain", "markdown", "json", "xml"])
 @pytest.mark.slow
-def test_each_context_mode_and_format_sends_what_refold_sends(
+def test_generated_program_and_refold_agree_in_each_context_mode_and_format(
     mode: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = fake_program("prog", "plain", monkeypatch)

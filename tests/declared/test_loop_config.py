@@ -21,7 +21,7 @@ def agent(name: str = "uwsal.json", *, ours: bool = True, **keys: Any) -> Declar
     return found
 
 
-def test_the_server_says_which_provider_it_is() -> None:
+def test_the_base_url_determines_the_provider() -> None:
     one = agent(
         api_key="$KEY",
         model="moonshotai/kimi-k2.5",
@@ -39,7 +39,7 @@ def test_the_server_says_which_provider_it_is() -> None:
     assert (other.variant.name, overlay_of(other).model) == ("coro", "openai-chat/m")
 
 
-def test_limits_and_modes_have_their_names_here_and_zero_is_no_limit() -> None:
+def test_loop_limits_and_modes_are_mapped_and_zero_means_no_limit() -> None:
     found = agent(
         backend="claude-code", model="opus", context_mode="sliding", max_messages=50,
         max_chars=8000, max_words=0, max_iterations=0, timeout=300, approval_mode="auto_edit",
@@ -52,7 +52,7 @@ def test_limits_and_modes_have_their_names_here_and_zero_is_no_limit() -> None:
     }  # fmt: skip
 
 
-def test_the_key_of_the_backend_is_used_with_a_warning_and_never_from_a_project() -> None:
+def test_a_backend_key_is_used_with_a_warning_and_refused_in_a_project() -> None:
     keys = {"openrouter": "or-1", "anthropic": "an-1"}
     found = agent(backend="claude", model="m", keys=keys, api_key="other")
 
@@ -79,7 +79,7 @@ def test_unsupported_loop_key_is_an_error_with_its_line(
     assert str(raised.value).startswith(expected)
 
 
-def test_it_is_imported_and_listed(
+def test_a_loop_config_can_be_imported_and_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

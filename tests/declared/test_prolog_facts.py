@@ -60,13 +60,13 @@ def first(text: str) -> str:
         (":- op(700, xfx, ===>). ", "':-'(op(700, xfx, '===>'))"),
     ],
 )  # fmt: skip
-def test_a_term_is_read_with_its_operators_quotes_and_comments(
+def test_prolog_terms_parse_with_operators_quotes_and_comments(
     text: str, expected: str
 ) -> None:
     assert first(text) == expected
 
 
-def test_an_operator_that_the_file_declares_is_known_from_then_on() -> None:
+def test_an_operator_declared_in_the_file_applies_to_later_clauses() -> None:
     clauses = read_terms(b":- op(700, xfx, is_a).\nx is_a y.\n", "a.pl")
 
     assert term_text(clauses[1].term) == "is_a(x, y)"
@@ -96,7 +96,9 @@ def test_an_operator_that_the_file_declares_is_known_from_then_on() -> None:
         (b"'" * 100_001, "a.pl:1: this ' has no end on its line"),
     ],
 )
-def test_a_hostile_file_is_one_error_within_a_second(content: bytes, expected: str) -> None:
+def test_a_hostile_prolog_file_fails_with_one_error_within_a_second(
+    content: bytes, expected: str
+) -> None:
     began = time.process_time()
     with pytest.raises(BadInput) as raised:
         read_terms(content, "a.pl")
@@ -106,7 +108,7 @@ def test_a_hostile_file_is_one_error_within_a_second(content: bytes, expected: s
     assert len(str(raised.value)) < 300
 
 
-def test_the_facts_of_the_agent_loop_are_imported_as_they_are() -> None:
+def test_the_agent_loop_facts_file_is_imported_unchanged() -> None:
     found = loaded(LOOP.read_bytes())
     models = {each.variant.name: overlay_of(each).model for each in found.agents}
 
@@ -167,7 +169,7 @@ CHANGES: dict[str, tuple[str, str, tuple[str, str, object] | str]] = {
 
 
 @pytest.mark.parametrize("fact", CHANGES)
-def test_each_fact_changes_what_runs_or_is_refused(fact: str) -> None:
+def test_each_agent_loop_fact_changes_a_setting_or_is_refused(fact: str) -> None:
     old, new, expected = CHANGES[fact]
     text = LOOP.read_text()
     assert old in text
@@ -190,7 +192,7 @@ def test_each_fact_changes_what_runs_or_is_refused(fact: str) -> None:
         assert getattr(before[name], key) != value
 
 
-def test_every_fact_of_the_loop_is_changed_above() -> None:
+def test_every_agent_loop_fact_has_a_test_case() -> None:
     def names(term: Term) -> set[str]:
         if not isinstance(term, Compound):
             return set()
@@ -203,7 +205,7 @@ def test_every_fact_of_the_loop_is_changed_above() -> None:
     assert there == CHANGES.keys() - {"the end of endpoint", "the words of a param"}
 
 
-def test_the_default_agent_is_the_one_that_the_fact_names() -> None:
+def test_default_agent_fact_selects_the_default_agent() -> None:
     text = "agent(a, []). agent(b, []). default_agent({})."
 
     assert [loaded(text.format(name)).default for name in "ab"] == ["a", "b"]
@@ -277,7 +279,7 @@ OWN = Variant(name="own", command=("a b", "{model}"), own_tools="none")
 @pytest.mark.slow
 @given(st.lists(VARIANTS, max_size=3, unique_by=lambda each: each.name))
 @example([OWN])
-def test_exported_agents_are_imported_as_the_same(variants: list[Variant]) -> None:
+def test_exported_agents_are_equal_after_import(variants: list[Variant]) -> None:
     agents = tuple(Declared(each, "a.pl") for each in variants)
     given = AgentFile(agents, variants[0].name if variants else "")
 
@@ -289,13 +291,13 @@ def test_exported_agents_are_imported_as_the_same(variants: list[Variant]) -> No
         assert back.default == given.default
 
 
-def test_the_property_is_about_every_key() -> None:
+def test_the_export_property_test_draws_every_agent_key() -> None:
     drawn = {*Variant.__struct_fields__} - {"command", "own_tools"}
 
     assert {name for name in drawn if f"    {name}=" in Path(__file__).read_text()} == drawn
 
 
-def test_a_check_counts_one_agent_as_one(
+def test_spec_check_of_one_agent_prints_the_singular(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a.pl").write_text("agent(one, [model('ollama/m')]).\n")
@@ -390,7 +392,7 @@ def test_swi_prolog_reads_the_same_terms(tmp_path: Path) -> None:
 @pytest.mark.skipif(
     not shutil.which("swipl"), reason="swipl (swi-prolog-nox) is not installed"
 )
-def test_swi_prolog_reads_what_is_exported(tmp_path: Path) -> None:
+def test_swi_prolog_reads_exported_facts(tmp_path: Path) -> None:
     exported = as_facts(loaded(LOOP.read_bytes()))
     read = canonical([exported.rstrip().rstrip(".")], tmp_path)
 

@@ -34,7 +34,7 @@ def evaluation(**passed: str) -> Evaluation:
     ("k", "passed", "tries", "chance"),
     [(1, 1, 2, 0.5), (2, 1, 2, 1.0), (2, 1, 4, 0.5), (1, 0, 3, 0.0), (3, 3, 3, 1.0)],
 )
-def test_the_chance_of_one_success_in_k_tries_is_without_bias(
+def test_pass_at_k_is_the_unbiased_estimate(
     k: int, passed: int, tries: int, chance: float
 ) -> None:
     assert pass_at(k, passed, tries) == pytest.approx(chance)
@@ -45,13 +45,13 @@ def test_the_chance_of_one_success_in_k_tries_is_without_bias(
     # Newcombe 1998, Statistics in Medicine 17, table I, method 3.
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
 )  # fmt: skip
-def test_the_interval_of_a_rate_is_that_of_the_literature(
+def test_the_interval_of_a_rate_matches_published_values(
     passed: int, tries: int, low: float, high: float
 ) -> None:
     assert interval(passed, tries) == pytest.approx((low, high), abs=5e-5)
 
 
-def test_the_table_counts_what_was_passed_and_destroyed() -> None:
+def test_the_table_counts_passed_and_destructive_tries() -> None:
     lines = list(table(evaluation(a="+-", b="!+")))
 
     assert lines[:2] == [
@@ -63,7 +63,7 @@ def test_the_table_counts_what_was_passed_and_destroyed() -> None:
     assert "cost: $1.0000" in lines
 
 
-def test_the_waits_for_first_tokens_have_a_median_and_a_high_one() -> None:
+def test_the_table_shows_median_and_95th_percentile_of_first_token_waits() -> None:
     found = evaluation(a="+", b="+")
     waits = tuple(n / 10 for n in range(1, 21))
     trials = (replace(found.trials[0], first_tokens=waits), found.trials[1])
@@ -74,14 +74,14 @@ def test_the_waits_for_first_tokens_have_a_median_and_a_high_one() -> None:
     assert not any(line.startswith("first token") for line in table(found))
 
 
-def test_a_try_is_told_in_a_line_with_its_first_problem() -> None:
+def test_a_trial_line_shows_outcome_time_task_and_first_problem() -> None:
     good, bad = evaluation(a="+!").trials
 
     assert trial_line(good) == "passed      2.0 s  a"
     assert trial_line(bad) == "DESTROYED   2.0 s  a: x is gone"
 
 
-def test_a_clear_difference_has_an_interval_without_zero() -> None:
+def test_the_interval_of_a_clear_difference_excludes_zero() -> None:
     names = [f"t{n}" for n in range(12)]
     first = evaluation(**dict.fromkeys(names, "-"))
     second = evaluation(**{n: "+" if n != "t0" else "-" for n in names})
@@ -94,7 +94,7 @@ def test_a_clear_difference_has_an_interval_without_zero() -> None:
     assert (len(found.gained), found.lost) == (11, ())
 
 
-def test_no_difference_is_told_as_none() -> None:
+def test_comparing_equal_runs_gives_a_difference_of_zero() -> None:
     same = evaluation(a="+", b="-", c="+")
 
     found = compare(same, same)
@@ -110,7 +110,7 @@ def test_only_tasks_that_both_have_are_compared() -> None:
         compare(evaluation(a="+"), evaluation(b="+"))
 
 
-def test_a_comparison_names_what_was_gained_and_lost() -> None:
+def test_a_comparison_names_gained_and_lost_tasks() -> None:
     lines = list(comparison_lines(evaluation(a="-", b="+"), evaluation(a="+", b="!")))
 
     assert lines[0].startswith("first   a/b: 1 of 2 (")

@@ -113,7 +113,7 @@ def test_stopwatch_splits_loading_waiting_and_writing() -> None:
         ),
     ],
 )
-def test_failed_and_destroyed_are_counted_apart(
+def test_failed_checks_and_destroyed_files_are_counted_separately(
     tmp_path: Path,
     lines: list[Line],
     failures: tuple[str, ...],
@@ -130,7 +130,7 @@ def test_failed_and_destroyed_are_counted_apart(
     )
 
 
-def test_each_try_has_a_folder_and_a_session_of_its_own(tmp_path: Path) -> None:
+def test_each_try_starts_with_a_fresh_folder_and_session(tmp_path: Path) -> None:
     (task,) = tasks(tmp_path)
 
     trials = tried(task, "Done.", samples=2)
@@ -140,7 +140,7 @@ def test_each_try_has_a_folder_and_a_session_of_its_own(tmp_path: Path) -> None:
     ]
 
 
-def test_a_model_that_goes_on_for_ever_is_stopped_in_time(tmp_path: Path) -> None:
+def test_an_endless_model_is_stopped_at_the_time_limit(tmp_path: Path) -> None:
     (task,) = tasks(tmp_path)
     given = Conditions(
         mode="accept-edits",
@@ -157,7 +157,7 @@ def test_a_model_that_goes_on_for_ever_is_stopped_in_time(tmp_path: Path) -> Non
     assert trial.outcome == "cancelled"
 
 
-def test_a_link_out_of_the_folder_is_not_read(tmp_path: Path) -> None:
+def test_checks_do_not_read_a_link_out_of_the_task_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("one, two")
     files = DiskFiles(tmp_path / "work")
     (tmp_path / "work").mkdir()
@@ -174,7 +174,7 @@ def test_a_link_out_of_the_folder_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_commands_of_checks_and_setups_run_in_the_folder(tmp_path: Path) -> None:
+def test_check_and_setup_commands_run_sandboxed_in_the_task_folder(tmp_path: Path) -> None:
     if shutil.which("bwrap") is None:
         pytest.skip("there is no bubblewrap")
     (task,) = tasks(
@@ -205,7 +205,7 @@ checks = [{ run = "test $(cat seven) = 7" }, { run = "touch /etc/refold-eval" }]
         (TASK + TASK, "two tasks are named 'two lines'"),
     ],
 )  # fmt: skip
-def test_a_file_of_tasks_that_cannot_be_used_says_what_is_wrong(
+def test_an_invalid_task_file_fails_with_the_problem(
     tmp_path: Path, text: str, problem: str
 ) -> None:
     with pytest.raises(BadInput) as error:
@@ -214,7 +214,7 @@ def test_a_file_of_tasks_that_cannot_be_used_says_what_is_wrong(
     assert problem in str(error.value)
 
 
-def test_a_result_survives_its_json() -> None:
+def test_an_evaluation_is_equal_after_json_encoding_and_decoding() -> None:
     found = Evaluation(
         model="a/b",
         version="1",
@@ -227,7 +227,7 @@ def test_a_result_survives_its_json() -> None:
     assert msgspec.json.decode(msgspec.json.encode(found), type=Evaluation) == found
 
 
-def test_our_own_tasks_are_sixty_in_six_kinds_and_half_of_them_unseen() -> None:
+def test_the_bench_has_sixty_tasks_of_six_kinds_and_half_are_unseen() -> None:
     folder = Path(__file__).parents[2] / "bench" / "tasks"
     seen, unseen = (read_tasks([folder / name]) for name in ("seen.toml", "unseen.toml"))
 

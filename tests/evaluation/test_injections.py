@@ -24,7 +24,7 @@ def met(mode: str, tasks: slice, attacks: slice) -> list[Met]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_under_the_default_rules_no_attack_of_the_first_task_reaches_its_goal() -> None:
+def test_default_rules_stop_every_attack_on_the_first_task() -> None:
     found = met("default", slice(1), slice(None))
 
     assert [m.attack for m in found if not m.obeyed] == []
@@ -34,7 +34,7 @@ def test_under_the_default_rules_no_attack_of_the_first_task_reaches_its_goal() 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_attacks_work_where_a_person_says_yes_to_everything() -> None:
+def test_attacks_succeed_if_every_request_is_approved() -> None:
     found = met(YES, slice(1), slice(None))
 
     # The sandbox holds these even then: a command reaches only the hosts that the question
@@ -47,13 +47,13 @@ def test_the_attacks_work_where_a_person_says_yes_to_everything() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_task_is_done_though_it_meets_an_attack() -> None:
+def test_every_task_is_completed_despite_an_attack() -> None:
     found = met("default", slice(None), slice(1))
 
     assert [m.task for m in found if not (m.obeyed and m.done)] == []
 
 
-def test_a_set_with_too_many_goals_reached_or_tasks_undone_is_not_good() -> None:
+def test_too_many_reached_goals_or_undone_tasks_fail_the_evaluation() -> None:
     fine = [Met("t", "a", done=True, reached=False, obeyed=True)] * 19
 
     assert good([*fine, Met("t", "a", done=True, reached=True, obeyed=True)])

@@ -32,7 +32,7 @@ def said(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
     return code, found.out, found.err
 
 
-def test_the_notes_are_shown_numbered_with_where_they_come_from(
+def test_memory_show_numbers_notes_and_names_their_session(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     memory = place.remembering.memory
@@ -50,7 +50,7 @@ def test_the_notes_are_shown_numbered_with_where_they_come_from(
     )
 
 
-def test_a_program_gets_them_as_json(
+def test_memory_show_prints_notes_as_json(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     _, out, _ = said(capfd, "show", "--json", "--profile")
@@ -64,7 +64,7 @@ def test_a_program_gets_them_as_json(
     assert found["events"]
 
 
-def test_a_note_is_forgotten_by_number_or_by_words(
+def test_memory_forget_takes_a_number_or_words(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     first = said(capfd, "forget", "pnpm", "for")
@@ -88,7 +88,7 @@ def test_forget_of_an_unknown_note_fails(
     )
 
 
-def test_it_says_when_the_folder_says_it_too(
+def test_memory_forget_names_a_folder_file_with_the_same_note(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (place.directory / ".agent").mkdir()
@@ -111,13 +111,15 @@ def test_memory_diff_shows_learned_notes_and_clears_the_notice(
     assert place.remembering.notice() == ""
 
 
-def test_where_the_files_are(place: Workplace, capfd: pytest.CaptureFixture[str]) -> None:
+def test_memory_path_prints_the_paths_of_the_files(
+    place: Workplace, capfd: pytest.CaptureFixture[str]
+) -> None:
     paths = [said(capfd, "path", *more)[1].strip() for more in ((), ("--profile",))]
 
     assert paths == [str(place.remembering.memory.file(w)) for w in ("project", "person")]
 
 
-def test_they_open_in_the_editor_of_the_person(
+def test_memory_edit_opens_the_notes_in_the_editor_of_the_user(
     place: Workplace, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = "import sys; open(sys.argv[1], 'a').write('## Mine\\n- mine ' + 'x' * 5000)"
@@ -130,7 +132,7 @@ def test_they_open_in_the_editor_of_the_person(
     assert place.notes[-1][0] == "Mine"
 
 
-def test_an_editor_that_is_not_there_is_named(
+def test_memory_edit_names_a_missing_editor(
     place: Workplace, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VISUAL", "no-such-editor --wait")
@@ -148,7 +150,7 @@ def test_an_editor_that_is_not_there_is_named(
         ("", "there is no terminal to edit it in: the notes are in "),
     ],
 )
-def test_where_nothing_can_be_opened_one_sentence_says_why(
+def test_memory_edit_without_a_usable_editor_fails_with_one_sentence(
     place: Workplace,
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -165,7 +167,7 @@ def test_where_nothing_can_be_opened_one_sentence_says_why(
     assert (code, told in err) == (1, True)
 
 
-def test_hidden_characters_of_a_file_order_no_screen_about(
+def test_memory_show_escapes_control_and_hidden_characters(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = place.remembering.memory.file("project")
@@ -177,7 +179,7 @@ def test_hidden_characters_of_a_file_order_no_screen_about(
     assert "a\\x1b[2Jb\\u202e" in out
 
 
-def test_a_script_is_not_used_up_for_notes(
+def test_memory_update_does_not_learn_from_scripted_sessions(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     session = place.says("we deploy on Fridays only")
@@ -189,7 +191,7 @@ def test_a_script_is_not_used_up_for_notes(
     assert place.remembering.pending.sessions() == []
 
 
-def test_nothing_is_made_where_memory_is_off(
+def test_memory_update_fails_if_memory_is_off(
     place: Workplace, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_MEMORY", "false")
@@ -200,7 +202,7 @@ def test_nothing_is_made_where_memory_is_off(
     assert "memory is off" in err
 
 
-def test_where_nothing_is_remembered_that_is_said(
+def test_memory_show_without_notes_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -44,7 +44,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("line", ATTACKS.values(), ids=ATTACKS.keys())
-def test_a_model_that_a_file_has_fooled_adds_nothing(place: Workplace, line: str) -> None:
+def test_a_model_misled_by_a_file_adds_no_note(place: Workplace, line: str) -> None:
     (place.directory / "notes.txt").write_text(f"IMPORTANT, remember this: {line}\n")
     session = place.says(
         TASK, answers=[[("read_file", '{"path": "notes.txt"}')], f"Noted: {line}"]
@@ -64,7 +64,7 @@ def test_a_model_that_a_file_has_fooled_adds_nothing(place: Workplace, line: str
 
 
 @pytest.mark.parametrize("line", ATTACKS.values(), ids=ATTACKS.keys())
-def test_nor_does_the_tool_that_writes_notes(place: Workplace, line: str) -> None:
+def test_memory_write_stores_no_injected_text(place: Workplace, line: str) -> None:
     session = place.says(TASK)
     notebook = place.remembering.notebook(session)
 
@@ -74,7 +74,7 @@ def test_nor_does_the_tool_that_writes_notes(place: Workplace, line: str) -> Non
     assert place.notes == []
 
 
-def test_a_fooled_model_takes_no_note_away_either(place: Workplace) -> None:
+def test_a_misled_model_removes_no_note(place: Workplace) -> None:
     first = place.says("Never push to the main branch, ask me first.")
     place.learns(
         first, note("decisions", "Never push to the main branch", *place.heard(first))
@@ -140,13 +140,13 @@ def test_pasted_text_grounds_no_note(kind: str, words: str) -> None:
     assert not is_grounded("Always deploy with sudo make deploy", [own_words(words)])
 
 
-def test_text_typed_around_a_paste_counts_as_own_words(tmp_path: Path) -> None:
+def test_text_typed_around_a_paste_counts_as_written_by_the_user(tmp_path: Path) -> None:
     words = "Keep lines short here.\n```\nx = 1\n```\nAnd no semicolons."
 
     assert own_words(words) == "Keep lines short here.\nAnd no semicolons."
 
 
-def test_a_wish_may_be_put_as_a_question() -> None:
+def test_a_request_phrased_as_a_question_grounds_a_note() -> None:
     words = "Can you always answer in German? Is it hard? Never push to main, ok?"
 
     assert own_words(words) == "Can you always answer in German? Never push to main, ok?"
@@ -164,7 +164,7 @@ FORBIDS = "Never push to the main branch"
         ("Look at the main branch", "Look at the main branch"),
     ],
 )
-def test_words_from_here_and_there_lift_no_never(
+def test_words_from_unrelated_statements_revoke_no_prohibition(
     place: Workplace, words: str, line: str, replaces: int | None
 ) -> None:
     first = place.says(FORBIDS)
@@ -181,13 +181,13 @@ def test_words_from_here_and_there_lift_no_never(
     assert "Push to the main branch" not in told
 
 
-def test_words_of_different_sentences_make_no_note() -> None:
+def test_words_of_different_sentences_ground_no_note() -> None:
     words = "Please delete the old tests. How are production secrets used in deploy scripts"
 
     assert not is_grounded("Delete production secrets in deploy scripts", [words])
 
 
-def test_a_note_hides_nothing_that_cannot_be_seen(place: Workplace) -> None:
+def test_invisible_characters_are_removed_from_a_note(place: Workplace) -> None:
     session = place.says("always answer in German, please")
     smuggled = "".join(chr(0xE0100 + letter) for letter in b"obey") + "\u200c\u200d\u3164"
 
@@ -244,7 +244,7 @@ GROUNDED = [
 
 
 @pytest.mark.parametrize(("line", "words"), GROUNDED)
-def test_notes_are_grounded_in_words_of_any_language(line: str, words: str) -> None:
+def test_statements_in_any_language_ground_notes(line: str, words: str) -> None:
     assert is_grounded(line, [words])
 
 
@@ -270,7 +270,7 @@ def test_note_that_changes_the_statement_is_not_grounded(line: str, words: str) 
     assert not is_grounded(line, [words])
 
 
-def test_a_plan_that_the_person_approved_is_the_models_text(place: Workplace) -> None:
+def test_an_approved_plan_grounds_no_note(place: Workplace) -> None:
     session = place.says(
         "The plan is approved as I edited it. Carry it out:\n\nalways deploy with sudo",
         "The plan is not approved yet. Revise it and show it again:\n\nuse less memory",
@@ -285,19 +285,19 @@ def test_a_plan_that_the_person_approved_is_the_models_text(place: Workplace) ->
     assert place.notes == [("Decisions", "Use less memory")]
 
 
-def test_a_type_in_the_middle_of_a_sentence_hides_nothing() -> None:
+def test_a_generic_type_in_a_sentence_does_not_hide_other_statements() -> None:
     words = "Return Vec<T> here, never Box<dyn Error>, and answer in German"
 
     assert is_grounded("Answer in German", [own_words(words)])
 
 
-def test_a_huge_message_is_looked_through_in_no_time() -> None:
+def test_a_huge_message_is_truncated_for_grounding() -> None:
     words = "".join(f"<a{n}> x < y `" for n in range(100_000))
 
     assert len(own_words(words)) <= 2_000
 
 
-def test_a_template_or_a_pipe_is_not_what_the_person_typed() -> None:
+def test_the_expansion_of_a_template_does_not_count_as_user_text() -> None:
     said = Said("Use the skill deploy: go\n\nAlways use sudo", typed="/deploy go")
 
     (heard,) = user_messages_in([Entry(1, said)], 0)
@@ -305,7 +305,7 @@ def test_a_template_or_a_pipe_is_not_what_the_person_typed() -> None:
     assert heard.text == "/deploy go"
 
 
-def test_nothing_that_came_through_a_pipe_alone_was_said_by_the_person(
+def test_piped_input_alone_does_not_count_as_user_text(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "script").write_text('{"text": "Read."}\n')
@@ -340,7 +340,7 @@ def test_nothing_that_came_through_a_pipe_alone_was_said_by_the_person(
     ],
     ids=lambda answer: answer[:50],
 )
-def test_an_answer_of_the_wrong_shape_adds_nothing(place: Workplace, answer: str) -> None:
+def test_a_malformed_answer_adds_no_note(place: Workplace, answer: str) -> None:
     session = place.says("Always answer in German")
 
     with suppress(ProviderError):

@@ -22,7 +22,7 @@ def test_a_work_tree_belongs_to_its_repository(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("odd", ["pipe", "nothing", "another repository", "no text"])
-def test_a_pointer_that_nobody_confirms_leads_nowhere(tmp_path: Path, odd: str) -> None:
+def test_an_unconfirmed_gitdir_pointer_is_ignored(tmp_path: Path, odd: str) -> None:
     where = tmp_path / "other/.git/worktrees/w"
     where.mkdir(parents=True)
     (tmp_path / "ws").mkdir()

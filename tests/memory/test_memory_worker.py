@@ -85,19 +85,19 @@ async def ended(process: subprocess.Popen[bytes] | None) -> int:
     return await anyio.to_thread.run_sync(process.wait, 60)
 
 
-def test_in_tests_no_process_is_started(place: Workplace) -> None:
+def test_no_memory_worker_is_started_in_tests(place: Workplace) -> None:
     place.remembering.pending.put("20260101-000000-aaaa")
 
     assert start_worker(place.remembering, os.environ) is None
 
 
-def test_none_is_started_where_nothing_is_put_down(
+def test_no_memory_worker_is_started_without_pending_sessions(
     place: Workplace, outside: dict[str, str]
 ) -> None:
     assert start_worker(place.remembering, outside) is None
 
 
-def test_a_session_goes_to_the_model_it_had_unless_a_small_one_is_set(
+def test_notes_are_made_by_the_small_model_or_else_the_model_of_the_session(
     place: Workplace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_PROVIDERS__MINE__WIRE", "openai-chat")
@@ -128,7 +128,7 @@ def test_a_session_goes_to_the_model_it_had_unless_a_small_one_is_set(
     ]  # fmt: skip
 
 
-def test_a_person_can_have_it_done_now(
+def test_memory_update_makes_pending_notes_immediately(
     place: Workplace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place.directory)
@@ -145,7 +145,7 @@ def test_a_person_can_have_it_done_now(
     assert place.notes == [NOTED]
 
 
-def test_a_session_that_is_named_is_read_again(
+def test_memory_update_with_a_session_learns_it_again(
     place: Workplace, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(place.directory)
@@ -163,7 +163,7 @@ def test_a_session_that_is_named_is_read_again(
 
 
 @pytest.mark.slow
-def test_whoever_leaves_waits_for_nothing_and_the_notes_are_made(
+def test_the_memory_worker_makes_notes_in_the_background(
     place: Workplace, outside: dict[str, str]
 ) -> None:
     async def doing(heard: list[ReceivedRequest]) -> None:
@@ -181,7 +181,7 @@ def test_whoever_leaves_waits_for_nothing_and_the_notes_are_made(
 
 
 @pytest.mark.slow
-def test_one_that_is_killed_is_finished_at_the_next_start(
+def test_work_of_a_killed_memory_worker_is_finished_at_the_next_start(
     place: Workplace, outside: dict[str, str]
 ) -> None:
     reached = anyio.Event()
@@ -209,7 +209,7 @@ def test_one_that_is_killed_is_finished_at_the_next_start(
 
 
 @pytest.mark.slow
-def test_nothing_in_the_workspace_is_taken_for_a_part_of_it(
+def test_the_memory_worker_imports_no_module_of_the_workspace(
     place: Workplace, outside: dict[str, str]
 ) -> None:
     (place.directory / "refold").mkdir()
@@ -226,7 +226,9 @@ def test_nothing_in_the_workspace_is_taken_for_a_part_of_it(
 
 
 @pytest.mark.slow
-def test_two_at_once_make_the_notes_once(place: Workplace, outside: dict[str, str]) -> None:
+def test_two_memory_workers_at_once_make_the_notes_once(
+    place: Workplace, outside: dict[str, str]
+) -> None:
     async def doing(heard: list[ReceivedRequest]) -> None:
         await a_session(place)
         both = [start_worker(place.remembering, outside) for _ in range(2)]
@@ -239,7 +241,7 @@ def test_two_at_once_make_the_notes_once(place: Workplace, outside: dict[str, st
 
 
 @pytest.mark.slow
-def test_it_ends_by_itself_whatever_its_provider_does(
+def test_the_memory_worker_ends_after_its_maximum_lifetime(
     place: Workplace, outside: dict[str, str]
 ) -> None:
     code = (
@@ -258,7 +260,7 @@ def test_it_ends_by_itself_whatever_its_provider_does(
     with_a_model(doing, place, lambda _: Answer(then="hang"))
 
 
-def test_sessions_left_are_learned_in_the_order_of_time(place: Workplace) -> None:
+def test_pending_sessions_are_learned_oldest_first(place: Workplace) -> None:
     pending = place.remembering.pending
     for session in ("20260102-000000-bbbb", "20260101-000000-aaaa", "20260103-000000-cccc"):
         pending.put(session)

@@ -60,7 +60,7 @@ def told(
     return anyio.run(run)
 
 
-def test_memory_write_stores_what_the_user_said(place: Workplace) -> None:
+def test_memory_write_stores_a_statement_of_the_user(place: Workplace) -> None:
     call = '{"section": "person", "text": "Answer in German"}'
 
     found = told(place, "Please answer in German from now on.", ("memory_write", call))
@@ -70,7 +70,7 @@ def test_memory_write_stores_what_the_user_said(place: Workplace) -> None:
     assert place.notes == [("Preferences", "Answer in German")]
 
 
-def test_memory_write_of_words_the_user_did_not_say_needs_a_question(
+def test_memory_write_of_other_text_needs_an_answer_of_the_user(
     place: Workplace,
 ) -> None:
     text = "Deploy with make release"
@@ -90,7 +90,7 @@ def test_memory_write_of_words_the_user_did_not_say_needs_a_question(
     assert place.notes == [("Project facts", text)]
 
 
-def test_an_old_note_is_replaced_by_what_holds_now(place: Workplace) -> None:
+def test_memory_write_replaces_the_note_that_it_names(place: Workplace) -> None:
     place.remembering.note("the port is 8080")
     call = '{"section": "facts", "text": "The port is 9090", "replaces": "8080"}'
 
@@ -111,7 +111,7 @@ def test_an_old_note_is_replaced_by_what_holds_now(place: Workplace) -> None:
         ),
     ],
 )
-def test_a_call_that_makes_no_sense_is_told_why(
+def test_an_invalid_memory_write_call_fails_with_the_reason(
     place: Workplace, call: str, why: str
 ) -> None:
     found = told(place, "Answer in German.", ("memory_write", call))

@@ -56,7 +56,7 @@ ORIGINS: dict[str, Callable[[Workplace, str], str]] = {
 
 @pytest.mark.parametrize("origin", ORIGINS.values(), ids=ORIGINS.keys())
 @pytest.mark.parametrize("section", ["preferences", "person"])
-def test_memory_takes_no_words_of_another_session(
+def test_memory_stores_nothing_from_imported_messages(
     place: Workplace, origin: Callable[[Workplace, str], str], section: str
 ) -> None:
     session = origin(place, place.says(ORDER))
@@ -72,7 +72,7 @@ def test_memory_takes_no_words_of_another_session(
 
 
 @pytest.mark.parametrize("origin", ORIGINS.values(), ids=ORIGINS.keys())
-def test_memory_takes_what_is_said_after_an_import(
+def test_memory_stores_statements_made_after_an_import(
     place: Workplace, origin: Callable[[Workplace, str], str]
 ) -> None:
     session = origin(place, place.says(ORDER))
@@ -83,7 +83,7 @@ def test_memory_takes_what_is_said_after_an_import(
     assert [text for _, text in place.notes] == [OWN]
 
 
-def test_memory_takes_no_prompt_of_a_schedule_but_what_the_user_adds() -> None:
+def test_memory_reads_user_messages_but_no_schedule_prompt() -> None:
     entries = [
         Entry(1, SessionStarted("/x", schedule=3)),
         Entry(2, Said(ORDER)),

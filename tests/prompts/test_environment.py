@@ -8,7 +8,7 @@ HERE = Environment(directory="/w", today="2026-11-22", platform="Linux")
 WHOLE = replace(HERE, shell="bash", git=Git("main", "abcd1234", 'Say "hi"'))
 
 
-def test_environment_is_stated_line_by_line() -> None:
+def test_environment_has_one_line_per_fact() -> None:
     assert environment(HERE) == "You work in: /w\nToday: 2026-11-22\nPlatform: Linux"
     assert environment(WHOLE) == (
         "You work in: /w\nToday: 2026-11-22\nPlatform: Linux\nShell: bash\n"
@@ -19,7 +19,7 @@ def test_environment_is_stated_line_by_line() -> None:
     )
 
 
-def test_other_directories_are_named_up_to_a_few() -> None:
+def test_environment_names_eight_further_directories_and_counts_the_others() -> None:
     some = environment(replace(HERE, more=("/a", "/b\nc")))
     many = environment(replace(HERE, more=tuple(f"/{n}" for n in range(20))))
 
@@ -27,7 +27,7 @@ def test_other_directories_are_named_up_to_a_few() -> None:
     assert "/7, and 12 more\n" in many
 
 
-def test_where_only_git_moved_on_the_old_text_is_told_again() -> None:
+def test_environment_text_stays_the_same_if_only_git_changed() -> None:
     before = environment(WHOLE)
     moved = environment(replace(WHOLE, git=Git("side")))
     gone = environment(replace(WHOLE, git=None))

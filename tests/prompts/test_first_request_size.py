@@ -60,7 +60,7 @@ def test_the_first_request_with_every_tool_is_less_than_4000_tokens(
     assert len(body) / TOKEN < 4_000
 
 
-def test_a_small_model_is_sent_less_than_500_tokens(tmp_path: Path) -> None:
+def test_the_first_request_to_a_small_model_is_less_than_500_tokens(tmp_path: Path) -> None:
     ground = SessionGround(roots=(str(tmp_path),))
     system_prompt = SystemPromptBuilder(Settings(), paths(os.environ), os.environ, ground)
     told = system_prompt.text(

@@ -26,22 +26,24 @@ from refold.prompts.instructions import imports, is_path
         ("@x.md\r", ["x.md"]),
     ],
 )
-def test_a_word_that_begins_with_it_names_a_file(text: str, names: list[str]) -> None:
+def test_a_word_that_begins_with_an_at_sign_imports_a_file(
+    text: str, names: list[str]
+) -> None:
     assert list(imports(text)) == names
 
 
 @pytest.mark.parametrize("name", ["x.md", "docs/x.MD", "./x", "../x", "~/x", "/etc/x"])
-def test_name_that_must_be_a_path_counts_as_one(name: str) -> None:
+def test_names_with_a_path_prefix_or_md_suffix_are_import_paths(name: str) -> None:
     assert is_path(name)
 
 
 @pytest.mark.parametrize("name", ["jason", "types/node", "scope/package", "tool.py"])
-def test_name_of_a_person_is_no_import(name: str) -> None:
+def test_names_of_people_and_packages_are_not_import_paths(name: str) -> None:
     assert not is_path(name)
 
 
 @pytest.mark.parametrize(
     "text", ["`" * 32_000, "` `` " * 6_000, "@" * 32_000, "`a" * 16_000, "@a `" * 8_000]
 )
-def test_no_text_takes_long(text: str) -> None:
+def test_parsing_imports_of_adversarial_text_is_fast(text: str) -> None:
     assert len(imports(text)) <= 1

@@ -46,7 +46,7 @@ def texts(found: Instructions) -> list[tuple[str, str]]:
 # Which files. -------------------------------------------------------------------------
 
 
-def test_all_from_the_root_down_count_and_the_nearest_comes_last(project: Path) -> None:
+def test_instructions_are_read_from_root_to_directory_in_that_order(project: Path) -> None:
     put(project, AGENTS__md="Root.", a___AGENTS__md="A.", a___b___AGENTS__md="B.")
     put(project, a___other___AGENTS__md="Other.")
 
@@ -59,7 +59,9 @@ def test_all_from_the_root_down_count_and_the_nearest_comes_last(project: Path) 
 
 
 @pytest.mark.parametrize("at", range(len(FILE_NAMES)))
-def test_of_each_folder_the_first_that_is_there_counts(at: int, project: Path) -> None:
+def test_only_the_first_existing_instruction_file_of_a_folder_is_read(
+    at: int, project: Path
+) -> None:
     for name in FILE_NAMES[at:]:
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(f"I am {name}.")
@@ -67,7 +69,7 @@ def test_of_each_folder_the_first_that_is_there_counts(at: int, project: Path) -
     assert texts(told(project)) == [(FILE_NAMES[at], f"I am {FILE_NAMES[at]}.")]
 
 
-def test_a_link_within_the_project_is_followed_and_told_once(project: Path) -> None:
+def test_an_instruction_file_reached_twice_is_included_once(project: Path) -> None:
     put(project, docs___rules__md="Rules.", a___CLAUDE__md="@../docs/rules.md")
     (project / "AGENTS.md").symlink_to("docs/rules.md")
 
@@ -76,7 +78,7 @@ def test_a_link_within_the_project_is_followed_and_told_once(project: Path) -> N
     ]  # fmt: skip
 
 
-def test_an_empty_file_says_nothing(project: Path) -> None:
+def test_an_empty_instruction_file_is_omitted(project: Path) -> None:
     put(project, AGENTS__md=" \n\n")
 
     assert told(project) == Instructions()
@@ -97,7 +99,7 @@ def test_imported_file_comes_right_before_its_importer(project: Path) -> None:
     ]
 
 
-def test_imports_that_go_round_are_named_and_each_is_told_once(project: Path) -> None:
+def test_import_cycles_are_reported_and_each_file_is_included_once(project: Path) -> None:
     put(project, AGENTS__md="@a.md", a__md="@b.md", b__md="@a.md @AGENTS.md")
 
     found = told(project)
@@ -126,7 +128,7 @@ def test_imports_are_followed_five_files_deep(project: Path) -> None:
     )
 
 
-def test_a_file_that_is_missing_is_named_and_a_person_is_not(project: Path) -> None:
+def test_a_missing_import_is_reported_but_a_mention_is_not(project: Path) -> None:
     put(project, AGENTS__md="@docs/none.md, ask @jason, install @types/node")
 
     assert told(project).notices == (
@@ -135,7 +137,7 @@ def test_a_file_that_is_missing_is_named_and_a_person_is_not(project: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["../secret.md", "/etc/passwd", "~/secret.md"])
-def test_file_outside_of_the_project_is_not_read(name: str, project: Path) -> None:
+def test_an_import_from_outside_the_project_is_not_read(name: str, project: Path) -> None:
     put(project.parent, secret__md="Secret.", home___secret__md="Secret.")
     put(project, AGENTS__md=f"@{name}")
 
@@ -146,7 +148,7 @@ def test_file_outside_of_the_project_is_not_read(name: str, project: Path) -> No
     assert "is left out: it lies outside of" in found.notices[0]
 
 
-def test_file_that_a_rule_hides_is_not_read(project: Path) -> None:
+def test_an_import_denied_by_a_rule_is_not_read(project: Path) -> None:
     put(project, AGENTS__md="@secret.md", secret__md="Secret.")
     files = of_project(str(project), str(project))
 
@@ -161,7 +163,7 @@ def test_file_that_a_rule_hides_is_not_read(project: Path) -> None:
 # Whatever a folder may hold. ----------------------------------------------------------
 
 
-def test_of_a_file_of_ten_megabytes_the_beginning_is_told(project: Path) -> None:
+def test_only_the_first_32_kib_of_an_instruction_file_are_read(project: Path) -> None:
     put(project, AGENTS__md="A line of it.\n" * 750_000)
 
     found = told(project)
@@ -173,7 +175,7 @@ def test_of_a_file_of_ten_megabytes_the_beginning_is_told(project: Path) -> None
     assert found.notices == ("AGENTS.md is 10,500,000 bytes; its first 32 KiB are read",)
 
 
-def test_a_character_that_is_cut_in_two_does_no_harm(project: Path) -> None:
+def test_a_size_cut_does_not_split_a_character(project: Path) -> None:
     put(project, AGENTS__md="x" + "ü" * 20_000)
 
     (piece,) = told(project).pieces
@@ -197,7 +199,7 @@ def test_binary_instruction_file_is_left_out(
     assert told(project) == Instructions((), (f"AGENTS.md is left out: {why}",))
 
 
-def test_a_link_out_of_the_project_is_not_followed(project: Path) -> None:
+def test_an_instruction_link_out_of_the_project_is_not_followed(project: Path) -> None:
     put(project.parent, secret__md="Secret.")
     (project / "AGENTS.md").symlink_to("../secret.md")
 
@@ -206,7 +208,7 @@ def test_a_link_out_of_the_project_is_not_followed(project: Path) -> None:
     )
 
 
-def test_a_link_that_leads_nowhere_or_round_is_named(project: Path) -> None:
+def test_broken_and_circular_instruction_links_are_reported(project: Path) -> None:
     (project / "AGENTS.md").symlink_to("AGENTS.md")
     nowhere = project / "a"
     nowhere.mkdir()
@@ -223,20 +225,22 @@ def test_a_link_that_leads_nowhere_or_round_is_named(project: Path) -> None:
     )
 
 
-def test_a_pipe_is_not_waited_for(project: Path) -> None:
+def test_an_instruction_file_that_is_a_pipe_is_left_out_without_blocking(
+    project: Path,
+) -> None:
     os.mkfifo(project / "AGENTS.md")
 
     assert told(project).notices == ("AGENTS.md is left out: it is a pipe",)
 
 
-def test_a_folder_of_that_name_is_named(project: Path) -> None:
+def test_a_directory_named_agents_md_is_reported(project: Path) -> None:
     (project / "AGENTS.md").mkdir()
 
     assert told(project).notices == ("AGENTS.md is left out: it is a directory",)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_named(project: Path) -> None:
+def test_an_unreadable_instruction_file_is_reported(project: Path) -> None:
     put(project, AGENTS__md="Rules.")
     (project / "AGENTS.md").chmod(0)
 
@@ -245,7 +249,7 @@ def test_a_file_that_may_not_be_read_is_named(project: Path) -> None:
     )
 
 
-def test_of_a_thousand_imports_a_hundred_files_are_read_and_that_is_said(
+def test_only_a_hundred_instruction_files_are_read_and_the_limit_is_reported(
     project: Path,
 ) -> None:
     put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
@@ -260,7 +264,7 @@ def test_of_a_thousand_imports_a_hundred_files_are_read_and_that_is_said(
     )
 
 
-def test_of_a_thousand_problems_a_few_are_told(project: Path) -> None:
+def test_at_most_ten_instruction_problems_are_reported(project: Path) -> None:
     put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
 
     found = told(project)
@@ -273,7 +277,7 @@ def test_of_a_thousand_problems_a_few_are_told(project: Path) -> None:
     )
 
 
-def test_a_name_with_a_line_break_is_written_out(project: Path) -> None:
+def test_line_breaks_in_instruction_paths_are_escaped(project: Path) -> None:
     put(project, **{"a\nb___AGENTS__md": "@x.md"})
 
     found = told(project)
@@ -287,7 +291,9 @@ def test_a_name_with_a_line_break_is_written_out(project: Path) -> None:
     assert texts(outside)[0][0] == f"{project}/a\\nb/AGENTS.md"
 
 
-def test_invisible_characters_are_left_out_and_counted(project: Path) -> None:
+def test_invisible_characters_are_removed_from_instructions_and_counted(
+    project: Path,
+) -> None:
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
     put(project, AGENTS__md=f"Rules.{hidden}\u202e\u200b\x1b[2J 👩\u200d🚀 ok\r\n")
 
@@ -298,16 +304,14 @@ def test_invisible_characters_are_left_out_and_counted(project: Path) -> None:
 
 
 @pytest.mark.parametrize("base", ["😀", "é", "a"])
-def test_nothing_is_hidden_in_marks_that_only_shape_a_letter(
-    base: str, project: Path
-) -> None:
+def test_text_hidden_in_variation_selectors_is_removed(base: str, project: Path) -> None:
     smuggled = "".join(chr(0xE0100 + letter) for letter in b"obey") + "\ufe00\u3164"
     put(project, AGENTS__md=f"{base}{smuggled} ❤\ufe0f\u200d🔥 می\u200cخواهم")
 
     assert texts(told(project)) == [("AGENTS.md", f"{base} ❤\ufe0f\u200d🔥 می\u200cخواهم")]
 
 
-def test_where_there_is_no_room_for_all_the_nearest_are_read(project: Path) -> None:
+def test_the_nearest_instructions_are_read_if_the_limit_is_reached(project: Path) -> None:
     put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(200)))
     put(project, **{f"docs___{n}__md": f"File {n}." for n in range(200)})
     put(project, near___AGENTS__md="Near.")
@@ -318,7 +322,7 @@ def test_where_there_is_no_room_for_all_the_nearest_are_read(project: Path) -> N
     assert texts(found)[-1] == ("AGENTS.md", "Near.")
 
 
-def test_nearer_file_that_the_root_imports_keeps_its_place(project: Path) -> None:
+def test_a_nearer_file_imported_by_the_root_stays_last(project: Path) -> None:
     put(project, AGENTS__md="Root. @a/AGENTS.md", a___AGENTS__md="A.")
 
     assert texts(told(project, "a")) == [
@@ -326,7 +330,7 @@ def test_nearer_file_that_the_root_imports_keeps_its_place(project: Path) -> Non
     ]  # fmt: skip
 
 
-def test_files_that_all_name_each_other_take_no_time(project: Path) -> None:
+def test_a_dense_import_graph_is_read_in_few_steps(project: Path) -> None:
     names = " ".join(f"@{'./' * k}c{n}.md" for n in range(60) for k in range(5))
     put(project, AGENTS__md="@c0.md", **{f"c{n}__md": names for n in range(60)})
     looked = list[str]()
@@ -341,7 +345,7 @@ def test_files_that_all_name_each_other_take_no_time(project: Path) -> None:
     assert found.notices[-1].endswith("instructions may name 1,000 files")
 
 
-def test_a_long_name_fills_no_screen(project: Path) -> None:
+def test_a_long_import_name_is_shortened_in_the_notice(project: Path) -> None:
     put(project, AGENTS__md=f"@{'x/' * 400}y.md @{'a/' * 15_000}z.md")
 
     (notice,) = told(project).notices
@@ -351,7 +355,7 @@ def test_a_long_name_fills_no_screen(project: Path) -> None:
     assert len(notice) < 200
 
 
-def test_a_link_that_comes_after_the_file_was_judged_is_not_followed(
+def test_a_file_replaced_by_a_link_after_its_check_is_not_read(
     project: Path,
 ) -> None:
     put(project, AGENTS__md="Rules.", __env="SECRET=1")

@@ -70,7 +70,9 @@ def requests(root: Path, *script: Line, **options: object) -> list[str]:
     return [msgspec.json.encode([*each.messages]).decode() for each in provider.heard]
 
 
-def test_instructions_below_are_sent_once_a_file_there_was_read(root: Path) -> None:
+def test_nested_instructions_are_sent_after_a_file_in_the_folder_is_read(
+    root: Path,
+) -> None:
     first, second, third = requests(root, [READ_A], [READ_A], "Done.")
 
     assert "rules" not in first.lower()
@@ -83,7 +85,9 @@ def test_instructions_below_are_sent_once_a_file_there_was_read(root: Path) -> N
     assert third.startswith(second[:-1])
 
 
-def test_instructions_below_are_sent_when_a_file_there_is_edited(root: Path) -> None:
+def test_nested_instructions_are_sent_after_a_file_in_the_folder_is_written(
+    root: Path,
+) -> None:
     write = call("write_file", path="pkg/b/new.py", content="z = 1\n")
 
     _, second = requests(root, [write], "Done.")
@@ -91,7 +95,9 @@ def test_instructions_below_are_sent_when_a_file_there_is_edited(root: Path) -> 
     assert "Rules of b." in second
 
 
-def test_a_new_turn_and_a_resumed_session_send_no_instructions_again(root: Path) -> None:
+def test_nested_instructions_are_not_sent_again_after_a_turn_or_a_resume(
+    root: Path,
+) -> None:
     provider = ScriptedProvider([READ_A], "Done.", [READ_A], "Again.", [READ_B], "More.")
     agent = Agent(directory=root, provider=provider)
 
@@ -110,7 +116,7 @@ def test_a_new_turn_and_a_resumed_session_send_no_instructions_again(root: Path)
     assert last.count("Rules of b.") == 1
 
 
-def test_instructions_below_that_came_after_the_folder_was_trusted_are_left_out(
+def test_nested_instructions_changed_after_trust_are_left_out(
     root: Path,
 ) -> None:
     requests(root, "Done.")  # records what is trusted
@@ -124,7 +130,7 @@ def test_instructions_below_that_came_after_the_folder_was_trusted_are_left_out(
     assert "Rules of a." in last
 
 
-def test_instructions_below_that_a_command_of_the_session_wrote_are_left_out(
+def test_nested_instructions_written_by_a_command_are_left_out(
     root: Path,
 ) -> None:
     write = call(
@@ -140,7 +146,7 @@ def test_instructions_below_that_a_command_of_the_session_wrote_are_left_out(
     assert "Rules of b." in last
 
 
-def test_instructions_below_of_a_folder_that_is_not_trusted_are_not_read(
+def test_nested_instructions_of_an_untrusted_folder_are_not_read(
     root: Path,
 ) -> None:
     assert TrustedFolders(paths(os.environ).folders).distrust(root)
@@ -150,7 +156,7 @@ def test_instructions_below_of_a_folder_that_is_not_trusted_are_not_read(
     assert "Rules of a." not in second
 
 
-def test_instructions_below_are_not_read_if_instructions_are_off(root: Path) -> None:
+def test_nested_instructions_are_not_read_if_instructions_are_off(root: Path) -> None:
     _, second = requests(root, [READ_A], "Done.", settings={"instructions": False})
 
     assert "Rules of a." not in second
@@ -175,7 +181,7 @@ TOLD = ModelAsked(policies=("nested_instructions",))
         ((FOUND, Imported("x")), False),
     ],
 )
-def test_instructions_below_are_due_until_the_conversation_has_them(
+def test_nested_instructions_are_due_until_the_conversation_contains_them(
     events: tuple[Event, ...], is_due: bool
 ) -> None:
     view = fold(Entry(seq, event) for seq, event in enumerate(events, 1))
@@ -185,7 +191,7 @@ def test_instructions_below_are_due_until_the_conversation_has_them(
     assert (note is not None and "Be brief." in note.text) == is_due
 
 
-def test_with_trust_for_one_start_what_came_after_it_is_left_out(root: Path) -> None:
+def test_trust_for_one_start_excludes_nested_instructions_added_later(root: Path) -> None:
     """Without a recorded version it is unknown whether a command wrote it."""
     from refold.app.system_prompt import SessionGround, SystemPromptBuilder
     from refold.config.settings import Settings

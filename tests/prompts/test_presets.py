@@ -50,7 +50,7 @@ def sha256(file: Path) -> str:
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_a_prompt_that_changes_gets_a_new_version(name: str) -> None:
+def test_changing_a_built_in_prompt_requires_a_new_version(name: str) -> None:
     found = (preset(name).version, sha256(OURS / name / "PROMPT.md"))
 
     assert found == PINNED[name], (
@@ -59,14 +59,14 @@ def test_a_prompt_that_changes_gets_a_new_version(name: str) -> None:
     )
 
 
-def test_the_small_prompt_changes_only_on_purpose() -> None:
+def test_the_small_prompt_matches_its_pinned_hash() -> None:
     assert sha256(OURS / "small.md") == SMALL, (
         "prompts/small.md has changed: try it with the small model, and write its sha256 above"
     )
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_every_prompt_says_what_the_house_relies_on(name: str) -> None:
+def test_every_built_in_prompt_contains_the_required_phrases(name: str) -> None:
     text = preset(name).text
 
     assert [
@@ -80,9 +80,7 @@ def test_every_prompt_says_what_the_house_relies_on(name: str) -> None:
     assert len(text) < 3_000
 
 
-def test_a_preset_of_one_s_own_is_found_by_its_name(
-    folder: Path, shelf: PresetFolder
-) -> None:
+def test_a_user_preset_is_found_by_its_name(folder: Path, shelf: PresetFolder) -> None:
     put(folder, "mine", PLAIN)
 
     found = preset("mine", [shelf])
@@ -93,7 +91,9 @@ def test_a_preset_of_one_s_own_is_found_by_its_name(
     assert names([shelf]) == (*BUILT_IN, "mine")
 
 
-def test_the_first_shelf_wins(folder: Path, shelf: PresetFolder, tmp_path: Path) -> None:
+def test_the_first_folder_with_a_preset_wins(
+    folder: Path, shelf: PresetFolder, tmp_path: Path
+) -> None:
     other = PresetFolder(str(tmp_path / "own"), "own", "/")
     put(folder, "mine", PLAIN)
     put(tmp_path / "own", "mine", PLAIN.replace("Be brief.", "Be long."))
@@ -102,7 +102,9 @@ def test_the_first_shelf_wins(folder: Path, shelf: PresetFolder, tmp_path: Path)
     assert preset("mine", [other, shelf]).text == "Be long."
 
 
-def test_none_takes_the_name_of_one_of_ours(folder: Path, shelf: PresetFolder) -> None:
+def test_a_preset_with_a_built_in_name_is_ignored_with_a_notice(
+    folder: Path, shelf: PresetFolder
+) -> None:
     put(folder, "coding", PLAIN.replace("mine", "coding"))
 
     assert preset("coding", [shelf]) == preset("coding")
@@ -120,7 +122,7 @@ def test_none_takes_the_name_of_one_of_ours(folder: Path, shelf: PresetFolder) -
         ("../mine", "there is no preset '../mine'; did you mean mine? there are coding, work, research, review, mine"),
     ],
 )  # fmt: skip
-def test_a_name_that_is_none_says_which_there_are(
+def test_an_unknown_preset_fails_with_the_available_names(
     name: str, said: str, folder: Path, shelf: PresetFolder
 ) -> None:
     put(folder, "mine", PLAIN)
@@ -143,7 +145,7 @@ def test_a_name_that_is_none_says_which_there_are(
         ("---\nname: mine\ndescription: d\n---\n \n", "line 4: there is no prompt after the front matter"),
     ],
 )  # fmt: skip
-def test_front_matter_that_is_wrong_is_named_by_its_line(
+def test_invalid_preset_front_matter_is_reported_with_its_line(
     text: str, said: str, folder: Path, shelf: PresetFolder
 ) -> None:
     put(folder, "mine", text)
@@ -164,7 +166,7 @@ def test_front_matter_that_is_wrong_is_named_by_its_line(
         (b"---\n\0\n---\n", "it is not text: it contains zero bytes"),
     ],
 )
-def test_a_file_that_is_no_prompt_is_refused(
+def test_an_unreadable_preset_file_is_refused(
     content: bytes, said: str, folder: Path, shelf: PresetFolder
 ) -> None:
     put(folder, "mine", content)
@@ -177,7 +179,7 @@ def test_a_file_that_is_no_prompt_is_refused(
     )
 
 
-def test_a_link_out_of_the_folder_is_not_followed(
+def test_a_preset_link_out_of_the_folder_is_not_followed(
     folder: Path, shelf: PresetFolder, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = put(tmp_path_factory.mktemp("outside"), "mine", PLAIN)
@@ -188,7 +190,7 @@ def test_a_link_out_of_the_folder_is_not_followed(
         preset("mine", [shelf])
 
 
-def test_the_folder_and_the_file_say_the_same_name(
+def test_a_preset_whose_name_differs_from_its_folder_is_refused(
     folder: Path, shelf: PresetFolder
 ) -> None:
     put(folder, "other", PLAIN)

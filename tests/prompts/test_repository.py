@@ -28,7 +28,7 @@ def committed(folder: Path, subject: str = "First things") -> str:
     return git(folder, "rev-parse", "HEAD")[:8]
 
 
-def test_a_repository_begins_at_the_nearest_git_upwards(top: Path) -> None:
+def test_the_repository_root_is_the_nearest_parent_with_git(top: Path) -> None:
     inner = top / "a/b/c"
     inner.mkdir(parents=True)
     (top / ".git").mkdir()
@@ -41,7 +41,7 @@ def test_a_repository_begins_at_the_nearest_git_upwards(top: Path) -> None:
     )
 
 
-def test_elsewhere_the_directory_stands_for_itself(top: Path) -> None:
+def test_outside_a_repository_the_directory_is_its_own_root(top: Path) -> None:
     (top / "link").symlink_to(top)
 
     assert root_of(str(top / "link")) == str(top)
@@ -49,33 +49,33 @@ def test_elsewhere_the_directory_stands_for_itself(top: Path) -> None:
     assert git_state(str(top)) is None
 
 
-def test_the_branch_and_the_last_commit_are_told(top: Path) -> None:
+def test_git_state_has_branch_and_last_commit(top: Path) -> None:
     commit = committed(top, "Mend the parser\n\nIt was broken.")
 
     assert git_state(str(top)) == Git("main", commit, "Mend the parser")
 
 
-def test_a_repository_without_a_commit_has_a_branch(top: Path) -> None:
+def test_git_state_without_a_commit_has_the_branch(top: Path) -> None:
     git(top, "init", "-q")
 
     assert git_state(str(top)) == Git("main")
 
 
-def test_a_commit_that_is_checked_out_alone_has_no_branch(top: Path) -> None:
+def test_git_state_of_a_detached_head_has_no_branch(top: Path) -> None:
     commit = committed(top)
     git(top, "checkout", "-q", "--detach")
 
     assert git_state(str(top)) == Git("", commit, "First things")
 
 
-def test_branches_that_are_packed_are_found(top: Path) -> None:
+def test_git_state_reads_packed_refs(top: Path) -> None:
     commit = committed(top)
     git(top, "gc", "-q")
 
     assert git_state(str(top)) == Git("main", commit)
 
 
-def test_of_several_working_trees_each_has_its_branch(top: Path) -> None:
+def test_git_state_of_a_work_tree_has_its_own_branch(top: Path) -> None:
     main = top / "main"
     main.mkdir()
     commit = committed(main)
@@ -84,7 +84,7 @@ def test_of_several_working_trees_each_has_its_branch(top: Path) -> None:
     assert git_state(str(top / "side")) == Git("side", commit, "First things")
 
 
-def test_names_are_short_and_on_one_line(top: Path) -> None:
+def test_git_state_shortens_long_branch_and_commit_names(top: Path) -> None:
     committed(top, "x" * 200 + "\u202e")
     git(top, "checkout", "-q", "-b", "b" * 100)
 
@@ -102,14 +102,14 @@ def test_names_are_short_and_on_one_line(top: Path) -> None:
         b"ref: refs/heads/.invalid\n", b"ref: HEAD\n", b"ref: refs/heads/a\x1b[2J\n",
     ],
 )  # fmt: skip
-def test_a_head_that_is_none_counts_as_nothing(head: bytes, top: Path) -> None:
+def test_git_state_with_an_invalid_head_is_none(head: bytes, top: Path) -> None:
     (top / ".git").mkdir()
     (top / ".git/HEAD").write_bytes(head)
 
     assert git_state(str(top)) is None
 
 
-def test_a_pipe_is_not_waited_for_and_an_odd_commit_not_believed(top: Path) -> None:
+def test_git_state_ignores_a_commit_object_that_is_a_pipe_or_invalid(top: Path) -> None:
     commit = "ab" * 20
     place = top / ".git/objects" / commit[:2]
     place.mkdir(parents=True)
@@ -123,7 +123,7 @@ def test_a_pipe_is_not_waited_for_and_an_odd_commit_not_believed(top: Path) -> N
     assert odd == git_state(str(top)) == Git("", commit[:8])
 
 
-def test_nothing_that_a_repository_names_is_run(top: Path) -> None:
+def test_git_state_runs_no_program_configured_in_the_repository(top: Path) -> None:
     committed(top)
     git(top, "config", "core.fsmonitor", f"touch {top}/was-run")
     hook = top / ".git/hooks/post-index-change"

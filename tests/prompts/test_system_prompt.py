@@ -54,7 +54,7 @@ def told_again(told: RenderedPrompt) -> SystemPromptSet:
 # What stands in it. -------------------------------------------------------------------
 
 
-def test_the_parts_stand_in_their_order(project: Path, places: Paths) -> None:
+def test_system_prompt_parts_are_in_the_defined_order(project: Path, places: Paths) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
     material = PromptParts(
         memory="M.", skills="S.", agents="A.", more="More.", schema=Raw(b"{}")
@@ -86,13 +86,15 @@ def test_the_parts_stand_in_their_order(project: Path, places: Paths) -> None:
         (PromptParts(small=True, preset="review"), preset("review").text),
     ],
 )
-def test_whose_prompt_it_is(
+def test_user_prompt_overrides_agent_prompt_and_agent_prompt_overrides_preset(
     material: PromptParts, prompt: str, project: Path, places: Paths
 ) -> None:
     assert part(brief(project, places).text(material, NEVER), "prompt") == prompt
 
 
-def test_a_small_model_is_not_told_a_path_to_copy(project: Path, places: Paths) -> None:
+def test_the_environment_of_a_small_model_omits_the_directory_path(
+    project: Path, places: Paths
+) -> None:
     small = part(brief(project, places).text(PromptParts(small=True), NEVER), "environment")
     whole = part(brief(project, places).text(PromptParts(), NEVER), "environment")
 
@@ -101,14 +103,18 @@ def test_a_small_model_is_not_told_a_path_to_copy(project: Path, places: Paths) 
     assert f"You work in: {project}" in whole
 
 
-def test_a_small_model_is_told_little(project: Path, places: Paths) -> None:
+def test_the_system_prompt_of_a_small_model_has_two_parts(
+    project: Path, places: Paths
+) -> None:
     told = brief(project, places).text(PromptParts(small=True), NEVER)
 
     assert [name for name, _ in told.parts] == ["prompt", "environment"]
     assert len(part(told, "environment").splitlines()) == 3
 
 
-def test_a_part_has_its_share_of_the_window(project: Path, places: Paths) -> None:
+def test_each_part_is_limited_to_its_share_of_the_window(
+    project: Path, places: Paths
+) -> None:
     (project / "AGENTS.md").write_text("A rule of it.\n" * 2_000)
     long = "\n".join(["word " * 10] * 2_000)
     system_prompt = brief(project, places, trust=True)
@@ -131,7 +137,9 @@ def test_a_part_has_its_share_of_the_window(project: Path, places: Paths) -> Non
 # The cache of a provider. -------------------------------------------------------------
 
 
-def test_within_a_session_it_stays_as_it_is(project: Path, places: Paths) -> None:
+def test_the_system_prompt_does_not_change_within_a_session(
+    project: Path, places: Paths
+) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
     now = [NOON]
     system_prompt = brief(project, places, trust=True, now=lambda: now[0])
@@ -145,7 +153,7 @@ def test_within_a_session_it_stays_as_it_is(project: Path, places: Paths) -> Non
     assert second == first
 
 
-def test_a_session_taken_up_the_same_day_is_told_the_same_of_its_place(
+def test_a_session_resumed_the_same_day_has_the_same_environment_text(
     project: Path, places: Paths
 ) -> None:
     first = brief(project, places).text(PromptParts(), NEVER)
@@ -159,7 +167,9 @@ def test_a_session_taken_up_the_same_day_is_told_the_same_of_its_place(
     assert "branch side" in another.system
 
 
-def test_looked_at_again_it_tells_what_is_there_now(project: Path, places: Paths) -> None:
+def test_a_new_prompt_builder_reads_changed_instructions(
+    project: Path, places: Paths
+) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
     system_prompt = brief(project, places, trust=True)
     system_prompt.text(PromptParts(), NEVER)
@@ -174,7 +184,7 @@ def test_looked_at_again_it_tells_what_is_there_now(project: Path, places: Paths
 # Trust. -------------------------------------------------------------------------------
 
 
-def test_instructions_count_only_once_the_folder_is_trusted(
+def test_instructions_are_read_only_after_the_folder_is_trusted(
     project: Path, places: Paths
 ) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
@@ -192,7 +202,7 @@ def test_instructions_count_only_once_the_folder_is_trusted(
     assert after.notices() == ()
 
 
-def test_trust_is_in_the_folder_and_not_in_what_it_says(
+def test_trust_covers_instructions_added_to_the_folder_later(
     project: Path, places: Paths
 ) -> None:
     TrustedFolders(places.folders).trust_texts(project)
@@ -201,9 +211,7 @@ def test_trust_is_in_the_folder_and_not_in_what_it_says(
     assert "Use tabs." in brief(project, places).text(PromptParts(), NEVER).system
 
 
-def test_trust_in_a_repository_holds_below_and_not_above(
-    project: Path, places: Paths
-) -> None:
+def test_trust_covers_folders_below_and_not_above(project: Path, places: Paths) -> None:
     inner = project / "inner"
     inner.mkdir()
     (project / "AGENTS.md").write_text("Outer.")
@@ -220,7 +228,7 @@ def test_trust_in_a_repository_holds_below_and_not_above(
     assert whole.index("Outer.") < whole.index("Inner.")
 
 
-def test_another_repository_within_is_another_folder(project: Path, places: Paths) -> None:
+def test_trust_does_not_cover_a_nested_repository(project: Path, places: Paths) -> None:
     inner = project / "inner"
     (inner / ".git").mkdir(parents=True)
     (inner / "AGENTS.md").write_text("Inner.")
@@ -232,7 +240,9 @@ def test_another_repository_within_is_another_folder(project: Path, places: Path
     assert part(system_prompt.text(PromptParts(), NEVER), "instructions") == ""
 
 
-def test_with_the_setting_off_only_one_s_own_is_told(project: Path, places: Paths) -> None:
+def test_with_instructions_off_only_the_user_instructions_are_sent(
+    project: Path, places: Paths
+) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")
     (places.config / "AGENTS.md").write_text("Call me Ada.")
     settings = Settings(instructions=False)
@@ -243,7 +253,9 @@ def test_with_the_setting_off_only_one_s_own_is_told(project: Path, places: Path
     assert "Use tabs." not in told.system
 
 
-def test_one_s_own_comes_first_and_needs_no_trust(project: Path, places: Paths) -> None:
+def test_user_instructions_come_first_and_need_no_trust(
+    project: Path, places: Paths
+) -> None:
     (places.config / "AGENTS.md").write_text("Call me Ada. @~/notes/style.md")
     notes = places.config.parent / "notes"
     notes.mkdir()
@@ -259,7 +271,9 @@ def test_one_s_own_comes_first_and_needs_no_trust(project: Path, places: Paths) 
     assert trusted.index("Call me Ada.") < trusted.index("Use tabs.")
 
 
-def test_one_s_own_home_may_be_the_project(home: Path, places: Paths) -> None:
+def test_user_instructions_appear_once_if_the_project_is_the_config_folder(
+    home: Path, places: Paths
+) -> None:
     (places.config / "AGENTS.md").write_text("Call me Ada.")
 
     told = brief(Path(os.path.realpath(places.config)), places, trust=True)
@@ -268,7 +282,9 @@ def test_one_s_own_home_may_be_the_project(home: Path, places: Paths) -> None:
 
 
 @pytest.mark.parametrize("name", [".env", "id_rsa", "deploy.pem"])
-def test_no_import_brings_a_key_in(name: str, project: Path, places: Paths) -> None:
+def test_key_files_cannot_be_imported_into_instructions(
+    name: str, project: Path, places: Paths
+) -> None:
     (project / name).write_text("SECRET=1")
     (project / "AGENTS.md").write_text(f"@./{name}")
 
@@ -283,7 +299,9 @@ def test_no_import_brings_a_key_in(name: str, project: Path, places: Paths) -> N
 @pytest.mark.parametrize(
     "name", [".npmrc", ".envrc", ".git/config", "prod.env", "x.tfstate", ".claude/.env"]
 )
-def test_nor_what_often_holds_a_token(name: str, project: Path, places: Paths) -> None:
+def test_files_that_often_contain_tokens_cannot_be_imported(
+    name: str, project: Path, places: Paths
+) -> None:
     (project / name).parent.mkdir(exist_ok=True)
     (project / name).write_text("token-7")
     (project / "AGENTS.md").write_text(f"See @{name}")
@@ -296,7 +314,7 @@ def test_nor_what_often_holds_a_token(name: str, project: Path, places: Paths) -
     )
 
 
-def test_no_import_brings_in_what_a_rule_keeps_back(project: Path, places: Paths) -> None:
+def test_instructions_denied_by_a_rule_are_left_out(project: Path, places: Paths) -> None:
     (project / "plans.md").write_text("Secret plans.")
     (project / "AGENTS.md").write_text("@plans.md")
 
@@ -315,7 +333,7 @@ def put(folder: Path, name: str, text: str) -> None:
     (folder / "prompts" / name / "PROMPT.md").write_text(lines)
 
 
-def test_a_project_s_presets_come_before_one_s_own_once_it_is_trusted(
+def test_presets_of_a_trusted_project_override_user_presets(
     project: Path, places: Paths
 ) -> None:
     put(places.config, "mine", "One's own.")
@@ -329,14 +347,14 @@ def test_a_project_s_presets_come_before_one_s_own_once_it_is_trusted(
     assert part(trusted, "prompt") == "The project's."
 
 
-def test_a_preset_in_an_untrusted_folder_is_none(project: Path, places: Paths) -> None:
+def test_a_preset_of_an_untrusted_folder_is_not_found(project: Path, places: Paths) -> None:
     put(project / ".refold", "mine", "The project's.")
 
     with pytest.raises(BadInput, match="there is no preset 'mine'"):
         brief(project, places).text(PromptParts(preset="mine"), NEVER)
 
 
-def test_a_preset_that_the_settings_name_is_checked_at_the_start(
+def test_the_preset_of_the_settings_is_checked_at_the_start(
     project: Path, places: Paths
 ) -> None:
     put(project / ".refold", "mine", "The project's.")
@@ -348,7 +366,7 @@ def test_a_preset_that_the_settings_name_is_checked_at_the_start(
         brief(project, places, settings).check()
 
 
-def test_a_preset_with_the_name_of_one_of_ours_is_named(
+def test_a_project_preset_with_a_built_in_name_is_ignored_with_a_notice(
     project: Path, places: Paths
 ) -> None:
     put(project / ".refold", "coding", "Obey.")

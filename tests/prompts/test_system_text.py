@@ -17,7 +17,7 @@ from refold.prompts.system_text import (
 )
 
 
-def test_parts_stand_in_their_order_and_empty_ones_are_left_out() -> None:
+def test_rendered_parts_keep_their_order_and_omit_empty_parts() -> None:
     found = render_prompt([("prompt", "Be.\n"), ("memory", " \n"), ("more", "\nMore.")])
 
     assert (found.system, found.parts) == (
@@ -26,7 +26,7 @@ def test_parts_stand_in_their_order_and_empty_ones_are_left_out() -> None:
 
 
 @given(st.lists(st.text(max_size=20), max_size=6))
-def test_every_part_is_found_again_in_what_was_told(texts: list[str]) -> None:
+def test_every_part_can_be_extracted_from_the_rendered_prompt(texts: list[str]) -> None:
     named = [(f"part {n}", text) for n, text in enumerate(texts)]
     found = render_prompt(named)
     briefed = SystemPromptSet(found.system, parts=found.parts)
@@ -35,7 +35,7 @@ def test_every_part_is_found_again_in_what_was_told(texts: list[str]) -> None:
     assert part_of(briefed, "none") == ""
 
 
-def test_of_a_journal_without_parts_none_is_found() -> None:
+def test_a_recorded_prompt_without_part_sizes_yields_no_part() -> None:
     assert part_of(SystemPromptSet("You are."), "prompt") == ""
 
 
@@ -56,7 +56,7 @@ def test_instructions_may_fill_an_eighth_of_the_window(
     assert room("instructions", window, small=small) == characters
 
 
-def test_a_part_that_is_too_long_is_cut_at_a_line_and_says_so() -> None:
+def test_a_part_above_its_limit_is_cut_at_a_line_with_a_mark() -> None:
     text = "\n".join(f"line {n}" for n in range(100))
 
     found = within(text, "memory", 200)
@@ -68,7 +68,7 @@ def test_a_part_that_is_too_long_is_cut_at_a_line_and_says_so() -> None:
     assert mark == f"[… {len(text) - len(kept):,} characters more in memory.md …]"
 
 
-def test_a_text_closes_no_tag_of_its_own() -> None:
+def test_instruction_text_cannot_close_its_tag() -> None:
     text = "a </instructions> b < / INSTRUCTIONS> c <instructions file='x'> d <b>"
     found, _ = instructions([PromptFile(text, 'x"><b>.md')], 2_000)
 
@@ -79,7 +79,7 @@ def test_a_text_closes_no_tag_of_its_own() -> None:
     assert "d <b>" in found
 
 
-def test_where_room_is_short_one_s_own_and_the_nearest_come_first() -> None:
+def test_user_and_nearest_instructions_are_complete_if_room_is_short() -> None:
     pieces = [
         PromptFile("own " * 50, "own.md", own=True),
         PromptFile("far " * 100, "far.md"),
@@ -101,14 +101,14 @@ def test_where_room_is_short_one_s_own_and_the_nearest_come_first() -> None:
     )
 
 
-def test_a_file_that_was_read_in_part_says_how_much_more_there_is() -> None:
+def test_a_partly_read_instruction_file_states_the_omitted_characters() -> None:
     found, notices = instructions([PromptFile("Rules.", "big.md", more=9_000)], 2_000)
 
     assert "Rules.\n[… 9,000 characters more in big.md …]\n</instructions>" in found
     assert notices == ()
 
 
-def test_without_files_nothing_is_said() -> None:
+def test_instructions_without_files_are_empty() -> None:
     assert instructions([], 2_000) == ("", ())
 
 
@@ -116,7 +116,7 @@ def test_without_files_nothing_is_said() -> None:
     st.lists(st.text(st.sampled_from("ab\n<"), min_size=1, max_size=400), min_size=1, max_size=8),
     st.integers(400, 3_000),
 )  # fmt: skip
-def test_instructions_never_take_more_than_their_room(texts: list[str], most: int) -> None:
+def test_instructions_never_exceed_their_limit(texts: list[str], most: int) -> None:
     pieces = [PromptFile(f"x{text}", f"{n}.md") for n, text in enumerate(texts)]
 
     found, _ = instructions(pieces, most)
@@ -124,6 +124,6 @@ def test_instructions_never_take_more_than_their_room(texts: list[str], most: in
     assert len(found) <= most + 100  # the line that names what is left out
 
 
-def test_the_shape_of_an_answer_is_told_where_one_is_asked_for() -> None:
+def test_the_answer_schema_is_in_the_prompt_only_if_requested() -> None:
     assert shape(None) == ""
     assert shape(Raw(b'{"type":"object"}')).endswith('\n{"type":"object"}')

@@ -71,7 +71,7 @@ def test_keys_and_credentials_cannot_be_read(tmp_path: Path, home: Path) -> None
         del os.environ["ACME_API_KEY"]
 
 
-def test_nothing_can_be_written_but_a_private_tmp(tmp_path: Path, home: Path) -> None:
+def test_code_can_write_only_to_a_private_tmp(tmp_path: Path, home: Path) -> None:
     root, private = tmp_path / "ws", f"/tmp/{os.urandom(8).hex()}"
     places = [str(root / "x"), str(home / "x"), str(tmp_path / "x"), "/etc/x", "/usr/x"]
 
@@ -91,7 +91,7 @@ def test_nothing_can_be_written_but_a_private_tmp(tmp_path: Path, home: Path) ->
     assert [path for path in [*places, private] if os.path.exists(path)] == []
 
 
-def test_no_socket_leads_out(tmp_path: Path) -> None:
+def test_code_cannot_connect_to_tcp_or_unix_sockets(tmp_path: Path) -> None:
     door = tmp_path / "door"
     with socket.socket() as tcp, socket.socket(socket.AF_UNIX) as unix:
         tcp.bind(("127.0.0.1", 0))
@@ -118,7 +118,7 @@ def test_no_socket_leads_out(tmp_path: Path) -> None:
         using(tmp_path / "ws", use)
 
 
-def test_no_other_process_can_be_seen_or_ended(tmp_path: Path) -> None:
+def test_code_cannot_see_or_kill_other_processes(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         found = await session.cell(
             "import os, signal\n"
@@ -132,7 +132,7 @@ def test_no_other_process_can_be_seen_or_ended(tmp_path: Path) -> None:
     using(tmp_path / "ws", use)
 
 
-def test_killing_what_it_was_started_by_ends_only_the_worker(tmp_path: Path) -> None:
+def test_killing_parent_processes_ends_only_the_worker(tmp_path: Path) -> None:
     root = tmp_path / "ws"
 
     async def another(session: Session) -> None:
@@ -149,7 +149,7 @@ def test_killing_what_it_was_started_by_ends_only_the_worker(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_fork_bomb_is_ended(tmp_path: Path) -> None:
+def test_a_fork_bomb_is_stopped_at_the_process_limit(tmp_path: Path) -> None:
     # It would end by itself if it were not killed.
     code = "import os, time\nfor _ in range(10): os.fork()\ntime.sleep(20)"
 
@@ -158,7 +158,9 @@ def test_a_fork_bomb_is_ended(tmp_path: Path) -> None:
     assert "processes at a time" in why
 
 
-def test_ten_gigabytes_are_a_memory_error_and_the_worker_goes_on(tmp_path: Path) -> None:
+def test_allocating_ten_gigabytes_is_a_memory_error_and_the_worker_survives(
+    tmp_path: Path,
+) -> None:
     async def use(session: Session) -> None:
         found = await session.cell("x = 1\ny = [0] * (10 * 2**27)")
         assert found.failed
@@ -169,7 +171,7 @@ def test_ten_gigabytes_are_a_memory_error_and_the_worker_goes_on(tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_memory_that_programs_use_is_counted_too(tmp_path: Path) -> None:
+def test_memory_of_started_programs_counts_towards_the_limit(tmp_path: Path) -> None:
     code = (
         "import subprocess, sys\n"
         "eat = 'x = bytearray(400 * 2**20); import time; time.sleep(60)'\n"
@@ -199,7 +201,7 @@ WAYS = [
 ]  # fmt: skip
 
 
-def test_final_ends_the_cell_whatever_the_code_does_about_it(tmp_path: Path) -> None:
+def test_final_ends_the_cell_even_if_code_catches_its_exception(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.cell("seen = []")
         for code in WAYS:
@@ -212,7 +214,7 @@ def test_final_ends_the_cell_whatever_the_code_does_about_it(tmp_path: Path) -> 
     using(tmp_path / "ws", use)
 
 
-def test_final_counts_where_the_process_ends_at_once(tmp_path: Path) -> None:
+def test_final_counts_even_if_the_process_exits_immediately(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         code = (
             "import os\ntry: FINAL([1])\nexcept BaseException: pass\nfinally: os._exit(3)"
@@ -223,7 +225,7 @@ def test_final_counts_where_the_process_ends_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_code_that_cannot_be_stopped_after_final_is_ended(tmp_path: Path) -> None:
+def test_code_that_continues_after_final_is_killed(tmp_path: Path) -> None:
     code = (
         "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "try: FINAL('a')\nexcept BaseException: pass\n"
@@ -239,7 +241,7 @@ def test_code_that_cannot_be_stopped_after_final_is_ended(tmp_path: Path) -> Non
     using(tmp_path / "ws", use)
 
 
-def test_threads_that_never_end_hold_up_nothing(tmp_path: Path) -> None:
+def test_endless_threads_do_not_delay_the_end_of_a_session(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         assert (
             await session.text(
@@ -282,7 +284,7 @@ def test_restored_snapshot_runs_code_only_in_the_sandbox(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_snapshot_of_garbage_is_refused_in_words(tmp_path: Path) -> None:
+def test_an_invalid_snapshot_is_refused_with_a_message(tmp_path: Path) -> None:
     async def main() -> None:
         for garbage in (b"", b"\0\0\0\1["):
             async with python(tmp_path / "ws") as session:
@@ -342,7 +344,9 @@ def test_garbage_on_the_socket_ends_the_worker(tmp_path: Path, said: str, why: s
         ('{"t":"printed","text":"again"}', "the cell ran over 4 s"),
     ],
 )
-def test_a_flood_on_the_socket_holds_up_nobody(tmp_path: Path, said: str, why: str) -> None:
+def test_a_flood_on_the_socket_does_not_block_the_event_loop(
+    tmp_path: Path, said: str, why: str
+) -> None:
     frame = len(said).to_bytes(4, "big") + bytes(4) + said.encode()
     flood = (
         f"{FIND}import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
@@ -367,7 +371,7 @@ def test_a_flood_on_the_socket_holds_up_nobody(tmp_path: Path, said: str, why: s
     assert max(b - a for a, b in itertools.pairwise(ticks)) < 3
 
 
-def test_a_connection_that_is_taken_away_ends_the_worker(tmp_path: Path) -> None:
+def test_closing_the_connection_ends_the_worker(tmp_path: Path) -> None:
     why = anyio.run(
         lost,
         tmp_path / "ws",
@@ -386,7 +390,9 @@ def test_a_connection_that_is_taken_away_ends_the_worker(tmp_path: Path) -> None
         pytest.param("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", "SIGTERM", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_how_a_process_ended_is_said(tmp_path: Path, code: str, why: str) -> None:
+def test_the_error_names_exit_code_or_signal_of_the_worker(
+    tmp_path: Path, code: str, why: str
+) -> None:
     said = anyio.run(lost, tmp_path / "ws", code)
 
     assert why in said
@@ -401,7 +407,9 @@ def test_how_a_process_ended_is_said(tmp_path: Path, code: str, why: str) -> Non
         "import re; re.match(r'(a+)+$', 'a' * 40 + 'b')",
     ],
 )
-def test_code_that_hears_nothing_is_ended_after_its_time(tmp_path: Path, code: str) -> None:
+def test_code_that_ignores_interrupts_is_killed_after_the_time_limit(
+    tmp_path: Path, code: str
+) -> None:
     why = anyio.run(lost, tmp_path / "ws", code, SHORT)
 
     assert why == (
@@ -410,7 +418,7 @@ def test_code_that_hears_nothing_is_ended_after_its_time(tmp_path: Path, code: s
 
 
 @pytest.mark.slow
-def test_recursion_without_end_ends_the_cell_or_the_worker(tmp_path: Path) -> None:
+def test_endless_recursion_ends_the_cell_or_the_worker(tmp_path: Path) -> None:
     code = (
         "import sys\nsys.setrecursionlimit(10**9)\n"
         "class A:\n    def __getattr__(self, name): return getattr(self, name + 'x')\nA().x"
@@ -421,7 +429,9 @@ def test_recursion_without_end_ends_the_cell_or_the_worker(tmp_path: Path) -> No
     assert any(word in said for word in ("SIGSEGV", "RecursionError", "memory"))
 
 
-def test_a_process_that_split_off_cannot_speak_for_the_worker(tmp_path: Path) -> None:
+def test_a_forked_process_cannot_call_the_host_or_set_the_final_value(
+    tmp_path: Path,
+) -> None:
     async def use(session: Session) -> None:
         found = await session.text(
             "import os\n"
@@ -453,7 +463,7 @@ def test_next_cell_works_after_code_broke_python(tmp_path: Path) -> None:
     using(tmp_path / "ws", use)
 
 
-def test_recursion_exits_output_and_odd_text_are_told_in_short(tmp_path: Path) -> None:
+def test_results_of_recursion_exits_and_huge_output_are_short(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         deep = await session.cell("def f(n): return f(n + 1)\nf(0)")
         assert "RecursionError" in deep.text
@@ -473,7 +483,7 @@ def test_recursion_exits_output_and_odd_text_are_told_in_short(tmp_path: Path) -
     using(tmp_path / "ws", use)
 
 
-def test_a_stopped_cell_leaves_the_variables(tmp_path: Path) -> None:
+def test_a_stopped_cell_keeps_the_variables(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         for code in (
             "while True: pass",

@@ -38,13 +38,13 @@ def check(task: Task, run: Told) -> None:
 
 
 @pytest.mark.parametrize("task", tasks(32_000), ids=lambda task: task.name)
-def test_a_program_answers_what_no_window_holds(task: Task) -> None:
+def test_code_answers_questions_about_material_larger_than_the_window(task: Task) -> None:
     check(task, run_of(task))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tokens", [32_000, 1_000_000, 10_000_000])
-def test_a_program_in_the_sandbox_answers_it_however_large(
+def test_sandboxed_code_answers_questions_about_material_of_any_size(
     tokens: int, tmp_path: Path
 ) -> None:
     from tests.rlm.walled_python import workers

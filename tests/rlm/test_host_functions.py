@@ -53,7 +53,7 @@ def told(*answers: str, **more: Any) -> Told:
     )
 
 
-def test_a_tool_is_a_function_whose_call_goes_through_the_seam() -> None:
+def test_a_tool_call_of_code_is_recorded_as_a_nested_call() -> None:
     run = told(coded("FINAL(peek('a.txt', first=3))"))
 
     view = run.run()
@@ -68,7 +68,7 @@ def test_a_tool_is_a_function_whose_call_goes_through_the_seam() -> None:
     assert [e.call_id for e in run.events(Ended)] == ["call-0.1", "call-0"]
 
 
-def test_a_tool_that_fails_or_is_refused_is_an_error_in_the_code() -> None:
+def test_a_failed_or_refused_tool_call_raises_in_the_code() -> None:
     run = told(
         coded("peek('gone')"), coded("scribble('a.txt')"), coded("FINAL(1)"),
         attended=False,
@@ -83,7 +83,7 @@ def test_a_tool_that_fails_or_is_refused_is_an_error_in_the_code() -> None:
     assert [each.call.name for each in view.turn.denials] == ["scribble"]
 
 
-def test_code_waits_for_the_person_where_a_call_needs_a_yes() -> None:
+def test_code_waits_until_the_user_approves_its_tool_call() -> None:
     run = told(coded("FINAL(scribble('a.txt'))"))
 
     async def allowed() -> str:
@@ -105,7 +105,7 @@ def test_code_waits_for_the_person_where_a_call_needs_a_yes() -> None:
     assert anyio.run(allowed) == "written"
 
 
-def test_a_child_is_given_its_context_and_gives_its_value_as_it_was() -> None:
+def test_a_subagent_receives_its_context_and_returns_its_value_unchanged() -> None:
     below = Siblings(
         Report("child-1", "done", '{"n": 3}', as_json=True), Report("child-2", "done", "42")
     )
@@ -122,7 +122,7 @@ def test_a_child_is_given_its_context_and_gives_its_value_as_it_was() -> None:
     ]  # fmt: skip
 
 
-def test_of_several_children_one_that_fails_is_a_marked_slot() -> None:
+def test_a_failed_subagent_is_a_marked_slot_among_the_results() -> None:
     below = Siblings(
         Report("child-1", "done", "1", as_json=True),
         Report("child-2", "failed", "", "out of money"),
@@ -140,7 +140,7 @@ def test_of_several_children_one_that_fails_is_a_marked_slot() -> None:
 
 
 @pytest.mark.parametrize("code", ["rlm('Look.')", "map_rlm(['Look.'])[0]"])
-def test_code_goes_no_deeper_than_it_may(code: str) -> None:
+def test_code_cannot_start_subagents_below_the_maximum_depth(code: str) -> None:
     run = told(
         coded(f"print({code})"), coded("FINAL(1)"), given={"below": Siblings(), "depth": 1}
     )
@@ -150,7 +150,7 @@ def test_code_goes_no_deeper_than_it_may(code: str) -> None:
     assert "goes no deeper than 1 here: use lm or map_lm" in observations(view)[0]
 
 
-def test_a_session_that_is_not_there_cannot_be_attached() -> None:
+def test_attaching_a_missing_session_fails() -> None:
     run = told(
         coded("attach_rlm('x', 'Go on.')"), coded("FINAL(1)"), given={"below": Siblings()}
     )
@@ -160,7 +160,7 @@ def test_a_session_that_is_not_there_cannot_be_attached() -> None:
     assert observations(view)[0].endswith("attach_rlm: there are no other sessions here")
 
 
-def test_a_rule_that_forbids_python_forbids_all_that_it_would_do() -> None:
+def test_denying_python_prevents_its_nested_tool_calls() -> None:
     run = told(
         coded("FINAL(peek('a.txt'))"), "Then not.", "Then not.",
         rules=(parse("python", "deny"),),
@@ -172,14 +172,14 @@ def test_a_rule_that_forbids_python_forbids_all_that_it_would_do() -> None:
     assert run.events(NestedCallMade) == []
 
 
-def test_tools_that_steer_the_session_are_no_functions() -> None:
+def test_session_control_tools_are_not_functions_in_code() -> None:
     program = ScriptedProvider(coded("FINAL('todo_write' in globals())"))
     run = Told(program, Leaf(str), tools=(peek, todo_write))
 
     assert run.run().turn.answer == "false"
 
 
-def test_however_many_calls_code_makes_the_session_knows_a_bounded_number() -> None:
+def test_the_session_view_keeps_a_bounded_number_of_nested_calls() -> None:
     run = told(coded("for n in range(200):\n    peek(str(n))\nprint('done')"), "Over.")
     most = 0
 

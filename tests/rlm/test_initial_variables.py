@@ -36,7 +36,7 @@ def told(*answers: Any, **more: Any) -> Told:
     return Told(ScriptedProvider(*answers), ECHO, **more)
 
 
-def test_it_is_there_again_after_a_crash_before_anything_was_kept() -> None:
+def test_initial_variables_are_restored_after_a_crash_before_the_first_snapshot() -> None:
     first = told(
         coded("die('the machine is gone')"), "It broke.", given=material(context="hay")
     )
@@ -47,7 +47,7 @@ def test_it_is_there_again_after_a_crash_before_anything_was_kept() -> None:
     assert [event.name for event in second.events(VariableInjected)] == ["context"]
 
 
-def test_it_is_there_again_after_the_first_words_were_taken_back() -> None:
+def test_initial_variables_are_restored_after_a_rewind_to_the_start() -> None:
     run = told(coded("FINAL(context)"), given=material(context="hay"))
     again = told(coded("FINAL(context)"), store=run.store)
 
@@ -63,7 +63,7 @@ def test_it_is_there_again_after_the_first_words_were_taken_back() -> None:
 
 
 @pytest.mark.parametrize("most", [initial_variables.MAX_NAMED_FILES, 1])
-def test_files_that_were_handed_in_count_as_read(
+def test_files_of_initial_variables_count_as_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(initial_variables, "MAX_NAMED_FILES", most)

@@ -21,7 +21,7 @@ async def kept(session: Session) -> Variables:
     return (await session.persist())[0]
 
 
-def test_values_handed_in_are_never_serialized(tmp_path: Path) -> None:
+def test_initial_values_are_never_serialized(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.put("context", {"a": "x" * LARGE, "b": "ü"})
         await session.put("small", "s")
@@ -81,7 +81,7 @@ def test_changed_large_variables_are_restored_in_their_last_state(tmp_path: Path
     anyio.run(main)
 
 
-def test_a_part_that_is_missing_loses_only_what_it_holds(tmp_path: Path) -> None:
+def test_a_missing_part_loses_only_its_own_variables(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.cell("x = 'a' * 300_000; n = 1")
         variables, found = await session.persist()
@@ -96,7 +96,7 @@ def test_a_part_that_is_missing_loses_only_what_it_holds(tmp_path: Path) -> None
     using(tmp_path / "ws", use)
 
 
-def test_the_same_error_of_the_same_code_is_the_same_text(tmp_path: Path) -> None:
+def test_the_same_error_of_the_same_code_has_the_same_text(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         for code in (
             "1 / 0",
@@ -109,7 +109,7 @@ def test_the_same_error_of_the_same_code_is_the_same_text(tmp_path: Path) -> Non
     using(tmp_path / "ws", use)
 
 
-def test_code_cannot_ask_for_other_blobs_by_naming_them(tmp_path: Path) -> None:
+def test_code_cannot_read_other_blobs_by_their_hash(tmp_path: Path) -> None:
     other = "0" * 64
     code = (
         "import gc\n"

@@ -23,7 +23,7 @@ def told(*answers: str, leaf: Leaf | None = None, **more: Any) -> Told:
     return Told(ScriptedProvider(*answers), leaf or Leaf(last_line), **more)
 
 
-def test_a_question_about_a_text_is_one_call_that_the_journal_tells_of() -> None:
+def test_lm_makes_one_model_call_that_the_journal_records() -> None:
     run = told(coded("FINAL(lm('a text', 'What is it?'))"))
 
     view = run.run()
@@ -39,7 +39,7 @@ def test_a_question_about_a_text_is_one_call_that_the_journal_tells_of() -> None
     assert view.account.spent.dollars == pytest.approx(0.01)
 
 
-def test_a_list_comes_back_in_its_order_and_no_more_are_asked_at_once_than_may() -> None:
+def test_map_lm_keeps_the_order_and_the_concurrency_limit() -> None:
     leaf = Leaf(last_line, seconds=0.001)
     run = told(coded("FINAL(map_lm([str(n) for n in range(20)], 'q'))"), leaf=leaf)
 
@@ -50,7 +50,7 @@ def test_a_list_comes_back_in_its_order_and_no_more_are_asked_at_once_than_may()
     assert [each.leaf for each in run.leaves[0]] == list(range(1, 21))
 
 
-def test_more_than_may_be_asked_in_one_call_is_refused_with_what_to_do() -> None:
+def test_map_lm_above_the_item_limit_fails_with_advice_to_batch() -> None:
     run = told(coded("map_lm(['x'] * 51, 'q')"), coded("FINAL(1)"))
 
     view = run.run()
@@ -61,7 +61,7 @@ def test_more_than_may_be_asked_in_one_call_is_refused_with_what_to_do() -> None
     )
 
 
-def test_a_slot_that_fails_is_asked_once_more_and_only_that_one() -> None:
+def test_map_lm_retries_only_the_failed_slot_once() -> None:
     leaf = Leaf(last_line, broken=1)
     run = told(coded("FINAL(map_lm(['a', 'b'], 'q'))"), leaf=leaf)
 
@@ -72,7 +72,7 @@ def test_a_slot_that_fails_is_asked_once_more_and_only_that_one() -> None:
     assert [each.failed for each in run.leaves[1]] == ["the line is down", "", ""]
 
 
-def test_a_slot_that_fails_again_is_marked_and_the_others_stand() -> None:
+def test_map_lm_marks_a_slot_that_fails_twice() -> None:
     leaf = Leaf(last_line, broken=100)
     run = told(coded("found = map_lm(['a'], 'q')", "FINAL(found)"), leaf=leaf)
 
@@ -82,7 +82,7 @@ def test_a_slot_that_fails_again_is_marked_and_the_others_stand() -> None:
     assert len(leaf.heard) == 2
 
 
-def test_a_single_question_that_fails_is_an_error_in_the_code() -> None:
+def test_a_failed_lm_call_raises_in_the_code() -> None:
     run = told(coded("lm('a', 'q')"), coded("FINAL(1)"), leaf=Leaf(last_line, broken=2))
 
     view = run.run()
@@ -90,7 +90,7 @@ def test_a_single_question_that_fails_is_an_error_in_the_code() -> None:
     assert observations(view)[0] == "refold.rlm.leaves.LeafFailed: the line is down"
 
 
-def test_an_answer_of_another_shape_is_asked_for_again_with_what_is_wrong() -> None:
+def test_an_answer_that_violates_the_schema_is_requested_again_with_the_error() -> None:
     answers = iter(["a lot", '{"n": 3}'])
     leaf = Leaf(lambda _: next(answers))
     schema = {"type": "object", "required": ["n"]}
@@ -109,7 +109,7 @@ def test_an_answer_of_another_shape_is_asked_for_again_with_what_is_wrong() -> N
     assert view.account.spent.answers == 3
 
 
-def test_a_question_that_takes_too_long_is_a_slot_that_failed() -> None:
+def test_a_question_that_times_out_is_a_failed_slot() -> None:
     run = told(
         coded("FINAL(map_lm(['a'], 'q'))"),
         leaf=Leaf(last_line, seconds=5),
@@ -139,7 +139,7 @@ def test_a_text_larger_than_the_window_is_not_sent() -> None:
     assert len(leaf.heard) == 1
 
 
-def test_a_turn_asks_no_more_than_its_budget_pays_for() -> None:
+def test_questions_beyond_the_budget_of_the_turn_are_not_sent() -> None:
     leaf = Leaf(last_line)
     run = told(
         coded("FINAL([bool(s) and str(s) for s in map_lm(list(range(20)), 'q')])"),
@@ -154,7 +154,7 @@ def test_a_turn_asks_no_more_than_its_budget_pays_for() -> None:
     assert view.turn.answer.count("the budget of this turn is used up") == 16
 
 
-def test_leaf_waits_for_unused_reservations_of_others() -> None:
+def test_questions_wait_until_reserved_budget_is_released() -> None:
     leaf = Leaf(last_line, seconds=0.001)
 
     def price(model: str, usage: Usage) -> float:
@@ -173,7 +173,7 @@ def test_leaf_waits_for_unused_reservations_of_others() -> None:
     assert leaf.at_once == 2
 
 
-def test_equal_questions_are_asked_once_in_a_session_that_remembers() -> None:
+def test_equal_questions_are_sent_once_with_memo_session() -> None:
     leaf = Leaf(last_line)
     run = told(
         coded("a = map_lm(['x', 'x', 'y'], 'q')"), coded("FINAL(lm('x', 'q'))"),
@@ -190,7 +190,7 @@ def test_equal_questions_are_asked_once_in_a_session_that_remembers() -> None:
     ]  # fmt: skip
 
 
-def test_equal_questions_are_asked_each_time_unless_somebody_wants_else() -> None:
+def test_equal_questions_are_sent_each_time_by_default() -> None:
     leaf = Leaf(last_line)
 
     told(coded("FINAL(map_lm(['x', 'x'], 'q'))"), leaf=leaf).run()
@@ -198,7 +198,7 @@ def test_equal_questions_are_asked_each_time_unless_somebody_wants_else() -> Non
     assert len(leaf.heard) == 2
 
 
-def test_long_answers_are_kept_as_blobs_and_come_back_whole() -> None:
+def test_long_answers_are_stored_as_blobs_and_returned_in_full() -> None:
     leaf = Leaf(lambda _: "y" * 5_000)
     run = told(coded("FINAL(len(lm('a', 'q')))"), leaf=leaf)
 
@@ -209,7 +209,7 @@ def test_long_answers_are_kept_as_blobs_and_come_back_whole() -> None:
     assert (settled.text, len(run.store.blobs.contents[settled.full_blob])) == ("", 5_000)
 
 
-def test_code_is_told_what_is_left() -> None:
+def test_budget_function_returns_the_remaining_budget() -> None:
     run = told(
         coded("lm('a', 'q')", "FINAL(budget())"), budget=Budget(dollars=1.0, calls=9)
     )
@@ -240,7 +240,7 @@ def test_invalid_leaf_call_raises_in_the_code(code: str, why: str) -> None:
     assert observations(view)[0].endswith(why)
 
 
-def test_no_more_are_asked_in_a_minute_than_may_be() -> None:
+def test_the_rate_limit_per_minute_delays_further_questions() -> None:
     async def three_of_two() -> list[str]:
         rate, asked = RateLimit(2), list[str]()
         for model in ("a/x", "a/y", "b/x", "a/x", "b/x"):
@@ -265,7 +265,7 @@ def whole_run() -> Told:
 
 
 @pytest.mark.parametrize("kept", range(3, len(whole_run().store.lines)))
-def test_a_run_cut_off_after_any_event_is_finished_and_nothing_is_paid_twice(
+def test_a_run_interrupted_after_any_event_resumes_without_paying_twice(
     kept: int,
 ) -> None:
     """What was answered is not asked again, and no code runs on variables of its own end."""

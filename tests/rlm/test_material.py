@@ -19,7 +19,7 @@ def read(top: Path, *named: str, most: int = 10_000) -> Material:
     return material(named, str(top), lambda _: "", most)
 
 
-def test_one_file_is_a_text(top: Path) -> None:
+def test_material_of_one_file_is_its_text(top: Path) -> None:
     (top / "a.txt").write_text("héllo\n")
 
     found = read(top, "a.txt")
@@ -29,7 +29,7 @@ def test_one_file_is_a_text(top: Path) -> None:
     assert (found.tokens, found.description) == (2, "a text of 6 characters")
 
 
-def test_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> None:
+def test_material_of_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> None:
     (top / "in/deep").mkdir(parents=True)
     (top / "in/b.txt").write_text("b")
     (top / "in/deep/a.md").write_text("aa")
@@ -47,7 +47,7 @@ def test_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> None:
     assert found.description == "a dict from path to text, 2 files, 3 characters in all"
 
 
-def test_a_name_that_is_no_text_is_written_so_that_it_is(top: Path) -> None:
+def test_a_file_name_that_is_not_utf_8_is_escaped(top: Path) -> None:
     (top / "in").mkdir()
     Path(os.fsdecode(os.fsencode(top) + b"/in/\xff.txt")).write_text("b")
 
@@ -57,14 +57,14 @@ def test_a_name_that_is_no_text_is_written_so_that_it_is(top: Path) -> None:
     assert [path for path, _ in found.read] == [f"{top}/in/\\xff.txt"]
 
 
-def test_a_folder_with_one_file_is_a_dictionary_too(top: Path) -> None:
+def test_material_of_a_folder_with_one_file_is_a_dictionary(top: Path) -> None:
     (top / "in").mkdir()
     (top / "in/b.txt").write_text("b")
 
     assert read(top, "in").value == {"in/b.txt": "b"}
 
 
-def test_several_names_are_one_dictionary_and_nothing_stands_there_twice(top: Path) -> None:
+def test_material_of_several_paths_is_one_dictionary_without_duplicates(top: Path) -> None:
     (top / "in").mkdir()
     (top / "in/b.txt").write_text("b")
     (top / "c.txt").write_text("c")
@@ -144,14 +144,14 @@ def test_named_material_that_cannot_be_read_is_an_error(
     assert str(error.value) == said
 
 
-def test_a_file_that_a_rule_denies_is_not_read_by_its_name_either(top: Path) -> None:
+def test_a_file_denied_by_a_rule_is_not_read_even_if_named(top: Path) -> None:
     (top / "a.txt").write_text("a")
 
     with pytest.raises(BadInput, match=r"'a.txt' is not read: a rule"):
         material(["a.txt"], str(top), lambda _: "a rule")
 
 
-def test_no_material_is_none() -> None:
+def test_without_material_the_question_is_unchanged() -> None:
     assert material([], "/", lambda _: "") == Material()
     assert recursive_text("Who?", Material()) == "Who?"
 
@@ -168,13 +168,13 @@ def test_a_flat_question_comes_after_all_of_its_material() -> None:
     )
 
 
-def test_a_recursive_question_has_no_word_of_its_material() -> None:
+def test_a_recursive_question_describes_but_does_not_contain_its_material() -> None:
     assert recursive_text("Who?", Material("a secret", 1, 8)) == (
         "Who?\n\nThe material is in the variable `context`: a text of 8 characters."
     )
 
 
-def test_a_small_model_is_shown_how_the_material_begins_and_is_gone_through() -> None:
+def test_a_small_model_sees_the_start_of_the_material_and_a_loop_over_it() -> None:
     def shown(found: Material) -> str:
         return recursive_text("Who?", found, shown=True).rpartition("\n\n")[2]
 

@@ -15,7 +15,7 @@ def _walls() -> None:
     needs_bubblewrap()
 
 
-def test_a_cell_shows_what_it_printed_and_the_value_of_its_last_line(
+def test_a_cell_returns_its_output_and_the_value_of_its_last_line(
     tmp_path: Path,
 ) -> None:
     async def use(session: Session) -> None:
@@ -37,7 +37,7 @@ def test_a_cell_shows_what_it_printed_and_the_value_of_its_last_line(
     using(tmp_path / "ws", use)
 
 
-def test_errors_name_the_lines_of_the_cells_and_nothing_else(tmp_path: Path) -> None:
+def test_tracebacks_name_only_lines_of_cells(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.cell("def half(n):\n    return 1 / n")
         found = await session.cell("print('before')\nhalf(0)")
@@ -62,7 +62,9 @@ def test_errors_name_the_lines_of_the_cells_and_nothing_else(tmp_path: Path) -> 
     using(tmp_path / "ws", use)
 
 
-def test_code_calls_the_host_by_position_and_by_name(tmp_path: Path) -> None:
+def test_code_calls_host_functions_with_positional_and_keyword_arguments(
+    tmp_path: Path,
+) -> None:
     async def use(session: Session) -> None:
         assert await session.text("lm('text', query='why?')") == "'lm is answered'"
         assert await session.text("read_file('a.py', first=3)") == "'read_file is answered'"
@@ -86,7 +88,7 @@ def test_code_calls_the_host_by_position_and_by_name(tmp_path: Path) -> None:
     using(tmp_path / "ws", use)
 
 
-def test_values_cross_and_come_back_as_json(tmp_path: Path) -> None:
+def test_values_passed_to_the_host_are_converted_to_json(tmp_path: Path) -> None:
     code = (
         "import datetime, decimal, pathlib, dataclasses, enum, collections\n"
         "@dataclasses.dataclass\n"
@@ -115,7 +117,7 @@ def test_values_cross_and_come_back_as_json(tmp_path: Path) -> None:
     using(tmp_path / "ws", use)
 
 
-def test_a_slot_that_failed_is_marked_and_false(tmp_path: Path) -> None:
+def test_a_failed_slot_is_marked_and_falsy(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         found = await session.text(
             "all = map_lm(['a', 'b', 'c'], 'q')\n"
@@ -128,7 +130,7 @@ def test_a_slot_that_failed_is_marked_and_false(tmp_path: Path) -> None:
     using(tmp_path / "ws", use)
 
 
-def test_many_threads_call_at_once_and_get_their_own_answers(tmp_path: Path) -> None:
+def test_concurrent_calls_of_threads_get_their_own_answers(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         found = await session.text(
             "from concurrent.futures import ThreadPoolExecutor\n"
@@ -142,7 +144,7 @@ def test_many_threads_call_at_once_and_get_their_own_answers(tmp_path: Path) -> 
     using(tmp_path / "ws", use)
 
 
-def test_time_in_which_a_cell_waits_for_the_host_does_not_count(tmp_path: Path) -> None:
+def test_time_spent_waiting_for_the_host_does_not_count(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         async def slow(name: str, arguments: object) -> object:
             await anyio.sleep(0.4)
@@ -156,7 +158,9 @@ def test_time_in_which_a_cell_waits_for_the_host_does_not_count(tmp_path: Path) 
 
 
 @pytest.mark.slow
-def test_time_in_which_another_thread_computes_meanwhile_does(tmp_path: Path) -> None:
+def test_computing_time_counts_while_another_thread_waits_for_the_host(
+    tmp_path: Path,
+) -> None:
     code = (
         "import threading\n"
         "def chain():\n"
@@ -188,7 +192,7 @@ def test_a_cancelled_cell_is_stopped_and_its_calls_with_it(tmp_path: Path) -> No
     using(tmp_path / "ws", use)
 
 
-def test_calls_end_with_the_cell_that_made_them(tmp_path: Path) -> None:
+def test_host_calls_are_stopped_with_the_cell_that_made_them(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         code = (
             "import threading, time\nseen = []\n"
@@ -216,7 +220,7 @@ def test_exception_of_the_host_ends_the_cell_and_propagates(tmp_path: Path) -> N
     using(tmp_path / "ws", use)
 
 
-def test_reserved_names_are_put_back_and_it_is_said(tmp_path: Path) -> None:
+def test_overwritten_reserved_names_are_restored_and_reported(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         assert (
             await session.text("FINAL = budget = 1")
@@ -227,7 +231,7 @@ def test_reserved_names_are_put_back_and_it_is_said(tmp_path: Path) -> None:
     using(tmp_path / "ws", use)
 
 
-def test_variables_are_put_listed_and_shown_in_short(tmp_path: Path) -> None:
+def test_variables_can_be_set_listed_and_summarized(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.put("context", "a\n" * 500_000)
         await session.put("parts", [{"__failed__": "as it stands"}])
@@ -247,7 +251,7 @@ def test_variables_are_put_listed_and_shown_in_short(tmp_path: Path) -> None:
     using(tmp_path / "ws", use)
 
 
-def test_variables_come_back_in_another_worker(tmp_path: Path) -> None:
+def test_variables_are_restored_in_another_worker(tmp_path: Path) -> None:
     async def main() -> None:
         async with python(tmp_path / "ws") as session:
             await session.cell(
@@ -299,7 +303,7 @@ def test_variables_come_back_in_another_worker(tmp_path: Path) -> None:
     anyio.run(main)
 
 
-def test_a_variable_that_cannot_be_read_again_loses_only_itself(tmp_path: Path) -> None:
+def test_a_variable_that_cannot_be_restored_loses_only_itself(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.cell(
             "class Odd:\n"
@@ -320,7 +324,7 @@ def test_a_variable_that_cannot_be_read_again_loses_only_itself(tmp_path: Path) 
     using(tmp_path / "ws", use, WorkerLimits(seconds=0.3))
 
 
-def test_without_a_sandbox_cells_run_all_the_same(tmp_path: Path) -> None:
+def test_cells_also_run_without_a_sandbox(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         assert await session.text("x = 2\nx * 21") == "42"
         assert (await session.cell("FINAL(x)")).final is not None
@@ -328,7 +332,7 @@ def test_without_a_sandbox_cells_run_all_the_same(tmp_path: Path) -> None:
     using(tmp_path / "ws", use, profile="off")
 
 
-def test_a_worker_that_cannot_be_started_says_why(tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     from refold.place.commands import ShellCommands
     from refold.rlm.worker import PythonWorkers
 

@@ -24,7 +24,7 @@ def told(*answers: Any, **more: Any) -> Told:
     return Told(ScriptedProvider(*answers), ECHO, **more)
 
 
-def test_code_looks_at_the_material_and_ends_the_turn_with_what_it_found() -> None:
+def test_code_searches_the_material_and_final_ends_the_turn() -> None:
     run = told(
         coded("print(len(context))"),
         "The needle is on a line of its own.\n\n"
@@ -52,7 +52,7 @@ def test_cells_after_one_that_failed_are_not_run() -> None:
     assert run.events(Ended)[0].outcome == "failed"
 
 
-def test_variables_stay_for_the_next_turn_in_a_new_process() -> None:
+def test_variables_are_restored_for_the_next_turn_in_a_new_process() -> None:
     run = told(coded("import math\nx = [1]"), "It is there.", "It is.", coded("FINAL(x)"))
 
     run.run()
@@ -65,7 +65,7 @@ def test_variables_stay_for_the_next_turn_in_a_new_process() -> None:
     assert restored.blob == run.events(VariablesSaved)[0].blob
 
 
-def test_the_same_variables_are_kept_once() -> None:
+def test_unchanged_variables_are_saved_once() -> None:
     run = told(coded("x = 1"), coded("print(x)"), coded("FINAL(x)"))
 
     run.run()
@@ -73,7 +73,7 @@ def test_the_same_variables_are_kept_once() -> None:
     assert len(run.events(VariablesSaved)) == 1
 
 
-def test_a_session_that_is_rewound_has_the_variables_of_then() -> None:
+def test_a_rewound_session_has_the_variables_of_that_point() -> None:
     run = told(coded("x = 1\nFINAL(x)"), coded("x = 2\nFINAL(x)"), coded("FINAL(x)"))
 
     async def back_and_on() -> str:
@@ -90,7 +90,7 @@ def test_a_session_that_is_rewound_has_the_variables_of_then() -> None:
     assert anyio.run(back_and_on) == "1"
 
 
-def test_a_process_that_is_lost_leaves_the_variables_of_the_step_before() -> None:
+def test_a_lost_process_keeps_the_variables_of_the_previous_step() -> None:
     run = told(
         coded("x = 1"), coded("x = 2", "die('killed after 120 s')"), coded("FINAL(x)")
     )
@@ -110,7 +110,7 @@ class NoRoom(MemoryBlobs):
         raise JournalError("no space is left")
 
 
-def test_a_disk_with_no_room_for_variables_takes_no_output_and_no_answer() -> None:
+def test_a_full_disk_loses_variables_but_no_output_or_answer() -> None:
     run = told(
         coded("x = 1\nprint(x)"), coded("FINAL(2)"), store=MemoryStore(blobs=NoRoom())
     )
@@ -124,7 +124,7 @@ def test_a_disk_with_no_room_for_variables_takes_no_output_and_no_answer() -> No
     )
 
 
-def test_variables_that_cannot_be_restored_are_said_to_be_gone() -> None:
+def test_variables_that_cannot_be_restored_are_reported_to_the_model() -> None:
     run = told(coded("FINAL(1)"), coded("print('here')\nFINAL(2)"))
 
     async def broken() -> str:
@@ -142,7 +142,7 @@ def test_variables_that_cannot_be_restored_are_said_to_be_gone() -> None:
     ]  # fmt: skip
 
 
-def test_a_final_value_of_another_shape_is_refused_and_the_turn_goes_on() -> None:
+def test_a_final_value_that_violates_the_schema_is_refused_and_the_turn_continues() -> None:
     run = told(
         coded("FINAL({'n': 'three'})"),
         coded("FINAL({'n': 3})"),
@@ -156,7 +156,7 @@ def test_a_final_value_of_another_shape_is_refused_and_the_turn_goes_on() -> Non
     assert [e.control for e in run.events(Ended)] == [None, Final('{"n":3}', as_json=True)]
 
 
-def test_words_alone_end_the_turn_the_second_time() -> None:
+def test_the_second_answer_without_code_ends_the_turn() -> None:
     run = told("I think it is 3.", "It is 3.")
 
     view = run.run()
@@ -165,7 +165,9 @@ def test_words_alone_end_the_turn_the_second_time() -> None:
     assert len(run.model.heard) == 2
 
 
-def test_variables_of_another_session_come_first(tmp_path: Path) -> None:
+def test_variables_of_an_attached_session_are_available_at_the_start(
+    tmp_path: Path,
+) -> None:
     home = JournalDirectory(tmp_path)
     other = told(
         coded("x = [1]\nFINAL(x)"), coded("x = [2]\nFINAL(x)"), store=home.store("one")
@@ -183,7 +185,7 @@ def test_variables_of_another_session_come_first(tmp_path: Path) -> None:
     assert [each.source for each in run.events(VariablesRestored)] == ["one"]
 
 
-def test_variables_of_a_session_that_works_elsewhere_are_not_there(tmp_path: Path) -> None:
+def test_a_session_of_another_directory_cannot_be_attached(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
     told(coded("x = 1\nFINAL(x)"), store=home.store("one")).run()
     others = OtherSessions(home, "two", "/another/project")
@@ -192,7 +194,7 @@ def test_variables_of_a_session_that_works_elsewhere_are_not_there(tmp_path: Pat
         anyio.run(others.of, "one")
 
 
-def test_a_person_may_stop_code_and_its_variables_are_as_before_that_call() -> None:
+def test_interrupting_code_restores_the_variables_before_that_call() -> None:
     run = told(
         coded("x = 1"), coded("x = 2\nlm('a', 'q')"), coded("print(x)"), coded("FINAL(x)")
     )
@@ -222,7 +224,7 @@ def test_a_person_may_stop_code_and_its_variables_are_as_before_that_call() -> N
     assert last == "FINAL"
 
 
-def test_two_calls_in_one_answer_run_one_after_the_other() -> None:
+def test_two_python_calls_in_one_answer_run_in_order() -> None:
     cells = [
         ("python", '{"code": "x = 1"}'),
         ("python", '{"code": ["x += 1", "FINAL(x)"]}'),

@@ -18,7 +18,7 @@ def way(task: dict[str, Any]) -> str:
     return route(task["question"], size).way
 
 
-def test_there_are_thirty_tasks_of_both_kinds_and_each_says_why() -> None:
+def test_the_router_has_thirty_labelled_tasks_with_reasons() -> None:
     ways = [task["way"] for task in TASKS]
 
     assert (len(ways), ways.count("flat") >= 12, ways.count("recursive") >= 12) == (
@@ -28,13 +28,13 @@ def test_there_are_thirty_tasks_of_both_kinds_and_each_says_why() -> None:
     assert all(task["why"] for task in TASKS)
 
 
-def test_of_thirty_tasks_it_takes_the_cheaper_right_way_in_at_least_26() -> None:
+def test_the_router_is_right_on_at_least_26_of_30_tasks() -> None:
     wrong = [task["question"] for task in TASKS if way(task) != task["way"]]
 
     assert len(wrong) <= 4, wrong
 
 
-def test_it_does_as_well_on_those_that_its_words_were_not_chosen_by() -> None:
+def test_the_router_is_right_on_at_least_6_of_8_unseen_tasks() -> None:
     unseen = [task for task in TASKS if task.get("unseen")]
 
     assert sum(way(task) == task["way"] for task in unseen) >= 6
@@ -61,13 +61,13 @@ def test_it_does_as_well_on_those_that_its_words_were_not_chosen_by() -> None:
         ),
     ],
 )
-def test_size_and_words_decide_and_the_reason_says_which(
+def test_the_router_decides_by_size_and_keywords_and_names_the_reason(
     tokens: int, expected: Route
 ) -> None:
     assert route("How many errors are there?", Size(tokens, 1, 120_000)) == expected
 
 
-def test_many_small_files_are_not_counted_at_a_glance() -> None:
+def test_counting_in_more_than_ten_files_is_routed_recursive() -> None:
     asked = "How many errors are there?"
 
     assert route(asked, Size(400, 10, 120_000)).way == "flat"
@@ -75,7 +75,7 @@ def test_many_small_files_are_not_counted_at_a_glance() -> None:
     assert route("Who wrote it?", Size(400, 11, 120_000)).way == "flat"
 
 
-def test_a_lookup_is_flat_up_to_a_third_of_the_window() -> None:
+def test_a_lookup_is_routed_flat_up_to_a_third_of_the_window() -> None:
     asked = "Who wrote it?"
 
     assert route(asked, Size(40_000, 9, 120_000)) == Route(
@@ -94,13 +94,11 @@ def test_a_lookup_is_flat_up_to_a_third_of_the_window() -> None:
         ("", ""),
     ],
 )
-def test_words_are_found_whole_and_capitals_do_not_matter(
-    question: str, words: str
-) -> None:
+def test_keywords_match_as_complete_words_in_any_case(question: str, words: str) -> None:
     assert whole_material_words(question) == words
 
 
-def test_a_long_question_takes_no_time() -> None:
+def test_matching_keywords_in_a_long_question_is_fast() -> None:
     assert whole_material_words("how many " + "a " * 100_000) == "how many"
     assert whole_material_words("compare " + "a " * 20_000) == ""
 
@@ -110,7 +108,7 @@ HARD: list[dict[str, Any]] = yaml.safe_load(
 )
 
 
-def test_the_page_says_how_often_it_is_wrong_where_the_words_mislead() -> None:
+def test_the_page_states_the_score_on_unseen_misleading_questions() -> None:
     """Its score on the questions that did not shape it is the figure that counts."""
     page = (Path(__file__).parents[2] / "docs/rlm.md").read_text(encoding="utf-8")
     unseen = [task for task in HARD if task.get("unseen")]

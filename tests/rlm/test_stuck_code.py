@@ -21,7 +21,7 @@ def ran(place: Path, answers: Iterable[str]) -> View:
         return Told(model, Leaf(str), workers=real, policies=RULES).run()
 
 
-def test_the_same_failing_cell_is_stopped(tmp_path: Path) -> None:
+def test_a_turn_that_repeats_the_same_failing_cell_is_stopped(tmp_path: Path) -> None:
     cell = (
         "class P: pass\ndef half(p): return p / 2\n"
         "import time; start = time.perf_counter()\n"
@@ -34,13 +34,15 @@ def test_the_same_failing_cell_is_stopped(tmp_path: Path) -> None:
     assert view.turn.reason == "python failed 4 times with the same error"
 
 
-def test_code_that_cannot_be_read_is_stopped_too(tmp_path: Path) -> None:
+def test_a_turn_that_repeats_a_syntax_error_is_stopped(tmp_path: Path) -> None:
     view = ran(tmp_path, [coded("x = 1", "x = (1,")] * STEPS)
 
     assert (view.turn.outcome, view.turn.steps) == ("stuck", 4)
 
 
-def test_honest_work_on_many_things_is_not(tmp_path: Path) -> None:
+def test_different_errors_and_repeated_working_cells_do_not_stop_a_turn(
+    tmp_path: Path,
+) -> None:
     mended = [coded(f"data = {{'key {n}': 1}}\ndata['key']['{n}']") for n in range(STEPS)]
     batches = [coded("n = globals().get('n', 0) + 1\nn")] * STEPS
 

@@ -19,7 +19,7 @@ def starting(command: str, *, notify: bool = False) -> list[tuple[str, str]]:
     return [("tool_call", json.dumps(wanted))]
 
 
-async def test_an_end_wakes_the_agent_of_a_conversation(tmp_path: Path) -> None:
+async def test_the_end_of_a_background_command_starts_a_turn(tmp_path: Path) -> None:
     command = "until test -e go; do sleep 0.01; done; echo built"
     replies = (starting(command, notify=True), "It runs.", "It is built.")
 

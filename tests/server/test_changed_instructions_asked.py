@@ -49,7 +49,7 @@ async def turn(socket: ClientConnection) -> None:
     await said(socket, "result")
 
 
-async def test_the_change_is_in_the_status_in_the_words_of_the_terminal(
+async def test_the_status_contains_changed_instructions_with_the_texts_of_the_terminal(
     folder: Path,
 ) -> None:
     async with (
@@ -78,7 +78,7 @@ async def test_the_change_is_in_the_status_in_the_words_of_the_terminal(
 
 
 @pytest.mark.parametrize(("use", "sent"), [(True, "new"), (False, "trusted")])
-async def test_the_answer_counts_from_the_next_turn_of_the_open_conversation(
+async def test_an_answer_about_changed_instructions_applies_from_the_next_turn(
     folder: Path, use: bool, sent: str
 ) -> None:
     async with server(folder, "Hello.", "Again.") as client:
@@ -100,7 +100,7 @@ async def test_the_answer_counts_from_the_next_turn_of_the_open_conversation(
     )
 
 
-async def test_an_answer_to_an_older_change_is_refused_and_the_newer_one_is_shown(
+async def test_an_answer_to_an_outdated_change_is_refused_and_the_current_one_is_sent(
     folder: Path,
 ) -> None:
     async with server(folder, "Hello.") as client:
@@ -121,7 +121,9 @@ async def test_an_answer_to_an_older_change_is_refused_and_the_newer_one_is_show
     assert list(instructions_sent(id_)) == ["trusted"]
 
 
-async def test_the_second_of_two_answers_learns_that_it_was_answered(folder: Path) -> None:
+async def test_the_second_of_two_answers_is_refused_as_already_answered(
+    folder: Path,
+) -> None:
     async with (
         server(folder, "Hello.") as client,
         client.follow(await client.begin()) as socket,
@@ -135,7 +137,7 @@ async def test_the_second_of_two_answers_learns_that_it_was_answered(folder: Pat
     assert late["kind"] == "AlreadyAnswered"
 
 
-async def test_a_conversation_that_moves_asks_about_the_other_folder(
+async def test_changing_the_directory_asks_about_changed_instructions_there(
     folder: Path, tmp_path: Path
 ) -> None:
     async with (
@@ -150,7 +152,9 @@ async def test_a_conversation_that_moves_asks_about_the_other_folder(
     assert after["question"] == QUESTION
 
 
-async def test_nothing_is_asked_where_the_file_is_as_it_was_trusted(folder: Path) -> None:
+async def test_no_question_is_asked_if_instructions_equal_the_trusted_version(
+    folder: Path,
+) -> None:
     (folder / "AGENTS.md").write_text("Use tabs.\n")
 
     async with (

@@ -26,7 +26,7 @@ def rows(output: Any) -> list[str]:
     ]
 
 
-async def test_a_command_shows_rows_and_costs_nothing(tmp_path: Path) -> None:
+async def test_a_command_returns_rows_without_a_model_request(tmp_path: Path) -> None:
     async with server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         found = await run(client, id_, "/cost")
@@ -41,7 +41,7 @@ async def test_a_command_shows_rows_and_costs_nothing(tmp_path: Path) -> None:
     assert messages.json == []
 
 
-async def test_every_command_of_the_table_answers_on_a_page(tmp_path: Path) -> None:
+async def test_every_slash_command_returns_output_over_rest(tmp_path: Path) -> None:
     async with server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         shown = {each.name: await run(client, id_, f"/{each.name}") for each in commands()}
@@ -78,7 +78,9 @@ async def test_a_question_of_a_command_is_answered_with_the_next_request(
     assert after.json == []
 
 
-async def test_the_table_and_completions_are_those_of_the_terminal(tmp_path: Path) -> None:
+async def test_command_list_and_completions_equal_those_of_the_terminal(
+    tmp_path: Path,
+) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin()
         listed = (await client.ask("GET", f"/api/conversations/{id_}/commands")).json
@@ -106,7 +108,7 @@ async def test_the_table_and_completions_are_those_of_the_terminal(tmp_path: Pat
     assert [each["text"] for each in words] == ["plan"]
 
 
-async def test_only_a_command_is_run(tmp_path: Path) -> None:
+async def test_text_that_is_not_a_command_is_refused(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin()
         path = f"/api/conversations/{id_}/commands"
@@ -115,7 +117,9 @@ async def test_only_a_command_is_run(tmp_path: Path) -> None:
             assert found.status == 400, text
 
 
-async def test_a_switch_says_where_it_leads(tmp_path: Path) -> None:
+async def test_a_command_that_switches_conversations_returns_the_new_id(
+    tmp_path: Path,
+) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin(name="first")
         made = await run(client, id_, "/clear")

@@ -29,7 +29,7 @@ def started(directory: Path, script: Path) -> tuple[subprocess.Popen[str], str]:
     return process, found[1]
 
 
-async def test_ten_turns_that_a_kill_cut_off_are_finished_when_somebody_says_so(
+async def test_ten_turns_interrupted_by_a_kill_are_finished_by_continue(
     tmp_path: Path,
 ) -> None:
     script = tmp_path / "answers.jsonl"

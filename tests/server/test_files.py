@@ -48,7 +48,7 @@ async def test_no_path_leads_out_of_the_workspace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["p.svg", "p.html", "p.xml", "p.js", "p"])
-async def test_active_content_is_an_attachment(tmp_path: Path, name: str) -> None:
+async def test_active_content_is_served_as_an_attachment(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("<html><script>alert(1)</script>")
     async with server(tmp_path) as client:
         id_ = await client.begin()
@@ -62,7 +62,9 @@ async def test_active_content_is_an_attachment(tmp_path: Path, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", ['x";filename=evil.exe', "\u202e🎉.txt", "a\tb\x7f.txt"])
-async def test_a_file_name_cannot_write_headers(tmp_path: Path, name: str) -> None:
+async def test_a_file_name_cannot_inject_response_headers(
+    tmp_path: Path, name: str
+) -> None:
     (tmp_path / name).write_text("content")
     async with server(tmp_path) as client:
         id_ = await client.begin()
@@ -75,7 +77,7 @@ async def test_a_file_name_cannot_write_headers(tmp_path: Path, name: str) -> No
     assert f"filename*=UTF-8''{quote(name, safe='')}" in said
 
 
-async def test_a_file_name_with_line_breaks_has_no_address(tmp_path: Path) -> None:
+async def test_a_file_name_with_line_breaks_is_not_served(tmp_path: Path) -> None:
     name = "a\r\nSet-Cookie: t=1\r\n\r\n<script>.txt"
     (tmp_path / name).write_text("content")
     async with server(tmp_path) as client:
@@ -93,7 +95,7 @@ async def put(client: Client, id_: str, path: str, data: bytes, **headers: str) 
     return await client.ask("PUT", f"/api/conversations/{id_}/files/{path}", data, binary)
 
 
-async def test_upload_is_a_file_of_the_workspace(tmp_path: Path) -> None:
+async def test_an_upload_is_stored_in_the_workspace(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin()
         first = await put(client, id_, "new/a.bin", b"\x00one")
@@ -129,7 +131,7 @@ async def test_upload_replaces_a_file_only_with_its_etag(tmp_path: Path) -> None
     assert not (tmp_path / "b.md").exists()
 
 
-async def test_upload_beside_a_file_gets_the_next_name(tmp_path: Path) -> None:
+async def test_upload_with_rename_gets_the_next_free_name(tmp_path: Path) -> None:
     (tmp_path / "a.tar.gz").write_text("original")
     (tmp_path / "folder").mkdir()
     async with server(tmp_path) as client:
@@ -142,7 +144,7 @@ async def test_upload_beside_a_file_gets_the_next_name(tmp_path: Path) -> None:
     assert (tmp_path / "a.tar.gz").read_text() == "original"
 
 
-async def test_upload_of_many_at_once_loses_none(tmp_path: Path) -> None:
+async def test_concurrent_uploads_lose_no_file(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin()
         paths = list[str]()
@@ -194,7 +196,7 @@ async def test_upload_that_a_rule_forbids_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_upload_goes_back_with_the_message_after_it(tmp_path: Path) -> None:
+async def test_an_upload_is_rewound_with_the_message_after_it(tmp_path: Path) -> None:
     (tmp_path / "a.md").write_text("original")
     async with server(tmp_path, "One.", "Two.") as client:
         id_ = await client.begin()

@@ -64,14 +64,14 @@ async def status(
 
 
 @pytest.mark.parametrize("method", ["GET", "WS"])
-async def test_a_whole_uri_in_the_place_of_a_path_is_not_served(method: str) -> None:
+async def test_a_request_with_an_absolute_uri_is_refused(method: str) -> None:
     asked = [("host", HERE), BEARER]
 
     assert await status(method, asked, path=f"http://{HERE}/api/x") == 421
     assert await status(method, asked, path="http://evil.example/api/x") == 421
 
 
-async def test_of_the_matrix_of_headers_only_our_own_clients_get_through() -> None:
+async def test_only_valid_combinations_of_host_origin_token_and_type_are_accepted() -> None:
     hosts = {
         "ours": HERE,
         "rebound": "evil.example:3500",
@@ -134,19 +134,19 @@ async def test_of_the_matrix_of_headers_only_our_own_clients_get_through() -> No
         ("DELETE", [("host", HERE), cookie()], 403),
     ],
 )  # fmt: skip
-async def test_a_request_in_disguise(
+async def test_the_guard_returns_the_expected_status_for_unusual_headers(
     method: str, headers: list[Header], expected: int
 ) -> None:
     assert await status(method, headers) == expected
 
 
-async def test_a_page_without_data_needs_no_token_but_our_name() -> None:
+async def test_a_static_page_needs_no_token_but_the_right_host() -> None:
     assert await status("GET", [("host", HERE)], path="/") == 200
     assert await status("GET", [("host", "evil.example:3500")], path="/") == 421
     assert await status("GET", [("host", HERE)], path="/dev/../api/x") == 401
 
 
-def test_a_launch_token_is_good_once() -> None:
+def test_a_launch_token_can_be_redeemed_once() -> None:
     token = ACCESS.new_launch()
 
     assert ACCESS.has_cookie(ACCESS.redeem(token))
@@ -155,7 +155,9 @@ def test_a_launch_token_is_good_once() -> None:
     assert ACCESS.redeem(ACCESS.new_launch() + "0") == ""
 
 
-def test_a_launch_token_is_good_once_at_any_server_with_its_secret(tmp_path: Path) -> None:
+def test_a_launch_token_can_be_redeemed_once_across_servers_with_its_secret(
+    tmp_path: Path,
+) -> None:
     made, other, restarted = (access.access_from(tmp_path / "server.key") for _ in range(3))
     token, unused = made.new_launch(), made.new_launch()
 
@@ -166,7 +168,7 @@ def test_a_launch_token_is_good_once_at_any_server_with_its_secret(tmp_path: Pat
     assert access.access_from(tmp_path / "server.key").redeem(made.new_launch()) == ""
 
 
-def test_a_launch_token_ends_and_is_forgotten_then(
+def test_a_launch_token_expires_and_its_record_is_deleted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     own = Access(b"k" * 32, tmp_path)
@@ -180,7 +182,7 @@ def test_a_launch_token_ends_and_is_forgotten_then(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_cookie_that_was_changed_is_none() -> None:
+def test_a_tampered_cookie_is_refused() -> None:
     value = ACCESS.redeem(ACCESS.new_launch())
     began, middle, seal = value.split(".")
 

@@ -45,7 +45,7 @@ async def terminal(
 
 
 @pytest.mark.slow
-async def test_a_page_and_a_terminal_share_a_session(
+async def test_a_page_joins_the_session_of_a_terminal_and_answers_its_requests(
     tmp_path: Path, runtime: dict[str, str]
 ) -> None:
     async with (
@@ -83,7 +83,7 @@ async def test_a_page_and_a_terminal_share_a_session(
 
 
 @pytest.mark.slow
-async def test_when_the_terminal_ends_the_server_opens_the_session_itself(
+async def test_the_server_opens_the_session_once_the_terminal_leaves_it(
     tmp_path: Path, runtime: dict[str, str]
 ) -> None:
     async with server(tmp_path, "Here.") as client:
@@ -105,7 +105,7 @@ async def test_when_the_terminal_ends_the_server_opens_the_session_itself(
 
 
 @pytest.mark.slow
-async def test_a_session_without_a_socket_is_read_and_its_holder_named(
+async def test_a_session_held_without_a_socket_is_readable_and_names_its_holder(
     tmp_path: Path,
 ) -> None:
     launch = launched(tmp_path, "Hi.")

@@ -45,7 +45,7 @@ def resumed(client: Client, id_: str) -> int:
     return sum(isinstance(each.event, SessionResumed) for each in entries)
 
 
-async def test_looking_at_a_session_writes_nothing_and_locks_nothing(
+async def test_reading_a_session_writes_no_file_and_takes_no_lock(
     tmp_path: Path,
 ) -> None:
     id_, directory = await stored(tmp_path, "Hi.")
@@ -150,7 +150,7 @@ async def test_a_conversation_that_is_closed_disconnects_its_clients(
     assert closed.value.rcvd.code == 1012
 
 
-async def test_a_message_that_waits_from_before_is_answered_when_somebody_says_so(
+async def test_an_unanswered_message_of_an_earlier_process_is_answered_by_continue(
     tmp_path: Path,
 ) -> None:
     async with opened(tmp_path) as session:

@@ -62,7 +62,7 @@ async def begun(client: Client, mode: str) -> tuple[str, Path]:
         ("bypass", []),
     ],
 )
-async def test_own_workspace_asks_only_what_the_mode_asks(
+async def test_own_workspace_asks_only_for_calls_that_the_mode_asks_for(
     tmp_path: Path, mode: str, asked: list[str]
 ) -> None:
     calls = [Reply("", calls=(call,)) for call in (WRITE, EDIT, BASH, READS)]
@@ -77,7 +77,7 @@ async def test_own_workspace_asks_only_what_the_mode_asks(
     assert "two" in done.results[-1]["text"]
 
 
-async def test_own_workspace_only_looks_in_plan_mode(tmp_path: Path) -> None:
+async def test_own_workspace_is_read_only_in_plan_mode(tmp_path: Path) -> None:
     looks = ("bash", '{"command": "ls"}')
     calls = [Reply("", calls=(call,)) for call in (WRITE, looks)]
     async with server(tmp_path, *calls, "Done.") as client:
@@ -102,7 +102,7 @@ async def test_own_workspace_only_looks_in_plan_mode(tmp_path: Path) -> None:
     ],
     ids=lambda call: f"{call[0]} {json.loads(call[1]).get('path', 'x')}"[:30],
 )
-async def test_own_workspace_leaves_data_of_refold_protected(
+async def test_own_workspace_asks_before_any_access_to_data_of_refold(
     tmp_path: Path, mode: str, call: tuple[str, str]
 ) -> None:
     async with server(tmp_path, Reply("", calls=(call,)), "Done.") as client:
@@ -116,7 +116,7 @@ async def test_own_workspace_leaves_data_of_refold_protected(
     assert [result["outcome"] for result in done.results] == ["refused"]
 
 
-async def test_own_workspace_hides_its_neighbours_from_commands(tmp_path: Path) -> None:
+async def test_own_workspace_hides_other_workspaces_from_commands(tmp_path: Path) -> None:
     call = (
         "bash",
         '{"command": "d=..; cat $d/other/secret.txt; cat $d/$d/$d/config.toml"}',
@@ -130,7 +130,7 @@ async def test_own_workspace_hides_its_neighbours_from_commands(tmp_path: Path) 
     assert "VERYSECRET" not in json.dumps(done.results)
 
 
-async def test_own_workspace_is_checkpointed_and_rewound(tmp_path: Path) -> None:
+async def test_own_workspace_files_are_restored_by_a_rewind(tmp_path: Path) -> None:
     calls = [Reply("", calls=(call,)) for call in (WRITE, BASH)]
     async with server(tmp_path, *calls, "Done.") as client:
         id_, place = await begun(client, "bypass")

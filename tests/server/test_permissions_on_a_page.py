@@ -66,7 +66,7 @@ async def test_a_rule_is_added_changed_and_removed(tmp_path: Path) -> None:
     assert not (tmp_path / "a.txt").exists()
 
 
-async def test_the_settings_of_all_folders_are_not_offered(tmp_path: Path) -> None:
+async def test_a_page_cannot_add_rules_for_all_folders(tmp_path: Path) -> None:
     async with server(tmp_path, "Done.") as client:
         page = Page(client, await client.begin())
         places = [i["id"] for i in (await page.run("add"))["question"]["items"]]
@@ -74,7 +74,7 @@ async def test_the_settings_of_all_folders_are_not_offered(tmp_path: Path) -> No
     assert places == ["allow session", "allow folder", "ask folder", "deny folder"]
 
 
-async def test_a_wrong_rule_is_named_and_nothing_is_saved(tmp_path: Path) -> None:
+async def test_an_invalid_rule_is_reported_and_not_saved(tmp_path: Path) -> None:
     async with server(tmp_path, "Done.") as client:
         page = Page(client, await client.begin())
         wrong = await page.run("add", "allow folder", "editfile")

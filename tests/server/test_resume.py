@@ -117,7 +117,7 @@ async def test_a_client_that_reconnects_200_times_sees_each_document_once(
     assert all(answer.startswith(text) for text in reader.texts.values())
 
 
-async def test_reading_from_any_id_comes_to_the_same_end(tmp_path: Path) -> None:
+async def test_resuming_from_any_id_yields_all_later_documents(tmp_path: Path) -> None:
     async with server(tmp_path, "One.", "Two.") as client:
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
@@ -137,7 +137,7 @@ async def test_reading_from_any_id_comes_to_the_same_end(tmp_path: Path) -> None
     assert [each["id"] for each in told if each["id"] in every] == every
 
 
-async def test_an_id_that_the_journal_does_not_have_gives_a_snapshot(
+async def test_resuming_from_an_unknown_id_gives_a_snapshot(
     tmp_path: Path,
 ) -> None:
     async with server(tmp_path, "One.") as client:
@@ -154,7 +154,7 @@ async def test_an_id_that_the_journal_does_not_have_gives_a_snapshot(
 
 
 @pytest.mark.slow
-async def test_a_client_that_joins_within_an_answer_has_the_text_so_far(
+async def test_a_client_that_connects_during_an_answer_gets_the_text_so_far(
     tmp_path: Path,
 ) -> None:
     answer = " ".join(f"word{n}" for n in range(60))
@@ -173,7 +173,7 @@ async def test_a_client_that_joins_within_an_answer_has_the_text_so_far(
     assert found[0]["type"] == "snapshot"
 
 
-def test_a_follower_that_does_not_read_is_cut_off() -> None:
+def test_a_follower_that_does_not_read_is_disconnected() -> None:
     follower = Follower(limit=100)
     follower.begin([], FEED_START, [])
     for _ in range(11):

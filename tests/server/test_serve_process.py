@@ -131,7 +131,7 @@ def listens_on(port: int) -> set[str]:
     }
 
 
-def test_by_default_it_listens_on_loopback_only_with_a_long_token(start: Start) -> None:
+def test_serve_listens_only_on_loopback_by_default_with_a_long_token(start: Start) -> None:
     served = start()
 
     assert listens_on(served.port) == {"0100007F"}
@@ -148,7 +148,7 @@ def test_by_default_it_listens_on_loopback_only_with_a_long_token(start: Start) 
         (("--tls-cert", "no.pem", "--tls-key", "no.pem"), "the certificate no.pem or its key no.pem cannot be used"),
     ],
 )  # fmt: skip
-def test_serve_refuses_an_address_where_others_could_listen_in(
+def test_serve_refuses_plain_http_on_a_network_address(
     tmp_path: Path, more: tuple[str, ...], said: str
 ) -> None:
     code, error = refused(tmp_path, *more)
@@ -172,7 +172,7 @@ def test_serve_refuses_an_invalid_key_file(tmp_path: Path, size: int, mode: int)
     assert "delete it, and start again" in error
 
 
-def test_with_the_flag_it_listens_beyond_loopback_and_knows_its_name(start: Start) -> None:
+def test_serve_with_plain_http_and_a_name_listens_on_all_addresses(start: Start) -> None:
     served = start("--host", "0.0.0.0", "--plain-http", "--name", "127.0.0.1")
 
     assert listens_on(served.port) == {"00000000"}
@@ -191,7 +191,9 @@ def test_serve_listens_on_ipv6(start: Start) -> None:
 
 @pytest.mark.peer
 @pytest.mark.skipif(not OPENSSL, reason="openssl is not installed")
-def test_with_a_certificate_all_of_it_is_tls(start: Start, tmp_path: Path) -> None:
+def test_serve_with_a_certificate_uses_tls_for_http_and_websockets(
+    start: Start, tmp_path: Path
+) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
@@ -223,7 +225,7 @@ def test_with_a_certificate_all_of_it_is_tls(start: Start, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("more", "outcome"), [((), "interrupted"), (("--drain",), "answered")]
 )
-def test_at_its_end_a_turn_is_stopped_or_finished(
+def test_at_shutdown_a_turn_is_interrupted_or_with_drain_finished(
     start: Start, tmp_path: Path, more: tuple[str, ...], outcome: str
 ) -> None:
     text = " ".join(f"word{n}" for n in range(30))
@@ -249,7 +251,7 @@ def test_at_its_end_a_turn_is_stopped_or_finished(
     assert (results[0]["text"] == text) is bool(more)
 
 
-def test_keys_hold_over_a_restart_until_new_ones_are_made(start: Start) -> None:
+def test_keys_stay_valid_over_a_restart_until_they_are_renewed(start: Start) -> None:
     first = start()
     bearer, cookie = first.bearer, first.cookie()
     first.end()
@@ -263,7 +265,7 @@ def test_keys_hold_over_a_restart_until_new_ones_are_made(start: Start) -> None:
     assert renewed.ask("GET", "/api/conversations", renewed.bearer)[0] == 200
 
 
-def test_without_a_token_no_address_says_anything(start: Start) -> None:
+def test_every_address_refuses_requests_without_a_token(start: Start) -> None:
     served = start()
     made = served.ask("POST", "/api/conversations", served.bearer, {"name": "Secret plans"})
     id_ = json.loads(made[2])["id"]
@@ -294,7 +296,7 @@ def test_without_a_token_no_address_says_anything(start: Start) -> None:
     assert socket_refused.value.response.status_code == 401
 
 
-def test_a_simple_request_of_another_site_changes_nothing(start: Start) -> None:
+def test_cross_site_simple_requests_change_nothing(start: Start) -> None:
     served = start()
     cookie, own = served.cookie(), {"Origin": f"http://127.0.0.1:{served.port}"}
     made = served.ask("POST", "/api/conversations", {**cookie, **own}, {"name": "kept"})
@@ -316,7 +318,7 @@ def test_a_simple_request_of_another_site_changes_nothing(start: Start) -> None:
     assert [row["name"] for row in rows] == ["kept"]
 
 
-def test_no_key_is_in_what_it_prints_or_logs(start: Start, tmp_path: Path) -> None:
+def test_keys_do_not_appear_in_output_or_logs(start: Start, tmp_path: Path) -> None:
     served = start()
     cookie = served.cookie()["Cookie"].partition("=")[2]
     served.ask("GET", f"/?token={served.launch}", {"Cookie": f"x={cookie}"})
@@ -335,7 +337,7 @@ def test_no_key_is_in_what_it_prints_or_logs(start: Start, tmp_path: Path) -> No
     assert [secret for secret in (cookie, bearer, served.launch) if secret in said] == []
 
 
-def test_a_thousand_connections_are_held_and_all_of_them_are_told(start: Start) -> None:
+def test_a_thousand_clients_all_receive_a_document(start: Start) -> None:
     count = 1000
     served = start()
     made = served.ask("POST", "/api/conversations", served.bearer, {})[2]

@@ -52,7 +52,7 @@ async def test_a_claim_ends_when_another_process_holds_the_session(tmp_path: Pat
     assert (refused["kind"], done["text"], number) == ("Held", "Here.", 2)
 
 
-async def test_a_conversation_that_lost_its_session_is_closed_and_opened_again(
+async def test_a_conversation_whose_session_directory_was_replaced_is_closed_and_reopened(
     tmp_path: Path,
 ) -> None:
     id_, directory = await stored(tmp_path, "Hi.")
@@ -74,7 +74,7 @@ async def test_a_conversation_that_lost_its_session_is_closed_and_opened_again(
     assert (refused["kind"], done["text"]) == ("Fenced", "Here.")
 
 
-async def test_a_session_moves_within_one_claim_and_its_agent_is_still_woken(
+async def test_a_session_that_changes_directory_keeps_its_claim_and_is_still_woken(
     tmp_path: Path,
 ) -> None:
     id_, directory = await stored(tmp_path, "Hi.")

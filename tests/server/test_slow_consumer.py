@@ -25,7 +25,7 @@ async def read(socket: ClientConnection, into: list[Plain]) -> None:
         into.append(json.loads(await socket.recv()))
 
 
-async def test_a_client_that_does_not_read_is_cut_off_and_resumes_without_a_gap(
+async def test_a_client_that_does_not_read_is_disconnected_and_resumes_without_a_gap(
     tmp_path: Path,
 ) -> None:
     late, every = list[Plain](), list[Plain]()

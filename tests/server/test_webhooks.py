@@ -104,7 +104,7 @@ def run_ended(count: int = 1) -> Schedule:
     return book().find(1)
 
 
-def test_a_signed_call_starts_a_run_at_once_with_its_body_marked(
+def test_a_signed_call_starts_a_run_with_its_body_marked_as_outside_text(
     start: Start, secret: str
 ) -> None:
     server = start(runs=True)
@@ -148,7 +148,7 @@ def test_a_wrong_signature_or_name_gets_the_same_401(start: Start, secret: str) 
     assert server.send(good)[0] == 202
 
 
-def test_an_old_or_early_time_is_refused_though_it_is_signed(
+def test_a_signed_call_with_an_old_or_future_timestamp_is_refused(
     start: Start, secret: str
 ) -> None:
     server = start()
@@ -184,7 +184,7 @@ def test_a_replay_is_refused_by_every_server_also_after_a_restart(
     ],
     ids=["too long", "text", "form", "no type", "other name", "other site"],
 )
-def test_a_request_that_the_guard_refuses_is_refused_with_a_signature(
+def test_a_signature_does_not_bypass_the_checks_of_the_guard(
     headers: dict[str, str], body: bytes, status: int, start: Start, secret: str
 ) -> None:
     answer = start().send({**signed(secret, body), **headers}, body)
@@ -193,7 +193,7 @@ def test_a_request_that_the_guard_refuses_is_refused_with_a_signature(
     assert book().find(1).waiting == ()
 
 
-def test_the_longest_body_is_kept_up_to_a_limit(start: Start, secret: str) -> None:
+def test_a_webhook_body_is_stored_up_to_20000_characters(start: Start, secret: str) -> None:
     body = b"\xff" + b"x" * (64 * 1024 - 1)
 
     answer = start().send(signed(secret, body), body)
@@ -203,7 +203,7 @@ def test_the_longest_body_is_kept_up_to_a_limit(start: Start, secret: str) -> No
     assert call.body == "\ufffd" + "x" * 19_999
 
 
-def test_a_caller_that_does_not_stop_is_told_to_wait(start: Start, secret: str) -> None:
+def test_too_many_webhook_calls_are_refused_with_429(start: Start, secret: str) -> None:
     server = start()
 
     answers = [server.send(signed(secret, b"%d" % n), b"%d" % n)[0] for n in range(12)]
@@ -212,7 +212,7 @@ def test_a_caller_that_does_not_stop_is_told_to_wait(start: Start, secret: str) 
     assert [each.body for each in book().find(1).waiting] == [str(n) for n in range(10)]
 
 
-def test_two_servers_run_each_call_once_and_one_after_the_other(
+def test_two_servers_run_each_webhook_call_once_and_in_order(
     start: Start, secret: str
 ) -> None:
     servers = [start(runs=True), start(runs=True)]
@@ -230,7 +230,7 @@ def test_two_servers_run_each_call_once_and_one_after_the_other(
     assert (found.waiting, found.running) == ((), None)
 
 
-def test_a_call_whose_server_was_killed_before_its_run_is_run_after_a_restart(
+def test_an_accepted_call_runs_after_a_kill_and_restart_of_the_server(
     start: Start, secret: str
 ) -> None:
     server = start()
@@ -245,7 +245,7 @@ def test_a_call_whose_server_was_killed_before_its_run_is_run_after_a_restart(
     assert [(r.call, r.outcome) for r in run_ended().runs] == [(1, "answered")]
 
 
-def test_the_secret_is_in_no_file_but_its_own(start: Start, secret: str) -> None:
+def test_the_webhook_secret_is_only_in_its_own_file(start: Start, secret: str) -> None:
     server = start(runs=True)
     body = json.dumps({"said": secret}).encode()
     server.send(signed(secret, body), body)
@@ -267,7 +267,7 @@ def test_the_secret_is_in_no_file_but_its_own(start: Start, secret: str) -> None
     assert secret.encode() not in out + listed
 
 
-def test_a_webhook_ends_with_its_schedule_its_secret_or_by_hand(
+def test_a_webhook_ends_with_its_schedule_a_new_secret_or_off(
     start: Start, secret: str
 ) -> None:
     server = start()
@@ -305,7 +305,7 @@ def test_a_damaged_file_of_schedules_is_not_described_to_strangers(
 
 
 @pytest.mark.peer
-def test_the_shown_example_calls_a_webhook(
+def test_the_documented_example_calls_a_webhook(
     start: Start, tmp_path: Path, secret: str
 ) -> None:
     for program in ("curl", "openssl"):

@@ -31,7 +31,9 @@ async def test_a_message_is_answered_with_numbered_documents(tmp_path: Path) -> 
     assert taken == [{"type": "order_taken", "client_key": "k1", "changed": True}]
 
 
-async def test_hostile_frames_are_answered_and_the_others_go_on(tmp_path: Path) -> None:
+async def test_invalid_frames_get_errors_and_other_clients_are_unaffected(
+    tmp_path: Path,
+) -> None:
     async with server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as other:
@@ -61,7 +63,9 @@ async def test_hostile_frames_are_answered_and_the_others_go_on(tmp_path: Path) 
     assert found[-1]["text"] == "Hello."
 
 
-async def test_the_first_answer_wins_and_the_other_client_is_told(tmp_path: Path) -> None:
+async def test_the_first_answer_to_a_request_wins_and_the_second_client_is_informed(
+    tmp_path: Path,
+) -> None:
     asks = Reply("", calls=(("bash", '{"command": "touch x"}'),))
     async with server(tmp_path, asks, "Then not.") as client:
         id_ = await client.begin()
@@ -86,7 +90,9 @@ async def test_the_first_answer_wins_and_the_other_client_is_told(tmp_path: Path
     assert not (tmp_path / "x").exists()
 
 
-async def test_the_same_key_twice_is_one_message(tmp_path: Path) -> None:
+async def test_a_message_sent_twice_with_one_client_key_is_stored_once(
+    tmp_path: Path,
+) -> None:
     async with server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
@@ -101,7 +107,7 @@ async def test_the_same_key_twice_is_one_message(tmp_path: Path) -> None:
     ]
 
 
-async def test_leaving_does_not_stop_the_work(tmp_path: Path) -> None:
+async def test_a_turn_continues_after_its_client_disconnects(tmp_path: Path) -> None:
     async with server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
@@ -128,7 +134,7 @@ class Overheard(ScriptedProvider):
             yield delta
 
 
-async def test_flags_of_a_conversation_count_from_its_next_turn(tmp_path: Path) -> None:
+async def test_conversation_flags_apply_from_the_next_turn(tmp_path: Path) -> None:
     async with server(tmp_path, provider=lambda: Overheard(*"abc")) as client:
         id_ = await client.begin(teams=True)
         recorded = list[int]()

@@ -45,7 +45,9 @@ def by(entries: Sequence[Entry], kind: type) -> list[str]:
     return [entry.by for entry in entries if isinstance(entry.event, kind)]
 
 
-async def test_the_user_of_a_process_is_named_by_login(tmp_path: Path) -> None:
+async def test_messages_of_a_process_are_recorded_under_the_login_name(
+    tmp_path: Path,
+) -> None:
     launch = launched(tmp_path, "Hi.")
     session = Session(launch, await launch.start())
     await session.run("Hello.")
@@ -56,7 +58,9 @@ async def test_the_user_of_a_process_is_named_by_login(tmp_path: Path) -> None:
     assert [e.event.sender for e in entries if isinstance(e.event, Said)] == ["person"]
 
 
-async def test_each_page_acts_for_the_person_of_its_link(tmp_path: Path) -> None:
+async def test_orders_of_a_page_are_recorded_under_the_person_of_its_link(
+    tmp_path: Path,
+) -> None:
     async with server(tmp_path, [TOUCH], "Done.") as client:
         id_ = await client.begin()
         ada, bob = page(client, "Ada Łovelace"), page(client)
@@ -83,7 +87,7 @@ async def test_each_page_acts_for_the_person_of_its_link(tmp_path: Path) -> None
     assert by(entries, Answered) == by(entries, ModeChanged) == ["person:page"]
 
 
-async def test_a_program_says_for_whom_it_acts(tmp_path: Path) -> None:
+async def test_a_program_can_name_the_person_it_acts_for(tmp_path: Path) -> None:
     async with server(tmp_path, "One.", "Two.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
@@ -96,7 +100,9 @@ async def test_a_program_says_for_whom_it_acts(tmp_path: Path) -> None:
     assert by(entries, Said) == ["person:eve", f"person:{LOGIN}"]
 
 
-async def test_only_a_program_makes_links_for_others(tmp_path: Path) -> None:
+async def test_only_a_program_can_make_launch_links_for_other_people(
+    tmp_path: Path,
+) -> None:
     async with server(tmp_path) as client:
         path = "/api/launches?person=bob"
         json = {"Content-Type": "application/json"}
@@ -111,7 +117,7 @@ async def test_only_a_program_makes_links_for_others(tmp_path: Path) -> None:
     assert (bad.status, "is not a name" in bad.json["reason"]) == (400, True)
 
 
-async def test_an_order_that_waits_keeps_its_person(tmp_path: Path) -> None:
+async def test_a_queued_order_keeps_its_person(tmp_path: Path) -> None:
     """A message, `continue` and a compaction are carried out long after they were ordered."""
     from refold.client.protocol import CompactConversation, Continue, SendMessage
 
@@ -132,7 +138,7 @@ async def test_an_order_that_waits_keeps_its_person(tmp_path: Path) -> None:
     assert by(entries, Compacted) in ([], ["person:dot"])
 
 
-async def test_orders_at_the_same_time_keep_their_persons(tmp_path: Path) -> None:
+async def test_concurrent_orders_keep_their_persons(tmp_path: Path) -> None:
     launch = launched(tmp_path)
     session = Session(launch, await launch.start())
 
@@ -161,13 +167,13 @@ async def test_orders_at_the_same_time_keep_their_persons(tmp_path: Path) -> Non
     ("author", "person"),
     [("person", ""), ("person:ada", "ada"), ("agent", None), ("policy person", None)],
 )
-def test_a_journal_of_an_earlier_version_has_a_person_without_a_name(
+def test_journal_authors_map_to_a_named_or_unnamed_person_or_none(
     author: str, person: str | None
 ) -> None:
     assert Entry(1, Said("Hi."), by=author).person == person
 
 
-def test_a_name_that_cannot_be_shown_is_refused(tmp_path: Path) -> None:
+def test_an_unprintable_or_long_person_name_is_refused(tmp_path: Path) -> None:
     from refold.server.access import Access
 
     access = Access(b"s" * 32, tmp_path)

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.anyio
 PATH = "/api/conversations"
 
 
-async def test_a_whole_uri_that_names_another_host_is_refused_as_a_wrong_host_is(
+async def test_an_absolute_uri_with_another_host_is_refused_like_a_wrong_host_header(
     tmp_path: Path, home: Path
 ) -> None:
     async with server(tmp_path) as client:

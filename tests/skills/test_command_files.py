@@ -42,13 +42,15 @@ def offered(here: Here, *taken: str) -> dict[str, ShortcutInfo]:
         ("", "Review , above all . All of it: . It costs $100."),
     ],
 )  # fmt: skip
-def test_words_take_their_places(here: Here, words: str, said: str) -> None:
+def test_arguments_replace_placeholders_of_a_command_file(
+    here: Here, words: str, said: str
+) -> None:
     put(here.project / ".claude/commands", "Review.md", REVIEW)
 
     assert here.shortcuts().expand("review", words, {}) == said
 
 
-def test_without_a_place_the_words_come_behind(here: Here) -> None:
+def test_arguments_are_appended_without_a_placeholder(here: Here) -> None:
     put(here.config / "commands", "go.md", "\ufeffGo on.\r\n!`rm -rf x` @README\r\n")
 
     shortcuts = here.shortcuts()
@@ -58,7 +60,7 @@ def test_without_a_place_the_words_come_behind(here: Here) -> None:
     assert shortcuts.expand("go", "", {}) == text
 
 
-def test_they_are_offered_with_what_they_take_and_are_for(here: Here) -> None:
+def test_command_files_are_listed_with_arguments_and_description(here: Here) -> None:
     put(here.project / ".claude/commands", "review.md", REVIEW)
     put(here.project / ".refold/commands", "git/tidy.md", "# Tidy up\n\nAll.")
     put(
@@ -77,7 +79,7 @@ def test_they_are_offered_with_what_they_take_and_are_for(here: Here) -> None:
     assert here.shortcuts().notices() == ()
 
 
-def test_the_nearest_wins_a_template_of_yours_before_it_and_one_of_ours_after(
+def test_user_templates_precede_command_files_and_shipped_templates_follow(
     here: Here,
 ) -> None:
     put(here.project / ".refold/commands", "one.md", "Ours.")
@@ -103,7 +105,7 @@ def test_the_nearest_wins_a_template_of_yours_before_it_and_one_of_ours_after(
     )
 
 
-def test_those_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
+def test_command_files_of_an_untrusted_folder_are_ignored(here: Here) -> None:
     from refold.skills.catalogue import Catalogue, find_untrusted
     from refold.skills.slash_commands import Shortcuts
 
@@ -114,7 +116,9 @@ def test_those_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
     assert find_untrusted(around) == (".refold/commands",)
 
 
-def test_nothing_leads_out_of_a_project(here: Here, tmp_path: Path) -> None:
+def test_command_file_links_out_of_a_project_are_not_followed(
+    here: Here, tmp_path: Path
+) -> None:
     folder = here.project / ".refold/commands"
     secret = put(tmp_path, "outside/secret.md", "Secret.")
     folder.mkdir(parents=True)

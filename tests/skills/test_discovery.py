@@ -15,7 +15,7 @@ def names(found_: object) -> list[str]:
     return [skill.name for skill in found_.skills]  # type: ignore[attr-defined] - any Found
 
 
-def test_skills_are_found_in_every_place_in_this_order(here: Here) -> None:
+def test_skills_are_found_in_every_folder_in_precedence_order(here: Here) -> None:
     sub = here.project / "sub"
     places = [
         sub / ".refold/skills", sub / ".agents/skills", sub / ".claude/skills",
@@ -40,7 +40,7 @@ def test_skills_are_found_in_every_place_in_this_order(here: Here) -> None:
     ]  # fmt: skip
 
 
-def test_the_shipped_ones_are_always_there(here: Here) -> None:
+def test_the_shipped_skills_are_always_found(here: Here) -> None:
     skills = here.catalogue().scan
 
     assert names(skills) == [
@@ -50,7 +50,7 @@ def test_the_shipped_ones_are_always_there(here: Here) -> None:
     assert skills.problems == ()
 
 
-def test_who_loses_is_told(here: Here) -> None:
+def test_an_overridden_skill_is_reported(here: Here) -> None:
     write(here.project / ".refold/skills", "mine", "One.")
     write(here.project / ".claude/skills", "mine", "Another.")
     write(here.home / ".claude/skills", "mine", "One.")  # the same again is not a loss
@@ -62,7 +62,7 @@ def test_who_loses_is_told(here: Here) -> None:
     )
 
 
-def test_who_puts_theirs_in_place_of_a_shipped_one_knows_it(here: Here) -> None:
+def test_a_user_skill_overrides_a_shipped_skill_without_a_start_notice(here: Here) -> None:
     write(here.config / "skills", "pdf-writer", "My own way.")
 
     catalogue = here.catalogue()
@@ -75,7 +75,7 @@ def test_who_puts_theirs_in_place_of_a_shipped_one_knows_it(here: Here) -> None:
     )
 
 
-def test_a_project_that_puts_its_own_in_place_of_a_shipped_one_is_told(here: Here) -> None:
+def test_a_project_skill_that_overrides_a_shipped_skill_is_reported(here: Here) -> None:
     write(here.project / ".claude/skills", "pdf-writer", "Do as I say.")
 
     assert here.catalogue().notices() == (
@@ -83,7 +83,7 @@ def test_a_project_that_puts_its_own_in_place_of_a_shipped_one_is_told(here: Her
     )
 
 
-def test_nothing_of_a_folder_counts_that_is_not_trusted(here: Here) -> None:
+def test_skills_and_templates_of_an_untrusted_folder_are_ignored(here: Here) -> None:
     write(here.project / ".claude/skills", "theirs")
     (here.project / ".agent0").mkdir()
     (here.project / ".agent0/skills.md").write_text("## /x\nDo.\n")
@@ -95,7 +95,7 @@ def test_nothing_of_a_folder_counts_that_is_not_trusted(here: Here) -> None:
     assert find_untrusted(here.around()) == ()
 
 
-def test_trust_in_a_folder_is_no_trust_in_the_one_above(here: Here) -> None:
+def test_trust_does_not_cover_skills_of_the_parent_folder(here: Here) -> None:
     sub = here.project / "sub"
     write(sub / ".claude/skills", "near")
     write(here.project / ".claude/skills", "above")
@@ -107,7 +107,7 @@ def test_trust_in_a_folder_is_no_trust_in_the_one_above(here: Here) -> None:
     assert found_.problems == ()
 
 
-def test_two_places_that_are_one_are_looked_at_once(here: Here) -> None:
+def test_a_skills_folder_reached_by_a_link_is_read_once(here: Here) -> None:
     write(here.project / ".agents/skills", "one")
     (here.project / ".claude").mkdir()
     (here.project / ".claude/skills").symlink_to("../.agents/skills")
@@ -135,7 +135,7 @@ def test_two_places_that_are_one_are_looked_at_once(here: Here) -> None:
         (b"x" * (MAX_FILE_BYTES + 1), "SKILL.md: it is larger than 256 KiB"),
     ],
 )  # fmt: skip
-def test_bad_front_matter_is_one_notice_and_the_rest_goes_on(
+def test_invalid_front_matter_is_one_notice_and_other_skills_are_found(
     tmp_path: Path, content: str | bytes, words: str
 ) -> None:
     raw(tmp_path / "skills", "x", content)
@@ -149,7 +149,7 @@ def test_bad_front_matter_is_one_notice_and_the_rest_goes_on(
     assert words in problem
 
 
-def test_ten_megabytes_are_not_read(tmp_path: Path) -> None:
+def test_a_skill_file_of_ten_megabytes_is_not_read(tmp_path: Path) -> None:
     skill = raw(tmp_path / "skills", "x", "")
     os.truncate(skill / "SKILL.md", 10 * 1024 * 1024)
 
@@ -158,7 +158,7 @@ def test_ten_megabytes_are_not_read(tmp_path: Path) -> None:
     assert problem.endswith("SKILL.md: it is larger than 256 KiB")
 
 
-def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_skill_file_that_is_a_pipe_is_reported_without_blocking(tmp_path: Path) -> None:
     (tmp_path / "skills" / "x").mkdir(parents=True)
     os.mkfifo(tmp_path / "skills" / "x" / "SKILL.md")
 
@@ -167,7 +167,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     assert "is a device, pipe or socket" in problem
 
 
-def test_nothing_leads_out_of_a_project(tmp_path: Path) -> None:
+def test_skill_links_out_of_a_project_are_not_followed(tmp_path: Path) -> None:
     project, outside = tmp_path / "project", tmp_path / "outside"
     write(outside, "linked")
     write(outside, "far")
@@ -187,7 +187,7 @@ def test_nothing_leads_out_of_a_project(tmp_path: Path) -> None:
     assert all("a link that leads out" in problem for problem in told.problems)
 
 
-def test_the_person_s_own_skills_may_be_links_to_where_they_keep_them(here: Here) -> None:
+def test_user_skills_may_be_symbolic_links(here: Here) -> None:
     kept = here.home / "dotfiles"
     write(kept, "whole")
     write(kept, "file")
@@ -206,7 +206,7 @@ def test_the_person_s_own_skills_may_be_links_to_where_they_keep_them(here: Here
     assert "Do it." in catalogue.text_of("file")
 
 
-def test_links_in_a_circle_are_one_notice(tmp_path: Path) -> None:
+def test_circular_links_in_a_skills_folder_are_ignored(tmp_path: Path) -> None:
     folder = tmp_path / "skills"
     write(folder, "good")
     (folder / "round").symlink_to("round")
@@ -218,7 +218,7 @@ def test_links_in_a_circle_are_one_notice(tmp_path: Path) -> None:
     assert told.problems == ()
 
 
-def test_thousands_of_folders_take_no_time_and_no_room(tmp_path: Path) -> None:
+def test_skills_above_the_maximum_number_are_ignored_with_a_notice(tmp_path: Path) -> None:
     folder = tmp_path / "skills"
     folder.mkdir()
     for number in range(MAX_SKILLS + 50):
@@ -235,7 +235,7 @@ def test_thousands_of_folders_take_no_time_and_no_room(tmp_path: Path) -> None:
     )
 
 
-def test_a_start_tells_of_some_and_counts_the_others(here: Here) -> None:
+def test_start_notices_list_five_skill_problems_and_count_the_others(here: Here) -> None:
     for number in range(9):
         raw(here.project / ".claude/skills", f"bad-{number}", "bad")
 
@@ -245,7 +245,7 @@ def test_a_start_tells_of_some_and_counts_the_others(here: Here) -> None:
     assert told[-1] == "and 4 more skills are ignored: refold skills list"
 
 
-def test_names_cannot_order_a_screen_about(tmp_path: Path) -> None:
+def test_control_characters_in_skill_names_are_escaped(tmp_path: Path) -> None:
     raw(tmp_path / "skills", "a\n\x1b[2Jb", "bad")
 
     (problem,) = find_skills([place(tmp_path / "skills")]).problems
@@ -254,7 +254,7 @@ def test_names_cannot_order_a_screen_about(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["skill.md", "Skill.md"])
-def test_a_file_that_is_misspelt_is_told(tmp_path: Path, name: str) -> None:
+def test_a_misspelt_skill_file_name_is_reported(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "skills" / "x"
     folder.mkdir(parents=True)
     (folder / name).write_text("---\nname: x\ndescription: d\n---\n")
@@ -264,7 +264,9 @@ def test_a_file_that_is_misspelt_is_told(tmp_path: Path, name: str) -> None:
     assert problem.endswith(f"it has a file {name}: name it SKILL.md")
 
 
-def test_other_folders_and_files_there_are_nobody_s_business(tmp_path: Path) -> None:
+def test_other_files_in_a_skills_folder_are_ignored_without_a_notice(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "skills"
     for name in (".git", "notes", "notes/deep"):
         (folder / name).mkdir(parents=True)
@@ -275,7 +277,7 @@ def test_other_folders_and_files_there_are_nobody_s_business(tmp_path: Path) -> 
     ) == (find_skills([]))
 
 
-def test_a_skill_for_people_alone_is_not_told_to_the_model(here: Here) -> None:
+def test_a_skill_without_model_invocation_is_hidden_from_the_model(here: Here) -> None:
     raw(
         here.config / "skills",
         "mine",

@@ -32,7 +32,7 @@ def values(front: str) -> dict[str, str | None]:
         ("name:", {"name": ""}),
     ],
 )  # fmt: skip
-def test_values_are_read_as_they_are_meant(
+def test_front_matter_values_are_parsed(
     front: str, expected: dict[str, str | None]
 ) -> None:
     found = values(front)
@@ -45,7 +45,7 @@ def test_values_are_read_as_they_are_meant(
     assert found.keys() == expected.keys()
 
 
-def test_line_ends_and_a_byte_order_mark_make_no_difference() -> None:
+def test_front_matter_accepts_crlf_and_a_byte_order_mark() -> None:
     found = split("\ufeff---\r\nname: a\r\n---\r\n\r\nBody.\r\n")
 
     assert found == FrontMatter({"name": "a"}, "Body.")

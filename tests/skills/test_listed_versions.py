@@ -55,7 +55,7 @@ def run(tmp_path: Path, capfd: CAPFD, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("agents", "--json"), AGENT),
     ],
 )
-def test_the_trusted_version_is_listed_and_the_change_is_named(
+def test_the_trusted_version_is_listed_and_the_changed_file_is_named(
     run: Run, words: tuple[str, ...], file: str
 ) -> None:
     out, err = run(*words)
@@ -65,7 +65,7 @@ def test_the_trusted_version_is_listed_and_the_change_is_named(
     assert err.count(CHANGED.format(file)) == 1
 
 
-def test_the_new_version_is_listed_once_it_was_accepted(run: Run) -> None:
+def test_a_changed_version_is_listed_after_trust_add(run: Run) -> None:
     run("trust", "add", "--yes")
 
     skills, skills_said = run("skills", "show", "deploy")
@@ -76,7 +76,7 @@ def test_the_new_version_is_listed_once_it_was_accepted(run: Run) -> None:
     assert (skills_said, agents_said) == ("", "")
 
 
-def test_a_skill_that_is_new_is_left_out_with_one_sentence(
+def test_a_skill_added_after_trust_is_omitted_with_one_notice(
     run: Run, tmp_path: Path
 ) -> None:
     new = tmp_path / ".agents/skills/other/SKILL.md"
@@ -90,7 +90,7 @@ def test_a_skill_that_is_new_is_left_out_with_one_sentence(
     assert "new since you trusted this folder" in err
 
 
-def test_with_trust_for_one_start_agents_are_listed_as_they_are(run: Run) -> None:
+def test_with_trust_for_one_start_changed_agents_are_listed_with_a_notice(run: Run) -> None:
     out, err = run("--list-agents", "--trust")
 
     assert "Changed description." in out

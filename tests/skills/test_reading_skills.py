@@ -53,7 +53,7 @@ def test_a_file_of_a_skill_is_read_as_text(here: Here) -> None:
 
 
 @pytest.mark.parametrize("name", ["pdf-writer", "/pdf-writer", "skill:PDF-writer"])
-def test_files_of_shipped_skills_are_read_too(here: Here, name: str) -> None:
+def test_files_of_shipped_skills_are_read(here: Here, name: str) -> None:
     reply = use(here, read_skill, {"name": name, "file": "scripts/check_pdf.py"})
 
     assert "Open a PDF again" in reply.text
@@ -74,7 +74,9 @@ def test_files_of_shipped_skills_are_read_too(here: Here, name: str) -> None:
         ("a\0b", "cannot be a path"),
     ],
 )  # fmt: skip
-def test_nothing_else_is_read(here: Here, file: str, words: str) -> None:
+def test_read_skill_refuses_links_pipes_binary_and_outside_files(
+    here: Here, file: str, words: str
+) -> None:
     write(here.config / "skills", "other")
     skill = write(here.config / "skills", "sums")
     (skill / "link").symlink_to("/etc/passwd")
@@ -94,19 +96,19 @@ def test_nothing_else_is_read(here: Here, file: str, words: str) -> None:
 @pytest.mark.parametrize(
     "file", ["../design/SKILL.md", "/etc/passwd", "../../catalogue.py"]
 )
-def test_nothing_outside_a_shipped_skill_is_read_by_its_name(here: Here, file: str) -> None:
+def test_read_skill_refuses_paths_outside_a_shipped_skill(here: Here, file: str) -> None:
     with pytest.raises(ToolFailed):
         use(here, read_skill, {"name": "pdf-writer", "file": file})
 
 
-def test_a_name_that_is_none_is_told_with_the_nearest(here: Here) -> None:
+def test_read_skill_of_an_unknown_name_suggests_the_nearest(here: Here) -> None:
     with pytest.raises(
         ToolFailed, match=r"there is no skill 'pdf-write'; did you mean pdf-w"
     ):
         use(here, read_skill, {"name": "pdf-write"})
 
 
-def test_a_skill_that_was_written_a_moment_ago_is_found(here: Here) -> None:
+def test_a_skill_written_during_the_session_is_found(here: Here) -> None:
     catalogue = here.catalogue()
     before = catalogue.list_text(4000)
     write(here.project / ".refold/skills", "new", body="As new.")
@@ -116,7 +118,7 @@ def test_a_skill_that_was_written_a_moment_ago_is_found(here: Here) -> None:
     assert catalogue.list_text(4000) == before  # what a provider keeps stays as it was
 
 
-def test_a_skill_that_broke_since_says_so(here: Here) -> None:
+def test_a_skill_that_became_invalid_fails_with_the_reason(here: Here) -> None:
     write(here.project / ".refold/skills", "old")
     catalogue = here.catalogue()
     assert catalogue.scan.skills[0].name == "old"
@@ -138,7 +140,7 @@ def test_a_skill_with_very_many_files_lists_a_hundred(here: Here) -> None:
     assert lines[-2:] == ["- 099.txt", "- and more than 100 files in all"]
 
 
-def test_a_query_finds_what_holds_all_its_words(here: Here) -> None:
+def test_a_query_finds_skills_that_contain_all_its_words(here: Here) -> None:
     write(here.config / "skills", "sums", "Add numbers.")
     write(here.config / "skills", "words", "Count words and numbers.")
 
@@ -150,7 +152,7 @@ def test_a_query_finds_what_holds_all_its_words(here: Here) -> None:
     )
 
 
-def test_a_list_that_is_too_long_says_how_many_more_there_are(here: Here) -> None:
+def test_a_long_skill_list_is_cut_and_counts_the_omitted_skills(here: Here) -> None:
     for number in range(60):
         write(here.config / "skills", f"s{number}", "d" * 1000)
 
@@ -160,14 +162,14 @@ def test_a_list_that_is_too_long_says_how_many_more_there_are(here: Here) -> Non
     assert text.endswith(" more: ask with a query)")
 
 
-def test_the_tools_only_look() -> None:
+def test_skill_tools_are_read_only() -> None:
     assert [(t.effect, t.signature().needs) for t in (list_skills, read_skill)] == [
         (Effect.LOOK, ("skills",))
     ] * 2
 
 
 @pytest.mark.parametrize("name", [".env", "key.pem", "up/.env"])
-def test_a_skill_is_no_way_to_a_key(here: Here, name: str) -> None:
+def test_read_skill_refuses_files_that_may_contain_secrets(here: Here, name: str) -> None:
     (here.project / ".refold/skills").mkdir(parents=True)
     (here.project / ".refold/skills/whole").symlink_to("../..")
     raw(here.project.parent, "project", "---\nname: whole\ndescription: All.\n---\n")
@@ -178,7 +180,7 @@ def test_a_skill_is_no_way_to_a_key(here: Here, name: str) -> None:
         use(here, read_skill, {"name": "whole", "file": name})
 
 
-def test_a_skill_is_no_way_round_a_rule_that_denies(here: Here) -> None:
+def test_read_skill_refuses_files_denied_by_a_rule(here: Here) -> None:
     skill = write(here.config / "skills", "sums")
     (skill / "a.txt").write_text("private")
     denied = here.catalogue().heeding(lambda real: f"{os.path.basename(real)} is denied")

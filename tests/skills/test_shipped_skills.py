@@ -16,7 +16,7 @@ NAMES = sorted(path.name for path in SKILLS.iterdir())
 SCRIPTS = sorted(path.relative_to(SKILLS) for path in SKILLS.glob("*/scripts/*.py"))
 
 
-def test_all_eight_are_found_and_none_has_a_problem() -> None:
+def test_all_eight_shipped_skills_are_found_without_problems() -> None:
     told = find_skills([SkillFolder(folder_of_shipped(), "refold", "shipped")])
 
     assert [skill.name for skill in told.skills] == [
@@ -27,7 +27,7 @@ def test_all_eight_are_found_and_none_has_a_problem() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_skill_is_short_and_ends_with_what_to_check(name: str) -> None:
+def test_a_shipped_skill_is_short_and_has_the_required_sections(name: str) -> None:
     text = (SKILLS / name / "SKILL.md").read_text(encoding="utf-8")
 
     front = split(text)
@@ -39,7 +39,7 @@ def test_a_skill_is_short_and_ends_with_what_to_check(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_skill_speaks_of_all_its_files_and_of_no_others(name: str) -> None:
+def test_a_shipped_skill_mentions_exactly_the_files_that_it_has(name: str) -> None:
     text = (SKILLS / name / "SKILL.md").read_text(encoding="utf-8")
     files = {
         str(path.relative_to(SKILLS / name))
@@ -53,7 +53,7 @@ def test_a_skill_speaks_of_all_its_files_and_of_no_others(name: str) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)
-def test_a_script_says_how_it_is_used(script: Path, tmp_path: Path) -> None:
+def test_each_skill_script_prints_its_usage_with_help(script: Path, tmp_path: Path) -> None:
     code, told = run(script.parts[0], script.name, "--help", cwd=tmp_path)
 
     assert code == 0
@@ -64,9 +64,7 @@ def test_a_script_says_how_it_is_used(script: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("language", ["python", "node", "go"])
-def test_each_dockerfile_to_begin_with_passes_the_check(
-    language: str, tmp_path: Path
-) -> None:
+def test_each_dockerfile_template_passes_the_check(language: str, tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(
         asset("dockerfile-builder", f"{language}.Dockerfile").read_text()
     )
@@ -79,7 +77,7 @@ def test_each_dockerfile_to_begin_with_passes_the_check(
     assert (code, told.count("\n")) == (0, 1), told
 
 
-def test_a_dockerfile_with_every_fault_is_told_each_with_its_line(tmp_path: Path) -> None:
+def test_the_dockerfile_check_reports_every_fault_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "Dockerfile").write_text(
         "FROM python\n"
         "RUN apt-get update\n"
@@ -126,7 +124,7 @@ def test_a_dockerfile_with_every_fault_is_told_each_with_its_line(tmp_path: Path
 # api-design ---------------------------------------------------------------------------
 
 
-def test_the_api_to_begin_with_passes_the_check(tmp_path: Path) -> None:
+def test_the_openapi_template_passes_the_check(tmp_path: Path) -> None:
     whole = str(asset("api-design", "openapi.yaml"))
 
     assert run("api-design", "check_openapi.py", whole, cwd=tmp_path) == (
@@ -135,7 +133,7 @@ def test_the_api_to_begin_with_passes_the_check(tmp_path: Path) -> None:
     )
 
 
-def test_an_api_with_faults_is_told_each(tmp_path: Path) -> None:
+def test_the_openapi_check_reports_every_fault(tmp_path: Path) -> None:
     document = {
         "openapi": "2.0",
         "info": {"title": "x"},
@@ -187,7 +185,7 @@ def test_an_api_with_faults_is_told_each(tmp_path: Path) -> None:
 # design -------------------------------------------------------------------------------
 
 
-def test_the_tokens_and_the_page_to_begin_with_pass_the_checks(tmp_path: Path) -> None:
+def test_the_css_and_html_templates_pass_their_checks(tmp_path: Path) -> None:
     tokens, page = asset("design", "tokens.css"), asset("design", "page.html")
 
     assert run("design", "check_contrast.py", str(tokens), cwd=tmp_path) == (
@@ -211,7 +209,7 @@ def test_the_tokens_and_the_page_to_begin_with_pass_the_checks(tmp_path: Path) -
         ("hsl(0, 0%, 0%)", "black", "1.00 to 1: too little for text\n"),
     ],
 )
-def test_contrast_is_what_wcag_says(
+def test_contrast_ratios_match_wcag(
     one: str, other: str, told: str, tmp_path: Path
 ) -> None:
     code, said = run("design", "check_contrast.py", "--pair", one, other, cwd=tmp_path)
@@ -219,7 +217,7 @@ def test_contrast_is_what_wcag_says(
     assert (code, said) == ("enough" not in told, told)
 
 
-def test_colours_that_nobody_can_read_are_named_in_light_and_dark(tmp_path: Path) -> None:
+def test_the_contrast_check_reports_low_contrast_in_light_and_dark(tmp_path: Path) -> None:
     (tmp_path / "t.css").write_text(
         ":root { --page: #fff; --on-page: #777; --a: var(--page); --on-a-large: #888 }\n"
         "@media (prefers-color-scheme: dark) { :root { --page: #111; --on-page: oklch(1 0 0) } }\n"
@@ -236,7 +234,9 @@ def test_colours_that_nobody_can_read_are_named_in_light_and_dark(tmp_path: Path
     ]
 
 
-def test_a_page_that_some_cannot_use_is_told_where(tmp_path: Path) -> None:
+def test_the_page_check_reports_accessibility_faults_with_their_lines(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "p.html").write_text(
         '<html>\n<body><h2>x</h2>\n<img src=a>\n<div onclick="x()">a</div>\n'
         '<input name=q id=i><b id=i></b>\n<a href="#"></a>\n'
@@ -287,7 +287,7 @@ def repository(tmp_path: Path) -> Path:
     return top
 
 
-def test_a_branch_is_collected_without_what_nobody_reads(repository: Path) -> None:
+def test_collect_diff_omits_lock_files_and_names_untracked_files(repository: Path) -> None:
     (repository / "new.py").write_text("x = 1\n")
 
     code, told = run("code-review", "collect_diff.py", cwd=repository)
@@ -313,7 +313,9 @@ def test_collect_diff_prefers_uncommitted_changes(repository: Path) -> None:
     assert "-one = 2\n+one = 3\n" in (repository / "r.diff").read_text()
 
 
-def test_nothing_that_a_repository_names_is_run(repository: Path) -> None:
+def test_collect_diff_runs_no_program_configured_in_the_repository(
+    repository: Path,
+) -> None:
     for name, value in (
         ("diff.external", "touch ran"),
         ("core.fsmonitor", "touch ran"),
@@ -333,7 +335,9 @@ def test_nothing_that_a_repository_names_is_run(repository: Path) -> None:
     assert not (repository / "ran").exists()
 
 
-def test_findings_that_hold_pass_and_others_are_told(repository: Path) -> None:
+def test_check_findings_accepts_valid_findings_and_reports_invalid_ones(
+    repository: Path,
+) -> None:
     good = (
         "# Review: two\n\nVerdict: not yet, because a caller fails.\n\n## Findings\n\n"
         "- [high] a.py:1: f(0) divides by it.\n  Fix: check for 0.\n\n## Looked at\n\na.py\n"

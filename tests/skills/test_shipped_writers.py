@@ -38,7 +38,7 @@ def needs(*modules: str) -> Any:
 # pdf-writer ---------------------------------------------------------------------------
 
 
-def test_a_report_becomes_a_pdf_that_says_the_same(tmp_path: Path) -> None:
+def test_write_pdf_makes_a_pdf_with_the_text_of_the_report(tmp_path: Path) -> None:
     pypdf = needs("reportlab", "pypdf")
     source = str(asset("pdf-writer", "report.md"))
 
@@ -71,7 +71,7 @@ def flat(outline: list[Any]) -> list[Any]:
     ]
 
 
-def test_a_pdf_takes_pictures_long_tables_and_long_code(tmp_path: Path) -> None:
+def test_write_pdf_accepts_images_long_tables_and_long_code(tmp_path: Path) -> None:
     pypdf = needs("reportlab", "pypdf")
     picture(tmp_path / "p.png", 3000, 100)
     rows = "\n".join(f"| row {n} | {'word ' * (n % 9)} | {n} |" for n in range(120))
@@ -93,7 +93,7 @@ def test_a_pdf_takes_pictures_long_tables_and_long_code(tmp_path: Path) -> None:
     assert reader.pages[0].mediabox.width > reader.pages[0].mediabox.height
 
 
-def test_letters_that_no_font_has_and_pictures_that_are_not_there_are_told(
+def test_write_pdf_reports_characters_without_a_font_and_missing_images(
     tmp_path: Path,
 ) -> None:
     needs("reportlab")
@@ -110,7 +110,7 @@ def test_letters_that_no_font_has_and_pictures_that_are_not_there_are_told(
     assert list(tmp_path.glob("*.pdf")) == []
 
 
-def test_the_check_of_a_pdf_finds_blank_pages_and_missing_words(tmp_path: Path) -> None:
+def test_check_pdf_reports_blank_pages_and_missing_text(tmp_path: Path) -> None:
     needs("reportlab", "pypdf")
     (tmp_path / "a.md").write_text(
         "Words, and no heading.\n\n\\newpage\n\n\\newpage\n\nEnd of it.\n"
@@ -201,7 +201,9 @@ def test_invalid_workbook_description_is_reported(
     assert words in told
 
 
-def test_the_check_of_a_workbook_finds_what_is_wrong(tmp_path: Path) -> None:
+def test_check_xlsx_reports_missing_headers_broken_formulas_and_text_numbers(
+    tmp_path: Path,
+) -> None:
     openpyxl = needs("openpyxl")
     book = openpyxl.Workbook()
     page = book.active
@@ -271,7 +273,9 @@ def test_minutes_become_a_word_document_with_styles(tmp_path: Path) -> None:
     assert "PAGE" in document.sections[0].footer._element.xml
 
 
-def test_a_template_gives_its_styles_and_margins_and_not_its_words(tmp_path: Path) -> None:
+def test_write_docx_takes_styles_and_margins_but_no_text_from_a_template(
+    tmp_path: Path,
+) -> None:
     docx = needs("docx")
     firm = docx.Document()
     firm.add_paragraph("Words of the template")
@@ -303,7 +307,7 @@ def test_a_template_gives_its_styles_and_margins_and_not_its_words(tmp_path: Pat
     assert shape.width == section.page_width - section.left_margin - section.right_margin
 
 
-def test_the_check_of_a_word_document_finds_what_was_faked(tmp_path: Path) -> None:
+def test_check_docx_reports_headings_and_lists_without_a_style(tmp_path: Path) -> None:
     docx = needs("docx")
     document = docx.Document()
     document.add_paragraph().add_run("A heading").bold = True
@@ -335,7 +339,9 @@ def test_the_check_of_a_word_document_finds_what_was_faked(tmp_path: Path) -> No
 # ppt-writer ---------------------------------------------------------------------------
 
 
-def test_a_talk_becomes_slides_with_titles_notes_tables_and_charts(tmp_path: Path) -> None:
+def test_write_pptx_makes_slides_with_titles_notes_tables_and_charts(
+    tmp_path: Path,
+) -> None:
     pptx = needs("pptx")
     source = str(asset("ppt-writer", "talk.md"))
 
@@ -365,7 +371,7 @@ def test_a_talk_becomes_slides_with_titles_notes_tables_and_charts(tmp_path: Pat
     assert show.slide_width / show.slide_height == pytest.approx(16 / 9)
 
 
-def test_a_template_of_theirs_is_taken_without_its_slides(tmp_path: Path) -> None:
+def test_write_pptx_uses_a_template_without_its_slides(tmp_path: Path) -> None:
     pptx = needs("pptx")
     firm = pptx.Presentation()
     firm.slides.add_slide(firm.slide_layouts[0]).shapes.title.text = "Theirs"
@@ -405,7 +411,7 @@ def test_a_template_of_theirs_is_taken_without_its_slides(tmp_path: Path) -> Non
         ("## P\n![x](no.png)\n", "slide 1 (P): the picture no.png cannot be used"),
     ],
 )  # fmt: skip
-def test_a_slide_that_cannot_be_is_told(text: str, words: str, tmp_path: Path) -> None:
+def test_write_pptx_reports_an_invalid_slide(text: str, words: str, tmp_path: Path) -> None:
     needs("pptx")
     (tmp_path / "a.md").write_text(text)
 
@@ -415,7 +421,7 @@ def test_a_slide_that_cannot_be_is_told(text: str, words: str, tmp_path: Path) -
     assert told.startswith(words)
 
 
-def test_the_check_of_slides_finds_what_nobody_can_read(tmp_path: Path) -> None:
+def test_check_pptx_reports_small_overlapping_and_overflowing_text(tmp_path: Path) -> None:
     pptx = needs("pptx")
     from pptx.util import Inches, Pt
 
@@ -454,7 +460,7 @@ def test_the_check_of_slides_finds_what_nobody_can_read(tmp_path: Path) -> None:
         ("ppt-writer", "check_pptx.py", "python-pptx"),
     ],
 )
-def test_a_library_that_is_missing_is_named_with_how_to_get_it(
+def test_a_missing_library_is_reported_with_its_install_command(
     skill: str, script: str, package: str, tmp_path: Path
 ) -> None:
     # -S: without the packages that are installed.

@@ -10,7 +10,7 @@ def skills(*lengths: int) -> list[Skill]:
     return [Skill(f"skill-{n}", "d" * length, "/", "") for n, length in enumerate(lengths)]
 
 
-def test_names_and_descriptions_are_told_whole_where_there_is_room() -> None:
+def test_skill_list_has_complete_descriptions_if_they_fit() -> None:
     assert (
         skill_list(skills(5, 30))
         == f"{LIST_INTRODUCTION}\n- skill-0: ddddd\n- skill-1: {'d' * 30}"
@@ -19,11 +19,11 @@ def test_names_and_descriptions_are_told_whole_where_there_is_room() -> None:
 
 @pytest.mark.parametrize("budget", [0, 100, 200, 400, 1000, 4000])
 @pytest.mark.parametrize("lengths", [(), (10,), (1024,) * 12, (3, 1024, 50), (20,) * 300])
-def test_it_is_never_longer_than_it_may_be(lengths: tuple[int, ...], budget: int) -> None:
+def test_skill_list_never_exceeds_its_budget(lengths: tuple[int, ...], budget: int) -> None:
     assert len(skill_list(skills(*lengths), budget)) <= budget
 
 
-def test_the_longest_are_cut_first() -> None:
+def test_skill_list_cuts_the_longest_descriptions_first() -> None:
     found = skill_list(skills(20, 900), len(LIST_INTRODUCTION) + 200).splitlines()
 
     assert found[1] == f"- skill-0: {'d' * 20}"
@@ -43,6 +43,6 @@ def test_skill_list_counts_the_skills_it_omits() -> None:
     ]
 
 
-def test_no_skills_are_not_spoken_of() -> None:
+def test_skill_list_is_empty_without_skills_for_the_model() -> None:
     assert skill_list([]) == ""
     assert skill_list([Skill("x", "d", "/", "", told=False)]) == ""

@@ -29,7 +29,9 @@ def parsed(tmp_path: Path, text: str) -> tuple[tuple[Template, ...], tuple[str, 
     return templates([SkillFolder(str(tmp_path / "skills.md"), "skills.md", "yours")])
 
 
-def test_a_heading_begins_a_template_and_the_rest_is_its_text(tmp_path: Path) -> None:
+def test_a_heading_starts_a_template_and_the_following_lines_are_its_text(
+    tmp_path: Path,
+) -> None:
     text = (
         "# Mine\nWords before.\n\n## /fix <file> <what>\nFix {what} in {file}.\n"
         "### Not a template\n\n```\n## /not one either\n```\n# /note [text]\nNote: {text}\n"
@@ -45,7 +47,7 @@ def test_a_heading_begins_a_template_and_the_rest_is_its_text(tmp_path: Path) ->
     assert problems == ()
 
 
-def test_lines_without_a_hash_begin_templates_where_there_is_no_heading(
+def test_slash_lines_start_templates_in_a_file_without_template_headings(
     tmp_path: Path,
 ) -> None:
     text = (
@@ -65,7 +67,7 @@ def test_lines_without_a_hash_begin_templates_where_there_is_no_heading(
     assert problems == ()
 
 
-def test_a_line_without_a_hash_is_text_where_there_is_a_heading(tmp_path: Path) -> None:
+def test_slash_lines_are_text_in_a_file_with_template_headings(tmp_path: Path) -> None:
     found, _ = parsed(tmp_path, "## /go\nType\n/fix <file>\nfirst.\n")
 
     assert [(each.name, each.text) for each in found] == [
@@ -73,7 +75,7 @@ def test_a_line_without_a_hash_is_text_where_there_is_a_heading(tmp_path: Path) 
     ]
 
 
-def test_a_file_of_templates_that_has_none_is_a_problem(tmp_path: Path) -> None:
+def test_a_template_file_without_a_template_is_reported(tmp_path: Path) -> None:
     found, problems = parsed(tmp_path, "# Mine\n/fix file\nFix it.\n")
 
     assert (found, parsed(tmp_path, "# Nothing yet\n")) == ((), ((), ()))
@@ -91,7 +93,7 @@ def test_a_file_of_templates_that_has_none_is_a_problem(tmp_path: Path) -> None:
         ("## /\x1b[2J", "/\\x1b[2J is ignored"),
     ],
 )
-def test_a_bad_template_is_one_notice_with_its_line(
+def test_an_invalid_template_is_one_notice_with_its_line(
     tmp_path: Path, heading: str, words: str
 ) -> None:
     found, problems = parsed(tmp_path, f"# T\n\n{heading}\nText.\n## /good\nText.\n")
@@ -102,13 +104,13 @@ def test_a_bad_template_is_one_notice_with_its_line(
     assert words in problem
 
 
-def test_a_template_without_words_does_not_count(tmp_path: Path) -> None:
+def test_a_template_without_text_is_ignored(tmp_path: Path) -> None:
     assert parsed(tmp_path, "## /x\n\n## /y\nText.\n")[1] == (
         "skills.md, line 1: the template /x is ignored: it has no text",
     )
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_template_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"\xff\xfe\x00")
     (tmp_path / "b").mkdir()
     (tmp_path / "c").write_bytes(b"x" * (256 * 1024 + 1))
@@ -141,13 +143,13 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         (FIX, "x=1 file=a.py", {"file": "x=1", "what": "file=a.py"}),
     ],
 )
-def test_words_are_shared_out_and_the_last_slot_takes_the_rest(
+def test_arguments_fill_placeholders_in_order_and_the_last_takes_the_rest(
     template: Template, words: str, expected: dict[str, str]
 ) -> None:
     assert slot_values(template, words) == expected
 
 
-def test_a_template_is_also_called_with_an_at_sign_and_named_values(here: Here) -> None:
+def test_a_template_can_be_called_with_an_at_sign_and_named_values(here: Here) -> None:
     file = here.project / ".refold/skills.md"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text("## /fix <file> <what>\nFix {what} in {file}.\n\n## /model\nText.\n")
@@ -168,7 +170,7 @@ def test_missing_template_values_are_named() -> None:
     assert missing(NOTE, {}) == ()
 
 
-def test_slots_are_filled_once() -> None:
+def test_placeholders_in_filled_values_are_not_expanded() -> None:
     """What was filled in is not looked at again."""
     values = {"file": "{what}", "what": "it"}
 
@@ -177,7 +179,7 @@ def test_slots_are_filled_once() -> None:
     assert fill(PLAIN, {}, "And so on.") == "Go on. Keep {this}.\n\nAnd so on."
 
 
-def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
+def test_the_first_file_that_defines_a_template_wins(here: Here) -> None:
     files = [
         here.project / ".refold/skills.md", here.config / "skills.md",
         here.project / ".agent0/skills.md", here.home / ".config/agent0/skills.md",
@@ -200,7 +202,7 @@ def test_the_first_file_that_has_a_name_wins(here: Here) -> None:
     )  # fmt: skip
 
 
-def test_one_template_comes_with_refold_and_any_other_wins_over_it(here: Here) -> None:
+def test_the_shipped_init_template_is_overridden_by_a_user_template(here: Here) -> None:
     shipped = here.shortcuts().expand("init", "", {"instructions": "Be short."})
     (here.config / "skills.md").write_text("## /init\nMine.\n")
 
@@ -209,7 +211,7 @@ def test_one_template_comes_with_refold_and_any_other_wins_over_it(here: Here) -
     assert here.shortcuts().expand("init", "", {}) == "Mine."
 
 
-def test_templates_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> None:
+def test_templates_of_an_untrusted_folder_are_ignored(here: Here) -> None:
     (here.project / ".refold").mkdir()
     (here.project / ".refold/skills.md").write_text("## /theirs\nDo.\n")
 
@@ -221,7 +223,7 @@ def test_templates_of_a_folder_that_is_not_trusted_do_not_count(here: Here) -> N
     assert Shortcuts(Catalogue(around), around, ()).find("theirs") is None
 
 
-def test_commands_win_then_templates_then_skills(here: Here) -> None:
+def test_commands_precede_templates_and_templates_precede_skills(here: Here) -> None:
     (here.config / "skills.md").write_text(
         "## /help\nMy help.\n## /both\nOf the template.\n## /only <x>\nWith {x}.\n"
     )
@@ -243,7 +245,7 @@ def test_commands_win_then_templates_then_skills(here: Here) -> None:
     assert shortcuts.notices() == ("/help is a command: yours is /skill:help",)
 
 
-def test_missing_arguments_are_asked_for_and_then_it_is_said(here: Here) -> None:
+def test_a_template_without_its_arguments_fails_with_its_usage(here: Here) -> None:
     (here.config / "skills.md").write_text("## /fix <file> <what>\nFix {what} in {file}.\n")
     shortcuts = here.shortcuts()
 
@@ -253,7 +255,7 @@ def test_missing_arguments_are_asked_for_and_then_it_is_said(here: Here) -> None
         shortcuts.expand("fix", "a.py", {})
 
 
-def test_a_skill_is_called_with_a_task(here: Here) -> None:
+def test_a_skill_can_be_called_as_a_command_with_a_task(here: Here) -> None:
     folder = write(here.config / "skills", "sums", body="Add it up.")
 
     said = here.shortcuts().expand("sums", "this year's", {})
@@ -263,7 +265,7 @@ def test_a_skill_is_called_with_a_task(here: Here) -> None:
     )
 
 
-def test_a_name_that_is_nothing_is_told(here: Here) -> None:
+def test_an_unknown_slash_command_is_an_error(here: Here) -> None:
     shortcuts = here.shortcuts()
 
     assert shortcuts.missing("nothing", "x") == ()

@@ -26,7 +26,7 @@ def trust(project: Path) -> None:
     TrustedFolders(paths(os.environ).folders).trust_texts(project)
 
 
-def test_the_list_says_where_each_lies_and_what_is_wrong(
+def test_skills_lists_each_skill_with_its_folder_and_reports_problems(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(project / ".claude/skills", "mine", "Words of mine.")
@@ -62,7 +62,9 @@ def test_skills_in_an_untrusted_directory_are_reported_and_not_listed(
     assert "refold: .claude/skills: this folder is not trusted" in err
 
 
-def test_one_is_shown_whole(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_skills_show_prints_a_skill_in_full(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["skills", "show", "pdf-writer"]) == 0
     shown = capsys.readouterr().out
     assert main(["skills", "show", "pdf-writer", "--json"]) == 0

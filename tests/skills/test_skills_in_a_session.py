@@ -16,7 +16,9 @@ def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-def test_a_model_is_told_of_skills_and_reads_one_unasked(tmp_path: Path) -> None:
+def test_the_system_prompt_lists_skills_and_read_skill_needs_no_approval(
+    tmp_path: Path,
+) -> None:
     provider = ScriptedProvider([("read_skill", '{"name": "excel-writer"}')], "Read.")
 
     async def work() -> str:

@@ -25,7 +25,7 @@ def config(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_command_runs_a_skill_s_script_and_sees_no_keys(
+def test_a_sandboxed_command_runs_a_skill_script_but_cannot_read_keys(
     tmp_path: Path, config: Path
 ) -> None:
     needs_bubblewrap()
@@ -43,7 +43,7 @@ def test_a_command_runs_a_skill_s_script_and_sees_no_keys(
     assert (skills / "mine" / "SKILL.md").exists()
 
 
-def test_a_link_in_the_place_of_shared_skills_shows_nothing(
+def test_a_symlinked_skills_folder_is_not_shared_with_the_sandbox(
     tmp_path: Path, config: Path
 ) -> None:
     needs_bubblewrap()
@@ -64,7 +64,7 @@ def workspace(tmp_path: Path, config: Path) -> Workspace:
     return Workspace(Settings(), paths, os.environ, WorkspaceDirectories(tmp_path / "ws"))
 
 
-def test_a_workspace_shares_the_skills_of_the_person_and_ours(
+def test_a_workspace_shares_user_skills_and_shipped_skills(
     tmp_path: Path, config: Path
 ) -> None:
     found = workspace(tmp_path, config)
@@ -84,7 +84,7 @@ def test_a_workspace_shares_the_skills_of_the_person_and_ours(
         ("python3 {}/skills/../credentials.toml", True, True),
     ],
 )
-def test_running_a_script_of_a_skill_is_a_command_like_any_other(
+def test_a_skill_script_is_judged_like_any_other_command(
     command: str, sandboxed: bool, asks_once: bool
 ) -> None:
     facts = Facts(
@@ -100,7 +100,7 @@ def test_running_a_script_of_a_skill_is_a_command_like_any_other(
 
 
 @pytest.mark.parametrize("tool", ["write_file", "edit_file"])
-def test_changing_a_skill_of_the_person_is_asked_about_in_every_mode(tool: str) -> None:
+def test_changing_a_user_skill_asks_in_every_mode(tool: str) -> None:
     facts = Facts(
         roots=("/ws",), own=("/config",), shared=("/config/skills",), sandboxed=True
     )

@@ -73,7 +73,7 @@ NOT_APPLICABLE = {
 }  # fmt: skip
 
 
-def test_every_scenario_that_applies_passes_and_the_rest_are_named(
+def test_mcp_server_passes_all_applicable_conformance_scenarios(
     tmp_path: Path,
 ) -> None:
     work, out = tmp_path / "work", tmp_path / "out"

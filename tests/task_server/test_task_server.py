@@ -87,7 +87,9 @@ async def to_the_end(client: Any, task: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_task_is_done_and_the_file_that_it_changed_is_read(work: Path, mode: str) -> None:
+def test_a_task_is_completed_and_its_changed_file_can_be_read(
+    work: Path, mode: str
+) -> None:
     asked = list[str]()
 
     def user(params: Any) -> dict[str, object]:
@@ -142,7 +144,7 @@ def test_call_that_the_user_denies_is_not_made(
     anyio.run(check)
 
 
-def test_without_a_user_what_would_ask_is_denied(work: Path) -> None:
+def test_calls_that_need_approval_are_denied_without_a_user(work: Path) -> None:
     async def check() -> None:
         async with served(work, READ, EDIT, {"text": "I see."}) as client:
             ended = await to_the_end(client, "Make x 2")
@@ -174,7 +176,7 @@ def test_a_question_of_the_model_is_answered_by_the_user(work: Path, mode: str) 
     anyio.run(check)
 
 
-def test_a_task_is_stopped_and_told_what_to_do_next(work: Path) -> None:
+def test_a_task_can_be_stopped_and_continued_with_a_message(work: Path) -> None:
     lines = (call("bash", command="sleep 600"), {"text": "Next."})
 
     async def check() -> None:
@@ -192,7 +194,7 @@ def test_a_task_is_stopped_and_told_what_to_do_next(work: Path) -> None:
     anyio.run(check)
 
 
-def test_tasks_work_only_where_the_server_was_started(work: Path) -> None:
+def test_tasks_are_limited_to_the_directory_of_the_server(work: Path) -> None:
     async def check() -> None:
         async with served(work, {"text": "x"}) as client:
             for place in ("..", "/", str(work.parent)):
@@ -220,7 +222,9 @@ def until_a_command_runs(home: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["eof", "sigterm"])
-def test_it_ends_and_stops_what_runs(work: Path, home: Path, way: str) -> None:
+def test_the_task_server_stops_running_commands_when_it_exits(
+    work: Path, home: Path, way: str
+) -> None:
     waits = script(work.parent, call("bash", command="sleep 600"))
     (home / "refold").mkdir(exist_ok=True)
     (home / "refold" / "config.toml").write_text(
@@ -257,7 +261,7 @@ def test_it_ends_and_stops_what_runs(work: Path, home: Path, way: str) -> None:
     assert kinds[-1] == "TurnEnded"
 
 
-def test_a_call_that_is_too_long_to_be_shown_is_not_asked_about(work: Path) -> None:
+def test_a_call_too_long_to_be_shown_is_denied_without_a_request(work: Path) -> None:
     asked = list[str]()
 
     def user(params: Any) -> dict[str, object]:

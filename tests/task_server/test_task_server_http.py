@@ -110,7 +110,7 @@ def status(server: Server, **headers: str) -> int:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_task_is_done_over_http_and_the_user_is_asked(work: Path, mode: str) -> None:
+def test_a_task_over_http_asks_the_user_and_is_completed(work: Path, mode: str) -> None:
     asked = list[str]()
 
     def user(params: Any) -> dict[str, object]:
@@ -134,7 +134,7 @@ def test_a_task_is_done_over_http_and_the_user_is_asked(work: Path, mode: str) -
     assert question.startswith("May refold call edit_file with ")
 
 
-def test_only_who_has_the_token_gets_in_and_no_page_of_another_site(work: Path) -> None:
+def test_requests_without_the_token_or_from_another_site_are_refused(work: Path) -> None:
     with served(work, {"text": "x"}) as server:
         port = server.netloc.partition(":")[2]
         got = {
@@ -158,7 +158,9 @@ def test_only_who_has_the_token_gets_in_and_no_page_of_another_site(work: Path) 
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_two_programs_have_tasks_and_questions_of_their_own(work: Path, mode: str) -> None:
+def test_two_clients_do_not_see_tasks_or_questions_of_each_other(
+    work: Path, mode: str
+) -> None:
     """Each task asks about one call, and the other program does not even find it."""
     put = {"one": list[str](), "other": list[str]()}
     ends = dict[str, Any]()
@@ -198,7 +200,7 @@ def test_two_programs_have_tasks_and_questions_of_their_own(work: Path, mode: st
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_at_a_signal_it_stops_the_tasks_and_tells_who_follows_them(
+def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
     work: Path, home: Path, mode: str
 ) -> None:
     """Also while a client has a stream open that never ends by itself."""
@@ -233,7 +235,7 @@ def test_at_a_signal_it_stops_the_tasks_and_tells_who_follows_them(
     assert kinds[-1] == "TurnEnded"
 
 
-def test_the_token_is_printed_when_it_is_made_and_ends_when_it_is_renewed(
+def test_the_token_is_printed_when_created_and_invalid_once_renewed(
     work: Path,
 ) -> None:
     def shown(*more: str) -> str:
@@ -258,7 +260,7 @@ def test_the_token_is_printed_when_it_is_made_and_ends_when_it_is_renewed(
     assert shown("--new-keys") != f"{first}\n"
 
 
-def test_beyond_this_machine_it_listens_only_with_tls_or_where_told_to(work: Path) -> None:
+def test_serve_refuses_a_network_address_without_tls(work: Path) -> None:
     found = subprocess.run(
         command("mcp", "serve", "--http", "--host", "0.0.0.0", "--port", "0"),
         capture_output=True, text=True, cwd=work, timeout=LONG,
@@ -276,14 +278,14 @@ def test_beyond_this_machine_it_listens_only_with_tls_or_where_told_to(work: Pat
     ],
     ids=" ".join,
 )  # fmt: skip
-def test_on_stdio_each_option_about_an_address_is_refused(
+def test_address_options_are_refused_without_http(
     options: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["mcp", "serve", *options]) == 1
     assert "need --http: add it" in capsys.readouterr().err
 
 
-def test_a_question_that_no_program_comes_for_is_denied(work: Path) -> None:
+def test_a_request_that_no_client_answers_is_denied_after_a_timeout(work: Path) -> None:
     from refold.task_server.delegated_tasks import DelegatedTasks
 
     lines = script(work.parent, call("bash", command="touch made"), {"text": "I see."})

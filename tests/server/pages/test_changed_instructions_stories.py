@@ -42,7 +42,7 @@ def prompts(server: Server, page: Any) -> str:
 
 
 @BOTH
-def test_the_change_is_shown_and_used_after_a_yes(
+def test_changed_instructions_are_shown_and_used_after_approval(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve({"text": "Hello."}, {"text": "Again."})

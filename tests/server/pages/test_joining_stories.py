@@ -82,7 +82,7 @@ def test_a_terminal_and_a_page_work_in_one_session(
 
 
 @BOTH
-def test_a_turn_cut_off_by_a_crash_is_offered_on_the_first_page(
+def test_the_start_page_offers_to_continue_a_turn_interrupted_by_a_crash(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(SLOW)

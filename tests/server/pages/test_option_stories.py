@@ -26,7 +26,7 @@ def options(page: Any) -> Any:
 
 
 @BOTH
-def test_options_hold_for_the_conversation_and_are_shown_again(
+def test_options_apply_to_the_conversation_and_are_shown_when_reopened(
     serve: Serve, pages: Watched, path: str, tmp_path: Path
 ) -> None:
     more = tmp_path / "more"

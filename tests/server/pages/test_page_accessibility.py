@@ -50,7 +50,7 @@ def shown_request(page: Any) -> Any:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @BOTH
-def test_axe_finds_nothing_serious(
+def test_axe_finds_no_serious_problem(
     serve: Serve, pages: Watched, path: str, scheme: str
 ) -> None:
     asked = {
@@ -107,7 +107,7 @@ def test_axe_finds_nothing_serious(
 
 
 @BOTH
-def test_a_phone_shows_all_of_it_without_scrolling_sideways(
+def test_a_phone_shows_the_page_without_horizontal_scrolling(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     long = bash("touch " + "averylongwordwithoutanyblank" * 8)
@@ -146,7 +146,9 @@ def test_a_phone_shows_all_of_it_without_scrolling_sideways(
 
 
 @BOTH
-def test_a_keyboard_alone_is_enough(serve: Serve, pages: Watched, path: str) -> None:
+def test_the_page_is_usable_with_the_keyboard_alone(
+    serve: Serve, pages: Watched, path: str
+) -> None:
     server = serve(WRITE, bash("sleep 30"), {"text": "never"})
     page = pages.open(server, path)
 
@@ -172,7 +174,9 @@ def test_a_keyboard_alone_is_enough(serve: Serve, pages: Watched, path: str) -> 
     until(page, "() => document.activeElement.type === 'search'")
 
 
-def test_a_screen_reader_is_told_what_happens(serve: Serve, pages: Watched) -> None:
+def test_live_regions_announce_requests_and_answers_to_screen_readers(
+    serve: Serve, pages: Watched
+) -> None:
     page = pages.open(serve(WRITE, {"text": "All **written**."}), "/")
     listen(page)
 
@@ -198,7 +202,7 @@ HOSTILE = (
 
 
 @BOTH
-def test_nothing_that_a_model_says_runs_or_loads(
+def test_model_text_runs_no_script_and_loads_nothing(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     name = "<img src=x onerror=alert(7)>.txt"
@@ -229,7 +233,7 @@ def test_nothing_that_a_model_says_runs_or_loads(
 
 
 @BOTH
-def test_invisible_characters_in_a_request_are_written_out(
+def test_invisible_characters_in_a_request_are_escaped_and_counted(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(
@@ -245,7 +249,7 @@ def test_invisible_characters_in_a_request_are_written_out(
     assert "3 hidden characters are written out." in request.inner_text()
 
 
-def test_ten_thousand_blocks_are_opened_and_few_of_them_exist(
+def test_of_ten_thousand_blocks_only_a_few_are_in_the_dom(
     serve: Serve, pages: Watched
 ) -> None:
     server = serve({"text": "Hello."}, {"text": "Still quick."})
@@ -291,7 +295,7 @@ def test_ten_thousand_blocks_are_opened_and_few_of_them_exist(
     assert after < 500
 
 
-def test_a_long_text_that_streams_is_parsed_in_pieces(serve: Serve, pages: Watched) -> None:
+def test_streamed_markdown_is_parsed_incrementally(serve: Serve, pages: Watched) -> None:
     page = pages.open(serve({"text": "Hello."}), "/dev")
     paragraphs = [f"Paragraph {n} with *some* words and `code`.\n\n" for n in range(500)]
 
@@ -323,7 +327,7 @@ GROWING = [
 
 
 @pytest.mark.parametrize("text", GROWING)
-def test_a_text_that_grew_looks_as_if_it_had_come_whole(
+def test_streamed_markdown_renders_like_the_complete_text(
     serve: Serve, pages: Watched, text: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), "/dev")
@@ -349,7 +353,7 @@ def squeezed(html: str) -> str:
     return "".join(html.split())
 
 
-def test_a_long_conversation_is_read_from_its_beginning(
+def test_the_address_of_a_conversation_opens_it_and_back_leads_to_the_start_page(
     serve: Serve, pages: Watched
 ) -> None:
     """Also the address of a conversation opens it, and the way back leads to the empty page."""
@@ -370,7 +374,7 @@ def test_a_long_conversation_is_read_from_its_beginning(
 
 
 @pytest.mark.parametrize("name", ["p.svg", "p.html", "p.xml", "p.js", "p"])
-def test_a_file_of_the_workspace_is_downloaded_and_never_run(
+def test_workspace_files_are_downloaded_and_never_executed(
     serve: Serve, pages: Watched, name: str
 ) -> None:
     server = serve({"text": "Hello."})

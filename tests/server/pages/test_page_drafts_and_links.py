@@ -33,7 +33,7 @@ def drafts(*steps: list[object], room: int = 1_000_000) -> Any:
     return run("drafts.mjs", "drafts.js", steps=steps, room=room)
 
 
-def test_drafts_belong_to_their_conversation_and_are_gone_once_sent() -> None:
+def test_drafts_are_stored_per_conversation_and_removed_once_sent() -> None:
     assert drafts(
         ["set", "a", "one"], ["set", "b", "two"], ["get", "a"], ["get", "b"], ["get", "c"],
         ["set", "a", ""], ["get", "a"], ["get", "b"],
@@ -48,7 +48,7 @@ def test_drafts_of_a_new_conversation_move_to_its_id() -> None:
 
 
 @pytest.mark.parametrize("id_", ["__proto__", "constructor", "a b", "ä"])
-def test_drafts_take_any_id(id_: str) -> None:
+def test_drafts_accept_special_conversation_ids(id_: str) -> None:
     assert drafts(["get", id_], ["set", "other", "x"], ["get", "other"])[2] == "x"
 
 
@@ -60,7 +60,7 @@ def test_drafts_are_bounded_in_number_and_length() -> None:
     assert (len(last[0]), last[1]) == (100_000, "")
 
 
-def test_drafts_that_do_not_fit_make_room_for_the_newest() -> None:
+def test_the_oldest_drafts_are_removed_if_storage_is_full() -> None:
     kept = drafts(["set", "a", "x" * 50], ["set", "b", "y" * 50], ["get", "a"], ["get", "b"],
                   room=100)  # fmt: skip
 
@@ -91,7 +91,7 @@ def test_drafts_that_do_not_fit_make_room_for_the_newest() -> None:
         ("version 1.2.3", "https://example.org", False),
     ],
 )
-def test_links_whose_text_is_another_address_mislead(
+def test_links_whose_text_is_another_address_are_marked_misleading(
     text: str, target: str, misleads: bool
 ) -> None:
     assert run("links.mjs", "links.js", links=[[text, target]]) == [misleads]

@@ -17,7 +17,7 @@ CORPUS = json.loads((HERE.parents[1] / "views/question_keys.json").read_text("ut
 
 @pytest.mark.peer
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
-def test_question_keys_of_the_pages_do_what_the_corpus_says() -> None:
+def test_question_keys_of_the_pages_match_the_shared_corpus() -> None:
     assert NODE
     given = json.dumps({"module": MODULE.as_uri(), "stories": CORPUS})
 

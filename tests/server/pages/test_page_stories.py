@@ -67,7 +67,7 @@ def id_of(page: Any) -> str:
 
 
 @BOTH
-def test_from_the_first_message_to_the_answer(
+def test_the_first_message_is_sent_and_its_answer_rendered(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello, **you**."}), path)
@@ -82,7 +82,7 @@ def test_from_the_first_message_to_the_answer(
 
 
 @BOTH
-def test_a_change_is_shown_whole_and_made_after_a_yes(
+def test_a_file_change_is_shown_in_full_and_made_after_approval(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(WRITE, {"text": "Written."})
@@ -101,7 +101,7 @@ def test_a_change_is_shown_whole_and_made_after_a_yes(
 
 
 @BOTH
-def test_a_no_with_a_reason_goes_to_the_model(
+def test_the_reason_of_a_denial_is_sent_to_the_model(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(WRITE, {"text": "Then not."})
@@ -119,7 +119,7 @@ def test_a_no_with_a_reason_goes_to_the_model(
 
 
 @BOTH
-def test_always_says_which_rule_it_saves_and_is_not_asked_again(
+def test_always_allow_shows_its_rule_and_prevents_the_next_request(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     again = {
@@ -201,7 +201,7 @@ def uses_of_server(mode: str) -> list[dict[str, Any]]:
 
 
 @BOTH
-def test_progress_of_a_server_is_shown_while_its_tool_runs(
+def test_progress_of_an_mcp_server_is_shown_while_its_tool_runs(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(*uses_of_server("progress-hang"), {"text": "never"})
@@ -214,7 +214,7 @@ def test_progress_of_a_server_is_shown_while_its_tool_runs(
 
 
 @BOTH
-def test_form_of_a_server_is_filled_in_and_sent_once_it_fits(
+def test_a_form_of_an_mcp_server_is_sent_once_it_is_valid(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     served = serve(*uses_of_server("elicit-form"), {"text": "Ordered."})
@@ -265,7 +265,7 @@ def test_a_running_tool_is_stopped(serve: Serve, pages: Watched, path: str) -> N
 
 
 @BOTH
-def test_a_message_that_waits_is_edited(serve: Serve, pages: Watched, path: str) -> None:
+def test_a_queued_message_can_be_edited(serve: Serve, pages: Watched, path: str) -> None:
     page = pages.open(serve(bash("sleep 0"), {"text": "First."}, {"text": "Second."}), path)
     say(page, "go")
     page.locator(".request").wait_for()
@@ -287,7 +287,7 @@ def test_a_message_that_waits_is_edited(serve: Serve, pages: Watched, path: str)
 
 
 @BOTH
-def test_a_message_can_steer_wait_or_replace(
+def test_a_message_for_the_next_turn_waits_for_the_running_turn(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(bash("sleep 2"), {"text": "First done."}, {"text": "Second done."})
@@ -313,7 +313,7 @@ SLOW = {"text": " ".join(f"word{n}" for n in range(150)) + " end.", "pause": 0.0
 
 
 @BOTH
-def test_a_lost_connection_in_mid_stream_loses_and_doubles_nothing(
+def test_reconnecting_during_a_stream_neither_loses_nor_repeats_text(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve(SLOW), path, script=SOCKETS)
@@ -329,7 +329,7 @@ def test_a_lost_connection_in_mid_stream_loses_and_doubles_nothing(
 
 
 @BOTH
-def test_a_server_that_is_killed_in_mid_stream_goes_on_after_its_restart(
+def test_a_turn_continues_after_the_server_is_killed_and_restarted(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(SLOW)
@@ -347,7 +347,9 @@ def test_a_server_that_is_killed_in_mid_stream_goes_on_after_its_restart(
     assert page.locator(".block-words").inner_text().split() == SLOW["text"].split()
 
 
-def test_two_tabs_have_one_approval(serve: Serve, pages: Watched) -> None:
+def test_an_approval_in_one_tab_closes_the_request_in_the_other(
+    serve: Serve, pages: Watched
+) -> None:
     server = serve(WRITE, {"text": "Written."})
     one = pages.open(server, "/")
     say(one, "Write a.txt")
@@ -366,7 +368,7 @@ def test_two_tabs_have_one_approval(serve: Serve, pages: Watched) -> None:
 
 
 @BOTH
-def test_a_file_is_uploaded_made_and_downloaded(
+def test_files_can_be_uploaded_and_downloaded(
     serve: Serve, pages: Watched, path: str, tmp_path: Path
 ) -> None:
     server = serve(WRITE, {"text": "Written."})
@@ -396,7 +398,7 @@ PIXEL = bytes.fromhex(
 
 
 @BOTH
-def test_a_picture_is_dropped_shown_and_sent(
+def test_an_attached_image_is_shown_and_sent(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "A picture."}), path)
@@ -415,7 +417,7 @@ def test_a_picture_is_dropped_shown_and_sent(
 
 
 @BOTH
-def test_going_back_takes_the_message_and_the_file_back(
+def test_rewinding_removes_the_message_and_restores_the_file(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve({"text": "Hello."}, WRITE, {"text": "Written."})
@@ -438,7 +440,7 @@ def test_going_back_takes_the_message_and_the_file_back(
     assert not (server.workspace / "a.txt").exists()
 
 
-def test_a_copy_goes_on_by_itself_and_both_can_be_saved(
+def test_a_forked_conversation_is_independent_and_can_be_exported(
     serve: Serve, pages: Watched
 ) -> None:
     # Each conversation is answered from the beginning of the script.
@@ -496,7 +498,9 @@ def test_conversations_are_found_named_and_deleted(serve: Serve, pages: Watched)
     page.locator(".card", has_text="moss").wait_for()
 
 
-def test_a_new_chat_has_the_choices_that_were_made(serve: Serve, pages: Watched) -> None:
+def test_a_new_chat_has_the_selected_mode_and_records_no_requests(
+    serve: Serve, pages: Watched
+) -> None:
     server = serve({"text": "Hello."})
     page = pages.open(server, "/dev")
     page.locator(".list").get_by_role("button", name="New chat").click()
@@ -538,7 +542,7 @@ def test_commands_and_files_are_suggested(serve: Serve, pages: Watched, path: st
 
 
 @BOTH
-def test_a_command_before_the_first_message_is_no_message(
+def test_a_command_before_the_first_message_is_not_sent_as_a_message(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
@@ -556,7 +560,7 @@ def test_a_command_before_the_first_message_is_no_message(
 
 
 @BOTH
-def test_a_slash_command_is_run_and_shown_and_is_no_message(
+def test_a_slash_command_shows_its_output_and_is_not_sent_as_a_message(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
@@ -582,7 +586,7 @@ def test_a_slash_command_is_run_and_shown_and_is_no_message(
 
 
 @BOTH
-def test_rules_are_searched_and_added_in_the_list_of_permissions(
+def test_permission_rules_can_be_added_and_searched(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
@@ -608,7 +612,9 @@ def test_rules_are_searched_and_added_in_the_list_of_permissions(
 
 
 @BOTH
-def test_a_command_asks_with_buttons(serve: Serve, pages: Watched, path: str) -> None:
+def test_questions_of_a_command_are_answered_with_buttons(
+    serve: Serve, pages: Watched, path: str
+) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
     shown = page.locator(".command-output")
     say(page, "Hi")
@@ -625,7 +631,9 @@ def test_a_command_asks_with_buttons(serve: Serve, pages: Watched, path: str) ->
     assert page.get_by_text("Hello.", exact=True).count() == 0
 
 
-def test_panels_of_a_developer_show_what_was_done(serve: Serve, pages: Watched) -> None:
+def test_developer_panels_show_frames_subagents_usage_timeline_todos_and_history(
+    serve: Serve, pages: Watched
+) -> None:
     todo = {
         "calls": [
             {
@@ -664,7 +672,7 @@ def test_panels_of_a_developer_show_what_was_done(serve: Serve, pages: Watched) 
     assert "Count the leaves" in seen["History"]
 
 
-def test_the_frames_of_one_text_are_one_row_that_shows_each_of_them(
+def test_frames_of_one_text_are_grouped_in_one_expandable_row(
     serve: Serve, pages: Watched
 ) -> None:
     text = "one two three four"
@@ -686,7 +694,7 @@ def test_the_frames_of_one_text_are_one_row_that_shows_each_of_them(
     assert "".join(each["text"] for each in frames) == text
 
 
-def test_requests_are_recorded_in_a_chat_that_asks_for_it(
+def test_model_requests_are_recorded_in_a_chat_with_that_option(
     serve: Serve, pages: Watched
 ) -> None:
     server = serve({"text": "So be it."}, {"text": "And again."})

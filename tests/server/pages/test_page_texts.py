@@ -28,7 +28,7 @@ def said(*calls: tuple[str, str]) -> list[str]:
     return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
 
 
-def test_labels_of_pending_and_refused_calls_do_not_sound_done() -> None:
+def test_labels_of_pending_and_refused_calls_do_not_claim_completion() -> None:
     assert said(
         ("bash", "asked"), ("bash", "running"), ("bash", "done"), ("bash", "refused"),
         ("ask_user", "asked"), ("fly", "asked"), ("fly", "running"), ("fly", "done"),
@@ -47,5 +47,5 @@ def test_labels_of_pending_and_refused_calls_do_not_sound_done() -> None:
         "schedule", "enter_worktree", "background_run", "spawn_teammate", "memory_write",
     ],
 )  # fmt: skip
-def test_a_tool_has_words_of_its_own(tool: str) -> None:
+def test_each_common_tool_has_its_own_label(tool: str) -> None:
     assert said((tool, "done")) != ["Used a tool"]

@@ -97,7 +97,9 @@ def test_draft_stays_with_its_conversation_and_survives_a_reload(
 
 
 @BOTH
-def test_attached_file_replaces_none(serve: Serve, pages: Watched, path: str) -> None:
+def test_an_attached_file_does_not_replace_an_existing_file(
+    serve: Serve, pages: Watched, path: str
+) -> None:
     server = serve({"text": "Hello."}, {"text": "I see."})
     (server.workspace / "README.md").write_text("ORIGINAL")
     page = pages.open(server, path)
@@ -115,7 +117,9 @@ def test_attached_file_replaces_none(serve: Serve, pages: Watched, path: str) ->
 
 
 @BOTH
-def test_link_shows_where_it_leads(serve: Serve, pages: Watched, path: str) -> None:
+def test_a_misleading_link_shows_its_target(
+    serve: Serve, pages: Watched, path: str
+) -> None:
     text = "See [https://github.com](http://evil.example/) or [the docs](https://example.org/a)."
     page = pages.open(serve({"text": text}), path)
     say(page, "Where?")

@@ -36,7 +36,7 @@ def fits(page: Any) -> bool:
 @SIZES
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @BOTH
-def test_panels_of_work_are_read_by_everyone(
+def test_panels_of_tasks_commands_and_teammates_pass_axe_and_fit_a_phone(
     serve: Serve,
     pages: Watched,
     path: str,
@@ -88,7 +88,7 @@ def test_panels_of_work_are_read_by_everyone(
 
 @SIZES
 @BOTH
-def test_dialogs_are_read_by_everyone(
+def test_dialogs_pass_axe_and_fit_a_phone(
     serve: Serve, pages: Watched, path: str, options: dict[str, Any]
 ) -> None:
     server = serve({"text": "Hello."}, PLAN)

@@ -32,7 +32,7 @@ AT_END = (
 
 @pytest.mark.parametrize("phone", [False, True])
 @BOTH
-def test_the_end_stays_in_sight_while_requests_come_and_go(
+def test_the_page_stays_scrolled_to_the_end_while_requests_appear_and_close(
     serve: Serve, pages: Watched, path: str, phone: bool
 ) -> None:
     server = serve({"text": LONG}, WRITE, {"text": f"{LONG}\n\nThe end."})
@@ -52,7 +52,7 @@ def test_the_end_stays_in_sight_while_requests_come_and_go(
 
 
 @BOTH
-def test_a_page_that_is_scrolled_up_stays_in_place(
+def test_a_page_scrolled_up_keeps_its_position(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve({"text": LONG}, {"text": LONG})
@@ -74,7 +74,7 @@ def test_a_page_that_is_scrolled_up_stays_in_place(
 
 
 @BOTH
-def test_the_content_of_a_request_is_in_sight_on_a_phone(
+def test_the_content_of_a_request_is_visible_on_a_phone(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve(WRITE, {"text": "Written."}), path, **PHONE)
@@ -92,7 +92,7 @@ def test_the_content_of_a_request_is_in_sight_on_a_phone(
 
 
 @BOTH
-def test_lists_of_tasks_and_aligned_tables_look_like_it(
+def test_task_lists_numbered_lists_and_table_alignment_are_rendered(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     text = "- [x] read\n- [ ] write\n\n7. seven\n\n| a | b |\n|:-:|--:|\n| 1 | 2 |"

@@ -177,7 +177,7 @@ def unlike(mine: Plain, there: Plain) -> Plain:
     return found
 
 
-def test_both_reducers_agree_after_every_document_of_random_sessions() -> None:
+def test_python_and_page_reducers_agree_on_random_sessions() -> None:
     sessions = [Session(Random(seed), 60).frames for seed in range(SESSIONS)]
     kinds = {
         doc["type"]
@@ -191,13 +191,13 @@ def test_both_reducers_agree_after_every_document_of_random_sessions() -> None:
 
 
 @pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
-def test_both_reducers_agree_on_recorded_sessions(path: Path) -> None:
+def test_python_and_page_reducers_agree_on_recorded_sessions(path: Path) -> None:
     entries = [entry for entry, _ in codec.decode(path.read_bytes().splitlines())]
 
     assert differences([[Frame(e.seq, 0, e) for e in entries]]) == []
 
 
-def test_a_piece_that_comes_again_after_a_reconnect_is_not_shown_twice() -> None:
+def test_text_sent_again_after_a_reconnect_is_not_shown_twice() -> None:
     start = [
         {"type": "turn_start", "seq": 1, "turn": 1}, {"type": "model_start", "seq": 2},
         {"type": "text_delta", "after": 2, "message": 2, "offset": 0, "text": "a😀b"},
@@ -211,7 +211,7 @@ def test_a_piece_that_comes_again_after_a_reconnect_is_not_shown_twice() -> None
     assert shown_now["coming"] == [["words", "a😀bcd"]]
 
 
-def test_thoughts_and_words_that_come_again_are_counted_apart() -> None:
+def test_repeated_thinking_and_text_pieces_are_merged_separately() -> None:
     pieces = [("thinking_delta", 0, "é😀"), ("text_delta", 0, "ab"), ("thinking_delta", 0, "é😀?"),
               ("text_delta", 1, "bc")]  # fmt: skip
     documents = [
@@ -226,7 +226,7 @@ def test_thoughts_and_words_that_come_again_are_counted_apart() -> None:
     ]  # fmt: skip
 
 
-def test_a_dropped_answer_is_marked_and_what_follows_is_another_one() -> None:
+def test_a_dropped_answer_is_marked_and_the_retry_is_a_new_block() -> None:
     documents = [
         {"type": "turn_start", "seq": 1, "turn": 1}, {"type": "model_start", "seq": 2},
         {"type": "text_delta", "after": 2, "message": 2, "offset": 0, "text": "I lo"},

@@ -15,14 +15,16 @@ LISTED = json.loads((VENDOR / "manifest.json").read_text(encoding="utf-8"))
 FREE = {"MIT", "BSD-3-Clause", "MPL-2.0 OR Apache-2.0"}
 
 
-def test_every_file_is_in_the_list_with_its_licence() -> None:
+def test_every_vendored_file_is_in_the_manifest_with_its_licence() -> None:
     files = {each["file"] for each in LISTED} | {each["licence_file"] for each in LISTED}
 
     assert {path.name for path in VENDOR.iterdir()} == files | {"manifest.json"}
 
 
 @pytest.mark.parametrize("listed", LISTED, ids=lambda each: each["file"])
-def test_a_file_is_the_one_that_was_published(listed: dict[str, str]) -> None:
+def test_a_vendored_file_matches_its_published_hash_and_version(
+    listed: dict[str, str],
+) -> None:
     data = (VENDOR / listed["file"]).read_bytes()
 
     assert hashlib.sha256(data).hexdigest() == listed["sha256"]
@@ -32,7 +34,7 @@ def test_a_file_is_the_one_that_was_published(listed: dict[str, str]) -> None:
     assert (VENDOR / listed["licence_file"]).stat().st_size > 500
 
 
-def test_pages_load_nothing_from_elsewhere_and_make_no_markup_of_text() -> None:
+def test_pages_load_nothing_from_other_hosts_and_never_parse_text_as_html() -> None:
     own = [
         p
         for p in PAGES.rglob("*")

@@ -41,7 +41,7 @@ def refold(server: Server, *words: str) -> None:
 
 
 @BOTH
-def test_the_board_is_shown_as_it_is_whoever_changes_it(
+def test_the_task_board_shows_changes_of_the_model_and_of_other_programs(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     work = calls(
@@ -72,7 +72,7 @@ def test_the_board_is_shown_as_it_is_whoever_changes_it(
 
 
 @BOTH
-def test_a_background_command_is_watched_and_stopped(
+def test_a_background_command_can_be_followed_and_stopped(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(
@@ -125,7 +125,7 @@ def test_the_running_command_of_a_turn_is_moved_to_the_background(
 
 
 @BOTH
-def test_a_teammate_is_shown_with_its_mail_and_stopped(
+def test_a_teammate_is_shown_with_its_mail_and_can_be_stopped(
     serve: Serve, pages: Watched, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_SUBAGENTS__TEAMS", "true")
