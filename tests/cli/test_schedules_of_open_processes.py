@@ -149,7 +149,7 @@ async def test_a_run_process_that_exits_without_output_is_reported(tmp_path: Pat
     due(tmp_path)
     program = (sys.executable, "-c", "raise SystemExit(3)")
 
-    said = await said_until("ended", *program)
+    said = await said_until("exited", *program)
 
     assert said == ["schedule 1: its process exited with 3"]
     assert book().find(1).runs == ()

@@ -247,7 +247,7 @@ def test_the_memory_worker_ends_after_its_maximum_lifetime(
     code = (
         "import sys; from refold.app import memory_worker as finishing\n"
         "finishing.MAX_LIFE_SECONDS = 1\n"
-        "finishing.finish(sys.argv[1])\n"
+        "finishing.run_worker(sys.argv[1])\n"
     )
 
     async def doing(_: list[ReceivedRequest]) -> None:

@@ -64,6 +64,16 @@ ATTACKS: Mapping[str, str] = {
     "stays": "done",
 }  # fmt: skip
 
+# Runs a program and stores its peak of memory, in KiB. A child of the test's process would have
+# that of the test, which it has before it is the program.
+MEASURE = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:]).returncode
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+open("peak", "w").write(str(peak))
+raise SystemExit(code)
+"""
+
 
 class Outcome(Struct):
     """What refold printed, and what it left in its home. `result` is that of the call."""
@@ -114,11 +124,10 @@ def attacked(folder: Path, attack: str) -> Outcome:
                     "--allow", "mcp__*")  # fmt: skip
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(
-            words, cwd=work, env={**os.environ, "REFOLD_HOME": str(home)},
+            [sys.executable, "-c", MEASURE, *words], cwd=work, env={**os.environ, "REFOLD_HOME": str(home)},
             stdin=subprocess.DEVNULL, stdout=out, stderr=err,
         )  # fmt: skip
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = status
+        status = process.wait()
     printed = (folder / "out").read_text() + (folder / "err").read_text()
     assert status == 0, printed
     (journal,) = home.glob("sessions/*/events.jsonl")
@@ -133,7 +142,7 @@ def attacked(folder: Path, attack: str) -> Outcome:
         content,
         "".join(log.read_text() for log in home.glob("*.log*")),
         printed,
-        used.ru_maxrss // 1024,
+        int((work / "peak").read_text()) // 1024,
         sum(file.stat().st_size for file in home.rglob("*") if file.is_file()),
     )
 

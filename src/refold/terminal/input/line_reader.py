@@ -176,8 +176,8 @@ class LineReader:
     ) -> str | Key:
         self._prompt = prompt
         self._take_in()
-        self._ask()
         with mode(self._source), anyio.CancelScope() as self._asking:
+            self._ask()  # in this mode: what is typed once the prompt is seen is echoed
             try:
                 await self._whole_line()
             except anyio.get_cancelled_exc_class():
