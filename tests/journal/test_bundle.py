@@ -286,7 +286,7 @@ def test_a_child_without_a_valid_event_is_omitted_from_the_export(tmp_path: Path
     assert (made.sessions, check(two.path(ID)).damages) == (3, ())
 
 
-def test_missing_and_changed_blobs_are_reported_and_omitted(tmp_path: Path) -> None:
+def test_damaged_blobs_are_reported_and_omitted(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     names = with_blobs(one.path(ID), b"a", b"b", b"c")
     pictures = tuple(Image(name, "image/png") for name in names)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, Terminal
+from tests.terminal.pty_terminal import CTRL_C, ENTER, Terminal
 from tests.terminal.test_typing_stories import Starts, pasted, starts
 
 __all__ = ["starts"]  # a fixture
@@ -52,7 +52,7 @@ def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
         at.until_there(begun)
         os.write(at.child.child_fd, other)
         at.until("› [pasted 3 lines]")
-        at.type(ESC)
+        at.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
         at.until_gone("[pasted")
         os.write(at.child.child_fd, one)
         while not read(slave):
@@ -76,9 +76,10 @@ def test_an_empty_paste_is_ignored_and_text_typed_after_a_paste_is_kept(
     at.type(pasted("\x07"))
     at.type(pasted("one") + " two")
     at.until("› one two")
-    at.type(ESC)
+    at.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
     at.until_gone("one two")
     (tmp_path / "go").touch()
+    at.until("Done.")
     at.until_asked()
     at.type("\x04")
 

@@ -158,8 +158,6 @@ def test_subagents_are_watched_answered_and_stopped_in_their_panel(
         at.answer("y")
         at.until_gone(f"Create {file}?")
     at.until("word word")
-    at.type(F4)
-    at.until("No file was changed yet by this agent;")
     at.type(F3)
     at.until("Subagents")
     at.type(ESC)
