@@ -4,8 +4,8 @@ from msgspec.structs import replace
 
 from refold.client.protocol import StopBackground, StopChild
 from refold.tui.messages import PANEL_NAMES, BoardRead, Send, Watch
-from refold.tui.model import PANEL_COLUMNS, Model, Updated
-from refold.tui.panels import empty_note, panel_entries
+from refold.tui.model import Model, Updated
+from refold.tui.panels import is_empty, panel_entries
 from refold.tui.view import areas
 
 
@@ -14,9 +14,7 @@ def open_panel(model: Model, name: str) -> Model:
     if name == "panels":
         index = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
         later = (replace(model, panel=name) for name in PANEL_NAMES[index:])
-        panel = next(
-            (each.panel for each in later if panel_entries(each, PANEL_COLUMNS)), ""
-        )
+        panel = next((other.panel for other in later if not is_empty(other)), "")
     else:
         panel = next((item for item in PANEL_NAMES if item == name != model.panel), "")
     return replace(model, panel=panel, panel_row=0, focus="input")
@@ -25,7 +23,7 @@ def open_panel(model: Model, name: str) -> Model:
 def with_board(model: Model, board: BoardRead) -> Model:
     """Show the tasks of the board as they are now; keys leave a panel that is empty."""
     model = replace(model, board=board)
-    return replace(model, focus="input") if empty_note(model) else model
+    return replace(model, focus="input") if is_empty(model) else model
 
 
 def panel_key(model: Model, key: str) -> Updated:

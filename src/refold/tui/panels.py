@@ -58,10 +58,17 @@ class PanelEntry(Struct, frozen=True):
 
 def empty_note(model: Model) -> str:
     """Return a sentence for an open panel that is empty: it takes no rows. Else ""."""
-    if not model.panel or panel_entries(model, PANEL_COLUMNS):
+    if not is_empty(model):
         return ""
     of_subagents = model.panel == "changes" and model.screen.view.children.children
     return f"{_EMPTY_NOTES[model.panel]}{_OF_SUBAGENTS if of_subagents else ''}."
+
+
+def is_empty(model: Model) -> bool:
+    """Return True if a panel is open and has no entries. At most one is laid out."""
+    if not model.panel:
+        return False
+    return not any(_PANEL_ENTRIES[model.panel](model, PANEL_COLUMNS))
 
 
 def panel_entries(model: Model, room: int) -> Sequence[PanelEntry]:

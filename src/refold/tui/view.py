@@ -22,7 +22,7 @@ from refold.tui.model import (
     WatchedNode,
 )
 from refold.tui.overlays import choosing_rows, dialog_rows
-from refold.tui.panels import PANEL_HINTS, PANEL_TITLES, empty_note, panel_entries
+from refold.tui.panels import PANEL_HINTS, PANEL_TITLES, empty_note, is_empty, panel_entries
 from refold.tui.text_field import lay_out
 from refold.tui.transcript import visible_rows
 from refold.views.children_list import running_summary
@@ -101,16 +101,15 @@ def areas(model: Model) -> Areas:
     wide = model.width >= SIDE_BY_SIDE
     mark = int(model.focus == "transcript")
     plain = Areas(model.width - mark, left, bottom=tuple(bottom), cursor=cursor, mark=mark)
-    if not model.panel or (not wide and left < 2 * _MIN_TRANSCRIPT_ROWS):
-        return plain
-    entries = panel_entries(model, (PANEL_COLUMNS if wide else model.width) - 2)
-    if not entries:
+    short = not wide and left < 2 * _MIN_TRANSCRIPT_ROWS
+    if not model.panel or short or is_empty(model):
         return plain
     if wide:
         room = plain.room - PANEL_COLUMNS - 2
         return replace(
             plain, room=room, panel_room=PANEL_COLUMNS, panel_height=left, side=True
         )
+    entries = panel_entries(model, model.width - 2)
     wanted = 2 + sum(len(entry.rows) for entry in entries)
     most = max(min(left // 2, _PANEL_ROWS, wanted), _MIN_TRANSCRIPT_ROWS)
     return replace(plain, height=left - most, panel_room=model.width, panel_height=most)
