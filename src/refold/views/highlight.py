@@ -41,10 +41,15 @@ class Highlighter:
     """One code block. An unknown language has no colours."""
 
     def __init__(self, info: str) -> None:
-        self._lexer = _lexer(info)
+        lexer = self._language_lexer = _lexer(info)
+        self._comments = lexer is not None and _has_comments(lexer)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin another text of this language."""
+        self._lexer = self._language_lexer
         self._stack = ["root"]
         self._in_comment = False
-        self._comments = self._lexer is not None and _has_comments(self._lexer)
 
     def line(self, text: str) -> list[Piece]:
         if self._lexer is None or len(text) > _MAX_LINE_CHARS or not text.strip():

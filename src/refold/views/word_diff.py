@@ -160,7 +160,7 @@ class _Syntax:
 
     def __init__(self, path: str) -> None:
         self._language = language_of(path) if path else ""
-        self._begin()
+        self._old, self._new = Highlighter(self._language), Highlighter(self._language)
 
     def read(self, row: str) -> Sequence[Piece]:
         """The tokens of a changed line; nothing for others and for unknown languages."""
@@ -168,7 +168,8 @@ class _Syntax:
             return ()
         match row[:1]:
             case "@":
-                self._begin()
+                self._old.restart()
+                self._new.restart()
             case " ":
                 self._old.line(row[1:])
                 self._new.line(row[1:])
@@ -179,9 +180,6 @@ class _Syntax:
             case _:
                 pass
         return ()
-
-    def _begin(self) -> None:
-        self._old, self._new = Highlighter(self._language), Highlighter(self._language)
 
 
 def _merge(tokens: Sequence[Piece], changed: Sequence[Piece], side: Style) -> list[Piece]:
