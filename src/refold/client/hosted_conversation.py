@@ -132,9 +132,7 @@ class OwnConversation(Conversation):
 
     def end_work(self) -> None:
         self.claimed = False
-        if (
-            not self.closing
-        ):  # what is still recorded then is refused if another claim began
+        if not self.closing:  # the claim stays, to refuse late events after another claim
             self._sink.set_claim(0)
 
     async def carry_out(self, order: Order) -> OrderResult:

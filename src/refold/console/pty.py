@@ -60,7 +60,7 @@ class CommandDone(Struct, frozen=True):
 class Aside(Protocol):
     """Shows a command elsewhere, until the command needs the user's terminal."""
 
-    def started(self, running: "AsideCommand") -> None: ...
+    def note_start(self, running: "AsideCommand") -> None: ...
 
     def columns(self) -> int: ...
 
@@ -139,7 +139,7 @@ class AsideCommand:
         if aside is None:
             self._turn.set()
         else:
-            aside.started(self)
+            aside.note_start(self)
 
     @property
     def needs_terminal(self) -> bool:

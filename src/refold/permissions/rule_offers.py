@@ -11,8 +11,8 @@ own (`rule_set`); a script that has no such parts gets a rule that repeats it.
 
 No rule covers output into a file that it does not name: saved for `pytest > out`, it would
 let every read-only program write there. A text as input (a here-document) is covered only where
-it is stored, as a file or the message of a commit: for an interpreter it is the program. No rule covers any variable before a command: those
-that run programs cannot be listed completely.
+it is stored, as a file or the message of a commit: for an interpreter it is the program. No rule
+covers any variable before a command: those that run programs cannot be listed completely.
 """
 
 import re

@@ -28,7 +28,7 @@ class ShellAside:
         self._tail = b""
         self._running: AsideCommand | None = None
 
-    def started(self, running: AsideCommand) -> None:
+    def note_start(self, running: AsideCommand) -> None:
         self._running = running
         self._post(ShellShown(self._command, ""))
 

@@ -25,8 +25,7 @@ SPELLED_SETTINGS = {
     **dict.fromkeys((
         "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONUTF8",
     ), _COUNT),
-    "PYTHONPATH": f"{_INNER_PATH}(?::{_INNER_PATH})*",
-    "MYPYPATH": f"{_INNER_PATH}(?::{_INNER_PATH})*",
+    **dict.fromkeys(("PYTHONPATH", "MYPYPATH"), f"{_INNER_PATH}(?::{_INNER_PATH})*"),
     "RUST_BACKTRACE": r"(?:full|\d)?",
     **dict.fromkeys((
         "NODE_ENV", "APP_ENV", "FLASK_ENV", "RAILS_ENV", "RACK_ENV", "HYPOTHESIS_PROFILE",

@@ -137,9 +137,11 @@ def _more_rows(app: Application[Any]) -> int:
     return sum(max(wide - 1, 0) // columns for wide in (*above, cursor.x))
 
 
-# A draft below the output: what is printed pushes it down, and the status is drawn with it.
 class DraftEditor:
-    """Implements `EditorBelow` for `app`. `status` are the rows above the prompt."""
+    """A draft below the output: what is printed pushes it down. Implements `EditorBelow`.
+
+    `status` are the rows above the prompt, which are drawn with it.
+    """
 
     def __init__(self, app: Application[Any], printer: Printer) -> None:
         self._app, self._printer = app, printer
