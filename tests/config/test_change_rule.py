@@ -52,3 +52,11 @@ def test_changing_a_rule_preserves_comments_among_the_rules(places: Paths) -> No
         change_rule(places, "ask", "", "bash(b)")
 
     assert places.settings.read_text() == text
+
+
+def test_a_rule_with_a_number_sign_can_be_removed(places: Paths) -> None:
+    change_rule(places, "deny", "", "read(./#draft#)")
+
+    change_rule(places, "deny", "read(./#draft#)", "")
+
+    assert "draft" not in places.settings.read_text()

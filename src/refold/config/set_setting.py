@@ -120,7 +120,7 @@ def change_rule(places: Paths, verdict: Verdict, old: str, new: str) -> None:
             table = cast("dict[str, object]", table).get(name, {})
         rules = with_rule(cast("list[object]", table or []), old, new)
         after = set_key(before, path, rules) if rules else unset_key(before, path)
-        if after.count("#") < before.count("#"):
+        if after.count("#") - new.count("#") < before.count("#") - old.count("#"):
             raise BadInput(
                 "a comment among the rules would be lost: change it with refold config edit"
             )
