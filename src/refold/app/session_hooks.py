@@ -52,7 +52,6 @@ from refold.place.port import CommandExtras, Commands, Finished
 from refold.plugins import find_plugins, unique
 from refold.safe_open import read_regular
 from refold.tools.contract import Tool
-from refold.values.display import HostAttempt
 from refold.values.hosts import attempt_remarks, only
 from refold.values.modes import HookEvent
 from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
@@ -126,7 +125,7 @@ class SessionHooks(Struct, frozen=True):
         refused = (attempt for attempt in finished.attempts if attempt.refused)
         remarks = (
             *finished.guarded.sentences(escape_name),
-            *attempt_remarks(refused, _host_advice),
+            *attempt_remarks(refused),
         )
         notice = "; ".join(filter(None, (answer.notice, *remarks)))
         return structs.replace(answer, notice=notice, attempts=finished.attempts)
@@ -304,10 +303,6 @@ def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookA
         )
         return failure_answer(hook, f"{answer.reason} ({why})")
     return answer
-
-
-def _host_advice(names: str, _: HostAttempt) -> str:
-    return f'; to permit them, add {names} to its "hosts"'
 
 
 async def _send(stream: SocketStream, content: bytes, ended: anyio.Event) -> None:

@@ -120,9 +120,7 @@ class HostAttempts:
 
     def _remarks(self) -> str:
         attempts, self._new = self._new, []
-        remarks = attempt_remarks(
-            attempts, lambda names, _: f'; to permit them, add {names} to its "hosts"'
-        )
+        remarks = attempt_remarks(attempts)
         return f"\n({'; '.join(remarks)})" if remarks else ""
 
 

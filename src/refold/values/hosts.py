@@ -194,8 +194,14 @@ def to_rule_text(host: str, port: int) -> str:
     return _join_place(host, "" if port in DEFAULT_PORTS else str(port))
 
 
+def advise_setting(names: str, _: HostAttempt) -> str:
+    """How to permit hosts in the settings of a hook or an MCP server."""
+    return f'; to permit them, add {names} to its "hosts"'
+
+
 def attempt_remarks(
-    attempts: Iterable[HostAttempt], advice: Callable[[str, HostAttempt], str]
+    attempts: Iterable[HostAttempt],
+    advice: Callable[[str, HostAttempt], str] = advise_setting,
 ) -> list[str]:
     """Remarks on the hosts that were reached, and on those that were refused.
 
