@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.network.filtered import LoopbackServer
 from tests.place.walled import home_on_disk, needs_bubblewrap
 from tests.redteam.house import House
 
@@ -13,3 +14,18 @@ def house(home: Path) -> Iterator[House]:
     needs_bubblewrap()
     with home_on_disk() as folder:
         yield House(folder, home / "refold")
+
+
+@pytest.fixture
+def good() -> Iterator[LoopbackServer]:
+    server = LoopbackServer("good")
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def inside() -> Iterator[LoopbackServer]:
+    """A service of the host that no rule names."""
+    server = LoopbackServer("inside")
+    yield server
+    server.close()

@@ -26,21 +26,6 @@ PUBLIC = [name for name in NAMES if name not in _NAMED_INSIDE]
 
 
 @pytest.fixture
-def good() -> Iterator[LoopbackServer]:
-    server = LoopbackServer("good")
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def inside() -> Iterator[LoopbackServer]:
-    """A service of the host that no rule names."""
-    server = LoopbackServer("inside")
-    yield server
-    server.close()
-
-
-@pytest.fixture
 def door(good: LoopbackServer, inside: LoopbackServer) -> Iterator[Filtered]:
     allowed = [f"private:site.example:{good.port}"]
     allowed += [f"{name}:{inside.port}" for name in (*PUBLIC, "metadata.google.internal")]

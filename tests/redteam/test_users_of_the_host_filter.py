@@ -44,20 +44,6 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture
-def good() -> Iterator[LoopbackServer]:
-    server = LoopbackServer("good")
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def inside() -> Iterator[LoopbackServer]:
-    server = LoopbackServer("inside")
-    yield server
-    server.close()
-
-
 class Place:
     """A home and a workspace, whose conversations are of these scripts."""
 

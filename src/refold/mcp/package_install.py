@@ -37,6 +37,7 @@ from refold.safe_open import read_regular
 from refold.values.hosts import HOST_PRESETS, ReachableHosts, rule_for
 from refold.values.modes import PRIVATE_PREFIX
 from refold.values.path_names import below
+from refold.values.similar_names import normalize_distribution
 from refold.values.text import escape_marks
 from refold.values.tools import Confinement
 
@@ -391,11 +392,7 @@ def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
 def _is_package(name: str, launch: PackageLaunch) -> bool:
     """Return whether the command names this distribution, and does not only need it."""
     names = (re.split(r"[@=<>~!;\[ ]", package)[0] for package in launch.packages)
-    return _normalize_name(name) in map(_normalize_name, names)
-
-
-def _normalize_name(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return normalize_distribution(name) in map(normalize_distribution, names)
 
 
 def _no_program_error(launch: PackageLaunch, others: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from refold.tools.package_symbols import (
     with_query,
     words_of,
 )
+from refold.values.similar_names import normalize_distribution
 
 _ENVIRONMENT_NAMES = (".venv", "venv", "env")
 # Of all source files, and their number.
@@ -49,10 +50,10 @@ def _sites(files: Files) -> Iterator[str]:
 
 
 def _distribution(files: Files, site: str, package: str) -> _Distribution | None:
-    wanted = _normal(package)
+    wanted = normalize_distribution(package)
     infos = [item for item, _ in names_in(files, site) if item.endswith(".dist-info")]
     for info in infos:
-        if _normal(info.partition("-")[0]) == wanted:
+        if normalize_distribution(info.partition("-")[0]) == wanted:
             return _Distribution(site, info, _modules(files, site, info))
     # Perhaps it is an import name: yaml is a module of PyYAML.
     for info in infos:
@@ -181,7 +182,3 @@ def _public_names(text: str) -> tuple[str, ...]:
 
 def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str)
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,9 +1,10 @@
-"""The names that were probably meant: similar in spelling, or a prefix. Pure.
+"""The names that were probably meant: the same, similar in spelling, or a prefix. Pure.
 
 A suggestion that is not close is worse than none. A name that would do more harm than the
 typed one is never suggested: callers leave such names out.
 """
 
+import re
 from collections.abc import Iterable
 
 
@@ -28,3 +29,8 @@ def _is_word_prefix(typed: str, known: str) -> bool:
     """Whether it is the beginning of a name, up to the end of one of its words."""
     rest = known[len(typed) :] if known.startswith(typed) else ""
     return len(typed) > 2 and bool(rest) and not rest[0].isalnum()
+
+
+def normalize_distribution(name: str) -> str:
+    """Return the name of a Python package as PyPI compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
