@@ -1,6 +1,7 @@
 """Commands that do not see the home get the harmless part of the user's settings for git."""
 
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from refold.place.commands import ShellCommands
 from refold.place.limits import Limits
 from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
+from refold.place.user_git_settings import UserGitSettings
 from refold.values.tools import Confinement
 from tests.place.test_guarded_changes import git
 from tests.place.walled import needs_bubblewrap
@@ -172,3 +174,16 @@ def test_unreadable_git_settings_of_the_user_stop_no_command(home: Home, text: s
     (home.directory / ".gitconfig").write_text(text)
 
     assert home.run("git status --porcelain") == ""
+
+
+def test_settings_are_read_again_after_git_could_not_be_run(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / ".gitconfig").write_text("[user]\n\tname = Ada\n")
+    settings = UserGitSettings({"PATH": os.environ["PATH"]}, str(tmp_path), str(tmp_path))
+
+    failed = [*settings.files("/nowhere/git", str(tmp_path))]
+    shown = dict(settings.files(shutil.which("git") or "", str(tmp_path)))
+
+    assert failed == []
+    copy = Path(shown[str(tmp_path / ".gitconfig")])
+    assert copy.read_text() == '[user]\n\tname = "Ada"\n'

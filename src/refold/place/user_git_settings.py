@@ -15,7 +15,7 @@ from refold import programs
 from refold.place.gitconfig import names_no_program
 from refold.place.ignore_rules import excludes_of_user, git_folder, usual_excludes_file
 
-_GIT_SECONDS = 2.0  # for git to list the settings of a file
+_GIT_SECONDS = 10.0  # for git to list the settings of a file
 _MAX_SETTINGS = 1000
 _DISPLAY_SECTIONS = ("advice", "color", "column", "diff", "log", "status")
 _HARMLESS_SETTINGS = frozenset(
@@ -98,11 +98,14 @@ class UserGitSettings:
         known, contents = self._known
         if known is not None and known == self._state():
             return contents
-        listed = [
-            pair
-            for path in self._settings_files()
-            for pair in self._list_settings(git, path)
-        ]
+        try:
+            listed = [
+                pair
+                for path in self._settings_files()
+                for pair in self._list_settings(git, path)
+            ]
+        except (OSError, programs.TimedOut):
+            return ()  # and the next command tries again
         self._origins = frozenset(origin for origin, _ in listed)
         state = self._state()
         text = "".join(
@@ -122,7 +125,7 @@ class UserGitSettings:
         return (f"{folder}/git/config", f"{self._home}/.gitconfig")
 
     def _list_settings(self, git: str, path: str) -> Iterator[tuple[str, str]]:
-        """Each setting of a file, after the file that it stands in."""
+        """Each setting of a file, after the file that it stands in. Raises as `programs.run`."""
         if not os.path.isfile(path):
             return
         # The repository is named for conditions; its own settings are not listed.
@@ -139,10 +142,7 @@ class UserGitSettings:
             "-z",
             "--list",
         )
-        try:
-            result = programs.run(words, cwd="/", env=environ, seconds=_GIT_SECONDS)
-        except (OSError, programs.TimedOut):
-            return
+        result = programs.run(words, cwd="/", env=environ, seconds=_GIT_SECONDS)
         fields = os.fsdecode(result.stdout).split("\0")[: 2 * _MAX_SETTINGS]
         if result.returncode == 0:
             yield from zip(fields[::2], fields[1::2], strict=False)
