@@ -123,6 +123,8 @@ def masked(text: str) -> str:
 @example(pieces=[*SHAPES[7], *SHAPES[11]])
 @example(pieces=["AKIA" + "A1" * 8, "x"])
 @example(pieces=["eyJ" + "a" * 12 + "." + "eyJ" + SHAPES[11]])
+@example(pieces=[*"sk-ansk-", *SHAPES[11]])
+@example(pieces=[*SHAPES[1], *".sk-ansk-", *SHAPES[11]])
 def test_streamed_pieces_join_to_the_masked_complete_text(
     live: Callable[[str], Live], pieces: list[str]
 ) -> None:

@@ -129,7 +129,7 @@ def possible_secret_start(data: bytes, start: int) -> int:
     token = re.compile(_TOKEN_COMES).search(data, max(start, word))
     offset = token.start() if token else len(data)
     if data[word - 1 : word] == b".":
-        offset = min(offset, _jwt_from(data, start, word))
+        offset = min(offset, _token_around(data, start, _jwt_from(data, start, word)))
     if b"-" in data[-len(_PEM_BEGIN) :] or _PEM_BEGIN in data:
         offset = min(offset, _pem_from(data, start))
     return offset
@@ -184,15 +184,20 @@ def _pem_from(data: bytes, start: int) -> int:
         if match is None:
             return len(data)
         begins = match.start()
-    # Its dashes may be the end of a token that is all there.
+    return _token_around(data, start, begins)
+
+
+def _token_around(data: bytes, start: int, begins: int) -> int:
+    """Where a complete token begins that data[begins] is within; else `begins`.
+
+    The dashes of a PEM may be the end of a token, and the first part of a JWT, too.
+    """
     word = len(data[:begins].rstrip(_WORD_BYTES + b"."))
-    tokens = (
-        re.compile(shape).search(data, max(start, word))
-        for beginning, shape in _SECRET_SHAPES
-        if beginning in data
-    )
     within = (
-        token.start() for token in tokens if token and token.start() < begins < token.end()
+        token.start()
+        for shape in shapes_in(data)
+        for token in shape.finditer(data, max(start, word))
+        if token.start() < begins < token.end()
     )
     return min(within, default=begins)
 
