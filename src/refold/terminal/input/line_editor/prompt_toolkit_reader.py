@@ -213,7 +213,9 @@ class PromptToolkitReader:
         return on
 
     def interrupt(self) -> bool:
-        if self._asking is None:
+        # What was entered before Ctrl+C is not lost while the prompt closes.
+        entered = self._editor.app.is_done or self._short.app.is_done
+        if self._asking is None or entered:
             return False
         if not self._elsewhere.away:  # otherwise Ctrl+C is for the editor
             self._asking.cancel()
