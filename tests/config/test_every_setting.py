@@ -57,7 +57,7 @@ from refold.tools.skills import read_skill
 from refold.tools.todo import todo_write
 from refold.tools.web import web_fetch, web_search
 from refold.tui.image_painter import ImagePainter
-from refold.tui.screen_modes import entering
+from refold.tui.screen_modes import enter_sequence
 from refold.values.messages import Text, ToolResult
 from refold.values.usage import Usage
 from tests.code.scripted_language_server import install
@@ -780,7 +780,7 @@ async def draws_images(build: Any) -> object:
 async def reads_the_mouse(build: Any) -> object:
     """What the full screen sends to its terminal when it begins."""
     async with started(build) as (app, _, _):
-        return "\x1b[?1000h" in entering(mouse=app.settings.terminal.mouse)
+        return "\x1b[?1000h" in enter_sequence(mouse=app.settings.terminal.mouse)
 
 
 NO_SERVER = (

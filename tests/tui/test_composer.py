@@ -2,7 +2,7 @@
 
 from refold.tui.composer import (
     Composer,
-    complete,
+    accept_completion,
     insert,
     press_key,
     remember_input,
@@ -64,7 +64,7 @@ def test_completions_for_another_text_are_not_shown() -> None:
     assert after(shown, "tab").field.text == "/help"
     assert after(shown, "down", "down", "enter").field.text == "/hello"
     assert after(shown, "esc").offers == ()
-    assert complete(shown, 1).field.text == "/hello"
+    assert accept_completion(shown, 1).field.text == "/hello"
 
 
 def test_an_input_repeated_in_a_row_is_in_the_history_once() -> None:

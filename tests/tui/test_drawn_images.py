@@ -114,7 +114,7 @@ def drawing(protocol: str, content: bytes, **more: str) -> ImagePainter:
     size = image_size(content, CELL)
     assert size is not None
     painter.set_size("sha", size)
-    painter.give("sha", content)
+    painter.add_content("sha", content)
     return painter
 
 

@@ -129,7 +129,9 @@ class App:
             width=width, height=height, now=time.time(), transcript=transcript
         )
         self._questions = Questions(self.post, anyio.current_time)
-        self._printer = self._rows_to(lambda rows: self.post(m.RowsPrinted(tuple(rows))))
+        self._printer = self._row_printer(
+            lambda rows: self.post(m.RowsPrinted(tuple(rows)))
+        )
         reader = ScreenReader(self._questions, self._foreground.edit_text)
         self._terminal = ScreenContext(session, self._printer, reader, self)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
@@ -151,7 +153,7 @@ class App:
     async def run(
         self, first_words: str, images: Sequence[ImageData], typed: str | None
     ) -> int:
-        async def live() -> None:
+        async def show_until_left() -> None:
             async with anyio.create_task_group() as self._group:
                 earlier = list(self._history.load_history_strings())
                 self.post(m.Remembered(tuple(reversed(earlier))))
@@ -165,12 +167,14 @@ class App:
                 if first_words or images:
                     await self._terminal.say(first_words, images, typed=typed)
                 await self._left.wait()
-                await self._end(_PERSON_LEFT)
+                await self._stop_this_turn(_PERSON_LEFT)
                 self._group.cancel_scope.cancel()
 
         self._foreground.enter()
         try:
-            return await signals_handled(live, self._interrupt, self._end)
+            return await signals_handled(
+                show_until_left, self._press_ctrl_c, self._stop_this_turn
+            )
         finally:
             self._foreground.close()
             Printer(sys.stdout, self._look).lines(farewell(self.session))
@@ -185,7 +189,7 @@ class App:
         if self.model.screen.view.turn.seq:
             self._turning.set()
         for command in commands:
-            self._do(command)
+            self._perform(command)
 
     async def _read(self) -> None:
         await self._foreground.run()
@@ -208,7 +212,7 @@ class App:
         self._live, self._completer = anyio.CancelScope(), Completer(session, self.post)
         body = list[Line]()
         self._following = SessionFollower(
-            session, self, self._rows_to(body.extend),
+            session, self, self._row_printer(body.extend),
             ScreenReader(self._questions, self._foreground.edit_text, body),
         )  # fmt: skip
         await self._following.load()
@@ -217,18 +221,18 @@ class App:
             self._following.may_work.set()
         self._group.start_soon(self._following.run, self._live)
 
-    async def _interrupt(self) -> None:  # Ctrl+C came as a signal
+    async def _press_ctrl_c(self) -> None:  # Ctrl+C came as a signal
         self.post(m.Key("ctrl+c", anyio.current_time()))
 
-    async def _end(self, reason: str) -> None:
+    async def _stop_this_turn(self, reason: str) -> None:
         await _stop_turn(self.session, reason)
 
     # Commands.
 
-    def _do(self, command: m.Command) -> None:
+    def _perform(self, command: m.Command) -> None:
         match command:
             case m.Answer() | m.Picked() | m.Selected():
-                self._questions.take(command)
+                self._questions.accept(command)
             case m.Remember(text):
                 self._history.store_string(text)
             case m.ShellKey() if self._shell is not None:
@@ -238,9 +242,9 @@ class App:
             case m.Quit():
                 self._left.set()
             case m.Watch() | m.Follow() if self._following is not None:
-                self._following.look_at(command)
+                self._following.watch(command)
             case m.WakeAfter(seconds):
-                self._start(partial(_wake_after, seconds, self.post))
+                self._start_task(partial(_wake_after, seconds, self.post))
             case (
                 m.FindMatches()
                 | m.Complete()
@@ -248,11 +252,11 @@ class App:
                 | m.PasteImage()
                 | m.MeasureImages()
             ):
-                self._start(partial(self._look_up, command))
+                self._start_task(partial(self._look_up, command))
             case _:
-                self._start(partial(self._carry_out, command))
+                self._start_task(partial(self._carry_out, command))
 
-    def _start(self, work: Callable[[], Awaitable[None]]) -> None:
+    def _start_task(self, work: Callable[[], Awaitable[None]]) -> None:
         async def start_guarded() -> None:
             try:
                 await work()
@@ -269,7 +273,7 @@ class App:
             case m.FindMatches(number, query):
                 await self._questions.search(number, query)
             case m.Complete(before):
-                await self._completer.look(before)
+                await self._completer.look_for_completions(before)
             case m.Copy(text):
                 order, hint = await self._clipboard.copy(text)
                 write(order)
@@ -289,14 +293,14 @@ class App:
                 if await self.session.withdraw_message(message):
                     self.post(m.Unqueued(text))
             case m.RunCommand(typed):
-                await self._command(typed)
+                await self._run_command(typed)
             case m.CycleMode():
                 await set_next_mode(self.session)
             case m.LoadPalette():
                 picker = await anyio.to_thread.run_sync(palette, self.session)
                 self.post(m.PaletteLoaded(picker))
             case m.EditOutside(text):
-                await self._edit(text)
+                await self._edit_outside(text)
             case m.Suspend():
                 self._foreground.suspend()
             case _:
@@ -304,22 +308,22 @@ class App:
 
     async def _submit(self, text: str, when: Literal["now", "next"]) -> None:
         if self._terminal.commands.is_command(text):
-            await self._command(text)
+            await self._run_command(text)
         else:
             await self._terminal.say(text, self._clipboard.images_in(text), when=when)
 
     def aside(self, command: str) -> ShellAside:
         self._shell = ShellAside(
             command, self.post, lambda: shell_room(areas(self.model).room),
-            self._foreground.outside,
+            self._foreground.lend_terminal,
         )  # fmt: skip
         return self._shell
 
-    def work(self) -> None:
+    def wake_turn_loop(self) -> None:
         if self._following is not None:
             self._following.wake_for_order()
 
-    async def _command(self, typed: str) -> None:
+    async def _run_command(self, typed: str) -> None:
         name = (command_in(typed) or ("",))[0]
         if self.session.view.turn.seq and not self._terminal.commands.is_immediate(typed):
             self._printer.say(f"after this turn: {on_one_line(typed)}", "dim")
@@ -349,9 +353,9 @@ class App:
             while self._delayed:
                 await self._terminal.commands.run(self._delayed.pop(0))
 
-        self._start(run)
+        self._start_task(run)
 
-    async def _edit(self, text: str) -> None:
+    async def _edit_outside(self, text: str) -> None:
         if command := editor_of(os.environ):
             new = await self._foreground.edit_text(text, command, "message.md")
             self.post(m.Edited(new.removesuffix("\n")))
@@ -362,19 +366,19 @@ class App:
     def plans(self) -> plans.PlanQueue:
         return self._terminal.plans
 
-    def say(self, row: Line) -> None:
+    def print_row(self, row: Line) -> None:
         self._printer.line(row)
 
-    def _rows_to(self, rows: Callable[[Sequence[Line]], None]) -> RowPrinter:
-        return RowPrinter(lambda: self.model.width - 2, self._look, rows, self._in_look)
+    def _row_printer(self, rows: Callable[[Sequence[Line]], None]) -> RowPrinter:
+        return RowPrinter(lambda: self.model.width - 2, self._look, rows, self._use_look)
 
-    def _in_look(self, look: TerminalCapabilities) -> None:
+    def _use_look(self, look: TerminalCapabilities) -> None:
         self._look = self._foreground.look = look
         self._foreground.repaint()
 
     def notify(self, said: str) -> None:
         write(ring_bell(os.environ, said))
-        self._start(partial(desktop_notice, os.environ, said))
+        self._start_task(partial(desktop_notice, os.environ, said))
 
     def ring(self, why: str) -> None:
         if self._bell.is_due:

@@ -39,19 +39,21 @@ def insert(composer: Composer, text: str) -> Composer:
     if composer.search is not None:
         return search_history(composer, composer.search + text)
     if composer.field.mode == "insert":
-        return _after(composer, editing.type_into(composer.field, text, composer.history))
+        return _after_edit(
+            composer, editing.type_into(composer.field, text, composer.history)
+        )
     for letter in text:  # a command: `j` and `k` also reach earlier inputs
         edit = editing.type_into(composer.field, letter, composer.history)
-        composer = _after(composer, edit)
+        composer = _after_edit(composer, edit)
     return composer
 
 
 def with_paste(composer: Composer, text: str) -> Composer:
-    return _anew(composer, editing.insert_paste(composer.field, text))
+    return _with_field(composer, editing.insert_paste(composer.field, text))
 
 
 def with_text(composer: Composer, text: str) -> Composer:
-    return _anew(composer, _recall(composer, text))
+    return _with_field(composer, _field_with_text(composer, text))
 
 
 def is_same_place(composer: Composer, other: Composer) -> bool:
@@ -79,7 +81,7 @@ def draft_of(composer: Composer) -> str:
 
 
 def to_empty(composer: Composer) -> Composer:
-    return replace(_anew(composer, clear(composer.field)), draft="", search=None)
+    return replace(_with_field(composer, clear(composer.field)), draft="", search=None)
 
 
 def remember_input(composer: Composer, text: str) -> Composer:
@@ -92,24 +94,24 @@ def remember_input(composer: Composer, text: str) -> Composer:
 def press_key(composer: Composer, key: str) -> Composer | None:
     """Return the composer after a key, or None if it does not use the key."""
     if composer.search is not None:
-        return _in_search(composer, key)
-    if composer.offers and (menu_key := _in_menu(composer, key)) is not None:
+        return _press_key_in_search(composer, key)
+    if composer.offers and (menu_key := _press_key_in_menu(composer, key)) is not None:
         return menu_key
     field = composer.field
     match key:
         case "ctrl+r" if composer.history:
             return replace(composer, search="", draft=composer.field.text)
         case "right" | "end" | "ctrl+e" | "ctrl+f" if composer.suggestion:
-            return _anew(composer, editing.insert_text(field, composer.suggestion))
+            return _with_field(composer, editing.insert_text(field, composer.suggestion))
         case "ctrl+j" | "shift+enter":
-            return _anew(composer, editing.insert_text(field, "\n"))
+            return _with_field(composer, editing.insert_text(field, "\n"))
         case "ctrl+v" if field.mode == "insert":  # an image
             return None
         case "ctrl+g" if not field.selected:  # the user's editor
             return None
         case _:
             edit = editing.press_key(field, key, composer.history)
-            return None if edit is None else _after(composer, edit)
+            return None if edit is None else _after_edit(composer, edit)
 
 
 def with_offers(
@@ -121,33 +123,33 @@ def with_offers(
     return replace(composer, offers=offers, chosen=-1)
 
 
-def complete(composer: Composer, index: int) -> Composer:
+def accept_completion(composer: Composer, index: int) -> Composer:
     """Accept the completion with this number."""
     offer = composer.offers[index]
     field = composer.field
     start = field.at - offer.instead_of
     text = field.text[:start] + offer.text + field.text[field.at :]
     changed = editing.with_text_at(field, text, start + len(offer.text))
-    return _anew(composer, changed)
+    return _with_field(composer, changed)
 
 
-def older(composer: Composer) -> Composer:
+def recall_older(composer: Composer) -> Composer:
     if composer.at + 1 >= len(composer.history):
         return composer
     draft = composer.field.text if composer.at < 0 else composer.draft
     index = composer.at + 1
     entry = composer.history[-1 - index]
     return replace(
-        composer, field=_recall(composer, entry), at=index, draft=draft, offers=()
+        composer, field=_field_with_text(composer, entry), at=index, draft=draft, offers=()
     )
 
 
-def newer(composer: Composer) -> Composer:
+def recall_newer(composer: Composer) -> Composer:
     if composer.at < 0:
         return composer
     index = composer.at - 1
     entry = composer.draft if index < 0 else composer.history[-1 - index]
-    return replace(composer, field=_recall(composer, entry), at=index, offers=())
+    return replace(composer, field=_field_with_text(composer, entry), at=index, offers=())
 
 
 def search_history(composer: Composer, words: str, *, further: bool = False) -> Composer:
@@ -156,24 +158,28 @@ def search_history(composer: Composer, words: str, *, further: bool = False) -> 
     for index in range(start, len(composer.history)):
         entry = composer.history[-1 - index]
         if words and words.casefold() in entry.casefold():
-            field = _recall(composer, entry)
+            field = _field_with_text(composer, entry)
             return replace(composer, search=words, field=field, at=index)
     return replace(composer, search=words)
 
 
-def _after(composer: Composer, edit: Edit) -> Composer:
+def _after_edit(composer: Composer, edit: Edit) -> Composer:
     """Return the composer after an edit; beyond the first or last line is the history."""
     if edit.beyond:
         composer = replace(composer, field=edit.field)
         for _ in range(min(abs(edit.beyond), len(composer.history) + 1)):
-            composer = older(composer) if edit.beyond < 0 else newer(composer)
+            composer = recall_older(composer) if edit.beyond < 0 else recall_newer(composer)
         return composer
     new = replace(composer, field=edit.field)
     unchanged = composer.at >= 0 and edit.field.text == composer.field.text
-    return new if unchanged or is_same_place(new, composer) else _anew(composer, edit.field)
+    return (
+        new
+        if unchanged or is_same_place(new, composer)
+        else _with_field(composer, edit.field)
+    )
 
 
-def _recall(composer: Composer, text: str) -> TextField:
+def _field_with_text(composer: Composer, text: str) -> TextField:
     """Put another text into the field, with the cursor at its end."""
     commands = composer.field.mode == "normal" and not text.endswith("\n")
     return editing.with_text_at(
@@ -181,14 +187,14 @@ def _recall(composer: Composer, text: str) -> TextField:
     )
 
 
-def _in_search(composer: Composer, key: str) -> Composer | None:
+def _press_key_in_search(composer: Composer, key: str) -> Composer | None:
     match key:
         case "ctrl+r":
             return search_history(composer, composer.search or "", further=True)
         case "backspace":
             return search_history(composer, (composer.search or "")[:-1])
         case "esc" | "ctrl+g":
-            field = _recall(composer, composer.draft)
+            field = _field_with_text(composer, composer.draft)
             return replace(composer, search=None, field=field, at=-1)
         case "enter":
             return replace(composer, search=None)
@@ -196,13 +202,13 @@ def _in_search(composer: Composer, key: str) -> Composer | None:
             return press_key(replace(composer, search=None), key)
 
 
-def _in_menu(composer: Composer, key: str) -> Composer | None:
+def _press_key_in_menu(composer: Composer, key: str) -> Composer | None:
     many = len(composer.offers)
     match key:
         case "tab" if composer.chosen < 0:
-            return complete(composer, 0)
+            return accept_completion(composer, 0)
         case "tab" | "enter" if composer.chosen >= 0:
-            return complete(composer, composer.chosen)
+            return accept_completion(composer, composer.chosen)
         case "down" | "ctrl+n":
             return replace(composer, chosen=(composer.chosen + 1) % many)
         case "up" | "ctrl+p" if composer.chosen >= 0:
@@ -213,5 +219,5 @@ def _in_menu(composer: Composer, key: str) -> Composer | None:
             return None
 
 
-def _anew(composer: Composer, field: TextField) -> Composer:
+def _with_field(composer: Composer, field: TextField) -> Composer:
     return replace(composer, field=field, offers=(), chosen=-1, at=-1)

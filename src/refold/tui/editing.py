@@ -32,11 +32,14 @@ def press_key(field: TextField, key: str, history: Sequence[str] = ()) -> Edit |
     from refold.tui.headless_editor import key_presses
 
     keys = key_presses(key)
-    if not keys or key in _OTHER_KEYS or (key == "esc" and not _leaves(field)):
+    if not keys or key in _OTHER_KEYS or (key == "esc" and not _esc_has_a_use(field)):
         return None
     emacs = field.mode == "insert" and (key.startswith("alt+") or key in _IN_INSERT)
     edit = _editor().press(field, keys, history, emacs=emacs)
-    same = _visible(edit.field) == _visible(field) and edit.field.kept is field.kept
+    same = (
+        _visible_state(edit.field) == _visible_state(field)
+        and edit.field.kept is field.kept
+    )
     return None if same and not edit.beyond else edit
 
 
@@ -85,12 +88,12 @@ def _editor() -> "HeadlessEditor":
     return headless_editor()
 
 
-def _leaves(field: TextField) -> bool:
+def _esc_has_a_use(field: TextField) -> bool:
     """Return True if Esc has a mode, command or selection to end."""
     if not field.vi:
         return False
     return field.mode != "normal" or bool(field.pending or field.selected)
 
 
-def _visible(field: TextField) -> tuple[object, ...]:
+def _visible_state(field: TextField) -> tuple[object, ...]:
     return field.text, field.at, field.mode, field.pending, field.selected

@@ -66,7 +66,7 @@ class Display(Protocol):
     @property
     def plans(self) -> plans.PlanQueue: ...
     def post(self, message: Message) -> None: ...
-    def say(self, row: Line) -> None: ...
+    def print_row(self, row: Line) -> None: ...
     def ring(self, why: str) -> None:
         """Notify the person, who may be looking elsewhere."""
         ...
@@ -106,10 +106,10 @@ class SessionFollower:
             with scope:
                 async with anyio.create_task_group() as group:
                     for task in (
-                        self._work, self._ask, self._judge_plans, self._look, self._look_beside,
+                        self._run_turns, self._put_questions, self._judge_plans, self._load_watched, self._load_panel,
                     ):  # fmt: skip
                         group.start_soon(task)
-                    await self._show(watch)
+                    await self._post_frames(watch)
         finally:
             leave()
             watch.close()
@@ -119,7 +119,7 @@ class SessionFollower:
         self.may_work.set()
         self._ordered.set()
 
-    def look_at(self, command: messages.Watch | messages.Follow) -> None:
+    def watch(self, command: messages.Watch | messages.Follow) -> None:
         """Follow this subagent, this background command or this panel.
 
         Questions of the watched subagent are put before others.
@@ -155,7 +155,7 @@ class SessionFollower:
             self._post(Loaded(replace(screen_of(turns), view=self._session.view)))
         self._post(Loaded(await anyio.to_thread.run_sync(screen_of, entries)))
 
-    async def _show(self, watch: Subscription) -> None:
+    async def _post_frames(self, watch: Subscription) -> None:
         async for frame in watch.merge_frames():
             if frame.seq < self._seen or (
                 isinstance(frame.item, Entry) and frame.seq == self._seen
@@ -167,12 +167,12 @@ class SessionFollower:
                 if not self._session.view.turn.seq:
                     self._branch = self._session.workspace.branch
                 self._post(FactsChanged(self.facts()))
-                self._tell()
-                self._look_again(frame.item)
+                self._wake_waiters()
+                self._reload_watched(frame.item)
             elif isinstance(frame.item, ChildMoved) and frame.item.node == self._watched:
                 self._moved.set()
 
-    def _look_again(self, entry: Entry) -> None:
+    def _reload_watched(self, entry: Entry) -> None:
         """Load the watched subagent again when it asks, is answered, or does something."""
         match entry.event:
             case ChildAsked(id_) | ChildAnswered(id_) if id_.startswith(
@@ -189,13 +189,13 @@ class SessionFollower:
         if notice := notification(entry, self._session.view):
             self._display.notify(notice)
         self._asker.on_event(entry)
-        self._tell()
+        self._wake_waiters()
 
-    def _tell(self) -> None:
+    def _wake_waiters(self) -> None:
         news, self._news = self._news, anyio.Event()
         news.set()
 
-    async def _work(self) -> None:
+    async def _run_turns(self) -> None:
         """Run turns whenever there is work."""
         session = self._session
         await self.may_work.wait()
@@ -204,13 +204,13 @@ class SessionFollower:
             try:
                 await session.settle()
             except RefoldError as error:
-                self._display.say(sentence(error))
+                self._display.print_row(sentence(error))
             if (ran or session.view.seq > seq) and not session.view.turn.seq:
                 self._display.ring("it is done")
                 self._display.run_delayed()
-            await self._something(seq)
+            await self._wait_for_event_or_order(seq)
 
-    async def _something(self, seq: int) -> None:
+    async def _wait_for_event_or_order(self, seq: int) -> None:
         """Wait for an event after this one, or for an order that causes no event."""
         async with anyio.create_task_group() as group:
 
@@ -223,7 +223,7 @@ class SessionFollower:
             self._ordered = anyio.Event()
             group.cancel_scope.cancel()
 
-    async def _ask(self) -> None:
+    async def _put_questions(self) -> None:
         while True:
             if (request := self._asker.waiting()) is None:
                 await self._news.wait()
@@ -236,7 +236,7 @@ class SessionFollower:
             try:
                 await self._asker.put(request)
             except RefoldError as error:  # the answer could not be written to the disk
-                self._display.say(sentence(error))
+                self._display.print_row(sentence(error))
             finally:
                 self._reader.forget()
 
@@ -255,11 +255,11 @@ class SessionFollower:
                 if not await plans.put(plan, self._session, self._printer, self._reader):
                     self._display.plans.put_off(plan)
             except RefoldError as error:
-                self._display.say(sentence(error))
+                self._display.print_row(sentence(error))
             finally:
                 self._reader.forget()
 
-    async def _look(self) -> None:
+    async def _load_watched(self) -> None:
         """Load what is watched: a subagent when it has moved, a command while it runs."""
         while True:
             await self._moved.wait()
@@ -269,10 +269,12 @@ class SessionFollower:
             command = self._session.view.background.command(name)
             try:
                 loaded = await (
-                    self._node(name) if command is None else self._output(command)
+                    self._load_transcript(name)
+                    if command is None
+                    else self._load_output(command)
                 )
             except RefoldError as error:
-                self._display.say(sentence(error))
+                self._display.print_row(sentence(error))
                 continue
             if name == self._watched:  # otherwise another one is watched by now
                 self._post(loaded)
@@ -281,32 +283,36 @@ class SessionFollower:
                 self._follows = False
                 self._moved.set()
 
-    async def _node(self, address: str) -> TranscriptLoaded:
+    async def _load_transcript(self, address: str) -> TranscriptLoaded:
         node = await self._session.reports.node(address)
         frames = tuple(Frame(entry.seq, 0, entry) for entry in node.entries)
         title = f"{on_one_line(node.name)} ({on_one_line(node.view.session.agent)})"
         return TranscriptLoaded(address, title, frames)
 
-    async def _output(self, command: BackgroundCommand) -> OutputLoaded:
+    async def _load_output(self, command: BackgroundCommand) -> OutputLoaded:
         name = command.name
         text = await self._session.reports.background_output(name)
         return OutputLoaded(name, f"{name}: {on_one_line(command.started.command)}", text)
 
-    async def _look_beside(self) -> None:
+    async def _load_panel(self) -> None:
         """Read the content of the open panel that comes from no event, while it is open."""
         while True:
             await self._opened.wait()
             self._opened = anyio.Event()
             board, shown = self._session.workspace.tasks, None
             while panel := self._panel:
-                reading = partial(_board, board) if panel == "tasks" else self._last_lines
+                reading = (
+                    partial(_read_board, board)
+                    if panel == "tasks"
+                    else self._read_last_lines
+                )
                 if (content := await reading()) != shown and panel == self._panel:
                     shown = content
                     self._post(content)
                 with anyio.move_on_after(_POLL_SECONDS):
                     await self._opened.wait()
 
-    async def _last_lines(self) -> OutputsRead:
+    async def _read_last_lines(self) -> OutputsRead:
         """Return the last output line of each command that runs in this process."""
         lines = dict[str, str]()
         for command in self._session.view.background.running:
@@ -331,7 +337,7 @@ def _last_turns(entries: Sequence[Entry]) -> Sequence[Entry]:
     return newest[next(begins, len(newest)) :]
 
 
-async def _board(board: TaskBoard) -> BoardRead:
+async def _read_board(board: TaskBoard) -> BoardRead:
     try:
         return BoardRead((await anyio.to_thread.run_sync(board.read)).tasks)
     except RefoldError as error:

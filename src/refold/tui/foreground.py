@@ -91,8 +91,8 @@ class Foreground:
             await self._ours.wait()
             async with anyio.create_task_group() as group:
                 self._scope = group.cancel_scope
-                group.start_soon(self._resize)
-                is_open = await self._read(keyboard)
+                group.start_soon(self._post_new_sizes)
+                is_open = await self._read_keys(keyboard)
                 group.cancel_scope.cancel()
 
     def request_frame(self, *, keyed: bool = False) -> None:
@@ -128,7 +128,7 @@ class Foreground:
         self._post(Resized(*self.size()))  # which wakes the painter
 
     @asynccontextmanager
-    async def outside(self) -> AsyncGenerator[Printer]:
+    async def lend_terminal(self) -> AsyncGenerator[Printer]:
         """Give the terminal to another program; yields a printer for that time."""
         self._ours = anyio.Event()
         self._scope.cancel()
@@ -143,7 +143,7 @@ class Foreground:
 
     async def edit_text(self, text: str, command: tuple[str, ...], name: str) -> str:
         """Edit the text in the user's editor, which has the terminal until it ends."""
-        async with self.outside():
+        async with self.lend_terminal():
             return await edit_text(text, command, name)
 
     def suspend(self) -> None:
@@ -157,8 +157,8 @@ class Foreground:
         self._modes.resume()
         self.repaint()
 
-    async def _read(self, keyboard: Keyboard) -> bool:
-        """Read keys; return False if the terminal is gone. Cancelled by `outside`."""
+    async def _read_keys(self, keyboard: Keyboard) -> bool:
+        """Read keys; return False if the terminal is gone. Cancelled by `lend_terminal`."""
         while True:
             await anyio.wait_readable(0)
             data = os.read(0, 65_536)
@@ -174,7 +174,7 @@ class Foreground:
         for message in messages:
             self._post(message)
 
-    async def _resize(self) -> None:
+    async def _post_new_sizes(self) -> None:
         with anyio.open_signal_receiver(signal.SIGWINCH, signal.SIGCONT) as signals:
             async for _ in signals:
                 self.repaint()

@@ -76,8 +76,8 @@ class HeadlessEditor:
         self._app.timeoutlen = None  # pyright: ignore[reportAttributeAccessIssue]
         stay_between_letters(self._app)
         self._new_text, self._new_session = (
-            self._read(_OF_TEXT),
-            self._read(_SESSION_FIELDS),
+            self._get_attributes(_OF_TEXT),
+            self._get_attributes(_SESSION_FIELDS),
         )
 
     def press(
@@ -89,7 +89,7 @@ class HeadlessEditor:
         emacs: bool = False,
     ) -> Edit:
         """Return the field after these keys; `emacs` makes them Emacs keys in vi mode."""
-        self._write(field, emacs=emacs)
+        self._load_field(field, emacs=emacs)
         self._buffer.beyond = 0
         pressed, processor = tuple(keys), self._app.key_processor
         if Keys.Escape in [
@@ -105,31 +105,31 @@ class HeadlessEditor:
             except Exception:
                 # Some commands fail for counts and texts that they do not expect.
                 return Edit(self._without_command(field))
-            return Edit(self._field(field, pressed), self._buffer.beyond)
+            return Edit(self._read_field(field, pressed), self._buffer.beyond)
 
     def change(self, field: TextField, text: str, cursor: int) -> TextField:
         """Return the field with this text instead, as an edit that can be undone."""
-        self._write(field)
+        self._load_field(field)
         with set_app(self._app):
             self._buffer.save_to_undo_stack()
             self._buffer.document = Document(text, cursor)
-            return self._field(field, ())
+            return self._read_field(field, ())
 
     def _without_command(self, field: TextField) -> TextField:
         """Return the field as it was before a command that failed."""
-        self._write(field)
+        self._load_field(field)
         self._app.key_processor.key_buffer.clear()
         self._app.key_processor.arg = self._app.vi_state.operator_func = None
-        return self._field(field, ())
+        return self._read_field(field, ())
 
-    def _field(self, before: TextField, pressed: Sequence[KeyPress]) -> TextField:
+    def _read_field(self, before: TextField, pressed: Sequence[KeyPress]) -> TextField:
         buffer, vi = self._buffer, self._app.vi_state
         processor = self._app.key_processor
         begun = processor.key_buffer or processor.arg or vi.operator_func
         begun = begun or vi.waiting_for_digraph
         typed = "".join(key.data for key in pressed)
         buffer.limit_undo()
-        values = self._read(_SESSION_FIELDS)
+        values = self._get_attributes(_SESSION_FIELDS)
         return replace(
             before,
             text=buffer.text,
@@ -137,40 +137,40 @@ class HeadlessEditor:
             mode=_VI_MODES.get(vi.input_mode, "insert"),
             pending=before.pending + typed if begun else "",
             selected=tuple(buffer.document.selection_ranges()),
-            edit=_Memory(self._read(_OF_TEXT), tuple(processor.key_buffer)),
+            edit=_Memory(self._get_attributes(_OF_TEXT), tuple(processor.key_buffer)),
             kept=before.kept if values == self._session_values(before) else _Memory(values),
         )
 
-    def _write(self, field: TextField, *, emacs: bool = False) -> None:
+    def _load_field(self, field: TextField, *, emacs: bool = False) -> None:
         vi = field.vi and not emacs
         self._app.editing_mode = EditingMode.VI if vi else EditingMode.EMACS
         self._buffer.set_document(Document(field.text, field.at), bypass_readonly=True)
         new = _Memory(self._new_text)
         memory = field.edit if isinstance(field.edit, _Memory) else new
-        self._put(_OF_TEXT, memory.values)
+        self._set_attributes(_OF_TEXT, memory.values)
         self._app.key_processor.key_buffer[:] = memory.keys  # its generator has this list
         if memory is new and field.mode == "normal":
             self._app.vi_state.input_mode = InputMode.NAVIGATION
-        self._put(_SESSION_FIELDS, self._session_values(field))
+        self._set_attributes(_SESSION_FIELDS, self._session_values(field))
 
     def _session_values(self, field: TextField) -> tuple[Any, ...]:
         memory = field.kept
         return memory.values if isinstance(memory, _Memory) else self._new_session
 
-    def _read(self, names: _Names) -> tuple[Any, ...]:
+    def _get_attributes(self, names: _Names) -> tuple[Any, ...]:
         return tuple(
-            _own(getattr(self._part(part), name))
+            _copy_mutable(getattr(self._application_part(part), name))
             for part, attributes in names
             for name in attributes
         )
 
-    def _put(self, names: _Names, values: Sequence[Any]) -> None:
+    def _set_attributes(self, names: _Names, values: Sequence[Any]) -> None:
         rest = iter(values)
         for part, attributes in names:
             for name in attributes:
-                setattr(self._part(part), name, _own(next(rest)))
+                setattr(self._application_part(part), name, _copy_mutable(next(rest)))
 
-    def _part(self, name: str) -> object:
+    def _application_part(self, name: str) -> object:
         return getattr(self._app, name) if name else self._app
 
 
@@ -207,22 +207,22 @@ def key_presses(name: str) -> tuple[KeyPress, ...]:
     """Return a key as prompt_toolkit names it, Alt as Esc; () for unknown keys."""
     if name.startswith("alt+"):
         rest = key_presses(name.removeprefix("alt+"))
-        return (_press(Keys.Escape), *rest) if rest else ()
+        return (_to_key_press(Keys.Escape), *rest) if rest else ()
     if len(name) == 1:
         return (KeyPress(name),)
     theirs = name.replace("ctrl+", "c-").replace("shift+", "s-")
     theirs = {"esc": "escape"}.get(theirs, theirs)
     try:
-        return (_press(Keys(KEY_ALIASES.get(theirs, theirs))),)
+        return (_to_key_press(Keys(KEY_ALIASES.get(theirs, theirs))),)
     except ValueError:
         return ()
 
 
-def _press(key: Keys) -> KeyPress:
+def _to_key_press(key: Keys) -> KeyPress:
     return KeyPress(key, REVERSE_ANSI_SEQUENCES.get(key, ""))
 
 
-def _own(value: Any) -> Any:
+def _copy_mutable(value: Any) -> Any:
     """Return a copy of a value that prompt_toolkit changes in place."""
     return copy(value) if type(value) in _MUTABLE_TYPES else value
 

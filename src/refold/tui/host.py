@@ -67,7 +67,7 @@ class RowPrinter(Printer):
         rows: Callable[[Sequence[Line]], None],
         use: Callable[[TerminalCapabilities], None],
     ) -> None:
-        super().__init__(io.StringIO(), _for_rows(look, room))
+        super().__init__(io.StringIO(), _row_capabilities(look, room))
         self._rows, self._begun = rows, list[Piece]()
         self._cells, self._use = room, use
 
@@ -95,7 +95,7 @@ class RowPrinter(Printer):
         self.set_look(detect_capabilities(sys.stdout, environ, wanted="line", theme=theme))
 
     def set_look(self, look: TerminalCapabilities) -> None:
-        self.look = _for_rows(look, self._cells)
+        self.look = _row_capabilities(look, self._cells)
         self._use(look)
 
 
@@ -128,7 +128,7 @@ class Questions:
             if not answers:
                 self._post(Withdrawn(number))
 
-    def take(self, command: Answer | Picked | Selected) -> None:
+    def accept(self, command: Answer | Picked | Selected) -> None:
         if not isinstance(command, Selected):
             self._set_answer(command)
             return
@@ -266,7 +266,7 @@ class ScreenContext(ConsoleContext):
             group.start_soon(self.socket.run)
             while True:
                 await self.socket.wait_for_order()
-                self._display.work()
+                self._display.wake_turn_loop()
 
     async def run_program(
         self, command: Sequence[str], *, only_prints: bool = False
@@ -301,20 +301,20 @@ class ScreenContext(ConsoleContext):
         typed: str | None = None,
         when: Literal["now", "next"] = "now",
     ) -> None:
-        self._display.work()
+        self._display.wake_turn_loop()
         shown = (*images, *with_images(text, self.session, self.printer))
         await self.session.say(text, when=when, images=shown, typed=typed)
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
         if start is not None:
             await start()
-        self._display.work()
+        self._display.wake_turn_loop()
 
 
 class ScreenDisplay(Protocol):
     """What shows the session that a command works on: the runtime of the screen."""
 
-    def work(self) -> None:
+    def wake_turn_loop(self) -> None:
         """Wake the turn loop: there may be work."""
         ...
 
@@ -327,7 +327,9 @@ class ScreenDisplay(Protocol):
         ...
 
 
-def _for_rows(look: TerminalCapabilities, room: Callable[[], int]) -> TerminalCapabilities:
+def _row_capabilities(
+    look: TerminalCapabilities, room: Callable[[], int]
+) -> TerminalCapabilities:
     """Return capabilities for rows that the screen draws: no cursor movement."""
     return replace(look, room=room, width=room, height=lambda: _QUESTION_ROWS, moves=False)
 

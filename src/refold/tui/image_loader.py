@@ -35,7 +35,7 @@ class ImageLoader:
             return
         sizes, cell = dict[str, ImageSize](), cell_size()
         for name in names[-_MAX_NEWEST_IMAGES:]:
-            content = await self._content(name)
+            content = await self._read_image(name)
             if not self.painter.can_draw(content):
                 continue
             if (size := image_size(content, cell)) is not None:
@@ -58,14 +58,14 @@ class ImageLoader:
             self._news = anyio.Event()
             while self._wanted:
                 name = next(iter(self._wanted))
-                if content := await self._content(name):
-                    self.painter.give(name, content)
+                if content := await self._read_image(name):
+                    self.painter.add_content(name, content)
                 else:
                     self._failed.add(name)
                 del self._wanted[name]
                 loaded()
 
-    async def _content(self, name: str) -> bytes:
+    async def _read_image(self, name: str) -> bytes:
         """Return the bytes of an image, or b"" if it cannot be read."""
         try:
             return await self._read(name)

@@ -77,12 +77,12 @@ def images_in_rows(rows: Sequence[Line]) -> list[Placed]:
         for style, text in row:
             wide = cells(text)
             if isinstance(style, ImageRow) and wide == style.columns:
-                _add(images, style, y, x)
+                _add_row(images, style, y, x)
             x += wide
     return images
 
 
-def _add(images: list[Placed], style: ImageRow, y: int, x: int) -> None:
+def _add_row(images: list[Placed], style: ImageRow, y: int, x: int) -> None:
     last = images[-1] if images else None
     top = y - (style.row - last.first) if last else y
     if (
@@ -129,7 +129,7 @@ class ImagePainter:
             name for name in names if name not in self._sent and name not in self._contents
         ]
 
-    def give(self, image: str, content: bytes) -> None:
+    def add_content(self, image: str, content: bytes) -> None:
         self._contents[image] = content
 
     def forget(self) -> str:
@@ -155,9 +155,9 @@ class ImagePainter:
             if image.image in self._sizes:
                 now[image.image, place] = image
         if self.protocol == "iterm":
-            return "", "".join(self._inline(now, written))
+            return "", "".join(self._inline_orders(now, written))
         uploads = "".join(self._transmissions(now))
-        return uploads, "".join(self._put(now, written, moved=moved))
+        return uploads, "".join(self._place_orders(now, written, moved=moved))
 
     def _transmissions(self, now: Mapping[tuple[str, int], Placed]) -> Iterator[str]:
         for name in dict.fromkeys(image for image, _ in now):
@@ -177,7 +177,7 @@ class ImagePainter:
             if len(self._sent) > _MAX_TERMINAL_IMAGES:
                 yield f"\x1b_Ga=d,d=I,i={self._sent.pop(name)},q=2\x1b\\"
 
-    def _put(
+    def _place_orders(
         self, now: Mapping[tuple[str, int], Placed], written: frozenset[int], *, moved: bool
     ) -> Iterator[str]:
         for (name, place), _ in self._placed.items():
@@ -193,9 +193,9 @@ class ImagePainter:
                 or before.get((name, place)) != image
                 or _is_overwritten(image, written)
             ):
-                yield self._order(image, place)
+                yield self._place_order(image, place)
 
-    def _order(self, image: Placed, place: int) -> str:
+    def _place_order(self, image: Placed, place: int) -> str:
         size = self._sizes[image.image]
         begin = size.height * image.first // image.rows
         end = max(size.height * (image.last + 1) // image.rows, begin + 1)
@@ -203,9 +203,9 @@ class ImagePainter:
             f"a=p,i={self._sent[image.image]},p={place + 1},x=0,y={begin},w={size.width},"
             f"h={end - begin},c={image.columns},r={image.last - image.first + 1},C=1,q=2"
         )
-        return f"{_to(image)}\x1b_G{order}\x1b\\"
+        return f"{_cursor_order(image)}\x1b_G{order}\x1b\\"
 
-    def _inline(
+    def _inline_orders(
         self, now: Mapping[tuple[str, int], Placed], written: frozenset[int]
     ) -> Iterator[str]:
         """Return the orders for inline images that are new or were overwritten."""
@@ -221,13 +221,13 @@ class ImagePainter:
             order = (
                 f"inline=1;size={len(content)};width={image.columns};height={image.rows}"
             )
-            yield f"{_to(image)}\x1b]1337;File={order};preserveAspectRatio=0:{code}\x07"
+            yield f"{_cursor_order(image)}\x1b]1337;File={order};preserveAspectRatio=0:{code}\x07"
         for name in [image for image in self._contents if (image, 0) not in now]:
             if len(self._contents) > _MAX_TERMINAL_IMAGES:
                 del self._contents[name]
 
 
-def _to(image: Placed) -> str:
+def _cursor_order(image: Placed) -> str:
     return f"\x1b[{image.top + 1};{image.left + 1}H"
 
 

@@ -68,7 +68,7 @@ class Keyboard:
         messages = list[Message]()
         place = 0
         while place < len(self._rest):
-            if (read := _read(self._rest, place, time)) is None:
+            if (read := _read_message(self._rest, place, time)) is None:
                 break
             message, place = read
             if message is not None:
@@ -92,29 +92,29 @@ class Keyboard:
 _Read = tuple[Message | None, int]  # and where the next one begins
 
 
-def _read(text: str, place: int, time: float) -> _Read | None:
+def _read_message(text: str, place: int, time: float) -> _Read | None:
     """Return the message at this place, or None if it is incomplete."""
     if letters := _LETTERS_PATTERN.match(text, place):
         return Typed(letters[0], time), letters.end()
     if text[place] != "\x1b":
-        return Key(_control(text[place]), time), place + 1
+        return Key(_control_name(text[place]), time), place + 1
     after = text[place + 1 : place + 2]
     match after:
         case "":
             return None
         case "[":
-            return _sequence(text, place, time)
+            return _read_sequence(text, place, time)
         case "O":
-            return _ss3(text, place, time)
+            return _read_ss3(text, place, time)
         case "\x1b":
-            return _after_esc(text, place, time)
+            return _read_after_esc(text, place, time)
         case "]" | "P" | "_":
-            return _reply(text, place, time)
+            return _read_reply(text, place, time)
         case _:
-            return Key(f"alt+{_control(after)}", time), place + 2
+            return Key(f"alt+{_control_name(after)}", time), place + 2
 
 
-def _control(letter: str) -> str:
+def _control_name(letter: str) -> str:
     """Return the name of a character, or of the key that sends this control character."""
     if letter >= " " and letter != "\x7f":
         return letter
@@ -124,20 +124,20 @@ def _control(letter: str) -> str:
     return _SAME_KEYS.get(name, name)
 
 
-def _after_esc(text: str, place: int, time: float) -> _Read | None:
+def _read_after_esc(text: str, place: int, time: float) -> _Read | None:
     """Read Esc twice, or Alt with a sequence."""
     third = text[place + 2 : place + 3]
     if not third:
         return None
     if third in ("[", "O"):
-        if (read := _read(text, place + 1, time)) is None:
+        if (read := _read_message(text, place + 1, time)) is None:
             return None
         if isinstance(read[0], Key):
             return Key(f"alt+{read[0].name}", time), read[1]
     return Key("esc", time), place + 1
 
 
-def _ss3(text: str, place: int, time: float) -> _Read | None:
+def _read_ss3(text: str, place: int, time: float) -> _Read | None:
     final = text[place + 2 : place + 3]
     if not final:
         return None
@@ -147,7 +147,7 @@ def _ss3(text: str, place: int, time: float) -> _Read | None:
     return (Key(name, time) if name else None), place + 3
 
 
-def _reply(text: str, place: int, time: float) -> _Read | None:
+def _read_reply(text: str, place: int, time: float) -> _Read | None:
     """Read a reply to another program, which is dropped, or Alt with a letter."""
     if len(text) == place + 2:
         return None
@@ -157,7 +157,7 @@ def _reply(text: str, place: int, time: float) -> _Read | None:
     return (None, end.end()) if end else None
 
 
-def _sequence(text: str, place: int, time: float) -> _Read | None:
+def _read_sequence(text: str, place: int, time: float) -> _Read | None:
     if text.startswith(_PASTE, place):
         begin = place + len(_PASTE)
         end = text.find(_PASTE_END, begin)
@@ -168,7 +168,7 @@ def _sequence(text: str, place: int, time: float) -> _Read | None:
         number = ord(text[place + 3]) - 64
         return (Key(f"f{number}", time) if 1 <= number <= 5 else None), place + 4
     if shifted := _RXVT_PATTERN.match(text, place):
-        name = _NUMBERED_KEYS.get(_number(shifted[1]))
+        name = _NUMBERED_KEYS.get(_first_number(shifted[1]))
         return (Key(f"shift+{name}", time) if name else None), shifted.end()
     if (match := _CSI_PATTERN.match(text, place)) is None:
         begun = _CSI_BEGUN.match(text, place)
@@ -181,10 +181,12 @@ def _sequence(text: str, place: int, time: float) -> _Read | None:
 
 def _key_by_params(params: str, final: str, time: float) -> Message | None:
     if params.startswith("<"):
-        return _mouse(params[1:], final)
+        return _mouse_message(params[1:], final)
     if not re.fullmatch(r"[\d;:]*", params):
         return None
-    fields = [[_number(part) for part in field.split(":")] for field in params.split(";")]
+    fields = [
+        [_first_number(part) for part in field.split(":")] for field in params.split(";")
+    ]
     first = fields[0]
     modifiers, event = (*(fields[1] if len(fields) > 1 else ()), 0, 0)[:2]
     modifiers = max(modifiers - 1, 0) & 63  # Caps Lock and Num Lock are ignored
@@ -202,14 +204,14 @@ def _key_by_params(params: str, final: str, time: float) -> Message | None:
             return None  # a report of the cursor position
         case _:
             name = _FINAL_KEYS.get(final, "")
-    return Key(_with(modifiers, name), time) if name else None
+    return Key(_with_modifiers(modifiers, name), time) if name else None
 
 
 def _key_by_code(codes: list[int], modifiers: int, time: float) -> Message | None:
     """Return a key by its codes: plain, with Shift, on an English keyboard."""
     code, shifted, english = (*codes, 0, 0)[:3]
     if name := _CODED_KEYS.get(code):
-        return Key(_with(modifiers, name), time)
+        return Key(_with_modifiers(modifiers, name), time)
     if 0 <= code - _KEYPAD < len(_ON_KEYPAD):
         letter = _ON_KEYPAD[code - _KEYPAD]
     elif not 32 <= code < 0x110000 or code in _PRIVATE_CODES or 0xD800 <= code < 0xE000:
@@ -225,10 +227,10 @@ def _key_by_code(codes: list[int], modifiers: int, time: float) -> Message | Non
         modifiers, letter = (
             (modifiers & ~_SHIFT, upper) if upper != letter else (modifiers, letter)
         )
-    return Key(_with(modifiers, letter), time)
+    return Key(_with_modifiers(modifiers, letter), time)
 
 
-def _with(modifiers: int, name: str) -> str:
+def _with_modifiers(modifiers: int, name: str) -> str:
     """Return the name of a key with its modifiers."""
     parts = [word for bit, word in ((_CTRL, "ctrl"), (_SHIFT, "shift")) if modifiers & bit]
     whole = "+".join([*parts, name])
@@ -238,8 +240,8 @@ def _with(modifiers: int, name: str) -> str:
     return f"super+{whole}" if modifiers & _OTHER else whole
 
 
-def _mouse(params: str, final: str) -> Message | None:
-    numbers = [_number(part) for part in params.split(";")]
+def _mouse_message(params: str, final: str) -> Message | None:
+    numbers = [_first_number(part) for part in params.split(";")]
     if len(numbers) != 3:
         return None
     button, column, row = numbers[0], numbers[1] - 1, numbers[2] - 1
@@ -254,5 +256,5 @@ def _mouse(params: str, final: str) -> Message | None:
             return None
 
 
-def _number(text: str) -> int:
+def _first_number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 9 else 0

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from refold.tui.editing import edit_field
 from refold.tui.messages import Copy, Mouse, ShellKey
 from refold.tui.model import Dialog, Model, TextSearch, Updated
-from refold.tui.overlays import dialog_scrolled
+from refold.tui.overlays import scroll_dialog
 from refold.tui.text_field import field_of
 from refold.tui.transcript import (
     Anchor,
@@ -80,9 +80,9 @@ def transcript_key(model: Model, key: str) -> Updated:
         case "down" | "j":
             return select(model, 1), ()
         case "enter" | " ":
-            return _flip(model, model.selected), ()
+            return _toggle_whole(model, model.selected), ()
         case "y" | "c":
-            return _copy(model, code=key == "c")
+            return _copy_selected(model, code=key == "c")
         case "esc" | "tab" | "i":
             return replace(model, focus="input", selected=-1, anchor=None), ()
         case _:
@@ -90,14 +90,14 @@ def transcript_key(model: Model, key: str) -> Updated:
             return replace(model, hint=hint), ()
 
 
-def _flip(model: Model, item: int) -> Model:
+def _toggle_whole(model: Model, item: int) -> Model:
     transcript = model.transcript
     return replace(
         model, transcript=replace(transcript, flipped=transcript.flipped ^ {item})
     )
 
 
-def _copy(model: Model, *, code: bool) -> Updated:
+def _copy_selected(model: Model, *, code: bool) -> Updated:
     if not 0 <= model.selected < len(model.transcript):
         return model, ()
     text = item_text(model.transcript.item(model.selected), model.transcript.label)
@@ -120,11 +120,11 @@ def shell_key(model: Model, key: str) -> ShellKey | None:
             return None
 
 
-def mouse(model: Model, event: Mouse) -> Updated:
+def use_mouse(model: Model, event: Mouse) -> Updated:
     if event.kind != "press":
         by = -_WHEEL_ROWS if event.kind == "wheel_up" else _WHEEL_ROWS
         if isinstance(model.overlay, Dialog):
-            return dialog_scrolled(model, model.overlay, by), ()
+            return scroll_dialog(model, model.overlay, by), ()
         layout, pane = areas(model), model.watching or model
         anchor = scroll_anchor(pane.transcript, pane.anchor, by, layout.room, layout.height)
         return _with_anchor(model, anchor), ()
@@ -134,12 +134,12 @@ def mouse(model: Model, event: Mouse) -> Updated:
     if event.column >= layout.mark + layout.room:
         return (replace(model, focus="panel"), ()) if model.panel else (model, ())
     _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
-    if event.row < len(items) and _opens(model.transcript.item(items[event.row])):
-        return _flip(model, items[event.row]), ()
+    if event.row < len(items) and _can_be_opened(model.transcript.item(items[event.row])):
+        return _toggle_whole(model, items[event.row]), ()
     return model, ()
 
 
-def _opens(item: object) -> bool:
+def _can_be_opened(item: object) -> bool:
     """Return True if opening the item shows more of it."""
     return isinstance(item, CallBlock) or (
         isinstance(item, MessageBlock) and bool(item.images)
@@ -182,9 +182,9 @@ def _show_match(model: Model, item: int, words: str) -> Model:
     """Scroll to the last row with these words in the item, which is opened if necessary."""
     layout, wanted = areas(model), words.casefold()
     transcript = model.transcript
-    if (match := _match(transcript, item, layout.room, wanted)) is None:
+    if (match := _last_matching_row(transcript, item, layout.room, wanted)) is None:
         opened = replace(transcript, flipped=transcript.flipped ^ {item})
-        if (match := _match(opened, item, layout.room, wanted)) is None:
+        if (match := _last_matching_row(opened, item, layout.room, wanted)) is None:
             return _show_item(model, item)
         model, transcript = replace(model, transcript=opened), opened
     rows, items = visible_rows(transcript, model.anchor, layout.room, layout.height)
@@ -194,7 +194,9 @@ def _show_match(model: Model, item: int, words: str) -> Model:
     return replace(model, anchor=Anchor(item, max(match - layout.height // 2, 0)))
 
 
-def _match(transcript: Transcript, item: int, room: int, wanted: str) -> int | None:
+def _last_matching_row(
+    transcript: Transcript, item: int, room: int, wanted: str
+) -> int | None:
     """Return the last row of the item that has these words in one piece."""
     rows = transcript.rows(item, room)
     return next(

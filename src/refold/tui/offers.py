@@ -31,7 +31,7 @@ def palette(session: Session) -> Picker:
     """Return all entries. Reads the disk: call it in a thread."""
     files = WorkspaceFiles(lambda: session.view.session.directory or ".").find("")
     items = (
-        *_commands(session), *_agents(session), *_models(session), *_sessions(session),
+        *_command_items(session), *_agent_items(session), *_model_items(session), *_session_items(session),
         *(_item(f"@{name} ", name, "file") for name in islice(files, _MAX_FILES)),
     )  # fmt: skip
     return Picker("Find", items)
@@ -45,7 +45,7 @@ class Completer:
         self._complete: Complete | None = None
         self._before, self._looking = "", False
 
-    async def look(self, before: str) -> None:
+    async def look_for_completions(self, before: str) -> None:
         """Look for completions; during a search, only note the text for the next one."""
         self._before = before
         if self._looking:
@@ -66,7 +66,7 @@ class Completer:
         return tuple(islice(self._complete(before), _MAX_OFFERS))
 
 
-def _commands(session: Session) -> Iterator[PickerItem]:
+def _command_items(session: Session) -> Iterator[PickerItem]:
     for command in commands():
         needs = bool(command.takes) and not command.takes.startswith("[")
         yield _item(
@@ -76,17 +76,17 @@ def _commands(session: Session) -> Iterator[PickerItem]:
         yield _item(f"{offered.name} ", offered.name, on_one_line(offered.about))
 
 
-def _agents(session: Session) -> Iterator[PickerItem]:
+def _agent_items(session: Session) -> Iterator[PickerItem]:
     for agent in session.agents.profiles():
         yield _item(f"/agent {agent.name}", f"agent {agent.name}", agent.description)
 
 
-def _models(session: Session) -> Iterator[PickerItem]:
+def _model_items(session: Session) -> Iterator[PickerItem]:
     for name in session.models.names():
         yield _item(f"/model {name}", f"model {name}", "")
 
 
-def _sessions(session: Session) -> Iterator[PickerItem]:
+def _session_items(session: Session) -> Iterator[PickerItem]:
     try:
         names = session.catalogue.names()
     except BadInput:  # no sessions are stored

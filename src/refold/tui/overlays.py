@@ -53,7 +53,7 @@ def add_question(model: Model, message: Asked) -> Model:
     return replace(model, overlay=_open_dialog(message), focus="input")
 
 
-def withdrawn(model: Model, number: int) -> Model:
+def withdraw_question(model: Model, number: int) -> Model:
     waiting = tuple(question for question in model.waiting if question.number != number)
     model = replace(model, waiting=waiting)
     match model.overlay:
@@ -80,7 +80,7 @@ def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     asked = dialog.asked
     if key in _PAGE_KEYS:
         _, height = _body_size(model, dialog)
-        return dialog_scrolled(model, dialog, _PAGE_KEYS[key](max(height - 1, 1))), ()
+        return scroll_dialog(model, dialog, _PAGE_KEYS[key](max(height - 1, 1))), ()
     if asked.keys or key in ("esc", "ctrl+c", "ctrl+d"):
         if key in ("esc", "ctrl+c", "ctrl+d", "shift+tab"):
             return _answer(model, Answer(asked.number, key=key))
@@ -165,7 +165,7 @@ def _has_text(model: Model, dialog: Dialog) -> bool:
     return bool(dialog.field.text if writing else model.composer.field.text)
 
 
-def dialog_scrolled(model: Model, dialog: Dialog, by: int) -> Model:
+def scroll_dialog(model: Model, dialog: Dialog, by: int) -> Model:
     many, height = _body_size(model, dialog)
     scroll = max(0, min(dialog.scroll + by, many - height))
     return replace(model, overlay=replace(dialog, scroll=scroll))
@@ -255,7 +255,7 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
     if many > height:
         left = f"rows {start + 1}–{start + height} of {many} · PgUp PgDn scroll"
         rows.append((("dim", f" {left}"),))
-    prompt = [part for row in _lines(asked.prompt) for part in _break_row(row, room)]
+    prompt = [part for row in _split_row(asked.prompt) for part in _break_row(row, room)]
     *above, last = prompt or [()]
     if above_input:
         above = [part for row in above_input for part in _break_row(row, room)]
@@ -291,10 +291,10 @@ def _indent(rows: Sequence[Line]) -> list[Line]:
 
 
 def _break_row(row: Line, room: int) -> list[Line]:
-    return [truncate(part, room) for part in _lines(wrap_line(row, room))]
+    return [truncate(part, room) for part in _split_row(wrap_line(row, room))]
 
 
-def _lines(row: Line) -> list[Line]:
+def _split_row(row: Line) -> list[Line]:
     return split_rows(row) or [()]
 
 

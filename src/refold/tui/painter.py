@@ -42,7 +42,7 @@ def paint(
     """
     text, written, moved = "", frozenset[int](), False
     if Painted(frame.rows, frame.cursor, width) != before:
-        text, written, moved = _text(frame, width, before, look)
+        text, written, moved = _frame_text(frame, width, before, look)
     uploads, put = ("", "")
     if images is not None:
         uploads, put = images.orders(frame.rows, written, moved=moved)
@@ -51,7 +51,7 @@ def paint(
     return f"{uploads}{_BEGIN}{text}{_END}" if text else uploads
 
 
-def _text(
+def _frame_text(
     frame: Frame, width: int, before: Painted | None, look: TerminalCapabilities
 ) -> tuple[str, frozenset[int], bool]:
     """Return what to write, the rows written, and whether the terminal scrolled."""

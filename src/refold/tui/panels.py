@@ -85,13 +85,13 @@ def diffs_by_file(model: Model) -> Mapping[str, Sequence[Diff]]:
     return diffs
 
 
-def _todos(model: Model, room: int) -> Iterator[PanelEntry]:
+def _todo_entries(model: Model, room: int) -> Iterator[PanelEntry]:
     todos = model.screen.view.conversation.todos
     for index, row in enumerate(checklist(todos, room)):
         yield PanelEntry(str(index), (row,))
 
 
-def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
+def _task_entries(model: Model, room: int) -> Iterator[PanelEntry]:
     """List the tasks, open ones first, and at the end how many there are of each kind."""
     board = model.board
     if board is None or board.problem:
@@ -112,7 +112,7 @@ def _tasks(model: Model, room: int) -> Iterator[PanelEntry]:
     yield PanelEntry("", (truncate(line(count_line(tasks), "dim"), room),))
 
 
-def _background(model: Model, room: int) -> Iterator[PanelEntry]:
+def _background_entries(model: Model, room: int) -> Iterator[PanelEntry]:
     """List the background commands, newest first."""
     commands = model.screen.view.background.commands
     for command in reversed(commands):
@@ -120,7 +120,7 @@ def _background(model: Model, room: int) -> Iterator[PanelEntry]:
         yield PanelEntry(command.name, tuple(truncate(row, room) for row in rows))
 
 
-def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
+def _agent_entries(model: Model, room: int) -> Iterator[PanelEntry]:
     family = model.screen.view.children
     moved = {each.node: each for each in model.screen.moved}
     for child in family.children:
@@ -132,7 +132,7 @@ def _agents(model: Model, room: int) -> Iterator[PanelEntry]:
         yield PanelEntry(child.name, tuple(rows))
 
 
-def _changes(model: Model, room: int) -> Iterator[PanelEntry]:
+def _change_entries(model: Model, room: int) -> Iterator[PanelEntry]:
     files = diffs_by_file(model)
     for index, (path, diffs) in enumerate(files.items()):
         plus = sum(diff.counts[0] for diff in diffs)
@@ -151,7 +151,7 @@ def _changes(model: Model, room: int) -> Iterator[PanelEntry]:
         yield PanelEntry(path, tuple(rows))
 
 
-def _cost(model: Model, room: int) -> Iterator[PanelEntry]:
+def _cost_entries(model: Model, room: int) -> Iterator[PanelEntry]:
     view = model.screen.view
     account, turn = view.account, view.turn
     usage = context_lines(context_usage(view, model.screen.window))
@@ -168,7 +168,7 @@ def _cost(model: Model, room: int) -> Iterator[PanelEntry]:
         yield PanelEntry("", tuple(wrap_words(text, room, "dim")))
 
 
-def _plan(model: Model, room: int) -> Iterator[PanelEntry]:
+def _plan_entries(model: Model, room: int) -> Iterator[PanelEntry]:
     plans = model.screen.view.plans.made
     text = plans[-1].text if plans else ""
     for row in markdown_rows(text, room, links=model.transcript.links):
@@ -176,11 +176,11 @@ def _plan(model: Model, room: int) -> Iterator[PanelEntry]:
 
 
 _PANEL_ENTRIES: Mapping[PanelName, Callable[[Model, int], Iterator[PanelEntry]]] = {
-    "todos": _todos,
-    "tasks": _tasks,
-    "agents": _agents,
-    "background": _background,
-    "changes": _changes,
-    "cost": _cost,
-    "plan": _plan,
+    "todos": _todo_entries,
+    "tasks": _task_entries,
+    "agents": _agent_entries,
+    "background": _background_entries,
+    "changes": _change_entries,
+    "cost": _cost_entries,
+    "plan": _plan_entries,
 }

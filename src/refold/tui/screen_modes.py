@@ -55,15 +55,15 @@ class ScreenModes:
 
     def enter(self) -> None:
         """Take the terminal. Modes that a killed process left are restored first."""
-        self._restore_left()
+        self._restore_after_kill()
         self._before = modes(0)
-        self._keep()
+        self._store_modes()
         self.resume()
 
     def resume(self) -> None:
         with suppress(termios.error):
             tty.setraw(0, termios.TCSADRAIN)
-        write(entering(mouse=self._mouse) + self._keys)
+        write(enter_sequence(mouse=self._mouse) + self._keys)
 
     def leave(self) -> None:
         """Give the terminal back as it was."""
@@ -76,7 +76,7 @@ class ScreenModes:
             with suppress(OSError):
                 self._file.unlink()
 
-    def _keep(self) -> None:
+    def _store_modes(self) -> None:
         if self._file is None or not self._before:
             return
         *numbers, characters = self._before
@@ -87,7 +87,7 @@ class ScreenModes:
             with os.fdopen(file, "wb") as stream:
                 stream.write(msgspec.json.encode(left))
 
-    def _restore_left(self) -> None:
+    def _restore_after_kill(self) -> None:
         if self._file is None:
             return
         try:
@@ -95,7 +95,7 @@ class ScreenModes:
             left = msgspec.json.decode(content, type=_Left)
         except (OSError, msgspec.DecodeError):
             return
-        if _runs(left.pid):
+        if _is_running(left.pid):
             return
         write(self._leave)
         characters = [
@@ -106,7 +106,7 @@ class ScreenModes:
             set_modes(0, [*left.modes, characters])
 
 
-def entering(*, mouse: bool) -> str:
+def enter_sequence(*, mouse: bool) -> str:
     return _ENTER_SCREEN + (_ENABLE_MOUSE if mouse else "")
 
 
@@ -141,7 +141,7 @@ def _number(character: bytes | int) -> int:
     return character[0] if isinstance(character, bytes) else -character - 1
 
 
-def _runs(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -128,7 +128,7 @@ def live_below(watching: WatchedNode, message: News) -> WatchedNode:
     return _with_open(replace(watching, screen=screen, answered=answered))
 
 
-def draft_left(model: Model, message: DraftLeft) -> Model:
+def set_draft_aside(model: Model, message: DraftLeft) -> Model:
     """Keep the draft with the session in which it was typed."""
     session, typed = model.facts.session, draft_of(model.composer)
     if message.back:

@@ -35,28 +35,28 @@ def running_rows(item: RunningShell, room: int) -> list[Line]:
 
 def ran_rows(item: MessageBlock, room: int, hint: str, *, whole: bool) -> list[Line]:
     """A command that the person ran, and what it printed."""
-    printed, ending = read_shell_message(_command(item), item.words)
+    printed, ending = read_shell_message(_command_text(item), item.words)
     rows = text_lines(printed, shell_room(room), "dim") or [line("no output", "dim")]
     if not whole:
         rows = fold_lines(rows, _MAX_ROWS, hint)
     if ending not in ("", "exit code 0"):
         rows = [*rows, line(ending, "warn")]
-    return _shell_rows(_command(item), rows, room)
+    return _shell_rows(_command_text(item), rows, room)
 
 
 def ran_text(item: MessageBlock) -> str:
     """Return the command and what it printed, for search and copy."""
-    printed, _ = read_shell_message(_command(item), item.words)
+    printed, _ = read_shell_message(_command_text(item), item.words)
     return f"{item.user_text}\n{printed}"
 
 
-def under(rows: Sequence[Line], indent: int) -> Iterator[Line]:
+def indent_result(rows: Sequence[Line], indent: int) -> Iterator[Line]:
     """Yield the rows of a result, below what it is the result of."""
     for index, row in enumerate(rows):
         yield (("dim", " " * indent + ("    " if index else "  └ ")), *row)
 
 
-def _command(item: MessageBlock) -> str:
+def _command_text(item: MessageBlock) -> str:
     return item.user_text.removeprefix("!")
 
 
@@ -69,4 +69,4 @@ def _shell_rows(command: str, body: Sequence[Line], room: int) -> list[Line]:
     head: list[Line] = [
         (("person", "! " if not n else "  "), *row) for n, row in enumerate(rows)
     ]
-    return [*head, *under(body, 0)]
+    return [*head, *indent_result(body, 0)]

@@ -45,7 +45,7 @@ class TextField(Struct, frozen=True):
     @property
     def whole(self) -> str:
         """The text with its pastes put back."""
-        return "".join(_paste(self, c) if is_paste(c) else c for c in self.text)
+        return "".join(_paste_or_letter(self, c) if is_paste(c) else c for c in self.text)
 
 
 class Edit(Struct, frozen=True):
@@ -89,7 +89,7 @@ def lay_out(field: TextField, room: int) -> FieldLayout:
     for text, span in _clusters(field):
         has_cursor = index <= field.at < index + span
         if span > 1 and text.isascii() and not has_cursor:  # a run
-            rows.put_narrow(text)
+            rows.add_narrow(text)
             index += span
             continue
         parts = [("", 0)] if text == "\n" else list(letters(text))
@@ -99,10 +99,10 @@ def lay_out(field: TextField, room: int) -> FieldLayout:
         selected = any(start <= index < end for start, end in field.selected)
         index += span
         if text == "\n":
-            rows.begin()
+            rows.begin_row()
             continue
         for letter, cells in parts:  # several only for the label of a paste
-            rows.put(letter, cells, selected=selected)
+            rows.add_letter(letter, cells, selected=selected)
     if field.at >= index:
         rows.make_room(1)
         cursor = rows.place
@@ -120,16 +120,16 @@ class _Rows:
     def place(self) -> tuple[int, int]:
         return len(self.rows) - 1, self._used
 
-    def begin(self) -> None:
+    def begin_row(self) -> None:
         self.rows.append("")
         self.selected.append((0, 0))
         self._used = 0
 
     def make_room(self, cells: int) -> None:
         if self._used + cells > self._room:
-            self.begin()
+            self.begin_row()
 
-    def put_narrow(self, text: str) -> None:
+    def add_narrow(self, text: str) -> None:
         """Add text whose characters take one cell each."""
         while text:
             self.make_room(1)
@@ -138,7 +138,7 @@ class _Rows:
             self._used += len(text[:room])
             text = text[room:]
 
-    def put(self, letter: str, cells: int, *, selected: bool) -> None:
+    def add_letter(self, letter: str, cells: int, *, selected: bool) -> None:
         self.make_room(cells)
         if selected:
             first, last = self.selected[-1]
@@ -163,17 +163,17 @@ def _clusters(field: TextField) -> Iterator[tuple[str, int]]:
         elif run == "\t":
             yield " ", 1
         elif is_paste(run[0]):
-            yield _label(_paste(field, run)), 1
+            yield _paste_label(_paste_or_letter(field, run)), 1
         else:
             for cluster, _ in letters(run):
                 yield visible(cluster), len(cluster)
 
 
-def _paste(field: TextField, letter: str) -> str:
+def _paste_or_letter(field: TextField, letter: str) -> str:
     """Return the paste that this character stands for, or the character itself."""
     number = ord(letter) - FIRST_PASTE
     return field.pastes[number] if number < len(field.pastes) else letter
 
 
-def _label(paste: str) -> str:
+def _paste_label(paste: str) -> str:
     return visible(paste) if len(paste) == 1 else paste_label(paste, max_lines=0)

@@ -16,10 +16,10 @@ from refold.tui.image_sizes import ImageSize
 from refold.tui.shell_rows import (
     INDENT_CELLS,
     RunningShell,
+    indent_result,
     ran_rows,
     ran_text,
     running_rows,
-    under,
 )
 from refold.values.control import PlanReady
 from refold.values.display import Diff
@@ -90,14 +90,14 @@ class Memo:
         self.rows: dict[int, tuple[bool, list[Line]]] = {}
         self.stream: _Stream | None = None
 
-    def at(self, room: int) -> "Memo":
+    def for_room(self, room: int) -> "Memo":
         if room != self.room:
             self.room, self.stream = room, None
             self.rows.clear()
         return self
 
 
-def _name(call: ToolCall) -> str:
+def _tool_name(call: ToolCall) -> str:
     return call_summary.label(call, None)
 
 
@@ -111,7 +111,7 @@ class Transcript(Struct, frozen=True):
     directory: str = ""
     whole: bool = False
     flipped: frozenset[int] = frozenset()
-    label: Callable[[ToolCall], str] = _name
+    label: Callable[[ToolCall], str] = _tool_name
     links: bool = False  # the terminal opens links; else addresses stand in the text
     sizes: Mapping[
         str, ImageSize
@@ -119,16 +119,16 @@ class Transcript(Struct, frozen=True):
     memo: Memo = field(default_factory=Memo)
 
     def __len__(self) -> int:
-        return len(self.items) + len(self._moving)
+        return len(self.items) + len(self._moving_items)
 
     def item(self, index: int) -> Item | Moving:
         """Return an item by index: finished ones, then open ones, streaming, the shell."""
         if index < len(self.items):
             return self.items[index]
-        return self._moving[index - len(self.items)]
+        return self._moving_items[index - len(self.items)]
 
     @property
-    def _moving(self) -> Sequence[Open | Moving]:
+    def _moving_items(self) -> Sequence[Open | Moving]:
         return (*self.open, *self.coming, *self.shell)
 
     def is_whole(self, index: int) -> bool:
@@ -136,11 +136,11 @@ class Transcript(Struct, frozen=True):
 
     def rows(self, index: int, room: int) -> list[Line]:
         """Return the rows of an item, with the empty row between it and the item above."""
-        body = self._body(index, room)
-        return [(), *body] if body and self._apart(index, room, len(body)) else body
+        body = self._item_rows(index, room)
+        return [(), *body] if body and self._has_gap_above(index, room, len(body)) else body
 
-    def _body(self, index: int, room: int) -> list[Line]:
-        memo, whole = self.memo.at(room), self.is_whole(index)
+    def _item_rows(self, index: int, room: int) -> list[Line]:
+        memo, whole = self.memo.for_room(room), self.is_whole(index)
         if index >= len(self.items):
             return self._open_rows(self.item(index), room, whole=whole)
         cached = memo.rows.get(index)
@@ -158,7 +158,7 @@ class Transcript(Struct, frozen=True):
             return item_rows(item, room, self, whole=whole)
         match item.kind:
             case "words":
-                if self.memo.stream is None or not self.memo.stream.goes_on(item.text):
+                if self.memo.stream is None or not self.memo.stream.continues_as(item.text):
                     self.memo.stream = _Stream(room, links=self.links)
                 return self.memo.stream.rows_of(item.text)
             case "thought":
@@ -166,7 +166,7 @@ class Transcript(Struct, frozen=True):
             case _:
                 return [(("dim", f"○ {on_one_line(str(item.text))} …"),)]
 
-    def _apart(self, index: int, room: int, rows: int) -> bool:
+    def _has_gap_above(self, index: int, room: int, rows: int) -> bool:
         """Return True if a gap is above the item: short calls and notices have none."""
         if not index:
             return False
@@ -177,7 +177,7 @@ class Transcript(Struct, frozen=True):
         return not (
             close
             and isinstance(above, CallBlock | NoticeBlock)
-            and len(self._body(index - 1, room)) <= 2
+            and len(self._item_rows(index - 1, room)) <= 2
         )
 
 
@@ -199,14 +199,14 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
             return _call_rows(item, room, of, whole=whole)
         case NoticeBlock(line=full, found=report):
             rows = report_rows(report, room - INDENT_CELLS)
-            return [*wrap_row(full, room), *under(rows, 0)]
+            return [*wrap_row(full, room), *indent_result(rows, 0)]
         case TurnEndBlock():
             return [
                 row for full in interactive_turn_rows(item) for row in wrap_row(full, room)
             ]
 
 
-def item_text(item: Item | Moving, label: Callable[[ToolCall], str] = _name) -> str:
+def item_text(item: Item | Moving, label: Callable[[ToolCall], str] = _tool_name) -> str:
     """Return the text of an item for search and copy, without laying it out."""
     match item:
         case MessageBlock():
@@ -340,7 +340,7 @@ class _Stream:
         self._seen = 0
         self._rows: list[Line] = []
 
-    def goes_on(self, text: Growing) -> bool:
+    def continues_as(self, text: Growing) -> bool:
         return len(text) >= self._seen
 
     def rows_of(self, text: Growing) -> list[Line]:
@@ -395,7 +395,11 @@ def _call_rows(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> li
     text = f" {cut(rest, room - len(name) - 3 - indent)}" if rest else ""
     head: Line = ((style, f"{' ' * indent}{sign} "), ("strong", name), ("plain", text))
     rows = _result(item, room - INDENT_CELLS - indent, of, whole=whole)
-    return [head, *under(rows, indent), *_images(item.images, room, of, whole=whole)]
+    return [
+        head,
+        *indent_result(rows, indent),
+        *_images(item.images, room, of, whole=whole),
+    ]
 
 
 def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:

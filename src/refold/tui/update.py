@@ -78,11 +78,11 @@ from refold.tui.model import (
 from refold.tui.navigation import (
     find,
     finding_key,
-    mouse,
     scroll,
     select,
     shell_key,
     transcript_key,
+    use_mouse,
 )
 from refold.tui.overlays import (
     add_matches,
@@ -94,7 +94,7 @@ from refold.tui.overlays import (
     menu_text,
     narrow,
     with_next_question,
-    withdrawn,
+    withdraw_question,
 )
 from refold.tui.panel_keys import open_panel, panel_key, with_board
 from refold.tui.panels import PANEL_TITLES
@@ -102,7 +102,7 @@ from refold.tui.session_news import (
     add_loaded,
     add_news,
     add_output,
-    draft_left,
+    set_draft_aside,
     show_watched,
     with_facts,
     with_shell,
@@ -158,7 +158,7 @@ def _pure(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updat
     return lambda model, message: (change(model, message), ())
 
 
-def _print(model: Model, rows: tuple[Line, ...], *, begins: bool = False) -> Model:
+def _add_rows(model: Model, rows: tuple[Line, ...], *, begins: bool = False) -> Model:
     return replace(model, transcript=extend(model.transcript, (CommandRows(rows, begins),)))
 
 
@@ -188,14 +188,14 @@ def _with_queued(model: Model, message: Unqueued) -> Model:
     return replace(model, composer=inputs.with_text(model.composer, text))
 
 
-def _key(model: Model, message: Key) -> Updated:
+def _press_key(model: Model, message: Key) -> Updated:
     model, key, now = replace(model, hint=""), message.name, message.at
-    if model.overlay is not None and not _passes(model.overlay, key):
+    if model.overlay is not None and not _is_for_all(model.overlay, key):
         return _overlay_key(model, model.overlay, key, now)
     if (command := shell_key(model, key)) is not None:
         return model, (command,)
     if (action := DESCRIBED_KEYS.get(key)) is not None:
-        return _action(model, action, now)
+        return _run_action(model, action, now)
     if model.watching is not None and key == "esc":
         return replace(model, watching=None), ()
     match model.focus:
@@ -207,7 +207,7 @@ def _key(model: Model, message: Key) -> Updated:
             return _input_key(model, key, now)
 
 
-def _passes(overlay: Overlay, key: str) -> bool:
+def _is_for_all(overlay: Overlay, key: str) -> bool:
     """Return True if the key means the same while this is in place of the input."""
     action = DESCRIBED_KEYS.get(key, "")
     if action in ("suspend", "redraw"):
@@ -315,7 +315,7 @@ def _compose(model: Model, composer: inputs.Composer) -> Updated:
     return model, (Complete(before),) if wants else ()
 
 
-def _action(model: Model, action: str, now: float) -> Updated:
+def _run_action(model: Model, action: str, now: float) -> Updated:
     """Run the action of a key that means the same whatever has the focus."""
     match action:
         case "above" | "below":
@@ -384,7 +384,7 @@ def _input_key(model: Model, key: str, now: float) -> Updated:
         case "esc":
             return _escape(model, now)
         case _:
-            return model, early or _lookups(key, composer)
+            return model, early or _lookup_commands(key, composer)
 
 
 def _with_empty_input(model: Model, key: str) -> tuple[Command, ...]:
@@ -402,7 +402,7 @@ def _with_empty_input(model: Model, key: str) -> tuple[Command, ...]:
     return (EditQueued(newest.seq, newest.said.typed or newest.said.text),)
 
 
-def _lookups(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
+def _lookup_commands(key: str, composer: inputs.Composer) -> tuple[Command, ...]:
     match key:
         case "tab":
             return (Complete(composer.before),)
@@ -456,22 +456,22 @@ _BESIDE_QUESTION = frozenset(
     {"scroll_up", "scroll_down", "top", "end", "whole", "panels", *PANEL_TITLES}
 )
 _HANDLERS: Mapping[type, Callable[[Model, Any], Updated]] = {
-    Key: _key,
+    Key: _press_key,
     Typed: _type,
     Paste: _paste,
-    Mouse: mouse,
+    Mouse: use_mouse,
     News: add_news,
     Loaded: add_loaded,
     Resized: _pure(lambda model, m: replace(model, width=m.width, height=m.height)),
     Tick: _pure(lambda model, m: replace(model, now=m.now)),
     FactsChanged: _pure(with_facts),
-    DraftLeft: _pure(draft_left),
-    RowsPrinted: _pure(lambda model, m: _print(model, m.rows, begins=m.begins)),
+    DraftLeft: _pure(set_draft_aside),
+    RowsPrinted: _pure(lambda model, m: _add_rows(model, m.rows, begins=m.begins)),
     Asked: _pure(add_question),
     AskedToPick: _pure(
         lambda model, m: replace(model, overlay=OpenPicker(m.number, m.picker))
     ),
-    Withdrawn: _pure(lambda model, m: withdrawn(model, m.number)),
+    Withdrawn: _pure(lambda model, m: withdraw_question(model, m.number)),
     Matched: _pure(add_matches),
     Offered: _pure(_with_offers),
     PaletteLoaded: _pure(

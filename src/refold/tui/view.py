@@ -74,14 +74,15 @@ class Areas(Struct, frozen=True):
 
 def view(model: Model) -> Frame:
     layout = areas(model)
-    rows = _transcript(model, layout)
+    rows = _transcript_rows(model, layout)
     if layout.side:
-        panel = _panel(model, layout.panel_room, layout.panel_height)
+        panel = _panel_rows(model, layout.panel_room, layout.panel_height)
         rows = [
-            _beside(row, layout.mark + layout.room, panel[n]) for n, row in enumerate(rows)
+            _row_with_panel(row, layout.mark + layout.room, panel[n])
+            for n, row in enumerate(rows)
         ]
     elif layout.panel_height:
-        rows += _panel(model, layout.panel_room, layout.panel_height)
+        rows += _panel_rows(model, layout.panel_room, layout.panel_height)
     rows += layout.bottom
     cursor = None
     if layout.cursor is not None:
@@ -91,7 +92,7 @@ def view(model: Model) -> Frame:
 
 def areas(model: Model) -> Areas:
     """Divide the screen. If it is very low, the transcript loses its rows last."""
-    bottom, cursor = _bottom(model)
+    bottom, cursor = _bottom_rows(model)
     height = max(model.height, 1)
     if len(bottom) > height:
         lost = len(bottom) - height
@@ -115,7 +116,7 @@ def areas(model: Model) -> Areas:
     return replace(plain, height=left - most, panel_room=model.width, panel_height=most)
 
 
-def _transcript(model: Model, layout: Areas) -> list[Line]:
+def _transcript_rows(model: Model, layout: Areas) -> list[Line]:
     if not layout.height:
         return []
     pane: Model | WatchedNode = model.watching or model
@@ -136,7 +137,7 @@ def _mark_row(row: Line, items: Sequence[int], n: int, selected: int) -> Line:
     return (mark, *row)
 
 
-def _panel(model: Model, room: int, height: int) -> list[Line]:
+def _panel_rows(model: Model, room: int, height: int) -> list[Line]:
     title = PANEL_TITLES[model.panel]
     hint = PANEL_HINTS.get(model.panel, "") if model.focus == "panel" else "Tab to focus"
     text = f" {title} "
@@ -167,34 +168,34 @@ def _panel(model: Model, room: int, height: int) -> list[Line]:
     return [truncate(row, room) for row in rows[:height]]
 
 
-def _beside(row: Line, room: int, panel: Line) -> Line:
+def _row_with_panel(row: Line, room: int, panel: Line) -> Line:
     used = sum(cells(text) for _, text in row)
     return (*row, ("plain", " " * (room - used)), ("border", "│ "), *panel)
 
 
-def _bottom(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
-    rows = [*_activity(model), *_chips(model)]
+def _bottom_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
+    rows = [*_activity_rows(model), *_queued_rows(model)]
     match model.overlay:
         case Dialog() as dialog:
             more, cursor = dialog_rows(model, dialog)
-            more = [_rule(model), *more[1:]] if model.watching else more
+            more = [_rule_row(model), *more[1:]] if model.watching else more
             if dialog.menu is not None and model.composer.field.text:
-                draft, place = _composer(model)
+                draft, place = _composer_rows(model)
                 cursor = place and (place[0] + len(more), place[1])
                 more += draft
         case OpenPicker() as choosing:
             more, cursor = choosing_rows(model, choosing)
         case TextSearch() as finding:
-            more, cursor = _finding(model, finding)
+            more, cursor = _search_rows(model, finding)
         case None:
-            more, cursor = _composer(model)
+            more, cursor = _composer_rows(model)
     above = len(rows)
     rows += more
-    rows.append(_status(model))
+    rows.append(_status_row(model))
     return rows, None if cursor is None else (cursor[0] + above, cursor[1])
 
 
-def _activity(model: Model) -> list[Line]:
+def _activity_rows(model: Model) -> list[Line]:
     view, status = model.screen.view, model.screen.status
     if not view.turn.seq or isinstance(model.overlay, Dialog):
         return []
@@ -221,7 +222,7 @@ def _activity(model: Model) -> list[Line]:
     return [truncate((*row, ("dim", details)), model.width)]
 
 
-def _chips(model: Model) -> list[Line]:
+def _queued_rows(model: Model) -> list[Line]:
     """Return a row for each message that waits for the end of the turn."""
     waiting = [
         block
@@ -243,9 +244,9 @@ def _chips(model: Model) -> list[Line]:
     return rows
 
 
-def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
+def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     composer, room = model.composer, max(model.width - 2, 2)
-    rows: list[Line] = [_rule(model)]
+    rows: list[Line] = [_rule_row(model)]
     layout = lay_out(composer.field, room)
     most = max(model.height // 3, 1)
     first = max(0, min(layout.row - most // 2, len(layout.rows) - most))
@@ -256,7 +257,7 @@ def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
         parts: Line = (("plain", text[:start]), chosen, ("plain", text[end:]))
         rows.append((sign, *(part for part in parts if part[1])))
     if not composer.field.text:
-        rows[1] = (("person", "› "), ("dim", cut(_empty(model), room)))
+        rows[1] = (("person", "› "), ("dim", cut(_empty_input_hints(model), room)))
     elif composer.suggestion:
         left = room - cells(layout.rows[-1])
         rows[-1] = (*rows[-1], ("dim", cut(composer.suggestion, left)))
@@ -266,11 +267,11 @@ def _composer(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
             1, (("dim", cut(f"search in earlier inputs: {composer.search}", room)),)
         )
         cursor = (cursor[0] + 1, cursor[1])
-    above = _offers(composer, model.width)
+    above = _completion_rows(composer, model.width)
     return [*above, *rows], (cursor[0] + len(above), cursor[1])
 
 
-def _empty(model: Model) -> str:
+def _empty_input_hints(model: Model) -> str:
     """Return as many hints as there is room for."""
     text = ""
     for hint in _WORKING_HINTS if model.screen.view.turn.seq else _EMPTY_HINTS:
@@ -281,7 +282,7 @@ def _empty(model: Model) -> str:
     return text
 
 
-def _offers(composer: Composer, width: int) -> list[Line]:
+def _completion_rows(composer: Composer, width: int) -> list[Line]:
     many, chosen = len(composer.offers), composer.chosen
     if not many:
         return []
@@ -305,7 +306,7 @@ def _offers(composer: Composer, width: int) -> list[Line]:
     return rows
 
 
-def _finding(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[int, int]]:
+def _search_rows(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[int, int]]:
     layout = lay_out(finding.field, 10_000)
     text = "not found" if finding.missed else "Enter: older · Shift+Tab: newer · Esc closes"
     rows: list[Line] = [
@@ -316,7 +317,7 @@ def _finding(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[int, 
     return rows, (1, min(9 + layout.cell, model.width - 1))
 
 
-def _rule(model: Model) -> Line:
+def _rule_row(model: Model) -> Line:
     """Return the line above the input: an unusual mode, and what is watched."""
     mode = model.facts.mode
     named: Line = ()
@@ -344,7 +345,7 @@ def _rule(model: Model) -> Line:
     return (("border", "──"), *named, ("border", "─" * (model.width - used - 2)))
 
 
-def _status(model: Model) -> Line:
+def _status_row(model: Model) -> Line:
     """Return the status line: model, effort, mode, branch; right: context, cost, todos."""
     facts, session_view = model.facts, model.screen.view
     if model.waiting and not isinstance(model.overlay, Dialog):
