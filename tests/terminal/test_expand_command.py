@@ -16,6 +16,7 @@ from tests.terminal.test_conversation import Evening
 
 Evenings = Callable[..., Evening]
 MANY = ("bash", '{"command": "cat many.txt"}')
+LONG = ("bash", '{"command": "cat long.txt"}')
 HUGE = ("bash", '{"command": "cat huge.txt"}')
 
 
@@ -23,6 +24,7 @@ HUGE = ("bash", '{"command": "cat huge.txt"}')
 def evening(tmp_path: Path) -> Evenings:
     (tmp_path / "many.txt").write_text("".join(f"row {n}\n" for n in range(60)))
     (tmp_path / "huge.txt").write_text("".join(f"row {n}\n" for n in range(20_000)))
+    (tmp_path / "long.txt").write_text("".join(f"row {n}\n" for n in range(3000)))
     return lambda *lines, **more: Evening(tmp_path, *lines, **more)
 
 
@@ -57,6 +59,18 @@ def test_expand_shows_saved_output_that_was_cut_for_the_model(
     assert [row for row in rows if row.startswith("row ")][-20_000:] == [
         f"row {n}" for n in range(20_000)
     ]
+
+
+def test_folded_output_counts_lines_that_its_display_data_lacks(
+    evening: Evenings,
+) -> None:
+    tonight = evening([LONG], "Done.")
+
+    rows = tonight.tell("go", "y", "/expand")
+
+    assert "    … 2981 more lines; /expand shows all …" in rows
+    whole = rows.index("bash cat long.txt")
+    assert rows[whole + 1 : whole + 3001] == [f"row {n}" for n in range(3000)]
 
 
 def test_expand_shows_an_edit_as_a_diff(evening: Evenings) -> None:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from refold.client.types import Entry, events
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput, JournalError
-from refold.values.display import Output
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label, whole
 from refold.views.styled import Line, line
@@ -46,8 +45,7 @@ async def _text(end: events.Ended, here: CommandContext) -> str:
             return (await here.session.blob(end.full_blob)).decode(errors="replace")
         except JournalError as error:
             return f"{end.text}\n(The full result cannot be read: {error})"
-    printed = [part.text for part in end.shown if isinstance(part, Output)]
-    return "\n".join(printed) if any(printed) else end.text
+    return end.text
 
 
 def _find_call(call_id: str, entries: Sequence[Entry]) -> ToolCall | None:

@@ -151,7 +151,8 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
     body = text.rstrip("\n") if text.strip() else "(no output)"
     reply_text = f"{body}\n({'; '.join(remarks)})" if remarks else body
     ended = _end_reason(result, timeout)
-    shown = Output(command, _shorten(text, result), result.code, ended, result.attempts)
+    part, left_out = _shorten(text, result)
+    shown = Output(command, part, result.code, ended, result.attempts, left_out)
     return Reply(reply_text, (shown,), whole=whole)
 
 
@@ -437,14 +438,16 @@ def _kernel_remarks(text: str) -> list[str]:
     return remarks
 
 
-def _shorten(text: str, result: Finished) -> str:
+def _shorten(text: str, result: Finished) -> tuple[str, int]:
+    """Start and end of `text` for the person, and how many lines are left out."""
     if len(text) <= _MAX_SHOWN_CHARS:
-        return text
+        return text, 0
     half = _MAX_SHOWN_CHARS // 2
     left = f"{len(text) - 2 * half:,} characters"
     if result.dropped:
         left = f"{left}, and {result.dropped:,} bytes that were not kept,"
-    return f"{text[:half]}\n[{left} are not shown]\n{text[-half:]}"
+    short = f"{text[:half]}\n[{left} are not shown]\n{text[-half:]}"
+    return short, max(text.count("\n") - short.count("\n"), 0)
 
 
 _NO_CLOBBER = "set -C; export SHELLOPTS; "  # also for a bash that a command starts

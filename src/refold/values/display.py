@@ -53,13 +53,17 @@ class HostAttempt(Struct, frozen=True):
 
 
 class Output(Struct, frozen=True, tag="output"):
-    """What a command printed, and how it ended. `code` is None if refold ended it."""
+    """What a command printed, and how it ended. `code` is None if refold ended it.
+
+    `text` may lack its middle, of `left_out` lines; a note stands in their place.
+    """
 
     command: str
     text: str
     code: int | None
     ended: str = ""  # by us, and why
     attempts: tuple[HostAttempt, ...] = ()  # the hosts that it reached, or tried to
+    left_out: int = 0  # lines of which `text` has nothing
 
 
 class Note(Struct, frozen=True, tag="note"):

@@ -133,7 +133,8 @@ def _part(part: Shown, room: int, directory: str, fold: ResultFold) -> list[Line
 
 def _output(output: Output, room: int, fold: ResultFold) -> Iterator[Line]:
     if output.text.strip():
-        yield from fold_lines(text_lines(output.text, room, "dim"), fold.output, fold.hint)
+        rows = text_lines(output.text, room, "dim")
+        yield from fold_lines(rows, fold.output, fold.hint, output.left_out)
     elif output.code == 0:
         yield line("no output", "dim")
     if output.code is None:

@@ -383,14 +383,17 @@ def wrap_words(text: str, room: int, style: Style = "plain") -> list[Line]:
 
 
 def fold_lines(
-    lines: Sequence[Line], max_lines: int = MAX_RESULT_LINES, hint: str = ""
+    lines: Sequence[Line], max_lines: int = MAX_RESULT_LINES, hint: str = "", more: int = 0
 ) -> list[Line]:
-    """Start and end of `lines`, `max_lines` in all; the end is the longer part."""
+    """Start and end of `lines`, `max_lines` in all; the end is the longer part.
+
+    `more` lines that `lines` lacks are counted, too.
+    """
     left = len(lines) - max_lines + 1
     if left <= 1:
         return list(lines)
     head = max_lines // 3
-    gap = line(f"… {left} more lines{hint} …", "dim")
+    gap = line(f"… {left + more} more lines{hint} …", "dim")
     return [*lines[:head], gap, *lines[head + left :]]
 
 
