@@ -85,10 +85,9 @@ def test_expand_shows_an_edit_as_a_diff(evening: Evenings) -> None:
     ("typed", "said"),
     [
         ("/expand", "there is no result 1 in this session: there is none yet"),
-        ("/expand 0", "type /expand for the newest result, or /expand N for the Nth "
-         "newest, not '0'"),
-        ("/expand me", "type /expand for the newest result, or /expand N for the Nth "
-         "newest, not 'me'"),
+        ("/expand 0", "/expand thinking or /expand message, not '0'"),
+        ("/expand me", "/expand thinking or /expand message, not 'me'"),
+        ("/expand thinking", "there is no thinking in this session"),
     ],
 )  # fmt: skip
 def test_expand_rejects_invalid_arguments(evening: Evenings, typed: str, said: str) -> None:
@@ -150,3 +149,11 @@ def test_a_link_is_written_with_escape_sequences_around_its_text() -> None:
 
     begin, end = "\x1b]8;id=5d22a1b5;https://a.b\x1b\\", "\x1b]8;;\x1b\\"
     assert out.getvalue() == f"{begin}\x1b[4mtwo words\x1b[0m{end}.\n"
+
+
+def test_expand_shows_the_newest_message_in_full(evening: Evenings) -> None:
+    message = "\n".join(f"pasted {n}" for n in range(60))
+
+    rows = evening("Hello.").tell(message, "/expand message")
+
+    assert [row for row in rows if row.startswith("pasted")] == message.split("\n")

@@ -2,6 +2,7 @@
 
 import io
 
+import msgspec
 from msgspec import Raw
 
 from refold.console.capabilities import TerminalCapabilities
@@ -439,3 +440,34 @@ def test_one_empty_line_is_printed_before_continued_text() -> None:
 
     assert said == "› Hurry.\n\nOne word.\n"
     assert rest == "\nMore.\n"
+
+
+def test_a_long_message_that_was_not_typed_here_is_folded() -> None:
+    message = "\n".join(f"pasted {n}" for n in range(500))
+
+    rows = Evening(SessionStarted("/w")).hear(
+        Said(message), TurnStarted(2), Delivered((2,))
+    )
+
+    assert rows[:5] == [
+        "› pasted 0", "pasted 1", "pasted 2", "pasted 3",
+        "… 489 more lines; /expand message shows all …",
+    ]  # fmt: skip
+    assert rows[5:] == [f"pasted {n}" for n in range(493, 500)]
+
+
+def test_a_command_of_several_lines_keeps_them_in_its_call() -> None:
+    call = ToolCall(
+        "c1", "bash", Raw(msgspec.json.encode({"command": "cat <<E\na\n  b\nE"}))
+    )
+
+    rows = Evening(*GO, answer(call)).hear(Started("c1"))
+
+    assert rows == ["● bash cat <<E", "    a", "      b", "    E"]
+
+
+def test_thinking_that_was_cut_names_the_command_that_shows_it() -> None:
+    rows = Evening(*GO).hear(answer(Thinking("I consider " * 20), Text("Done.")))
+
+    assert rows[0].endswith("… /expand thinking")
+    assert len(rows[0]) <= 80

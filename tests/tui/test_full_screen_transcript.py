@@ -1,11 +1,14 @@
 """The transcript: blocks as rows, the part that is on the screen, and what scrolling does."""
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as some
+from msgspec.structs import replace
 
 from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.tui.transcript import (
     Anchor,
+    Memo,
     Transcript,
     code_block,
     extend,
@@ -14,6 +17,7 @@ from refold.tui.transcript import (
     scroll_anchor,
     visible_rows,
 )
+from refold.values.messages import ToolCall
 from refold.views.screen.blocks import AnswerBlock
 from refold.views.styled import bare
 from tests.tui.sessions import DIFF, ENDS, PLAN, Story, model_of, stories
@@ -174,3 +178,26 @@ def test_copying_takes_the_last_code_block_of_a_text() -> None:
     story.turn("Go.").tell(*story.call(ENDS[1], "edit_file", '{"path":"a.py"}'))
     shown = model_of(story).transcript
     assert DIFF.text in item_text(shown.item(1))
+
+
+def test_a_long_message_and_a_long_command_are_shown_whole_when_opened() -> None:
+    command = "\n".join(f"echo {n}" for n in range(30))
+    story = Story()
+    story.turn("\n".join(f"pasted {n}" for n in range(60)))
+    story.tell(
+        *story.call(ENDS[0], "bash", msgspec.json.encode({"command": command}).decode())
+    )
+
+    def label(_: ToolCall) -> str:
+        return f"bash {command}"
+
+    folded = replace(model_of(story).transcript, label=label)
+    opened = replace(folded, whole=True, memo=Memo())
+
+    short, full = rows_of(folded), rows_of(opened)
+
+    assert "  … 49 more lines; Ctrl+O shows them …" in short
+    assert "    … 22 more lines; Ctrl+O shows them …" in short
+    assert [row for row in full if "pasted" in row][-1] == "  pasted 59"
+    assert len([row for row in full if "pasted" in row]) == 60
+    assert [row.split()[-1] for row in full if "echo" in row] == [str(n) for n in range(30)]

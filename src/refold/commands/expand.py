@@ -1,25 +1,38 @@
-"""/expand: a tool result in full, of which the screen shows only the start and the end.
+"""/expand: in full what the screen shows only in part: a result, thinking or a message.
 
 What the model got only in part is read from the journal's blobs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from refold.client.types import Entry, events
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput, JournalError
-from refold.values.messages import ToolCall
-from refold.views.call_summary import label, whole
+from refold.values.messages import Thinking, ToolCall
+from refold.views.call_summary import full_label, whole
+from refold.views.escape import visible
 from refold.views.styled import Line, line
+from refold.views.wrap import break_lines, expand_tabs, wrap_words
 
-_USAGE_HINT = "type /expand for the newest result, or /expand N for the Nth newest"
+_USAGE_HINT = (
+    "type /expand for the newest result, /expand N for the Nth newest, /expand thinking or "
+    "/expand message"
+)
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """Show the newest result, or the Nth newest."""
+    """Show the newest result, or the Nth newest; the newest thinking or message."""
+    entries = await here.session.reports.entries()
+    room = here.look.room - 1
+    if rest in ("thinking", "message"):
+        text = next(_texts(rest, entries), "")
+        if not text.strip():
+            raise BadInput(f"there is no {rest} in this session")
+        rows = visible(text.strip("\n")).split("\n")
+        await here.show_long([part for row in rows for part in wrap_words(row, room)])
+        return
     if rest and not (rest.isdecimal() and int(rest)):
         raise BadInput(f"{_USAGE_HINT}, not {rest!r}")
-    entries = await here.session.reports.entries()
     ends = [entry.event for entry in entries if isinstance(entry.event, events.Ended)]
     number = int(rest or 1)
     if number > len(ends):
@@ -29,14 +42,28 @@ async def run(here: CommandContext, rest: str) -> None:
     await here.show_long(await _rows(end, _find_call(end.call_id, entries), here))
 
 
+def _texts(kind: str, entries: Sequence[Entry]) -> Iterator[str]:
+    """The texts of this kind, the newest first."""
+    for entry in reversed(entries):
+        match entry.event:
+            case events.ModelAnswered(message) if kind == "thinking":
+                parts = [p.text for p in message.parts if isinstance(p, Thinking)]
+                if any(part.strip() for part in parts):
+                    yield "\n\n".join(parts)
+            case events.Said(sender="person") as said if kind == "message":
+                yield said.typed or said.text
+            case _:
+                pass
+
+
 async def _rows(
     end: events.Ended, call: ToolCall | None, here: CommandContext
 ) -> list[Line]:
     room = here.look.room - 1
     about = here.session.view.session.directory
-    head = label(call, here.session.tool(call.name)) if call else end.call_id
+    head = full_label(call, here.session.tool(call.name)) if call else end.call_id
     rows = whole(end, await _text(end, here), room, about)
-    return [line(head, "strong"), *rows]
+    return [*(line(row, "strong") for row in break_lines(expand_tabs(head), room)), *rows]
 
 
 async def _text(end: events.Ended, here: CommandContext) -> str:

@@ -209,8 +209,9 @@ def _context() -> tuple[SlashCommand, ...]:
                 more="N: only the N slowest calls. Calls of subagents are included."),
         SlashCommand("verify", "check the claims of the last answer", "[TURN]", group="context",
                 more="They are compared with the journal and the files, without a model."),
-        SlashCommand("expand", "show the newest tool result in full; N: the Nth newest", "[N]",
-                at_once=True, group="context", more="Ctrl+O does the same."),
+        SlashCommand("expand", "show the newest tool result in full; N: the Nth newest",
+                "[N | thinking | message]", at_once=True, group="context",
+                more="Ctrl+O does the same."),
     )  # fmt: skip
 
 

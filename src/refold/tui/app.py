@@ -57,7 +57,7 @@ from refold.tui.shell_rows import shell_room
 from refold.tui.transcript import Transcript
 from refold.tui.update import update
 from refold.tui.view import areas
-from refold.views.call_summary import label
+from refold.views.call_summary import full_label
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
 
@@ -122,7 +122,7 @@ class App:
         self._foreground = Foreground(modes, self._look, self.post, self._images)
         width, height = self._foreground.size()
         transcript = Transcript(
-            label=lambda call: label(call, self.session.tool(call.name)),
+            label=lambda call: full_label(call, self.session.tool(call.name)),
             links=self._look.links,
         )
         self.model = Model(

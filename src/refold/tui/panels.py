@@ -127,7 +127,7 @@ def _agent_entries(model: Model, room: int) -> Iterator[PanelEntry]:
         rows = [truncate(row, room) for row in child_rows(child, moved, room)]
         for each in family.asks:
             if f"{each.child}/".startswith(f"{child.name}/"):
-                text = f"  asks: {model.transcript.label(each.call)}"
+                text = f"  asks: {on_one_line(model.transcript.label(each.call))}"
                 rows.append(line(cut(on_one_line(text), room), "warn"))
         yield PanelEntry(child.name, tuple(rows))
 

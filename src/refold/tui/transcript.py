@@ -41,11 +41,12 @@ from refold.views.screen.blocks import (
     ThinkingBlock,
     TurnEndBlock,
     interactive_turn_rows,
+    message_rows,
     result_rows,
 )
 from refold.views.screen.conversation import is_from_child, is_from_shell
 from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
-from refold.views.wrap import cut, fold_lines, truncate, wrap_line, wrap_words
+from refold.views.wrap import cut, truncate, wrap_line, wrap_words
 
 _RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
 _TAIL_ROWS = 3  # of the newest output of a running command
@@ -360,14 +361,9 @@ def _message_rows(
         return list(report_lines(item.sender, item.words, room))
     if is_from_shell(item.sender):
         return ran_rows(item, room, _RESULT_FOLD.hint, whole=whole)
-    rows = [
-        row
-        for part in visible(item.user_text.strip("\n")).split("\n")
-        for row in wrap_words(part, room - 2, "person")
-    ]
-    shown = fold_lines(rows, 12) if len(rows) > 40 else rows
+    rows = message_rows(item, room, _RESULT_FOLD.hint, whole=whole)
     lines: list[Line] = [
-        (("person", "› " if not n else "  "), *row) for n, row in enumerate(shown)
+        (("person", "› " if not n else "  "), *row) for n, row in enumerate(rows)
     ]
     return [*lines, *_images(item.images, room, of, whole=whole)]
 
@@ -391,12 +387,16 @@ def _images(
 def _call_rows(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     style, sign = _STATE_SIGNS[item.stage]
     indent = 2 if item.within else 0
-    name, _, rest = of.label(item.call).partition(" ")
-    text = f" {cut(rest, room - len(name) - 3 - indent)}" if rest else ""
-    head: Line = ((style, f"{' ' * indent}{sign} "), ("strong", name), ("plain", text))
+    text = of.label(item.call)
+    first, *below = call_summary.call_rows(
+        text, room - indent, _RESULT_FOLD.hint, whole=whole
+    )
+    head: Line = ((style, f"{' ' * indent}{sign} "), *first)
+    others = ((("plain", " " * (indent + 2)), *row) for row in below)
     rows = _result(item, room - INDENT_CELLS - indent, of, whole=whole)
     return [
         head,
+        *others,
         *indent_result(rows, indent),
         *_images(item.images, room, of, whole=whole),
     ]

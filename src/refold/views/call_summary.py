@@ -49,6 +49,7 @@ class ResultFold(Struct, frozen=True):
 
 USUAL_FOLD = ResultFold()
 _MAX_ERROR_LINES = 8  # lines of an error
+_MAX_CALL_LINES = 8  # lines of a call, below its first
 
 
 def label(call: ToolCall, tool: Tool | None) -> str:
@@ -65,6 +66,37 @@ def label(call: ToolCall, tool: Tool | None) -> str:
     if tool is None and len(values) == 1 and isinstance(values[0], str):
         return on_one_line(f"{call.name} {values[0]}")
     return on_one_line(f"{call.name} {bytes(call.arguments).decode(errors='replace')}")
+
+
+def full_label(call: ToolCall, tool: Tool | None) -> str:
+    """The label of the call; a command of several lines keeps them. Visible, not cut."""
+    short = label(call, tool)
+    try:
+        subject = tool.subject_of(tool.parse(call.arguments)) if tool is not None else ""
+    except ToolFailed:
+        return short
+    lines = visible(subject.strip("\n")).split("\n")
+    if len(lines) == 1 or short != on_one_line(f"{call.name} {' '.join(subject.split())}"):
+        return short
+    return "\n".join((f"{call.name} {lines[0]}", *lines[1:]))
+
+
+def call_rows(text: str, room: int, hint: str = "", *, whole: bool = False) -> list[Line]:
+    """The label of a call: its name stands out, and lines below the first are indented.
+
+    `whole`: nothing is cut or left out.
+    """
+    first, *others = (
+        part
+        for row in expand_tabs(text).split("\n")
+        for part in (break_lines(row, room - 2) if whole else (cut(row, room - 2),))
+    )
+    name, space, rest = first.partition(" ")
+    below = [line(row, "dim") for row in others]
+    if not whole:
+        below = fold_lines(below, _MAX_CALL_LINES, hint)
+    head: Line = (("strong", name), ("plain", space + rest))
+    return [head, *((("plain", "  "), *row) for row in below)]
 
 
 def is_hook_refusal(reason: str) -> bool:

@@ -11,10 +11,12 @@ from refold.console.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
 from refold.views.escape import Visible, visible
 from refold.views.styled import Piece
-from refold.views.wrap import cut
+from refold.views.wrap import cells, cut
 
 if TYPE_CHECKING:
     from refold.views.markdown.renderer import MarkdownRenderer
+
+_THINKING_HINT = " /expand thinking"
 
 
 class StreamedText:
@@ -108,7 +110,10 @@ class StreamedText:
         if words:
             sign = self._printer.look.sign("thought")
             self._printer.gap()
-            self._printer.say(cut(f"{sign} {words}", self._printer.room), "dim")
+            row, room = f"{sign} {words}", self._printer.room
+            if cells(row) > room:
+                row = cut(row, room - cells(_THINKING_HINT)) + _THINKING_HINT
+            self._printer.say(row, "dim")
         return bool(words)
 
 

@@ -27,7 +27,7 @@ from refold.values.live import (
 )
 from refold.values.modes import Mode
 from refold.values.tools import TASK
-from refold.views.call_summary import ResultFold, label
+from refold.views.call_summary import ResultFold, call_rows, full_label, label
 from refold.views.children_list import (
     live_rows,
     report_lines,
@@ -49,6 +49,7 @@ from refold.views.screen.blocks import (
     TurnEndBlock,
     interactive_turn_rows,
     is_plan,
+    message_rows,
     result_rows,
 )
 from refold.views.screen.conversation import is_from_child, is_from_shell
@@ -62,6 +63,7 @@ FindTool: TypeAlias = Callable[[str], Tool | None]
 WINDOW_TOKENS = 32_000  # tokens
 _MAX_MADE_CALLS = 10  # printed calls made by the code of one call
 _RESULT_FOLD = ResultFold("; /expand shows all")
+_MESSAGE_HINT = "; /expand message shows all"
 _MAX_NAMED_CALLS = 3  # names of calls that run in parallel
 _NAME_CELLS = 24  # cells of such a name
 _TAIL_CHARS = 60  # characters of what a subagent writes
@@ -205,7 +207,9 @@ class TranscriptPrinter:
             self._dense = False
         else:
             sign = self._printer.look.sign("prompt")
-            self._printer.say(f"{sign} {visible(block.user_text)}", "person")
+            first, *others = message_rows(block, self._printer.room, _MESSAGE_HINT)
+            self._printer.line((("person", f"{sign} "), *first))
+            self._printer.lines(others)
         self._last = ""
 
     def _comes(
@@ -292,10 +296,10 @@ class TranscriptPrinter:
         self._close()
         if not self._dense:  # short calls in a row stand close together
             self._printer.gap()
-        name, _, rest = label(call, self._tool(call.name)).partition(" ")
-        detail = f" {cut(rest, self._printer.room - len(name) - 4)}" if rest else ""
-        sign = self._printer.look.sign("call")
-        self._printer.line((("accent", f"{sign} "), ("strong", name), ("plain", detail)))
+        text = full_label(call, self._tool(call.name))
+        head, *below = call_rows(text, self._printer.room - 1, _RESULT_FOLD.hint)
+        self._printer.line((("accent", f"{self._printer.look.sign('call')} "), *head))
+        self._printer.lines((("plain", "  "), *row) for row in below)
         self._last, self._dense = call.id, False
 
     def _many(self, block: CallBlock) -> bool:

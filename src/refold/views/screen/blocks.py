@@ -16,9 +16,13 @@ from refold.values.messages import Image, ToolCall
 from refold.values.modes import Outcome
 from refold.values.usage import Spent, Usage
 from refold.views.call_summary import USUAL_FOLD, ResultFold, result
-from refold.views.escape import on_one_line
+from refold.views.escape import on_one_line, visible
 from refold.views.number_format import outcome_line, turn_line
 from refold.views.styled import Line, line
+from refold.views.wrap import fold_lines, wrap_words
+
+_MAX_MESSAGE_ROWS = 40  # of a message that is not folded
+_FOLDED_MESSAGE_ROWS = 12
 
 Stage: TypeAlias = Literal[
     "called", "asked", "running", "done", "failed", "refused", "stopped", "unknown"
@@ -154,6 +158,20 @@ def result_rows(
             denied = "" if block.answered else block.reason
             known_diffs = block.changes if block.answered else ()
             return result(end, room, directory, denied, fold, known_diffs)
+
+
+def message_rows(
+    block: MessageBlock, room: int, hint: str = "", *, whole: bool = False
+) -> list[Line]:
+    """The user's message; the middle of a long one is left out unless it is `whole`."""
+    rows = [
+        row
+        for part in visible(block.user_text.strip("\n")).split("\n")
+        for row in wrap_words(part, room - 2, "person")
+    ]
+    if whole or len(rows) <= _MAX_MESSAGE_ROWS:
+        return rows
+    return fold_lines(rows, _FOLDED_MESSAGE_ROWS, hint)
 
 
 def is_plan(block: CallBlock) -> bool:
