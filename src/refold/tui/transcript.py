@@ -392,7 +392,7 @@ def _call_rows(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> li
         text, room - indent, _RESULT_FOLD.hint, whole=whole
     )
     head: Line = ((style, f"{' ' * indent}{sign} "), *first)
-    others = ((("plain", " " * (indent + 2)), *row) for row in below)
+    others: list[Line] = [(("plain", " " * (indent + 2)), *row) for row in below]
     rows = _result(item, room - INDENT_CELLS - indent, of, whole=whole)
     return [
         head,
