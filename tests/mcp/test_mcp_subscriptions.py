@@ -70,6 +70,8 @@ def run(tmp_path: Path) -> Callable[..., Any]:
     def run_with(work: Callable[[Server], Awaitable[Any]], mode: str = "subscribe") -> Any:
         log = tmp_path / "asked"
         command = [fake_server.__file__, mode, str(log)]
+        if mode == "listen":
+            command = [str(Path(__file__).parent / "listening_server.py"), str(log)]
         entry = {"s": {"command": sys.executable, "args": command, "cwd": "/"}}
         (config,) = read(json.dumps(entry), "test").servers
         outside = McpContext(lambda _: ShellCommands({}), prepare, discard_line)
@@ -191,6 +193,39 @@ def test_server_without_subscriptions_is_not_asked_for_any(run: Callable[..., An
         return server.asked
 
     assert run(work, "plain") == []
+
+
+def test_one_stream_reports_changes_of_all_resources_to_their_readers(
+    run: Callable[..., Any],
+) -> None:
+    async def work(server: Server) -> tuple[Any, ...]:
+        await server.read("note://one", "a")
+        await server.read("note://two", "b")
+        await server.change(("note://one", 30), ("note://two", 1), ("note://three", 1))
+        news = await server.wait_for_news(1, "a"), await server.wait_for_news(1, "b")
+        await server.change(("note://one", 1))  # both have the report
+        await server.read("note://one", "b")
+        await server.change(("note://one", 1))
+        while server.asked != ["open", "open", "close"]:
+            await anyio.sleep(0.01)
+        return (*news, await server.wait_for_news(1, "b"))
+
+    assert run(work, "listen") == ((ONE,), (TWO,), (ONE,))
+
+
+def test_stream_of_changes_is_opened_again_after_a_reconnection(
+    run: Callable[..., Any],
+) -> None:
+    async def work(server: Server) -> tuple[str, ...]:
+        await server.read("note://one")
+        await server.read("note://two")
+        await server.connections.restart("s")
+        while server.asked.count("open") < 3:  # one for both
+            await anyio.sleep(0.01)
+        await server.change(("note://two", 1), ("note://one", 1))
+        return await server.wait_for_news(2)
+
+    assert run(work, "listen") == (TWO, ONE)
 
 
 def test_oldest_subscription_ends_at_the_limit(run: Callable[..., Any]) -> None:

@@ -227,7 +227,7 @@ class Connection:
                     self._settled.set()
                     async with anyio.create_task_group() as group:
                         group.start_soon(listen_for_changes, client, ending, self.log)
-                        group.start_soon(self._subscriptions.restore, client)
+                        group.start_soon(self._subscriptions.start, client, group)
                         await self._watch(client, ending)
                         group.cancel_scope.cancel()
         except TimeoutError:

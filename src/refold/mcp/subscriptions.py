@@ -1,7 +1,8 @@
 """Subscribes to resources that sessions have read, and reports a change once to each of them.
 
-A server is subscribed to only if it declares that it can be, and only over protocols that have
-`resources/subscribe`. `connection` calls `Subscriptions` in its thread. Each session takes its
+A server is subscribed to only if it declares that it can be. Since the protocol 2026-07-28 one
+stream names all resources (`subscriptions/listen`); older ones have a request for each
+(`resources/subscribe`). `connection` calls `Subscriptions` in its thread. Each session takes its
 sentences from `ResourceNews` with its next request to the model (`engine.model_call`).
 """
 
@@ -10,7 +11,9 @@ from contextlib import asynccontextmanager
 
 import anyio
 import mcp_types as types
+from anyio.abc import TaskGroup
 from mcp import Client
+from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
@@ -23,6 +26,7 @@ from refold.values.text import escape_outside
 MAX_SUBSCRIPTIONS = 100  # of one server
 _ANSWER_SECONDS = 5.0  # that a server may take to subscribe
 _MAX_URI_CHARS = 300
+_LISTEN_PAUSE_SECONDS = 2.0  # before a stream that ended is opened again
 
 
 class Subscriptions:
@@ -37,6 +41,8 @@ class Subscriptions:
         self._readers = dict[str, set[str]]()
         self._client: Client | None = None
         self._requested = set[str]()  # URIs that this client has asked for
+        self._group: TaskGroup | None = None  # of the connection
+        self._stream: anyio.CancelScope | None = None  # that is open now
 
     @asynccontextmanager
     async def during_read(
@@ -57,11 +63,15 @@ class Subscriptions:
             readers.discard(session)
             raise
 
-    async def restore(self, client: Client) -> None:
-        """Subscribe again to what a session waits for, after the server was connected again."""
+    async def start(self, client: Client, group: TaskGroup) -> None:
+        """Use this connection, which ends with `group`.
+
+        Subscribe again to what a session waits for, if there was another connection before.
+        """
+        self._group, self._stream = group, None
         if _can_subscribe(client):
-            for uri in [uri for uri, readers in self._readers.items() if readers]:
-                await self._subscribe(client, uri)
+            waiting = (uri for uri, readers in self._readers.items() if readers)
+            await self._subscribe(client, *waiting)
 
     def note_update(self, uri: str) -> None:
         """Report a change to those that read the resource, or the one that it is a part of.
@@ -80,16 +90,54 @@ class Subscriptions:
             del self._readers[uri]
             if self._client is client and uri in self._requested:
                 self._requested.discard(uri)
+                if _listens(client):  # the next stream lacks it
+                    continue
                 params = types.UnsubscribeRequestParams(uri=uri)
                 await self._request(client, types.UnsubscribeRequest(params=params))
 
-    async def _subscribe(self, client: Client, uri: str) -> None:
+    async def _subscribe(self, client: Client, *uris: str) -> None:
         if self._client is not client:  # a lost connection has lost its subscriptions
             self._client, self._requested = client, set[str]()
-        if uri not in self._requested:
-            self._requested.add(uri)
+        new = [uri for uri in uris if uri not in self._requested]
+        self._requested.update(new)
+        if new and _listens(client):
+            await self._listen(client)
+            return
+        for uri in new:
             params = types.SubscribeRequestParams(uri=uri)
             await self._request(client, types.SubscribeRequest(params=params))
+
+    async def _listen(self, client: Client) -> None:
+        """Open a stream for all resources, and then close the one before: no change is missed."""
+        opened = anyio.Event()
+        if self._group is not None:
+            self._group.start_soon(self._keep_stream, client, opened)
+            with anyio.move_on_after(_ANSWER_SECONDS):
+                await opened.wait()
+
+    async def _keep_stream(self, client: Client, opened: anyio.Event) -> None:
+        """Keep a stream open until a newer one replaces it. The message handler gets the changes."""
+        with anyio.CancelScope() as scope:
+            before, self._stream = self._stream, scope
+            while self._client is client:
+                try:
+                    async with client.listen(
+                        resource_subscriptions=[*self._requested]
+                    ) as changes:
+                        if before is not None:
+                            before.cancel()
+                        opened.set()
+                        async for _ in changes:
+                            pass
+                except (MCPError, ValidationError, TimeoutError) as error:
+                    self._log(
+                        f"does not report changes of resources: {transports.reason(error)}"
+                    )
+                    break
+                except SubscriptionLost as error:
+                    self._log(f"reports changes of resources no longer: {error}")
+                await anyio.sleep(_LISTEN_PAUSE_SECONDS)
+        opened.set()
 
     async def _request(
         self, client: Client, request: types.SubscribeRequest | types.UnsubscribeRequest
@@ -111,5 +159,8 @@ class Subscriptions:
 
 def _can_subscribe(client: Client) -> bool:
     resources = client.server_capabilities.resources
-    declared = resources is not None and bool(resources.subscribe)
-    return declared and client.protocol_version not in MODERN_PROTOCOL_VERSIONS
+    return resources is not None and bool(resources.subscribe)
+
+
+def _listens(client: Client) -> bool:
+    return client.protocol_version in MODERN_PROTOCOL_VERSIONS
