@@ -1,6 +1,7 @@
 // How a block of the conversation looks to a developer: everything that is known of it, folded
 // where it is long.
 
+import { copyButton } from "../shared/again.js";
 import { diffCount, diffView } from "../shared/diff.js";
 import { dollars, duration, fill, h, iconButton, short } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
@@ -28,7 +29,8 @@ const RENDER = { heard, words, dropped, thought, called, news, turn_over: turnOv
 function heard(block, context, waits) {
   const tools = block.sender === "person" && !context.readOnly() ? h("span", { class: "tools" },
     waits ? iconButton("undo", t.editQueued, () => context.editQueued(block))
-      : iconButton("undo", t.rewindTo, () => context.rewind(block.seq)),
+      : [copyButton(t.again.copyMessage, block.said, t), iconButton("pencil", t.again.edit, () => context.editAgain(block)),
+        iconButton("undo", t.rewindTo, () => context.rewind(block))],
     iconButton("people", t.fork, () => context.fork(block.seq))) : null;
   return h("div", { class: "heard" },
     h("header", {}, h("span", { class: "who" }, block.sender === "person" ? t.you : onOneLine(block.sender)),
@@ -47,7 +49,8 @@ function pictures(block, context) {
 
 function words(block) {
   return h("div", { class: "words" }, h("div", { class: "prose" }, markdown(block.text, t.lines)),
-    block.partial ? h("p", { class: "tag" }, t.cutOff) : null);
+    block.partial ? h("p", { class: "tag" }, t.cutOff) : null,
+    h("span", { class: "tools" }, copyButton(t.again.copyAnswer, block.text, t)));
 }
 
 function dropped(block) {

@@ -37,6 +37,23 @@ export const put = (path, bytes) => request("PUT", path, { bytes });
 export const putBeside = (path, bytes) => put(`${path}?rename=true`, bytes);
 export const remove = (path) => request("DELETE", path);
 
+/** Bytes of an address, as a `Blob`. */
+export async function blob(path) {
+  const answer = await fetch(path, { credentials: "same-origin" });
+  if (!answer.ok) throw new ApiError(answer.status, "", answer.statusText);
+  return answer.blob();
+}
+
+/** The bytes of a file or a `Blob`, as a message carries them. */
+export async function base64(file) {
+  const bytes = new Uint8Array(await file.arrayBuffer());
+  let binary = "";
+  for (let at = 0; at < bytes.length; at += 32_768) {
+    binary += String.fromCharCode(...bytes.subarray(at, at + 32_768));
+  }
+  return btoa(binary);
+}
+
 /** The address of something of a conversation. Each part of a path is escaped by itself. */
 export function of(id, ...parts) {
   const path = parts.flatMap((part) => part.split("/")).map(encodeURIComponent).join("/");

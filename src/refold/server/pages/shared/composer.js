@@ -1,6 +1,7 @@
 // The message box: text, pictures by paste, drop and choice, `/` and `@` suggestions, and while
 // a turn runs the choice of when the message is read. What becomes of it is decided by the page.
 
+import { base64 } from "./api.js";
 import { fill, h, icon, iconButton } from "./dom.js";
 import { Drafts, NEW } from "./drafts.js";
 
@@ -300,12 +301,13 @@ export class Composer {
         this.complain(this.texts.imageTooLarge(file.name));
         continue;
       }
-      const content = await base64(file);
-      const name = file.name || "picture.png";
-      this.images.push({
-        data: { content, kind: file.type, name }, url: `data:${file.type};base64,${content}`, name,
-      });
+      this.addImages([{ content: await base64(file), kind: file.type, name: file.name || "picture.png" }]);
     }
+  }
+
+  /** Pictures as a message carries them. */
+  addImages(images) {
+    this.images.push(...images.map((data) => ({ data, url: `data:${data.kind};base64,${data.content}`, name: data.name })));
     this.showThumbs();
     this.changed();
   }
@@ -321,13 +323,4 @@ export class Composer {
         this.text.focus();
       }))));
   }
-}
-
-async function base64(file) {
-  const bytes = new Uint8Array(await file.arrayBuffer());
-  let binary = "";
-  for (let at = 0; at < bytes.length; at += 32_768) {
-    binary += String.fromCharCode(...bytes.subarray(at, at + 32_768));
-  }
-  return btoa(binary);
 }

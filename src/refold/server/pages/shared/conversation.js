@@ -69,6 +69,7 @@ export class Conversation {
       at += 1;
     }
     this.queue.splice(0, at);
+    if (this.closed) return; // a copy of it is open now
     if (this.caughtUp || !this.queue.length) this.on.changed(this.screen);
     this.drawn = performance.now();
     this.measure(this.drawn - begun);
@@ -165,6 +166,7 @@ export class Conversation {
   }
 
   close() {
+    this.closed = true;
     this.readOnly = false;
     this.connection.close();
   }

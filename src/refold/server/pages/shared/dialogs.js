@@ -73,9 +73,9 @@ export function askChoice(texts, label, value, offers, submit) {
   });
 }
 
-/** Go back to before a message: which of conversation and files. */
-export function askRewind(texts, submit) {
-  const radios = Object.entries(texts.rewindWhat).map(([what, label], n) => h("label", { class: "option" },
+/** Go back to before a message. Resolves to which of conversation and files, or null. */
+export function askRewind(texts, submit, whats = Object.keys(texts.rewindWhat)) {
+  const radios = Object.entries(texts.rewindWhat).filter(([what]) => whats.includes(what)).map(([what, label], n) => h("label", { class: "option" },
     h("input", { type: "radio", name: "what", value: what, checked: n === 0 }), h("span", {}, label)));
   const force = h("input", { type: "checkbox" });
   return ask({
@@ -84,7 +84,7 @@ export function askRewind(texts, submit) {
     submit: async () => {
       const what = radios.map((r) => r.firstChild).find((r) => r.checked).value;
       await submit(what, force.checked);
-      return true;
+      return what;
     },
   });
 }

@@ -28,7 +28,7 @@ export function historyPanel(element, page, t) {
       h("button", { type: "button", class: "file-link", on: { click: () => page.transcript.goTo(block.seq) } },
         h("span", {}, excerpt(block.said ?? block.text, words))),
       block.kind === "heard" && !page.conversation.readOnly ? h("span", { class: "tools" },
-        iconButton("undo", t.rewindTo, () => page.rewind(block.seq)), iconButton("people", t.fork, () => page.fork(block.seq))) : null)));
+        iconButton("undo", t.rewindTo, () => page.tried(page.again.rewind(block))), iconButton("people", t.fork, () => page.fork(block.seq))) : null)));
     if (!found.length) fill(list, h("li", { class: "empty" }, t.nothingFound));
   }
   return { changed: (screen) => {

@@ -349,6 +349,9 @@ function lastIndex(log, fits) {
   return -1;
 }
 
+/** The last block that is done and fits. */
+export const lastBlock = (screen, fits) => screen.done.items[lastIndex(screen.done, fits)];
+
 const lastOf = (log) => log.items[log.length - 1];
 
 function rewoundFrom(log, seq) {

@@ -2,11 +2,12 @@
 // transcript, what waits for a person, the message box and the panels. A skin gives texts,
 // how a block looks, and its panels.
 
+import { Again } from "./again.js";
 import * as api from "./api.js";
 import { CommandOutput } from "./commands.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
-import { ask, askChoice, askNewChat, askRewind, field } from "./dialogs.js";
+import { ask, askChoice, askNewChat, field } from "./dialogs.js";
 import { fill, h, icon, iconButton } from "./dom.js";
 import { mention, NEW } from "./drafts.js";
 import { onOneLine } from "./escape.js";
@@ -90,7 +91,9 @@ class Page {
       directory: () => this.conversation?.screen.directory ?? "", subject: (args) => this.skin.subject(args),
       stop: () => this.stop(), composer: this.composer,
     });
+    this.again = new Again(this, t);
     this.transcript = new Transcript(this.scroller, this.skin, this.context());
+    this.scroller.append(this.again.element);
     this.makeTabs();
     document.addEventListener("keydown", (event) => this.key(event));
     this.scroller.addEventListener("click", (event) => { if (event.target === this.scroller) this.menu.open = false; });
@@ -121,7 +124,8 @@ class Page {
       texts: this.texts, folds: new Map(),
       directory: () => this.conversation?.screen.directory ?? "",
       id: () => this.conversation?.id ?? "",
-      rewind: (seq) => this.rewind(seq), fork: (seq) => this.fork(seq),
+      rewind: (block) => this.tried(this.again.rewind(block)), fork: (seq) => this.fork(seq),
+      editAgain: (block) => this.tried(this.again.edit(block)),
       editQueued: (block) => this.tried(this.editQueued(block)),
       onAtEnd: (atEnd) => { this.latest.hidden = atEnd; },
       readOnly: () => this.conversation?.readOnly ?? true,
@@ -229,7 +233,7 @@ class Page {
       changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLight(name, seconds),
       gone: () => this.gone(), held: (by) => this.held(by),
       frame: this.skin.panels.frames && (() => this.panelNow?.frame?.()),
-      forked: (made) => this.open(made), joined: () => this.joined(),
+      forked: (made) => this.forked(made), joined: () => this.joined(),
     });
     this.refreshList();
     this.makeMenu();
@@ -248,6 +252,11 @@ class Page {
           onOneLine(card.name || card.title || t.untitled)))))));
   }
 
+  forked(made) {
+    this.open(made);
+    this.again.opened();
+  }
+
   drop() {
     this.conversation?.close();
     this.conversation = null;
@@ -257,6 +266,7 @@ class Page {
     this.transcript.clear();
     this.transcript.atEnd = true;
     this.latest.hidden = true;
+    this.again.element.hidden = true;
     this.requests.clear();
     this.output.close();
     this.notice.hidden = true;
@@ -376,10 +386,6 @@ class Page {
 
   tried(promise) {
     return promise.catch((error) => this.composer.complain(this.texts.dialogFailed(error.message)));
-  }
-
-  rewind(seq) {
-    askRewind(this.texts, (what, force) => this.order({ type: "rewind", to: seq, what, force }));
   }
 
   fork(seq) {
@@ -508,6 +514,7 @@ class Page {
     if (!this.conversation.readOnly) this.composer.setRunning(running && !screen.cutOff);
     if (!before || screen.title !== before.title || !before.done.length) this.showTitle(screen);
     this.showStatus(screen);
+    this.again.show(screen);
     this.skin.showChips(this.chips, screen, this);
     this.panelNow?.changed?.(screen);
     if (screen.cutOff && !this.conversation.readOnly) this.offerContinue();

@@ -76,6 +76,10 @@ const common = {
   emptyFolder: "This folder is empty.",
   lines: { copy: "Copy", copied: "Copied", notCopied: "Not copied", table: "Table", code: "text",
     done: "done", diff: "Changes", added: "added:", gone: "removed:" },
+  again: {
+    label: "After this answer", copyMessage: "Copy message", copyAnswer: "Copy answer", regenerate: "Answer again",
+    edit: "Edit and send again, in a copy of this conversation",
+  },
   rewindTo: "Go back to before this message",
   rewindWhat: {
     both: "The conversation and the files",
@@ -308,8 +312,10 @@ export const user = {
     answered: "", final: "", plan_ready: "", interrupted: "You stopped me.", cancelled: "This was stopped.",
     step_limit: "I stopped, because this took very many steps. Say “go on” to let me continue.",
     budget: "I stopped, because the spending limit was reached.", stuck: "I got stuck here.",
-    denied: "I stopped, because this was not allowed.", failed: "Something went wrong:",
+    denied: "I stopped, because this was not allowed.", failed: "Something went wrong.",
   },
+  whyFailed: (reason) => FAILURES.find(([wording]) => wording.test(reason))?.[1] ?? "Something went wrong.",
+  exactError: "The exact error",
   crashed: "I was interrupted before I could finish.",
   cutOffCard: "interrupted",
   cutOffOnes: "I was interrupted in these",
@@ -380,6 +386,18 @@ export const user = {
     plan: "My plan is ready.", over: "I have finished.",
   },
 };
+
+// Why a turn failed, for a user who does not know what a provider is: the wording of
+// `provider/error_mapping`, and what to do about it.
+const FAILURES = [
+  [/not enough credit/, "The account that pays for my answers has no credit left. Add some, then try again."],
+  [/rate limit reached|overloaded|no response in time|error at the provider/, "The service that I work with is busy or has a problem. Wait a little, then try again."],
+  [/refused (the key|to give access)/, "The service that I work with does not accept its key. The person who set me up can change it."],
+  [/cannot be reached|no connection|broke the connection/, "I cannot reach the service that I work with. Check the network, then try again."],
+  [/does not fit/, "This conversation has become too long for me. Type /compact to shorten it, or begin a new chat."],
+  [/no model|does not know the model|There is no .* API/, "The model that was chosen for me is not there. Choose another in a new chat, or type /model."],
+  [/disk (is )?full|[Nn]o space left/, "The disk of this computer is full. Make room, then try again."],
+];
 
 // What a tool does, for a user who does not know what a tool is.
 const ACTIVITIES = [

@@ -1,6 +1,7 @@
 // How a block looks to a user who is not a programmer: what was said, what is done in plain
 // words, and files as cards. What exactly was done can be unfolded.
 
+import { copyButton } from "../shared/again.js";
 import { diffView } from "../shared/diff.js";
 import { dollars, fill, h, icon, iconButton } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
@@ -33,7 +34,8 @@ function heard(block, context, waits) {
   if (block.sender !== "person") return null; // reports of helpers are for the model
   const tools = context.readOnly() ? null : h("span", { class: "tools" }, waits
     ? iconButton("undo", t.editQueued, () => context.editQueued(block))
-    : iconButton("undo", t.rewindTo, () => context.rewind(block.seq)));
+    : [copyButton(t.again.copyMessage, block.said, t), iconButton("pencil", t.again.edit, () => context.editAgain(block)),
+      iconButton("undo", t.rewindTo, () => context.rewind(block))]);
   return h("div", { class: "heard" }, h("div", { class: "bubble" }, exact(block.said), pictures(block.images, context)),
     h("footer", {}, waits ? h("span", { class: "tag" }, t.queued) : null,
       block.rewound ? h("span", { class: "tag" }, t.rewound) : null, tools));
@@ -48,7 +50,8 @@ function pictures(images, context) {
 }
 
 function words(block) {
-  return h("div", { class: "words prose" }, markdown(block.text, t.lines));
+  return h("div", { class: "words" }, h("div", { class: "prose" }, markdown(block.text, t.lines)),
+    h("span", { class: "tools" }, copyButton(t.again.copyAnswer, block.text, t)));
 }
 
 function dropped() {
@@ -117,7 +120,8 @@ function turnOver(block, context) {
   const gone = block.files.filter((f) => f.kind === "deleted");
   if (!how && !block.files.length) return null;
   return h("div", { class: "over" },
-    how ? h("p", { class: "how" }, [how, block.outcome === "failed" ? block.reason : ""].filter(Boolean).map(exact).join(" ")) : null,
+    how ? h("p", { class: "how" }, block.outcome === "failed" ? t.whyFailed(block.reason) : how) : null,
+    block.outcome === "failed" && block.reason ? fold(context, `why-${block.seq}`, "thought", [t.exactError], () => h("p", { class: "text" }, exact(block.reason))) : null,
     block.files.length ? h("section", { "aria-label": t.filesMade }, h("ul", { class: "made" },
       files.map((file) => h("li", {}, card(file, context))),
       gone.map((file) => h("li", { class: "gone" }, icon("close"), h("span", {}, onOneLine(file.path.split("/").pop())), h("small", {}, t.deleted))))) : null);
