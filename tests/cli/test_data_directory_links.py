@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from refold.console.history import history
+from refold.console.history import open_history
 from refold.memory.project import PendingSessions
 from tests.cli.running import LONG, call, command, script
 
@@ -145,7 +145,7 @@ def test_refold_home_may_be_a_symlink(house: House) -> None:
 
 
 def _history(place: Path) -> None:
-    history(place, str, str).store_string("words")
+    open_history(place, str, str).store_string("words")
 
 
 def _pending(place: Path) -> None:

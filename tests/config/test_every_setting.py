@@ -720,7 +720,7 @@ async def prints_tokens(build: Any) -> object:
             Session(Launch(app), OpenedSession(app, engine)), paper, LineReader(paper)
         )
         await engine.inbox.say("Go.")
-        await work.through(engine.go)
+        await work.run_until_over(engine.go)
     return " in" in printed.getvalue()
 
 
@@ -733,7 +733,7 @@ async def rings(build: Any) -> object:
             Session(Launch(app), OpenedSession(app, engine)), paper, LineReader(paper)
         )
         await engine.inbox.say("Go.")
-        await work.through(engine.go)
+        await work.run_until_over(engine.go)
     return BELL_CHAR in printed.getvalue()
 
 

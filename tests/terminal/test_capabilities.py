@@ -12,8 +12,8 @@ from refold.console import colours
 from refold.console.ascii_fallback import spell
 from refold.console.capabilities import (
     TerminalCapabilities,
+    choose_display,
     detect_capabilities,
-    display,
 )
 from refold.console.printer import Printer
 from refold.console.terminfo import Terminfo
@@ -46,7 +46,7 @@ EIGHT = tuple(f"<ink {n}>" for n in range(8))
 def test_the_display_depends_on_the_terminal_and_the_setting(
     wanted: str, term: str, known: Terminfo | None, shown: str
 ) -> None:
-    assert display(wanted, {"TERM": term}, known) == shown
+    assert choose_display(wanted, {"TERM": term}, known) == shown
 
 
 def test_output_that_is_not_a_terminal_gets_plain_text_without_colours() -> None:
@@ -222,10 +222,10 @@ def test_a_narrower_terminal_that_cuts_lines_erases_one_row() -> None:
 
 PROBE = """
 import sys
-from refold.console.terminfo import terminfo
-found = terminfo(sys.argv[1])
+from refold.console.terminfo import read_terminfo
+found = read_terminfo(sys.argv[1])
 print(None if found is None else (found.back, found.common, found.colors))
-print(terminfo(sys.argv[2]) == found)
+print(read_terminfo(sys.argv[2]) == found)
 """
 
 

@@ -413,7 +413,7 @@ def test_each_running_subagent_has_a_status_row_and_then_two_lines_of_its_report
     showing.show(Frame(4, 2, SubagentDelta("child-2", TextCame("The other  one\nis"))))
     showing.show(Frame(4, 3, replace(MOVED, node="child-2", label="begins", tokens=0)))
     showing.show(Frame(4, 4, SubagentDelta("child-2", TextCame("I see"))))
-    rows = [bare([row]) for row in showing.live()]
+    rows = [bare([row]) for row in showing.subagent_rows()]
     printed = out.getvalue()
     showing.show(Frame(5, 0, Entry(5, report, at=9.0)))
 

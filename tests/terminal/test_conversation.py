@@ -81,13 +81,13 @@ class Typist:
         self._typed = list(typed)
         self._interrupted, self._waiting = anyio.Event(), False
 
-    async def words(self, prompt: Callable[[], Shown], text: str = "") -> str | Key:
+    async def read_message(self, prompt: Callable[[], Shown], text: str = "") -> str | Key:
         return now(await self._next(prompt()))
 
-    async def brief(self, prompt: Shown, text: str = "") -> str | Key:
+    async def read_line(self, prompt: Shown, text: str = "") -> str | Key:
         return now(await self._next(prompt))
 
-    async def aside(
+    async def read_draft(
         self, prompt: Callable[[], Shown], text: str = ""
     ) -> str | QueuedMessage | Key:
         return await self._next(prompt())
@@ -116,7 +116,7 @@ class Typist:
     def forget(self) -> bool:
         return False
 
-    def quiet(self) -> AbstractContextManager[None]:
+    def suppress_echo(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     async def next_line(self) -> str:
@@ -136,7 +136,7 @@ class Typist:
     def redraw(self) -> None:
         pass
 
-    def vi(self, on: bool | None = None) -> bool | None:
+    def use_vi_keys(self, on: bool | None = None) -> bool | None:
         return None
 
     async def _next(self, prompt: Shown) -> str | QueuedMessage | Key:
@@ -415,7 +415,7 @@ def test_writing_a_rule_never_switches_the_input_to_vi_keys(
         edits = True
         switches = 0
 
-        def vi(self, on: bool | None = None) -> bool | None:
+        def use_vi_keys(self, on: bool | None = None) -> bool | None:
             self.switches += 1
             return True
 
@@ -576,7 +576,7 @@ def test_a_question_answered_by_another_client_is_removed(
             typist = Typist(somebody_else)
             work = Work(tonight.handle(session), tonight.paper, typist)
             await session.inbox.say("go")
-            await work.through(session.go)
+            await work.run_until_over(session.go)
             return session.view.turn.outcome
 
     assert anyio.run(story) == "answered"
@@ -887,7 +887,7 @@ def press_ctrl_c(
             work = Work(tonight.handle(session), tonight.paper, person)
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
-                group.start_soon(work.through, session.go)
+                group.start_soon(work.run_until_over, session.go)
                 await begun.wait()
                 for _ in range(times):
                     await work.interrupt()
@@ -906,7 +906,7 @@ def test_ctrl_c_cuts_a_streamed_response_and_keeps_the_text_so_far(tmp_path: Pat
             work = Work(tonight.handle(session), tonight.paper, Typist())
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
-                group.start_soon(work.through, session.go)
+                group.start_soon(work.run_until_over, session.go)
                 with anyio.fail_after(60):
                     while "word word" not in tonight.out.getvalue():
                         await anyio.sleep(0.001)
@@ -929,7 +929,9 @@ def test_a_turn_that_ended_before_it_was_watched_is_printed_completely(
             watch = handle.watch(live=0)
             await session.inbox.say("go")
             await session.go()
-            await Work(handle, tonight.paper, Typist()).through(handle.settle, watch=watch)
+            await Work(handle, tonight.paper, Typist()).run_until_over(
+                handle.settle, watch=watch
+            )
 
     anyio.run(story)
 
@@ -946,7 +948,7 @@ def test_a_message_of_another_client_is_printed_once(tmp_path: Path) -> None:
             watch, since = handle.watch(live=0), handle.view
             await session.inbox.say("from elsewhere", when="next")
             work = Work(handle, tonight.paper, Typist())
-            await work.through(handle.settle, watch=watch, since=since)
+            await work.run_until_over(handle.settle, watch=watch, since=since)
 
     anyio.run(story)
 
@@ -980,7 +982,9 @@ def test_the_status_shows_the_typing_hint_only_if_input_is_interactive(
     async def story() -> None:
         async with await tonight.session() as session:
             await session.inbox.say("go")
-            await Work(tonight.handle(session), tonight.paper, person).through(session.go)
+            await Work(tonight.handle(session), tonight.paper, person).run_until_over(
+                session.go
+            )
 
     anyio.run(story)
 

@@ -32,7 +32,7 @@ def at_prompts(
 
             async def typing(text: str) -> str | Key:
                 keys.send_text(text)
-                return await reader.words(lambda: (("plain", "› "),))
+                return await reader.read_message(lambda: (("plain", "› "),))
 
             await story(reader, typing)
 
@@ -71,7 +71,9 @@ def test_a_draft_stays_while_another_text_is_edited(
     async def _leave_another(reader: PromptToolkitReader) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(_leave, reader)
-            found.append(await reader.words(lambda: (("plain", "› "),), "an old message"))
+            found.append(
+                await reader.read_message(lambda: (("plain", "› "),), "an old message")
+            )
 
     async def _leave(reader: PromptToolkitReader) -> None:
         while not reader.interrupt():

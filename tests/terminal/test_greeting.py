@@ -1,20 +1,20 @@
 """The tip in the first lines of a session at a terminal."""
 
-from refold.terminal.greeting import tip
+from refold.terminal.greeting import tip_for
 
 
 def test_tips_differ_between_sessions_and_a_reopened_session_shows_the_same_tip() -> None:
     sessions = [f"20261125-10{n:02}00-abcd" for n in range(60)]
 
-    shown = [tip(each) for each in sessions]
+    shown = [tip_for(each) for each in sessions]
 
     assert len(set(shown)) > 5
-    assert shown == [tip(each) for each in sessions]
-    assert tip("") == ""  # not saved
+    assert shown == [tip_for(each) for each in sessions]
+    assert tip_for("") == ""  # not saved
 
 
 def test_every_tip_fits_beside_the_help_hint_in_80_columns() -> None:
     around = "/help lists the commands ·  · Ctrl+D leaves"
-    lines = {len(f"{around}{tip(str(n))}") for n in range(200)}
+    lines = {len(f"{around}{tip_for(str(n))}") for n in range(200)}
 
     assert max(lines) <= 80

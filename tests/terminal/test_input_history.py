@@ -11,7 +11,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
-from refold.console.history import Suggested, history
+from refold.console.history import Suggested, open_history
 
 LOCKS = Path("/proc/locks")
 
@@ -22,12 +22,12 @@ def same(text: str) -> str:
 
 def loaded(path: Path) -> list[str]:
     """Oldest first."""
-    return [*history(path, same, same).load_history_strings()][::-1]
+    return [*open_history(path, same, same).load_history_strings()][::-1]
 
 
 def test_two_processes_keep_the_history_entries_of_both(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history"
-    one, two = history(path, same, same), history(path, same, same)
+    one, two = open_history(path, same, same), open_history(path, same, same)
 
     for number in range(20):
         one.append_string(f"one {number}\nand more")
@@ -41,7 +41,7 @@ def test_two_processes_keep_the_history_entries_of_both(tmp_path: Path) -> None:
 
 def test_secrets_and_long_texts_are_not_written_to_the_history(tmp_path: Path) -> None:
     path = tmp_path / "history"
-    kept = history(path, lambda t: t.replace("MARK", "x" * 11_000), str.upper)
+    kept = open_history(path, lambda t: t.replace("MARK", "x" * 11_000), str.upper)
 
     kept.append_string("a mark")
     kept.append_string("MARK")
@@ -70,7 +70,7 @@ def test_a_line_added_while_another_process_shortens_the_history_is_not_lost(
     tmp_path: Path,
 ) -> None:
     path, shorter = tmp_path / "history", tmp_path / "shorter"
-    kept = history(path, same, same)
+    kept = open_history(path, same, same)
     kept.append_string("old")
     shorter.write_text("\n# then\n+newer half\n", "utf-8")
     adding = Thread(target=kept.append_string, args=("new",))
@@ -97,7 +97,7 @@ def test_a_truncated_history_entry_does_not_damage_others(tmp_path: Path) -> Non
     path = tmp_path / "history"
     path.write_bytes(b"\n# then\n+first\n\n# then\n+cut o")
 
-    history(path, same, same).append_string("next")
+    open_history(path, same, same).append_string("next")
 
     assert loaded(path) == ["first", "cut o", "next"]
 
@@ -107,7 +107,7 @@ def test_history_that_cannot_be_written_lasts_for_the_session(
 ) -> None:
     (tmp_path / "file").touch()
 
-    kept = history(tmp_path / "file" / "history", same, same)
+    kept = open_history(tmp_path / "file" / "history", same, same)
     kept.append_string("words")
 
     assert kept.get_strings() == ["words"]

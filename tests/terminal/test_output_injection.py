@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.console.capabilities import TerminalCapabilities
-from refold.console.markdown import print_words
+from refold.console.markdown import print_markdown
 from refold.console.printer import Printer
 from refold.journal.events import codec
 from refold.provider.port import Request
@@ -165,7 +165,7 @@ def test_control_sequences_in_markdown_are_escaped(
 ) -> None:
     out = io.StringIO()
 
-    print_words(said, Printer(out, look))
+    print_markdown(said, Printer(out, look))
 
     assert ANY_ORDER.findall(OURS.sub("", out.getvalue())) == []
 

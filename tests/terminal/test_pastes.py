@@ -16,10 +16,10 @@ LONG = "\n".join(f"line {n}" for n in range(40))
 def test_a_long_paste_is_shown_as_a_label_and_sent_in_full() -> None:
     pasted = Pasted()
 
-    assert pasted.text("two\r\nlines\n") == "two\nlines"
-    assert pasted.text(LONG + "\n") == "[pasted 40 lines]"
-    assert pasted.text("x" * 2_000) == "[pasted 2,000 characters]"
-    assert pasted.text("a\nb", max_lines=1) == "[pasted 2 lines]"
+    assert pasted.text_to_show("two\r\nlines\n") == "two\nlines"
+    assert pasted.text_to_show(LONG + "\n") == "[pasted 40 lines]"
+    assert pasted.text_to_show("x" * 2_000) == "[pasted 2,000 characters]"
+    assert pasted.text_to_show("a\nb", max_lines=1) == "[pasted 2 lines]"
     assert pasted.whole("see [pasted 40 lines] now") == f"see {LONG} now"
     assert pasted.whole("[pasted 41 lines]") == "[pasted 41 lines]"
 
@@ -27,7 +27,7 @@ def test_a_long_paste_is_shown_as_a_label_and_sent_in_full() -> None:
 def test_pastes_of_the_same_length_have_different_labels() -> None:
     pasted, other = Pasted(), LONG.replace("line", "row")
 
-    marks = [pasted.text(text) for text in (LONG, other, LONG, other)]
+    marks = [pasted.text_to_show(text) for text in (LONG, other, LONG, other)]
 
     assert marks == ["[pasted 40 lines]", "[pasted 40 lines, 2]"] * 2
     assert pasted.whole("".join(marks[:2])) == LONG + other
@@ -37,10 +37,10 @@ def test_pastes_of_the_same_length_have_different_labels() -> None:
 
 def test_label_text_inside_a_paste_is_not_expanded() -> None:
     pasted = Pasted()
-    pasted.text(LONG)
+    pasted.text_to_show(LONG)
     quoting = f"[pasted 40 lines]\n{LONG}"
 
-    assert pasted.whole(pasted.text(quoting)) == quoting
+    assert pasted.whole(pasted.text_to_show(quoting)) == quoting
 
 
 @pytest.mark.parametrize(

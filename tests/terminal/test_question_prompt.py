@@ -23,7 +23,7 @@ from refold.console.printer import Printer
 from refold.console.reader import Key
 from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
 from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.line_reader import LineReader, line_pressed
+from refold.terminal.input.line_reader import LineReader, press_line
 from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import bare
 
@@ -61,7 +61,7 @@ async def _at_prompt(
     session = PromptSession[object]()
     question = QuestionPrompt(menu, (), Pasted(), clock)
     processor, buffer = session.app.key_processor, session.default_buffer
-    processor.before_key_press += question.key_came
+    processor.before_key_press += question.note_key
     opened = asyncio.Event()
     asked = asyncio.ensure_future(
         session.prompt_async(key_bindings=question.bindings(), pre_run=opened.set)
@@ -193,14 +193,14 @@ def test_question_in_a_plain_terminal_is_answered_only_after_a_short_delay() -> 
 
 @given(SENTENCES, some.booleans())
 def test_question_is_not_answered_by_a_line_of_text(sentence: str, calm: bool) -> None:
-    pressed = line_pressed(MENU, sentence, calm=calm)
+    pressed = press_line(MENU, sentence, calm=calm)
 
     assert (pressed.action, pressed.value) == ("draft", sentence)
 
 
 def test_question_is_answered_by_a_line_with_a_choice() -> None:
     def value(line: str, *, calm: bool = True) -> tuple[str, str]:
-        pressed = line_pressed(MENU, line, calm=calm)
+        pressed = press_line(MENU, line, calm=calm)
         return pressed.action, pressed.value
 
     assert value("y") == ("answer", "y")

@@ -5,7 +5,7 @@ import io
 import pytest
 
 from refold.console.capabilities import TerminalCapabilities
-from refold.console.markdown import print_words
+from refold.console.markdown import print_markdown
 from refold.console.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
 from refold.terminal.screen.streamed_text import StreamedText
@@ -41,7 +41,7 @@ def test_markdown_is_rendered_by_the_capabilities_of_the_terminal(
 ) -> None:
     out = io.StringIO()
 
-    print_words(SAID, Printer(out, look))
+    print_markdown(SAID, Printer(out, look))
 
     assert out.getvalue() == shown
 
@@ -51,8 +51,8 @@ def test_text_not_printed_yet_is_shown_in_the_status_line() -> None:
     doing = StatusLine(lambda: 0.0, "|")
     speech = StreamedText(Printer(out, TerminalCapabilities(moves=True)), doing)
 
-    speech.say("It is *nearly* ")
-    speech.say("done")
+    speech.print_text("It is *nearly* ")
+    speech.print_text("done")
     meanwhile = bare([doing.line()])
     printed = out.getvalue()
     speech.close()

@@ -150,11 +150,11 @@ def test_a_plain_terminal_reads_input_line_by_line(
     async def read() -> list[str | Key]:
         write("one\\\ntw\u00f6\n".encode() + b"maybe\nYES\n\nrest \xff\r\n")
         return [
-            await plain.words(lambda: (("person", "> "),)),
+            await plain.read_message(lambda: (("person", "> "),)),
             await plain.choice((("plain", "? "),), "yn"),
             await plain.choice((("plain", "? "),), "yn"),
             await plain.choice((("plain", "? "),), "yn"),
-            await plain.brief(()),
+            await plain.read_line(()),
         ]
 
     assert anyio.run(read) == ["one\ntw\u00f6", "", "y", "", "rest \ufffd"]
@@ -171,7 +171,7 @@ def test_ctrl_c_and_end_of_input_are_read_as_keys(
         found: list[str | Key] = []
 
         async def read() -> None:
-            found.append(await plain.words(tuple))
+            found.append(await plain.read_message(tuple))
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
@@ -181,10 +181,10 @@ def test_ctrl_c_and_end_of_input_are_read_as_keys(
 
     assert anyio.run(interrupted) is Key.CTRL_C
     write(b"after\n")
-    assert anyio.run(plain.words, tuple) == "after"
+    assert anyio.run(plain.read_message, tuple) == "after"
     with Path(os.devnull).open(encoding="utf-8") as nothing:
         gone = LineReader(Printer(io.StringIO(), TerminalCapabilities()), nothing.fileno())
-        assert anyio.run(gone.words, tuple) is Key.CTRL_D
+        assert anyio.run(gone.read_message, tuple) is Key.CTRL_D
 
 
 def test_text_after_ctrl_d_is_printed_on_a_new_line() -> None:
@@ -195,7 +195,7 @@ def test_text_after_ctrl_d_is_printed_on_a_new_line() -> None:
         os.write(keyboard, b"words\n\x04")
         plain = LineReader(paper, source)
 
-        typed = [anyio.run(plain.words, lambda: line("> ")) for _ in range(2)]
+        typed = [anyio.run(plain.read_message, lambda: line("> ")) for _ in range(2)]
         paper.say("Bye.")
     finally:
         os.close(keyboard)
@@ -297,12 +297,12 @@ def test_the_status_line_shows_the_activity_and_the_last_line_of_output() -> Non
     times = iter([0.0, 1.5, 2.0, 3.0])
     doing = StatusLine(lambda: next(times), "|/")
 
-    doing.now("running")
+    doing.set_activity("running")
     first = bare([doing.line()])
-    doing.tail("call-0", "10%\r20%\rold\n\x1b[2Jnew\n\n")
+    doing.set_output("call-0", "10%\r20%\rold\n\x1b[2Jnew\n\n")
     second = bare([doing.line()])
-    doing.no_tail("call-0")
-    doing.over()
+    doing.forget_output("call-0")
+    doing.clear()
 
     assert (
         first

@@ -11,7 +11,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from refold.console.capabilities import TerminalCapabilities
-from refold.terminal.input.line_editor.drawing import taking_all_back
+from refold.terminal.input.line_editor.drawing import erase_reflowed_rows
 
 UP = "\x1b[A"
 TYPED = 148  # letters: with the prompt one row of 80 cells, and one of 70
@@ -36,7 +36,7 @@ def taken_back(columns: int, look: TerminalCapabilities) -> str:
                 input=keys,
                 output=Vt100_Output(out, lambda: Size(24, width[0]), enable_cpr=False),
             )
-            taking_all_back(session.app, look)
+            erase_reflowed_rows(session.app, look)
             session.app.after_render += narrower
             keys.send_text("x" * TYPED)
             await session.prompt_async()

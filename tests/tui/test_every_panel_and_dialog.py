@@ -28,7 +28,7 @@ from tests.tui.test_full_screen_stories import (
 F3, F4, F5, F6 = "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~"
 CTRL_U = "\x15"
 # Of the reader.
-READS = {"choose", "choice", "brief", "words", "pick", "aside", "edit"}
+READS = {"choose", "choice", "read_line", "read_message", "pick", "read_draft", "edit"}
 # The panels, and where each is opened and used.
 OF_PANELS = {
     "todos": "test_panels_search_and_the_command_palette_open_by_their_keys",
@@ -49,30 +49,30 @@ OF_DIALOGS = {
     "commands/rewind.py: _pick": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
     "commands/resume.py: run": "test_a_session_is_picked_from_the_list_with_its_preview",
     "commands/theme.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
-    "console/permission_prompt.py: _amend": "test_an_approval_is_sent_with_a_message_for_the_model",
+    "console/permission_prompt.py: _ask_for_message": "test_an_approval_is_sent_with_a_message_for_the_model",
     "console/permission_prompt.py: _confirm_always": "test_a_rule_is_written_and_saved",
     "console/permission_prompt.py: _decide_all": "test_several_questions_are_decided_with_one_key",
     "console/permission_prompt.py: _ask_refusal": "test_a_refusal_with_its_reason_reaches_the_model",
     "console/permission_prompt.py: _write_rule": "test_a_rule_is_written_and_saved",
     "console/permission_prompt.py: ask": "test_an_edit_is_approved_in_the_full_screen",
     "console/permission_prompt.py: choose": "test_an_edit_is_approved_in_the_full_screen",
-    "console/form_prompt.py: _fill": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
+    "console/form_prompt.py: _ask_for_value": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
     "console/form_prompt.py: ask": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
     "console/list_prompt.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
-    "console/plan_prompt.py: _edit": "test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal",
-    "console/plan_prompt.py: _feedback": "test_a_plan_is_sent_back_with_feedback",
-    "console/plan_prompt.py: _judge": "test_a_plan_is_approved_and_a_question_is_answered",
+    "console/plan_prompt.py: _edit_plan": "test_a_plan_is_edited_in_an_editor_that_gets_the_whole_terminal",
+    "console/plan_prompt.py: _ask_for_feedback": "test_a_plan_is_sent_back_with_feedback",
+    "console/plan_prompt.py: _ask_for_verdict": "test_a_plan_is_approved_and_a_question_is_answered",
     "console/asker.py: _ask_question": "test_a_plan_is_approved_and_a_question_is_answered",
     "console/console_context.py: ask": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
     "console/console_context.py: pick": "test_agent_model_and_theme_are_picked_from_lists",
     "console/console_context.py: edit_text": "test_a_message_is_edited_in_the_full_screen_without_an_editor",
-    "console/console_context.py: _trust": "test_settings_of_an_untrusted_directory_are_ignored",
+    "console/console_context.py: _ask_for_trust": "test_settings_of_an_untrusted_directory_are_ignored",
 }
 # Of the line terminal alone, or of a terminal without a cursor.
 NOT_HERE = {
     "console/list_prompt.py: _pick_by_number",
-    "terminal/run.py: _words",
-    "terminal/steering.py: finish",
+    "terminal/run.py: _read_input",
+    "terminal/steering.py: finish_line",
 }
 
 

@@ -159,7 +159,7 @@ def test_asking_whether_vi_keys_are_on_changes_nothing() -> None:
     posted = list[Message]()
     questions = Questions(posted.append, lambda: 0.0)
 
-    states = [questions.vi(on) for on in (None, True, None, None, False, None)]
+    states = [questions.use_vi_keys(on) for on in (None, True, None, None, False, None)]
 
     assert states == [False, True, True, True, False, False]
     assert posted == [ViKeys(True), ViKeys(False)]

@@ -60,7 +60,7 @@ async def _demo(places: Paths, model: str) -> int:
     try:
         await session.say(_DEMO_PROMPT, client_key="demo")
         work = Work(session, printer, LineReader(printer))
-        failure = await work.through(session.settle, "demo")
+        failure = await work.run_until_over(session.settle, "demo")
         if failure is not None:
             print_error(failure)
     finally:

@@ -244,7 +244,7 @@ class _Questions:
         text = ""
         while True:
             asked: Line = (("plain", "Which provider is the key for? "),)
-            answer = _stop_at_ctrl_c(await self._reading.brief(asked, text))
+            answer = _stop_at_ctrl_c(await self._reading.read_line(asked, text))
             if isinstance(answer, Key) or not (text := answer.strip()):
                 return None
             try:

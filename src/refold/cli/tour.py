@@ -31,7 +31,7 @@ from refold.config.load import load
 from refold.config.paths import Paths, paths
 from refold.console.printer import Printer
 from refold.console.reader import Key, QueuedMessage, TerminalReader
-from refold.console.signals import signals_handled
+from refold.console.signals import run_with_signals
 from refold.provider.port import Delta, Provider, Request
 from refold.provider.script import Reply, deltas
 from refold.terminal.this_terminal import this_terminal
@@ -136,7 +136,7 @@ async def give_tour(
                 else:
                     reading.interrupt()
 
-            return await signals_handled(
+            return await run_with_signals(
                 partial(_tour, scene, paper, reading, work), interrupt
             )
 
@@ -166,7 +166,7 @@ async def _tour(
         "a command runs, you are asked; if you say no, the model gets your reason.",
         "dim",
     )
-    failure = await work.through(say_prompt, "tour")
+    failure = await work.run_until_over(say_prompt, "tour")
     if failure is not None:
         paper.say(visible(str(failure)), "bad")
     if session.view.turn.outcome != "answered":
@@ -255,13 +255,13 @@ class _Unattended:
     def __init__(self, paper: Printer) -> None:
         self._paper = paper
 
-    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+    async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         return Key.CTRL_D
 
-    async def brief(self, prompt: Line, text: str = "") -> str | Key:
+    async def read_line(self, prompt: Line, text: str = "") -> str | Key:
         return ""
 
-    async def aside(
+    async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key:
         return ""
@@ -284,7 +284,7 @@ class _Unattended:
     def forget(self) -> bool:
         return False
 
-    def quiet(self) -> AbstractContextManager[None]:
+    def suppress_echo(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     async def next_line(self) -> str:
@@ -302,5 +302,5 @@ class _Unattended:
     def redraw(self) -> None:
         return
 
-    def vi(self, on: bool | None = None) -> None:
+    def use_vi_keys(self, on: bool | None = None) -> None:
         return

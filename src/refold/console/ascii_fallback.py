@@ -22,7 +22,7 @@ def spell(text: str, encoding: str) -> str:
     if text.isascii() or is_all_of_unicode(encoding):
         return text
     letters = "".join(
-        letter if _has(letter, encoding) else letter.translate(_SPELLINGS)
+        letter if _can_encode(letter, encoding) else letter.translate(_SPELLINGS)
         for letter in text
     )
     try:
@@ -38,7 +38,7 @@ def is_all_of_unicode(encoding: str) -> bool:
         return False
 
 
-def _has(letter: str, encoding: str) -> bool:
+def _can_encode(letter: str, encoding: str) -> bool:
     try:
         letter.encode(encoding)
     except (UnicodeEncodeError, LookupError):

@@ -46,7 +46,7 @@ class Asker:
         self._preferred = ""  # the subagent whose questions come first
         self.chosen_mode: Mode | None = None  # together with an answer
 
-    def waiting(self) -> Permission | Questions | None:
+    def next_question(self) -> Permission | Questions | None:
         """Return the question to put next."""
         open_requests = [
             r for r in self._session.requests if isinstance(r, Permission | Questions)
@@ -54,7 +54,7 @@ class Asker:
         ahead = (request for request in open_requests if self._is_preferred(request.id))
         return next(ahead, open_requests[0] if open_requests else None)
 
-    def prefer(self, node: str) -> None:
+    def put_first(self, node: str) -> None:
         """Put this subagent's questions first, and now if it has one."""
         self._preferred = node
         if self._put is None or self._is_preferred(self._put[0]):
@@ -86,7 +86,7 @@ class Asker:
         if not self.is_open(call_id):
             scope.cancel()
 
-    async def put(self, request: Permission | Questions) -> Sequence[str]:
+    async def put_question(self, request: Permission | Questions) -> Sequence[str]:
         """Ask, send the answer, and print the result.
 
         Returns the ids of the calls that were decided on.

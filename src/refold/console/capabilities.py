@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from refold.console import colours
 from refold.console.ascii_fallback import MAX_CUT_CELLS, is_all_of_unicode
-from refold.console.terminfo import Terminfo, terminfo
+from refold.console.terminfo import Terminfo, read_terminfo
 from refold.views.styled import ImageRow, Link, PieceStyle, Style
 
 Display: TypeAlias = Literal["plain", "status", "line"]
@@ -148,8 +148,8 @@ def detect_capabilities(
     if not out.isatty():
         painted = colours.is_allowed(environ, has=False) if color is None else color
         return TerminalCapabilities(painted, signs=_can_encode(encoding), encoding=encoding)
-    known = None if is_dumb(environ) else terminfo(environ["TERM"])
-    shown = display(wanted, environ, known)
+    known = None if is_dumb(environ) else read_terminfo(environ["TERM"])
+    shown = choose_display(wanted, environ, known)
     longer = 0 if is_all_of_unicode(encoding) else MAX_CUT_CELLS
     text = TerminalCapabilities(
         signs=False,  # a screen reader would read them aloud, one by one
@@ -266,7 +266,9 @@ def is_dumb(environ: Mapping[str, str]) -> bool:
     return environ.get("TERM", "") in _DUMB_TERMS
 
 
-def display(wanted: str, environ: Mapping[str, str], known: Terminfo | None) -> Display:
+def choose_display(
+    wanted: str, environ: Mapping[str, str], known: Terminfo | None
+) -> Display:
     """Return the display for the setting `wanted`, which may be `auto`.
 
     A name without a terminfo entry is that of a new terminal on a remote host: all of those

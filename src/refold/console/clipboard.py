@@ -46,7 +46,7 @@ class Clipboard:
 
     async def take(self) -> str:
         """Keep the image that is on the clipboard; return its label. Raises `BadInput`."""
-        content = await anyio.to_thread.run_sync(self._read)
+        content = await anyio.to_thread.run_sync(self._read_image)
         number = len(self._taken) + 1
         label = f"[image {number}]"
         self._taken[label] = image_data(content, f"clipboard-{number}.png")
@@ -82,7 +82,7 @@ class Clipboard:
                 return True
         return False
 
-    def _read(self) -> bytes:
+    def _read_image(self) -> bytes:
         commands = list(self._commands())
         if not commands:
             raise BadInput(f"no clipboard can be reached from here: {_FILE_HINT}")

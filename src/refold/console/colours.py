@@ -59,28 +59,28 @@ def to_theme(codes: str, theme: str, colors: int) -> str:
     if theme == "auto" or not codes:
         return codes
     if theme == "mono":
-        return ";".join(part for part in parts(codes) if not _is_color(part))
+        return ";".join(part for part in split_codes(codes) if not _is_color(part))
     if codes == "2" and colors >= _MANY_COLORS:  # terminals differ in how dim that is
         return f"38;5;{COLOR_PALETTES[theme][0]}"
     if theme.endswith("-contrast"):
-        codes = ";".join(part for part in parts(codes) if part != "2")
+        codes = ";".join(part for part in split_codes(codes) if part != "2")
         if not codes:
             return ""
-    return ";".join(_tint(part, theme, colors) for part in parts(codes))
+    return ";".join(_to_theme_color(part, theme, colors) for part in split_codes(codes))
 
 
 def by_terminfo(codes: str, known: Terminfo) -> str:
     """Return the terminal's own sequences for the codes it supports."""
     sequence = ""
-    for part in parts(codes):
-        if (number := ink(part)) is None:
+    for part in split_codes(codes):
+        if (number := foreground_number(part)) is None:
             sequence += known.marks.get(part, "")
         elif known.inks:
             sequence += known.inks[number if number < known.colors else number % 8]
     return sequence
 
 
-def parts(codes: str) -> Iterable[str]:
+def split_codes(codes: str) -> Iterable[str]:
     """Split the codes; the three numbers of a 256-colour code stay together."""
     left = codes.split(";")
     while left:
@@ -90,10 +90,10 @@ def parts(codes: str) -> Iterable[str]:
 
 
 def _is_color(part: str) -> bool:
-    return ink(part) is not None or (len(part) > 1 and part[0] == "4")
+    return foreground_number(part) is not None or (len(part) > 1 and part[0] == "4")
 
 
-def ink(part: str) -> int | None:
+def foreground_number(part: str) -> int | None:
     """Return the number of the foreground colour that the code sets, or None."""
     if part.startswith("38;5;"):
         return int(part.rpartition(";")[2])
@@ -102,8 +102,8 @@ def ink(part: str) -> int | None:
     return None
 
 
-def _tint(part: str, theme: str, colors: int) -> str:
-    number = ink(part)
+def _to_theme_color(part: str, theme: str, colors: int) -> str:
+    number = foreground_number(part)
     if number is None or number >= _BRIGHT_COLORS:
         return part
     if colors >= _MANY_COLORS:

@@ -17,7 +17,7 @@ from refold.client.session import Session
 from refold.client.session_socket import SessionSocket
 from refold.commands.command_context import Document, Look, Markdown
 from refold.commands.table import Need
-from refold.console.markdown import print_words
+from refold.console.markdown import print_markdown
 from refold.console.plan_prompt import PlanQueue
 from refold.console.printer import Printer
 from refold.console.reader import DialogReader, Key, ListReader
@@ -57,21 +57,21 @@ class ConsoleContext:
         for document in documents:
             if isinstance(document, Markdown):
                 self.printer.gap()
-                print_words(document.text, self.printer)
+                print_markdown(document.text, self.printer)
             else:
                 self.printer.line(document)
 
     async def show_long(self, rows: Sequence[Line]) -> None:
-        from refold.console.pager import show
+        from refold.console.pager import show_rows
 
-        await show(rows, self.printer)
+        await show_rows(rows, self.printer)
 
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
         if keys:
             asked = line(f"{prompt} {'/'.join(keys)} ", "strong")
             key = await self._reader.choice(asked, keys)
             return key if isinstance(key, str) else ""
-        typed = await self._reader.brief(line(f"{prompt} ", "strong"), text)
+        typed = await self._reader.read_line(line(f"{prompt} ", "strong"), text)
         text = typed if isinstance(typed, str) else ""
         if text.strip() and self._reader.lively:  # the line is gone from the screen
             self.printer.say(f"{prompt} {visible(text.strip())}", "dim")
@@ -91,14 +91,14 @@ class ConsoleContext:
         if target is None:
             session, notices = await self.session.new(), ()
         else:
-            switched = await self.session.switch(target, self._trust)
+            switched = await self.session.switch(target, self._ask_for_trust)
             session, notices = switched.session, switched.notices
         self.session, self.plans = session, PlanQueue()
         if self.socket is not None:
             self.socket.follow(session)
         return notices
 
-    async def _trust(self, rows: Sequence[str], question: str) -> bool:
+    async def _ask_for_trust(self, rows: Sequence[str], question: str) -> bool:
         """Show the rows and ask whether the folder is trusted. Raises without an answer."""
         self.printer.gap()
         for row in rows:
@@ -130,18 +130,18 @@ class ConsoleContext:
         return partial(self.printer.set_look, before)
 
     def use_vi_keys(self, on: bool | None) -> bool | None:
-        return self._reader.vi(on)
+        return self._reader.use_vi_keys(on)
 
     async def edit_text(self, text: str, name: str) -> str | None:
         from refold.console.editor import editor_of
 
         if command := editor_of(os.environ):
             return await self._reader.edit(text, command, name)
-        typed = await self._reader.words(lambda: line("message › ", "person"), text)
+        typed = await self._reader.read_message(lambda: line("message › ", "person"), text)
         return typed if isinstance(typed, str) else None
 
     def show_plan(self) -> None:
-        self.plans.recall()
+        self.plans.show_again()
 
     def quit(self) -> None:
         self.leaving = True
@@ -161,7 +161,7 @@ class CancellableJob:
         then it is waited for.
         """
         try:
-            with self._reader.quiet(), anyio.CancelScope() as self._scope:
+            with self._reader.suppress_echo(), anyio.CancelScope() as self._scope:
                 return await work()
         finally:
             self._scope = None

@@ -56,18 +56,18 @@ class FormPrompt:
         if self._form.problem or self._form.url:
             return await self._ask_about_page()
         # Only the first question came by itself; later ones answer what the user typed.
-        typed = await self._choose(_FORM_MENU, self._prompt())
+        typed = await self._choose(_FORM_MENU, self._form_prompt())
         while True:
             match typed:
                 case str(words):
-                    if (action := await self._take(words.strip())) is not None:
+                    if (action := await self._handle_line(words.strip())) is not None:
                         content = self._content if action == "accept" else {}
                         return FormAnswer(action, content)
                 case Key.ESC:
                     return FormAnswer("cancel")
                 case _:
                     return None
-            typed = await self._reader.brief(self._prompt())
+            typed = await self._reader.read_line(self._form_prompt())
 
     async def _ask_about_page(self) -> FormAnswer | None:
         match await self._choose(_UNSHOWN_MENU if self._form.problem else _PAGE_MENU, ()):
@@ -87,13 +87,13 @@ class FormPrompt:
             case _:
                 return None
 
-    def _missing(self) -> list[int]:
+    def _missing_numbers(self) -> list[int]:
         """Return the numbers of the required fields that are empty."""
         fields = enumerate(self._form.fields, 1)
         return [n for n, f in fields if f.required and f.name not in self._content]
 
-    def _prompt(self) -> Line:
-        missing = len(self._missing())
+    def _form_prompt(self) -> Line:
+        missing = len(self._missing_numbers())
         fields = "1 field" if missing == 1 else f"{missing} fields"
         enter = f"Enter fills in what is needed ({fields})" if missing else "Enter sends it"
         change = (
@@ -104,7 +104,7 @@ class FormPrompt:
             ("person", "form › "),
         )
 
-    async def _take(self, words: str) -> FormAction | None:
+    async def _handle_line(self, words: str) -> FormAction | None:
         """Handle a line typed at the form. None: ask again."""
         if words.lower() in _DECLINE_WORDS:
             return "decline"
@@ -116,23 +116,23 @@ class FormPrompt:
             use = f"type its number, 1 to {many}" if many else "Enter accepts, d declines"
             self._printer.say(f"{on_one_line(words)!r} is not a field: {use}", "warn")
         elif number[2] is None:
-            await self._fill(int(number[1]))
+            await self._ask_for_value(int(number[1]))
             self._show(int(number[1]))
-        elif self._set(self._form.fields[int(number[1]) - 1], number[2]):
+        elif self._store_value(self._form.fields[int(number[1]) - 1], number[2]):
             self._show(int(number[1]))
         return None
 
     async def _send(self) -> FormAction | None:
         """Send the form, or ask for the missing fields first and show it once more."""
-        if not (missing := self._missing()):
+        if not (missing := self._missing_numbers()):
             return "accept"
         for number in missing:
-            if not await self._fill(number):
+            if not await self._ask_for_value(number):
                 break
         self._show(*range(1, len(self._form.fields) + 1))
         return None
 
-    async def _fill(self, number: int) -> bool:
+    async def _ask_for_value(self, number: int) -> bool:
         """Ask for one value until it is valid. Return False if the user went back."""
         field = self._form.fields[number - 1]
         self._printer.lines(choice_lines(field, self._printer.room))
@@ -145,14 +145,14 @@ class FormPrompt:
         )
         typed = shown_value(field, self._content.get(field.name))
         while True:
-            match await self._reader.brief(prompt, typed if self._reader.edits else ""):
+            match await self._reader.read_line(prompt, typed if self._reader.edits else ""):
                 case str(typed):
-                    if self._set(field, typed):
+                    if self._store_value(field, typed):
                         return True
                 case _:
                     return False
 
-    def _set(self, field: FormField, typed: str) -> bool:
+    def _store_value(self, field: FormField, typed: str) -> bool:
         """Store the value, or print what is wrong with it."""
         try:
             value = parse_field(field, typed)
@@ -187,10 +187,12 @@ def answer_line(form: Form, answer: FormAnswer) -> str:
     if form.url or not form.fields:
         return "accepted"
     return (
-        f"sent: {_values(form.fields, answer.content)}" if answer.content else "sent, empty"
+        f"sent: {_values_text(form.fields, answer.content)}"
+        if answer.content
+        else "sent, empty"
     )
 
 
-def _values(fields: tuple[FormField, ...], content: Mapping[str, FormValue]) -> str:
+def _values_text(fields: tuple[FormField, ...], content: Mapping[str, FormValue]) -> str:
     contents = ((f, content[f.name]) for f in fields if f.name in content)
     return on_one_line(", ".join(f"{f.label}: {shown_value(f, v)}" for f, v in contents))

@@ -22,7 +22,7 @@ _MAX_ENTRY_CHARS = 10_000  # of an entry
 _MAX_FILE_BYTES = 1_000_000  # beyond that size the older half is dropped
 
 
-def history(
+def open_history(
     path: Path | None, whole: Callable[[str], str], masked: Callable[[str], str]
 ) -> History:
     """Return the history in this file: entries `whole`, with secrets `masked`."""
@@ -47,7 +47,7 @@ class _Kept(History):
 
     def load_history_strings(self) -> Iterable[str]:
         try:
-            return reversed(_entries(self._read_bounded()))
+            return reversed(_parse_entries(self._read_bounded()))
         except OSError:
             return ()
 
@@ -111,7 +111,7 @@ def _open_locked(path: Path) -> Generator[int]:
             os.close(file)
 
 
-def _entries(content: bytes) -> list[str]:
+def _parse_entries(content: bytes) -> list[str]:
     """Return the entries, oldest first. One cut off by a crash ends at the next one."""
     entries = list[str]()
     lines = list[str]()

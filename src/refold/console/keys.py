@@ -20,20 +20,20 @@ def cbreak_mode(source: int) -> AbstractContextManager[None]:
     """Deliver keys at once, without echo. A pipe is left as it is."""
     # With IEXTEN, Ctrl+O would stop all output on macOS and the BSDs.
     flags = termios.ECHO | termios.ICANON | termios.IEXTEN
-    return _changed_modes(source, lambda modes: modes & ~flags)
+    return _change_modes(source, lambda modes: modes & ~flags)
 
 
 def no_echo(source: int) -> AbstractContextManager[None]:
     """Turn the echo off, if the source is a terminal."""
-    return _changed_modes(source, lambda modes: (modes & ~termios.ECHO) | termios.ICANON)
+    return _change_modes(source, lambda modes: (modes & ~termios.ECHO) | termios.ICANON)
 
 
 def canonical_mode(source: int) -> AbstractContextManager[None]:
     """Deliver whole lines, with echo."""
-    return _changed_modes(source, lambda modes: modes | termios.ECHO | termios.ICANON)
+    return _change_modes(source, lambda modes: modes | termios.ECHO | termios.ICANON)
 
 
-def modes(source: int) -> list[Any]:
+def terminal_modes(source: int) -> list[Any]:
     """Return the terminal's modes, for `set_modes`; [] if it is not a terminal."""
     try:
         return termios.tcgetattr(source)
@@ -53,7 +53,7 @@ def suspend(found: list[int] | None = None, group: int | None = None) -> None:
 
     `group` 0 stops all processes that the shell started with us, None only this one.
     """
-    current, hears = modes(0), signal.getsignal(signal.SIGTSTP)
+    current, hears = terminal_modes(0), signal.getsignal(signal.SIGTSTP)
     set_modes(0, found or [])
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     os.kill(os.getpid() if group is None else group, signal.SIGTSTP)
@@ -63,8 +63,8 @@ def suspend(found: list[int] | None = None, group: int | None = None) -> None:
 
 
 @contextmanager
-def _changed_modes(source: int, change: Callable[[int], int]) -> Generator[None]:
-    if not (before := modes(source)):
+def _change_modes(source: int, change: Callable[[int], int]) -> Generator[None]:
+    if not (before := terminal_modes(source)):
         yield
         return
     after = [*before]
@@ -100,7 +100,7 @@ def unread_input(source: int) -> bytes:
     Enter, even if one of them is Enter. After a change to single keys it returns what was
     typed before.
     """
-    if not (settings := modes(source)) or settings[3] & termios.ICANON:
+    if not (settings := terminal_modes(source)) or settings[3] & termios.ICANON:
         return b""
     with suppress(OSError):  # the terminal is gone
         if select.select([source], [], [], 0)[0]:

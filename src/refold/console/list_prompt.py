@@ -50,7 +50,7 @@ async def _pick_by_number(
     while True:
         for row in rows_with_numbers(shown, printer.room):
             printer.line(row)
-        answer = await reader.brief(line(_NUMBER_PROMPT, "strong"))
+        answer = await reader.read_line(line(_NUMBER_PROMPT, "strong"))
         if isinstance(answer, Key) or not answer.strip():
             return None
         words = answer.strip()

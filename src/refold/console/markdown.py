@@ -29,7 +29,7 @@ def renderer_for(printer: Printer) -> "MarkdownRenderer":
     )
 
 
-def print_words(text: str, printer: Printer) -> None:
+def print_markdown(text: str, printer: Printer) -> None:
     """Print a complete text."""
     prose = renderer_for(printer)
     printer.pieces([*prose.add(visible(text)), *prose.end()])

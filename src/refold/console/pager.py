@@ -17,12 +17,12 @@ from refold.views.styled import Line
 _COLOR_PAGERS = ("most", "ov", "moar", "moor", "bat")
 
 
-async def show(rows: Sequence[Line], printer: Printer) -> None:
+async def show_rows(rows: Sequence[Line], printer: Printer) -> None:
     """Show rows in the pager, or print them if they fit or there is no terminal."""
     can = printer.look.moves and os.isatty(0) and os.isatty(1)
     command = pager_of(os.environ) if can and len(rows) >= printer.look.height() else ()
     if command:
-        await _page(rows, command, printer)
+        await _run_pager(rows, command, printer)
     else:
         printer.lines(rows)
 
@@ -48,7 +48,9 @@ def _shows_colors(command: Sequence[str], less: str) -> bool:
     return any("r" in word.lower() for word in (less, *command[1:]))
 
 
-async def _page(rows: Sequence[Line], command: Sequence[str], printer: Printer) -> None:
+async def _run_pager(
+    rows: Sequence[Line], command: Sequence[str], printer: Printer
+) -> None:
     """Page harmless text with our colours; the pager has the terminal until it ends."""
     # As git does: colours are passed through, and a text that fits needs no key.
     environ = {"LESS": "FRX", **programs.plain(os.environ)}

@@ -135,7 +135,7 @@ def _related_requests(request: Permission, session: Session) -> list[Permission]
     ]
 
 
-def _to_approve(request: Permission, session: Session) -> CallToApprove:
+def _call_to_approve(request: Permission, session: Session) -> CallToApprove:
     open_call = request.call
     call, tool = session.as_made(open_call.call), session.tool(open_call.call.name)
     return CallToApprove(
@@ -162,7 +162,7 @@ class _Question:
         self._request, self._session, self.choose = request, session, choose
         self._who = child_label(request.who, session.view.children)
         self._permissions = session.permissions
-        self._asked = _to_approve(request, session)
+        self._asked = _call_to_approve(request, session)
         self._printer, self._reader = printer, reader
         self._rule_sets = list(self._permissions.rule_sets(request))
         self._is_once = request.call.once
@@ -194,7 +194,7 @@ class _Question:
 
     @property
     def menu(self) -> Menu:
-        labels = _labels(self.rules, self._easier, len(self._together))
+        labels = _choice_labels(self.rules, self._easier, len(self._together))
         return Menu(
             tuple(
                 Choice(key, labels[key], key not in _NARROW_CHOICES) for key in self.keys
@@ -205,9 +205,9 @@ class _Question:
 
     def show(self, *, whole: bool = False) -> None:
         self._printer.lines(asker_line(self._who))
-        self._show(self._asked, 0 if whole else self._most)
+        self._show_call(self._asked, 0 if whole else self._most)
 
-    def _show(self, asked: CallToApprove, most: int) -> None:
+    def _show_call(self, asked: CallToApprove, most: int) -> None:
         self._printer.lines(permission_question(asked, self._printer.room, max_lines=most))
 
     async def answer(self, pressed: str | Key) -> PermissionAnswer | None:
@@ -234,17 +234,17 @@ class _Question:
 
     async def _ask_more(self, pressed: str) -> PermissionAnswer | None:
         if pressed.startswith(AMEND_MARK):
-            return await self._amend(pressed.removeprefix(AMEND_MARK))
+            return await self._ask_for_message(pressed.removeprefix(AMEND_MARK))
         await self._change_view(pressed)
         return None
 
-    async def _amend(self, choice: str) -> PermissionAnswer | None:
+    async def _ask_for_message(self, choice: str) -> PermissionAnswer | None:
         """Return the answer of a choice with a message for the model; None: ask again."""
         if choice == "n":
             return await _ask_refusal(self._reader)
         if choice not in _AMENDED_CHOICES:
             return await self.answer(choice)
-        match await self._reader.brief(line("and tell the model: ", "dim")):
+        match await self._reader.read_line(line("and tell the model: ", "dim")):
             case str(words):
                 answer = await self.answer(choice)
                 return answer and replace(answer, words=words.strip())
@@ -268,7 +268,7 @@ class _Question:
         text = _rule_names(self.rules) or f"{self._asked.call.name}("
         while True:
             prompt = line("rule: " if edits else f"rule ({on_one_line(text)}): ", "dim")
-            match await self._reader.brief(prompt, text if edits else ""):
+            match await self._reader.read_line(prompt, text if edits else ""):
                 case str(written) if written.strip():
                     text = written.strip()
                 case _:
@@ -288,7 +288,7 @@ class _Question:
         for number, permission in enumerate(asked, 1):
             self._printer.gap()
             self._printer.say(f"{number} of {len(asked)}", "dim")
-            self._show(_to_approve(permission, self._session), 0)
+            self._show_call(_call_to_approve(permission, self._session), 0)
         others = tuple(permission for permission in asked if permission != self._request)
         while True:
             match await self.choose(_ALL_MENU):
@@ -327,7 +327,7 @@ class _Question:
 async def _ask_refusal(reader: DialogReader) -> PermissionAnswer | None:
     """Return a refusal with its reason, or None if the person went back."""
     prompt = line("why not? (Enter for no reason) ", "dim")
-    match await reader.brief(prompt):
+    match await reader.read_line(prompt):
         case str(words):
             reason = words.strip()
             why = f": {visible(reason)}" if reason else ""
@@ -342,7 +342,9 @@ def _rule_names(rules: Sequence[str]) -> str:
     return " and ".join(map(on_one_line, rules))
 
 
-def _labels(rules: Sequence[str], easier: Mode | None, together: int) -> Mapping[str, str]:
+def _choice_labels(
+    rules: Sequence[str], easier: Mode | None, together: int
+) -> Mapping[str, str]:
     return {
         "y": "once",
         "s": f"this session: {_rule_names(rules)}",

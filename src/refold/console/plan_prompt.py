@@ -15,7 +15,7 @@ from refold.client.session import Session
 from refold.client.types import Entry, Plan, PlanToJudge, events
 from refold.console.clipboard import with_images
 from refold.console.editor import editor_of
-from refold.console.markdown import print_words
+from refold.console.markdown import print_markdown
 from refold.console.printer import Printer
 from refold.console.reader import DialogReader
 from refold.errors import RefoldError
@@ -47,7 +47,7 @@ class PlanQueue:
         self._later = 0  # the plan that was put off
         self._now = False  # or asked for again
 
-    def recall(self) -> None:
+    def show_again(self) -> None:
         self._now = True
 
     def put_off(self, plan: Plan) -> None:
@@ -61,7 +61,9 @@ class PlanQueue:
         return next((plan for plan in due if plan.seq != self._later), None)
 
 
-async def put(plan: Plan, session: Session, printer: Printer, reader: DialogReader) -> bool:
+async def put_plan(
+    plan: Plan, session: Session, printer: Printer, reader: DialogReader
+) -> bool:
     """Show the plan and ask. Return False if it is put off."""
     verdict, answered = None, False
     with anyio.CancelScope() as scope:
@@ -77,7 +79,7 @@ async def put(plan: Plan, session: Session, printer: Printer, reader: DialogRead
         leave = session.on_event(on_event)
         try:
             before = session.permissions.mode_after_planning
-            verdict = await _judge(plan, before, printer, reader)
+            verdict = await _ask_for_verdict(plan, before, printer, reader)
         finally:
             leave()
     if isinstance(verdict, DraftMessage):
@@ -88,14 +90,14 @@ async def put(plan: Plan, session: Session, printer: Printer, reader: DialogRead
     if verdict is None and not answered:
         printer.say(_WAITS_HINT, "dim")
         return False
-    if verdict is None or not await _send(verdict, plan, session):
+    if verdict is None or not await _send_verdict(verdict, plan, session):
         printer.under([(("warn", "answered elsewhere"),)])
     else:
         printer.under([(("good" if verdict.approved else "warn", verdict.said),)])
     return True
 
 
-async def _send(verdict: PlanVerdict, plan: Plan, session: Session) -> bool:
+async def _send_verdict(verdict: PlanVerdict, plan: Plan, session: Session) -> bool:
     return await session.judge_plan(
         plan.seq,
         verdict.approved,
@@ -105,29 +107,29 @@ async def _send(verdict: PlanVerdict, plan: Plan, session: Session) -> bool:
     )
 
 
-async def _judge(
+async def _ask_for_verdict(
     plan: Plan, before: Mode, printer: Printer, reader: DialogReader
 ) -> PlanVerdict | DraftMessage | None:
     """Ask about a plan; `before` is the mode before it. Edits need an explicit choice."""
     text = plan.text
-    _show(plan.title, text, printer)
+    _show_plan(plan.title, text, printer)
     asks = before in ("default", "accept-edits")
     while True:
         match await reader.choose(_menu("" if asks else before)):
             case "y":
                 mode = "default" if asks else ""
-                return _approve(plan, text, mode, mode or before)
+                return _approval(plan, text, mode, mode or before)
             case "a":
-                return _approve(plan, text, "accept-edits", "accept-edits")
+                return _approval(plan, text, "accept-edits", "accept-edits")
             case "e":
-                new = await _edit(text, printer, reader)
+                new = await _edit_plan(text, printer, reader)
                 if new is not None and new.strip() and new != text:
                     text = new
-                    _show(plan.title, text, printer)
+                    _show_plan(plan.title, text, printer)
                 else:
                     printer.say("The plan is unchanged.", "dim")
             case "f":
-                if (words := await _feedback(reader)) is not None:
+                if (words := await _ask_for_feedback(reader)) is not None:
                     label = f"to be revised: {visible(words)}"
                     return PlanVerdict(False, label, feedback=words)
             case "n":
@@ -148,23 +150,23 @@ def _menu(stays: Mode | Literal[""]) -> Menu:
     return Menu(choices, "later", send_leaves=True)
 
 
-def _approve(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> PlanVerdict:
+def _approval(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> PlanVerdict:
     changed = text != plan.text
     label = f"approved{', as you edited it' if changed else ''}, in mode {follows}"
     return PlanVerdict(True, label, text if changed else "", mode=mode)
 
 
-def _show(title: str, text: str, printer: Printer) -> None:
+def _show_plan(title: str, text: str, printer: Printer) -> None:
     printer.gap()
     first = next((row.strip("# \t") for row in text.splitlines() if row.strip("# \t")), "")
     named = f": {on_one_line(title)}" if title != first else ""
     printer.line((("warn", "? "), ("strong", f"The plan{named}")))
     printer.gap()
-    print_words(text, printer)
+    print_markdown(text, printer)
     printer.gap()
 
 
-async def _edit(text: str, printer: Printer, reader: DialogReader) -> str | None:
+async def _edit_plan(text: str, printer: Printer, reader: DialogReader) -> str | None:
     try:
         if command := editor_of(os.environ):
             printer.say(f"in {on_one_line(command[0])} …", "dim")
@@ -175,11 +177,11 @@ async def _edit(text: str, printer: Printer, reader: DialogReader) -> str | None
         "Type the whole plan; end a line with a backslash to continue on the next."
     )  # fmt: skip
     printer.say(hint, "dim")
-    typed = await reader.words(lambda: line("plan › ", "person"), text)
+    typed = await reader.read_message(lambda: line("plan › ", "person"), text)
     return typed if isinstance(typed, str) else None
 
 
-async def _feedback(reader: DialogReader) -> str | None:
+async def _ask_for_feedback(reader: DialogReader) -> str | None:
     prompt: Line = (("dim", "what should be different?\n"), ("person", "feedback › "))
-    typed = await reader.brief(prompt)
+    typed = await reader.read_line(prompt)
     return typed.strip() or None if isinstance(typed, str) else None

@@ -66,12 +66,12 @@ class Aside(Protocol):
 
     def show(self, piece: bytes) -> None: ...
 
-    def outside(self) -> AbstractAsyncContextManager[object]:
+    def lend_terminal(self) -> AbstractAsyncContextManager[object]:
         """Leave the user's terminal to the command until the block ends."""
         ...
 
 
-async def run(
+async def run_in_pty(
     command: Sequence[str],
     directory: str,
     environ: Mapping[str, str],
@@ -99,16 +99,16 @@ async def run(
             code = await running.wait()
             with anyio.move_on_after(_DRAIN_SECONDS):
                 await relay.over.wait()
-            relay.end()
+            relay.note_end()
 
         async with running, anyio.create_task_group() as group:
-            group.start_soon(relay.output)
+            group.start_soon(relay.copy_output)
             group.start_soon(relay.follow_size)
             group.start_soon(wait)
             group.start_soon(relay.watch_modes)
             await relay.wait_until_attached()
             if relay.needs_terminal:
-                async with nullcontext() if aside is None else aside.outside():
+                async with nullcontext() if aside is None else aside.lend_terminal():
                     await _relay_keys(relay)
             group.cancel_scope.cancel()
         return CommandDone(code, relay.printed, relay.seen.full_screen)
@@ -121,7 +121,7 @@ async def _relay_keys(relay: "AsideCommand") -> None:
     with _raw_mode():
         relay.take_terminal()
         async with anyio.create_task_group() as group:
-            group.start_soon(relay.input)
+            group.start_soon(relay.copy_input)
             await relay.ended.wait()
             group.cancel_scope.cancel()
         _write(1, relay.seen.to_restore())
@@ -158,7 +158,7 @@ class AsideCommand:
         with suppress(OSError):
             os.write(self._ours, b"\x03")
 
-    def end(self) -> None:
+    def note_end(self) -> None:
         self.ended.set()
         self._turn.set()
 
@@ -169,7 +169,7 @@ class AsideCommand:
             self._copy_size()
             _write(1, self.printed.start + self.printed.end)
 
-    async def output(self) -> None:
+    async def copy_output(self) -> None:
         while True:
             await anyio.wait_readable(self._ours)
             try:
@@ -190,7 +190,7 @@ class AsideCommand:
             else:
                 self._aside.show(piece)
 
-    async def input(self) -> None:
+    async def copy_input(self) -> None:
         while True:
             await anyio.wait_readable(0)
             try:
@@ -217,7 +217,7 @@ class AsideCommand:
 
     def _copy_size(self) -> None:
         with suppress(OSError, termios.error):
-            termios.tcsetwinsize(self._ours, _size(self._aside))
+            termios.tcsetwinsize(self._ours, _command_size(self._aside))
 
 
 def _is_within_line(relay: AsideCommand) -> bool:
@@ -240,7 +240,7 @@ async def _start(
     )  # fmt: skip
 
 
-def _size(aside: Aside | None) -> tuple[int, int]:
+def _command_size(aside: Aside | None) -> tuple[int, int]:
     """Return the rows and columns for the command."""
     rows, columns = termios.tcgetwinsize(0)
     return rows, columns if aside is None else aside.columns()
@@ -258,7 +258,7 @@ def _reads_keys(ours: int) -> bool:
 def _copy_settings(its: int, aside: Aside | None) -> None:
     """Copy the size and modes of the person's terminal, for whole lines with echo."""
     with suppress(termios.error):
-        termios.tcsetwinsize(its, _size(aside))
+        termios.tcsetwinsize(its, _command_size(aside))
         modes = termios.tcgetattr(0)
         modes[0] |= termios.ICRNL
         modes[1] |= termios.OPOST | termios.ONLCR

@@ -75,15 +75,15 @@ class ListReader(Protocol):
 class DialogReader(Protocol):
     """Asks the questions of commands and of the session, one at a time.
 
-    A cancelled question leaves the screen as it was. `words` reads one or more lines, and
-    begins with `text`. `brief` reads one line; Esc leaves it, and its prompt is erased
+    A cancelled question leaves the screen as it was. `read_message` reads one or more lines, and
+    begins with `text`. `read_line` reads one line; Esc leaves it, and its prompt is erased
     afterwards. `choose` asks a question while the user may be typing: it returns the id of a
     choice, or a text if `menu` takes one below `prompt`, or the draft that was sent instead.
     `choice` asks about something that the user began: it returns the key of `keys` that was
     pressed, or "" for another key.
 
     `edit` gives the terminal to `command`, the user's editor, with `text` in a file `name`,
-    and returns the edited text. Raises `RefoldError`. Within `quiet`, keys are not echoed.
+    and returns the edited text. Raises `RefoldError`. Within `suppress_echo`, no key is echoed.
     `lively` says whether there is a line editor, which erases a short line once it is
     answered.
     """
@@ -95,17 +95,19 @@ class DialogReader(Protocol):
         """Whether a given text can be edited."""
         ...
 
-    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key: ...
-    async def brief(self, prompt: Line, text: str = "") -> str | Key: ...
+    async def read_message(
+        self, prompt: Callable[[], Line], text: str = ""
+    ) -> str | Key: ...
+    async def read_line(self, prompt: Line, text: str = "") -> str | Key: ...
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key: ...
     async def choice(self, prompt: Line, keys: str) -> str | Key: ...
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str: ...
-    def quiet(self) -> AbstractContextManager[None]: ...
+    def suppress_echo(self) -> AbstractContextManager[None]: ...
     def forget(self) -> bool:
         """Erase what was printed for the question. False: it stays on the screen."""
         ...
 
-    def vi(self, on: bool | None = None) -> bool | None:
+    def use_vi_keys(self, on: bool | None = None) -> bool | None:
         """Set the vi keys (None: leave them). Return whether they are on.
 
         Returns None without a line editor.
@@ -116,12 +118,12 @@ class DialogReader(Protocol):
 class TerminalReader(DialogReader, Protocol):
     """The keyboard of the line terminal, also between questions and while the session works.
 
-    `redraw` draws the prompt of `words` or `aside` again, if the terminal can. A key of
-    `SHORTCUTS` ends `words` if it began without text, and the next prompt has what was typed.
-    `aside` is like `brief`, but Alt+Enter returns the typed text as a `QueuedMessage`.
+    `redraw` draws the prompt of `read_message` or `read_draft` again, if the terminal can. A key
+    of `SHORTCUTS` ends `read_message` if it began without text; the next prompt has what was typed.
+    `read_draft` is like `read_line`, but Alt+Enter returns the typed text as a `QueuedMessage`.
     `secret` does not show what is typed.
     `interrupt` handles a Ctrl+C that came as a signal: it answers the open question, and
-    returns False if there is none. `put_aside` ends `words` with `Key.ASIDE`, and the next
+    returns False if there is none. `put_aside` ends `read_message` with `Key.ASIDE`, and the next
     prompt has what was typed; it returns False if no prompt is open. `switch_draft` keeps the
     draft of the session `left`, and restores that of `to`.
 
@@ -132,7 +134,7 @@ class TerminalReader(DialogReader, Protocol):
 
     @property
     def hears(self) -> bool: ...
-    async def aside(
+    async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key: ...
     async def secret(self, prompt: Line) -> str | Key: ...

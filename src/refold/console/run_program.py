@@ -28,15 +28,17 @@ async def run_program(
 ) -> ProgramOutput:
     """Run a program in this directory, and show its output, or let `aside` show it."""
     if aside is not None:
-        result = await pty.run(command, directory, os.environ, aside)
-        output = _output(result.code, result.printed, full_screen=result.full_screen)
+        result = await pty.run_in_pty(command, directory, os.environ, aside)
+        output = _program_output(
+            result.code, result.printed, full_screen=result.full_screen
+        )
         return replace(output, in_message=True)
     printer.start_line()
     printer.clear_status()
     if printer.look.moves and os.isatty(0) and os.isatty(1):
-        result = await pty.run(command, directory, os.environ)
+        result = await pty.run_in_pty(command, directory, os.environ)
         printer.note_typed_line()
-        return _output(result.code, result.printed, full_screen=result.full_screen)
+        return _program_output(result.code, result.printed, full_screen=result.full_screen)
     return await _run_piped(command, directory, printer)
 
 
@@ -70,10 +72,12 @@ async def _run_piped(
         group.cancel_scope.cancel()
     printer.pieces((("plain", shown.add(decoder.decode(b"", True)) + shown.end()),))
     printer.start_line()
-    return _output(code, printed)
+    return _program_output(code, printed)
 
 
-def _output(code: int, printed: Printed, *, full_screen: bool = False) -> ProgramOutput:
+def _program_output(
+    code: int, printed: Printed, *, full_screen: bool = False
+) -> ProgramOutput:
     start = printed.start.decode(errors="replace")
     end = printed.end.decode(errors="replace")
     return ProgramOutput(code, start, end, printed.dropped, full_screen)

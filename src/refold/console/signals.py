@@ -9,20 +9,20 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from refold.console.keys import modes, suspend
+from refold.console.keys import suspend, terminal_modes
 
 _MAX_END_SECONDS = 5.0  # seconds to end the current work in good order
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
-async def _nothing(reason: str) -> None:
+async def _do_nothing(reason: str) -> None:
     return
 
 
-async def signals_handled(
+async def run_with_signals(
     doing: Callable[[], Awaitable[None]],
     on_interrupt: Callable[[], Awaitable[None]],
-    on_end: Callable[[str], Awaitable[None]] = _nothing,
+    on_end: Callable[[str], Awaitable[None]] = _do_nothing,
     around_a_stop: tuple[Callable[[], None], Callable[[], None]] | None = None,
 ) -> int:
     """Run `doing` while signals are handled. Return the exit code.
@@ -30,7 +30,7 @@ async def signals_handled(
     `on_end` ends the current work, with the reason as argument. `around_a_stop` is called
     before Ctrl+Z takes effect, and after the process continues.
     """
-    code, settings = 0, modes(0)
+    code, settings = 0, terminal_modes(0)
 
     async def handle_signals() -> None:
         nonlocal code

@@ -35,7 +35,7 @@ class Terminfo(Struct, frozen=True, kw_only=True):
         return len(self.inks)
 
 
-def terminfo(term: str, out: int = 1) -> Terminfo | None:
+def read_terminfo(term: str, out: int = 1) -> Terminfo | None:
     """Return what terminfo has for the terminal `term`, or None without an entry.
 
     The library keeps the first terminal that a process asks for, and returns it for any

@@ -41,17 +41,17 @@ async def greet(session: Session, printer: Printer) -> None:
         printer.say(_BYPASS_WARNING, "warn")
     for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
-    if not await last_words(session, printer) and not view.turn.seq:
-        parts = ("/help lists the commands", tip(view.session.id), "Ctrl+D leaves")
+    if not await print_last_exchange(session, printer) and not view.turn.seq:
+        parts = ("/help lists the commands", tip_for(view.session.id), "Ctrl+D leaves")
         printer.say(" · ".join(filter(None, parts)), "dim")
 
 
-def tip(session_id: str) -> str:
+def tip_for(session_id: str) -> str:
     """Return the tip for a session; it stays the same when the session is opened again."""
     return _TIP_LINES[crc32(session_id.encode()) % len(_TIP_LINES)] if session_id else ""
 
 
-async def last_words(session: Session, printer: Printer) -> bool:
+async def print_last_exchange(session: Session, printer: Printer) -> bool:
     """Print the end of the conversation: the last exchange in full, the rest in short."""
     view, wide = session.view, min(printer.room, _MAX_CELLS)
     sign, since = printer.look.sign("prompt"), last_message(session.view)
@@ -61,7 +61,7 @@ async def last_words(session: Session, printer: Printer) -> bool:
         printer.gap()
         printer.lines(before)
     if screen:
-        TranscriptPrinter(printer, anyio.current_time, session.tool).again(
+        TranscriptPrinter(printer, anyio.current_time, session.tool).print_again(
             screen, _MAX_BLOCKS
         )
         return True
@@ -72,7 +72,7 @@ async def last_words(session: Session, printer: Printer) -> bool:
     return bool(before)
 
 
-def cut_off(session: Session, printer: Printer) -> None:
+def print_cut_off_turn(session: Session, printer: Printer) -> None:
     """Print what an unfinished turn was doing, and the keys that continue or end it."""
 
     def name(call: ToolCall) -> str:

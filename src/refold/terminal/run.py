@@ -21,9 +21,9 @@ from refold.console.clipboard import Clipboard, print_sent
 from refold.console.console_context import Beside, ignore_listener
 from refold.console.printer import Printer
 from refold.console.reader import SHORTCUTS, Key, PromptKeys, TerminalReader
-from refold.console.signals import signals_handled
+from refold.console.signals import run_with_signals
 from refold.errors import BadInput, RefoldError
-from refold.terminal.greeting import cut_off, greet, is_resumable
+from refold.terminal.greeting import greet, is_resumable, print_cut_off_turn
 from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import this_terminal
 from refold.views.styled import Line
@@ -41,18 +41,18 @@ async def run(
 ) -> int:
     """Run the conversation until the person leaves. Return the exit code."""
 
-    def here() -> Terminal:
+    def current_terminal() -> Terminal:
         return loop.terminal
 
     mode_key, clipboard = ModeKey(), Clipboard(os.environ)
     chosen, config = session.settings.terminal, session.config
     printer, reader = this_terminal(
-        history=config.history_file, masked=config.mask, complete=session_completer(here),
+        history=config.history_file, masked=config.mask, complete=session_completer(current_terminal),
         keys=PromptKeys(mode_key.press, clipboard.take), display=chosen.display,
         theme=chosen.theme,
     )  # fmt: skip
     if chosen.vi:
-        reader.vi(on=True)
+        reader.use_vi_keys(on=True)
     loop = PromptLoop(session, printer, reader, mode_key)
     loop.pasted = clipboard.images_in
     return await loop.run(first_words, images, typed, beside)
@@ -90,10 +90,12 @@ class PromptLoop:
         here, beside = self.terminal, beside or ignore_listener
 
         async def converse() -> None:
-            with self._reader.quiet():  # keys between prompts are read, and not echoed
-                await live()
+            with (
+                self._reader.suppress_echo()
+            ):  # keys between prompts are read, and not echoed
+                await greet_and_prompt()
 
-        async def live() -> None:
+        async def greet_and_prompt() -> None:
             await greet(here.session, here.printer)
             async with anyio.create_task_group() as group:
                 if here.socket is not None:
@@ -104,12 +106,12 @@ class PromptLoop:
                 group.start_soon(self._mode_key.switch_modes, here)
                 group.start_soon(learn_when_idle, here, self._idle)
                 group.start_soon(beside, self._notes.add)
-                await self._prompts()
+                await self._read_prompts()
                 group.cancel_scope.cancel()
 
         try:
             stopping = self._printer.clear_status, self._reader.redraw
-            return await signals_handled(converse, here.interrupt, here.end, stopping)
+            return await run_with_signals(converse, here.interrupt, here.end, stopping)
         finally:
             self._printer.start_line()  # an error may be printed after this
 
@@ -121,14 +123,14 @@ class PromptLoop:
         session = self.terminal.session
         if has_interrupted_work(session):
             if ask:
-                cut_off(session, self._printer)
+                print_cut_off_turn(session, self._printer)
         elif not session.idle:
             self._printer.gap()
             if session.owns_turns:
                 self._printer.say("Continuing the interrupted turn.", "dim")
             await self.terminal.settle()
 
-    async def _prompts(self) -> None:
+    async def _read_prompts(self) -> None:
         here = self.terminal
         pressed = False  # Ctrl+C, at the prompt before this one
         while not (here.leaving or here.session.end_reason):
@@ -138,8 +140,8 @@ class PromptLoop:
                 self._printer.line(sentence(error))
             self._notes.print(self._printer)
             self._printer.gap()
-            here.at_prompt()
-            typed = await self._words()
+            here.note_prompt()
+            typed = await self._read_input()
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
                 break
             pressed = typed is Key.CTRL_C
@@ -157,16 +159,16 @@ class PromptLoop:
         else:
             self._printer.lines(farewell(here.session))
 
-    async def _words(self) -> str | Key:
+    async def _read_input(self) -> str | Key:
         """Return what is typed. Work that another client orders meanwhile is shown."""
         while True:
             typed: str | Key = Key.CTRL_D
             watch, since = self.terminal.session.watch(live=0), self.terminal.session.view
             async with anyio.create_task_group() as group:
-                group.start_soon(self._put_aside, watch)
-                group.start_soon(self._when_ended)
-                group.start_soon(self._when_noted)
-                typed = await self._reader.words(self._prompt)
+                group.start_soon(self._put_prompt_aside_for_work, watch)
+                group.start_soon(self._report_ended_commands)
+                group.start_soon(self._print_notes_when_added)
+                typed = await self._reader.read_message(self._prompt)
                 group.cancel_scope.cancel()
             if typed is not Key.ASIDE or self.terminal.session.end_reason:
                 watch.close()
@@ -177,7 +179,7 @@ class PromptLoop:
             self._notes.print(self._printer)
             self._printer.gap()
 
-    async def _put_aside(self, watch: Subscription) -> None:
+    async def _put_prompt_aside_for_work(self, watch: Subscription) -> None:
         """Put the prompt aside when there is work that was not typed here."""
         socket = self.terminal.socket
         async with anyio.create_task_group() as group:
@@ -190,12 +192,12 @@ class PromptLoop:
                     group.cancel_scope.cancel()
 
             group.start_soon(wait_for_work)
-            await self._until_work(watch)
+            await self._wait_for_work(watch)
             group.cancel_scope.cancel()
         self._seen = self.terminal.session.view.seq
-        await self._aside()
+        await self._put_prompt_aside()
 
-    async def _when_ended(self) -> None:
+    async def _report_ended_commands(self) -> None:
         """Put the prompt aside when a background command ends, to report it."""
         session = self.terminal.session
         before = {command.name for command in session.view.background.running}
@@ -204,30 +206,37 @@ class PromptLoop:
                 await session.wait_for_change(after=session.view.seq)
             except BadInput:  # the session was closed
                 return
-        await self._aside()
+        await self._put_prompt_aside()
 
-    async def _when_noted(self) -> None:
-        await self._notes.any()
-        await self._aside()
+    async def _print_notes_when_added(self) -> None:
+        await self._notes.wait_for_line()
+        await self._put_prompt_aside()
 
-    async def _aside(self) -> None:
+    async def _put_prompt_aside(self) -> None:
         while True:
             if self._reader.put_aside():
                 return
             await anyio.sleep(_RETRY_SECONDS)  # an editor is open, or no prompt yet
 
-    async def _until_work(self, watch: Subscription) -> None:
+    async def _wait_for_work(self, watch: Subscription) -> None:
         """Wait until a turn runs elsewhere, or a background command starts one here."""
         session = self.terminal.session
 
-        def elsewhere() -> bool:  # a short turn may have ended before it is seen to run
+        def runs_elsewhere() -> (
+            bool
+        ):  # a short turn may have ended before it is seen to run
             return bool(watch.outstanding) and not session.owns_turns
 
-        while not (session.running or session.end_reason or elsewhere() or self._woken()):
+        while not (
+            session.running
+            or session.end_reason
+            or runs_elsewhere()
+            or self._has_work_of_events()
+        ):
             with suppress(BadInput):  # it has ended
                 await session.wait_for_change(after=session.view.seq)
 
-    def _woken(self) -> bool:
+    def _has_work_of_events(self) -> bool:
         """Return True if events since the session was opened call for a turn."""
         session = self.terminal.session
         if session is not self._watched:
@@ -239,7 +248,7 @@ class PromptLoop:
         """Ask about the pending plan, unless it was put off, and about each revision."""
         here = self.terminal
         while not here.leaving and (plan := here.plans.next(here.session)):
-            if not await plans.put(plan, here.session, self._printer, self._reader):
+            if not await plans.put_plan(plan, here.session, self._printer, self._reader):
                 here.plans.put_off(plan)
                 return
             if not here.session.idle:
@@ -277,7 +286,7 @@ class PendingLines:
         self._lines.append(text)
         self._news.set()
 
-    async def any(self) -> None:
+    async def wait_for_line(self) -> None:
         """Wait until there is a line to print."""
         while not self._lines:
             self._news = anyio.Event()
@@ -305,14 +314,14 @@ class ModeKey:
     async def switch_modes(self, here: Terminal) -> None:
         """Switch to the next mode each time that it is pressed."""
         while True:
-            await self._once()
+            await self._wait_for_press()
             try:
                 await set_next_mode(here.session)
             except RefoldError as error:
                 here.printer.line(sentence(error))
             here.reader.redraw()
 
-    async def _once(self) -> None:
+    async def _wait_for_press(self) -> None:
         while not self._pressed:
             self._news = anyio.Event()
             await self._news.wait()

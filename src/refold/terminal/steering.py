@@ -68,16 +68,16 @@ class Steering:
         """Return a key, or a message or command that was written below the output."""
         withdrawn, self._withdrawn = self._withdrawn, ""
         typed = withdrawn or await self._reader.next_line()
-        return await self.finish(typed) if typed and typed[0].isprintable() else typed
+        return await self.finish_line(typed) if typed and typed[0].isprintable() else typed
 
-    async def finish(self, typed: str) -> str | DraftMessage:
+    async def finish_line(self, typed: str) -> str | DraftMessage:
         """Let the user finish a line that began so. Returns `CTRL_C` for a stop."""
         if typed.endswith(_ALT_ENTER):
             return DraftMessage(typed[:-2], later=True)
         words = typed.rstrip("\r\n")
         if words != typed and "\n" not in typed[:-1]:  # a complete line
             return DraftMessage(words)
-        match await self._reader.aside(self._steer, words):
+        match await self._reader.read_draft(self._steering_prompt, words):
             case QueuedMessage(words):
                 return DraftMessage(words, later=True)
             case str(words):
@@ -93,7 +93,7 @@ class Steering:
         if not words.strip():
             return
         if self._commands.is_command(words):
-            await self.command(words)
+            await self.run_or_delay_command(words)
             return
         shown = with_images(words, self._session, self._printer)
         when = "next" if draft.later else "now"
@@ -109,12 +109,12 @@ class Steering:
         self._printer.say(f"withdrawn: {visible(words)}", "dim")
         self._withdrawn = words.rstrip("\r\n")
 
-    def _steer(self) -> Line:
+    def _steering_prompt(self) -> Line:
         hint = _STEER_HINT if self._reader.lively else _STEER_PLAIN
         waits: Line = (("warn", _WAITS_HINT),) if self._question_waits() else ()
         return (*waits, ("dim", hint), ("person", "› "))
 
-    async def command(self, typed: str) -> None:
+    async def run_or_delay_command(self, typed: str) -> None:
         """Run a command now, or queue it for after the turn."""
         shown = visible(typed.strip())
         if not self._commands.is_immediate(typed):

@@ -17,7 +17,7 @@ from refold.console.clipboard import with_images
 from refold.console.console_context import ConsoleContext
 from refold.console.printer import Printer
 from refold.console.reader import TerminalReader
-from refold.terminal.greeting import cut_off, last_words
+from refold.terminal.greeting import print_cut_off_turn, print_last_exchange
 from refold.terminal.work import Work
 
 
@@ -47,9 +47,9 @@ class Terminal(ConsoleContext):
         return notices
 
     async def show_session(self) -> None:
-        await last_words(self.session, self.printer)
+        await print_last_exchange(self.session, self.printer)
         if has_interrupted_work(self.session):
-            cut_off(self.session, self.printer)
+            print_cut_off_turn(self.session, self.printer)
         elif not self.session.idle:
             self.printer.say("Continuing the interrupted turn.", "dim")
             await self.settle()
@@ -82,7 +82,7 @@ class Terminal(ConsoleContext):
             await self.session.say(text, client_key=key, images=shown, typed=typed)
             await self.session.settle()
 
-        await self.through(send, key if seen else "")
+        await self.show_until_over(send, key if seen else "")
 
     async def settle(
         self, watch: Subscription | None = None, since: View | None = None
@@ -91,17 +91,17 @@ class Terminal(ConsoleContext):
 
         The events of `watch`, which began at `since`, are shown too.
         """
-        await self.through(self.session.settle, watch=watch, since=since)
+        await self.show_until_over(self.session.settle, watch=watch, since=since)
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
-        async def go() -> None:
+        async def start_and_settle() -> None:
             if start is not None:
                 await start()
             await self.session.settle()
 
-        await self.through(go)
+        await self.show_until_over(start_and_settle)
 
-    async def through(
+    async def show_until_over(
         self,
         start: Callable[[], Awaitable[object]],
         own: str = "",
@@ -114,7 +114,7 @@ class Terminal(ConsoleContext):
             if self._pressed_early:
                 self._pressed_early = False
                 await self._work.interrupt()
-            failure = await self._work.through(start, own, watch, since)
+            failure = await self._work.run_until_over(start, own, watch, since)
             delayed = self._work.delayed_commands
         finally:
             self._work = None
@@ -125,7 +125,7 @@ class Terminal(ConsoleContext):
         for typed in delayed:
             await self.commands.run(typed)
 
-    def at_prompt(self) -> None:
+    def note_prompt(self) -> None:
         """Called before a prompt is read."""
         self._pressed_early = False
 

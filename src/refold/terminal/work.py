@@ -67,7 +67,7 @@ class Work:
             printer,
             reader,
             commands or NoCommands(),
-            lambda: self._asker.waiting() is not None,
+            lambda: self._asker.next_question() is not None,
         )
         self._lock = PromptLock(self._steering.read if reader.lively else reader.next_line)
         self._asker = Asker(session, printer, reader, self._steering.send)
@@ -83,7 +83,7 @@ class Work:
         """Commands that were typed while it worked, and have to wait until now."""
         return self._steering.delayed
 
-    async def through(
+    async def run_until_over(
         self,
         start: Callable[[], Awaitable[object]],
         own: str = "",
@@ -107,15 +107,15 @@ class Work:
         self._transcript.begin(since or self._session.view)
         failure: RefoldError | None = None
         try:
-            with self._reader.quiet():
+            with self._reader.suppress_echo():
                 async with anyio.create_task_group() as group:
-                    group.start_soon(self._show, watch)
+                    group.start_soon(self._print_frames, watch)
                     group.start_soon(self._tick)
-                    group.start_soon(self._ask)
-                    group.start_soon(self._listen)
-                    group.start_soon(self._stop)
-                    group.start_soon(self._notify)
-                    failure = await self._go(start)
+                    group.start_soon(self._put_questions)
+                    group.start_soon(self._read_keys)
+                    group.start_soon(self._stop_when_asked)
+                    group.start_soon(self._notify_when_asked)
+                    failure = await self._run_session(start)
                     group.cancel_scope.cancel()
         finally:
             self.under_way = False
@@ -146,7 +146,9 @@ class Work:
             self._reader.interrupt()
         await self._over.wait()
 
-    async def _go(self, start: Callable[[], Awaitable[object]]) -> RefoldError | None:
+    async def _run_session(
+        self, start: Callable[[], Awaitable[object]]
+    ) -> RefoldError | None:
         go = start
         while True:
             try:
@@ -159,59 +161,59 @@ class Work:
             view, go = self._session.view, self._session.settle
             if view.turn.seq:  # the work waits for the person
                 while self._session.view.seq <= view.seq and not self._session.end_reason:
-                    await self._cursor.more()
+                    await self._cursor.wait_for_wake()
                 continue
             await self._cursor.wait_for(view.seq)
             async with self._lock.printing:  # a question or a command may be open
                 if self._session.idle and not self._hears:
                     return None
             while self._hears:
-                await self._cursor.more()
+                await self._cursor.wait_for_wake()
 
-    async def _show(self, watch: Subscription) -> None:
+    async def _print_frames(self, watch: Subscription) -> None:
         async for frame in watch.merge_frames():
             async with self._lock.printing:
                 drawn = self._printer.has_status
                 self._transcript.show(frame)
                 if drawn and not self._printer.has_status:  # later, or it would flicker
                     self._printer.status(
-                        *self._transcript.live(), self._transcript.status()
+                        *self._transcript.subagent_rows(), self._transcript.status()
                     )
             if isinstance(frame.item, Entry):
                 self._cursor.shown = frame.seq
-                self._cursor.tell()
+                self._cursor.wake_waiters()
         if self._session.end_reason:
-            self._cursor.tell()
+            self._cursor.wake_waiters()
 
     async def _tick(self) -> None:
         aloud = PlainProgress(self._printer, anyio.current_time)
         while True:
             await anyio.sleep(_TICK_SECONDS)
             if not self._lock.asking:
-                aloud.show(self._transcript.status(), self._transcript.live())
+                aloud.show(self._transcript.status(), self._transcript.subagent_rows())
 
-    async def _ask(self) -> None:
+    async def _put_questions(self) -> None:
         while True:
-            if (request := self._asker.waiting()) is None:
-                await self._cursor.more()
+            if (request := self._asker.next_question()) is None:
+                await self._cursor.wait_for_wake()
                 continue
             with anyio.move_on_after(_JUDGING_SECONDS):
                 while self._asker.has_undecided_calls:
-                    await self._cursor.more()
-            request = self._asker.waiting() or request
+                    await self._cursor.wait_for_wake()
+            request = self._asker.next_question() or request
             await self._cursor.wait_for(request.call.since or self._session.view.seq)
             if self._lock.asking:  # the user is typing: the prompt announces the question
                 self._reader.redraw()
             async with self._take_floor():
                 if self._asker.is_open(request.id):
                     self._ring("a question for you")
-                    for decided in await self._asker.put(request):
+                    for decided in await self._asker.put_question(request):
                         self._transcript.note_question(decided)
                     if chosen := self._asker.chosen_mode:
                         self._transcript.own_mode, self._asker.chosen_mode = chosen, None
                     self._bell.note_key()
 
-    async def _listen(self) -> None:
+    async def _read_keys(self) -> None:
         while True:
             typed = await self._lock.next_line()
             if not typed:  # the terminal is gone
@@ -222,13 +224,13 @@ class Work:
                 self._stopping.set()
             else:
                 async with self._take_floor():
-                    await self._hear(typed)
+                    await self._handle_input(typed)
             self._hears = False
-            self._cursor.tell()
+            self._cursor.wake_waiters()
 
-    async def _hear(self, typed: str | DraftMessage) -> None:
+    async def _handle_input(self, typed: str | DraftMessage) -> None:
         if isinstance(typed, str) and typed[0].isprintable():
-            typed = await self._steering.finish(typed)
+            typed = await self._steering.finish_line(typed)
         if isinstance(typed, DraftMessage):
             await self._steering.send(typed)
         elif typed in _STOP_KEYS:
@@ -236,19 +238,19 @@ class Work:
         elif typed in _UP_KEYS:
             await self._steering.edit_queued()
         elif command := _WORK_COMMANDS.get(typed):
-            await self._steering.command(command)
+            await self._steering.run_or_delay_command(command)
 
-    async def _stop(self) -> None:
+    async def _stop_when_asked(self) -> None:
         """Stop turns and compactions when asked to, also one that was only ordered."""
         while True:
             await self._stopping.wait()
             self._stopping = anyio.Event()
             while not (self._session.compacting or self._session.view.turn.seq):
-                await self._cursor.more()
+                await self._cursor.wait_for_wake()
             if self._only_compacts:
                 self._compaction.cancel()
             elif not self._session.view.turn.stopped:
-                with self._reporting():
+                with self._print_errors():
                     await self._session.interrupt()
 
     @property
@@ -268,17 +270,17 @@ class Work:
         """Take the terminal for a question, with the status erased."""
         async with self._lock.take():
             self._printer.clear_status()
-            with self._reporting():
+            with self._print_errors():
                 yield
 
     @contextmanager
-    def _reporting(self) -> Generator[None]:
+    def _print_errors(self) -> Generator[None]:
         try:
             yield
         except RefoldError as error:  # an order could not be written to the disk
             self._printer.line(sentence(error))
 
-    async def _notify(self) -> None:
+    async def _notify_when_asked(self) -> None:
         """Notify the person when the model asks for it."""
         while True:
             while self._notices:
@@ -287,12 +289,12 @@ class Work:
                     ring_bell(os.environ, notice, self._printer.look.display)
                 )
                 await desktop_notice(os.environ, notice)
-            await self._cursor.more()
+            await self._cursor.wait_for_wake()
 
     def _on_event(self, entry: Entry) -> None:
         if notice := notification(entry, self._session.view):
             self._notices.append(notice)
-        self._cursor.tell()
+        self._cursor.wake_waiters()
         self._asker.on_event(entry)
 
 
@@ -337,7 +339,7 @@ class PromptLock:
             self._listening.cancel()
 
 
-# How far events are printed, and waiting for more. `tell` only says that something
+# How far events are printed, and waiting for more. `wake_waiters` only says that something
 # happened; the printer reports how far it has printed.
 class PrintCursor:
     """`shown` is the seq of the newest event that is printed."""
@@ -346,14 +348,14 @@ class PrintCursor:
         self.shown = 0
         self._news = anyio.Event()
 
-    def tell(self) -> None:
+    def wake_waiters(self) -> None:
         """Wake the waiting tasks: an event came, or was printed."""
         news, self._news = self._news, anyio.Event()
         news.set()
 
-    async def more(self) -> None:
+    async def wait_for_wake(self) -> None:
         await self._news.wait()
 
     async def wait_for(self, seq: int) -> None:
         while self.shown < seq:
-            await self.more()
+            await self.wait_for_wake()

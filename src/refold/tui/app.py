@@ -38,10 +38,10 @@ from refold.console.capabilities import (
 from refold.console.clipboard import Clipboard
 from refold.console.console_context import Beside, ignore_listener
 from refold.console.editor import editor_of
-from refold.console.history import history
+from refold.console.history import open_history
 from refold.console.printer import Printer
-from refold.console.signals import signals_handled
-from refold.console.terminfo import terminfo
+from refold.console.signals import run_with_signals
+from refold.console.terminfo import read_terminfo
 from refold.errors import BadInput, RefoldError
 from refold.tui import messages as m
 from refold.tui.following import SessionFollower
@@ -80,7 +80,7 @@ async def run(
 def check_terminal(environ: Mapping[str, str]) -> None:
     """Raise `BadInput` for a terminal on which no screen can be drawn."""
     term = environ.get("TERM", "")
-    known = None if is_dumb(environ) else terminfo(term)
+    known = None if is_dumb(environ) else read_terminfo(term)
     if is_dumb(environ) or (known is not None and not known.full):
         raise BadInput(
             f"the terminal {on_one_line(term) or '(TERM is not set)'} cannot place and hide its "
@@ -135,10 +135,10 @@ class App:
         reader = ScreenReader(self._questions, self._foreground.edit_text)
         self._terminal = ScreenContext(session, self._printer, reader, self)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
-        self._history = history(config.history_file, lambda text: text, config.mask)
+        self._history = open_history(config.history_file, lambda text: text, config.mask)
         self._left, self._turning = anyio.Event(), anyio.Event()
         if settings.vi:
-            reader.vi(on=True)
+            reader.use_vi_keys(on=True)
         self._live = anyio.CancelScope()
         self._following: SessionFollower | None = None
         self._completer, self._clipboard = Completer(session, self.post), Clipboard(environ)
@@ -172,7 +172,7 @@ class App:
 
         self._foreground.enter()
         try:
-            return await signals_handled(
+            return await run_with_signals(
                 show_until_left, self._press_ctrl_c, self._stop_this_turn
             )
         finally:

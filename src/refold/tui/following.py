@@ -128,7 +128,7 @@ class SessionFollower:
             case messages.Watch(node):
                 self._watched = node
                 self._moved.set()
-                self._asker.prefer(node)
+                self._asker.put_first(node)
             case messages.Follow(panel):
                 self._panel = panel
                 self._opened.set()
@@ -225,16 +225,16 @@ class SessionFollower:
 
     async def _put_questions(self) -> None:
         while True:
-            if (request := self._asker.waiting()) is None:
+            if (request := self._asker.next_question()) is None:
                 await self._news.wait()
                 continue
             with anyio.move_on_after(_JUDGING_SECONDS):
                 while self._asker.has_undecided_calls:
                     await self._news.wait()
-            request = self._asker.waiting() or request
+            request = self._asker.next_question() or request
             self._display.ring("a question for you")
             try:
-                await self._asker.put(request)
+                await self._asker.put_question(request)
             except RefoldError as error:  # the answer could not be written to the disk
                 self._display.print_row(sentence(error))
             finally:
@@ -252,7 +252,9 @@ class SessionFollower:
                 continue
             self._display.ring("a plan for you")
             try:
-                if not await plans.put(plan, self._session, self._printer, self._reader):
+                if not await plans.put_plan(
+                    plan, self._session, self._printer, self._reader
+                ):
                     self._display.plans.put_off(plan)
             except RefoldError as error:
                 self._display.print_row(sentence(error))

@@ -149,7 +149,7 @@ class Questions:
             ids = await anyio.to_thread.run_sync(search, query)
             self._post(Matched(number, query, ids))
 
-    def vi(self, on: bool | None) -> bool:
+    def use_vi_keys(self, on: bool | None) -> bool:
         """Switch the vi keys of the input; None: leave them. Return whether they are on."""
         if on is not None:
             self._vi = on
@@ -181,10 +181,10 @@ class ScreenReader:
         self._shown = 0
         return True
 
-    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+    async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         return _key_or_text(await self._ask(prompt(), text=text, many=True))
 
-    async def brief(self, prompt: Line, text: str = "") -> str | Key:
+    async def read_line(self, prompt: Line, text: str = "") -> str | Key:
         return _key_or_text(await self._ask(prompt, text=text))
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
@@ -217,14 +217,14 @@ class ScreenReader:
         return picker_at(picker, answer.id, answer.dial)
 
     @contextmanager
-    def quiet(self) -> Generator[None]:
+    def suppress_echo(self) -> Generator[None]:
         yield
 
     def leave_draft(self, *, back: bool = False) -> None:
         self._questions.leave_draft(back=back)
 
-    def vi(self, on: bool | None = None) -> bool | None:
-        return self._questions.vi(on)
+    def use_vi_keys(self, on: bool | None = None) -> bool | None:
+        return self._questions.use_vi_keys(on)
 
     async def _ask(
         self, prompt: Line, *, keys: str = "", text: str = "", 

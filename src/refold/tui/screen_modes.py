@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from refold.console.keys import modes, set_modes
+from refold.console.keys import set_modes, terminal_modes
 from refold.safe_open import open_checked, read_regular
 
 # The alternate screen, bracketed paste, and the cursor hidden until the first frame.
@@ -56,7 +56,7 @@ class ScreenModes:
     def enter(self) -> None:
         """Take the terminal. Modes that a killed process left are restored first."""
         self._restore_after_kill()
-        self._before = modes(0)
+        self._before = terminal_modes(0)
         self._store_modes()
         self.resume()
 

@@ -21,10 +21,10 @@ class ShellAside:
         command: str,
         post: Callable[[Message], None],
         columns: Callable[[], int],
-        outside: Callable[[], AbstractAsyncContextManager[object]],
+        lend_terminal: Callable[[], AbstractAsyncContextManager[object]],
     ) -> None:
         self._command, self._post = command, post
-        self.columns, self.outside = columns, outside
+        self.columns, self.lend_terminal = columns, lend_terminal
         self._tail = b""
         self._running: AsideCommand | None = None
 

@@ -62,39 +62,43 @@ class LineReader:
         self._prompt: Line = ()
         self._set_aside = False
 
-    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+    async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         lines = list[str]()
         while True:
-            line = await self._line((("plain", "  "),) if lines else prompt())
+            line = await self._read_prompted_line((("plain", "  "),) if lines else prompt())
             if isinstance(line, Key):
                 return line
             if not line.endswith("\\"):
                 return "\n".join([*lines, line])
             lines.append(line[:-1])
 
-    async def brief(self, prompt: Line, text: str = "") -> str | Key:
-        line = await self._line((*prompt, ("plain", text)) if text else prompt)
+    async def read_line(self, prompt: Line, text: str = "") -> str | Key:
+        line = await self._read_prompted_line(
+            (*prompt, ("plain", text)) if text else prompt
+        )
         if isinstance(line, Key):
             return line
         return Key.ESC if line.strip(" ") == _ESC_KEY else text + line
 
-    async def aside(
+    async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key:
-        return await self.brief(prompt(), text)
+        return await self.read_line(prompt(), text)
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         if self.hears and (line := await self._line_before_question()) is not None:
             return DraftMessage(line)
         shown_at, menu = self._clock(), replace(menu, amends=False)  # Tab is text here
         while True:
-            answer = await self._line(prompt or menu_line(menu, typed=False, calm=True))
+            answer = await self._read_prompted_line(
+                prompt or menu_line(menu, typed=False, calm=True)
+            )
             if isinstance(answer, Key):
                 return answer
             if answer.strip(" ") == _ESC_KEY:
                 return Key.ESC
             calm = not self.hears or self._clock() - shown_at >= CALM_SECONDS
-            pressed = line_pressed(menu, answer, calm=calm)
+            pressed = press_line(menu, answer, calm=calm)
             match pressed.action:
                 case "answer" | "write":
                     return pressed.value
@@ -108,7 +112,7 @@ class LineReader:
         if self.hears:  # a line that was typed before the question does not answer it
             discard_input(self._source)
             self._read = ""
-        line = await self.brief(prompt)
+        line = await self.read_line(prompt)
         if isinstance(line, Key):
             return line
         word = line.strip().lower()
@@ -116,7 +120,7 @@ class LineReader:
         return key if len(key) == 1 and key in keys else ""
 
     async def secret(self, prompt: Line) -> str | Key:
-        line = await self._line(prompt, no_echo)
+        line = await self._read_prompted_line(prompt, no_echo)
         if self.hears:
             self._printer.say("")
         return line
@@ -128,12 +132,12 @@ class LineReader:
         return False
 
     @contextmanager
-    def quiet(self) -> Generator[None]:
+    def suppress_echo(self) -> Generator[None]:
         with cbreak_mode(self._source) if self._printer.look.moves else nullcontext():
             try:
                 yield
             finally:
-                self._take_in()
+                self._read_unread_keys()
 
     async def next_line(self) -> str:
         if not self.hears:  # a script's lines are answers, and wait for their questions
@@ -141,7 +145,7 @@ class LineReader:
         if self._printer.look.moves:
             taken, self._read = self._read, ""
             return taken or await read_key(self._source)
-        await self._whole_line()
+        await self._read_whole_line()
         line, end, self._read = self._read.partition("\n")
         return _ESC_KEY if line.strip(" ") == _ESC_KEY else line + end
 
@@ -164,22 +168,22 @@ class LineReader:
     def redraw(self) -> None:
         """Print the question once more: printed text cannot be changed."""
         if self._asking is not None:
-            self._ask()
+            self._print_prompt()
 
-    def vi(self, on: bool | None = None) -> None:
+    def use_vi_keys(self, on: bool | None = None) -> None:
         """The terminal edits the line."""
 
-    async def _line(
+    async def _read_prompted_line(
         self,
         prompt: Line,
         mode: Callable[[int], AbstractContextManager[None]] = canonical_mode,
     ) -> str | Key:
         self._prompt = prompt
-        self._take_in()
+        self._read_unread_keys()
         with mode(self._source), anyio.CancelScope() as self._asking:
-            self._ask()  # in this mode: what is typed once the prompt is seen is echoed
+            self._print_prompt()  # in this mode: what is typed once the prompt is seen is echoed
             try:
-                await self._whole_line()
+                await self._read_whole_line()
             except anyio.get_cancelled_exc_class():
                 self._printer.start_line()
                 raise
@@ -202,7 +206,7 @@ class LineReader:
         line, _, self._read = self._read.partition("\n")
         return line.removesuffix("\r")
 
-    def _ask(self) -> None:
+    def _print_prompt(self) -> None:
         self._printer.start_line()
         sign = self._printer.look.sign("prompt")
         self._printer.pieces(
@@ -211,22 +215,22 @@ class LineReader:
 
     async def _line_before_question(self) -> str | None:
         """Return a line sent before the question; None once none has come for a while."""
-        self._take_in()
+        self._read_unread_keys()
         with canonical_mode(self._source), anyio.move_on_after(CALM_SECONDS):
-            await self._whole_line()
+            await self._read_whole_line()
         if "\n" not in self._read:
             return None
         line, _, self._read = self._read.partition("\n")
         return line.removesuffix("\r")
 
-    def _take_in(self) -> None:
+    def _read_unread_keys(self) -> None:
         self._read += self._decoder.decode(unread_input(self._source))
 
-    async def _whole_line(self) -> None:
+    async def _read_whole_line(self) -> None:
         while "\n" not in self._read and not self._over:
-            await self._more()
+            await self._read_more()
 
-    async def _more(self) -> None:
+    async def _read_more(self) -> None:
         try:
             await wait_readable(self._source)
             data = os.read(self._source, 65_536)
@@ -238,7 +242,7 @@ class LineReader:
         self._read += self._decoder.decode(data, final=not data)
 
 
-def line_pressed(menu: Menu, line: str, *, calm: bool) -> Pressed:
+def press_line(menu: Menu, line: str, *, calm: bool) -> Pressed:
     """Return a line typed at the question as keys: its text, and Enter.
 
     `calm` says that the question has been shown for a while. Otherwise an empty line is

@@ -27,10 +27,15 @@ class StatusLine:
         self._tails: dict[str, str] = {}  # the last line of what each open call prints
 
     @property
-    def what(self) -> str:
+    def activity(self) -> str:
         return self._what
 
-    def now(self, activity: str, seconds: float = 0.0, status: Status = Status()) -> None:  # noqa: B008 - frozen
+    def set_activity(
+        self,
+        activity: str,
+        seconds: float = 0.0,
+        status: Status = Status(),  # noqa: B008 - frozen
+    ) -> None:
         """Set the activity, or "" for none. `seconds` is the wait before a retry.
 
         `status` has the number of that retry.
@@ -38,23 +43,23 @@ class StatusLine:
         self._what, self._since, self._status = activity, self._clock(), status
         self._until = self._since + seconds if seconds else 0.0
 
-    def tail(self, key: str, text: str) -> None:
+    def set_output(self, key: str, text: str) -> None:
         """Set the output of `key`; its last line is shown beside the activity."""
         lines = [part for part in text.replace("\r", "\n").split("\n") if part.strip()]
         if lines:
             self._tails[key] = on_one_line(lines[-1].strip())
 
-    def no_tail(self, key: str) -> None:
+    def forget_output(self, key: str) -> None:
         self._tails.pop(key, None)
 
-    def writes(self, words: str) -> None:
+    def set_unprinted_text(self, words: str) -> None:
         """Set the last words written but not printed yet; "" for none."""
         if words:
-            self.tail(_WORDS_KEY, words)
+            self.set_output(_WORDS_KEY, words)
         else:
-            self.no_tail(_WORDS_KEY)
+            self.forget_output(_WORDS_KEY)
 
-    def over(self) -> None:
+    def clear(self) -> None:
         self._what, self._tails = "", {}
 
     def line(self, waiting: str = "", below: str = "", *, hint: bool = True) -> Line:

@@ -34,21 +34,21 @@ class StreamedText:
         self._said.clear()
         self._thought.clear()
 
-    def text_arrived(self, text: str) -> bool:
+    def add_text(self, text: str) -> bool:
         """Add a piece of the current response. Return True if it begins a text."""
         self._said.append(text)
-        return self.say(text)
+        return self.print_text(text)
 
-    def thinking_arrived(self, text: str) -> None:
+    def add_thinking(self, text: str) -> None:
         self._thought.append(text)
-        self.think(text)
+        self.show_thinking(text)
 
-    def think(self, text: str) -> None:
+    def show_thinking(self, text: str) -> None:
         self._thinking.append(text)
         last = "".join(self._thinking[-50:])[-300:]
-        self._doing.tail("thinking", " ".join(last.split())[-60:])
+        self._doing.set_output("thinking", " ".join(last.split())[-60:])
 
-    def say(self, text: str) -> bool:
+    def print_text(self, text: str) -> bool:
         """Print text of the response. Return True if it begins a text."""
         begins = self._prose is None
         if self._prose is None:
@@ -56,27 +56,27 @@ class StreamedText:
                 return False
             self._close_thinking()
             self._printer.gap()
-            self._doing.now("")
+            self._doing.set_activity("")
             self._prose = renderer_for(self._printer)
             text = text.lstrip("\n")
-        self._put(self._prose.add(self._visible.add(text)))
-        self._doing.writes(self._prose.waiting)
+        self._print_pieces(self._prose.add(self._visible.add(text)))
+        self._doing.set_unprinted_text(self._prose.waiting)
         return begins
 
-    def text_not_printed(self, text: str) -> str:
+    def unprinted_text(self, text: str) -> str:
         """Return the part of the complete response text that was not printed yet."""
-        return _rest(self._said, text)
+        return _unprinted_part(self._said, text)
 
-    def thinking_not_printed(self, text: str) -> str:
-        return _rest(self._thought, text)
+    def unprinted_thinking(self, text: str) -> str:
+        return _unprinted_part(self._thought, text)
 
     def close(self) -> bool:
         """End the current text and thinking. Return True if thinking was printed."""
         thought = self._close_thinking()
-        self.close_words()
+        self.close_text()
         return thought
 
-    def part(self) -> bool:
+    def prepare_for_other_output(self) -> bool:
         """Prepare for other output; text printed in whole rows continues below it.
 
         Ending it here would cut a word in two, and the rest of a code block would not be
@@ -87,15 +87,15 @@ class StreamedText:
         self._parted = True
         return self._close_thinking()
 
-    def close_words(self) -> None:
+    def close_text(self) -> None:
         if self._prose is not None:
             rest = self._prose.add(self._visible.end()) + self._prose.end()
-            self._put(rest)
+            self._print_pieces(rest)
             self._printer.start_line()
             self._prose, self._parted = None, False
-            self._doing.writes("")
+            self._doing.set_unprinted_text("")
 
-    def _put(self, pieces: list[Piece]) -> None:
+    def _print_pieces(self, pieces: list[Piece]) -> None:
         text = "".join(text for _, text in pieces)
         if text and self._parted:
             self._parted = False
@@ -106,7 +106,7 @@ class StreamedText:
     def _close_thinking(self) -> bool:
         words = " ".join(visible("".join(self._thinking)).split())
         self._thinking.clear()
-        self._doing.no_tail("thinking")
+        self._doing.forget_output("thinking")
         if words:
             sign = self._printer.look.sign("thought")
             self._printer.gap()
@@ -117,7 +117,7 @@ class StreamedText:
         return bool(words)
 
 
-def _rest(pieces: list[str], text: str) -> str:
+def _unprinted_part(pieces: list[str], text: str) -> str:
     """What came is used up by `text`: what remains of it begins the next words.
 
     A reader who saw other text, before it was masked, does not get it twice.

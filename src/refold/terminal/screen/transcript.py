@@ -99,7 +99,7 @@ class TranscriptPrinter:
     def begin(self, view: View) -> None:
         """Print what comes after this view, and nothing before it."""
         self._now = screen_at(view, self._window)
-        self._doing.now(self._now.status.doing)
+        self._doing.set_activity(self._now.status.doing)
 
     def show(self, frame: Frame) -> None:
         before, self._now = self._now, apply_frame(self._now, frame)
@@ -107,15 +107,15 @@ class TranscriptPrinter:
         own = self._is_own_choice(frame)
         for index in range(len(before.done), len(now.done)):
             if not (own and isinstance(now.done[index], NoticeBlock)):
-                self._block(now.done[index])
+                self._print_block(now.done[index])
         if now.coming is not before.coming:
-            self._comes(before.coming, now.coming)
+            self._print_streamed(before.coming, now.coming)
         if now.open is not before.open:
             self._print_opening(before, now)
         if isinstance(frame.item, SubagentDelta | ChildMoved):
-            self._at_work.hear(frame.item)
+            self._at_work.add_news(frame.item)
         if isinstance(frame.item, Entry) or now.status is not before.status:
-            self._does(before.status, now.status)
+            self._update_activity(before.status, now.status)
         if now.view.turn.open_request is not before.view.turn.open_request:
             self._speech.begin_response()
 
@@ -127,79 +127,79 @@ class TranscriptPrinter:
             self.own_mode = None
         return own
 
-    def again(self, screen: Screen, most: int) -> None:
+    def print_again(self, screen: Screen, most: int) -> None:
         """Print an earlier screen again: its first block, and the newest `most`."""
         self._now, blocks = screen, screen.done
         for index, block in enumerate(blocks):
             left_out = len(blocks) - most - 1
             if index == 0 or index > left_out:
-                self._block(block)
+                self._print_block(block)
             elif index == 1:
                 steps = "1 step" if left_out == 1 else f"{left_out} steps"
-                self._beside(line(f"… {steps} not shown …", "dim"))
+                self._print_beside(line(f"… {steps} not shown …", "dim"))
 
-    def live(self) -> list[Line]:
+    def subagent_rows(self) -> list[Line]:
         """Return a row for each running subagent, erased with the status line."""
-        most = self._live_room
+        most = self._max_subagent_rows
         return self._at_work.rows(self._now, self._printer.room - 1, most) if most else []
 
     @property
-    def _live_room(self) -> int:
+    def _max_subagent_rows(self) -> int:
         return self._printer.status_room - 1 if self._printer.look.moves else 0
 
     def status(self) -> Line:
         """Return what is being done now, for a line that will be erased."""
         view, moved = self._now.view, {child.node: child for child in self._now.moved}
-        alone = not self._live_room
+        alone = not self._max_subagent_rows
         below = running_summary(view.children, moved, view.turn.seq, doing=alone)
-        if not below and self._doing.what:  # otherwise a question has the line
-            below = _side_by_side(self._now.open, self._last, self._tool)
-        return self._doing.line(_waiting(view), below, hint=self.hint)
+        if not below and self._doing.activity:  # otherwise a question has the line
+            below = _running_call_names(self._now.open, self._last, self._tool)
+        return self._doing.line(_waiting_messages_text(view), below, hint=self.hint)
 
     def note_question(self, call_id: str) -> None:
         """Note that a question about this call was printed, in place of its line."""
-        self._doing.now("")
+        self._doing.set_activity("")
         self._put.add(call_id)
         self._last, self._dense = call_id, False
 
-    def _block(self, block: Block) -> None:
+    def _print_block(self, block: Block) -> None:
         match block:
             case MessageBlock():
-                self._print_heard(block)
+                self._print_user_message(block)
             case AnswerBlock() | DroppedBlock():
                 self._print_message(block)
             case ThinkingBlock(text=text):
-                if new := self._speech.thinking_not_printed(text):
-                    self._speech.think(new)
-                    self._close()
+                if new := self._speech.unprinted_thinking(text):
+                    self._speech.show_thinking(new)
+                    self._close_text()
             case CallBlock():
                 self._print_end(block)
             case NoticeBlock():
                 # A live row shows a running subagent; without live rows, its start is
                 # printed.
-                if not (block.begins and self._live_room):
-                    self._beside(block.line)
+                if not (block.begins and self._max_subagent_rows):
+                    self._print_beside(block.line)
                     self._printer.under(report_rows(block.found, self._printer.room - 4))
             case TurnEndBlock():
-                self._close()
-                self._doing.over()
+                self._close_text()
+                self._doing.clear()
                 self._printer.gap()
                 self._printer.lines(interactive_turn_rows(block, usage=self.usage))
             case _:
                 assert_never(block)
 
     def _print_message(self, block: AnswerBlock | DroppedBlock) -> None:
-        if new := self._speech.text_not_printed(block.text):
-            self._says(begins=self._speech.say(new))
-            self._close()
+        if new := self._speech.unprinted_text(block.text):
+            self._note_text(begins=self._speech.print_text(new))
+            self._close_text()
         if isinstance(block, DroppedBlock):
-            self._close()
-            self._beside(line(on_one_line(block.mark), "warn"))
+            self._close_text()
+            self._print_beside(line(on_one_line(block.mark), "warn"))
 
-    def _print_heard(self, block: MessageBlock) -> None:
-        if _stands(block, self.own):
+    def _print_user_message(self, block: MessageBlock) -> None:
+        if _is_on_screen(block, self.own):
             return
-        self._part()
+        self._prepare_for_other_output()
         self._printer.gap()
         if is_from_child(block.sender):
             rows = report_lines(block.sender, block.words, self._printer.room)
@@ -212,23 +212,23 @@ class TranscriptPrinter:
             self._printer.lines(others)
         self._last = ""
 
-    def _comes(
+    def _print_streamed(
         self, before: tuple[StreamingBlock, ...], now: tuple[StreamingBlock, ...]
     ) -> None:
         """Print the new part of the streaming response."""
         if len(now) < len(before):
-            self._close()
+            self._close_text()
         for index in range(max(min(len(before), len(now)) - 1, 0), len(now)):
             part = now[index]
             new = part.text.after(len(before[index].text) if index < len(before) else 0)
             match part.kind:
                 case "words":
-                    self._says(begins=self._speech.text_arrived(new))
+                    self._note_text(begins=self._speech.add_text(new))
                 case "thought":
-                    self._speech.close_words()
-                    self._speech.thinking_arrived(new)
+                    self._speech.close_text()
+                    self._speech.add_thinking(new)
                 case "call":
-                    self._close()
+                    self._close_text()
 
     def _print_opening(self, before: Screen, now: Screen) -> None:
         stood = {b.call.id: b for b in before.open if isinstance(b, CallBlock)}
@@ -237,63 +237,63 @@ class TranscriptPrinter:
         for block in now.open:
             if isinstance(block, MessageBlock):
                 if block.seq not in waited:
-                    self._put_off(block)
+                    self._print_for_later(block)
                 continue
             was = stood.get(block.call.id)
             if block.stage == "running" and (was is None or was.stage != "running"):
                 self._print_start(block, alone=alone)
             if was is not None and was.tail != block.tail:
-                self._doing.tail(block.call.id, block.tail)
+                self._doing.set_output(block.call.id, block.tail)
 
-    def _put_off(self, block: MessageBlock) -> None:
+    def _print_for_later(self, block: MessageBlock) -> None:
         """Print a message for later. One that replaces a stopped turn is shown after it."""
-        if _stands(block, self.own) or self._now.view.turn.stopped:
+        if _is_on_screen(block, self.own) or self._now.view.turn.stopped:
             return
-        self._beside(line(f"after this turn: {visible(block.user_text)}", "dim"))
+        self._print_beside(line(f"after this turn: {visible(block.user_text)}", "dim"))
 
-    def _beside(self, line: Line) -> None:
-        self._part()
+    def _print_beside(self, line: Line) -> None:
+        self._prepare_for_other_output()
         if not self._dense:
             self._printer.gap()
         self._printer.line(line)
         self._last, self._dense = "", True
 
-    def _does(self, before: Status, now: Status) -> None:
+    def _update_activity(self, before: Status, now: Status) -> None:
         self._retried = self._retried if now.tries else ""
         if now.tries > before.tries and now.reason != self._retried:
             self._retried = now.reason  # once in a series; the status counts down
             if not (now.attempt and self._printer.look.moves):  # and shows the reason
-                self._printer.say(_waiting_for(now), "warn")
+                self._printer.say(_retry_reason(now), "warn")
         # A question put here took the status line; the work may have continued.
-        if now.doing != self._doing.what or now.tries != before.tries:
-            self._doing.now(now.doing, now.seconds, now)
+        if now.doing != self._doing.activity or now.tries != before.tries:
+            self._doing.set_activity(now.doing, now.seconds, now)
 
-    def _says(self, *, begins: bool) -> None:
+    def _note_text(self, *, begins: bool) -> None:
         if begins:
             self._last, self._dense = "", False
 
-    def _close(self) -> None:
+    def _close_text(self) -> None:
         if self._speech.close():
             self._dense = False
 
-    def _part(self) -> None:
+    def _prepare_for_other_output(self) -> None:
         """Prepare for output that does not end the current text."""
-        if self._speech.part():
+        if self._speech.prepare_for_other_output():
             self._dense = False
 
     def _print_start(self, block: CallBlock, *, alone: bool) -> None:
-        if self._many(block):
+        if self._has_printed_enough(block):
             return
         if block.call.name != ASK_USER:
             self._put.discard(block.call.id)
         if alone and block.call.name != TASK:  # its subagent's start is printed
-            self._announce(block)
+            self._show_running(block)
 
-    def _announce(self, block: CallBlock) -> None:
+    def _show_running(self, block: CallBlock) -> None:
         call = block.call
         if self._last == call.id:
             return
-        self._close()
+        self._close_text()
         if not self._dense:  # short calls in a row stand close together
             self._printer.gap()
         text = full_label(call, self._tool(call.name))
@@ -302,14 +302,14 @@ class TranscriptPrinter:
         self._printer.lines((("plain", "  "), *row) for row in below)
         self._last, self._dense = call.id, False
 
-    def _many(self, block: CallBlock) -> bool:
+    def _has_printed_enough(self, block: CallBlock) -> bool:
         """Return True if code has made as many calls as are printed."""
         return self._made.get(block.within, 0) >= _MAX_MADE_CALLS
 
     def _print_end(self, block: CallBlock) -> None:
         id_, directory = block.call.id, self._now.view.session.directory
-        self._doing.no_tail(id_)
-        many = self._many(block)
+        self._doing.forget_output(id_)
+        many = self._has_printed_enough(block)
         if block.within:
             self._made[block.within] = self._made.get(block.within, 0) + 1
         if many:
@@ -319,8 +319,8 @@ class TranscriptPrinter:
             rows.insert(0, line(f"… {more} more calls by its code …", "dim"))
         # The result of a question is printed below it, that of a subagent on a line of its
         # own.
-        if id_ not in self._put and not _is_told(block, self._now.view):
-            self._announce(block)
+        if id_ not in self._put and not _is_reported_elsewhere(block, self._now.view):
+            self._show_running(block)
             self._printer.under([] if is_plan(block) else rows)
         self._put.discard(id_)
         self._last, self._dense = "", len(rows) == 1
@@ -334,7 +334,7 @@ class _SubagentActivity:
         self._since = dict[str, float]()  # when each was first seen running
         self._writing = dict[str, str]()  # the last text of each that writes
 
-    def hear(self, news: SubagentDelta | ChildMoved) -> None:
+    def add_news(self, news: SubagentDelta | ChildMoved) -> None:
         match news:
             case ChildMoved(node) | SubagentDelta(
                 node, CallComing() | Waiting() | Progress()
@@ -352,24 +352,24 @@ class _SubagentActivity:
         if not children.running:
             return []
         now = self._clock()
-        moved = {child.node: self._writes(child) for child in screen.moved}
+        moved = {child.node: self._with_written_text(child) for child in screen.moved}
         for child in children.running:
             self._since.setdefault(child.name, now)
         seconds = {name: now - since for name, since in self._since.items()}
         return live_rows(children, moved, seconds, room, most)
 
-    def _writes(self, moved: ChildMoved) -> ChildMoved:
+    def _with_written_text(self, moved: ChildMoved) -> ChildMoved:
         """Return the activity with the text that the subagent is writing, if any."""
         text = " ".join(self._writing.get(moved.node, "").split())
         return replace(moved, label=f"… {text[-_TAIL_CHARS:]}") if text else moved
 
 
-def _stands(block: MessageBlock, own: Container[str]) -> bool:
+def _is_on_screen(block: MessageBlock, own: Container[str]) -> bool:
     """Return True if the message was typed here and is on the screen already."""
     return (block.key != "" and block.key in own) or is_from_shell(block.sender)
 
 
-def _is_told(block: CallBlock, view: View) -> bool:
+def _is_reported_elsewhere(block: CallBlock, view: View) -> bool:
     """Return True if a subagent reports this call, and nothing else must be printed."""
     born = (child.born for child in view.children.children)
     return block.stage == "done" and any(
@@ -377,7 +377,7 @@ def _is_told(block: CallBlock, view: View) -> bool:
     )
 
 
-def _side_by_side(open_: Sequence[Open], last: str, tool: FindTool) -> str:
+def _running_call_names(open_: Sequence[Open], last: str, tool: FindTool) -> str:
     """Name the running calls, except the one whose line was printed last."""
     running = [
         block.call for block in open_
@@ -396,7 +396,7 @@ def _side_by_side(open_: Sequence[Open], last: str, tool: FindTool) -> str:
     return " · ".join([*named, *more])
 
 
-def _waiting(view: View) -> str:
+def _waiting_messages_text(view: View) -> str:
     """Return how many messages wait, and for what."""
     waiting = view.conversation.undelivered if view.turn.steps else ()
     unheard = [
@@ -409,6 +409,6 @@ def _waiting(view: View) -> str:
     )
 
 
-def _waiting_for(status: Status) -> str:
+def _retry_reason(status: Status) -> str:
     wait = f"; retrying in {duration(status.seconds)}" if status.seconds else ""
     return visible(status.reason) + wait

@@ -20,7 +20,7 @@ from prompt_toolkit.key_binding import (
 )
 from prompt_toolkit.keys import Keys
 
-from refold.terminal.input.line_editor.key_bindings import add_leaving, pasting
+from refold.terminal.input.line_editor.key_bindings import add_leave_keys, text_keys
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.views.question_keys import (
@@ -53,14 +53,14 @@ class QuestionPrompt:
         self.menu = menu
         self._prompt, self._pasted = prompt, pasted
         self._pace = TypingPace(clock)
-        self._pace.key_came()  # what was typed earlier is a draft
+        self._pace.note_key()  # what was typed earlier is a draft
         self.row: Callable[[], Line] = lambda: self.line("")
 
     @contextmanager
-    def at(self, session: PromptSession[Any]) -> Generator[dict[str, Any]]:
+    def opened_in(self, session: PromptSession[Any]) -> Generator[dict[str, Any]]:
         """Make this the open question; yields the arguments for the prompt session."""
         app = session.app
-        app.key_processor.before_key_press += self.key_came
+        app.key_processor.before_key_press += self.note_key
         self.row = lambda: self.line(session.default_buffer.text)
         try:
             yield {
@@ -69,7 +69,7 @@ class QuestionPrompt:
                 "pre_run": self.redraw_when_calm,
             }
         finally:
-            app.key_processor.before_key_press -= self.key_came
+            app.key_processor.before_key_press -= self.note_key
 
     def line(self, text: str) -> Line:
         """Return the line before the cursor, with `text` in the buffer."""
@@ -81,9 +81,9 @@ class QuestionPrompt:
             return row
         return self._prompt
 
-    def key_came(self, _: object) -> None:
+    def note_key(self, _: object) -> None:
         """Note the time of each key, before it is handled."""
-        self._pace.key_came()
+        self._pace.note_key()
         self.redraw_when_calm()
 
     def redraw_when_calm(self) -> None:
@@ -92,7 +92,7 @@ class QuestionPrompt:
             app.loop.call_later(CALM_SECONDS, app.invalidate)
 
     def bindings(self) -> KeyBindingsBase:
-        keys = sending_draft(lambda: self.menu.writing)
+        keys = draft_keys(lambda: self.menu.writing)
         untyped = Condition(lambda: not get_app().current_buffer.text)
         for name in _KEYS_WITHOUT_TEXT:
 
@@ -112,9 +112,9 @@ class QuestionPrompt:
         @keys.add(Keys.BracketedPaste)
         def _(event: KeyPressEvent) -> None:
             calm = self.menu.free_text and self._pace.was_calm
-            self._type(event, self._pasted.text(event.data), calm=calm)
+            self._type(event, self._pasted.text_to_show(event.data), calm=calm)
 
-        return merge_key_bindings([pasting(self._pasted), keys])
+        return merge_key_bindings([text_keys(self._pasted), keys])
 
     def _press(self, event: KeyPressEvent, key: str) -> None:
         text = event.current_buffer.text
@@ -122,13 +122,13 @@ class QuestionPrompt:
         pressed = press_key(self.menu, key, typed=bool(text), calm=calm)
         if pressed.action == "select":
             self._pace.forget_key()
-        self._do(event, pressed)
+        self._perform(event, pressed)
 
     def _type(self, event: KeyPressEvent, text: str, *, calm: bool) -> None:
         typed = bool(event.current_buffer.text)
-        self._do(event, type_text(self.menu, text, typed=typed, calm=calm))
+        self._perform(event, type_text(self.menu, text, typed=typed, calm=calm))
 
-    def _do(self, event: KeyPressEvent, pressed: Pressed) -> None:
+    def _perform(self, event: KeyPressEvent, pressed: Pressed) -> None:
         self.menu = pressed.menu
         buffer: Buffer = event.current_buffer
         match pressed.action:
@@ -142,10 +142,10 @@ class QuestionPrompt:
                 pass
 
 
-def sending_draft(writing: Callable[[], bool]) -> KeyBindings:
+def draft_keys(writing: Callable[[], bool]) -> KeyBindings:
     """Bind Esc, Ctrl+C and Ctrl+D to leave the question, Alt+Enter to queue a draft."""
     keys = KeyBindings()
-    add_leaving(keys)
+    add_leave_keys(keys)
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

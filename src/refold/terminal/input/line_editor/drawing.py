@@ -34,7 +34,7 @@ _STYLE_MARKS = {
 _COLOR_LEVELS = (0, 95, 135, 175, 215, 255)
 
 
-def drawing(look: TerminalCapabilities) -> dict[str, Any]:
+def drawing_arguments(look: TerminalCapabilities) -> dict[str, Any]:
     """Return the arguments for a prompt_toolkit application: output, colours and styles."""
     return {
         # The cursor position is never asked for: a late reply would be read as typed text.
@@ -42,16 +42,16 @@ def drawing(look: TerminalCapabilities) -> dict[str, Any]:
             sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False
         ),
         "include_default_pygments_style": False,
-        **colouring(look),
+        **style_arguments(look),
     }
 
 
-def colouring(look: TerminalCapabilities) -> dict[str, Any]:
+def style_arguments(look: TerminalCapabilities) -> dict[str, Any]:
     """Return the arguments that depend on the theme: styles in its colours."""
     # Where there is a line editor, styles are written as ECMA-48 codes.
     codes = {style: begin[2:-1] for style, begin in look.paints.items()}
     styles = {
-        style: " ".join(map(_to_style, colours.parts(code)))
+        style: " ".join(map(_to_style, colours.split_codes(code)))
         for style, code in codes.items()
     }
     depth = ColorDepth.DEPTH_4_BIT
@@ -68,7 +68,7 @@ def colouring(look: TerminalCapabilities) -> dict[str, Any]:
 
 def _to_style(part: str) -> str:
     """Return one code as prompt_toolkit writes it."""
-    number = colours.ink(part)
+    number = colours.foreground_number(part)
     if number is None:
         return _STYLE_MARKS.get(part, "")
     if number < 8:
@@ -77,10 +77,10 @@ def _to_style(part: str) -> str:
         return (
             "fg:ansiwhite" if number == 15 else f"fg:ansibright{_ANSI_COLORS[number - 8]}"
         )
-    return "fg:#{:02x}{:02x}{:02x}".format(*_lights(number))
+    return "fg:#{:02x}{:02x}{:02x}".format(*_to_rgb(number))
 
 
-def _lights(number: int) -> tuple[int, int, int]:
+def _to_rgb(number: int) -> tuple[int, int, int]:
     """Return red, green and blue of one of the 256 colours."""
     if number >= 232:
         grey = 8 + 10 * (number - 232)
@@ -105,20 +105,20 @@ def _size() -> Size:
 # program's output.
 
 
-def taking_all_back(app: Application[Any], look: TerminalCapabilities) -> None:
+def erase_reflowed_rows(app: Application[Any], look: TerminalCapabilities) -> None:
     """Make `app` erase all the rows that its output takes after a reflow."""
     if not look.refits:
         return
     erase = app.renderer.erase
 
-    def all_of_it(leave_alternate_screen: bool = True) -> None:
-        app.output.cursor_up(_more_rows(app))
+    def erase_all_rows(leave_alternate_screen: bool = True) -> None:
+        app.output.cursor_up(_added_row_count(app))
         erase(leave_alternate_screen)
 
-    app.renderer.erase = all_of_it
+    app.renderer.erase = erase_all_rows
 
 
-def _more_rows(app: Application[Any]) -> int:
+def _added_row_count(app: Application[Any]) -> int:
     """Return how many more rows are above the cursor at this width than were drawn."""
     drawn = app.renderer.last_rendered_screen
     if drawn is None:

@@ -15,7 +15,7 @@ from refold.errors import BadInput
 from refold.views.escape import visible
 
 
-def pasting_image(
+def image_paste_handler(
     printer: Printer, image: Callable[[], Awaitable[str]]
 ) -> Callable[[KeyPressEvent], None]:
     """Return the key's handler. Without an image, a line above the prompt says why."""
@@ -30,7 +30,7 @@ def pasting_image(
         before = buffer.document.char_before_cursor
         buffer.insert_text(f" {label}" if before.strip() else label)
 
-    def pressed(event: KeyPressEvent) -> None:
+    def handle_key(event: KeyPressEvent) -> None:
         event.app.create_background_task(paste(event.current_buffer))
 
-    return pressed
+    return handle_key

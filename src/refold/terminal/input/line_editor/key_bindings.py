@@ -46,9 +46,9 @@ class KeyActions(Struct, frozen=True):
     stopped: Callable[[], bool] = lambda: False
 
 
-def editing(pasted: Pasted, doing: KeyActions) -> KeyBindings:
+def message_keys(pasted: Pasted, doing: KeyActions) -> KeyBindings:
     """Return the keys for text of several lines."""
-    keys = pasting(pasted)
+    keys = text_keys(pasted)
     focused = has_focus(DEFAULT_BUFFER)
 
     @keys.add("s-tab", filter=focused)
@@ -64,10 +64,10 @@ def editing(pasted: Pasted, doing: KeyActions) -> KeyBindings:
     if doing.image is not None:
         keys.add("c-v", filter=focused & (emacs_mode | vi_insert_mode))(doing.image)
 
-    _ending(keys, doing.ahead)
-    _leaving_words(keys)
-    _shortcuts(keys, doing.shortcut)
-    _after_escape(keys)
+    _add_enter_keys(keys, doing.ahead)
+    _add_leave_keys(keys)
+    _add_shortcut_keys(keys, doing.shortcut)
+    _add_escape_keys(keys)
     keys.add("escape", filter=Condition(doing.stopped), eager=True)(_ignore)
     return keys
 
@@ -76,7 +76,7 @@ def _ignore(event: KeyPressEvent) -> None:
     """Do nothing: a person who stops the work often presses Esc twice."""
 
 
-def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
+def _add_enter_keys(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
     """Enter sends; a backslash before it, or another key with it, begins a new line."""
     focused = has_focus(DEFAULT_BUFFER)
 
@@ -84,12 +84,12 @@ def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
     def send(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         if event.data in _WITH_ENTER:
-            _new_line(event)
-        elif _choose(event):
+            _insert_new_line(event)
+        elif _choose_completion(event):
             buffer.complete_state = None
         elif buffer.document.char_before_cursor == "\\":
             buffer.delete_before_cursor()
-            _new_line(event)
+            _insert_new_line(event)
         else:
             buffer.validate_and_handle()
 
@@ -99,20 +99,20 @@ def _ending(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
         if ahead():
             send(event)
         else:
-            _new_line(event)
+            _insert_new_line(event)
 
     @keys.add("escape", "enter", filter=focused)
     def _(event: KeyPressEvent) -> None:
-        _new_line(event)
+        _insert_new_line(event)
 
     for modifier in _AS_KITTY_SAYS:
 
         @keys.add("escape", "[", "1", "3", ";", modifier, "u", filter=focused)
         def _(event: KeyPressEvent) -> None:
-            _new_line(event)
+            _insert_new_line(event)
 
 
-def _after_escape(keys: KeyBindings) -> None:
+def _add_escape_keys(keys: KeyBindings) -> None:
     """Make Esc close a menu at once: the key after it is not Alt and that key.
 
     Esc twice on an empty prompt lists the points to rewind to.
@@ -132,7 +132,7 @@ def _after_escape(keys: KeyBindings) -> None:
             buffer.validate_and_handle()
 
 
-def _shortcuts(keys: KeyBindings, keep: Callable[[str], bool]) -> None:
+def _add_shortcut_keys(keys: KeyBindings, keep: Callable[[str], bool]) -> None:
     """Bind the keys that stand for commands; the text is kept for the next prompt."""
     for name, key in (("c-o", Key.CTRL_O), ("c-t", Key.CTRL_T)):
 
@@ -144,18 +144,18 @@ def _shortcuts(keys: KeyBindings, keep: Callable[[str], bool]) -> None:
                 event.app.exit(result=key)
 
 
-def _new_line(event: KeyPressEvent) -> None:
+def _insert_new_line(event: KeyPressEvent) -> None:
     event.current_buffer.insert_text("\n")
 
 
-def _choose(event: KeyPressEvent) -> bool:
+def _choose_completion(event: KeyPressEvent) -> bool:
     """Return True if a file was chosen from the menu. A chosen command is sent at once."""
     state = event.current_buffer.complete_state
     chosen = state is not None and state.current_completion is not None
     return chosen and not event.current_buffer.text.startswith("/")
 
 
-def _leaving_words(keys: KeyBindings) -> None:
+def _add_leave_keys(keys: KeyBindings) -> None:
     """Bind Ctrl+C and Ctrl+D: they clear the text, or leave an empty prompt."""
     focused = has_focus(DEFAULT_BUFFER)
 
@@ -174,33 +174,33 @@ def _leaving_words(keys: KeyBindings) -> None:
             event.app.exit(result=Key.CTRL_D)
 
 
-def pasting(pasted: Pasted) -> KeyBindings:
+def text_keys(pasted: Pasted) -> KeyBindings:
     """A paste sends nothing, asks for no completion, and stands as a mark if it is long."""
-    keys = _stopping()
+    keys = _suspend_keys()
     add_letter_keys(keys)
 
     @Condition
-    def behind_a_mark() -> bool:
+    def is_after_paste_mark() -> bool:
         return bool(
             pasted.mark_before(get_app().current_buffer.document.text_before_cursor)
         )
 
     @Condition
-    def suggested() -> bool:
+    def has_suggestion() -> bool:
         buffer = get_app().current_buffer
         return buffer.suggestion is not None and buffer.document.is_cursor_at_the_end
 
     @keys.add(Keys.BracketedPaste)
     def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text(pasted.text(event.data), fire_event=False)
+        event.current_buffer.insert_text(pasted.text_to_show(event.data), fire_event=False)
 
-    @keys.add("backspace", filter=behind_a_mark & (emacs_mode | vi_insert_mode))
+    @keys.add("backspace", filter=is_after_paste_mark & (emacs_mode | vi_insert_mode))
     def _(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
         mark = pasted.mark_before(buffer.document.text_before_cursor)
         buffer.delete_before_cursor(len(mark))
 
-    @keys.add("end", filter=suggested)
+    @keys.add("end", filter=has_suggestion)
     def _(event: KeyPressEvent) -> None:
         if suggestion := event.current_buffer.suggestion:
             event.current_buffer.insert_text(suggestion.text)
@@ -208,7 +208,7 @@ def pasting(pasted: Pasted) -> KeyBindings:
     return keys
 
 
-def _stopping() -> KeyBindings:
+def _suspend_keys() -> KeyBindings:
     """Bind Ctrl+Z: it gives the terminal to the shell until the process is continued."""
     keys = KeyBindings()
 
@@ -219,14 +219,14 @@ def _stopping() -> KeyBindings:
     return keys
 
 
-def leaving() -> KeyBindings:
+def leave_keys() -> KeyBindings:
     """Return the keys that leave a question; Esc works without a delay."""
-    keys = _stopping()
-    add_leaving(keys, eager=True)
+    keys = _suspend_keys()
+    add_leave_keys(keys, eager=True)
     return keys
 
 
-def add_leaving(keys: KeyBindings, *, eager: bool = False) -> None:
+def add_leave_keys(keys: KeyBindings, *, eager: bool = False) -> None:
     """Bind Esc, Ctrl+C and Ctrl+D to leave."""
     for name, key in _LEAVING_KEYS:
 
@@ -235,13 +235,13 @@ def add_leaving(keys: KeyBindings, *, eager: bool = False) -> None:
             event.app.exit(result=key)
 
 
-def sending(entered: Callable[[], object]) -> KeyBindings:
+def send_keys(entered: Callable[[], object]) -> KeyBindings:
     """Bind Enter to send, Alt+Enter (Esc and Enter to a terminal) to queue.
 
     `entered` is called at Enter: the prompt may be cancelled before it returns the text.
     """
     keys = KeyBindings()
-    add_leaving(keys)
+    add_leave_keys(keys)
     written = Condition(lambda: bool(get_app().current_buffer.text))
 
     @keys.add("enter")
@@ -260,12 +260,12 @@ def sending(entered: Callable[[], object]) -> KeyBindings:
     return keys
 
 
-def one_of(letters: str, pace: TypingPace) -> KeyBindings:
+def answer_keys(letters: str, pace: TypingPace) -> KeyBindings:
     """Return keys of which one is the answer, unless it follows text typed before."""
-    keys = leaving()
+    keys = leave_keys()
 
-    def end(event: KeyPressEvent, pressed: str) -> None:
-        if pace.key_came():
+    def answer(event: KeyPressEvent, pressed: str) -> None:
+        if pace.note_key():
             pace.forget_key()  # another question may follow at once
             event.app.exit(result=pressed)
 
@@ -277,10 +277,10 @@ def one_of(letters: str, pace: TypingPace) -> KeyBindings:
     def _(event: KeyPressEvent) -> None:
         pressed = event.data.lower()  # or all that was pasted
         known = len(pressed) == 1 and pressed in letters
-        end(event, pressed if known else "")
+        answer(event, pressed if known else "")
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
-        end(event, "")
+        answer(event, "")
 
     return keys

@@ -66,7 +66,7 @@ def split_at_paste(typed: str) -> tuple[str, Paste | None]:
     return before, Paste(rest) if mark else None
 
 
-def half_a_mark(typed: str) -> int:
+def partial_mark_length(typed: str) -> int:
     """Return how many characters at the end may begin the start mark of a paste."""
     lengths = range(len(START) - 1, 0, -1)
     return next((n for n in lengths if typed.endswith(START[:n])), 0)
@@ -88,7 +88,7 @@ class Parser(Vt100Parser):
         self.fed += 1
         if self._paste is None:
             before, self._paste = split_at_paste(self._half + data)
-            keys = len(before) - (0 if self._paste else half_a_mark(before))
+            keys = len(before) - (0 if self._paste else partial_mark_length(before))
             self._half = before[keys:]
             super().feed(before[:keys])
         else:
@@ -125,12 +125,12 @@ class Keyboard:
         self._escaped_at = -math.inf
 
     @contextmanager
-    def quiet(self) -> Generator[None]:
-        """Echo nothing between prompts; `quiet` may be within another one."""
+    def suppress_echo(self) -> Generator[None]:
+        """Echo nothing between prompts; `suppress_echo` may be within another one."""
         before = self._quiet
         with cbreak_mode(self._input.fileno()):
             self._quiet = True
-            self.marking_pastes()
+            self.enable_paste_marks()
             try:
                 yield
             finally:
@@ -145,12 +145,12 @@ class Keyboard:
         """Whether Esc has stopped something just now: another Esc is the same wish."""
         return time.monotonic() - self._escaped_at < _ESC_AGAIN_SECONDS
 
-    def marking_pastes(self) -> None:
+    def enable_paste_marks(self) -> None:
         """Turn bracketed paste on again: a prompt turns it off when it closes."""
         if self._quiet:
             self._printer.ring(_MARKED)
 
-    def forget(self) -> bool:
+    def discard_typed(self) -> bool:
         """Discard what was typed so far. Return False if there was nothing.
 
         The beginning of a paste is kept: its rest may still arrive, and would be taken for
@@ -165,10 +165,10 @@ class Keyboard:
         return typed or bool(ahead)
 
     async def next_line(self) -> str:
-        ahead = "".join(_typed(press) for press in get_typeahead(self._input))
+        ahead = "".join(_to_text(press) for press in get_typeahead(self._input))
         come = ahead + self.parser.take_unfinished_paste()
         while True:
-            before, paste = await self._come(come)
+            before, paste = await self._read_input(come)
             if before.endswith(_ESC_KEY):
                 self.note_escape()
             if CTRL_C in before:  # as in any terminal, what was typed with it is gone
@@ -176,38 +176,42 @@ class Keyboard:
             if paste is None:
                 return clean(before)
             text, come = paste.parts()
-            if typed := before + self._pasted.text(text, max_lines=1):
+            if typed := before + self._pasted.text_to_show(text, max_lines=1):
                 if come:
-                    self.hand_on(come)
+                    self.pass_to_prompt(come)
                 return clean(typed)
 
-    async def _come(self, come: str) -> tuple[str, Paste | None]:
+    async def _read_input(self, come: str) -> tuple[str, Paste | None]:
         """Return what is typed after `come`, and the paste that follows it."""
         paste = None
         try:
-            come = come or await self._read()
-            while (half := half_a_mark(come)) and (more := await self._rest_of(half)):
+            come = come or await self._read_text()
+            while (half := partial_mark_length(come)) and (
+                more := await self._read_rest_of_mark(half)
+            ):
                 come += more
             come, paste = split_at_paste(come)
-            while paste is not None and not paste.over and (piece := await self._read()):
+            while (
+                paste is not None and not paste.over and (piece := await self._read_text())
+            ):
                 paste.add(piece)
         except anyio.get_cancelled_exc_class():
-            self.hand_on(come + (START + paste.whole if paste else ""))
+            self.pass_to_prompt(come + (START + paste.whole if paste else ""))
             raise
         return come, paste
 
-    async def _rest_of(self, half: int) -> str:
+    async def _read_rest_of_mark(self, half: int) -> str:
         """Return what follows `half` characters of a mark; "" if they were keys."""
         with anyio.move_on_after(ESC_ALONE if half <= BY_HAND else None):
-            return await self._read()
+            return await self._read_text()
         return ""
 
-    def hand_on(self, typed: str) -> None:
+    def pass_to_prompt(self, typed: str) -> None:
         """Pass the text to the next prompt."""
         self.parser.feed(typed)
         store_typeahead(self._input, self._input.read_keys())
 
-    async def _read(self) -> str:
+    async def _read_text(self) -> str:
         """ "" where nothing will ever come any more."""
         text = ""
         while not text:  # half a letter is none
@@ -218,7 +222,7 @@ class Keyboard:
         return text
 
 
-def _typed(press: KeyPress) -> str:
+def _to_text(press: KeyPress) -> str:
     """Return what was typed for a key that no prompt has handled."""
     return START + press.data + _END if press.key == Keys.BracketedPaste else press.data
 

@@ -15,7 +15,7 @@ class Pasted:
     def __init__(self) -> None:
         self._texts = dict[str, str]()
 
-    def text(self, pasted: str, max_lines: int = MAX_SHOWN_LINES) -> str:
+    def text_to_show(self, pasted: str, max_lines: int = MAX_SHOWN_LINES) -> str:
         """Return the text to show for a paste: itself, or a mark if it has more lines."""
         text = clean_paste(pasted)
         if not (label := paste_label(text, max_lines)):

@@ -20,7 +20,11 @@ from prompt_toolkit.layout import (
 from prompt_toolkit.output import ColorDepth
 
 from refold.console.printer import Printer
-from refold.terminal.input.line_editor.drawing import ESC_ALONE, colouring, drawing
+from refold.terminal.input.line_editor.drawing import (
+    ESC_ALONE,
+    drawing_arguments,
+    style_arguments,
+)
 from refold.views.picker import (
     OnMove,
     Picker,
@@ -57,7 +61,7 @@ class _List:
     ) -> None:
         self._printer, self._search, self._on_move = printer, search, on_move
         self._picking = picker
-        self._buffer = Buffer(multiline=False, on_text_changed=self._typed)
+        self._buffer = Buffer(multiline=False, on_text_changed=self._set_query)
         self._depth: ColorDepth = ColorDepth.DEPTH_4_BIT
         self._app = self._application()
 
@@ -77,7 +81,7 @@ class _List:
             height=1,
         )
         rows_ = Window(FormattedTextControl(self._rows), dont_extend_height=True)
-        means = drawing(self._printer.look)
+        means = drawing_arguments(self._printer.look)
         self._depth = means["color_depth"]
         means["color_depth"] = lambda: self._depth  # a theme may have more colours
         app = Application[Picker | None](
@@ -108,7 +112,7 @@ class _List:
 
             @keys.add(name)
             def _(event: KeyPressEvent, by: int = by) -> None:
-                self._now(move_selection(self._picking, by))
+                self._set_picker(move_selection(self._picking, by))
 
         for name, by in (("left", -1), ("right", 1)) if self._picking.dial else ():
 
@@ -118,15 +122,15 @@ class _List:
 
         return keys
 
-    def _now(self, picking: Picker) -> None:
+    def _set_picker(self, picking: Picker) -> None:
         before, self._picking = self._picking.selection, picking
         if self._on_move and picking.selection not in (before, None):
             self._on_move(picking)
-            self._in_theme()
+            self._apply_theme()
 
-    def _in_theme(self) -> None:
+    def _apply_theme(self) -> None:
         """Draw in the colours that the printer has now."""
-        colors = colouring(self._printer.look)
+        colors = style_arguments(self._printer.look)
         self._app.style = colors["style"]
         self._depth = colors["color_depth"]
 
@@ -138,14 +142,14 @@ class _List:
             rows.append(("", "\n"))
         return rows[:-1]
 
-    def _typed(self, buffer: Buffer) -> None:
+    def _set_query(self, buffer: Buffer) -> None:
         text = buffer.text.strip()
         if text != self._picking.query:
-            self._now(with_query(self._picking, text))
+            self._set_picker(with_query(self._picking, text))
             if text and self._search:
-                self._app.create_background_task(self._look_for(text, self._search))
+                self._app.create_background_task(self._search_for(text, self._search))
 
-    async def _look_for(self, text: str, search: Search) -> None:
+    async def _search_for(self, text: str, search: Search) -> None:
         ids = await anyio.to_thread.run_sync(search, text)
         self._picking = with_matches(self._picking, text, ids)
         self._app.invalidate()

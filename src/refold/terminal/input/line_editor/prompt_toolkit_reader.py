@@ -27,7 +27,7 @@ from prompt_toolkit.layout.processors import TabsProcessor
 
 from refold.commands.completion import Complete, names_a_file
 from refold.console.editor import edit_text
-from refold.console.history import Suggested, history
+from refold.console.history import Suggested, open_history
 from refold.console.keys import canonical_mode
 from refold.console.letter_keys import stay_between_letters
 from refold.console.printer import Printer
@@ -36,19 +36,19 @@ from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
 from refold.terminal.input.line_editor.drawing import (
     ESC_ALONE,
     DraftEditor,
-    colouring,
-    drawing,
-    taking_all_back,
+    drawing_arguments,
+    erase_reflowed_rows,
+    style_arguments,
 )
 from refold.terminal.input.line_editor.external_editor import ExternalEditor
-from refold.terminal.input.line_editor.image_pasting import pasting_image
+from refold.terminal.input.line_editor.image_pasting import image_paste_handler
 from refold.terminal.input.line_editor.key_bindings import (
     KeyActions,
-    editing,
-    leaving,
-    one_of,
-    pasting,
-    sending,
+    answer_keys,
+    leave_keys,
+    message_keys,
+    send_keys,
+    text_keys,
 )
 from refold.terminal.input.line_editor.keyboard import Keyboard
 from refold.terminal.input.line_editor.pastes import Pasted
@@ -97,72 +97,83 @@ class PromptToolkitReader:
         self._keyboard = Keyboard(self._input, printer, self._pasted)
         self._elsewhere = ExternalEditor(printer, self._pasted)
         take = self._keys.image
-        self._image = pasting_image(printer, take) if take else None
+        self._image = image_paste_handler(printer, take) if take else None
 
-    async def words(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+    async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
         begun, self._shortcuts = text or self._take_unsent(), not text
-        self._editor.reserve_space_for_menu = max(
+        self._new_message_prompt.reserve_space_for_menu = max(
             min(_MENU_ROWS, self._printer.status_room), 6
         )
         try:
-            answer = await self._ask(
-                self._editor, lambda: self._with_vi(prompt()), default=begun
+            answer = await self._run_prompt(
+                self._new_message_prompt, lambda: self._with_vi(prompt()), default=begun
             )
         finally:
-            self._editor.app.erase_when_done = False
+            self._new_message_prompt.app.erase_when_done = False
         if answer is not Key.ASIDE:  # otherwise the prompt would be gone
             self._printer.note_typed_line()
-        return _now(answer)
+        return _without_later(answer)
 
-    async def brief(self, prompt: Line, text: str = "") -> str | Key:
-        return _now(await self._short_line(lambda: prompt, text, leaving()))
+    async def read_line(self, prompt: Line, text: str = "") -> str | Key:
+        return _without_later(
+            await self._read_short_line(lambda: prompt, text, leave_keys())
+        )
 
-    async def aside(
+    async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key:
-        editor = DraftEditor(self._short.app, self._printer)
+        editor = DraftEditor(self._new_short_prompt.app, self._printer)
         answer: _Answer = Key.CTRL_C
         entered = anyio.Event()
         with self._printer.above(editor):
             try:
-                answer = await self._short_line(
-                    lambda: (*editor.status, *prompt()), text, sending(entered.set)
+                answer = await self._read_short_line(
+                    lambda: (*editor.status, *prompt()), text, send_keys(entered.set)
                 )
             finally:
                 if isinstance(answer, Key):
                     self._keep_aside(entered=entered.is_set())
         if answer is Key.ESC:
             self._keyboard.note_escape()
-        return answer if isinstance(answer, QueuedMessage) else _now(answer)
+        return answer if isinstance(answer, QueuedMessage) else _without_later(answer)
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         open_ = QuestionPrompt(menu, prompt, self._pasted, time.monotonic)
         answer: _Answer = Key.CTRL_C
-        with open_.at(self._short) as options:
+        with open_.opened_in(self._new_short_prompt) as options:
             try:
-                answer = await self._ask(
-                    self._short, open_.row, default=self._take_unsent(), **options
+                answer = await self._run_prompt(
+                    self._new_short_prompt,
+                    open_.row,
+                    default=self._take_unsent(),
+                    **options,
                 )
             finally:
                 if not isinstance(answer, DraftMessage) and not open_.menu.writing:
-                    self._unsent = self._short.default_buffer.text
-        return answer if isinstance(answer, DraftMessage) else _now(answer)
+                    self._unsent = self._new_short_prompt.default_buffer.text
+        return answer if isinstance(answer, DraftMessage) else _without_later(answer)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
-        if self._keyboard.forget():
-            self._pace.key_came()
-        keyed = one_of(keys, self._pace)
-        return _now(
-            await self._ask(
-                self._short, lambda: prompt, key_bindings=keyed, is_password=False
+        if self._keyboard.discard_typed():
+            self._pace.note_key()
+        keyed = answer_keys(keys, self._pace)
+        return _without_later(
+            await self._run_prompt(
+                self._new_short_prompt,
+                lambda: prompt,
+                key_bindings=keyed,
+                is_password=False,
             )
         )
 
     async def secret(self, prompt: Line) -> str | Key:
-        return _now(
-            await self._ask(
-                self._short, lambda: prompt, key_bindings=leaving(), is_password=True
+        return _without_later(
+            await self._run_prompt(
+                self._new_short_prompt,
+                lambda: prompt,
+                key_bindings=leave_keys(),
+                is_password=True,
             )
         )
 
@@ -184,18 +195,18 @@ class PromptToolkitReader:
     def forget(self) -> bool:
         return False
 
-    def quiet(self) -> AbstractContextManager[None]:
-        return self._keyboard.quiet()
+    def suppress_echo(self) -> AbstractContextManager[None]:
+        return self._keyboard.suppress_echo()
 
     async def next_line(self) -> str:
         # Stripped, a draft is never taken for a complete line, which would be sent.
         return self._take_unsent().strip() or await self._keyboard.next_line()
 
     def _keep_aside(self, *, entered: bool) -> None:
-        """Keep the text of `aside` for the next prompt, which sends it if Enter was pressed."""
-        text = self._short.default_buffer.text
+        """Keep the text of `read_draft` for the next prompt, which sends it after Enter."""
+        text = self._new_short_prompt.default_buffer.text
         if entered:
-            self._keyboard.hand_on(f"{text}\r")
+            self._keyboard.pass_to_prompt(f"{text}\r")
         else:
             self._unsent = text
 
@@ -203,10 +214,10 @@ class PromptToolkitReader:
         text, self._unsent = self._unsent, ""
         return text
 
-    def vi(self, on: bool | None = None) -> bool:
+    def use_vi_keys(self, on: bool | None = None) -> bool:
         if on is None:
             return self._is_vi
-        app = self._editor.app
+        app = self._new_message_prompt.app
         app.editing_mode = EditingMode.VI if on else EditingMode.EMACS
         # In vi mode Esc is a key of its own, not the first half of Alt and another key.
         app.ttimeoutlen, app.timeoutlen = (ESC_ALONE,) * 2 if on else (0.5, 1.0)
@@ -214,7 +225,7 @@ class PromptToolkitReader:
 
     def interrupt(self) -> bool:
         # What was entered before Ctrl+C is not lost while the prompt closes.
-        entered = self._editor.app.is_done or self._short.app.is_done
+        entered = self._new_message_prompt.app.is_done or self._new_short_prompt.app.is_done
         if self._asking is None or entered:
             return False
         if not self._elsewhere.away:  # otherwise Ctrl+C is for the editor
@@ -222,11 +233,11 @@ class PromptToolkitReader:
         return True
 
     def put_aside(self) -> bool:
-        app = self._editor.app
+        app = self._new_message_prompt.app
         busy = app.is_done or not app.is_running or self._elsewhere.away
         if self._asking is None or busy:
             return False
-        buffer = self._editor.default_buffer
+        buffer = self._new_message_prompt.default_buffer
         if not self._keep_draft(buffer.text):  # the draft is edited while work is shown
             return False
         app.erase_when_done = True
@@ -239,61 +250,65 @@ class PromptToolkitReader:
 
     def redraw(self) -> None:
         if self._asking is not None:
-            self._editor.app.invalidate()
-            self._short.app.invalidate()
+            self._new_message_prompt.app.invalidate()
+            self._new_short_prompt.app.invalidate()
 
     @cached_property
-    def _common(self) -> dict[str, Any]:
-        return {"input": self._input, **drawing(self._printer.look)}
+    def _common_arguments(self) -> dict[str, Any]:
+        return {"input": self._input, **drawing_arguments(self._printer.look)}
 
     @cached_property
-    def _editor(self) -> "PromptSession[_Answer]":
+    def _new_message_prompt(self) -> "PromptSession[_Answer]":
         doing = KeyActions(
             self._keys.cycle,
             self._elsewhere.edit,
-            self._ahead,
+            self._was_typed_ahead,
             self._keep_draft,
             self._image,
             self._keyboard.is_after_escape,
         )
         session = PromptSession[_Answer](
-            history=history(self._history, self._pasted.whole, self._masked),
+            history=open_history(self._history, self._pasted.whole, self._masked),
             auto_suggest=Suggested(),
             multiline=True,
             prompt_continuation="  ",
-            key_bindings=editing(self._pasted, doing),
+            key_bindings=message_keys(self._pasted, doing),
             completer=PromptCompleter(self._complete) if self._complete else None,
             complete_in_thread=True,
-            complete_while_typing=Condition(self._names_something),
+            complete_while_typing=Condition(self._has_name_to_complete),
             enable_history_search=False,
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
-            **self._common,
+            **self._common_arguments,
         )
-        taking_all_back(session.app, self._printer.look)
+        erase_reflowed_rows(session.app, self._printer.look)
         stay_between_letters(session.app)
         return session
 
     @cached_property
-    def _short(self) -> "PromptSession[_Answer]":
+    def _new_short_prompt(self) -> "PromptSession[_Answer]":
         # No history: what is typed at these prompts may be a secret.
         session = PromptSession[_Answer](
-            history=DummyHistory(), erase_when_done=True, **self._common
+            history=DummyHistory(), erase_when_done=True, **self._common_arguments
         )
-        taking_all_back(session.app, self._printer.look)
+        erase_reflowed_rows(session.app, self._printer.look)
         stay_between_letters(session.app)
         # Esc must not be held back for long as a possible start of Alt+Enter.
         session.app.ttimeoutlen = session.app.timeoutlen = ESC_ALONE
         return session
 
-    async def _short_line(
+    async def _read_short_line(
         self, prompt: Callable[[], Line], text: str, keys: KeyBindings
     ) -> _Answer:
-        bound = merge_key_bindings([pasting(self._pasted), keys])
-        return await self._ask(
-            self._short, prompt, default=text, key_bindings=bound, is_password=False
+        bound = merge_key_bindings([text_keys(self._pasted), keys])
+        return await self._run_prompt(
+            self._new_short_prompt,
+            prompt,
+            default=text,
+            key_bindings=bound,
+            is_password=False,
         )
 
-    async def _ask(
+    async def _run_prompt(
         self, session: "PromptSession[_Answer]", prompt: Callable[[], Line], **more: Any
     ) -> _Answer:
         self._printer.start_line()
@@ -307,13 +322,16 @@ class PromptToolkitReader:
         with anyio.CancelScope() as self._asking:
             try:
                 answer = await session.prompt_async(
-                    message, handle_sigint=False, **colouring(self._printer.look), **more
+                    message,
+                    handle_sigint=False,
+                    **style_arguments(self._printer.look),
+                    **more,
                 )
             except EOFError:
                 answer = Key.CTRL_D
         self._asking = None
-        self._keyboard.marking_pastes()
-        return _whole(answer, self._pasted)
+        self._keyboard.enable_paste_marks()
+        return _with_pasted_text(answer, self._pasted)
 
     def _keep_draft(self, text: str) -> bool:
         """Keep the text when a shortcut is pressed; return False if it has no effect."""
@@ -321,30 +339,30 @@ class PromptToolkitReader:
             self._unsent = text
         return self._shortcuts
 
-    def _names_something(self) -> bool:
-        document = self._editor.default_buffer.document
+    def _has_name_to_complete(self) -> bool:
+        document = self._new_message_prompt.default_buffer.document
         before = document.current_line_before_cursor[-1024:]
         return document.text.startswith("/") or names_a_file(before)
 
     @property
     def _is_vi(self) -> bool:
-        return self._editor.app.editing_mode == EditingMode.VI
+        return self._new_message_prompt.app.editing_mode == EditingMode.VI
 
     def _with_vi(self, prompt: Line) -> Line:
         """Return the prompt, preceded by the vi mode if vi keys are on."""
         if not self._is_vi:
             return prompt
-        mode = self._editor.app.vi_state.input_mode
+        mode = self._new_message_prompt.app.vi_state.input_mode
         sign: Piece = ("dim", f"[{_VI_MODES.get(mode, 'n')}] ")
         return (sign, *prompt)
 
-    def _ahead(self) -> bool:
+    def _was_typed_ahead(self) -> bool:
         return (
             self._keyboard.parser.fed <= 1 and time.monotonic() - self._began < _TYPED_AHEAD
         )
 
 
-def _whole(answer: _Answer, pasted: Pasted) -> _Answer:
+def _with_pasted_text(answer: _Answer, pasted: Pasted) -> _Answer:
     """Return the answer with its pastes in place of their marks."""
     match answer:
         case str():
@@ -359,7 +377,7 @@ def _whole(answer: _Answer, pasted: Pasted) -> _Answer:
             return answer
 
 
-def _now(answer: _Answer) -> str | Key:
+def _without_later(answer: _Answer) -> str | Key:
     match answer:
         case QueuedMessage(words) | DraftMessage(words):
             return words

@@ -16,7 +16,7 @@ class TypingPace:
         self._clock = clock
         self._last = self._before = -math.inf
 
-    def key_came(self) -> bool:
+    def note_key(self) -> bool:
         """Note a key. Return True if none had come for a while."""
         self._before, self._last = self._last, self._clock()
         return self.was_calm
