@@ -139,6 +139,22 @@ def test_retry_after_an_overload_makes_ten_attempts_and_counts_them() -> None:
     assert waits.waited == [4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0, 60.0, 60.0]
 
 
+@pytest.mark.parametrize(("fallback", "attempts"), [(False, 10), (True, 4)])
+def test_network_lost_after_an_answer_gets_ten_attempts_unless_another_model_waits(
+    fallback: bool, attempts: int
+) -> None:
+    lost = [Unreachable("no route")] * (attempts - 1)
+    provider = RetryingProvider(
+        ScriptedProvider("One", *lost, "Two"), Backoff(fallback=fallback), sleep=Waits()
+    )
+    told(provider)
+
+    found = told(provider)
+
+    assert words(found) == "Two"
+    assert {d.attempts for d in found if isinstance(d, Retrying)} == {attempts}
+
+
 def test_retry_limits_overloads_and_other_failures_separately() -> None:
     faults = [Overloaded("busy", overload=True)] * 9 + [Unreachable("reset")] * 3
     script = ScriptedProvider(*faults, "Yes")

@@ -205,6 +205,7 @@ class Connections:
             first_limited=1.0 if fallback else 8.0,
             first_overloaded=1.0 if fallback else 4.0,
             longest_overloaded=4.0 if fallback else 60.0,
+            fallback=bool(fallback),
             endless=self._timed and not fallback and http.retries > 0,
         )
         named = self.resolve(name)

@@ -6,7 +6,9 @@ is repeated, unless the provider has called tools of its own in it. `fallback` a
 models.
 
 The engine records the drop and its cost before it takes the next delta, so no second
-request follows in silence. Overloads last for minutes and get three times as many attempts.
+request follows in silence. Overloads last for minutes and get three times as many attempts. So
+does a network that is lost: the provider has answered before, and nothing of this response came.
+A wrong address fails sooner.
 A partial answer is not continued by a prefilled message: half a call cannot be continued.
 """
 
@@ -44,19 +46,17 @@ class Backoff(Struct, frozen=True):
     first_overloaded: float = 4.0  # the first ceiling after an overload without a time
     first_limited: float = 8.0  # the first ceiling after a rate limit without a time
     longest_overloaded: float = 60.0  # ceiling after both
+    fallback: bool = False  # another model is asked next, so a lost network gets no more
     endless: bool = False  # an overload is waited for until the caller's own limit
 
-    def allows(self, retry: int, *, overload: bool) -> bool:
-        """Return True if another retry is allowed. An overload lasts minutes and gets more."""
-        if overload and self.endless:
-            return True
-        return retry < self.retries * (3 if overload else 1)
+    def attempts(self, *, overload: bool, lost: bool = False) -> int:
+        """The number of attempts, the first one included; 0: they are not limited.
 
-    def attempts(self, *, overload: bool) -> int:
-        """The number of attempts, the first one included; 0: they are not counted."""
+        `lost`: a provider that has answered before cannot be reached.
+        """
         if overload and self.endless:
             return 0
-        return 1 + self.retries * (3 if overload else 1)
+        return 1 + self.retries * (3 if overload or (lost and not self.fallback) else 1)
 
     def wait(self, retry: int, wanted_seconds: float, dice: float) -> float:
         """Seconds before retry number `retry`, from 0: the provider's wait plus our own.
@@ -92,6 +92,7 @@ class RetryingProvider:
     ) -> None:
         self.inner, self._backoff = inner, backoff or Backoff()
         self._sleep, self._dice, self._write_log = sleep, dice or _dice, write_log
+        self._answered = False
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         retries = {True: 0, False: 0}  # after overloads, and after other failures
@@ -101,11 +102,16 @@ class RetryingProvider:
                 async with aclosing(self.inner.stream(request)) as deltas:
                     async for delta in deltas:
                         yield attempt.take(delta)
+                self._answered = True
                 return
             except (Overloaded, Unreachable) as error:
                 overload = _is_overload(error)
+                lost = (
+                    isinstance(error, Unreachable) and self._answered and not attempt.begun
+                )
                 retry = retries[overload]
-                if attempt.hosted or not self._backoff.allows(retry, overload=overload):
+                attempts = self._backoff.attempts(overload=overload, lost=lost)
+                if attempt.hosted or (attempts and retry + 1 >= attempts):
                     self._write_log("error", f"{request.model}: {error}", request.session)
                     raise
                 failure, wait = error, self._wait(retry, error)
@@ -120,7 +126,6 @@ class RetryingProvider:
             )
             if attempt.begun:
                 yield Dropped(str(failure), type(failure).__name__)
-            attempts = self._backoff.attempts(overload=overload)
             yield Retrying(wait, str(failure), retry + 2, attempts)
             await self._sleep(wait)
 
