@@ -133,6 +133,22 @@ def test_edit_of_missing_text_fails_without_a_question(here: Path) -> None:
     assert shown(events) == []
 
 
+def test_edit_of_missing_text_beside_a_read_of_the_file_fails_without_a_question(
+    here: Path,
+) -> None:
+    events = asked(place(here, [READ, edit("three", "3")], "Then not."))
+
+    assert len(failures(events)) == 1
+    assert shown(events) == []
+
+
+def test_edit_beside_a_read_of_the_file_is_previewed(here: Path) -> None:
+    events = asked(place(here, [READ, edit("two", "2")], "Done."), True)
+
+    assert shown(events) == [[("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")]]
+    assert (here / "a").read_text() == "one\n2\n"
+
+
 def test_second_edit_of_a_file_is_previewed_on_top_of_the_first(here: Path) -> None:
     script = [READ], [edit("two", "2"), edit("2", "II")], "Done."
 

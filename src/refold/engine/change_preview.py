@@ -10,6 +10,7 @@ time, and wrong sooner or later.
 
 from collections.abc import Sequence
 from contextlib import suppress
+from hashlib import sha256
 
 from anyio import to_thread
 from msgspec.structs import replace
@@ -18,9 +19,11 @@ from refold.engine.execute import end_as_failed
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Ended, Event, Judged
-from refold.place.port import Files
+from refold.place.port import Files, Real
 from refold.values.display import Diff
 from refold.values.messages import ToolCall
+from refold.values.printable_names import escape_name
+from refold.values.tools import Effect
 
 
 def to_preview(call: ToolCall, event: Event, world: World) -> Judged | None:
@@ -38,22 +41,26 @@ async def with_preview(
 ) -> Judged | Ended:
     """The question with its preview, or the end of the call if it would fail.
 
-    Earlier calls on the same files that still wait count as done. A failure is reported to
-    the model only if it does not depend on them, and if all files are in the workspace:
-    elsewhere it would reveal what is there before the user has agreed.
+    Earlier calls on the same files that still wait count as done; one that reads has then
+    seen the version on the disk. A failure is reported to the model only if it does not
+    depend on a change that waits, and if all files are in the workspace: elsewhere it would
+    reveal what is there before the user has agreed.
     """
     if world.files is None:
         return question
     files = world.files.dry_run()
     known = dict(record.view.file_hashes.files)
     earlier = _earlier_calls(call, world, record)
-    for earlier_call in earlier:
+    changing = [waiting for waiting in earlier if not _reads(waiting, world)]
+    if len(changing) < len(earlier):
+        known.update(_current_versions(call, world, files))
+    for waiting in changing:
         with suppress(ToolFailed):
-            await _changes(earlier_call, world, files, known)
+            await _changes(waiting, world, files, known)
     try:
         return replace(question, changes=await _changes(call, world, files, known))
     except ToolFailed as error:
-        if earlier or any(files.outside(real) for real in _real_paths(call, world)):
+        if changing or any(files.outside(real) for real in _real_paths(call, world)):
             return question
         return await end_as_failed(call.id, str(error), world, record)
 
@@ -97,6 +104,21 @@ def _earlier_calls(call: ToolCall, world: World, record: Record) -> Sequence[Too
             if files & set(_real_paths(whole, world)):
                 earlier.append(whole)
     return earlier
+
+
+def _reads(call: ToolCall, world: World) -> bool:
+    tool = world.tool(call.name)
+    return tool is not None and tool.effect is Effect.LOOK
+
+
+def _current_versions(call: ToolCall, world: World, files: Files) -> dict[str, str]:
+    """The hashes of the files that a call names, as they are on the disk."""
+    versions, paths = dict[str, str](), _real_paths(call, world)
+    own = files.only(paths)
+    for path in paths:
+        with suppress(ToolFailed, OSError):
+            versions[escape_name(path)] = sha256(own.read(Real(path))).hexdigest()
+    return versions
 
 
 def _real_paths(call: ToolCall, world: World) -> Sequence[str]:
