@@ -109,8 +109,8 @@ def test_question_is_answered_after_a_pause_in_typing_at_the_line_editor() -> No
     assert typed(MENU, (0.1, "enter"), (0.8, "enter"))[0] == Answered("y", "")
     assert typed(MENU, (0.1, "enter"), (0.3, "enter"))[0] == ""
     assert typed(MENU, (0.8, "down"), (0.1, "enter"))[0] == Answered("s", "")
-    assert typed(MENU, (0.8, "3"), (0.1, "enter"))[0] == ""
-    assert typed(MENU, (0.8, "3"), (0.8, "enter"))[0] == Answered("a", "")
+    assert typed(MENU, (0.8, "3"), (0.1, "enter"))[0] == Answered("a", "")
+    assert typed(MENU, (0.1, "3"), (0.1, "enter"))[0] == DraftMessage("3")
     assert typed(MENU, (0.8, "3"), (0.1, " "), (0.1, "x"))[2] == "3 x"
     assert typed(MENU, (0.1, "x"), (0.1, "ctrl+c"))[0] is Key.CTRL_C
 

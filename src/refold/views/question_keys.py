@@ -8,7 +8,8 @@ of these states:
 - *busy*: there is no draft, but a key came within the last `CALM_SECONDS`, or the question has
   not been shown for so long. Text begins a draft, and Enter does nothing.
 - *calm*: Enter gives the highlighted choice, `y` and `n` give theirs, a digit highlights one. Other
-  text begins a draft, or the answer itself where the question takes free text.
+  text begins a draft, or the answer itself where the question takes free text. Enter right after
+  such a digit gives its choice, however fast it follows.
 - *writing*: that answer has text. Enter gives it.
 
 In a terminal, Tab gives the highlighted choice of a permission question with words for the model.
@@ -109,7 +110,7 @@ def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
     amends = key == "tab" and menu.amends
     if key != "enter" and not amends:
         return Pressed("edit", menu)
-    if not calm or not (menu.choices or menu.free_text):
+    if not (calm or menu.digit) or not (menu.choices or menu.free_text):
         return Pressed("wait", menu)
     value = menu.choices[menu.selected].id if menu.choices else ""
     return Pressed("answer", menu, f"{AMEND_MARK}{value}" if amends else value)
@@ -148,7 +149,7 @@ def menu_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
     choose it.
     """
     drafts = typed and not menu.writing
-    open_ = calm and not drafts
+    open_ = (calm or bool(menu.digit)) and not drafts
     between = "\n" if is_tall(menu) else " · "
     row: Line = ()
     for index, choice in enumerate(menu.choices):
@@ -164,7 +165,7 @@ def menu_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
             *row,
             ("warn", f"{before}{WAITING_NOTICE}: Enter sends your message first "),
         )
-    if not calm and not menu.writing:
+    if not open_ and not menu.writing:
         return (*row, ("warn", f"{before}{WAITING_NOTICE} "))
     amend = "tab amend · " if menu.amends else ""
     return (*row, ("dim", f"{before}{amend}esc {menu.leave} ")) if menu.leave else row

@@ -1,7 +1,7 @@
 // The table of states and keys of a request that waits, as `views/question_keys.py` has it in
 // Python: both are tested against one corpus. Typing never answers. What is typed is a draft; Enter,
 // y and n answer only while nothing is typed and no key came for a while; a choice that widens
-// rights is highlighted by an arrow or a digit first, and given by Enter.
+// rights is highlighted by an arrow or a digit first, and given by Enter, however fast it follows.
 
 export const CALM_SECONDS = 0.7;
 const STEPS = { up: -1, left: -1, down: 1, right: 1 };
@@ -26,7 +26,7 @@ export function pressKey(menu, key, { typed, calm }) {
     return pressed("select", { ...reset(menu), selected: (menu.selected + STEPS[key] + many) % many });
   }
   if (key !== "enter") return pressed("edit", menu);
-  if (!calm || !(many || menu.free_text)) return pressed("wait", menu);
+  if (!(calm || menu.digit) || !(many || menu.free_text)) return pressed("wait", menu);
   return pressed("answer", menu, many ? menu.choices[menu.selected].id : "");
 }
 
