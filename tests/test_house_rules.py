@@ -309,6 +309,7 @@ MAY_OPEN = {
     "refold/server/": "its secret in our state directory, and pages of ours",
     "refold/client/session_socket.py": "sockets in the runtime directory",
     "refold/client/session_holder.py": "what the kernel says of a process",
+    "refold/client/storage.py": "files of caches, in our directories",
     "refold/client/export.py": "a file that a person names for an export",
     "refold/headless/": "what a person names on the command line",
     "refold/cli/": "what a person names on the command line, and our own",

@@ -16,9 +16,11 @@ import resource
 import signal
 import stat
 import subprocess
+import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from threading import Thread
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
 import anyio
@@ -153,6 +155,32 @@ def start(argv: Sequence[str], **how: "Unpack[Start]") -> "subprocess.Popen[byte
     """`argv[0]` is absolute. Raises `OSError`."""
     options: dict[str, Any] = {**how, "text": False}
     return cast("subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **options))
+
+
+def start_detached(
+    arguments: Sequence[str], environ: Mapping[str, str]
+) -> "subprocess.Popen[bytes] | None":
+    """Start refold itself, in a process that outlives this one; None if that is impossible.
+
+    Nothing waits for the process, and its output is dropped.
+    """
+    if not sys.executable:
+        return None
+    # -P: nothing that lies in a directory somewhere is taken for a module of ours.
+    try:
+        process = start(
+            [sys.executable, "-P", "-m", "refold", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            env=environ,
+            start_new_session=True,
+        )
+    except OSError:
+        return None
+    Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
+    return process
 
 
 def start_bounded(

@@ -564,6 +564,15 @@ class Server:
 """
 
 
+async def warns_of_the_quota(build: Any) -> object:
+    """Whether a start warns, after 5 GB were measured."""
+    measured = paths(os.environ).measured
+    measured.parent.mkdir(parents=True, exist_ok=True)
+    measured.write_text('{"bytes": 5000000000, "at": 1.0}')
+    async with started(build) as (app, _, _):
+        return any("storage.quota_gb" in notice for notice in app.notices())
+
+
 async def connecting(build: Build) -> object:
     """To a port on which no server accepts connections."""
     full = socket.socket()
@@ -1027,6 +1036,7 @@ CHANGED: dict[str, Change] = {
     "backend.format": Change("xml", "False", "True", as_a_program_reads("format")),
     "backend.window_messages": Change(3, "4", "2", as_a_program_reads("window")),
     "local.keep_seconds": Change(77.0, 600.0, 77.0, kept_model),
+    "storage.quota_gb": Change(3.5, False, True, warns_of_the_quota),
     "otel.endpoint": Change(
         "environment",
         [],

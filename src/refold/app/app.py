@@ -227,8 +227,16 @@ class App:
             *(self.hooks.notices(self.tools, self.directory) if self.hooks else ()),
             *self._left_out,
             *filter(None, (self.traces.problem if self.traces else "",)),
+            *filter(None, (self._quota_notice(),)),
             *(self.skills.notices() if self.settings.skills else ()),
         )
+
+    def _quota_notice(self) -> str:
+        if not self.paths.measured.exists():
+            return ""
+        from refold.app.storage_quota import quota_notice  # most starts have no use for it
+
+        return quota_notice(self.paths, self.settings.storage.quota_gb)
 
     def snapshots(self, session: str) -> Snapshots | None:
         """The snapshots of the session's own directory; None if its files cannot be restored."""

@@ -8,12 +8,10 @@ tries again. If `REFOLD_NO_BACKGROUND` is set, no such process is started.
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Thread
 
 import anyio
 from msgspec.structs import replace
@@ -61,24 +59,10 @@ def start_worker(
     """
     if environ.get(NO_BACKGROUND) or not remembering.pending.sessions():
         return None
-    if not sys.executable:
-        return None
-    # -P: nothing that lies in a directory somewhere is taken for a module of ours.
-    words = [sys.executable, "-P", "-m", "refold", "memory", "finish"]
-    try:
-        started = programs.start(
-            [*words, remembering.directory],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            cwd="/",
-            env={**environ, NO_BACKGROUND: "1"},
-            start_new_session=True,
-        )
-    except OSError:  # no process could be started: the next start does it
-        return None
-    Thread(target=started.wait, daemon=True).start()  # so that it leaves no zombie
-    return started
+    # If none could be started, the next start does it.
+    return programs.start_detached(
+        ("memory", "finish", remembering.directory), {**environ, NO_BACKGROUND: "1"}
+    )
 
 
 def index_sessions(home: SessionIndex) -> None:

@@ -452,7 +452,7 @@ def checkpoints(
     from refold.place.checkpoints import Checkpoints
 
     ours = (paths.config, paths.data, paths.state)
-    return Checkpoints(roots, paths.data / "checkpoints", environ, session, ours=ours)
+    return Checkpoints(roots, paths.checkpoints, environ, session, ours=ours)
 
 
 def _has_read_rule(rules: Sequence[Rule]) -> bool:

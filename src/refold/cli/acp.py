@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
     except ImportError as error:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     places = paths(os.environ)
-    directories = HostPaths(here(), places.server, places.data / "checkpoints")
+    directories = HostPaths(here(), places.server, places.checkpoints)
     host = Host(
         session_index(places),
         directories,

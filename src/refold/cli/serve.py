@@ -101,7 +101,7 @@ def run(args: Namespace, *, opens: bool = False) -> int:
     if args.show_token:
         write(f"{own.bearer}\n")
         return 0
-    directories = HostPaths(here(), places.server, places.data / "checkpoints")
+    directories = HostPaths(here(), places.server, places.checkpoints)
     host = Host(
         session_index(places),
         directories,

@@ -43,6 +43,7 @@ _SUBCOMMAND_ENTRIES = (
         "sessions.command",
         "list, search, rename, delete, export and import sessions",
     ),
+    Subcommand("storage", "storage", "show the size of refold's files, and clean up"),
     Subcommand("rewind", "rewind", "rewind the conversation, the files, or both"),
     Subcommand("plans", "plans", "show the plans made in this directory"),
     Subcommand("memory", "memory", "show and change what is remembered across sessions"),

@@ -34,7 +34,7 @@ def delete_session(home: SessionIndex, checkpoints: Path, id_: str) -> None:
     for deletion in deletions(home, checkpoints, [id_], cards):
         home.delete(deletion.session)
         for place in deletion.snapshots:
-            forget(place)
+            forget(checkpoints, place)
     home.catalogue().freshen(1.0)
 
 

@@ -145,14 +145,17 @@ class Launch:
         await self.app.aclose()
 
     def finish_notes(self) -> None:
-        """Start a background process that makes notes and titles."""
+        """Start background processes: for notes and titles, and to measure refold's files."""
         from refold.app.memory_worker import index_sessions, start_worker
+        from refold.app.storage_quota import start_measuring
 
         learned = [each for each in (*self._left, self.app) if each.makes_notes]
         for each in {app.project_memory.memory.project: app for app in learned}.values():
             start_worker(each.project_memory, os.environ)
         if self.app.options.keep:
             index_sessions(self.app.home)
+            quota_gb = self.app.settings.storage.quota_gb
+            start_measuring(self.app.paths, quota_gb, os.environ)
 
     def check_model(self) -> None:
         """Raise `BadInput` if the model of a new session cannot be used."""

@@ -37,6 +37,16 @@ class Paths(Struct, frozen=True):
         return self.state / "server"
 
     @property
+    def measured(self) -> Path:
+        """The size of refold's files, as `app.storage_quota` measured it last."""
+        return self.state / "storage.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The snapshots of all workspaces."""
+        return self.data / "checkpoints"
+
+    @property
     def folders(self) -> Path:
         return self.config / "folders.toml"
 

@@ -134,6 +134,12 @@ class Local(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     keep_seconds: Seconds = 600.0  # how long a server stays after its last use
 
 
+class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How much space refold's files may take, without downloaded models."""
+
+    quota_gb: NotNegative = 10.0  # GB above which a start warns; 0: never
+
+
 class Http(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Timeouts and retries of requests to a provider."""
 
@@ -280,6 +286,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     terminal: Terminal = Terminal()
     http: Http = Http()
     local: Local = Local()
+    storage: StorageSettings = StorageSettings()
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
     backend: Backend = Backend()
     commands: dict[str, ProgramSettings] = field(default_factory=dict[str, ProgramSettings])

@@ -223,6 +223,11 @@ class JournalDirectory:
     def location(self, session: str) -> str:
         return str(self.path(session) / log_file.FILE_NAME)
 
+    def leftovers(self) -> Sequence[str]:
+        from refold.journal.store.delete import leftovers
+
+        return leftovers(self.root)
+
     def remember_time(self, session: str) -> Callable[[], None]:
         file = self.location(session)
         before = os.stat(file)

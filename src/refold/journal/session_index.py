@@ -194,6 +194,13 @@ class SessionIndex(Protocol):
         """A store for one writer. The session need not exist."""
         ...
 
+    def leftovers(self) -> Sequence[str]:
+        """What is stored without a journal, as a crash may leave it. `delete` removes it.
+
+        A session that is being created is among them for a moment.
+        """
+        ...
+
     def remember_time(self, session: str) -> Callable[[], None]:
         """Return a function that restores the session's current modification time.
 

@@ -8,12 +8,14 @@ All sessions of a workspace share one repository, in which each file is stored o
 has an index of its own, which is deleted with it; the repository goes with the last session.
 """
 
+import fcntl
 import os
 import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -26,6 +28,7 @@ from refold.place.port import FileChange, SnapshotTaken, Trees
 from refold.place.snapshot_repository import EMPTY_TREE, SnapshotRepository
 from refold.place.snapshot_scan import Scan, TooLarge
 from refold.programs import Programs
+from refold.safe_open import open_checked
 from refold.values.path_names import below
 
 if TYPE_CHECKING:  # a start restores nothing
@@ -39,6 +42,7 @@ WHOLE_MACHINE = (
     "checkpoints do not cover a whole machine, so changes here cannot be undone: "
     "work in a project directory to have them."
 )
+_DELETE_PREFIX = ".deleted-"  # followed by the id of the deleting process
 _SKIP_RESCAN_SECONDS = 1.0  # a scan this recent is not repeated
 _REUSE_SECONDS = 10.0  # a scan this recent is still valid
 _Kind: TypeAlias = Literal["created", "changed", "deleted"]
@@ -316,9 +320,57 @@ def is_used_by(store: Path, root: str, sessions: Set[str]) -> bool:
     )
 
 
-def forget(place: Path) -> None:
-    """Delete `place`. Files that another process is writing there stay."""
-    shutil.rmtree(place, ignore_errors=True)
+def unused_snapshots(
+    store: Path, roots: Iterable[str], sessions: Set[str]
+) -> Iterator[Path]:
+    """What to delete in `store` if only these sessions are left, which work in `roots`.
+
+    These are complete repositories, the parts of other sessions in a repository that is used,
+    and what an interrupted deletion left.
+    """
+    used = {snapshot_directory(store, os.path.realpath(root)) for root in roots}
+    for repository in sorted(store.iterdir()) if store.is_dir() else ():
+        if repository.is_symlink() or not repository.is_dir():
+            continue
+        parts = sorted((repository / "sessions").glob("*"))
+        unused = [part for part in parts if part.name not in sessions]
+        if repository in used or len(unused) < len(parts):
+            yield from unused
+        else:
+            yield repository
+
+
+def forget(store: Path, place: Path) -> bool:
+    """Delete `place`, which is in `store`. Return False if a process is writing there.
+
+    It is renamed first, so that no repository is ever half deleted.
+    """
+    aside = store / f"{_DELETE_PREFIX}{os.getpid()}-{place.name}"
+    sessions = place / "sessions"
+    try:
+        with ExitStack() as locks:
+            parts = (sessions if sessions.is_dir() else place).rglob("lock")
+            for file in filter(Path.is_file, (*parts, place / "restoring")):
+                if not locks.enter_context(_lock_if_free(file)):
+                    return False
+            os.rename(place, aside)
+    except OSError:
+        return not place.exists()
+    shutil.rmtree(aside, ignore_errors=True)
+    return True
+
+
+@contextmanager
+def _lock_if_free(file: Path) -> Generator[bool]:
+    """Hold the lock of a scan or a restore. Yield False if another process has it."""
+    opened = open_checked(file, os.O_RDWR)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield True
+    except BlockingIOError:
+        yield False
+    finally:
+        os.close(opened)
 
 
 def size_of(place: Path) -> int:

@@ -181,6 +181,9 @@ class SessionsOfLines:
         with self._files() as files:
             return files.size(session)
 
+    def leftovers(self) -> Sequence[str]:
+        return ()
+
     def delete(self, session: str) -> None:
         if not self.exists(session):
             raise BadInput(f"there is no session {session!r}")

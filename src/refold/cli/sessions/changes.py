@@ -98,7 +98,7 @@ def _delete(home: SessionIndex, args: Namespace) -> int:
     sessions = list(dict.fromkeys(find_session_id(home, text) for text in args.ids))
     for id_ in sessions:
         _check_deletable(home, id_)
-    store = paths(os.environ).data / "checkpoints"
+    store = paths(os.environ).checkpoints
     cards = home.catalogue(WaitNotice(), print_error).cards(children=True)
     going = deletions(home, store, sessions, cards)
     if not args.json:
@@ -113,7 +113,7 @@ def _delete(home: SessionIndex, args: Namespace) -> int:
             home.delete(deletion.session)
             gone.append(deletion)
             for place in deletion.snapshots:
-                forget(place)
+                forget(store, place)
             if args.json:
                 print_document({"id": deletion.session, "bytes": deletion.bytes})
     finally:  # also if one of them cannot be deleted: the others are gone

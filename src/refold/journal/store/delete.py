@@ -8,6 +8,7 @@ the workspace are not touched.
 
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
@@ -21,6 +22,8 @@ from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.session_files import sweep
 
 DELETE_PREFIX = ".deleted-"  # followed by the id of the deleting process
+# What a process that forks, imports or deletes a session works on, as `sweep` expects it.
+_UNFINISHED_PATTERN = r"\.[a-z]+-\d+-"
 
 
 class SessionSize(Struct, frozen=True):
@@ -44,6 +47,31 @@ def session_size(path: Path) -> SessionSize:
     return SessionSize(sessions, files, size)
 
 
+def leftovers(root: Path) -> list[str]:
+    """The names of directories in `root` that have no journal, not even an unreadable one."""
+    with suppress(FileNotFoundError), os.scandir(root) as entries:
+        return sorted(
+            entry.name
+            for entry in entries
+            if entry.is_dir(follow_symlinks=False) and _has_no_journal(entry)
+        )
+    return []
+
+
+def _has_no_journal(entry: "os.DirEntry[str]") -> bool:
+    if re.match(_UNFINISHED_PATTERN, entry.name):
+        return True  # its journal, if it has one, is of no session
+    if entry.name.startswith("."):
+        return False
+    try:
+        os.lstat(os.path.join(entry.path, log_file.FILE_NAME))
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
     """Delete the session at `path`, below `root`. Raises `Held` while it is written.
 
@@ -58,6 +86,8 @@ def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
     aside = root / f"{DELETE_PREFIX}{os.getpid()}-{path.name}"
     with as_journal_errors("delete", path):
         sweep(root, DELETE_PREFIX)
+        if path.name.startswith(DELETE_PREFIX) and not path.exists():
+            return  # left by a deletion that was interrupted, and swept
         with ExitStack() as locks:
             for file in sorted(path.rglob(log_file.FILE_NAME)):
                 locks.enter_context(_lock_journal(file))

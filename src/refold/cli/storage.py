@@ -1,0 +1,182 @@
+"""`refold storage` and `refold storage clean`: what refold's files take, and cleaning up.
+
+`client.storage` finds and deletes; nothing is deleted without this command. What was measured is
+remembered for the warning about the quota (`app.storage_quota`).
+"""
+
+import os
+import time
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Iterator
+
+from refold.app.session_index import session_index
+from refold.app.storage_quota import remember_size
+from refold.cli.output import confirm
+from refold.client.storage import CleanPlan, Leftover, Storage
+from refold.config.paths import Paths, paths
+from refold.config.storage import AGES_DAYS, DAY_SECONDS, KindSize, sizes_by_kind
+from refold.headless.streams import (
+    WaitNotice,
+    print_document,
+    print_note,
+    write,
+)
+from refold.provider.local.models import default_directory
+from refold.views.escape import on_one_line
+from refold.views.number_format import many, size_text
+
+_UNIT_DAYS = {"d": 1, "w": 7, "y": 365}
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT")
+    clean = subparsers.add_parser(
+        "clean", help="delete old sessions, old caches, and what belongs to no session"
+    )
+    clean.add_argument("--older-than", required=True, type=_age_seconds, metavar="AGE",
+        help="only what was last written before, such as 90d, 12w or 1y")  # fmt: skip
+    clean.add_argument("--dry-run", action="store_true", help="print what would be deleted")
+    clean.add_argument(
+        "-y", "--yes", action="store_true", help="do not ask for confirmation"
+    )
+    clean.add_argument("--json", action="store_true", help="print JSON lines")
+
+
+def run(args: Namespace) -> int:
+    places, now = paths(os.environ), time.time()
+    models = default_directory(os.environ)
+    storage = Storage(session_index(places), places, models, WaitNotice())
+    if args.what == "clean":
+        return _clean(storage, args, now - args.older_than)
+    _show(storage, places, now, as_json=args.json)
+    return 0
+
+
+def _show(storage: Storage, places: Paths, now: float, *, as_json: bool) -> None:
+    sizes = sizes_by_kind(storage.files(), now)
+    remember_size(places, sizes, now)
+    leftovers = list(storage.leftovers())
+    if as_json:
+        for size in sizes:
+            print_document(_document(size))
+        for leftover in leftovers:
+            print_document(_leftover_document(leftover))
+        return
+    for row in _rows(sizes):
+        write(f"{row}\n")
+    if leftovers:
+        total = size_text(sum(leftover.size.bytes for leftover in leftovers))
+        count = _directories(len(leftovers))
+        write(f"\n{count}, {total}: refold storage clean deletes old ones\n")
+
+
+def _rows(sizes: list[KindSize]) -> Iterator[str]:
+    heads = ("files", "size", *(f"over {days} days" for days in AGES_DAYS))
+    cells = [
+        (size.kind.name, f"{size.files:,}", *map(_size, (size.bytes, *size.older_bytes)))
+        for size in sizes
+    ]
+    columns = zip(*(size.older_bytes for size in sizes), strict=True)
+    older = [sum(column) for column in columns] or [0] * len(AGES_DAYS)
+    files, total = sum(s.files for s in sizes), sum(s.bytes for s in sizes)
+    table = [("", *heads), *cells, ("total", f"{files:,}", *map(_size, (total, *older)))]
+    widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
+    removals = ("removed by", *(size.kind.removal for size in sizes), "")
+    for row, removal in zip(table, removals, strict=True):
+        name, *figures = (
+            f"{cell:{side}{width}}"
+            for cell, side, width in zip(row, "<>>>>>", widths, strict=True)
+        )
+        yield "  ".join((name, *figures, removal)).rstrip()
+
+
+def _size(count: int) -> str:
+    return size_text(count) if count else "-"
+
+
+def _document(size: KindSize) -> dict[str, object]:
+    older = {
+        f"{days}d": count for days, count in zip(AGES_DAYS, size.older_bytes, strict=True)
+    }
+    return {
+        "kind": size.kind.name, "files": size.files, "bytes": size.bytes,
+        "older_bytes": older, "cache": size.kind.is_cache, "removal": size.kind.removal,
+    }  # fmt: skip
+
+
+def _leftover_document(leftover: Leftover) -> dict[str, object]:
+    return {
+        "leftover": str(leftover.path), "bytes": leftover.size.bytes,
+        "changed": leftover.size.changed,
+    }  # fmt: skip
+
+
+def _clean(storage: Storage, args: Namespace, before: float) -> int:
+    plan = storage.plan(before)
+    if not args.json:
+        for session in plan.open_sessions:
+            print_note(f"{session} is open in another process and stays")
+    if plan.is_empty:
+        if not args.json:
+            print_note("there is nothing to delete that is so old")
+        return 0
+    if args.dry_run or not args.json:
+        _print_plan(plan, as_json=args.json)
+    if args.dry_run:
+        return 0
+    if not args.yes and not confirm(f"Delete this for good, {size_text(plan.bytes)}?"):
+        write("Nothing was deleted.\n")
+        return 1
+    deleted = storage.carry_out(plan, before)
+    if args.json:
+        _print_plan(deleted, as_json=True)
+    else:
+        write(f"Deleted: {_summary(deleted)}.\n")
+    return 0
+
+
+def _print_plan(plan: CleanPlan, *, as_json: bool) -> None:
+    for session in plan.sessions:
+        if as_json:
+            print_document({"session": session.id, "bytes": session.size.bytes})
+        else:
+            write(f"session     {size_text(session.size.bytes):>9}  {session.id}\n")
+    for leftover in plan.leftovers:
+        if as_json:
+            print_document(_leftover_document(leftover))
+        else:
+            path = on_one_line(str(leftover.path))
+            write(f"no session  {size_text(leftover.size.bytes):>9}  {path}\n")
+    if as_json:
+        for file in plan.cache_files:
+            print_document({"cache": file.path, "bytes": file.bytes})
+    elif plan.cache_files:
+        count = many(len(plan.cache_files), "file")
+        total = size_text(sum(file.bytes for file in plan.cache_files))
+        write(f"caches      {total:>9}  {count}\n")
+
+
+def _summary(plan: CleanPlan) -> str:
+    parts = (
+        many(len(plan.sessions), "session"),
+        _directories(len(plan.leftovers)),
+        many(len(plan.cache_files), "cache file"),
+        size_text(plan.bytes),
+    )
+    return ", ".join(parts)
+
+
+def _directories(count: int) -> str:
+    return f"{count:,} {'directory' if count == 1 else 'directories'} of no session"
+
+
+def _age_seconds(text: str) -> float:
+    number, unit = text[:-1], text[-1:]
+    if not (
+        number.isascii() and number.isdecimal() and int(number) > 0 and unit in _UNIT_DAYS
+    ):
+        raise ArgumentTypeError(
+            f"{text!r} is not an age: give days, weeks or years, such as 90d, 12w or 1y"
+        )
+    return int(number) * _UNIT_DAYS[unit] * float(DAY_SECONDS)

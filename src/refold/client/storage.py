@@ -1,0 +1,140 @@
+"""Cleans up what refold stores: old sessions, old caches, and what belongs to no session.
+
+`config.storage` says which files there are. A plan is made, shown and carried out: what is in use
+by then stays. A session that a process has open stays, and so do its checkpoints. Sessions and
+repositories are renamed before they are deleted, so an interrupted cleanup leaves none half there.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold.config.paths import Paths
+from refold.config.storage import StoredFile, TreeSize, stored_files, tree_size
+from refold.errors import BadInput, Held
+from refold.journal.session_index import Progress, SessionIndex
+from refold.place.checkpoints import forget, unused_snapshots
+
+
+class Leftover(Struct, frozen=True):
+    """A directory that belongs to no session. `session` is its name below `sessions`, or ""."""
+
+    path: Path
+    size: TreeSize
+    session: str = ""
+
+
+class OldSession(Struct, frozen=True):
+    id: str
+    size: TreeSize
+
+
+class CleanPlan(Struct, frozen=True):
+    """What a cleanup deletes. `open_sessions` are old, but a process has them open."""
+
+    sessions: tuple[OldSession, ...]
+    leftovers: tuple[Leftover, ...]
+    cache_files: tuple[StoredFile, ...]
+    open_sessions: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        trees = sum(part.size.bytes for part in (*self.sessions, *self.leftovers))
+        return trees + sum(file.bytes for file in self.cache_files)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.sessions or self.leftovers or self.cache_files)
+
+
+class Storage:
+    """The files of a user. `models` has the downloaded models; `tell` gets the progress."""
+
+    def __init__(
+        self, home: SessionIndex, paths: Paths, models: Path, tell: Progress
+    ) -> None:
+        self._home, self._paths, self._models, self._tell = home, paths, models, tell
+
+    def files(self) -> Iterator[StoredFile]:
+        return stored_files(self._paths, self._models)
+
+    def leftovers(self, deleted: frozenset[str] = frozenset()) -> Iterator[Leftover]:
+        """What belongs to no session, if those of `deleted` are gone."""
+        for name in self._home.leftovers():
+            path = self._home.path(name)
+            yield Leftover(path, tree_size(path), name)
+        cards = self._home.catalogue(self._tell).cards(children=True)
+        cards = [card for card in cards if card.id.partition("/")[0] not in deleted]
+        sessions = {session.id for session in self._home.sessions()} - deleted
+        directories = {card.about.directory for card in cards}
+        # A journal that cannot be read, or was not indexed, may work in any of them.
+        if sessions - {card.id for card in cards} or "" in directories:
+            return
+        for path in unused_snapshots(self._paths.checkpoints, directories, sessions):
+            yield Leftover(path, tree_size(path))
+
+    def plan(self, before: float) -> CleanPlan:
+        """What can be deleted because it was last written before this time."""
+        old = [s.id for s in self._home.sessions() if s.changed < before]
+        in_use = {id_ for id_ in old if self._home.writer(id_)}
+        sizes = {id_: tree_size(self._home.path(id_)) for id_ in old if id_ not in in_use}
+        # A subagent may have been written later than its parent.
+        sessions = [id_ for id_, size in sizes.items() if size.changed < before]
+        return CleanPlan(
+            tuple(OldSession(id_, sizes[id_]) for id_ in sessions),
+            tuple(
+                leftover
+                for leftover in self.leftovers(frozenset(sessions))
+                if leftover.size.changed < before
+            ),
+            tuple(
+                file
+                for file in self.files()
+                if file.kind.is_cache and file.changed < before
+            ),
+            tuple(sorted(in_use)),
+        )
+
+    def carry_out(self, plan: CleanPlan, before: float) -> CleanPlan:
+        """Delete what is in the plan and is still old and unused. Returns what was deleted."""
+        sessions = [
+            session for session in plan.sessions if self._delete_session(session.id, before)
+        ]
+        self._home.catalogue(self._tell).freshen()
+        unused = {leftover.path for leftover in self.leftovers()}
+        leftovers = [
+            leftover
+            for leftover in plan.leftovers
+            if leftover.path in unused and self._delete_leftover(leftover, before)
+        ]
+        files = [file for file in plan.cache_files if _delete_file(file, before)]
+        return CleanPlan(tuple(sessions), tuple(leftovers), tuple(files))
+
+    def _delete_session(self, session: str, before: float) -> bool:
+        if tree_size(self._home.path(session)).changed >= before:
+            return False
+        return self._delete(session)
+
+    def _delete_leftover(self, leftover: Leftover, before: float) -> bool:
+        if tree_size(leftover.path).changed >= before:
+            return False
+        if leftover.session:
+            return self._delete(leftover.session)
+        return forget(self._paths.checkpoints, leftover.path)
+
+    def _delete(self, session: str) -> bool:
+        with suppress(Held, BadInput):  # it was opened just now, or is a link
+            self._home.delete(session)
+            return True
+        return False
+
+
+def _delete_file(file: StoredFile, before: float) -> bool:
+    with suppress(OSError):
+        if os.lstat(file.path).st_mtime < before:
+            os.unlink(file.path)
+            return True
+    return False

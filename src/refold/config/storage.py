@@ -1,0 +1,177 @@
+"""The register of what refold stores: each kind of files, where they are, and what removes them.
+
+Every file below the directories of `paths` has a kind in `STORED_KINDS`. A test finds places in the code
+that have none. This module measures and deletes nothing else; `client.storage` deletes, and
+`app.storage_quota` warns.
+"""
+
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from refold.config.paths import Paths
+
+Base: TypeAlias = Literal["config", "data", "state"]
+AGES_DAYS = (7, 30, 90)  # a size is reported for files that are older than each
+DAY_SECONDS = 86_400
+_BLOCK_BYTES = 512  # the unit of `st_blocks`, whatever the disk uses
+
+
+class StoredKind(Struct, frozen=True):
+    """Files of one kind: those that match one of `patterns` below `base`.
+
+    `*` also stands for directories. `removal` is the command that removes such files, or whose
+    they are; "": they stay small. A cache is made again where it is missing, so its files may be
+    deleted at any time.
+    """
+
+    name: str
+    base: Base
+    patterns: tuple[str, ...]
+    removal: str
+    is_cache: bool = False
+    is_counted: bool = True  # by the quota
+
+
+_CLEAN_COMMAND = "refold storage clean"
+LOCAL_MODELS = StoredKind(
+    "models", "data", ("models/*.gguf*",), "refold local remove", is_counted=False
+)
+UNKNOWN_FILES = StoredKind("other", "data", (), "unknown files")
+# The first kind that matches counts.
+STORED_KINDS = (
+    StoredKind("blobs", "data", ("sessions/*/blobs/*",), _CLEAN_COMMAND),
+    StoredKind("journals", "data", ("sessions/*",), _CLEAN_COMMAND),
+    StoredKind("checkpoints", "data", ("checkpoints/*",), _CLEAN_COMMAND),
+    StoredKind("index", "data", ("catalogue.sqlite*",), "refold sessions reindex"),
+    StoredKind("cached answers", "data", ("memo/*",), _CLEAN_COMMAND, is_cache=True),
+    StoredKind("saved prompts", "state", ("local/prefixes/*",), _CLEAN_COMMAND, is_cache=True),
+    LOCAL_MODELS,
+    StoredKind("model lists", "state", ("models/*",), _CLEAN_COMMAND, is_cache=True),
+    StoredKind("packages", "data", ("mcp-servers/*",), "refold mcp remove"),
+    StoredKind("worktrees", "data", ("worktrees/*",), "git worktree remove"),
+    StoredKind("workspaces", "state", ("server/workspaces/*",), "your files"),
+    StoredKind("quarantine", "data", ("quarantine/*",), "refold quarantine delete"),
+    StoredKind(
+        "notes and tasks", "data",
+        ("projects/*", "profile.*", ".profile.*", "forgotten.json*", ".forgotten.*",
+         ".memory.lock"),
+        "refold memory forget",
+    ),
+    StoredKind("schedules", "data", ("schedules/*",), "refold schedule remove"),
+    StoredKind(
+        "decisions", "data",
+        ("mcp/*", "guarded/*", "trusted_texts/*", "mask.key*"), "",
+    ),
+    StoredKind("logs", "state", ("refold.log*", "local/*"), ""),
+    StoredKind(
+        "state", "state",
+        ("history*", ".history*", "screens/*", "server/*", "mcp/*", "server.key*",
+         "mcp-server.key*", "storage.json", ".storage.json*"),
+        "",
+    ),
+    StoredKind(
+        "settings", "config",
+        ("*.toml", ".*.lock", ".*.new", "AGENTS.md", "hooks.json", "mcp_servers.json",
+         "agents*", "commands/*", "prompts/*", "skills/*"),
+        "your files",
+    ),
+)  # fmt: skip
+
+
+class StoredFile(Struct, frozen=True):
+    """`bytes` is the space on the disk. `changed` is in seconds since 1970."""
+
+    kind: StoredKind
+    path: str
+    bytes: int
+    changed: float
+
+
+class KindSize(Struct, frozen=True):
+    """`older_bytes` has the bytes of files that are older than each of `AGES_DAYS`."""
+
+    kind: StoredKind
+    files: int = 0
+    bytes: int = 0
+    older_bytes: tuple[int, ...] = (0,) * len(AGES_DAYS)
+
+
+def stored_files(paths: Paths, models: Path) -> Iterator[StoredFile]:
+    """All files of refold. No link is followed. `models` has the downloaded models."""
+    roots = dict.fromkeys((paths.data, paths.state, paths.config))
+    for root in roots:
+        kinds = tuple(kind for kind in STORED_KINDS if getattr(paths, kind.base) == root)
+        name_start = len(str(root)) + 1
+        for path, status in _regular_files(root):
+            yield _to_file(_kind_of(path[name_start:], kinds), path, status)
+    if not any(models.is_relative_to(root) for root in roots):
+        for path, status in _regular_files(models):
+            yield _to_file(LOCAL_MODELS, path, status)
+
+
+def sizes_by_kind(files: Iterable[StoredFile], now: float) -> list[KindSize]:
+    """The size of each kind that has files, in the order of `STORED_KINDS`."""
+    sizes = dict[StoredKind, list[int]]()
+    for file in files:
+        row = sizes.setdefault(file.kind, [0] * (2 + len(AGES_DAYS)))
+        row[0] += 1
+        row[1] += file.bytes
+        for column, days in enumerate(AGES_DAYS, start=2):
+            row[column] += file.bytes if now - file.changed > days * DAY_SECONDS else 0
+    return [
+        KindSize(kind, sizes[kind][0], sizes[kind][1], tuple(sizes[kind][2:]))
+        for kind in (*STORED_KINDS, UNKNOWN_FILES)
+        if kind in sizes
+    ]
+
+
+class TreeSize(Struct, frozen=True):
+    """The files below a directory; `changed` is when the newest was written."""
+
+    bytes: int
+    changed: float
+
+
+def tree_size(directory: Path) -> TreeSize:
+    """The size of the files below `directory`, and the time of the newest file or directory."""
+    try:
+        size, changed = 0, directory.lstat().st_mtime
+    except OSError:  # deleted just now
+        return TreeSize(0, 0.0)
+    for _, status in _regular_files(directory):
+        size += status.st_blocks * _BLOCK_BYTES
+        changed = max(changed, status.st_mtime)
+    return TreeSize(size, changed)
+
+
+def _kind_of(name: str, kinds: tuple[StoredKind, ...]) -> StoredKind:
+    for kind in kinds:
+        if any(fnmatchcase(name, pattern) for pattern in kind.patterns):
+            return kind
+    return UNKNOWN_FILES
+
+
+def _to_file(kind: StoredKind, path: str, status: os.stat_result) -> StoredFile:
+    return StoredFile(kind, path, status.st_blocks * _BLOCK_BYTES, status.st_mtime)
+
+
+def _regular_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """The files below `root`. A file with several names, as forks have them, counts once."""
+    linked = set[tuple[int, int]]()
+    for folder, _, names in os.walk(root):
+        for name in names:
+            path = os.path.join(folder, name)
+            with suppress(OSError):  # deleted just now
+                status = os.lstat(path)
+                identity = status.st_dev, status.st_ino
+                if stat.S_ISREG(status.st_mode) and identity not in linked:
+                    if status.st_nlink > 1:
+                        linked.add(identity)
+                    yield path, status
