@@ -224,9 +224,10 @@ def test_a_session_with_a_new_subagent_is_not_old(capfd: CAPFD, work: Path) -> N
     journal = home().path(OLD) / "events.jsonl"
     os.utime(journal, (1.0, 1.0))
 
-    clean(capfd, "--yes")
+    _, out, err = clean(capfd, "--yes")
 
-    assert names() == [OLD]
+    assert (names(), out) == ([OLD], "")
+    assert err == "there is nothing to delete that is so old\n"
 
 
 def test_blobs_and_checkpoints_without_a_session_are_listed_and_cleaned(
@@ -322,25 +323,48 @@ def test_an_invalid_age_is_refused(capfd: CAPFD, text: str) -> None:
     assert f"{text!r} is not an age: give days, weeks or years, such as 90d" in err
 
 
-def test_a_cleanup_that_is_killed_leaves_a_home_that_can_be_read(
-    capfd: CAPFD, work: Path
-) -> None:
-    """It is killed right after a directory was renamed, before anything in it is deleted."""
-    put_session(OLD, work, 100)
-    put_session(NEW, work, 1)
+def clean_until_deletion() -> int:
+    """Clean in a process that is killed when it begins to delete a directory."""
     program = (
         "import os, shutil, signal\n"
         "shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
         "from refold.cli.main import main\n"
         "main(['storage', 'clean', '--older-than', '90d', '--yes'])\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    return subprocess.run(
+        [sys.executable, "-c", program], check=False, timeout=60
+    ).returncode
+
+
+def test_a_killed_deletion_leaves_no_half_of_a_repository(capfd: CAPFD, work: Path) -> None:
+    anyio.run(Checkpoints([work], paths(os.environ).checkpoints, os.environ, "x").take)
+    age(repository(work), 100)
+
+    code = clean_until_deletion()
+    (left,) = paths(os.environ).checkpoints.iterdir()
+    anyio.run(Checkpoints([work], paths(os.environ).checkpoints, os.environ, "y").take)
+    age(left, 100)
+    clean(capfd, "--yes")
+
+    assert code == -9
+    assert left.name.startswith(".deleted-")
+    assert not left.exists()
+    assert (repository(work) / "sessions/y").is_dir()
+
+
+def test_a_cleanup_that_is_killed_leaves_a_home_that_can_be_read(
+    capfd: CAPFD, work: Path
+) -> None:
+    """It is killed right after a directory was renamed, before anything in it is deleted."""
+    put_session(OLD, work, 100)
+    put_session(NEW, work, 1)
+    code = clean_until_deletion()
     (left,) = [name for name in names() if name != NEW]
     listed = [card.id for card in home().catalogue().cards()]
     age(home().root / left, 100)
     clean(capfd, "--yes")
 
-    assert done.returncode == -9
+    assert code == -9
     assert left.startswith(".deleted-")
     assert listed == [NEW]
     assert names() == [NEW]
