@@ -796,14 +796,16 @@ def test_output_status_and_questions_appear_above_a_draft(
     assert at.text.count("word") > written
     assert "? Edit hello.py?" in at.text
     at.type(" quick" + ENTER)
+    at.until("for the next step: please be quick\n")
     at.answer("y")
+    at.until("\n› please be quick\n")
     at.until("Well.")
     at.until_asked()
     at.type("\x04")
 
     assert at.end() == 0
     assert "hello" in (tmp_path / "hello.py").read_text(encoding="utf-8")
-    assert at.text.count("please be quick") == 1
+    assert at.text.count("› please be quick") == 1
 
 
 @pytest.mark.slow

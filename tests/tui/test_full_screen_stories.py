@@ -98,7 +98,7 @@ def test_esc_stops_a_turn_and_the_next_message_is_answered(opens: Opens) -> None
     at.type("talk" + ENTER)
     at.until("word word word")
     at.type(ESC)
-    at.until_gone("Esc interrupts")
+    at.until_gone("Esc stops")
     at.type("continue please" + ENTER)
     at.until("I go on.")
 
@@ -305,7 +305,7 @@ def test_a_resize_during_streaming_lays_out_the_text_for_the_new_size(opens: Ope
     at.screen.resize(16, 50)
     at.child.setwinsize(16, 50)
     at.until("Enter: for the next step")
-    at.until_gone("Esc interrupts")
+    at.until_gone("Esc stops")
 
     assert all(len(row) <= 50 for row in at.rows)
     assert at.rows[-1].startswith(" script")

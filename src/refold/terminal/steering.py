@@ -98,6 +98,10 @@ class Steering:
         shown = with_images(words, self._session, self._printer)
         when = "next" if draft.later else "now"
         await self._session.say(words, when=when, images=shown)
+        if self._question_waits() and self._reader.lively:
+            # What was typed has been erased, and the message is printed after the question.
+            step = "after this turn" if draft.later else "for the next step"
+            self._printer.say(f"{step}: {visible(words.strip())}", "dim")
 
     async def edit_queued(self) -> None:
         """Withdraw the newest queued message, and let the user edit it."""

@@ -44,7 +44,7 @@ _EMPTY_HINTS = ("Ask anything", "/ for commands", "@ for files", "Ctrl+P for eve
 _WORKING_HINTS = (
     "Enter: for the next step",
     "Alt+Enter: after this turn",
-    "Esc interrupts",
+    "Esc stops",
 )
 _KEY_HINT = "Esc closes · Shift+↑↓ scroll"
 
@@ -202,11 +202,12 @@ def _activity_rows(model: Model) -> list[Line]:
     spent = max(model.now - (status.since or view.turn.started_at), 0.0)
     turned = _WHEEL_SIGNS[int(model.now * 10) % len(_WHEEL_SIGNS)]
     if status.reason and status.doing == "waiting":
-        left = max(status.seconds - spent, 0.0)
-        when = f"; retrying in {duration(left)}" if status.seconds else ""
-        if status.attempt:
-            when = f" · {attempt_text(status, left)}"
-        row: Line = (("warn", f"{turned} {on_one_line(status.reason)}{when}"),)
+        left, reason = max(status.seconds - spent, 0.0), on_one_line(status.reason)
+        if status.attempt:  # first, since the reason may be wider than the screen
+            reason = f"{attempt_text(status, left)} · {reason}"
+        elif status.seconds:
+            reason = f"{reason}; retrying in {duration(left)}"
+        row: Line = (("warn", f"{turned} {reason}"),)
     else:
         activity = status.doing or ("writing" if model.screen.coming else "working")
         row = (("accent", turned), ("dim", f" {activity} {duration(spent)}"))
@@ -216,7 +217,7 @@ def _activity_rows(model: Model) -> list[Line]:
     parts = [
         below,
         f"{tokens(used.input + used.output)} tokens" if used.input else "",
-        "Esc interrupts",
+        "" if status.attempt else "Esc stops",
     ]
     details = "".join(f" · {part}" for part in parts if part)
     return [truncate((*row, ("dim", details)), model.width)]
