@@ -25,6 +25,7 @@ from refold.tui.model import Dialog, Model, OpenPicker, Updated
 from refold.tui.text_field import field_of, lay_out
 from refold.tui.transcript import split_rows
 from refold.views.picker import (
+    PICKER_KEYS,
     Picker,
     move_selection,
     picker_rows,
@@ -282,7 +283,7 @@ def choosing_rows(model: Model, overlay: OpenPicker) -> tuple[list[Line], tuple[
     head = f" {picker.title} "
     rows.append((("strong", head), ("plain", picker.query)))
     rows += _indent(picker_rows(picker, room, height))
-    rows.append((("dim", " Enter chooses · Esc leaves · type to narrow"),))
+    rows.append((("dim", f" {PICKER_KEYS}"),))
     return rows, (1, min(cells(head) + cells(picker.query), model.width - 1))
 
 

@@ -13,6 +13,7 @@ from refold.views.styled import Line
 
 Search: TypeAlias = Callable[[str], frozenset[str]]  # the ids of further choices
 OnMove: TypeAlias = Callable[["Picker"], None]
+PICKER_KEYS = "Enter chooses · Esc leaves · type to narrow"
 _MAX_ROWS = 12  # however high the screen
 _MIN_LIST_ROWS = 5  # of the list, beside a preview
 

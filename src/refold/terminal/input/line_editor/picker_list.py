@@ -26,6 +26,7 @@ from refold.terminal.input.line_editor.drawing import (
     style_arguments,
 )
 from refold.views.picker import (
+    PICKER_KEYS,
     OnMove,
     Picker,
     Search,
@@ -36,7 +37,7 @@ from refold.views.picker import (
     with_query,
 )
 
-_ROWS_ABOVE = 3  # picker_rows of a screen that are not the list
+_OTHER_ROWS = 4  # rows of a screen that are not the list
 _PAGE_ROWS = 10
 _STEP_KEYS = {
     "up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_PAGE_ROWS, "pagedown": _PAGE_ROWS,
@@ -135,12 +136,12 @@ class _List:
         self._depth = colors["color_depth"]
 
     def _rows(self) -> StyleAndTextTuples:
-        height = (self._printer.look.height() or 24) - _ROWS_ABOVE
+        height = (self._printer.look.height() or 24) - _OTHER_ROWS
         rows: StyleAndTextTuples = []
         for row in picker_rows(self._picking, self._printer.room - 1, height):
             rows += [(f"class:{style}", text) for style, text in row]
             rows.append(("", "\n"))
-        return rows[:-1]
+        return [*rows, ("class:dim", PICKER_KEYS)]
 
     def _set_query(self, buffer: Buffer) -> None:
         text = buffer.text.strip()
