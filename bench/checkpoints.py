@@ -69,7 +69,7 @@ async def looked(root: Path, store: Path, times: int) -> list[tuple[str, ...]]:
 
 
 async def took(kept: Checkpoints) -> float:
-    kept.dirty()
+    kept.note_change()
     began = time.perf_counter()
     await kept.take()
     return time.perf_counter() - began

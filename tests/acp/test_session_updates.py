@@ -32,7 +32,9 @@ def answer(words: str, thinking: str = "") -> AssistantMessage:
 
 def told(*documents: Document) -> list[tuple[str, str]]:
     updates = SessionUpdates(lambda *_: CallDisplay("", "other", ()), "/w")
-    found: list[Any] = [each for document in documents for each in updates.of(document)]
+    found: list[Any] = [
+        each for document in documents for each in updates.updates_of(document)
+    ]
     return [(each.session_update, each.content.text) for each in found]
 
 
@@ -79,13 +81,13 @@ def test_repeated_command_output_is_sent_once_to_a_terminal_of_the_editor() -> N
     updates = SessionUpdates(
         lambda *_: CallDisplay("", "execute", ()), "/w", terminals=True
     )
-    list(updates.of(ToolCall(seq=3, call_id="c", tool="bash", arguments={})))
+    list(updates.updates_of(ToolCall(seq=3, call_id="c", tool="bash", arguments={})))
     pieces = ((0, "a😀"), (0, "a😀b"), (3, "c"))
 
     drawn = [
         update.field_meta["terminal_output"]["data"]
         for offset, words in pieces
-        for update in updates.of(
+        for update in updates.updates_of(
             ToolProgress(after=4, message=2, offset=offset, call_id="c", text=words)
         )
         if update.field_meta

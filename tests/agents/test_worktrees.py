@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from refold import Question
-from refold.agents.named_worktrees import make
+from refold.agents.named_worktrees import make_tree
 from refold.agents.worktree import Worktrees
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import ChildAsked, ChildBorn, ChildEnded
@@ -158,7 +158,7 @@ def test_hooks_and_filters_of_a_repository_are_not_run(
 
     async def main() -> None:
         tree = trees.tree_of_child("root", "child-1", await trees.base())
-        await trees.make(tree, trees.inside(tree))
+        await trees.make(tree, trees.child_directory(tree))
         assert (Path(tree.directory) / "a.txt").read_text() == "one\n"
         assert await trees.remove_if_unchanged(tree)
 
@@ -179,7 +179,7 @@ def test_filters_configured_only_for_the_new_worktree_are_not_run(
 
     async def main() -> None:
         tree = trees.tree_of_child("root", "child-1", await trees.base())
-        await trees.make(tree, trees.inside(tree))
+        await trees.make(tree, trees.child_directory(tree))
         assert (Path(tree.directory) / "a.txt").read_text() == "one\n"
 
     anyio.run(main)
@@ -211,7 +211,7 @@ def test_a_folder_that_only_points_to_a_repository_gets_no_worktree(
 
     async def main() -> None:
         with pytest.raises(ToolFailed, match="does not know this folder"):
-            await make("x", str(stranger), os.environ)
+            await make_tree("x", str(stranger), os.environ)
 
     anyio.run(main)
 
@@ -229,9 +229,9 @@ def test_a_worktree_can_be_made_from_another_worktree_or_a_submodule(
         str(repository), "module")  # fmt: skip
 
     async def main() -> None:
-        first = await make("x", str(repository), os.environ)
-        second = await make("y", first.inside, os.environ)
-        inner = await make("z", str(above / "module"), os.environ)
+        first = await make_tree("x", str(repository), os.environ)
+        second = await make_tree("y", first.inside, os.environ)
+        inner = await make_tree("z", str(above / "module"), os.environ)
         for each in (second, inner):
             assert (Path(each.inside) / "a.txt").read_text() == "one\n"
 
@@ -249,7 +249,7 @@ def test_a_branch_name_cannot_act_as_an_option_of_git(
 
     async def main() -> None:
         with suppress(ToolFailed):  # git may take such a name, or refuse it
-            await make("x", str(repository), os.environ, "-Bother")
+            await make_tree("x", str(repository), os.environ, "-Bother")
 
     anyio.run(main)
 
@@ -263,7 +263,7 @@ def test_filters_of_a_submodule_are_not_run_and_its_changes_keep_the_worktree(
 
     async def main() -> None:
         tree = trees.tree_of_child("root", "child-1", await trees.base())
-        await trees.make(tree, trees.inside(tree))
+        await trees.make(tree, trees.child_directory(tree))
         inside = Path(tree.directory) / "module"
         git(Path(tree.directory), "init", "-q", "module")
         (inside / "f.txt").write_text("one\n")
@@ -294,7 +294,7 @@ def test_a_worktree_without_checked_out_files_gets_them(
         tree = trees.tree_of_child("root", "child-1", await trees.base())
         git(repository, "worktree", "add", "-q", "--no-checkout", "-b", tree.branch,
             tree.directory)  # fmt: skip
-        await trees.make(tree, trees.inside(tree))
+        await trees.make(tree, trees.child_directory(tree))
         assert await trees.remove_if_unchanged(tree)
 
     anyio.run(main)
@@ -309,8 +309,8 @@ def test_a_worktree_left_incomplete_by_a_crash_is_made_again(
         tree = trees.tree_of_child("root/child-2", "child-1", await trees.base())
         assert tree.branch == "refold/root-child-2-child-1"
         git(repository, "branch", tree.branch, tree.base)
-        await trees.make(tree, trees.inside(tree))
-        await trees.make(tree, trees.inside(tree))
+        await trees.make(tree, trees.child_directory(tree))
+        await trees.make(tree, trees.child_directory(tree))
         (Path(tree.directory) / "a.txt").write_text("mine\n")
         git(Path(tree.directory), "commit", "-qam", "mine")
         assert not await trees.remove_if_unchanged(tree)
@@ -330,7 +330,7 @@ def test_a_failed_git_worktree_command_is_reported_in_one_sentence(
 
     async def main() -> None:
         tree = trees.tree_of_child("root", "child-1", "0" * 40)
-        await trees.make(tree, trees.inside(tree))
+        await trees.make(tree, trees.child_directory(tree))
 
     with pytest.raises(ToolFailed, match="git worktree failed in"):
         anyio.run(main)

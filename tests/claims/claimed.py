@@ -9,7 +9,7 @@ from msgspec import Struct
 from refold import Agent
 from refold.claims.check import check
 from refold.claims.observed import ReadFiles, collect_facts
-from refold.claims.parse_claims import in_answer
+from refold.claims.parse_claims import claims_in_answer
 from refold.claims.sources import CurrentFiles, records
 from refold.journal.home import JournalDirectory
 from refold.journal.store.tree_reader import entries_in
@@ -61,7 +61,7 @@ class Past(Struct, frozen=True):
         return check(claims, self.seen(), CurrentFiles(DiskFiles(self.directory)))
 
     def verdict(self, answer: str) -> CheckedClaim:
-        (claim,) = in_answer(answer)
+        (claim,) = claims_in_answer(answer)
         return self.check([claim])[0]
 
 

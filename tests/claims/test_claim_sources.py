@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from refold.claims.call_evidence import says
+from refold.claims.call_evidence import claimed_outcome
 from refold.claims.check import check, claims_in
 from refold.claims.observed import SessionRecord, collect_facts
-from refold.claims.parse_claims import UNREADABLE_CLAIM, in_answer
+from refold.claims.parse_claims import UNREADABLE_CLAIM, claims_in_answer
 from refold.claims.passages import LineRange, passage_of_rows
 from refold.claims.sources import CurrentFiles, records
 from refold.errors import ToolFailed
@@ -299,18 +299,19 @@ def test_claims_are_found_in_answers_of_any_shape() -> None:
     wide = json.dumps([{"claim": str(n), "evidence": "x"} for n in range(50)])
     fenced = 'Two:\n```json\n{"name": "one", "evidence": []}\n```\nand\n{"risk": "two", "evidence": null}'
 
-    assert len(in_answer(wide)) == 50
-    assert [each.claim for each in in_answer(fenced)] == ["one", "two"]
-    assert [each.claim for each in in_answer(deep)] in ([], ["claim 1"])
-    assert in_answer("{" * 100_000) == ()
+    assert len(claims_in_answer(wide)) == 50
+    assert [each.claim for each in claims_in_answer(fenced)] == ["one", "two"]
+    assert [each.claim for each in claims_in_answer(deep)] in ([], ["claim 1"])
+    assert claims_in_answer("{" * 100_000) == ()
     assert [
-        each.claim for each in in_answer('See: {"claim": "in a line", "evidence": []}.')
+        each.claim
+        for each in claims_in_answer('See: {"claim": "in a line", "evidence": []}.')
     ] == ["in a line"]
-    assert [each.claim for each in in_answer('{"claim": "broken", "evidence": [')] == [
-        UNREADABLE_CLAIM
-    ]
-    assert in_answer("no JSON, no claims") == ()
-    assert in_answer('{"claims": [{"claim": "without"}]}') == ()
+    assert [
+        each.claim for each in claims_in_answer('{"claim": "broken", "evidence": [')
+    ] == [UNREADABLE_CLAIM]
+    assert claims_in_answer("no JSON, no claims") == ()
+    assert claims_in_answer('{"claims": [{"claim": "without"}]}') == ()
 
 
 def test_a_repeated_claim_replaces_the_earlier_one() -> None:
@@ -340,7 +341,7 @@ def test_a_repeated_claim_replaces_the_earlier_one() -> None:
 def test_only_plain_success_claims_are_compared_with_an_exit_code(
     claim: str, meant: str
 ) -> None:
-    assert says(claim) == meant
+    assert claimed_outcome(claim) == meant
 
 
 def test_a_path_with_an_unpaired_surrogate_is_refused(place: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from refold.claims.call_evidence import call_finding
 from refold.claims.observed import ObservedCall, ReadFiles
-from refold.claims.parse_claims import in_answer
+from refold.claims.parse_claims import claims_in_answer
 from refold.values.claims import Evidence, State
 from refold.values.display import Output
 
@@ -83,7 +83,9 @@ def test_a_success_claim_in_any_words_is_not_supported_by_a_failed_run(claim: st
 
 def test_an_unreadable_claim_next_to_a_valid_one_is_reported_too() -> None:
     good = '{"claim": "a", "evidence": "x.py: some words", "required": "true"}'
-    found = in_answer(f'{good} and {{"claim": "b", "evidence": {{"call": "pytest",}}}}')
+    found = claims_in_answer(
+        f'{good} and {{"claim": "b", "evidence": {{"call": "pytest",}}}}'
+    )
 
     assert [(claim.required, bool(claim.evidence)) for claim in found] == [
         (True, True),

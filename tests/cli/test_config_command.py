@@ -13,7 +13,7 @@ import pytest
 from refold.cli.main import main
 from refold.config.paths import Paths, paths
 from refold.config.set_setting import file_of, set_value
-from refold.config.settings_report import in_words
+from refold.config.settings_report import report_lines
 
 Told = tuple[int, str, str]
 
@@ -491,7 +491,7 @@ def test_settings_report_of_a_session_includes_its_command_line_flags(
 
     async def look() -> tuple[str, ...]:
         flags = {"limits.steps": 3}
-        return await in_words(
+        return await report_lines(
             folder, places, {"REFOLD_LIMITS__STEPZ": "1"}, flags, ("limits.steps",)
         )
 

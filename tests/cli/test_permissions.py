@@ -216,7 +216,7 @@ def test_permissions_list_shows_every_active_rule_with_its_source(
     refold: Told, tmp_path: Path
 ) -> None:
     file = settings("permission_mode = 'plan'\n[permissions]\ndeny = ['bash(rm *)']\n")
-    TrustedFolders(paths(os.environ).folders).always(
+    TrustedFolders(paths(os.environ).folders).store_allow_rules(
         tmp_path / "work", "bash(make \x1b[2J)"
     )
 

@@ -43,10 +43,10 @@ async def played(root: Path) -> None:
     async with await Session.open(record, lambda _: given, directory=str(root), id_=ID):
         for words, content in (("make a.txt", "one\n"), ("change it", "two\n")):
             await record(Said(words), by="person")
-            kept.dirty()
+            kept.note_change()
             await record(Checkpointed((await kept.take()).trees), Started("c"))
             (root / "a.txt").write_text(content)
-        kept.dirty()
+        kept.note_change()
         await record(Checkpointed((await kept.take()).trees))
 
 

@@ -123,7 +123,7 @@ async def run_of(directory: Path, settings: Settings, answers: Path | None) -> S
         options = LaunchOptions(directory=where, attended=False, script=answers)
         return Launch(App(settings, paths(os.environ), os.environ, options))
 
-    await ScheduledRuns(book, start_of, said.append, clock).once()
+    await ScheduledRuns(book, start_of, said.append, clock).run_due()
     return book.find(1).runs[-1]
 
 

@@ -156,7 +156,9 @@ def test_always_allowed_rules_of_a_folder_apply_to_programs(
     folder = tmp_path / "ws"
     folder.mkdir()
     (tmp_path / "home").mkdir(mode=0o700)
-    TrustedFolders(tmp_path / "home" / "folders.toml").always(folder, "edit_file(a.txt)")
+    TrustedFolders(tmp_path / "home" / "folders.toml").store_allow_rules(
+        folder, "edit_file(a.txt)"
+    )
 
     result = agent(tmp_path, [WRITE], "Made.").run("Make it.")
 

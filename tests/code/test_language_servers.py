@@ -388,7 +388,7 @@ def test_an_edit_reports_only_new_diagnostics_once_a_server_runs(tmp_path: Path)
         checks = EditChecks(here.code, here.files, starts=False)
 
         async def edit(text: str) -> str | None:
-            after = await checks.before([path])
+            after = await checks.begin([path])
             here.file.write_text(text)
             return await after() if after else None
 
@@ -417,7 +417,7 @@ def test_a_hanging_language_server_does_not_delay_an_edit(tmp_path: Path) -> Non
     async def edit(here: Kitchen) -> object:
         checks = EditChecks(here.code, here.files, starts=True)
         with anyio.fail_after(5):
-            return await checks.before([str(here.file)])
+            return await checks.begin([str(here.file)])
 
     with kitchen(tmp_path, "hang", seconds=60.0) as here:
         found = anyio.run(edit, here)

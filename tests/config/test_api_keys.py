@@ -216,7 +216,7 @@ def test_a_keyring_that_does_not_answer_times_out(ring: Ring) -> None:
 
 
 def test_keyring_stores_returns_and_removes_a_key(ring: Ring) -> None:
-    keyring.put("openai", "of-mine")
+    keyring.store_key("openai", "of-mine")
 
     assert ring.keys == {"refold/openai": "of-mine"}
     assert (keyring.get("openai"), keyring.get("other")) == ("of-mine", "")
@@ -230,10 +230,10 @@ def test_storing_a_key_in_a_disabled_or_missing_keyring_is_an_error(
     ring.put("off")
 
     with pytest.raises(BadInput, match="did not store the key: without --keyring"):
-        keyring.put("openai", "of-mine")
+        keyring.store_key("openai", "of-mine")
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(BadInput, match="the package `keyring` cannot be loaded"):
-        keyring.put("openai", "of-mine")
+        keyring.store_key("openai", "of-mine")
 
 
 BACKEND = """
@@ -256,7 +256,7 @@ class Shelf(KeyringBackend):
 """
 USE = """
 from refold.config import keyring
-keyring.put("openai", "of-mine")
+keyring.store_key("openai", "of-mine")
 print(keyring.get("openai"), repr(keyring.get("other")))
 print(keyring.remove("openai"), keyring.remove("openai"))
 """

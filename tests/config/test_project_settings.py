@@ -10,7 +10,7 @@ import pytest
 from refold.config.folder_settings import FolderSettings, load_here
 from refold.config.layers import rules_of
 from refold.config.paths import Paths
-from refold.config.project import Project, in_words, project
+from refold.config.project import Project, content_lines, project
 from refold.config.trusted_folders import ALWAYS_CHOICE, TrustedFolders
 from refold.errors import BadInput
 
@@ -116,7 +116,7 @@ def test_permission_rules_of_all_layers_are_combined_with_their_sources(
     (places.config / "managed.toml").write_text('[permissions]\ndeny = ["bash(sudo *)"]\n')
     says(folder, '[permissions]\nallow = ["bash(make test)"]\n')
     says(folder, '[permissions]\nask = ["bash(git push *)"]\n', "config.local.toml")
-    TrustedFolders(places.folders).always(folder, "bash(npm test)")
+    TrustedFolders(places.folders).store_allow_rules(folder, "bash(npm test)")
 
     at = trusting(folder, places, permissions__deny=("bash(rm *)",))
 
@@ -320,7 +320,7 @@ def test_project_settings_are_shown_with_escaped_control_characters(
         "config.local.toml",
     )
 
-    assert in_words(found(folder, places)) == (
+    assert content_lines(found(folder, places)) == (
         ".refold/config.toml:",
         "  runs without asking: bash(make test)",
         "  is refused: bash(rm *)",

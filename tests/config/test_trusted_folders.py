@@ -49,8 +49,8 @@ def test_trusted_folders_are_stored_in_a_file_that_only_the_owner_can_read(
     file: Path, tmp_path: Path
 ) -> None:
     TrustedFolders(file).trust(shown(tmp_path))
-    TrustedFolders(file).always(tmp_path, "bash(make test)")
-    TrustedFolders(file).always(tmp_path, "bash(make test)", "bash(ls)")
+    TrustedFolders(file).store_allow_rules(tmp_path, "bash(make test)")
+    TrustedFolders(file).store_allow_rules(tmp_path, "bash(make test)", "bash(ls)")
 
     assert tomllib.loads(file.read_text()) == {
         "folders": {
@@ -75,7 +75,7 @@ def test_unknown_keys_in_the_file_of_trusted_folders_are_preserved(
     file.touch(0o600)
     file.write_text('later = [1, {a = 2.5}]\n[folders."/x"]\ntrusted = true\nnew = "é"\n')
 
-    TrustedFolders(file).always(tmp_path, "bash(ls)")
+    TrustedFolders(file).store_allow_rules(tmp_path, "bash(ls)")
 
     assert tomllib.loads(file.read_text()) == {
         "later": [1, {"a": 2.5}],
@@ -91,7 +91,7 @@ def test_distrust_removes_the_trust_and_keeps_always_allowed_rules(
 ) -> None:
     folders = TrustedFolders(file)
     folders.trust(shown(tmp_path))
-    folders.always(tmp_path, "bash(ls)")
+    folders.store_allow_rules(tmp_path, "bash(ls)")
 
     assert folders.distrust(tmp_path)
 
@@ -105,14 +105,14 @@ def test_a_symlink_to_a_folder_has_the_rules_of_that_folder(
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
 
-    TrustedFolders(file).always(tmp_path / "link", "bash(ls)")
+    TrustedFolders(file).store_allow_rules(tmp_path / "link", "bash(ls)")
 
     assert allowed(file, tmp_path / "real") == ("bash(ls)",)
 
 
 def test_always_refuses_an_invalid_rule(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"'bash\(' is not a permission rule"):
-        TrustedFolders(file).always(tmp_path, "bash(")
+        TrustedFolders(file).store_allow_rules(tmp_path, "bash(")
 
     assert not file.exists()
 
@@ -121,7 +121,7 @@ def test_always_refuses_an_invalid_rule(file: Path, tmp_path: Path) -> None:
 def test_a_file_of_trusted_folders_that_others_can_write_is_refused(
     file: Path, tmp_path: Path, mode: int
 ) -> None:
-    TrustedFolders(file).always(tmp_path, "bash(ls)")
+    TrustedFolders(file).store_allow_rules(tmp_path, "bash(ls)")
     file.chmod(mode)
 
     with pytest.raises(BadInput, match=f"other users can change it: .* chmod 600 {file}"):
@@ -147,7 +147,7 @@ def test_an_invalid_file_of_trusted_folders_is_an_error_and_not_overwritten(
 
     for use in (
         lambda: list(TrustedFolders(file).layer(tmp_path)),
-        lambda: TrustedFolders(file).always(tmp_path, "bash(ls)"),
+        lambda: TrustedFolders(file).store_allow_rules(tmp_path, "bash(ls)"),
     ):
         with pytest.raises(BadInput, match=said) as caught:
             use()
@@ -158,7 +158,7 @@ def test_an_invalid_file_of_trusted_folders_is_an_error_and_not_overwritten(
 def test_an_invalid_rule_in_the_file_of_trusted_folders_is_reported(
     file: Path, tmp_path: Path
 ) -> None:
-    TrustedFolders(file).always(tmp_path, "bash(ls)")
+    TrustedFolders(file).store_allow_rules(tmp_path, "bash(ls)")
     file.write_text(file.read_text().replace("bash(ls)", "bash("))
 
     with pytest.raises(BadInput, match=rf"{file}: 'bash\(' is not a permission rule"):
@@ -170,7 +170,7 @@ def test_concurrent_writers_of_trusted_folders_lose_no_rule(
 ) -> None:
     def say(who: int) -> None:
         for n in range(5):
-            TrustedFolders(file).always(tmp_path, f"bash(echo {who} {n})")
+            TrustedFolders(file).store_allow_rules(tmp_path, f"bash(echo {who} {n})")
 
     writers = [Thread(target=say, args=(who,)) for who in range(4)]
     for each in writers:
@@ -183,7 +183,7 @@ def test_concurrent_writers_of_trusted_folders_lose_no_rule(
 
 def test_a_folder_whose_name_is_not_utf_8_is_refused(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="its name is not UTF-8"):
-        TrustedFolders(file).always(f"{tmp_path}/\udcff", "bash(ls)")
+        TrustedFolders(file).store_allow_rules(f"{tmp_path}/\udcff", "bash(ls)")
 
 
 VALUES = st.recursive(
@@ -250,7 +250,7 @@ def test_a_damaged_file_of_trusted_folders_is_refused_and_not_changed(
     for use in (
         lambda: folders.state(shown(tmp_path)),
         lambda: list(folders.layer(tmp_path)),
-        lambda: folders.always(tmp_path, "bash(ls)"),
+        lambda: folders.store_allow_rules(tmp_path, "bash(ls)"),
     ):
         with pytest.raises(BadInput) as refused:
             use()

@@ -15,7 +15,7 @@ NEWS = 'pyls reports a new problem caused by this edit:\na.py:2: error: "c" is n
 
 
 class OneProblem:
-    async def before(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
+    async def begin(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
         async def after() -> str:
             return NEWS
 

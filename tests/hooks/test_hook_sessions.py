@@ -11,7 +11,7 @@ import pytest
 from refold import Agent, Effect, Reply, tool
 from refold.client.questions import Question
 from refold.client.session import Session
-from refold.config.project import in_words, project
+from refold.config.project import content_lines, project
 from refold.config.trusted_folders import TrustedFolders
 from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import Compacted, Ended, Entry, TurnEnded
@@ -443,7 +443,7 @@ def test_hooks_of_a_folder_run_only_if_the_folder_is_trusted(place: Place) -> No
     place.run(place.agent("Done."), "Go.")
 
     assert not before
-    assert in_words(folder) == (
+    assert content_lines(folder) == (
         ".claude/settings.json:",
         f"  SessionStart runs: {LOG}",
     )

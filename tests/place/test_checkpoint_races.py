@@ -57,7 +57,7 @@ def flipping(one: Path, other: Path, pause: float) -> Iterator[None]:
 
 def saved(kept: Checkpoints, root: Path) -> str:
     """Every file of a new checkpoint, with the name of its content."""
-    kept.dirty()
+    kept.note_change()
     trees = anyio.run(kept.take).trees
     store = next((root.parent / "data/checkpoints").glob("*"))
     return "".join(git(store, "ls-tree", "-r", tree) for _, tree in trees)
@@ -109,10 +109,10 @@ def test_files_are_saved_in_a_checkpoint_with_their_modes(root: Path) -> None:
 
 def test_all_files_of_checkpoints_are_accessible_only_to_their_owner(root: Path) -> None:
     kept = checkpoints(root)
-    kept.dirty()
+    kept.note_change()
     anyio.run(kept.take)
     (root / "one").write_text("again")
-    kept.dirty()
+    kept.note_change()
     anyio.run(kept.take)
 
     data = root.parent / "data"

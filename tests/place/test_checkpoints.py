@@ -23,7 +23,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def taken(kept: Checkpoints) -> SnapshotTaken:
-    kept.dirty()
+    kept.note_change()
     return anyio.run(kept.take)
 
 
@@ -549,8 +549,8 @@ def test_one_checkpoint_is_reused_for_a_short_time(root: Path) -> None:
     clock.jump(60)
     late = anyio.run(kept.take)
     (root / "a").write_text("c")
-    kept.dirty()
-    dirty = kept.behind, anyio.run(kept.take), kept.behind
+    kept.note_change()
+    dirty = kept.is_behind, anyio.run(kept.take), kept.is_behind
 
     assert soon == first != late
     assert (dirty[0], dirty[2], dirty[1] not in (first, late)) == (True, False, True)

@@ -96,7 +96,7 @@ class Files(RuleBasedStateMachine):
                 assert (one.trees == other.trees) == (then == there)
 
     def now(self, by: int) -> SnapshotTaken:
-        self.sessions[by].dirty()
+        self.sessions[by].note_change()
         return anyio.run(self.sessions[by].take)
 
     def kept(self) -> Mapping[str, object]:
@@ -162,7 +162,7 @@ def test_a_killed_restore_can_be_repeated(tmp_path: Path, after: float) -> None:
     before, then = anyio.run(kept.take), files(root)
     for n in range(300):
         (root / f"f{n}").write_text("agent\n") if n % 3 else (root / f"f{n}").unlink()
-    kept.dirty()
+    kept.note_change()
     now = anyio.run(kept.take)
 
     program = [

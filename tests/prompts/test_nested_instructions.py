@@ -202,7 +202,7 @@ def test_trust_for_one_start_excludes_nested_instructions_added_later(root: Path
     prompt = SystemPromptBuilder(Settings(), places, os.environ, ground)
     files = [str(root / "pkg/b/g.py")]
 
-    before = anyio.run(prompt.below, files, ())
+    before = anyio.run(prompt.instructions_below, files, ())
 
     assert before is not None
     assert before.files == ()

@@ -48,7 +48,7 @@ def models(home: Path, *keys: str, settings: Settings | None = None) -> Models:
 def test_short_name_selects_the_newest_model_of_a_provider_with_a_key(
     home: Path, name: str, keys: tuple[str, ...], meant: str
 ) -> None:
-    assert models(home, *keys).full(name) == meant
+    assert models(home, *keys).full_name(name) == meant
 
 
 def test_newest_model_may_be_one_that_only_the_provider_lists() -> None:
@@ -71,14 +71,16 @@ def test_newest_model_may_be_one_that_only_the_provider_lists() -> None:
 def test_alias_of_a_backend_is_accepted_everywhere(
     home: Path, name: str, meant: str
 ) -> None:
-    assert models(home).full(name) == meant
+    assert models(home).full_name(name) == meant
     assert full_name(name.partition("/")[0]) == meant.partition("/")[0]
 
 
 def test_own_provider_takes_precedence_over_an_alias_of_a_builtin_one(home: Path) -> None:
     own = {"claude": Provider(wire="openai-chat", base_url="http://127.0.0.1:1/v1")}
 
-    assert models(home, settings=Settings(providers=own)).full("claude/x") == "claude/x"
+    assert (
+        models(home, settings=Settings(providers=own)).full_name("claude/x") == "claude/x"
+    )
 
 
 @pytest.mark.parametrize("name", ["ollama", "ollama-api"])
@@ -90,7 +92,7 @@ def test_server_named_without_a_model_uses_the_first_model_it_lists(
         own = {"ollama": Provider(base_url=server.url)}
         here = models(home, settings=Settings(providers=own))
 
-        assert [here.full(name), here.full(name)] == ["ollama/codellama"] * 2
+        assert [here.full_name(name), here.full_name(name)] == ["ollama/codellama"] * 2
         assert server.asked == ["GET /api/tags"]
 
 
@@ -98,7 +100,7 @@ def test_server_that_lists_no_model_is_named_with_its_address(home: Path) -> Non
     with list_server({}) as server:
         own = {"vllm": Provider(base_url=server.url)}
         with pytest.raises(BadInput, match=f"vLLM at {server.url} lists none: start it"):
-            models(home, settings=Settings(providers=own)).full("vllm")
+            models(home, settings=Settings(providers=own)).full_name("vllm")
 
 
 def test_missing_key_error_suggests_the_command_line_of_the_same_vendor() -> None:

@@ -177,7 +177,7 @@ def test_a_follower_that_does_not_read_is_disconnected() -> None:
     follower = Follower(limit=100)
     follower.begin([], FEED_START, [])
     for _ in range(11):
-        follower.put(b"0123456789")
+        follower.queue(b"0123456789")
 
     assert follower.cut_off
     assert follower.closed

@@ -41,7 +41,7 @@ def book() -> ScheduleBook:
 def secret(tmp_path: Path) -> str:
     """That of the webhook `ci` of schedule 1."""
     book().add(NewSchedule("Say why.", str(tmp_path), never("UTC")), time.time())
-    return webhooks.make(paths(os.environ), book(), 1, "ci")
+    return webhooks.make_webhook(paths(os.environ), book(), 1, "ci")
 
 
 class Listener:
@@ -271,7 +271,7 @@ def test_a_webhook_ends_with_its_schedule_a_new_secret_or_off(
     start: Start, secret: str
 ) -> None:
     server = start()
-    again = webhooks.make(paths(os.environ), book(), 1, "ci")
+    again = webhooks.make_webhook(paths(os.environ), book(), 1, "ci")
     answers = [server.send(signed(secret))[0], server.send(signed(again))[0]]
 
     def refold_schedule(*words: str) -> int:
@@ -281,7 +281,7 @@ def test_a_webhook_ends_with_its_schedule_a_new_secret_or_off(
 
     off = refold_schedule("webhook", "1", "--off")
     answers.append(server.send(signed(again, b"1"), b"1")[0])
-    last = webhooks.make(paths(os.environ), book(), 1, "ci")
+    last = webhooks.make_webhook(paths(os.environ), book(), 1, "ci")
     answers.append(server.send(signed(last, b"2"), b"2")[0])
     stopped = refold_schedule("stop", "1")
     answers.append(server.send(signed(last, b"3"), b"3")[0])

@@ -66,7 +66,7 @@ class Agent:
         await record(TurnEnded("answered"))
 
     async def take(self) -> None:
-        self.kept.dirty()
+        self.kept.note_change()
         taken = await self.kept.take()
         saved = self.session.view.checkpoints
         if taken.trees != saved.trees or saved.disturbed:

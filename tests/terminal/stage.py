@@ -225,7 +225,7 @@ class Staged(Struct, frozen=True, kw_only=True):
 class StagedModels(Models):
     """Two models, of one provider."""
 
-    def full(self, name: str) -> str:
+    def full_name(self, name: str) -> str:
         return name if "/" in name else self.check(name)
 
     def check(self, name: str) -> str:
@@ -263,7 +263,7 @@ class StagedWorkspace(Workspace):
     def facts(self) -> Facts:
         return self.given or facts_of(Path(self.directory))
 
-    def always(self, rule: str) -> None:
+    def store_allow_rules(self, rule: str) -> None:
         (self.save or partial(always, Path(self.directory)))(rule)
 
 

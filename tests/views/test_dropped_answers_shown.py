@@ -69,7 +69,9 @@ def test_dropped_answer_is_marked_for_an_editor() -> None:
     updates = SessionUpdates(lambda *_: CallDisplay("", "other", ()), "/w")
     dropped = documents.Error(kind="Overloaded", reason="busy", seq=3, dropped=True)
 
-    (chunk,) = updates.of(dropped)
+    (chunk,) = updates.updates_of(dropped)
 
     assert "dropped, the model is asked again: busy" in chunk.content.text  # type: ignore[union-attr]
-    assert [*updates.of(documents.Error(kind="Overloaded", reason="busy", seq=3))] == []
+    assert [
+        *updates.updates_of(documents.Error(kind="Overloaded", reason="busy", seq=3))
+    ] == []

@@ -39,7 +39,7 @@ class TurnRunner(Protocol):
     async def carry_out(
         self, start: Callable[[], Awaitable[object]] | None
     ) -> PromptResponse: ...
-    async def tell(self, update: Update) -> None: ...
+    async def send_update(self, update: Update) -> None: ...
 
 
 def is_command(typed: str) -> bool:
@@ -67,7 +67,7 @@ async def run_command(
     """Run a command. Return the response of its last turn, if it began one."""
     here = _EditorContext(turns, person, host)
     await run_hosted_command(here, typed)
-    await here.tell()
+    await here.send_shown()
     return here.response
 
 
@@ -79,22 +79,22 @@ class _EditorContext(HostedContext):
         self._turns, self._person = turns, person
         self.response = PromptResponse(stop_reason="end_turn")
 
-    async def tell(self) -> None:
+    async def send_shown(self) -> None:
         """Send the editor what was shown since the last call."""
         shown, self.documents = self.documents, list[Document]()
         if shown:
-            await self._turns.tell(answer_chunk(f"{_as_markdown(shown)}\n\n"))
+            await self._turns.send_update(answer_chunk(f"{_as_markdown(shown)}\n\n"))
 
     async def say(self, text: str, *, typed: str | None = None) -> None:
-        await self.tell()
+        await self.send_shown()
         self.response = await self._turns.say(text, typed)
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
-        await self.tell()
+        await self.send_shown()
         self.response = await self._turns.carry_out(start)
 
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
-        await self.tell()
+        await self.send_shown()
         if not keys:
             return await self._person.text(f"{prompt} (now: {text})" if text else prompt)
         names = {"y": "Yes", "n": "No"}
@@ -103,7 +103,7 @@ class _EditorContext(HostedContext):
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
-        await self.tell()
+        await self.send_shown()
         options = [
             (choice.id, " ".join(bare([choice.row(_MAX_ROW_CHARS)]).split()))
             for choice in picker.choices[:MAX_OPTIONS]

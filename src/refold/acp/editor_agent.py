@@ -73,7 +73,7 @@ T = TypeVar("T")
 _Method: TypeAlias = Callable[Concatenate["EditorAgent", P], Awaitable[T]]
 
 
-def _in_protocol(method: _Method[P, T]) -> _Method[P, T]:
+def _raise_protocol_errors(method: _Method[P, T]) -> _Method[P, T]:
     """Raise refold's errors as the protocol's, with the sentence as their message."""
 
     @wraps(method)
@@ -142,13 +142,13 @@ class EditorAgent:
             ),
         )
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def authenticate(self, method_id: str, **_: Any) -> AuthenticateResponse:
         raise BadInput(
             f"there is no way to authenticate {method_id!r}: set a key with refold auth set"
         )
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def new_session(
         self,
         cwd: str,
@@ -166,7 +166,7 @@ class EditorAgent:
             config_options=session_choices.options(session.session),
         )
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def load_session(
         self,
         cwd: str,
@@ -182,7 +182,7 @@ class EditorAgent:
             config_options=session_choices.options(session.session),
         )
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def resume_session(
         self,
         session_id: str,
@@ -198,7 +198,7 @@ class EditorAgent:
             config_options=session_choices.options(session.session),
         )
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def fork_session(
         self,
         session_id: str,
@@ -217,7 +217,7 @@ class EditorAgent:
             config_options=session_choices.options(session.session),
         )
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
     ) -> ListSessionsResponse:
@@ -231,14 +231,14 @@ class EditorAgent:
             next_cursor=more,
         )
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def close_session(self, session_id: str, **_: Any) -> CloseSessionResponse:
         self._find_open(session_id)
         await self._host.close(session_id)
         self._open.pop(session_id, None)
         return CloseSessionResponse()
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def delete_session(self, session_id: str) -> DeleteSessionResponse:
         """Delete a session, with its subagents. Deleting a missing one succeeds."""
         if "/" not in session_id and await to_thread.run_sync(
@@ -257,7 +257,7 @@ class EditorAgent:
             mode="json", by_alias=True, exclude_none=True
         )
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def set_session_mode(
         self, session_id: str, mode_id: str, **_: Any
     ) -> SetSessionModeResponse:
@@ -266,7 +266,7 @@ class EditorAgent:
         )
         return SetSessionModeResponse()
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def set_config_option(
         self, config_id: str, session_id: str, value: str | bool, **_: Any
     ) -> SetSessionConfigOptionResponse:
@@ -276,7 +276,7 @@ class EditorAgent:
             config_options=session_choices.options(session)
         )
 
-    @_in_protocol
+    @_raise_protocol_errors
     async def prompt(
         self, session_id: str, prompt: list[ContentBlock], **_: Any
     ) -> PromptResponse:

@@ -53,7 +53,7 @@ class OpenRequests:
         if document.call_id not in self._shown and not over:
             of_child = document.who is not UNSET and bool(document.who)
             self._shown[document.call_id] = _Shown(anyio.CancelScope(), of_child)
-            self._group.start_soon(self._put, document)
+            self._group.start_soon(self._show_request, document)
 
     def settle(self, id_: str) -> bool:
         """Close a request that a client answered. Return True if a subagent had asked."""
@@ -67,7 +67,7 @@ class OpenRequests:
         for id_ in tuple(self._shown):
             self.settle(id_)
 
-    async def _put(self, document: Request) -> None:
+    async def _show_request(self, document: Request) -> None:
         shown = self._shown.get(document.call_id)
         if shown is None:
             return

@@ -181,7 +181,7 @@ class OpenSession:
         self._own.add(turn.key)
         try:
             for notice in await self.conversation.notices():
-                await self.tell(thinking_chunk(f"refold: {notice}\n\n"))
+                await self.send_update(thinking_chunk(f"refold: {notice}\n\n"))
             await begin(turn)
             await self._requests.put_all()
             while True:
@@ -206,13 +206,13 @@ class OpenSession:
             self._turn.cancelled = True
         await self._send_order(Cancel())
 
-    async def tell(self, update: Update) -> None:
+    async def send_update(self, update: Update) -> None:
         with suppress(ConnectionError):  # the editor disconnected
             await self._editor.session_update(session_id=self.id, update=update)
 
     async def tell_commands(self) -> None:
         commands = await to_thread.run_sync(available_commands, self.session)
-        await self.tell(
+        await self.send_update(
             AvailableCommandsUpdate(
                 session_update="available_commands_update", available_commands=commands
             )
@@ -241,8 +241,8 @@ class OpenSession:
         elif self.started.is_set():
             await self._handle_live(document)
         if not self._is_own(document):
-            for update in self._updates.of(document):
-                await self.tell(update)
+            for update in self._updates.updates_of(document):
+                await self.send_update(update)
         if isinstance(document, documents.Result):
             await self._end_turn(document)
 
@@ -254,12 +254,12 @@ class OpenSession:
             case documents.ToolApprovalResult(call_id=id_, verdict=verdict):
                 if self._requests.settle(id_):  # nothing else is sent about that call
                     status = "completed" if verdict == "allow" else "failed"
-                    await self.tell(progress(id_, status))
+                    await self.send_update(progress(id_, status))
             case ModeChanged(mode=mode):
                 update = CurrentModeUpdate(
                     session_update="current_mode_update", current_mode_id=mode
                 )
-                await self.tell(update)
+                await self.send_update(update)
                 await self._tell_options()
             case ModelChanged() | EffortChanged():
                 await self._tell_options()
@@ -321,20 +321,20 @@ class OpenSession:
         """Send an order. Problems come back as documents with its key."""
         if not order.client_key:
             order = msgspec.structs.replace(order, client_key=f"acp-{uuid4().hex}")
-        await self.conversation.take(msgspec.json.encode(order), self._follower)
+        await self.conversation.receive(msgspec.json.encode(order), self._follower)
 
     async def _report_outcome(self, result: documents.Result) -> None:
         if result.outcome == "failed":
             raise RequestError(_INTERNAL_ERROR, result.reason or "the turn failed")
         if result.outcome in _REPORTED_OUTCOMES:
-            await self.tell(answer_chunk(f"{result.outcome}: {result.reason}"))
+            await self.send_update(answer_chunk(f"{result.outcome}: {result.reason}"))
 
     async def _tell_usage(self) -> None:
         context = self.session.reports.context()
         spent = self.session.status.cost
         known = spent is not None and math.isfinite(spent)
         cost = Cost(amount=spent or 0.0, currency="USD") if known else None
-        await self.tell(
+        await self.send_update(
             UsageUpdate(
                 session_update="usage_update",
                 used=context.used_tokens,
@@ -344,7 +344,7 @@ class OpenSession:
         )
 
     async def _tell_options(self) -> None:
-        await self.tell(
+        await self.send_update(
             ConfigOptionUpdate(
                 session_update="config_option_update",
                 config_options=session_choices.options(self.session),

@@ -77,7 +77,7 @@ class Person:
             ]
         options.append(_option(_NO, "Deny", "reject_once"))
         try:
-            chosen = await self._choose(_call(asked, show, directory), options)
+            chosen = await self._choose(_call_update(asked, show, directory), options)
         except RequestError as error:
             reason = _CANNOT_ASK.format(reason=error)
             return ApprovalResponse(asked.call_id, False, asked.hash, reason)
@@ -250,7 +250,7 @@ _PAGE_OPENED = _option(_ONCE, "I have opened it", "allow_once")
 _SEND_DEFAULTS = _option(_ONCE, "Send it with the defaults", "allow_once")
 
 
-def _call(
+def _call_update(
     asked: documents.ToolApprovalRequest, show: Show, directory: str
 ) -> ToolCallUpdate:
     tool = "" if asked.tool is UNSET else asked.tool

@@ -27,7 +27,7 @@ _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 async def serve(host: Host, lines: AsyncIterator[bytes | None], output: int) -> None:
     """Serve until stdin has ended, or SIGINT or SIGTERM; then turns are stopped."""
     transport = LineTransport(lines, output)
-    async with host.running(why=_EDITOR_ENDED), anyio.create_task_group() as group:
+    async with host.run(why=_EDITOR_ENDED), anyio.create_task_group() as group:
         group.start_soon(_cancel_on_signal, group.cancel_scope)
         group.start_soon(transport.run)
         agent = cast("Agent", EditorAgent(host, group))

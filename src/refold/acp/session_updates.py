@@ -68,7 +68,7 @@ class SessionUpdates:
         ]()  # characters so far and the last one, of running calls
         self._edits = dict[str, list[FileEditToolCallContent]]()
 
-    def of(self, document: Document) -> Iterator[Update]:
+    def updates_of(self, document: Document) -> Iterator[Update]:
         """Yield the updates for this document."""
         match document:
             case documents.UserMessage():

@@ -136,7 +136,7 @@ class BackgroundCommands:
     async def start(
         self, call_id: str, request: BackgroundRequest, commands: Commands
     ) -> str:
-        if full := self.full():
+        if full := self.refusal():
             raise ToolFailed(f"{full}. Stop one with background_stop first.")
         printed = Printed(_KEPT_BYTES)
 
@@ -170,7 +170,7 @@ class BackgroundCommands:
         self._add(_Command(name, request, printed, lambda _: going.end(), read))
         return name
 
-    def full(self) -> str:
+    def refusal(self) -> str:
         """Why no more command may be started; "" if one may."""
         if len(self._running) < MAX_RUNNING:
             return ""
@@ -295,20 +295,22 @@ class BackgroundCommands:
     async def _run(self, command: _Command, session: EventLoopToken) -> None:
         """Run it, in the thread, and record its end in the loop of the session."""
 
-        async def tell(work: Callable[[], Coroutine[None, None, None]]) -> None:
+        async def run_in_session(work: Callable[[], Coroutine[None, None, None]]) -> None:
             with anyio.CancelScope(shield=True), suppress(RuntimeError):  # it has ended
                 await to_thread.run_sync(partial(from_thread.run, work, token=session))
 
         result: Finished | str = ""
         async with anyio.create_task_group() as group:
 
-            def look(_: str) -> None:
+            def watch_output(_: str) -> None:
                 if command.watch is not None and (line := command.watch.find_line()):
                     command.watch = None
-                    group.start_soon(tell, partial(self._wake_agent, command, line))
+                    group.start_soon(
+                        run_in_session, partial(self._wake_agent, command, line)
+                    )
 
-            result = await command.run(look if command.watch else None)
-        await tell(partial(self._record_end, command, result))
+            result = await command.run(watch_output if command.watch else None)
+        await run_in_session(partial(self._record_end, command, result))
 
     async def _wake_agent(self, command: _Command, line: str) -> None:
         """Wake the agent: a text that it waits for was printed."""
@@ -322,7 +324,7 @@ class BackgroundCommands:
 
     async def _record_end(self, command: _Command, result: Finished | str) -> None:
         try:
-            end = await self._end(command, result)
+            end = await self._end_event(command, result)
             await self._record.append_if(
                 partial(self._news, end, command), kept=True, by=command.name
             )
@@ -332,7 +334,9 @@ class BackgroundCommands:
             command.over.set()
             self._forget()
 
-    async def _end(self, command: _Command, result: Finished | str) -> BackgroundEnded:
+    async def _end_event(
+        self, command: _Command, result: Finished | str
+    ) -> BackgroundEnded:
         start, lost, end, _ = command.printed.since(0)
         gap = f"\n[{lost:,} bytes were not kept]\n" if lost else ""
         text = mark_invisible(as_text(start)[0] + gap + as_text(end)[0])[0]

@@ -149,7 +149,7 @@ class ChildRun:
                     if places is not None:
                         await places.acquire()
                         placed = True
-                await self._record_end(await self._work())
+                await self._record_end(await self._run_to_end())
             finally:
                 if placed and places is not None:
                     places.release()
@@ -167,7 +167,7 @@ class ChildRun:
             self._abort.cancel()
             await self._done.wait()
 
-    async def _work(self) -> ChildEnded:
+    async def _run_to_end(self) -> ChildEnded:
         try:
             return await self._remove_tree(await self._open_and_run())
         except Exception as error:  # a child's failure must not end its parent
@@ -203,12 +203,12 @@ class ChildRun:
         words = partial(self._first_events, agent)
         await session.record.append_if(words, kept=True, by="parent")
         with self._abort:
-            await self._until_done(session)
+            await self._wait_until_done(session)
         if self._abort.cancelled_caught:
             with anyio.move_on_after(self._grace / 2):
                 await session.go()  # settles the interrupted calls
 
-    async def _until_done(self, session: Session) -> None:
+    async def _wait_until_done(self, session: Session) -> None:
         from refold.agents.relay import Relay
 
         relay = Relay(self.child.born, session, self._parent)
@@ -237,15 +237,15 @@ class ChildRun:
         return Teammate(self.child, session, self._parent, board, self._stop, patience)
 
     async def _turns(self, session: Session) -> None:
-        view = await self._settle(session)
+        view = await self._run_until_settled(session)
         while self._awaits(view):
             with anyio.move_on_after(AWAITED_SECONDS) as self._patience:
                 await session.record.wait_for_event(after=view.seq)
             if self._patience.cancelled_caught:
                 return
-            view = await self._settle(session)
+            view = await self._run_until_settled(session)
 
-    async def _settle(self, session: Session) -> View:
+    async def _run_until_settled(self, session: Session) -> View:
         view = await session.go()
         while view.turn.seq:  # it waits for the user
             await session.record.wait_for_event(after=view.seq)
@@ -335,7 +335,7 @@ async def background_report(end: ChildEnded, record: Recorder, longest: int) -> 
     child = record.view.children.child(end.child)
     agent = child.born.agent if child else ""
     known = f' teammate="{child.born.teammate}"' if child and child.born.teammate else ""
-    words = await _cut(report_text(report_of(end, record.view)), record, longest)
+    words = await _cut_and_store(report_text(report_of(end, record.view)), record, longest)
     tamed = between_tags(words, "child", "mail")
     about = f'name="{end.child}"{known} agent="{agent}" status="{end.status}"'
     return f"<child {about}>\n{tamed}\n</child>"
@@ -346,7 +346,7 @@ def worktree_of(born: ChildBorn) -> Worktree | None:
     return Worktree(born.directory, born.branch, born.base) if born.branch else None
 
 
-async def _cut(text: str, record: Recorder, longest: int) -> str:
+async def _cut_and_store(text: str, record: Recorder, longest: int) -> str:
     if len(text) <= longest:
         return text
     try:

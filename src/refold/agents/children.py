@@ -218,7 +218,7 @@ class Children:
         self, child_run: ChildRun, places: anyio.Semaphore | None = None
     ) -> None:
         """Run it after a checkpoint of the parent's files, so that a rewind undoes it."""
-        writes = child_run.child.born.branch == "" and self._writes(child_run.child)
+        writes = child_run.child.born.branch == "" and self._may_write(child_run.child)
         try:
             if writes:
                 await save(self._turn, self._record)
@@ -228,7 +228,7 @@ class Children:
             if writes:
                 files_changed(self._turn)
 
-    def _writes(self, child: Child) -> bool:
+    def _may_write(self, child: Child) -> bool:
         try:
             return bool(self._find(child.born.agent).effects & _WRITING_EFFECTS)
         except BadInput:
@@ -262,7 +262,7 @@ class Children:
             never += TEAM
         role: Role = born.level or agent.role  # pyright: ignore[reportAssignmentType] - a role, by `TaskRequest`
         tree = worktree_of(born)
-        directory = self._services.trees.inside(tree) if tree else ""
+        directory = self._services.trees.child_directory(tree) if tree else ""
         return ChildSpec(
             id=f"{self._id}/{born.child}",
             agent=replace(agent, role=role, without=(*agent.without, *never)),
@@ -354,12 +354,12 @@ class ChildAdmission:
         child = self._find_child(request)
         while child is None:
             agent = self._agent(request.task)
-            if self._full(self._record.view, world):
-                raise ToolFailed(self._too_many)
+            if self._is_full(self._record.view, world):
+                raise ToolFailed(self._too_many_text)
             base = await self._find_base() if request.task.worktree else ""
             make_events = partial(self._make_born, request, agent.name, base, world)
             born = await self._record.append_if(make_events, kept=True)
-            if not born and not self._full(self._record.view, world):
+            if not born and not self._is_full(self._record.view, world):
                 await self._wait_for_budget(world)
             child = self._find_child(request)
         return child
@@ -381,7 +381,7 @@ class ChildAdmission:
         grant = new_grant(view, budget, _FIRST_COST, lent=world.lineage.grant is not None)
         if grant is None or view.children.of_call(request.call_id, request.key, request.n):
             return ()
-        if self._full(view, world):
+        if self._is_full(view, world):
             return ()
         if request.teammate:
             from refold.agents.team import check_new
@@ -408,7 +408,7 @@ class ChildAdmission:
         child = replace(born, directory=tree.directory, branch=tree.branch, base=tree.base)
         return (child,)
 
-    def _full(self, view: View, world: World) -> bool:
+    def _is_full(self, view: View, world: World) -> bool:
         """Whether the tree has started its maximum of children in this turn of its root."""
         lineage = world.lineage
         if not self._position.depth:
@@ -417,7 +417,7 @@ class ChildAdmission:
         return _count_born(view) + others >= self._position.total
 
     @property
-    def _too_many(self) -> str:
+    def _too_many_text(self) -> str:
         return (
             f"No agent was started: {self._position.total} were started in this turn, by all "
             "agents together, and no more may be (the setting subagents.max_per_turn). Do the rest "

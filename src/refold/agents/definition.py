@@ -94,7 +94,7 @@ class _DefinitionReader:
 
     def profile(self, name: str, prompt: str) -> AgentDefinition:
         effects = self._effects()
-        without = self._without()
+        without = self._parse_without()
         if not {Effect.CHANGE, Effect.RUN} <= effects:
             without = (*without, TASK)  # a child could have more rights
         tools = self._tools("tools", ("*",))
@@ -117,8 +117,8 @@ class _DefinitionReader:
             mode=self._mode(),
             memory=self._flag("memory", default=True),
             skills=self._flag("skills", default=True),
-            acting=cast("Acting", self._one_of("acting", get_args(Acting), "native")),
-            use=self._use(),
+            acting=cast("Acting", self._parse_choice("acting", get_args(Acting), "native")),
+            use=self._parse_use(),
         )
         self._check_rules(profile)
         return AgentDefinition(profile, (*self._notes, *self._unknown()))
@@ -138,12 +138,12 @@ class _DefinitionReader:
         )
         if not words:
             raise BadDefinition("it has no description: say in a sentence what it is for")
-        return words if len(words) <= _MAX_DESCRIPTION_CHARS else _cut(words)
+        return words if len(words) <= _MAX_DESCRIPTION_CHARS else _shorten(words)
 
     def _role(self) -> Role:
         role = self._text("role").strip()
         if role:
-            return cast("Role", self._one_of("role", get_args(Role), "main"))
+            return cast("Role", self._parse_choice("role", get_args(Role), "main"))
         model = self._text("model").strip()
         if model in get_args(Role):
             return cast("Role", model)
@@ -175,7 +175,9 @@ class _DefinitionReader:
             name, inside = _parts(written)
             names = _TOOL_ALIASES.get(name, (our_tool_name(name),))
             if not any(self._is_tool(tool) for tool in names) and not is_elsewhere(name):
-                self._notes.append(f"{self._no_tool(name)}, so it is not given it")
+                self._notes.append(
+                    f"{self._unknown_tool_text(name)}, so it is not given it"
+                )
             if inside:
                 self._notes.append(
                     f"{escape_name(written)[:80]!r} is used as a rule that asks: only your "
@@ -185,12 +187,12 @@ class _DefinitionReader:
             tools += names
         return tuple(dict.fromkeys(tools))
 
-    def _without(self) -> tuple[str, ...]:
+    def _parse_without(self) -> tuple[str, ...]:
         tools = list[str]()
         for written in self._list("without"):
             name, inside = _parts(written)
             if not self._is_known(name):  # it would exclude nothing, unnoticed
-                raise BadDefinition(f"without: {self._no_tool(name)}")
+                raise BadDefinition(f"without: {self._unknown_tool_text(name)}")
             if inside:
                 self._deny.append(written)
             else:
@@ -208,7 +210,7 @@ class _DefinitionReader:
             )
         return ""
 
-    def _use(self) -> Use:
+    def _parse_use(self) -> Use:
         """How the agent may be used (`as`): a word, or a list of words."""
         words = self._list("as") or ("both",)
         for word in words:
@@ -227,7 +229,9 @@ class _DefinitionReader:
             raise BadDefinition(str(error)) from error
         for rule in rules:
             if not self._is_known(rule.tool):
-                raise BadDefinition(f"the rule {str(rule)!r}: {self._no_tool(rule.tool)}")
+                raise BadDefinition(
+                    f"the rule {str(rule)!r}: {self._unknown_tool_text(rule.tool)}"
+                )
 
     def _unknown(self) -> tuple[str, ...]:
         """One sentence about all unknown fields."""
@@ -248,7 +252,7 @@ class _DefinitionReader:
     def _is_tool(self, name: str) -> bool:
         return any(fnmatchcase(tool, name) for tool in self._known)
 
-    def _no_tool(self, name: str) -> str:
+    def _unknown_tool_text(self, name: str) -> str:
         from refold.values.similar_names import similar
 
         near = similar(name, self._known, 1)
@@ -295,7 +299,7 @@ class _DefinitionReader:
         self._notes.append(f"{key} is ignored: it must be true or false")
         return default
 
-    def _one_of(self, key: str, those: tuple[str, ...], default: str) -> str:
+    def _parse_choice(self, key: str, those: tuple[str, ...], default: str) -> str:
         text = self._text(key).strip() or default
         if text not in those:
             raise BadDefinition(
@@ -320,5 +324,5 @@ def _family(name: str, known: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(EDIT_TOOLS if own in EDIT_TOOLS else LOOK_TOOLS))
 
 
-def _cut(words: str) -> str:
+def _shorten(words: str) -> str:
     return words[: _MAX_DESCRIPTION_CHARS - 2].rsplit(" ", 1)[0] + " …"

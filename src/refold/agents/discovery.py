@@ -114,7 +114,7 @@ def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_So
         if real in looked:
             continue
         looked.add(real)
-        for name, folder in _names(real, place, problems):
+        for name, folder in _list_names(real, place, problems):
             path = os.path.join(real, name)
             bound = place.bound if place.whose == "project" else ""
             called = escape_name(f"{place.called}/{name}")
@@ -126,7 +126,9 @@ def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_So
                 )
 
 
-def _names(real: str, place: SkillFolder, problems: list[str]) -> list[tuple[str, bool]]:
+def _list_names(
+    real: str, place: SkillFolder, problems: list[str]
+) -> list[tuple[str, bool]]:
     """Names in a folder, sorted, with whether each is a folder."""
     entries = [
         (entry.name, folder)

@@ -44,7 +44,7 @@ def place_of(name: str, directory: str) -> Path:
     return Path(os.path.dirname(root), f"{os.path.basename(root)}-{name}")
 
 
-async def make(
+async def make_tree(
     name: str, directory: str, environ: Mapping[str, str], branch: str = ""
 ) -> NamedTree:
     """Create the tree of this name, or use the existing one.
@@ -68,7 +68,7 @@ async def make(
         if branch and known.branch != branch:
             raise BadInput(f"{place} has the branch {known.branch!r}, not {branch!r}")
         tree = Worktree(str(place), known.branch, known.base)
-    inside = trees.inside(tree)
+    inside = trees.child_directory(tree)
     try:
         await trees.make(tree, inside)
     except OSError as error:
@@ -84,10 +84,10 @@ def find_at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:
 
 def belongs_to(place: str, root: str) -> bool:
     """Whether this is a working tree of the repository that `root` belongs to."""
-    return _common(place) == _common(root) != ""
+    return _common_git_directory(place) == _common_git_directory(root) != ""
 
 
-def _common(folder: str) -> str:
+def _common_git_directory(folder: str) -> str:
     """The git directory shared by all trees of a working tree's repository; or ""."""
     from refold.place.guarded_paths import gitdir_target, main_git
 

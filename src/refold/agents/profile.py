@@ -168,10 +168,12 @@ def _with_descriptions(tool: Tool, descriptions: Iterable[tuple[str, str]]) -> T
 def may_use(profile: Profile, name: str, effect: Effect) -> bool:
     """Whether a tool of this name and effect would be among those of the agent."""
 
-    def among(patterns: Sequence[str]) -> bool:
+    def matches_any(patterns: Sequence[str]) -> bool:
         return any(fnmatchcase(name, pattern) for pattern in patterns)
 
-    offered = among((*profile.tools, *profile.deferred)) and not among(profile.without)
+    offered = matches_any((*profile.tools, *profile.deferred)) and not matches_any(
+        profile.without
+    )
     return offered and effect in profile.effects
 
 
@@ -190,11 +192,11 @@ def _is_offered(tool: Tool, patterns: tuple[str, ...]) -> bool:
 def _matches(tool: Tool, patterns: tuple[str, ...]) -> bool:
     name = tool.name
     return name in patterns or any(
-        fnmatchcase(name, pattern) for pattern in _wild(patterns)
+        fnmatchcase(name, pattern) for pattern in _wildcard_patterns(patterns)
     )
 
 
 @lru_cache
-def _wild(patterns: tuple[str, ...]) -> tuple[str, ...]:
+def _wildcard_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     """The wildcard patterns. Cached, because a start needs them several times per tool."""
     return tuple(pattern for pattern in patterns if not _WILDCARD_CHARS.isdisjoint(pattern))

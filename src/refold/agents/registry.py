@@ -46,7 +46,7 @@ class Registry(Struct, frozen=True):
         profile = make() if make else next(own, None)
         if profile is None:
             raise BadInput(self._unknown(name, folded, use))
-        if not fits(profile, use):
+        if not permits_use(profile, use):
             does = "for other agents" if profile.use == "child" else "for the person"
             raise BadInput(
                 f"the agent {profile.name} can be used only {does}: {self._there_are(use)}"
@@ -56,7 +56,9 @@ class Registry(Struct, frozen=True):
     def every(self, use: Use = "both") -> tuple[Profile, ...]:
         """All agents for this use, in the order of the list."""
         return tuple(
-            self._with_settings(profile) for profile in self._all() if fits(profile, use)
+            self._with_settings(profile)
+            for profile in self._all()
+            if permits_use(profile, use)
         )
 
     def notices(self) -> tuple[str, ...]:
@@ -89,10 +91,10 @@ class Registry(Struct, frozen=True):
         return f"{named}{reason or guess} {self._there_are(use).capitalize()}"
 
     def _there_are(self, use: Use) -> str:
-        return f"there are {', '.join(profile.name for profile in self._all() if fits(profile, use))}"
+        return f"there are {', '.join(profile.name for profile in self._all() if permits_use(profile, use))}"
 
 
-def fits(profile: Profile, use: Use) -> bool:
+def permits_use(profile: Profile, use: Use) -> bool:
     return "both" in (use, profile.use) or use == profile.use
 
 

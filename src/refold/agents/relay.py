@@ -56,14 +56,14 @@ class Relay:
     async def questions(self) -> None:
         """Pass questions up and answers down, until cancelled."""
         leave = (
-            self._child.hub.subscribe(self._below),
-            self._parent.hub.subscribe(self._above),
+            self._child.hub.subscribe(self._wake_for_child),
+            self._parent.hub.subscribe(self._wake_for_parent),
         )
         try:
             while True:
                 self._wake = anyio.Event()
-                await self._up()
-                await self._down()
+                await self._pass_questions_up()
+                await self._pass_answers_down()
                 await self._wake.wait()
         finally:
             for unsubscribe in leave:
@@ -84,15 +84,15 @@ class Relay:
                 if isinstance(event, _COST_EVENTS):
                     self._parent.publish(self._progress(doing))
 
-    def _below(self, entry: Entry) -> None:
+    def _wake_for_child(self, entry: Entry) -> None:
         if isinstance(entry.event, _FORWARDED_EVENTS):
             self._wake.set()
 
-    def _above(self, entry: Entry) -> None:
+    def _wake_for_parent(self, entry: Entry) -> None:
         if isinstance(entry.event, ChildAnswered):
             self._wake.set()
 
-    async def _up(self) -> None:
+    async def _pass_questions_up(self) -> None:
         wanted = {asks.id: asks for asks in self._open_questions()}
 
         def make_events(view: View) -> Sequence[Event]:
@@ -111,7 +111,7 @@ class Relay:
 
         await self._parent.append_if(make_events, kept=True, by=self._name)
 
-    async def _down(self) -> None:
+    async def _pass_answers_down(self) -> None:
         view = self._parent.view
         for asks in self._open_questions():
             answer = _answer(view, asks)

@@ -83,7 +83,7 @@ class Teammate:
         until = anyio.current_time() + (AWAITED_SECONDS if self._awaits else self._idle)
         while not self._stop.is_set():
             if await self._begin():
-                await self._leader.append_if(self._working, by=self._child.name)
+                await self._leader.append_if(self._working_events, by=self._child.name)
                 return True
             if is_dismissed(self._child, self._leader.view):
                 if await self._leave("its leader asked it to end"):
@@ -91,7 +91,7 @@ class Teammate:
                 continue
             if await self._find_task():
                 continue
-            await self._leader.append_if(self._idling, by=self._child.name)
+            await self._leader.append_if(self._idle_events, by=self._child.name)
             if self._session.view.conversation.undelivered:
                 continue  # it arrived while the board was read
             left = until - anyio.current_time()
@@ -113,7 +113,7 @@ class Teammate:
         """Wait for news of the leader, for mail, or for a stop."""
         async with anyio.create_task_group() as group:
 
-            async def first(wait: anyio.Event) -> None:
+            async def wait_for_one(wait: anyio.Event) -> None:
                 await wait.wait()
                 group.cancel_scope.cancel()
 
@@ -121,8 +121,8 @@ class Teammate:
                 await self._session.record.wait_for_event(after=seq)
                 group.cancel_scope.cancel()
 
-            group.start_soon(first, self._stop)
-            group.start_soon(first, self._wake)
+            group.start_soon(wait_for_one, self._stop)
+            group.start_soon(wait_for_one, self._wake)
             group.start_soon(mail, self._session.view.seq)
 
     async def _begin(self) -> bool:
@@ -166,13 +166,13 @@ class Teammate:
         await anyio.lowlevel.checkpoint()
         return False
 
-    def _idling(self, view: View) -> Sequence[Event]:
+    def _idle_events(self, view: View) -> Sequence[Event]:
         child = view.children.child(self._child.name)
         if child is None or child.idle or child.end is not None or self._awaits:
             return ()
         return () if self._has_unread(view) else (TeammateIdled(child.name),)
 
-    def _working(self, view: View) -> Sequence[Event]:
+    def _working_events(self, view: View) -> Sequence[Event]:
         """The event that it is no longer idle, if its turn was not begun by mail."""
         child = view.children.child(self._child.name)
         return (TeammateIdled(child.name, False),) if child and child.idle else ()

@@ -85,7 +85,7 @@ class Worktrees:
 
     async def base(self) -> str:
         """The commit that is checked out in the session's directory."""
-        return await anyio.to_thread.run_sync(self._base)
+        return await anyio.to_thread.run_sync(self._base_commit)
 
     async def make(self, tree: Worktree, inside: str) -> None:
         """Create the working tree, unless it exists, with the directory `inside` it."""
@@ -114,7 +114,7 @@ class Worktrees:
         async with self._alone:
             return await anyio.to_thread.run_sync(self._remove, tree)
 
-    def inside(self, tree: Worktree) -> str:
+    def child_directory(self, tree: Worktree) -> str:
         """The child's directory: the same folder of the tree that its parent works in."""
         way = os.path.relpath(os.path.realpath(self._directory), self._root)
         return os.path.normpath(os.path.join(tree.directory, way))
@@ -123,7 +123,7 @@ class Worktrees:
     def _root(self) -> str:
         return root_of(self._directory)
 
-    def _base(self) -> str:
+    def _base_commit(self) -> str:
         root = self._repository()
         try:
             return self._run(root, "rev-parse", "--verify", "HEAD^{commit}").strip()
@@ -246,12 +246,12 @@ class Worktrees:
             return ""
 
     def _run(self, folder: str, *arguments: str) -> str:
-        _, filters, _ = self._call(
+        _, filters, _ = self._run_git(
             folder, (), "config", "-z", "--name-only", "--get-regexp", r"^filter\."
         )
         keys = dict.fromkeys(filters.split("\0"))
-        off = tuple((key, _off(key)) for key in keys if key)
-        code, output, complaint = self._call(folder, off, *arguments)
+        off = tuple((key, _disabled_filter(key)) for key in keys if key)
+        code, output, complaint = self._run_git(folder, off, *arguments)
         if code:
             complaint = " ".join(complaint.split())[:300]
             raise ToolFailed(
@@ -259,7 +259,7 @@ class Worktrees:
             )
         return output
 
-    def _call(
+    def _run_git(
         self, folder: str, extra: Sequence[tuple[str, str]], *arguments: str
     ) -> tuple[int, str, str]:
         """Exit status, stdout and stderr."""
@@ -311,6 +311,6 @@ def _has_files(folder: str) -> bool:
         return False
 
 
-def _off(key: str) -> str:
+def _disabled_filter(key: str) -> str:
     """The value that switches off a filter of the repository, which would run a program."""
     return "false" if key.endswith(".required") else ""

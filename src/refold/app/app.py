@@ -181,7 +181,7 @@ class App:
             raise BadInput("this session is not saved, so there is nothing to fork")
         return await anyio.to_thread.run_sync(self.home.fork, id_, at, time.time())
 
-    def newest(self) -> str:
+    def newest_session(self) -> str:
         """The session last used in this directory. Raises `BadInput` if there is none."""
         return self.home.resolve(LAST_SESSION, self.options.directory).id
 
@@ -351,7 +351,7 @@ def _learn_secrets(app: App) -> None:
 def workspace_of(app: App, view: View) -> Workspace:
     """The workspace in which a session works now."""
     session = view.session
-    return app.workspaces().at(session) if session.worktree else app.workspace
+    return app.workspaces().workspace_of(session) if session.worktree else app.workspace
 
 
 def snapshots_of(app: App, view: View) -> Snapshots | None:

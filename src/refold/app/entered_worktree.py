@@ -20,7 +20,7 @@ from refold.agents.named_worktrees import (
     belongs_to,
     check_name,
     find_at,
-    make,
+    make_tree,
     place_of,
 )
 from refold.agents.worktree import TreeState, Worktree, Worktrees
@@ -56,7 +56,7 @@ class Workspaces:
         self._known = dict[tuple[str, ...], Workspace]()
         self._snapshots = dict[tuple[str, str], Snapshots | None]()
 
-    def at(self, session: SessionInfo) -> Workspace:
+    def workspace_of(self, session: SessionInfo) -> Workspace:
         """The workspace in the worktree that the session has entered. Each root in the
         repository is replaced by the same folder of the worktree, unless that is a link out
         of it; other roots stay. Nothing else becomes writable.
@@ -76,7 +76,7 @@ class Workspaces:
     def snapshots(self, session: SessionInfo, id_: str) -> Snapshots | None:
         key = (id_, session.directory)
         if key not in self._snapshots:
-            self._snapshots[key] = self.at(session).snapshots(id_)
+            self._snapshots[key] = self.workspace_of(session).snapshots(id_)
         return self._snapshots[key]
 
     def close(self) -> None:
@@ -87,7 +87,7 @@ class Workspaces:
 class SessionWorktree:
     """The worktree of the session with the journal `record`, whose own directory is `directory`.
 
-    `enter`, `loss` and `leave` are for a tool (`tools.worktree.WorktreeSwitch`), the others
+    `enter`, `describe_loss` and `leave` are for a tool (`tools.worktree.WorktreeSwitch`), the others
     for a person; these raise `BadInput`, too.
     """
 
@@ -107,7 +107,7 @@ class SessionWorktree:
             f"{tree.tree.branch}. What was not committed before is not in it."
         )
 
-    async def loss(self) -> tuple[str, str]:
+    async def describe_loss(self) -> tuple[str, str]:
         try:
             tree = self._current_worktree()
         except BadInput as error:
@@ -160,7 +160,7 @@ class SessionWorktree:
     async def _enter(self, name: str, branch: str, call: str) -> NamedTree:
         self._check(self._record.view, call)
         named = check_name(name or branch.replace("/", "-"))
-        named_tree = await make(named, self._directory, self._environ, branch)
+        named_tree = await make_tree(named, self._directory, self._environ, branch)
         await self._append(_to_event(named_tree), call)
         return named_tree
 

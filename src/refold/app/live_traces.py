@@ -74,12 +74,12 @@ def targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None:
     """The collectors; None if there are none. Raises `BadInput` for a bad address."""
     endpoint = "" if otel.endpoint == FROM_ENVIRONMENT else otel.endpoint
 
-    def of(signal: Signal) -> Collector | None:
+    def collector_of(signal: Signal) -> Collector | None:
         named = bool(endpoint) or is_named(environ, signal)
         return collector(endpoint, environ, signal) if named else None
 
     delta = environ.get(_TEMPORALITY_VARIABLE, "").strip().lower() == "delta"
-    pair = TraceTargets(of("traces"), of("metrics"), delta)
+    pair = TraceTargets(collector_of("traces"), collector_of("metrics"), delta)
     return pair if pair.traces or pair.metrics else None
 
 
@@ -142,7 +142,7 @@ class LiveTraces:
         if not any(isinstance(entry.event, TurnEnded | Settled) for entry in entries):
             return
         ids = self._sent.get(root, set[str]())
-        self._sender.put(_Turn(node, dict(self._steps), ids))
+        self._sender.queue(_Turn(node, dict(self._steps), ids))
         if any(entry.child and entry.child.end is None for entry in node.children):
             self._sent[root] = ids  # the span of a teammate continues below this turn
             return
@@ -225,7 +225,7 @@ class _Sender:
         self._since = time.time_ns()
         self.problem = ""
 
-    def put(self, turn: _Turn) -> None:
+    def queue(self, turn: _Turn) -> None:
         try:
             self._waiting.put_nowait(turn)
         except Full:

@@ -294,13 +294,13 @@ class McpServers:
             return offered
         return self._with_pending(offered, pending, allowed)
 
-    def around(self, provider: Provider, turn: RemoteTurn | None) -> Provider:
+    def wrap(self, provider: Provider, turn: RemoteTurn | None) -> Provider:
         """Wrap a provider: its first request also connects the servers. In a turn that may
         use servers in remote mode, its requests name them.
         """
         news = self._new_problems if turn else lambda: ""
         connecting = _Connecting(provider, self.connections.begin, news)
-        return self.remote.around(connecting, turn) if turn else connecting
+        return self.remote.wrap(connecting, turn) if turn else connecting
 
     def explain_missing(self, name: str) -> str:
         """Why a tool of a server is missing, for the model that called it, or ""."""

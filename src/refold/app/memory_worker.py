@@ -120,7 +120,7 @@ def aide_for(app: App, view: View, *, asked: bool = False) -> Model | None:
     own, named = view.conversation.system_prompt.model, app.options.model
     if named:
         return _to_model(app, app.models.check(named))
-    name = app.models.full("small") if app.settings.models.small else own
+    name = app.models.full_name("small") if app.settings.models.small else own
     if (
         not name
         or own.startswith(SCRIPT_PREFIX)

@@ -337,7 +337,7 @@ class NamedModel(Struct, frozen=True):
     model: str
 
     @property
-    def full(self) -> str:
+    def full_name(self) -> str:
         return f"{self.spec.name}/{self.model}" if self.model else self.spec.name
 
 

@@ -67,7 +67,7 @@ class ModelOffers:
 
         Raises `BadInput` for a name that no provider can have.
         """
-        full = self._models.full(name)
+        full = self._models.full_name(name)
         if not full or full.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
             return ""
         named = self._models.connections.resolve(full)

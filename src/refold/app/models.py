@@ -114,7 +114,7 @@ class Models:
         self._offline: tuple[str, ...] | None = None  # models that need no known key
         self._of_ollama: tuple[str, ...] = ()
         self._first_models = dict[str, str]()  # by server
-        self._fallback = tuple(map(self.full, settings.fallback_models))
+        self._fallback = tuple(map(self.full_name, settings.fallback_models))
 
     def has_model_choice(self) -> bool:
         """Whether the user chose a model, if only by a key or by installing one."""
@@ -132,9 +132,9 @@ class Models:
             return f"{SCRIPT_PREFIX}own"
         if self._asked.script is not None:
             return f"{SCRIPT_PREFIX}{self._asked.script.name}"
-        return self.full(self._asked.model or role)
+        return self.full_name(self._asked.model or role)
 
-    def full(self, name: str) -> str:
+    def full_name(self, name: str) -> str:
         """`name` as provider/model; a role becomes the model that is set for it.
 
         Raises `BadInput` for an impossible name.
@@ -156,7 +156,7 @@ class Models:
                 meant := self._newest_of(named.model, spec)
             ):
                 return f"{spec.name}/{meant}"
-            return named.full
+            return named.full_name
         except BadInput as error:
             if of_family := self._resolve_alias(name):
                 return of_family
@@ -171,7 +171,7 @@ class Models:
 
     def check(self, name: str) -> str:
         """The full form of `name`. Raises `BadInput` if the model cannot be used."""
-        named = self.full(name)
+        named = self.full_name(name)
         if self._asked.replay is None and self._asked.provider is None:
             self.connections.check(named)
         return named

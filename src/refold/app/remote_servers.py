@@ -57,7 +57,7 @@ class RemoteServers:
     def __init__(self, servers: Sequence[ServerConfig], environ: Mapping[str, str]) -> None:
         self.servers, self._environ = tuple(servers), environ
 
-    def around(self, provider: Provider, turn: RemoteTurn) -> Provider:
+    def wrap(self, provider: Provider, turn: RemoteTurn) -> Provider:
         """Wrap a provider whose requests name the servers that this turn may use."""
         servers = tuple(server for server, why in self._servers(turn) if not why)
         return _HandingOver(provider, servers, turn.mode) if servers else provider

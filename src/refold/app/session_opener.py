@@ -196,7 +196,7 @@ class SessionOpener:
         trusted = bool(self._resources.system_prompt.trust_root) and (
             shared.options.trust or shares_trust(session.directory, session.own_directory)
         )
-        opener = self._with_workspace(workspaces.at(session), trusted=trusted)
+        opener = self._with_workspace(workspaces.workspace_of(session), trusted=trusted)
         opener = opener._with_background(own.background)
         snapshots = workspaces.snapshots(session, id_) if shared.options.keep else None
         return opener.turn_context(record, id_, snapshots)
@@ -211,7 +211,7 @@ class SessionOpener:
         ground = SessionGround(
             roots=workspace.roots,
             trust=trusted,
-            like=self._resources.system_prompt.like if trusted else "",
+            like=self._resources.system_prompt.trust_like if trusted else "",
             unread=workspace.files.unread,
         )
         system_prompt = SystemPromptBuilder(

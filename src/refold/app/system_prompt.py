@@ -138,7 +138,7 @@ class SystemPromptBuilder:
         return self._trusted
 
     @property
-    def like(self) -> str:
+    def trust_like(self) -> str:
         """The directory whose trusted versions also count in its worktrees; "" with --trust."""
         return self._ground.like or ("" if self._ground.trust else self._directory)
 
@@ -301,7 +301,7 @@ class SystemPromptBuilder:
 
         await anyio.to_thread.run_sync(approve, changes, self.versions, self.root)
 
-    async def below(
+    async def instructions_below(
         self, files: Sequence[str], known: Collection[str]
     ) -> "InstructionsFound | None":
         """The instructions in the folders of these files that the system prompt does not have."""

@@ -198,7 +198,7 @@ class LazyCode:
     async def problems(self, files: Sequence[Real]) -> Problems:
         return await (await self._code()).problems(files)
 
-    async def before(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
+    async def begin(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
         """Implements `engine.world.EditChecks`."""
         mode = self._shared.settings.code.after_edit
         if mode == "off" or (mode == "auto" and not self._shared.workspace.reads_code):
@@ -208,7 +208,7 @@ class LazyCode:
 
             code = await self._code()
             self._checks = EditChecks(code, self._files, starts=mode == "on")
-        return await self._checks.before(files)
+        return await self._checks.begin(files)
 
     async def _code(self) -> "SourceCode":
         if self._made is None:
@@ -250,8 +250,8 @@ class LazyWorktrees:
     async def enter(self, name: str, branch: str, call: str) -> str:
         return await self._worktree.enter(name, branch, call)
 
-    async def loss(self) -> tuple[str, str]:
-        return await self._worktree.loss()
+    async def describe_loss(self) -> tuple[str, str]:
+        return await self._worktree.describe_loss()
 
     async def leave(self, *, remove: bool, call: str) -> str:
         return await self._worktree.leave(remove=remove, call=call)
@@ -301,7 +301,7 @@ class LazyBackground:
         Return False if no such command runs. Raises `BadInput` if too many run there.
         """
         handovers = [item for id_, item in self._movable.items() if call_id in ("", id_)]
-        if handovers and (full := self._commands.full()):
+        if handovers and (full := self._commands.refusal()):
             raise BadInput(f"{full}: stop one first")
         for item in handovers:
             item.ask()
@@ -373,7 +373,7 @@ class ToolDependencies:
             self._board = LazyBoard(resources.project, shared.models.masks)
         children.board = self._board
 
-    def place(self, reading: Sequence[Rule] = ()) -> tuple[Files, Commands]:
+    def files_and_commands(self, reading: Sequence[Rule] = ()) -> tuple[Files, Commands]:
         """Files and commands of the workspace, without the files that these rules deny."""
         workspace = self._shared.workspace
         if not reading:

@@ -115,7 +115,7 @@ class TurnContext:
         )
         since = self._since
         if since is None:
-            since = self._changes_text(view, lambda: self._world(view))
+            since = self._changes_text(view, lambda: self._build_world(view))
         remote = mcp.remote.notices(self._remote_turn(model, now)) if mcp else ()
         return (*notices, *remote, *filter(None, (gone, lost, unused, since)))
 
@@ -133,10 +133,10 @@ class TurnContext:
         if self._shared.mcp is None:
             return provider
         turn = None if self._child else self._remote_turn(model, agent)
-        return self._shared.mcp.around(provider, turn)
+        return self._shared.mcp.wrap(provider, turn)
 
     def __call__(self, view: View) -> World:
-        world = self._world(view)
+        world = self._build_world(view)
         if self._since is None:  # the model will read it, so nothing is new any more
             self._since = self._changes_text(view, lambda: world)
         self._children.begin_turn(world)
@@ -172,7 +172,7 @@ class TurnContext:
     def _agent(self, view: View) -> Profile:
         return self._child.agent if self._child else agent_of(view, self._shared.agents)
 
-    def _world(self, view: View) -> World:
+    def _build_world(self, view: View) -> World:
         shared, child, agent = self._shared, self._child, self._agent(view)
         coded = agent.acting == "code"
         settings, options = shared.settings, shared.options
@@ -183,7 +183,7 @@ class TurnContext:
         offer = self._tool_dependencies.offer(agent, traits.window, teams=teams)
         reading = (*(child.reading if child else ()), *agent.reading)
         prompt = self._render(agent, traits, view)
-        files, commands = self._tool_dependencies.place(reading)
+        files, commands = self._tool_dependencies.files_and_commands(reading)
         provider = provider_for_role(
             shared.models, name, role, agent.acting, view.session.format
         )
@@ -221,7 +221,7 @@ class TurnContext:
             ),
             helper_model=None
             if shared.models.has_script
-            else partial(_aide, shared, self._trace),
+            else partial(_small_model, shared, self._trace),
             budget=_budget(shared),
             shares=compaction_shares(settings),
             watches=settings.reminders,
@@ -230,7 +230,7 @@ class TurnContext:
                 if child
                 else Lineage(shared=self._call_locks)
             ),
-            background=self._beside,
+            background=self._background_work,
             hooks=self._hooks,
             results=self._results,
             edit_checks=self._tool_dependencies.edit_checks(files),
@@ -294,7 +294,7 @@ class TurnContext:
         return self._resources.skills.list_text(min(_MAX_LIST_CHARS, room))
 
     @cached_property
-    def _beside(self) -> Background:
+    def _background_work(self) -> Background:
         python = self._resources.python
         return _combine(self._children.background, *((python.beside,) if python else ()))
 
@@ -340,7 +340,7 @@ class TurnContext:
         if self._hooks is not None:
             from refold.engine.run_hooks import run_session_end
 
-            await run_session_end(self._world(self._record.view), self._record)
+            await run_session_end(self._build_world(self._record.view), self._record)
 
 
 def _budget(shared: SharedResources) -> Budget:
@@ -371,22 +371,22 @@ class MovingTurnContext:
         return self._own.background
 
     def notices(self) -> tuple[str, ...]:
-        return self._current.notices()
+        return self._current_context.notices()
 
     def __call__(self, view: View) -> World:
-        return self._at(view.session)(view)
+        return self._context_at(view.session)(view)
 
     def reread_instructions(self) -> None:
-        self._current.reread_instructions()
+        self._current_context.reread_instructions()
 
     async def at_end(self) -> None:
-        await self._current.at_end()
+        await self._current_context.at_end()
 
     @property
-    def _current(self) -> TurnContext:
-        return self._at(self._own.session)
+    def _current_context(self) -> TurnContext:
+        return self._context_at(self._own.session)
 
-    def _at(self, session: SessionInfo) -> TurnContext:
+    def _context_at(self, session: SessionInfo) -> TurnContext:
         if session.worktree is None:
             self._there = None
             return self._own
@@ -400,7 +400,7 @@ def _is_traced(view: View, settings: Settings) -> bool:
     return settings.log_requests if chosen is None else chosen
 
 
-def _aide(shared: SharedResources, trace: Trace) -> Model:
+def _small_model(shared: SharedResources, trace: Trace) -> Model:
     """The small model, for calls outside of the conversation."""
     models, role = shared.models, shared.settings.roles.small
     name = models.default("small")
@@ -455,10 +455,10 @@ def _combine(*every: Background) -> Background:
     """Enter all of them for a turn, and leave them in reverse order."""
 
     @asynccontextmanager
-    async def all_of_them() -> AsyncGenerator[None, None]:
+    async def enter_all() -> AsyncGenerator[None, None]:
         async with AsyncExitStack() as stack:
             for make in every:
                 await stack.enter_async_context(make())
             yield
 
-    return all_of_them
+    return enter_all

@@ -221,9 +221,9 @@ class Workspace:
         undone = (f"{one.sentence(escape_name(one.path))}." for one in self.sandbox.undone)
         return (*filter(None, (self.sandbox.notice,)), *undone)
 
-    def always(self, *rules: str) -> None:
+    def store_allow_rules(self, *rules: str) -> None:
         """Store `rules` that allow calls in this folder from now on, in all sessions."""
-        TrustedFolders(self._paths.folders).always(self._where.directory, *rules)
+        TrustedFolders(self._paths.folders).store_allow_rules(self._where.directory, *rules)
 
     def unread(self, path: str) -> str:
         """The reason why a deny rule forbids reading this absolute path, or ""."""
@@ -407,8 +407,8 @@ class LazySnapshots:
         self._open, self._opened = open_snapshots, False
 
     @property
-    def behind(self) -> bool:
-        return self._opened and self._snapshots.behind
+    def is_behind(self) -> bool:
+        return self._opened and self._snapshots.is_behind
 
     @property
     def notice(self) -> str:
@@ -417,8 +417,8 @@ class LazySnapshots:
     def begin(self) -> None:
         self._snapshots.begin()
 
-    def dirty(self) -> None:
-        self._snapshots.dirty()
+    def note_change(self) -> None:
+        self._snapshots.note_change()
 
     def forget(self) -> None:
         if self._opened:

@@ -7,7 +7,7 @@ loads this where there is something to do.
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from refold.config.instruction_files import is_instruction_file, of_folder, text_at
+from refold.config.instruction_files import instruction_file, is_instruction_file, text_at
 from refold.config.trusted_versions import TextVersion, TrustedVersions
 from refold.errors import BadInput
 from refold.journal.events.kinds import InstructionsFound
@@ -41,7 +41,7 @@ def instructions_of(
     """The instructions of these folders that are not `known`, and folders without any."""
     files, notices, empty = list[tuple[str, str]](), list[str](), set[str]()
     for folder in folders:
-        paths = of_folder(folder) if root_of(folder) == root else ()
+        paths = instruction_file(folder) if root_of(folder) == root else ()
         if not paths:
             empty.add(folder)
             continue

@@ -157,7 +157,7 @@ def _unquoted_finding(call: ObservedCall, claim: str) -> Finding:
         return Finding("unknown", f"nothing is quoted of what {call.id} gave")
     if call.code != 0:
         return Finding("unknown", f"{_exit_text(call)}, and nothing is quoted")
-    if says(claim) == "passes" or _RUN_PATTERN.search(claim.casefold()):
+    if claimed_outcome(claim) == "passes" or _RUN_PATTERN.search(claim.casefold()):
         return Finding("supported", f"{call.id} ended with exit code 0")
     return Finding("unknown", f"nothing is quoted of what {call.id} printed")
 
@@ -192,7 +192,7 @@ def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding
         return fine
     if call.code == 0:
         return _hidden_failure_finding(call, claim, quoted=quoted) or fine
-    match says(claim):
+    match claimed_outcome(claim):
         case "passes" if call.code is None:
             return Finding("unknown", _exit_text(call))
         case "passes":
@@ -207,7 +207,9 @@ def _hidden_failure_finding(
     call: ObservedCall, claim: str, *, quoted: bool
 ) -> Finding | None:
     """A finding if exit code 0 may hide the failure of another program in the line."""
-    if says(claim) not in ("passes", "unclear") or not hides_failures(call.command):
+    if claimed_outcome(claim) not in ("passes", "unclear") or not hides_failures(
+        call.command
+    ):
         return None
     if not quoted:
         why = (
@@ -221,7 +223,7 @@ def _hidden_failure_finding(
 
 def _stale_finding(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
     """A finding if a later run failed, or a file changed since: success is then stale."""
-    if call.output is None or says(claim) not in ("passes", "unclear"):
+    if call.output is None or claimed_outcome(claim) not in ("passes", "unclear"):
         return None
     later = [d for d in facts.calls if d.order > call.order and d.command == call.command]
     if failed := next((d for d in later if d.outcome == "done" and d.code != 0), None):
@@ -294,9 +296,9 @@ _NO_PASS = re.compile(
 _FINE_PATTERN = re.compile(r"\b(?:ok|okay|works?|working|worked|fine|clean|healthy|good)\b")
 
 
-def says(claim: str) -> Says:
+def claimed_outcome(claim: str) -> Says:
     """What a claim says of a run: "passes", "fails", "unclear", or "" for nothing."""
-    text = _words(claim[:_MAX_CLAIM_CHARS])
+    text = _bare_words(claim[:_MAX_CLAIM_CHARS])
     if _PLAINLY_FAILS.search(text):
         return "fails"
     text, no_failures = _NO_FAILURE.subn(" ", text)
@@ -312,8 +314,8 @@ def says(claim: str) -> Says:
 
 def reports_failures(output: str) -> bool:
     """Whether the output reports a number of failures."""
-    return any(_PLAINLY_FAILS.search(_words(line)) for line in output.split("\n"))
+    return any(_PLAINLY_FAILS.search(_bare_words(line)) for line in output.split("\n"))
 
 
-def _words(text: str) -> str:
+def _bare_words(text: str) -> str:
     return " ".join(re.sub(r"[^\w ]+", " ", text.casefold()).split())

@@ -14,7 +14,7 @@ from msgspec import Struct
 from refold.claims.call_evidence import call_finding
 from refold.claims.file_evidence import file_finding
 from refold.claims.observed import ReadFiles
-from refold.claims.parse_claims import in_answer
+from refold.claims.parse_claims import claims_in_answer
 from refold.claims.sources import CurrentFiles
 from refold.journal.events.kinds import Ended, Entry, TurnEnded, TurnStarted
 from refold.journal.session_index import SessionIndex
@@ -52,7 +52,7 @@ def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
     ]
     upto = entries[: ends[0] + 1 if ends else last]
     answer = fold(upto).turn.answer
-    claims = (*_claims_in_session(upto[first:]), *in_answer(answer))
+    claims = (*_claims_in_session(upto[first:]), *claims_in_answer(answer))
     return TurnClaims(number, upto, tuple(dict.fromkeys(claims)), bool(ends), answer)
 
 

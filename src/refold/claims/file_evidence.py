@@ -149,7 +149,7 @@ def _absent_finding(
 def _unread_finding(
     ways: Sequence[QuoteToFind], path: str, facts: ReadFiles, today: CurrentFiles
 ) -> Finding:
-    if any(_names(call, path) for call in facts.calls):
+    if any(_names_file(call, path) for call in facts.calls):
         file = today.of(path)
         if file.kind == "unreadable":
             return Finding("unknown", f"the file cannot be read now: {file.why}")
@@ -168,7 +168,11 @@ def _output_finding(
 ) -> Finding | None:
     """The finding if a command that names the file printed the quote, or None."""
     for call in reversed(facts.calls):
-        if call.outcome != "done" or call.tool not in RUN_TOOLS or not _names(call, path):
+        if (
+            call.outcome != "done"
+            or call.tool not in RUN_TOOLS
+            or not _names_file(call, path)
+        ):
             continue
         text = passage(call.text)
         if sought := next((way for way in ways if text.holds(way.quote)), None):
@@ -199,7 +203,8 @@ def _code_finding(
 ) -> Finding | None:
     """The finding if Python code may have read the file and the file has not changed since."""
     if not any(
-        d.tool == "python" and d.outcome == "done" and _names(d, path) for d in facts.calls
+        d.tool == "python" and d.outcome == "done" and _names_file(d, path)
+        for d in facts.calls
     ):
         return None
     if file.words is None or file.touched >= facts.began:
@@ -285,7 +290,7 @@ def _has_all_pieces(quote: str, readings: Sequence[FileRead], file: CurrentFile)
     return any(all(text.holds(piece) for piece in pieces) for text in texts)
 
 
-def _names(call: ObservedCall, path: str) -> bool:
+def _names_file(call: ObservedCall, path: str) -> bool:
     """Whether the call names the file, in its arguments or in the output of Python."""
     name = path.rpartition("/")[2]
     printed = call.tool == "python" and name in call.text

@@ -102,7 +102,7 @@ def collect_facts(records: Sequence[SessionRecord]) -> ReadFiles:
     """The facts in these journals. The first is the session's own."""
     gathering = _Gathering()
     for record in records:
-        gathering.take(record)
+        gathering.add_record(record)
     return gathering.to_facts()
 
 
@@ -118,7 +118,7 @@ class _Gathering:
         self._said = list[str]()
         self._doubtful = False
 
-    def take(self, record: SessionRecord) -> None:
+    def add_record(self, record: SessionRecord) -> None:
         calls, begun = dict[str, ToolCall](), dict[str, ObservedCall]()
         directory, doubtful = "", False
         for entry in record.entries:

@@ -34,7 +34,7 @@ _MAX_VALUES = 200_000  # searched in one answer
 UNREADABLE_CLAIM = "(the answer speaks of evidence in a form that cannot be read)"
 
 
-def in_answer(answer: str) -> tuple[Claim, ...]:
+def claims_in_answer(answer: str) -> tuple[Claim, ...]:
     """The claims of an answer, in their order."""
     claims, rest = list[Claim](), list[str]()
     for value in _find_json(answer, rest):

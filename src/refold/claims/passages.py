@@ -43,7 +43,7 @@ class Passage:
     ) -> list[LineRange]:
         """The first `limit` places of `quote` (`normalize_quote`) that begin `within` these lines."""
         ranges, position, work = list[LineRange](), self._start(within), 0
-        end = self._end(within) + len(quote)
+        end = self._end_of_quotes(within) + len(quote)
         while len(ranges) < limit and work < _MOST_WORK:
             work += len(quote) + 1_000
             position = (
@@ -79,7 +79,7 @@ class Passage:
         index = bisect_right(self._numbers, within.first - 1)
         return self._starts[index] if index < len(self._starts) else len(self._text)
 
-    def _end(self, within: LineRange | None) -> int:
+    def _end_of_quotes(self, within: LineRange | None) -> int:
         """The end of the range in which a quote may begin."""
         if within is None:
             return len(self._text)

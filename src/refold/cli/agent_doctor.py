@@ -41,7 +41,7 @@ def run(args: Namespace) -> int:
     profile = app.agents.find(args.name, "main")
     model, fault = "", ""
     try:
-        model = app.models.check(start.model or app.models.full(app.model_of(View())))
+        model = app.models.check(start.model or app.models.full_name(app.model_of(View())))
     except BadInput as error:
         fault = str(error)
     tools = tools_of(profile, app.tools)

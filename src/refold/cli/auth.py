@@ -47,7 +47,7 @@ class KeyContext(Struct, frozen=True):
             raise BadInput(f"{spec.label} asks for no key")
         return spec
 
-    def needs(self, spec: ProviderSpec) -> bool:
+    def needs_key(self, spec: ProviderSpec) -> bool:
         try:
             return catalog.needs_key(spec, self.environ)
         except BadInput:  # its address is not set yet
@@ -107,7 +107,7 @@ def _set(context: KeyContext, args: Namespace) -> int:
     if problem := key_problem(key):
         raise BadInput(f"this is not a key: {problem}; nothing was saved")
     if args.keyring:
-        keyring.put(spec.name, key)
+        keyring.store_key(spec.name, key)
         credentials.remove(file, spec.name)  # one place for it, and the safer one
     else:
         credentials.store(file, spec.name, key)
@@ -156,7 +156,7 @@ def _list(context: KeyContext, *, as_json: bool) -> int:
     rows: list[dict[str, str | None]] = []
     for spec in context.specs:
         source, key = _source(context, spec)
-        if source or context.needs(spec):
+        if source or context.needs_key(spec):
             variable = key.variable if key else ""
             ends = _last_characters(key.key) if key else None
             rows.append({"provider": spec.name, "from": source or None,
@@ -206,10 +206,10 @@ async def _check_key(
     context: KeyContext, spec: ProviderSpec, key: FoundKey | None
 ) -> tuple[str, bool]:
     if key is None:
-        if context.needs(spec):
+        if context.needs_key(spec):
             return f"there is no key (refold auth set {spec.name} stores one)", False
         return "there is no key, and none is needed", True
-    subject = f"the key {_last_characters(key.key)} ({_where(key)})"
+    subject = f"the key {_last_characters(key.key)} ({_key_source(key)})"
     try:
         await try_key(spec, context.environ, key.text_for_wire)
     except Refused as error:
@@ -267,7 +267,7 @@ def _remove_from_keyring(provider: str) -> bool:
         return False
 
 
-def _where(key: FoundKey) -> str:
+def _key_source(key: FoundKey) -> str:
     return f"{key.source} {key.variable}".strip()
 
 

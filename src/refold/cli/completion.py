@@ -65,14 +65,14 @@ def complete_line() -> None:
     line, point = os.environ["COMP_LINE"], int(os.environ["COMP_POINT"])
     quote, _, _, words, _ = split_line(line, point)
 
-    def fits(value: str, prefix: str) -> bool:
+    def begins_with(value: str, prefix: str) -> bool:
         # In double quotes, nothing keeps bash from replacing ! by a line of its history.
         return value.startswith(prefix) and not (quote == '"' and "!" in value)
 
     argcomplete.autocomplete(
         parser_at(words),
         always_complete_options=False,
-        validator=fits,
+        validator=begins_with,
         default_completer=SuppressCompleter(),
     )
 

@@ -17,7 +17,14 @@ from refold.config.folder_settings import reason_settings_ignored
 from refold.config.load import canonical
 from refold.config.paths import Paths, here, paths
 from refold.config.secret_values import masks_of, without_secrets
-from refold.config.set_setting import SettingsFile, Whose, file_of, put, set_value, unset
+from refold.config.set_setting import (
+    SettingsFile,
+    Whose,
+    file_of,
+    replace_text,
+    set_value,
+    unset,
+)
 from refold.config.settings_report import (
     SettingOrigins,
     origins_report,
@@ -220,7 +227,7 @@ def edit_file(file: SettingsFile) -> int:
             write(f"{on_one_line(str(file.path))} stays as it was.\n")
             return 0
         try:
-            put(file, after, instead=text)
+            replace_text(file, after, instead=text)
         except BadInput as error:
             print_error(on_one_line(str(error)))
             if _ask_to_edit_again():

@@ -137,7 +137,7 @@ async def _measure_speed(name: str, server: "Server") -> Finding:
         f"and reads {speed.reading:.0f}")  # fmt: skip
 
 
-def reach(ground: CheckContext) -> Iterator[Finding]:
+def check_providers(ground: CheckContext) -> Iterator[Finding]:
     """Ask each provider with a key, or an address of the user's own, all at once."""
     known = ground.models.connections.known
     own = ground.setting_origins.settings.providers
@@ -155,12 +155,12 @@ def reach(ground: CheckContext) -> Iterator[Finding]:
 async def _ask_all(ground: CheckContext, specs: list[ProviderSpec]) -> list[Finding]:
     findings: dict[str, Finding] = {}
 
-    async def one(spec: ProviderSpec) -> None:
+    async def add_finding(spec: ProviderSpec) -> None:
         findings[spec.name] = await _ask_one(ground, spec)
 
     async with anyio.create_task_group() as group:
         for spec in specs:
-            group.start_soon(one, spec)
+            group.start_soon(add_finding, spec)
     return [findings[spec.name] for spec in specs]
 
 
@@ -228,7 +228,7 @@ _ALL_CHECKS: "dict[str, Check]" = {
     "keys": doctor_checks.keys,
     "model": model,
     "local": local,
-    "network": reach,
+    "network": check_providers,
     "sandbox": doctor_checks.sandbox,
     "mcp": check_servers,
     "programs": doctor_checks.programs,

@@ -394,7 +394,7 @@ class _Questions:
             self._paper.say(f"  {row}", "dim")
         asked: Line = (("plain", "Import them? y/N › "),)
         if _stop_at_ctrl_c(await self._reading.choice(asked, "yn")) == "y":
-            claude.take()
+            claude.store_rules()
             self._paper.say("They apply in this directory from now on.", "good")
 
 

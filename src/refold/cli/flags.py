@@ -197,7 +197,7 @@ def _add_agent(parser: ArgumentParser) -> None:
     add("--init-config", metavar="FILE", help="write a commented file of agents and exit")
     add("--preset", metavar="NAME", help="the prompt of the agent main")
     tools = parser.add_mutually_exclusive_group().add_argument
-    tools("--tools", type=_names, metavar="NAME,NAME",
+    tools("--tools", type=_split_names, metavar="NAME,NAME",
         help="the only tools there are; what they may do is decided as usual")  # fmt: skip
     tools("--no-tools", action="store_true", help="no tools at all")
     add("--teams", action="store_true", default=None, help="the agent may lead a team")
@@ -305,7 +305,7 @@ def _port(text: str) -> int:
     return count(text, "port: 1 to 65535", 65535)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def _split_names(text: str) -> tuple[str, ...]:
     names = tuple(filter(None, (name.strip() for name in text.split(","))))
     if not names:
         raise ArgumentTypeError(f"{text!r} names no tool; --no-tools for none")

@@ -17,12 +17,12 @@ def exit_on_interrupt() -> Generator[None]:
     if before is not signal.default_int_handler:  # ignored, or handled elsewhere
         yield
         return
-    signal.signal(signal.SIGINT, _end)
+    signal.signal(signal.SIGINT, _exit_at_interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _end(_number: int, _frame: FrameType | None) -> None:
+def _exit_at_interrupt(_number: int, _frame: FrameType | None) -> None:
     os._exit(130)

@@ -11,8 +11,8 @@ import anyio
 
 from refold.app.memory_worker import start_worker
 from refold.cli.launch import (
+    enter_worktree,
     images,
-    in_a_worktree,
     launch_of,
     open_or_resume,
     settings_of,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 def run(args: Namespace) -> int:
     """Open what the command line names; on the first run, ask for a model first."""
-    with in_a_worktree(args):
+    with enter_worktree(args):
         return _start(args)
 
 

@@ -174,7 +174,7 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
     if args.no_session:
         raise BadInput("--no-session keeps no journal, so it cannot go with -c or -r")
     app = launch.app
-    id_ = app.home.find(args.resume).id if args.resume is not None else app.newest()
+    id_ = app.home.find(args.resume).id if args.resume is not None else app.newest_session()
     if args.fork:
         fork = await app.fork(id_, args.at)
         id_ = fork.id
@@ -225,7 +225,7 @@ def _session_directory(args: Namespace) -> AbstractContextManager[object]:
         from refold.cli.session_picker import no_terminal_error
 
         raise no_terminal_error()
-    return in_a_worktree(args)
+    return enter_worktree(args)
 
 
 def check_resume(args: Namespace) -> None:
@@ -408,7 +408,7 @@ async def apply_choices(
     """Apply the command line to a resumed session, and repair its other choices."""
     inbox = session.inbox
     if model:
-        await inbox.choose_model(app.models.full(model))
+        await inbox.choose_model(app.models.full_name(model))
     if args.effort:
         await inbox.choose_effort(args.effort)
     if mode:
@@ -427,7 +427,7 @@ async def apply_choices(
 
 
 @contextmanager
-def in_a_worktree(args: Namespace) -> Generator[None]:
+def enter_worktree(args: Namespace) -> Generator[None]:
     """Make the working tree that the command line asks for, and have the session work in it.
 
     Raises `BadInput` where there can be none. Not to be called in an event loop.

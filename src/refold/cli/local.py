@@ -207,7 +207,7 @@ def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
             needs = f"{_size(model.size)} download, about {_size(model.memory)} of memory"
             write(f"{name}  not installed, {needs}: {machine.fit(model.memory)}\n")
     for server in _servers():
-        write(f"{_about(server)}\n")
+        write(f"{_server_text(server)}\n")
     return _print_runtime()
 
 
@@ -229,7 +229,7 @@ def _servers() -> list[ServerStatus]:
     return list(running_servers(paths(os.environ).state / "local", time.time()))
 
 
-def _about(server: ServerStatus) -> str:
+def _server_text(server: ServerStatus) -> str:
     record = server.record
     if server.in_use:
         now = "in use"
@@ -270,7 +270,7 @@ def _progress_bar() -> "Callable[[DownloadProgress], None]":
     """Return a function that shows the progress in one line of a terminal."""
     shown = ""
 
-    def tell(progress: DownloadProgress) -> None:
+    def show_progress(progress: DownloadProgress) -> None:
         nonlocal shown
         if progress.failed:
             shown = ""
@@ -279,14 +279,14 @@ def _progress_bar() -> "Callable[[DownloadProgress], None]":
             shown = line
             write(f"\r\x1b[K{line}{chr(10) if progress.done == progress.total else ''}")
 
-    return tell
+    return show_progress
 
 
 def _progress_lines() -> "Callable[[DownloadProgress], None]":
     """Return a function that prints the progress now and then, for a log."""
     last = ("", -1)
 
-    def tell(progress: DownloadProgress) -> None:
+    def show_progress(progress: DownloadProgress) -> None:
         nonlocal last
         step = (progress.source, 100 * progress.done // progress.total // _PROGRESS_PERCENT)
         if progress.failed:
@@ -295,7 +295,7 @@ def _progress_lines() -> "Callable[[DownloadProgress], None]":
             last = step
             write(f"{_line(progress)}\n")
 
-    return tell
+    return show_progress
 
 
 def _line(progress: DownloadProgress) -> str:

@@ -115,7 +115,7 @@ def session(args: Namespace) -> int:
         return run_flag(args)
     terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if terminal and not args.print and args.input_format == "text":
-        return _in_a_terminal(args)
+        return _run_in_terminal(args)
     from refold.headless.stop_signals import StopSignals
 
     stops = StopSignals()
@@ -126,7 +126,7 @@ def session(args: Namespace) -> int:
     return headless(task_of(args), stops)
 
 
-def _in_a_terminal(args: Namespace) -> int:
+def _run_in_terminal(args: Namespace) -> int:
     for name, unsaid in _ONE_TASK.items():
         if getattr(args, name) != unsaid:
             flag = f"--{name.replace('_', '-')}"

@@ -97,9 +97,9 @@ def manual(root: Command, version: str) -> str:
 
 
 def _lines(root: Command, version: str) -> Iterator[str]:
-    yield f'.TH REFOLD 1 {_PAGE_DATE} "refold {_plain(version)}" "User Commands"'
+    yield f'.TH REFOLD 1 {_PAGE_DATE} "refold {_without_markup(version)}" "User Commands"'
     yield from (".ad l", ".nh")  # long usage lines cannot be stretched
-    yield from (".SH NAME", f"refold \\- {_plain(_ABOUT_LINE)}")
+    yield from (".SH NAME", f"refold \\- {_without_markup(_ABOUT_LINE)}")
     yield from (".SH SYNOPSIS", "\\fBrefold\\fR [FLAGS] [TEXT]", ".br")
     yield "\\fBrefold\\fR COMMAND [FLAGS] [...]"
     first, *more = map(_roff, _DESCRIPTION_PARAGRAPHS)
@@ -111,7 +111,7 @@ def _lines(root: Command, version: str) -> Iterator[str]:
         yield from _flag(flag)
     yield ".SH COMMANDS"
     for child in root.commands:
-        yield from (f'.SS "{_plain(child.name)}"', _sentence(child.about))
+        yield from (f'.SS "{_without_markup(child.name)}"', _sentence(child.about))
         for command in with_subcommands(child):
             if not command.commands:
                 yield from _command_rows(command, without_description=command is child)
@@ -126,17 +126,17 @@ def _codes() -> list[int]:
 
 
 def _flag(flag: Flag) -> Iterator[str]:
-    names = ", ".join(f"\\fB{_plain(name)}\\fR" for name in flag.names)
+    names = ", ".join(f"\\fB{_without_markup(name)}\\fR" for name in flag.names)
     value = ""
     if flag.value is not None:
-        called = f"\\fI{_plain(value_name(flag.value))}\\fR"
+        called = f"\\fI{_without_markup(value_name(flag.value))}\\fR"
         value = f" {called}" if flag.value.needed else f" [{called}]"
     yield from (".TP", f"{names}{value}", _roff(flag.about))
 
 
 def _command_rows(command: Command, *, without_description: bool) -> Iterator[str]:
     """Usage and flags of a command. `without_description` leaves out what it does."""
-    yield from (".TP", f"\\fB{_plain(usage(command))}\\fR")
+    yield from (".TP", f"\\fB{_without_markup(usage(command))}\\fR")
     if not without_description:
         yield _sentence(command.about)
     for flag in command.flags:
@@ -150,7 +150,7 @@ def _table(
 ) -> Iterator[str]:
     yield f".SH {name}"
     for word, about in rows:
-        yield from (".TP", f"\\fB{_plain(word)}\\fR", _roff(about))
+        yield from (".TP", f"\\fB{_without_markup(word)}\\fR", _roff(about))
 
 
 def _sentence(text: str) -> str:
@@ -160,11 +160,11 @@ def _sentence(text: str) -> str:
 
 def _roff(text: str) -> str:
     """A line of text; a dot or tick at its start is escaped, or roff would run it."""
-    plain = _plain(" ".join(text.split()))
+    plain = _without_markup(" ".join(text.split()))
     return f"\\&{plain}" if plain[:1] in (".", "'") else plain
 
 
-def _plain(text: str) -> str:
+def _without_markup(text: str) -> str:
     roff = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
     roff = re.sub(r"(?<=[,|])(?=\S)", r"\\:", roff)  # a line may end there
     return roff.replace("'", "\\(aq").replace('"', "\\(dq").replace("`", "\\(ga")

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.cli.launch import command_names, options_at
-from refold.cli.serve import add_listening, listening
+from refold.cli.serve import add_listening, listening_from
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_here
 from refold.config.paths import here, paths
@@ -74,7 +74,7 @@ def run(args: Namespace) -> int:
 
 def _run_http(args: Namespace) -> int:
     """Serve on an address. It goes to stdout, and so does a new token."""
-    setup = listening(args, websockets=False)
+    setup = listening_from(args, websockets=False)
     from refold.server import access
 
     secret = paths(os.environ).state / SECRET_FILE
@@ -100,7 +100,7 @@ async def _serve_http(
     except ImportError as error:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
 
-    def ready(address: str) -> None:
+    def print_address(address: str) -> None:
         write(f"address: {address}{MCP_PATH}\n")
         if new:
             write(f"token:   {own.bearer}\n")
@@ -112,7 +112,7 @@ async def _serve_http(
     with closing(listen(setup)) as listener:
         async with serve_http(here(), partial(launch_at, args)) as served:
             guarded = Guard(served.app, own, names_of(setup, listener), ())
-            await serve_until_signal(guarded, listener, setup, ready, served.leave)
+            await serve_until_signal(guarded, listener, setup, print_address, served.leave)
 
 
 def launch_at(args: Namespace, directory: Path, attended: bool) -> Launch:

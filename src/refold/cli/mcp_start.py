@@ -154,7 +154,7 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
     new = anyio.run(installer.install, launch)
     if old is not None and (old.version, old.integrity) == (new.version, new.integrity):
         installer.drop(new)
-        write(f"{server.name}: {_words(new)} is the newest.\n")
+        write(f"{server.name}: {_installation_text(new)} is the newest.\n")
         return True
     before = f"{on_one_line(old.version)} → " if old else ""
     write(f"{server.name}: {on_one_line(new.name)} {before}{on_one_line(new.version)}\n")
@@ -169,5 +169,5 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
     return True
 
 
-def _words(installation: Installation) -> str:
+def _installation_text(installation: Installation) -> str:
     return on_one_line(f"{installation.name} {installation.version}")

@@ -84,14 +84,14 @@ def run(args: Namespace) -> int:
         case "forget":
             return _forget(_open_memory(), " ".join(args.note))
         case "edit":
-            return _edit(_open_memory().memory, _whose(args))
+            return _edit(_open_memory().memory, _scope_of(args))
         case "path":
-            write(f"{_open_memory().memory.file(_whose(args))}\n")
+            write(f"{_open_memory().memory.file(_scope_of(args))}\n")
             return 0
         case "diff":
             return _diff(_open_memory().memory, as_json=args.json)
         case _:
-            return _show(_open_memory().memory, _whose(args), as_json=args.json)
+            return _show(_open_memory().memory, _scope_of(args), as_json=args.json)
 
 
 def _open_memory() -> ProjectMemory:
@@ -99,7 +99,7 @@ def _open_memory() -> ProjectMemory:
     return ProjectMemory(places.data, here(), session_index(places))
 
 
-def _whose(args: Namespace) -> Whose:
+def _scope_of(args: Namespace) -> Whose:
     return "person" if args.profile else "project"
 
 

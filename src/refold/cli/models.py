@@ -215,7 +215,7 @@ def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
     for role in ROLE_NAMES:
         if role == "main" or getattr(settings.models, role):
             with suppress(BadInput):  # not the name of a model
-                names.setdefault(models.full(role), []).append(role)
+                names.setdefault(models.full_name(role), []).append(role)
     return names
 
 

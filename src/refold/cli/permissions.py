@@ -125,7 +125,7 @@ def _explain(args: Namespace) -> int:
     from refold.journal.state.fold import View
     from refold.journal.state.outside_text import OutsideText
 
-    call, ground = _call(args), _ground(args)
+    call, ground = _tested_call(args), _policy_context(args)
     decision = ground.judge_call(call, View())
     later = ground.judge_call(call, View(outside_text=OutsideText(since=1)))
     sandbox, network = ground.sandbox(call, decision), ground.network(call, decision)
@@ -161,7 +161,7 @@ def _explain(args: Namespace) -> int:
 
 
 def _list(args: Namespace) -> int:
-    ground = _ground(args)
+    ground = _policy_context(args)
     for rule in ground.rules:
         if args.json:
             row = {"verdict": rule.verdict, "rule": str(rule), "source": rule.source}
@@ -173,7 +173,7 @@ def _list(args: Namespace) -> int:
     return 0
 
 
-def _call(args: Namespace) -> TestedCall:
+def _tested_call(args: Namespace) -> TestedCall:
     if bool(args.call) == bool(args.tool):
         raise BadInput("name one call: 'bash(git status)', or --tool NAME --input JSON")
     if args.tool:
@@ -183,7 +183,7 @@ def _call(args: Namespace) -> TestedCall:
     return parse_short_call(args.call)
 
 
-def _ground(args: Namespace) -> PolicyContext:
+def _policy_context(args: Namespace) -> PolicyContext:
     ground = ground_of(args)
     if ground.unheeded:
         print_error(ground.unheeded)
@@ -209,7 +209,7 @@ def import_rules(args: Namespace) -> int:
     if not args.yes and not confirm(f"Apply these rules in {on_one_line(folder)}?"):
         write("Nothing was imported.\n")
         return 1
-    theirs.take()
+    theirs.store_rules()
     write(
         f"They apply in {on_one_line(folder)} from now on, and are stored in {theirs.file}.\n"
     )
@@ -247,7 +247,7 @@ class ClaudeRules(Struct, frozen=True):
             for text in texts
         )
 
-    def take(self) -> None:
+    def store_rules(self) -> None:
         """Store the rules: they apply in the folder from now on."""
         TrustedFolders(self.file).add(self.folder, self.rules)
 

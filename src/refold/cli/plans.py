@@ -31,7 +31,7 @@ def run(args: Namespace) -> int:
     if args.name:
         return _show(*_find_plan(home, args.name), as_json=args.json)
     shown = 0
-    for session, plan in _all(home, everywhere=args.all):
+    for session, plan in _all_plans(home, everywhere=args.all):
         shown += 1
         if args.json:
             _line(session, plan)
@@ -62,7 +62,7 @@ def _find_plan(home: SessionIndex, name: str) -> tuple[str, Plan]:
     raise BadInput(f"there is no plan {name!r}: `refold plans` lists them as SESSION/N")
 
 
-def _all(home: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
+def _all_plans(home: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
     workspace = "" if everywhere else os.path.realpath(here())
     for session in home.sessions():
         if not workspace or home.first_directory(session.id) == workspace:

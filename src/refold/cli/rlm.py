@@ -137,7 +137,7 @@ async def _run(args: Namespace) -> int:
     for note in (*data.left_out, f"{way.way}: {way.reason}"):
         print_error(note)
     # A flat call has no Python, but its journal has the material, too.
-    ready = replace(options, begins=_beginning(data))
+    ready = replace(options, begins=_initial_variables(data))
     words = partial(recursive_text, shown=traits.small)
     if way.way == "flat":
         ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_text
@@ -160,9 +160,11 @@ async def _ask(
         late = ""
         async with anyio.create_task_group() as group:
             progress = RlmProgress()
-            group.start_soon(tell_notices, session, progress.say)
+            group.start_soon(tell_notices, session, progress.print_line)
             late = await turn(session, prompt, progress, args.timeout)
-        document = _plain(result(session.view, session.id, time.monotonic() - started_at))
+        document = _to_builtins(
+            result(session.view, session.id, time.monotonic() - started_at)
+        )
         if late:
             document["outcome"], document["reason"] = "cancelled", late
         if _is_program(session.view):
@@ -192,7 +194,7 @@ def _is_program(view: View) -> bool:
     return bool(last.calls) or not re.sub(_FENCE_PATTERN, "", view.turn.answer).strip()
 
 
-def _beginning(data: Material) -> InitialVariables:
+def _initial_variables(data: Material) -> InitialVariables:
     if data.value is None:
         return InitialVariables()
     return InitialVariables({VARIABLE_NAME: data.value}, files={VARIABLE_NAME: data.read})
@@ -285,7 +287,7 @@ def _answer(text: str) -> tuple[str, int]:
     return answer, len(cast("list[object]", claims)) if isinstance(claims, list) else 0
 
 
-def _plain(document: Result) -> dict[str, object]:
+def _to_builtins(document: Result) -> dict[str, object]:
     return cast("dict[str, object]", msgspec.to_builtins(document))
 
 
@@ -308,7 +310,7 @@ class RlmProgress:
         self._cell = 0, 0  # leaves and failures reported so far
         self._moved: dict[str, ChildMoved] = {}  # of the children at work
 
-    def say(self, words: str) -> None:
+    def print_line(self, words: str) -> None:
         """Print a line above the status, which reappears by itself."""
         self._paper.clear_status()
         print_error(words)
@@ -323,7 +325,7 @@ class RlmProgress:
             try:
                 async for frame in frames:
                     if line := self._line_of_frame(frame, session):
-                        self.say(line)
+                        self.print_line(line)
             finally:
                 self._paper.clear_status()
             group.cancel_scope.cancel()
@@ -351,7 +353,7 @@ class RlmProgress:
             case Entry(_, event) as entry:
                 self._leaves.apply(entry)
                 if session.view.account.first_estimated == entry.seq:
-                    self.say(ESTIMATED_NOTICE)
+                    self.print_line(ESTIMATED_NOTICE)
                 return self._line_of_event(event, session)
             case ChildMoved(node) as moved if "/" not in node:
                 self._moved[node] = moved

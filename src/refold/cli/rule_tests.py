@@ -110,14 +110,14 @@ def ground_of(args: Namespace) -> PolicyContext:
     if args.no_config:
         environ: Mapping[str, str] = {"PATH": os.defpath}
         settings = combine([from_flags(flags)]).settings
-        return ground(settings, paths({"HOME": home({})}), environ, roots)
+        return policy_context(settings, paths({"HOME": home({})}), environ, roots)
     places = paths(os.environ)
     here = load_here(folder, places, os.environ, flags)
-    found_here = ground(here.settings, places, os.environ, roots)
+    found_here = policy_context(here.settings, places, os.environ, roots)
     return replace(found_here, unheeded=here.reason_ignored)
 
 
-def ground(
+def policy_context(
     settings: Settings, places: Paths, environ: Mapping[str, str], roots: Sequence[Path]
 ) -> PolicyContext:
     """The policy context of a session with these settings; `roots` are its workspace."""
@@ -342,7 +342,7 @@ def _context_with_rules(
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r} with rules")
     settings = combine([from_file(file, "user")]).settings
-    return ground(settings, places, os.environ, roots)
+    return policy_context(settings, places, os.environ, roots)
 
 
 def _replay_verdicts(
@@ -378,12 +378,12 @@ def _row(verdict: ReplayedVerdict) -> dict[str, object]:
     return {
         "seq": verdict.seq,
         "call": verdict.label,
-        "then": {"decision": verdict.then.verdict, **_why(verdict.then)},
-        "now": {"decision": now.verdict, **_why(now)},
+        "then": {"decision": verdict.then.verdict, **_origin(verdict.then)},
+        "now": {"decision": now.verdict, **_origin(now)},
     }
 
 
-def _why(entry: Judged | Decision) -> dict[str, str | None]:
+def _origin(entry: Judged | Decision) -> dict[str, str | None]:
     return {
         "rule": entry.rule or None, "source": entry.source or None, "reason": entry.reason,
     }  # fmt: skip

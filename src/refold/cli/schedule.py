@@ -111,10 +111,10 @@ def run(args: Namespace) -> int:
             script = Path(args.script).absolute() if args.script else None
             for id_ in args.schedule:
                 book.find(id_)
-            runs = ScheduledRuns(book, lambda one: _start_of(one, script), _say)
+            runs = ScheduledRuns(book, lambda one: _start_of(one, script), _print_line)
             if args.watch:
                 anyio.run(runs.watch, args.schedule)
-            return 1 if anyio.run(runs.once, args.schedule) else 0
+            return 1 if anyio.run(runs.run_due, args.schedule) else 0
         case _:
             from refold.cli.schedule_install import install
 
@@ -123,7 +123,7 @@ def run(args: Namespace) -> int:
 
 
 def _add(places: Paths, book: ScheduleBook, args: Namespace) -> None:
-    new = _new(args)
+    new = _new_schedule(args)
     if args.webhook:
         webhooks.check(args.webhook, book)
     schedule = book.add(new, time.time())
@@ -147,12 +147,12 @@ def _change_webhook(places: Paths, book: ScheduleBook, args: Namespace) -> None:
 
 
 def _give_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> None:
-    secret = webhooks.make(places, book, id_, name)
+    secret = webhooks.make_webhook(places, book, id_, name)
     write(f"schedule {id_} runs on signed requests to POST /hooks/{name} of refold serve\n")
     write(f"the secret of the webhook, which is not shown again:\n{secret}\n")
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     """Print a line; the run continues after its reader has closed."""
     with suppress(ReaderGone):
         write(f"{line}\n")
@@ -203,7 +203,7 @@ def _take_new(parser: ArgumentParser) -> None:
     )
 
 
-def _new(args: Namespace) -> NewSchedule:
+def _new_schedule(args: Namespace) -> NewSchedule:
     """Return the new schedule, with the settings of this directory as its rights."""
     flags: dict[str, object] = {
         "permissions.allow": tuple(args.allow),

@@ -49,7 +49,7 @@ class ScheduledRuns:
         self._book, self._start_of, self._say = book, start_of, say
         self._now, self._sleep = now, sleep
 
-    async def once(self, only: Collection[int] = ()) -> int:
+    async def run_due(self, only: Collection[int] = ()) -> int:
         """Run all that is due, one after the other. Return how many were not answered.
 
         With `only`, the other schedules are ignored; it has their numbers.
@@ -66,7 +66,7 @@ class ScheduledRuns:
     async def watch(self, only: Collection[int] = ()) -> None:
         """Run what is due, again and again."""
         while True:
-            await self.once(only)
+            await self.run_due(only)
             every, now = await to_thread.run_sync(self._book.every), self._now()
             due = [schedule.next - now for schedule in every if schedule.next is not None]
             # Others may add schedules, and a clock may be set: it never sleeps for long.

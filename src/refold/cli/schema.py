@@ -43,7 +43,7 @@ def _schema(which: str) -> dict[str, Any]:
     if which == "orders":
         from refold.client.protocol import ORDER_KINDS
 
-        return _one_of(
+        return _union_schema(
             f"orders, version {SCHEMA_VERSION}",
             "One line on stdin, with --input-format stream-json.",
             ORDER_KINDS,
@@ -55,7 +55,7 @@ def _schema(which: str) -> dict[str, Any]:
         subagent_documents,
     )
 
-    return _one_of(
+    return _union_schema(
         f"documents, version {SCHEMA_VERSION}",
         "One line on stdout, with --output-format stream-json; --output-format json prints "
         "the one of type result.",
@@ -63,10 +63,10 @@ def _schema(which: str) -> dict[str, Any]:
     )
 
 
-def _one_of(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, Any]:
+def _union_schema(title: str, about: str, kinds: Sequence[type[Struct]]) -> dict[str, Any]:
     """A schema for one object that is any of these; "type" says which."""
     refs, definitions = msgspec.json.schema_components(
-        kinds, schema_hook=_anything, ref_template="#/$defs/{name}"
+        kinds, schema_hook=_any_json_schema, ref_template="#/$defs/{name}"
     )
     return {
         "$schema": _SCHEMA_DIALECT,
@@ -90,7 +90,7 @@ def document_types(*modules: ModuleType) -> Iterator[type[Struct]]:
                 yield value
 
 
-def _anything(kind: type) -> dict[str, Any]:
+def _any_json_schema(kind: type) -> dict[str, Any]:
     """Return the schema of `object`, as of the arguments of a tool: any JSON.
 
     It has a description, because an empty schema would be taken for none.

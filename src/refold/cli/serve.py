@@ -87,7 +87,7 @@ def run_web(args: Namespace) -> int:
 
 def run(args: Namespace, *, opens: bool = False) -> int:
     """Serve. The links go to stdout, once the server listens."""
-    setup = listening(args, drain=args.drain)
+    setup = listening_from(args, drain=args.drain)
     try:
         from refold.server import access
         from refold.server.app import serve
@@ -110,7 +110,7 @@ def run(args: Namespace, *, opens: bool = False) -> int:
 
     browsers = list[subprocess.Popen[bytes] | None]()  # held, or Python would warn of them
 
-    def ready(address: str) -> None:
+    def print_address(address: str) -> None:
         for path, page in (("/", "page"), ("/dev", "developer page")):
             write(f"{page + ':':16} {address}{path}#launch={own.new_launch(args.person)}\n")
         if setup.beyond_loopback and sys.stdout.isatty():
@@ -124,8 +124,8 @@ def run(args: Namespace, *, opens: bool = False) -> int:
 
     way = places.state / "server" / "open.html"
     due = due_schedules(os.environ, args.script, print_error)
-    webhooks = Webhooks(os.environ, due.hurry if due is not None else lambda: None)
-    serve = partial(serve, host, own, setup, ready, webhooks)
+    webhooks = Webhooks(os.environ, due.check_now if due is not None else lambda: None)
+    serve = partial(serve, host, own, setup, print_address, webhooks)
     try:
         anyio.run(_serve_and_fire, serve, due)
     finally:
@@ -152,7 +152,7 @@ def show_code(link: str) -> None:
     write(f"for another device:\n{drawn.getvalue()}")
 
 
-def listening(
+def listening_from(
     args: Namespace, *, drain: bool = False, websockets: bool = True
 ) -> "Listening":
     """Return where to listen. Raises `BadInput` if others could read what is sent."""

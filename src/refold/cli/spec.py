@@ -47,11 +47,11 @@ def run(args: Namespace) -> int:
         case "import":
             from refold.config.toml_text import as_toml
 
-            _put(as_toml(document(agents)), args.out)
+            _write_output(as_toml(document(agents)), args.out)
         case "export":
             from refold.declared.facts import as_facts
 
-            _put(as_facts(agents), args.out)
+            _write_output(as_facts(agents), args.out)
         case "check":
             _check(agents)
             count = len(agents.agents)
@@ -123,7 +123,7 @@ def _show(agents: AgentFile) -> None:
             write(f"  {key} = {value!r}\n")
 
 
-def _put(text: str, path: str | None) -> None:
+def _write_output(text: str, path: str | None) -> None:
     if path is None:
         write(text)
         return

@@ -45,7 +45,7 @@ def run(args: Namespace) -> int:
     stream = _Stream(address, lambda: home.writer(session) is not None, as_json=args.json)
     first = news.new_entries()
     stream.apply(first)
-    stream.tell(_entries_to_print(first, address, args.after))
+    stream.print_entries(_entries_to_print(first, address, args.after))
     lost = stream.follow_until_end(news, follow=args.follow)
     for damage in news.damages:
         print_error(damage)
@@ -85,7 +85,7 @@ class _Stream:
             if node == self._address and isinstance(entry.event, TurnStarted | TurnEnded):
                 self._open = isinstance(entry.event, TurnStarted)
 
-    def tell(self, entries: Sequence[tuple[str, Entry]]) -> None:
+    def print_entries(self, entries: Sequence[tuple[str, Entry]]) -> None:
         for node, entry in entries:
             if self._as_json:
                 for document in _documents(node, entry):
@@ -102,7 +102,7 @@ class _Stream:
     def _print_news(self, news: TreeNews) -> bool:
         entries = news.new_entries()
         self.apply(entries)
-        self.tell(entries)
+        self.print_entries(entries)
         return bool(entries)
 
 

@@ -168,7 +168,7 @@ class Owners:
             leader = self._view(above) if above else None
             child = leader.children.child(below) if leader else None
             name = f"{child.born.teammate or child.name} of " if child else ""
-            self._names[owner] = f"{name}{_short(title)}"
+            self._names[owner] = f"{name}{_shorten(title)}"
         return self._names.get(owner, owner)
 
     def _view(self, id_: str) -> "View | None":
@@ -181,7 +181,7 @@ class Owners:
         return self._views[id_]
 
 
-def _short(title: str) -> str:
+def _shorten(title: str) -> str:
     return (
         f'"{title}"'
         if len(title) <= _MAX_TITLE_CHARS

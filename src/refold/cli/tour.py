@@ -137,11 +137,11 @@ async def give_tour(
                     reading.interrupt()
 
             return await run_with_signals(
-                partial(_tour, scene, paper, reading, work), interrupt
+                partial(_run_tour, scene, paper, reading, work), interrupt
             )
 
 
-async def _tour(
+async def _run_tour(
     scene: TourSession, paper: Printer, reading: TerminalReader, work: Work
 ) -> None:
     session = scene.session

@@ -90,7 +90,7 @@ class Agent(Struct, frozen=True, kw_only=True):
                 "Agent.run starts an event loop, and one runs here already: use "
                 "`async with agent.session() as session:` and `await session.run(…)`"
             )
-        return anyio.run(self._one_turn, words)
+        return anyio.run(self._run_turn, words)
 
     @asynccontextmanager
     async def session(self, id_: str = "") -> AsyncGenerator[Session, None]:
@@ -127,7 +127,7 @@ class Agent(Struct, frozen=True, kw_only=True):
         app = self._app()
         return await SessionCatalogue(app.home, app.directory).sessions()
 
-    async def _one_turn(self, words: str) -> Result:
+    async def _run_turn(self, words: str) -> Result:
         async with self.session() as session:
             await session.run(words)
             return await session.run_woken()

@@ -141,10 +141,10 @@ class Configuration:
 
     async def lines(self, keys: Sequence[str] = ()) -> Sequence[str]:
         """The settings with these keys, or all, each with its value and source."""
-        from refold.config.settings_report import in_words
+        from refold.config.settings_report import report_lines
 
         app = self._app
-        return await in_words(
+        return await report_lines(
             Path(app.directory), app.paths, app.environ, self._flags, tuple(keys)
         )
 

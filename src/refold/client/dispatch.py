@@ -105,8 +105,8 @@ class Dispatcher:
         self._asked = 0  # the seq at which the turn began to wait for the user
         self._handlers: Mapping[type[Order], OrderHandler] = {
             SendMessage: self._message,
-            Steer: partial(self._say, when="now"),
-            Queue: partial(self._say, when="next"),
+            Steer: partial(self._record_message, when="now"),
+            Queue: partial(self._record_message, when="next"),
             Interrupt: self._interrupt,
             Cancel: self._cancel,
             Continue: self._continue,
@@ -182,7 +182,7 @@ class Dispatcher:
         if self._messages:
             message = self._messages.popleft()
             with acting_as(message.by):
-                await self._say(message, message.when)
+                await self._record_message(message, message.when)
             return True
         return False
 
@@ -202,12 +202,12 @@ class Dispatcher:
 
     async def _message(self, order: SendMessage) -> bool:
         if order.when == "now" and self._engine.view.turn.seq:
-            return await self._say(order, "now")
+            return await self._record_message(order, "now")
         _check_text(order)
         self._messages.append(order)
         return True
 
-    async def _say(
+    async def _record_message(
         self, order: SendMessage | Steer | Queue, when: Literal["now", "next"]
     ) -> bool:
         """Record a message at once. False if it was recorded before."""
@@ -338,7 +338,7 @@ class Dispatcher:
         return await self._engine.inbox.switch(event(order.on))
 
     async def _set_model(self, order: SetModel) -> bool:
-        model = self._app.models.full(order.model)
+        model = self._app.models.full_name(order.model)
         model = model or (self._engine.view.session.model if order.format else "")
         return await self._engine.inbox.choose_model(model, order.format)
 
@@ -369,7 +369,7 @@ class Dispatcher:
         if not taken:
             raise AlreadyAnswered(f"the call {order.call_id!r} was answered already")
         if rules and order.grant == "always":  # the call is already allowed
-            self._app.workspace.always(*rules)
+            self._app.workspace.store_allow_rules(*rules)
         return True
 
     async def _answers(self, order: QuestionResponse) -> bool:

@@ -102,7 +102,7 @@ class DueSchedules:
                         )
                 self._hurried = False
 
-    def hurry(self) -> None:
+    def check_now(self) -> None:
         """Check at once: a due run was just recorded."""
         self._hurried = True
         if self._rest is not None:
@@ -162,7 +162,7 @@ class DueSchedules:
                 self._say(on_one_line(line))
         await to_thread.run_sync(waits.join, abandon_on_cancel=True)
         if process.returncode == 0:  # more calls of its webhook may wait
-            self.hurry()
+            self.check_now()
         if process.returncode not in _REPORTED_CODES:
             self._report_once(
                 f"schedule {id_}: its process exited with {process.returncode}"

@@ -110,7 +110,7 @@ class Follower:
         self._joined = True
         self._news.set()
 
-    def put(self, data: bytes, cursor: Cursor | None = None) -> None:
+    def queue(self, data: bytes, cursor: Cursor | None = None) -> None:
         """Queue a frame; `cursor` is its position if it is an event's document."""
         if self.closed or (cursor is not None and cursor <= self._told):
             return
@@ -125,9 +125,9 @@ class Follower:
         elif cursor is not None:  # text in progress is sent whole at the beginning
             self._early.append((cursor, data))
 
-    def say(self, data: bytes) -> None:
+    def queue_document(self, data: bytes) -> None:
         """Queue a document for this follower alone."""
-        self.put(data)
+        self.queue(data)
 
     def close(self) -> None:
         self.closed = self._joined = True
@@ -226,22 +226,22 @@ class Feed:
         """Send the follower what follows `after`, then new frames. None sends a snapshot first."""
         self._followers.append(follower)  # new frames wait in it
         first, cursor = await self._find_missed(after)
-        await self.reach(cursor.seq)  # the journal is ahead of this feed
+        await self.wait_until_sent(cursor.seq)  # the journal is ahead of this feed
         # The state once all missed frames have been sent.
         status = replace(self._status(), conversation=self._session.id)
         frames = [msgspec.json.encode(status), *self._open_frames()]
         follower.begin(first, cursor, frames)
 
-    async def reach(self, seq: int) -> None:
+    async def wait_until_sent(self, seq: int) -> None:
         """Return once the documents of the events up to this one were sent."""
         while self._last.seq < seq and not self._closed:
             await self._progress.wait()
 
-    def tell(self, document: Document) -> None:
+    def broadcast(self, document: Document) -> None:
         """Send every follower a document that belongs to no event."""
         data = msgspec.json.encode(document)
         for follower in tuple(self._followers):
-            self._put(follower, data)
+            self._send(follower, data)
 
     def _on_frame(self, frame: Frame) -> None:
         if isinstance(frame.item, Entry):
@@ -251,7 +251,7 @@ class Feed:
         for document in documents_of(frame, live=True):
             placed_document = self._with_offset(document, frame.item)
             if self._followers:
-                self.tell(placed_document)
+                self.broadcast(placed_document)
 
     def _event(self, entry: Entry) -> None:
         self._track(entry)
@@ -261,18 +261,18 @@ class Feed:
             self._last = cursor
             self._keep(cursor, data)
             for follower in tuple(self._followers):
-                self._put(follower, data, cursor)
+                self._send(follower, data, cursor)
         self._last = Cursor(entry.seq, self._last.n, entry.epoch)
         readers = [reader for reader in self._followers if reader.reads_journal]
         if readers:
             recorded = msgspec.json.encode(EventRecorded(seq=entry.seq))
             for follower in readers:
-                self._put(follower, recorded)
+                self._send(follower, recorded)
         progress, self._progress = self._progress, anyio.Event()
         progress.set()
 
-    def _put(self, follower: Follower, data: bytes, cursor: Cursor | None = None) -> None:
-        follower.put(data, cursor)
+    def _send(self, follower: Follower, data: bytes, cursor: Cursor | None = None) -> None:
+        follower.queue(data, cursor)
         if follower.closed:
             self.leave(follower)
 

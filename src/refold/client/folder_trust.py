@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from refold.config.paths import Paths, home
-from refold.config.project import FolderTexts, Project, describe_texts, in_words
+from refold.config.project import FolderTexts, Project, content_lines, describe_texts
 from refold.config.trusted_folders import State, TrustedFolders
 from refold.config.trusted_versions import TextVersion, TrustedVersions, forget_versions
 from refold.prompts.repository import root_of
@@ -63,7 +63,7 @@ class TrustOffer(Struct, frozen=True):
 
     def lines(self) -> tuple[str, ...]:
         """The whole offer, safe for a screen."""
-        texts = in_words(self.project) if self.settings else ()
+        texts = content_lines(self.project) if self.settings else ()
         texts = (
             *texts,
             *(line for change in self.changes for line in _change_lines(change)),
@@ -173,10 +173,12 @@ def record_versions(folder: str, data: Path) -> None:
 
 def _list_below(texts: FolderTexts) -> Iterator[str]:
     """A line about instructions in folders below, read once a file there is read; or none."""
-    from refold.config.instruction_files import folders_below, of_folder
+    from refold.config.instruction_files import folders_below, instruction_file
 
-    listed = {os.path.dirname(path) for path in of_folder(texts.root)}
-    below = (path for folder in folders_below(texts.root) for path in of_folder(folder))
+    listed = {os.path.dirname(path) for path in instruction_file(texts.root)}
+    below = (
+        path for folder in folders_below(texts.root) for path in instruction_file(folder)
+    )
     names = [
         on_one_line(os.path.relpath(path, texts.root))
         for path in below

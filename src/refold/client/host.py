@@ -122,7 +122,7 @@ class Host:
         self._ended = anyio.Event()
 
     @asynccontextmanager
-    async def running(
+    async def run(
         self, *, drain: bool = False, why: str = _STOPPED
     ) -> AsyncGenerator[None]:
         """Open conversations within the block. At its end their turns are stopped, and
@@ -130,7 +130,7 @@ class Host:
         """
         async with anyio.create_task_group() as self._group:
             self._group.start_soon(self._worker.run)
-            self._group.start_soon(self._tend)
+            self._group.start_soon(self._watch_conversations)
             try:
                 yield
             finally:
@@ -183,7 +183,7 @@ class Host:
             try:
                 if holder and (joined := await self._join(id_, launch, holder)):
                     return joined
-                opened = await launch.look(id_)
+                opened = await launch.open_read_only(id_)
             except BaseException:
                 with anyio.CancelScope(shield=True):
                     await launch.aclose()
@@ -271,7 +271,7 @@ class Host:
         chat = self._there.get(id_)
         return chat if isinstance(chat, OwnConversation) and not chat.closing else None
 
-    async def _tend(self) -> None:
+    async def _watch_conversations(self) -> None:
         """Follow what other processes write, and close idle conversations."""
         assert self._group is not None, "it is used in `running`"
         while True:

@@ -76,10 +76,10 @@ class Conversation(SharedSession):
     def report(self, error: Exception) -> None:
         """Report an error of the run to every client. After a bug it is closed."""
         if isinstance(error, RefoldError):
-            self.feed.tell(problem(error))
+            self.feed.broadcast(problem(error))
             return
         reason = f"refold itself failed: {type(error).__name__}: {first(error)}"
-        self.feed.tell(Error(kind="failure", reason=reason))
+        self.feed.broadcast(Error(kind="failure", reason=reason))
         self.close()
 
     async def _attend(self) -> None:
@@ -149,7 +149,7 @@ class OwnConversation(Conversation):
         """Tell the clients if another process now writes it, or no longer does."""
         if holder != self.holder:
             self.holder, self.cut_off = holder, not (holder or self.session.idle)
-            self.feed.tell(replace(self.status(), conversation=self.session.id))
+            self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
     async def _attend(self) -> None:
         while True:

@@ -91,7 +91,7 @@ class Launch:
         """Resume a session, by its full id, in the directory of this start."""
         return self._to_opened(id_, await self.app.resume(id_))
 
-    async def look(self, id_: str) -> OpenedSession:
+    async def open_read_only(self, id_: str) -> OpenedSession:
         """Like `resume`, but takes no writer lock until something is recorded."""
         engine = await self.app.resume(id_, look=True)
         self._engines.add(engine)
@@ -116,7 +116,7 @@ class Launch:
         id_ = target.session or left.view.session.id
         if id_ == left.view.session.id and left.view.turn.seq:
             raise BadInput(_UNDER_WAY)
-        place, trust = await anyio.to_thread.run_sync(self._place, id_, target)
+        place, trust = await anyio.to_thread.run_sync(self._new_directory, id_, target)
         app = await self._app_at(place, ask, trust=trust)
         opened: OpenedSession | None = None
         with anyio.CancelScope(shield=True):  # otherwise it would never be closed
@@ -197,7 +197,9 @@ class Launch:
         self._engines.add(engine)
         return OpenedSession(self.app, engine, notices)
 
-    def _place(self, id_: str, target: ResumeTarget) -> tuple[SessionDirectory, bool]:
+    def _new_directory(
+        self, id_: str, target: ResumeTarget
+    ) -> tuple[SessionDirectory, bool]:
         """The new directory of the session, and whether it is trusted this time."""
         app = self.app
         stood = find_directory(app.home, id_, Path(app.directory))

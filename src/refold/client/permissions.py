@@ -56,7 +56,7 @@ class _PolicyHere(Struct, frozen=True):
 
 
 class Permissions:
-    """The permissions of one session. All but `allow` and `always` only read."""
+    """The permissions of one session. All but `allow` and `save_allow_rule` only read."""
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
@@ -113,9 +113,9 @@ class Permissions:
         """Why a deny rule forbids reading this file, or ""."""
         return workspace_of(self._app, self._engine.view).unread(path)
 
-    def always(self, rule: str) -> None:
+    def save_allow_rule(self, rule: str) -> None:
         """Save an allow rule for this folder, for every session to come."""
-        self._app.workspace.always(rule)
+        self._app.workspace.store_allow_rules(rule)
 
     async def allow(self, text: str) -> str:
         """Add an allow rule for the rest of this session, and return it as written.
@@ -130,7 +130,7 @@ class Permissions:
     def placed_rules(self) -> Sequence[PlacedRule]:
         """The rules in force, those of the settings first."""
         rules = [
-            PlacedRule(r.verdict, str(r), r.source or SETTINGS_SOURCE, self._place(r))
+            PlacedRule(r.verdict, str(r), r.source or SETTINGS_SOURCE, self._rule_place(r))
             for r in self.rules
         ]
         grants = (
@@ -165,7 +165,8 @@ class Permissions:
         left = [
             r
             for r in self.rules
-            if (r.verdict, str(r), self._place(r)) != (rule.verdict, rule.text, rule.place)
+            if (r.verdict, str(r), self._rule_place(r))
+            != (rule.verdict, rule.text, rule.place)
         ]
         added = [parse(new, rule.verdict, source)] if new else []
         app.workspace.rules = (*left, *added)
@@ -186,7 +187,7 @@ class Permissions:
             subject = str(values.get(tool.subject, "")) if tool else ""
         return f"{call.name}({subject})" if subject else call.name
 
-    def _place(self, rule: Rule) -> RulePlace:
+    def _rule_place(self, rule: Rule) -> RulePlace:
         if rule.source == ALWAYS_CHOICE:
             return "folder"
         return "user" if rule.source == _user_source(self._app) else ""
@@ -213,7 +214,7 @@ class Permissions:
             request.call,
             whole_call,
             self._tool(whole_call.name),
-            self._here,
+            self._current_context,
             self._engine.view,
         )
 
@@ -238,7 +239,9 @@ class Permissions:
             if tool is None:
                 return False
             about = describe_access(tool, tool.parse(whole_call.arguments), self.facts())
-            decision = judge(about, self._here, self._engine.view, by=decide_in_mode)
+            decision = judge(
+                about, self._current_context, self._engine.view, by=decide_in_mode
+            )
         except ToolFailed:
             return False
         return decision.verdict == "allow"
@@ -253,14 +256,15 @@ class Permissions:
         if tool is None or request.call.once or whole_call != request.call.call:
             raise BadInput("no rule can allow this call; it is asked about each time")
         about = describe_access(tool, tool.parse(whole_call.arguments), self.facts())
-        decision = judge(about, self._here, self._engine.view, rules)
+        decision = judge(about, self._current_context, self._engine.view, rules)
         if decision.verdict != "allow":
             rules_text = " with ".join(map(repr, rules))
             raise BadInput(
                 f"{rules_text} does not cover this call, so it would ask again: {decision.reason}"
             )
         if _is_wider(
-            decision.confines, judge(about, self._here, self._engine.view).confines
+            decision.confines,
+            judge(about, self._current_context, self._engine.view).confines,
         ):
             raise BadInput(
                 "without a rule for hosts this would allow every host: add net(example.org), "
@@ -269,7 +273,7 @@ class Permissions:
 
     def run_conditions(self, call: ToolCall) -> "RunConditions | None":
         """How a command would be run now; None for a call that runs none."""
-        from refold.permissions.network_hosts import in_words
+        from refold.permissions.network_hosts import hosts_text
         from refold.views.questions import RunConditions
 
         tool = self._tool(call.name)
@@ -280,9 +284,9 @@ class Permissions:
             about = describe_access(tool, tool.parse(call.arguments), facts)
         except ToolFailed:
             return RunConditions(facts.sandboxed)
-        confines = judge(about, self._here, self._engine.view).confines
+        confines = judge(about, self._current_context, self._engine.view).confines
         network = about.network or confines.network
-        hosts = "" if confines.hosts is None else in_words(confines.hosts)
+        hosts = "" if confines.hosts is None else hosts_text(confines.hosts)
         shown = tuple(
             path
             for path in confines.opened
@@ -292,7 +296,7 @@ class Permissions:
         return RunConditions(facts.sandboxed, network, opened, hosts, shown)
 
     @property
-    def _here(self) -> PolicyContext:
+    def _current_context(self) -> PolicyContext:
         """The rules, mode and facts by which calls are judged in the present directory."""
         return _PolicyHere(self._app.rules, self._app.mode, self.facts)
 

@@ -76,12 +76,12 @@ class SessionSocket:
         await self._ordered.wait()
         self._ordered = anyio.Event()
 
-    def tell(self, error: RefoldError) -> None:
+    def report_error(self, error: RefoldError) -> None:
         """Report an error to every client."""
         if self._shared is not None:
             from refold.client.shared_session import problem
 
-            self._shared.feed.tell(problem(error))
+            self._shared.feed.broadcast(problem(error))
 
     async def run(self) -> None:
         """Listen until this is cancelled. A session that is not stored has no socket."""
@@ -132,7 +132,7 @@ class SessionSocket:
             async with anyio.create_task_group() as group:
                 group.start_soon(client.send_all, follower)
                 async for line in lines:
-                    await shared.take(line, follower)
+                    await shared.receive(line, follower)
                 group.cancel_scope.cancel()
         finally:
             shared.leave(follower)

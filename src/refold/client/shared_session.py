@@ -78,7 +78,7 @@ class SharedSession:
     def leave(self, follower: Follower) -> None:
         self.feed.leave(follower)
 
-    async def take(self, data: bytes, follower: Follower) -> None:
+    async def receive(self, data: bytes, follower: Follower) -> None:
         """Carry out an order. Documents for its sender alone go to `follower`."""
         key = ""
         try:
@@ -87,11 +87,11 @@ class SharedSession:
             with acting_as(acting_person() or order.by):  # a known person comes first
                 changed = await self.execute(order, follower)
         except RefoldError as error:
-            _tell(follower, problem(error, key))
+            _queue_document(follower, problem(error, key))
             return
         if key:  # after the documents of what it changed
-            await self.feed.reach(self.session.view.seq)
-            _tell(follower, OrderTaken(client_key=key, changed=changed))
+            await self.feed.wait_until_sent(self.session.view.seq)
+            _queue_document(follower, OrderTaken(client_key=key, changed=changed))
 
     async def execute(self, order: Order, follower: Follower) -> bool:
         session = self.session
@@ -102,12 +102,12 @@ class SharedSession:
                 raise BadInput(_NO_HASH)
             case Fork(at):
                 forked = await session.fork(at)
-                _tell(follower, ForkMade(session_id=forked, source=session.id))
+                _queue_document(follower, ForkMade(session_id=forked, source=session.id))
                 return True
             case ReportStatus() | ReportSnapshot():
                 asks = isinstance(order, ReportStatus)
                 report = self.status() if asks else self._snapshot()
-                _tell(follower, replace(report, conversation=session.id))
+                _queue_document(follower, replace(report, conversation=session.id))
                 return True
             case Continue() if self.cut_off:
                 changed = True
@@ -140,7 +140,7 @@ class SharedSession:
         before = self._instructions
         await self._read_instructions()
         if self._instructions != before:
-            self.feed.tell(replace(self.status(), conversation=self.session.id))
+            self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
     async def _read_instructions(self) -> None:
         with suppress(BadInput):  # of a damaged record the notices tell
@@ -170,5 +170,5 @@ def problem(error: RefoldError, client_key: str = "") -> Error:
     return replace(message, client_key=client_key) if client_key else message
 
 
-def _tell(follower: Follower, document: Document) -> None:
-    follower.say(msgspec.json.encode(document))
+def _queue_document(follower: Follower, document: Document) -> None:
+    follower.queue_document(msgspec.json.encode(document))

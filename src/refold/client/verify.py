@@ -56,14 +56,14 @@ class VerifyReport(Struct, frozen=True):
 def lines(report: VerifyReport) -> Iterator[Line]:
     """The claims, each with its verdict and its evidence."""
     for item in report.checked:
-        name = _short(item.claim.claim) + ("  (required)" if item.claim.required else "")
+        name = _shorten(item.claim.claim) + ("  (required)" if item.claim.required else "")
         yield (
             *line(f"{item.state:<{_COLUMN_CELLS}}", _STATE_STYLES[item.state]),
             *line(name),
         )
-        yield line(f"{'':<{_COLUMN_CELLS}}{_short(item.reason)}", "dim")
+        yield line(f"{'':<{_COLUMN_CELLS}}{_shorten(item.reason)}", "dim")
         for evidence, finding in zip(item.claim.evidence, item.findings, strict=False):
-            why = "" if finding.reason == item.reason else f": {_short(finding.reason)}"
+            why = "" if finding.reason == item.reason else f": {_shorten(finding.reason)}"
             yield line(f"{'':<{_COLUMN_CELLS}}- {_evidence_name(evidence)}{why}", "dim")
     yield line(_summary(report))
     if report.second is not None:
@@ -125,16 +125,16 @@ def _summary(report: VerifyReport) -> str:
 
 def _second_check_text(second: SecondCheck) -> str:
     cost = "price unknown" if second.cost is None else f"${second.cost:.4f}"
-    failed = f"failed: {_short(second.problem)}" if second.problem else "done"
+    failed = f"failed: {_shorten(second.problem)}" if second.problem else "done"
     return f"second look {failed} ({cost}{f', session {second.session}' if second.session else ''})"
 
 
 def _evidence_name(evidence: Evidence) -> str:
     place = f"{evidence.path}:{evidence.lines}" if evidence.lines else evidence.path
     parts = [place, evidence.call and f"`{evidence.call}`", evidence.quote]
-    return _short(" ".join(filter(None, parts))) or "(nothing is named)"
+    return _shorten(" ".join(filter(None, parts))) or "(nothing is named)"
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     line = on_one_line(" ".join(text.split()))
     return shorten(line, _MAX_CHARS)

@@ -54,14 +54,16 @@ class Webhooks:
     async def call(self, request: SignedCall) -> HookCalled | HookRefusal:
         """Record the call, so that its run is due, or return why not."""
         try:
-            result = await to_thread.run_sync(self._call, request, limiter=self._room)
+            result = await to_thread.run_sync(
+                self._record_call, request, limiter=self._room
+            )
         except (RefoldError, OSError):  # it names files, which strangers must not learn
             return "out of order"
         if isinstance(result, HookCalled):
             self._called()
         return result
 
-    def _call(self, request: SignedCall) -> HookCalled | HookRefusal:
+    def _record_call(self, request: SignedCall) -> HookCalled | HookRefusal:
         places, now = paths(self._environ), time.time()
         stored = credentials.read(places.config / _WEBHOOKS_FILE)
         masks = masks_of(self._environ, places)
@@ -94,7 +96,7 @@ def check(name: str, book: ScheduleBook, id_: int = 0) -> None:
         )
 
 
-def make(places: Paths, book: ScheduleBook, id_: int, name: str) -> str:
+def make_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> str:
     """Add a webhook to the schedule. Returns its new secret, which is never shown again.
 
     Raises `BadInput`.

@@ -61,12 +61,12 @@ class StartWorktrees:
         lines = list[str]()
         while self._begun:
             _, begun = self._begun.popitem()
-            lines += _leave(begun)
+            lines += _remove_worktree(begun)
         return lines
 
 
 def _begin(name: str, directory: str) -> tuple[_OpenWorktree, str]:
-    from refold.agents.named_worktrees import check_name, make
+    from refold.agents.named_worktrees import check_name, make_tree
 
     try:
         named = check_name(name) if name else time.strftime("%Y%m%d-%H%M%S")
@@ -74,7 +74,7 @@ def _begin(name: str, directory: str) -> tuple[_OpenWorktree, str]:
         hint = " (a first message stands before the flag, or behind --)"
         raise BadInput(f"{_WORKTREE_FLAG} {error}{hint}") from error
     try:
-        named_tree = anyio.run(make, named, directory, os.environ)
+        named_tree = anyio.run(make_tree, named, directory, os.environ)
     except (BadInput, ToolFailed) as error:
         raise BadInput(f"{_WORKTREE_FLAG}: {error}") from error
     return _OpenWorktree(
@@ -82,7 +82,7 @@ def _begin(name: str, directory: str) -> tuple[_OpenWorktree, str]:
     ), named_tree.inside
 
 
-def _leave(begun: _OpenWorktree) -> Sequence[str]:
+def _remove_worktree(begun: _OpenWorktree) -> Sequence[str]:
     tree, problem = begun.tree, list[str]()
     try:
         if begun.ours and anyio.run(begun.trees.remove_if_unchanged, tree):

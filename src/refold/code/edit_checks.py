@@ -38,11 +38,11 @@ class EditChecks:
         self._code, self._files, self._starts = code, files, starts
         self._missed = 0  # consecutive checks that timed out
 
-    async def before(self, changing: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
+    async def begin(self, changing: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
         """Check files before a change. Call the result after the edit: it returns the new
         problems. None: no server has the language, or it was too slow several times.
         """
-        by_server = self._by_server(changing)
+        by_server = self._group_by_server(changing)
         if not by_server or self._missed >= _MOST_MISSED:
             return None
         known = dict[str, Counter[Key]]()
@@ -55,9 +55,11 @@ class EditChecks:
         asked = [spec for name, (spec, _) in by_server.items() if name in known]
         if not asked:
             return None
-        return partial(self._after, [(s, by_server[s.program][1]) for s in asked], known)
+        return partial(
+            self._new_problem_text, [(s, by_server[s.program][1]) for s in asked], known
+        )
 
-    async def _after(
+    async def _new_problem_text(
         self, asked: Sequence[_Asked], known: Mapping[str, Counter[Key]]
     ) -> str:
         texts, problems = list[str](), dict[str, Sequence[Problem]]()
@@ -80,7 +82,7 @@ class EditChecks:
         ending = [f"… and {left} more: ask diagnostics."] if left else []
         return [f"{name} reports {many} caused by this edit:", *lines, *ending]
 
-    def _by_server(self, changing: Sequence[str]) -> Mapping[str, _Asked]:
+    def _group_by_server(self, changing: Sequence[str]) -> Mapping[str, _Asked]:
         servers = dict[str, _Asked]()
         for path in changing[:_FILES]:
             spec = self._code.server_of(path, running=not self._starts)

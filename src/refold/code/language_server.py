@@ -289,7 +289,7 @@ class LanguageServer:
         self._last_id += 1
         id_, waiting = self._last_id, _Waiting()
         self._waiting[id_] = waiting
-        self.process.put(wire.request(id_, method, params))
+        self.process.queue(wire.request(id_, method, params))
         seconds = self._launch.seconds
         try:
             with anyio.move_on_after(seconds):
@@ -307,7 +307,7 @@ class LanguageServer:
         return waiting.message
 
     def _notify(self, method: str, params: object) -> None:
-        self.process.put(wire.notification(method, params))
+        self.process.queue(wire.notification(method, params))
 
     def _on_message(self, message: RpcMessage) -> None:
         if not message.method:
@@ -322,7 +322,7 @@ class LanguageServer:
                 raise ToolFailed("the id of its request is too long")
             self._on_notification(message)
             if message.id is not None:
-                self.process.put(_reply(message, self._launch))
+                self.process.queue(_reply(message, self._launch))
         except ToolFailed as error:
             self.process.log_output(f"{message.method}: {error}")
 

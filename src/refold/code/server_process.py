@@ -75,17 +75,17 @@ class ServerProcess:
                         await self.ended.wait()
                     group.cancel_scope.cancel()
         finally:
-            self._end("it was stopped")
+            self._close("it was stopped")
             self._to_send.close()
             self._outgoing.close()
 
     def stop(self, why: str, *, hung: bool = False) -> None:
         """End it at once. Only the first reason is stored."""
         self.hung = self.hung or hung
-        self._end(why)
+        self._close(why)
         self._scope.cancel()
 
-    def put(self, data: bytes) -> None:
+    def queue(self, data: bytes) -> None:
         """Queue `data` to be sent."""
         try:
             self._to_send.send_nowait(data)
@@ -118,9 +118,9 @@ class ServerProcess:
                 on_output=self.log_output,
                 extras=extras,
             )
-            self._end(_describe_exit(finished))
+            self._close(_describe_exit(finished))
         except ToolFailed as error:
-            self._end(str(error))
+            self._close(str(error))
         finally:
             its.close()
 
@@ -140,9 +140,9 @@ class ServerProcess:
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
         except ToolFailed as error:
-            self._end(str(error))
+            self._close(str(error))
 
-    def _end(self, why: str) -> None:
+    def _close(self, why: str) -> None:
         self.why = self.why or why
         self.ended.set()
         self._on_end()

@@ -74,7 +74,7 @@ class SourceCode:
 
     async def by_name(self, query: str) -> Symbols:
         files, left_out = await to_thread.run_sync(self._code.list_files)
-        by_language = _by_language(files)
+        by_language = _group_by_language(files)
         if not by_language:
             raise ToolFailed("There is no file of a known language in the workspace.")
         symbols, by = list[Symbol](), list[str]()
@@ -86,7 +86,7 @@ class SourceCode:
             spec, why = self._server(language)
             if spec is not None:
                 try:
-                    answer, busy = await self._by_name(spec, mine, query)
+                    answer, busy = await self._symbols_by_name(spec, mine, query)
                     symbols += answer
                     by.append(spec.program)
                     notes += [_INDEXING_NOTE.format(name=spec.program)] if busy else []
@@ -111,7 +111,7 @@ class SourceCode:
         text = await to_thread.run_sync(self._code.text, file)
         row, offset = _find_symbol(text, line, symbol, self._files.display_name(file))
 
-        async def work(
+        async def find_in_server(
             server: LanguageServer, changed: Mapping[str, int]
         ) -> tuple[Sequence[wire.Location], Sequence[wire.Location], bool]:
             await self._sync(server, changed, [file])
@@ -127,7 +127,7 @@ class SourceCode:
             used = await server.request("textDocument/references", asked, wire.Location)
             return defined, used, server.busy
 
-        defined, used, busy = await self._ask(spec, work)
+        defined, used, busy = await self._ask(spec, find_in_server)
         notes = (_INDEXING_NOTE.format(name=spec.program),) if busy else ()
         if row + 1 != line:
             notes += (f"{symbol} is not on line {line}: line {row + 1} was taken",)
@@ -175,7 +175,7 @@ class SourceCode:
     ) -> Sequence[Problem]:
         """Errors and warnings of files that this server knows. Raises `ToolFailed`."""
 
-        async def work(
+        async def check_in_server(
             server: LanguageServer, changed: Mapping[str, int]
         ) -> Mapping[str, Sequence[wire.Diagnostic]]:
             await self._sync(server, changed, files)
@@ -183,7 +183,7 @@ class SourceCode:
                 await server.wait_until_indexed()
             return await server.problems(files, seconds)
 
-        result = await self._ask(spec, work)
+        result = await self._ask(spec, check_in_server)
         return [
             _problem(path, item)
             for path, several in result.items()
@@ -200,7 +200,7 @@ class SourceCode:
         )
 
     async def _outline(self, spec: ServerSpec, file: Real) -> Sequence[Symbol]:
-        async def work(
+        async def outline_in_server(
             server: LanguageServer, changed: Mapping[str, int]
         ) -> Sequence[wire.DocumentSymbol]:
             await self._sync(server, changed, [file])
@@ -209,16 +209,16 @@ class SourceCode:
                 "textDocument/documentSymbol", asked, wire.DocumentSymbol
             )
 
-        result = await self._ask(spec, work)
+        result = await self._ask(spec, outline_in_server)
         every = islice(_flatten(result, file), _MAX_RESULTS)
         return sorted(every, key=lambda each: each.line)
 
-    async def _by_name(
+    async def _symbols_by_name(
         self, spec: ServerSpec, files: Sequence[str], query: str
     ) -> tuple[Sequence[Symbol], bool]:
         first = Real(files[0])
 
-        async def work(
+        async def search_in_server(
             server: LanguageServer, changed: Mapping[str, int]
         ) -> tuple[Sequence[wire.SymbolInformation], bool]:
             # Some servers read a workspace only once a file of it is open.
@@ -233,10 +233,12 @@ class SourceCode:
                 if result or not await server.may_know_more():
                     return result, server.busy
 
-        result, busy = await self._ask(spec, work)
-        return await to_thread.run_sync(self._in_workspace, result), busy
+        result, busy = await self._ask(spec, search_in_server)
+        return await to_thread.run_sync(self._workspace_symbols, result), busy
 
-    def _in_workspace(self, infos: Sequence[wire.SymbolInformation]) -> Sequence[Symbol]:
+    def _workspace_symbols(
+        self, infos: Sequence[wire.SymbolInformation]
+    ) -> Sequence[Symbol]:
         symbols = list[Symbol]()
         for info in infos[: _MAX_RESULTS * 10]:
             path, line = os.path.realpath(info.location.path or "/"), info.location.line
@@ -312,7 +314,7 @@ def _language(file: Real, files: Files) -> Language:
     return language
 
 
-def _by_language(files: Iterable[str]) -> Sequence[tuple[Language, Sequence[str]]]:
+def _group_by_language(files: Iterable[str]) -> Sequence[tuple[Language, Sequence[str]]]:
     """Group files by language, the one with the most files first."""
     groups = dict[str, tuple[Language, list[str]]]()
     for path in files:

@@ -97,7 +97,7 @@ def _grammar(name: str) -> _Grammar:
     compiled = Compiled(cast("object", getattr(module, function)()))
     tags: str = module.TAGS_QUERY
     if name in _BASE_LANGUAGES:
-        tags = f"{_of_base(_BASE_LANGUAGES[name], compiled)}\n{tags}"
+        tags = f"{_base_query(_BASE_LANGUAGES[name], compiled)}\n{tags}"
     query = Query(compiled, tags)
 
     def parse(content: bytes) -> Any:
@@ -108,7 +108,7 @@ def _grammar(name: str) -> _Grammar:
     )
 
 
-def _of_base(name: str, compiled: Any) -> str:
+def _base_query(name: str, compiled: Any) -> str:
     """The query of the base language, if it fits."""
     from tree_sitter import Query, QueryError
 

@@ -60,7 +60,7 @@ def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
     lock = Lock()
     until, values = 0.0, list[CompletionChoice]()
 
-    def look() -> Sequence[CompletionChoice]:
+    def cached_choices() -> Sequence[CompletionChoice]:
         nonlocal until, values
         with lock:
             if time.monotonic() >= until:
@@ -68,7 +68,7 @@ def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
                 until = time.monotonic() + seconds
             return values
 
-    return look
+    return cached_choices
 
 
 def find_nothing(wanted: str) -> Sequence[str]:
@@ -106,7 +106,7 @@ def completer_of(
             else:
                 yield from _commands(before, commands)
         elif word := _SHELL_WORD.search(before):
-            yield from _for_a_shell(word[1], directory())
+            yield from _names_without_quotes(word[1], directory())
 
     return complete
 
@@ -202,7 +202,7 @@ def _offer(
     )
 
 
-def _for_a_shell(begun: str, directory: str) -> Iterator[CompletionItem]:
+def _names_without_quotes(begun: str, directory: str) -> Iterator[CompletionItem]:
     """Yield names that need no quotes in a shell."""
     folder, name = os.path.split(begun)
     for item, is_folder in _matching_names(folder, name, directory):

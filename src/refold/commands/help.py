@@ -96,11 +96,11 @@ def _short_keys(room: int) -> Iterator[Line]:
         yield from _rows(_SHORT_KEYS, room)
     else:
         for left, right in zip(_SHORT_KEYS[::2], _SHORT_KEYS[1::2], strict=True):
-            yield (*_half(*left), *_half(*right))
+            yield (*_key_cells(*left), *_key_cells(*right))
     yield line(_AT_WORK)
 
 
-def _half(key: str, about: str) -> Line:
+def _key_cells(key: str, about: str) -> Line:
     return (("accent", f"  {key:<10} "), ("plain", f"{about:<{_HALF_CELLS - 13}}"))
 
 

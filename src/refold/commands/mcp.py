@@ -60,7 +60,7 @@ async def _pick_server(here: CommandContext, servers: "McpServers") -> str:
     def row(room: int, one: "ServerStatus") -> Line:
         name = f"{one.config.name}{' ' * (wide - cells(one.config.name))}  "
         state = f"{'not connected yet' if one.state == 'waiting' else one.state}  "
-        about = _about(one)
+        about = _server_text(one)
         left = max(10, room - cells(name) - cells(state))
         return (
             ("plain", name), (_STATE_STYLES.get(one.state, "dim"), state), ("dim", cut(about, left)),
@@ -99,7 +99,7 @@ async def _pick_action(here: CommandContext, picker: Picker) -> str:
     return picked.selection.id if picked and picked.selection else ""
 
 
-def _about(status: "ServerStatus") -> str:
+def _server_text(status: "ServerStatus") -> str:
     known = f"{status.manifest.counts}, " if status.manifest.known else ""
     why = f"{on_one_line(status.why)}, " if status.why else ""
     return f"{known}{why}{on_one_line(status.config.summary)}"
@@ -169,7 +169,7 @@ async def _restart(here: CommandContext, servers: "McpServers", name: str) -> No
     status = await here.wait(partial(servers.connections.restart, name))
     if status is not None:
         here.show(line(_state(status)))
-        here.show(line(f"    {_about(status)}", "dim"))
+        here.show(line(f"    {_server_text(status)}", "dim"))
 
 
 async def _log(here: CommandContext, servers: "McpServers", name: str) -> None:

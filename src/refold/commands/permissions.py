@@ -127,7 +127,7 @@ async def _change(here: CommandContext, rule: PlacedRule) -> None:
         case "edit":
             new = (await here.ask(_TEXT_PROMPT, text=rule.text)).strip()
             if new and new != rule.text:
-                _say(here, rule, await here.session.permissions.change(rule, new))
+                _print_rule(here, rule, await here.session.permissions.change(rule, new))
         case "remove":
             await here.session.permissions.change(rule, "")
             here.show(line(f"Removed: {rule.verdict} {on_one_line(rule.text)}", "dim"))
@@ -139,26 +139,28 @@ async def _add(here: CommandContext, text: str) -> None:
     # The settings of all folders are changed in a terminal only.
     offered = [new for new in _NEW_RULES if here.terminal or new.place != "user"]
     items = tuple(
-        _choice(new.id, f"{new.verdict} {_PLACE_NAMES[new.place]}") for new in offered
+        _choice_item(new.id, f"{new.verdict} {_PLACE_NAMES[new.place]}") for new in offered
     )
     picked = await _pick(here, Picker("New rule", items))
     chosen = next((new for new in offered if new.id == picked), None)
     if chosen is None or not (written := (await here.ask(_TEXT_PROMPT, text=text)).strip()):
         return
     rule = PlacedRule(chosen.verdict, "", _PLACE_NAMES[chosen.place], chosen.place)
-    _say(here, rule, await here.session.permissions.change(rule, written))
+    _print_rule(here, rule, await here.session.permissions.change(rule, written))
 
 
 def _actions(rule: PlacedRule) -> Picker:
     title = f"{rule.verdict} {on_one_line(rule.text)}"
-    return Picker(title, (_choice("edit", "edit it"), _choice("remove", "remove it")))
+    return Picker(
+        title, (_choice_item("edit", "edit it"), _choice_item("remove", "remove it"))
+    )
 
 
-def _choice(id_: str, text: str) -> PickerItem:
+def _choice_item(id_: str, text: str) -> PickerItem:
     return PickerItem(id_, lambda room: line(text), text)
 
 
-def _say(here: CommandContext, rule: PlacedRule, new: str) -> None:
+def _print_rule(here: CommandContext, rule: PlacedRule, new: str) -> None:
     when = "From the next turn" if here.session.view.turn.seq else "From now on"
     place = on_one_line(rule.source)
     here.show(line(f"{when}: {rule.verdict} {on_one_line(new)}  {place}", "dim"))

@@ -29,7 +29,9 @@ async def run(here: CommandContext, rest: str) -> None:
         _list(here)
         return
     if name not in [each for each, _ in presets]:
-        raise BadInput(_no_preset(name, [on_one_line(each) for each, _ in presets]))
+        raise BadInput(
+            _unknown_preset_text(name, [on_one_line(each) for each, _ in presets])
+        )
     if save.strip() not in ("", "save"):
         raise BadInput(f"type /preset {name}, or /preset {name} save, not {rest!r}")
     await here.session.set_preset(name)
@@ -55,7 +57,7 @@ def _list(here: CommandContext) -> None:
     here.show(line(_USAGE_HINT, "dim"))
 
 
-def _no_preset(name: str, presets: list[str]) -> str:
+def _unknown_preset_text(name: str, presets: list[str]) -> str:
     near = similar(name, presets, 1)
     hint = f"Did you mean {near[0]!r}? " if near else ""
     names = ", ".join(presets) or "none"

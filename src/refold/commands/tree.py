@@ -63,7 +63,7 @@ async def run_stop(here: CommandContext, rest: str) -> None:
         hint = f"nothing called {on_one_line(name)!r} is running; running now: {shown}"
         raise BadInput(hint if shown else "nothing is running that could be stopped")
     if not running:
-        raise BadInput(_no_subagent(commands))
+        raise BadInput(_unknown_subagent_text(commands))
     if all(job.stopped for job in children if name in ("", job.name)):
         here.show(line("It is being stopped already.", "dim"))
         return
@@ -72,7 +72,7 @@ async def run_stop(here: CommandContext, rest: str) -> None:
     here.show(line(f"Stopping {who}, and the subagents below.", "dim"))
 
 
-def _no_subagent(commands: Sequence[str]) -> str:
+def _unknown_subagent_text(commands: Sequence[str]) -> str:
     if not commands:
         return "no subagent is running"
     verb = "run" if len(commands) > 1 else "runs"

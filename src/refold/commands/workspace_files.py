@@ -36,7 +36,7 @@ class WorkspaceFiles:
     def find(self, wanted: str) -> Sequence[str]:
         """Return the best matches first. Call it in a thread; the first call waits."""
         pieces = self._current_pieces()
-        best = nsmallest(_MAX_OFFERS, _matching(wanted, pieces))
+        best = nsmallest(_MAX_OFFERS, _matching_paths(wanted, pieces))
         return [path for *_, path in best] or _similar_names(wanted, pieces)
 
     def _current_pieces(self) -> Sequence[Sequence[str]]:
@@ -80,7 +80,7 @@ def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
         yield tuple(piece)
 
 
-def _matching(
+def _matching_paths(
     wanted: str, pieces: Iterable[Sequence[str]]
 ) -> Iterator[tuple[bool, int, float, int, str]]:
     """Yield paths with these characters in this order, each with its rank."""

@@ -75,7 +75,7 @@ def folders_below(top: str) -> Iterator[str]:
             continue
 
 
-def of_folder(folder: str) -> tuple[str, ...]:
+def instruction_file(folder: str) -> tuple[str, ...]:
     """The file of instructions that counts in this folder: the first that exists, or none."""
     paths = (os.path.join(folder, name) for name in FILE_NAMES)
     return tuple(path for path in paths if os.path.lexists(path))[:1]
@@ -106,7 +106,7 @@ _PATH_ENDS = tuple(f"/{name}" for name in (*FILE_NAMES, *TEXT_FILES))
 def _read(folders: Iterable[str], root: str, home: str, text: TrustedText) -> None:
     count = 0
     for folder in folders:
-        instructions = [InstructionFile(path, root) for path in of_folder(folder)]
+        instructions = [InstructionFile(path, root) for path in instruction_file(folder)]
         read(instructions, home, _secret_reason, text)
         for path in _other_texts(folder):
             count += 1

@@ -38,7 +38,7 @@ def get(provider: str, within: float = MAX_KEYRING_SECONDS) -> str:
     )
 
 
-def put(provider: str, key: str, within: float = MAX_KEYRING_SECONDS) -> None:
+def store_key(provider: str, key: str, within: float = MAX_KEYRING_SECONDS) -> None:
     """Store `key`, in place of any former one. Raises `BadInput`."""
 
     def store(ring: _Keyring) -> bool:

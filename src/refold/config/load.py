@@ -282,21 +282,21 @@ def _check(key: str, entry: Origin, raw: str) -> None:
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
             hint = f"it is a table of settings, such as {inside[0]}"
         raise UnknownSetting(
-            f"{entry.before_error}there is no setting {_cut(repr(raw))}; {hint}"
+            f"{entry.before_error}there is no setting {_shorten(repr(raw))}; {hint}"
         )
     texts = (raw, *_items(entry.value))
     texts = (text for text in texts if isinstance(text, str) and not text.isascii())
     if any(re.search(_NO_UTF8, text) for text in texts):
         raise BadInput(
-            f"{entry.before_error}the setting {_cut(repr(raw)[1:-1])} cannot be "
-            f"{_cut(repr(entry.value))}: that is not UTF-8"
+            f"{entry.before_error}the setting {_shorten(repr(raw)[1:-1])} cannot be "
+            f"{_shorten(repr(entry.value))}: that is not UTF-8"
         )
     try:
         msgspec.convert(_to_tables({asked: entry}), whole, strict=False)
     except msgspec.ValidationError as error:
-        problem = _choices_hint(whole, asked) or _cut(str(error).split(" - at ")[0])
+        problem = _choices_hint(whole, asked) or _shorten(str(error).split(" - at ")[0])
         raise BadInput(
-            f"{entry.before_error}the setting {raw} cannot be {_cut(repr(entry.value))}: {problem}"
+            f"{entry.before_error}the setting {raw} cannot be {_shorten(repr(entry.value))}: {problem}"
         ) from error
 
 
@@ -312,7 +312,7 @@ def _choices_hint(whole: type[Struct], asked: str) -> str:
     return f"it can be {', '.join(map(repr, may))}" if may else ""
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     """Shorten a value for an error: it may be a whole file."""
     return shorten(text, _MAX_VALUE_CHARS)
 

@@ -53,7 +53,7 @@ class StoredGrants:
         entry, text = _entry(name, url), msgspec.json.encode(grant).decode()
         was = credentials.read(self.file).get(entry, "") == _IN_KEYRING
         if was if in_keyring is None else in_keyring:
-            keyring.put(entry, text)
+            keyring.store_key(entry, text)
             text = _IN_KEYRING
         elif was:
             keyring.remove(entry)

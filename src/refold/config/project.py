@@ -97,7 +97,7 @@ def project(directory: Path, own: Path) -> Project:
         return Project(folder, problem=str(error))
 
 
-def in_words(source: Project) -> tuple[str, ...]:
+def content_lines(source: Project) -> tuple[str, ...]:
     """The content of the files, a line for each setting, safe to display."""
     lines = list[str]()
     for file in source.files:
@@ -110,7 +110,7 @@ def in_words(source: Project) -> tuple[str, ...]:
             words = servers_in_words(read_servers(file.content, file.name))
             rows = [on_one_line(line) for line in words]
         elif file.name in HOOK_FILES:
-            from refold.hooks.configuration import in_words as hooks_in_words
+            from refold.hooks.configuration import hook_lines as hooks_in_words
             from refold.hooks.configuration import read as read_hooks
 
             hooks = read_hooks(

@@ -88,7 +88,7 @@ def unset(file: SettingsFile, key: str) -> bool:
     return _change(file, key, unset_key)
 
 
-def put(file: SettingsFile, text: str, *, instead: str) -> None:
+def replace_text(file: SettingsFile, text: str, *, instead: str) -> None:
     """Replace the text `instead` by `text`, if all of it is valid. Raises `BadInput`."""
     file.check(text)
     with _file_lock(file):

@@ -109,7 +109,7 @@ def _valid_settings(
 _OF_NAMES = ("model_aliases", "command_aliases")
 
 
-async def in_words(
+async def report_lines(
     folder: Path,
     places: Paths,
     environ: Mapping[str, str],

@@ -94,7 +94,7 @@ class TrustedFolders:
         entries = {name: self._entry(name) for name in names}
         return {name: _hashes_of(e) for name, e in entries.items() if e.get("trusted")}
 
-    def always(self, folder: Path | str, *rules: str) -> None:
+    def store_allow_rules(self, folder: Path | str, *rules: str) -> None:
         """Store rules that allow calls in this folder. Raises `BadInput`."""
         self.add(folder, {"allow": rules})
 

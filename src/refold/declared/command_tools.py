@@ -112,7 +112,7 @@ def every_command_tool(agents: Iterable[Declared]) -> tuple[Tool, ...]:
             written = _read(_content(declared, path), path, declared)
             other, other_path = specs.setdefault(written.name, (written, path))
             if other != written:
-                raise _wrong(
+                raise _definition_error(
                     declared,
                     f"{path!r} has the name {written.name!r}, and so has {other_path!r}: give one of "
                     "them another name",
@@ -141,9 +141,11 @@ def _files_in_folder(declared: Declared, name: str, path: str) -> Sequence[str]:
     try:
         files = sorted(entry for entry in os.listdir(path) if entry.endswith(".json"))
     except OSError as error:
-        raise _wrong(declared, f"{name!r} cannot be read: {reason_of(error)}") from error
+        raise _definition_error(
+            declared, f"{name!r} cannot be read: {reason_of(error)}"
+        ) from error
     if not 0 < len(files) <= _MAX_FILES:
-        raise _wrong(
+        raise _definition_error(
             declared,
             f"{name!r} has {len(files)} JSON files: name a folder with 1 to {_MAX_FILES}",
         )
@@ -155,11 +157,11 @@ def _content(declared: Declared, path: str) -> bytes:
         try:
             return small_file(path)
         except BadInput as error:
-            raise _wrong(
+            raise _definition_error(
                 declared, f"{path!r} cannot be read: name a JSON file that exists"
             ) from error
     if path not in declared.pinned:
-        raise _wrong(
+        raise _definition_error(
             declared,
             f"{path!r} is not a file of this project's tools: put it into .refold/tools, which "
             "`refold trust add` shows",
@@ -167,7 +169,7 @@ def _content(declared: Declared, path: str) -> bytes:
     return declared.pinned[path]
 
 
-def _wrong(declared: Declared, problem: str) -> BadInput:
+def _definition_error(declared: Declared, problem: str) -> BadInput:
     return BadInput(
         f"{declared.where}: {declared.variant.name}.tools: {escape_name(problem)}"
     )
@@ -186,7 +188,7 @@ def _read(content: bytes, path: str, declared: Declared) -> _ToolFile:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         no_json = type(error) is msgspec.DecodeError
         why = f"it is not valid JSON: {error}" if no_json else error
-        raise _wrong(declared, f"{path!r}: {why}") from error
+        raise _definition_error(declared, f"{path!r}: {why}") from error
     return spec
 
 

@@ -60,7 +60,7 @@ def document_of(content: bytes, file: str) -> FactDocument:
     """Return the facts of a file as a document. Raises `BadInput`."""
     reader = _FactReader(file)
     for clause in read_terms(content, file):
-        reader.take(clause)
+        reader.add_clause(clause)
     return reader.document()
 
 
@@ -94,7 +94,7 @@ class _FactReader:
         self._loop = dict[str, Any]()
         self._default = ""
 
-    def take(self, clause: Clause) -> None:
+    def add_clause(self, clause: Clause) -> None:
         self._line = clause.line
         match clause.term:
             case Compound(":-", (Compound("module" | "op"),)):
@@ -112,7 +112,7 @@ class _FactReader:
             case Compound("loop_config", (keys,)):
                 self._loop |= self._config(keys)
             case term:
-                raise self._wrong(
+                raise self._fact_error(
                     f"{term_text(term)[:80]} is not a fact about an agent; there are agent/2, "
                     "default_agent/1, agent_backend/2, tool_spec/2 and loop_config/1"
                 )
@@ -141,40 +141,40 @@ class _FactReader:
 
     def _add(self, name: str, table: dict[str, Any]) -> None:
         if name in self._agents:
-            raise self._wrong(f"there is an agent {name!r} already")
+            raise self._fact_error(f"there is an agent {name!r} already")
         self._agents[name] = table
         self._lines["agents", name] = self._line
 
     def _backend(self, keys: Term) -> dict[str, Any]:
         facts = dict(self._keys(keys, many=True))
         table = dict[str, Any]()
-        kind = self._take(facts, "type")
+        kind = self._take_value(facts, "type")
         if kind not in ("cli", "api"):
-            raise self._wrong("type(cli) or type(api) is missing")
+            raise self._fact_error("type(cli) or type(api) is missing")
         if kind == "cli":
             self._cli(facts, table)
         else:
             self._api(facts, table)
-        model = self._take(facts, "model") or self._take(facts, "default_model")
-        models = self._take(facts, "models")
+        model = self._take_value(facts, "model") or self._take_value(facts, "default_model")
+        models = self._take_value(facts, "models")
         if model:
             table["model"] = model
         if models is not None and model not in models:
-            raise self._wrong(f"model {model!r} is none of models({models})")
+            raise self._fact_error(f"model {model!r} is none of models({models})")
         for key in facts:
-            raise self._wrong(f"{key}/{len(facts[key])} of {kind} backends is unknown")
+            raise self._fact_error(f"{key}/{len(facts[key])} of {kind} backends is unknown")
         return table
 
     def _cli(self, facts: dict[str, tuple[Term, ...]], table: dict[str, Any]) -> None:
-        program = self._take(facts, "command")
+        program = self._take_value(facts, "command")
         if program not in _PROGRAM_BACKENDS:
-            raise self._wrong(
+            raise self._fact_error(
                 f"command({program!r}) is none of {', '.join(_PROGRAM_BACKENDS)}"
             )
         table["backend"] = _PROGRAM_BACKENDS[program]
-        for argument in cast("list[object]", self._take(facts, "args") or []):
+        for argument in cast("list[object]", self._take_value(facts, "args") or []):
             if argument not in _KNOWN_ARGUMENTS:
-                raise self._wrong(
+                raise self._fact_error(
                     f"the argument {argument!r} is unknown: refold starts "
                     f"{program} with its own arguments"
                 )
@@ -183,7 +183,7 @@ class _FactReader:
         self._require_value(facts, "output_parser", "coro_parser")
 
     def _api(self, facts: dict[str, tuple[Term, ...]], table: dict[str, Any]) -> None:
-        url = str(self._take(facts, "endpoint"))
+        url = str(self._take_value(facts, "endpoint"))
         ending = next(
             (
                 known_ending
@@ -193,7 +193,7 @@ class _FactReader:
             None,
         )
         if ending is None:
-            raise self._wrong(
+            raise self._fact_error(
                 f"the endpoint {url!r} ends in none of {', '.join(_ENDPOINT_PROVIDERS)}"
             )
         provider = table["backend"] = _ENDPOINT_PROVIDERS[ending]
@@ -203,7 +203,7 @@ class _FactReader:
         header = tuple(map(self._to_python, facts.pop("auth_header", ())))
         if header and header != _KEY_HEADERS.get(provider):
             taken = " ".join(_KEY_HEADERS.get(provider, ("no header",)))
-            raise self._wrong(f"{provider} takes its key by {taken}")
+            raise self._fact_error(f"{provider} takes its key by {taken}")
         self._require_value(facts, "auth_required", provider not in ("ollama",))
         self._require_value(facts, "context_format", "messages_array")
         self._require_value(facts, "supports_tools", expected=True)
@@ -211,7 +211,9 @@ class _FactReader:
 
     def _tool(self, name: str, keys: Term) -> bool:
         if name not in _TOOL_PARAMETERS:
-            raise self._wrong(f"the tool {name!r} is none of {', '.join(_TOOL_PARAMETERS)}")
+            raise self._fact_error(
+                f"the tool {name!r} is none of {', '.join(_TOOL_PARAMETERS)}"
+            )
         asks, words, parameters = False, "", list[str]()
         for key, value in self._keys(keys):
             match key, value:
@@ -222,7 +224,7 @@ class _FactReader:
                 case "parameters", _:
                     parameters = self._parameters(name, value)
                 case _:
-                    raise self._wrong(
+                    raise self._fact_error(
                         f"{key}({term_text(value)[:60]}) of a tool is unknown"
                     )
         if description := " ".join(filter(None, (words.strip(), *parameters))):
@@ -240,12 +242,12 @@ class _FactReader:
                 ):
                     texts[name] = text.strip()
                 case _:
-                    raise self._wrong(
+                    raise self._fact_error(
                         f"{term_text(item)[:60]} is not a param(Name, string, required, QuotedText)"
                     )
         names = _TOOL_PARAMETERS[tool]
         if texts.keys() != names.keys():
-            raise self._wrong(f"{tool} has the parameters {', '.join(sorted(names))}")
+            raise self._fact_error(f"{tool} has the parameters {', '.join(sorted(names))}")
         return [f"({names[name]}: {text})" for name, text in texts.items() if text]
 
     def _config(self, keys: Term) -> dict[str, Any]:
@@ -257,25 +259,27 @@ class _FactReader:
             "confirm_destructive_tools": "confirm_destructive_tools",
         }  # fmt: skip
         values = {
-            ours: self._take(facts, key) for key, ours in names.items() if key in facts
+            ours: self._take_value(facts, key)
+            for key, ours in names.items()
+            if key in facts
         }
         for key in facts:
-            raise self._wrong(f"{key} of loop_config is unknown")
+            raise self._fact_error(f"{key} of loop_config is unknown")
         return values
 
     def _require_value(self, facts: dict[str, Any], key: str, expected: object) -> None:
         """Raise `BadInput` if the fact has another value than the one that refold supports."""
-        if key in facts and (value := self._take(facts, key)) != expected:
-            raise self._wrong(
+        if key in facts and (value := self._take_value(facts, key)) != expected:
+            raise self._fact_error(
                 f"{key}({value!r}) is not supported here: only {expected!r} is"
             )
 
-    def _take(self, facts: dict[str, tuple[Term, ...]], key: str) -> Any:
+    def _take_value(self, facts: dict[str, tuple[Term, ...]], key: str) -> Any:
         if key not in facts:
             return None
         arguments = facts.pop(key)
         if len(arguments) != 1:
-            raise self._wrong(f"{key} takes one value, not {len(arguments)}")
+            raise self._fact_error(f"{key} takes one value, not {len(arguments)}")
         return self._to_python(arguments[0])
 
     def _keys(self, keys: Term, *, many: bool = False) -> list[tuple[str, Any]]:
@@ -283,15 +287,15 @@ class _FactReader:
         pairs = list[tuple[str, Any]]()
         items = items_of(keys)
         if items is None:
-            raise self._wrong(f"{term_text(keys)[:60]} is not a list of key(Value)")
+            raise self._fact_error(f"{term_text(keys)[:60]} is not a list of key(Value)")
         for item in items:
             match item:
                 case Compound(key, arguments) if many or len(arguments) == 1:
                     pairs.append((key, arguments if many else arguments[0]))
                 case _:
-                    raise self._wrong(f"{term_text(item)[:60]} is not a key(Value)")
+                    raise self._fact_error(f"{term_text(item)[:60]} is not a key(Value)")
             if [name for name, _ in pairs].count(key) > 1:
-                raise self._wrong(f"{key} is there twice")
+                raise self._fact_error(f"{key} is there twice")
         return pairs
 
     def _to_python(self, term: Term) -> Any:
@@ -305,12 +309,12 @@ class _FactReader:
             case _:
                 items = items_of(term)
                 if items is None:
-                    raise self._wrong(
+                    raise self._fact_error(
                         f"{term_text(term)[:60]} is not a text, number, true, false or list"
                     )
                 return [self._to_python(item) for item in items]
 
-    def _wrong(self, problem: str) -> BadInput:
+    def _fact_error(self, problem: str) -> BadInput:
         return BadInput(f"{self._file}:{self._line}: {problem}")
 
 

@@ -152,7 +152,7 @@ def _prompt(declared: Declared) -> str:
 def _backend(declared: Declared) -> _Backend:
     variant = declared.variant
     if variant.command:
-        return _own_command(variant)
+        return _own_command_backend(variant)
     name, model = provider_of(variant), variant.model
     if not name and "/" in model:
         name, _, model = model.partition("/")
@@ -203,7 +203,7 @@ def _program_needed(program: str, advice: str) -> str:
     return f"the program `{program}` on your `PATH` ({advice})"
 
 
-def _own_command(variant: Variant) -> _Backend:
+def _own_command_backend(variant: Variant) -> _Backend:
     text = "\n".join(variant.command)
     command = tuple(part.replace("{model}", variant.model) for part in variant.command)
     in_place = "{prompt}" in text or "{prompt_file}" in text
@@ -379,11 +379,9 @@ def _readme(
 ) -> str:
     asking = sorted(cast("frozenset[str]", values["CONFIRM"]))
     verb = "asks before it runs" if len(asking) == 1 else "ask before they run"
-    asks = (
-        f"{_in_sentence(asking)} {verb}" if asking else "none of them asks before it runs"
-    )
+    asks = f"{_join_names(asking)} {verb}" if asking else "none of them asks before it runs"
     missing = (
-        f" This agent also has {_in_sentence(left_out)}; the program does not."
+        f" This agent also has {_join_names(left_out)}; the program does not."
         if left_out
         else ""
     )
@@ -405,7 +403,7 @@ The exit code is 0 after an answer, 1 after an error, and 130 after Ctrl+C.
 
 ## What it does
 
-- Tools: {_in_sentence(offered)}; {asks}.{missing}
+- Tools: {_join_names(offered)}; {asks}.{missing}
 - {_context_sentence(variant, backend, values)}
 - The settings are at the top of `{program.name}`; change them there.
 
@@ -455,6 +453,6 @@ def _context_sentence(
     )
 
 
-def _in_sentence(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     quoted = [f"`{name}`" for name in names]
     return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))

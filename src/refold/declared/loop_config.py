@@ -38,7 +38,9 @@ def agents_table(document: Mapping[str, Any], name: str, source: Source) -> dict
     keys = cast("dict[str, Any]", settings.pop("keys", None) or {})
     for key, advice in _UNSUPPORTED_KEYS.items():
         if settings.get(key):
-            raise source.wrong(("agents", name, key), f"it is not read from here: {advice}")
+            raise source.definition_error(
+                ("agents", name, key), f"it is not read from here: {advice}"
+            )
         settings.pop(key, None)
     table = {_RENAMED_KEYS.get(key, key): value for key, value in settings.items()}
     backend = str(

@@ -63,7 +63,7 @@ def overlay_of(declared: Declared) -> Overlay:
         settings |= {
             join_key("commands", variant.name, key): value for key, value in own.items()
         }
-    settings |= _of_provider(declared, provider)
+    settings |= _provider_settings(declared, provider)
     if variant.api_key:
         _need_provider(declared, provider, "api_key")
         environ[_KEY_VARIABLE] = variant.api_key
@@ -117,7 +117,7 @@ def tool_names(names: tuple[str, ...]) -> tuple[str, ...]:
 
 def list_tools(declared: Declared) -> tuple[str, ...] | None:
     """The names of its tools, those in files included; None: it has all. Raises `BadInput`."""
-    return _list_tools(declared.variant, _in_files(declared))
+    return _list_tools(declared.variant, _files_text(declared))
 
 
 def _list_tools(variant: Variant, in_files: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -127,7 +127,7 @@ def _list_tools(variant: Variant, in_files: tuple[str, ...]) -> tuple[str, ...] 
     return (*tool_names(tuple(named)), *in_files)
 
 
-def _in_files(declared: Declared) -> tuple[str, ...]:
+def _files_text(declared: Declared) -> tuple[str, ...]:
     return tuple(tool.name for tool in command_tools(declared))
 
 
@@ -154,7 +154,7 @@ def profile_of(declared: Declared, known: frozenset[str]) -> Profile:
         "description": variant.description or f"Works with {by}.",
         "ask": list(confirm_tools(variant)),
     }
-    in_files = _in_files(declared)
+    in_files = _files_text(declared)
     if taken := sorted(known.intersection(in_files)):
         raise BadInput(
             f"{declared.where}: the agent {variant.name}: there is a tool {taken[0]!r} already: "
@@ -220,7 +220,7 @@ def _text(declared: Declared, key: str, name: str) -> str:
         ) from error
 
 
-def _of_provider(declared: Declared, provider: str) -> dict[str, object]:
+def _provider_settings(declared: Declared, provider: str) -> dict[str, object]:
     variant = declared.variant
     values = {
         "base_url": variant.base_url or None, "key_env": variant.api_key_env or None,

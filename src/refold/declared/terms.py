@@ -134,7 +134,7 @@ class TermReader:
             line = self._token.line
             term = self._term(1200)
             if self._token.kind != "end":
-                raise self._wrong(
+                raise self._error(
                     f"expected . at the end of a clause, found {self._describe_token()}"
                 )
             match term:  # before the next token is read with it
@@ -151,7 +151,7 @@ class TermReader:
             if kind not in ("xfx", "xfy", "yfx", "fy", "fx", "xf", "yf") or not (
                 isinstance(operator, Atom) and 0 <= priority <= 1200
             ):
-                raise self._wrong(
+                raise self._error(
                     "op/3 takes a priority from 0 to 1200, a type such as xfx, and atoms"
                 )
             self.operators.add(priority, kind, operator.name)
@@ -159,7 +159,7 @@ class TermReader:
     def _term(self, limit: int) -> Term:
         self._depth += 1
         if self._depth > _MAX_DEPTH:
-            raise self._wrong(f"terms are nested more than {_MAX_DEPTH} levels deep")
+            raise self._error(f"terms are nested more than {_MAX_DEPTH} levels deep")
         left, priority = self._primary(limit)
         left = self._infix(left, priority, limit)
         self._depth -= 1
@@ -209,7 +209,7 @@ class TermReader:
             case "mark" | "call":
                 return self._term_in_brackets(token), 0
             case _:
-                raise self._wrong(f"expected a term, found {self._describe_token()}")
+                raise self._error(f"expected a term, found {self._describe_token()}")
 
     def _term_of_name(self, token: Token, limit: int) -> tuple[Term, int]:
         name = str(token.value)
@@ -266,7 +266,7 @@ class TermReader:
                 self._expect("}")
                 return Compound("{}", (term,))
             case _:
-                raise self._wrong(f"expected a term, found {token.value!r}", token.line)
+                raise self._error(f"expected a term, found {token.value!r}", token.line)
 
     def _list(self) -> Term:
         items = [self._term(999)]
@@ -294,7 +294,7 @@ class TermReader:
 
     def _expect(self, value: str) -> None:
         if not self._is_mark(value):
-            raise self._wrong(f"expected {value}, found {self._describe_token()}")
+            raise self._error(f"expected {value}, found {self._describe_token()}")
         self._advance()
 
     def _advance(self) -> None:
@@ -309,7 +309,7 @@ class TermReader:
             case _:
                 return repr(str(self._token.value)[:40])
 
-    def _wrong(self, problem: str, line: int = 0) -> BadInput:
+    def _error(self, problem: str, line: int = 0) -> BadInput:
         return BadInput(f"{self._file}:{line or self._token.line}: {problem}")
 
 
@@ -339,7 +339,7 @@ class _Tokens:
             self._index += 1
             return Token("end", ".", line, before)
         if text.startswith("/*", index):
-            raise self._wrong("this comment has no end: */ is missing")
+            raise self._error("this comment has no end: */ is missing")
         if sign in "'\"`":
             return self._read_quoted(sign, line, before=before)
         return self._read_unquoted(sign, line, before=before)
@@ -361,7 +361,7 @@ class _Tokens:
             self._check_length(match[0])
             self._go_to(match.end())
             return Token("atom", match[0], line, before)
-        raise self._wrong(f"{sign!r} is not allowed here")
+        raise self._error(f"{sign!r} is not allowed here")
 
     def _read_quoted(self, quote: str, line: int, *, before: bool) -> Token:
         pieces, text, index = list[str](), self._text, self._index + 1
@@ -380,12 +380,12 @@ class _Tokens:
                 piece, index = self._escape(index + 1)
                 pieces.append(piece)
             else:
-                raise self._wrong(f"this {quote} has no end on its line")
+                raise self._error(f"this {quote} has no end on its line")
         value = "".join(pieces)
         self._check_length(value)
         self._go_to(index + 1)
         if quote == "`":
-            raise self._wrong(
+            raise self._error(
                 "text in backquotes is not supported: write it in double quotes"
             )
         return Token("quoted" if quote == "'" else "text", value, line, before)
@@ -399,11 +399,11 @@ class _Tokens:
         ).match(text, index):
             code = int(match[1] or match[3] or match[4] or match[2], 8 if match[2] else 16)
             if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-                raise self._wrong(f"\\{match[0]} is not a character")
+                raise self._error(f"\\{match[0]} is not a character")
             return chr(code), match.end()
         sign = text[index : index + 1]
         if sign not in _ESCAPE_CHARS or not sign:
-            raise self._wrong(f"there is no escape \\{sign}")
+            raise self._error(f"there is no escape \\{sign}")
         return _ESCAPE_CHARS[sign], index + 1
 
     def _value(self, written: str) -> int | float:
@@ -420,13 +420,13 @@ class _Tokens:
 
     def _check_length(self, value: str, limit: int = _MAX_VALUE_CHARS) -> None:
         if len(value) > limit:
-            raise self._wrong(f"an atom, text or number has more than {limit:,} characters")
+            raise self._error(f"an atom, text or number has more than {limit:,} characters")
 
     def _go_to(self, index: int) -> None:
         self._line += self._text.count("\n", self._index, index)
         self._index = index
 
-    def _wrong(self, problem: str) -> BadInput:
+    def _error(self, problem: str) -> BadInput:
         return BadInput(f"{self._file}:{self._line}: {problem}")
 
 

@@ -87,7 +87,7 @@ class Source(Struct, frozen=True):
     line: Callable[[Path], int]
     pinned: Mapping[str, bytes] | None = None
 
-    def wrong(self, path: Path, problem: str) -> BadInput:
+    def definition_error(self, path: Path, problem: str) -> BadInput:
         line = self.line(path)
         place = f"{self.file}:{line}" if line else self.file
         key = ".".join(escape_name(part)[:60] for part in path)
@@ -107,14 +107,16 @@ def agents_of(
     """Return the agents that the file declares. Raises `BadInput`."""
     for key in document:
         if key not in ("default", "agents"):
-            raise source.wrong((key,), _no_key(key, ("default", "agents")))
+            raise source.definition_error(
+                (key,), _unknown_key_text(key, ("default", "agents"))
+            )
     tables = _table(document.get("agents", {}), ("agents",), source)
     reader = _Reader(tables, source, environ)
     agents = tuple(reader.read_agent(name) for name in tables)
     default = document.get("default", "")
     names = [agent.variant.name for agent in agents]
     if default and default not in names:
-        raise source.wrong(("default",), _no_agent(default, names))
+        raise source.definition_error(("default",), _unknown_agent_text(default, names))
     return AgentFile(agents, default)
 
 
@@ -129,7 +131,7 @@ class _Reader:
     def read_agent(self, name: str) -> Declared:
         path, source = ("agents", name), self._source
         if not _NAME_PATTERN.fullmatch(name) or len(name) > 64:
-            raise source.wrong(
+            raise source.definition_error(
                 path, "a name has letters a to z, digits and hyphens, 64 at most"
             )
         values = self._values(name, ())
@@ -137,7 +139,7 @@ class _Reader:
         try:
             variant = msgspec.convert({**values, "name": name}, Variant)
         except msgspec.ValidationError as error:  # each value fits by itself
-            raise source.wrong(path, str(error)) from error
+            raise source.definition_error(path, str(error)) from error
         self._check(variant, path)
         return Declared(
             variant,
@@ -156,20 +158,24 @@ class _Reader:
         if base is None:
             return values
         if base not in self._tables:
-            raise source.wrong((*path, "extends"), _no_agent(base, tuple(self._tables)))
+            raise source.definition_error(
+                (*path, "extends"), _unknown_agent_text(base, tuple(self._tables))
+            )
         if base in (*below, name):
-            raise source.wrong((*path, "extends"), f"{base!r} would extend itself")
+            raise source.definition_error(
+                (*path, "extends"), f"{base!r} would extend itself"
+            )
         return {**self._values(base, (*below, name)), **values}
 
     def _value(self, value: Any, path: Path) -> Any:
         key, source = path[-1], self._source
         if key not in _KEY_TYPES:
-            raise source.wrong(path, _no_key(key, tuple(_KEY_TYPES)))
+            raise source.definition_error(path, _unknown_key_text(key, tuple(_KEY_TYPES)))
         value = self._expand(value, path)
         try:
             msgspec.convert(value, _KEY_TYPES[key])
         except msgspec.ValidationError as error:
-            raise source.wrong(
+            raise source.definition_error(
                 path, f"{_excerpt(value)} is not allowed: {_describe_choices(key, error)}"
             ) from error
         return value
@@ -182,7 +188,7 @@ class _Reader:
 
         def variable(match: re.Match[str]) -> str:
             if match[1] not in self._environ:
-                raise self._source.wrong(
+                raise self._source.definition_error(
                     path,
                     f"the environment variable {match[1]!r} is not set; set it, or write the value",
                 )
@@ -192,7 +198,7 @@ class _Reader:
 
     def _check(self, variant: Variant, path: Path) -> None:
         """Check what concerns more than one key. Raises `BadInput`."""
-        wrong = self._source.wrong
+        wrong = self._source.definition_error
         if variant.api_key and not self._source.ours:
             raise wrong(
                 (*path, "api_key"),
@@ -226,14 +232,14 @@ def to_table(variant: Variant) -> dict[str, Any]:
 
 def _table(value: object, path: Path, source: Source) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise source.wrong(path, "it must be a table")
+        raise source.definition_error(path, "it must be a table")
     table = cast("dict[object, Any]", value)
     if not all(isinstance(key, str) for key in table):
-        raise source.wrong(path, "its keys must be text")
+        raise source.definition_error(path, "its keys must be text")
     return cast("dict[str, Any]", value)
 
 
-def _no_key(key: str, keys: tuple[str, ...]) -> str:
+def _unknown_key_text(key: str, keys: tuple[str, ...]) -> str:
     from refold.values.similar_names import similar
 
     near = similar(key, keys, 1)
@@ -242,7 +248,7 @@ def _no_key(key: str, keys: tuple[str, ...]) -> str:
     return f"there is no such key; {hint} {others}"
 
 
-def _no_agent(name: object, names: list[str] | tuple[str, ...]) -> str:
+def _unknown_agent_text(name: object, names: list[str] | tuple[str, ...]) -> str:
     from refold.values.similar_names import similar
 
     near = similar(str(name), names, 1)

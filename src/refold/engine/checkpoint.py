@@ -23,13 +23,13 @@ def begin_saving(tool: Tool | None, world: World) -> None:
 def files_changed(world: World) -> None:
     """Mark the last snapshot as stale: files may have changed."""
     if world.snapshots is not None:
-        world.snapshots.dirty()
+        world.snapshots.note_change()
         world.snapshots.begin()  # at the same time as the model call
 
 
 async def save_if_changed(world: World, record: Record) -> None:
     """Save a checkpoint at the end of a turn; a later rewind compares the files with it."""
-    if world.snapshots is not None and world.snapshots.behind:
+    if world.snapshots is not None and world.snapshots.is_behind:
         await save(world, record)
 
 

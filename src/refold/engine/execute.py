@@ -157,7 +157,7 @@ async def _update_instructions(
     if world.instructions is None or end.outcome != "done":
         return
     known = [item.path for item in record.view.reminders.instructions]
-    if files and (news := await world.instructions.below(files, known)):
+    if files and (news := await world.instructions.instructions_below(files, known)):
         await record(news, by="place")
     if not open_call.changes:
         return
@@ -216,7 +216,7 @@ async def _with_new_problems(
     """The end of the call, with the problems it introduced in the files that it changed."""
     if world.edit_checks is None or about.effect is not Effect.CHANGE:
         return await do_it()
-    news = await world.edit_checks.before([target.real for target in about.files])
+    news = await world.edit_checks.begin([target.real for target in about.files])
     end = await do_it()
     if news is None or end.outcome != "done":
         return end

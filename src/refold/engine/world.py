@@ -164,7 +164,7 @@ class Hooks(Protocol):
 class EditChecks(Protocol):
     """Finds what an edit has broken. Neither of its steps takes more than some seconds."""
 
-    async def before(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
+    async def begin(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
         """Check these files before they are changed. The result, called afterwards, returns
         the new problems as text, or "". Returns None if nothing is checked.
         """
@@ -178,7 +178,7 @@ class FolderInstructions(Protocol):
         """Note that the user was shown these changes and allowed them."""
         ...
 
-    async def below(
+    async def instructions_below(
         self, files: Sequence[str], known: Collection[str]
     ) -> InstructionsFound | None:
         """The instructions for these files (real paths) that are not `known` yet."""

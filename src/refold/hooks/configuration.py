@@ -184,7 +184,7 @@ def unfit_matchers(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[st
             )
 
 
-def in_words(file: HookFile) -> tuple[str, ...]:
+def hook_lines(file: HookFile) -> tuple[str, ...]:
     """A line for each hook and problem, for display."""
     return (*map(describe, file.hooks), *file.problems)
 

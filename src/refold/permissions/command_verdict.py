@@ -14,7 +14,7 @@ from refold.permissions.facts import Access, Decision, Facts, is_protected
 from refold.permissions.network_hosts import (
     NetworkRules,
     hosts_of_command,
-    in_words,
+    hosts_text,
     needs_network,
     network_rules,
     reachable_hosts,
@@ -132,7 +132,7 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
         hosts = reachable_hosts(verdict, mode, command.hosts, command.network)
         confines = structs.replace(confines, hosts=hosts)
         if verdict == "ask":
-            reason = f"{decision.reason}; it would reach {in_words(hosts)}"
+            reason = f"{decision.reason}; it would reach {hosts_text(hosts)}"
             decision = structs.replace(decision, reason=reason)
     elif command.network.denied and facts.filters_hosts:
         # The setting `sandbox.network` gives the network to every command.

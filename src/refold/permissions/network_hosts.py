@@ -180,7 +180,7 @@ def _is_shown(asked: str, named: Sequence[str]) -> bool:
     return any(n == EVERY_HOST or rule.ban_reason(place_of(n)[0]) for n in named)
 
 
-def in_words(hosts: ReachableHosts | None) -> str:
+def hosts_text(hosts: ReachableHosts | None) -> str:
     """Text for a question: the hosts that the command can reach."""
     if hosts is None:
         return "every host"

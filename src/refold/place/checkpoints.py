@@ -91,13 +91,13 @@ class Checkpoints:
         if "/" in self._roots:
             self._notice = WHOLE_MACHINE
         self._hopeless = self._notice
-        self._count = 0  # how often `dirty` or `forget` was called
+        self._count = 0  # how often `note_change` or `forget` was called
         self._look: _Look | None = None
         self._scanning = threading.Lock()
         self._behind = False
 
     @property
-    def behind(self) -> bool:
+    def is_behind(self) -> bool:
         return self._behind
 
     @property
@@ -111,7 +111,7 @@ class Checkpoints:
                 target=self._scan_files, args=(self._look,), daemon=True
             ).start()
 
-    def dirty(self) -> None:
+    def note_change(self) -> None:
         self.forget()
         self._behind = True
 
@@ -227,7 +227,7 @@ class Checkpoints:
             try:
                 return rewrite(self._repository, tuple(steps.values()))
             finally:
-                self.dirty()
+                self.note_change()
 
     def _rewrite_steps(self, root: str, current: str, to: str) -> "list[RewriteStep]":
         from refold.place.snapshot_restore import RewriteStep, SnapshotFile

@@ -154,7 +154,7 @@ async def serve(
     Without `webhooks` no schedule is called here.
     """
     with closing(listen(setup)) as listener:
-        async with host.running(drain=setup.drain):
+        async with host.run(drain=setup.drain):
             names = names_of(setup, listener)
             app = application(host, access, names, tls=setup.tls, webhooks=webhooks)
             await serve_until_signal(app, listener, setup, ready)

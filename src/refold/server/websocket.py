@@ -70,7 +70,7 @@ class _Connection:
                 return
             text = message.get("text")
             if text is None:
-                follower.say(msgspec.json.encode(problem(BadInput(_NO_TEXT))))
+                follower.queue_document(msgspec.json.encode(problem(BadInput(_NO_TEXT))))
                 await self._socket.close(1003, _NO_TEXT)
                 return
-            await self._there.take(text.encode(errors="surrogatepass"), follower)
+            await self._there.receive(text.encode(errors="surrogatepass"), follower)

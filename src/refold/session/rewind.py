@@ -173,7 +173,7 @@ async def _with_files(
         events = (Rewound(mark), restored) if mark else (restored,)
         await record(*events, kept=True, by="person")
         undo = record.view.seq - 1 if mark else undo
-        snapshots.dirty()
+        snapshots.note_change()
         try:
             after = await snapshots.take()
             await record(Checkpointed(after.trees, after.left_out), by="place")

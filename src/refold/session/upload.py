@@ -72,7 +72,7 @@ async def upload(
         event = FileUploaded(real, len(wanted.content), digest, before)
         await session.record(event, kept=True, by="person")
         if snapshots is not None:
-            snapshots.dirty()
+            snapshots.note_change()
         await _checkpoint(session, snapshots)
     name = os.path.basename(real)
     return os.path.join(os.path.dirname(wanted.path), name)

@@ -121,7 +121,7 @@ class Terminal(ConsoleContext):
         if failure is not None:
             self.printer.line(sentence(failure))
             if self.socket is not None:
-                self.socket.tell(failure)
+                self.socket.report_error(failure)
         for typed in delayed:
             await self.commands.run(typed)
 

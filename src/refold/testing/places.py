@@ -314,7 +314,7 @@ class WorktreesInMemory:
         self.name = name or branch
         return f"Works in {self.name}."
 
-    async def loss(self) -> tuple[str, str]:
+    async def describe_loss(self) -> tuple[str, str]:
         await anyio.lowlevel.checkpoint()
         return self.name, ""
 

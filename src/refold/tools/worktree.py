@@ -28,7 +28,7 @@ class WorktreeSwitch(Protocol):
         """Work there from the next step on. Return a sentence on where that is."""
         ...
 
-    async def loss(self) -> tuple[str, str]:
+    async def describe_loss(self) -> tuple[str, str]:
         """The worktree that the session works in, and what its removal would lose, or ""."""
         ...
 
@@ -67,7 +67,7 @@ async def exit_worktree(
     context: Context,
 ) -> Reply:
     """Leave the worktree, and work in the session's own directory again. The user is asked before uncommitted changes are removed; committed work stays on its branch. Call it alone."""
-    tree, loss = await worktrees.loss()
+    tree, loss = await worktrees.describe_loss()
     if action == "remove" and loss:
         question = _REMOVE_QUESTION.format(tree=tree, loss=loss)
         try:

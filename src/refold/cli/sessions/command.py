@@ -89,10 +89,10 @@ def run(args: Namespace) -> int:
 
             return changes.run(home, args)
         case _:
-            return _of_one(home, args)
+            return _print_one(home, args)
 
 
-def _of_one(home: SessionIndex, args: Namespace) -> int:
+def _print_one(home: SessionIndex, args: Namespace) -> int:
     match args.what:
         case "export" | "import":
             from refold.cli.sessions import export
