@@ -1,8 +1,13 @@
 """`refold mcp`: add, list, remove and test servers from the shell."""
 
 import json
+import os
+import pty
 import subprocess
 import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -66,8 +71,62 @@ def test_adding_a_server_starts_it_and_reports_whether_it_works(
 
     assert "It works: 1 tool, 1 prompt, 1 resource." in works[1]
     assert "it does not work: its process exited with code 7: out of luck" in fails[2]
-    assert (works[0], fails[0]) == (0, 0)
+    assert "It may reach every host; --host HOST lets it reach only that one." in works[1]
+    assert (works[0], fails[0]) == (0, 1)
     assert list(json.loads(file.read_text())["mcpServers"]) == ["s", "f"]
+
+
+def answered(*arguments: str, cwd: Path, answers: Sequence[str]) -> tuple[int, str]:
+    """Run at a terminal, and type one of the answers whenever a form is there."""
+    ours, theirs = pty.openpty()
+    environ = {**os.environ, "TERM": "dumb"}
+    with subprocess.Popen(
+        command("mcp", *arguments), cwd=cwd, env=environ,
+        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+    ) as program:  # fmt: skip
+        os.close(theirs)
+        screen, waiting = b"", list(answers)
+        with suppress(OSError):  # the other side is closed
+            while piece := os.read(ours, 1000):
+                screen += piece
+                if waiting and screen.endswith(b"form > "):
+                    time.sleep(0.6)  # what is typed at once does not answer
+                    os.write(ours, f"{waiting.pop(0)}\n".encode())
+    os.close(ours)
+    return program.returncode, screen.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+@pytest.mark.usefixtures("home")
+def test_questions_of_a_server_being_added_or_tested_are_answered_at_the_terminal(
+    tmp_path: Path,
+) -> None:
+    program = (sys.executable, fake_server.__file__, "ask-first")
+
+    added = answered("add", "s", "--", *program, cwd=tmp_path, answers=["1=red", ""])
+    tested = answered("test", "s", cwd=tmp_path, answers=["d"])
+
+    assert "The MCP server s asks" in added[1]
+    assert "sent: colour: red" in added[1]
+    assert "It works" in added[1]
+    assert "declined" in tested[1]
+    assert "s (fake 1) is connected" in tested[1]
+    assert (added[0], tested[0]) == (0, 0)
+
+
+@pytest.mark.slow
+def test_hosts_of_a_server_are_added_with_its_entry(tmp_path: Path, file: Path) -> None:
+    hosts = ("--host", "api.example.org", "--host", "preset:pypi")
+
+    added = refold("add", "s", "--no-start", *hosts, "--", "serve", cwd=tmp_path)
+    wrong = refold("add", "w", "--no-start", "--host", "*", "--", "serve", cwd=tmp_path)
+
+    assert added[0] == 0
+    assert json.loads(file.read_text())["mcpServers"] == {
+        "s": {"command": "serve", "args": [], "hosts": ["api.example.org", "preset:pypi"]}
+    }
+    assert (wrong[0], "--host: '*' names no host" in wrong[2]) == (1, True)
 
 
 @pytest.mark.slow

@@ -9,10 +9,11 @@ import pytest
 
 from refold.errors import BadInput
 from refold.mcp.package_install import Installer
-from refold.mcp.packages import launch_of
+from refold.mcp.packages import Installation, launch_of
 from refold.mcp.server_home import ServerHome
 from refold.place.port import Commands, Finished
 from refold.testing.places import ScriptedCommands
+from refold.values.display import HostAttempt
 
 GYP = """npm error code 1
 npm error path /x/node_modules/a/node_modules/node-pty
@@ -43,8 +44,7 @@ class Installing(ScriptedCommands):
         return self
 
 
-def install(tmp_path: Path, line: str, act: Callable[[Path], Finished]) -> str:
-    """Return the command of what was installed."""
+def install(tmp_path: Path, line: str, act: Callable[[Path], Finished]) -> Installation:
     installing = Installing(act)
 
     def commands(_: Sequence[str]) -> Commands:
@@ -54,7 +54,7 @@ def install(tmp_path: Path, line: str, act: Callable[[Path], Finished]) -> str:
     installer = Installer(home, commands, {}, str(tmp_path / "user"))
     launch = launch_of(tuple(line.split()))
     assert launch
-    return " ".join(anyio.run(installer.install, launch).command)
+    return anyio.run(installer.install, launch)
 
 
 def put(file: Path, text: str) -> None:
@@ -90,10 +90,33 @@ def with_programs(*names: str) -> Callable[[Path], Finished]:
 
 @pytest.mark.parametrize("line", LINES)
 def test_an_installed_package_runs_its_program(tmp_path: Path, line: str) -> None:
-    command = install(tmp_path, line, with_programs("server", "more"))
+    command = " ".join(install(tmp_path, line, with_programs("server", "more")).command)
 
     assert command.startswith(str(tmp_path / "server")) or command.startswith("node ")
     assert command.endswith(("/venv/bin/server", "/node_modules/server/server.js"))
+
+
+def test_hosts_that_an_installation_reached_stand_in_its_record(tmp_path: Path) -> None:
+    attempts = (
+        HostAttempt("registry.npmjs.org", 443),
+        HostAttempt("files.example", 443, refused="no rule names it", kind="unnamed"),
+        HostAttempt("github.com", 443),
+    )
+    runs = [
+        Finished(1, b"", attempts=attempts[:2]),
+        Finished(0, b"", attempts=attempts[2:]),
+    ]
+
+    def act(directory: Path) -> Finished:
+        with_programs("server")(directory)
+        return runs.pop(0)
+
+    installed = install(tmp_path, LINES[0], act)
+
+    assert installed.refused == "files.example"
+    assert installed.sentence == (
+        "server 1 is installed; the installation reached github.com, registry.npmjs.org"
+    )
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,25 @@ def test_an_mcp_server_reaches_only_its_configured_hosts(place: Place) -> None:
     assert "reached" not in second.text
 
 
+def test_hosts_that_an_mcp_server_tries_without_a_call_are_logged(place: Place) -> None:
+    ports = [int(host.partition(":")[2]) for host in (place.good, place.inside)]
+    program = SERVER.replace(
+        "for line in", f"fetch({ports[0]}); fetch({ports[1]})\nfor line in"
+    )
+    (place.work / "server.py").write_text(program)
+    entry = {
+        "command": sys.executable, "args": [str(place.work / "server.py")],
+        "hosts": [place.good],
+    }  # fmt: skip
+    (place.home / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"s": entry}}))
+
+    place.run([called("tool_search", query="x")], "Done.")
+
+    logged = "".join(file.read_text() for file in place.home.rglob("*.log*"))
+    assert f"MCP server s: it reached {place.good}" in logged
+    assert f'MCP server s: refused: "{place.inside}"' in logged.replace('\\"', '"')
+
+
 def test_a_hook_reaches_only_its_configured_hosts(place: Place) -> None:
     hook = {"command": f"{place.fetch}; echo", "hosts": [place.good]}
     hooks = {"UserPromptSubmit": [{"hooks": [hook]}]}

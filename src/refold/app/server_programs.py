@@ -87,11 +87,12 @@ class ServerPrograms:
             ) from error
         own.append(str(place.home))
         command, path = config.command, self._environ.get("PATH", "")
-        variables = dict[str, str]()
+        variables, installed = dict[str, str](), ""
         if launch := launch_of(command):
             program = installation(place, launch)
             if program is None:
                 program = await self.installer(server).find_or_install(launch, begin)
+                installed = program.sentence
             command = (*program.command, *launch.arguments)
             own.append(program.directory)
             variables["PATH"] = f"{program.programs}{os.pathsep}{path}"
@@ -105,7 +106,7 @@ class ServerPrograms:
         roots = self._workspace.roots
         config = replace(config, visible=visible_paths(config, roots, path))
         narrow = self._workspace.reads_only
-        return PreparedServer(config, tuple(own), roots, self._user_home, narrow)
+        return PreparedServer(config, tuple(own), roots, self._user_home, narrow, installed)
 
     def installer(self, server: ServerConfig) -> "Installer":
         from refold.mcp.package_install import Installer

@@ -32,6 +32,7 @@ from refold.mcp.registry import is_registry_name, local_name
 from refold.mcp.server_file_edit import add, remove
 from refold.mcp.server_home import server_home
 from refold.mcp.servers import ServerConfig, variable_mark
+from refold.values.hosts import expand_all
 from refold.values.log_level import Level
 from refold.values.printable_names import shorten
 from refold.views.escape import on_one_line
@@ -65,6 +66,13 @@ def add_arguments(mcp: ArgumentParser) -> None:
         default=[],
         metavar="DIR",
         help="let it change files in this directory, too",
+    )
+    new.add_argument(
+        "--host",
+        action="append",
+        default=[],
+        metavar="HOST",
+        help="let it reach only this host, as in api.example.org or preset:github",
     )
     new.add_argument(
         "--no-start", action="store_true", help="do not start it to see whether it works"
@@ -160,24 +168,23 @@ def _add(args: Namespace, file: Path, places: Paths, directory: Path) -> int:
     elif args.no_start:
         write(f"refold mcp test {args.name} connects to it, and lists its tools.\n")
     else:
-        _try_server(args.name, places, directory)
+        return _try_server(args.name, places, directory)
     return 0
 
 
-def _try_server(name: str, places: Paths, directory: Path) -> None:
-    """Start a new server once, and say whether it works."""
-    try:
-        server = _find_server(name, _load_servers(places, directory))
-        with mcp_start.connect_servers((server,), directory, places) as servers:
-            (status,) = servers.statuses()
-    except BadInput as error:
-        print_error(on_one_line(str(error)))
-        return
-    if status.state == "connected":
-        write(f"It works: {_count_offers(status)}. refold mcp test {name} lists them.\n")
-    else:
+def _try_server(name: str, places: Paths, directory: Path) -> int:
+    """Start a new server once, and say whether it works. Return the exit code."""
+    server = _find_server(name, _load_servers(places, directory))
+    with mcp_start.connect_servers((server,), directory, places, asks=True) as servers:
+        (status,) = servers.statuses()
+    if status.state != "connected":
         why = status.why or "it did not start in time"
         print_error(f"it does not work: {why}; refold mcp test {name} tries again")
+        return 1
+    write(f"It works: {_count_offers(status)}. refold mcp test {name} lists them.\n")
+    if server.transport == "stdio" and server.network and not server.hosts:
+        write("It may reach every host; --host HOST lets it reach only that one.\n")
+    return 0
 
 
 def _entry(args: Namespace) -> dict[str, Any]:
@@ -189,7 +196,10 @@ def _entry(args: Namespace) -> dict[str, Any]:
     elif len(words) == 1 and "://" in words[0]:
         if not words[0].startswith(("http://", "https://")):
             raise BadInput(f"{words[0]!r} is not an http or https address")
-        options = {"--env": args.env, "--writes": args.writes, "--writable": args.writable}
+        options = {
+            "--env": args.env, "--writes": args.writes, "--writable": args.writable,
+            "--host": args.host,
+        }  # fmt: skip
         _refuse(options, "a program")
         table = {"type": "sse" if args.sse else "http", "url": words[0]}
         if args.remote:
@@ -203,11 +213,25 @@ def _entry(args: Namespace) -> dict[str, Any]:
         table = {"command": words[0], "args": words[1:]}
         if args.env:
             table["env"] = _pairs(args.env, "=", "--env NAME=VALUE")
-        if args.writes:
-            table["writes"] = True
-        if args.writable:
-            table["writable"] = [*map(_directory, args.writable)]
+        table |= _program_access(args)
     return table
+
+
+def _program_access(args: Namespace) -> dict[str, Any]:
+    """Return the keys of an entry that say what the program may change and reach.
+
+    Raises `BadInput`.
+    """
+    try:
+        expand_all(args.host)
+    except ValueError as error:
+        raise BadInput(f"--host: {error}") from error
+    keys: dict[str, Any] = {
+        "writes": args.writes,
+        "writable": [*map(_directory, args.writable)],
+        "hosts": args.host,
+    }
+    return {key: value for key, value in keys.items() if value}
 
 
 def _directory(path: str) -> str:
@@ -226,10 +250,7 @@ def _registry_server(args: Namespace) -> dict[str, Any]:
         **_pairs(args.header, ":", "--header 'NAME: VALUE'"),
     }
     table = mcp_registry.registry_entry(args, options)
-    if args.writes:
-        table["writes"] = True
-    if args.writable:
-        table["writable"] = [*map(_directory, args.writable)]
+    table |= _program_access(args)
     args.name = args.alias or local_name(args.name)
     return table
 
@@ -317,7 +338,9 @@ def _remove(name: str, file: Path, places: Paths, *, data: bool) -> int:
 def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
     everything = _load_servers(places, directory)
     server = _find_server(name, everything)
-    with mcp_start.connect_servers((server,), directory, places, _Tell()) as servers:
+    with mcp_start.connect_servers(
+        (server,), directory, places, _Tell(), asks=True
+    ) as servers:
         (status,) = servers.statuses()
         if status.state != "connected":
             raise BadInput(f"the MCP server {name} cannot be used: {status.why}")

@@ -16,6 +16,7 @@ from refold.app.mcp_servers import ConfiguredServers, McpServers, load_servers
 from refold.app.server_programs import ServerPrograms
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.cli.doctor_checks import CheckContext
+from refold.cli.mcp_questions import terminal_context
 from refold.cli.output import confirm, is_interactive
 from refold.config.folder_settings import load_here
 from refold.config.paths import Paths
@@ -43,10 +44,13 @@ def connect_servers(
     places: Paths,
     log: WriteLog = discard_line,
     seconds: float = 120.0,
+    *,
+    asks: bool = False,
 ) -> Generator[McpServers]:
     """Connect the servers; each is connected or failed. Prints what is installed first.
 
-    `log` gets what `refold logs` shows afterwards.
+    `log` gets what `refold logs` shows afterwards. With `asks`, the user answers at this
+    terminal what the servers ask.
     """
     settings = load_here(directory, places, os.environ, {}).settings
     masks = masks_of(os.environ, places)
@@ -69,9 +73,12 @@ def connect_servers(
             waiting = [item for item in servers if mcp.programs.launch_to_install(item)]
             for sentence in mcp.programs.pending_installs(waiting):
                 print_error(on_one_line(sentence))
-            anyio.run(mcp.connections.wait_until_settled, seconds)
+            context = terminal_context(directory, places) if asks else None
+            anyio.run(mcp.connections.wait_until_settled, seconds, context)
             for item in waiting:
                 record = read_record(mcp.programs.home(item))
+                if record and record.reached:
+                    print_error(f"{item.name}: {on_one_line(record.sentence)}")
                 if record and record.refused:
                     print_error(_REFUSED_UPDATE.format(name=item.name, host=record.refused))
             yield mcp
@@ -158,6 +165,8 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
         return True
     before = f"{on_one_line(old.version)} → " if old else ""
     write(f"{server.name}: {on_one_line(new.name)} {before}{on_one_line(new.version)}\n")
+    if new.reached:
+        write(f"{on_one_line(new.sentence).capitalize()}.\n")
     if not accept and not (is_interactive() and confirm("Use the new version?")):
         installer.drop(new)
         write("Nothing has changed.\n")

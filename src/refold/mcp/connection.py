@@ -85,7 +85,7 @@ class Connection:
         self.state: State = "waiting"
         self.why, self.installing = "", False
         self.lines = deque[str](maxlen=_LOG_LINES)  # what was logged last
-        self._hosts = HostAttempts()
+        self._hosts = HostAttempts(self.log)
         self.environment, self._server = environment, PreparedServer(config)
         self._client: Client | None = None
         self._failure: BaseException | None = None  # of the last connection
@@ -192,6 +192,8 @@ class Connection:
             return self._ending.why
         finally:
             self.installing = False
+        if self._server.installed:
+            self.log("info", self._server.installed)
         config = self._server.config
         # A server of the older kind refuses the first message of the newer transport.
         for transport in (

@@ -34,7 +34,7 @@ from refold.mcp.server_home import ServerHome
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.place.private_files import file_lock, make_directories, write
 from refold.safe_open import read_regular
-from refold.values.hosts import HOST_PRESETS, ReachableHosts, rule_for
+from refold.values.hosts import HOST_PRESETS, ReachableHosts, reached_places, rule_for
 from refold.values.modes import PRIVATE_PREFIX
 from refold.values.path_names import below
 from refold.values.similar_names import normalize_distribution
@@ -95,19 +95,23 @@ class Installer(Struct, frozen=True):
             directory = self._new_directory()
             try:
                 finished, refused = await self._run(launch, directory), ""
+                attempts = finished.attempts
                 if launch.kind == "node" and finished.code != 0:
                     # Packages download browsers and the like in scripts, which few servers
                     # need.
                     refused = next((a.host for a in finished.attempts if a.refused), "")
-                if (
-                    refused
-                    and (await self._run(launch, directory, scripts=False)).code == 0
-                ):
-                    result = await anyio.to_thread.run_sync(_examine, launch, directory)
-                    return msgspec.structs.replace(result, refused=refused)
+                if refused:
+                    plain = await self._run(launch, directory, scripts=False)
+                    attempts = (*attempts, *plain.attempts)
+                    finished, refused = (
+                        (plain, refused) if plain.code == 0 else (finished, "")
+                    )
                 if finished.code != 0:
                     raise BadInput(_install_error(launch, finished))
-                return await anyio.to_thread.run_sync(_examine, launch, directory)
+                result = await anyio.to_thread.run_sync(_examine, launch, directory)
+                return msgspec.structs.replace(
+                    result, refused=refused, reached=reached_places(attempts)
+                )
             except BaseException:
                 shutil.rmtree(directory, ignore_errors=True)
                 raise

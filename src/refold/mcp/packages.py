@@ -59,7 +59,8 @@ class Installation(Struct, frozen=True):
     `integrity` is npm's hash or commit of the package, or the sha256 of the list of its
     files and their hashes. `own` is the directory of the first package itself; `installed`
     is in seconds since 1970. `refused` is a host that the scripts of the packages may not
-    reach: they failed, and the packages were installed without running them.
+    reach: they failed, and the packages were installed without running them. `reached` are
+    the hosts that the installation reached through the filter.
     """
 
     launch: str  # its fingerprint
@@ -72,6 +73,15 @@ class Installation(Struct, frozen=True):
     own: str
     installed: float = 0.0
     refused: str = ""
+    reached: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        """Say what was installed, and where it came from."""
+        hosts = (
+            f"; the installation reached {', '.join(self.reached)}" if self.reached else ""
+        )
+        return f"{self.name} {self.version} is installed{hosts}"
 
     @property
     def programs(self) -> str:

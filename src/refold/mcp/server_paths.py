@@ -54,7 +54,7 @@ class PreparedServer(Struct, frozen=True):
 
     `own` are directories of its own, in refold's data directory; `roots` are those of the
     workspace, and `user_home` is the home of the user. `narrow`: it reads only what
-    programs need.
+    programs need. `installed` says what was installed for this start, or is "".
     """
 
     config: ServerConfig
@@ -62,6 +62,7 @@ class PreparedServer(Struct, frozen=True):
     roots: tuple[str, ...] = ()
     user_home: str = "/"
     narrow: bool = False
+    installed: str = ""
 
     @property
     def writable(self) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from refold.place.port import CommandExtras, Commands, Finished
 from refold.tools.contract import Reply
 from refold.values.display import HostAttempt
 from refold.values.hosts import attempt_remarks, only
+from refold.values.log_level import Level
 from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
 from refold.values.printable_names import escape_name
 from refold.values.text import escape_marks
@@ -98,14 +99,19 @@ class ConnectionEnd:
 
 
 class HostAttempts:
-    """The hosts that the program reached, or tried to, and that no result has named yet."""
+    """The hosts that the program reached, or tried to, and that no result has named yet.
 
-    def __init__(self) -> None:
-        self._new = list[HostAttempt]()
+    Each is logged: a server that is only tested has no results.
+    """
+
+    def __init__(self, log: Callable[[Level, str], None]) -> None:
+        self._new, self._log = list[HostAttempt](), log
 
     def add(self, attempt: HostAttempt) -> None:
         """Called in another thread."""
         self._new.append(attempt)
+        for remark in attempt_remarks([attempt]):
+            self._log("warning" if attempt.refused else "info", remark)
 
     async def add_remarks(self, answer: Awaitable[Reply]) -> Reply:
         """Return the result of a call with a remark on these hosts.

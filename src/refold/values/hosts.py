@@ -208,8 +208,8 @@ def attempt_remarks(
     `advice` returns how to permit hosts, given as strings of a list, and their first attempt.
     """
     every = sorted(attempts, key=lambda a: to_rule_text(a.host, a.port))
-    reached = dict.fromkeys(to_rule_text(a.host, a.port) for a in every if not a.refused)
-    remarks = [f"it reached {', '.join([*reached][:_SHOWN_HOSTS])}"] if reached else []
+    reached = reached_places(every)
+    remarks = [f"it reached {', '.join(reached)}"] if reached else []
     for kind in sorted({a.kind for a in every if a.refused}):
         alike = [a for a in every if a.refused and a.kind == kind]
         prefix = PRIVATE_PREFIX if kind == "private" else ""
@@ -220,6 +220,12 @@ def attempt_remarks(
             remark += advice(", ".join(f'"{prefix}{place}"' for place in places), alike[0])
         remarks.append(remark)
     return remarks
+
+
+def reached_places(attempts: Iterable[HostAttempt]) -> tuple[str, ...]:
+    """The first places that were reached, sorted, each as a rule names it."""
+    places = {to_rule_text(a.host, a.port) for a in attempts if not a.refused}
+    return tuple(sorted(places)[:_SHOWN_HOSTS])
 
 
 def rule_for(attempt: HostAttempt) -> str:

@@ -1,0 +1,44 @@
+"""Puts what an MCP server asks to the user at this terminal, when no session is there to do it.
+
+The form is that of the line terminal. `mcp_start` connects the servers.
+"""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+from refold.cli.output import is_interactive
+from refold.config.paths import Paths
+from refold.errors import ToolFailed
+from refold.headless.streams import write
+from refold.tools.contract import Context
+from refold.values.display import AskedQuestion, Form, FormAnswer
+
+
+def terminal_context(directory: Path, places: Paths) -> Context | None:
+    """Return a context whose questions the user answers here; None without a terminal."""
+    if not is_interactive():
+        return None
+    return Context(directory, "", "", write, _form_asker(places))
+
+
+def _form_asker(places: Paths) -> Callable[[AskedQuestion], Awaitable[str]]:
+    async def ask(question: AskedQuestion) -> str:
+        from refold.cli.tour import terminal_of
+        from refold.console.form_prompt import FormPrompt, answer_line
+        from refold.console.permission_prompt import choose
+
+        if not isinstance(form := question.form, Form):
+            raise ToolFailed("only forms and pages are shown here")
+        printer, reader = terminal_of(places)
+        prompt = FormPrompt(form, printer, reader, partial(choose, reader, _drop))
+        answer = await prompt.ask() or FormAnswer("cancel")
+        style = "good" if answer.action == "accept" else "warn"
+        printer.under([((style, answer_line(form, answer)),)])
+        return answer.encode()
+
+    return ask
+
+
+async def _drop(_: object) -> None:
+    """Ignore a line that was typed before the question: there is no conversation for it."""
