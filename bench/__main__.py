@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench import (
     checkpoints,
+    growth,
     journal,
     leaves,
     mcp_servers,
@@ -49,6 +50,7 @@ def main() -> None:
     )
     sessions.report(500 if chosen.quick else 5_000, 12, 3 if chosen.quick else 7)
     resuming.report(3 if chosen.quick else 10, 2_200 if chosen.quick else 22_000)
+    growth.report(1 if chosen.quick else 3, quick=chosen.quick)
     journal.report(1_000 if chosen.quick else 10_000, 6_000 if chosen.quick else 60_000)
 
 

@@ -1,0 +1,62 @@
+"""The bench of growth: what it computes, and that each of its operations runs."""
+
+import pytest
+
+from bench.growth import OPERATIONS, Growth, Operation, Run, once, report, slope
+
+SIZES = (10, 20, 40, 80, 160, 320)
+
+
+@pytest.mark.parametrize(
+    ("power", "expected"), [(0, 0.0), (1, 1.0), (2, 2.0)], ids=["fixed", "linear", "square"]
+)
+def test_the_exponent_is_the_power_of_the_size(power: int, expected: float) -> None:
+    assert slope(SIZES, [0.001 * size**power for size in SIZES]) == pytest.approx(expected)
+
+
+def grow_fast(run: Run) -> object:
+    """Compare each with each.
+
+    Above 1.1: it is the
+    square.
+    """
+    return run
+
+
+def grow_faster(run: Run) -> object:
+    """Compare each with each."""
+    return run
+
+
+def test_only_a_reason_in_the_docstring_explains_a_large_exponent() -> None:
+    explained, unexplained = (
+        Growth(Operation("words", each, 1, 1), SIZES, [size**2 for size in SIZES])  # type: ignore[arg-type]
+        for each in (grow_fast, grow_faster)
+    )
+
+    assert explained.operation.explanation == "it is the square."
+    assert (explained.is_unexplained, unexplained.is_unexplained) == (False, True)
+
+
+def test_each_dimension_has_an_operation() -> None:
+    assert {operation.dimension for operation in OPERATIONS} == {
+        "files", "events", "sessions", "connections", "tools", "subagents",
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+def test_each_operation_runs(operation: Operation) -> None:
+    assert once(operation, 2) > 0
+
+
+def test_the_report_has_the_sizes_and_the_exponent_of_each_operation(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (growth,) = report(1, quick=True, only="encode tools")
+
+    _, _, head, row = capsys.readouterr().out.split("\n")[:4]
+    assert head.split()[:2] == ["sizes", "×1"]
+    assert row.startswith("  tools: encode tools  10–320  ")
+    assert f"{growth.exponent:.2f}" in row
+    assert growth.sizes == [10, 20, 40, 80, 160, 320]
