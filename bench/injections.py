@@ -22,7 +22,7 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from socketserver import BaseRequestHandler, ThreadingTCPServer
@@ -157,11 +157,13 @@ def listening() -> Iterator[tuple[int, list[bytes]]]:
     class Answer(BaseRequestHandler):
         def handle(self) -> None:
             self.request.settimeout(0.5)
-            try:
-                came.append(self.request.recv(65_536))
+            # A proxy may send head and body one after the other.
+            with suppress(OSError):
+                while data := self.request.recv(65_536):
+                    came.append(data)
+                    self.request.settimeout(0.2)
+            with suppress(OSError):
                 self.request.sendall(b"HTTP/1.0 200 OK\r\n\r\n:\n")
-            except OSError:
-                pass
 
     with ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
         thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -82,3 +82,24 @@ def test_a_draft_stays_while_another_text_is_edited(
     at_prompts(story, monkeypatch)
 
     assert found == [Key.CTRL_C, "a draft"]
+
+
+def test_ctrl_c_after_a_cancelled_prompt_is_not_taken_for_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answered = list[bool]()
+
+    async def story(reader: PromptToolkitReader, typing: Type) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(typing, "half a line")
+            await anyio.wait_all_tasks_blocked()
+            answered.append(reader.interrupt())
+        async with anyio.create_task_group() as group:
+            group.start_soon(typing, "half a line")
+            await anyio.wait_all_tasks_blocked()
+            group.cancel_scope.cancel()
+        answered.append(reader.interrupt())
+
+    at_prompts(story, monkeypatch)
+
+    assert answered == [True, False]

@@ -56,10 +56,10 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
         given = ("--script", "script", *flags)
         if display == "plain":
             at = start(*given, "--display", "plain", term="dumb")
-            at.until("leaves\n\n")
+            at.until("\n>" if "default" in flags else "bypass >")
             return at
         at = start(*(("tui", *given) if display == "full" else given))
-        at.until("? keys" if display == "full" else "leaves\n\n")
+        at.until("? keys" if display == "full" else "›")
         if display != "joined":
             return at
         joined = start("attach", "last")

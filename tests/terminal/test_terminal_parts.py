@@ -187,6 +187,31 @@ def test_ctrl_c_and_end_of_input_are_read_as_keys(
         assert anyio.run(gone.read_message, tuple) is Key.CTRL_D
 
 
+def test_ctrl_c_right_after_enter_does_not_drop_the_line() -> None:
+    keyboard, source = os.openpty()
+    plain = LineReader(Printer(io.StringIO(), TerminalCapabilities()), source)
+    lines, answered = list[str | Key](), list[bool]()
+
+    async def read() -> None:
+        lines.append(await plain.read_message(tuple))
+
+    async def story() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(read)
+            await anyio.wait_all_tasks_blocked()
+            os.write(keyboard, b"words\n")
+            answered.append(plain.interrupt())
+        answered.append(plain.interrupt())  # no prompt is open
+
+    try:
+        anyio.run(story)
+    finally:
+        os.close(keyboard)
+        os.close(source)
+
+    assert (lines, answered) == (["words"], [False, False])
+
+
 def test_text_after_ctrl_d_is_printed_on_a_new_line() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities())

@@ -103,9 +103,14 @@ def unread_input(source: int) -> bytes:
     if not (settings := terminal_modes(source)) or settings[3] & termios.ICANON:
         return b""
     with suppress(OSError):  # the terminal is gone
-        if select.select([source], [], [], 0)[0]:
+        if is_readable(source):
             return os.read(source, 65_536)
     return b""
+
+
+def is_readable(source: int) -> bool:
+    """Whether a key, or in line mode a whole line, waits to be read."""
+    return bool(select.select([source], [], [], 0)[0])
 
 
 def discard_input(source: int) -> None:

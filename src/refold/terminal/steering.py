@@ -45,9 +45,8 @@ class NoCommands:
 
 
 class Steering:
-    """`delayed` are the commands that have to wait until the turn is over.
-
-    `question_waits` says whether a question waits for the end of the input.
+    """`question_waits` says whether a question waits for the end of the input. `delayed` has the
+    commands that have to wait until the turn is over, and messages entered while it ended.
     """
 
     def __init__(
@@ -72,11 +71,9 @@ class Steering:
 
     async def finish_line(self, typed: str) -> str | DraftMessage:
         """Let the user finish a line that began so. Returns `CTRL_C` for a stop."""
-        if typed.endswith(_ALT_ENTER):
-            return DraftMessage(typed[:-2], later=True)
+        if (entered := entered_message(typed)) is not None:
+            return entered
         words = typed.rstrip("\r\n")
-        if words != typed and "\n" not in typed[:-1]:  # a complete line
-            return DraftMessage(words)
         match await self._reader.read_draft(self._steering_prompt, words):
             case QueuedMessage(words):
                 return DraftMessage(words, later=True)
@@ -128,3 +125,13 @@ class Steering:
         if self._reader.lively:  # what was typed has been erased
             self._printer.say(f"{self._printer.look.sign('prompt')} {shown}", "dim")
         await self._commands.run(typed)
+
+
+def entered_message(typed: str | DraftMessage) -> DraftMessage | None:
+    """Return the message, if `typed` is complete."""
+    if isinstance(typed, DraftMessage):
+        return typed
+    if typed.endswith(_ALT_ENTER):
+        return DraftMessage(typed[:-2], later=True)
+    words = typed.rstrip("\r\n")
+    return DraftMessage(words) if words != typed and "\n" not in typed[:-1] else None

@@ -115,7 +115,7 @@ class Terminal(ConsoleContext):
                 self._pressed_early = False
                 await self._work.interrupt()
             failure = await self._work.run_until_over(start, own, watch, since)
-            delayed = self._work.delayed_commands
+            delayed = self._work.delayed
         finally:
             self._work = None
         if failure is not None:
@@ -123,7 +123,10 @@ class Terminal(ConsoleContext):
             if self.socket is not None:
                 self.socket.report_error(failure)
         for typed in delayed:
-            await self.commands.run(typed)
+            if self.commands.is_command(typed):
+                await self.commands.run(typed)
+            elif typed.strip():
+                await self.say(typed)
 
     def note_prompt(self) -> None:
         """Called before a prompt is read."""

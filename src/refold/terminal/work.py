@@ -23,7 +23,7 @@ from refold.console.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
 from refold.errors import RefoldError
 from refold.terminal.screen.status_line import PlainProgress
 from refold.terminal.screen.transcript import TranscriptPrinter
-from refold.terminal.steering import Commands, NoCommands, Steering
+from refold.terminal.steering import Commands, NoCommands, Steering, entered_message
 from refold.views.notices import notification
 from refold.views.question_keys import DraftMessage
 
@@ -79,8 +79,8 @@ class Work:
         self._notices = list[str]()
 
     @property
-    def delayed_commands(self) -> Sequence[str]:
-        """Commands that were typed while it worked, and have to wait until now."""
+    def delayed(self) -> Sequence[str]:
+        """What was entered while it worked, and has to wait until now."""
         return self._steering.delayed
 
     async def run_until_over(
@@ -223,12 +223,22 @@ class Work:
             if typed in _STOP_KEYS:
                 self._stopping.set()
             else:
-                async with self._take_floor():
-                    await self._handle_input(typed)
+                await self._handle_input(typed)
             self._hears = False
             self._cursor.wake_waiters()
 
     async def _handle_input(self, typed: str | DraftMessage) -> None:
+        heard = False
+        try:
+            async with self._take_floor():
+                heard = True
+                await self._obey(typed)
+        finally:
+            # The work may have ended while the line was entered.
+            if not heard and (entered := entered_message(typed)) is not None:
+                self._steering.delayed.append(entered.words)
+
+    async def _obey(self, typed: str | DraftMessage) -> None:
         if isinstance(typed, str) and typed[0].isprintable():
             typed = await self._steering.finish_line(typed)
         if isinstance(typed, DraftMessage):

@@ -20,6 +20,7 @@ from refold.console.keys import (
     canonical_mode,
     cbreak_mode,
     discard_input,
+    is_readable,
     no_echo,
     read_key,
     unread_input,
@@ -150,7 +151,7 @@ class LineReader:
         return _ESC_KEY if line.strip(" ") == _ESC_KEY else line + end
 
     def interrupt(self) -> bool:
-        if self._asking is None:
+        if self._asking is None or self._has_line():
             return False
         self._asking.cancel()
         return True
@@ -180,14 +181,17 @@ class LineReader:
     ) -> str | Key:
         self._prompt = prompt
         self._read_unread_keys()
-        with mode(self._source), anyio.CancelScope() as self._asking:
+        self._asking = scope = anyio.CancelScope()
+        with mode(self._source), scope:
             self._print_prompt()  # in this mode: what is typed once the prompt is seen is echoed
             try:
                 await self._read_whole_line()
             except anyio.get_cancelled_exc_class():
                 self._printer.start_line()
                 raise
-        interrupted, self._asking = self._asking.cancelled_caught, None
+            finally:
+                self._asking = None
+        interrupted = scope.cancelled_caught
         aside, self._set_aside = self._set_aside, False
         if interrupted and aside:
             self._printer.start_line()
@@ -222,6 +226,10 @@ class LineReader:
             return None
         line, _, self._read = self._read.partition("\n")
         return line.removesuffix("\r")
+
+    def _has_line(self) -> bool:
+        """Whether a line was entered, and is about to be read."""
+        return "\n" in self._read or (self.hears and is_readable(self._source))
 
     def _read_unread_keys(self) -> None:
         self._read += self._decoder.decode(unread_input(self._source))

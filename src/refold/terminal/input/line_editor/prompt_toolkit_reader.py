@@ -329,7 +329,8 @@ class PromptToolkitReader:
                 )
             except EOFError:
                 answer = Key.CTRL_D
-        self._asking = None
+            finally:  # Ctrl+C between two prompts is for the work
+                self._asking = None
         self._keyboard.enable_paste_marks()
         return _with_pasted_text(answer, self._pasted)
 
