@@ -1,0 +1,166 @@
+"""Sentences of the guides that were not true once: each is quoted, and tried in a real terminal."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.place.walled import home_on_disk, needs_bubblewrap
+from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
+
+pytestmark = pytest.mark.slow
+
+DOCS = Path(__file__).parents[2] / "docs"
+PROGRAM = STAGE.with_name("stage_program.py")
+DONE = {"text": "Well."}
+Opens = Callable[..., Terminal]
+
+
+def quote(page: str, sentence: str) -> None:
+    """Fail if the page does not have this sentence any more."""
+    text = " ".join((DOCS / page).read_text(encoding="utf-8").split())
+    assert sentence in text, f"docs/{page} does not say {sentence!r}"
+
+
+def bash(command: str) -> dict[str, object]:
+    return {"calls": [{"tool": "bash", "arguments": {"command": command}}]}
+
+
+@pytest.fixture
+def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
+    """Starts refold in a directory, with these responses of the model."""
+    begun = list[Terminal]()
+
+    def open_(
+        *responses: object, flags: tuple[str, ...] = (), here: Path = tmp_path, **env: str
+    ) -> Terminal:
+        script = tmp_path / "script.jsonl"
+        script.write_text("".join(f"{json.dumps(response)}\n" for response in responses))
+        at = Terminal(
+            PROGRAM, *flags, "--script", str(script),
+            here=here, size=(30, 100), compiled=compiled, REFOLD_MEMORY="0", **env,
+        )  # fmt: skip
+        begun.append(at)
+        at.until("? keys" if "tui" in flags else "leaves\n")
+        return at
+
+    yield open_
+    for at in begun:
+        at.child.close(force=True)
+
+
+@pytest.mark.parametrize("flags", [(), ("tui",)], ids=["line", "full"])
+def test_promise_a_letter_that_is_typed_into_a_message_never_answers(
+    opens: Opens, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    quote("full-screen.md", "typing never answers it.")
+    quote("terminal.md", "Typing never answers a question.")
+    slow = {"text": "word " * 100, "pause": 0.01, **bash("touch ran")}
+    at = opens(slow, DONE, flags=flags)
+    at.type("go" + ENTER)
+    at.until("word word")
+    for letter in "hey do you":
+        at.type(letter)
+        at.read()
+    at.until("a question waits: Enter sends your message first")
+
+    assert "hey do you" in at.text
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.peer
+def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
+    opens: Opens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quote("permissions.md", "builds, formatters, servers and commits then ask no questions")
+    needs_bubblewrap()
+    with home_on_disk() as home:
+        monkeypatch.setenv("HOME", str(home))
+        (home / ".gitconfig").write_text("[user]\nname = Ada\nemail = ada@example.org\n")
+        here = home / "project"
+        subprocess.run(["git", "init", "-q", here], check=True)
+        (here / "a").write_text("a")
+        commit = bash('git add -A && git commit -qm "Say hello"')
+        at = opens(commit, DONE, flags=("--permission-mode", "sandbox"), here=here)
+        at.type("go" + ENTER)
+        at.until("Well.")
+
+        assert "May bash run this?" not in at.text
+        log = ["git", "log", "--format=%s by %an <%ae>"]
+        made = subprocess.run(log, cwd=here, check=True, capture_output=True, text=True)
+        assert made.stdout == "Say hello by Ada <ada@example.org>\n"
+
+
+def test_promise_expand_shows_the_newest_result_in_full(
+    opens: Opens, tmp_path: Path
+) -> None:
+    quote("terminal.md", "`/expand` or Ctrl+O shows the newest result in full")
+    pager = tmp_path / "pager"
+    pager.write_text('#!/bin/sh\ncat > "$0.seen"\n')
+    pager.chmod(0o755)
+    flags = ("--allow", "bash(seq *)")
+    at = opens(bash("seq 1 3000"), DONE, flags=flags, PAGER=str(pager))
+    at.type("go" + ENTER)
+    at.until("Well.")
+    assert "… 2981 more lines; /expand shows all …" in at.text
+    at.until_asked()
+    at.type("/expand" + ENTER)
+    at.until_there(tmp_path / "pager.seen")
+    at.until_asked()
+
+    shown = (tmp_path / "pager.seen").read_text(encoding="utf-8").split()
+    assert [word for word in shown if word.isdigit()][-3000:] == [*map(str, range(1, 3001))]
+
+
+@pytest.mark.parametrize("beside_a_read", [False, True])
+def test_promise_an_edit_that_would_fail_fails_without_a_question(
+    opens: Opens, tmp_path: Path, beside_a_read: bool
+) -> None:
+    quote("terminal.md", "it fails without a question.")
+    (tmp_path / "hello.py").write_text("hello\n")
+    read = {"tool": "read_file", "arguments": {"path": "hello.py"}}
+    edit = {"path": "hello.py", "old": "not there", "new": "x"}
+    calls = [read, {"tool": "edit_file", "arguments": edit}]
+    steps = [calls] if beside_a_read else [[call] for call in calls]
+    at = opens(*({"calls": step} for step in steps), DONE)
+    at.type("go" + ENTER)
+    at.until("Well.")
+
+    assert "failed: " in at.text
+    assert "edit_file change" not in at.text
+    assert "? Edit" not in at.text
+
+
+def test_promise_the_address_of_a_link_is_shown_inside_tmux(opens: Opens) -> None:
+    quote("terminal.md", "`words (address)`")
+    quote("full-screen.md", "inside tmux, its address stands behind its text.")
+    link = {"text": "See [it](https://example.org/a)."}
+    for flags in ((), ("tui",)):
+        at = opens(link, flags=flags, TERM="tmux-256color", TMUX="/tmp/tmux,1,0")
+        at.type("go" + ENTER)
+        at.until("See it (https://example.org/a).")
+
+        assert "\x1b]8;" not in at.raw
+
+
+@pytest.mark.parametrize("key", [ESC, CTRL_C], ids=["esc", "ctrl+c"])
+def test_promise_esc_and_ctrl_c_stop_a_running_command(
+    opens: Opens, tmp_path: Path, key: str
+) -> None:
+    quote("terminal.md", "While it works, Ctrl+C or Esc stops the turn at once")
+    mark = f"61.{os.getpid()}"
+    at = opens(
+        bash(f"touch begun; sleep {mark}"), DONE, flags=("--permission-mode", "bypass")
+    )
+    at.type("go" + ENTER)
+    at.until_there(tmp_path / "begun")
+    at.type(key)
+    at.until("Type what to do instead.")
+
+    running = subprocess.run(
+        ["ps", "-eo", "args"], capture_output=True, text=True, check=True
+    )
+    assert f"sleep {mark}\n" not in running.stdout
