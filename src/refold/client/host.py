@@ -32,6 +32,7 @@ from refold.client.hosted_conversation import (
     Ports,
 )
 from refold.client.launch import Launch, OpenedSession
+from refold.client.list_watch import ListWatch
 from refold.client.protocol import SwitchTeams
 from refold.client.remote_session import attach
 from refold.client.resume import find_directory
@@ -110,6 +111,7 @@ class Host:
     ) -> None:
         self.home, self.paths = home, paths
         self.stored = StoredSessions(home)
+        self.list_watch = ListWatch(self.stored)
         self._launch_at = launch_at
         self._ports = Ports(LocalOrders(), LocalRunner(self._read_claim))
         self._idle_seconds = idle_seconds
@@ -131,6 +133,7 @@ class Host:
         async with anyio.create_task_group() as self._group:
             self._group.start_soon(self._worker.run)
             self._group.start_soon(self._watch_conversations)
+            self._group.start_soon(self.list_watch.run)
             try:
                 yield
             finally:

@@ -10,10 +10,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.client.export import ExportChoice, export_session
 from refold.client.feed import Cursor, documents_with_cursors
+from refold.errors import BadInput
 from refold.journal.catalogue.session_card import Card, without_old_runs
 from refold.journal.events.kinds import Entry
 from refold.journal.session_index import SessionIndex
@@ -26,8 +28,12 @@ from refold.views.call_summary import label
 from refold.views.cost import SpendingDocument, spending_document, tree_spending
 from refold.views.model_step import RequestDocument, request_document
 from refold.views.session_list import (
+    ARCHIVED_TAG,
+    PINNED_TAG,
+    Activity,
     SearchHit,
     SessionDocument,
+    activity,
     search_hit,
     session_document,
 )
@@ -36,6 +42,11 @@ from refold.views.stream_json.snapshot import SnapshotMessage, messages_of
 from refold.views.timeline import TimelineRow, timeline
 
 _READ_SECONDS = 2.0  # for reading new entries; a list does not wait for all
+
+
+class ListedSession(Struct, frozen=True):
+    card: Card
+    activity: Activity
 
 
 class StoredSessions:
@@ -52,19 +63,53 @@ class StoredSessions:
         writer = self._home.writer(id_)
         return writer.text if writer else ""
 
-    def cards(self) -> Sequence[SessionDocument]:
-        """All sessions with a message, the last used first.
+    def listed(self) -> Mapping[str, ListedSession]:
+        """All sessions with a message by their ids, the last used first.
 
         Of the runs of a schedule, only the newest is listed.
         """
-        cards = without_old_runs(self._home.catalogue().cards(seconds=_READ_SECONDS))
-        return [
-            self._document(card) for card in cards if card.about.title or card.about.name
+        cards = self._home.catalogue().cards(seconds=_READ_SECONDS, children=True)
+        asking = {card.id.partition("/")[0] for card in cards if card.open and card.asking}
+        return {
+            card.id: self._listed(card, asks=card.id in asking)
+            for card in without_old_runs(card for card in cards if not card.parent)
+            if card.about.title or card.about.name
+        }
+
+    def cards(self) -> Sequence[SessionDocument]:
+        """The documents of the sessions of `listed`, in their order."""
+        return [self.document(session) for session in self.listed().values()]
+
+    def page(
+        self, limit: int, after: str = "", *, archived: bool = False
+    ) -> tuple[Sequence[SessionDocument], str]:
+        """At most `limit` documents, pinned sessions first, and the cursor of the next page.
+
+        A page begins `after` a cursor; "" is that of the first page, and of none.
+        Raises `BadInput` if `after` is not a cursor.
+        """
+        bound = _position_of(after) if after else None
+        rest = [
+            session
+            for session in self.listed().values()
+            if (ARCHIVED_TAG in session.card.about.tags) == archived
+            and (bound is None or _position(session.card) < bound)
         ]
+        rest.sort(key=lambda session: _position(session.card), reverse=True)
+        cursor = _cursor(rest[limit - 1].card) if len(rest) > limit else ""
+        return [self.document(session) for session in rest[:limit]], cursor
 
     def card(self, id_: str) -> SessionDocument:
-        cards = self._home.catalogue().cards(seconds=_READ_SECONDS)
-        return self._document(next((card for card in cards if card.id == id_), Card(id_)))
+        known = self.listed().get(id_)
+        return self.document(known or self._listed(Card(id_), asks=False))
+
+    def document(self, session: ListedSession) -> SessionDocument:
+        return replace(
+            session_document(session.card),
+            held_by=self.holder(session.card.id),
+            cut_off=session.activity == "cut_off",
+            activity=session.activity,
+        )
 
     def search(self, words: str, limit: int) -> Sequence[SearchHit]:
         """The sessions and events that contain this text.
@@ -78,7 +123,7 @@ class StoredSessions:
         cards = self._home.catalogue().cards(seconds=_READ_SECONDS)
         own = os.getpid()
         return [
-            self._document(card)
+            self.document(self._listed(card, asks=False))
             for card in cards
             if card.open and self._writer(card.id) in (0, own)
         ]
@@ -134,11 +179,9 @@ class StoredSessions:
         writer = self._home.writer(id_)
         return writer.pid if writer else 0
 
-    def _document(self, card: Card) -> SessionDocument:
-        holder = self.holder(card.id)
-        return replace(
-            session_document(card), held_by=holder, cut_off=card.open and not holder
-        )
+    def _listed(self, card: Card, *, asks: bool) -> ListedSession:
+        cut_off = card.open and not self.holder(card.id)
+        return ListedSession(card, activity(card, cut_off=cut_off, asks=asks))
 
     def _tree(self, id_: str) -> Node:
         return self._home.tree(id_)
@@ -154,3 +197,24 @@ class StoredSessions:
         from refold.tools.builtin import builtin
 
         return {tool.name: tool for tool in builtin()}
+
+
+def _position(card: Card) -> tuple[bool, float, str]:
+    """The position of a session in the pages of the list; the highest comes first."""
+    return PINNED_TAG in card.about.tags, card.changed, card.id
+
+
+def _cursor(card: Card) -> str:
+    pinned, changed, id_ = _position(card)
+    return f"{pinned:d}_{changed!r}_{id_}"
+
+
+def _position_of(cursor: str) -> tuple[bool, float, str]:
+    pinned, _, rest = cursor.partition("_")
+    changed, _, id_ = rest.partition("_")
+    try:
+        return bool(int(pinned)), float(changed), id_
+    except ValueError as error:
+        raise BadInput(
+            f"{cursor!r} is not a cursor: use the address that the header Link of a page gives"
+        ) from error

@@ -6,16 +6,19 @@ prints with --json; here they get an address. Files are in `files`.
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlencode
 
 from anyio import to_thread
 from fastapi import Path, Query, Request, Response
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from refold.client.choices import OFFER_KINDS, offers
 from refold.client.feed import cursor
 from refold.client.host import Conversation, Host, NewConversation
+from refold.client.session import Session
 from refold.errors import BadInput, JournalError
 from refold.server.api import Api, MediaTypes, NotThere, body_of, json_of
 from refold.values.control import BoardTask
@@ -23,7 +26,12 @@ from refold.views.cost import SpendingDocument
 from refold.views.export.formats import FORMAT_SUFFIXES
 from refold.views.model_step import RequestDocument
 from refold.views.rewind_points import RewindPoint
-from refold.views.session_list import SearchHit, SessionDocument
+from refold.views.session_list import (
+    ARCHIVED_TAG,
+    PINNED_TAG,
+    SearchHit,
+    SessionDocument,
+)
 from refold.views.session_tree import TreeDocument
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.snapshot import SnapshotMessage
@@ -52,12 +60,18 @@ class Created(Struct, frozen=True):
     notices: Sequence[str]
 
 
-class Rename(Struct, frozen=True, forbid_unknown_fields=True):
-    name: str  # "": none
+class ConversationChanges(Struct, frozen=True, forbid_unknown_fields=True):
+    """What is not given stays as it is."""
+
+    name: str | UnsetType = UNSET  # "": none
+    pinned: bool | UnsetType = UNSET
+    archived: bool | UnsetType = UNSET
 
 
-class Named(Struct, frozen=True):
+class ListedAs(Struct, frozen=True):
     name: str
+    pinned: bool
+    archived: bool
 
 
 async def conversation(host: Host, id_: str) -> Conversation:
@@ -84,6 +98,7 @@ class OutputSoFar(Struct, frozen=True):
 
 def add_rest(api: Api, host: Host) -> None:
     _add_conversations(api, host)
+    _add_list(api, host)
     _add_reports(api, host)
     _add_work(api, host)
     _add_requests(api, host)
@@ -102,24 +117,6 @@ def _add_conversations(api: Api, host: Host) -> None:
         chat = await host.create(await body_of(request, NewConversation))
         return json_of(Created(chat.session.id, await chat.notices()), 201)
 
-    @api.route("GET", "/api/conversations", (list[SessionDocument], list[SearchHit]))
-    async def list_conversations(
-        q: Annotated[str, Query(max_length=500)] = "",
-        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-        cut_off: bool = False,
-    ) -> Response:
-        """All conversations, the newest first; with `q`, those that contain these words.
-
-        With `cut_off`, those whose process exited in the middle of a turn.
-        """
-        stored = host.stored
-        if cut_off:
-            cards = (await to_thread.run_sync(stored.cut_off))[:limit]
-            return json_of([card for card in cards if _is_cut_off(host, card.id)])
-        if q:
-            return json_of(await to_thread.run_sync(stored.search, q, limit))
-        return json_of((await to_thread.run_sync(stored.cards))[:limit])
-
     @api.route("GET", _CONVERSATION_PATH, SessionDocument)
     async def one(id_: str) -> Response:
         """One conversation; `held_by` says which other process has it."""
@@ -131,13 +128,17 @@ def _add_conversations(api: Api, host: Host) -> None:
             card = replace(card, held_by=holder, cut_off=chat.cut_off)
         return json_of(replace(card, open_here=chat is not None))
 
-    @api.route("PATCH", _CONVERSATION_PATH, Named, body=Rename)
-    async def rename(request: Request, id_: str) -> Response:
-        """Give it a name."""
-        chat = await conversation(host, id_)
-        wanted = await body_of(request, Rename)
-        await chat.session.rename(wanted.name)
-        return json_of(Named(chat.session.view.session.name))
+    @api.route("PATCH", _CONVERSATION_PATH, ListedAs, body=ConversationChanges)
+    async def change(request: Request, id_: str) -> Response:
+        """Give it a name, pin it, or archive it."""
+        wanted = await body_of(request, ConversationChanges)
+        session = await _change_tags(host, id_, wanted)
+        if wanted.name is not UNSET:
+            await session.rename(wanted.name)
+        about = session.view.session
+        return json_of(
+            ListedAs(about.name, PINNED_TAG in about.tags, ARCHIVED_TAG in about.tags)
+        )
 
     @api.route("DELETE", _CONVERSATION_PATH, None, status=204)
     async def delete(id_: str) -> Response:
@@ -145,6 +146,56 @@ def _add_conversations(api: Api, host: Host) -> None:
         await check_exists(host, id_)
         await host.delete(id_)
         return Response(status_code=204)
+
+
+def _add_list(api: Api, host: Host) -> None:
+    @api.route("GET", "/api/conversations", (list[SessionDocument], list[SearchHit]))
+    async def list_conversations(
+        q: Annotated[str, Query(max_length=500)] = "",
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+        cut_off: bool = False,
+        after: Annotated[str, Query(max_length=200)] = "",
+        archived: bool = False,
+    ) -> Response:
+        """Conversations, pinned ones first, then the newest; with `q`, those that contain these words.
+
+        The header Link has the address of the next page, if there is more. With `archived`,
+        those that were archived; with `cut_off`, those whose process exited in the middle of
+        a turn.
+        """
+        stored = host.stored
+        if cut_off:
+            cards = (await to_thread.run_sync(stored.cut_off))[:limit]
+            return json_of([card for card in cards if _is_cut_off(host, card.id)])
+        if q:
+            return json_of(await to_thread.run_sync(stored.search, q, limit))
+        page, cursor = await to_thread.run_sync(
+            partial(stored.page, limit, after, archived=archived)
+        )
+        query = {
+            "limit": limit,
+            "after": cursor,
+            **({"archived": True} if archived else {}),
+        }
+        following = f'</api/conversations?{urlencode(query)}>; rel="next"'
+        return json_of(page, headers={"link": following} if cursor else None)
+
+
+async def _change_tags(host: Host, id_: str, wanted: ConversationChanges) -> Session:
+    """Pin and archive: tags. Of a session at rest, the time of its last use stays."""
+    session = (await conversation(host, id_)).session
+    tags = {PINNED_TAG: wanted.pinned, ARCHIVED_TAG: wanted.archived}
+    changes = [
+        f"{'+' if on else '-'}{tag}"
+        for tag, on in tags.items()
+        if on is not UNSET and on != (tag in session.view.session.tags)
+    ]
+    if changes:
+        set_back = await to_thread.run_sync(host.home.remember_time, id_)
+        await session.tag(changes)
+        if session.idle:
+            await to_thread.run_sync(set_back)
+    return session
 
 
 def _is_cut_off(host: Host, id_: str) -> bool:

@@ -1,9 +1,11 @@
-"""The WebSocket of a conversation: a frame in is an order, a frame out is a document.
+"""The WebSockets of a conversation and of the list of them. A frame in is an order, a frame out is a document.
 
 `client.protocol` and `views.stream_json` define them, and `client.feed` decides who gets which
 documents. This module only transports bytes. A client that does not read is disconnected, and
 reconnects with the last id that it had.
 """
+
+from contextlib import suppress
 
 import anyio
 import msgspec
@@ -35,6 +37,23 @@ def add_websocket(app: FastAPI, host: Host) -> None:
             return
         await socket.accept()
         await _Connection(socket, chat).run(place)
+
+    @app.websocket("/api/conversations/ws")
+    async def watch(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
+        """The list: documents `sessions_changed`. It takes no orders."""
+        async with host.list_watch.watch() as watcher, anyio.create_task_group() as group:
+            await socket.accept()
+
+            async def send() -> None:
+                with suppress(WebSocketDisconnect, RuntimeError):  # the client has left
+                    while True:
+                        news = msgspec.json.encode(await watcher.next())
+                        await socket.send_text(news.decode())
+
+            group.start_soon(send)
+            while (await socket.receive())["type"] != "websocket.disconnect":
+                pass
+            group.cancel_scope.cancel()
 
 
 class _Connection:

@@ -6,6 +6,7 @@ The catalogue finds the sessions.
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -49,6 +50,24 @@ def state(card: Card) -> str:
     return _OPEN_STATE if card.open or not card.outcome else card.outcome
 
 
+# What a person needs to know of a session in a list, whatever its turns are called.
+Activity: TypeAlias = Literal["waiting", "running", "done", "failed", "stopped", "cut_off"]
+PINNED_TAG, ARCHIVED_TAG = "pinned", "archived"
+_ACTIVITY_BY_OUTCOME: dict[str, Activity] = {
+    "plan_ready": "waiting", "failed": "failed", "stuck": "failed", "denied": "failed",
+    "budget": "stopped", "step_limit": "stopped", "interrupted": "stopped", "cancelled": "stopped",
+}  # fmt: skip
+
+
+def activity(card: Card, *, cut_off: bool, asks: bool) -> Activity:
+    """`cut_off`: its process exited in a turn; `asks`: it or a subagent waits for a person."""
+    if card.damage:
+        return "failed"
+    if card.open:
+        return "cut_off" if cut_off else "waiting" if asks else "running"
+    return _ACTIVITY_BY_OUTCOME.get(card.outcome, "done")
+
+
 class ForkSource(Struct, frozen=True):
     """The session of which one is a copy, up to this event."""
 
@@ -59,7 +78,7 @@ class ForkSource(Struct, frozen=True):
 class SessionDocument(Struct, frozen=True, kw_only=True):
     """A session in a list. Servers add whether it is open: `held_by` names the process that has it,
     `cut_off` says that its process exited in a turn, and `open_here` that this server has
-    it.
+    it; and its `activity`.
     """
 
     id: str
@@ -83,7 +102,17 @@ class SessionDocument(Struct, frozen=True, kw_only=True):
     forked: ForkSource | None = None
     held_by: str | UnsetType = UNSET
     cut_off: bool | UnsetType = UNSET
+    activity: Activity | UnsetType = UNSET
     open_here: bool | UnsetType = UNSET
+
+
+class SessionsChanged(
+    Struct, frozen=True, kw_only=True, tag_field="type", tag="sessions_changed"
+):
+    """Sessions of the list that are new or have changed, and the ids of those that are gone."""
+
+    changed: Sequence[SessionDocument] = ()
+    gone: Sequence[str] = ()
 
 
 def session_document(card: Card) -> SessionDocument:

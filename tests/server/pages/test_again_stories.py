@@ -114,7 +114,7 @@ def test_an_edited_message_is_sent_in_a_copy_of_the_conversation(
     source = id_of(page)
 
     message_button(page, "Say one", "Edit and send again")
-    page.wait_for_url(lambda url: source not in url)
+    until(page, f"() => !location.href.includes({source!r})")
     until(page, "() => document.querySelector('#message').value === 'Say one'")
     assert page.locator(".block-words").count() == 0
     say(page, "Say two")

@@ -22,7 +22,7 @@ from refold.journal.store.session_files import FileStamp
 from refold.safe_open import check_no_links
 from refold.safe_open import open_checked as opened_file
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 PRIVATE_FILE = Path()  # a temporary file that only this connection can see
 _TIMEOUT_SECONDS = 5.0  # of waiting for another writer
 _POLL_SECONDS = 0.001

@@ -17,12 +17,14 @@ from refold.errors import BadInput
 from refold.journal.events import codec
 from refold.journal.events.codec import Line
 from refold.journal.events.kinds import (
+    Answered,
     ChildBorn,
     ChildEnded,
     Entry,
     Event,
     Forked,
     Imported,
+    Judged,
     ModelAnswered,
     ModelFailed,
     Said,
@@ -50,6 +52,7 @@ class Card(Struct, frozen=True):
     below: Spent = Spent()  # by children that have ended, with all below them
     outcome: str = ""  # of the last turn that ended
     open: bool = False  # a turn is running, or was when the session was left
+    asking: tuple[str, ...] = ()  # calls of that turn that wait for a person
     model: str = ""  # of the newest turn
     agent: str = ""
     children: tuple[str, ...] = ()  # without those of a fork's source
@@ -73,8 +76,8 @@ _INFO_KINDS = frozenset(kind.__name__ for kind in session_info.EVENT_KINDS)
 _OWN_KINDS: Mapping[str, type[Event]] = MappingProxyType({
     kind.__name__: kind
     for kind in (
-        ChildBorn, ChildEnded, Forked, Imported, ModelAnswered, ModelFailed, Settled, TurnEnded,
-        TurnStarted,
+        Answered, ChildBorn, ChildEnded, Forked, Imported, Judged, ModelAnswered, ModelFailed,
+        Settled, TurnEnded, TurnStarted,
     )
 })  # fmt: skip
 CARD_KINDS = _INFO_KINDS | frozenset(_OWN_KINDS)
@@ -95,6 +98,8 @@ def apply_line(card: Card, line: Line, event: Event | None) -> Card:
         if isinstance(event, Said) and event.sender == "person":
             words = (event.typed or event.text)[:_PREVIEW_CHARS]
             card = replace(card, messages=card.messages + 1, asked=words, answer="")
+    if isinstance(event, Judged | Answered):
+        return _apply_decision(card, event)
     return _apply_counts(card, event)
 
 
@@ -111,12 +116,18 @@ def _with_prompt(card: Card, data: Raw) -> Card:
     return replace(card, model=prompt.model, agent=prompt.agent)
 
 
+def _apply_decision(card: Card, event: Judged | Answered) -> Card:
+    asking = tuple(id_ for id_ in card.asking if id_ != event.call_id)
+    asks = isinstance(event, Judged) and event.verdict == "ask"
+    return replace(card, asking=(*asking, event.call_id) if asks else asking)
+
+
 def _apply_counts(card: Card, event: Event) -> Card:
     match event:
         case TurnStarted() | Imported():  # no turn of an imported session continues
-            return replace(card, open=isinstance(event, TurnStarted))
+            return replace(card, open=isinstance(event, TurnStarted), asking=())
         case TurnEnded(outcome):
-            return replace(card, open=False, outcome=outcome)
+            return replace(card, open=False, outcome=outcome, asking=())
         case ModelAnswered() | ModelFailed() | Settled():
             if isinstance(event, ModelAnswered) and (text := event.message.text):
                 card = replace(card, answer=text[:_PREVIEW_CHARS])

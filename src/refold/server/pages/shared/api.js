@@ -8,7 +8,7 @@ export class ApiError extends Error {
   }
 }
 
-async function request(method, path, { json, bytes } = {}) {
+async function request(method, path, { json, bytes, whole = false } = {}) {
   const init = { method, headers: {}, credentials: "same-origin", cache: "no-store" };
   if (json !== undefined) {
     init.headers["Content-Type"] = "application/json";
@@ -25,11 +25,13 @@ async function request(method, path, { json, bytes } = {}) {
   }
   const text = await answer.text();
   const body = text && answer.headers.get("content-type")?.includes("json") ? JSON.parse(text) : text;
-  if (answer.ok) return body;
+  if (answer.ok) return whole ? { body, next: /<([^>]*)>; rel="next"/.exec(answer.headers.get("link"))?.[1] ?? "" } : body;
   throw new ApiError(answer.status, body?.kind ?? "", body?.reason ?? answer.statusText);
 }
 
 export const get = (path) => request("GET", path);
+/** A page of a list: `body`, and the address of the `next`, or "". */
+export const getPage = (path) => request("GET", path, { whole: true });
 export const post = (path, json = {}) => request("POST", path, { json });
 export const patch = (path, json) => request("PATCH", path, { json });
 export const put = (path, bytes) => request("PUT", path, { bytes });

@@ -13,12 +13,11 @@ import { mention, NEW } from "./drafts.js";
 import { onOneLine } from "./escape.js";
 import { FilesPanel, listFolder } from "./files.js";
 import { waiting } from "./reducer.js";
+import { ConversationList, isArchived, isPinned, titleOf } from "./list.js";
 import { askOptions } from "./options.js";
 import { Requests } from "./requests.js";
 import { Transcript } from "./transcript.js";
 
-const LIST_EVERY = 15_000;
-const SEARCH_PAUSE = 200;
 const SAY_EVERY = 400; // milliseconds between two announcements
 const COMMAND = /^\/([^\s/]+)(?: ([\s\S]*))?$/; // as `command_in` of the commands
 const FIRST = ["new", "plan", "options"]; // commands that need no conversation
@@ -36,7 +35,6 @@ class Page {
     this.skin = skin;
     this.texts = skin.texts;
     this.conversation = null;
-    this.cards = [];
     this.offers = {};
     this.before = null; // the screen that was shown last
     this.toSay = [];
@@ -46,15 +44,14 @@ class Page {
   build() {
     const t = this.texts;
     this.said = h("div", { class: "unseen", role: "status", "aria-live": "polite" });
-    this.search = h("input", {
-      type: "search", placeholder: t.searchHint, "aria-label": t.searchConversations,
-      on: { input: () => this.searchSoon() },
+    this.list = new ConversationList(t, {
+      open: (id) => this.pick(id), current: () => this.conversation?.id ?? "", changed: () => this.listChanged(),
+      say: (text) => this.say(text), loggedOut: () => location.reload(),
     });
-    this.list = h("ul", { class: "cards" });
     this.nav = h("nav", { class: "side list", "aria-label": t.conversations },
       h("div", { class: "brand" }, this.skin.brand(), iconButton("close", t.closeList, () => this.toggle("list", false), { class: "icon-button only-narrow" })),
       h("button", { type: "button", class: "button primary new", on: { click: () => this.newChat() } }, icon("plus"), t.newChat),
-      h("div", { class: "search" }, icon("search"), this.search), this.list,
+      this.list.element,
       h("div", { class: "side-foot" }, this.themes(), h("a", { class: "other-page", href: this.skin.otherPage, on: { click: (e) => this.otherPage(e) } }, t.otherPage)));
     this.title = h("h1", { class: "title" }, t.welcome);
     this.light = h("span", { class: "light", data: { state: "none" } });
@@ -140,8 +137,7 @@ class Page {
     this.panelButton.setAttribute("aria-expanded", String(this.app.dataset.panel === "open"));
     addEventListener("popstate", () => this.fromAddress());
     this.fromAddress();
-    this.refreshList();
-    setInterval(() => { if (document.visibilityState === "visible" && !this.search.value) this.refreshList(); }, LIST_EVERY);
+    this.list.start();
   }
 
   fromAddress() {
@@ -176,51 +172,20 @@ class Page {
       this.panelButton.setAttribute("aria-expanded", String(open));
       if (open) this.showPanel();
       else if (this.panel.contains(document.activeElement)) this.panelButton.focus();
-    } else if (open) this.search.focus();
+    } else if (open) this.list.search.focus();
     else if (this.nav.contains(document.activeElement)) this.bar.querySelector("button").focus();
   }
 
   // Conversations.
 
-  async refreshList() {
-    try {
-      const words = this.search.value.trim();
-      const found = await api.get(`/api/conversations${words ? `?q=${encodeURIComponent(words)}` : ""}`);
-      this.cards = words ? bySession(found) : found;
-    } catch (error) {
-      if (error.status === 401) location.reload();
-      return;
-    }
-    this.showList();
-  }
-
-  searchSoon() {
-    clearTimeout(this.searching);
-    this.searching = setTimeout(() => this.refreshList(), SEARCH_PAUSE);
-  }
-
-  showList() {
-    const t = this.texts;
-    const rows = this.cards.map((card) => {
-      const here = card.id === this.conversation?.id;
-      const title = onOneLine(card.name || card.title || t.untitled);
-      return h("li", {}, h("a", {
-        class: "card", href: `?c=${encodeURIComponent(card.id)}`, "aria-current": here ? "page" : null,
-        on: { click: (event) => this.pick(event, card.id) },
-      }, h("span", { class: "card-title" }, title),
-      h("small", {}, card.snippet ? onOneLine(card.snippet) : ago(card.changed),
-        card.cut_off ? h("span", { class: "card-cut-off" }, t.cutOffCard) : null,
-        card.open && !card.cut_off ? h("span", { class: "card-open", "aria-hidden": "true" }) : null)));
-    });
-    const empty = this.search.value ? t.nothingFound : t.noConversations;
-    fill(this.list, rows.length ? rows : h("li", { class: "empty" }, empty));
-  }
-
-  pick(event, id) {
-    if (event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
-    event.preventDefault();
+  pick(id) {
     this.open(id);
     if (matchMedia("(max-width: 799px)").matches) this.toggle("list", false);
+  }
+
+  listChanged() {
+    if (this.conversation && !this.menu.open) this.makeMenu();
+    this.setTitle();
   }
 
   open(id, push = true) {
@@ -235,7 +200,7 @@ class Page {
       frame: this.skin.panels.frames && (() => this.panelNow?.frame?.()),
       forked: (made) => this.forked(made), joined: () => this.joined(),
     });
-    this.refreshList();
+    this.list.draw();
     this.makeMenu();
     this.showPanel();
     if (matchMedia("(min-width: 800px)").matches) this.composer.text.focus();
@@ -249,7 +214,7 @@ class Page {
     welcome.append(h("section", { class: "cut-off", "aria-label": t.cutOffOnes },
       h("h3", {}, t.cutOffOnes), h("ul", {}, cards.map((card) => h("li", {},
         h("button", { type: "button", on: { click: () => this.open(card.id) } },
-          onOneLine(card.name || card.title || t.untitled)))))));
+          titleOf(card, t)))))));
   }
 
   forked(made) {
@@ -284,12 +249,12 @@ class Page {
     this.composer.setConversation(NEW);
     if (push) history.pushState(null, "", location.pathname);
     this.title.textContent = this.texts.untitled;
-    document.title = this.texts.title;
+    this.setTitle();
     this.setLight("none");
     this.welcome = this.skin.welcome({ use: (text) => this.composer.add(text) });
     this.scroller.append(this.welcome);
     this.offerCutOff(this.welcome);
-    this.showList();
+    this.list.draw();
     this.showPanel();
     this.composer.text.focus();
   }
@@ -398,7 +363,6 @@ class Page {
       title: this.texts.rename, texts: this.texts, action: this.texts.save, body: field(this.texts.renamePrompt, input),
       submit: () => api.patch(api.of(this.conversation.id), { name: input.value.trim() }).then(() => true),
     });
-    this.refreshList();
   }
 
   /** Choose a model, an agent or an effort from a list; the draft stays as it is. */
@@ -421,15 +385,20 @@ class Page {
     });
     if (done) {
       this.composer.forget(id);
+      this.list.take({ changed: [], gone: [id] });
       this.leave();
-      this.refreshList();
     }
   }
 
   makeMenu() {
     const t = this.texts;
     const item = (label, click) => h("button", { type: "button", on: { click: () => { this.menu.open = false; click(); } } }, label);
-    fill(this.menu.querySelector(".menu-list"), item(t.rename, () => this.rename()), item(t.options.title, () => this.options()), item(t.fork, () => this.fork(0)),
+    const card = this.list.cards.get(this.conversation.id) ?? {};
+    const mark = (what, on) => this.tried(api.patch(api.of(this.conversation.id), { [what]: on }).then(() => this.list.load()));
+    fill(this.menu.querySelector(".menu-list"), item(t.rename, () => this.rename()),
+      item(isPinned(card) ? t.list.unpin : t.list.pin, () => mark("pinned", !isPinned(card))),
+      item(isArchived(card) ? t.list.unarchive : t.list.archive, () => mark("archived", !isArchived(card))),
+      item(t.options.title, () => this.options()), item(t.fork, () => this.fork(0)),
       Object.entries(t.exportForms).map(([form, label]) => h("a", {
         href: `${api.of(this.conversation.id, "export")}?form=${form}`, download: "", on: { click: () => { this.menu.open = false; } },
       }, `${t.export}: ${label}`)),
@@ -538,7 +507,15 @@ class Page {
     const asked = requests.length || plan;
     const words = asked ? this.texts.doing.asked : statusWords(screen, this.texts.doing);
     this.skin.showStatus(this.status, screen, words);
-    const title = `${asked ? "(!) " : screen.turn ? "… " : ""}${this.title.textContent} · ${this.texts.product}`;
+    this.setTitle(asked ? "(!) " : screen.turn ? "… " : "");
+  }
+
+  /** The title of the tab: how many other conversations wait, and how this one does. */
+  setTitle(mark = this.mark ?? "") {
+    this.mark = this.conversation ? mark : "";
+    const elsewhere = this.list.waitElsewhere();
+    const name = this.conversation ? `${this.title.textContent} · ${this.texts.product}` : this.texts.title;
+    const title = `${elsewhere ? `(${elsewhere}) ` : ""}${this.mark}${name}`;
     if (title !== document.title) document.title = title;
   }
 
@@ -553,7 +530,6 @@ class Page {
     const over = news.find((b) => b.kind === "turn_over");
     if (words) this.say(`${this.texts.said.answer} ${words.text.slice(0, SAID)}`);
     else if (over) this.say(`${this.texts.said.over} ${this.texts.turnOver[over.outcome] ?? ""}`);
-    if (over || before.title !== screen.title || !before.done.length) this.refreshList();
     if (over || news.some((b) => b.diffs?.length)) this.panelNow?.filesChanged?.();
   }
 
@@ -639,22 +615,5 @@ export function statusWords(screen, t) {
   return screen.coming.length ? t.answering : t.thinking;
 }
 
-/** What a search found, as cards: each conversation once, with its best place. */
-function bySession(hits) {
-  const cards = new Map();
-  for (const hit of hits) {
-    if (!cards.has(hit.session_id)) cards.set(hit.session_id, { ...hit, id: hit.session_id, snippet: hit.text });
-  }
-  return [...cards.values()];
-}
-
 /** What can be chosen, each with a line about it. */
 const named = (rows) => rows.map((row) => ({ name: row.name, about: row.description ?? "", group: row.group ?? "" }));
-
-function ago(seconds) {
-  if (!seconds) return "";
-  const when = new Date(seconds * 1000);
-  const today = new Date().toDateString() === when.toDateString();
-  return today ? when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })
-    : when.toLocaleDateString([], { day: "numeric", month: "short" });
-}

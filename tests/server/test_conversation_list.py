@@ -1,0 +1,136 @@
+"""The list of conversations over REST and its WebSocket: pages, activity, pins, archive."""
+
+import json
+import os
+from pathlib import Path
+
+import anyio
+import pytest
+
+pytest.importorskip("fastapi")
+
+from refold.config.paths import paths
+from refold.journal.events.kinds import Said, SessionStarted, TurnEnded, TurnStarted
+from refold.journal.home import JournalDirectory
+from refold.testing.providers import Reply
+from tests.journal.shelves import put, talk
+from tests.server.serving import Client, order, said, server
+
+pytestmark = pytest.mark.anyio
+WRITE = Reply(calls=(("write_file", '{"path": "a.txt", "content": "one"}'),))
+
+
+@pytest.fixture
+def sessions(home: Path) -> JournalDirectory:
+    return JournalDirectory(paths(os.environ).data / "sessions")
+
+
+async def ids(client: Client, query: str = "") -> tuple[list[str], str]:
+    """The ids of a page of the list, and the address of the next."""
+    page = await client.ask("GET", f"/api/conversations{query}")
+    assert page.status == 200, page.body
+    link = page.headers.get("link", "")
+    return [row["id"] for row in page.json], link.partition("<")[2].partition(">")[0]
+
+
+async def activities(client: Client) -> dict[str, str]:
+    page = await client.ask("GET", "/api/conversations")
+    return {row["id"]: row["activity"] for row in page.json}
+
+
+async def test_pages_of_the_list_have_each_conversation_once(
+    sessions: JournalDirectory, tmp_path: Path
+) -> None:
+    for number in range(7):
+        put(sessions, f"s{number}", *talk("Hi"), changed=float(number // 2))
+
+    async with server(tmp_path) as client:
+        listed, link = await ids(client, "?limit=3")
+        put(sessions, "s9", *talk("Hi"), changed=99.0)  # moves no page that was not read
+        while link:
+            page, link = await ids(client, link.removeprefix("/api/conversations"))
+            listed += page
+
+    assert listed == ["s6", "s5", "s4", "s3", "s2", "s1", "s0"]
+
+
+async def test_a_cursor_that_is_none_is_refused(tmp_path: Path) -> None:
+    async with server(tmp_path) as client:
+        answer = await client.ask("GET", "/api/conversations?after=nonsense")
+
+    assert answer.status == 400
+    assert "nonsense" in answer.json["reason"]
+
+
+async def test_pinned_conversations_come_first_and_archived_ones_are_listed_apart(
+    tmp_path: Path,
+) -> None:
+    async with server(tmp_path) as client:
+        first, second, third = [await client.begin(name=name) for name in "abc"]
+        pinned = await client.ask("PATCH", f"/api/conversations/{first}", {"pinned": True})
+        await client.ask("PATCH", f"/api/conversations/{third}", {"archived": True})
+        listed, _ = await ids(client)
+        archived, _ = await ids(client, "?archived=true")
+        await client.ask("PATCH", f"/api/conversations/{first}", {"pinned": False})
+        await client.ask("PATCH", f"/api/conversations/{third}", {"archived": False})
+        again, _ = await ids(client)
+
+    assert pinned.json == {"name": "a", "pinned": True, "archived": False}
+    assert listed == [first, second]
+    assert archived == [third]
+    assert again == [third, second, first]  # neither was a use of the conversation
+
+
+async def test_the_list_tells_waiting_running_done_failed_and_cut_off_apart(
+    sessions: JournalDirectory, tmp_path: Path
+) -> None:
+    began = SessionStarted("/work", "0.1"), Said("Hi"), TurnStarted(2)
+    put(sessions, "cut", *began)
+    put(sessions, "done", *began, TurnEnded("answered"))
+    put(sessions, "failed", *began, TurnEnded("failed"))
+    put(sessions, "stopped", *began, TurnEnded("interrupted"))
+    put(sessions, "plan", *began, TurnEnded("plan_ready"))
+
+    async with server(tmp_path, WRITE, Reply("Written.")) as client:
+        asks = await client.begin()
+        async with client.follow(asks) as socket:
+            await order(socket, "user_message", text="Write it")
+            request = (await said(socket, "tool_approval_request"))[-1]
+            before = await activities(client)
+            await order(
+                socket, "tool_approval_response", call_id=request["call_id"], allowed=True,
+                hash=request["hash"],
+            )  # fmt: skip
+            await said(socket, "turn_end")
+            after = await activities(client)
+
+    assert before == {
+        "cut": "cut_off", "done": "done", "failed": "failed", "stopped": "stopped",
+        "plan": "waiting", asks: "waiting",
+    }  # fmt: skip
+    assert after[asks] == "done"
+
+
+async def test_each_change_of_the_list_comes_over_its_socket(
+    sessions: JournalDirectory, tmp_path: Path
+) -> None:
+    from websockets.asyncio.client import connect
+
+    put(sessions, "old", *talk("Hi"), changed=1.0)
+    put(sessions, "gone", *talk("Hi"), changed=2.0)
+    changed, gone = dict[str, str](), list[str]()
+
+    async with server(tmp_path) as client:
+        url = f"ws://{client.netloc}/api/conversations/ws"
+        async with connect(url, additional_headers=client.token) as socket:
+            await anyio.sleep(0.5)  # so that it has read the list
+            put(sessions, "new", *talk("A new one"), changed=3.0)
+            await client.ask("DELETE", "/api/conversations/gone")
+            with anyio.fail_after(20):
+                while set(changed) != {"new"} or gone != ["gone"]:
+                    news = json.loads(await socket.recv())
+                    assert news["type"] == "sessions_changed"
+                    changed |= {row["id"]: row["activity"] for row in news["changed"]}
+                    gone += news["gone"]
+
+    assert changed == {"new": "done"}
