@@ -9,7 +9,8 @@ import anyio
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from refold.client.feed import FEED_START, MOST_WAITING, Follower
+from refold.client.event_documents import FEED_START
+from refold.client.feed import MOST_WAITING, Follower
 from refold.testing.providers import ScriptedProvider
 from tests.server.serving import Client, Plain, order, said, server
 

@@ -242,7 +242,7 @@ def test_at_shutdown_a_turn_is_interrupted_or_with_drain_finished(
         code, _ = served.end()
 
     stored = StoredSessions(JournalDirectory(home() / "sessions"))
-    from refold.client.feed import FEED_START
+    from refold.client.event_documents import FEED_START
 
     ended = [json.loads(each) for each in stored.events(id_, FEED_START, 1000)]
     results = [each for each in ended if each["type"] == "result"]

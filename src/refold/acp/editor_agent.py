@@ -54,7 +54,7 @@ from refold.acp import session_choices
 from refold.acp.editor_buffers import EditorBuffers, buffers_of
 from refold.acp.open_session import EditorCan, OpenSession
 from refold.acp.prompt_content import ContentBlock, message_of
-from refold.client.feed import FEED_START, Cursor
+from refold.client.event_documents import FEED_START, Cursor
 from refold.client.host import Conversation, EditorConversation, Host
 from refold.client.protocol import MAX_NAME_CHARS
 from refold.client.types import acting_as

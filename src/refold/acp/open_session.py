@@ -41,7 +41,8 @@ from refold.acp.session_updates import (
     progress,
     thinking_chunk,
 )
-from refold.client.feed import Cursor, Follower, cursor
+from refold.client.event_documents import Cursor, cursor
+from refold.client.feed import Follower
 from refold.client.host import Conversation, Host
 from refold.client.protocol import Cancel, Order, SendMessage
 from refold.client.types import ImageData

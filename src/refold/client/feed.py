@@ -10,17 +10,28 @@ because a longer one may be sent again. A client that does not keep up is discon
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Hashable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TypeAlias
 
 import anyio
 import msgspec
+from anyio import to_thread
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.client.event_documents import (
+    ALL_DOCUMENTS,
+    FEED_START,
+    Cursor,
+    Newest,
+    documents_after,
+    end_cursor,
+    event_documents,
+    has_event,
+    window,
+)
 from refold.client.session import Session
-from refold.errors import BadInput
 from refold.journal.events.kinds import (
     ChildEnded,
     Ended,
@@ -32,10 +43,9 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.fold import View, apply
 from refold.values.growing import Growing
 from refold.values.live import Live, Progress, TextCame, ThinkingCame, stream_key
-from refold.views.stream_json.documents import EventRecorded, Placed
+from refold.views.stream_json.documents import EventRecorded
 from refold.views.stream_json.encode import Document, documents_of
 from refold.views.stream_json.live_documents import (
     ChildMoved,
@@ -45,40 +55,12 @@ from refold.views.stream_json.live_documents import (
     WithinChild,
 )
 from refold.views.stream_json.snapshot import Status
-from refold.views.stream_json.turn_result import result
 
 MOST_WAITING = 4 * 1024 * 1024  # bytes that may wait for one follower
 _MAX_RECENT_BYTES = 512 * 1024  # of frames kept for followers that reconnect
 # Seconds between two pieces of one text; more in a busy process, up to the second.
 _PAUSE, _LONGEST_PAUSE = 0.04, 0.08
-_AT_ONCE = 200  # events, after which other tasks may run
-_ROOT_NAME = "root"
-
-
-class Cursor(Struct, frozen=True, order=True):
-    """A position: after document `n` of event `seq`, which the writer `epoch` recorded."""
-
-    seq: int
-    n: int
-    epoch: int
-
-    def __str__(self) -> str:
-        return f"{self.epoch}-{self.seq}-{self.n}"
-
-
-ALL_DOCUMENTS = 1_000_000  # as `n`: all documents of the event
-FEED_START = Cursor(0, ALL_DOCUMENTS, 0)
-
-
-def cursor(text: str) -> Cursor:
-    """Parse a cursor; "0" is the beginning. Raises `BadInput`."""
-    parts = text.split("-")
-    if text == "0":
-        return FEED_START
-    if len(parts) != 3 or not all(p.isascii() and p.isdecimal() for p in parts):
-        raise BadInput(f"{text!r} is not the id of a document: give the last one, or 0")
-    epoch, seq, n = (int(part[:15]) for part in parts)
-    return Cursor(seq, n, epoch)
+_AT_ONCE = 200  # documents, after which other tasks may run
 
 
 class Follower:
@@ -222,8 +204,11 @@ class Feed:
         if follower in self._followers:
             self._followers.remove(follower)
 
-    async def join(self, follower: Follower, after: Cursor | None) -> None:
-        """Send the follower what follows `after`, then new frames. None sends a snapshot first."""
+    async def join(self, follower: Follower, after: Cursor | Newest | None) -> None:
+        """Send the follower what follows `after`, then new frames.
+
+        None sends a snapshot first, and `Newest` the newest events.
+        """
         self._followers.append(follower)  # new frames wait in it
         first, cursor = await self._find_missed(after)
         await self.wait_until_sent(cursor.seq)  # the journal is ahead of this feed
@@ -256,8 +241,9 @@ class Feed:
     def _event(self, entry: Entry) -> None:
         self._track(entry)
         session = self._session
-        documents = self._documents(entry, session.view)
-        for cursor, data in _with_cursors(documents, entry, session.id):
+        for cursor, data in event_documents(
+            entry, session.view, session.id, self._began, session.request
+        ):
             self._last = cursor
             self._keep(cursor, data)
             for follower in tuple(self._followers):
@@ -276,18 +262,6 @@ class Feed:
         if follower.closed:
             self.leave(follower)
 
-    def _documents(self, entry: Entry, view: View) -> list[Document]:
-        frame = Frame(entry.seq, 0, entry)
-        documents = list(
-            documents_of(frame, live=False, make_request=self._session.request)
-        )
-        if isinstance(entry.event, TurnStarted):
-            self._began = entry.at
-        if isinstance(entry.event, TurnEnded):
-            seconds = entry.at - self._began if self._began else 0.0
-            documents.append(result(view, self._session.id, seconds))
-        return documents
-
     def _keep(self, cursor: Cursor, data: bytes) -> None:
         self._recent.append((cursor, data))
         self._recent_size += len(data)
@@ -296,6 +270,8 @@ class Feed:
 
     def _track(self, entry: Entry) -> None:
         match entry.event:
+            case TurnStarted():
+                self._began = entry.at
             case ModelAsked():
                 self._message = entry.seq
                 self._forget(TextCame, ThinkingCame)
@@ -355,10 +331,14 @@ class Feed:
         for moved in self._children.values():
             yield msgspec.json.encode(moved)
 
-    async def _find_missed(self, after: Cursor | None) -> tuple[list[bytes], Cursor]:
+    async def _find_missed(
+        self, after: Cursor | Newest | None
+    ) -> tuple[list[bytes], Cursor]:
         """The frames after `after`, and the position where they end."""
         if after is None:
             return await self._snapshot()
+        if isinstance(after, Newest):
+            return await self._newest(after.events)
         if after == self._last:
             return [], self._last
         if self._recent and self._recent[0][0] <= after and self._is_recent(after):
@@ -369,24 +349,33 @@ class Feed:
         return any(cursor == after for cursor, _ in self._recent)
 
     async def _replay(self, after: Cursor) -> tuple[list[bytes], Cursor]:
-        entries = await self._session.reports.entries()
-        if after.seq:
-            known = entries[after.seq - 1] if after.seq <= len(entries) else None
-            if known is None or known.epoch != after.epoch:
-                return await self._snapshot()
-        frames, cursor, view = list[bytes](), after, View()
-        for index, entry in enumerate(entries):
-            view = apply(view, entry)
-            if entry.seq >= after.seq:
-                for place, data in _with_cursors(
-                    self._documents(entry, view), entry, self._session.id
-                ):
-                    if place > after:
-                        frames.append(data)
-                cursor = Cursor(entry.seq, ALL_DOCUMENTS, entry.epoch)
-            if index % _AT_ONCE == 0:
+        session = self._session
+        entries = await session.reports.entries()
+        if after.seq and not has_event(entries, after):
+            return await self._snapshot()
+        frames = await to_thread.run_sync(
+            documents_after, after, entries, session.id, session.request
+        )
+        return await self._collect(frames), end_cursor(entries[-1]) if entries else after
+
+    async def _newest(self, count: int) -> tuple[list[bytes], Cursor]:
+        """The newest events, and in front of them what older ones still say."""
+        session = self._session
+        marks, entries = session.view.marks, await session.reports.entries()
+        frames = await to_thread.run_sync(
+            window, entries, marks, count, session.id, session.request
+        )
+        last = end_cursor(entries[-1]) if entries else FEED_START
+        return await self._collect(frames), last
+
+    async def _collect(self, frames: Iterable[bytes]) -> list[bytes]:
+        """Make these frames, while other tasks run."""
+        made = list[bytes]()
+        for frame in frames:
+            made.append(frame)
+            if len(made) % _AT_ONCE == 0:
                 await anyio.lowlevel.checkpoint()
-        return frames, cursor
+        return made
 
     async def _snapshot(self) -> tuple[list[bytes], Cursor]:
         waiting = await self._session.waiting()
@@ -404,34 +393,3 @@ class Feed:
     async def _epoch(self, seq: int) -> int:
         entries = await self._session.reports.entries(seq - 1)
         return next((entry.epoch for entry in entries if entry.seq == seq), 0)
-
-
-def documents_with_cursors(
-    entries: Sequence[Entry], conversation: str
-) -> Iterator[tuple[Cursor, bytes]]:
-    """The frames of a journal from its first event, each with its position."""
-    view, began = View(), 0.0
-    for entry in entries:
-        view = apply(view, entry)
-        if isinstance(entry.event, TurnStarted):
-            began = entry.at
-        documents: list[Document] = list(
-            documents_of(Frame(entry.seq, 0, entry), live=False)
-        )
-        if isinstance(entry.event, TurnEnded):
-            documents.append(result(view, conversation, entry.at - began if began else 0.0))
-        yield from _with_cursors(documents, entry, conversation)
-
-
-def _with_cursors(
-    documents: Sequence[Document], entry: Entry, conversation: str
-) -> Iterator[tuple[Cursor, bytes]]:
-    for n, document in enumerate(documents):
-        cursor = Cursor(entry.seq, n, entry.epoch)
-        if isinstance(document, Placed):
-            turn = entry.seq if isinstance(entry.event, TurnStarted) else entry.turn
-            document = replace(
-                document, id=str(cursor), conversation=conversation, node=_ROOT_NAME, turn=turn,
-                at=entry.at,
-            )  # fmt: skip
-        yield cursor, msgspec.json.encode(document)

@@ -118,7 +118,7 @@ class SessionSocket:
             await self._converse(client)
 
     async def _converse(self, client: "_Client") -> None:
-        from refold.client.feed import cursor
+        from refold.client.event_documents import cursor
 
         lines = receive_lines(client.receive)
         try:

@@ -11,7 +11,8 @@ from contextlib import suppress
 import msgspec
 from msgspec.structs import replace
 
-from refold.client.feed import Cursor, Feed, Follower
+from refold.client.event_documents import Cursor, Newest
+from refold.client.feed import Feed, Follower
 from refold.client.protocol import (
     ApprovalResponse,
     Cancel,
@@ -68,8 +69,13 @@ class SharedSession:
         asked = self._instructions
         return replace(self.session.status, cut_off=self.cut_off, instructions=asked)
 
-    async def join(self, after: Cursor | None, *, reads_journal: bool = False) -> Follower:
-        """A follower that gets what follows `after`; None: a snapshot and what follows it."""
+    async def join(
+        self, after: Cursor | Newest | None, *, reads_journal: bool = False
+    ) -> Follower:
+        """A follower that gets what follows `after`; None: a snapshot and what follows it.
+
+        `Newest`: it gets the newest events, and then what follows.
+        """
         follower = Follower(reads_journal=reads_journal)
         await self._read_instructions()
         await self.feed.join(follower, after)

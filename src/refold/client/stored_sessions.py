@@ -9,13 +9,22 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.client.event_documents import (
+    Cursor,
+    documents_after,
+    older_documents,
+)
 from refold.client.export import ExportChoice, export_session
+<<<<<<< HEAD
 from refold.client.feed import Cursor, documents_with_cursors
 from refold.errors import BadInput
+=======
+>>>>>>> f30a89a2 (Open a long conversation on the pages with its newest events)
 from refold.journal.catalogue.session_card import Card, without_old_runs
 from refold.journal.events.kinds import Entry
 from refold.journal.session_index import SessionIndex
@@ -138,10 +147,14 @@ class StoredSessions:
 
     def events(self, id_: str, after: Cursor, limit: int) -> Iterator[bytes]:
         """The documents after `after`, encoded."""
-        for place, data in documents_with_cursors(self.entries(id_), id_):
-            if limit > 0 and place > after:
-                limit -= 1
-                yield data
+        return islice(documents_after(after, self.entries(id_), id_), limit)
+
+    def window(self, id_: str, before: Cursor | None, size: int) -> Iterator[bytes]:
+        """The documents of at least `size` events that end at `before`; None: the newest.
+
+        Raises `BadInput` if there is no such document.
+        """
+        return older_documents(self.entries(id_), before, size, id_)
 
     def usage(self, id_: str) -> SpendingDocument:
         """Tokens and cost, its subagents included."""

@@ -5,8 +5,12 @@ prints with --json; here they get an address. Files are in `files`.
 """
 
 import re
+<<<<<<< HEAD
 from collections.abc import Callable, Sequence
 from functools import partial
+=======
+from collections.abc import Callable, Iterator, Sequence
+>>>>>>> f30a89a2 (Open a long conversation on the pages with its newest events)
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
@@ -16,7 +20,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from refold.client.choices import OFFER_KINDS, offers
-from refold.client.feed import cursor
+from refold.client.event_documents import cursor
 from refold.client.host import Conversation, Host, NewConversation
 from refold.client.session import Session
 from refold.errors import BadInput, JournalError
@@ -219,10 +223,22 @@ def _add_reports(api: Api, host: Host) -> None:
         id_: str,
         after: Annotated[str, Query(max_length=64)] = "0",
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
+        newest: Annotated[int, Query(ge=0, le=2**31)] = 0,
+        before: Annotated[str, Query(max_length=64)] = "",
     ) -> Response:
-        """The documents of its events behind the one with the id `after`."""
-        place = cursor(after)
-        data = await read(id_, lambda id_: b",".join(host.stored.events(id_, place, limit)))
+        """The documents of its events behind the one with the id `after`.
+
+        With `newest`, those of at least this number of events at the end, or `before` that id,
+        as a WebSocket sends them.
+        """
+        stored, position = host.stored, cursor(before or after)
+
+        def documents(id_: str) -> Iterator[bytes]:
+            if newest:
+                return stored.window(id_, position if before else None, newest)
+            return stored.events(id_, position, limit)
+
+        data = await read(id_, lambda id_: b",".join(documents(id_)))
         return Response(b"[" + data + b"]", media_type="application/json")
 
     @api.route("GET", f"{_CONVERSATION_PATH}/usage", SpendingDocument)

@@ -12,7 +12,8 @@ import msgspec
 from fastapi import FastAPI, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from refold.client.feed import Cursor, Follower, cursor
+from refold.client.event_documents import Cursor, Newest, cursor
+from refold.client.feed import Follower
 from refold.client.host import Host
 from refold.client.shared_session import SharedSession, problem
 from refold.errors import BadInput, RefoldError
@@ -27,10 +28,11 @@ _NO_TEXT = "an order is text, and this frame is binary"
 def add_websocket(app: FastAPI, host: Host) -> None:
     @app.websocket("/api/conversations/{id_}/ws")
     async def follow(  # pyright: ignore[reportUnusedFunction] - a route
-        socket: WebSocket, id_: str, after: str | None = None
+        socket: WebSocket, id_: str, after: str | None = None, newest: int = 0
     ) -> None:
         try:
-            place = None if after is None else cursor(after)
+            place = Newest(newest) if newest > 0 else None
+            place = place if after is None else cursor(after)
             chat = await conversation(host, id_)
         except RefoldError as error:
             await socket.send_denial_response(error_response(error))
@@ -60,7 +62,7 @@ class _Connection:
     def __init__(self, socket: WebSocket, session: SharedSession) -> None:
         self._socket, self._there = socket, session
 
-    async def run(self, after: Cursor | None) -> None:
+    async def run(self, after: Cursor | Newest | None) -> None:
         follower = await self._there.join(after)
         try:
             async with anyio.create_task_group() as group:

@@ -1,10 +1,11 @@
 // Folds sessions with the reducer of the pages. Standard input: {"reducer": address of the
-// module, "sessions": [{"documents": [...], "cuts": [n, ...]}]}. Prints, for each session, what
-// the screen shows after the first n documents.
+// module, "sessions": [{"documents": [...], "cuts": [n, ...], "older": [[...], ...]}]}. Prints, for
+// each session, what the screen shows after the first n documents, and, if there are windows of
+// older documents, with these.
 import { readFileSync } from "node:fs";
 
 const { reducer, sessions } = JSON.parse(readFileSync(0, "utf8"));
-const { blocksOf, emptyScreen, reduce, waiting } = await import(reducer);
+const { blocksOf, emptyScreen, reduce, waiting, withOlder } = await import(reducer);
 
 function plain(block) {
   switch (block.kind) {
@@ -47,10 +48,11 @@ function shown(screen) {
   };
 }
 
-const found = sessions.map(({ documents, cuts }) => {
+const found = sessions.map(({ documents, cuts, older = [] }) => {
   const every = [emptyScreen()];
   for (const document of documents) every.push(reduce(every.at(-1), document));
   // Read only now: what came later must not have changed an earlier value.
-  return cuts.map((cut) => shown(every[cut]));
+  const screens = cuts.map((cut) => shown(every[cut]));
+  return older.length ? [...screens, shown(older.reduce(withOlder, every.at(-1)))] : screens;
 });
 process.stdout.write(JSON.stringify(found));

@@ -11,10 +11,16 @@ import msgspec
 import pytest
 
 import refold
+from refold.client.event_documents import (
+    FEED_START,
+    cursor,
+    documents_after,
+    older_documents,
+)
 from refold.client.types import Frame
 from refold.journal.events import codec
 from refold.journal.events.kinds import Entry, Rewound
-from refold.journal.state.fold import View
+from refold.journal.state.fold import View, fold
 from refold.session.pending_requests import PlanToJudge, requests
 from refold.values.messages import ToolCall
 from refold.values.usage import Budget
@@ -195,6 +201,53 @@ def test_python_and_page_reducers_agree_on_recorded_sessions(path: Path) -> None
     entries = [entry for entry, _ in codec.decode(path.read_bytes().splitlines())]
 
     assert differences([[Frame(e.seq, 0, e) for e in entries]]) == []
+
+
+def windows(entries: list[Entry], size: int) -> tuple[Plain, Plain]:
+    """The session for the JavaScript: all at once, and as windows from the end."""
+    view, every = fold(entries), list(documents_after(FEED_START, entries, "c"))
+    newest, *older = parts(entries, size)
+    rewound = any(isinstance(entry.event, Rewound) for entry in entries)
+    state = asked_for(view)  # a page asks for it after a rewind; the status is always sent
+    after = [state if rewound else state["status"]]
+    whole = [*map(msgspec.json.decode, every), *after]
+    documents = [*newest, *after]
+    return {"documents": whole, "cuts": [len(whole)]}, {
+        "documents": documents, "cuts": [len(documents)], "older": older,
+    }  # fmt: skip
+
+
+def parts(entries: list[Entry], size: int) -> list[list[Plain]]:
+    found, before = list[list[Plain]](), None
+    while not found or before:
+        part = older_documents(entries, before, size, "c")
+        found.append([msgspec.json.decode(data) for data in part])
+        begin = [doc["id"] for doc in found[-1] if doc["type"] == "history"]
+        before = cursor(begin[0]) if begin else None
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_windows_of_a_session_fold_to_the_screen_of_all_its_documents(size: int) -> None:
+    pairs = [windows(entries_of(seed), size) for seed in range(SESSIONS)]
+    found = folded([session for pair in pairs for session in pair])
+
+    cut = 0
+    for n, (session, (whole,), got) in enumerate(
+        zip([pair[1] for pair in pairs], found[::2], found[1::2], strict=True)
+    ):
+        newest, full = got[0], got[-1]
+        assert unlike(whole, full) == {}, f"session {n} with all its windows"
+        blocks = newest.pop("blocks")
+        assert unlike({k: whole[k] for k in newest}, newest) == {}, f"session {n}"
+        assert blocks == whole["blocks"][len(whole["blocks"]) - len(blocks) :]
+        cut += len(session["older"]) > 0
+    assert size > 20 or cut > SESSIONS / 2
+
+
+def entries_of(seed: int) -> list[Entry]:
+    frames = Session(Random(seed), 120).frames
+    return [frame.item for frame in frames if isinstance(frame.item, Entry)]
 
 
 def test_text_sent_again_after_a_reconnect_is_not_shown_twice() -> None:

@@ -54,6 +54,7 @@ from refold.views.stream_json.snapshot import (
     CommandStarted,
     DirectoryChanged,
     EffortChanged,
+    History,
     ModeChanged,
     ModelChanged,
     ModelRequest,
@@ -92,6 +93,7 @@ Document: TypeAlias = (
     | documents.Result
     | Status
     | Snapshot
+    | History
 )
 PutToPerson: TypeAlias = Judged | ChildAsked  # a call that a person has to answer
 MakeRequest: TypeAlias = Callable[[PutToPerson, int], Request]

@@ -110,6 +110,16 @@ class Snapshot(Placed, frozen=True, kw_only=True, tag="snapshot"):
     plan: WaitingPlan | None  # the one that waits to be approved
 
 
+class History(Written, frozen=True, kw_only=True, tag="history"):
+    """What is older than this event is left out, except documents that still say something,
+    which come before this one.
+    """
+
+    title: str
+    todos: Sequence[Todo]
+    plan: WaitingPlan | None  # the one that waits to be approved
+
+
 # What was chosen for a session, its name and its requests: documents of events.
 
 
@@ -268,13 +278,26 @@ def status(view: View, choices: Choices, waiting: Sequence[str]) -> Status:
 
 
 def snapshot(view: View, current: Status) -> Snapshot:
-    plan = view.plans.waiting
     return Snapshot(
         status=current,
         messages=messages_of(view),
         todos=view.conversation.todos,
-        plan=None if plan is None else WaitingPlan(plan.title, plan.text, plan.seq),
+        plan=_waiting_plan(view),
     )
+
+
+def history(view: View) -> History:
+    return History(
+        seq=view.seq,
+        title=view.session.name or view.session.title,
+        todos=view.conversation.todos,
+        plan=_waiting_plan(view),
+    )
+
+
+def _waiting_plan(view: View) -> WaitingPlan | None:
+    plan = view.plans.waiting
+    return None if plan is None else WaitingPlan(plan.title, plan.text, plan.seq)
 
 
 def messages_of(view: View) -> Sequence[SnapshotMessage]:

@@ -69,7 +69,7 @@ function frames(element, page) {
   list.scrollTop = list.scrollHeight;
   return {
     frame: () => { if (!paused && !due) due = setTimeout(draw, LONGEST_PAUSE); },
-    changed: () => { if (due && performance.now() - drawnAt > PAUSE) draw(); },
+    changed: () => { if (due && (!rows.length || performance.now() - drawnAt > PAUSE)) draw(); },
   };
 }
 
@@ -227,7 +227,7 @@ function timeline(element, page) {
       const bar = h("span", { class: `bar-of bar-${each.kind}` });
       bar.style.marginInlineStart = `${((each.at - first) / span) * 100}%`;
       bar.style.inlineSize = `${Math.max(0.6, ((each.seconds ?? 0) / span) * 100)}%`;
-      return h("li", {}, h("button", { type: "button", on: { click: () => page.transcript.goTo(each.seq) } },
+      return h("li", {}, h("button", { type: "button", on: { click: () => page.goTo(each.seq) } },
         h("span", { class: "what" }, h("strong", {}, onOneLine(each.name || each.kind)), " ", onOneLine(each.words ?? "")),
         h("span", { class: "time" }, each.seconds === null ? "…" : duration(each.seconds)), h("span", { class: "track" }, bar)));
     }));

@@ -2,6 +2,7 @@
 // resumes after the last document that it had, so nothing is missed or told twice. An order
 // has a key; one that was not answered when the line broke is sent again, and done once.
 
+export const NEWEST = 400; // events of a conversation that are there when it is opened
 const FIRST = 300; // milliseconds before the first new try
 const LONGEST = 15_000;
 const ORDER_PATIENCE = 60_000;
@@ -10,9 +11,9 @@ export class Connection {
   /**
    * `on` has document(doc, size), state(name, seconds), lost(): the server could not be
    * reached, or said no; return false to give up. `socket` makes a WebSocket, for tests;
-   * it begins behind the document `after`.
+   * it begins behind the document `after`, or, if that is "", with the newest events.
    */
-  constructor(path, on, socket = (address) => new WebSocket(address), after = "0") {
+  constructor(path, on, socket = (address) => new WebSocket(address), after = "") {
     this.path = path;
     this.on = on;
     this.socket = socket;
@@ -30,8 +31,8 @@ export class Connection {
     if (this.closed) return;
     this.on.state("connecting");
     const scheme = location.protocol === "https:" ? "wss:" : "ws:";
-    const after = encodeURIComponent(this.after);
-    const line = this.socket(`${scheme}//${location.host}${this.path}?after=${after}`);
+    const from = this.after ? `after=${encodeURIComponent(this.after)}` : `newest=${NEWEST}`;
+    const line = this.socket(`${scheme}//${location.host}${this.path}?${from}`);
     this.line = line;
     let opened = false;
     line.onopen = () => {

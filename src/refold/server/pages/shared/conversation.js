@@ -3,8 +3,8 @@
 // documents come from its journal.
 
 import * as api from "./api.js";
-import { Connection } from "./connection.js";
-import { emptyScreen, reduce } from "./reducer.js";
+import { Connection, NEWEST } from "./connection.js";
+import { emptyScreen, reduce, withOlder } from "./reducer.js";
 
 const FRAMES = 2000; // the newest, for the panel of a developer
 const BATCH = 12; // milliseconds of folding, before the page may draw
@@ -13,9 +13,12 @@ const DRAW = 60; // milliseconds between two drawings, while news comes all the 
 const DRAW_TEXT = { least: 140, most: 500, share: 25 };
 const POLL = 2000;
 const PAGE = 1000; // documents of a journal at a time
+const OLDER = 1500; // events that are read when somebody scrolls to them
+const ALL = 2 ** 31;
 
 export class Conversation {
-  /** `on` has changed(screen), state(name, seconds), gone(error), held(by), frame(). */
+  /** `on` has changed(screen), state(name, seconds), gone(error), held(by), frame(),
+   * older(screen, count): the first blocks are new. */
   constructor(id, on) {
     this.id = id;
     this.on = on;
@@ -28,7 +31,7 @@ export class Conversation {
     this.connect();
   }
 
-  connect(after = "0") {
+  connect(after) {
     this.connection = new Connection(`${api.of(this.id)}/ws`, {
       document: (doc, raw) => this.heard(doc, raw),
       state: (name, seconds) => this.on.state(name, seconds),
@@ -70,7 +73,7 @@ export class Conversation {
     }
     this.queue.splice(0, at);
     if (this.closed) return; // a copy of it is open now
-    if (this.caughtUp || !this.queue.length) this.on.changed(this.screen);
+    if (this.caughtUp) this.on.changed(this.screen);
     this.drawn = performance.now();
     this.measure(this.drawn - begun);
     if (this.queue.length) this.schedule();
@@ -90,8 +93,10 @@ export class Conversation {
     if (doc.type === "status") this.caughtUp = true;
     if (doc.type === "fork_made") this.on.forked(doc.session_id);
     this.screen = reduce(this.screen, doc);
-    if (doc.type === "rewound" && this.caughtUp && !this.readOnly) {
-      this.ordered = true; // todos and a plan may be others now
+    this.rewound ||= doc.type === "rewound"; // todos and a plan may be others now
+    if (this.rewound && this.caughtUp && !this.readOnly) {
+      this.rewound = false;
+      this.ordered = true;
       this.send({ type: "snapshot" }).catch(() => {});
     }
     return undefined;
@@ -102,8 +107,31 @@ export class Conversation {
     this.screen = emptyScreen();
     this.queue = [];
     this.caughtUp = false;
-    this.connection.after = "0";
+    this.connection.after = "";
     this.connection.line.close();
+  }
+
+  /** Read the part that is before the oldest block, or all of it. */
+  async readOlder(newest = OLDER) {
+    while (this.screen.older && (!this.reading || newest === ALL)) {
+      this.reading ??= this.readPart(newest).finally(() => { this.reading = null; });
+      await this.reading;
+      if (newest !== ALL) return;
+    }
+  }
+
+  async readPart(newest) {
+    const { older } = this.screen;
+    const address = `${api.of(this.id, "events")}?before=${encodeURIComponent(older.id)}&newest=${newest}`;
+    const documents = await api.get(address);
+    if (this.closed || this.screen.older?.id !== older.id) return; // all of it came again
+    const before = this.screen.done.length;
+    this.screen = withOlder(this.screen, documents);
+    this.on.older(this.screen, this.screen.done.length - before);
+  }
+
+  readAll() {
+    return this.readOlder(ALL);
   }
 
   note(way, raw, doc = JSON.parse(raw)) {
@@ -137,10 +165,11 @@ export class Conversation {
   async readJournal(holder) {
     this.readOnly = true;
     this.on.held(holder);
-    let after = "0";
+    let after = "";
     while (this.readOnly) {
       try {
-        const address = `${api.of(this.id, "events")}?after=${encodeURIComponent(after)}&limit=${PAGE}`;
+        const from = after ? `after=${encodeURIComponent(after)}&limit=${PAGE}` : `newest=${NEWEST}`;
+        const address = `${api.of(this.id, "events")}?${from}`;
         const documents = await api.get(address);
         for (const doc of documents) {
           after = doc.id ?? after;
@@ -149,6 +178,7 @@ export class Conversation {
         this.on.state("reading", 0);
         if (documents.length >= PAGE) continue;
         this.caughtUp = true;
+        this.schedule();
         if (!(await api.get(api.of(this.id))).held_by) return this.join(after);
       } catch {
         this.on.state("offline", POLL / 1000);

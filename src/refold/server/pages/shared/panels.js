@@ -21,11 +21,12 @@ export function historyPanel(element, page, t) {
   const list = h("ol", { class: "history" });
   fill(element, h("div", { class: "panel-tools" }, search), list);
   let length = -1;
+  page.tried(page.conversation.readAll());
   function draw() {
     const words = search.value.trim().toLowerCase();
     const found = items.filter((b) => (words ? (b.said ?? b.text).toLowerCase().includes(words) : b.kind === "heard" && b.sender === "person"));
     fill(list, found.slice(-SHOWN).map((block) => h("li", { class: block.rewound ? "is-rewound" : "" },
-      h("button", { type: "button", class: "file-link", on: { click: () => page.transcript.goTo(block.seq) } },
+      h("button", { type: "button", class: "file-link", on: { click: () => page.goTo(block.seq) } },
         h("span", {}, excerpt(block.said ?? block.text, words))),
       block.kind === "heard" && !page.conversation.readOnly ? h("span", { class: "tools" },
         iconButton("undo", t.rewindTo, () => page.tried(page.again.rewind(block))), iconButton("people", t.fork, () => page.fork(block.seq))) : null)));

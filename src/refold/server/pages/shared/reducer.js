@@ -12,6 +12,8 @@ export function emptyScreen() {
   return {
     seq: 0,
     id: "", // of the last document of an event: where to resume
+    older: null, // {seq, id} of the event up to which everything is left out
+    rewoundTo: Infinity, // the earliest event to which a rewind that is here went back
     done: emptyLog(), // blocks that do not change any more
     open: [], // calls that have not ended, messages that wait
     coming: [], // the response that is being written
@@ -35,10 +37,8 @@ export function emptyScreen() {
     stopped: false,
     cutOff: false,
     heldBy: "",
-    usage: { input: 0, output: 0, cached: 0 },
+    usage: noUsage(),
     cost: 0, // null: a price is not known
-    files: [], // what calls changed, the newest last
-    calls: 0,
     steps: 0,
   };
 }
@@ -66,6 +66,16 @@ export function reduce(screen, doc) {
     next = { ...next, coming: [] };
   }
   return change ? change(next, doc) : next;
+}
+
+/** The screen with blocks in front that these older documents fold to: a window of its own. */
+export function withOlder(screen, documents) {
+  const part = documents.reduce(reduce, emptyScreen());
+  const items = [...logItems(rewoundFrom(part.done, screen.rewoundTo)), ...logItems(screen.done)];
+  return {
+    ...screen, older: part.older, rewoundTo: Math.min(part.rewoundTo, screen.rewoundTo),
+    done: { items, length: items.length },
+  };
 }
 
 const REDUCERS = {
@@ -111,7 +121,7 @@ const REDUCERS = {
       args: doc.arguments, stage: "called", reason: "", answered: "", changes: [], began: 0,
       ended: 0, tail: "", text: "", whole: "", diffs: [], images: [], within: doc.within ?? "",
     };
-    return { ...screen, calls: screen.calls + 1, open: [...screen.open, called] };
+    return { ...screen, open: [...screen.open, called] };
   },
   tool_approval_request(screen, doc) {
     return ofRequest(change(screen, doc.call_id, (b) => ({
@@ -147,15 +157,11 @@ const REDUCERS = {
   },
   diff(screen, doc) {
     const diff = { path: doc.path, kind: doc.kind, text: doc.text };
-    const others = screen.files.filter((f) => f.path !== doc.path);
-    const before = screen.files.find((f) => f.path === doc.path);
-    const kind = before?.kind === "created" && doc.kind === "changed" ? "created" : doc.kind;
-    const files = [...others, { path: doc.path, kind, seq: doc.seq }];
     const at = lastIndex(screen.done, (b) => b.kind === "called" && b.id === doc.call_id);
-    if (at < 0) return { ...screen, files };
+    if (at < 0) return screen;
     const block = screen.done.items[at];
     const done = withItem(screen.done, at, { ...block, diffs: [...block.diffs, diff] });
-    return { ...screen, files, done };
+    return { ...screen, done };
   },
   plan_ready: (screen, doc) => ({
     ...screen, plan: { seq: doc.plan, title: doc.title, text: doc.text },
@@ -178,6 +184,7 @@ const REDUCERS = {
     next = close(next, (b) => b.kind === "heard" && b.seq >= doc.to, asHeard);
     next = {
       ...next, done: rewoundFrom(next.done, doc.to), requests: next.requests.filter((r) => r.who),
+      rewoundTo: Math.min(next.rewoundTo, doc.to),
     };
     return withStatus(news(next, doc), ofCalls(next.open));
   },
@@ -301,19 +308,27 @@ const REDUCERS = {
       attempt: doc.attempt ?? 0, attempts: doc.attempts ?? 0,
     } };
   },
+  history(screen, doc) { // blocks of what came before it belong to an older part
+    const { title, todos } = doc;
+    return {
+      ...screen, older: { seq: doc.seq, id: doc.id }, rewoundTo: Infinity, done: emptyLog(), title, todos,
+      plan: planOf(doc),
+    };
+  },
   status(screen, doc) {
     const { mode, model, agent, effort, teams, tracing, budget } = doc.choices;
+    const sum = spend({ usage: noUsage(), cost: 0 }, doc);
+    const { usage, cost } = spend(sum, { usage: doc.subagents_usage, cost: doc.subagents_cost });
     return {
       ...chosen(screen, { mode, model, agent, effort, teams, tracing, budget }), directory: doc.directory,
-      added: doc.added ?? [],
+      added: doc.added ?? [], usage, cost,
       cutOff: Boolean(doc.cut_off),
       heldBy: doc.held_by ?? "",
       instructions: doc.instructions ?? null,
     };
   },
   snapshot(screen, doc) {
-    const plan = doc.plan && { seq: doc.plan.id, title: doc.plan.title, text: doc.plan.text };
-    return REDUCERS.status({ ...screen, todos: doc.todos, plan }, doc.status);
+    return REDUCERS.status({ ...screen, todos: doc.todos, plan: planOf(doc) }, doc.status);
   },
 };
 for (const type of [
@@ -477,6 +492,10 @@ function characters(text) {
 function lastOfText(text, count) {
   return text.length <= count ? text : [...text.slice(-2 * count)].slice(-count).join("");
 }
+
+const planOf = ({ plan }) => plan && { seq: plan.id, title: plan.title, text: plan.text };
+
+const noUsage = () => ({ input: 0, output: 0, cached: 0 });
 
 const noStatus = () => ({ doing: "", reason: "", seconds: 0, tries: 0, attempt: 0, attempts: 0 });
 

@@ -124,6 +124,7 @@ class Page {
       rewind: (block) => this.tried(this.again.rewind(block)), fork: (seq) => this.fork(seq),
       editAgain: (block) => this.tried(this.again.edit(block)),
       editQueued: (block) => this.tried(this.editQueued(block)),
+      readOlder: () => this.tried(this.conversation.readOlder()),
       onAtEnd: (atEnd) => { this.latest.hidden = atEnd; },
       readOnly: () => this.conversation?.readOnly ?? true,
       showFiles: () => this.openPanel("files"),
@@ -198,7 +199,7 @@ class Page {
       changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLight(name, seconds),
       gone: () => this.gone(), held: (by) => this.held(by),
       frame: this.skin.panels.frames && (() => this.panelNow?.frame?.()),
-      forked: (made) => this.forked(made), joined: () => this.joined(),
+      forked: (made) => this.forked(made), joined: () => this.joined(), older: (screen, count) => this.older(screen, count),
     });
     this.list.draw();
     this.makeMenu();
@@ -489,6 +490,21 @@ class Page {
     if (screen.cutOff && !this.conversation.readOnly) this.offerContinue();
     this.showHolder(screen, before);
     if (this.conversation.caughtUp && before) this.tellChanges(before, screen);
+  }
+
+  /** The first blocks of the screen are new: they are no news. */
+  older(screen, count) {
+    if (!this.before) return;
+    this.before = screen;
+    this.transcript.prepend(screen, count);
+    this.panelNow?.changed?.(screen);
+  }
+
+  /** Scroll to the block of an event, also to one that has to be read first. */
+  async goTo(seq) {
+    const { conversation } = this;
+    if (seq <= (conversation.screen.older?.seq ?? 0)) await this.tried(conversation.readAll());
+    if (conversation === this.conversation) this.transcript.goTo(seq);
   }
 
   /** Who else has it open, in whose process its turns run. */

@@ -56,6 +56,7 @@ const common = {
   noConversation: (name) => `/${name} works when there is a conversation: write a message first.`,
   dialogFailed: (why) => `That did not work: ${why}`,
   latest: "Jump to the latest",
+  older: "Show earlier messages",
   you: "You",
   queued: "Waiting for its turn",
   editQueued: "Take back and edit",

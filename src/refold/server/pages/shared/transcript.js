@@ -1,6 +1,6 @@
 // The blocks of a conversation as elements, of which only those near the visible part exist:
 // blocks stand in chunks, and a chunk that is far away is an empty box of the height that it
-// had. What is still open, and the response that is being written, stands below the chunks.
+// had. What is older than the first block is asked for when that comes near. What is still open, and the response that is being written, stands below the chunks.
 
 import { h } from "./dom.js";
 import { GrowingMarkdown } from "./markdown.js";
@@ -28,7 +28,13 @@ export class Transcript {
     this.past = h("div", { class: "past" });
     this.present = h("div", { class: "present" });
     this.feed = h("div", { class: "feed" }, this.past, this.present);
-    scroller.replaceChildren(this.feed);
+    this.older = h("button", {
+      type: "button", class: "button quiet older", hidden: true, on: { click: () => context.readOlder() },
+    }, skin.texts?.older);
+    scroller.replaceChildren(this.older, this.feed);
+    this.atStart = new IntersectionObserver((found) => {
+      if (found.at(-1).isIntersecting && !this.older.hidden) context.readOlder();
+    }, { root: scroller, rootMargin: `${NEAR} 0px` });
     this.near = new IntersectionObserver((found) => this.moved(found), {
       root: scroller, rootMargin: `${NEAR} 0px`,
     });
@@ -42,6 +48,7 @@ export class Transcript {
 
   show(screen) {
     this.showDone(screen.done);
+    this.showOlder(screen.older);
     this.showOpen(screen.open);
     this.showComing(screen.coming);
     this.feed.setAttribute("aria-busy", String(screen.coming.length > 0));
@@ -51,12 +58,52 @@ export class Transcript {
     }
   }
 
+  showOlder(older) {
+    this.older.hidden = !older;
+    this.atStart.unobserve(this.older);
+    if (older) this.atStart.observe(this.older); // it is told again whether that is near
+  }
+
+  /** The first `count` blocks of this screen are new; what is visible stays where it is. */
+  prepend(screen, count) {
+    const chunks = [];
+    for (let first = 0; first < count; first += CHUNK) {
+      const blocks = screen.done.items.slice(first, Math.min(first + CHUNK, count));
+      chunks.push(this.makeChunk(first, blocks));
+    }
+    for (const chunk of this.chunks) {
+      chunk.first += count;
+      chunk.elements.forEach((each, n) => each.setAttribute("aria-posinset", chunk.first + n + 1));
+    }
+    this.chunks.unshift(...chunks);
+    this.drawn += count;
+    this.items = screen.done.items;
+    this.inPlace(() => {
+      this.past.prepend(...chunks.map((chunk) => chunk.element));
+      for (const chunk of chunks) {
+        this.guess(chunk);
+        this.near.observe(chunk.element);
+      }
+      this.showOlder(screen.older);
+    });
+  }
+
+  /** Change what is above or below; what is visible does not move. */
+  inPlace(change) {
+    const top = this.scroller.getBoundingClientRect().top;
+    const fixed = this.atEnd ? null : [...this.feed.querySelectorAll("article")]
+      .find((each) => each.getBoundingClientRect().bottom > top);
+    const before = fixed?.getBoundingClientRect().top;
+    change();
+    if (fixed?.isConnected) this.scroller.scrollTop += fixed.getBoundingClientRect().top - before;
+  }
+
   showDone(log) {
     if (log.items !== this.items) this.replaced(log);
     this.items = log.items;
     while (this.drawn < log.length) {
       let chunk = this.chunks.at(-1);
-      if (!chunk || chunk.blocks.length === CHUNK) chunk = this.newChunk(log.length - this.drawn <= DRAWN);
+      if (!chunk || chunk.blocks.length >= CHUNK) chunk = this.newChunk(log.length - this.drawn <= DRAWN);
       const block = log.items[this.drawn];
       chunk.blocks.push(block);
       if (chunk.element.dataset.mounted) this.add(chunk, block, this.drawn);
@@ -68,13 +115,14 @@ export class Transcript {
   // Another list: draw again what is not the same block, and only that.
   replaced(log) {
     if (this.drawn > log.length) this.clear();
-    for (let at = 0; at < this.drawn; at += 1) {
-      const chunk = this.chunks[Math.floor(at / CHUNK)];
-      const n = at % CHUNK;
-      if (chunk.blocks[n] === log.items[at]) continue;
-      chunk.blocks[n] = log.items[at];
-      if (chunk.element.dataset.mounted) {
-        chunk.elements[n].replaceWith(chunk.elements[n] = this.article(log.items[at], at));
+    for (const chunk of this.chunks) {
+      for (let n = 0; n < chunk.blocks.length; n += 1) {
+        const at = chunk.first + n;
+        if (chunk.blocks[n] === log.items[at]) continue;
+        chunk.blocks[n] = log.items[at];
+        if (chunk.element.dataset.mounted) {
+          chunk.elements[n].replaceWith(chunk.elements[n] = this.article(log.items[at], at));
+        }
       }
     }
   }
@@ -84,6 +132,7 @@ export class Transcript {
     this.chunks = [];
     this.drawn = 0;
     this.items = null;
+    this.showOlder(null);
     this.past.replaceChildren();
     this.present.replaceChildren();
     this.feed.removeAttribute("role");
@@ -92,13 +141,17 @@ export class Transcript {
     this.coming = [];
   }
 
-  newChunk(draw) {
+  makeChunk(first, blocks) {
     const element = h("div", { class: "chunk" });
-    const chunk = { element, blocks: [], elements: [], first: this.drawn };
-    element.chunk = chunk;
+    element.chunk = { element, blocks, elements: [], first };
+    return element.chunk;
+  }
+
+  newChunk(draw) {
+    const chunk = this.makeChunk(this.drawn, []);
     const before = this.chunks.at(-2);
     this.chunks.push(chunk);
-    this.past.append(element);
+    this.past.append(chunk.element);
     // What is at the end is drawn at once; what is older, if it is near.
     if (draw) this.mount(chunk);
     if (before) this.near.observe(before.element);
@@ -127,10 +180,12 @@ export class Transcript {
   }
 
   moved(found) {
-    for (const { target, isIntersecting } of found) {
-      if (isIntersecting) this.mount(target.chunk);
-      else this.unmount(target.chunk);
-    }
+    this.inPlace(() => {
+      for (const { target, isIntersecting } of found) {
+        if (isIntersecting) this.mount(target.chunk);
+        else this.unmount(target.chunk);
+      }
+    });
   }
 
   add(chunk, block, at) {
@@ -145,7 +200,7 @@ export class Transcript {
     return h("article", {
       class: `block block-${block.kind}${block.rewound ? " is-rewound" : ""}`, tabindex: "-1",
       "aria-posinset": at + 1, "aria-setsize": -1, "aria-label": this.skin.labelOf(block),
-      data: { seq: block.seq, at },
+      data: { seq: block.seq },
     }, inner);
   }
 
