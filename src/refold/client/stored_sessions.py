@@ -20,11 +20,7 @@ from refold.client.event_documents import (
     older_documents,
 )
 from refold.client.export import ExportChoice, export_session
-<<<<<<< HEAD
-from refold.client.feed import Cursor, documents_with_cursors
 from refold.errors import BadInput
-=======
->>>>>>> f30a89a2 (Open a long conversation on the pages with its newest events)
 from refold.journal.catalogue.session_card import Card, without_old_runs
 from refold.journal.events.kinds import Entry
 from refold.journal.session_index import SessionIndex

@@ -5,12 +5,8 @@ prints with --json; here they get an address. Files are in `files`.
 """
 
 import re
-<<<<<<< HEAD
-from collections.abc import Callable, Sequence
-from functools import partial
-=======
 from collections.abc import Callable, Iterator, Sequence
->>>>>>> f30a89a2 (Open a long conversation on the pages with its newest events)
+from functools import partial
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
