@@ -520,6 +520,45 @@ def test_mcp_servers_of_the_editor_are_connected_and_their_calls_need_permission
     anyio.run(check)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "output", "report"),
+    [
+        ("progress", "1 of 2: half", ""),
+        ("die", "The MCP server s failed: its process exited with code 3.",
+         "refold: the MCP server s ended and was started again: its process exited with code 3"),
+        ("drop", "The tool 'echo' of the MCP server s is not there",
+         "refold: the MCP server s offers these tools no longer: echo"),
+    ],
+)  # fmt: skip
+def test_progress_and_loss_of_an_mcp_server_are_shown_in_the_editor(
+    work: Path, mode: str, output: str, report: str
+) -> None:
+    server = schema.McpServerStdio(
+        name="s", command=sys.executable, args=[fake_server.__file__, mode], env=[]
+    )
+    use = call("tool_call", name="mcp__s__echo", arguments={"text": "hi"})
+
+    async def check() -> None:
+        lines = (
+            call("tool_search", query="echo"),
+            use,
+            use,
+            {"text": "Done."},
+            {"text": "Yes."},
+        )
+        async with editor(work, *lines) as at:
+            made = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
+            await at.prompt(made.session_id, "Use it")
+            await anyio.sleep(2.0)  # it is started again after half a second
+            await at.prompt(made.session_id, "Well?")
+            assert output in at.editor.printed
+            thoughts = [part.content.text for part in at.editor.of("agent_thought_chunk")]
+            assert report in "".join(thoughts)
+
+    anyio.run(check)
+
+
 def test_questions_of_a_subagent_are_sent_to_the_editor(work: Path) -> None:
     lines = (
         call("task", prompt="KID writes", agent="code"),

@@ -561,7 +561,7 @@ def test_a_question_asked_while_a_server_connects_waits_for_a_call(
     place.servers(s=place.fake("ask-first", str(file), writes=True, startupTimeout=2_000))
     place.know()
     file.unlink()
-    asked = list[Any]()
+    asked, reports = list[Any](), list[str]()
 
     async def approve(question: Question) -> bool | str | Sequence[str]:
         asked.extend(question.asks)
@@ -574,12 +574,17 @@ def test_a_question_asked_while_a_server_connects_waits_for_a_call(
             await session.run("One.")  # connects the server
             while not file.exists():
                 await anyio.sleep(0.05)
-            await session.run("Two.")
+            await anyio.sleep(1.5)
+            reports.extend((await session.run("Two.")).warnings)
             return await ends(session)
 
     end = anyio.run(talk)[-1]
 
     assert [each.form.message for each in asked] == ["Which?"]
+    assert reports == [
+        "the MCP server s asks something before it is ready: the question is shown with the next "
+        "call of one of its tools"
+    ]
     assert json.loads(json.loads(end.text)[0]) == {
         "action": "accept", "content": {"colour": "red"},
     }  # fmt: skip

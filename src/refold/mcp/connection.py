@@ -92,7 +92,9 @@ class Connection:
         self._lost_why = ""  # why the last connection ended, if there was one
         self._ending = ConnectionEnd()
         self._settled, self._wanted = anyio.Event(), anyio.Event()
-        self._requests = ServerRequests(config.name, lambda why: self._ending.stop(why))
+        self._requests = ServerRequests(
+            config.name, lambda why: self._ending.stop(why), self._report
+        )
         self._subscriptions = Subscriptions(
             config.name, environment.news, lambda text: self.log("info", text)
         )

@@ -34,6 +34,7 @@ from refold.values.text import escape_outside
 MAX_MODEL_CALLS = 20  # model calls of one server, while refold runs
 _MAX_REQUESTS = 2 * MAX_MODEL_CALLS  # requests for them, after which it is stopped
 _MAX_WAITING = 5  # questions that wait for a call, while the server is being connected
+_UNREPORTED_SECONDS = 1.0  # that such a question waits before the user reads of it
 _MAX_PAGES, _MAX_KNOWN_PAGES = 5, 50  # that one call needs, and whose end is awaited
 _MAX_URL_CHARS = 1_000
 
@@ -41,10 +42,15 @@ Answer = TypeVar("Answer")
 
 
 class ServerRequests:
-    """The requests of one server. `stop` ends the connection, with the reason."""
+    """The requests of one server. `stop` ends the connection, with the reason.
 
-    def __init__(self, server: str, stop: Callable[[str], None]) -> None:
-        self._server, self._stop = server, stop
+    `report` is called with a sentence for the user, without its subject.
+    """
+
+    def __init__(
+        self, server: str, stop: Callable[[str], None], report: Callable[[str], None]
+    ) -> None:
+        self._server, self._stop, self._report = server, stop, report
         self._channels: list[Channel] = []
         self._limits: list[Limit] = []
         self._samples, self._waits = 0, False
@@ -90,11 +96,22 @@ class ServerRequests:
         if not self._channels:
             if self._open >= _MAX_WAITING or not any(e.connecting for e in self._limits):
                 return types.ElicitResult(action="cancel")  # the user started nothing
-            with self._pause_limits():
-                await self._listened.wait()
+            await self._wait_for_call()
         if isinstance(params, types.ElicitRequestURLParams):
             return await self._put_page(params)
         return await self._put(Elicitation, params, types.ElicitResult(action="cancel"))
+
+    async def _wait_for_call(self) -> None:
+        """Wait for a call whose user can be asked. The user is told that a question waits."""
+        with self._pause_limits():
+            with anyio.move_on_after(_UNREPORTED_SECONDS):
+                await self._listened.wait()
+            if not self._channels:
+                self._report(
+                    "asks something before it is ready: the question is shown with the next call of "
+                    "one of its tools"
+                )
+                await self._listened.wait()
 
     async def visit_pages(self, error: MCPError) -> None:
         """Put the pages to the user that the server needs before a call, and wait until they are done.
