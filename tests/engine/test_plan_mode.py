@@ -10,7 +10,7 @@ from refold.engine.policies.plan_mode import PLAN_INSTRUCTIONS
 from refold.journal.events.kinds import Ended, Judged, PlanAnswered
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
-from refold.place.port import FileChange, SnapshotTaken, Trees
+from refold.place.port import FileChange, ReportProgress, SnapshotTaken, Trees
 from refold.session.pending_requests import PlanToJudge, Questions, requests
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
@@ -217,7 +217,11 @@ class SlowToTake:
     def forget(self) -> None: ...
     def report_failure(self, why: str) -> None: ...
 
-    async def take(self) -> SnapshotTaken:
+    async def secure(
+        self, arguments: bytes, report: ReportProgress | None = None
+    ) -> None: ...
+
+    async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
         self.began.set()
         await self.go.wait()
         return SnapshotTaken(())

@@ -12,7 +12,7 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place.checkpoints import Checkpoints
-from refold.place.snapshot_scan import ParentDirectories
+from refold.place.snapshot_files import ParentDirectories
 from tests.place.repositories import checkpoints, git
 
 ROUNDS = int(os.environ.get("REFOLD_FLIPS", "40"))

@@ -32,6 +32,7 @@ from refold.place.port import (
     FileChange,
     Files,
     Real,
+    ReportProgress,
     Snapshots,
     SnapshotTaken,
     TellAttempt,
@@ -110,7 +111,7 @@ class Workspace:
             directories.directory,
             directories.more,
             unread=self._unread if hides else None,
-            unshown=self._hidden_reason,
+            unshown=lambda real: _hidden_reason(real, self.rules, self._facts),
             find_secrets=self.find_secrets,
         )
         limits = settings.limits
@@ -320,9 +321,6 @@ class Workspace:
             main._denial(real, rules) if main else ""
         )
 
-    def _hidden_reason(self, real: Real) -> str:
-        return _hidden_reason(real, self.rules, self._facts)
-
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
         """The paths that no command may read now.
 
@@ -424,8 +422,11 @@ class LazySnapshots:
         if self._opened:
             self._snapshots.forget()
 
-    async def take(self) -> SnapshotTaken:
-        return await self._snapshots.take()
+    async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
+        return await self._snapshots.take(report)
+
+    async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
+        await self._snapshots.secure(arguments, report)
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
         return self._snapshots.changes(before, after)

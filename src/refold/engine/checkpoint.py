@@ -3,14 +3,27 @@
 `place` stores the files; this module records the events about them.
 """
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
 import anyio
 
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Checkpointed
+from refold.place.port import ReportProgress
 from refold.tools.contract import Tool
-from refold.values.live import Waiting
+from refold.values.live import Progress, Waiting
+from refold.values.messages import ToolCall
+from refold.values.printable_names import escape_name
 from refold.values.tools import Effect
+
+LOST_CONTENTS: Final = (
+    "earlier contents of {} were in the objects of your git repository and were deleted there, "
+    "so no rewind can restore them."
+)
+_MAX_NAMED_FILES: Final = 5
 
 
 def begin_saving(tool: Tool | None, world: World) -> None:
@@ -33,18 +46,34 @@ async def save_if_changed(world: World, record: Record) -> None:
         await save(world, record)
 
 
-async def save(world: World, record: Record, *, answer: int = 0) -> None:
+async def save_before(call: ToolCall, world: World, record: Record, *, answer: int) -> None:
+    """Save a checkpoint before a call that may change files, and all that it may delete.
+
+    `answer` is the response with the call, whose first call saves for all; 0: save again.
+    """
+    report = partial(_show_progress, record, call.id)
+    await save(world, record, answer=answer, report=report)
+    if world.snapshots is not None:
+        try:
+            await world.snapshots.secure(bytes(call.arguments), report)
+        except ToolFailed as error:
+            _show_failure(str(error), world, record)
+
+
+async def save(
+    world: World, record: Record, *, answer: int = 0, report: ReportProgress | None = None
+) -> None:
     """Record a checkpoint of the files, unless the journal has one of this state.
 
-    `answer` is the response whose calls are about to change something; its first call saves
-    for all. A snapshot that fails does not stop the work: watchers get a note.
+    A snapshot that fails does not stop the work: watchers get a note.
     """
     if world.snapshots is None or (answer and record.view.checkpoints.seq > answer):
         return
     if record.view.background.running:  # they may have changed files at any time
         world.snapshots.forget()
     try:
-        taken = await world.snapshots.take()
+        taken = await world.snapshots.take(report)
+        _show_lost(taken.lost, world, record)
         saved = record.view.checkpoints
         if taken.trees == saved.trees and not saved.disturbed:
             return
@@ -58,8 +87,32 @@ async def save(world: World, record: Record, *, answer: int = 0) -> None:
             else ()
         )
     except ToolFailed as error:
-        world.snapshots.report_failure(str(error))
-        record.publish(Waiting(0, f"no checkpoint: {error}"))
+        _show_failure(str(error), world, record)
         return
     news = tuple((change.path, change.kind) for change in different)
     await record(Checkpointed(taken.trees, taken.left_out, news), by="place")
+
+
+def _show_progress(record: Record, call_id: str, done: int, total: int) -> None:
+    count = f"{done:,} of {total:,} files" if total else "looking for changed files"
+    record.publish(Progress(call_id, f"Saving a checkpoint: {count}\n"))
+
+
+def _show_failure(why: str, world: World, record: Record) -> None:
+    if world.snapshots is not None:
+        world.snapshots.report_failure(why)
+    record.publish(Waiting(0, f"no checkpoint: {why}"))
+
+
+def _show_lost(paths: Sequence[str], world: World, record: Record) -> None:
+    """Say once that these files cannot be restored."""
+    why = LOST_CONTENTS.format(_name_files(paths))
+    if paths and world.snapshots is not None and world.snapshots.notice != why:
+        world.snapshots.report_failure(why)
+        record.publish(Waiting(0, why))
+
+
+def _name_files(paths: Sequence[str]) -> str:
+    rest = len(paths) - _MAX_NAMED_FILES
+    more = f" and {rest} more" if rest > 0 else ""
+    return ", ".join(map(escape_name, paths[:_MAX_NAMED_FILES])) + more

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from refold.engine.authorize import effective_mode, judge
 from refold.engine.budget import ask_outside_conversation
-from refold.engine.checkpoint import files_changed, save
+from refold.engine.checkpoint import files_changed, save_before
 from refold.engine.nested_call import RunCall, call_within, key_of
 from refold.engine.world import Record, World
 from refold.errors import BadInput, JournalError, ProviderError, ToolFailed
@@ -189,11 +189,12 @@ async def _execute(
     files = (
         world.files.only([target.real for target in access.files]) if world.files else None
     )
-    if writes := _may_write(tool, decision):
-        denied = decision.verdict == "deny" or not access.files
-        saved = not denied and await _save_editor_text(files, world)
+    writes = _may_write(tool, decision)
+    if writes and decision.verdict != "deny":
+        saved = bool(access.files) and await _save_editor_text(files, world)
         # The checkpoint of an earlier call of this answer lacks the text just saved.
-        await save(world, record, answer=0 if saved else open_call.called)
+        answer = 0 if saved else open_call.called
+        await save_before(whole, world, record, answer=answer)
         # The mode may have changed meanwhile.
         decision = judge(access, world, record.view, above=above, by=known)
     if end := denial(whole.id, decision):

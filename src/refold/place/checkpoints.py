@@ -24,9 +24,10 @@ import anyio
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules
-from refold.place.port import FileChange, SnapshotTaken, Trees
-from refold.place.snapshot_repository import EMPTY_TREE, SnapshotRepository
-from refold.place.snapshot_scan import Scan, TooLarge
+from refold.place.port import FileChange, ReportProgress, SnapshotTaken, Trees
+from refold.place.snapshot_lender import lenders_in, may_delete_objects
+from refold.place.snapshot_repository import EMPTY_TREE, GitFailed, SnapshotRepository
+from refold.place.snapshot_scan import Scan, ScanProgress, TooLarge
 from refold.programs import Programs
 from refold.safe_open import open_checked
 from refold.values.path_names import below
@@ -45,6 +46,7 @@ WHOLE_MACHINE = (
 _DELETE_PREFIX = ".deleted-"  # followed by the id of the deleting process
 _SKIP_RESCAN_SECONDS = 1.0  # a scan this recent is not repeated
 _REUSE_SECONDS = 10.0  # a scan this recent is still valid
+_REPORT_SECONDS = 1.0  # between reports on a scan that takes longer
 _Kind: TypeAlias = Literal["created", "changed", "deleted"]
 # git leaves out a count of 1, and names the function around.
 _HUNK_HEADER = r"(?m)^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@.*$"
@@ -106,10 +108,7 @@ class Checkpoints:
 
     def begin(self) -> None:
         if not self._hopeless and not self._is_recent(_SKIP_RESCAN_SECONDS):
-            self._look = _Look(self._count, self._clock())
-            threading.Thread(
-                target=self._scan_files, args=(self._look,), daemon=True
-            ).start()
+            self._look = self._start(self._scan_files)
 
     def note_change(self) -> None:
         self.forget()
@@ -118,21 +117,29 @@ class Checkpoints:
     def forget(self) -> None:
         self._count += 1
 
-    async def take(self) -> SnapshotTaken:
+    async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
         if self._hopeless:
             raise ToolFailed(self._hopeless)
         if not self._is_recent(_REUSE_SECONDS):
             self.begin()
         look = self._look
         assert look is not None  # `begin` has set it
-        if not look.done.is_set():
-            await anyio.to_thread.run_sync(look.done.wait, abandon_on_cancel=True)
+        await look.wait(report)
         if look.error is not None:
             self._look = None  # the next scan may succeed
             raise look.error
         if look.count == self._count:
             self._behind = False
         return look.taken
+
+    async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
+        lenders = lenders_in(self._repository.directory)
+        if self._hopeless or not may_delete_objects(arguments) or not any(lenders):
+            return
+        look = self._start(self._store_lent)
+        await look.wait(report)
+        if look.error is not None:
+            raise look.error
 
     def report_failure(self, why: str) -> None:
         self._notice = why
@@ -185,12 +192,16 @@ class Checkpoints:
             return False
         return not look.done.is_set() or self._clock() - look.began <= seconds
 
-    def _scan_files(self, look: "_Look") -> None:
+    def _start(self, work: "Callable[[_Look], None]") -> "_Look":
+        """Do this in a thread."""
+        look = _Look(self._count, self._clock())
+        threading.Thread(target=self._do, args=(look, work), daemon=True).start()
+        return look
+
+    def _do(self, look: "_Look", work: "Callable[[_Look], None]") -> None:
         try:
             with self._scanning:
-                look.began = self._clock()
-                trees, left_out = self._scan.scan(self._roots)
-            look.taken = SnapshotTaken(trees, left_out)
+                work(look)
         except TooLarge as error:
             self._notice = self._hopeless = str(error)
             look.error = error
@@ -202,6 +213,14 @@ class Checkpoints:
             look.error = ToolFailed(f"No snapshot of the files could be taken: {error}.")
         finally:
             look.done.set()
+
+    def _scan_files(self, look: "_Look") -> None:
+        look.began = self._clock()
+        trees, left_out = self._scan.scan(self._roots, look.progress)
+        look.taken = SnapshotTaken(trees, left_out, tuple(sorted(self._scan.lost)))
+
+    def _store_lent(self, look: "_Look") -> None:
+        self._scan.store_lent(self._roots, look.progress)
 
     def _restore(self, current: Trees, to: Trees) -> int:
         from refold.place.snapshot_restore import RewriteStep, rewrite
@@ -271,10 +290,15 @@ class Checkpoints:
 
     def _diff(self, *arguments: str) -> bytes:
         self._repository.make()
-        return self._repository.run(
-            "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv",
-            *arguments, folder=str(self._repository.directory), tree="/",
+        command = (
+            "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", *arguments
         )  # fmt: skip
+        folder = str(self._repository.directory)
+        try:
+            return self._repository.run(*command, folder=folder, tree="/")
+        except GitFailed:  # a content may be lent
+            borrowing = self._repository.borrowing()
+            return borrowing.run(*command, folder=folder, tree="/")
 
 
 def _whole_hunk(head: re.Match[str]) -> str:
@@ -287,13 +311,21 @@ def snapshot_directory(store: Path, root: str) -> Path:
 
 
 class _Look:
-    """One scan of the files, running or done."""
+    """One scan of the files, or other work on the snapshots, running or done."""
 
     def __init__(self, count: int, began: float) -> None:
         self.count, self.began = count, began
-        self.done = threading.Event()
+        self.done, self.progress = threading.Event(), ScanProgress()
         self.taken = SnapshotTaken(())
         self.error: ToolFailed | None = None
+
+    async def wait(self, report: ReportProgress | None) -> None:
+        while not self.done.is_set():
+            await anyio.to_thread.run_sync(
+                self.done.wait, _REPORT_SECONDS, abandon_on_cancel=True
+            )
+            if report is not None and not self.done.is_set():
+                report(self.progress.done, self.progress.total)
 
 
 def _own_directories(store: Path, roots: Sequence[str]) -> tuple[str, ...]:

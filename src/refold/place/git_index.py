@@ -119,11 +119,7 @@ def with_hidden(data: bytes, names: Set[bytes]) -> bytes | None:
 
     Raises `ValueError` for an index that is not understood.
     """
-    if len(data) < _HEADER_STRUCT.size + 20:
-        raise ValueError("too short")
-    signature, version, count = _HEADER_STRUCT.unpack_from(data)
-    if signature != _SIGNATURE or version not in _VERSIONS:
-        raise ValueError("not a known version")
+    version, count = _read_header(data)
     if version < 4 and _SPLIT_INDEX not in data and not any(name in data for name in names):
         return None  # the usual case: reading each entry would be slow
     hashing = sha256 if sha256(data[:-32]).digest() == data[-32:] else sha1
@@ -151,7 +147,26 @@ def with_hidden(data: bytes, names: Set[bytes]) -> bytes | None:
     return body + hashing(body).digest()
 
 
-class _Entry(NamedTuple):
+def read_entries(data: bytes) -> "list[Entry]":
+    """The entries of an index whose objects have names of 20 bytes. Raises `ValueError`."""
+    version, count = _read_header(data)
+    try:
+        return list(_entries(data, version, count, sha1().digest_size))
+    except (struct.error, IndexError) as error:
+        raise ValueError("it is cut off") from error
+
+
+def _read_header(data: bytes) -> tuple[int, int]:
+    """The version of an index, and the number of its entries."""
+    if len(data) < _HEADER_STRUCT.size + 20:
+        raise ValueError("too short")
+    signature, version, count = _HEADER_STRUCT.unpack_from(data)
+    if signature != _SIGNATURE or version not in _VERSIONS:
+        raise ValueError("not a known version")
+    return version, count
+
+
+class Entry(NamedTuple):
     """The offsets of an entry and of its flags, and the name of its file."""
 
     start: int
@@ -160,7 +175,7 @@ class _Entry(NamedTuple):
     name: bytes
 
 
-def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[_Entry]:
+def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[Entry]:
     offset, name = _HEADER_STRUCT.size, b""
     for _ in range(count):
         flags = offset + _STAT_BYTES + size
@@ -170,14 +185,14 @@ def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[_Entr
             cut, first = _number(data, first)
             end = data.index(b"\0", first)
             name = name[: len(name) - cut] + data[first:end]
-            yield _Entry(offset, end + 1, flags, name)
+            yield Entry(offset, end + 1, flags, name)
             offset = end + 1
         else:
             length = bits & _NAME_BYTES
             end = first + length if length < _NAME_BYTES else data.index(b"\0", first)
             name = data[first:end]
             end = offset + ((end - offset + 8) & ~7)  # with one zero at least
-            yield _Entry(offset, end, flags, name)
+            yield Entry(offset, end, flags, name)
             offset = end
 
 
@@ -192,7 +207,7 @@ def _number(data: bytes, offset: int) -> tuple[int, int]:
     return value, offset + 1
 
 
-def _entry_marked_to_skip(data: bytes, entry: _Entry, version: int) -> bytes:
+def _entry_marked_to_skip(data: bytes, entry: Entry, version: int) -> bytes:
     (bits,) = struct.unpack_from(">H", data, entry.flags)
     extended_bits, name_offset = 0, entry.flags + 2
     if bits & _EXTENDED and version > 2:

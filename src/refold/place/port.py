@@ -387,11 +387,18 @@ class Commands(Protocol):
 Trees: TypeAlias = tuple[tuple[str, str], ...]
 
 
+# Gets how many files are stored, and of how many; 0 if they are not counted yet.
+ReportProgress: TypeAlias = Callable[[int, int], None]
+
+
 class SnapshotTaken(Struct, frozen=True):
-    """Snapshots of the files. `left_out` are real paths that no snapshot contains."""
+    """Snapshots of the files. `left_out` are real paths that no snapshot contains; of `lost`,
+    earlier snapshots cannot be restored.
+    """
 
     trees: Trees
     left_out: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
 
 
 class FileChange(Struct, frozen=True):
@@ -412,6 +419,10 @@ class Snapshots(Protocol):
     and the snapshots stay behind until `take`. `forget` says that another program may
     have changed some: the same, but `is_behind` stays unchanged.
 
+    A repository of the user may lend contents to the snapshots. `secure` stores them before a
+    call with these arguments, if it may delete them. Both waits can be cancelled, and
+    report how many files are stored, of how many, each second.
+
     `changes` compares two snapshots; it blocks on a disk, so it is called from a thread. A
     root that only one of them has is left out.
 
@@ -431,7 +442,10 @@ class Snapshots(Protocol):
     def begin(self) -> None: ...
     def note_change(self) -> None: ...
     def forget(self) -> None: ...
-    async def take(self) -> SnapshotTaken: ...
+    async def take(self, report: ReportProgress | None = None) -> SnapshotTaken: ...
+    async def secure(
+        self, arguments: bytes, report: ReportProgress | None = None
+    ) -> None: ...
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]: ...
     def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
         """The changes, each with its unified diff without header lines; "" for no text."""

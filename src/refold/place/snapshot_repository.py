@@ -9,18 +9,22 @@ import fcntl
 import os
 import re
 import subprocess
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from refold import programs
 from refold.errors import ToolFailed
+from refold.place.snapshot_lender import lenders_in
+from refold.place.snapshot_pack import BLOB_TYPE, object_name
 from refold.safe_open import check_no_links, create_file, open_checked
 from refold.values.printable_names import escape_name
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the empty tree, which git knows
 OUT_OF_TIME = "out of time"
 _MAX_CALL_SECONDS = 600.0  # of one call
+_MAX_LOOKUP_SECONDS = 30.0  # for git to say which of some names it has
 
 _CONFIG_TEXT = """\
 [core]
@@ -69,10 +73,21 @@ class GitFailed(ToolFailed):
 
 
 class SnapshotRepository:
-    """`directory` is created when needed. `git` is the program, `path` its PATH."""
+    """`directory` is created when needed. `git` is the program, `path` its PATH.
 
-    def __init__(self, directory: Path, git: str, path: str) -> None:
+    git also reads objects in the directories `lenders`.
+    """
+
+    def __init__(
+        self, directory: Path, git: str, path: str, lenders: Sequence[str] = ()
+    ) -> None:
         self.directory, self._git, self._path = directory, git, path
+        self._lenders = tuple(lenders)
+
+    def borrowing(self, *lenders: str) -> "SnapshotRepository":
+        """This repository with these lenders; if none is named, with all of its snapshots."""
+        directories = lenders or lenders_in(self.directory)
+        return SnapshotRepository(self.directory, self._git, self._path, tuple(directories))
 
     def make(self) -> None:
         """Create what git needs. Cheap if it exists."""
@@ -140,9 +155,19 @@ class SnapshotRepository:
 
     @contextmanager
     def blobs(self) -> Generator["GitBlobReader"]:
-        """Read stored contents, one after the other."""
+        """Read stored contents, one after the other, and then those that are lent."""
+        with ExitStack() as stack:
+            own = stack.enter_context(self._cat_file("--batch"))
+            readers = [own]
+            if lenders := tuple(lenders_in(self.directory)):
+                borrowing = self.borrowing(*lenders)
+                readers.append(stack.enter_context(borrowing._cat_file("--batch")))
+            yield GitBlobReader(readers)
+
+    @contextmanager
+    def _cat_file(self, how: str) -> Generator[subprocess.Popen[bytes]]:
         process = programs.start_bounded(
-            (self._git, "cat-file", "--batch"),
+            (self._git, "cat-file", how),
             cwd=self.directory,
             env=self._environment("/", None),
             stdin=subprocess.PIPE,
@@ -151,7 +176,7 @@ class SnapshotRepository:
             process_group=0,
         )
         try:
-            yield GitBlobReader(process)
+            yield process
         finally:
             process.kill()
             process.communicate()
@@ -163,10 +188,16 @@ class SnapshotRepository:
         output = self.run(
             "cat-file",
             "--batch-check=%(objectname)",
+            "--buffer",
             folder=str(self.directory),
             input_bytes="".join(f"{name}\n" for name in names).encode(),
         )
         return [line.split()[0] for line in output.decode().splitlines() if " " in line]
+
+    @contextmanager
+    def lookup(self) -> Generator["ObjectLookup"]:
+        with self._cat_file("--batch-check=%(objectname)") as process:
+            yield ObjectLookup(process)
 
     def store_content(self, content: bytes) -> str:
         """Store this content and return its name."""
@@ -206,6 +237,9 @@ class SnapshotRepository:
     def _environment(self, tree: str, index: Path | None) -> Mapping[str, str]:
         """An environment without our own variables: neither git settings nor keys."""
         index_variable = {} if index is None else {"GIT_INDEX_FILE": str(index)}
+        if self._lenders:
+            directories = ":".join(self._lenders)
+            index_variable["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = directories
         return {
             "PATH": self._path,
             "HOME": "/nonexistent",
@@ -255,27 +289,66 @@ class GitProcess:
 
 
 class GitBlobReader:
-    """A running `git cat-file`: returns the content of a name."""
+    """Running `git cat-file`s: returns the content of a name from the first that has it.
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    The content is hashed: a command can write in the repository of the user, which may lend it.
+    """
+
+    def __init__(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+        self._processes = processes
 
     def get(self, name: str) -> bytes:
+        for process in self._processes:
+            content = _read_blob(process, name)
+            if content is not None and object_name(BLOB_TYPE, content).hex() == name:
+                return content
+        raise ToolFailed(f"The snapshot of a file is lost: {name}.")
+
+
+def _read_blob(process: subprocess.Popen[bytes], name: str) -> bytes | None:
+    asking, answering = process.stdin, process.stdout
+    assert asking is not None  # both are pipes
+    assert answering is not None
+    try:
+        asking.write(f"{name}\n".encode())
+        asking.flush()
+        head = answering.readline().split()
+        if len(head) == 3:
+            content = answering.read(int(head[2]))
+            answering.read(1)
+            if len(content) == int(head[2]):
+                return content
+    except OSError:  # it has ended
+        pass
+    return None
+
+
+class ObjectLookup:
+    """A running `git cat-file`: which contents are not stored. Threads may ask at the same time."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process, self._lock = process, threading.Lock()
+
+    def missing(self, names: Iterable[bytes]) -> list[bytes]:
+        """Those of a few hundred names; all of them if git does not answer."""
+        wanted = list(names)
         asking, answering = self._process.stdin, self._process.stdout
         assert asking is not None  # both are pipes
         assert answering is not None
-        try:
-            asking.write(f"{name}\n".encode())
-            asking.flush()
-            head = answering.readline().split()
-            if len(head) == 3:
-                content = answering.read(int(head[2]))
-                answering.read(1)
-                if len(content) == int(head[2]):
-                    return content
-        except OSError:  # it has ended
-            pass
-        raise ToolFailed(f"The snapshot of a file is lost: {name}.")
+        # Another program may have put a pipe into the lender, which git would wait for.
+        timer = threading.Timer(_MAX_LOOKUP_SECONDS, self._process.kill)
+        with self._lock:
+            timer.start()
+            try:
+                asking.write(b"".join(b"%s\n" % name.hex().encode() for name in wanted))
+                asking.flush()
+                lines = [answering.readline() for _ in wanted]
+            except OSError:  # it has ended
+                return wanted
+            finally:
+                timer.cancel()
+        answers = zip(wanted, lines, strict=True)
+        return [name for name, line in answers if line.strip() != name.hex().encode()]
 
 
 def pieces(output: bytes) -> Iterator[str]:

@@ -11,13 +11,13 @@ import os
 import stat
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from hashlib import sha1
 
 from msgspec import Struct
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import HALF_WRITTEN
 from refold.place.openat import FOLDER_FLAGS, closing, open_beneath
+from refold.place.snapshot_pack import BLOB_TYPE, object_name
 from refold.place.snapshot_repository import GitBlobReader, SnapshotRepository
 from refold.values.printable_names import escape_name
 
@@ -56,7 +56,7 @@ def rewrite(repository: SnapshotRepository, steps: Sequence[RewriteStep]) -> int
     states = {step.path: _current_state(step) for step in steps}
     _refuse_conflicts(steps, states)
     names = {step.to.name for step in steps if step.to}
-    if lost := repository.missing(sorted(names)):
+    if lost := repository.borrowing().missing(sorted(names)):
         raise ToolFailed(
             f"{len(lost)} files of that snapshot are lost: nothing was changed."
         )
@@ -298,5 +298,4 @@ def _identity(about: os.stat_result) -> tuple[int, ...]:
 
 
 def _blob_name(content: bytes) -> str:
-    """The name that git gives a content."""
-    return sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+    return object_name(BLOB_TYPE, content).hex()

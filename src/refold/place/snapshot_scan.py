@@ -13,17 +13,33 @@ meantime is compared by content at the next scan.
 import os
 import re
 import shutil
-import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules, git_folder, repository_around
-from refold.place.openat import FOLDER_FLAGS, open_beneath
 from refold.place.port import Trees
+from refold.place.snapshot_files import (
+    ParentDirectories,
+    PathFilter,
+    StoreRequest,
+    lines_of,
+    store_many,
+)
+from refold.place.snapshot_index import format_index, parse_index, to_trees
+from refold.place.snapshot_lender import (
+    LEND_FROM_FILES,
+    Lender,
+    has_only_files,
+    read_lender,
+    stamp_of,
+    user_objects,
+    write_lender,
+)
+from refold.place.snapshot_pack import BLOB_TYPE, TREE_TYPE, PackWriter
 from refold.place.snapshot_repository import (
     EMPTY_TREE,
     OUT_OF_TIME,
@@ -32,10 +48,9 @@ from refold.place.snapshot_repository import (
     SnapshotRepository,
     pieces,
 )
-from refold.safe_open import open_checked
+from refold.safe_open import create_file, open_checked
 from refold.values.printable_names import escape_name
 
-MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file
 _MOST_FILES = 200_000  # new or changed, in one scan
 _MOST_BYTES = 2 * 1024**3
 _MOST_NESTED = 8  # nested repositories that are scanned
@@ -46,16 +61,20 @@ _PACK_FROM_FILES = 200  # from here on, files are stored in one pack
 _BAD_PATH = r"(?s)Unable to process path (.*)"
 _HALF_WRITTEN = 3600  # seconds after which a pack is no longer being written
 _UNUSED_INDEX_SECONDS = 14 * 24 * 3600  # after which the index of a session is deleted
-# The kernel's clock of directories may be this coarse, or, on some disks, count whole seconds.
-_CLOCK_STEP_NANOSECONDS = 50_000_000
-_SECOND_NANOSECONDS = 1_000_000_000
-_AT_ONCE = 200  # files passed to git in one call
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-_NO_OBJECT = "0" * 40
 
 
 class TooLarge(ToolFailed):
     """The folder is too large for checkpoints. Scanning again will not help."""
+
+
+class ScanProgress:
+    """How many files a scan has stored, and of how many."""
+
+    def __init__(self) -> None:
+        self.done, self.total = 0, 0
+
+    def add(self, count: int) -> None:
+        self.done += count
 
 
 class Scan:
@@ -69,8 +88,24 @@ class Scan:
         self._trees = dict[str, str]()
         self._tracked = dict[str, tuple[int, int]]()  # the user's index, when last read
         self._left_out = dict[str, set[str]]()
+        self.lost = set[str]()  # files whose earlier content was lent and is deleted
 
-    def scan(self, roots: Sequence[str]) -> tuple[Trees, tuple[str, ...]]:
+    def store_lent(self, roots: Sequence[str], progress: ScanProgress) -> None:
+        """Store all contents that are lent, of files that are as they were last scanned."""
+        self._repository.make()
+        with self._repository.lock(f"{self._session}/lock") as lock:
+            for root in dict.fromkeys((*roots, *self._trees)):
+                base = next(base for base in roots if f"{root}/".startswith(f"{base}/"))
+                place = root, base
+                scan = _RootScan(
+                    self._repository, self._ignored, place, (), self._session, lock
+                )
+                if scan.store_lent(progress):
+                    self._trees.pop(root, None)  # a file may have changed since
+
+    def scan(
+        self, roots: Sequence[str], progress: ScanProgress
+    ) -> tuple[Trees, tuple[str, ...]]:
         """The trees of `roots` and of repositories inside, and what is left out."""
         self._repository.make()
         with self._repository.lock(f"{self._session}/lock") as lock:
@@ -78,7 +113,15 @@ class Scan:
             waiting, nested = [(root, root) for root in roots], 0
             for root, base in waiting:  # grows on the way
                 others = [other for other in roots if other != root]
-                tree, inside = self._scan_root(root, base, others, lock)
+                scan = _RootScan(
+                    self._repository,
+                    self._ignored,
+                    (root, base),
+                    others,
+                    self._session,
+                    lock,
+                )
+                tree, inside = self._scan_root(scan, progress)
                 entries.append((root, tree))
                 left_out |= {os.path.join(root, other) for other in self._left_out[root]}
                 for other in inside:
@@ -90,23 +133,17 @@ class Scan:
             return tuple(entries), tuple(sorted(left_out))
 
     def _scan_root(
-        self, root: str, base: str, others: Sequence[str], lock: int
+        self, scan: "_RootScan", progress: ScanProgress
     ) -> tuple[str, list[str]]:
-        """`root` is `base` or is in it; commands cannot replace `base`."""
-        scan = _RootScan(
-            self._repository, self._ignored, (root, base), others, self._session, lock
-        )
         scan.prepare()
-        skipped = set[str]()
+        root, skipped = scan.root, set[str]()
         for _ in range(_MAX_SCAN_TRIES):
-            began = time.time() - _CLOCK_LAG_SECONDS
-            changed, inside = scan.changes()
-            tracked = self._tracked_despite_ignore(scan)
+            new, changed, inside = scan.changes()
+            self.lost |= scan.secure_lent(changed, progress)
+            paths = (new | changed.keys() | self._tracked_despite_ignore(scan)) - skipped
             before = self._left_out.get(root, set())
             try:
-                different, left_out = scan.add_to_index(
-                    (changed | tracked) - skipped, before
-                )
+                different, left_out = scan.add_to_index(paths, before, progress)
             except GitFailed as error:
                 bad = re.search(_BAD_PATH, error.output)
                 if bad is None:
@@ -117,7 +154,7 @@ class Scan:
             self._left_out[root] = left_out | skipped
             if different or root not in self._trees:
                 self._trees[root] = scan.tree()
-            scan.set_time(began, different)
+            scan.set_time(different)
             return self._trees[root], inside
         raise ToolFailed(
             f"The files of {escape_name(root)} change too fast for a snapshot."
@@ -134,14 +171,18 @@ class Scan:
 
 
 class _RootScan:
-    """A scan of one root. Paths are relative to it unless they are absolute."""
+    """A scan of one root. Paths are relative to it unless they are absolute.
+
+    `place` is the root and its base: the same, or a directory around it that commands cannot
+    replace.
+    """
 
     def __init__(
         self, repository: SnapshotRepository, ignored: IgnoreRules, place: tuple[str, str],
         others: Sequence[str], session: str, lock: int,
     ) -> None:  # fmt: skip
         (self.root, self._base), self._held = place, lock
-        root = self.root
+        root, self._began = self.root, 0.0  # when the files were compared with the index
         self._repository, self._ignored, self._others = repository, ignored, others
         self._folder = repository.directory / session
         self._set_paths("" if (around := repository_around(root)) == "/" else around)
@@ -159,11 +200,14 @@ class _RootScan:
         if not self._index.exists():
             self._seed()
 
-    def changes(self) -> tuple[set[str], list[str]]:
-        """The paths that differ from the index, and the nested repositories."""
+    def changes(self) -> tuple[set[str], dict[str, str], list[str]]:
+        """The paths that are not in the index, those that differ from it with the name of the
+        content that it has, and the nested repositories.
+        """
+        self._began = time.time() - _CLOCK_LAG_SECONDS
         # Both wait for the disk, so they run in parallel.
         new = self._start_git("ls-files", "-z", "--others", "--exclude-standard")
-        old = self._start_git("diff-files", "-z", "--name-only", "--relative")
+        old = self._start_git("diff-files", "-z", "--no-abbrev", "--relative")
         try:
             paths = set(pieces(new.read(seconds=_LONGEST_LOOK)))
         except GitFailed as error:
@@ -171,9 +215,66 @@ class _RootScan:
             raise (
                 TooLarge(str(error)) if error.output == OUT_OF_TIME else error
             ) from error
-        paths.update(pieces(old.read()))
+        parts = pieces(old.read())
+        changed = {next(parts): head.split(" ")[2] for head in parts}
         inside = {path for path in paths if path.endswith("/")}
-        return paths - inside, sorted(os.path.join(self.root, path[:-1]) for path in inside)
+        folders = sorted(os.path.join(self.root, path[:-1]) for path in inside)
+        return paths - inside, changed, folders
+
+    def secure_lent(self, changed: Mapping[str, str], progress: ScanProgress) -> set[str]:
+        """Store the contents that changed files had, and again those that the lender deleted.
+        Return the files whose content is lost.
+        """
+        lender = read_lender(self._lender)
+        if lender is None:
+            return set()
+        gone = set(self._copy_lent(sorted(set(changed.values()))))
+        lost = {os.path.join(self.root, p) for p, name in changed.items() if name in gone}
+        with suppress(OSError):
+            stamp = stamp_of(lender.objects)
+            if stamp != lender.stamp:
+                self._store_again(self._repository.borrowing(), changed, progress)
+                write_lender(self._lender, Lender(lender.objects, stamp))
+        return lost
+
+    def store_lent(self, progress: ScanProgress) -> bool:
+        """Store all that is lent. Return whether there was anything."""
+        if not self._lender.exists() or not self._index.exists():
+            return False
+        self._began = self._index.stat().st_mtime  # no other file is compared
+        return self._store_again(self._repository, {}, progress)
+
+    def _store_again(
+        self, among: SnapshotRepository, changed: Mapping[str, str], progress: ScanProgress
+    ) -> bool:
+        """Store the files whose content is not in `among`, without those that changed."""
+        names = {
+            os.fsdecode(path).removeprefix(self.prefix): entry[40:60].hex()
+            for path, entry in self._entries().items()
+        }
+        lost = set(among.missing(sorted(set(names.values()))))
+        paths = [p for p, name in names.items() if name in lost and p not in changed]
+        if paths:
+            self._store_in_pack(paths, "", progress)
+        return bool(paths)
+
+    def _copy_lent(self, names: Sequence[str]) -> list[str]:
+        """Copy these contents if they are lent only. Return those that are lost."""
+        missing, lost = self._repository.missing(names), list[str]()
+        if not missing:
+            return []
+        pack = PackWriter(self._pack_directory())
+        try:
+            with self._repository.blobs() as blobs:
+                for name in missing:
+                    try:
+                        pack.add(BLOB_TYPE, bytes.fromhex(name), blobs.get(name))
+                    except ToolFailed:
+                        lost.append(name)
+            pack.finish()
+        finally:
+            pack.drop()
+        return lost
 
     def ignored_files(self, index: Path) -> set[str]:
         try:
@@ -185,11 +286,15 @@ class _RootScan:
         return set(pieces(output))
 
     def add_to_index(
-        self, paths: Iterable[str], left_before: set[str]
+        self, paths: Collection[str], left_before: set[str], progress: ScanProgress
     ) -> tuple[bool, set[str]]:
         """Add files to the index. Return whether it changed, and which files cannot be stored."""
+        if len(paths) > _PACK_FROM_FILES:
+            may_lend = len(paths) >= LEND_FROM_FILES and self.top
+            objects = user_objects(self.top) if may_lend else ""
+            return True, self._store_in_pack(paths, objects, progress)
         stored, gone, left_out, size = list[str](), list[str](), set[str](), 0
-        fits = _PathFilter(self.root)
+        fits = PathFilter(self.root)
         for path in sorted(paths):
             problem, bytes_ = fits(path)
             if problem == "kept":
@@ -199,12 +304,7 @@ class _RootScan:
                 left_out.add(path)
             if problem == "gone" or (problem == "left out" and path not in left_before):
                 gone.append(path)
-        if len(stored) > _MOST_FILES or size > _MOST_BYTES:
-            raise TooLarge(
-                f"{escape_name(self.root)} is too large for checkpoints: {len(stored):,} files of "
-                f"{size / 1e9:.1f} GB would have to be stored. Ignore what can be generated "
-                "(.gitignore), or work in a smaller directory."
-            )
+        self._check_size(len(stored), size)
         if gone:
             lines = (
                 b"0 %s\t%s\0" % (b"0" * 40, os.fsencode(self.prefix + p)) for p in gone
@@ -212,16 +312,80 @@ class _RootScan:
             self._run_git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
         if stored:
             parents = ParentDirectories(self._base, self.root, stored)
-            many = (
-                ("-c", "core.bigFileThreshold=1") if len(stored) > _PACK_FROM_FILES else ()
-            )
             names = b"".join(os.fsencode(path) + b"\0" for path in stored)
             self._run_git(
-                *many, "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
+                "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
                 input_bytes=names,
             )  # fmt: skip
             self._read_again(parents.doubtful())
         return bool(stored or gone), left_out
+
+    def _store_in_pack(
+        self, paths: Collection[str], objects: str, progress: ScanProgress
+    ) -> set[str]:
+        """Store many files, without those that `objects` of the user have; "" for none.
+        Return those that cannot be stored.
+        """
+        entries = self._entries()
+        progress.total += len(paths)
+        request = StoreRequest(
+            self._base, self.root, tuple(paths), progress.add, self._check_size
+        )
+        pack = PackWriter(self._pack_directory())
+        try:
+            with suppress(OSError):
+                objects = self._begin_to_lend(objects) if objects else ""
+            lending = self._repository.borrowing(objects) if objects else self._repository
+            with lending.lookup() as known:
+                files = store_many(request, pack, known)
+            for path in (*files.gone, *files.left_out):
+                entries.pop(os.fsencode(self.prefix + path), None)
+            for path, entry in files.entries.items():
+                entries[os.fsencode(self.prefix + path)] = entry
+            trees = {name.hex(): content for name, content in to_trees(entries)}
+            for name in self._repository.missing(tuple(trees)):
+                pack.add(TREE_TYPE, bytes.fromhex(name), trees[name])
+            pack.finish()
+        finally:
+            pack.drop()
+        beside = self._index.with_suffix(f".{os.urandom(4).hex()}")
+        create_file(beside, format_index(entries))
+        os.utime(beside, (self._began, self._began))
+        beside.replace(self._index)
+        return files.left_out
+
+    def _begin_to_lend(self, objects: str) -> str:
+        """Note the lender before a snapshot needs it. Return its objects, "" if it cannot be."""
+        lender = read_lender(self._lender)
+        if (lender and lender.objects != objects) or not has_only_files(objects):
+            return ""
+        if lender is None:
+            write_lender(self._lender, Lender(objects, stamp_of(objects)))
+        return objects
+
+    def _check_size(self, count: int, size: int) -> None:
+        if count > _MOST_FILES or size > _MOST_BYTES:
+            raise TooLarge(
+                f"{escape_name(self.root)} is too large for checkpoints: {count:,} files of "
+                f"{size / 1e9:.1f} GB would have to be stored. Ignore what can be generated "
+                "(.gitignore), or work in a smaller directory."
+            )
+
+    def _entries(self) -> dict[bytes, bytes]:
+        try:
+            return parse_index(self._index.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise ToolFailed(
+                f"The index {escape_name(str(self._index))} is damaged: {error}. "
+                "Delete it, and the next checkpoint makes it again."
+            ) from error
+
+    def _pack_directory(self) -> Path:
+        directory = self._repository.directory / "objects" / "pack"
+        directory.mkdir(mode=0o700, exist_ok=True)
+        return directory
 
     def _read_again(self, paths: Sequence[str]) -> None:
         """Add the real content to the index, whatever file git was led to by a link."""
@@ -232,20 +396,21 @@ class _RootScan:
 
     def tree(self) -> str:
         if not self.prefix:
-            return self._run_git("write-tree").decode().strip()
+            return self._run_git("write-tree", "--missing-ok").decode().strip()
         try:
-            return self._run_git("write-tree", f"--prefix={self.prefix}").decode().strip()
+            tree = self._run_git("write-tree", "--missing-ok", f"--prefix={self.prefix}")
+            return tree.decode().strip()
         except GitFailed as error:
             if "not found" in error.output:  # there is no file in it
                 return EMPTY_TREE
             raise
 
-    def set_time(self, began: float, different: bool) -> None:
+    def set_time(self, different: bool) -> None:
         """Set the time at which the index was valid, and make it the start of the next session."""
         with suppress(OSError):
-            os.utime(self._index, (began, began))
+            os.utime(self._index, (self._began, self._began))
             if different or not self._seeded.exists():
-                _copy(self._index, self._seeded)
+                _link(self._index, self._seeded)
 
     def _set_paths(self, top: str) -> None:
         self.top, self._tree = top, top or self.root
@@ -255,6 +420,7 @@ class _RootScan:
         self._index = self._folder / f"{name}.index"
         self._exclude = self._folder / f"{name}.exclude"
         self._seeded = self._repository.directory / f"{name}.index"
+        self._lender = self._repository.directory / f"{name}.lender"
 
     def _put_rules(self, rules: bytes) -> None:
         try:
@@ -277,7 +443,7 @@ class _RootScan:
         _delete_old_indexes(self._folder.parent, self._folder)
         _delete_partial_packs(self._repository.directory / "objects" / "pack")
         with suppress(OSError):
-            _copy(self._seeded, self._index)
+            _link(self._seeded, self._index)
 
     def _match_patterns(self, *arguments: str, index: Path | None = None) -> bytes:
         """The output of a git command that matches patterns, which can take very long."""
@@ -295,40 +461,6 @@ class _RootScan:
         )  # fmt: skip
 
 
-class _PathFilter:
-    """Decides whether a path is stored, deleted or left out, and returns its size."""
-
-    def __init__(self, root: str) -> None:
-        self._root, self._plain = root, {"": True}
-
-    def __call__(self, path: str) -> tuple[str, int]:
-        above, _, name = path.rpartition("/")
-        if any(part.lower() == ".git" for part in path.split("/")):
-            return "left out", 0  # git would treat it as a repository
-        whole = os.path.join(self._root, path)
-        try:
-            about = os.lstat(whole)
-        except OSError:
-            return "gone", 0
-        if stat.S_ISDIR(about.st_mode) or not self._is_plain(above):
-            return "gone", 0
-        if stat.S_ISLNK(about.st_mode):
-            # git accepts no links of these names.
-            return ("left out" if name.lower().startswith(".gitmodules") else "kept"), 0
-        if not stat.S_ISREG(about.st_mode):
-            return "left out", 0
-        if about.st_size > MAX_FILE_BYTES or not os.access(whole, os.R_OK):
-            return "left out", 0
-        return "kept", about.st_size
-
-    def _is_plain(self, folder: str) -> bool:
-        """Whether no part of the path is a link: files behind a link are elsewhere."""
-        if folder not in self._plain:
-            link = os.path.islink(os.path.join(self._root, folder))
-            self._plain[folder] = not link and self._is_plain(folder.rpartition("/")[0])
-        return self._plain[folder]
-
-
 def _time_and_size(place: Path) -> tuple[int, int] | None:
     try:
         about = place.stat()
@@ -337,15 +469,12 @@ def _time_and_size(place: Path) -> tuple[int, int] | None:
     return about.st_mtime_ns, about.st_size
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copy a file with its modification time, completely or not at all."""
+def _link(source: Path, target: Path) -> None:
+    """Give a file a second name, instead of one that is there. git never changes an index in
+    place, and what a scan says of its time holds for its content.
+    """
     beside = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
-    with source.open("rb") as reading, open(beside, "xb", opener=open_checked) as writing:
-        # Of the opened file: its name may refer to another by now.
-        about = os.fstat(reading.fileno())
-        shutil.copyfileobj(reading, writing)
-        writing.flush()
-        os.utime(writing.fileno(), ns=(about.st_mtime_ns, about.st_mtime_ns))
+    os.link(source, beside)
     beside.replace(target)
 
 
@@ -365,109 +494,3 @@ def _delete_partial_packs(folder: Path) -> None:
         for pack in folder.glob("tmp_pack_*"):
             if pack.stat().st_mtime < limit:
                 pack.unlink()
-
-
-class ParentDirectories:
-    """The current directories on the way to `paths`, which are relative to `root`. `root` is
-    `base` or in it.
-    """
-
-    def __init__(self, base: str, root: str, paths: Sequence[str]) -> None:
-        self._base, self._root, self._paths = base, root, paths
-        self._began = time.time_ns()
-        self._before = {
-            directory: _directory_stamp(directory) for directory in self._directories()
-        }
-
-    def doubtful(self) -> list[str]:
-        """The paths whose directories have changed since, or may have just before."""
-        moved = {
-            directory
-            for directory, stamp in self._before.items()
-            if _is_too_recent(stamp, self._began) or _directory_stamp(directory) != stamp
-        }
-        return [p for p in self._paths if any(d in moved for d in self._above(p))]
-
-    def _directories(self) -> set[str]:
-        directories = set[str]()
-        for path in self._paths:
-            for parent in self._above(path):
-                if parent in directories:
-                    break
-                directories.add(parent)
-        return directories
-
-    def _above(self, path: str) -> Iterator[str]:
-        """From the parent directory up to the base."""
-        directory = os.path.dirname(os.path.join(self._root, path))
-        while len(directory) > len(self._base):
-            yield directory
-            directory = os.path.dirname(directory)
-        yield self._base
-
-
-def lines_of(
-    repository: SnapshotRepository, base: str, root: str, prefix: str, paths: Sequence[str]
-) -> Iterable[bytes]:
-    """The index lines of these paths, read without following any link."""
-    way = os.path.relpath(root, base)
-    top = os.open(base, FOLDER_FLAGS)
-    try:
-        for start in range(0, len(paths), _AT_ONCE):
-            some = paths[start : start + _AT_ONCE]
-            for path, (mode, name) in _store_files(repository, top, way, some).items():
-                whole = os.fsencode(prefix + path)
-                yield f"{mode} {name}\t".encode() + whole + b"\0"
-    finally:
-        os.close(top)
-
-
-def _store_files(
-    repository: SnapshotRepository, top: int, way: str, paths: Sequence[str]
-) -> dict[str, tuple[str, str]]:
-    """Store the content of each file in git. Return its mode and the name of its content."""
-    entries = dict[str, tuple[str, str]]()
-    opened = dict[str, tuple[str, int]]()
-    try:
-        for path in paths:
-            entries[path] = ("0", _NO_OBJECT)
-            with suppress(OSError):  # deleted, or a link is in the way
-                descriptor = open_beneath(
-                    top, os.path.join(way, os.path.dirname(path)), FOLDER_FLAGS
-                )
-                try:
-                    last = os.path.basename(path)
-                    mode = os.stat(last, dir_fd=descriptor, follow_symlinks=False).st_mode
-                    if stat.S_ISLNK(mode):
-                        target = os.readlink(os.fsencode(last), dir_fd=descriptor)
-                        entries[path] = ("120000", repository.store_content(target))
-                    elif stat.S_ISREG(mode):
-                        number = os.open(last, _READ_FLAGS, dir_fd=descriptor)
-                        mode = os.fstat(number).st_mode
-                        opened[path] = ("100755" if mode & 0o100 else "100644", number)
-                finally:
-                    os.close(descriptor)
-        numbers = [number for _, number in opened.values()]
-        names = repository.store_files(numbers) if numbers else ()
-        for (path, (file_mode, _)), name in zip(opened.items(), names, strict=True):
-            entries[path] = (file_mode, name)
-    finally:
-        for _, number in opened.values():
-            os.close(number)
-    return entries
-
-
-def _directory_stamp(directory: str) -> tuple[int, int, int]:
-    try:
-        about = os.lstat(directory)
-    except OSError:
-        return (0, 0, 0)
-    real = stat.S_ISDIR(about.st_mode)
-    return (about.st_dev, about.st_ino, about.st_ctime_ns if real else 0)
-
-
-def _is_too_recent(stamp: tuple[int, int, int], began: int) -> bool:
-    """Whether it could have changed again within the same tick of its clock."""
-    when = stamp[2]
-    coarse = when % _SECOND_NANOSECONDS == 0
-    return began - when < (2 * _SECOND_NANOSECONDS if coarse else _CLOCK_STEP_NANOSECONDS)

@@ -1,0 +1,96 @@
+"""The index of a snapshot as a value: what it has is changed at once, whatever the number of files.
+
+`git update-index` reads a file by its path and stores it; here the content was already stored, and
+the index gets its name and the state of the file that was read. See gitformat-index(5).
+`git_index` reads the index of a user's repository.
+"""
+
+import os
+import stat
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha1
+from typing import Final
+
+from refold.place.git_index import read_entries
+from refold.place.snapshot_pack import TREE_TYPE, object_name
+
+LINK_MODE, FILE_MODE, PROGRAM_MODE = 0o120000, 0o100644, 0o100755
+_HEADER_STRUCT = struct.Struct(">4sII")
+_STATE_STRUCT = struct.Struct(">10I20s")
+_MAX_NAME_BYTES: Final = 0xFFF  # that the flags can count
+_WORD_MASK = 0xFFFFFFFF  # git keeps 32 bits of each number
+_SECOND_NANOSECONDS = 1_000_000_000
+
+
+def to_entry(about: os.stat_result, name: bytes) -> bytes:
+    """What the index has of a file whose content is `name`: its state, its mode and the name."""
+    return _STATE_STRUCT.pack(
+        about.st_ctime_ns // _SECOND_NANOSECONDS & _WORD_MASK,
+        about.st_ctime_ns % _SECOND_NANOSECONDS,
+        about.st_mtime_ns // _SECOND_NANOSECONDS & _WORD_MASK,
+        about.st_mtime_ns % _SECOND_NANOSECONDS,
+        about.st_dev & _WORD_MASK,
+        about.st_ino & _WORD_MASK,
+        git_mode(about.st_mode),
+        about.st_uid & _WORD_MASK,
+        about.st_gid & _WORD_MASK,
+        about.st_size & _WORD_MASK,
+        name,
+    )
+
+
+def git_mode(mode: int) -> int:
+    if stat.S_ISLNK(mode):
+        return LINK_MODE
+    return PROGRAM_MODE if mode & stat.S_IXUSR else FILE_MODE
+
+
+def parse_index(data: bytes) -> dict[bytes, bytes]:
+    """The entry of each path. Raises `ValueError`."""
+    entries = read_entries(data)
+    return {entry.name: data[entry.start : entry.flags] for entry in entries}
+
+
+def format_index(entries: Mapping[bytes, bytes]) -> bytes:
+    pieces = [_HEADER_STRUCT.pack(b"DIRC", 2, len(entries))]
+    for path in sorted(entries):
+        flags = min(len(path), _MAX_NAME_BYTES).to_bytes(2, "big")
+        padding = bytes(8 - (_STATE_STRUCT.size + 2 + len(path)) % 8)
+        pieces += entries[path], flags, path, padding
+    data = b"".join(pieces)
+    return data + sha1(data).digest()
+
+
+def to_trees(entries: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, bytes]]:
+    """The name and the content of each directory's tree, the deepest first."""
+    directories = dict[bytes, dict[bytes, bytes]]()
+    for path, entry in entries.items():
+        directory, _, last = path.rpartition(b"/")
+        mode = int.from_bytes(entry[24:28], "big")
+        item = b"%o %s\0%s" % (mode, last, entry[40:60])
+        directories.setdefault(directory, {})[last] = item
+    for directory in sorted(_with_parents(directories), key=_depth, reverse=True):
+        items = directories.get(directory, {})
+        content = b"".join(items[key] for key in sorted(items))
+        name = object_name(TREE_TYPE, content)
+        yield name, content
+        if directory:
+            above, _, last = directory.rpartition(b"/")
+            item = b"40000 %s\0%s" % (last, name)
+            # git sorts a directory as if its name ended with a slash.
+            directories.setdefault(above, {})[last + b"/"] = item
+
+
+def _with_parents(directories: Iterable[bytes]) -> set[bytes]:
+    every = {b""}
+    for path in directories:
+        directory = path
+        while directory not in every:
+            every.add(directory)
+            directory = directory.rpartition(b"/")[0]
+    return every
+
+
+def _depth(directory: bytes) -> int:
+    return directory.count(b"/") + 1 if directory else 0

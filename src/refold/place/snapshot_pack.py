@@ -1,0 +1,122 @@
+"""Writes objects of a git repository into one pack, and its index. See gitformat-pack(5).
+
+git stores a file that is new to it as a file of its own, or asks the disk to keep each one; a
+pack is written to the disk once. `snapshot_files` decides which objects a pack gets.
+"""
+
+import os
+import struct
+import threading
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha1
+from pathlib import Path
+
+from refold.safe_open import open_checked
+
+BLOB_TYPE, TREE_TYPE = 3, 2
+TYPE_NAMES: Mapping[int, str] = {BLOB_TYPE: "blob", TREE_TYPE: "tree"}
+_COMPRESSION = 1
+_HEADER_STRUCT = struct.Struct(">4sII")
+_INDEX_HEADER = b"\xfftOc\0\0\0\x02"
+_LARGE_OFFSET = 1 << 31  # from here on, an offset has eight bytes
+_READ_BYTES = 1 << 20
+
+
+def object_name(kind: int, content: bytes) -> bytes:
+    """The name that git gives this content, as 20 bytes."""
+    hashing = sha1(b"%s %d\0" % (TYPE_NAMES[kind].encode(), len(content)))
+    hashing.update(content)
+    return hashing.digest()
+
+
+class PackWriter:
+    """A pack that is being written; `finish` makes it visible, `drop` deletes it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory, self._lock = directory, threading.Lock()
+        # `snapshot_scan` deletes old files of this name.
+        self._path = directory / f"tmp_pack_{os.urandom(8).hex()}"
+        self._file = open(  # noqa: SIM115 (closed by `finish` or `drop`)
+            self._path, "x+b", opener=open_checked
+        )
+        self._file.write(bytes(_HEADER_STRUCT.size))
+        self._offset = _HEADER_STRUCT.size
+        self._objects = dict[bytes, tuple[int, int]]()  # checksum and offset
+
+    def add(self, kind: int, name: bytes, content: bytes) -> None:
+        """Add an object. Threads may call this at the same time."""
+        data = _entry_header(kind, len(content)) + zlib.compress(content, _COMPRESSION)
+        checksum = zlib.crc32(data)
+        with self._lock:
+            if name not in self._objects:
+                self._objects[name] = checksum, self._offset
+                self._file.write(data)
+                self._offset += len(data)
+
+    def __contains__(self, name: bytes) -> bool:
+        return name in self._objects
+
+    def finish(self) -> None:
+        """Write the pack to the disk, and then its index, by which git finds it."""
+        if not self._objects:
+            self.drop()
+            return
+        with self._file as file:
+            file.seek(0)
+            file.write(_HEADER_STRUCT.pack(b"PACK", 2, len(self._objects)))
+            file.seek(0)
+            hashing = sha1()
+            while block := file.read(_READ_BYTES):
+                hashing.update(block)
+            file.write(hashing.digest())
+            file.flush()
+            os.fsync(file.fileno())
+        pack = self._directory / f"pack-{hashing.hexdigest()}.pack"
+        self._path.rename(pack)
+        beside = self._directory / f"tmp_pack_{os.urandom(8).hex()}"
+        with open(beside, "xb", opener=open_checked) as file:
+            file.write(self._index(hashing.digest()))
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(pack.with_suffix(".idx"))
+
+    def drop(self) -> None:
+        self._file.close()
+        with suppress(OSError):
+            self._path.unlink()
+
+    def _index(self, pack_checksum: bytes) -> bytes:
+        names = sorted(self._objects)
+        counts = [0] * 256
+        for name in names:
+            counts[name[0]] += 1
+        fan_out = (sum(counts[: first + 1]) for first in range(256))
+        offsets, large = list[int](), list[int]()
+        for name in names:
+            offset = self._objects[name][1]
+            if offset >= _LARGE_OFFSET:
+                large.append(offset)
+                offset = _LARGE_OFFSET | (len(large) - 1)
+            offsets.append(offset)
+        data = b"".join((
+            _INDEX_HEADER,
+            struct.pack(">256I", *fan_out),
+            *names,
+            struct.pack(f">{len(names)}I", *(self._objects[name][0] for name in names)),
+            struct.pack(f">{len(names)}I", *offsets),
+            struct.pack(f">{len(large)}Q", *large),
+            pack_checksum,
+        ))  # fmt: skip
+        return data + sha1(data).digest()
+
+
+def _entry_header(kind: int, size: int) -> bytes:
+    """The type and the size: four bits in the first byte, seven in each that follows."""
+    byte, size, header = (kind << 4) | (size & 15), size >> 4, bytearray()
+    while size:
+        header.append(byte | 128)
+        byte, size = size & 127, size >> 7
+    header.append(byte)
+    return bytes(header)
