@@ -345,7 +345,7 @@ def test_permissions_import_lists_and_applies_the_rules_of_claude_code(
     )
 
     code, shown, left = refold("import", "--print")
-    nothing = refold("list")[1]
+    before = refold("list")[1]
     refold("import", "--yes")
     _, listed, _ = refold("list")
 
@@ -355,7 +355,9 @@ def test_permissions_import_lists_and_applies_the_rules_of_claude_code(
     assert "'Nope' was left out: there is no such tool here" in left
     assert "--permission-mode accept-edits" in left
     assert "'../docs' was not imported" in left
-    assert nothing == "mode default, 0 rules\n"
+    assert before == (
+        "deny   read(./.env)  # .claude/settings.json\nmode default, 1 rules\n"
+    )
     assert listed.count("  # always, in this folder\n") == 5
     assert refold.verdict("npm run test unit") == "allow"
     assert refold.explained("read_file", {"path": ".env"})["decision"] == "deny"

@@ -81,7 +81,6 @@ async def first_run() -> int:
         providers=("anthropic", "openai"),
         check_key=check_key,
         keep_key=keep_key,
-        sandboxed=lambda: True,
         embedded=(
             Embedded("qwen2.5-coder-1.5b", 1_117_320_768),
             Embedded("qwen2.5-coder-0.5b", 491_400_064, "makes more mistakes"),

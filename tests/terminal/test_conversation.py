@@ -107,7 +107,9 @@ class Typist:
         found = now(await self._next(prompt))
         return found if isinstance(found, Key) or found in keys else ""
 
-    async def secret(self, prompt: Shown) -> str | Key:
+    async def secret(
+        self, prompt: Shown, shows: Callable[[str], bool] = lambda _: False
+    ) -> str | Key:
         return now(await self._next(prompt))
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:

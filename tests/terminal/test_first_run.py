@@ -1,14 +1,19 @@
 """The first run in a real terminal, where a server of models answers on this machine."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from refold.config.folder_settings import load_here
+from refold.config.paths import paths
 from tests.cli.test_local_servers import SILENT, serving
+from tests.sandbox_notice import sandbox_notice
 from tests.terminal.pty_terminal import STAGE, Terminal
 
 PROGRAM = STAGE.with_name("stage_program.py")
-CTRL_D = "\x04"
+CTRL_D, ENTER = "\x04", "\r"
 MODELS = {"/api/tags": {"models": [{"name": "qwen3:8b"}, {"name": "gemma4:4b"}]}}
 
 
@@ -20,13 +25,12 @@ def test_a_model_of_ollama_chosen_at_the_first_run_becomes_the_default(
         env = {**SILENT, "OLLAMA_HOST": address, "TERM": "xterm-256color"}
         at = Terminal(PROGRAM, here=tmp_path, compiled=compiled, **env)
         at.until("Ollama on this machine")
-        at.until("or q to leave")
-        at.type("2")
-        at.until("Esc goes back")
-        at.type("2")
+        at.choose("Ollama on this machine")
+        at.until("1 ollama/qwen3:8b")
+        at.choose("ollama/gemma4:4b")
         at.until("ollama/gemma4:4b is now the default model")
-        if at.until_sent("(default 2)", "lists the commands") == 0:  # a sandbox works here
-            at.type("2")
+        if at.until_sent("esc later", "lists the commands") == 0:  # a sandbox works here
+            at.answer(ENTER)
         at.until_asked()
         at.type(CTRL_D)
         assert at.end() == 0
@@ -36,3 +40,84 @@ def test_a_model_of_ollama_chosen_at_the_first_run_becomes_the_default(
         assert "ollama/gemma4:4b" in again.text
         again.type(CTRL_D)
         assert again.end() == 0
+
+
+@pytest.fixture
+def keyed(tmp_path: Path, compiled: Path) -> Callable[..., Terminal]:
+    """Starts refold where the environment has a key."""
+    env = {**SILENT, "ANTHROPIC_API_KEY": "sk-ant-of-a-test", "TERM": "xterm-256color"}
+
+    def start(*flags: str) -> Terminal:
+        return Terminal(
+            PROGRAM, *flags, here=tmp_path, compiled=compiled, size=(40, 90), **env
+        )
+
+    return start
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(sandbox_notice()), reason="mode sandbox is not offered here")
+def test_the_mode_is_asked_for_once_where_the_environment_has_a_key(
+    keyed: Callable[..., Terminal],
+) -> None:
+    at = keyed()
+    at.until("What may refold do without asking?")
+    at.until("› 1 ask before each edit")
+    at.type("2" + ENTER)
+    at.until("Mode sandbox is now the default.")
+    at.until_asked("sandbox ›")
+    at.type(CTRL_D)
+    assert at.end() == 0
+
+    again = keyed()
+    again.until_asked("sandbox ›")
+    assert "without asking?" not in again.text
+    again.type(CTRL_D)
+    assert again.end() == 0
+
+
+@pytest.mark.slow
+def test_rules_of_claude_code_are_listed_with_what_counts_until_they_are_decided_on(
+    keyed: Callable[..., Terminal], tmp_path: Path
+) -> None:
+    (tmp_path / ".claude").mkdir()
+    settings = tmp_path / ".claude/settings.json"
+    settings.write_text(
+        '{"permissions": {"allow": ["Bash(make:*)"], "deny": ["Read(./secrets/**)"]}}'
+    )
+    for answer, allowed in (("\x1b", 0), ("y", 1), ("", 1)):
+        at = keyed("--permission-mode", "default")
+        if answer:
+            at.until("allow  bash(make:*)  (counts once you import it)")
+            at.until("deny   read(./secrets/**)  (counts already)")
+            at.answer(answer)
+        at.until_asked()
+        at.type(CTRL_D)
+
+        assert at.end() == 0
+        assert ("Claude Code has permission rules" in at.text) == bool(answer)
+        here = load_here(tmp_path, paths(os.environ), os.environ, {})
+        assert len(here.settings.permissions.allow) == allowed
+
+
+@pytest.mark.slow
+def test_a_message_typed_at_the_trust_question_is_sent_when_the_session_starts(
+    tmp_path: Path, compiled: Path
+) -> None:
+    (tmp_path / "AGENTS.md").write_text("Use tabs.")
+    (tmp_path / "script").write_text('{"text": "Fixed."}\n')
+    at = Terminal(PROGRAM, "--script", "script", here=tmp_path, compiled=compiled)
+    at.until("Trust this folder?")
+    at.until("› 1 not now")
+    at.type("fix it" + ENTER)
+    at.until("Your message is sent when the session starts.")
+    at.type("sk-ant-of-mine" + ENTER)
+    at.until("it was dropped")
+    at.answer("y")
+    at.until("Fixed.")
+    at.until_asked()
+    at.type(CTRL_D)
+
+    assert at.end() == 0
+    assert "› fix it" in "\n".join(at.paper)
+    assert "sk-ant" not in at.raw

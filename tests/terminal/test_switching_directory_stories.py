@@ -71,8 +71,9 @@ def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
     at.end()
 
     again = starts(display, "-c", here=b)
-    again.until("y/N")
-    again.type("n" + ENTER)
+    again.until("1 not now")
+    again.until("› 1 " if display == "line" else "1 not now")
+    again.type("n" if display == "line" else "n" + ENTER)
     again.until("Answer b.")
     again.type("/quit" + ENTER)
 

@@ -383,7 +383,7 @@ def test_ctrl_c_before_the_first_prompt_exits_with_130_and_no_traceback(
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
     at = starts("line", [SHORT])
-    at.until("[y/N]")
+    at.until("1 not now")
     at.type(CTRL_C)
 
     assert at.end() == 130
@@ -400,10 +400,10 @@ def test_ctrl_c_in_the_first_run_exits_with_130(
         at = Terminal(
             PROGRAM, "--display", display, here=tmp_path, compiled=compiled, **env
         )
-        at.until("or q to leave")
+        at.until("esc quit")
         if keys:
-            at.type(keys if display == "line" else f"{keys}\n")
-            at.until("Which provider")
+            at.type(f"{keys}\r" if display == "line" else f"{keys}\n")
+            at.until("Key or provider")
         at.type(CTRL_C)
 
         assert at.end() == 130

@@ -294,26 +294,26 @@ def test_terminal_modes_are_restored_after_a_signal(
 @pytest.mark.slow
 def test_the_first_run_leads_to_the_tour(starts: Starts, tmp_path: Path) -> None:
     at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
-    at.until("or q to leave")
-    at.type("2")
+    at.choose("qwen2.5-coder-1.5b")
     at.until("the model cannot be fetched: no network")
-    at.until("or q to leave")  # what is typed before a question is not its answer
-    at.type("1")
-    at.until("Which provider")
-    at.type("anthropc" + ENTER)
+    at.until("4 a guided tour")
+    at.answer("1" + ENTER)  # Enter after a digit answers no other question
+    at.until("Key or provider:")
+    at.type("anthropc")
+    at.until("provider: anthropc")  # a name is shown, a key is not
+    at.type(ENTER)
     at.until("did you mean anthropic")
-    at.until("is the key for?")
-    at.type("\x7fic" + ENTER)  # what was typed is still there
-    at.until("The key")
+    at.type("anthropic" + ENTER)
+    at.until("The key for anthropic")
     at.type("sk-or-v1-of-another" + ENTER)
     at.until("This is a key for openrouter. It was not sent.")
     at.until("it is not shown")
     at.type("sk-ant-wrong" + ENTER)
     at.until("anthropic does not accept the key: anthropic does not know this key")
-    at.until("b back")
-    at.type("b")
-    at.until("or q to leave")
-    at.type("4")
+    at.until("2 type another key")
+    at.choose("back")
+    at.until("4 a guided tour")
+    at.choose("a guided tour")
     at.until("Enter begins")
     at.type(ENTER)
     at.until("Edit greet.sh?")
@@ -333,30 +333,44 @@ def test_the_first_run_leads_to_the_tour(starts: Starts, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "kept"), [("1", "permission_mode = sandbox\n"), (ENTER, "")]
-)
 def test_an_api_key_that_cannot_be_checked_offline_can_be_saved(
-    starts: Starts, tmp_path: Path, mode: str, kept: str
+    starts: Starts, tmp_path: Path
 ) -> None:
     at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
-    at.until("or q to leave")
-    at.type("1")
-    at.until("Which provider")
+    at.choose("an API key")
+    at.until("Key or provider:")
     at.type("openai" + ENTER)
     at.until("https://platform.openai.com/api-keys")
-    at.until("The key")
+    at.until("The key for openai")
     at.type("sk-offline" + ENTER)
     at.until("The key could not be checked: no network")
-    at.until("b back")
-    at.type("k")
+    at.until("2 type another key")
+    at.choose("keep it unchecked")
     at.until("openai/model is now the default model.")
-    at.until("(default 2)")
-    at.type(mode)
 
     assert at.end() == 0
     assert (tmp_path / "key").read_text() == "openai sk-offline"
-    assert (tmp_path / "remembered").read_text() == f"model = openai/model\n{kept}"
+    assert (tmp_path / "remembered").read_text() == "model = openai/model\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["sk-ant-of-mine", "4d1f" * 8])
+def test_a_key_pasted_into_the_menu_of_the_first_run_is_hidden_and_used(
+    starts: Starts, tmp_path: Path, key: str
+) -> None:
+    at = starts(program=STAGE.with_name("stage_tour.py"), size=(70, 90))
+    at.until("› 1 ")
+    at.type(f"\x1b[200~{key}\x1b[201~")
+    at.until("*" * len(key))
+    at.type(ENTER)
+    if key.startswith("4d1f"):
+        at.until("Whose key is it?")
+        at.type(ENTER)
+    at.until("anthropic/model is now the default model.")
+
+    assert at.end() == 0
+    assert key not in at.raw
+    assert (tmp_path / "key").read_text() == f"anthropic {key}"
 
 
 @pytest.mark.slow
@@ -570,9 +584,8 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
         at = starts("--script", "script", program=program)
         if answer:
             at.until("runs without asking: write_file")
-            at.until("[y/N]")
-            at.type(answer + ENTER)
-        at.until("›")
+            at.answer(answer)
+        at.until_asked()
         assert ("Trust the settings of this folder?" in at.text) == asked
         assert ("with --trust once" in at.text) == (answer == "n")
         at.type("go" + ENTER)
@@ -603,9 +616,9 @@ def test_commands_make_user_namespaces_only_after_the_user_permits_them_in_a_fol
     for answer in ("n", "y", ""):
         at = starts("--yolo", "--script", "script", program=program)
         if answer:
-            at.until("Permit it in this folder? [y/N]")
-            at.type(answer + ENTER)
-        at.until("›")
+            at.until("Permit it in this folder?")
+            at.answer(answer)
+        at.until_asked("bypass ›")
         assert ("Permit it" in at.text) == bool(answer)
         at.type("go" + ENTER)
         at.until("Ended.")
@@ -627,9 +640,9 @@ def test_instructions_of_a_folder_are_shown_and_asked_about_once(
         at = starts("--script", "script", program=program)
         if answer:
             at.until("  AGENTS.md (9 bytes)")
-            at.until("Trust this folder? Its instructions will be sent to the model. [y/N]")
-            at.type(answer + ENTER)
-        at.until("›")
+            at.until("Trust this folder? Its instructions will be sent to the model.")
+            at.answer(answer)
+        at.until_asked()
         assert ("Trust this folder?" in at.text) == bool(answer)
         said = " ".join(at.text.split())
         assert ("not trusted, so not read" in said) == (answer == "n"), said
@@ -642,13 +655,13 @@ def test_instructions_of_a_folder_are_shown_and_asked_about_once(
 def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
     starts: Starts, tmp_path: Path
 ) -> None:
-    question = "Send the changed instructions to the model from now on? [y/N]"
+    question = "Send the changed instructions to the model from now on?"
     (tmp_path / "AGENTS.md").write_text("Use tabs.\n")
     (tmp_path / "script").write_text('{"text": "Hello."}\n')
     program = STAGE.with_name("stage_program.py")
     # Trust, then a change that is declined, is not asked about again, and another, accepted.
     for text, asked, answer in (
-        ("Use tabs.\n", "Trust this folder? Its instructions will be sent to the model. [y/N]", "y"),
+        ("Use tabs.\n", "Trust this folder? Its instructions will be sent to the model.", "y"),
         ("Use spaces.\n", question, "n"),
         ("Use spaces.\n", "", ""),
         ("Use both.\n", question, "y"),
@@ -658,8 +671,8 @@ def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
         at = starts("--script", "script", program=program)
         if asked:
             at.until(asked)
-            at.type(answer + ENTER)
-        at.until("›")
+            at.answer(answer)
+        at.until_asked()
         shown = f"AGENTS.mdchangedsinceyoutrustedit:@@-1,1+1,1@@-Usetabs.+{text}Send"
         assert ("".join(shown.split()) in "".join(at.text.split())) == (
             asked == question

@@ -137,14 +137,7 @@ def said(at: int) -> list[str]:
 
 def test_the_first_run_offers_available_providers_and_the_tour(person: Person) -> None:
     at = person.starts()
-    at.until("or q to leave")
-    tour = re.search(r"(\d)  a guided tour", at.text)
-    assert tour is not None
-    assert " Ollama does not answer" not in at.text  # it stands below all, not in the last
-    at.type("9")
-    at.until("Press 1–")
-    at.until("or q to leave")
-    at.type(tour[1])
+    at.choose("a guided tour")
     at.until("Enter begins, q leaves")
     at.type(ENTER)
     at.answer("y")

@@ -6,6 +6,7 @@ written is passed in as `FirstRunOffers`. Nothing is asked of a session that has
 
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import anyio
@@ -16,11 +17,11 @@ from refold.app.local_servers import LocalServer, local_servers
 from refold.app.model_connections import LOCAL_PREFIX
 from refold.cli.auth import try_key
 from refold.cli.local import install
-from refold.cli.permissions import ClaudeRules
 from refold.cli.tour import give_tour, opening_with
 from refold.config.api_keys import key_problem
 from refold.config.credentials import store
 from refold.config.set_setting import remember
+from refold.console.list_prompt import pick
 from refold.console.printer import Printer
 from refold.console.reader import Key, TerminalReader
 from refold.errors import BadInput, ProviderError, RefoldError, Refused
@@ -33,15 +34,14 @@ from refold.provider.local.models import (
 )
 from refold.provider.spec import ProviderSpec, no_provider
 from refold.terminal.this_terminal import this_terminal
+from refold.values.key_shapes import looks_like_key, maker_of
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import duration
+from refold.views.picker import Picker, PickerItem
+from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import Line
 
 _BYTES_PER_SECOND = 5e6  # bytes per second of a usual connection
-_MAKER_NAMES = {
-    "sk-ant-": "anthropic", "sk-or-": "openrouter", "gsk_": "groq", "xai-": "xai",
-    "AIza": "gemini",
-}  # fmt: skip
 _KEY_PAGES = {
     "anthropic": "https://platform.claude.com/settings/keys",
     "openai": "https://platform.openai.com/api-keys",
@@ -54,6 +54,8 @@ _KEY_PAGES = {
 }
 _MAX_MENU_PROVIDERS = 3  # providers in the menu; the next question lists all
 _SHOWN_MODELS = 9  # of one server: each has a key to press
+_MAX_NAME_CHARS = 16  # of a provider; what is longer may be a key
+_UNCHECKED_CHOICES = ("check again", "type another key", "keep it unchecked", "back")
 _SMALL_MODEL = "for small tasks, not for large changes"
 
 
@@ -80,8 +82,6 @@ class FirstRunOffers(Struct, frozen=True, kw_only=True):
     model to use with it. `install(name)` downloads a model, shows the progress and returns its
     full name. `remember(setting, value)` writes a setting of the person. All of them may raise
     `RefoldError`; then the error is shown and the question asked again.
-
-    `sandboxed` says whether mode `sandbox` can be offered; it may take a moment.
     """
 
     providers: Sequence[str]
@@ -91,8 +91,6 @@ class FirstRunOffers(Struct, frozen=True, kw_only=True):
     embedded: Sequence[Embedded] = ()
     install: Callable[[str], Awaitable[str]]
     remember: Callable[[str, str], Awaitable[None]]
-    sandboxed: Callable[[], bool] = lambda: False
-    claude: ClaudeRules | None = None
 
 
 class _Row(Struct, frozen=True):
@@ -145,36 +143,60 @@ def _offers(app: App) -> FirstRunOffers:
         embedded=[Embedded(item.name, item.size, _SMALL_MODEL) for item in EMBEDDED_MODELS],
         install=fetch,
         remember=keep,
-        sandboxed=lambda: app.workspace.sandbox.confines,
-        claude=ClaudeRules.read_from(app.workspace.directory, places.folders),
     )
 
 
 async def choose(
     offers: FirstRunOffers,
-    paper: Printer | None = None,
-    reading: TerminalReader | None = None,
+    printer: Printer | None = None,
+    reader: TerminalReader | None = None,
 ) -> FirstChoice:
     """Ask until something is chosen, and set that up."""
-    if paper is None or reading is None:
-        paper, reading = this_terminal()
-    return await _Questions(offers, paper, reading).choose()
+    if printer is None or reader is None:
+        printer, reader = this_terminal()
+    return await _ModelQuestions(offers, printer, reader).choose()
 
 
-class _Questions:
+class _ModelQuestions:
     def __init__(
-        self, offers: FirstRunOffers, paper: Printer, reading: TerminalReader
+        self, offers: FirstRunOffers, printer: Printer, reader: TerminalReader
     ) -> None:
-        self._offers, self._paper, self._reading = offers, paper, reading
+        self._offers, self._printer, self._reader = offers, printer, reader
 
     async def choose(self) -> FirstChoice:
-        self._paper.say("Welcome to refold.", "heading")
-        self._paper.say("No model is configured yet. Which one do you want to use?")
-        choice = await self._pick_row(self._rows()) or FirstChoice("leave")
-        if choice.what == "model":
-            await self._ask_for_mode()
-            await self._ask_for_rules()
-        return choice
+        say = self._printer.say
+        say("Welcome to refold.", "heading")
+        say("No model is configured yet. Which one do you want to use?")
+        if not self._offers.servers:
+            say("No Ollama, LM Studio or llama.cpp server answers on this machine.", "dim")
+        rows = self._rows()
+        wide = max(len(row.text) for row in rows)
+        labels = [f"{row.text:{wide}}  {row.about}" for row in rows]
+        while True:
+            self._printer.gap()
+            try:
+                pressed = await self._reader.choose(_menu(labels, "quit"))
+                choice = await self._carry_out(pressed, rows)
+            except RefoldError as error:
+                say(visible(str(error)), "bad")
+                continue
+            if choice is not None:
+                return choice
+
+    async def _carry_out(
+        self, pressed: str | DraftMessage | Key, rows: Sequence[_Row]
+    ) -> FirstChoice | None:
+        """Do what was chosen. A key or the name of a provider may be typed instead."""
+        numbers = [str(n) for n in range(1, len(rows) + 1)]
+        match pressed:
+            case Key.CTRL_C:
+                raise KeyboardInterrupt
+            case Key():
+                return FirstChoice("leave")
+            case DraftMessage(words) if words.strip() not in numbers:
+                return await self._take_key_or_name(words.strip())
+            case DraftMessage(number) | str(number):
+                return await rows[int(number) - 1].does()
 
     def _rows(self) -> list[_Row]:
         offers = self._offers
@@ -202,125 +224,121 @@ class _Questions:
             _Row("a guided tour", "no key, no network, one minute", self._choose_tour),
         ]
 
-    async def _pick_row(self, rows: Sequence[_Row]) -> FirstChoice | None:
-        """Let the user pick a row, and carry it out. Return None if the user leaves."""
-        keys = "".join(str(n) for n in range(1, len(rows) + 1))
-        self._show(rows)
-        while True:
-            pressed = _stop_at_ctrl_c(await self._reading.choice(_prompt(keys), f"{keys}q"))
-            if isinstance(pressed, Key) or pressed == "q":
-                return None
-            if not pressed:
-                self._paper.say(f"Press 1–{len(rows)}, or q to quit.", "dim")
-                continue
-            try:
-                if (choice := await rows[int(pressed) - 1].does()) is not None:
-                    return choice
-            except RefoldError as error:
-                self._paper.say(visible(str(error)), "bad")
-            self._show(rows)
-
-    def _show(self, rows: Sequence[_Row]) -> None:
-        self._paper.gap()
-        wide = max(len(row.text) for row in rows)
-        least = max(len(f"  1  {row.text:{wide}}  {row.about}") for row in rows)
-        for number, row in enumerate(rows, start=1):
-            start: Line = (("strong", f"  {number}  "), ("plain", f"{row.text:{wide}}"))
-            if least <= self._paper.room:
-                self._paper.line((*start, ("dim", f"  {row.about}")))
-            else:  # the description on a line of its own
-                self._paper.line(start)
-                self._paper.say(f"     {row.about}", "dim")
-        if not self._offers.servers:
-            self._paper.gap()
-            self._paper.say(
-                "No Ollama, LM Studio or llama.cpp server answers on this machine.", "dim"
-            )
-        self._paper.gap()
-
     async def _set_up_provider(self) -> FirstChoice | None:
         names = self._offers.providers
-        self._paper.say(", ".join(names), "dim")
-        text = ""
+        self._printer.say(
+            f"Paste a key, which is not shown, or type a provider: {', '.join(names)}",
+            "dim",
+        )
         while True:
-            asked: Line = (("plain", "Which provider is the key for? "),)
-            answer = _stop_at_ctrl_c(await self._reading.read_line(asked, text))
-            if isinstance(answer, Key) or not (text := answer.strip()):
+            prompt: Line = (("plain", "Key or provider: "),)
+            typed = _stop_at_ctrl_c(
+                await self._reader.secret(prompt, partial(_begins_name, names))
+            )
+            if isinstance(typed, Key) or not typed.strip():
                 return None
             try:
-                name = catalog.find(text.lower()).name
-                if name not in names:
-                    raise no_provider(text, names)
+                return await self._take_key_or_name(typed.strip())
             except BadInput as error:
-                self._paper.say(visible(str(error)), "bad")
-                continue
-            return await self._set_up_key(name)
+                self._printer.say(visible(str(error)), "bad")
 
-    async def _set_up_key(self, name: str) -> FirstChoice | None:
-        if page := _KEY_PAGES.get(name):
-            self._paper.say(f"Keys are made at {page}", "dim")
+    async def _take_key_or_name(self, text: str) -> FirstChoice | None:
+        """Set up the provider of this key, or the one with this name. Raises `BadInput`."""
+        if maker := maker_of(text):
+            return await self._set_up_key(maker, text)
+        if len(text) > _MAX_NAME_CHARS or looks_like_key(text):
+            if name := await self._pick_provider():
+                return await self._set_up_key(name, text)
+            return None
+        names = self._offers.providers
+        name = catalog.find(text.lower()).name
+        if name not in names:
+            raise no_provider(text, names)
+        return await self._set_up_key(name)
+
+    async def _pick_provider(self) -> str:
+        """The provider of a key that does not say whose it is; "" if the user leaves."""
+        names = self._offers.providers
+        items = tuple(PickerItem(name, partial(_row, name), name) for name in names)
+        picker = Picker("Whose key is it?", items)
+        picked = await pick(self._printer, self._reader, picker)
+        return picked.selection.id if picked and picked.selection else ""
+
+    async def _set_up_key(self, name: str, key: str = "") -> FirstChoice | None:
+        """Check and store a key of this provider; without `key`, ask for one."""
+        if (page := _KEY_PAGES.get(name)) and not key:
+            self._printer.say(f"Keys are made at {page}", "dim")
         while True:
-            key = await self._read_key(name)
+            key = key if key and self._is_key_of(name, key) else await self._read_key(name)
             if not key:
-                self._paper.say("No key was given.", "warn")
+                self._printer.say("No key was given.", "warn")
                 return None
-            if (answer := await self._check_key(name, key)) is not None:
+            if (is_kept := await self._check_key(name, key)) is not None:
                 return (
                     await self._choose_model(await self._offers.keep_key(name, key))
-                    if answer
+                    if is_kept
                     else None
                 )
+            key = ""
 
     async def _read_key(self, name: str) -> str:
         """Return a key that looks like one of this provider; "" for none."""
         prompt: Line = (("plain", f"The key for {name} (it is not shown): "),)
         while True:
-            key = _stop_at_ctrl_c(await self._reading.secret(prompt))
-            if key == "":  # many press Enter after the name
-                key = _stop_at_ctrl_c(await self._reading.secret(prompt))
+            key = _stop_at_ctrl_c(await self._reader.secret(prompt))
             if isinstance(key, Key) or not (key := key.strip()):
                 return ""
-            maker = next(
-                (p for start, p in _MAKER_NAMES.items() if key.startswith(start)), name
-            )
-            if problem := key_problem(key):
-                self._paper.say(f"This is not a key: {problem}.", "bad")
-            elif maker != name:
-                self._paper.say(f"This is a key for {maker}. It was not sent.", "bad")
-            else:
+            if self._is_key_of(name, key):
                 return key
+
+    def _is_key_of(self, name: str, key: str) -> bool:
+        """Whether the key looks like one of this provider. Says why not."""
+        maker = maker_of(key) or name
+        if problem := key_problem(key):
+            self._printer.say(f"This is not a key: {problem}.", "bad")
+        elif maker != name:
+            self._printer.say(f"This is a key for {maker}. It was not sent.", "bad")
+        return not problem and maker == name
 
     async def _check_key(self, name: str, key: str) -> bool | None:
         """Return True to store the key, None if the user will type another one."""
         while True:
-            self._paper.say(f"Checking the key with {name}…", "dim")
+            self._printer.say(f"Checking the key with {name}…", "dim")
             try:
                 await self._offers.check_key(name, key)
             except Refused as error:
-                self._paper.say(visible(f"{name} does not accept the key: {error}"), "bad")
+                self._printer.say(
+                    visible(f"{name} does not accept the key: {error}"), "bad"
+                )
             except (ProviderError, BadInput) as error:
-                self._paper.say(visible(f"The key could not be checked: {error}"), "warn")
+                self._printer.say(visible(f"The key could not be checked: {error}"), "warn")
             else:
-                self._paper.say(f"{name} accepts the key.", "good")
+                self._printer.say(f"{name} accepts the key.", "good")
                 return True
-            match await self._ask_what_now():
-                case "c":
+            match await self._choose_number(_UNCHECKED_CHOICES):
+                case 1:
                     continue
-                case "k":
-                    return True
-                case "t":
+                case 2:
                     return None
+                case 3:
+                    return True
                 case _:
                     return False
 
-    async def _ask_what_now(self) -> str | Key:
-        asked: Line = (
-            ("plain", "c check again · k keep it unchecked · t type another · b back "),
-            ("person", "› "),
-        )
-        while not (pressed := _stop_at_ctrl_c(await self._reading.choice(asked, "cktb"))):
-            self._paper.say("Press c, k, t or b.", "dim")
-        return pressed
+    async def _choose_number(self, labels: Sequence[str]) -> int:
+        """The number of the choice; 0 if the user leaves the question."""
+        while True:
+            match await self._reader.choose(_menu(labels, "back")):
+                case DraftMessage():
+                    self._printer.say(
+                        "Choose with the arrows or a digit, and Enter.", "dim"
+                    )
+                case Key.CTRL_C:
+                    raise KeyboardInterrupt
+                case Key():
+                    return 0
+                case number:
+                    return int(number)
 
     def _server_choice(
         self, server: LocalServer
@@ -329,19 +347,10 @@ class _Questions:
             names = server.models[:_SHOWN_MODELS]
             if len(names) == 1:
                 return await self._choose_model(names[0])
-            for number, name in enumerate(names, start=1):
-                self._paper.line(
-                    (("strong", f"  {number}  "), ("plain", on_one_line(name)))
-                )
             if left := len(server.models) - len(names):
-                self._paper.say(f"     and {left} more; /model chooses them later", "dim")
-            keys = "".join(str(n) for n in range(1, len(names) + 1))
-            pressed = _stop_at_ctrl_c(
-                await self._reading.choice(_prompt(keys, "Esc goes back"), keys)
-            )
-            if isinstance(pressed, Key) or not pressed:
-                return None
-            return await self._choose_model(names[int(pressed) - 1])
+                self._printer.say(f"and {left} more; /model chooses them later", "dim")
+            number = await self._choose_number([on_one_line(name) for name in names])
+            return await self._choose_model(names[number - 1]) if number else None
 
         return ask
 
@@ -356,46 +365,25 @@ class _Questions:
 
     async def _choose_model(self, model: str) -> FirstChoice:
         await self._offers.remember("model", model)
-        self._paper.say(
+        self._printer.say(
             f"{on_one_line(model)} is now the default model. /model changes it.", "good"
         )
         return FirstChoice("model", model)
 
-    async def _ask_for_mode(self) -> None:
-        """Ask for the mode. The choice is a setting like any other."""
-        if not await anyio.to_thread.run_sync(self._offers.sandboxed):
-            return
-        self._paper.gap()
-        self._paper.say("What may refold do without asking?")
-        self._paper.line((
-            ("strong", "  1  "), ("plain", "edit and run commands here"),
-            ("dim", "  in a sandbox, without network and keys"),
-        ))  # fmt: skip
-        self._paper.line((
-            ("strong", "  2  "), ("plain", "read only"),
-            ("dim", "  ask before every edit and every command that changes something"),
-        ))  # fmt: skip
-        self._paper.gap()
-        asked: Line = (("plain", "Choose 1 or 2 (default 2): "),)
-        if _stop_at_ctrl_c(await self._reading.choice(asked, "12")) == "1":
-            await self._offers.remember("permission_mode", "sandbox")
-            self._paper.say(
-                "Mode sandbox is now the default. Shift+Tab changes it.", "good"
-            )
-        else:
-            self._paper.say("refold asks. Shift+Tab changes that.", "good")
 
-    async def _ask_for_rules(self) -> None:
-        if not (claude := self._offers.claude):
-            return
-        self._paper.gap()
-        self._paper.say("Claude Code has permission rules for this directory:")
-        for row in claude.rule_lines():
-            self._paper.say(f"  {row}", "dim")
-        asked: Line = (("plain", "Import them? y/N › "),)
-        if _stop_at_ctrl_c(await self._reading.choice(asked, "yn")) == "y":
-            claude.store_rules()
-            self._paper.say("They apply in this directory from now on.", "good")
+def _menu(labels: Sequence[str], leave: str) -> Menu:
+    return Menu(tuple(Choice(str(n), text) for n, text in enumerate(labels, 1)), leave)
+
+
+def _row(name: str, _: int) -> Line:
+    return (("plain", name),)
+
+
+def _begins_name(names: Sequence[str], text: str) -> bool:
+    """Whether the text may be the name of a provider, or a slip of it, and may be shown."""
+    if len(text) > _MAX_NAME_CHARS or looks_like_key(text):
+        return False
+    return all(letter.isalpha() or letter == "-" for letter in text)
 
 
 def _about_model(model: Embedded) -> str:
@@ -411,7 +399,3 @@ def _stop_at_ctrl_c(answer: str | Key) -> str | Key:
     if answer is Key.CTRL_C:
         raise KeyboardInterrupt
     return answer
-
-
-def _prompt(keys: str, way_out: str = "or q to leave") -> Line:
-    return (("plain", f"1 to {keys[-1]}, {way_out} "), ("person", "› "))

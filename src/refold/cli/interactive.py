@@ -1,7 +1,6 @@
 """A session in a terminal: opens it and gives it to the line terminal."""
 
 import os
-import sys
 from argparse import Namespace
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -17,20 +16,19 @@ from refold.cli.launch import (
     open_or_resume,
     settings_of,
 )
-from refold.cli.output import read_yes
 from refold.client.folder_trust import (
-    NAMESPACES_QUESTION,
-    SETTING_NAMESPACES,
     TrustOffer,
     find_changed_texts,
 )
 from refold.client.launch import Launch
 from refold.client.session import Session
+from refold.config.folder_settings import FolderSettings
 from refold.config.paths import paths
 from refold.config.trusted_folders import TrustedFolders
 from refold.tools.contract import ImageData
 
 if TYPE_CHECKING:
+    from refold.cli.start_questions import StartQuestions
     from refold.console.console_context import Beside
 
 
@@ -42,7 +40,6 @@ def run(args: Namespace) -> int:
 
 def _start(args: Namespace) -> int:
     _ask_about_the_folder(args)
-    _ask_about_namespaces(args)
     launch = launch_of(args, attended=True, watched=True)
     if not launch.app.models.has_model_choice():
         from refold.cli.first_run import first_run
@@ -51,41 +48,64 @@ def _start(args: Namespace) -> int:
             return 0
         launch = launch_of(args, attended=True, watched=True)
     launch.app.workspace.sandbox.begin()  # it is tried while the rest is loaded
+    if _ask_about_work(args, launch):
+        launch = launch_of(args, attended=True, watched=True)
     return anyio.run(_run, args, launch)
 
 
 def _ask_about_the_folder(args: Namespace) -> None:
-    """Show the settings and instructions of the folder, and ask whether to trust them."""
-    here = settings_of(args)
-    places = paths(os.environ)
-    folders = TrustedFolders(places.folders)
-    changes = () if args.trust else find_changed_texts(here.project.folder, places, folders)
+    """Ask whether to trust the folder, and whether its commands may make namespaces."""
+    here, places = settings_of(args), paths(os.environ)
+    folders, folder = TrustedFolders(places.folders), here.project.folder
+    changes = () if args.trust else find_changed_texts(folder, places, folders)
     offer = TrustOffer(here.project, here.state, here.texts, changes)
-    if not offer:
-        return
-    sys.stdout.write("".join(f"{line}\n" for line in offer.question_lines()))
-    sys.stdout.write(f"\n{offer.question} [y/N] ")
-    sys.stdout.flush()
-    if read_yes():
-        offer.accept(folders, places.data)
-    else:
-        sys.stdout.write(f"{offer.decline(folders, places.data)}\n")
+    if offer:
+        questions = _questions(here)
+        anyio.run(questions.ask_for_trust, offer, places)
+        _keep_messages(args, questions)
+        here = settings_of(args)
+    # Once in each folder, whether the setting that lets commands make them counts there.
+    if here.settings.sandbox.user_namespaces and not folders.has_namespaces(folder):
+        questions = _questions(here)
+        if not anyio.run(questions.ask_for_namespaces, folder, folders):
+            args.user_namespaces = False
+        _keep_messages(args, questions)
 
 
-def _ask_about_namespaces(args: Namespace) -> None:
-    """Once in each folder, whether the setting that lets commands make them counts there."""
-    here = settings_of(args)
-    folders = TrustedFolders(paths(os.environ).folders)
-    folder = here.project.folder
-    if not here.settings.sandbox.user_namespaces or folders.has_namespaces(folder):
-        return
-    sys.stdout.write(f"{SETTING_NAMESPACES}\n{NAMESPACES_QUESTION} [y/N] ")
-    sys.stdout.flush()
-    if read_yes():
-        folders.allow_namespaces(folder)
-    else:
-        args.user_namespaces = False
-        sys.stdout.write("They cannot, in this session.\n")
+def _ask_about_work(args: Namespace, launch: Launch) -> bool:
+    """Ask for the mode, once, and about rules of Claude Code. True if settings may be new."""
+    if args.script or args.replay:  # no model that could do harm
+        return False
+    here, places = settings_of(args), paths(os.environ)
+    folders, folder = TrustedFolders(places.folders), here.project.folder
+    asks_mode = (
+        "permission_mode" not in here.loaded.origins
+        and launch.app.workspace.sandbox.confines
+    )
+    rules = None
+    if os.path.lexists(os.path.join(folder, ".claude")):
+        from refold.cli.start_questions import unseen_rules
+
+        rules = unseen_rules(folder, folders)
+    if not (asks_mode or rules):
+        return False
+    questions = _questions(here)
+    anyio.run(
+        questions.ask_about_work, places if asks_mode else None, folder, rules, folders
+    )
+    _keep_messages(args, questions)
+    return True
+
+
+def _questions(here: FolderSettings) -> "StartQuestions":
+    from refold.cli.start_questions import start_questions
+
+    return start_questions(here)
+
+
+def _keep_messages(args: Namespace, questions: "StartQuestions") -> None:
+    """Send what was typed at the questions as the first message."""
+    args.text = "\n".join(filter(None, (args.text, *questions.messages)))
 
 
 Converse: TypeAlias = Callable[

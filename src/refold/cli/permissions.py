@@ -6,12 +6,8 @@ the verdicts.
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
-
-import msgspec
-from msgspec import Struct
 
 from refold.cli.output import confirm
 from refold.cli.rule_tests import (
@@ -24,15 +20,17 @@ from refold.cli.rule_tests import (
     replay_rules,
     test_rules,
 )
+from refold.config.claude_permissions import (
+    CLAUDE_DIRECTORY,
+    CLAUDE_FILES,
+    rules_of_files,
+)
 from refold.config.paths import paths
 from refold.config.project import small_file, small_files
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, print_note, write
-from refold.permissions.claude_rules import ImportedRules, convert_rules
-from refold.permissions.rules import is_about, parse
-from refold.tools.builtin import builtin
-from refold.values.modes import MODE_NAMES, Verdict
+from refold.values.modes import MODE_NAMES
 from refold.views.escape import on_one_line
 
 
@@ -190,113 +188,32 @@ def _policy_context(args: Namespace) -> PolicyContext:
     return ground
 
 
-_CLAUDE_DIRECTORY = ".claude"
-_CLAUDE_FILES = ("settings.json", "settings.local.json")
-
-
 def import_rules(args: Namespace) -> int:
     folder = os.path.realpath(directory(args.cwd, "--cwd"))
-    rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
-    for name, content in _contents(args.file, folder).items():
-        carried = convert_rules(_permissions(name, content))
-        _print_lines(name, _add_valid_rules(carried, rules))
-    theirs = ClaudeRules(folder, rules, paths(os.environ).folders)
-    write("".join(f"{row}\n" for row in theirs.rule_lines()))
-    if not any(rules.values()):
+    theirs = rules_of_files(_contents(args.file, folder))
+    for note in theirs.notes:
+        print_note(on_one_line(note))
+    write("".join(f"{row}\n" for row in theirs.lines()))
+    if not theirs:
         raise BadInput("there is no rule to import")
     if args.print:
         return 0
     if not args.yes and not confirm(f"Apply these rules in {on_one_line(folder)}?"):
         write("Nothing was imported.\n")
         return 1
-    theirs.store_rules()
-    write(
-        f"They apply in {on_one_line(folder)} from now on, and are stored in {theirs.file}.\n"
-    )
+    file = paths(os.environ).folders
+    TrustedFolders(file).import_rules(folder, theirs.rules, theirs.sha256)
+    write(f"They apply in {on_one_line(folder)} from now on, and are stored in {file}.\n")
     return 0
-
-
-class ClaudeRules(Struct, frozen=True):
-    """The rules of Claude Code's settings for `folder`, converted; `file` has what was
-    imported.
-    """
-
-    folder: str
-    rules: Mapping[Verdict, list[str]]
-    file: Path
-
-    @staticmethod
-    def read_from(folder: str, file: Path) -> "ClaudeRules | None":
-        """Read the rules. Return None if there are none, or if they cannot be read."""
-        rules: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
-        try:
-            for name, content in small_files(
-                folder, _CLAUDE_DIRECTORY, _CLAUDE_FILES, lambda _: False
-            ).items():
-                list(_add_valid_rules(convert_rules(_permissions(name, content)), rules))
-        except BadInput:
-            return None
-        result = ClaudeRules(folder, rules, file)
-        return result if any(rules.values()) else None
-
-    def rule_lines(self) -> tuple[str, ...]:
-        """A line for each rule."""
-        return tuple(
-            on_one_line(f"{verdict:<5}  {text}")
-            for verdict, texts in self.rules.items()
-            for text in texts
-        )
-
-    def store_rules(self) -> None:
-        """Store the rules: they apply in the folder from now on."""
-        TrustedFolders(self.file).add(self.folder, self.rules)
 
 
 def _contents(path: str, folder: str) -> Mapping[str, bytes]:
     if path:
         return {path: small_file(str(Path(path).expanduser()))}
-    files = small_files(folder, _CLAUDE_DIRECTORY, _CLAUDE_FILES, lambda _: False)
+    files = small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, lambda _: False)
     if not files:
         raise BadInput(
-            f"there is no {_CLAUDE_DIRECTORY}/{_CLAUDE_FILES[0]} in {folder}: name a file, or another "
+            f"there is no {CLAUDE_DIRECTORY}/{CLAUDE_FILES[0]} in {folder}: name a file, or another "
             "folder with --cwd"
         )
     return files
-
-
-def _permissions(name: str, content: bytes) -> Mapping[str, object]:
-    try:
-        whole = msgspec.json.decode(content, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise BadInput(f"{name} holds no JSON object: {error}") from error
-    value = whole.get("permissions", {})
-    if not isinstance(value, dict):
-        raise BadInput(f"{name}: permissions is not an object")
-    return cast("dict[str, object]", value)
-
-
-def _add_valid_rules(
-    carried: ImportedRules, rules: dict[Verdict, list[str]]
-) -> Iterable[str]:
-    """Add the rules that are valid here to `rules`; return the notices."""
-    tools = builtin()
-    yield from carried.left
-    taken: dict[Verdict, tuple[str, ...]] = {
-        "allow": carried.allow, "ask": carried.ask, "deny": carried.deny,
-    }  # fmt: skip
-    for verdict, texts in taken.items():
-        for text in texts:
-            name = parse(text, "deny").tool
-            if not any(is_about(name, tool.name, tool.effect) for tool in tools):
-                yield f"{text!r} was left out: there is no such tool here"
-            elif text not in rules[verdict]:
-                rules[verdict].append(text)
-    if carried.mode:
-        yield f"the mode was not imported: choose it with --permission-mode {carried.mode}"
-    for path in carried.directories:
-        yield f"the directory {path!r} was not imported: add it with --add-dir"
-
-
-def _print_lines(name: str, lines: Iterable[str]) -> None:
-    for line in lines:
-        print_note(on_one_line(f"{name}: {line}"))

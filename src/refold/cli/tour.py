@@ -275,7 +275,9 @@ class _Unattended:
         self._paper.say("(not a terminal: the tour answers yes)", "dim")
         return "y"
 
-    async def secret(self, prompt: Line) -> str | Key:
+    async def secret(
+        self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
+    ) -> str | Key:
         return Key.CTRL_D
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from refold.config.layers import MANAGED_FILE, is_flag
+from refold.config.layers import MANAGED_FILE, Layer, is_flag
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths
 from refold.config.project import FolderTexts, Project, project, texts, without_agents
@@ -91,14 +92,25 @@ def load_here(
     """
     folders = TrustedFolders(places.folders)
     source, state = project_here(directory, places, trust=trust)
-    between = (*(source.layers if state == "trusted" else ()), folders.layer(source.folder))
+    problems = list[str]()
+    denied = tuple(claude_deny_layer(source.folder, problems))
+    trusted = source.layers if state == "trusted" else ()
+    between = (*trusted, denied, folders.layer(source.folder))
     loaded = load(places.settings, environ, flags, between, managed)
     return FolderSettings(
-        loaded,
+        replace(loaded, unknown=(*loaded.unknown, *problems)),
         source,
         state,
         FolderTexts("") if trust else texts_without_trust(directory, folders),
     )
+
+
+def claude_deny_layer(folder: str, problems: list[str]) -> Layer:
+    """The deny rules of Claude Code in `folder`, which count without trust."""
+    if os.path.lexists(os.path.join(folder, ".claude")):
+        from refold.config.claude_permissions import deny_layer  # of few folders
+
+        yield from deny_layer(folder, problems)
 
 
 def project_here(

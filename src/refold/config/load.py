@@ -87,7 +87,8 @@ class UnknownSetting(BadInput):
 class Loaded(Struct, frozen=True):
     """The settings, and the origin of each value that is not the default.
 
-    `unknown` are sentences about environment variables that name no setting.
+    `unknown` are sentences about what was skipped: environment variables that name no setting,
+    rules of another agent that cannot be read.
     """
 
     settings: Settings

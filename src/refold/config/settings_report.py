@@ -12,7 +12,7 @@ import anyio
 import msgspec
 from msgspec import Struct
 
-from refold.config.folder_settings import reason_settings_ignored
+from refold.config.folder_settings import claude_deny_layer, reason_settings_ignored
 from refold.config.layers import MANAGED_FILE, Layer, Origin
 from refold.config.load import (
     RENAMED_SETTINGS,
@@ -68,6 +68,9 @@ def origins_report(
     if state == "unusable":
         problems.append(reason_settings_ignored(source, state))
     between = list[Layer](source.layers if state == "trusted" else ())
+    between += [
+        list(_valid_settings(lambda: claude_deny_layer(source.folder, problems), problems))
+    ]
     between += [list(_valid_settings(lambda: folders.layer(source.folder), problems))]
     layers = [
         list(_valid_settings(read, problems))

@@ -112,6 +112,22 @@ class TrustedFolders:
 
         self._change(os.path.realpath(folder), change)
 
+    def import_rules(self, folder: Path | str, rules: _Verdicts, sha256: str) -> None:
+        """Store rules of another agent, whose files have rules with this hash."""
+        self.add(folder, rules)
+        self.note_rules_shown(folder, sha256)
+
+    def note_rules_shown(self, folder: Path | str, sha256: str) -> None:
+        """Store which rules of another agent the user has decided on."""
+
+        def change(entry: _Document) -> None:
+            entry["rules_shown"] = sha256
+
+        self._change(os.path.realpath(folder), change)
+
+    def has_shown_rules(self, folder: Path | str, sha256: str) -> bool:
+        return self._entry(os.path.realpath(folder)).get("rules_shown") == sha256
+
     def change_rule(self, folder: Path | str, verdict: Verdict, old: str, new: str) -> None:
         """Replace a rule for this folder. Raises `BadInput`.
 

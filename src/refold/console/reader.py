@@ -121,7 +121,8 @@ class TerminalReader(DialogReader, Protocol):
     `redraw` draws the prompt of `read_message` or `read_draft` again, if the terminal can. A key
     of `SHORTCUTS` ends `read_message` if it began without text; the next prompt has what was typed.
     `read_draft` is like `read_line`, but Alt+Enter returns the typed text as a `QueuedMessage`.
-    `secret` does not show what is typed.
+    `secret` does not show what is typed, except text for which `shows` is true, where the reader
+    draws the line itself.
     `interrupt` handles a Ctrl+C that came as a signal: it answers the open question, and
     returns False if there is none. `put_aside` ends `read_message` with `Key.ASIDE`, and the next
     prompt has what was typed; it returns False if no prompt is open. `switch_draft` keeps the
@@ -137,7 +138,9 @@ class TerminalReader(DialogReader, Protocol):
     async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key: ...
-    async def secret(self, prompt: Line) -> str | Key: ...
+    async def secret(
+        self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
+    ) -> str | Key: ...
     async def next_line(self) -> str: ...
     def interrupt(self) -> bool: ...
     def put_aside(self) -> bool: ...

@@ -120,7 +120,9 @@ class LineReader:
         key = _ANSWER_WORDS.get(word, word)
         return key if len(key) == 1 and key in keys else ""
 
-    async def secret(self, prompt: Line) -> str | Key:
+    async def secret(
+        self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
+    ) -> str | Key:
         line = await self._read_prompted_line(prompt, no_echo)
         if self.hears:
             self._printer.say("")

@@ -23,6 +23,7 @@ from prompt_toolkit.keys import Keys
 from refold.terminal.input.line_editor.key_bindings import add_leave_keys, text_keys
 from refold.terminal.input.line_editor.pastes import Pasted
 from refold.terminal.input.line_editor.typing_pace import TypingPace
+from refold.values.key_shapes import looks_like_key
 from refold.views.question_keys import (
     CALM_SECONDS,
     DraftMessage,
@@ -65,7 +66,9 @@ class QuestionPrompt:
         try:
             yield {
                 "key_bindings": self.bindings(),
-                "is_password": False,
+                "is_password": Condition(
+                    lambda: looks_like_key(session.default_buffer.text)
+                ),
                 "pre_run": self.redraw_when_calm,
             }
         finally:

@@ -167,13 +167,16 @@ class PromptToolkitReader:
             )
         )
 
-    async def secret(self, prompt: Line) -> str | Key:
+    async def secret(
+        self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
+    ) -> str | Key:
+        hidden = Condition(lambda: not shows(self._new_short_prompt.default_buffer.text))
         return _without_later(
             await self._run_prompt(
                 self._new_short_prompt,
                 lambda: prompt,
                 key_bindings=leave_keys(),
-                is_password=True,
+                is_password=hidden,
             )
         )
 

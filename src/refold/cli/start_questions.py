@@ -1,0 +1,165 @@
+"""The questions before a session: trust, mode, the rules of another agent.
+
+Each is asked once, by the same widget as questions in a session. `first_run` asks for a model.
+A key that is typed at a question is hidden and dropped; other text becomes the first message.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from refold.client.folder_trust import (
+    NAMESPACES_QUESTION,
+    SETTING_NAMESPACES,
+    TrustOffer,
+)
+from refold.config.claude_permissions import ClaudeRules, rules_of_folder
+from refold.config.folder_settings import FolderSettings
+from refold.config.paths import Paths
+from refold.config.set_setting import remember
+from refold.config.trusted_folders import TrustedFolders
+from refold.console.printer import Printer
+from refold.console.reader import Key, TerminalReader
+from refold.errors import BadInput
+from refold.terminal.this_terminal import this_terminal
+from refold.values.key_shapes import looks_like_key
+from refold.values.modes import Verdict
+from refold.views.escape import on_one_line
+from refold.views.question_keys import Choice, DraftMessage, Menu
+from refold.views.styled import Style
+
+_TRUST_MENU = Menu((Choice("n", "not now"), Choice("y", "trust")))
+_CHANGED_MENU = Menu(
+    (Choice("n", "keep the version you trusted"), Choice("y", "send")), "keep it"
+)
+_NAMESPACES_MENU = Menu(
+    (Choice("n", "not in this folder"), Choice("y", "permit")), "not now"
+)
+_RULES_MENU = Menu((Choice("n", "do not import"), Choice("y", "import")), "later")
+_MODE_MENU = Menu((
+    Choice("a", "ask before each edit, and each command that changes something"),
+    Choice("s", "edit and run commands here without asking, in a sandbox without network and keys"),
+), "later")  # fmt: skip
+_NO_NAMESPACES = "Commands cannot make namespaces in this session."
+_MODE_QUESTION = "What may refold do without asking?"
+_COUNT_NOTES: Mapping[Verdict, str] = {
+    "allow": "counts once you import it", "ask": "counts once you import it",
+    "deny": "counts already",
+}  # fmt: skip
+
+
+class StartQuestions:
+    """Asks at the terminal. `messages` are what was typed and sent in place of an answer."""
+
+    def __init__(self, printer: Printer, reader: TerminalReader) -> None:
+        self.printer, self.reader = printer, reader
+        self.messages = list[str]()
+
+    async def choose(self, menu: Menu) -> str:
+        """The id of the choice; "" if the question was left. Ctrl+C ends the program."""
+        while True:
+            match await self.reader.choose(menu):
+                case DraftMessage(words) if looks_like_key(words):
+                    self.printer.say(
+                        "This looks like an API key, so it was dropped.", "warn"
+                    )
+                case DraftMessage(words):
+                    self.messages.append(words)
+                    self.printer.say("Your message is sent when the session starts.", "dim")
+                case Key.CTRL_C:
+                    raise KeyboardInterrupt
+                case Key():
+                    return ""
+                case choice:
+                    return choice
+
+    def show(self, lines: Iterable[str], style: Style = "plain") -> None:
+        for text in lines:
+            self.printer.say(text, style)
+
+    async def ask_for_trust(self, offer: TrustOffer, places: Paths) -> None:
+        """Show the settings and instructions of the folder, and ask whether to trust them."""
+        self.show(offer.question_lines())
+        self.printer.gap()
+        self.printer.say(offer.question, "strong")
+        folders = TrustedFolders(places.folders)
+        new = offer.settings or offer.texts.found
+        if await self.choose(_TRUST_MENU if new else _CHANGED_MENU) == "y":
+            offer.accept(folders, places.data)
+            self.show(["Trusted." if new else "They are sent from now on."], "good")
+        else:
+            self.show([offer.decline(folders, places.data)], "warn")
+
+    async def ask_for_namespaces(self, folder: str, folders: TrustedFolders) -> bool:
+        """Ask whether the setting that lets commands make namespaces counts in the folder."""
+        self.printer.say(SETTING_NAMESPACES)
+        self.printer.say(NAMESPACES_QUESTION, "strong")
+        if permits := await self.choose(_NAMESPACES_MENU) == "y":
+            folders.allow_namespaces(folder)
+        else:
+            self.show([_NO_NAMESPACES], "warn")
+        return permits
+
+    async def ask_about_work(
+        self,
+        places: Paths | None,
+        folder: str,
+        rules: ClaudeRules | None,
+        folders: TrustedFolders,
+    ) -> None:
+        """Ask for the mode, if `places` says where it is stored, and about the rules."""
+        if places is not None:
+            await self.ask_for_mode(places)
+        if rules is not None:
+            await self.ask_for_rules(folder, rules, folders)
+
+    async def ask_for_mode(self, places: Paths) -> None:
+        """Ask for the mode. The answer is a setting like any other."""
+        self.printer.line(())
+        self.printer.say(_MODE_QUESTION, "strong")
+        match await self.choose(_MODE_MENU):
+            case "s":
+                remember(places, "permission_mode", "sandbox")
+                said = "Mode sandbox is now the default. Shift+Tab changes it."
+            case "a":
+                remember(places, "permission_mode", "default")
+                said = "refold asks. Shift+Tab changes that."
+            case _:
+                said = "refold asks in this session. Shift+Tab changes that."
+        self.show([said], "good")
+
+    async def ask_for_rules(
+        self, folder: str, found: ClaudeRules, folders: TrustedFolders
+    ) -> None:
+        """List the rules of Claude Code with what counts, and ask whether to import them."""
+        self.printer.line(())
+        self.printer.say("Claude Code has permission rules for this folder:")
+        self.show(f"  {row}" for row in found.lines(_COUNT_NOTES))
+        self.show((f"  {on_one_line(note)}" for note in found.notes), "dim")
+        if not (found.rules["allow"] or found.rules["ask"]):
+            folders.note_rules_shown(folder, found.sha256)
+            return
+        self.printer.say("Import them?", "strong")
+        match await self.choose(_RULES_MENU):
+            case "y":
+                folders.import_rules(folder, found.rules, found.sha256)
+                self.show(["They apply in this folder from now on."], "good")
+            case "n":
+                folders.note_rules_shown(folder, found.sha256)
+                self.show(["`refold permissions import` imports them later."], "dim")
+            case _:
+                self.show(["You are asked again at the next start."], "dim")
+
+
+def start_questions(settings: FolderSettings) -> StartQuestions:
+    """The questions at the terminal of this process."""
+    look = settings.settings.terminal
+    return StartQuestions(*this_terminal(display=look.display, theme=look.theme))
+
+
+def unseen_rules(folder: str, folders: TrustedFolders) -> ClaudeRules | None:
+    """The rules of Claude Code that the user has not decided on; None if there are none."""
+    try:
+        found = rules_of_folder(folder)
+    except BadInput:  # which the start reports
+        return None
+    is_new = bool(found) and not folders.has_shown_rules(folder, found.sha256)
+    return found if is_new else None

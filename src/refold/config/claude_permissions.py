@@ -1,0 +1,114 @@
+"""The permission rules of Claude Code for a folder, as rules of ours.
+
+Its deny rules count at once: they only forbid. The others count when the user imports them.
+`permissions.claude_rules` converts a rule; `trusted_folders` stores what was imported.
+"""
+
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from typing import Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from refold.config.layers import Layer, Origin
+from refold.config.project import small_files
+from refold.errors import BadInput
+from refold.permissions.claude_rules import ImportedRules, convert_rules
+from refold.permissions.rules import is_about, is_elsewhere, parse
+from refold.values.modes import Verdict
+from refold.views.escape import on_one_line
+
+CLAUDE_DIRECTORY = ".claude"
+CLAUDE_FILES = ("settings.json", "settings.local.json")
+_DENY_KEY = "permissions.deny"
+
+
+class ClaudeRules(Struct, frozen=True):
+    """Converted rules. `notes` say what was left out or changed, and in which file."""
+
+    rules: Mapping[Verdict, tuple[str, ...]]
+    notes: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any(self.rules.values())
+
+    @property
+    def sha256(self) -> str:
+        """Changes with the rules."""
+        return sha256(msgspec.json.encode(self.rules)).hexdigest()
+
+    def lines(self, ending: Mapping[Verdict, str] | None = None) -> Iterator[str]:
+        """A line for each rule, safe for a screen. `ending` says for each verdict what counts."""
+        for verdict, texts in self.rules.items():
+            after = f"  ({ending[verdict]})" if ending else ""
+            yield from (f"{verdict:<5}  {on_one_line(text)}{after}" for text in texts)
+
+
+def rules_of_folder(folder: str) -> ClaudeRules:
+    """The rules of the files in `folder`, a real path. Raises `BadInput`."""
+    return rules_of_files(
+        small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, lambda _: False)
+    )
+
+
+def rules_of_files(files: Mapping[str, bytes]) -> ClaudeRules:
+    """The rules of these files, by their names. Raises `BadInput`."""
+    rules: dict[Verdict, tuple[str, ...]] = {"allow": (), "ask": (), "deny": ()}
+    notes = list[str]()
+    for name, content in files.items():
+        converted = convert_rules(_permissions(name, content))
+        notes += (f"{name}: {note}" for note in _take_valid(converted, rules))
+    return ClaudeRules(rules, tuple(notes))
+
+
+def deny_layer(folder: str, problems: list[str]) -> Layer:
+    """The deny rules of Claude Code in `folder`. An unreadable file is a problem."""
+    for name in CLAUDE_FILES:
+        try:
+            files = small_files(folder, CLAUDE_DIRECTORY, (name,), lambda _: False)
+            denied = rules_of_files(files).rules["deny"]
+        except BadInput as error:
+            problems.append(f"{on_one_line(str(error))}; its deny rules are ignored")
+            continue
+        if denied:
+            yield _DENY_KEY, Origin(denied, next(iter(files)))
+
+
+def _permissions(name: str, content: bytes) -> Mapping[str, object]:
+    try:
+        document = msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"{name} holds no JSON object: {error}") from error
+    value = document.get("permissions", {})
+    if not isinstance(value, dict):
+        raise BadInput(f"{name}: permissions is not an object")
+    return cast("dict[str, object]", value)
+
+
+def _take_valid(
+    converted: ImportedRules, rules: dict[Verdict, tuple[str, ...]]
+) -> Iterator[str]:
+    """Add the rules about tools that there are to `rules`; yield a note for each other."""
+    yield from converted.left
+    by_verdict: dict[Verdict, tuple[str, ...]] = {
+        "allow": converted.allow, "ask": converted.ask, "deny": converted.deny,
+    }  # fmt: skip
+    for verdict, texts in by_verdict.items():
+        for text in texts:
+            if not _names_a_tool(parse(text, "deny").tool):
+                yield f"{text!r} was left out: there is no such tool here"
+            elif text not in rules[verdict]:
+                rules[verdict] = (*rules[verdict], text)
+    if converted.mode:
+        yield f"the mode was not imported: choose it with --permission-mode {converted.mode}"
+    for path in converted.directories:
+        yield f"the directory {path!r} was not imported: add it with --add-dir"
+
+
+def _names_a_tool(name: str) -> bool:
+    from refold.tools.builtin import builtin
+
+    return is_elsewhere(name) or any(
+        is_about(name, tool.name, tool.effect) for tool in builtin()
+    )
