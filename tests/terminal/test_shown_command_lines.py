@@ -294,8 +294,12 @@ def left(at: Terminal) -> int:
         last = (at.text.rstrip().splitlines() or [""])[-1]
         if last != answered and last.endswith("›"):
             at.type("\x04")
+        elif last != answered and re.search(r"\[y/N\]$", last):
+            at.type("y" + ENTER)
         elif last != answered and last.startswith("› 1 not now"):
             at.type("y")
+        elif last != answered and last.endswith("esc quit"):
+            at.type("\x04")
         elif last != answered and last.endswith("esc later"):
             at.type(ENTER)
         elif last.endswith("esc no, and stop"):
