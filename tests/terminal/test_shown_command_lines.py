@@ -294,7 +294,7 @@ def left(at: Terminal) -> int:
         last = (at.text.rstrip().splitlines() or [""])[-1]
         if last != answered and last.endswith("›"):
             at.type("\x04")
-        elif last != answered and re.search(r"\[y/N\]$", last):
+        elif last != answered and last.endswith("y/N]"):
             at.type("y" + ENTER)
         elif last != answered and last.startswith("› 1 not now"):
             at.type("y")
