@@ -3,7 +3,9 @@
 import io
 import json
 import os
+import pty
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -100,6 +102,45 @@ def test_a_session_without_a_message_is_counted_and_not_listed(
     assert (full in out, empty in out) == (True, False)
     assert "1 session without a message not listed (--json lists all)" in err
     assert {each["id"] for each in shell.documents("list")} == {full, empty}
+
+
+async def _many_sessions(count: int, directory: Path) -> None:
+    for n in range(count):
+        record = Recorder(home().store(f"20260101-0000{n:02}-aaaa"))
+        await record.open()
+        await record(SessionStarted(str(directory)), Said(f"Task {n}."))
+        await record.close()
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_the_fifty_newest_sessions_and_a_pipe_all(
+    shell: Shell, workspace: Path
+) -> None:
+    anyio.run(_many_sessions, 53, workspace)
+
+    _, out, err = shell.sessions("list")
+    on_terminal = _print_on_a_terminal("sessions", "list")
+
+    assert (len(ID.findall(out)), err) == (53, "")
+    assert len(ID.findall(on_terminal)) == 50
+    assert "3 more sessions not listed (--json lists all)" in on_terminal
+    assert "more sessions" not in _print_on_a_terminal("sessions", "list", "--limit", "2")
+
+
+def _print_on_a_terminal(*words: str) -> str:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "refold", *words]
+    with subprocess.Popen(command, stdout=theirs, stderr=theirs) as program:
+        os.close(theirs)
+        printed = b""
+        try:
+            while piece := os.read(ours, 10_000):
+                printed += piece
+        except OSError:  # the other side is closed
+            pass
+    os.close(ours)
+    assert program.returncode == 0
+    return printed.decode()
 
 
 async def _run_of_a_schedule(id_: str, directory: Path, *more: Event) -> None:

@@ -141,6 +141,18 @@ def test_older_blocks_come_while_scrolling_and_what_is_read_does_not_move(
     assert page.evaluate(BLOCKS) < 600
 
 
+@pytest.mark.parametrize("path", ["/dev"])
+def test_the_timeline_draws_rows_as_far_as_it_is_scrolled(page: Any, path: str) -> None:
+    page.locator("#tab-timeline").click()
+    page.locator(".timeline li").first.wait_for()
+    assert page.locator(".timeline li").count() < 700
+
+    until(page, """() => {
+      document.querySelector(".timeline > :last-child")?.scrollIntoView();
+      return document.querySelectorAll(".timeline li").length === ROWS;
+    }""".replace("ROWS", str(TURNS * (2 * CALLS + 1))))  # fmt: skip
+
+
 @BOTH
 def test_a_message_that_was_not_loaded_is_found_and_shown(page: Any, path: str) -> None:
     if page.locator(".app").get_attribute("data-panel") != "open":

@@ -37,7 +37,8 @@ def _add_lists(subparsers: Subparsers) -> None:
         one.add_argument("--json", action="store_true", help="print JSON lines")
         one.add_argument("--tag", action="append", default=[], metavar="T",
             help="only sessions with this tag; repeatable")  # fmt: skip
-    listing.add_argument("--limit", type=count, metavar="N", help="list at most N sessions")
+    listing.add_argument("--limit", type=count, metavar="N",
+        help="list at most N sessions (default on a terminal: 50)")  # fmt: skip
     listing.add_argument(
         "--sort", choices=SORT_KEYS, default="changed", help="sort order, highest first"
     )

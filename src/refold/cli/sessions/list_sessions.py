@@ -26,6 +26,7 @@ from refold.views.escape import on_one_line
 from refold.views.number_format import many, size_text
 from refold.views.session_list import card_line, hit_lines, search_hit, session_document
 
+_MAX_TERMINAL_ROWS = 50  # unless --limit says another number
 _DEFAULT_COLUMNS = 200  # if the terminal does not say
 _SORT_VALUES: dict[str, Callable[[Card], object]] = {
     "changed": lambda card: card.changed,
@@ -99,11 +100,14 @@ def _list(cards: list[Card], args: Namespace) -> None:
         return
     said = [card for card in cards if not _is_empty(card)]
     shown = _sort_cards(without_old_runs(said), args.sort)
+    limit = args.limit or (_MAX_TERMINAL_ROWS if sys.stdout.isatty() else len(shown))
     if shown:
         room = columns(_DEFAULT_COLUMNS)
-        lines = (card_line(card, room, everywhere=args.all) for card in shown[: args.limit])
+        lines = (card_line(card, room, everywhere=args.all) for card in shown[:limit])
         write("".join(f"{line}\n" for line in lines))
+    cut = 0 if args.limit else max(len(shown) - limit, 0)
     left = (
+        (cut, "more session", "more sessions"),
         (len(cards) - len(said), "session without a message", "sessions without a message"),
         (len(said) - len(shown), "earlier run of schedules", "earlier runs of schedules"),
     )

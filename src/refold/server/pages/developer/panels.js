@@ -186,7 +186,24 @@ function node(each) {
       h("p", {}, onOneLine(each.title ?? "")),
       h("p", { class: "sum" }, [`${each.steps} steps`, `${each.calls} calls`, duration(each.seconds ?? 0), dollars(each.cost)].filter(Boolean).join(" · ")),
       each.activity ? h("p", { class: "now" }, onOneLine(each.activity)) : null),
-    below.length ? h("ul", {}, below.map(node)) : null);
+    below.length ? lazyList("ul", "", below, node) : null);
+}
+
+/** A list of which the first rows exist, and more when their end is in sight. */
+function lazyList(tag, name, rows, draw) {
+  const end = h("li", { class: "list-end" });
+  const list = h(tag, { class: name }, end);
+  let drawn = 0;
+  const more = () => {
+    end.before(...rows.slice(drawn, drawn + SHOWN).map(draw));
+    drawn += SHOWN;
+    near.unobserve(end);
+    if (drawn < rows.length) near.observe(end); // it is told again whether that is near
+    else end.remove();
+  };
+  const near = new IntersectionObserver((found) => { if (found.at(-1).isIntersecting) more(); });
+  more();
+  return list;
 }
 
 const GOOD = new Set(["answered", "final", "plan_ready", "done"]);
@@ -220,16 +237,16 @@ function table(title, rows, name) {
 function timeline(element, page) {
   return report(element, page, "timeline", (rows) => {
     if (!rows.length) return h("p", { class: "empty" }, t.noFrames);
-    const first = Math.min(...rows.map((r) => r.at));
-    const last = Math.max(...rows.map((r) => r.at + (r.seconds ?? 0)));
+    const first = rows.reduce((least, r) => Math.min(least, r.at), Infinity);
+    const last = rows.reduce((most, r) => Math.max(most, r.at + (r.seconds ?? 0)), 0);
     const span = Math.max(last - first, 0.001);
-    return h("ol", { class: "timeline" }, rows.map((each) => {
+    return lazyList("ol", "timeline", rows, (each) => {
       const bar = h("span", { class: `bar-of bar-${each.kind}` });
       bar.style.marginInlineStart = `${((each.at - first) / span) * 100}%`;
       bar.style.inlineSize = `${Math.max(0.6, ((each.seconds ?? 0) / span) * 100)}%`;
       return h("li", {}, h("button", { type: "button", on: { click: () => page.goTo(each.seq) } },
         h("span", { class: "what" }, h("strong", {}, onOneLine(each.name || each.kind)), " ", onOneLine(each.words ?? "")),
         h("span", { class: "time" }, each.seconds === null ? "…" : duration(each.seconds)), h("span", { class: "track" }, bar)));
-    }));
+    });
   });
 }
