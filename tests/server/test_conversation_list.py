@@ -9,9 +9,19 @@ import pytest
 
 pytest.importorskip("fastapi")
 
+from refold.client.stored_sessions import StoredSessions
 from refold.config.paths import paths
-from refold.journal.events.kinds import Said, SessionStarted, TurnEnded, TurnStarted
+from refold.journal.events.child_events import ChildBorn
+from refold.journal.events.kinds import (
+    Answered,
+    Judged,
+    Said,
+    SessionStarted,
+    TurnEnded,
+    TurnStarted,
+)
 from refold.journal.home import JournalDirectory
+from refold.session.recorder import Recorder
 from refold.testing.providers import Reply
 from tests.journal.shelves import put, talk
 from tests.server.serving import Client, order, said, server
@@ -90,6 +100,7 @@ async def test_the_list_tells_waiting_running_done_failed_and_cut_off_apart(
     put(sessions, "failed", *began, TurnEnded("failed"))
     put(sessions, "stopped", *began, TurnEnded("interrupted"))
     put(sessions, "plan", *began, TurnEnded("plan_ready"))
+    put(sessions, "asked", *began, Judged("c1", "ask"))
 
     async with server(tmp_path, WRITE, Reply("Written.")) as client:
         asks = await client.begin()
@@ -105,7 +116,7 @@ async def test_the_list_tells_waiting_running_done_failed_and_cut_off_apart(
             after = await activities(client)
 
     assert before == {
-        "cut": "cut_off", "done": "done", "failed": "failed", "stopped": "stopped",
+        "cut": "cut_off", "asked": "cut_off", "done": "done", "failed": "failed", "stopped": "stopped",
         "plan": "waiting", asks: "waiting",
     }  # fmt: skip
     assert after[asks] == "done"
@@ -134,3 +145,21 @@ async def test_each_change_of_the_list_comes_over_its_socket(
                     gone += news["gone"]
 
     assert changed == {"new": "done"}
+
+
+async def test_a_session_waits_while_its_subagent_asks(sessions: JournalDirectory) -> None:
+    began = SessionStarted("/work", "0.1"), Said("Hi"), TurnStarted(2)
+    put(sessions, "parent", *began, ChildBorn("child-1", "c1", "explore", "Look around"))
+    asks = (*began, Judged("c2", "ask"))
+    recorder = Recorder(sessions.store("parent"))
+
+    await recorder.open()
+    try:
+        put(sessions, "parent/child-1", *asks)
+        before = StoredSessions(sessions).listed()["parent"].activity
+        put(sessions, "parent/child-1", *asks, Answered("c2", allowed=True))
+        after = StoredSessions(sessions).listed()["parent"].activity
+    finally:
+        await recorder.close()
+
+    assert (before, after) == ("waiting", "running")
