@@ -156,9 +156,9 @@ async def test_a_session_waits_while_its_subagent_asks(sessions: JournalDirector
     await recorder.open()
     try:
         put(sessions, "parent/child-1", *asks)
-        before = StoredSessions(sessions).listed()["parent"].activity
+        before = StoredSessions(sessions).read_list()["parent"].activity
         put(sessions, "parent/child-1", *asks, Answered("c2", allowed=True))
-        after = StoredSessions(sessions).listed()["parent"].activity
+        after = StoredSessions(sessions).read_list()["parent"].activity
     finally:
         await recorder.close()
 

@@ -80,7 +80,7 @@ class ListWatch:
 
     async def _read(self, before: _Listed | None) -> _Listed:
         """Read the list, and give each watcher what has changed since `before`."""
-        listed = await to_thread.run_sync(self._stored.listed)
+        listed = await to_thread.run_sync(self._stored.read_list)
         if before is not None and listed != before:
             news = await to_thread.run_sync(self._compare, before, listed)
             for watcher in self._watchers:

@@ -68,7 +68,7 @@ class StoredSessions:
         writer = self._home.writer(id_)
         return writer.text if writer else ""
 
-    def listed(self) -> Mapping[str, ListedSession]:
+    def read_list(self) -> Mapping[str, ListedSession]:
         """All sessions with a message by their ids, the last used first.
 
         Of the runs of a schedule, only the newest is listed.
@@ -76,14 +76,14 @@ class StoredSessions:
         cards = self._home.catalogue().cards(seconds=_READ_SECONDS, children=True)
         asking = {card.id.partition("/")[0] for card in cards if card.open and card.asking}
         return {
-            card.id: self._listed(card, asks=card.id in asking)
+            card.id: self._with_activity(card, asks=card.id in asking)
             for card in without_old_runs(card for card in cards if not card.parent)
             if card.about.title or card.about.name
         }
 
     def cards(self) -> Sequence[SessionDocument]:
-        """The documents of the sessions of `listed`, in their order."""
-        return [self.document(session) for session in self.listed().values()]
+        """The documents of the sessions of `read_list`, in their order."""
+        return [self.document(session) for session in self.read_list().values()]
 
     def page(
         self, limit: int, after: str = "", *, archived: bool = False
@@ -96,7 +96,7 @@ class StoredSessions:
         bound = _position_of(after) if after else None
         rest = [
             session
-            for session in self.listed().values()
+            for session in self.read_list().values()
             if (ARCHIVED_TAG in session.card.about.tags) == archived
             and (bound is None or _position(session.card) < bound)
         ]
@@ -105,8 +105,8 @@ class StoredSessions:
         return [self.document(session) for session in rest[:limit]], cursor
 
     def card(self, id_: str) -> SessionDocument:
-        known = self.listed().get(id_)
-        return self.document(known or self._listed(Card(id_), asks=False))
+        known = self.read_list().get(id_)
+        return self.document(known or self._with_activity(Card(id_), asks=False))
 
     def document(self, session: ListedSession) -> SessionDocument:
         return replace(
@@ -128,7 +128,7 @@ class StoredSessions:
         cards = self._home.catalogue().cards(seconds=_READ_SECONDS)
         own = os.getpid()
         return [
-            self.document(self._listed(card, asks=False))
+            self.document(self._with_activity(card, asks=False))
             for card in cards
             if card.open and self._writer(card.id) in (0, own)
         ]
@@ -188,7 +188,7 @@ class StoredSessions:
         writer = self._home.writer(id_)
         return writer.pid if writer else 0
 
-    def _listed(self, card: Card, *, asks: bool) -> ListedSession:
+    def _with_activity(self, card: Card, *, asks: bool) -> ListedSession:
         cut_off = card.open and not self.holder(card.id)
         return ListedSession(card, activity(card, cut_off=cut_off, asks=asks))
 
