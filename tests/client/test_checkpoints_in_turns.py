@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
@@ -10,7 +11,10 @@ import pytest
 from refold import Agent, Effect, Reply, tool
 from refold.client.result import Result
 from refold.journal.events.kinds import Checkpointed, Frame, Started
+from refold.place.checkpoints import snapshot_directory
+from refold.place.snapshot_repository import SnapshotRepository
 from refold.testing.providers import Line, ScriptedProvider
+from refold.values.live import Progress
 
 
 def shell(command: str) -> Line:
@@ -159,3 +163,32 @@ def test_a_turn_without_writes_stores_no_checkpoint(made: Made, tmp_path: Path) 
 
     assert result.outcome == "answered"
     assert not (tmp_path / "home" / "checkpoints").exists()
+
+
+@pytest.mark.slow
+def test_a_call_that_waits_for_a_checkpoint_shows_its_progress(tmp_path: Path) -> None:
+    (tmp_path / "ws").mkdir()
+    directory = snapshot_directory(tmp_path / "home" / "checkpoints", str(tmp_path / "ws"))
+    agent = Agent(
+        directory=tmp_path / "ws", home=tmp_path / "home", mode="bypass",
+        provider=ScriptedProvider(shell("echo new > new.txt"), "Ok."),
+        settings={"sandbox.profile": "off"},
+    )  # fmt: skip
+
+    async def go() -> tuple[list[str], Result]:
+        texts = list[str]()
+        async with agent.session() as session:
+            repository = SnapshotRepository(directory, "git", "")
+            with ExitStack() as lock, anyio.fail_after(20):
+                lock.enter_context(repository.lock(f"sessions/{session.id}/lock"))
+                async with session.stream("Go.") as frames:
+                    async for frame in frames:
+                        if isinstance(frame.item, Progress):
+                            texts.append(frame.item.text)
+                            lock.close()  # the scan goes on
+            return texts, session.result
+
+    texts, result = anyio.run(go)
+
+    assert texts[0] == "Saving a checkpoint: looking for changed files\n"
+    assert [Path(name).name for name in result.files] == ["new.txt"]
