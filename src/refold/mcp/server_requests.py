@@ -102,7 +102,7 @@ class ServerRequests:
         return await self._put(Elicitation, params, types.ElicitResult(action="cancel"))
 
     async def _wait_for_call(self) -> None:
-        """Wait for a call whose user can be asked. The user is told that a question waits."""
+        """Wait for a call whose user can be asked. After a second, report that a question waits."""
         with self._pause_limits():
             with anyio.move_on_after(_UNREPORTED_SECONDS):
                 await self._listened.wait()
