@@ -188,7 +188,7 @@ def test_clean_without_a_terminal_needs_yes(capfd: CAPFD, work: Path) -> None:
 
 
 @asynccontextmanager
-async def opened(id_: str) -> AsyncGenerator[None]:
+async def hold_open(id_: str) -> AsyncGenerator[None]:
     store = home().store(id_)
     await store.lease()
     age(home().path(id_), 100)
@@ -208,7 +208,7 @@ def test_clean_keeps_a_session_that_a_process_has_open(
     age(repository(work), 100)
 
     async def meanwhile() -> tuple[int, str, str]:
-        async with opened(f"{OLD}{open_one}"):
+        async with hold_open(f"{OLD}{open_one}"):
             return await anyio.to_thread.run_sync(lambda: clean(capfd, "--yes"))
 
     code, _, err = anyio.run(meanwhile)

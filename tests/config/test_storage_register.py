@@ -16,8 +16,8 @@ from refold.config.storage import (
     STORED_KINDS,
     UNKNOWN_FILES,
     Base,
+    find_stored_files,
     sizes_by_kind,
-    stored_files,
 )
 from tests.source_tree import parsed
 
@@ -150,7 +150,7 @@ def test_sizes_are_reported_by_kind_and_age(tmp_path: Path) -> None:
     put(here.data / "models/big.gguf", 100_000)
     put(here.data / "novel/thing", 10)
 
-    sizes = sizes_by_kind(stored_files(here, here.data / "models"), 1_800_000_000)
+    sizes = sizes_by_kind(find_stored_files(here, here.data / "models"), 1_800_000_000)
 
     rows = {size.kind.name: size for size in sizes}
     assert {name: row.files for name, row in rows.items()} == {
@@ -167,7 +167,7 @@ def test_models_outside_of_the_home_are_counted(tmp_path: Path) -> None:
     here = paths({"REFOLD_HOME": str(tmp_path / "home")})
     put(tmp_path / "disk/big.gguf", 10_000)
 
-    (size,) = sizes_by_kind(stored_files(here, tmp_path / "disk"), 1_800_000_000)
+    (size,) = sizes_by_kind(find_stored_files(here, tmp_path / "disk"), 1_800_000_000)
 
     assert (size.kind.name, size.files, size.kind.is_counted) == ("models", 1, False)
 
@@ -192,6 +192,6 @@ def test_one_directory_for_all_files_has_the_same_kinds(
     here = paths({"REFOLD_HOME": str(tmp_path)})
     put(tmp_path / name, 1)
 
-    (file,) = stored_files(here, tmp_path / "models")
+    (file,) = find_stored_files(here, tmp_path / "models")
 
     assert file.kind.name == kind

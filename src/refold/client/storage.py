@@ -13,10 +13,10 @@ from pathlib import Path
 from msgspec import Struct
 
 from refold.config.paths import Paths
-from refold.config.storage import StoredFile, TreeSize, stored_files, tree_size
+from refold.config.storage import StoredFile, TreeSize, find_stored_files, tree_size
 from refold.errors import BadInput, Held
 from refold.journal.session_index import Progress, SessionIndex
-from refold.place.checkpoints import forget, unused_snapshots
+from refold.place.checkpoints import find_unused_snapshots, forget
 
 
 class Leftover(Struct, frozen=True):
@@ -59,7 +59,7 @@ class Storage:
         self._home, self._paths, self._models, self._tell = home, paths, models, tell
 
     def files(self) -> Iterator[StoredFile]:
-        return stored_files(self._paths, self._models)
+        return find_stored_files(self._paths, self._models)
 
     def leftovers(self, deleted: frozenset[str] = frozenset()) -> Iterator[Leftover]:
         """What belongs to no session, if those of `deleted` are gone."""
@@ -73,7 +73,7 @@ class Storage:
         # A journal that cannot be read, or was not indexed, may work in any of them.
         if sessions - {card.id for card in cards} or "" in directories:
             return
-        for path in unused_snapshots(self._paths.checkpoints, directories, sessions):
+        for path in find_unused_snapshots(self._paths.checkpoints, directories, sessions):
             yield Leftover(path, tree_size(path))
 
     def plan(self, before: float) -> CleanPlan:

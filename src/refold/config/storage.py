@@ -103,7 +103,7 @@ class KindSize(Struct, frozen=True):
     older_bytes: tuple[int, ...] = (0,) * len(AGES_DAYS)
 
 
-def stored_files(paths: Paths, models: Path) -> Iterator[StoredFile]:
+def find_stored_files(paths: Paths, models: Path) -> Iterator[StoredFile]:
     """All files of refold. No link is followed. `models` has the downloaded models."""
     roots = dict.fromkeys((paths.data, paths.state, paths.config))
     for root in roots:

@@ -352,7 +352,7 @@ def is_used_by(store: Path, root: str, sessions: Set[str]) -> bool:
     )
 
 
-def unused_snapshots(
+def find_unused_snapshots(
     store: Path, roots: Iterable[str], sessions: Set[str]
 ) -> Iterator[Path]:
     """What to delete in `store` if only these sessions are left, which work in `roots`.
