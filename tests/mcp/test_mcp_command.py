@@ -76,7 +76,7 @@ def test_adding_a_server_starts_it_and_reports_whether_it_works(
     assert list(json.loads(file.read_text())["mcpServers"]) == ["s", "f"]
 
 
-def answered(*arguments: str, cwd: Path, answers: Sequence[str]) -> tuple[int, str]:
+def answer_forms(*arguments: str, cwd: Path, answers: Sequence[str]) -> tuple[int, str]:
     """Run at a terminal, and type one of the answers whenever a form is there."""
     ours, theirs = pty.openpty()
     environ = {**os.environ, "TERM": "dumb"}
@@ -104,8 +104,8 @@ def test_questions_of_a_server_being_added_or_tested_are_answered_at_the_termina
 ) -> None:
     program = (sys.executable, fake_server.__file__, "ask-first")
 
-    added = answered("add", "s", "--", *program, cwd=tmp_path, answers=["1=red", ""])
-    tested = answered("test", "s", cwd=tmp_path, answers=["d"])
+    added = answer_forms("add", "s", "--", *program, cwd=tmp_path, answers=["1=red", ""])
+    tested = answer_forms("test", "s", cwd=tmp_path, answers=["d"])
 
     assert "The MCP server s asks" in added[1]
     assert "sent: colour: red" in added[1]

@@ -34,7 +34,7 @@ from refold.mcp.server_home import ServerHome
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.place.private_files import file_lock, make_directories, write
 from refold.safe_open import read_regular
-from refold.values.hosts import HOST_PRESETS, ReachableHosts, reached_places, rule_for
+from refold.values.hosts import HOST_PRESETS, ReachableHosts, list_reached, rule_for
 from refold.values.modes import PRIVATE_PREFIX
 from refold.values.path_names import below
 from refold.values.similar_names import normalize_distribution
@@ -110,7 +110,7 @@ class Installer(Struct, frozen=True):
                     raise BadInput(_install_error(launch, finished))
                 result = await anyio.to_thread.run_sync(_examine, launch, directory)
                 return msgspec.structs.replace(
-                    result, refused=refused, reached=reached_places(attempts)
+                    result, refused=refused, reached=list_reached(attempts)
                 )
             except BaseException:
                 shutil.rmtree(directory, ignore_errors=True)

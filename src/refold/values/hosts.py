@@ -208,7 +208,7 @@ def attempt_remarks(
     `advice` returns how to permit hosts, given as strings of a list, and their first attempt.
     """
     every = sorted(attempts, key=lambda a: to_rule_text(a.host, a.port))
-    reached = reached_places(every)
+    reached = list_reached(every)
     remarks = [f"it reached {', '.join(reached)}"] if reached else []
     for kind in sorted({a.kind for a in every if a.refused}):
         alike = [a for a in every if a.refused and a.kind == kind]
@@ -222,7 +222,7 @@ def attempt_remarks(
     return remarks
 
 
-def reached_places(attempts: Iterable[HostAttempt]) -> tuple[str, ...]:
+def list_reached(attempts: Iterable[HostAttempt]) -> tuple[str, ...]:
     """The first places that were reached, sorted, each as a rule names it."""
     places = {to_rule_text(a.host, a.port) for a in attempts if not a.refused}
     return tuple(sorted(places)[:_SHOWN_HOSTS])
