@@ -94,11 +94,16 @@ def test_files_are_found_by_parts_of_their_names_with_the_best_match_first(
     (tmp_path / "engine" / "loops").mkdir(parents=True)
     (tmp_path / "built").mkdir()
     (tmp_path / ".gitignore").write_text("built/\n", encoding="utf-8")
-    for name in ("engine/loop.py", "engine/loops/old.py", ".loop", "built/loop.py"):
+    (tmp_path / "__pycache__").mkdir()
+    for name in (
+        "engine/loop.py", "engine/loops/old.py", ".loop", "built/loop.py", "__pycache__/loop.pyc"
+    ):  # fmt: skip
         (tmp_path / name).touch()
     files = WorkspaceFiles(lambda: str(tmp_path))
 
-    assert files.find("loop") == ["engine/loop.py", "engine/loops/old.py", ".loop"]
+    assert files.find("loop") == [
+        "engine/loop.py", "engine/loops/old.py", ".loop", "__pycache__/loop.pyc"
+    ]  # fmt: skip
     assert files.find("englo") == ["engine/loop.py", "engine/loops/old.py"]
     assert files.find("nothing") == []
 

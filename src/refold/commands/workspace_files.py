@@ -19,6 +19,10 @@ _MOST_FILES = 200_000
 _PIECE_NAMES = 2_000  # names that are searched at once
 _MAX_OFFERS = 50
 _MIN_SIMILARITY = 75  # of 100: the score of a mistyped name
+# Listed last: nobody names them by hand.
+_RARELY_NAMED = re.compile(
+    r"(?:^|/)(?:\.|(?:__pycache__|node_modules)/)|\.(?:pyc|o|class)$"
+)
 
 
 class WorkspaceFiles:
@@ -98,8 +102,8 @@ def _matching_paths(
                 likeness = fuzz.ratio(whole, name)
                 if place == _SCATTERED_RANK:
                     likeness += fuzz.partial_ratio(whole, low)
-                hidden = low.startswith(".") or "/." in low
-                yield hidden, place, -likeness, len(path), path
+                last = _RARELY_NAMED.search(low) is not None
+                yield last, place, -likeness, len(path), path
 
 
 _SCATTERED_RANK = 3
