@@ -232,9 +232,7 @@ class _ModelQuestions:
         )
         while True:
             prompt: Line = (("plain", "Key or provider: "),)
-            typed = _stop_at_ctrl_c(
-                await self._reader.secret(prompt, partial(_begins_name, names))
-            )
+            typed = _stop_at_ctrl_c(await self._reader.secret(prompt, _may_be_name))
             if isinstance(typed, Key) or not typed.strip():
                 return None
             try:
@@ -379,8 +377,8 @@ def _row(name: str, _: int) -> Line:
     return (("plain", name),)
 
 
-def _begins_name(names: Sequence[str], text: str) -> bool:
-    """Whether the text may be the name of a provider, or a slip of it, and may be shown."""
+def _may_be_name(text: str) -> bool:
+    """Whether the text may be the name of a provider, misspelled or not, and is shown."""
     if len(text) > _MAX_NAME_CHARS or looks_like_key(text):
         return False
     return all(letter.isalpha() or letter == "-" for letter in text)
