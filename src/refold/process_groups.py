@@ -21,7 +21,7 @@ def signal_group(group: int, number: int) -> bool:
     return True
 
 
-def lives(group: int) -> bool:
+def is_alive(group: int) -> bool:
     """Whether a process of the group is more than a zombie.
 
     In many containers orphans are never reaped: they stay listed for ever.

@@ -12,7 +12,7 @@ from refold.agents.budget_grant import ChildGrant, GrantQueue, may_come_back, ne
 from refold.engine.budget import Price, ask_outside_conversation, estimate, reserve
 from refold.engine.decide import decide
 from refold.engine.loop import perform
-from refold.engine.policies.budget import draw_on_grant, warn_of_budget, within
+from refold.engine.policies.budget import draw_on_grant, end_over_budget, warn_of_budget
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
 from refold.engine.policies.turn_end import wait_for_children
@@ -132,7 +132,7 @@ class Node(Struct):
         self.world = World(
             Model(CountingModel(tree.plan, self.depth, tree), price=tree.price),
             (hand_out, fan_out),
-            (wait_for_children, going_on, converse, within(settled, lent), *drawn,
+            (wait_for_children, going_on, converse, end_over_budget(settled, lent), *drawn,
              *warn_of_budget(settled, lent=lent is not None)),
             (parse("*", "allow"),),
             tool_dependencies={"node": self},
@@ -478,7 +478,9 @@ def test_a_child_requests_more_budget_before_it_runs_out_and_ends_without_it(
         news.append(BudgetSet(Budget(1.0)))
         view = fold([Entry(n, e) for n, e in enumerate(news, start=1)])  # type: ignore[arg-type]
 
-    found = [p(view) for p in (within(NO_LIMIT, price), draw_on_grant(NO_LIMIT, price))]
+    found = [
+        p(view) for p in (end_over_budget(NO_LIMIT, price), draw_on_grant(NO_LIMIT, price))
+    ]
 
     assert [type(each).__name__ for each in found if each] == wanted
     assert estimate(view, price).dollars == 0.2
@@ -519,7 +521,7 @@ def test_a_child_grants_no_more_than_its_own_grant_unless_that_is_raised() -> No
 
 def test_model_is_not_called_when_a_concurrent_reservation_used_the_budget() -> None:
     budget = Budget(1.0)
-    policies = (going_on, converse, within(budget))
+    policies = (going_on, converse, end_over_budget(budget))
     mine = World(Model(CountingModel(Plan(), 0, None)), policies=policies, budget=budget)  # type: ignore[arg-type]
 
     async def main() -> View:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import Raw
 
-from refold.claims.call_evidence import claimed_outcome
+from refold.claims.call_evidence import outcome_in_claim
 from refold.claims.check import check, claims_in
 from refold.claims.observed import SessionRecord, collect_facts
 from refold.claims.parse_claims import UNREADABLE_CLAIM, claims_in_answer
@@ -341,7 +341,7 @@ def test_a_repeated_claim_replaces_the_earlier_one() -> None:
 def test_only_plain_success_claims_are_compared_with_an_exit_code(
     claim: str, meant: str
 ) -> None:
-    assert claimed_outcome(claim) == meant
+    assert outcome_in_claim(claim) == meant
 
 
 def test_a_path_with_an_unpaired_surrogate_is_refused(place: Path) -> None:

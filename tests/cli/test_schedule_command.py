@@ -12,7 +12,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.journal.schedules.hook_calls import HookCalled
-from refold.journal.schedules.recurrence import every, never
+from refold.journal.schedules.recurrence import never, parse_repeated
 from refold.journal.schedules.schedule_book import (
     NewSchedule,
     SavedRights,
@@ -51,7 +51,10 @@ def due(directory: Path, rights: SavedRights | None = None) -> Schedule:
     """A schedule of that directory that is due now."""
     began = time.time() - AGO
     new = NewSchedule(
-        "Do it.", str(directory), every("1m", began, "UTC"), rights or SavedRights()
+        "Do it.",
+        str(directory),
+        parse_repeated("1m", began, "UTC"),
+        rights or SavedRights(),
     )
     return book().add(new, began)
 

@@ -14,7 +14,7 @@ from refold.cli.scheduled_run import ScheduledRuns
 from refold.client.launch import Launch
 from refold.config.paths import paths
 from refold.config.settings import Http, Provider, Roles, Settings
-from refold.journal.schedules.recurrence import every
+from refold.journal.schedules.recurrence import parse_repeated
 from refold.journal.schedules.schedule_book import (
     NewSchedule,
     Schedule,
@@ -52,7 +52,9 @@ async def watched(
 ) -> tuple[list[str], Schedule]:
     """What is printed from the one time to the other, and the schedule then."""
     clock, book, said = Clock(start), ScheduleBook(directory / "data"), list[str]()
-    book.add(NewSchedule("Do it.", str(directory), every(text, start, ZONE)), start)
+    book.add(
+        NewSchedule("Do it.", str(directory), parse_repeated(text, start, ZONE)), start
+    )
     answers = Path(script(directory, {"text": "Done."}))
 
     def start_of(schedule: Schedule) -> Launch:
@@ -115,7 +117,9 @@ async def run_of(directory: Path, settings: Settings, answers: Path | None) -> S
     """One run of a schedule that is due, as the book has it."""
     start = at(2026, 3, 27, 20, 0)
     clock, book, said = Clock(start), ScheduleBook(directory / "data"), list[str]()
-    book.add(NewSchedule("Do it.", str(directory), every("21:00", start, ZONE)), start)
+    book.add(
+        NewSchedule("Do it.", str(directory), parse_repeated("21:00", start, ZONE)), start
+    )
     clock.now = at(2026, 3, 27, 21, 0)
 
     def start_of(schedule: Schedule) -> Launch:

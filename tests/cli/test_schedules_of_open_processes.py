@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from refold.client.due_schedules import DueSchedules
-from refold.journal.schedules.recurrence import Recurrence, every
+from refold.journal.schedules.recurrence import Recurrence, parse_repeated
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from tests.cli.running import LONG, command, refold, script
 
@@ -37,7 +37,7 @@ def book() -> ScheduleBook:
 def due(directory: Path) -> Schedule:
     """A schedule of that directory that is due now."""
     began = time.time() - AGO
-    new = NewSchedule("Do it.", str(directory), every("1h", began - 3_540, "UTC"))
+    new = NewSchedule("Do it.", str(directory), parse_repeated("1h", began - 3_540, "UTC"))
     return book().add(new, began)
 
 

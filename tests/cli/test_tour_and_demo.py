@@ -7,7 +7,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from refold.cli.main import main
-from refold.place.reaper import owner
+from refold.place.reaper import owner_token
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
@@ -27,7 +27,7 @@ def test_the_tour_needs_no_model_and_shows_its_journal(
     assert code == 0
     assert "Hello, you!" in shown
     assert str(journal) in shown
-    assert marked(owner()) == []  # no sandbox waits for another command
+    assert marked(owner_token()) == []  # no sandbox waits for another command
 
 
 def test_the_demo_runs_a_task_with_a_model_and_prints_the_journal_path(

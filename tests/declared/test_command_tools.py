@@ -25,7 +25,7 @@ from refold.engine.authorize import describe_access, fingerprint
 from refold.errors import BadInput, ToolFailed
 from refold.permissions.decide import decide
 from refold.permissions.facts import Decision
-from refold.permissions.rule_offers import narrowest
+from refold.permissions.rule_offers import narrowest_rule
 from refold.permissions.rules import parse
 from refold.tools.contract import Tool
 from refold.values.messages import ToolCall
@@ -290,7 +290,7 @@ def test_the_rule_offered_for_a_command_tool_allows_its_command() -> None:
     tool = next(each for each in app.tools if each.name == "tag")
     access = describe_access(tool, {"name": "x"}, app.facts())
 
-    offered = narrowest(access, app.facts())
+    offered = narrowest_rule(access, app.facts())
     assert offered == "bash(touch tag-x.txt)"
     allowed = decide(access, "default", [parse(offered, "allow")], app.facts())
     assert allowed.rule == offered

@@ -17,7 +17,7 @@ from refold.engine.budget import (
     remainder,
     shortfall,
 )
-from refold.engine.policies.budget import enforceable, warn_of_budget, within
+from refold.engine.policies.budget import end_over_budget, enforceable, warn_of_budget
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
 from refold.engine.request_log import Trace
@@ -73,7 +73,7 @@ def unknown(model: str, usage: Usage) -> float | None:
 def priced(
     model: ScriptedProvider, budget: Budget, price: Price = a_cent_for_ten_tokens
 ) -> World:
-    policies = (going_on, converse, within(budget), *warn_of_budget(budget))
+    policies = (going_on, converse, end_over_budget(budget), *warn_of_budget(budget))
     return World(
         Model(model, price=price), (weather,), policies, OPEN_HAND, budget=budget,
         prompt=SystemPrompt(max_output=100),
@@ -297,7 +297,7 @@ def test_dollar_limit_with_an_unknown_price_is_refused(
 
     async def main() -> View:
         price: Price = lambda model, usage: cost  # noqa: E731
-        policies = (enforceable(budget, price), converse, within(budget))
+        policies = (enforceable(budget, price), converse, end_over_budget(budget))
         given = world(model, policies=policies, name="x/main")
         session = await opened(MemoryStore(), given)
         await session.inbox.say("Go.")

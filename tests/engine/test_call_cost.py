@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from refold.engine.call_cost import MeasuredCall, charge, plausible_usage
-from refold.engine.policies.budget import within
+from refold.engine.policies.budget import end_over_budget
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.step_limit import going_on
 from refold.engine.world import Model, World
@@ -106,7 +106,7 @@ def test_charged_tokens_are_never_far_below_the_text_length(
 
 def spent_by(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
     """Where a model answers the same again and again, until there is no money left."""
-    policies = (going_on, converse, within(budget))
+    policies = (going_on, converse, end_over_budget(budget))
     mind = Model(ScriptedProvider(*[answer] * 50), price=a_cent_for_ten_tokens)
     given_, store = (
         World(mind, (weather,), policies, OPEN_HAND, budget=budget),

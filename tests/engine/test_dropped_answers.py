@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 from refold.engine.collect import Collector
-from refold.engine.policies.budget import within
+from refold.engine.policies.budget import end_over_budget
 from refold.engine.policies.conversation import converse
 from refold.engine.policies.turn_end import stopping
 from refold.engine.world import Model
@@ -143,7 +143,7 @@ def test_next_model_answers_when_the_first_keeps_breaking_off() -> None:
 
 def test_budget_used_up_by_dropped_answers_ends_the_turn() -> None:
     first = FaultyProvider("I look", fault=BUSY, after=3, times=99)
-    policies = (stopping, within(Budget(dollars=2.5)), converse)
+    policies = (stopping, end_over_budget(Budget(dollars=2.5)), converse)
 
     view = run(
         MemoryStore(),

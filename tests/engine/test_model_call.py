@@ -503,10 +503,10 @@ def test_trace_that_could_not_be_stored_is_stored_by_the_next_drain() -> None:
             raise JournalError("full")
 
     async def story() -> list[RequestLogged]:
-        trace.take(RequestSent("POST http://acme.test", b"one"))
+        trace.add_delta(RequestSent("POST http://acme.test", b"one"))
         with pytest.raises(JournalError):
             await trace.drain(Full())
-        trace.take(RequestSent("POST http://acme.test", b"one, two"))
+        trace.add_delta(RequestSent("POST http://acme.test", b"one, two"))
         return await trace.drain(blobs)
 
     trace, blobs = Trace(), MemoryBlobs()

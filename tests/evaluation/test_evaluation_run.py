@@ -81,7 +81,7 @@ def test_stopwatch_splits_loading_waiting_and_writing() -> None:
         *(asked, loading, Entry(2, replace(said, first_piece=5.0))),
         *(asked, Entry(2, replace(said, first_piece=1.5)), asked, answered),
     ):
-        watch.see(Frame(1, 1, item))
+        watch.add_frame(Frame(1, 1, item))
 
     assert (watch.load, watch.wait, watch.write) == (5.0, 1.5 + 1.0, 3.0 + 2.5)
     assert (watch.first_tokens, watch.steps) == ([1.5], 3)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from refold.errors import BadInput
-from refold.hooks.answers import HookAnswer, of_document, of_program
+from refold.hooks.answers import HookAnswer, document_answer, program_answer
 from refold.hooks.configuration import HOOK_EVENTS, Hook, matching, read, unfit_matchers
 from refold.hooks.tool_names import input_for_hook, input_of
 from refold.values.modes import HookEvent
@@ -247,7 +247,7 @@ def inner(**more: object) -> str:
 def test_the_output_of_a_hook_is_parsed_as_documented(
     hook: Hook, code: int, printed: str, errors: str, answer: HookAnswer
 ) -> None:
-    assert of_program(hook, code, printed, errors) == answer
+    assert program_answer(hook, code, printed, errors) == answer
 
 
 @pytest.mark.parametrize("on", HOOK_EVENTS)
@@ -261,7 +261,7 @@ def test_a_failed_hook_blocks_a_call_or_message_if_it_is_required(
         usual, optional = read(
             json.dumps(content).encode(), "f", trusted_with_all=True, of_claude=of_claude
         ).hooks
-        answers = [of_program(hook, 1, "", "") for hook in (usual, optional)]
+        answers = [program_answer(hook, 1, "", "") for hook in (usual, optional)]
 
         assert [a.outcome for a in answers] == ["blocked" if guards else "failed", "failed"]
         assert [a.by_failure for a in answers] == [guards, False]
@@ -292,7 +292,7 @@ JSON = some.recursive(
 def test_any_output_of_a_hook_is_parsed_or_fails_with_a_reason(
     found: object, on: str
 ) -> None:
-    answer = of_document(Hook(on, command="x"), found)  # pyright: ignore[reportArgumentType]
+    answer = document_answer(Hook(on, command="x"), found)  # pyright: ignore[reportArgumentType]
 
     assert answer.outcome in ("passed", "blocked", "failed")
     assert answer.outcome == "passed" or answer.reason

@@ -15,7 +15,7 @@ from refold.config.project import content_lines, project
 from refold.config.trusted_folders import TrustedFolders
 from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import Compacted, Ended, Entry, TurnEnded
-from refold.process_groups import lives
+from refold.process_groups import is_alive
 from refold.testing.providers import Line, ScriptedProvider
 from tests.cli.running import call, refold, script
 from tests.place.walled import needs_bubblewrap
@@ -304,7 +304,7 @@ def test_background_processes_of_a_hook_are_killed(place: Place) -> None:
 
     place.run(place.agent(CALL, "Done."), "Go.")
 
-    assert not lives(int(pid.read_text()))
+    assert not is_alive(int(pid.read_text()))
 
 
 def test_no_key_reaches_a_hook(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

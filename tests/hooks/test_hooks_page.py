@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from refold.cli.main import main
-from refold.hooks.answers import HookAnswer, of_document
+from refold.hooks.answers import HookAnswer, document_answer
 from refold.hooks.configuration import HOOK_EVENTS, Hook, read
 
 PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
@@ -63,8 +63,8 @@ def test_the_example_function_of_the_hooks_page_refuses_git_push() -> None:
     exec(blocks("python")[0], names)
     no_push, hook = names["no_push"], Hook("PreToolUse", entry_point="no-push")
 
-    refused = of_document(hook, no_push({"tool_input": {"command": "git push"}}))
-    passed = of_document(hook, no_push({"tool_input": {"command": "ls"}}))
+    refused = document_answer(hook, no_push({"tool_input": {"command": "git push"}}))
+    passed = document_answer(hook, no_push({"tool_input": {"command": "ls"}}))
 
     assert refused == HookAnswer("blocked", "Pushing is done by hand here.")
     assert passed == HookAnswer()

@@ -6,7 +6,7 @@ import pytest
 
 from refold.errors import BadInput
 from refold.journal.schedules.hook_calls import HookCalled, WaitingCall
-from refold.journal.schedules.recurrence import every, never
+from refold.journal.schedules.recurrence import never, parse_repeated
 from refold.journal.schedules.schedule_book import (
     NewSchedule,
     Schedule,
@@ -62,7 +62,7 @@ def test_a_schedule_without_times_runs_its_webhook_calls_in_order(
 
 def test_a_webhook_call_does_not_change_the_times_of_its_schedule(tmp_path: Path) -> None:
     book = ScheduleBook(tmp_path)
-    book.add(NewSchedule("Say why.", "/work", every("1h", NOW, "UTC")), NOW)
+    book.add(NewSchedule("Say why.", "/work", parse_repeated("1h", NOW, "UTC")), NOW)
     book.set_webhook(1, "ci")
     called(book, "a", NOW + 60)
 

@@ -10,10 +10,10 @@ from refold.errors import BadInput
 from refold.journal.schedules.recurrence import (
     MAX_COUNTED_TIMES,
     Recurrence,
-    every,
     format_moment,
     local_zone,
-    once,
+    parse_repeated,
+    parse_single,
     zone_of,
 )
 
@@ -50,11 +50,11 @@ def following(found: Recurrence, after: float, count: int) -> list[str]:
 def test_the_next_times_match_the_recurrence(text: str, expected: list[str]) -> None:
     now = at(2026, 3, 28, 12)
 
-    assert following(every(text, now, BERLIN), now, 2) == expected
+    assert following(parse_repeated(text, now, BERLIN), now, 2) == expected
 
 
 def test_a_time_skipped_by_summer_time_is_due_an_hour_later_once() -> None:
-    found = every("02:30", at(2026, 3, 28), BERLIN)
+    found = parse_repeated("02:30", at(2026, 3, 28), BERLIN)
 
     assert following(found, at(2026, 3, 28), 3) == [
         "2026-03-28 02:30 CET", "2026-03-29 03:30 CEST", "2026-03-30 02:30 CEST",
@@ -63,7 +63,7 @@ def test_a_time_skipped_by_summer_time_is_due_an_hour_later_once() -> None:
 
 
 def test_a_time_repeated_by_the_clock_change_is_due_once() -> None:
-    found = every("02:30", at(2026, 10, 24), BERLIN)
+    found = parse_repeated("02:30", at(2026, 10, 24), BERLIN)
 
     assert following(found, at(2026, 10, 24, 12), 2) == [
         "2026-10-25 02:30 CEST", "2026-10-26 02:30 CET",
@@ -72,7 +72,7 @@ def test_a_time_repeated_by_the_clock_change_is_due_once() -> None:
 
 
 def test_half_hourly_schedule_keeps_its_interval_when_clocks_are_set_back() -> None:
-    found = every("*/30 * * * *", at(2026, 10, 24), BERLIN)
+    found = parse_repeated("*/30 * * * *", at(2026, 10, 24), BERLIN)
 
     moments = [at(2026, 10, 25, 1, 30)]
     while len(moments) < 8:
@@ -85,7 +85,7 @@ def test_half_hourly_schedule_keeps_its_interval_when_clocks_are_set_back() -> N
 
 
 def test_an_interval_of_a_day_is_24_hours_across_a_clock_change() -> None:
-    found = every("every 1d", at(2026, 3, 28, 12), BERLIN)
+    found = parse_repeated("every 1d", at(2026, 3, 28, 12), BERLIN)
 
     assert following(found, at(2026, 3, 28, 12), 2) == [
         "2026-03-29 13:00 CEST", "2026-03-30 13:00 CEST",
@@ -94,10 +94,13 @@ def test_an_interval_of_a_day_is_24_hours_across_a_clock_change() -> None:
 
 
 def test_missed_times_of_many_years_are_counted_up_to_a_limit() -> None:
-    minutely = every("* * * * *", 0, "UTC")
+    minutely = parse_repeated("* * * * *", 0, "UTC")
 
     assert minutely.due(0, 10**9) == (MAX_COUNTED_TIMES, 10**9 // 60 * 60)
-    assert every("1m", 0, "UTC").due(0, 10**9) == (MAX_COUNTED_TIMES, 10**9 // 60 * 60)
+    assert parse_repeated("1m", 0, "UTC").due(0, 10**9) == (
+        MAX_COUNTED_TIMES,
+        10**9 // 60 * 60,
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +116,7 @@ def test_missed_times_of_many_years_are_counted_up_to_a_limit() -> None:
 def test_a_single_time_is_due_once(text: str, expected: tuple[int, ...]) -> None:
     now = at(2026, 11, 25, 12)
 
-    found = once(text, now, BERLIN)
+    found = parse_single(text, now, BERLIN)
 
     assert found.next(now) == at(*expected)
     assert found.due(now, at(*expected)) == (1, at(*expected))
@@ -128,13 +131,13 @@ def test_a_single_time_is_due_once(text: str, expected: tuple[int, ...]) -> None
 )  # fmt: skip
 def test_invalid_recurrence_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
-        every(text, 0, "UTC")
+        parse_repeated(text, 0, "UTC")
 
 
 @pytest.mark.parametrize("text", ["", "25:00", "soon", "2026-13-01", "2026-11-25T11:00"])
 def test_invalid_or_past_time_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
-        once(text, at(2026, 11, 25, 12), BERLIN)
+        parse_single(text, at(2026, 11, 25, 12), BERLIN)
 
 
 def test_a_time_zone_is_found_by_name_and_invalid_ones_are_refused() -> None:

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from refold.errors import BadInput
-from refold.journal.schedules.recurrence import every, once
+from refold.journal.schedules.recurrence import parse_repeated, parse_single
 from refold.journal.schedules.schedule_book import NewSchedule, ScheduleBook, ScheduledRun
 from refold.testing.clock import Clock
 
@@ -26,7 +26,7 @@ def clock() -> Clock:
 
 
 def plan(text: str, clock: Clock) -> NewSchedule:
-    return NewSchedule("report", "/work", every(text, clock(), ZONE))
+    return NewSchedule("report", "/work", parse_repeated(text, clock(), ZONE))
 
 
 def ran(book: ScheduleBook, clock: Clock, id_: int = 1) -> ScheduledRun | None:
@@ -149,7 +149,7 @@ def test_a_schedule_with_a_single_time_runs_once_and_ends(
     tmp_path: Path, clock: Clock
 ) -> None:
     book = ScheduleBook(tmp_path)
-    one = once("tomorrow 08:00", clock(), ZONE)
+    one = parse_single("tomorrow 08:00", clock(), ZONE)
     book.add(NewSchedule("report", "/work", one), clock())
     clock.jump(3 * DAY)
 

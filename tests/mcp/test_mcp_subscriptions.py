@@ -52,7 +52,7 @@ class Server:
         news: tuple[str, ...] = ()
         while len(news) < count:
             await anyio.sleep(0.01)
-            news = (*news, *self.connections.resource_news.take(session))
+            news = (*news, *self.connections.resource_news.take_sentences(session))
         return news
 
 
@@ -150,7 +150,7 @@ def test_resource_is_subscribed_to_once_and_its_change_reported_to_its_readers(
         await server.read("note://one", "a")
         await server.change(("note://onetwo", 1))
         await server.change()  # what came before is noted by now
-        other = server.connections.resource_news.take("a")
+        other = server.connections.resource_news.take_sentences("a")
         await server.change(("note://one/part", 1))
         return (*news, other, await server.wait_for_news(1, "a"), server.asked)
 
@@ -182,7 +182,7 @@ def test_flood_of_updates_is_reported_once_for_each_resource(
         await server.change(("note://one", 3_000), ("note://two", 1), ("note://one", 50))
         news = await server.wait_for_news(2)
         await server.change()
-        return (*news, *server.connections.resource_news.take("a"))
+        return (*news, *server.connections.resource_news.take_sentences("a"))
 
     assert run(work) == (ONE, TWO)
 
@@ -290,7 +290,7 @@ def test_news_beyond_the_limit_of_a_request_waits_for_the_next() -> None:
     for sentence in sentences:
         news.add("a", sentence)
 
-    taken = partial(news.take, "a")
+    taken = partial(news.take_sentences, "a")
     assert [*taken(), "then", *taken(), *taken()] == [
         *sentences[:-1], "then", sentences[-1],
     ]  # fmt: skip

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refold.errors import BadInput
 from refold.permissions.decide import decide
 from refold.permissions.facts import Access, Facts
-from refold.permissions.rule_offers import narrowest
+from refold.permissions.rule_offers import narrowest_rule
 from refold.permissions.rules import check_examples, parse
 from refold.values.modes import Verdict
 from refold.values.tools import Effect
@@ -291,7 +291,7 @@ def test_a_deny_rule_with_a_character_class_matches_its_files(
     ],
 )  # fmt: skip
 def test_the_narrowest_rule_is_the_call_itself_or_none(touch: Access, rule: str) -> None:
-    assert narrowest(touch, place()) == rule
+    assert narrowest_rule(touch, place()) == rule
 
 
 SUBJECTS = st.text(st.sampled_from("ab ./*?[]()'&:=-\n\\é"), min_size=1, max_size=8)
@@ -311,7 +311,7 @@ def test_the_narrowest_rule_covers_its_own_command_and_no_other(
     command: str, other: str
 ) -> None:
     facts = Facts(("/ws",))
-    rule = narrowest(bash(command), facts)
+    rule = narrowest_rule(bash(command), facts)
     if not rule:
         return
 
@@ -319,14 +319,14 @@ def test_the_narrowest_rule_covers_its_own_command_and_no_other(
     ruled = decide(bash(other), "rules-only", rules(allow=[rule]), facts)
 
     assert own.verdict == "allow"
-    assert ruled.verdict != "allow" or narrowest(bash(other), facts) == rule
+    assert ruled.verdict != "allow" or narrowest_rule(bash(other), facts) == rule
 
 
 @given(SUBJECTS, SUBJECTS)
 def test_the_narrowest_rule_covers_its_own_file_and_no_other(path: str, other: str) -> None:
     facts = place()
     one, two = (on_file("write_file", p.lstrip("/"), facts) for p in (path, other))
-    rule = narrowest(one, facts)
+    rule = narrowest_rule(one, facts)
     assume(rule)
 
     assert decide(one, "default", rules(allow=[rule]), facts).verdict == "allow"

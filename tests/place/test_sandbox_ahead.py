@@ -14,7 +14,7 @@ import pytest
 from refold import Agent
 from refold.errors import ToolFailed
 from refold.place.port import CommandExtras, Finished
-from refold.place.reaper import ENVIRONMENT_NAME, owner
+from refold.place.reaper import ENVIRONMENT_NAME, owner_token
 from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.spawn import SpawnRequest
 from refold.testing.providers import ScriptedProvider
@@ -397,7 +397,7 @@ def test_a_prepared_sandbox_that_timed_out_is_not_used(ws: Walled) -> None:
 
     ahead.wait_until_ended()
 
-    taken = ahead.take(order, ws.sandbox.launch(cwd, Confinement()), limits)
+    taken = ahead.run_in_it(order, ws.sandbox.launch(cwd, Confinement()), limits)
     ahead.close()
 
     assert (taken, ours(ws.root)) == (None, [])
@@ -439,7 +439,7 @@ def test_a_prepared_sandbox_ends_with_a_killed_refold(tmp_path: Path) -> None:
     words = [sys.executable, "-c", WAITS, str(tmp_path / "ws")]
     here = Path(__file__).parents[2]
     with subprocess.Popen(words, cwd=here, stdin=subprocess.PIPE) as killed:
-        mark = f"{ENVIRONMENT_NAME}={owner().partition('.')[0]}.{killed.pid}."
+        mark = f"{ENVIRONMENT_NAME}={owner_token().partition('.')[0]}.{killed.pid}."
         while not any("read -r go" in each for each in marked(mark)):
             time.sleep(0.01)
         killed.kill()
@@ -460,7 +460,7 @@ def ours(root: Path) -> list[str]:
                 os.readlink(about / "cwd"),
             )
             mark = (
-                f"{ENVIRONMENT_NAME}={owner()}.".encode()
+                f"{ENVIRONMENT_NAME}={owner_token()}.".encode()
                 in (about / "environ").read_bytes()
             )
         except OSError:  # it has ended

@@ -9,7 +9,7 @@ from refold.prompts.instructions import (
     FILE_NAMES,
     InstructionFile,
     Instructions,
-    of_project,
+    project_instructions,
     read,
 )
 
@@ -36,7 +36,7 @@ def nobody(real: str) -> str:
 def told(project: Path, below: str = "") -> Instructions:
     directory = os.path.join(project, below) if below else str(project)
     home = str(project.parent / "home")
-    return read(of_project(directory, str(project)), home, nobody)
+    return read(project_instructions(directory, str(project)), home, nobody)
 
 
 def texts(found: Instructions) -> list[tuple[str, str]]:
@@ -150,7 +150,7 @@ def test_an_import_from_outside_the_project_is_not_read(name: str, project: Path
 
 def test_an_import_denied_by_a_rule_is_not_read(project: Path) -> None:
     put(project, AGENTS__md="@secret.md", secret__md="Secret.")
-    files = of_project(str(project), str(project))
+    files = project_instructions(str(project), str(project))
 
     found = read(files, "/", lambda real: "a rule says no" * real.endswith("secret.md"))
 
@@ -281,7 +281,7 @@ def test_line_breaks_in_instruction_paths_are_escaped(project: Path) -> None:
     put(project, **{"a\nb___AGENTS__md": "@x.md"})
 
     found = told(project)
-    inside = read(of_project(str(project / "a\nb"), str(project)), "/", nobody)
+    inside = read(project_instructions(str(project / "a\nb"), str(project)), "/", nobody)
     outside = read(
         [InstructionFile(str(project / "a\nb/AGENTS.md"), str(project))], "/", nobody
     )
@@ -336,7 +336,9 @@ def test_a_dense_import_graph_is_read_in_few_steps(project: Path) -> None:
     looked = list[str]()
 
     read(
-        of_project(str(project), str(project)), "/", lambda real: looked.append(real) or ""
+        project_instructions(str(project), str(project)),
+        "/",
+        lambda real: looked.append(real) or "",
     )
     found = told(project)
 
@@ -365,7 +367,7 @@ def test_a_file_replaced_by_a_link_after_its_check_is_not_read(
         (project / "AGENTS.md").symlink_to(".env")
         return ""
 
-    found = read(of_project(str(project), str(project)), "/", judged)
+    found = read(project_instructions(str(project), str(project)), "/", judged)
 
     assert found.pieces == ()
     assert len(found.notices) == 1

@@ -8,12 +8,12 @@ from msgspec import Raw
 from refold.journal.events.kinds import SystemPromptSet
 from refold.prompts.system_text import (
     PromptFile,
+    cut_part,
     instructions,
     part_of,
     render_prompt,
     room,
     shape,
-    within,
 )
 
 
@@ -59,7 +59,7 @@ def test_instructions_may_fill_an_eighth_of_the_window(
 def test_a_part_above_its_limit_is_cut_at_a_line_with_a_mark() -> None:
     text = "\n".join(f"line {n}" for n in range(100))
 
-    found = within(text, "memory", 200)
+    found = cut_part(text, "memory", 200)
 
     *lines, mark = found.split("\n")
     kept = "\n".join(lines)

@@ -326,7 +326,7 @@ def test_concurrent_requests_with_the_same_refusal_drop_one_feature_only() -> No
     asked: list[frozenset[str]] = []
 
     async def ask() -> AsyncGenerator[Delta, None]:
-        without = concessions.of("m")
+        without = concessions.features_to_leave_out("m")
         asked.append(without)
         if not without:
             if len(asked) == 2:
@@ -345,7 +345,7 @@ def test_concurrent_requests_with_the_same_refusal_drop_one_feature_only() -> No
 
     anyio.run(story)
 
-    assert concessions.of("m") == {"schema"}
+    assert concessions.features_to_leave_out("m") == {"schema"}
     assert asked == [frozenset(), frozenset(), {"schema"}, {"schema"}]
 
 

@@ -104,7 +104,7 @@ def test_fold_sees_each_message_once() -> None:
     joined, shown = followed()
     said = talk("abcd")
 
-    found = [joined.of(Log(said[:n])) for n in (0, 1, 3, 3, 4)]
+    found = [joined.fold(Log(said[:n])) for n in (0, 1, 3, 3, 4)]
 
     assert found == ["", "a", "abc", "abc", "abcd"]
     assert shown == [0, 1, 2, 3]
@@ -125,7 +125,7 @@ def test_rewound_or_replaced_conversation_is_folded_from_its_beginning() -> None
         [said[0], *other],
     ]
 
-    assert [joined.of(Log(t)) for t in talks] == [
+    assert [joined.fold(Log(t)) for t in talks] == [
         "".join(s.message.text for s in t) for t in talks
     ]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from refold.provider.port import CallDelta, Delta, TextDelta
-from refold.provider.text_protocol.call_formats import fits, parse_json
+from refold.provider.text_protocol.call_formats import fits_a_tool, parse_json
 from refold.provider.text_protocol.parse import (
     BROKEN_OFF_REASON,
     QUOTED_REASON,
@@ -428,7 +428,7 @@ def test_call_fits_a_tool_if_it_has_all_required_and_no_unknown_arguments() -> N
         list(reading.feed(f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}'))
         reading.close()
         (call,) = reading.calls
-        return fits(call, tools)
+        return fits_a_tool(call, tools)
 
     assert fitting('{"path": "a"}')
     assert fitting('{"path": "a", "first": 2}')

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from refold.hooks.answers import of_program
+from refold.hooks.answers import program_answer
 from refold.hooks.configuration import GUARD_EVENTS, Hook
 from refold.values.modes import HookEvent
 
@@ -29,7 +29,7 @@ MISREAD: Mapping[str, str] = {
 @pytest.mark.parametrize("on", GUARD_EVENTS)
 @pytest.mark.parametrize("name", MISREAD)
 def test_a_hook_answer_that_is_a_malformed_refusal_blocks(name: str, on: HookEvent) -> None:
-    assert of_program(Hook(on, command="x"), 0, MISREAD[name], "").outcome == "blocked"
+    assert program_answer(Hook(on, command="x"), 0, MISREAD[name], "").outcome == "blocked"
 
 
 @pytest.mark.parametrize("on", GUARD_EVENTS)
@@ -37,6 +37,6 @@ def test_a_hook_answer_that_is_a_malformed_refusal_blocks(name: str, on: HookEve
     "printed", ["", "checked 3 files", "{}", '{"continue": true}', 'a\n{"x": 1}']
 )
 def test_a_hook_answer_without_a_refusal_passes(printed: str, on: HookEvent) -> None:
-    found = of_program(Hook(on, command="x"), 0, printed, "")
+    found = program_answer(Hook(on, command="x"), 0, printed, "")
 
     assert (found.outcome, found.stop) == ("passed", False)

@@ -13,7 +13,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from refold.place.reaper import owner
+from refold.place.reaper import owner_token
 from refold.rlm.worker_port import Variables, WorkerLimits, WorkerLost
 from tests.place.walled import marked, needs_bubblewrap
 from tests.rlm.walled_python import QUICK, Session, python, using, value
@@ -42,7 +42,7 @@ async def lost(root: Path, code: str, limits: WorkerLimits = QUICK) -> str:
             await session.cell(code)
         with pytest.raises(WorkerLost):
             await session.worker.names()
-    assert marked(owner()) == []
+    assert marked(owner_token()) == []
     return str(gone.value)
 
 
@@ -257,7 +257,7 @@ def test_endless_threads_do_not_delay_the_end_of_a_session(tmp_path: Path) -> No
     using(tmp_path / "ws", use)
 
     assert time.monotonic() - begin < 40
-    assert marked(owner()) == []
+    assert marked(owner_token()) == []
 
 
 def test_restored_snapshot_runs_code_only_in_the_sandbox(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from refold.commands.table import names
 from refold.config.paths import Paths, paths
 from refold.config.settings import Settings, Spending
 from refold.config.settings import Terminal as TerminalSettings
-from refold.engine.policies.budget import within
+from refold.engine.policies.budget import end_over_budget
 from refold.engine.policies.compaction import compact_when_full
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
@@ -174,7 +174,7 @@ def world(
     }
     return World(
         Model(provider, record.view.session.model or "script/one", 10_000, price),
-        builtin(), (at_most(steps, 0), *POLICIES, within(budget)),
+        builtin(), (at_most(steps, 0), *POLICIES, end_over_budget(budget)),
         rules(here), files=files, commands=ShellCommands(), tool_dependencies=house,
         facts=partial(facts_of, here), prompt=SystemPrompt(effort=record.view.session.effort),
         budget=budget, shares=SHARES,

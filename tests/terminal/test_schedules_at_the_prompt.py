@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.journal.schedules.recurrence import every
+from refold.journal.schedules.recurrence import parse_repeated
 from refold.journal.schedules.schedule_book import NewSchedule, ScheduleBook
 from tests.cli.running import script
 from tests.terminal.pty_terminal import ENTER, STAGE, Terminal
@@ -21,7 +21,7 @@ def test_start_and_end_of_a_scheduled_run_are_printed_above_the_typed_text(
     monkeypatch.delenv("REFOLD_NO_BACKGROUND")
     book = ScheduleBook(Path(os.environ["REFOLD_HOME"]))
     began = time.time() - 90
-    new = NewSchedule("Do it.", str(tmp_path), every("1m", began, "UTC"))
+    new = NewSchedule("Do it.", str(tmp_path), parse_repeated("1m", began, "UTC"))
     book.add(new, began)
     answers = script(tmp_path, {"text": "All is well."})
 

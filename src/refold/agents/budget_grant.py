@@ -48,8 +48,8 @@ def new_grant(
         return None
     return Budget(
         dollars=_dollars(budget.dollars, usage.dollars, has.dollars, wanted.dollars or 0.0),
-        tokens=_granted_share(budget.tokens, usage.tokens, has.tokens, wanted.tokens or 0),
-        calls=_granted_share(budget.calls, usage.calls, has.calls, wanted.calls or 0),
+        tokens=_share_to_grant(budget.tokens, usage.tokens, has.tokens, wanted.tokens or 0),
+        calls=_share_to_grant(budget.calls, usage.calls, has.calls, wanted.calls or 0),
         seconds=seconds,
     )
 
@@ -220,7 +220,7 @@ def _dollars(
     return max(have + max(0.0, limit - gone) / _GRANT_PARTS, wanted)
 
 
-def _granted_share(
+def _share_to_grant(
     limit: int | None, gone: int, has: int | None, wanted: int
 ) -> int | None:
     if limit is None:

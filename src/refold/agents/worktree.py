@@ -250,7 +250,7 @@ class Worktrees:
             folder, (), "config", "-z", "--name-only", "--get-regexp", r"^filter\."
         )
         keys = dict.fromkeys(filters.split("\0"))
-        off = tuple((key, _disabled_filter(key)) for key in keys if key)
+        off = tuple((key, _filter_off_value(key)) for key in keys if key)
         code, output, complaint = self._run_git(folder, off, *arguments)
         if code:
             complaint = " ".join(complaint.split())[:300]
@@ -311,6 +311,6 @@ def _has_files(folder: str) -> bool:
         return False
 
 
-def _disabled_filter(key: str) -> str:
+def _filter_off_value(key: str) -> str:
     """The value that switches off a filter of the repository, which would run a program."""
     return "false" if key.endswith(".required") else ""

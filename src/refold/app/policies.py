@@ -13,7 +13,7 @@ from msgspec import Raw
 from refold.config.settings import Settings
 from refold.engine.budget import Price
 from refold.engine.decide import Action, Note, Policy
-from refold.engine.policies.budget import draw_on_grant, warn_of_budget, within
+from refold.engine.policies.budget import draw_on_grant, end_over_budget, warn_of_budget
 from refold.engine.policies.compaction import compact_when_full, in_window
 from refold.engine.policies.conversation import converse, final
 from refold.engine.policies.plan_mode import in_plan_mode, plan_ready
@@ -97,7 +97,7 @@ def policies(
         wait_for_children,
         converse,
         # After `converse`: a turn that ends by itself has not run out of budget.
-        within(budget(settings), lent),
+        end_over_budget(budget(settings), lent),
         *((draw_on_grant(budget(settings), lent),) if lent is not None else ()),
         *warn_of_budget(budget(settings), lent=lent is not None),
     )

@@ -299,7 +299,7 @@ class Notebook:
         return f'Remembered under {note.section}: "{note.text}".'
 
     def _note(self, section: str, text: str, replaces: str) -> NewNote:
-        memory, target = self._of.memory, distil.place(section)
+        memory, target = self._of.memory, distil.section_named(section)
         if target is None:
             raise ToolFailed(
                 f"There is no section {section!r}: {', '.join(distil.PLACE_CHOICES)}."
@@ -313,7 +313,7 @@ class Notebook:
         before = old.line.text if old else ""
         if not may_replace(before, text):
             raise ToolFailed(FORBIDDEN_TEXT.format(text=before))
-        heard = distil.newest(user_messages_in(self._of.entries(self._session), 0))
+        heard = distil.newest_messages(user_messages_in(self._of.entries(self._session), 0))
         texts = [item.text for item in heard]
         if not is_grounded(text, texts, before):
             raise ToolFailed(NOT_SAID_TEXT)

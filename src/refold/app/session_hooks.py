@@ -34,16 +34,16 @@ from refold.errors import BadInput, ToolFailed, reason_of
 from refold.hooks.answers import (
     MAX_OUTPUT_BYTES,
     HookAnswer,
+    document_answer,
     failure_answer,
-    of_document,
-    of_program,
+    program_answer,
 )
 from refold.hooks.configuration import (
     Hook,
     HookFile,
     describe,
+    function_hooks,
     matching,
-    of_functions,
     read,
     unfit_matchers,
 )
@@ -52,7 +52,7 @@ from refold.place.port import CommandExtras, Commands, Finished
 from refold.plugins import find_plugins, unique
 from refold.safe_open import read_regular
 from refold.tools.contract import Tool
-from refold.values.hosts import attempt_remarks, only
+from refold.values.hosts import attempt_remarks, only_hosts
 from refold.values.modes import HookEvent
 from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
 from refold.values.printable_names import escape_name
@@ -144,7 +144,7 @@ class SessionHooks(Struct, frozen=True):
             cwd=directory,
             seconds=hook.seconds,
             confines=Confinement(
-                writes=True, network=bool(hook.hosts), hosts=only(hook.hosts)
+                writes=True, network=bool(hook.hosts), hosts=only_hosts(hook.hosts)
             ),
             extras=extras,
         )
@@ -222,7 +222,7 @@ def load_hooks(
 
     Raises `BadInput` for a bad file.
     """
-    own, files = user_file(paths), [HookFile(of_functions(functions))]
+    own, files = user_file(paths), [HookFile(function_hooks(functions))]
     try:
         content = read_regular(own, MAX_SETTINGS_BYTES)[0]
     except FileNotFoundError:
@@ -291,7 +291,7 @@ def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookA
             return failure_answer(hook, f"it was killed: {finished.stopped}")
         status = finished.code
     text = output.printed.decode("utf-8", "replace")
-    answer = of_program(hook, status, text, finished.text)
+    answer = program_answer(hook, status, text, finished.text)
     if (answer.outcome == "failed" or answer.by_failure) and hook.sandbox:
         signs = finished.no_namespaces and reports_no_namespaces(
             finished.text[-_LAST_CHARS:]
@@ -336,7 +336,7 @@ async def _run_function(hook: Hook, document: Mapping[str, object]) -> HookAnswe
         return failure_answer(hook, str(error))
     except (Exception, SystemExit) as error:  # its bug must not end the session
         return failure_answer(hook, f"it raised {type(error).__name__}: {error}")
-    return of_document(hook, answer)
+    return document_answer(hook, answer)
 
 
 def _entry_point_names(hooks: Sequence[Hook]) -> frozenset[str]:

@@ -113,8 +113,8 @@ def recurrence_of(
         recurrence.zone_of(zone)
     zone = zone or recurrence.local_zone(environ.get("TZ", ""))
     if when:
-        return recurrence.once(when, now, zone)
-    return recurrence.every(every, now, zone)
+        return recurrence.parse_single(when, now, zone)
+    return recurrence.parse_repeated(every, now, zone)
 
 
 def addition_text(schedule: Schedule) -> str:

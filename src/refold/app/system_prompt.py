@@ -30,7 +30,7 @@ from refold.prompts.instructions import (
     OWN_FILE,
     InstructionFile,
     Instructions,
-    of_project,
+    project_instructions,
     read,
 )
 from refold.prompts.presets import (
@@ -175,7 +175,7 @@ class SystemPromptBuilder:
                 ("environment", choose_environment(now, part_of(before, "environment"))),
                 ("instructions", asked),
                 *(
-                    (name, system_text.within(t, name, rooms[name]))
+                    (name, system_text.cut_part(t, name, rooms[name]))
                     for name, t in others.items()
                 ),
                 ("more", material.more),
@@ -249,7 +249,7 @@ class SystemPromptBuilder:
             return mine
         files = [
             file
-            for file in of_project(self._directory, self.root)
+            for file in project_instructions(self._directory, self.root)
             if below(file.path, trusted)
             and os.path.realpath(file.path) != os.path.realpath(own)
         ]

@@ -237,7 +237,9 @@ class TurnContext:
             instructions=self._resources.system_prompt,
             explain_missing=shared.mcp.explain_missing if shared.mcp else lambda _: "",
             take_resource_news=(
-                partial(shared.mcp.connections.resource_news.take, view.session.id)
+                partial(
+                    shared.mcp.connections.resource_news.take_sentences, view.session.id
+                )
                 if shared.mcp and settings.reminders
                 else tuple
             ),

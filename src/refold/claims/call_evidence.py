@@ -157,7 +157,7 @@ def _unquoted_finding(call: ObservedCall, claim: str) -> Finding:
         return Finding("unknown", f"nothing is quoted of what {call.id} gave")
     if call.code != 0:
         return Finding("unknown", f"{_exit_text(call)}, and nothing is quoted")
-    if claimed_outcome(claim) == "passes" or _RUN_PATTERN.search(claim.casefold()):
+    if outcome_in_claim(claim) == "passes" or _RUN_PATTERN.search(claim.casefold()):
         return Finding("supported", f"{call.id} ended with exit code 0")
     return Finding("unknown", f"nothing is quoted of what {call.id} printed")
 
@@ -192,7 +192,7 @@ def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding
         return fine
     if call.code == 0:
         return _hidden_failure_finding(call, claim, quoted=quoted) or fine
-    match claimed_outcome(claim):
+    match outcome_in_claim(claim):
         case "passes" if call.code is None:
             return Finding("unknown", _exit_text(call))
         case "passes":
@@ -207,7 +207,7 @@ def _hidden_failure_finding(
     call: ObservedCall, claim: str, *, quoted: bool
 ) -> Finding | None:
     """A finding if exit code 0 may hide the failure of another program in the line."""
-    if claimed_outcome(claim) not in ("passes", "unclear") or not hides_failures(
+    if outcome_in_claim(claim) not in ("passes", "unclear") or not hides_failures(
         call.command
     ):
         return None
@@ -223,7 +223,7 @@ def _hidden_failure_finding(
 
 def _stale_finding(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
     """A finding if a later run failed, or a file changed since: success is then stale."""
-    if call.output is None or claimed_outcome(claim) not in ("passes", "unclear"):
+    if call.output is None or outcome_in_claim(claim) not in ("passes", "unclear"):
         return None
     later = [d for d in facts.calls if d.order > call.order and d.command == call.command]
     if failed := next((d for d in later if d.outcome == "done" and d.code != 0), None):
@@ -296,7 +296,7 @@ _NO_PASS = re.compile(
 _FINE_PATTERN = re.compile(r"\b(?:ok|okay|works?|working|worked|fine|clean|healthy|good)\b")
 
 
-def claimed_outcome(claim: str) -> Says:
+def outcome_in_claim(claim: str) -> Says:
     """What a claim says of a run: "passes", "fails", "unclear", or "" for nothing."""
     text = _bare_words(claim[:_MAX_CLAIM_CHARS])
     if _PLAINLY_FAILS.search(text):

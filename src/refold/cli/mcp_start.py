@@ -171,7 +171,7 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
         installer.drop(new)
         write("Nothing has changed.\n")
         return False
-    anyio.run(installer.take, new)
+    anyio.run(installer.use_installation, new)
     write(
         f"It is used from the next start; refold mcp test {server.name} lists its tools.\n"
     )

@@ -60,7 +60,7 @@ def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
     lock = Lock()
     until, values = 0.0, list[CompletionChoice]()
 
-    def cached_choices() -> Sequence[CompletionChoice]:
+    def choices_from_cache() -> Sequence[CompletionChoice]:
         nonlocal until, values
         with lock:
             if time.monotonic() >= until:
@@ -68,7 +68,7 @@ def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
                 until = time.monotonic() + seconds
             return values
 
-    return cached_choices
+    return choices_from_cache
 
 
 def find_nothing(wanted: str) -> Sequence[str]:

@@ -9,7 +9,7 @@ from refold.client.types import Entry, events
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput, JournalError
 from refold.values.messages import Thinking, ToolCall
-from refold.views.call_summary import full_label, whole
+from refold.views.call_summary import full_label, whole_rows
 from refold.views.escape import visible
 from refold.views.styled import Line, line
 from refold.views.wrap import break_lines, expand_tabs, wrap_words
@@ -62,7 +62,7 @@ async def _rows(
     room = here.look.room - 1
     about = here.session.view.session.directory
     head = full_label(call, here.session.tool(call.name)) if call else end.call_id
-    rows = whole(end, await _text(end, here), room, about)
+    rows = whole_rows(end, await _text(end, here), room, about)
     return [*(line(row, "strong") for row in break_lines(expand_tabs(head), room)), *rows]
 
 

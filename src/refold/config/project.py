@@ -22,7 +22,7 @@ from refold.config.load import check_layer
 from refold.config.paths import HOOK_FILES, MCP_FILES
 from refold.config.settings import RuleWithCases
 from refold.errors import BadInput, reason_of
-from refold.prompts.instructions import of_project
+from refold.prompts.instructions import project_instructions
 from refold.prompts.repository import chain, root_of
 from refold.values.printable_names import escape_name
 from refold.views.escape import on_one_line
@@ -309,7 +309,7 @@ def texts(directory: str | os.PathLike[str]) -> FolderTexts:
     real = os.path.realpath(directory)
     root = root_of(real)
     result = list[FolderText]()
-    for file in of_project(real, root):
+    for file in project_instructions(real, root):
         about = _size(file.path)
         result.append(FolderText(_folder(file.path, real, root), file.display_name, about))
     for folder in chain(real, root):

@@ -14,7 +14,7 @@ from refold.config.layers import Layer, Origin
 from refold.config.project import Project
 from refold.errors import BadInput, reason_of
 from refold.permissions.rules import parse
-from refold.place.private_files import file_lock, read_decisions, whole, write
+from refold.place.private_files import between_comments, file_lock, read_decisions, write
 from refold.values.modes import Verdict
 from refold.values.path_names import below
 
@@ -226,7 +226,9 @@ class TrustedFolders:
                     del folders[folder]
                 from refold.config.toml_text import as_toml
 
-                write(self._file, whole(as_toml({**document, "folders": folders})))
+                write(
+                    self._file, between_comments(as_toml({**document, "folders": folders}))
+                )
         except OSError as error:
             raise BadInput(f"{self._file} cannot be written: {reason_of(error)}") from error
 

@@ -89,7 +89,7 @@ class Collector:
                 self._add_charge(request, Done())
                 self._reset()
             case RequestSent() | ResponseBytes() if self._aide.trace is not None:
-                self._aide.trace.take(delta)
+                self._aide.trace.add_delta(delta)
             case _:
                 pass
         if self._size > MAX_RESPONSE_CHARS:

@@ -142,7 +142,7 @@ def _handle_delta(delta: Delta, draft: Draft, world: World, record: Record) -> N
             record.publish(Waiting(wait, reason, attempt, attempts))
         case RequestSent() | ResponseBytes():
             if world.model.trace:
-                world.model.trace.take(delta)
+                world.model.trace.add_delta(delta)
         case _:
             if live := draft.add(delta):
                 record.publish(live)

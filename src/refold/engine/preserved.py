@@ -94,7 +94,7 @@ def _todos(view: View, room: int) -> Iterator[str]:
     """If there is no room for all, open todos are kept first."""
     todos = view.conversation.todos
     by_need = sorted(range(len(todos)), key=lambda n: not todos[n].open)
-    lines = [f"- [{todo.status}] {_short(todo.subject)}" for todo in todos]
+    lines = [f"- [{todo.status}] {_shorten(todo.subject)}" for todo in todos]
     stay = set(_take_fitting([(n, len(lines[n])) for n in by_need], max(room, _MIN_CHARS)))
     shown = [line for n, line in enumerate(lines) if n in stay]
     if left := len(lines) - len(shown):
@@ -111,7 +111,7 @@ def _take_fitting(sizes: Iterable[tuple[int, int]], room: int) -> Iterator[int]:
         yield index
 
 
-def _short(subject: str) -> str:
+def _shorten(subject: str) -> str:
     return shorten(" ".join(subject.split()), _MAX_TODO_CHARS)
 
 
@@ -130,7 +130,7 @@ def _plan(view: View, room: int) -> Iterator[str]:
 def _background_commands(view: View) -> Iterator[str]:
     """The commands in the background, all of them: the model may have to stop them."""
     lines = [
-        f"- {command.name}: {_short(command.started.command)}"
+        f"- {command.name}: {_shorten(command.started.command)}"
         for command in view.background.running
     ]
     if lines:

@@ -38,7 +38,7 @@ class Trace:
             str, bytes
         ] = {}  # the last body by where it went, the newest last
 
-    def take(self, delta: RequestSent | ResponseBytes) -> None:
+    def add_delta(self, delta: RequestSent | ResponseBytes) -> None:
         match delta:
             case RequestSent(to, body):
                 self._calls.append(_Call(to, body, bytearray()))

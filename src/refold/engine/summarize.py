@@ -230,13 +230,13 @@ def _messages_text(old: tuple[StoredMessage, ...], max_chars: int) -> str:
 def _lines(message: Message, max_chars: int) -> list[str]:
     speaker = {"user": "person", "assistant": "assistant", "tool": "result"}[message.role]
     return [
-        f"{speaker}: {_cut(text, max_chars)}"
+        f"{speaker}: {_shorten(text, max_chars)}"
         for part in message.parts
-        if (text := _words(part))
+        if (text := _part_text(part))
     ]
 
 
-def _words(part: Part) -> str:
+def _part_text(part: Part) -> str:
     match part:
         case Text(text):
             # Preserved text is repeated anyway, and reminders are outdated.
@@ -255,7 +255,7 @@ def _image_text(image: Image) -> str:
     return f"[an image: {image.name or image.media_type}]"
 
 
-def _cut(text: str, max_chars: int) -> str:
+def _shorten(text: str, max_chars: int) -> str:
     if len(text) <= max_chars:
         return text
     half = max_chars // 2

@@ -37,7 +37,7 @@ async def judge(task: Task, files: Files, answer: str, succeeds: Succeeds) -> Ju
     failures = list[str]()
     for check in task.checks:
         if check.run and not await succeeds(check.run):
-            failures.append(f"{_short(check.run)} failed")
+            failures.append(f"{_shorten(check.run)} failed")
         failures += await to_thread.run_sync(_failures, check, files, answer)
     return Judgement(tuple(failures), destroyed)
 
@@ -55,15 +55,15 @@ def _failures(check: Check, files: Files, answer: str) -> list[str]:
 
 
 def _conditions(check: Check, text: str, name: str) -> Iterator[str]:
-    shown = _short(text)
+    shown = _shorten(text)
     if check.equals is not None and text.strip() != check.equals.strip():
-        yield f"{name} is {shown}, not {_short(check.equals)}"
+        yield f"{name} is {shown}, not {_shorten(check.equals)}"
     if check.contains not in text:
-        yield f"{name} lacks {_short(check.contains)}: {shown}"
+        yield f"{name} lacks {_shorten(check.contains)}: {shown}"
     if check.lacks and check.lacks in text:
-        yield f"{name} has {_short(check.lacks)}: {shown}"
+        yield f"{name} has {_shorten(check.lacks)}: {shown}"
     if check.matches and not re.search(check.matches, text):
-        yield f"{name} does not match {_short(check.matches)}: {shown}"
+        yield f"{name} does not match {_shorten(check.matches)}: {shown}"
 
 
 def _damage(task: Task, files: Files) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def _damage(task: Task, files: Files) -> tuple[str, ...]:
             )
     contents = [_content(path, files) for path in _walk("", files)] if task.keep else []
     problems += [
-        f"{_short(text)} is in no file any more"
+        f"{_shorten(text)} is in no file any more"
         for text in task.keep
         if not any(text in content for content in contents)
     ]
@@ -112,5 +112,5 @@ def _content(path: str, files: Files) -> str:
     return clean(content.decode(errors="replace"))
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(shorten(text, _MAX_TEXT_CHARS))

@@ -105,7 +105,7 @@ async def _turn(session: Session, prompt: str, seconds: float, watch: "Stopwatch
         group.start_soon(stop_in_time)
         async with session.stream(prompt) as frames:
             async for frame in frames:
-                watch.see(frame)
+                watch.add_frame(frame)
         group.cancel_scope.cancel()
 
 
@@ -167,7 +167,7 @@ class Stopwatch:
         self.steps = 0
         self.calls = list[str]()
 
-    def see(self, frame: Frame) -> None:
+    def add_frame(self, frame: Frame) -> None:
         match frame.item:
             case Entry(event=events.ModelAsked()):
                 self._asked, self._loads = self._clock(), False
@@ -178,13 +178,13 @@ class Stopwatch:
                 self.calls += [
                     f"{c.name} {bytes(c.arguments).decode()}" for c in message.calls
                 ]
-                self._over(first)
+                self._add_response(first)
             case Entry(event=events.ModelFailed()):
-                self._over(None)
+                self._add_response(None)
             case _:
                 pass
 
-    def _over(self, first: float | None) -> None:
+    def _add_response(self, first: float | None) -> None:
         """A response has ended whose first token came after `first` seconds; None: not known."""
         took = self._clock() - self._asked
         until = took if first is None else min(first, took)

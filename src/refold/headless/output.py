@@ -73,7 +73,7 @@ class StreamWriter:
         if isinstance(entry.event, events.ModelAsked):
             self.model_asked.set()
         elif isinstance(entry.event, events.TurnEnded):
-            self._results.append(self._newest(0.0))
+            self._results.append(self._newest_result(0.0))
 
     @property
     def reader_left(self) -> bool:
@@ -167,11 +167,11 @@ class StreamWriter:
         """The result of all turns of this run; background commands may have begun some."""
         from refold.views.stream_json.turn_result import with_earlier
 
-        newest = self._newest(seconds)
+        newest = self._newest_result(seconds)
         over = self._results if self._view.turn.seq else self._results[:-1]
         return with_earlier(newest, over)
 
-    def _newest(self, seconds: float) -> "Result":
+    def _newest_result(self, seconds: float) -> "Result":
         from refold.views.stream_json.turn_result import result
 
         return result(self._view, self._id, seconds)
@@ -192,7 +192,9 @@ class StreamWriter:
         self._last = "result"
         stopped = isinstance(error, KeyboardInterrupt)
         outcome = "interrupted" if stopped else "failed"
-        document = replace(self.result(0.0), outcome=outcome, reason=clean(_why(error)))
+        document = replace(
+            self.result(0.0), outcome=outcome, reason=clean(_error_text(error))
+        )
         try:
             write(_line(document))
         except (ReaderGone, RefoldError):
@@ -217,7 +219,7 @@ def _line(document: "Document") -> str:
     return msgspec.json.encode(document).decode() + "\n"
 
 
-def _why(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     if isinstance(error, RefoldError | KeyboardInterrupt):
         return str(error) or "interrupted"
     return f"refold itself failed: {type(error).__name__}: {error}"
@@ -271,7 +273,7 @@ class StdoutWriter:
         self._writing: CancelScope | None = None
         self._hurried = False
 
-    def hurry(self) -> None:
+    def limit_wait(self) -> None:
         """Limit the wait for a stuck reader, because the task must end."""
         self._hurried = True
         if self._writing is not None:
@@ -295,16 +297,16 @@ class StdoutWriter:
                         self._writing.deadline = (
                             anyio.current_time() + _READER_TIMEOUT_SECONDS
                         )
-                    went = await self._out(data)
+                    went = await self._write_out(data)
             finally:
                 # After a cancelled write it is unknown how much was written. During a write
                 # the reader is only slow, and must not count as gone.
                 self.reader_left, self._writing = not went, None
         return went
 
-    async def _out(self, data: bytes) -> bool:
+    async def _write_out(self, data: bytes) -> bool:
         try:
-            if len(data) <= _MAX_WRITE_BYTES and _ready():
+            if len(data) <= _MAX_WRITE_BYTES and _is_writable():
                 write_bytes(data)
             else:
                 await to_thread.run_sync(write_bytes, data, abandon_on_cancel=True)
@@ -316,7 +318,7 @@ class StdoutWriter:
         return True
 
 
-def _ready() -> bool:
+def _is_writable() -> bool:
     """Whether a short write would not block; True for anything but a pipe."""
     with suppress(OSError, ValueError, AttributeError):
         if hasattr(select, "poll"):

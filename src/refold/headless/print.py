@@ -81,7 +81,7 @@ class _Run:
 
     async def run(self) -> int:
         writer, stops = self._writer, self._stops
-        stops.hurry = writer.outlet.hurry
+        stops.hurry = writer.outlet.limit_wait
         async with stops.handle():
             launch = self._task.launch(False)
             try:

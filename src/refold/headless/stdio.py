@@ -58,7 +58,7 @@ def run(task: Task, writer: StreamWriter, stops: StopSignals) -> int:
 async def _run(
     task: Task, images: Sequence[ImageData], writer: StreamWriter, stops: StopSignals
 ) -> int:
-    stops.hurry = writer.outlet.hurry
+    stops.hurry = writer.outlet.limit_wait
     async with stops.handle():
         launch = task.launch(True)
         try:
@@ -112,7 +112,7 @@ class StdioClient:
                 group.start_soon(self._read)
                 group.start_soon(self._end_in_time, seconds)
                 group.start_soon(self._attend)
-                await self._work()
+                await self._run_turns()
                 watch.close()
                 await self._writer.finished.wait()
                 await self._last_word()
@@ -130,14 +130,14 @@ class StdioClient:
             await self._session.cancel(why)
         else:
             await self._session.interrupt(reason=why)
-        self._stir()
+        self._wake()
         return True
 
-    def _stir(self) -> None:
+    def _wake(self) -> None:
         self._news.set()
         self._news = anyio.Event()
 
-    async def _work(self) -> None:
+    async def _run_turns(self) -> None:
         session = self._session
         while not (
             (self._leaving or self._writer.reader_left) and not session.view.turn.seq
@@ -206,10 +206,10 @@ class StdioClient:
                         raise BadInput(f"a line may have {MAX_LINE_BYTES} bytes at most")
                     await self._execute(order_in(line))
                 except BadInput as error:
-                    await self._wrong(number, error)
-            self._stir()
+                    await self._report_bad_line(number, error)
+            self._wake()
         self._closed = True
-        self._stir()
+        self._wake()
 
     async def _execute(self, order: Order) -> None:
         match order:
@@ -234,14 +234,14 @@ class StdioClient:
             print_error(problem)
         return replace(order, images=(*order.images, *named.images))
 
-    async def _wrong(self, number: int, error: BadInput) -> None:
+    async def _report_bad_line(self, number: int, error: BadInput) -> None:
         reason = f"line {number} of stdin: {error}"
         self._first_error = self._first_error or reason
         await self._writer.lines([Error(kind="BadInput", reason=reason, line=number)])
 
     async def _show(self, frames: AsyncIterable[Frame], first: Sequence[Document]) -> None:
         await self._writer.follow(frames, self._session, self._result, first)
-        self._stir()
+        self._wake()
 
     async def _last_word(self) -> None:
         """Print a result if the program ends while no turn runs, or none ran because of
@@ -250,12 +250,12 @@ class StdioClient:
         waited = waiting_commands(self._session.view)
         if self._leaving and (self._writer.last != "result" or waited):
             outcome = "cancelled" if self._code == TIMED_OUT_CODE else "interrupted"
-            await self._end(outcome, self._why)
+            await self._write_result(outcome, self._why)
         elif self._first_error and not self._ran:
             self._code = EXIT_CODES["failed"]
-            await self._end("failed", self._first_error)
+            await self._write_result("failed", self._first_error)
 
-    async def _end(self, outcome: Outcome, why: str) -> None:
+    async def _write_result(self, outcome: Outcome, why: str) -> None:
         document = result(self._session.view, self._session.id, 0.0)
         await self._writer.end(replace(document, outcome=outcome, reason=why))
 
@@ -273,7 +273,7 @@ class StdioClient:
                     self._code = EXIT_CODES[turn_result.outcome]
             case _:
                 pass
-        self._stir()
+        self._wake()
 
     def _result(self, entry: Entry) -> Result | None:
         return self._results.pop(entry.seq, None)
@@ -282,7 +282,7 @@ class StdioClient:
         if seconds is None:
             return
         await anyio.sleep(seconds)
-        self._writer.outlet.hurry()
+        self._writer.outlet.limit_wait()
         await self.leave(TIMED_OUT_CODE, _LATE_REASON)
 
 

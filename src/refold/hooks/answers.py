@@ -50,17 +50,17 @@ def failure_answer(hook: Hook, why: str) -> HookAnswer:
     """The answer of a hook that failed. A required guard blocks the call or message."""
     blocks = hook.required and hook.on in GUARD_EVENTS
     outcome = "blocked" if blocks else "failed"
-    return HookAnswer(outcome, _cut(why, _MAX_REASON_CHARS), by_failure=blocks)
+    return HookAnswer(outcome, _shorten(why, _MAX_REASON_CHARS), by_failure=blocks)
 
 
-def of_program(hook: Hook, code: int | None, printed: str, errors: str) -> HookAnswer:
+def program_answer(hook: Hook, code: int | None, printed: str, errors: str) -> HookAnswer:
     """The answer of a command that has ended by itself."""
     if code == BLOCKING_STATUS:
         return HookAnswer(
-            "blocked", _cut(errors, _MAX_CONTEXT_CHARS) or "it gave no reason"
+            "blocked", _shorten(errors, _MAX_CONTEXT_CHARS) or "it gave no reason"
         )
     if code != 0:
-        detail = f": {_first(errors)}" if errors.strip() else ""
+        detail = f": {_first_line(errors)}" if errors.strip() else ""
         return failure_answer(hook, f"it ended with status {code}{detail}")
     text = printed.removeprefix("\ufeff").strip()
     if text.startswith("{"):
@@ -68,11 +68,11 @@ def of_program(hook: Hook, code: int | None, printed: str, errors: str) -> HookA
             document = json.loads(text)
         except (ValueError, RecursionError) as error:
             return failure_answer(hook, f"it printed something that is not JSON: {error}")
-        return of_document(hook, document)
+        return document_answer(hook, document)
     if hook.on in GUARD_EVENTS and any(map(_decides, text.splitlines())):
         return failure_answer(hook, "it printed other text before the JSON of its answer")
     return HookAnswer(
-        context=_cut(text, _MAX_CONTEXT_CHARS) if hook.on in _TEXT_EVENTS else ""
+        context=_shorten(text, _MAX_CONTEXT_CHARS) if hook.on in _TEXT_EVENTS else ""
     )
 
 
@@ -87,13 +87,13 @@ def _decides(text: str) -> bool:
     return bool(_DECISION_FIELDS & document.keys())
 
 
-def of_document(hook: Hook, document: object) -> HookAnswer:
+def document_answer(hook: Hook, document: object) -> HookAnswer:
     """The answer from an object; None is an empty answer."""
     if document is None:
         return HookAnswer()
     if not isinstance(document, dict):
         return failure_answer(
-            hook, f"it answered {_first(repr(document))}, which is not an object"
+            hook, f"it answered {_first_line(repr(document))}, which is not an object"
         )
     fields = cast("dict[str, object]", document)
     inner = fields.get("hookSpecificOutput", {})
@@ -103,11 +103,11 @@ def of_document(hook: Hook, document: object) -> HookAnswer:
     decision, going_on = _decision(hook.on, fields, of_event), fields.get("continue", True)
     if decision not in ("allow", "ask", "deny"):
         return failure_answer(
-            hook, f"its decision is {_first(repr(decision))}: use allow, ask or deny"
+            hook, f"its decision is {_first_line(repr(decision))}: use allow, ask or deny"
         )
     if (why := _misplacement(hook.on, fields, of_event)) or not isinstance(going_on, bool):
         return failure_answer(
-            hook, why or f"its continue is {_first(repr(going_on))}, not a boolean"
+            hook, why or f"its continue is {_first_line(repr(going_on))}, not a boolean"
         )
     arguments: object = of_event.get("updatedInput")
     if not isinstance(arguments, dict | None):
@@ -155,16 +155,16 @@ def _misplacement(
 
 def _text(fields: Mapping[str, object], name: str) -> str:
     value = fields.get(name)
-    return _cut(value, _MAX_CONTEXT_CHARS) if isinstance(value, str) else ""
+    return _shorten(value, _MAX_CONTEXT_CHARS) if isinstance(value, str) else ""
 
 
-def _cut(text: str, max_chars: int) -> str:
+def _shorten(text: str, max_chars: int) -> str:
     # Invisible characters are meant for the model only.
     return shorten(escape_outside(text).strip(), max_chars)
 
 
-def _first(text: str) -> str:
+def _first_line(text: str) -> str:
     lines = text.strip().splitlines()
     if lines and lines[0].startswith("Traceback (most recent call last)"):
         lines = lines[-1:]  # its message names the exception
-    return _cut(lines[0], 300) if lines else ""
+    return _shorten(lines[0], 300) if lines else ""

@@ -119,7 +119,7 @@ def read(
     if not isinstance(document, dict):
         raise BadInput(f"{source}: hooks must be an object from events to lists of hooks")
     hooks, problems = list[Hook](), list[str]()
-    for item in _of_events(
+    for item in _parse_events(
         cast("dict[str, object]", document), source, of_claude=of_claude
     ):
         if isinstance(item, Hook):
@@ -140,7 +140,7 @@ def read(
     return HookFile(tuple(hooks), tuple(problems))
 
 
-def of_functions(functions: Mapping[str, object]) -> tuple[Hook, ...]:
+def function_hooks(functions: Mapping[str, object]) -> tuple[Hook, ...]:
     """The functions of a program as hooks: for each event one, or a sequence of them.
 
     Raises `BadInput` for another event, and for what cannot be called.
@@ -148,7 +148,7 @@ def of_functions(functions: Mapping[str, object]) -> tuple[Hook, ...]:
     hooks = list[Hook]()
     for event, value in functions.items():
         if event not in HOOK_EVENTS:
-            raise BadInput(_no_event("hooks", event))
+            raise BadInput(_unknown_event_text("hooks", event))
         several = isinstance(value, list | tuple)
         for candidate in cast("Sequence[object]", value) if several else (value,):
             if not callable(candidate):
@@ -163,7 +163,7 @@ def of_functions(functions: Mapping[str, object]) -> tuple[Hook, ...]:
     return tuple(hooks)
 
 
-def _no_event(place: str, event: str) -> str:
+def _unknown_event_text(place: str, event: str) -> str:
     there_are = ", ".join(HOOK_EVENTS)
     return f"{place}: there is no hook event {event!r}; the events are {there_are}"
 
@@ -192,12 +192,12 @@ def hook_lines(file: HookFile) -> tuple[str, ...]:
 def describe(hook: Hook) -> str:
     """A text about when the hook runs, and what it runs."""
     if hook.entry_point or hook.function:
-        return f"{_when(hook)} calls: {hook.entry_point or hook.name}"
+        return f"{_event_text(hook)} calls: {hook.entry_point or hook.name}"
     suffix = "" if hook.sandbox else " (outside the sandbox)"
-    return f"{_when(hook)} runs{suffix}: {hook.command}"
+    return f"{_event_text(hook)} runs{suffix}: {hook.command}"
 
 
-def _when(hook: Hook) -> str:
+def _event_text(hook: Hook) -> str:
     return hook.on if hook.matcher in _MATCH_ALL else f"{hook.on} of {hook.matcher}"
 
 
@@ -205,12 +205,12 @@ class _NotKnown(Struct, frozen=True):
     why: str
 
 
-def _of_events(
+def _parse_events(
     document: Mapping[str, object], source: str, *, of_claude: bool
 ) -> Iterator[Hook | _NotKnown]:
     for event, groups in document.items():
         if event not in HOOK_EVENTS:
-            yield _NotKnown(_no_event(source, event))
+            yield _NotKnown(_unknown_event_text(source, event))
             continue
         place = f"{source}: hooks.{event}"
         for group in _objects(groups, place):

@@ -132,26 +132,26 @@ class Connection:
 
     async def wait_until_settled(self, channel: Channel) -> None:
         """Wait until the server is connected, or could not be."""
-        with self._requests.during(channel):
+        with self._requests.send_to_session(channel):
             await self._settled.wait()
 
     async def call(
         self, tool: str, arguments: Mapping[str, object], channel: Channel
     ) -> Reply:
         """Call a tool. Raises `ToolFailed`."""
-        with self._requests.during(channel):
+        with self._requests.send_to_session(channel):
             client = await self._connect()
             with anyio.move_on_after(self.config.connect_seconds):
                 await self._ending.listed.wait()  # no call slips in before a change is seen
             if tool not in {entry.name for entry in self.manifest.usable}:
                 why = self.manifest.why_not_usable(self.config.name, tool)
                 raise ToolFailed(f"{why} It was not called.")
-            call = partial(self._call, client, tool, dict(arguments), channel)
+            call = partial(self._call_tool, client, tool, dict(arguments), channel)
             return await self._hosts.add_remarks(self._answer_in_time(call))
 
     async def read(self, uri: str, session: str, channel: Channel) -> Reply:
         """Return the content of a resource to a session. Raises `ToolFailed`."""
-        with self._requests.during(channel):
+        with self._requests.send_to_session(channel):
             client = await self._connect()
 
             async def read() -> types.ReadResourceResult:
@@ -165,7 +165,7 @@ class Connection:
         self, name: str, arguments: Mapping[str, str], channel: Channel
     ) -> str:
         """Return the text of a prompt template. Raises `ToolFailed`."""
-        with self._requests.during(channel):
+        with self._requests.send_to_session(channel):
             get = partial((await self._connect()).get_prompt, name, dict(arguments))
             result = await self._answer_in_time(get)
             return results.prompt(self.config.name, result.messages)
@@ -319,7 +319,7 @@ class Connection:
         failure, self._failure = self._failure, None
         return "" if self.config.protocol else older_version(failure, self._protocol)
 
-    async def _call(
+    async def _call_tool(
         self, client: Client, tool: str, arguments: dict[str, Any], channel: Channel
     ) -> Reply:
         """Call a tool. Raises `ToolFailed` if the call needs an older protocol.

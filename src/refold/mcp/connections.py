@@ -183,30 +183,30 @@ class Connections:
         Raises `ToolFailed`.
         """
 
-        async def work(channel: Channel) -> Reply:
+        async def call_tool(channel: Channel) -> Reply:
             return await (await self._find(server)).call(tool, arguments, channel)
 
-        return await self._run_in_thread(work, context, complete)
+        return await self._run_in_thread(call_tool, context, complete)
 
     async def read(self, server: str, uri: str, context: Context) -> Reply:
         """Read a resource. Raises `ToolFailed`."""
 
-        async def work(channel: Channel) -> Reply:
+        async def read_resource(channel: Channel) -> Reply:
             connection = await self._find(server)
             return await connection.read(uri, context.session_id, channel)
 
         if server not in self._known:
             names = ", ".join(self._known)
             raise ToolFailed(f"There is no MCP server {server!r}. There are: {names}.")
-        return await self._run_in_thread(work, context)
+        return await self._run_in_thread(read_resource, context)
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:
         """The text of a prompt template. Raises `ToolFailed`."""
 
-        async def work(channel: Channel) -> str:
+        async def get_prompt(channel: Channel) -> str:
             return await (await self._find(server)).prompt(name, arguments, channel)
 
-        return await self._run_in_thread(work)
+        return await self._run_in_thread(get_prompt)
 
     def complete(self, server: str, argument: RemoteArgument) -> tuple[str, ...]:
         """Ask a server for values of an argument. Waits a little, in a thread; starts nothing."""
@@ -225,12 +225,12 @@ class Connections:
     async def restart(self, name: str) -> ServerStatus:
         """Connect to a server again. Return its new status."""
 
-        async def work(channel: Channel) -> None:
+        async def restart_server(channel: Channel) -> None:
             connection = await self._find(name)
             connection.restart()
             await connection.wait_until_settled(channel)
 
-        await self._run_in_thread(work)
+        await self._run_in_thread(restart_server)
         return next(one for one in self.statuses() if one.config.name == name)
 
     async def log_in(self, name: str) -> str:
@@ -246,14 +246,14 @@ class Connections:
             raise ToolFailed(_CONNECTIONS_CLOSED)
         page: Future[str] = Future()
 
-        async def work() -> None:
+        async def open_login() -> None:
             from refold.mcp.session_login import log_in_to
 
             await log_in_to(await self._find(name), page)
 
         if (before := self._logins.get(name)) is not None:
             before.cancel()
-        self._logins[name] = self._portal.start_task_soon(work)
+        self._logins[name] = self._portal.start_task_soon(open_login)
         return await anyio.to_thread.run_sync(page.result, abandon_on_cancel=True)
 
     def log_out(self, name: str) -> bool:

@@ -148,12 +148,12 @@ class _Redirect:
         async with browser:
             with anyio.move_on_after(10):
                 try:
-                    result = self._take(await _read_target(browser))
+                    result = self._handle_redirect(await _read_target(browser))
                     await browser.send(_page(result))
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     return
 
-    def _take(self, target: str) -> str:
+    def _handle_redirect(self, target: str) -> str:
         """Take the redirect; return the page's text. Other requests change nothing."""
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}

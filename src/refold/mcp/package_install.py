@@ -141,12 +141,12 @@ class Installer(Struct, frozen=True):
                 return current
             begin()
             new = await self.install(launch)
-            await self.take(new)
+            await self.use_installation(new)
             return new
         finally:
             lock.__exit__(None, None, None)
 
-    async def take(self, new: Installation) -> None:
+    async def use_installation(self, new: Installation) -> None:
         """Make the server run this installation from now on. Raises `BadInput`."""
         before = read_record(self.home)
         if before is not None and before.name == new.name and new.kind == "node":
@@ -223,12 +223,12 @@ class Installer(Struct, frozen=True):
         (directory / "package.json").write_text('{"private": true}\n')
         config = directory / ".npmrc"
         config.write_text("".join(self._harmless_npmrc()))
-        if self._has("npm"):
+        if self._has_program("npm"):
             line = (
                 "npm install --no-fund --no-audit --no-update-notifier --loglevel=error "
                 f"--prefix . -- {packages}"
             )
-        elif self._has("bun"):
+        elif self._has_program("bun"):
             line = f"bun add {packages}"
         else:
             raise BadInput(
@@ -247,7 +247,7 @@ class Installer(Struct, frozen=True):
     ) -> tuple[str, dict[str, str]]:
         packages = shlex.join(launch.packages)
         wanted = shlex.quote(launch.python)
-        if self._has("uv"):
+        if self._has_program("uv"):
             python = f" --python {wanted}" if launch.python else ""
             line = (
                 f"uv venv --quiet{python} venv && uv pip install --quiet --compile-bytecode "
@@ -256,7 +256,7 @@ class Installer(Struct, frozen=True):
         else:
             python = wanted if launch.python else "python3"
             python = f"python{python}" if python[0].isdigit() else python
-            if not self._has(python):
+            if not self._has_program(python):
                 raise BadInput(
                     f"{packages} needs uv, or {python}: install uv "
                     "(https://docs.astral.sh/uv)"
@@ -275,7 +275,7 @@ class Installer(Struct, frozen=True):
                 variables[name] = place
         return line, variables
 
-    def _has(self, program: str) -> bool:
+    def _has_program(self, program: str) -> bool:
         return self.commands(()).has(program)
 
     def _harmless_npmrc(self) -> Iterator[str]:

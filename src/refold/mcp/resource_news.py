@@ -26,7 +26,7 @@ class ResourceNews:
         with self._lock:
             self._sentences.get(session, {}).pop(sentence, None)
 
-    def take(self, session: str) -> tuple[str, ...]:
+    def take_sentences(self, session: str) -> tuple[str, ...]:
         """Return the next sentences of a session, and forget them."""
         with self._lock:
             waiting = self._sentences.pop(session, {})

@@ -100,7 +100,7 @@ class PreparedServer(Struct, frozen=True):
             path = os.path.normpath(path.rstrip(".!?"))
             if refused and (hint := self._refusal(path)):
                 return hint
-            if missing and (hint := self._missing(path)):
+            if missing and (hint := self._hidden_path_advice(path)):
                 return hint
         return ""
 
@@ -108,7 +108,9 @@ class PreparedServer(Struct, frozen=True):
         name, real = self.config.name, os.path.realpath(path)
         places = (*self.writable, "/dev", "/proc", *key_paths(self.user_home))
         # Where the user may not write either, the sandbox is not the reason.
-        if not os.access(_existing(real), os.W_OK) or any(below(real, p) for p in places):
+        if not os.access(_nearest_existing(real), os.W_OK) or any(
+            below(real, p) for p in places
+        ):
             return ""
         if any(below(real, root) for root in self.roots):
             if self.config.writes:
@@ -124,7 +126,7 @@ class PreparedServer(Struct, frozen=True):
             "--writable DIR) lets it."
         )
 
-    def _missing(self, path: str) -> str:
+    def _hidden_path_advice(self, path: str) -> str:
         """Return advice on a path that exists, or could, and is hidden from the server."""
         places, folder = (*self.writable, *self.config.visible), os.path.dirname(path)
         exists = os.path.exists(path) or (_is_hidden(folder) and os.path.isdir(folder))
@@ -147,14 +149,14 @@ class PreparedServer(Struct, frozen=True):
 
     def _directory(self, path: str) -> str:
         """Return the nearest existing directory, as an entry names it."""
-        path = _existing(path)
+        path = _nearest_existing(path)
         path = path if os.path.isdir(path) else os.path.dirname(path)
         if path != self.user_home and below(path, self.user_home):
             return f"~{path.removeprefix(self.user_home)}"
         return path
 
 
-def _existing(path: str) -> str:
+def _nearest_existing(path: str) -> str:
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return path

@@ -59,7 +59,7 @@ class ServerRequests:
         self._pages = dict[str, Event]()  # whether they are done, by their ids
 
     @contextmanager
-    def during(self, channel: Channel) -> Generator[None]:
+    def send_to_session(self, channel: Channel) -> Generator[None]:
         """Send what the server asks to the session of this call, while it runs."""
         self._channels.append(channel)
         self._listened.set()
@@ -99,7 +99,9 @@ class ServerRequests:
             await self._wait_for_call()
         if isinstance(params, types.ElicitRequestURLParams):
             return await self._put_page(params)
-        return await self._put(Elicitation, params, types.ElicitResult(action="cancel"))
+        return await self._ask_session(
+            Elicitation, params, types.ElicitResult(action="cancel")
+        )
 
     async def _wait_for_call(self) -> None:
         """Wait for a call whose user can be asked. After a second, report that a question waits."""
@@ -146,7 +148,7 @@ class ServerRequests:
             del self._pages[next(iter(self._pages))]
         done = self._pages[page.elicitation_id or ""] = Event()
         put = partial(Elicitation, page_done=done, finish=finish)
-        return await self._put(put, page, types.ElicitResult(action="cancel"))
+        return await self._ask_session(put, page, types.ElicitResult(action="cancel"))
 
     async def sample(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
@@ -165,11 +167,11 @@ class ServerRequests:
         self._waits = True
         try:
             ended = Refusal("the session has ended").as_error()
-            return await self._put(Sampling, params, ended) or ended
+            return await self._ask_session(Sampling, params, ended) or ended
         finally:
             self._waits = False
 
-    async def _put(
+    async def _ask_session(
         self,
         kind: Callable[[str, Any, Callable[[Answer], None]], News],
         params: object,

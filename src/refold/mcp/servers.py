@@ -297,7 +297,7 @@ class _Fields:
         value = _TRANSPORT_KINDS.get(kind, "") if kind is not None else default
         needed = "command" if value == "stdio" else "url"
         if not value:
-            self._wrong("type", "stdio, http or sse")
+            self._note_wrong_field("type", "stdio, http or sse")
         if needed not in self._said:
             raise BadInput(f"the MCP server {self._name!r} has no {needed}")
         return cast("Transport", value)
@@ -308,9 +308,9 @@ class _Fields:
         words = [*begins, *self._list("args")]
         for word in words:
             if not isinstance(word, str) or "\0" in word:
-                self._wrong("command", "text, with a list of texts in args")
+                self._note_wrong_field("command", "text, with a list of texts in args")
         if not words or not words[0]:
-            self._wrong("command", "the program to start")
+            self._note_wrong_field("command", "the program to start")
         return tuple(cast("list[str]", words))
 
     def environment(self) -> tuple[tuple[str, str], ...]:
@@ -331,22 +331,22 @@ class _Fields:
             for n, v in items
         )
         if bad:
-            self._wrong(key, "an object of texts")
+            self._note_wrong_field(key, "an object of texts")
         return tuple((name, str(value)) for name, value in items)
 
     def oauth(self) -> OAuthConfig:
         value = self._said.get("oauth", {})
         if not isinstance(value, dict):
-            self._wrong("oauth", "an object")
+            self._note_wrong_field("oauth", "an object")
         inner = _Fields(self._name, cast("dict[str, Any]", value))
         port = inner._said.get("callbackPort", 0)
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
-            inner._wrong("callbackPort", "a port")
+            inner._note_wrong_field("callbackPort", "a port")
         scopes = inner._said.get("scopes", "")
         if isinstance(scopes, list):
             scopes = " ".join(map(str, cast("list[object]", scopes)))
         if not isinstance(scopes, str) or not scopes.isprintable():
-            inner._wrong("scopes", "text, as 'read write'")
+            inner._note_wrong_field("scopes", "text, as 'read write'")
         return OAuthConfig(
             inner.text("clientId"),
             inner.text("clientSecret"),
@@ -358,25 +358,25 @@ class _Fields:
 
     def page(self, key: str) -> str:
         if (value := self.text(key)) and not _PAGE_PATTERN.fullmatch(value):
-            self._wrong(key, "the https address of a document")
+            self._note_wrong_field(key, "the https address of a document")
         return value
 
     def text(self, key: str) -> str:
         value = self._said.get(key, "")
         if not isinstance(value, str) or "\0" in value:
-            self._wrong(key, "text")
+            self._note_wrong_field(key, "text")
         return cast("str", value)
 
     def truth(self, key: str, *, default: bool) -> bool:
         value = self._said.get(key, default)
         if not isinstance(value, bool):
-            self._wrong(key, "true or false")
+            self._note_wrong_field(key, "true or false")
         return cast("bool", value)
 
     def hosts(self) -> tuple[str, ...]:
         value = self._said.get("hosts", [])
         if not isinstance(value, list):
-            self._wrong("hosts", "a list of hosts")
+            self._note_wrong_field("hosts", "a list of hosts")
         if not value:
             return ()
         from refold.values.hosts import expand_all
@@ -391,7 +391,7 @@ class _Fields:
     def writable(self, transport: Transport) -> tuple[str, ...]:
         value = self._said.get("writable", [])
         if not isinstance(value, list):
-            self._wrong("writable", "a list of directories")
+            self._note_wrong_field("writable", "a list of directories")
         texts = tuple(map(str, cast("list[object]", value)))
         for text in texts:
             if not text.startswith(("/", "~/", "${")) or "\0" in text:
@@ -417,13 +417,13 @@ class _Fields:
     def protocol(self) -> str:
         value = self.text("protocol")
         if value and value not in PROTOCOL_VERSIONS:
-            self._wrong("protocol", f"one of {', '.join(PROTOCOL_VERSIONS)}")
+            self._note_wrong_field("protocol", f"one of {', '.join(PROTOCOL_VERSIONS)}")
         return value
 
     def log_level(self) -> LogLevel:
         value = self.text("logLevel") or "info"
         if value not in get_args(LogLevel):
-            self._wrong("logLevel", f"one of {', '.join(get_args(LogLevel))}")
+            self._note_wrong_field("logLevel", f"one of {', '.join(get_args(LogLevel))}")
         return cast("LogLevel", value)
 
     def milliseconds(self, key: str, default: float) -> float:
@@ -431,16 +431,16 @@ class _Fields:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            self._wrong(key, "milliseconds, more than 0")
+            self._note_wrong_field(key, "milliseconds, more than 0")
         return float(cast("float", value)) / 1000
 
     def _list(self, key: str) -> Sequence[object]:
         value = self._said.get(key, [])
         if not isinstance(value, list):
-            self._wrong(key, "a list of texts")
+            self._note_wrong_field(key, "a list of texts")
         return cast("list[object]", value)
 
-    def _wrong(self, key: str, wanted: str) -> None:
+    def _note_wrong_field(self, key: str, wanted: str) -> None:
         text = repr(self._said.get(key))
         raise BadInput(
             f"the MCP server {self._name!r}: {key} must be {wanted}, and not {text:.60}"

@@ -34,7 +34,7 @@ from refold.mcp.servers import ServerConfig
 from refold.place.port import CommandExtras, Commands, Finished
 from refold.tools.contract import Reply
 from refold.values.display import HostAttempt
-from refold.values.hosts import attempt_remarks, only
+from refold.values.hosts import attempt_remarks, only_hosts
 from refold.values.log_level import Level
 from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
 from refold.values.printable_names import escape_name
@@ -197,7 +197,7 @@ class _Program:
     async def run(self, connection: socket.socket) -> None:
         config = self._server.config
         environ = dict(config.environment)
-        hosts = only(config.hosts)
+        hosts = only_hosts(config.hosts)
         paths = (config.cwd, *config.visible)
         extras = CommandExtras(
             stdin=connection.fileno(),

@@ -95,7 +95,7 @@ class _Item(Struct):
     replaces: int | str | None = None
 
 
-def place(section: str) -> tuple[Whose, Section] | None:
+def section_named(section: str) -> tuple[Whose, Section] | None:
     """The scope and section that a model's section name means; None if unknown."""
     wanted = normal(section)
     for name, value in _PLACE_NAMES.items():
@@ -106,7 +106,7 @@ def place(section: str) -> tuple[Whose, Section] | None:
 
 def worth_asking(heard: Sequence[PersonWords]) -> bool:
     """Whether these messages contain anything that could be learned."""
-    return any(stems(message.text) and not _idle(message.text) for message in heard)
+    return any(stems(message.text) and not _says_nothing(message.text) for message in heard)
 
 
 def prompt() -> str:
@@ -123,7 +123,9 @@ def request_text(
         f"{item.number}. ({item.line.section}) {escape_tags(item.line.text)}"
         for item in known
     ]
-    messages = sorted((*newest(heard), *answers[-_ANSWERS:]), key=lambda each: each.seq)
+    messages = sorted(
+        (*newest_messages(heard), *answers[-_ANSWERS:]), key=lambda each: each.seq
+    )
     lines = [_message_line(item) for item in messages]
     return (
         f"<notes>\n{chr(10).join(notes) or '(none yet)'}\n</notes>\n\n"
@@ -147,7 +149,7 @@ def check_drafts(
 ) -> tuple[NewNote, ...]:
     """The notes that the user's messages support, ready to be saved."""
     notes: list[NewNote] = []
-    messages = newest(heard)  # those that the model was shown
+    messages = newest_messages(heard)  # those that the model was shown
     for draft in proposals:
         note = _check(draft, messages, known, session)
         if note and not any(nearly_same(note.text, other.text) for other in notes):
@@ -155,7 +157,7 @@ def check_drafts(
     return tuple(notes[:MOST_NOTES])
 
 
-def newest(heard: Sequence[PersonWords]) -> list[PersonWords]:
+def newest_messages(heard: Sequence[PersonWords]) -> list[PersonWords]:
     """The latest messages, up to the limit."""
     left, messages = MOST_WORDS, list[PersonWords]()
     for message in reversed(heard):
@@ -166,7 +168,7 @@ def newest(heard: Sequence[PersonWords]) -> list[PersonWords]:
     return messages[::-1]
 
 
-def _idle(text: str) -> bool:
+def _says_nothing(text: str) -> bool:
     """Whether it is only "continue", "thanks!" and the like."""
     return IDLE_WORDS.issuperset(normal(text).split())
 
@@ -174,12 +176,12 @@ def _idle(text: str) -> bool:
 def _check(
     draft: Draft, heard: Sequence[PersonWords], known: Sequence[ListedNote], session: str
 ) -> NewNote | None:
-    target, words = place(draft.section), [h for h in heard if h.seq in draft.seqs]
+    target, words = section_named(draft.section), [h for h in heard if h.seq in draft.seqs]
     text = one_line(draft.text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS)
     # The part that is cut off might be an "unless".
     if target is None or not words or not text or text.endswith("…"):
         return None
-    old = next((n for n in known if _is(n, draft.replaces)), None)
+    old = next((n for n in known if _is_note(n, draft.replaces)), None)
     if old and not may_replace(old.line.text, text):
         old = None
     before = old.line.text if old else ""
@@ -195,7 +197,7 @@ def _check(
     return NewNote(section, text, whose, before, origin)
 
 
-def _is(note: ListedNote, replaces: str) -> bool:
+def _is_note(note: ListedNote, replaces: str) -> bool:
     wanted = normal(replaces)
     return bool(wanted) and wanted in (str(note.number), normal(note.line.text))
 

@@ -43,10 +43,14 @@ def is_grounded(text: str, words: Sequence[str], known: str = "") -> bool:
     all_words = "\n".join(words)
     if not _literal(text, f"{all_words}\n{known}"):
         return False
-    mine, theirs, old = _telling(text), _telling(all_words), _telling(known)
-    new = [word for word in mine if not _among(word, old)]
+    mine, theirs, old = (
+        _telling_words(text),
+        _telling_words(all_words),
+        _telling_words(known),
+    )
+    new = [word for word in mine if not _is_among(word, old)]
     asked = new or mine  # if nothing is new, the user must have said all of it
-    missing = [word for word in asked if not _among(word, theirs)]
+    missing = [word for word in asked if not _is_among(word, theirs)]
     may_miss = 0 if known else len(mine) // _ONE_MAY_MISS
     if not mine or len(missing) > may_miss:
         return False
@@ -60,7 +64,10 @@ def may_replace(old: str, new: str) -> bool:
 
     Otherwise a model could be talked into trading a "never" for something harmless.
     """
-    mine, theirs = frozenset(map(_stem, _soft(new))), frozenset(map(_stem, _soft(old)))
+    mine, theirs = (
+        frozenset(map(_stem, _soft_words(new))),
+        frozenset(map(_stem, _soft_words(old))),
+    )
     share = len(mine & theirs) / len(theirs) if theirs else 0.0
     return not forbids(old) or share >= _ABOUT_THE_SAME
 
@@ -75,9 +82,9 @@ def is_stated_in_order(text: str, words: Sequence[str]) -> bool:
 
     Words that are merely all present cannot replace a "never".
     """
-    wanted = _telling(text)
+    wanted = _telling_words(text)
     return any(
-        _follow(wanted, _telling(clause))
+        _follow(wanted, _telling_words(clause))
         for message in words
         for clause in _clauses(message)
     )
@@ -108,23 +115,23 @@ def overlap(stems_of_one: frozenset[str], stems_of_other: frozenset[str]) -> flo
 
 def stems(text: str) -> frozenset[str]:
     """The stems of the words of a note that carry meaning."""
-    return frozenset({*map(_stem, _soft(text)), *_hard(text)})
+    return frozenset({*map(_stem, _soft_words(text)), *_hard_words(text)})
 
 
 def _in_a_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
     """Whether the words are in one sentence: picked from several, they can say anything."""
-    mine = [word for word in _telling(clause) if not _among(word, old)]
+    mine = [word for word in _telling_words(clause) if not _is_among(word, old)]
     may_miss = len(mine) // _ONE_MAY_MISS
     return len(mine) <= may_miss + 1 or any(
-        sum(not _among(word, theirs) for word in mine) <= may_miss
-        for theirs in map(_telling, _SENTENCE_END.split(_fold(message)))
+        sum(not _is_among(word, theirs) for word in mine) <= may_miss
+        for theirs in map(_telling_words, _SENTENCE_END.split(_fold(message)))
     )
 
 
 def _follow(wanted: Sequence[str], words: Sequence[str]) -> bool:
     """Whether these occur in order among the words."""
     left = iter(words)
-    return all(any(_among(word, (other,)) for other in left) for word in wanted)
+    return all(any(_is_among(word, (other,)) for other in left) for word in wanted)
 
 
 def _literal(text: str, message: str) -> bool:
@@ -133,20 +140,20 @@ def _literal(text: str, message: str) -> bool:
     chunks = {chunk.strip(_EDGE_MARKS) for chunk in folded_text.split()}
     return all(
         term in chunks or re.search(rf"(?<![\w.-]){re.escape(term)}(?![\w-])", folded_text)
-        for term in _hard(text)
+        for term in _hard_words(text)
     )
 
 
-def _hard(text: str) -> list[str]:
+def _hard_words(text: str) -> list[str]:
     chunks = (chunk.strip(_EDGE_MARKS) for chunk in _fold(text).split())
     return [chunk for chunk in chunks if chunk and _HARD_PATTERN.search(chunk)]
 
 
-def _telling(text: str) -> list[str]:
-    return [*_soft(text), *_hard(text)]
+def _telling_words(text: str) -> list[str]:
+    return [*_soft_words(text), *_hard_words(text)]
 
 
-def _soft(text: str) -> list[str]:
+def _soft_words(text: str) -> list[str]:
     """The words that carry meaning, in order, each once."""
     chunks = _fold(text).split()
     remaining = " ".join(
@@ -170,11 +177,11 @@ def _words(text: str) -> Iterable[str]:
                 yield part
 
 
-def _among(word: str, others: Sequence[str]) -> bool:
-    return word in others or any(_kin(word, other) for other in others)
+def _is_among(word: str, others: Sequence[str]) -> bool:
+    return word in others or any(_differ_in_ending(word, other) for other in others)
 
 
-def _kin(one: str, other: str) -> bool:
+def _differ_in_ending(one: str, other: str) -> bool:
     """Whether two words differ only in their ending."""
     short, long = sorted((one, other), key=len)
     if long == f"{short}s" or long == f"{short}es":
@@ -200,8 +207,11 @@ def _same_sense(text: str, messages: Sequence[str]) -> bool:
 
 
 def _sense_kept(clause: str, theirs: Sequence[str]) -> bool:
-    mine = _telling(clause)
-    scores = [sum(_among(word, words) for word in mine) for words in map(_telling, theirs)]
+    mine = _telling_words(clause)
+    scores = [
+        sum(_is_among(word, words) for word in mine)
+        for words in map(_telling_words, theirs)
+    ]
     best = max(scores, default=0)
     if not best:
         return True  # no common words: that is checked elsewhere

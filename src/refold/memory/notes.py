@@ -89,7 +89,7 @@ class Memory:
         A note that was forgotten is saved only if the user has said it again since.
         """
         changes: list[NoteChange] = []
-        with self._alone():
+        with self._lock():
             forgotten = note_origins.read_forgotten(self._forgotten)
             for whose in NOTE_OWNERS:
                 mine = [note for note in notes if note.whose == whose]
@@ -103,7 +103,7 @@ class Memory:
 
         A text that several notes have raises `BadInput`, which lists them.
         """
-        with self._alone():
+        with self._lock():
             notes = _find_note(words, self.all_notes())
             wanted = normal(notes.line.text)
             gone = [n for n in self.all_notes() if normal(n.line.text) == wanted]
@@ -132,16 +132,18 @@ class Memory:
         """Record that the user has seen the news. Raises `BadInput`."""
         if not self.news():
             return
-        with self._alone():
+        with self._lock():
             for whose in NOTE_OWNERS:
                 known = self._state(whose)
                 if any(c.at > known.seen for c in known.changes):
                     newest = max(c.at for c in known.changes)
-                    note_origins.write(self._beside(whose), replace(known, seen=newest))
+                    note_origins.write(
+                        self._origins_file(whose), replace(known, seen=newest)
+                    )
 
     def begin(self, whose: Whose) -> None:
         """Create the file with its headings, if there is none. Raises `BadInput`."""
-        with self._alone():
+        with self._lock():
             if not memory_files.content(self.file(whose)):
                 memory_files.replace(self.file(whose), notes_file.page_text(Page()))
 
@@ -160,20 +162,20 @@ class Memory:
         memory_files.replace(self.file(whose), notes_file.page_text(after))
         mine = {key: origin for key, origin in origins.items() if key in texts}
         changes = (*known.changes, *new_changes)[-MAX_CHANGES:]
-        note_origins.write(self._beside(whose), NoteState(mine, changes, known.seen))
+        note_origins.write(self._origins_file(whose), NoteState(mine, changes, known.seen))
         return new_changes
 
     def _state(self, whose: Whose) -> NoteState:
-        return note_origins.read(self._beside(whose), NoteState)
+        return note_origins.read(self._origins_file(whose), NoteState)
 
-    def _beside(self, whose: Whose) -> Path:
+    def _origins_file(self, whose: Whose) -> Path:
         return self.file(whose).with_suffix(".json")
 
     def _everywhere(self) -> list[Path]:
         """All files of notes: of all projects, and the profile."""
         return [*sorted((self.data / "projects").glob("*/memory.md")), self.file("person")]
 
-    def _alone(self) -> AbstractContextManager[None]:
+    def _lock(self) -> AbstractContextManager[None]:
         return memory_files.file_lock(self.data / ".memory.lock")
 
 
@@ -216,7 +218,7 @@ def _find_note(words: str, known: Sequence[ListedNote]) -> ListedNote:
 
 def _forget_in(file: Path, wanted: str) -> None:
     before = notes_file.read(memory_files.content(file))
-    after = notes_file.without(before, lambda line: normal(line.text) == wanted)
+    after = notes_file.without_notes(before, lambda line: normal(line.text) == wanted)
     if after != before:
         memory_files.replace(file, notes_file.page_text(after))
     beside = file.with_suffix(".json")

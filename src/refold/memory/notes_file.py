@@ -74,7 +74,7 @@ def read(text: str) -> Page:
         part = parts[-1]
         lines = _add_line(part.lines, raw) if part.section else (*part.lines, raw.rstrip())
         parts[-1] = replace(part, lines=lines)
-    return Page(tuple(_trim_blank(part) for part in _once(parts)))
+    return Page(tuple(_trim_blank(part) for part in _join_sections(parts)))
 
 
 def page_text(page: Page) -> str:
@@ -97,11 +97,11 @@ def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Pa
     """
     text = one_line(text, MAX_LINE_CHARS)
     if replaces and normal(replaces) != normal(text):
-        page = without(page, lambda line: normal(line.text) == normal(replaces))
+        page = without_notes(page, lambda line: normal(line.text) == normal(replaces))
     if any(normal(line.text) == normal(text) for line in page.lines):
         return page
-    page = without(
-        page, lambda line: line.section in SECTION_NAMES and _outdoes(text, line.text)
+    page = without_notes(
+        page, lambda line: line.section in SECTION_NAMES and _replaces(text, line.text)
     )
     if not any(part.section == section for part in page.parts):
         page = Page((*page.parts, PageSection(f"## {section}")))
@@ -112,20 +112,21 @@ def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Pa
     return Page(tuple(parts))
 
 
-def _outdoes(text: str, old: str) -> bool:
+def _replaces(text: str, old: str) -> bool:
     """Whether a note replaces an old one that it does not name. A "never" is kept."""
     return nearly_same(old, text) and (forbids(text) or not forbids(old))
 
 
-def without(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
+def without_notes(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
     """The page without the notes that `goes` is true of."""
 
-    def stays(part: PageSection, raw: str) -> bool:
+    def is_to_keep(part: PageSection, raw: str) -> bool:
         text = _DASH_PATTERN.sub("", raw, count=1).strip()
         return not text or not goes(NoteLine(part.section or part.name, text))
 
     parts = (
-        replace(p, lines=tuple(raw for raw in p.lines if stays(p, raw))) for p in page.parts
+        replace(p, lines=tuple(raw for raw in p.lines if is_to_keep(p, raw)))
+        for p in page.parts
     )
     return Page(tuple(parts))
 
@@ -162,7 +163,7 @@ def _add_line(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
     return (*lines, _DASH_PATTERN.sub("", raw, count=1).strip())
 
 
-def _once(parts: list[PageSection]) -> list[PageSection]:
+def _join_sections(parts: list[PageSection]) -> list[PageSection]:
     """Join a section of ours that occurs twice."""
     sections: list[PageSection] = []
     for part in parts:
@@ -201,12 +202,12 @@ _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x1c-\x1e\x85\u2028\u2029]")
 _TAG_PATTERN = re.compile(r"<(?=[\s/!?]*[^\W\d])")
 
 
-def plain(text: str) -> str:
+def to_plain(text: str) -> str:
     """`text` in lines, without what cannot be seen."""
     text = _LINE_ENDS.sub("\n", unicodedata.normalize("NFC", text)).replace("\t", " ")
     letters, before = list[str](), " "
     for letter in text:
-        if may_follow(letter, before) and (visible := _visible(letter)):
+        if may_follow(letter, before) and (visible := _visible_letter(letter)):
             letters.append(visible)
             before = visible
     return "".join(letters)
@@ -214,15 +215,15 @@ def plain(text: str) -> str:
 
 def one_line(text: str, max_chars: int) -> str:
     """Like `plain`, on one line of at most `max_chars` characters."""
-    return shorten(" ".join(plain(text).split()), max_chars)
+    return shorten(" ".join(to_plain(text).split()), max_chars)
 
 
 def escape_tags(text: str) -> str:
     """`text` in which nothing is a tag: a reader of tags finds none to open or close."""
-    return _TAG_PATTERN.sub("‹", plain(text))
+    return _TAG_PATTERN.sub("‹", to_plain(text))
 
 
-def _visible(letter: str) -> str:
+def _visible_letter(letter: str) -> str:
     if letter == "\n" or letter in _JOINER_CHARS:
         return letter
     kind = unicodedata.category(letter)

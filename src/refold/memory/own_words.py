@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from refold.memory.notes_file import plain
+from refold.memory.notes_file import to_plain
 
 MAX_BLOCK_LINES = 8  # of a typed block; a longer one was pasted
 MAX_LINE_CHARS = 1_000  # of a typed line
@@ -59,9 +59,9 @@ class PersonWords(Struct, frozen=True):
 def own_words(message: str) -> str:
     """The user's own words; "" if all of the message is material."""
     text = _FENCE_PATTERN.sub("\n\n", f"{message[:_MAX_READ_CHARS]}\n")
-    text = _without_tags(plain(text))
+    text = _without_tags(to_plain(text))
     blocks = re.split(r"\n\s*\n", text)
-    typed = (_own_lines(block.split("\n")) for block in _before(blocks))
+    typed = (_own_lines(block.split("\n")) for block in _before_quoted_mail(blocks))
     result = "\n".join(words for words in typed if words)
     return (
         result
@@ -83,7 +83,7 @@ def _without_tags(text: str) -> str:
     return "".join(parts) + text[position:]
 
 
-def _before(blocks: Sequence[str]) -> Iterator[str]:
+def _before_quoted_mail(blocks: Sequence[str]) -> Iterator[str]:
     """The blocks before a quoted mail, without output of programs."""
     for block in blocks:
         lines = block.split("\n")

@@ -78,13 +78,13 @@ class _Command(Struct, frozen=True):
     network: NetworkRules = NetworkRules()
 
     @property
-    def looks(self) -> bool:
+    def only_looks(self) -> bool:
         quiet = bool(self.looked) and not any(p.problem for p in self.looked)
         return quiet and not self.access.network
 
     @property
     def problem(self) -> str:
-        if self.looks:
+        if self.only_looks:
             return "here only what a rule allows runs without asking"
         if self.access.network and not any(p.problem for p in self.looked):
             return "it needs the network"
@@ -115,9 +115,9 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
     decision = (
         _decide_in_plan_mode(command, mode, rules, facts)
         or _decide_by_rules(command, "deny", rules, facts)
-        or command.network.about(access, command.hosts, "deny")
+        or command.network.decision_on_hosts(access, command.hosts, "deny")
         or _decide_by_rules(command, "ask", rules, facts)
-        or command.network.about(access, command.hosts, "ask")
+        or command.network.decision_on_hosts(access, command.hosts, "ask")
         or _decide_grave(command, facts)
         or _decide_after_outside_text(command, facts)
         or _decide_by_mode(mode)
@@ -154,18 +154,20 @@ def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     nested = find_nested_commands(access.subject)
     allows = [r for r in rules if r.verdict == "allow" and reads(r.tool) and r.pattern]
 
-    def free(real: str) -> bool:
+    def is_free(real: str) -> bool:
         if is_protected(real, facts, writes=False) and not _is_shared(real, facts):
             return False
         return not facts.outside(real) or any(
             path_patterns.allows(r.pattern, real, facts) for r in allows
         )
 
-    looked = survey(access.subject, cwd, facts, free)
+    looked = survey(access.subject, cwd, facts, is_free)
     if unread := why_uncertain(access.subject, nested, looked):
         looked = ()
     files = tuple(named_files(nested, cwd, facts))
-    outside = (f.real for f in files if allows and facts.outside(f.real) and free(f.real))
+    outside = (
+        f.real for f in files if allows and facts.outside(f.real) and is_free(f.real)
+    )
     granted = tuple(dict.fromkeys(outside))
     hosts = hosts_of_command(access, nested, facts)
     network = network_rules(rules)
@@ -274,7 +276,7 @@ def _decide_in_plan_mode(
     command: _Command, mode: Mode, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
     """The verdict of plan mode. Only a deny rule that matches for certain comes before it."""
-    if mode != "plan" or command.looks:
+    if mode != "plan" or command.only_looks:
         return None
     why = f"plan mode runs only read-only commands, and {command.problem}"
     planned = Decision("deny", reason=f"{why}: {LEAVE_PLAN}")
@@ -282,7 +284,7 @@ def _decide_in_plan_mode(
 
 
 def _decide_after_outside_text(command: _Command, facts: Facts) -> Decision | None:
-    if not facts.read_outside_text or command.looks:
+    if not facts.read_outside_text or command.only_looks:
         return None
     return Decision("ask", reason=OUTSIDE_TEXT_REASON, outside=True)
 
@@ -294,7 +296,7 @@ def _decide_by_mode(mode: Mode) -> Decision | None:
 
 
 def _decide_read_only(command: _Command, mode: Mode) -> Decision | None:
-    if mode == "rules-only" or not command.looks:
+    if mode == "rules-only" or not command.only_looks:
         return None
     return Decision("allow", reason="every part of it is read-only, inside the workspace")
 
@@ -401,7 +403,7 @@ def _why_sandbox_is_not_enough(command: _Command, facts: Facts) -> str:
 def _why_git_cannot_record(command: _Command, facts: Facts) -> str:
     """Why git cannot record a hidden file, or "": it must see the content to compare it."""
     runs = any(w[0].text.rsplit("/", 1)[-1] == "git" for w in command.found.commands)
-    if command.looks or not runs or not (path := facts.tracked_keys()):
+    if command.only_looks or not runs or not (path := facts.tracked_keys()):
         return ""
     return f"git has {path}, which commands that run without asking do not see"
 
@@ -435,7 +437,7 @@ def _ask_decision(command: _Command) -> Decision:
 
 
 def _confines(command: _Command, mode: Mode, facts: Facts) -> Confinement:
-    writing = mode != "plan" and not (command.looks or _only_reads(command, facts))
+    writing = mode != "plan" and not (command.only_looks or _only_reads(command, facts))
     opened = _writable_git_paths(command, facts) if writing else ()
     return Confinement(writing, command.access.network, opened, command.granted)
 

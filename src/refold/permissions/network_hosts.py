@@ -113,7 +113,7 @@ class NetworkRules(Struct, frozen=True):
         plain = ReachableHosts(self.allowed)
         return tuple(n for n in named if not ReachableHosts((n,)).within(plain).allowed)
 
-    def about(
+    def decision_on_hosts(
         self, access: Access, named: Sequence[str], verdict: Verdict
     ) -> Decision | None:
         """The verdict of a deny or ask rule for hosts that a call or a URL in it names.

@@ -22,14 +22,14 @@ _WILD_CHARACTERS = re.compile(r"[*?\[\\]")
 def allows(pattern: str, real: str, facts: Facts) -> bool:
     """Whether an allow rule covers `real`, which is absolute, links followed."""
     return any(
-        _regex(start, rest).fullmatch(real) for start, rest in _anchored(pattern, facts)
+        _regex(start, rest).fullmatch(real) for start, rest in _anchors(pattern, facts)
     )
 
 
 def forbids(pattern: str, path: str, facts: Facts) -> Held:
     """Whether a deny or ask rule matches. `path` is absolute and may contain marks."""
     hidden, answer = bool(MARK_PATTERN.search(path)), "no"
-    for start, rest in _anywhere(pattern, facts):
+    for start, rest in _anchors_of_folders_too(pattern, facts):
         if hidden:
             tokens = _tokens(start + "/" + rest)
             answer = "maybe" if may_match(tokens, with_gaps(path.casefold())) else answer
@@ -40,7 +40,7 @@ def forbids(pattern: str, path: str, facts: Facts) -> Held:
 
 def literal_paths(pattern: str, facts: Facts) -> Iterator[str]:
     """The file or folder that a forbidding pattern covers as a whole, if it names one."""
-    for start, rest in _anywhere(pattern, facts):
+    for start, rest in _anchors_of_folders_too(pattern, facts):
         literal = rest.removesuffix("**").rstrip("/") if rest.endswith("/**") else rest
         if name := literal_name(literal):
             yield facts.follow(f"{start}/{name}")
@@ -51,7 +51,7 @@ def start_folders(pattern: str, facts: Facts) -> Iterator[str]:
 
     None for a pattern that applies anywhere: a whole disk cannot be searched.
     """
-    for start, rest in _anywhere(pattern, facts):
+    for start, rest in _anchors_of_folders_too(pattern, facts):
         if literal_name(rest) is None:
             literal = _WILD_CHARACTERS.split(rest)[0]
             folder = facts.follow(
@@ -70,7 +70,7 @@ def problem(pattern: str) -> str:
     return ""
 
 
-def _anchored(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
+def _anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
     """The literal beginning of a pattern, and the rest."""
     rest = pattern + "**" if pattern.endswith("/") else pattern
     if rest.startswith("/"):
@@ -84,7 +84,7 @@ def _anchored(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
             yield root.rstrip("/"), "**/" + rest
 
 
-def _anywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
+def _anchors_of_folders_too(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
     yield from _everywhere(pattern, facts)
     if "[" in pattern and "\\" not in pattern:
         # A folder may be called `[id]`, and who forbids it wrote that.
@@ -96,7 +96,7 @@ def _everywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
     if stripped.startswith("**/") or "/" not in stripped:
         yield "", "**/" + stripped.removeprefix("**/")
         return
-    for start, rest in _anchored(stripped, facts):
+    for start, rest in _anchors(stripped, facts):
         yield start, rest
         # The pattern means the files that a link in it leads to.
         if name := literal_name(rest):

@@ -48,7 +48,7 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
         if not any(rules) and not _rule_for_each_part(parts):
             rules = (_whole_script_rule(access, facts),)
     else:
-        rules = (_folder_rule(access, facts), narrowest(access, facts))
+        rules = (_folder_rule(access, facts), narrowest_rule(access, facts))
     return tuple(dict.fromkeys(rule for rule in rules if rule))
 
 
@@ -75,7 +75,7 @@ def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[st
     return both if len(both) <= MAX_RULES else ()
 
 
-def narrowest(access: Access, facts: Facts) -> str:
+def narrowest_rule(access: Access, facts: Facts) -> str:
     """The rule that covers this call and as little else as possible, or ""."""
     if is_command(access):
         parts = _acting_commands(access, facts)
@@ -118,7 +118,7 @@ def _with_root(path: str) -> str:
 
 def _folder_rule(access: Access, facts: Facts) -> str:
     """A rule for all edits in the folder of this file, if that is below the workspace."""
-    if access.tool not in EDIT_TOOLS or not (rule := narrowest(access, facts)):
+    if access.tool not in EDIT_TOOLS or not (rule := narrowest_rule(access, facts)):
         return ""
     path = rule[len(access.tool) + 1 : -1]
     folder, slash, _ = path.rpartition("/")

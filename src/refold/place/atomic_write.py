@@ -90,7 +90,7 @@ def _prepare(
     put = step.put
     if put.content is not None:
         check_length(put.real)
-        folders.make(Real(os.path.dirname(put.real)), new_directories)
+        folders.make_folder(Real(os.path.dirname(put.real)), new_directories)
     with folders.of(put.real) as (folder, last):
         before = _stat_replaceable(step, folder, last)
         step.new = before is None

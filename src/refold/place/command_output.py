@@ -43,9 +43,9 @@ class ThrottledOutput:
         self._skipped += over + max(0, len(piece) - _REPORT_BYTES)
         del self._waiting[:over]
         if self.due == 0:
-            self.tell()
+            self.pass_on()
 
-    def tell(self, *, last: bool = False) -> None:
+    def pass_on(self, *, last: bool = False) -> None:
         gap = ""
         if self._skipped:
             gap = self._decoder.decode(b"", True)
@@ -81,12 +81,12 @@ class OutputPipe:
         """Seconds until the waiting output must be passed on; None if none waits."""
         return self._told.due if self._told else None
 
-    def take(self) -> bool:
+    def read_once(self) -> bool:
         """Read once, without waiting. Return whether there may be more."""
         piece = self._read()
         if piece is None:
             if self._told and self._told.due == 0:
-                self._told.tell()
+                self._told.pass_on()
             return False
         self.open = bool(piece)
         self.printed.add(piece)
@@ -97,10 +97,10 @@ class OutputPipe:
     def close(self) -> None:
         # Read what is in the pipe, without waiting for more.
         for _ in range(2 * _PIPE_BYTES // _AT_ONCE):
-            if not self.take():
+            if not self.read_once():
                 break
         if self._told:
-            self._told.tell(last=True)
+            self._told.pass_on(last=True)
 
     def _read(self) -> bytes | None:
         try:

@@ -147,7 +147,7 @@ class EditorFiles(FilesOver):
         # Several files change together or not at all, which an editor does not guarantee.
         match puts:
             case [FileWrite(executable=None, content=bytes() as content) as put]:
-                self._put(put, content)
+                self._write_to_editor(put, content)
             case _:
                 self._disk.put_all(puts)
 
@@ -182,7 +182,7 @@ class EditorFiles(FilesOver):
             self._editor.write(real, text.said)
         return self._disk.read(real) == text.content
 
-    def _put(self, put: FileWrite, content: bytes) -> None:
+    def _write_to_editor(self, put: FileWrite, content: bytes) -> None:
         asked = self._is_open_in_editor(put.real) and _is_plain_utf8(content)
         if not (asked and self._editor.writes):
             self._disk.put_all([put])

@@ -217,7 +217,7 @@ class DiskFiles:
                 f"{escape_name(path)} begins with {scheme[0]}, so it is an address and no path: "
                 "give the path alone, as /home/me/notes.txt."
             )
-        full = self._full(path)
+        full = self._full_path(path)
         if (tag := first_tag(path)) and not os.path.lexists(full):
             raise ToolFailed(
                 f"{tag} in the path stands for a secret value, and no file has that "
@@ -225,11 +225,11 @@ class DiskFiles:
             )
         if "\\" in path and not os.path.lexists(full):
             # The model writes a strange name as it was shown: escaped.
-            meant = self._full(unescape_name(path))
+            meant = self._full_path(unescape_name(path))
             full = meant if _is_possible_path(meant) and os.path.lexists(meant) else full
         return _resolve_links(full)
 
-    def _full(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return os.path.join(self._folders.roots[0], path)
 
 

@@ -172,7 +172,7 @@ class GitTargets:
             yield from ((self._path(setting.value, top), True) for top in tops)
         elif not names_no_program(setting.section, setting.name, setting.value):
             for top in tops:
-                yield from ((path, False) for path in self._words(setting, top))
+                yield from ((path, False) for path in self._named_files(setting, top))
 
     def _hooks(self, directory: str, tops: Sequence[str]) -> Iterator[str]:
         if any(below(top, directory) for top in (*tops, *self._roots)):
@@ -183,7 +183,7 @@ class GitTargets:
         if name == _OF_HUSKY:
             yield from (f"{above}/{name}" for name in _HOOK_NAMES.split())
 
-    def _words(self, setting: Setting, top: str) -> Iterator[str]:
+    def _named_files(self, setting: Setting, top: str) -> Iterator[str]:
         """Files that a command names, relative to `top` or to a directory that it names."""
         value = setting.value or ""
         if setting.section == "alias" and not value.startswith("!"):

@@ -266,7 +266,7 @@ class _Changes:
 
     def restore(self, path: str, current: Fingerprint | None) -> None:
         """Restore what was at `path`; what is there now is moved to quarantine."""
-        root, was = self._root_of(path), self._before.at(path)
+        root, was = self._root_of(path), self._before.fingerprint(path)
         if was is None:
             return
         if self._is_allowed(path):
@@ -300,7 +300,7 @@ class _Changes:
 
         Of a file with two names, a command may have changed the other.
         """
-        was = self._before.at(path)
+        was = self._before.fingerprint(path)
         files = [
             state
             for state in (was, current)
@@ -320,7 +320,7 @@ class _Changes:
         if any(below(path, root) for root in self._named):
             return True
         # Git removes a settings file only with its repository, and never a hook.
-        return path in self._of_git and runs_no_more(self._before.at(path), path)
+        return path in self._of_git and runs_no_more(self._before.fingerprint(path), path)
 
 
 def runs_no_more(was: Fingerprint | None, config: str) -> bool:

@@ -87,7 +87,7 @@ class GuardState(Struct, frozen=True):
     beyond: frozenset[str] = frozenset()
     steps: dict[str, Fingerprint] = {}
 
-    def at(self, path: str) -> Fingerprint | None:
+    def fingerprint(self, path: str) -> Fingerprint | None:
         return self.prints.get(path) or self.steps.get(path)
 
 
@@ -174,7 +174,7 @@ def _fingerprint(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
         if kind == "link":
             target = os.readlink(path)
         elif kind == "directory":
-            names = _names(path)
+            names = _list_names(path)
         elif kind == "file" and about.st_size <= _MAX_FILE_BYTES:
             data, size = read_regular(path, _MAX_FILE_BYTES, follow=False)
             if size <= _MAX_FILE_BYTES:
@@ -194,7 +194,7 @@ def _kind(mode: int) -> Literal["file", "directory", "link", "other"]:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def _names(directory: str) -> tuple[str, ...] | None:
+def _list_names(directory: str) -> tuple[str, ...] | None:
     with os.scandir(directory) as entries:
         names = list[str]()
         for entry in entries:

@@ -28,7 +28,7 @@ from refold.place.guard_state import (
 from refold.place.guarded_paths import GuardedPaths, Guards, path_and_parents
 from refold.place.port import GuardChange, GuardReport
 from refold.place.private_files import make_directories
-from refold.place.reaper import owner, owner_lives
+from refold.place.reaper import owner_lives, owner_token
 from refold.safe_open import check_no_links, create_file, open_checked
 from refold.values.path_names import below
 
@@ -216,7 +216,7 @@ class _Stored:
 
     def __init__(self, workspace: GuardedWorkspace) -> None:
         self._workspace = workspace
-        name = f"{owner()}.{os.urandom(4).hex()}"
+        name = f"{owner_token()}.{os.urandom(4).hex()}"
         self._file = os.path.join(workspace.states, name) if workspace.states else ""
         self._state: GuardState | None = None
         self._held: Set[str] = frozenset()
@@ -304,8 +304,8 @@ class _KnownChanges:
         changes: Sequence[GuardChange],
         accepted: Sequence[str],
     ) -> None:
-        states = {change.path: before.at(change.path) for change in changes}
-        states |= {path: after.at(path) for path in accepted}
+        states = {change.path: before.fingerprint(change.path) for change in changes}
+        states |= {path: after.fingerprint(path) for path in accepted}
         if not states or not self._folder:
             return
         make_directories(Path(self._folder))
@@ -359,7 +359,7 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
     from refold.place.guard_changes import Reach, undo_changes
 
     # Two processes may find it: the one that renames it compares.
-    mine = f"{file}.{owner()}"
+    mine = f"{file}.{owner_token()}"
     try:
         os.rename(file, mine)
     except OSError:

@@ -12,7 +12,7 @@ from functools import cache
 
 from msgspec import Struct
 
-from refold.place.syscalls import no_new_privileges, system_call
+from refold.place.syscalls import forbid_new_privileges, system_call
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _GET_VERSION = 1
@@ -61,7 +61,7 @@ def restrict_thread(rights: Restrictions) -> None:
     rules = system_call(_CREATE, struct.pack("=QQQ", files, tcp, scoped), size, 0)
     try:
         _allow(rules, rights.writable or (), files)
-        no_new_privileges()
+        forbid_new_privileges()
         system_call(_RESTRICT, rules, 0)
     finally:
         os.close(rules)

@@ -26,10 +26,10 @@ def mounts(pid: int) -> Iterator[Mount]:
     for line in text.split("\n")[:-1]:
         number, _, device, inside, path, options, _ = line.split(" ", 6)
         if "\\" in line:
-            inside, path = _plain(inside), _plain(path)
+            inside, path = _unescape(inside), _unescape(path)
         writable = "rw" in options.split(",")
         yield Mount(int(number), device, inside, path, writable)
 
 
-def _plain(path: str) -> str:
+def _unescape(path: str) -> str:
     return _OCTAL_ESCAPE.sub(lambda found: chr(int(found[1], 8)), path)

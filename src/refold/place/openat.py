@@ -84,7 +84,7 @@ def openat2_opener() -> Opening | None:
                     raise
         raise OSError(errno.ELOOP, "renamed too often")
 
-    return open_path if _works(open_path) else None
+    return open_path if _is_usable(open_path) else None
 
 
 @cache
@@ -92,7 +92,7 @@ def _best_opener() -> Opening:
     return openat2_opener() or open_by_walking
 
 
-def _works(opened: Opening) -> bool:
+def _is_usable(opened: Opening) -> bool:
     # Old kernels lack the call, and some containers forbid it.
     top = os.open("/", FOLDER_FLAGS)
     try:
@@ -142,7 +142,7 @@ class DirectoryDescriptors:
         with closing(self.open(Real(folder), FOLDER_FLAGS)) as number:
             yield number, last or "."
 
-    def make(self, folder: Real, created: list[Real]) -> None:
+    def make_folder(self, folder: Real, created: list[Real]) -> None:
         """Create `folder` if it is missing. `created` gets the new ones, outermost first."""
         try:
             os.close(self.open(folder, FOLDER_FLAGS))

@@ -102,7 +102,7 @@ def read_decisions(
         raise DamagedFile(f"{file} is damaged: {error}, so {consequence}") from error
 
 
-def whole(text: str) -> str:
+def between_comments(text: str) -> str:
     """`text` of TOML between two comments, so that a cut file is recognized."""
     return f"{_HEADER_LINE}{text}{_FOOTER_LINE}"
 

@@ -52,7 +52,7 @@ class ProcessLine(Struct, frozen=True):
 
 def new_mark(outer: str = "") -> ProcessMark:
     """A mark for a call. `outer` are the marks that this process has itself."""
-    word = f"{owner()}.{time.monotonic_ns()}"
+    word = f"{owner_token()}.{time.monotonic_ns()}"
     token = f"{outer}:{word}" if outer else word
     return ProcessMark(
         token,
@@ -168,13 +168,13 @@ def _processes_since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
     )
 
 
-def owner() -> str:
+def owner_token() -> str:
     """A unique token for this process: its namespace, its number, its start."""
-    return _owner(os.getpid())
+    return _token_of(os.getpid())
 
 
 @cache
-def _owner(pid: int) -> str:
+def _token_of(pid: int) -> str:
     own = process_line(pid)
     return f"{_pid_namespace()}.{pid}.{own.began if own else 0}"
 

@@ -25,7 +25,7 @@ from refold.place.guarded_paths import GuardedPaths, linked_step_folders, main_g
 from refold.place.landlock import Restrictions
 from refold.place.port import NOTHING_MORE, CommandExtras, GuardChange, GuardReport
 from refold.place.port import NetworkFilter as HostFilter
-from refold.place.reaper import owner, owner_lives
+from refold.place.reaper import owner_lives, owner_token
 from refold.place.sandbox_rules import (
     CommandContext,
     SandboxConfig,
@@ -254,7 +254,7 @@ class Sandbox:
         unread: Callable[[], Sequence[str]],
     ) -> SandboxRules:
         with self._lock:
-            private = self._private  # made once, by the first caller
+            private = self._make_private_directory  # made once, by the first caller
         guards = self._capabilities().guards_sockets
         room = CommandContext(private, cwd, guards, extras.own_tmp)
         named = dict.fromkeys((*self.config.unread(), *unread()))
@@ -359,16 +359,18 @@ class Sandbox:
 
     def close(self) -> None:
         if "_private" in self.__dict__:
-            shutil.rmtree(self._private, ignore_errors=True)
+            shutil.rmtree(self._make_private_directory, ignore_errors=True)
             del self.__dict__["_private"]
         if "_watch" in self.__dict__:
             self._watch.close()
 
     @cached_property
-    def _private(self) -> str:
+    def _make_private_directory(self) -> str:
         import tempfile
 
-        directory = os.path.realpath(tempfile.mkdtemp(prefix=f"{_TMP_NAME}{owner()}."))
+        directory = os.path.realpath(
+            tempfile.mkdtemp(prefix=f"{_TMP_NAME}{owner_token()}.")
+        )
         # For sessions that are never closed.
         weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         bubblewrap.fill_private_directory(directory)
@@ -437,7 +439,7 @@ class Sandbox:
 
     def _restrictions(self, rules: SandboxRules) -> Restrictions | None:
         if self.kind == "landlock":
-            writable = (*rules.open, self._private, *_DEVICES)
+            writable = (*rules.open, self._make_private_directory, *_DEVICES)
             shared = ("/dev/shm",) if rules.open else ()
             return Restrictions((*writable, *shared), tcp=not rules.network, others=True)
         can_scope = (
@@ -447,7 +449,11 @@ class Sandbox:
 
     def _environ(self, rules: SandboxRules, named: Mapping[str, str]) -> dict[str, str]:
         walled = self.kind == "bubblewrap"
-        visible = bubblewrap.scratch(rules) if walled else bubblewrap.tmp(self._private)
+        visible = (
+            bubblewrap.scratch(rules)
+            if walled
+            else bubblewrap.tmp(self._make_private_directory)
+        )
         places = {"TMPDIR": visible, "XDG_STATE_HOME": f"{visible}/.state"}
         if not self._layout.can_write(".cache"):
             places |= {"XDG_CACHE_HOME": f"{visible}/.cache"}

@@ -43,7 +43,7 @@ class SandboxAhead:
         self._lock, self._taken = Lock(), False
         start_new_thread(self._work, ())
 
-    def take(
+    def run_in_it(
         self, request: SpawnRequest, launch: Launch, limits: Limits
     ) -> RunningCommand | None:
         """Run the command in it, if this is the sandbox of `launch`; otherwise None."""
@@ -85,14 +85,14 @@ class SandboxAhead:
 
     def _work(self) -> None:
         try:
-            self._live()
+            self._hold_sandbox()
         except (OSError, ValueError, ToolFailed):
             pass  # then the command gets its own sandbox, or reports why not
         finally:
             self._stands.set()
             self._ended.set()
 
-    def _live(self) -> None:
+    def _hold_sandbox(self) -> None:
         with confine_thread(self._launch):
             gated = GatedSandbox(self._request, self._launch, ahead=True)
             if gated.wait():

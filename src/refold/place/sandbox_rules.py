@@ -223,7 +223,7 @@ class SandboxRuleBuilder:
                 *paths_needed_in_run(),
                 *(self._home_elsewhere() if wide else self._tools),
                 *(
-                    _existing(_paths_in(self._home, _PACKAGE_CACHES))
+                    _existing_paths(_paths_in(self._home, _PACKAGE_CACHES))
                     if writes and not wide
                     else ()
                 ),
@@ -258,7 +258,7 @@ class SandboxRuleBuilder:
     def _covered_paths(self, *, network: bool, wide: bool) -> list[str]:
         own = [os.path.realpath(path) for path in self._config.own if os.path.exists(path)]
         own += [
-            *_existing(_paths_in(self._home, _AGENT_SOCKETS)),
+            *_existing_paths(_paths_in(self._home, _AGENT_SOCKETS)),
             *([] if network else key_paths(self._home)),
         ]
         # Commands that run without a question see only what is listed.
@@ -350,7 +350,7 @@ def _expand_home(path: str, home: str) -> str:
 
 def key_paths(home: str) -> list[str]:
     """Files and directories with keys that exist, links followed."""
-    return _existing(_paths_in(home, _KEY_PATHS))
+    return _existing_paths(_paths_in(home, _KEY_PATHS))
 
 
 def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
@@ -370,7 +370,11 @@ def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
 
 def system_secrets() -> list[str]:
     """What only its owner should see, where that is us."""
-    return [path for path in _existing(_SYSTEM_SECRETS.split()) if os.access(path, os.R_OK)]
+    return [
+        path
+        for path in _existing_paths(_SYSTEM_SECRETS.split())
+        if os.access(path, os.R_OK)
+    ]
 
 
 def tool_directories(home: str, path: Sequence[str]) -> list[str]:
@@ -380,7 +384,7 @@ def tool_directories(home: str, path: Sequence[str]) -> list[str]:
     the rest of that, but one in a home or among projects does not need what is beside it.
     """
     around = [os.path.dirname(folder) for folder in path]
-    return _existing(
+    return _existing_paths(
         [*_paths_in(home, _TOOL_DIRECTORIES), *path, *filter(_is_prefix, around)]
     )
 
@@ -397,7 +401,7 @@ def paths_needed_in_run() -> list[str]:
     names = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/hostname")
     real = (os.path.realpath(name) for name in names)
     running = [path for path in real if path.startswith("/run/") and os.path.exists(path)]
-    return [*_existing(_SYSTEM_IN_RUN), *running]
+    return [*_existing_paths(_SYSTEM_IN_RUN), *running]
 
 
 def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
@@ -443,7 +447,7 @@ def _paths_in(home: str, names: str) -> tuple[str, ...]:
     return tuple(os.path.join(home, name) for name in names.split()) if home else ()
 
 
-def _existing(paths: Iterable[str]) -> list[str]:
+def _existing_paths(paths: Iterable[str]) -> list[str]:
     # Each command asks for a hundred, and most are not there. To follow links costs much
     # more than to see that, and the error of a `stat` more than the answer of an `access`.
     existing = (path for path in paths if os.access(path, os.F_OK))

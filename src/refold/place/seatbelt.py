@@ -13,15 +13,17 @@ _DEVICE_PATHS = ("/dev/null", "/dev/zero", "/dev/tty", "/dev/dtracehelper", "/de
 def profile(rules: SandboxRules) -> str:
     lines = ["(version 1)", "(allow default)", "(deny file-write*)"]
     lines += [f"(allow file-write* (literal {_quote(path)}))" for path in _DEVICE_PATHS]
-    lines += [f"(allow file-write* {_below(p)})" for p in (*rules.open, rules.private)]
-    lines += [f"(deny file-write* {_below(path)})" for path in rules.shut]
     lines += [
-        f"(deny file-read* file-write* {_below(path)})"
+        f"(allow file-write* {_subpath_filter(p)})" for p in (*rules.open, rules.private)
+    ]
+    lines += [f"(deny file-write* {_subpath_filter(path)})" for path in rules.shut]
+    lines += [
+        f"(deny file-read* file-write* {_subpath_filter(path)})"
         for path in (*rules.covered, *rules.hidden, *rules.unread, *rules.denied)
     ]
     # A workspace below a covered directory, such as a settings directory, stays visible.
     lines += [
-        f"(allow file-read* {_below(root)})"
+        f"(allow file-read* {_subpath_filter(root)})"
         for root in (*rules.roots, *rules.seen)
         if any(root.startswith(path + "/") for path in rules.covered)
     ]
@@ -31,7 +33,7 @@ def profile(rules: SandboxRules) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _below(path: str) -> str:
+def _subpath_filter(path: str) -> str:
     return f"(subpath {_quote(path)})"
 
 

@@ -124,26 +124,27 @@ def guard_filter() -> bytes:
     own, older = _ARCHITECTURES[platform.machine()]
     calls = own.calls
     lines = [
-        *_when([calls["io_uring_setup"]], _NO_SUCH_CALL),
-        *_when(
+        *_for_calls([calls["io_uring_setup"]], _NO_SUCH_CALL),
+        *_for_calls(
             _numbers(own, _KEYRING_CALLS), _NO_SUCH_CALL
         ),  # crun continues without them if they are missing
-        *_when([calls["connect"]], _ASK_SUPERVISOR),
-        *_when([calls["socket"]], *_allow_connected_sockets(_DENY)),
-        *_when([calls["socketpair"]], *_allow_connected_sockets(_ASK_SUPERVISOR)),
+        *_for_calls([calls["connect"]], _ASK_SUPERVISOR),
+        *_for_calls([calls["socket"]], *_allow_connected_sockets(_DENY)),
+        *_for_calls([calls["socketpair"]], *_allow_connected_sockets(_ASK_SUPERVISOR)),
         *(
             line
             for name in MODE_ARGUMENTS
-            for line in _when(
-                _numbers(own, [name]), *_if(MODE_ARGUMENTS[name], _SETGID, _ASK_SUPERVISOR)
+            for line in _for_calls(
+                _numbers(own, [name]),
+                *_if_bits(MODE_ARGUMENTS[name], _SETGID, _ASK_SUPERVISOR),
             )
         ),
         _ALLOW,
     ]
     # The older instruction set can connect a socket that the newer one made.
     foreign = [
-        *_when([calls["io_uring_setup"]], _NO_SUCH_CALL),
-        *_when(_numbers(older, (*_SOCKET_CALLS, *_KEYRING_CALLS)), _DENY),
+        *_for_calls([calls["io_uring_setup"]], _NO_SUCH_CALL),
+        *_for_calls(_numbers(older, (*_SOCKET_CALLS, *_KEYRING_CALLS)), _DENY),
         _ALLOW,
     ]
     return _program((own, lines), (older, foreign))
@@ -168,24 +169,26 @@ def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
 def _command_lines(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line]:
     lines = list[_Line]()
     if not namespaces:
-        lines += _when(_numbers(of, _MOUNT_CALLS), _DENY)
+        lines += _for_calls(_numbers(of, _MOUNT_CALLS), _DENY)
         # Its flags are in memory. Every C library falls back to `clone`.
-        lines += _when(_numbers(of, ["clone3"]), _NO_SUCH_CALL)
-        flags = _if(0, _NEW_NAMESPACES, _DENY)
-        lines += _when(_numbers(of, ["clone", "unshare"]), *flags)
+        lines += _for_calls(_numbers(of, ["clone3"]), _NO_SUCH_CALL)
+        flags = _if_bits(0, _NEW_NAMESPACES, _DENY)
+        lines += _for_calls(_numbers(of, ["clone", "unshare"]), *flags)
     for name, arguments in _PROCESS_CALLS.items():
-        first = [line for argument in arguments for line in _if_first(argument)]
-        lines += _when(_numbers(of, [name]), *first, _ALLOW)
-    lines += _when(_numbers(of, ["pidfd_getfd"]), _DENY)
+        first = [
+            line for argument in arguments for line in _deny_for_first_process(argument)
+        ]
+        lines += _for_calls(_numbers(of, [name]), *first, _ALLOW)
+    lines += _for_calls(_numbers(of, ["pidfd_getfd"]), _DENY)
     bits = _SETUID | _SETGID
     for name, (mode, flag) in _CALLS_THAT_SET_MODES.items():
         makes = [] if flag is None else [_load(flag), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOW]
-        lines += _when(_numbers(of, [name]), *makes, *_if(mode, bits, _DENY))
+        lines += _for_calls(_numbers(of, [name]), *makes, *_if_bits(mode, bits, _DENY))
     # Its mode is in memory. Its callers support kernels without it.
-    lines += _when(_numbers(of, ["openat2"]), _NO_SUCH_CALL)
+    lines += _for_calls(_numbers(of, ["openat2"]), _NO_SUCH_CALL)
     for name, mode in MODE_ARGUMENTS.items():
-        refused = _if(mode, _SETUID if asks else bits, _DENY)
-        lines += _when(_numbers(of, [name]), *refused)
+        refused = _if_bits(mode, _SETUID if asks else bits, _DENY)
+        lines += _for_calls(_numbers(of, [name]), *refused)
     return [*lines, _ALLOW]
 
 
@@ -213,17 +216,17 @@ def _numbers(of: Architecture, names: Iterable[str]) -> list[int]:
     return [of.calls[name] for name in names if name in of.calls]
 
 
-def _when(numbers: Iterable[int], *lines: _Line) -> list[_Line]:
+def _for_calls(numbers: Iterable[int], *lines: _Line) -> list[_Line]:
     """`lines`, which end with a return, for these calls; other calls skip them."""
     return [line for number in numbers for line in ((_IS, 0, len(lines), number), *lines)]
 
 
-def _if(argument: int, bits: int, line: _Line) -> list[_Line]:
+def _if_bits(argument: int, bits: int, line: _Line) -> list[_Line]:
     """`line` if the argument has any of `bits`; otherwise the call is allowed."""
     return [_load(argument), (_ANY, 0, 1, bits), line, _ALLOW]
 
 
-def _if_first(argument: int) -> list[_Line]:
+def _deny_for_first_process(argument: int) -> list[_Line]:
     """Deny the call if the argument is the number of the first process."""
     return [_load(argument), (_IS, 0, 1, 1), _DENY]
 

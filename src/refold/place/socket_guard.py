@@ -33,7 +33,7 @@ from refold.place.mountinfo import mounts
 from refold.place.seccomp import LINE_STRUCT, guard_filter, native_architecture
 from refold.place.socket_owner import is_own_socket
 from refold.place.stopped_call import NOTICE_STRUCT, StoppedCall
-from refold.place.syscalls import connect, no_new_privileges, shut_down, system_call
+from refold.place.syscalls import connect, forbid_new_privileges, shut_down, system_call
 
 # seccomp(2): set a filter; give a descriptor to listen at; once the listener has received a
 # call, only a fatal signal ends the waiting (since Linux 5.19).
@@ -286,7 +286,7 @@ def _listen() -> int:
     number = known.calls["seccomp"]
     code = ctypes.create_string_buffer(filter_)
     program = struct.pack("@HP", len(filter_) // LINE_STRUCT.size, ctypes.addressof(code))
-    no_new_privileges()
+    forbid_new_privileges()
     flags = _NEW_LISTENER | _WAIT_KILLABLE
     try:
         return system_call(number, _SET_MODE_FILTER, flags, program)

@@ -36,7 +36,7 @@ from refold.place.reaper import end_all, members
 from refold.place.sandbox import Launch
 from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.spawn import RunningCommand, SpawnRequest, close, confine_thread, start
-from refold.process_groups import lives, signal_group
+from refold.process_groups import is_alive, signal_group
 from refold.values.display import HostAttempt
 
 _GRACE_SECONDS = 0.15  # between SIGTERM and SIGKILL
@@ -182,7 +182,7 @@ class Supervisor:
                 self._guard.callback(self._ahead.close)
             launch = self._make_launch()
             if self._ahead and (
-                taken := self._ahead.take(self._request, launch, self._limits)
+                taken := self._ahead.run_in_it(self._request, launch, self._limits)
             ):
                 return taken
             self._guard.push(confine_thread(launch))
@@ -272,7 +272,7 @@ class _Watch:
             ready.register(number, select.POLLIN)
         descriptors = [number for number, _ in ready.poll(seconds * 1000)]
         if output.reading in descriptors or output.due == 0:
-            output.take()
+            output.read_once()
         self.stopped = self.stopped or stop in descriptors
         return descriptors
 
@@ -331,7 +331,7 @@ class _Watch:
             signal_group(group, signal.SIGCONT)  # a stopped process must get the signal
             until = time.monotonic() + _GRACE_SECONDS
             while _is_running(self._number, self._process) or (
-                signal_group(group, 0) and lives(group)
+                signal_group(group, 0) and is_alive(group)
             ):
                 if time.monotonic() >= until:
                     break

@@ -27,7 +27,7 @@ def system_call(number: int, *arguments: int | bytes | None) -> int:
     return result
 
 
-def no_new_privileges() -> None:
+def forbid_new_privileges() -> None:
     """No program that this thread starts gets more rights than it. Raises `OSError`."""
     import ctypes
 

@@ -66,7 +66,7 @@ class Instructions(Struct, frozen=True):
     notices: tuple[str, ...] = ()
 
 
-def of_project(directory: str, root: str) -> tuple[InstructionFile, ...]:
+def project_instructions(directory: str, root: str) -> tuple[InstructionFile, ...]:
     """Those from `root` down to `directory`, the nearest last. Both are real paths."""
     files = list[InstructionFile]()
     for folder in chain(directory, root):
@@ -121,10 +121,10 @@ class _Reading:
         self._pieces = list[PromptFile]()
         real = file.real
         if real not in self._seen:
-            self._take(file, real, {})
+            self._add_file(file, real, {})
         return tuple(self._pieces)
 
-    def _take(
+    def _add_file(
         self, file: InstructionFile, real: str, importers: Mapping[str, InstructionFile]
     ) -> None:
         """`importers` are by their real paths."""
@@ -204,7 +204,7 @@ class _Reading:
             deep = f"it is imported more than {MAX_IMPORT_DEPTH} files deep"
             self._note_left_out(imported, importers, deep)
         else:
-            self._take(imported, real, importers)
+            self._add_file(imported, real, importers)
 
     def _path(self, name: str, file: InstructionFile) -> str:
         if name.startswith("~/"):
@@ -228,7 +228,7 @@ _PATH_PATTERN = r"(?i)(?:\.{0,2}/|~/).+|.*\.(?:md|mdc|markdown|txt|rst|adoc)"
 
 def imports(text: str) -> tuple[str, ...]:
     """The names, each once, in the order of the text."""
-    return tuple(dict.fromkeys(_names(text)))
+    return tuple(dict.fromkeys(_imported_names(text)))
 
 
 def is_path(name: str) -> bool:
@@ -236,7 +236,7 @@ def is_path(name: str) -> bool:
     return bool(re.fullmatch(_PATH_PATTERN, name))
 
 
-def _names(text: str) -> Iterator[str]:
+def _imported_names(text: str) -> Iterator[str]:
     fence = ""
     for line in text.split("\n"):
         fence_match = re.match(_FENCE_PATTERN, line)

@@ -55,9 +55,9 @@ def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
     Raises `BadInput` where there is none, or where it cannot be used.
     """
     if name in BUILT_IN:
-        return _ours(name)
+        return _own_preset(name)
     for shelf in shelves:
-        if name in _names(shelf):
+        if name in _list_names(shelf):
             return _read(shelf, name)
     known = names(shelves)
     from difflib import get_close_matches
@@ -70,7 +70,7 @@ def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
 
 def names(shelves: Sequence[PresetFolder] = ()) -> tuple[str, ...]:
     """Every name that `preset` knows, ours first."""
-    others = sorted({name for shelf in shelves for name in _names(shelf)})
+    others = sorted({name for shelf in shelves for name in _list_names(shelf)})
     return tuple(dict.fromkeys((*BUILT_IN, *others)))
 
 
@@ -93,7 +93,7 @@ def shadow_notices(shelves: Iterable[PresetFolder]) -> tuple[str, ...]:
         f"{shelf.label}/{name}/{PRESET_FILE} is ignored: {name} is a preset of refold; "
         "give yours another name"
         for shelf in shelves
-        for name in _names(shelf)
+        for name in _list_names(shelf)
         if name in BUILT_IN
     )
 
@@ -102,36 +102,36 @@ def parse_preset(text: str, label: str) -> Preset:
     """A PROMPT.md. Raises `BadInput` that names the file and the line."""
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
-        raise _wrong(label, 1, "the file has to begin with a line ---")
+        raise _preset_error(label, 1, "the file has to begin with a line ---")
     end = next(
         (index for index, line in enumerate(lines[1:], 1) if line.rstrip() == "---"), 0
     )
     if not end:
-        raise _wrong(label, 1, "the line --- that ends the front matter is missing")
+        raise _preset_error(label, 1, "the line --- that ends the front matter is missing")
     values = dict[str, str]()
     for number, line in enumerate(lines[1:end], 2):
         if not line.strip() or line.startswith("#"):
             continue
         match = re.fullmatch(_LINE_PATTERN, line.rstrip())
         if not match:
-            raise _wrong(
+            raise _preset_error(
                 label, number, f"{escape_name(line[:80])!r} is not a line `key: words`"
             )
         if match[1] in values:
-            raise _wrong(label, number, f"{match[1]} stands there twice")
+            raise _preset_error(label, number, f"{match[1]} stands there twice")
         values[match[1]] = _unquote(match[2] or "")
     for key in _REQUIRED_KEYS:
         if not values.get(key):
-            raise _wrong(label, end + 1, f"the front matter says no {key}")
+            raise _preset_error(label, end + 1, f"the front matter says no {key}")
     body = "\n".join(lines[end + 1 :]).strip()
     if not body:
-        raise _wrong(label, end + 1, "there is no prompt after the front matter")
+        raise _preset_error(label, end + 1, "there is no prompt after the front matter")
     return Preset(
         values["name"], values["description"], values.get("version", ""), body, label
     )
 
 
-def _ours(name: str) -> Preset:
+def _own_preset(name: str) -> Preset:
     with open(os.path.join(_PRESETS_FOLDER, name, PRESET_FILE), encoding="utf-8") as file:
         result = parse_preset(file.read(), f"{name}/{PRESET_FILE}")
     return Preset(result.name, result.description, result.version, result.text)
@@ -161,7 +161,7 @@ def _read(shelf: PresetFolder, name: str) -> Preset:
     return result
 
 
-def _names(shelf: PresetFolder) -> list[str]:
+def _list_names(shelf: PresetFolder) -> list[str]:
     try:
         with os.scandir(shelf.folder) as entries:
             names = sorted(e.name for e in entries if re.fullmatch(_NAME_PATTERN, e.name))[
@@ -177,7 +177,7 @@ def _unquote(words: str) -> str:
     return words[1:-1] if quoted else words
 
 
-def _wrong(label: str, line: int, problem: str) -> BadInput:
+def _preset_error(label: str, line: int, problem: str) -> BadInput:
     return BadInput(f"{label}, line {line}: {problem}")
 
 

@@ -50,34 +50,34 @@ def chain(directory: str, root: str) -> tuple[str, ...]:
 
 def git_state(root: str) -> Git | None:
     """The state of the repository in `root`; None if there is none that can be read."""
-    place = _place(os.path.join(root, ".git"), root)
-    head = _words(os.path.join(place, "HEAD")) if place else ""
+    place = _git_directory(os.path.join(root, ".git"), root)
+    head = _read_stripped(os.path.join(place, "HEAD")) if place else ""
     if not head:
         return None
     name = head.removeprefix("ref: ") if head.startswith("ref: ") else ""
     if name and not _is_branch(name):
         return None
-    common = _common(place)
+    common = _common_directory(place)
     commit = _commit(name, place, common) if name else head
     if not re.fullmatch(_HASH_PATTERN, commit):
-        return Git(_short(name.removeprefix("refs/heads/")))
+        return Git(_shorten(name.removeprefix("refs/heads/")))
     subject = _subject(commit, common)
-    return Git(_short(name.removeprefix("refs/heads/")), commit[:8], _short(subject))
+    return Git(_shorten(name.removeprefix("refs/heads/")), commit[:8], _shorten(subject))
 
 
-def _place(dot_git: str, root: str) -> str:
+def _git_directory(dot_git: str, root: str) -> str:
     """Where the repository's own files are: `.git`, or where a file `.git` points to."""
     if os.path.isdir(dot_git):
         return dot_git
-    words = _words(dot_git)
+    words = _read_stripped(dot_git)
     if not words.startswith("gitdir: "):
         return ""
     return os.path.join(root, words.removeprefix("gitdir: "))
 
 
-def _common(place: str) -> str:
+def _common_directory(place: str) -> str:
     """The same of the whole repository, of which `place` may be one working tree."""
-    path = _words(os.path.join(place, "commondir"))
+    path = _read_stripped(os.path.join(place, "commondir"))
     return os.path.join(place, path) if path else place
 
 
@@ -88,7 +88,7 @@ def _is_branch(name: str) -> bool:
 
 def _commit(name: str, place: str, common: str) -> str:
     for folder in (place, common):
-        if commit_hash := _words(os.path.join(folder, name)):
+        if commit_hash := _read_stripped(os.path.join(folder, name)):
             return commit_hash
     for line in _text(
         os.path.join(common, "packed-refs"), _MAX_PACKED_REFS_BYTES
@@ -113,7 +113,7 @@ def _subject(commit: str, common: str) -> str:
     return message.partition(b"\n")[0].decode("utf-8", "replace").strip()
 
 
-def _words(path: str) -> str:
+def _read_stripped(path: str) -> str:
     return _text(path, _MAX_NAME_FILE_BYTES).strip()
 
 
@@ -124,7 +124,7 @@ def _text(path: str, at_most: int) -> str:
         return ""
 
 
-def _short(words: str) -> str:
+def _shorten(words: str) -> str:
     return shorten(escape_marks(escape_name(words)), _MAX_SUBJECT_CHARS)
 
 

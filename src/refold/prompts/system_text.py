@@ -87,9 +87,9 @@ def room(name: str, window: int, *, small: bool = False) -> int:
     return min(SMALL_SHARES[name] if small else share.most, tokens * _CHARS_PER_TOKEN)
 
 
-def within(text: str, name: str, max_chars: int) -> str:
+def cut_part(text: str, name: str, max_chars: int) -> str:
     """The text of a part, cut at the end of a line if it is longer than `max_chars`."""
-    return _cut(text.strip(), max_chars, _PART_SOURCES.get(name, ""))
+    return _cut_at_line_end(text.strip(), max_chars, _PART_SOURCES.get(name, ""))
 
 
 def shape(schema: Raw | None) -> str:
@@ -144,12 +144,12 @@ def _wrap(piece: PromptFile, max_chars: int) -> tuple[str, bool]:
     before, after = f'<instructions file="{name}">\n', "\n</instructions>"
     text = re.sub(_OWN_TAG, "&lt;", piece.text.strip("\n"))
     space = max_chars - len(before) - len(after)
-    inside = _cut(text, space, piece.file, piece.more)
+    inside = _cut_at_line_end(text, space, piece.file, piece.more)
     whole = inside.startswith(text)
     return (f"{before}{inside}{after}" if inside else ""), whole
 
 
-def _cut(text: str, max_chars: int, source: str, unread: int = 0) -> str:
+def _cut_at_line_end(text: str, max_chars: int, source: str, unread: int = 0) -> str:
     """Whole lines of `text`, and how much more there is. "" where there is no room."""
     if len(text) <= max_chars and not unread:
         return text

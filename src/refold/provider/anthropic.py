@@ -21,7 +21,7 @@ from refold.provider.anthropic_stream import (
     WIRE_NAME,
     AnthropicStreamState,
     Event,
-    ending,
+    done_if_complete,
     events_of_body,
     from_wire,
 )
@@ -175,29 +175,31 @@ class Anthropic:
             request = replace(request, hosted=())
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.of(model)
+            without = self._concessions.features_to_leave_out(model)
             own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
             echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
             messages = _mark_for_cache(
                 request,
-                self._encoded.of(echo, shown="pictures" not in without, hidden=hidden),
+                self._encoded.encoded(echo, shown="pictures" not in without, hidden=hidden),
             )
-            thoughtless = self._row.of(request.messages).thoughtless(own_wire)
+            thoughtless = self._row.fold(request.messages).thoughtless(own_wire)
             body = to_wire(request, messages, without, thoughtless=thoughtless)
             start = AnthropicStreamState(
                 own_wire=self._own_wire, mcp_servers=echo.mcp_servers
             )
             splitter = partial(Events, events_of_body)
-            reader = Reader(splitter, Event, start, from_wire, ending, types=EVENT_TYPES)
+            reader = Reader(
+                splitter, Event, start, from_wire, done_if_complete, types=EVENT_TYPES
+            )
             http = _with_mcp_beta(self._http) if hosted else self._http
             return deltas(http, "/v1/messages", body, request, reader)
 
-        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             features = _refusable_features(request)
             return self._concessions.stream(model, partial(ask, hidden), features)
 
-        return self._images.stream(request, concede)
+        return self._images.stream(request, stream_with_concessions)
 
     async def aclose(self) -> None:
         await self._http.aclose()

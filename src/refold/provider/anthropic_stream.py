@@ -86,7 +86,7 @@ def from_wire(
             return state, _end_early(state, event)
 
 
-def ending(state: AnthropicStreamState, marked: bool) -> Done | None:
+def done_if_complete(state: AnthropicStreamState, marked: bool) -> Done | None:
     """The `Done` of a response with a stop reason but without its last event; else None."""
     if state.block is not None or not state.stop:
         return None
@@ -122,7 +122,7 @@ def _end_early(state: AnthropicStreamState, event: Event) -> tuple[Done | Stream
         status = _STATUS_BY_ERROR.get(error.type, 500)
         return (StreamError(status, error.message or error.type),)
     # Some gateways send only pings after the stop reason.
-    done = ending(state, False) if event.type == "ping" else None
+    done = done_if_complete(state, False) if event.type == "ping" else None
     return (done,) if done else ()
 
 

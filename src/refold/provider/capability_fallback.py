@@ -43,7 +43,7 @@ class CapabilityFallback(Generic[Feature]):
         self._about = about
         self._refused: dict[str, frozenset[Feature]] = {}
 
-    def of(self, model: str) -> frozenset[Feature]:
+    def features_to_leave_out(self, model: str) -> frozenset[Feature]:
         return self._refused.get(model, frozenset())
 
     def leave_out(
@@ -53,7 +53,7 @@ class CapabilityFallback(Generic[Feature]):
 
         `features`: what could be left out of what was refused; None: anything.
         """
-        refused = self.of(model)
+        refused = self.features_to_leave_out(model)
         for feature, wording in self._about.items():
             if feature in refused or (features is not None and feature not in features):
                 continue
@@ -70,7 +70,7 @@ class CapabilityFallback(Generic[Feature]):
     ) -> AsyncGenerator[Delta, None]:
         """The answer that `ask` gets. It is called again after each concession."""
         while True:
-            begun, before = False, self.of(model)
+            begun, before = False, self.features_to_leave_out(model)
             try:
                 async with aclosing(ask()) as deltas:
                     async for delta in deltas:
@@ -79,14 +79,15 @@ class CapabilityFallback(Generic[Feature]):
             except (Refused, Overloaded) as refusal:
                 if begun or not _may_name_feature(refusal):
                     raise
-                if self.of(model) != before:
+                if self.features_to_leave_out(model) != before:
                     continue  # another request was refused for the same feature meanwhile
                 if not self.leave_out(model, str(refusal), features):
                     raise
                 notices = [
-                    _FEATURE_NOTICES.get(feature, "") for feature in self.of(model) - before
+                    _FEATURE_NOTICES.get(feature, "")
+                    for feature in self.features_to_leave_out(model) - before
                 ]
-                if "hosted" in self.of(model) - before:
+                if "hosted" in self.features_to_leave_out(model) - before:
                     notices = [_NO_MCP_NOTICE.format(refusal)]
                 if notice := next(filter(None, notices), ""):
                     yield Retrying(0.0, f"{model} {notice}")

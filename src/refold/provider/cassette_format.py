@@ -307,14 +307,14 @@ class PlainRequests:
 
     def plain(self, request: Request) -> RecordedRequest:
         """Convert the whole request, and keep it as the last one of its session."""
-        return self._next(request, 0)[0]
+        return self._convert_new(request, 0)[0]
 
     def change(self, number: int, request: Request) -> dict[str, Plain]:
         """The line that describes the request as a change from its session's last one.
 
         `number` is the call's number. The request is kept as the last one.
         """
-        now, before, same = self._next(request, number)
+        now, before, same = self._convert_new(request, number)
         line: dict[str, Plain] = {"asked": number, "as": before.number, "same": same}
         line["messages"] = list(now.messages[same:])
         known = before.fields
@@ -331,7 +331,7 @@ class PlainRequests:
         spoken, _ = self._last[session]
         self._last[session] = spoken, replace(last, messages=recorded.messages)
 
-    def _next(
+    def _convert_new(
         self, request: Request, number: int
     ) -> tuple[RecordedRequest, RecordedRequest, int]:
         """The request, the one before it, and with how many messages both begin."""
@@ -339,7 +339,7 @@ class PlainRequests:
             Log[StoredMessage](),
             RecordedRequest({}, Log()),
         )
-        same = _same(spoken, request.messages)
+        same = _common_length(spoken, request.messages)
         plain = before.messages
         if same < len(plain):
             plain = Log(plain[:same])
@@ -411,7 +411,7 @@ def mask_text(text: str, mask: Mask) -> str:
 _UNMASKED_FIELDS = frozenset({"role", "stop", "wire", "tool_choice", "effort", "kind"})
 
 
-def _same(before: Log[StoredMessage], now: Log[StoredMessage]) -> int:
+def _common_length(before: Log[StoredMessage], now: Log[StoredMessage]) -> int:
     """The number of leading messages that both have in common."""
     same = 0
     for old, new in zip(before, now, strict=False):

@@ -134,7 +134,7 @@ class IncrementalFold(Generic[State]):
         self._known: tuple[StoredMessage, StoredMessage] | None = None
         self._length = 0
 
-    def of(self, conversation: Log[StoredMessage]) -> State:
+    def fold(self, conversation: Log[StoredMessage]) -> State:
         if not self._known or not begins_with(conversation, self._length, *self._known):
             self._state, self._length = self._start, 0
         for stored in conversation[self._length :]:

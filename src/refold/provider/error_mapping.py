@@ -95,7 +95,7 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
     message, code = _message_and_code(reply.body)
     wording = f"{code} {message}".lower()
     status = reply.status
-    ending = f"({status}){_words(message)}"
+    ending = f"({status}){_provider_message(message)}"
     if _is_too_long(status, code.lower(), message.lower()):
         return TooLong(f"The conversation does not fit {_model(peer, reply)} {ending}")
     if status == 402 or re.search(_NO_CREDIT_PATTERN, wording):
@@ -264,19 +264,19 @@ def _not_found(peer: Peer, reply: ResponseStart, code: str, message: str) -> str
     if "model" in f"{code} {message}".lower() or "not_found" in code:
         return _no_such_model(peer, reply, message)
     return (
-        f"There is no {peer.label} API at {peer.base_url} (404){_words(message)}; "
+        f"There is no {peer.label} API at {peer.base_url} (404){_provider_message(message)}; "
         f"{_address(peer)}, and the model's name {reply.model!r}"
     )
 
 
-def _words(message: str) -> str:
+def _provider_message(message: str) -> str:
     """The provider's message, to follow the status; "" for an empty body."""
     words = excerpt(message)
     return f": {words}" if words else ""
 
 
 def _no_such_model(peer: Peer, reply: ResponseStart, message: str) -> str:
-    unknown = f"the model {reply.model!r} ({reply.status}){_words(message)}"
+    unknown = f"the model {reply.model!r} ({reply.status}){_provider_message(message)}"
     near = _similar_models(peer.name, reply.model)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""
     return f"{peer.label} does not know {unknown}{hint}"

@@ -32,7 +32,7 @@ from refold.provider.gemini_stream import (
     Chunk,
     GeminiStreamState,
     ThoughtSignature,
-    ending,
+    done_if_complete,
     from_wire,
 )
 from refold.provider.image_fallback import Hidden, ImageFallback
@@ -169,25 +169,29 @@ class Gemini:
         model = request.model
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.of(model) | _missing_features(model)
+            without = self._concessions.features_to_leave_out(model) | _missing_features(
+                model
+            )
             nested = "nested" not in without
             encoding = GeminiEncoding(_signing(model, without), nested, self._own_wire)
-            encoder = self._encoded.of(
+            encoder = self._encoded.encoded(
                 encoding, shown="pictures" not in without, hidden=hidden
             )
             asked = self._system_as_user.apply(request) if "system" in without else request
             contents = encoder.join(asked.messages, request.pictures)
             body = to_wire(asked, contents, without)
             start = GeminiStreamState(own_wire=self._own_wire)
-            reader = Reader(Events, Chunk, start, from_wire, ending, over=b"[DONE]")
+            reader = Reader(
+                Events, Chunk, start, from_wire, done_if_complete, over=b"[DONE]"
+            )
             return deltas(self._http, path(model), body, request, reader)
 
-        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             return self._concessions.stream(
                 model, partial(ask, hidden), _refusable_features(request)
             )
 
-        return self._images.stream(request, concede)
+        return self._images.stream(request, stream_with_concessions)
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -56,7 +56,7 @@ def from_wire(
 ) -> tuple[GeminiStreamState, tuple[Delta | StreamError, ...]]:
     """Return the next state and the deltas of a chunk."""
     if chunk.error:
-        return state, (_trouble(chunk.error),)
+        return state, (_stream_error(chunk.error),)
     if chunk.usage_metadata or (chunk.model_version and not state.model):
         state = replace(
             state,
@@ -82,7 +82,7 @@ def from_wire(
     return state, tuple(pieces)
 
 
-def ending(state: GeminiStreamState, marked: bool) -> Done | None:
+def done_if_complete(state: GeminiStreamState, marked: bool) -> Done | None:
     """The `Done` of a response that may end here; None if it was cut off."""
     if not (state.finish or marked):
         return None
@@ -219,7 +219,7 @@ def _usage(used: _Usage) -> Usage:
     )
 
 
-def _trouble(error: Any) -> StreamError:
+def _stream_error(error: Any) -> StreamError:
     match error:
         case {"message": str(message), "code": int(status)} if 400 <= status < 600:
             return StreamError(status, message)

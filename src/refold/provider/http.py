@@ -220,7 +220,7 @@ class HttpResponse:
         if chunk := self._peeked:
             self._peeked = b""
             return chunk
-        while packed := self._unpacker.rest or await self._next():
+        while packed := self._unpacker.rest or await self._read_chunk():
             chunk = self._unpacker.unpack(packed)
             self._read += len(chunk)
             if self._read > self._bounds.size:
@@ -248,7 +248,7 @@ class HttpResponse:
         """Keep the connection if the whole response was read, else close it."""
         await self._client.release(self._connection, keep=self.whole)
 
-    async def _next(self) -> bytes:
+    async def _read_chunk(self) -> bytes:
         if arrived := self._connection.read_available():  # usually with the head
             return arrived
         idle, left = self._bounds.idle, self._until - anyio.current_time()

@@ -101,7 +101,7 @@ class Encodings(Generic[Manner]):
         self._encode = encode
         self._encoded: dict[tuple[Manner, bool], tuple[frozenset[str], Encoded]] = {}
 
-    def of(
+    def encoded(
         self, manner: Manner, *, shown: bool, hidden: frozenset[str] = frozenset()
     ) -> Encoded:
         encoded = self._encoded.get((manner, shown))

@@ -45,7 +45,7 @@ class KnownModel(Struct, frozen=True):
     def steps(self, date: str, clock: str) -> tuple[PriceTier, ...]:
         """The prices on a date (2026-11-22) at a time (13:59)."""
         for term in reversed(self.terms):
-            if term.since <= date and (not term.daily or _within(term.daily, clock)):
+            if term.since <= date and (not term.daily or _is_within(term.daily, clock)):
                 return term.steps
         return self.terms[0].steps
 
@@ -93,7 +93,7 @@ def window(model: str) -> int:
     return 0
 
 
-def _within(daily: tuple[str, str], clock: str) -> bool:
+def _is_within(daily: tuple[str, str], clock: str) -> bool:
     start, end = daily
     if end < start:  # over midnight
         return clock >= start or clock < end

@@ -194,9 +194,9 @@ class Ollama:
         window = self._window or model.window or DEFAULT_WINDOW_TOKENS
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.of(name)
+            without = self._concessions.features_to_leave_out(name)
             shown = model.can("vision") and "pictures" not in without
-            encoded = self._encoded.of(None, shown=shown, hidden=hidden)
+            encoded = self._encoded.encoded(None, shown=shown, hidden=hidden)
             messages = encoded.join(request.messages, request.pictures)
             body = to_wire(request, messages, window, model, without)
             reader = Reader(
@@ -204,12 +204,14 @@ class Ollama:
             )
             return deltas(self._http, "/api/chat", body, request, reader)
 
-        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             return self._concessions.stream(
                 name, partial(ask, hidden), _refusable_features(request)
             )
 
-        async with aclosing(self._images.stream(request, concede)) as answer:
+        async with aclosing(
+            self._images.stream(request, stream_with_concessions)
+        ) as answer:
             async for delta in answer:
                 yield delta
 

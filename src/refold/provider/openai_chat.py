@@ -30,7 +30,12 @@ from refold.provider.images import (
     result_content,
     texts_and_images,
 )
-from refold.provider.openai_chat_stream import ChatStreamState, Chunk, ending, from_wire
+from refold.provider.openai_chat_stream import (
+    ChatStreamState,
+    Chunk,
+    done_if_complete,
+    from_wire,
+)
 from refold.provider.port import NO_PICTURES, Delta, Pictures, Request
 from refold.provider.sanitize import NO_SYSTEM_PATTERN, SystemAsUser, functions
 from refold.provider.spec import Quirks
@@ -128,13 +133,13 @@ class OpenAIChat:
         model = request.model
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.of(model)
+            without = self._concessions.features_to_leave_out(model)
             quirks = _adapt_quirks(self._quirks, without)
             asked = self._system_as_user.apply(request) if "system" in without else request
             conversation = asked.messages
             if quirks.bridged:
-                conversation = self._bridge_fold.of(conversation).conversation
-            encoder = self._encoded.of(
+                conversation = self._bridge_fold.fold(conversation).conversation
+            encoder = self._encoded.encoded(
                 ("kept" not in without, quirks),
                 shown="pictures" not in without,
                 hidden=hidden,
@@ -144,18 +149,24 @@ class OpenAIChat:
             splitter = Events if quirks.stream else WholeBody
             start = ChatStreamState(own_wire=quirks.details)
             reader = Reader(
-                splitter, Chunk, start, from_wire, ending, over=b"[DONE]", think_tags=True
+                splitter,
+                Chunk,
+                start,
+                from_wire,
+                done_if_complete,
+                over=b"[DONE]",
+                think_tags=True,
             )
             return deltas(self._http, "/chat/completions", body, request, reader)
 
-        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             features = _refusable_features(request, self._quirks)
-            bridged = self._bridge_fold.of(request.messages).conversation
+            bridged = self._bridge_fold.fold(request.messages).conversation
             if not self._quirks.bridged and len(bridged) > len(request.messages):
                 features = _BRIDGE_FEATURE | features
             return self._concessions.stream(model, partial(ask, hidden), features)
 
-        return self._images.stream(request, concede)
+        return self._images.stream(request, stream_with_concessions)
 
     async def aclose(self) -> None:
         await self._http.aclose()

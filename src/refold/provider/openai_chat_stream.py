@@ -51,9 +51,9 @@ def from_wire(
 ) -> tuple[ChatStreamState, tuple[Delta | StreamError, ...]]:
     """Return the next state and the deltas of a chunk."""
     if chunk.error and bytes(chunk.error) != b"null":
-        return state, (_trouble(msgspec.json.decode(chunk.error)),)
+        return state, (_stream_error(msgspec.json.decode(chunk.error)),)
     if chunk.message and chunk.code and chunk.choices is None:
-        return state, (_trouble({"message": chunk.message, "code": chunk.code}),)
+        return state, (_stream_error({"message": chunk.message, "code": chunk.code}),)
     if chunk.usage or (chunk.model and not state.model):
         state = replace(
             state,
@@ -79,7 +79,7 @@ def from_wire(
     return state, tuple(pieces)
 
 
-def ending(state: ChatStreamState, marked: bool) -> Done | None:
+def done_if_complete(state: ChatStreamState, marked: bool) -> Done | None:
     """The end of a response, if it may end here: usage comes after its text.
 
     `[DONE]` or the last usage is an end, too: several servers send no finish reason.
@@ -271,7 +271,7 @@ def _cost(used: _Usage) -> float | None:
             return float(used.cost)
 
 
-def _trouble(error: Any) -> StreamError:
+def _stream_error(error: Any) -> StreamError:
     match error:
         case {"message": str(message), "code": int() | str() as code} if re.fullmatch(
             "[45][0-9][0-9]", str(code)

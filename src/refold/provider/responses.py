@@ -37,7 +37,7 @@ from refold.provider.responses_stream import (
     WIRE_NAME,
     Event,
     ResponsesStreamState,
-    ending,
+    done_if_complete,
     events_of_body,
     from_wire,
 )
@@ -231,11 +231,13 @@ class OpenAIResponses:
             request = replace(request, hosted=())
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.of(model)
+            without = self._concessions.features_to_leave_out(model)
             own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
             echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
-            encoder = self._encoded.of(echo, shown="pictures" not in without, hidden=hidden)
+            encoder = self._encoded.encoded(
+                echo, shown="pictures" not in without, hidden=hidden
+            )
             items = encoder.join(request.messages, request.pictures)
             body = to_wire(request, items, without)
             start = ResponsesStreamState(
@@ -243,16 +245,22 @@ class OpenAIResponses:
             )
             splitter = partial(Events, events_of_body)
             reader = Reader(
-                splitter, Event, start, from_wire, ending, over=b"[DONE]", types=EVENT_TYPES
+                splitter,
+                Event,
+                start,
+                from_wire,
+                done_if_complete,
+                over=b"[DONE]",
+                types=EVENT_TYPES,
             )
             return deltas(self._http, "/responses", body, request, reader)
 
-        def concede(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             return self._concessions.stream(
                 model, partial(ask, hidden), _refusable_features(request)
             )
 
-        return self._images.stream(request, concede)
+        return self._images.stream(request, stream_with_concessions)
 
     async def aclose(self) -> None:
         await self._http.aclose()

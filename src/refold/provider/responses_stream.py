@@ -96,7 +96,7 @@ def from_wire(
             return _handle_boundary(state, event)
 
 
-def ending(state: ResponsesStreamState, marked: bool) -> Done | None:
+def done_if_complete(state: ResponsesStreamState, marked: bool) -> Done | None:
     """The `Done` of a response that ends with `[DONE]` alone, if all items are complete."""
     if not (marked and state.begun) or state.open_items:
         return None
@@ -173,7 +173,7 @@ def _handle_boundary(
             return _finish(state, ended, ended.status or "completed")
         case "error":
             bare = {"code": event.code, "message": event.message}
-            return state, (_trouble(event.error or bare),)
+            return state, (_stream_error(event.error or bare),)
         case _:
             return state, ()
 
@@ -208,7 +208,7 @@ def _begin_item(
 def _add_arguments(
     state: ResponsesStreamState, event: Event, piece: str | None
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
-    ours = _place(state, event.output_index, event.item_id)
+    ours = _call_index(state, event.output_index, event.item_id)
     if ours is None or not piece:
         return state, ()
     known = state.calls[ours]
@@ -222,7 +222,7 @@ def _add_whole_arguments(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
     """The arguments at once, from a server that did not send them in pieces."""
-    ours = _place(state, event.output_index, event.item_id)
+    ours = _call_index(state, event.output_index, event.item_id)
     if ours is None or state.calls[ours].fed:
         return state, ()
     return _add_arguments(state, event, event.arguments)
@@ -237,7 +237,7 @@ def _end_item(
         case {"type": "function_call", **item}:
             began: tuple[Delta, ...] = ()
             theirs = str(item.get("id") or item.get("call_id"))
-            ours = _place(state, event.output_index, theirs)
+            ours = _call_index(state, event.output_index, theirs)
             if ours is None:
                 state, began = _begin_item(state, event)
             elif state.calls[ours].fed:
@@ -287,12 +287,14 @@ def _finish(
     elif status == "incomplete":
         return state, (StreamError(500, f"the answer is incomplete: {reason}"),)
     elif status != "completed":
-        return state, (_trouble(ended.error or f"the answer was {status}"),)
+        return state, (_stream_error(ended.error or f"the answer was {status}"),)
     done = Done(_usage(ended.usage), stop, ended.model or "", why=why)
     return state, (*pieces, done)
 
 
-def _place(state: ResponsesStreamState, theirs: int | None, item: str | None) -> int | None:
+def _call_index(
+    state: ResponsesStreamState, theirs: int | None, item: str | None
+) -> int | None:
     """The index of a call in `calls`: by the server's index, or else by its id."""
     for ours, known in enumerate(state.calls):
         if known.theirs == theirs if theirs is not None else known.item == item:
@@ -323,7 +325,7 @@ def _usage(used: _Usage | None) -> Usage:
     )
 
 
-def _trouble(error: Any) -> StreamError:
+def _stream_error(error: Any) -> StreamError:
     match error:
         case {"message": str(message), **more}:
             code = str(more.get("code") or more.get("type") or "")

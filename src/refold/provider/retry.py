@@ -91,7 +91,11 @@ class RetryingProvider:
         write_log: WriteLog = discard_line,
     ) -> None:
         self.inner, self._backoff = inner, backoff or Backoff()
-        self._sleep, self._dice, self._write_log = sleep, dice or _dice, write_log
+        self._sleep, self._dice, self._write_log = (
+            sleep,
+            dice or _random_fraction,
+            write_log,
+        )
         self._answered = False
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -160,7 +164,7 @@ def _format_seconds(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes"
 
 
-def _dice() -> float:
+def _random_fraction() -> float:
     from random import random  # few sessions wait
 
     return random()

@@ -53,7 +53,7 @@ class Script:
         self._requests = 0
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        response, step = self._next(request)
+        response, step = self._next_response(request)
         if request.trace:
             yield RequestSent("script", _as_json(request))
         if response is None:
@@ -64,7 +64,7 @@ class Script:
                     yield ResponseBytes(msgspec.json.encode(delta) + b"\n")
                 yield delta
 
-    def _next(self, request: Request) -> tuple[Response | None, int]:
+    def _next_response(self, request: Request) -> tuple[Response | None, int]:
         """The response to this request, if there is one, and its number in its conversation."""
         conversation = self._conversation(request)
         step = response_count(request) if conversation else self._requests

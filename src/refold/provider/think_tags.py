@@ -39,7 +39,7 @@ class ThinkTags:
         match delta:
             case TextDelta(text):
                 self._held += text
-                yield from self._thinking() if self._closer else self._beginning()
+                yield from self._scan_thinking() if self._closer else self._scan_beginning()
             case ThinkingDelta():
                 yield delta
             case Done():
@@ -49,23 +49,23 @@ class ThinkTags:
                 yield from self._release()
                 yield delta
 
-    def _beginning(self) -> Iterator[Delta]:
+    def _scan_beginning(self) -> Iterator[Delta]:
         text = self._held.lstrip()
         for opener, closer in _CLOSING_TAGS.items():
             if text.startswith(closer):  # its opening tag was part of the prompt
                 self._held, self._tagged = text[len(closer) :], True
-                yield from self._beginning()
+                yield from self._scan_beginning()
                 return
             if text.startswith(opener):
                 self._held, self._tagged = text[len(opener) :], True
                 self._closer = closer
-                yield from self._thinking()
+                yield from self._scan_thinking()
                 return
         tags = (*_CLOSING_TAGS, *_CLOSING_TAGS.values())
         if not any(tag.startswith(text) for tag in tags):  # otherwise it may become a tag
             yield from self._release()
 
-    def _thinking(self) -> Iterator[Delta]:
+    def _scan_thinking(self) -> Iterator[Delta]:
         thought, closer, rest = self._held.partition(self._closer)
         if not closer:
             keep = _beginning_at_end(thought, self._closer)
@@ -76,7 +76,7 @@ class ThinkTags:
             yield ThinkingDelta(thought)
         if closer:
             self._closer = ""
-            yield from self._beginning()
+            yield from self._scan_beginning()
 
     def _release(self) -> Iterator[Delta]:
         """Yield what is held, and pass on everything after it."""

@@ -220,7 +220,7 @@ class Leaves:
             _check_size(asking.question, aide)
             wrong: InvalidAnswer | None = None
             for _ in range(_MAX_ANSWERS):
-                answer = await self._call(asking, aide, wrong)
+                answer = await self._call_model(asking, aide, wrong)
                 problem = asking.question.problem(answer)
                 if not problem:
                     return answer
@@ -247,7 +247,7 @@ class Leaves:
         await self._record.append_if(make_events)
         return text
 
-    async def _call(
+    async def _call_model(
         self, asking: _LeafCall, aide: Model, wrong: InvalidAnswer | None
     ) -> str:
         """Make one paid call; the answer may violate the schema. Raises `LeafFailed`."""
@@ -267,7 +267,7 @@ class Leaves:
                     to_settled(seq, aide.name, collector.paid, str(response))
                 )
                 raise response
-            return await self._settle(seq, response, asking, aide)
+            return await self._record_answer(seq, response, asking, aide)
 
     async def _collect(
         self, asked: Request, aide: Model, collector: Collector, scope: anyio.CancelScope
@@ -307,7 +307,7 @@ class Leaves:
                 call.begin()
                 return seq
 
-    async def _settle(
+    async def _record_answer(
         self, seq: int, response: CollectedResponse, asking: _LeafCall, aide: Model
     ) -> str:
         text, end, paid = response.text, response.done, response.paid

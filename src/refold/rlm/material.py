@@ -81,7 +81,7 @@ def material(
         return Material()
     gathering = _Gathering(directory, unread)
     for name in named:
-        gathering.take(name)
+        gathering.add(name)
     return gathering.to_material(max_bytes)
 
 
@@ -93,7 +93,7 @@ class _Gathering:
         self._read = list[tuple[str, str]]()
         self._odd, self._secret = list[str](), list[str]()
 
-    def take(self, name: str) -> None:
+    def add(self, name: str) -> None:
         real = os.path.realpath(os.path.join(self._directory, os.path.expanduser(name)))
         if os.path.isdir(real):
             for path in sorted(walk(real, _no_cancellation)):
@@ -212,10 +212,12 @@ def recursive_text(question: str, content: Material, *, shown: bool = False) -> 
     if content.value is None:
         return question
     about = f"The material is in the variable `{VARIABLE_NAME}`: {content.description}."
-    return "\n\n".join((question, about, *([_beginning(content.value)] if shown else [])))
+    return "\n\n".join(
+        (question, about, *([_beginning_text(content.value)] if shown else []))
+    )
 
 
-def _beginning(value: Value) -> str:
+def _beginning_text(value: Value) -> str:
     """A loop over it and its beginning, which a large model would look up anyway."""
     match value:
         case str():

@@ -106,7 +106,7 @@ class Repl:
         async with self._one:
             context = await call_context(call_id, self._record)
             try:
-                worker, notes = await self._ready(context)
+                worker, notes = await self._prepare_worker(context)
             except (WorkerLost, BadInput, JournalError) as error:
                 raise ToolFailed(f"Python could not be started: {error}") from error
             self._holds, self._cut = None, True
@@ -125,7 +125,7 @@ class Repl:
             self._cut = False
             return run.result(notes)
 
-    async def _ready(self, context: CallContext) -> tuple[Worker, list[str]]:
+    async def _prepare_worker(self, context: CallContext) -> tuple[Worker, list[str]]:
         """A process with the variables that the call begins with, and notes for the model."""
         if self._keeper.has_worker and self._holds == context.before:
             return await self._worker(), []
@@ -180,7 +180,7 @@ class Repl:
         self._known.clear()
         try:
             index = await self._record.get(blob)
-            report = await worker.restore(index, parts, self._part)
+            report = await worker.restore(index, parts, self._read_part)
         except (WorkerLost, JournalError) as error:
             report = VariableReport(lost=(("all variables", str(error)),))
             await self._keeper.discard()
@@ -189,11 +189,11 @@ class Repl:
         await self._record(event, by="code")
         notes = [f"Not restored: {_reasons(report.lost)}"] if report.lost else []
         if source:
-            names = _names(name for name, _ in report.kept)
+            names = _names_text(name for name, _ in report.kept)
             notes.insert(0, f"These variables are of the session {source}: {names}")
         return worker, notes
 
-    async def _part(self, name: str) -> bytes:
+    async def _read_part(self, name: str) -> bytes:
         part = await self._record.get(name)
         self._known.add(name)
         return part
@@ -269,7 +269,7 @@ def _reasons(lost: Sequence[tuple[str, str]]) -> str:
     return "; ".join(f"{name} ({why})" for name, why in lost[:_MAX_NAMES]) + rest
 
 
-def _names(names: Iterable[str]) -> str:
+def _names_text(names: Iterable[str]) -> str:
     all_names = list(names)
     rest = f" and {len(all_names) - _MAX_NAMES} more" if len(all_names) > _MAX_NAMES else ""
     return (", ".join(all_names[:_MAX_NAMES]) or "none") + rest

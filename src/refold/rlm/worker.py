@@ -194,11 +194,11 @@ class PythonWorker:
     def _result(self, cell: "_Cell", request: "_Request") -> Cell:
         seconds = cell.spent
         if cell.final is not None:
-            return Cell(self._cut(cell.text), final=cell.final, seconds=seconds)
+            return Cell(self._shorten(cell.text), final=cell.final, seconds=seconds)
         self.process.check()
-        return Cell(self._cut(request.done.text), request.done.failed, seconds=seconds)
+        return Cell(self._shorten(request.done.text), request.done.failed, seconds=seconds)
 
-    def _cut(self, text: str) -> str:
+    def _shorten(self, text: str) -> str:
         """Cut text if code bypassed the limit of the worker."""
         return text[: self._limits.output + _SLACK_CHARS]
 
@@ -234,7 +234,7 @@ class PythonWorker:
             case HostCall():
                 self._start_call(message, cell)
             case Printed(text) if cell:
-                cell.progress(self._cut(text))
+                cell.progress(self._shorten(text))
             case Finaled(value, text) if cell and cell.final is None:
                 cell.finish(_check_json(value), text)
             case _:

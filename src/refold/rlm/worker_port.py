@@ -151,7 +151,8 @@ class WorkerKeeper:
             if self._group is None:
                 raise ToolFailed("Python runs only while a turn does.")
             running = self._running = cast(
-                "_RunningWorker", await self._group.start(self._hold, limits, functions)
+                "_RunningWorker",
+                await self._group.start(self._keep_worker, limits, functions),
             )
         return running.worker
 
@@ -162,7 +163,7 @@ class WorkerKeeper:
             running.end.set()
             await running.gone.wait()
 
-    async def _hold(
+    async def _keep_worker(
         self,
         limits: WorkerLimits,
         functions: Mapping[str, tuple[str, ...]],

@@ -105,7 +105,7 @@ def add_commands(api: Api, host: Host) -> None:
 
 def _add_table(api: Api, host: Host) -> None:
     @api.route("GET", f"{_OF_ONE}/commands", list[Row])
-    async def of_one(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+    async def list_commands_of(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """The commands that can be typed in it."""
         chat = await conversation(host, id_)
         named = await to_thread.run_sync(list_commands, chat.session, _UNAVAILABLE_COMMANDS)
@@ -122,7 +122,7 @@ def _add_table(api: Api, host: Host) -> None:
         return json_of([*_table(), *await host.offers("commands")])
 
     @api.route("GET", "/api/commands/{name}", Row)
-    async def one(name: str) -> Response:  # pyright: ignore[reportUnusedFunction]
+    async def get_command(name: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """One command; for an unknown name, a `problem` with the nearest one."""
         if (command := find(name.lower())) is not None:
             return json_of(_row(command))

@@ -36,7 +36,7 @@ class HookTaken(Struct, frozen=True):
 
 def add_hooks(api: Api, webhooks: Webhooks) -> None:
     @api.route("POST", f"{HOOKS_PREFIX}{{name}}", HookTaken, status=202, body=object)
-    async def call(  # pyright: ignore[reportUnusedFunction] - a route
+    async def call_hook(  # pyright: ignore[reportUnusedFunction] - a route
         name: str,
         request: Request,
         x_refold_timestamp: Annotated[str, Header()] = "",

@@ -118,7 +118,7 @@ def _add_conversations(api: Api, host: Host) -> None:
         return json_of(Created(chat.session.id, await chat.notices()), 201)
 
     @api.route("GET", _CONVERSATION_PATH, SessionDocument)
-    async def one(id_: str) -> Response:
+    async def get_conversation(id_: str) -> Response:
         """One conversation; `held_by` says which other process has it."""
         await check_exists(host, id_)
         card = await to_thread.run_sync(host.stored.card, id_)
@@ -342,12 +342,12 @@ def _add_bytes(api: Api, host: Host) -> None:
 
 def _add_offers(api: Api, host: Host, kind: str) -> None:
     @api.route("GET", f"{_CONVERSATION_PATH}/{kind}", list[Row])
-    async def of_one(id_: str) -> Response:
+    async def list_offers_of(id_: str) -> Response:
         """What can be chosen in it."""
         chat = await conversation(host, id_)
         return json_of(await to_thread.run_sync(offers, chat.launch, kind))
 
     @api.route("GET", f"/api/{kind}", list[Row])
-    async def of_all() -> Response:
+    async def list_offers() -> Response:
         """What can be chosen for a new conversation in the directory of the server."""
         return json_of(await host.offers(kind))

@@ -93,13 +93,13 @@ class Subscription:
 
     def frames(self) -> AsyncGenerator[Frame, None]:
         """All frames since this watcher joined."""
-        return self._following(self._frames.popleft)
+        return self._follow(self._frames.popleft)
 
     def merge_frames(self) -> AsyncGenerator[Frame, None]:
         """Like `frames`, but merges waiting pieces of one text under the last number."""
-        return self._following(self._gather)
+        return self._follow(self._gather)
 
-    async def _following(self, take: Callable[[], Frame]) -> AsyncGenerator[Frame, None]:
+    async def _follow(self, take: Callable[[], Frame]) -> AsyncGenerator[Frame, None]:
         try:
             while True:
                 while self._frames:

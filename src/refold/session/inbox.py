@@ -107,7 +107,7 @@ class Inbox:
         return await self._stop(Stopped(reason, "cancelled"))
 
     async def _stop(self, *events: Event) -> bool:
-        make_events = partial(_stopping, events)
+        make_events = partial(_stop_events, events)
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def answer(
@@ -227,16 +227,18 @@ class Inbox:
 
     async def grant(self, rule: str) -> bool:
         """Add an allow rule for the rest of the session."""
-        return await self._unless(lambda view: rule in view.rights.granted, Granted(rule))
+        return await self._record_unless(
+            lambda view: rule in view.rights.granted, Granted(rule)
+        )
 
     async def choose_effort(self, effort: Effort) -> bool:
         """Set the reasoning effort from the next turn on; "": as the settings say."""
         _check_choice("an effort", effort, get_args(Effort))
-        return await self._unless(
+        return await self._record_unless(
             lambda view: view.session.effort == effort, EffortChosen(effort)
         )
 
-    async def _unless(self, same: Callable[[View], bool], event: Event) -> bool:
+    async def _record_unless(self, same: Callable[[View], bool], event: Event) -> bool:
         """Record the event, unless the view is already `same`."""
 
         def make_events(view: View) -> Sequence[Event]:
@@ -251,7 +253,7 @@ class Inbox:
         def same(view: View) -> bool:
             return view.session.model == model and form in ("", view.session.format)
 
-        return await self._unless(same, ModelChosen(model, form))
+        return await self._record_unless(same, ModelChosen(model, form))
 
     async def choose_agent(
         self,
@@ -284,7 +286,7 @@ class Inbox:
 
     async def switch(self, to: TeamsSwitched | TracingSwitched) -> bool:
         """Switch teams or tracing on or off for this session, from the next turn on."""
-        return await self._unless(lambda view: is_switched(view.rights, to), to)
+        return await self._record_unless(lambda view: is_switched(view.rights, to), to)
 
     async def set_budget(self, budget: Budget) -> bool:
         """Set the budget of a turn, including the running one.
@@ -297,7 +299,7 @@ class Inbox:
                 raise BadInput(
                     f"a budget's {name} cannot be {value}: give 0 or more, or None"
                 )
-        return await self._unless(
+        return await self._record_unless(
             lambda view: view.rights.budget == budget, BudgetSet(budget)
         )
 
@@ -305,7 +307,7 @@ class Inbox:
         """Limit the answers of a turn, the running one included; 0: as the settings say."""
         if steps < 0:
             raise BadInput(f"a turn cannot have {steps} answers: give 1 or more, or 0")
-        return await self._unless(
+        return await self._record_unless(
             lambda view: view.rights.steps == steps, StepLimitSet(steps)
         )
 
@@ -372,6 +374,6 @@ def _verdict(
     return (answer,) if call.once else (*granted, answer)
 
 
-def _stopping(events: Sequence[Event], view: View) -> Sequence[Event]:
+def _stop_events(events: Sequence[Event], view: View) -> Sequence[Event]:
     # Waiting wishes are about to begin a turn; that one is stopped, too.
     return events if (view.turn.seq or view.wishes) and not view.turn.stopped else ()

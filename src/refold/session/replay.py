@@ -62,8 +62,8 @@ from refold.session.replay_difference import (
     Divergence,
     Found,
     Replayed,
-    between,
     difference,
+    difference_or_none,
 )
 from refold.session.replay_trail import (
     Blobs,
@@ -103,7 +103,7 @@ class Replay:
         steps = checked = 0
         divergences = list[Divergence]()
         for entry in entries:
-            self._trail.reach(entry)
+            self._trail.move_to(entry)
             compared = await self._compare(entry)
             checked += len(compared)
             divergences += [
@@ -127,7 +127,7 @@ class Replay:
         match entry.event:
             case TurnStarted(why="message") as event:
                 now = turn_start(self._trail.view)
-                return [between(event, now, "nothing")]
+                return [difference_or_none(event, now, "nothing")]
             case ModelAsked() | Delivered() | AnswerRejected() | TurnEnded() as event:
                 return [self._compare_decision(entry, event)]
             case ModelAnswered(partial=False) as event:
@@ -145,7 +145,7 @@ class Replay:
         first: Found | None = None
         for view, choice in self._trail.choices():
             replayed = _event_of_choice(choice, view, self._trail.world())
-            deviation = between(recorded, replayed, choice_name(choice))
+            deviation = difference_or_none(recorded, replayed, choice_name(choice))
             if deviation is None and choice is not None and entry.by != POLICY + choice.by:
                 deviation = (BY, entry.by.removeprefix(POLICY), choice.by)
             if deviation is None:
@@ -182,7 +182,7 @@ class Replay:
         first: Found | None = None
         author = entry.by if entry.person is None else PERSON
         for view, action, by in self._possible_compactions(entry, recorded):
-            deviation = between(
+            deviation = difference_or_none(
                 recorded, await self._compact_again(view, action, recorded), "nothing"
             )
             if deviation is None and author != by:
@@ -295,7 +295,7 @@ class Calls:
                 )
                 by = (BY, entry.by.removeprefix(POLICY), choice.by)
                 deviation = None if entry.by == POLICY + choice.by else by
-                return between(recorded, replayed, "") or deviation
+                return difference_or_none(recorded, replayed, "") or deviation
         return KIND, "SettleCalls", choice_name(first)
 
     async def _compare_step(
@@ -316,7 +316,9 @@ class Calls:
                 return await self._compare_result(open_call, recorded)
             case _:
                 ways = [list[Event]()]
-        ends = [between(recorded, way[0] if way else None, "nothing") for way in ways]
+        ends = [
+            difference_or_none(recorded, way[0] if way else None, "nothing") for way in ways
+        ]
         return [None if None in ends else ends[0]]
 
     async def _compare_result(self, open_call: OpenCall, recorded: Event) -> Compared:
@@ -324,9 +326,15 @@ class Calls:
         world, record, id_ = self._trail.world(), self._trail.rehearsal(), open_call.call.id
         tool = world.tool(open_call.call.name)
         if calls.was_interrupted(open_call, world, record):
-            return [between(recorded, Ended(id_, "unknown", calls.UNKNOWN_OUTCOME), "")]
+            return [
+                difference_or_none(
+                    recorded, Ended(id_, "unknown", calls.UNKNOWN_OUTCOME), ""
+                )
+            ]
         if tool is None:
-            return [between(recorded, Ended(id_, "unknown", SECRET_NOT_KEPT), "")]
+            return [
+                difference_or_none(recorded, Ended(id_, "unknown", SECRET_NOT_KEPT), "")
+            ]
         if not isinstance(recorded, Ended):
             return [(KIND, type(recorded).__name__, "Ended")]
         if recorded.text == PATH_MOVED:
@@ -353,7 +361,7 @@ class Calls:
             for view in self._trail.views_by_rights()
         ]
         if recorded.outcome == "refused":
-            ends = [between(recorded, way, "the call is done") for way in ways]
+            ends = [difference_or_none(recorded, way, "the call is done") for way in ways]
             return None if None in ends else ends[0]
         if None in ways or recorded.outcome == "stopped":
             return None

@@ -54,13 +54,15 @@ class Replayed(Struct, frozen=True):
     briefings: tuple[tuple[int, str], ...] = ()
 
 
-def plain(event: Event) -> dict[str, object]:
+def to_plain(event: Event) -> dict[str, object]:
     """An event as it is encoded in a journal."""
     data = codec.dump(clean_struct(event))
     return cast("dict[str, object]", msgspec.json.decode(data))
 
 
-def between(recorded: Event, replayed: Event | None, instead: str) -> Found | None:
+def difference_or_none(
+    recorded: Event, replayed: Event | None, instead: str
+) -> Found | None:
     """Like `difference`; `instead` names what happens now if there is no such event."""
     if replayed is None:
         return KIND, codec.kind_of(recorded), instead
@@ -74,11 +76,11 @@ def difference(recorded: Event, replayed: Event) -> Found | None:
         return (
             KIND,
             kind,
-            f"{replayed_kind} {msgspec.json.encode(plain(replayed)).decode()}",
+            f"{replayed_kind} {msgspec.json.encode(to_plain(replayed)).decode()}",
         )
     if _leads_elsewhere(recorded, replayed):
         return None
-    was, would_be = plain(recorded), plain(replayed)
+    was, would_be = to_plain(recorded), to_plain(replayed)
     ignored = IGNORED_FIELDS.get(kind, frozenset[str]())
     if isinstance(recorded, Compacted) and has_mask(recorded.summary):
         ignored = ignored | {"after"}  # counted before a secret was masked

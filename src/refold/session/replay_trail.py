@@ -119,7 +119,7 @@ class ReplayTrail:
         self.aside: tuple[View, Settled | None] | None = None
         self.briefings = list[tuple[int, str]]()
 
-    def reach(self, entry: Entry) -> None:
+    def move_to(self, entry: Entry) -> None:
         """Start again at another writer's first event: earlier views are not its own."""
         if entry.epoch != self._epoch or isinstance(entry.event, SessionResumed):
             self._epoch, self.since = entry.epoch, self.view.seq

@@ -144,7 +144,7 @@ async def _conversation_only(session: Session, result: RewindPreview) -> RewindR
         return RewindReport(result)
     mark = result.plan.mark
     if not await session.record.append_if(
-        lambda view: _if_idle(view, Rewound(mark)), kept=True, by="person"
+        lambda view: _events_if_idle(view, Rewound(mark)), kept=True, by="person"
     ):
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     return RewindReport(result, undo=session.view.seq)
@@ -158,7 +158,7 @@ async def _with_files(
     record = session.record
     before = Checkpointed(snapshot.trees, snapshot.left_out)
     if not await record.append_if(
-        lambda view: _if_idle(view, before), kept=True, by="person"
+        lambda view: _events_if_idle(view, before), kept=True, by="person"
     ):
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     undo = record.view.checkpoints.seq
@@ -182,7 +182,7 @@ async def _with_files(
     return RewindReport(result, files, undo)
 
 
-def _if_idle(view: View, event: Event) -> Sequence[Event]:
+def _events_if_idle(view: View, event: Event) -> Sequence[Event]:
     return () if view.turn.seq else (event,)
 
 

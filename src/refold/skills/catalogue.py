@@ -94,7 +94,7 @@ class Catalogue:
         skills = {skill.name: skill for skill in self.scan_again().skills}
         if wanted in skills:
             return skills[wanted]
-        raise BadInput(_no_such(name, list(skills)))
+        raise BadInput(_unknown_skill_text(name, list(skills)))
 
     def matching(self, query: str) -> Sequence[tuple[str, str]]:
         """Names and descriptions of the skills that contain every word of `query`."""
@@ -237,7 +237,7 @@ def _files(skill: Skill) -> Iterator[str]:
                     return
 
 
-def _no_such(name: str, names: Sequence[str]) -> str:
+def _unknown_skill_text(name: str, names: Sequence[str]) -> str:
     from refold.values.similar_names import similar
 
     wanted = name.strip().casefold()

@@ -79,7 +79,7 @@ def project_folders(around: SkillScope, names: Iterable[str]) -> tuple[SkillFold
 def own_folder(around: SkillScope, name: str) -> SkillFolder:
     """The folder of this name among the user's settings."""
     path = os.path.join(around.config, name)
-    return SkillFolder(path, _short(path, around.home), "yours")
+    return SkillFolder(path, _with_tilde(path, around.home), "yours")
 
 
 def skill_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
@@ -108,7 +108,7 @@ def template_files(around: SkillScope) -> tuple[SkillFolder, ...]:
         *trusted_folders(project_files(around, TEMPLATES), around),
         own_folder(around, "skills.md"),
         *trusted_folders(project_files(around, AGENT0), around),
-        SkillFolder(agent0, _short(agent0, around.home), "yours"),
+        SkillFolder(agent0, _with_tilde(agent0, around.home), "yours"),
         SkillFolder(_SHIPPED_TEMPLATES, "refold", "shipped"),
     )
 
@@ -147,7 +147,7 @@ def _in_project(top: str, name: str, around: SkillScope) -> SkillFolder:
     return SkillFolder(path, called, "project", bound, trusted)
 
 
-def _short(path: str, home: str) -> str:
+def _with_tilde(path: str, home: str) -> str:
     inside = home and path.startswith(home.rstrip("/") + "/")
     return f"~{path[len(home.rstrip('/')) :]}" if inside else path
 

@@ -92,7 +92,7 @@ def _skills_in(
     if real in real_paths:
         return
     real_paths.add(real)
-    for name in _names(real, place, problems):
+    for name in _list_names(real, place, problems):
         folder = os.path.realpath(os.path.join(real, name))
         if folder in real_paths:
             continue
@@ -107,7 +107,7 @@ def _skills_in(
                 yield read
 
 
-def _names(real: str, place: SkillFolder, problems: list[str]) -> list[str]:
+def _list_names(real: str, place: SkillFolder, problems: list[str]) -> list[str]:
     """The names in a place that may be skills, sorted."""
     names = [
         entry.name

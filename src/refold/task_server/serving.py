@@ -72,12 +72,12 @@ async def serve_http(root: Path, launch_at: LaunchAt) -> AsyncGenerator[Served]:
         )
         ending = anyio.Event()
 
-        async def leave() -> None:
+        async def close_sessions() -> None:
             await tasks.close()
             ending.set()
 
         async with mcp_server.session_manager.run():
-            yield Served(_Ending(app, ending), leave)
+            yield Served(_Ending(app, ending), close_sessions)
         await tasks.close()
         group.cancel_scope.cancel()
 
@@ -92,7 +92,7 @@ class _Ending:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         begun = complete = False
 
-        async def sending(message: Message) -> None:
+        async def note_and_send(message: Message) -> None:
             nonlocal begun, complete
             begun = True
             complete = message["type"] == "http.response.body" and not message.get(
@@ -102,13 +102,13 @@ class _Ending:
 
         async with anyio.create_task_group() as group:
             seconds = 0.0 if scope.get("method") == "GET" else _END_SECONDS
-            group.start_soon(self._end, group.cancel_scope, seconds)
-            await self._app(scope, receive, sending)
+            group.start_soon(self._end_after, group.cancel_scope, seconds)
+            await self._app(scope, receive, note_and_send)
             group.cancel_scope.cancel()
         if begun and not complete:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _end(self, scope: anyio.CancelScope, seconds: float) -> None:
+    async def _end_after(self, scope: anyio.CancelScope, seconds: float) -> None:
         await self._ending.wait()
         with anyio.move_on_after(seconds):
             await anyio.sleep_forever()

@@ -79,7 +79,7 @@ class TaskTools:
 
     async def start_task(self, task: str, ctx: Context, workspace: str = "") -> TaskState:
         """Start a task. `task` is all that refold learns of it. `workspace` is the directory to work in, relative to where the server was started. Returns at once: follow_task waits."""
-        with _for_the_agent():
+        with _translate_errors():
             new_task = await self._tasks.start(task, workspace, attended=_can_ask(ctx))
             state = state_of(new_task)
             state.notices = list(await new_task.notices())
@@ -89,7 +89,7 @@ class TaskTools:
         self, task_id: str, ctx: Context, seconds: float = 60
     ) -> TaskState | types.InputRequiredResult:
         """Wait until the task has ended, `seconds` at most, and say how it stands. Questions of the task are put to the user meanwhile."""
-        with _for_the_agent():
+        with _translate_errors():
             task = self._tasks.find(task_id)
         _take_answers(task, ctx)
         with anyio.move_on_after(min(max(seconds, 0), _MAX_WAIT_SECONDS)):
@@ -107,12 +107,12 @@ class TaskTools:
 
     async def send_message(self, task_id: str, text: str) -> TaskState:
         """Tell a task something: while it works, or, when it has ended, what to do next."""
-        with _for_the_agent():
+        with _translate_errors():
             return state_of(await self._tasks.say(task_id, text))
 
     async def stop_task(self, task_id: str) -> TaskState:
         """Stop a task at once. Its files stay as they are."""
-        with _for_the_agent():
+        with _translate_errors():
             task = self._tasks.find(task_id)
             await task.session.interrupt(reason="stopped by the agent that gave the task")
             while task.state != "ended":
@@ -121,7 +121,7 @@ class TaskTools:
 
     async def read_changed_file(self, task_id: str, path: str) -> str:
         """Read a file that the task changed, by its name in `files`."""
-        with _for_the_agent():
+        with _translate_errors():
             task = self._tasks.find(task_id)
             return await to_thread.run_sync(task.read, path)
 
@@ -219,7 +219,7 @@ def _answer(question: Question, result: types.ElicitResult) -> Answer:
 
 
 @contextmanager
-def _for_the_agent() -> Generator[None]:
+def _translate_errors() -> Generator[None]:
     """Errors of ours, as the other agent reads them."""
     try:
         yield

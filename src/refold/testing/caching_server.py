@@ -192,12 +192,14 @@ def _without_mark(block: dict[str, Any]) -> dict[str, Any]:
 def _chat(body: dict[str, Any]) -> _Prompt:
     apart = _item(body.get("response_format"), body.get("tools"))
     items = [apart, *(_item(message) for message in body["messages"])]
-    return _Prompt(items, shelf=_shelf(body))
+    return _Prompt(items, shelf=_cache_key(body))
 
 
 def _responses(body: dict[str, Any]) -> _Prompt:
     apart = _item(body.get("text"), body.get("tools"), body.get("instructions"))
-    return _Prompt([apart, *(_item(item) for item in body["input"])], shelf=_shelf(body))
+    return _Prompt(
+        [apart, *(_item(item) for item in body["input"])], shelf=_cache_key(body)
+    )
 
 
 def _gemini(body: dict[str, Any]) -> _Prompt:
@@ -206,7 +208,7 @@ def _gemini(body: dict[str, Any]) -> _Prompt:
     return _Prompt([apart, *(_item(role, part) for role, part in parts)])
 
 
-def _shelf(body: dict[str, Any]) -> bytes:
+def _cache_key(body: dict[str, Any]) -> bytes:
     return msgspec.json.encode([body["model"], body.get("prompt_cache_key")])
 
 

@@ -143,16 +143,16 @@ class CancelAtWait(Generic[T]):
             try:
                 value = yield waited_for
             except BaseException as error:  # a cancellation: the work's to deal with
-                step = _throwing(inner, error)
+                step = _throw_call(inner, error)
             else:
-                step = _sending(inner, value)
+                step = _send_call(inner, value)
 
 
-def _throwing(inner: Any, error: BaseException) -> Callable[[], Any]:
+def _throw_call(inner: Any, error: BaseException) -> Callable[[], Any]:
     return lambda: inner.throw(error)
 
 
-def _sending(inner: Any, value: Any) -> Callable[[], Any]:
+def _send_call(inner: Any, value: Any) -> Callable[[], Any]:
     return lambda: inner.send(value)
 
 

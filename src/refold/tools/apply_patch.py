@@ -121,7 +121,7 @@ class _PlannedChanges:
         data, diff, remarks = _apply_hunks(before, section, name, self._files)
         to = self._files.real(section.moved_to) if section.moved_to else real
         if to != real:
-            self._move(real, to, before, data, diff)
+            self._add_move(real, to, before, data, diff)
         elif data == before and section.executable is None:
             raise ToolFailed(f"The patch leaves {name} as it is.")
         else:
@@ -132,7 +132,7 @@ class _PlannedChanges:
             self.lines.append(f"Changed {name} ({diff.count}).")
         self.lines += remarks
 
-    def _move(
+    def _add_move(
         self, real: Real, to: Real, before: bytes, data: bytes, diff: DiffText
     ) -> None:
         name, new = (
@@ -218,7 +218,9 @@ def patch_text(was: EditableText, hunks: "Sequence[Hunk]", name: str) -> Patched
     lines = work.plain.split("\n")[:-1]
     splices, remarks, next_line = list[_Splice](), list[str](), 0
     for number, hunk in enumerate(hunks, 1):
-        start, loosely = _Search(lines, hunk, next_line, name, f"Hunk {number}").place()
+        start, loosely = _Search(
+            lines, hunk, next_line, name, f"Hunk {number}"
+        ).find_place()
         if loosely:
             remarks.append(f"hunk {number} differed in white space at line ends")
         splices += _splices(hunk, start)
@@ -275,21 +277,21 @@ class _Search:
         self._lines, self._hunk, self._first, self._name = lines, hunk, start, name
         self._hunk_name = f"{hunk_name} (line {hunk.line} of the patch)"
 
-    def place(self) -> tuple[int, bool]:
+    def find_place(self) -> tuple[int, bool]:
         """The line, from 0, and whether white space was overlooked."""
         hunk = self._hunk
         after = self._after_headers() if hunk.headers else None
         if not hunk.old:
             return self._insertion_line(after), False
         for key, loosely in ((str, False), (str.rstrip, True)):
-            places = self._fits(key, hunk.old, after)
+            places = self._matching_lines(key, hunk.old, after)
             if len(places) == 1:
                 return places[0], loosely
             if places:
                 raise ToolFailed(self._ambiguous_message(places))
         raise ToolFailed(self._missing_message())
 
-    def _fits(
+    def _matching_lines(
         self, key: Callable[[str], str], old: Sequence[str], after: Sequence[int] | None
     ) -> list[int]:
         lines = self._lines if key is str else [key(line) for line in self._lines]

@@ -94,7 +94,7 @@ def compare_texts(before: str, after: str) -> DiffText:
     start, tail = max(0, first - _CONTEXT_LINES), max(0, last - _CONTEXT_LINES)
     rows = list(_rows(old[start : len(old) - tail], new[start : len(new) - tail], start))
     plus = sum(row.startswith("+") for row in rows)
-    return DiffText(_cut(rows), plus, sum(row.startswith("-") for row in rows))
+    return DiffText(_shorten(rows), plus, sum(row.startswith("-") for row in rows))
 
 
 def _lines(text: str) -> list[str]:
@@ -131,7 +131,7 @@ def _range(start: int, count: int) -> str:
     return f"{start + 1 if count else start},{count}"
 
 
-def _cut(rows: list[str]) -> str:
+def _shorten(rows: list[str]) -> str:
     length = 0
     for count, row in enumerate(rows):
         length += len(row) + 1

@@ -93,19 +93,20 @@ def _docs_text(docs: PackageDocs, query: str) -> str:
         if docs.names:
             lines.append(f"offers: {', '.join(docs.names[:100])}")
         if docs.readme:
-            lines.append(f"\n{_cut(docs.readme, _MAX_README_CHARS)}")
+            lines.append(f"\n{_shorten(docs.readme, _MAX_README_CHARS)}")
         return "\n".join(lines)
     for index, symbol in enumerate(docs.symbols):
         doc = (
-            _cut(symbol.doc, _MAX_DOC_CHARS)
+            _shorten(symbol.doc, _MAX_DOC_CHARS)
             if index < _MAX_WHOLE_SYMBOLS
-            else _cut(symbol.doc.partition("\n")[0], _MAX_LINE_CHARS)
+            else _shorten(symbol.doc.partition("\n")[0], _MAX_LINE_CHARS)
         )
         indented = "".join(f"\n    {row}".rstrip(" ") for row in doc.splitlines())
         lines.append(f"\n{symbol.name} ({symbol.where})\n  {symbol.signature}{indented}")
     sections = _sections(docs.readme, words_of(query))
     lines += (
-        f"\nfrom its readme:\n{_cut(section, _MAX_SECTION_CHARS)}" for section in sections
+        f"\nfrom its readme:\n{_shorten(section, _MAX_SECTION_CHARS)}"
+        for section in sections
     )
     if not docs.symbols and not sections:
         lines.append(f"\nNothing in it is about {query!r}.")
@@ -122,7 +123,7 @@ def _sections(readme: str, words: Sequence[str]) -> Sequence[str]:
     ]
 
 
-def _cut(text: str, max_chars: int) -> str:
+def _shorten(text: str, max_chars: int) -> str:
     return shorten(text.strip(), max_chars)
 
 

@@ -42,7 +42,9 @@ async def history_search(
     all_hits = await history.all_hits()
     if event or call:
         matches = [t for t in all_hits if (t.seq == event if event else t.call == call)]
-        return _whole(matches, f"event {event}" if event else f"call {call!r}", offset)
+        return _page_of_hits(
+            matches, f"event {event}" if event else f"call {call!r}", offset
+        )
     phrase = " ".join(query.casefold().split())
     if not phrase:
         raise ToolFailed("Give a query, an event or a call.")
@@ -77,7 +79,7 @@ def _hits(all_hits: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
     return [t for _, t in sorted(matches, key=lambda pair: pair[0])]
 
 
-def _whole(hits: Sequence[SearchHit], name: str, offset: int) -> Reply:
+def _page_of_hits(hits: Sequence[SearchHit], name: str, offset: int) -> Reply:
     if not hits:
         raise ToolFailed(f"There is no {name} with anything to read in this session.")
     text = "\n\n".join(f"[{t.seq}] {_name(t)}:\n{t.text}" for t in hits)

@@ -116,7 +116,7 @@ def _list_names(tools: Sequence[Tool]) -> Iterator[str]:
     """Names with a gist while there is room, then names, then the number of the rest."""
     room = _MAX_LIST_CHARS
     for index, item in enumerate(tools):
-        gist = f"{item.name} ({_gist(item.description)})"
+        gist = f"{item.name} ({_summarize(item.description)})"
         line = gist if len(gist) <= room - 12 * (len(tools) - index) else item.name
         if len(line) > room:
             yield f"and {len(tools) - index} more"
@@ -125,7 +125,7 @@ def _list_names(tools: Sequence[Tool]) -> Iterator[str]:
         yield line
 
 
-def _gist(description: str) -> str:
+def _summarize(description: str) -> str:
     first = description.split(". ")[0].rstrip(".")
     words = first
     if not first.isprintable():  # an MCP server may send anything

@@ -125,10 +125,10 @@ def _lines(parent: _Directory, indent: str) -> Iterator[str]:
             if below:
                 yield from _lines(below, f"{indent}  ")
         else:
-            yield name if item.kind == "file" else f"{name} ({_special(item)})"
+            yield name if item.kind == "file" else f"{name} ({_special_kind(item)})"
     if parent.left_out:
         yield f"{indent}(and {parent.left_out:,} more)"
 
 
-def _special(item: DirectoryEntry) -> str:
+def _special_kind(item: DirectoryEntry) -> str:
     return item.kind if item.kind == "link" else "device or pipe"

@@ -410,7 +410,7 @@ def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[
         return markdown_rows(item.control.plan, room, links=of.links) if whole else []
     if whole and item.stage == "done":
         end = events.Ended(item.call.id, item.stage, item.text, item.shown)
-        return call_summary.whole(end, item.text, room, of.directory)
+        return call_summary.whole_rows(end, item.text, room, of.directory)
     return result_rows(item, room, of.directory, _RESULT_FOLD)
 
 

@@ -198,7 +198,7 @@ def _property(field: FormField) -> dict[str, Any]:
         "format": field.format,
         "oneOf": options if field.kind == "choice" else None,
         "items": {"anyOf": options} if field.kind == "choices" else None,
-        **{name: _whole(bound) for name, bound in bounds},
+        **{name: _to_whole_number(bound) for name, bound in bounds},
         "default": field.default,
     }
     return {name: value for name, value in schema.items() if value not in (None, "")}
@@ -275,7 +275,7 @@ def _check_bounds(field: FormField, value: FormValue) -> None:
 
 
 def _bounds(field: FormField, unit: str) -> str:
-    low, high = _whole(field.low), _whole(field.high)
+    low, high = _to_whole_number(field.low), _to_whole_number(field.high)
     unit = f" {unit}" if unit else ""
     if low is not None and high is not None:
         return f"{low} to {high}{unit}" if low != high else f"{low}{unit}"
@@ -284,7 +284,7 @@ def _bounds(field: FormField, unit: str) -> str:
     return f"{high} or less{unit}" if high is not None else ""
 
 
-def _whole(bound: float | None) -> float | None:
+def _to_whole_number(bound: float | None) -> float | None:
     return int(bound) if bound is not None and bound == int(bound) else bound
 
 

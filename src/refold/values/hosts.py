@@ -167,7 +167,7 @@ def every_host_but(barred: ReachableHosts) -> ReachableHosts | None:
     return replace(barred, allowed=_unique((EVERY_PUBLIC_HOST, *named)))
 
 
-def only(patterns: tuple[str, ...]) -> ReachableHosts | None:
+def only_hosts(patterns: tuple[str, ...]) -> ReachableHosts | None:
     """The hosts of a list; None, which is every host, if it is empty or has `all`."""
     return ReachableHosts(patterns) if patterns and EVERY_HOST not in patterns else None
 

@@ -55,24 +55,24 @@ class Tail:
             case Said(words, sender):
                 yield (
                     "person",
-                    f"{'›' if sender == 'person' else f'{sender} ›'} {_short(words)}",
+                    f"{'›' if sender == 'person' else f'{sender} ›'} {_shorten(words)}",
                 )
             case ModelAnswered(message):
                 if message.text.strip():
-                    yield "plain", f"‹ {_short(message.text)}"
+                    yield "plain", f"‹ {_shorten(message.text)}"
                 for call in message.calls:
                     yield "plain", f"{call.id} {self._label(call)}"
             case ModelFailed(reason, dropped=True):
-                yield "warn", f"dropped, asked again: {_short(reason)}"
+                yield "warn", f"dropped, asked again: {_shorten(reason)}"
             case ModelFailed(reason):
-                yield "bad", f"failed: {_short(reason)}"
+                yield "bad", f"failed: {_shorten(reason)}"
             case Stopped(reason):
-                yield "warn", f"stopped: {_short(reason)}"
+                yield "warn", f"stopped: {_shorten(reason)}"
             case TurnEnded(outcome, reason):
-                why = f": {_short(reason)}" if reason else ""
+                why = f": {_shorten(reason)}" if reason else ""
                 yield style_of(outcome), f"turn ended {outcome.replace('_', ' ')}{why}"
             case JournalRepaired(lost):
-                yield "warn", f"repaired: {_short(lost)} is lost"
+                yield "warn", f"repaired: {_shorten(lost)} is lost"
             case _:
                 return
 
@@ -82,14 +82,14 @@ class Tail:
                 code = f" (by the code of {within})" if within else ""
                 yield "plain", f"{call.id} {self._label(call)}{code}"
             case Judged(id_, "ask", reason=reason):
-                yield "accent", f"{id_} waits for a person: {_short(reason)}"
+                yield "accent", f"{id_} waits for a person: {_shorten(reason)}"
             case ChildAsked(id_, reason=reason):
-                yield "accent", f"{id_} waits for a person: {_short(reason)}"
+                yield "accent", f"{id_} waits for a person: {_shorten(reason)}"
             case Answered(id_, allowed):
                 answer = "allowed" if allowed else "denied"
                 yield "dim", f"{id_} {answer} by {entry.person or entry.by or 'a person'}"
             case Ended(id_, outcome, text):
-                yield style_of(outcome), f"{id_} {outcome}: {_short(text)}"
+                yield style_of(outcome), f"{id_} {outcome}: {_shorten(text)}"
             case _:
                 return
 
@@ -98,16 +98,16 @@ class Tail:
             case Reserved(purpose, model, leaf=leaf, prompt=words):
                 name = f"{purpose}-{leaf or entry.seq}"
                 self._asides[entry.seq] = name
-                yield "dim", f"{name} asks {model}: {_short(words)}".rstrip(": ")
+                yield "dim", f"{name} asks {model}: {_shorten(words)}".rstrip(": ")
             case Settled(reserved, failed=failed, text=text, cached=remembered):
                 name = self._asides.get(reserved, "model call")
                 outcome = "failed" if failed else "remembered" if remembered else "done"
-                detail = f": {_short(failed or text)}" if failed or text else ""
+                detail = f": {_shorten(failed or text)}" if failed or text else ""
                 yield ("bad" if failed else "dim"), f"{name} {outcome}{detail}"
             case ChildBorn(child, _, agent, task):
-                yield "strong", f"{child} started: {agent}: {_short(task)}"
+                yield "strong", f"{child} started: {agent}: {_shorten(task)}"
             case ChildEnded(child, _, status, text, reason):
-                why = _short(reason or text)
+                why = _shorten(reason or text)
                 yield style_of(status), f"{child} {status}{f': {why}' if why else ''}"
             case HolderEnded() as event:
                 yield "warn", holder_ended_text(event)
@@ -115,5 +115,5 @@ class Tail:
                 return
 
 
-def _short(words: str) -> str:
+def _shorten(words: str) -> str:
     return " ".join(words[:_MAX_TEXT_CHARS].split())

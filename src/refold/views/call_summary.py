@@ -133,13 +133,13 @@ def result(
         for row in (
             [_head(part, room, directory)]
             if isinstance(part, Diff) and part in known_diffs
-            else _part(part, room, directory, fold)
+            else _part_rows(part, room, directory, fold)
         )
     ]
-    return shown or _plain(end.text, room)
+    return shown or _plain_rows(end.text, room)
 
 
-def whole(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
+def whole_rows(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
     """The whole result of the call. `text` is its full output."""
     diffs = [part for part in end.shown if isinstance(part, Diff)]
     if diffs:
@@ -148,7 +148,7 @@ def whole(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
     return [line(row) for row in break_lines(shown, room)]
 
 
-def _part(part: Shown, room: int, directory: str, fold: ResultFold) -> list[Line]:
+def _part_rows(part: Shown, room: int, directory: str, fold: ResultFold) -> list[Line]:
     match part:
         case Note(text):
             return [line(cut(on_one_line(text), room), "dim")]
@@ -205,7 +205,7 @@ def _whole_diff(diff: Diff, room: int, directory: str) -> Iterator[Line]:
         yield from hard_wrap(row, room)
 
 
-def _plain(text: str, room: int) -> list[Line]:
+def _plain_rows(text: str, room: int) -> list[Line]:
     rows = text_lines(text, room, "dim")
     first = rows[0] if rows else line("done", "dim")
     left = len(rows) - 1

@@ -223,12 +223,12 @@ def _display_name(portion: RequestPart, usage: ContextUsage) -> str:
 def _bar(usage: ContextUsage, *, signs: bool) -> Line:
     full, empty = ("█", "░") if signs else ("#", ".")
 
-    def long(portions: Iterable[RequestPart]) -> int:
+    def bar_length(portions: Iterable[RequestPart]) -> int:
         share = usage.share(sum(portion.tokens for portion in portions))
         return min(_BAR_CELLS, round(share * _BAR_CELLS / 100))
 
-    prompt_cells = max(1, long(usage.prompt)) if usage.prompt else 0
-    used_cells = max(prompt_cells, long((*usage.prompt, *usage.conversation)))
+    prompt_cells = max(1, bar_length(usage.prompt)) if usage.prompt else 0
+    used_cells = max(prompt_cells, bar_length((*usage.prompt, *usage.conversation)))
     return (
         ("plain", "  "), ("accent", full * prompt_cells), ("person", full * (used_cells - prompt_cells)),
         ("dim", empty * (_BAR_CELLS - used_cells)),

@@ -58,7 +58,7 @@ def _row(offer: ModelOffer, is_current: bool, room: int) -> Line:
 
 
 def _figures(offer: ModelOffer) -> str:
-    window = _short(offer.window) if offer.window else "?"
+    window = _short_count(offer.window) if offer.window else "?"
     if offer.input is None or offer.output is None:
         price = "price unknown"
     elif not offer.input and not offer.output:
@@ -68,5 +68,5 @@ def _figures(offer: ModelOffer) -> str:
     return f"  {window:>5} · {price:<{_FIGURES_CELLS - 10}}"
 
 
-def _short(tokens: int) -> str:
+def _short_count(tokens: int) -> str:
     return f"{tokens / 1e6:.3g}M" if tokens >= 999_500 else f"{tokens / 1000:.0f}k"

@@ -84,7 +84,7 @@ def step_lines(detail: StepDetail, room: int, label: Labels) -> Iterator[Line]:
     outcome = outcome_of(step, node)
     of = f"{node.address} · step {step.number} of {detail.count}"
     took = "" if step.ended is None else f" · {duration(step.ended - step.at)}"
-    took += _began(step)
+    took += _first_piece_text(step)
     yield (
         ("strong", of),
         (style_of(outcome), f" · {outcome.replace('_', ' ')}"),
@@ -100,7 +100,7 @@ def step_lines(detail: StepDetail, room: int, label: Labels) -> Iterator[Line]:
     yield from _response_lines(step, room)
     for call in detail.calls:
         yield line("")
-        yield from _call(call, room, label)
+        yield from _call_rows(call, room, label)
     if step.traced:
         numbers = ", ".join(map(str, step.traced))
         command = f"refold sessions requests {node.session} {step.traced[-1]}"
@@ -108,7 +108,7 @@ def step_lines(detail: StepDetail, room: int, label: Labels) -> Iterator[Line]:
         yield line(f"saved as sent: {numbers} ({on_one_line(command)})", "dim")
 
 
-def _began(step: ModelStep) -> str:
+def _first_piece_text(step: ModelStep) -> str:
     first = step.end.first_piece if isinstance(step.end, ModelAnswered) else None
     return "" if first is None else f" · first piece after {duration(first)}"
 
@@ -166,7 +166,7 @@ def _response_lines(step: ModelStep, room: int) -> Iterator[Line]:
                 yield line(f"{_BODY_INDENT}(stopped: {stop})", "warn")
 
 
-def _call(detail: CallDetail, room: int, label: Labels) -> Iterator[Line]:
+def _call_rows(detail: CallDetail, room: int, label: Labels) -> Iterator[Line]:
     outcome = detail.outcome
     yield (
         ("strong", detail.made.id), ("plain", f"  {label(detail.made.call)}"),

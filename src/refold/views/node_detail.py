@@ -51,13 +51,15 @@ def node_lines(row: TreeRow, room: int, *, signs: bool = True) -> Iterator[Line]
         ("strong", node.address), ("plain", about),
         (style_of(row.status), f" · {row.status.replace('_', ' ')}"),
     )  # fmt: skip
-    yield line(f"session {on_one_line(node.session)} in {on_one_line(_where(row))}", "dim")
+    yield line(
+        f"session {on_one_line(node.session)} in {on_one_line(_directory_of(row))}", "dim"
+    )
     if why := _reason(row):
         yield line(on_one_line(why), "warn")
     if row.activity:
         yield line(f"now: {on_one_line(row.activity)}", "accent")
-    yield from _part("task", _task(row))
-    yield from _part("answer", _answer(row))
+    yield from _part_rows("task", _task(row))
+    yield from _part_rows("answer", _answer(row))
     if child and (branch := child.born.branch):
         directory = child.born.directory
         yield line("")
@@ -75,7 +77,7 @@ def node_document(row: TreeRow) -> dict[str, object]:
     view, child = row.node.view, row.node.child
     born, end = (child.born, child.end) if child else (None, None)
     return {
-        "type": "node", **msgspec.to_builtins(row_document(row)), "directory": _where(row),
+        "type": "node", **msgspec.to_builtins(row_document(row)), "directory": _directory_of(row),
         "task": _task(row), "answer": _answer(row), "reason": _reason(row),
         "result": end.status if end else "",
         "grant": child.granted if child else None,
@@ -104,8 +106,8 @@ def leaf_lines(detail: LeafDetail) -> Iterator[Line]:
     yield line(_usage_text(leaf), "dim")
     if end is not None and end.failed:
         yield line(f"failed: {visible(end.failed)}", "bad")
-    yield from _part("query", reserved.prompt)
-    yield from _part("answer", detail.text)
+    yield from _part_rows("query", reserved.prompt)
+    yield from _part_rows("answer", detail.text)
 
 
 def leaf_detail_document(detail: LeafDetail) -> dict[str, object]:
@@ -131,7 +133,7 @@ def _usage_text(leaf: SideCall) -> str:
     return f"{tokens(reserved.tokens)} tokens{money} {note}"
 
 
-def _part(name: str, text: str) -> Iterator[Line]:
+def _part_rows(name: str, text: str) -> Iterator[Line]:
     if text.strip():
         yield line("")
         yield line(name, "heading")
@@ -140,7 +142,7 @@ def _part(name: str, text: str) -> Iterator[Line]:
         )
 
 
-def _where(row: TreeRow) -> str:
+def _directory_of(row: TreeRow) -> str:
     child = row.node.child
     return row.node.view.session.directory or (child.born.directory if child else "")
 

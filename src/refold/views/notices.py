@@ -87,16 +87,14 @@ def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:
         return line("The conversation cannot be compacted further.", "dim")
     match event.kind:
         case "prune":
-            change = f"{count} old {_many('result', count)} became {_many('line', count)}"
+            change = f"{count} old {_count_text('result', count)} became {_count_text('line', count)}"
         case "full" if not count:
             change = "the longest results were cut"
         case "full":
-            change = f"{count} {_many('message', count)} became a summary"
+            change = f"{count} {_count_text('message', count)} became a summary"
         case "trim":
             why = f" ({visible(event.reason)})" if event.reason else ""
-            change = (
-                f"{count} old {_many('message', count)} left out, without a summary{why}"
-            )
+            change = f"{count} old {_count_text('message', count)} left out, without a summary{why}"
     before, after = (
         _percent(size, view, assumed) for size in (event.size_before, event.size_after)
     )
@@ -148,7 +146,7 @@ def is_redirected(view: View) -> bool:
 def session_end_notice(view: View) -> str:
     """The background commands that end when the session is left, or ""."""
     named = ", ".join(
-        f"{command.name} ({_cut(command.started.command)})"
+        f"{command.name} ({_shorten(command.started.command)})"
         for command in view.background.running
     )
     return f"Ended with the session: {named}" if named else ""
@@ -157,7 +155,7 @@ def session_end_notice(view: View) -> str:
 def waiting_commands(view: View) -> str:
     """The `View.commands_to_await` by name, with their command lines, or ""."""
     return ", ".join(
-        f"{command.name} ({_cut(command.started.command)})"
+        f"{command.name} ({_shorten(command.started.command)})"
         for command in view.commands_to_await
     )
 
@@ -165,7 +163,7 @@ def waiting_commands(view: View) -> str:
 def answer_end_warnings(view: View) -> tuple[str, ...]:
     """Warnings on background commands that end with the answer of a headless run."""
     return tuple(
-        f"{command.name} still ran and was stopped with the answer: {_cut(command.started.command)}"
+        f"{command.name} still ran and was stopped with the answer: {_shorten(command.started.command)}"
         for command in view.background.running
     )
 
@@ -177,7 +175,7 @@ def _percent(size: int, view: View, assumed: int) -> str:
     return f"{round(percent)}%" if percent >= 1 else "<1%"
 
 
-def _many(word: str, count: int) -> str:
+def _count_text(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
 
@@ -206,7 +204,7 @@ def hook_failures(view: View, only: str = "") -> Iterator[str]:
 
 
 def _command_warning(failed: CommandFailure) -> str:
-    command = _cut(failed.command)
+    command = _shorten(failed.command)
     if failed.code is None:
         why = f" ({on_one_line(failed.ended)})" if failed.ended else ""
         return f"the last command was stopped before it was done{why}: {command}"
@@ -216,7 +214,7 @@ def _command_warning(failed: CommandFailure) -> str:
 def _file_warnings(view: View) -> Iterator[str]:
     unwritten = list(view.failures.unwritten.items())
     for path, why in unwritten[:_MAX_FILES]:
-        yield f"{_display_path(path, view)} was not written: {_cut(why)}"
+        yield f"{_display_path(path, view)} was not written: {_shorten(why)}"
     if len(unwritten) > _MAX_FILES:
         yield f"{len(unwritten) - _MAX_FILES} more files were not written"
 
@@ -233,7 +231,7 @@ def _display_path(path: str, view: View) -> str:
     return on_one_line(relative_name(path, view.session.directory))
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     return shorten(on_one_line(text), _MAX_COMMAND_CHARS)
 
 

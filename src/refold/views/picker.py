@@ -76,7 +76,7 @@ class Picker(Struct, frozen=True):
         )
         if not words:
             return choices
-        named = [item for item in choices if _fits(item, words)]
+        named = [item for item in choices if _matches_words(item, words)]
         ids = {item.id for item in named}
         hits = (c for c in choices if c.id in self.matches and c.id not in ids)
         return (*named, *hits)
@@ -160,7 +160,7 @@ def rows_with_numbers(choices: Sequence[PickerItem], room: int) -> list[Line]:
     ]
 
 
-def _fits(choice: PickerItem, words: Sequence[str]) -> bool:
+def _matches_words(choice: PickerItem, words: Sequence[str]) -> bool:
     text = choice.found_by.casefold()
     return all(word in text for word in words)
 

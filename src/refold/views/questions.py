@@ -206,7 +206,7 @@ def _body(
     match name, left:
         case "edit_file", {"old": str(old), "new": str(new), **rest}:
             left = rest
-            yield from _change(old, new, room)
+            yield from _change_rows(old, new, room)
         case "write_file", {"content": str(content), **rest}:
             left = rest
             yield from _block(content, room, "added", "+")
@@ -245,7 +245,7 @@ def _write_out(text: str) -> str:
     return collapse_padding(expand_tabs(exact(text)))
 
 
-def _change(old: str, new: str, room: int) -> Iterator[Line]:
+def _change_rows(old: str, new: str, room: int) -> Iterator[Line]:
     """Old lines and new ones; equal lines at both ends are shown once."""
     gone, come = old.split("\n"), new.split("\n")
     first = _common_prefix_length(gone, come)
@@ -281,7 +281,7 @@ def _edits(edits: list[object], room: int) -> Iterator[Line]:
     for edit in edits:
         match edit:
             case {"old": str(old), "new": str(new)}:
-                yield from _change(old, new, room)
+                yield from _change_rows(old, new, room)
                 fields = cast("dict[str, object]", edit)
                 if extra := {k: v for k, v in fields.items() if k not in ("old", "new")}:
                     texts = (f"{on_one_line(k)}: {_text(v)}" for k, v in extra.items())
@@ -301,7 +301,10 @@ def _condition_lines(asked: CallToApprove, room: int) -> Iterator[Line]:
         return
     if manner.sandboxed:
         style: Style = "warn" if manner.network else "dim"
-        scope: Line = (("dim", "in the sandbox · "), (style, f"network: {_reach(manner)}"))
+        scope: Line = (
+            ("dim", "in the sandbox · "),
+            (style, f"network: {_reachable_text(manner)}"),
+        )
         yield from hard_wrap(scope, room)
     else:  # a warning at the start explained a weak sandbox
         yield from wrap_words(
@@ -327,7 +330,7 @@ def _remarks(values: dict[str, object], reason: str, room: int) -> Iterator[Line
         yield from wrap_words(on_one_line(reason), room, "dim")
 
 
-def _reach(manner: RunConditions) -> str:
+def _reachable_text(manner: RunConditions) -> str:
     if not manner.network:
         return "off"
     return manner.hosts or "every host"

@@ -282,7 +282,10 @@ def _head(row: TreeRow, prefix: str) -> Line:
 
 
 def _usage_text(row: TreeRow) -> str:
-    parts = [_many(len(row.spans.steps), "step"), _many(len(row.spans.calls), "call")]
+    parts = [
+        _count_text(len(row.spans.steps), "step"),
+        _count_text(len(row.spans.calls), "call"),
+    ]
     if asked := _leaves(row.leaves):
         parts.append(asked)
     parts.append(spent_row(row.node.spent))
@@ -316,7 +319,7 @@ def _leaf(node: Node, leaf: SideCall) -> Iterator[Piece]:
         yield ("bad", f"  {on_one_line(end.failed)}")
 
 
-def _many(count: int, word: str) -> str:
+def _count_text(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 

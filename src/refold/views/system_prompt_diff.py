@@ -18,7 +18,7 @@ def differences(
     if only:
         named = [name for name in _differing_parts(before, after) if name in only]
         tools = _tools(before, after) if "tools" in only else ()
-        return (*(_part(name, before, after) for name in named), *tools)
+        return (*(_part_text(name, before, after) for name in named), *tools)
     return (*_values(before, after), *_system(before, after), *_tools(before, after))
 
 
@@ -38,7 +38,7 @@ def _system(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
     if not changed:
         was, is_ = len(before.system), len(after.system)
         yield f"system text: {was} characters, now {_size(was, is_)}"
-    yield from (_part(name, before, after) for name in changed)
+    yield from (_part_text(name, before, after) for name in changed)
 
 
 def _differing_parts(before: SystemPromptSet, after: SystemPromptSet) -> list[str]:
@@ -46,7 +46,7 @@ def _differing_parts(before: SystemPromptSet, after: SystemPromptSet) -> list[st
     return [name for name in names if part_of(before, name) != part_of(after, name)]
 
 
-def _part(name: str, before: SystemPromptSet, after: SystemPromptSet) -> str:
+def _part_text(name: str, before: SystemPromptSet, after: SystemPromptSet) -> str:
     was, is_ = len(part_of(before, name)), len(part_of(after, name))
     return f"system text, {name}: {was} characters, now {_size(was, is_)}"
 

@@ -101,7 +101,7 @@ def _timeline_row(span: Span, node: Node, now: float, label: Labels) -> Timeline
     until = span.ended
     if until is None and outcome != "cut_off":
         until = now
-    kind, name, words = _about(span, label)
+    kind, name, words = _kind_name_and_text(span, label)
     name = name or (node.view.conversation.system_prompt.model if kind == "model" else "")
     within = ""
     match span:
@@ -121,24 +121,24 @@ def _timeline_row(span: Span, node: Node, now: float, label: Labels) -> Timeline
     )  # fmt: skip
 
 
-def _about(span: Span, label: Labels) -> tuple[str, str, str]:
+def _kind_name_and_text(span: Span, label: Labels) -> tuple[str, str, str]:
     """The kind of a span, the name of its model, tool or agent, and its text."""
     match span:
         case ModelStep(end=end):
             model = end.model if end else ""
             text = end.message.text if isinstance(end, ModelAnswered) else ""
             why = end.reason if isinstance(end, ModelFailed) else text
-            return "model", model, _short(why)
+            return "model", model, _shorten(why)
         case ToolStep(call):
-            return "tool", call.name, _short(label(call))
+            return "tool", call.name, _shorten(label(call))
         case SideCall(reserved, end=end):
             model = (end.model if end else "") or reserved.model
-            return reserved.purpose, model, _short(reserved.prompt)
+            return reserved.purpose, model, _shorten(reserved.prompt)
         case SubagentRun(born):
-            return "child", born.agent, _short(born.task)
+            return "child", born.agent, _shorten(born.task)
 
 
-def _short(words: str) -> str:
+def _shorten(words: str) -> str:
     return " ".join(words[:_MAX_TEXT_CHARS].split())
 
 

@@ -130,13 +130,13 @@ class _NodeSpans:
         if not self._node.entries:
             yield from self._unread_child()
         for turn in self._turns.values():
-            if not self._runs(turn) and not 0 < turn.end_seq <= self._copied:
+            if not self._is_running(turn) and not 0 < turn.end_seq <= self._copied:
                 span = self._spans[turn.seq] = self._turn(turn)
                 yield span
         for call in self._own_spans():
             turn = self._turns.get(self._turn_of.get(call.seq, 0))
             waits = call.ended is None and self._node.written
-            if self._runs(turn) if turn else waits:
+            if self._is_running(turn) if turn else waits:
                 continue
             span = self._span(call, turn)
             if isinstance(call, ToolStep):
@@ -154,7 +154,7 @@ class _NodeSpans:
                 return  # the turn is left out, and so are its subagents
         yield from _NodeSpans(child, above, self._options).all()
 
-    def _runs(self, turn: _Turn) -> bool:
+    def _is_running(self, turn: _Turn) -> bool:
         return turn.end is None and self._node.written
 
     def _own_spans(self) -> Iterator[ModelStep | ToolStep | SideCall]:
@@ -415,11 +415,11 @@ def _input_message(text: str) -> dict[str, object]:
 
 
 def _output_message(parts: Sequence[Part], finished: str) -> dict[str, object]:
-    contents = [content for part in parts for content in _part(part)]
+    contents = [content for part in parts for content in _part_values(part)]
     return {"role": "assistant", "parts": contents, "finish_reason": finished}
 
 
-def _part(part: Part) -> Iterator[dict[str, object]]:
+def _part_values(part: Part) -> Iterator[dict[str, object]]:
     match part:
         case Text(text):
             yield {"type": "text", "content": text}

@@ -55,12 +55,17 @@ class Brave(Struct, frozen=True):
     def hits(self, content: bytes) -> Sequence[WebHit]:
         answer = _decode(content, _BraveAnswer, self.name)
         return [
-            WebHit(_plain(hit.title), hit.url, _plain(hit.description), hit.age or "")
+            WebHit(
+                _without_tags(hit.title),
+                hit.url,
+                _without_tags(hit.description),
+                hit.age or "",
+            )
             for hit in (answer.web.results if answer.web else ())
         ]
 
     def refusal(self, status: int) -> str:
-        return _by_key(status, self.name, "BRAVE_API_KEY", (401, 403, 422))
+        return _key_problem(status, self.name, "BRAVE_API_KEY", (401, 403, 422))
 
 
 class Tavily(Struct, frozen=True):
@@ -84,7 +89,7 @@ class Tavily(Struct, frozen=True):
         ]
 
     def refusal(self, status: int) -> str:
-        return _by_key(status, self.name, "TAVILY_API_KEY", (401, 403))
+        return _key_problem(status, self.name, "TAVILY_API_KEY", (401, 403))
 
 
 class SearXng(Struct, frozen=True):
@@ -181,7 +186,7 @@ def read(engine: Engine, status: int, content: bytes, count: int) -> SearchHits:
 _WEB_SCHEMES = ("https://", "http://")
 
 
-def _by_key(status: int, name: str, variable: str, statuses: tuple[int, ...]) -> str:
+def _key_problem(status: int, name: str, variable: str, statuses: tuple[int, ...]) -> str:
     if status not in statuses:
         return ""
     return f"{name} refuses the key in {variable} (status {status})"
@@ -231,7 +236,7 @@ def _decode(content: bytes, form: type[T], name: str) -> T:
         raise ToolFailed(f"{name} answered with what cannot be read: {error}.") from error
 
 
-def _plain(text: str) -> str:
+def _without_tags(text: str) -> str:
     """Text of a service that marks words with tags."""
     return html.unescape(re.sub(r"</?[a-z]+>", "", text))
 

@@ -26,7 +26,7 @@ BUDGET_LEFT = (
 )
 
 
-def within(settled: Budget, lent: Price | None = None) -> Policy:
+def end_over_budget(settled: Budget, lent: Price | None = None) -> Policy:
     """End a turn whose budget is used up. `settled` is the default budget of a session.
 
     `lent` gives prices, for a child: its turn ends only once no more is granted.

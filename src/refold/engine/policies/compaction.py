@@ -82,13 +82,13 @@ def in_window(compaction: Policy) -> Policy:
     """End a turn that exceeds the window, but only after `compaction` has tried."""
 
     def window(view: View) -> EndTurn | None:
-        end = _too_long(view)
+        end = _end_if_too_long(view)
         return end if end is not None and compaction(view) is None else None
 
     return window
 
 
-def _too_long(view: View) -> EndTurn | None:
+def _end_if_too_long(view: View) -> EndTurn | None:
     conversation = view.conversation
     briefed = conversation.system_prompt
     if not briefed.window or conversation.calls or not conversation.messages:

@@ -15,12 +15,12 @@ def converse(view: View) -> Action | None:
         return RunCalls() if ready else None  # the rest is a person's to answer
     if turn.failed is not None:
         return EndTurn("failed", turn.failed)
-    if words := due(view):
+    if words := due_messages(view):
         return Deliver(words)
     return _end(view) or AskModel()
 
 
-def due(view: View) -> tuple[int, ...]:
+def due_messages(view: View) -> tuple[int, ...]:
     """The messages for this step, with the commands that the user ran before sending them."""
     waiting, first = view.conversation.undelivered, not view.turn.steps
     due = {w.seq for w in waiting if w.said.when == "now" or first}

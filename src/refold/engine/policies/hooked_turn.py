@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from refold.engine.decide import EndTurn, Note, Policy, Reject, RunHook
-from refold.engine.policies.conversation import due, is_last_word
+from refold.engine.policies.conversation import due_messages, is_last_word
 from refold.journal.state.conversation import REQUEST_SENDERS
 from refold.journal.state.fold import View
 from refold.values.modes import HookEvent
@@ -58,7 +58,7 @@ def _due_hooks(view: View, end: HookEvent) -> Sequence[RunHook]:
     if view.turn.open_request is not None:
         return ()
     starts = [RunHook("SessionStart", began, (source,))] if began else []
-    waiting, due_now = view.conversation.undelivered, due(view)
+    waiting, due_now = view.conversation.undelivered, due_messages(view)
     asked = [
         w.seq for w in waiting if w.seq in due_now and w.said.sender in REQUEST_SENDERS
     ]
@@ -76,7 +76,7 @@ def _end_or_rejection(view: View) -> Reject | EndTurn | None:
         return Reject(
             tuple(NOT_YET.format(reason=escape_marks(reason)) for reason in runs.sent_back)
         )
-    nothing_new = not due(view) and _last_seq(view) < view.turn.seq
+    nothing_new = not due_messages(view) and _last_seq(view) < view.turn.seq
     if runs.refused and nothing_new:
         return EndTurn("failed", MESSAGE_REFUSED.format(reason=runs.refused))
     return None
@@ -84,7 +84,7 @@ def _end_or_rejection(view: View) -> Reject | EndTurn | None:
 
 def _has_finished(view: View) -> bool:
     """Whether the model has finished. A hook cannot postpone a refusal."""
-    if due(view) or view.turn.planned:
+    if due_messages(view) or view.turn.planned:
         return False
     last = view.turn.last_answer
     answered = last is not None and last.stop != "refused" and is_last_word(view)

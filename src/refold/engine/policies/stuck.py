@@ -71,8 +71,8 @@ def not_repeating(times: int) -> Policy:
         alike = _count_alike(view)
         if alike < times:
             return None
-        names = _names(next(_newest(view)))
-        if alike > times and not any(map(_is_long, next(_newest(view)).calls)):
+        names = _tool_names(next(_newest_groups(view)))
+        if alike > times and not any(map(_is_long, next(_newest_groups(view)).calls)):
             reason = "with the same arguments and the same result"
             return EndTurn("stuck", f"{names} was called {alike} times {reason}")
         return (
@@ -89,16 +89,18 @@ def not_alternating(rounds: int) -> Policy:
     rounds = max(rounds, 2)  # one round is not a cycle
 
     def alternating_calls(view: View) -> EndTurn | Note | None:
-        last = [answer.key for answer in islice(_newest(view), _MAX_CYCLE_ANSWERS + 1)]
+        last = [
+            answer.key for answer in islice(_newest_groups(view), _MAX_CYCLE_ANSWERS + 1)
+        ]
         if not last or last[0] not in last[2:]:
             return None  # the usual case: no cycle
-        answers = tuple(islice(_newest(view), _MAX_CYCLE_ANSWERS * rounds + 1))
-        keys = [answer.key for answer in takewhile(_never_waits, answers)]
+        answers = tuple(islice(_newest_groups(view), _MAX_CYCLE_ANSWERS * rounds + 1))
+        keys = [answer.key for answer in takewhile(_has_no_waiting_call, answers)]
         for length in range(2, _MAX_CYCLE_ANSWERS + 1):
             going = _count_cycling(keys, length)
             if going < length * rounds:
                 continue
-            names = ", ".join(_names(answer) for answer in answers[length - 1 :: -1])
+            names = ", ".join(_tool_names(answer) for answer in answers[length - 1 :: -1])
             if going > length * rounds:
                 reason = "with the same arguments and the same results"
                 return EndTurn(
@@ -121,7 +123,7 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
         failures = _count_same_error(view)
         if not failures or failures < times - 1:
             return None
-        names = _names(next(_newest(view)))
+        names = _tool_names(next(_newest_groups(view)))
         if failures >= times:
             return EndTurn("stuck", f"{names} failed {failures} times with the same error")
         warned = nudged_at and _count_alike(view) >= nudged_at
@@ -134,7 +136,9 @@ def not_searching(times: int) -> Policy:
     """Warn the model after `times` responses that only search; stop at twice that."""
 
     def repeated_searches(view: View) -> EndTurn | Note | None:
-        searches = takewhile(lambda answer: answer.names <= _SEARCH_TOOLS, _newest(view))
+        searches = takewhile(
+            lambda answer: answer.names <= _SEARCH_TOOLS, _newest_groups(view)
+        )
         count = sum(1 for _ in islice(searches, 2 * times))
         if count >= 2 * times:
             why = f"the web was searched {count} times in a row, and no page was read"
@@ -144,7 +148,7 @@ def not_searching(times: int) -> Policy:
     return repeated_searches
 
 
-def _newest(view: View) -> Iterator[CallGroup]:
+def _newest_groups(view: View) -> Iterator[CallGroup]:
     """The newest responses first, without those that do not count.
 
     None if the turn has moved on.
@@ -166,10 +170,12 @@ def _newest(view: View) -> Iterator[CallGroup]:
 
 def _count_alike(view: View) -> int:
     """How many of the newest answers made the same calls with the same results."""
-    first = next(_newest(view), None)
-    if first is None or not _never_waits(first):
+    first = next(_newest_groups(view), None)
+    if first is None or not _has_no_waiting_call(first):
         return 0
-    return sum(1 for _ in takewhile(lambda answer: answer.key == first.key, _newest(view)))
+    return sum(
+        1 for _ in takewhile(lambda answer: answer.key == first.key, _newest_groups(view))
+    )
 
 
 def _count_cycling(keys: list[frozenset[tuple[str, str, str]]], length: int) -> int:
@@ -181,21 +187,21 @@ def _count_cycling(keys: list[frozenset[tuple[str, str, str]]], length: int) -> 
 
 
 def _count_same_error(view: View) -> int:
-    errors = _errors(next(_newest(view), None))
+    errors = _errors(next(_newest_groups(view), None))
     if not errors:
         return 0
-    return sum(1 for _ in takewhile(lambda a: _errors(a) == errors, _newest(view)))
+    return sum(1 for _ in takewhile(lambda a: _errors(a) == errors, _newest_groups(view)))
 
 
 def _errors(answer: CallGroup | None) -> frozenset[str]:
     """The errors of an answer's calls; empty unless all of them failed."""
-    if answer is None or not _never_waits(answer):
+    if answer is None or not _has_no_waiting_call(answer):
         return frozenset()
     errors = frozenset(call.error for call in answer.calls)
     return errors if "" not in errors else frozenset()
 
 
-def _never_waits(answer: CallGroup) -> bool:
+def _has_no_waiting_call(answer: CallGroup) -> bool:
     return not any(_waits(call.command) for call in answer.calls)
 
 
@@ -208,7 +214,7 @@ def _is_long(call: RecentCall) -> bool:
     return call.took >= LONG_CALL_SECONDS and not call.failed
 
 
-def _names(answer: CallGroup) -> str:
+def _tool_names(answer: CallGroup) -> str:
     return " and ".join(dict.fromkeys(call.name for call in answer.calls))
 
 

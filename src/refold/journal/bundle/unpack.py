@@ -194,7 +194,7 @@ class _Extraction:
                 raise self._reading.format_error("the session has no events")
             output.write(walk.imported_line(self._imported_event(name), self._now) + b"\n")
         self._events += walk.view.seq
-        return walk.part(path)
+        return walk.to_part(path)
 
     def _imported_event(self, name: str) -> Imported:
         news = self._news
@@ -277,7 +277,7 @@ class _Walk:
         line, _ = codec.encode(entry, self._head)
         return line
 
-    def part(self, path: Path) -> _Part:
+    def to_part(self, path: Path) -> _Part:
         children = tuple(child.name for child in self.view.children.children)
         named = frozenset(self._blobs)
         return _Part(path, children, named, frozenset(self._variables) - named)

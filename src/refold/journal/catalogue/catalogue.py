@@ -189,7 +189,7 @@ class Catalogue:
 
 
 def _fill_tables(aside: Tables, tables: Tables) -> bool:
-    tables.become(aside)
+    tables.replace_content(aside)
     return True
 
 

@@ -109,7 +109,7 @@ class Tables:
         if self._sql.in_transaction:
             self._sql.execute("ROLLBACK")
 
-    def become(self, source: "Tables") -> None:
+    def replace_content(self, source: "Tables") -> None:
         """Replace the content by that of `source`, atomically for all readers.
 
         The file itself is not replaced, because other processes have it open.

@@ -192,13 +192,13 @@ def works_in(directory: Path | str) -> Callable[[Card], bool]:
     """A test whether a session works in `directory`. Links are resolved."""
     real, known = os.path.realpath(directory), dict[str, bool]()
 
-    def works(card: Card) -> bool:
+    def is_in_directory(card: Card) -> bool:
         workdir = card.about.directory
         if workdir not in known:
             known[workdir] = bool(workdir) and os.path.realpath(workdir) == real
         return known[workdir]
 
-    return works
+    return is_in_directory
 
 
 def without_old_runs(cards: Iterable[Card]) -> list[Card]:

@@ -72,7 +72,7 @@ class CallMemory(Struct, frozen=True):
             return "too many"
         return None
 
-    def after(self, call: HookCalled) -> "CallMemory":
+    def with_call(self, call: HookCalled) -> "CallMemory":
         newest = max(self.newest, call.signed)
         memory = CallMemory((*self.seen, _Seen(call.now, call.signed, call.proof)), newest)
         calls = tuple(

@@ -132,7 +132,7 @@ class _Cron(Struct, frozen=True):
         return day.month in self.months and fits
 
 
-def every(text: str, now: float, zone: str) -> Recurrence:
+def parse_repeated(text: str, now: float, zone: str) -> Recurrence:
     """Parse a repeated time. Raises `BadInput`."""
     rule = " ".join(text.lower().split()).removeprefix("every ")
     recurrence = Recurrence(rule, now, zone)
@@ -143,7 +143,7 @@ def every(text: str, now: float, zone: str) -> Recurrence:
     return recurrence
 
 
-def once(text: str, now: float, zone: str) -> Recurrence:
+def parse_single(text: str, now: float, zone: str) -> Recurrence:
     """Parse one time in the future. Raises `BadInput`."""
     moment = _parse_moment(" ".join(text.split()), now, zone_of(zone))
     if moment is None:

@@ -393,15 +393,15 @@ def _fold_events(stored: _Stored, events: Iterable[ScheduleEvent]) -> _Stored:
             if event.key:
                 calls[event.key] = event.id
         elif (schedule := by_id.get(event.id)) is not None:
-            by_id[event.id] = _after(schedule, event)
+            by_id[event.id] = _apply(schedule, event)
             if isinstance(event, HookCalled):
-                hooks[event.id] = hooks.get(event.id, CallMemory()).after(event)
+                hooks[event.id] = hooks.get(event.id, CallMemory()).with_call(event)
             elif isinstance(event, WebhookSet) and event.name != schedule.webhook:
                 hooks.pop(event.id, None)  # another webhook has another secret
     return _Stored(by_id, calls, hooks)
 
 
-def _after(schedule: Schedule, event: ScheduleEvent) -> Schedule:
+def _apply(schedule: Schedule, event: ScheduleEvent) -> Schedule:
     runs, running = schedule.runs, schedule.running
     match event:
         case ScheduleStopped():

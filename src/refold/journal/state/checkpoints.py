@@ -126,7 +126,7 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
             | WorktreeEntered(directory)
             | WorktreeLeft(directory)
         ):
-            return _in_directory(saved, directory) if directory else saved
+            return _with_directory(saved, directory) if directory else saved
         case Said() | Rewound():
             return _with_point(saved, entry, entry.event)
         case _:
@@ -163,7 +163,7 @@ def _point(entry: Entry, event: Said | Rewound) -> RewindTarget:
     )
 
 
-def _in_directory(saved: Checkpoints, directory: str) -> Checkpoints:
+def _with_directory(saved: Checkpoints, directory: str) -> Checkpoints:
     if directory == saved.directory:
         return saved
     left = replace(saved, points=Log[RewindTarget](), elsewhere=())

@@ -355,7 +355,7 @@ def _remeasure(conversation: Conversation, messages: Log[StoredMessage]) -> Conv
         messages=messages,
         images=images_in(messages),
         size=sum(message_size(s.message) for s in messages),
-        result_size=sum(_in_results(s.message) for s in messages),
+        result_size=sum(_result_chars(s.message) for s in messages),
     )
 
 
@@ -419,12 +419,12 @@ def _append_message(conversation: Conversation, seq: int, message: Message) -> C
     result = replace(conversation, messages=messages, size=conversation.size + size)
     if message.role == "assistant":  # a response has no results and no images
         return result
-    shown, results = conversation.images, conversation.result_size + _in_results(message)
+    shown, results = conversation.images, conversation.result_size + _result_chars(message)
     new = [image.blob for image in message.images if image.blob not in shown]
     return replace(result, images=(*shown, *new), result_size=results)
 
 
-def _in_results(message: Message) -> int:
+def _result_chars(message: Message) -> int:
     texts = [part.text for part in message.parts if isinstance(part, ToolResult)]
     return sum([max(0, len(text) - MIN_PRUNED_CHARS) for text in texts])
 

@@ -117,7 +117,7 @@ class RecentCalls(Struct, frozen=True):
 def apply(recent: RecentCalls, entry: Entry) -> RecentCalls:
     match entry.event:
         case Started() | Ended():
-            calls = [_after(did, entry.event, entry.at) for did in recent.calls]
+            calls = [_apply(did, entry.event, entry.at) for did in recent.calls]
             return RecentCalls(recent.earlier, tuple(calls))
         case ModelAnswered(message) if calls := message.calls:
             return RecentCalls(
@@ -136,7 +136,7 @@ def _earlier(recent: RecentCalls) -> Log[CallGroup]:
     return earlier if len(earlier) < 2 * _MAX_GROUPS else Log(earlier[-_MAX_GROUPS:])
 
 
-def _after(call: RecentCall, event: Started | Ended, time: float) -> RecentCall:
+def _apply(call: RecentCall, event: Started | Ended, time: float) -> RecentCall:
     if call.call.id != event.call_id:
         return call
     if isinstance(event, Started):

@@ -98,7 +98,7 @@ class _Walk:
     def check_lines(self, lines: Iterable[bytes]) -> None:
         for number, line in enumerate(lines, start=1):
             if not self._follows(number, line):
-                self._settle(self._suspect and self._suspect.likely())
+                self._report_suspect(self._suspect and self._suspect.likely())
                 says, should = codec.possible_heads(line, self.head)
                 changed = Head(should.seq, says.h)
                 ways: tuple[tuple[Kind, Head], ...] = (
@@ -108,7 +108,7 @@ class _Walk:
                     ("gap", says),
                 )
                 self._suspect = _Suspect(number, self.head, says, ways)
-        self._settle(self._suspect and self._suspect.likely())
+        self._report_suspect(self._suspect and self._suspect.likely())
 
     def _follows(self, number: int, line: bytes) -> bool:
         """Whether the line continues from a known or a suspected head."""
@@ -122,7 +122,7 @@ class _Walk:
                 continue
             if known.seq != after.seq:  # a good line, but not the next one
                 continue
-            self._settle(kind)
+            self._report_suspect(kind)
             self.head, self.hashes[after.seq] = after, after.h
             self._see_blobs(number, known)
             return True
@@ -139,7 +139,7 @@ class _Walk:
         for name in variable_blobs_of(event):
             self.variables.setdefault(name, number)
 
-    def _settle(self, kind: Kind | None) -> None:
+    def _report_suspect(self, kind: Kind | None) -> None:
         """Report the suspected line as damage of this kind, and continue from its head."""
         suspect, self._suspect = self._suspect, None
         if suspect is None or kind is None:

@@ -110,8 +110,8 @@ class JournalWriter:
         check_claim(claim, note.writer.claim)
         self._head, cut = note.head, b""
         if self._lines:
-            names = () if note.kept else self._names()
-            cut = self._lines.mend(note.kept, names)
+            names = () if note.kept else self._directories_to_sync()
+            cut = self._lines.adopt(note.kept, names)
         return self._become_writer(cut, note, claim)
 
     def _become_writer(self, cut: bytes, note: writer_lock.LockNote, claim: int) -> Lease:
@@ -139,7 +139,7 @@ class JournalWriter:
                 raise Fenced(
                     f"{self._directory} was taken by {writer_lock.holder(note.writer)}"
                 )
-            book.mend(0, tuple(dict.fromkeys((*self._names(), *above))))
+            book.adopt(0, tuple(dict.fromkeys((*self._directories_to_sync(), *above))))
             by = writer_lock.this_process(self._epoch, self._claim)
             self._lock_file.sign(by, self._head, 0)
         except BaseException:
@@ -177,7 +177,7 @@ class JournalWriter:
                 f"{note.writer.epoch}: {writer_lock.holder(note.writer)}"
             )
 
-    def _names(self) -> list[Path]:
+    def _directories_to_sync(self) -> list[Path]:
         """The directories whose names lead to the journal, lowest first."""
         return [self._directory, *self._directory.parents[:2]]
 

@@ -63,7 +63,7 @@ class LogFile:
         except FileNotFoundError:
             return False
 
-    def mend(self, kept_bytes: int, names: Sequence[Path] = ()) -> bytes:
+    def adopt(self, kept_bytes: int, names: Sequence[Path] = ()) -> bytes:
         """Adopt the file, cut off a partial line or a hole at its end, and keep the rest.
 
         `kept_bytes` are known to be safe; what follows is written again, because an
@@ -87,7 +87,7 @@ class LogFile:
         self.write_anew()
         if os.fstat(self._file).st_size == self.size:
             return b""
-        return self.mend(self.kept)
+        return self.adopt(self.kept)
 
     def write(self, lines: Sequence[bytes]) -> None:
         if self._doubtful:

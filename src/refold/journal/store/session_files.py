@@ -97,11 +97,11 @@ def sweep(root: Path, aside: str) -> None:
     check_no_links(root)
     for left in root.glob(f"{aside}*"):
         process = left.name.removeprefix(aside).partition("-")[0]
-        if process.isdecimal() and not _lives(int(process)):
+        if process.isdecimal() and not _is_alive(int(process)):
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _lives(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:

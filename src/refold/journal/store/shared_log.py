@@ -133,7 +133,7 @@ class SharedLog(Generic[State, Change]):
         log = self._open_file()
         try:
             empty = not self.path.stat().st_size
-            log.mend(sys.maxsize, [*created, self.path.parent] if empty else ())
+            log.adopt(sys.maxsize, [*created, self.path.parent] if empty else ())
             yield log
         finally:
             log.close()

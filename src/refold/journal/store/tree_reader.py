@@ -85,12 +85,12 @@ def _node(
             known.get(name),
             begins=written,  # a running parent may have a child that has not written yet
         )
-        for name in _names(path, known)
+        for name in _child_names(path, known)
     )
     return Node(address, session, entries, view, child, damage, written, below)
 
 
-def _names(path: Path, known: dict[str, Child]) -> list[str]:
+def _child_names(path: Path, known: dict[str, Child]) -> list[str]:
     """Subagents that the journal names, and those that only exist on disk, by number."""
     born = {name for name in known if re.fullmatch(CHILD_PATTERN, name)}
     return sorted(

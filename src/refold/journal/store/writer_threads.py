@@ -37,7 +37,7 @@ class WorkQueue:
             if number and self._shared:
                 job.copy_outcome(jobs[0])
             else:
-                job.do()
+                job.run()
             if job is not jobs[-1]:
                 job.wake_waiter()
 
@@ -130,7 +130,7 @@ class Job(Generic[T]):
         self._result: T | None = None
         self._error: BaseException | None = None
 
-    def do(self) -> None:
+    def run(self) -> None:
         try:
             self._result = self._work()
         except BaseException as error:  # passed to the waiter

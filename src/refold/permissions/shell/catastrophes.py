@@ -110,14 +110,14 @@ def catastrophe(nested: NestedCommands, cwd: str, facts: Facts) -> str:
     for redirect in nested.redirects:
         if redirect.writes and _DEVICE_PATTERN.match(redirect.target.value):
             return f"it writes to the device {redirect.target.text}"
-    piped = any(name_of(c) == "xargs" and _removing(c) for c in nested.commands)
+    piped = any(name_of(c) == "xargs" and _removes(c) for c in nested.commands)
     for command in nested.commands:
         if reason := _damage(command, places, facts, piped=piped):
             return reason
     return ""
 
 
-def _removing(command: tuple[Word, ...]) -> bool:
+def _removes(command: tuple[Word, ...]) -> bool:
     return any(w.value.rsplit("/", 1)[-1] in _REMOVING_PROGRAMS for w in command)
 
 

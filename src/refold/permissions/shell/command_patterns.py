@@ -386,7 +386,7 @@ def _printf(words: Sequence[str], free: int) -> bool:
     return any(w.startswith("-") and w != "--" for w in words[free:2])
 
 
-def _make(words: Sequence[str], free: int) -> bool:
+def _sets_make_variables(words: Sequence[str], free: int) -> bool:
     return any("=" in w for w in words[free:] if not w.startswith("-"))
 
 
@@ -403,7 +403,7 @@ _OWN_WAY: dict[str, Callable[[Sequence[str], int], bool]] = {
     "test": _test,
     "[": _test,
     "printf": _printf,
-    "make": _make,
-    "gmake": _make,
+    "make": _sets_make_variables,
+    "gmake": _sets_make_variables,
     "tar": _tar,
 }

@@ -109,7 +109,7 @@ def discards(nested: NestedCommands) -> str:
     """A clause about what it would discard, such as "it deletes directories", or ""."""
     for command in nested.commands:
         name, values = name_of(command), [word.value for word in command[1:]]
-        if reason := _loss(name, values):
+        if reason := _loss_reason(name, values):
             return reason
     texts = [*nested.quoted, *(word.value for words in nested.commands for word in words)]
     if any(_REMOVES_TREES.search(text) for text in texts):
@@ -117,7 +117,7 @@ def discards(nested: NestedCommands) -> str:
     return ""
 
 
-def _loss(name: str, values: list[str]) -> str:
+def _loss_reason(name: str, values: list[str]) -> str:
     if name == "git":
         return _loss_by_git(values)
     if name in _DESTROYING_PROGRAMS:

@@ -50,7 +50,7 @@ def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
             problem=f"the arguments of {name} are not known before it runs"
         )
     if name in program_forms.SEARCH_PROGRAMS:
-        return _searching(name, words, facts)
+        return _search_arguments(name, words, facts)
     return _OWN_WAY[name](words, facts) if name in _OWN_WAY else _unknown(name)
 
 
@@ -99,7 +99,7 @@ def _unknown(name: str) -> FileArguments:
     return FileArguments(problem=f"{name} may do more than read")
 
 
-def _searching(name: str, words: Sequence[str], facts: Facts) -> FileArguments:
+def _search_arguments(name: str, words: Sequence[str], facts: Facts) -> FileArguments:
     options = parse_options(words, form(program_forms.SEARCH_PROGRAMS[name]))
     if _follows_links(name, options, facts):
         return FileArguments(problem=f"{name} may follow links out of the workspace")

@@ -85,7 +85,9 @@ def parse_options(words: Sequence[str], takes: ProgramForm) -> ParsedOptions:
             continue
         if others and "@front" in takes.ways:
             return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
-        parsed = _long(word, takes) if word.startswith("--") else _short(word, takes)
+        parsed = (
+            _split_long(word, takes) if word.startswith("--") else _split_short(word, takes)
+        )
         if parsed is None:
             return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
         names, value, used = parsed
@@ -98,7 +100,9 @@ def parse_options(words: Sequence[str], takes: ProgramForm) -> ParsedOptions:
     return ParsedOptions(frozenset(options), tuple(values), tuple(others))
 
 
-def _long(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int] | None:
+def _split_long(
+    word: str, takes: ProgramForm
+) -> tuple[Iterable[str], list[str], int] | None:
     name, has_value, value = word.partition("=")
     argument_kind = takes.long.get(name)
     if argument_kind is None or (has_value and argument_kind not in (1, -1)):
@@ -106,7 +110,9 @@ def _long(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int]
     return (name,), [value] if has_value else [], 0 if has_value else max(argument_kind, 0)
 
 
-def _short(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int] | None:
+def _split_short(
+    word: str, takes: ProgramForm
+) -> tuple[Iterable[str], list[str], int] | None:
     if takes.numbers and _NUMBER_OPTION.fullmatch(word):
         return (), [], 0
     names = list[str]()
@@ -114,7 +120,7 @@ def _short(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int
         names.append(f"-{letter}")
         if letter in takes.takes:
             tail = word[index:]
-            if _misread(names, tail, takes):
+            if _may_be_misread(names, tail, takes):
                 return None
             return names, [tail] if tail else [], 0 if tail else 1
         if letter in takes.attached:
@@ -124,7 +130,7 @@ def _short(word: str, takes: ProgramForm) -> tuple[Iterable[str], list[str], int
     return names, [], 0
 
 
-def _misread(names: Sequence[str], tail: str, takes: ProgramForm) -> bool:
+def _may_be_misread(names: Sequence[str], tail: str, takes: ProgramForm) -> bool:
     """Whether the program would parse another word as the value."""
     number = not tail or tail.isdecimal()
     return ("@digits" in takes.ways and not number) or (

@@ -108,7 +108,7 @@ def _read(text: str) -> Script:
     for node in nodes:
         match node.type:
             case "command" | "declaration_command" | "unset_command" | "test_command":
-                commands.append(Simple(tuple(_words(node, known))))
+                commands.append(Simple(tuple(_words_of(node, known))))
             case "file_redirect":
                 if target := node.child_by_field_name("destination"):
                     writes = any(">" in child.type for child in node.children)
@@ -140,7 +140,7 @@ def _walk(root: "Node") -> Iterator["Node"]:
         todo.extend(reversed(node.named_children))
 
 
-def _words(node: "Node", known: Known) -> Iterator[Word]:
+def _words_of(node: "Node", known: Known) -> Iterator[Word]:
     if node.type == "test_command":
         raw = (node.text or b"").decode(errors="replace")
         yield from (Word(w) for w in raw.split())

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from refold import programs
 from refold.errors import ProviderError, Refused, TooLong
-from refold.process_groups import lives, signal_group
+from refold.process_groups import is_alive, signal_group
 from refold.provider import sanitize
 from refold.provider.command import errors
 from refold.provider.command.output import ProgramOutputReader
@@ -111,7 +111,7 @@ class Program:
         while True:
             over = self._has_ended()
             self._listen()
-            if piece := self._take():
+            if piece := self._read_output():
                 return piece
             if over or self._out is None:
                 return b""
@@ -138,7 +138,7 @@ class Program:
         code = self._process.poll()  # even now it may hang in the kernel
         return -signal.SIGKILL if code is None else code
 
-    def _take(self) -> bytes:
+    def _read_output(self) -> bytes:
         if self._out is None:
             return b""
         try:
@@ -174,13 +174,13 @@ class Program:
         """Wait until there is something to read, or the program has exited."""
         pipes = [p for p in (self._out, self._err, self._watch) if p is not None]
 
-        async def one(pipe: int) -> None:
+        async def wait_for_pipe(pipe: int) -> None:
             await anyio.wait_readable(pipe)
             group.cancel_scope.cancel()
 
         async with anyio.create_task_group() as group:
             for pipe in pipes:
-                group.start_soon(one, pipe)
+                group.start_soon(wait_for_pipe, pipe)
 
     async def _end_group(self, grace: float) -> None:
         # Until the leader is reaped, and while another process is in the group, its number
@@ -199,7 +199,7 @@ class Program:
     def _is_gone(self) -> bool:
         if self._process.poll() is None:
             return False
-        return not (signal_group(self._process.pid, 0) and lives(self._process.pid))
+        return not (signal_group(self._process.pid, 0) and is_alive(self._process.pid))
 
 
 class CommandLine:

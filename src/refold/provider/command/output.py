@@ -119,7 +119,7 @@ class ProgramOutputReader:
         self._model = _string(line, output.model) or self._model
         if stop := _string(line, output.stop):
             self._stop = output.stops.get(stop, "end")
-        match _first(line, output.cost):
+        match _first_value(line, output.cost):
             case bool() | None:
                 pass
             case float() | int() as cost if cost >= 0:
@@ -127,7 +127,7 @@ class ProgramOutputReader:
             case _:
                 pass
         self._usage = token_usage(line, output.counts) or self._usage
-        self.over = self.over or _first(line, output.end) is not None
+        self.over = self.over or _first_value(line, output.end) is not None
 
 
 def without_lines(text: str, about_run: str) -> tuple[str, str]:
@@ -197,13 +197,13 @@ def _decode(raw: bytes) -> Any:
         return None
 
 
-def _first(line: Any, places: tuple[JsonPath, ...]) -> Any:
+def _first_value(line: Any, places: tuple[JsonPath, ...]) -> Any:
     values = (place.find(line) for place in places)
     return next((value for value in values if value is not None), None)
 
 
 def _string(line: Any, places: tuple[JsonPath, ...], *, any_kind: bool = False) -> str:
-    match _first(line, places):
+    match _first_value(line, places):
         case str(text):
             return clean(text)
         case None:
@@ -215,7 +215,7 @@ def _string(line: Any, places: tuple[JsonPath, ...], *, any_kind: bool = False) 
 
 
 def _count(line: Any, places: tuple[JsonPath, ...]) -> int | None:
-    match _first(line, places):
+    match _first_value(line, places):
         case bool():
             return None
         case int(count) if count >= 0:

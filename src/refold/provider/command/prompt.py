@@ -114,7 +114,7 @@ class TranscriptForm(Struct, frozen=True):
 def form(name: Format) -> TranscriptForm:
     match name:
         case "plain":
-            return TranscriptForm(_plain)
+            return TranscriptForm(_escape_speaker)
         case "markdown":
             return TranscriptForm(_markdown)
         case "json":
@@ -130,7 +130,7 @@ def format_transcript(lines: Sequence[TranscriptLine], name: Format) -> str:
     )
 
 
-def _plain(line: TranscriptLine) -> str:
+def _escape_speaker(line: TranscriptLine) -> str:
     """A line that begins like a speaker's gets a backslash before the name."""
     return f"{_SPEAKER_NAMES[line.speaker]}: " + _SPEAKER_PATTERN.sub(
         r"\1\\\2", _lines(line.text)
@@ -194,7 +194,7 @@ def guide(system: str = "") -> TranscriptLine:
 
 def message_lines(message: Message) -> list[TranscriptLine]:
     """The text of a message; nothing for a response without any."""
-    words = "\n\n".join(filter(None, map(_words, message.parts)))
+    words = "\n\n".join(filter(None, map(_part_text, message.parts)))
     if not words.strip():
         return (
             []
@@ -208,7 +208,7 @@ def whole_positions(
     conversation: Sequence[Message], context: Context, window: int
 ) -> set[int]:
     """The indices of the messages that are passed in full."""
-    first, after = _newest(conversation)
+    first, after = _newest_range(conversation)
     match context:
         case "continue":
             return set(range(len(conversation)))
@@ -221,7 +221,7 @@ def whole_positions(
             return {*range(first, after), *range(start, len(conversation))}
 
 
-def _newest(conversation: Sequence[Message]) -> tuple[int, int]:
+def _newest_range(conversation: Sequence[Message]) -> tuple[int, int]:
     """Where the newest message of the user begins and ends."""
     after = len(conversation)
     while after > 0 and not _is_words(conversation[after - 1]):
@@ -246,7 +246,7 @@ def _is_result(message: Message) -> bool:
     )
 
 
-def _words(part: Part) -> str:
+def _part_text(part: Part) -> str:
     match part:
         case Text(text):
             return sanitize.text(text) if text.strip() else ""

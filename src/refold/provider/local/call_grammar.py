@@ -25,7 +25,7 @@ _KNOWN_KEYWORDS = frozenset(("type", "enum", "description", "default", "title"))
 
 def call_grammar(tools: Sequence[ToolSpec]) -> str:
     """The grammar of one call of one of `tools`; "" if only a schema can describe it."""
-    calls = [_call(tool) for tool in tools]
+    calls = [_call_rule(tool) for tool in tools]
     if not calls or not all(calls):
         return ""
     opening = _literal('{"tool": "')
@@ -35,7 +35,7 @@ def call_grammar(tools: Sequence[ToolSpec]) -> str:
     )
 
 
-def _call(tool: ToolSpec) -> str:
+def _call_rule(tool: ToolSpec) -> str:
     schema: Mapping[str, Any] = msgspec.json.decode(tool.parameters)
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
     values = {name: _value(about) for name, about in properties.items()}

@@ -118,7 +118,7 @@ class Embedded:
             openai_chat_stream.Chunk,
             openai_chat_stream.ChatStreamState(),
             openai_chat_stream.from_wire,
-            openai_chat_stream.ending,
+            openai_chat_stream.done_if_complete,
             over=b"[DONE]",
             think_tags=True,
         )
@@ -397,18 +397,18 @@ def _plain_message(message: Message, names: dict[str, str], calls: bool) -> Mess
             texts = [_result(result, names.get(result.call_id, "")) for result in results]
             return Message("user", (Text("\n\n".join(texts)),))
         case "assistant":
-            lines = [_call(p) for p in message.parts if isinstance(p, ToolCall)]
+            lines = [_to_call_text(p) for p in message.parts if isinstance(p, ToolCall)]
             if not (lines or calls):
                 return Message("assistant", (Text(message.text),))
             if not lines:
                 answer = Raw(msgspec.json.encode({"answer": message.text}))
-                lines = [_call(ToolCall("", FINISH_TOOL.name, answer))]
+                lines = [_to_call_text(ToolCall("", FINISH_TOOL.name, answer))]
             return Message("assistant", (Text("\n".join(lines)),))
         case "user":
             return Message("user", (Text(message.text),))
 
 
-def _call(call: ToolCall) -> str:
+def _to_call_text(call: ToolCall) -> str:
     """The call as the model wrote it, so that the server need not read it again."""
     arguments = json.dumps(
         json.loads(bytes(sanitize.arguments(call.arguments))), ensure_ascii=False

@@ -282,7 +282,7 @@ def choose_file(files: Sequence[HubFile], repository: str, quant: str) -> HubFil
         matches = matches or [file for file in models if file.quant == name]
     if not quant and not matches and len(models) == 1:
         matches = models
-    names = _names(models)
+    names = _names_text(models)
     if not matches:
         missing = f"no file {quant!r}" if quant else "more than one file"
         raise BadInput(f"{repository} has {missing}: choose {names}")
@@ -332,7 +332,7 @@ def _is_model(path: str) -> bool:
     return name.endswith(".gguf") and not any(word in name for word in _NO_MODEL_WORDS)
 
 
-def _names(models: Sequence[HubFile]) -> str:
+def _names_text(models: Sequence[HubFile]) -> str:
     whole = [file for file in models if not _PART_PATTERN.search(file.path)] or models
     names = dict.fromkeys(f.quant or f.path.rpartition("/")[2] for f in whole)
     shown = list(names)[:_MAX_NAMES_SHOWN]

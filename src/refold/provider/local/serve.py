@@ -186,13 +186,13 @@ def _watch(order: ServeRequest) -> NoReturn:
     os.utime(use)
 
     def on_sigterm(_signal: int, _frame: object) -> None:
-        _end(order)
+        _exit(order)
 
     signal.signal(signal.SIGTERM, on_sigterm)
     while True:
         alone = _try_lock(use)
         if reason_to_end(_observe(order, use, alone), order.keep):
-            _end(order)
+            _exit(order)
         if alone:
             fcntl.flock(use, fcntl.LOCK_UN)
         time.sleep(_WATCH_SECONDS)
@@ -208,7 +208,7 @@ def _observe(order: ServeRequest, use: int, alone: bool) -> ServerFacts:
     )
 
 
-def _end(order: ServeRequest) -> NoReturn:
+def _exit(order: ServeRequest) -> NoReturn:
     if _is_our_record(order.record):
         Path(order.record).unlink(missing_ok=True)
     os._exit(0)

@@ -108,7 +108,7 @@ def call_with(name: str, values: Mapping[str, str], tools: Tools) -> ParsedCall:
     return ParsedCall(name, _to_json(read))
 
 
-def fits(call: ParsedCall, tools: Tools) -> bool:
+def fits_a_tool(call: ParsedCall, tools: Tools) -> bool:
     """Whether it calls an offered tool with all required and no unknown arguments."""
     tool = tools.get(call.name)
     try:
@@ -176,13 +176,13 @@ def _calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
                     fields, {name}, tagged
                 ):
                     return _calls(inner, tools, tagged)
-            call = _call(cast("Object", fields), tools, tagged)
+            call = _to_call(cast("Object", fields), tools, tagged)
             return (call,) if call else ()
         case _:
             return ()
 
 
-def _call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
+def _to_call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
     name_key = next((k for k in _NAME_KEYS if isinstance(fields.get(k), str)), "")
     arguments_key = next((k for k in _ARGUMENT_KEYS if k in fields), "")
     name = fields.get(name_key, "").strip()
@@ -286,7 +286,7 @@ class Scan:
         if self._escaped:
             self._escaped = False
             return offset + 1
-        offset = _end(_STRING_PATTERN, text, offset)
+        offset = _end_of_match(_STRING_PATTERN, text, offset)
         if offset < len(text):
             self._escaped = text[offset] == "\\"
             self._in_string = self._escaped
@@ -294,7 +294,7 @@ class Scan:
         return offset
 
     def _structure(self, text: str, offset: int) -> int:
-        offset = _end(_STRUCTURE_PATTERN, text, offset)
+        offset = _end_of_match(_STRUCTURE_PATTERN, text, offset)
         if offset == len(text):
             return offset
         match text[offset]:
@@ -321,7 +321,7 @@ def parse_json(text: str) -> Any:
     try:
         return _loads(text)
     except ValueError:
-        return _loads(_MENDABLE_PATTERN.sub(_mend, text))
+        return _loads(_MENDABLE_PATTERN.sub(_repair_match, text))
 
 
 def _loads(text: str) -> Any:
@@ -331,7 +331,7 @@ def _loads(text: str) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-def _mend(match: re.Match[str]) -> str:
+def _repair_match(match: re.Match[str]) -> str:
     return match[1] or _JSON_WORDS.get(match[0], "")
 
 
@@ -339,6 +339,6 @@ def _refuse_constant(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _end(pattern: re.Pattern[str], text: str, offset: int) -> int:
+def _end_of_match(pattern: re.Pattern[str], text: str, offset: int) -> int:
     match = pattern.match(text, offset)
     return match.end() if match else offset

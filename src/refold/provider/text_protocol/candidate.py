@@ -68,7 +68,7 @@ class Candidate:
     @property
     def whole(self) -> bool:
         """Whether a call is complete. Many models do not close its delimiter."""
-        return self._step == self._after
+        return self._step == self._scan_after_call
 
     def feed(self, text: str, offset: int) -> tuple[int, bool]:
         return self._step(text, offset)
@@ -80,7 +80,7 @@ class Candidate:
         self.fence = opening if opening.fence else self.fence
         self._open.append(opening)
         self._taken.append(opening.text)
-        self._step = self._inside
+        self._step = self._scan_opening
         return offset + len(opening.text), False
 
     def end(self) -> None:
@@ -96,9 +96,9 @@ class Candidate:
             _tool_name(self._open) or "unnamed", self.text
         )
 
-    def _inside(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_opening(self, text: str, offset: int) -> tuple[int, bool]:
         """Between an opening and the JSON."""
-        start = _end(_BLANK_PATTERN, text, offset)
+        start = _end_of_match(_BLANK_PATTERN, text, offset)
         self._taken.append(text[offset:start])
         if start == len(text):
             return start, True
@@ -108,21 +108,23 @@ class Candidate:
                 self._step = self._json
                 return start, False
             case "`" if not self.fence:
-                return self._opening(
+                return self._open_with(
                     delimiters.fence_at, delimiters.may_be_fence, text, start
                 )
             case "<" if within.name:
                 self._step = self._parameters
                 return start, False
             case "<":
-                return self._opening(delimiters.tag_at, delimiters.may_be_tag, text, start)
+                return self._open_with(
+                    delimiters.tag_at, delimiters.may_be_tag, text, start
+                )
             case _ if within.text == delimiters.MISTRAL_OPENER:
                 return self._name(text, start)
             case _:
                 self.state = "text"
         return start, False
 
-    def _opening(
+    def _open_with(
         self, find: _Find, part: _Part, text: str, offset: int
     ) -> tuple[int, bool]:
         if opening := find(text, offset):
@@ -159,7 +161,7 @@ class Candidate:
         body, closer = "".join(self._body), _closer(self._open) if self.sure else ""
         inner, closed, rest = body.partition(closer or "\0")
         if not (closer and closed):  # its end may still come
-            self._step = self._until_closed
+            self._step = self._scan_broken_tag
             self.state = "open" if closer and self.scan.state == "wrong" else "text"
             return
         broken = broken_call(inner)
@@ -168,7 +170,7 @@ class Candidate:
             self.rest, self._taken[-1] = rest, inner + closer
             self.state = "call"
 
-    def _until_closed(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_broken_tag(self, text: str, offset: int) -> tuple[int, bool]:
         """A tag with broken JSON: once it is closed, the model can be sent the reason."""
         upto, closed = self._up_to_closer(text, offset)
         if closed:
@@ -202,12 +204,12 @@ class Candidate:
         self.calls += calls
         self._taken.append("".join(self._body))
         self._body.clear()
-        self._step = self._after
+        self._step = self._scan_after_call
 
-    def _after(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_after_call(self, text: str, offset: int) -> tuple[int, bool]:
         """After a whole call: what closes it, or another one."""
         tagged = bool(self._open) and not self._open[-1].fence
-        start = _end(
+        start = _end_of_match(
             _TAGGED_SEPARATOR_PATTERN if tagged else _SEPARATOR_PATTERN, text, offset
         )
         self._taken.append(text[offset:start])
@@ -223,7 +225,7 @@ class Candidate:
         elif text[start] == "{":
             self.scan, self._step = Scan(), self._json
         elif self._open[-1].fence:
-            return self._at_fence_end(text, start)
+            return self._scan_fence_end(text, start)
         else:
             self._open.pop()
         return start, False
@@ -236,7 +238,7 @@ class Candidate:
         self._taken.append(mark)
         return offset + len(mark), False
 
-    def _at_fence_end(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_fence_end(self, text: str, offset: int) -> tuple[int, bool]:
         closer = self._open[-1].closer
         if text.startswith(closer, offset):
             self._open.pop()
@@ -244,7 +246,7 @@ class Candidate:
             return offset + len(closer), False
         if text[offset] == "`" and delimiters.may_be_fence(text, offset):
             return offset, True
-        return self._opening(delimiters.tag_at, delimiters.may_be_tag, text, offset)
+        return self._open_with(delimiters.tag_at, delimiters.may_be_tag, text, offset)
 
 
 def _tool_name(opened: list[Opening]) -> str:
@@ -286,6 +288,6 @@ def _with_parameters(body: str, name: str, tools: Tools) -> ParsedCall | None:
     return None if body[end:].strip() else call_with(name, arguments, tools)
 
 
-def _end(pattern: re.Pattern[str], text: str, offset: int) -> int:
+def _end_of_match(pattern: re.Pattern[str], text: str, offset: int) -> int:
     match = pattern.match(text, offset)
     return match.end() if match else offset

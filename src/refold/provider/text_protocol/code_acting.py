@@ -257,14 +257,14 @@ def _find_blocks(lines: list[str], whole: bool) -> Iterator[str]:
             continue
         indent, fence, language = opened.groups()
         python = language.lower() in _PYTHON_LANGUAGES
-        end = _end(lines, index, fence, len(indent), python)
+        end = _fence_end(lines, index, fence, len(indent), python)
         closed = end < len(lines)
         if python and (closed or whole):
             yield _code(lines[index:end], len(indent))
         index = end + 1
 
 
-def _end(lines: list[str], first: int, fence: str, indent: int, python: bool) -> int:
+def _fence_end(lines: list[str], first: int, fence: str, indent: int, python: bool) -> int:
     """The line that closes a fence; or the one after the last.
 
     Fences inside a Python string close nothing: code writes Markdown, too.

@@ -57,7 +57,7 @@ class StreamParser:
         self._response: list[str] = []
         # The text to parse, after the last parsed characters: delimiters look back.
         self._text, self._at = "\n", 1
-        self._step: Step = self._plain
+        self._step: Step = self._scan_text
         self._candidate = Candidate(self._tools, unknown_tools=not native)
         self._begins_line = True  # whether the candidate does
         self._json_scan, self._after_json = Scan(), self._step
@@ -88,7 +88,7 @@ class StreamParser:
 
     def close(self) -> None:
         """Decide which calls are made: the response is complete."""
-        if self._step == self._in_candidate:
+        if self._step == self._scan_candidate:
             self._candidate.end()
             self._end_candidate()
         self._add_rest()
@@ -121,36 +121,36 @@ class StreamParser:
 
     def _add_rest(self) -> None:
         rest, self._text = self._text[self._at :], self._text[: self._at]
-        if self._step == self._in_candidate:
+        if self._step == self._scan_candidate:
             self._classifier.add_text(self._candidate.text)
-            self._step = self._plain
-        if self._step != self._in_made_up_result:
+            self._step = self._scan_text
+        if self._step != self._scan_made_up_result:
             self._classifier.add_text(rest)
 
     # Each step parses from `at` on, and returns how far it came and whether it needs more.
 
-    def _plain(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_text(self, text: str, offset: int) -> tuple[int, bool]:
         match = _BEGINNING_PATTERN.search(text, offset)
         end = match.start() if match else len(text)
         if end > offset:
             self._classifier.add_text(text[offset:end])
-        return self._at_beginning(text, end) if match else (end, False)
+        return self._scan_beginning(text, end) if match else (end, False)
 
-    def _at_beginning(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_beginning(self, text: str, offset: int) -> tuple[int, bool]:
         progress = None
         if self._quoting.at_line_start and text[offset] in "`~":
-            progress = self._at_fence(text, offset)
+            progress = self._scan_fence(text, offset)
         elif self._quoting.quoted:
             pass
         elif text[offset] in "<[" and not text.endswith("`", 0, offset):
-            progress = self._at_tag(text, offset)
+            progress = self._scan_tag(text, offset)
         if not progress and text[offset] in "{[" and self._quoting.at_line_start:
             progress = None if self._quoting.quoted else self._try_candidate(None, offset)
         if not progress:
             self._classifier.add_text(text[offset])
         return progress or (offset + 1, False)
 
-    def _at_tag(self, text: str, offset: int) -> tuple[int, bool] | None:
+    def _scan_tag(self, text: str, offset: int) -> tuple[int, bool] | None:
         if opening := delimiters.tag_at(text, offset):
             return self._skip_indented(opening, offset) or self._try_candidate(
                 opening, offset
@@ -158,11 +158,11 @@ class StreamParser:
         # After its calls, a model that writes a result itself is making it up.
         after_calls = self._classifier.has_calls and not (self._native or self.has_text)
         if after_calls and delimiters.result_at(text, offset):
-            self._step = self._in_made_up_result
+            self._step = self._scan_made_up_result
             return offset, False
         begins = not (self.has_text or self._classifier.has_calls)
         if begins and text.startswith(delimiters.THINK_OPENER, offset):
-            self._step = self._in_thinking
+            self._step = self._scan_thinking
             return offset, False
         return (offset, True) if delimiters.may_be_tag(text, offset) else None
 
@@ -174,46 +174,46 @@ class StreamParser:
         self._quoting.quoted = True
         return offset + len(opening.text), False
 
-    def _at_fence(self, text: str, offset: int) -> tuple[int, bool] | None:
+    def _scan_fence(self, text: str, offset: int) -> tuple[int, bool] | None:
         opening = delimiters.fence_at(text, offset)
         if opening is None:
             return (offset, True) if delimiters.may_be_fence(text, offset) else None
         if opening.json and not self._quoting.quoted:
             return self._try_candidate(opening, offset)
         self._classifier.add_text(opening.text)
-        self._fence, self._step = opening.closer, self._in_fence
+        self._fence, self._step = opening.closer, self._scan_in_fence
         return offset + len(opening.text), False
 
-    def _in_fence(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_in_fence(self, text: str, offset: int) -> tuple[int, bool]:
         """An example, up to the end of its fence."""
         end = delimiters.fence_end(text, offset, self._fence)
         closed = end >= 0
         upto = end if closed else delimiters.may_be_fence_end(text, offset)
         self._classifier.add_text(text[offset:upto])
         if closed:
-            self._step = self._plain
+            self._step = self._scan_text
         return upto, not closed
 
-    def _in_thinking(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_thinking(self, text: str, offset: int) -> tuple[int, bool]:
         """Some servers leave thinking in the text. There are no calls in it."""
         upto = delimiters.find_or_begin(text, offset, delimiters.THINK_CLOSER)
         closed = text.startswith(delimiters.THINK_CLOSER, upto)
         if closed:
             upto += len(delimiters.THINK_CLOSER)
-            self._step = self._plain
+            self._step = self._scan_text
         self._classifier.add_thinking(text[offset:upto])
         return upto, not closed
 
-    def _in_made_up_result(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_made_up_result(self, text: str, offset: int) -> tuple[int, bool]:
         self._classifier.hold(text[offset:])
         return len(text), True
 
     def _try_candidate(self, opening: Opening | None, offset: int) -> tuple[int, bool]:
         self._candidate = Candidate(self._tools, unknown_tools=not self._native)
-        self._step, self._begins_line = self._in_candidate, self._quoting.at_line_start
+        self._step, self._begins_line = self._scan_candidate, self._quoting.at_line_start
         return self._candidate.open(opening, offset) if opening else (offset, False)
 
-    def _in_candidate(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_candidate(self, text: str, offset: int) -> tuple[int, bool]:
         offset, needs_more = self._candidate.feed(text, offset)
         if self._candidate.state == "open":
             return offset, needs_more
@@ -225,15 +225,15 @@ class StreamParser:
 
     def _end_candidate(self) -> None:
         candidate = self._candidate
-        self._step = self._plain
+        self._step = self._scan_text
         self._classifier.add(candidate, begins_line=self._begins_line)
         if candidate.state == "text" and candidate.fence:
-            self._fence, self._step = candidate.fence.closer, self._in_fence
+            self._fence, self._step = candidate.fence.closer, self._scan_in_fence
         if candidate.open_json:
             self._json_scan, self._after_json = candidate.scan, self._step
-            self._step = self._in_json
+            self._step = self._scan_json
 
-    def _in_json(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_json(self, text: str, offset: int) -> tuple[int, bool]:
         """JSON that is not a call: there are no calls inside, either."""
         end = self._json_scan.feed(text, offset)
         self._classifier.add_text(text[offset:end])

@@ -71,7 +71,7 @@ class TagFormat:
         return system_text(request)
 
     def ending(self, tools: Iterable[ToolSpec]) -> str:
-        return _ending(tools)
+        return _closing_instructions(tools)
 
     def call(self, call: ToolCall) -> str:
         return "" if call.wire == TEXT_WIRE else call_text(call)
@@ -194,14 +194,14 @@ def system_text(request: Request) -> str:
     instructions = _TOOL_INSTRUCTIONS.format(
         tools="\n".join(line for tool in request.tools for line in tool_lines(tool)),
         example=f'{{"name": "{EXAMPLE_CALL.name}", "arguments": {EXAMPLE_CALL.arguments}}}',
-        end=_ending(request.tools),
+        end=_closing_instructions(request.tools),
     )
     wanted = sanitize.has_schema(request)
     shape = f"\n\n{_SCHEMA_INSTRUCTION}{bytes(request.schema).decode()}" if wanted else ""
     return f"{request.system}\n\n{instructions}{shape}".lstrip()
 
 
-def _ending(tools: Iterable[ToolSpec]) -> str:
+def _closing_instructions(tools: Iterable[ToolSpec]) -> str:
     finish = any(tool.name == "finish" for tool in tools)
     return "call finish with the answer" if finish else "answer in words, without a call"
 

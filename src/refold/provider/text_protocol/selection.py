@@ -271,12 +271,12 @@ class CallDetector:
             yield from self._parser.end(calls=False)
 
     def _end(self, done: Done, parser: "StreamParser") -> Iterator[Delta]:
-        from refold.provider.text_protocol.call_formats import fits
+        from refold.provider.text_protocol.call_formats import fits_a_tool
 
         tools = {tool.name: tool for tool in self._request.tools}
         if done.stop in ("end", "calls"):
             parser.close()
-            fit = all(fits(call, tools) for call in parser.calls)
+            fit = all(fits_a_tool(call, tools) for call in parser.calls)
             self.has_calls = bool(parser.calls) and fit and not parser.has_text
         if self.has_calls:
             yield Retrying(0.0, self._notice)

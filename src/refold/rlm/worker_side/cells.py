@@ -106,14 +106,14 @@ class Cells:
     def _stop_text(self, stopped: Stopped) -> str:
         if self._interrupter.why.startswith("FINAL"):
             return ""
-        lines = self._where(stopped.__traceback__)
+        lines = self._traceback_lines(stopped.__traceback__)
         return "\n".join([*lines, f"Stopped: {self._interrupter.why or stopped}."])
 
     def _error(self, error: BaseException) -> str:
         try:
             if isinstance(error, SyntaxError) and not _depth(error.__traceback__):
                 return _syntax(error)
-            lines = [*self._cause_lines(error), *self._where(error.__traceback__)]
+            lines = [*self._cause_lines(error), *self._traceback_lines(error.__traceback__)]
             if len(lines) > _MAX_TRACEBACK_LINES:
                 lines = [
                     *lines[: _MAX_TRACEBACK_LINES // 2],
@@ -133,12 +133,12 @@ class Cells:
         if first is None:
             return []
         return [
-            *self._where(first.__traceback__)[-4:],
+            *self._traceback_lines(first.__traceback__)[-4:],
             _error_text(first)[:500],
             "which led to:",
         ]
 
-    def _where(self, traceback: TracebackType | None) -> list[str]:
+    def _traceback_lines(self, traceback: TracebackType | None) -> list[str]:
         """The lines of cells in the traceback, and the innermost line outside."""
         lines, outside = list[str](), ""
         while traceback:
@@ -328,7 +328,7 @@ class Descriptors:
     def text(self, max_chars: int) -> str:
         """What was written since the last call."""
         for _ in range(_MAX_PIECES):
-            if not self._take():
+            if not self._redirect():
                 break
         text = self._kept.text(max_chars)
         self._kept.clear()
@@ -339,10 +339,10 @@ class Descriptors:
         ready.register(self._reading, select.POLLIN)
         while True:
             ready.poll()
-            if not self._take():
+            if not self._redirect():
                 time.sleep(_REPORT_SECONDS)  # code may have closed it
 
-    def _take(self) -> bool:
+    def _redirect(self) -> bool:
         with self._lock:
             try:
                 piece = self._read(self._reading, _READ_BYTES)

@@ -95,7 +95,7 @@ class Final:
     def clear(self) -> None:
         self.given = False
 
-    def give(self, value: object) -> None:
+    def set(self, value: object) -> None:
         encoded = self._values.to_json(value)
         with self._lock:
             first, self.given = not self.given, True
@@ -117,7 +117,7 @@ def make_reserved_names(
 
     def FINAL(value: object) -> None:
         """End the task with this value. The code after it does not run."""
-        final.give(value)
+        final.set(value)
 
     def SHOW_VARS() -> Listing:
         """The variables there are, with type and size."""

@@ -133,7 +133,7 @@ def persist(
         except Stopped:
             lost.append((without_surrogates(name), interrupter.why))
         except BaseException as error:  # objects of the code may raise anything
-            lost.append((without_surrogates(name), _why(error, value)))
+            lost.append((without_surrogates(name), _reason(error, value)))
     named = list(persisting.named)
     parts.forget_except(known.union(named))
     return Snapshot(persisting.index, persisting.kept, lost, named)
@@ -341,7 +341,7 @@ def _live_type_reason(value: object) -> str:
     return ""
 
 
-def _why(error: BaseException, value: object) -> str:
+def _reason(error: BaseException, value: object) -> str:
     inside = _error_text(error)
     if isinstance(error, MemoryError):
         return "too large: there was not enough memory to keep it"

@@ -127,7 +127,7 @@ def title_of(node: Node) -> str:
     """A title of one line, never empty."""
     born = node.child and node.child.born
     if born is not None:
-        return _short(f"{born.child}: {born.title or born.task}")
+        return _shorten(f"{born.child}: {born.title or born.task}")
     messages = (entry.event for entry in node.entries if isinstance(entry.event, Said))
     texts = (
         message.typed or message.text
@@ -135,7 +135,7 @@ def title_of(node: Node) -> str:
         if message.sender in REQUEST_SENDERS
     )
     first = next((words for words in texts if words.strip()), "")
-    return _short(node.view.session.name or first) or f"session {node.session}"
+    return _shorten(node.view.session.name or first) or f"session {node.session}"
 
 
 def _facts(node: Node, options: ExportOptions) -> Iterator[tuple[str, str]]:
@@ -192,12 +192,12 @@ def _turn(number: int, blocks: Sequence[Block], over: TurnEndBlock | None) -> Tu
     messages = [
         b for b in blocks if isinstance(b, MessageBlock) and b.sender in REQUEST_SENDERS
     ]
-    words = _short(messages[0].user_text) if messages else ""
+    words = _shorten(messages[0].user_text) if messages else ""
     began = blocks[0].at if blocks else over.at if over else 0.0
     return Turn(number, words or "(no message)", began, top, within, over)
 
 
-def _short(words: str) -> str:
+def _shorten(words: str) -> str:
     return cut(on_one_line(" ".join(words.split())), _MAX_TITLE_CELLS)
 
 

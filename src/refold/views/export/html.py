@@ -29,7 +29,7 @@ from refold.views.export.html_parts import (
     CallStyle,
     Highlight,
     Markup,
-    call,
+    call_markup,
     code,
     create_highlighter,
     element,
@@ -221,14 +221,15 @@ class _PageRenderer(Struct):
         nested = turn.within.get(block.call.id, ())
         call_style = CallStyle(session.node.view.session.directory, self.highlight)
         inner = [
-            call(block_, self.options.label(block_.call), call_style) for block_ in nested
+            call_markup(block_, self.options.label(block_.call), call_style)
+            for block_ in nested
         ]
         shown = [
             image_element(image, self.options.image(session.node, image))
             for image in block.images
         ]
         label = self.options.label(block.call)
-        whole = call(block, label, call_style, (*shown, *inner))
+        whole = call_markup(block, label, call_style, (*shown, *inner))
         below = [
             child
             for caller in (block, *nested)

@@ -146,7 +146,7 @@ class CallStyle(Struct, frozen=True):
     highlight: Highlight
 
 
-def call(
+def call_markup(
     block: CallBlock, label: str, style_: CallStyle, inside: Sequence[Markup] = ()
 ) -> Markup:
     """A call that unfolds. `inside` are its images, and the calls that its code made."""
@@ -159,13 +159,13 @@ def call(
         element("span", word, class_=f"stage {style}"),
         element("span", duration_text(block), class_="took"),
     )
-    content = element("div", *_inside(block, style_), *inside, class_="inside")
+    content = element("div", *_call_content(block, style_), *inside, class_="inside")
     # Changes are unfolded: most readers look for them.
     opened = {"open": ""} if _has_diff(block) else {}
     return element("details", summary, content, **opened)
 
 
-def _inside(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
+def _call_content(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
     arguments = list(_arguments(block, call_style))
     if not _has_diff(block):
         yield element("p", "arguments", class_="what")

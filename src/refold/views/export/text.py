@@ -138,9 +138,9 @@ class _Renderer(Struct, frozen=True):
 
 
 def _session(session: ExportedSession, renderer: _Renderer, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {_words(session.title)}\n\n| | |\n|---|---|\n"
+    yield f"{'#' * level} {_escape_words(session.title)}\n\n| | |\n|---|---|\n"
     for name, value in session.facts:
-        yield f"| {name} | {_words(value)} |\n"
+        yield f"| {name} | {_escape_words(value)} |\n"
     for turn in session.turns:
         if turn.number:
             head = f"{'#' * min(level + 1, 6)} Turn {turn.number}"
@@ -159,9 +159,9 @@ def _block(
 ) -> Iterator[str]:
     match block:
         case MessageBlock():
-            yield f"**{_words(sender_name(block.sender))}:**\n\n{_quote(block.user_text)}"
+            yield f"**{_escape_words(sender_name(block.sender))}:**\n\n{_quote(block.user_text)}"
             for image in block.images:
-                yield f">\n> [image: {_words(image.name or image.media_type)}]\n"
+                yield f">\n> [image: {_escape_words(image.name or image.media_type)}]\n"
         case AnswerBlock(text=text, partial=partial):
             yield from _response(text, "cut off here" if partial else "", renderer)
         case DroppedBlock(text=text):
@@ -171,7 +171,7 @@ def _block(
         case CallBlock():
             yield from _call_section(block, turn, session, renderer, level)
         case NoticeBlock(line=line):
-            yield f"*{_words(bare([line]))}*\n"
+            yield f"*{_escape_words(bare([line]))}*\n"
         case TurnEndBlock():
             yield _turn_end(block)
 
@@ -180,16 +180,18 @@ def _response(text: str, mark: str, renderer: _Renderer) -> Iterator[str]:
     if text.strip():
         yield renderer.sanitize(visible(text).rstrip()) + "\n"
     if mark:
-        yield f"\n*({_words(mark)})*\n"
+        yield f"\n*({_escape_words(mark)})*\n"
 
 
 def _call_section(
     block: CallBlock, turn: Turn, session: ExportedSession, renderer: _Renderer, level: int
 ) -> Iterator[str]:
     directory = session.node.view.session.directory
-    yield _fold(_summary(block, renderer), "".join(_call(block, directory)))
+    yield _fold(_summary(block, renderer), "".join(_call_lines(block, directory)))
     for inner in turn.within.get(block.call.id, ()):
-        yield "\n" + _fold(_summary(inner, renderer), "".join(_call(inner, directory)))
+        yield "\n" + _fold(
+            _summary(inner, renderer), "".join(_call_lines(inner, directory))
+        )
     calls = (block, *turn.within.get(block.call.id, ()))
     for child in (
         subagent for call in calls for subagent in session.children.get(call.call.id, ())
@@ -203,28 +205,28 @@ def _summary(block: CallBlock, renderer: _Renderer) -> str:
     return " · ".join(filter(None, (label, call_outcome(block), duration_text(block))))
 
 
-def _call(block: CallBlock, directory: str) -> Iterator[str]:
+def _call_lines(block: CallBlock, directory: str) -> Iterator[str]:
     for name, value, is_text in argument_items(block.call):
         if "\n" in value or len(value) > _MAX_INLINE_CHARS:
-            yield f"{_words(name)}:\n\n{_fence(value, '' if is_text else 'json')}\n"
+            yield f"{_escape_words(name)}:\n\n{_fence(value, '' if is_text else 'json')}\n"
         else:
-            yield f"{_words(name)}: {_code(value)}\n\n"
+            yield f"{_escape_words(name)}: {_code(value)}\n\n"
     if block.answered:
-        yield f"a person said: {_words(block.answered)}\n\n"
+        yield f"a person said: {_escape_words(block.answered)}\n\n"
     for part in block.shown:
         match part:
             case Diff(path, kind, text):
-                yield f"{kind}: {_words(relative_name(path, directory))}\n\n{_fence(text, 'diff')}\n"
+                yield f"{kind}: {_escape_words(relative_name(path, directory))}\n\n{_fence(text, 'diff')}\n"
             case Output(_, text, code, ended):
                 reason = ended or ("ended before it was done" if code is None else "")
                 yield _fence(text, "text")
                 yield (
                     f"\nexit code {code}\n\n"
                     if code is not None
-                    else f"\n{_words(reason)}\n\n"
+                    else f"\n{_escape_words(reason)}\n\n"
                 )
             case Note(text):
-                yield f"{_words(text)}\n\n"
+                yield f"{_escape_words(text)}\n\n"
             case Checklist():
                 yield _fence(part.text) + "\n"
     if block.text and not any(isinstance(part, Output) for part in block.shown):
@@ -232,7 +234,7 @@ def _call(block: CallBlock, directory: str) -> Iterator[str]:
 
 
 def _turn_end(over: TurnEndBlock) -> str:
-    return "".join(f"*{_words(bare([row]))}*  \n" for row in turn_rows(over))
+    return "".join(f"*{_escape_words(bare([row]))}*  \n" for row in turn_rows(over))
 
 
 def _fold(summary: str, content: str) -> str:
@@ -267,7 +269,7 @@ def _row(row: str) -> str:
     )
 
 
-def _words(text: str) -> str:
+def _escape_words(text: str) -> str:
     """The text on one line, escaped for Markdown."""
     return _SPECIAL_PATTERN.sub(r"\\\1", on_one_line(text))
 

@@ -127,7 +127,7 @@ class MarkdownRenderer:
         pending, pieces = "".join(self._pending), list[Piece]()
         while len(pending) >= _MAX_PENDING_CHARS:
             end = pending.rfind(" ", 1, _MAX_PENDING_CHARS) + 1 or _MAX_PENDING_CHARS
-            pieces += self._take(pending[:end])
+            pieces += self._take_line(pending[:end])
             pending, self._going_on = pending[end:], True
         self._pending, self._size = [pending] if pending else [], len(pending)
         return pieces
@@ -135,11 +135,11 @@ class MarkdownRenderer:
     def _end_line(self) -> list[Piece]:
         line = "".join(self._pending)
         self._pending, self._size = [], 0
-        pieces = self._take(line) if line or not self._going_on else []
+        pieces = self._take_line(line) if line or not self._going_on else []
         self._going_on = False
         return pieces
 
-    def _take(self, line: str) -> list[Piece]:
+    def _take_line(self, line: str) -> list[Piece]:
         take = self._blocks.add_to_line if self._going_on else self._blocks.line
         return self._render_leaves(take(line))
 
@@ -296,7 +296,7 @@ class _Margin:
 
     def __init__(self, leaf: Leaf, room: int, *, signs: bool) -> None:
         self._bar, self._dot = ("│ ", "•") if signs else ("> ", "")
-        rest = [self._before(container, first=False) for container in leaf.around]
+        rest = [self._margin_piece(container, first=False) for container in leaf.around]
         hidden = 0  # outer containers that are not shown for lack of room
         while (
             len(rest) - hidden > 1
@@ -306,13 +306,13 @@ class _Margin:
             hidden += 1
         self.rest = rest[hidden:]
         self.first = [
-            self._before(container, first=True) for container in leaf.around[hidden:]
+            self._margin_piece(container, first=True) for container in leaf.around[hidden:]
         ]
         shared = "".join(text for _, text in rest[hidden : max(leaf.gap, hidden)])
         self.gap: Piece = ("dim", shared.rstrip())
         self.left = max(room - _margin_cells(self.rest), 2)
 
-    def _before(self, container: Container, *, first: bool) -> Piece:
+    def _margin_piece(self, container: Container, *, first: bool) -> Piece:
         if not container.sign:
             return ("dim", self._bar)
         sign = (self._dot or container.sign) if container.sign in "-+*" else container.sign

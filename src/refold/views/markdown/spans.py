@@ -120,15 +120,15 @@ class _Walk:
         self._link: tuple[int, str, bool] | None = None  # where it began, and its target
         self.pieces: list[Piece] = []
 
-    def take(self, token: "Token") -> None:
+    def add_token(self, token: "Token") -> None:
         match token.type:
             case "text" | "text_special":
-                self._put(self._style, token.content)
+                self._add_piece(self._style, token.content)
             case "softbreak" | "hardbreak":
                 self.pieces.append(("plain", "\n"))
             case "code_inline":
                 self._mark(token.markup)
-                self._put("code", token.content)
+                self._add_piece("code", token.content)
                 self._mark(token.markup)
             case "link_open":
                 target = str(token.attrGet("href") or "")
@@ -136,11 +136,11 @@ class _Walk:
             case "link_close":
                 self._close_link()
             case "image":
-                self._put("dim", f"![{token.content}]({token.attrGet('src')})")
+                self._add_piece("dim", f"![{token.content}]({token.attrGet('src')})")
             case kind if kind.endswith(("_open", "_close")):
                 self._toggle(kind, token.markup)
             case _:
-                self._put(self._style, token.content)
+                self._add_piece(self._style, token.content)
 
     @property
     def _style(self) -> Style:
@@ -153,7 +153,7 @@ class _Walk:
     def _toggle(self, kind: str, markup: str) -> None:
         name, _, way = kind.rpartition("_")
         if name == "s":  # few terminals can strike words out
-            self._put("dim", markup)
+            self._add_piece("dim", markup)
         else:
             self._mark(markup)
         if way == "open":
@@ -163,9 +163,9 @@ class _Walk:
 
     def _mark(self, markup: str) -> None:
         if not self._options.styled:
-            self._put("plain", markup)
+            self._add_piece("plain", markup)
 
-    def _put(self, style: Style, text: str) -> None:
+    def _add_piece(self, style: Style, text: str) -> None:
         shown = visible(text).replace("\n", " ")
         if shown:
             self.pieces.append((style, shown))
@@ -184,11 +184,11 @@ class _Walk:
                 ("link" if style in _LINK_STYLES else style, part) for style, part in words
             ]
         if not text.strip():
-            self._put("link", url)
+            self._add_piece("link", url)
         elif bare and "xn--" not in url:
             return
         elif not shows_target(text, url) and (not can or is_misleading(text, url)):
-            self._put("dim", f" ({url})")
+            self._add_piece("dim", f" ({url})")
 
 
 def _parse_bare_url(state: "StateInline", silent: bool) -> bool:
@@ -213,7 +213,7 @@ def _parse_bare_url(state: "StateInline", silent: bool) -> bool:
 def _pieces(tokens: Sequence["Token"], options: SpanOptions) -> list[Piece]:
     walk = _Walk(options)
     for token in tokens:
-        walk.take(token)
+        walk.add_token(token)
     return walk.pieces
 
 

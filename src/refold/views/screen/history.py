@@ -60,7 +60,7 @@ def message_lines(
             calls = 0
         if isinstance(block, MessageBlock):
             taken_back = block.seq in gone
-        fate = "rewound" if taken_back else _fate(block.seq, edits)
+        fate = "rewound" if taken_back else _edit_kind(block.seq, edits)
         yield from _block(block, wide, room, fate, edits.get(block.seq))
 
 
@@ -68,7 +68,7 @@ def _is_request(block: Block) -> bool:
     return isinstance(block, MessageBlock) and block.sender in _REQUEST_SENDERS
 
 
-def _fate(seq: int, edits: Mapping[int, str | None]) -> str:
+def _edit_kind(seq: int, edits: Mapping[int, str | None]) -> str:
     if seq not in edits:
         return ""
     return "deleted" if edits[seq] is None else "edited"
@@ -112,7 +112,7 @@ def recap(view: View, room: int, sign: str = "›", newest: int = 0) -> list[Lin
     """
     messages, end = view.conversation.messages, len(view.conversation.messages)
     exchanges = list[tuple[str, str]]()
-    for group in _newest(view.conversation.user_messages):
+    for group in _newest_groups(view.conversation.user_messages):
         index = bisect_left(messages, group[0].delivered, key=lambda spoken: spoken.seq)
         if index == len(messages) or messages[index].seq != group[0].delivered:
             break  # compacted since: message and answer are gone
@@ -143,7 +143,7 @@ def last_exchange(view: View, entries: Iterable[Entry]) -> Screen | None:
 
 def last_message(view: View) -> int:
     """The seq of the event with the user's last message, or 0."""
-    newest = next(_newest(view.conversation.user_messages), None)
+    newest = next(_newest_groups(view.conversation.user_messages), None)
     return newest[0].seq if newest else 0
 
 
@@ -170,7 +170,7 @@ def cut_off_lines(view: View, label: Callable[[ToolCall], str], room: int) -> li
     return rows
 
 
-def _newest(
+def _newest_groups(
     messages: Sequence[conversation.UserText],
 ) -> Iterator[list[conversation.UserText]]:
     """The user's messages, newest first; those that were sent together are one."""

@@ -89,13 +89,13 @@ def notice_blocks(
         case Stopped() if not view.turn.seq and (waits := unsent_notice(view)):
             notice = line(waits, "dim")  # there is no turn end to show it
         case Rewound(mark):
-            notice = _rewound(before, view, mark)
+            notice = _rewind_notice(before, view, mark)
         case ModelAnswered() | ModelFailed():
             notice = None
         case _:
             notice = (
                 _choice_line(entry) or _session_line(entry) or _team_line(entry)
-                or _problem_line(entry) or _of_files_and_plans(entry)
+                or _problem_line(entry) or _file_or_plan_notice(entry)
             )  # fmt: skip
     if notice is not None:
         yield NoticeBlock(
@@ -198,17 +198,17 @@ def _problem_line(entry: Entry) -> Line | None:
             return None
 
 
-def _of_found_files(event: ExternalEditsFound | InstructionsFound) -> str:
+def _found_files_text(event: ExternalEditsFound | InstructionsFound) -> str:
     if isinstance(event, ExternalEditsFound):
         return external_edits_notice(event.files)
     used = [f"Instructions used: {on_one_line(path)}" for path, _ in event.files]
     return "; ".join((*used, *map(on_one_line, event.notices)))
 
 
-def _of_files_and_plans(entry: Entry) -> Line | None:
+def _file_or_plan_notice(entry: Entry) -> Line | None:
     match entry.event:
         case ExternalEditsFound() | InstructionsFound() as event:
-            return line(_of_found_files(event), "dim")
+            return line(_found_files_text(event), "dim")
         case FileUploaded(path, size):
             return line(f"Uploaded: {on_one_line(path)} ({size:,} bytes)", "dim")
         case FilesRestored(checkpoint, files=count):
@@ -241,7 +241,7 @@ def _background_ended(end: BackgroundEnded, view: View) -> Line | None:
     return line(text, "warn" if end.outcome in ("failed", "lost") else "dim")
 
 
-def _rewound(before: View, view: View, mark: int) -> Line:
+def _rewind_notice(before: View, view: View, mark: int) -> Line:
     """The notice of a rewind, with the last remaining message for orientation."""
     if before.mark_at(mark) is None:
         return line(f"The conversation is unchanged: there is no event {mark}.", "dim")

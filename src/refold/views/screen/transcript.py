@@ -32,11 +32,11 @@ _UNLIMITED_ROOM = sys.maxsize  # neither wrapped nor cut
 _DENSE_BLOCKS = (CallBlock, NoticeBlock, TurnEndBlock)  # no empty line between these
 
 
-def _plain(call: ToolCall) -> str:
+def _plain_label(call: ToolCall) -> str:
     return label(call, None)
 
 
-def transcript(screen: Screen, label: Callable[[ToolCall], str] = _plain) -> str:
+def transcript(screen: Screen, label: Callable[[ToolCall], str] = _plain_label) -> str:
     """The whole screen, with the answer that is streaming. `label` describes a call in one line."""
     return "\n".join(_rows(screen, label))
 
@@ -59,7 +59,7 @@ def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
 
 def _response(text: str, mark: str) -> Iterator[str]:
     if text.strip():
-        yield from _under("‹ ", visible(text))
+        yield from _mark_first_line("‹ ", visible(text))
     if mark:
         yield f"  ({mark})"
 
@@ -73,16 +73,16 @@ def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> It
         case DroppedBlock(text=text):
             yield from _response(text, on_one_line(block.mark))
         case ThinkingBlock(text=text):
-            yield from _under("∴ ", visible(text))
+            yield from _mark_first_line("∴ ", visible(text))
         case CallBlock():
-            yield from _call(block, label(block.call), directory)
+            yield from _call_lines(block, label(block.call), directory)
         case NoticeBlock(line=line, found=found):
-            yield from _under("· ", bare([line]))
+            yield from _mark_first_line("· ", bare([line]))
             if found:
                 yield f"  └ {visible(found)}"
         case TurnEndBlock():
             for row in turn_rows(block):
-                yield from _under("· ", bare([row]))
+                yield from _mark_first_line("· ", bare([row]))
 
 
 def _message(block: MessageBlock) -> Iterator[str]:
@@ -92,14 +92,14 @@ def _message(block: MessageBlock) -> Iterator[str]:
         yield from (bare([row]) for row in rest)
         return
     sender = "" if block.sender == "person" else f"{on_one_line(block.sender)}: "
-    yield from _under("› ", sender + visible(block.user_text))
+    yield from _mark_first_line("› ", sender + visible(block.user_text))
     for image in block.images:
         yield f"  [image {on_one_line(image.name or image.media_type)}]"
     if block.later:
         yield "  (queued for the next turn)"
 
 
-def _call(block: CallBlock, text: str, directory: str) -> Iterator[str]:
+def _call_lines(block: CallBlock, text: str, directory: str) -> Iterator[str]:
     by = f" (by the code of {on_one_line(block.within)})" if block.within else ""
     yield f"● {text}{by}"
     if block.answered:
@@ -115,14 +115,14 @@ def _call(block: CallBlock, text: str, directory: str) -> Iterator[str]:
 def _coming(coming: StreamingBlock) -> Iterator[str]:
     match coming.kind:
         case "words":
-            yield from _under("‹ ", visible(str(coming.text)) + " …")
+            yield from _mark_first_line("‹ ", visible(str(coming.text)) + " …")
         case "thought":
-            yield from _under("∴ ", visible(str(coming.text)) + " …")
+            yield from _mark_first_line("∴ ", visible(str(coming.text)) + " …")
         case "call":
             yield f"● {on_one_line(str(coming.text))} …"
 
 
-def _under(mark: str, text: str) -> Iterator[str]:
+def _mark_first_line(mark: str, text: str) -> Iterator[str]:
     first, *rest = text.strip("\n").rstrip().split("\n")
     yield (mark + first).rstrip()
     yield from (f"  {row}".rstrip() for row in rest)

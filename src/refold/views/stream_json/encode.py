@@ -154,7 +154,7 @@ def documents_of(
     """
     if not isinstance(frame.item, Entry):
         if live:
-            yield _of_live(frame.item, frame.seq)
+            yield _encode_live(frame.item, frame.seq)
         return
     event = frame.item.event
     if isinstance(event, ChildAsked) or (
@@ -162,12 +162,18 @@ def documents_of(
     ):
         yield make_request(event, frame.seq)
         return
-    for of_kind in (_of_conversation, _of_call, _of_session, _of_files_and_plans, _of_side):
+    for of_kind in (
+        _encode_conversation,
+        _encode_call,
+        _encode_session,
+        _encode_files_and_plans,
+        _encode_side_calls,
+    ):
         yield from of_kind(event, frame.seq)
-    yield from _of_child(event, frame.seq)
+    yield from _encode_child(event, frame.seq)
 
 
-def _of_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
     match event:
         case kinds.Said() as said:
             yield _message(said, seq)
@@ -186,10 +192,10 @@ def _of_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
         case kinds.TurnEnded(outcome, reason):
             yield documents.TurnEnd(seq=seq, outcome=outcome, reason=reason)
         case _:
-            yield from _of_model(event, seq)
+            yield from _encode_model(event, seq)
 
 
-def _of_model(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_model(event: Event, seq: int) -> Iterator[OfEvent]:
     match event:
         case kinds.ModelAsked():
             yield documents.ModelStart(seq=seq)
@@ -232,7 +238,7 @@ def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[OfEvent]:
         yield documents.Notice(seq=seq, text=on_one_line(answer.warning))
 
 
-def _of_call(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_call(event: Event, seq: int) -> Iterator[OfEvent]:
     match event:
         case Judged(call_id, verdict, rule, reason) if verdict != "ask":
             yield documents.ToolApprovalResult(
@@ -266,7 +272,7 @@ def _of_call(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_session(event: Event, seq: int) -> Iterator[OfEvent]:
     match event:
         case kinds.ModeChanged(mode):
             yield ModeChanged(seq=seq, mode=mode)
@@ -289,10 +295,10 @@ def _of_session(event: Event, seq: int) -> Iterator[OfEvent]:
                 seq=seq, text=f"the journal was damaged at its end: {lost}"
             )
         case _:
-            yield from _of_place(event, seq)
+            yield from _encode_place(event, seq)
 
 
-def _of_place(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_place(event: Event, seq: int) -> Iterator[OfEvent]:
     """The session's title, directories, former process and logged requests."""
     match event:
         case kinds.Renamed(name):
@@ -312,7 +318,7 @@ def _of_place(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _of_files_and_plans(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_files_and_plans(event: Event, seq: int) -> Iterator[OfEvent]:
     match event:
         case kinds.Ended(control=PlanReady(title, text)):
             yield documents.PlanReady(seq=seq, plan=seq, title=title, text=text)
@@ -341,7 +347,7 @@ def _of_files_and_plans(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _of_side(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_side_calls(event: Event, seq: int) -> Iterator[OfEvent]:
     """Compaction and model calls outside the conversation."""
     match event:
         case kinds.CompactionRequested(kind, focus):
@@ -367,8 +373,8 @@ def _of_side(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
-    """Subagents, and the events of `_of_code`."""
+def _encode_child(event: Event, seq: int) -> Iterator[OfEvent]:
+    """Subagents, and the events of `_encode_code`."""
     match event:
         case ChildBorn() as born:
             yield subagent_documents.SubagentStart(
@@ -401,10 +407,10 @@ def _of_child(event: Event, seq: int) -> Iterator[OfEvent]:
                 seq=seq, call_id=id_, verdict=verdict, rule="", reason=reason
             )
         case _:
-            yield from _of_code(event, seq)
+            yield from _encode_code(event, seq)
 
 
-def _of_code(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_code(event: Event, seq: int) -> Iterator[OfEvent]:
     """Background commands, variables of code, and copies."""
     match event:
         case kinds.BackgroundStarted(name, command, call_id, directory, notify, _, moved):
@@ -437,7 +443,7 @@ def _of_code(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _of_live(live: Live, after: int) -> LiveDocument:
+def _encode_live(live: Live, after: int) -> LiveDocument:
     match live:
         case TextCame(text):
             return live_documents.TextDelta(after=after, text=text)

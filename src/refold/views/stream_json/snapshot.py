@@ -309,13 +309,13 @@ def messages_of(view: View) -> Sequence[SnapshotMessage]:
 
 
 def _message(message: Message, results: dict[str, ToolResult]) -> SnapshotMessage:
-    calls = tuple(_call(call, results.get(call.id)) for call in message.calls)
+    calls = tuple(_to_snapshot_call(call, results.get(call.id)) for call in message.calls)
     text = "".join(part.text for part in message.parts if isinstance(part, Text))
     role = "assistant" if message.role == "assistant" else "user"
     return SnapshotMessage(role, text, calls)
 
 
-def _call(call: ToolCall, result: ToolResult | None) -> SnapshotCall:
+def _to_snapshot_call(call: ToolCall, result: ToolResult | None) -> SnapshotCall:
     if result is None:
         return SnapshotCall(call.id, call.name, None)
     return SnapshotCall(call.id, call.name, result.text, result.failed)
