@@ -185,7 +185,7 @@ def test_a_call_that_waits_for_a_checkpoint_shows_its_progress(tmp_path: Path) -
                     async for frame in frames:
                         if isinstance(frame.item, Progress):
                             texts.append(frame.item.text)
-                            lock.close()  # the scan goes on
+                            lock.close()  # the scan continues
             return texts, session.result
 
     texts, result = anyio.run(go)

@@ -102,7 +102,7 @@ def test_files_are_found_by_parts_of_their_names_with_the_best_match_first(
     files = WorkspaceFiles(lambda: str(tmp_path))
 
     assert files.find("loop") == [
-        "engine/loop.py", "engine/loops/old.py", ".loop", "__pycache__/loop.pyc"
+        "engine/loop.py", "engine/loops/old.py", "__pycache__/loop.pyc", ".loop"
     ]  # fmt: skip
     assert files.find("englo") == ["engine/loop.py", "engine/loops/old.py"]
     assert files.find("nothing") == []

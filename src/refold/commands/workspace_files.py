@@ -19,7 +19,7 @@ _MOST_FILES = 200_000
 _PIECE_NAMES = 2_000  # names that are searched at once
 _MAX_OFFERS = 50
 _MIN_SIMILARITY = 75  # of 100: the score of a mistyped name
-# Listed last: nobody names them by hand.
+# Listed last: they are rarely meant.
 _RARELY_NAMED = re.compile(
     r"(?:^|/)(?:\.|(?:__pycache__|node_modules)/)|\.(?:pyc|o|class)$"
 )
