@@ -147,7 +147,7 @@ def with_hidden(data: bytes, names: Set[bytes]) -> bytes | None:
     return body + hashing(body).digest()
 
 
-def read_entries(data: bytes) -> "list[Entry]":
+def read_entries(data: bytes) -> "list[IndexEntry]":
     """The entries of an index whose objects have names of 20 bytes. Raises `ValueError`."""
     version, count = _read_header(data)
     try:
@@ -166,7 +166,7 @@ def _read_header(data: bytes) -> tuple[int, int]:
     return version, count
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """The offsets of an entry and of its flags, and the name of its file."""
 
     start: int
@@ -175,7 +175,7 @@ class Entry(NamedTuple):
     name: bytes
 
 
-def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[Entry]:
+def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[IndexEntry]:
     offset, name = _HEADER_STRUCT.size, b""
     for _ in range(count):
         flags = offset + _STAT_BYTES + size
@@ -185,14 +185,14 @@ def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[Entry
             cut, first = _number(data, first)
             end = data.index(b"\0", first)
             name = name[: len(name) - cut] + data[first:end]
-            yield Entry(offset, end + 1, flags, name)
+            yield IndexEntry(offset, end + 1, flags, name)
             offset = end + 1
         else:
             length = bits & _NAME_BYTES
             end = first + length if length < _NAME_BYTES else data.index(b"\0", first)
             name = data[first:end]
             end = offset + ((end - offset + 8) & ~7)  # with one zero at least
-            yield Entry(offset, end, flags, name)
+            yield IndexEntry(offset, end, flags, name)
             offset = end
 
 
@@ -207,7 +207,7 @@ def _number(data: bytes, offset: int) -> tuple[int, int]:
     return value, offset + 1
 
 
-def _entry_marked_to_skip(data: bytes, entry: Entry, version: int) -> bytes:
+def _entry_marked_to_skip(data: bytes, entry: IndexEntry, version: int) -> bytes:
     (bits,) = struct.unpack_from(">H", data, entry.flags)
     extended_bits, name_offset = 0, entry.flags + 2
     if bits & _EXTENDED and version > 2:
