@@ -254,7 +254,7 @@ class Sandbox:
         unread: Callable[[], Sequence[str]],
     ) -> SandboxRules:
         with self._lock:
-            private = self._make_private_directory  # made once, by the first caller
+            private = self._private_directory  # made once, by the first caller
         guards = self._capabilities().guards_sockets
         room = CommandContext(private, cwd, guards, extras.own_tmp)
         named = dict.fromkeys((*self.config.unread(), *unread()))
@@ -358,14 +358,14 @@ class Sandbox:
         )
 
     def close(self) -> None:
-        if "_private" in self.__dict__:
-            shutil.rmtree(self._make_private_directory, ignore_errors=True)
-            del self.__dict__["_private"]
+        if "_private_directory" in self.__dict__:
+            shutil.rmtree(self._private_directory, ignore_errors=True)
+            del self.__dict__["_private_directory"]
         if "_watch" in self.__dict__:
             self._watch.close()
 
     @cached_property
-    def _make_private_directory(self) -> str:
+    def _private_directory(self) -> str:
         import tempfile
 
         directory = os.path.realpath(
@@ -439,7 +439,7 @@ class Sandbox:
 
     def _restrictions(self, rules: SandboxRules) -> Restrictions | None:
         if self.kind == "landlock":
-            writable = (*rules.open, self._make_private_directory, *_DEVICES)
+            writable = (*rules.open, self._private_directory, *_DEVICES)
             shared = ("/dev/shm",) if rules.open else ()
             return Restrictions((*writable, *shared), tcp=not rules.network, others=True)
         can_scope = (
@@ -450,9 +450,7 @@ class Sandbox:
     def _environ(self, rules: SandboxRules, named: Mapping[str, str]) -> dict[str, str]:
         walled = self.kind == "bubblewrap"
         visible = (
-            bubblewrap.scratch(rules)
-            if walled
-            else bubblewrap.tmp(self._make_private_directory)
+            bubblewrap.scratch(rules) if walled else bubblewrap.tmp(self._private_directory)
         )
         places = {"TMPDIR": visible, "XDG_STATE_HOME": f"{visible}/.state"}
         if not self._layout.can_write(".cache"):

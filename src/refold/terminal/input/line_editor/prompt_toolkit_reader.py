@@ -102,15 +102,15 @@ class PromptToolkitReader:
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
         begun, self._shortcuts = text or self._take_unsent(), not text
-        self._new_message_prompt.reserve_space_for_menu = max(
+        self._message_prompt.reserve_space_for_menu = max(
             min(_MENU_ROWS, self._printer.status_room), 6
         )
         try:
             answer = await self._run_prompt(
-                self._new_message_prompt, lambda: self._with_vi(prompt()), default=begun
+                self._message_prompt, lambda: self._with_vi(prompt()), default=begun
             )
         finally:
-            self._new_message_prompt.app.erase_when_done = False
+            self._message_prompt.app.erase_when_done = False
         if answer is not Key.ASIDE:  # otherwise the prompt would be gone
             self._printer.note_typed_line()
         return _without_later(answer)
@@ -123,7 +123,7 @@ class PromptToolkitReader:
     async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key:
-        editor = DraftEditor(self._new_short_prompt.app, self._printer)
+        editor = DraftEditor(self._short_prompt.app, self._printer)
         answer: _Answer = Key.CTRL_C
         entered = anyio.Event()
         with self._printer.above(editor):
@@ -141,17 +141,17 @@ class PromptToolkitReader:
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         open_ = QuestionPrompt(menu, prompt, self._pasted, time.monotonic)
         answer: _Answer = Key.CTRL_C
-        with open_.opened_in(self._new_short_prompt) as options:
+        with open_.opened_in(self._short_prompt) as options:
             try:
                 answer = await self._run_prompt(
-                    self._new_short_prompt,
+                    self._short_prompt,
                     open_.row,
                     default=self._take_unsent(),
                     **options,
                 )
             finally:
                 if not isinstance(answer, DraftMessage) and not open_.menu.writing:
-                    self._unsent = self._new_short_prompt.default_buffer.text
+                    self._unsent = self._short_prompt.default_buffer.text
         return answer if isinstance(answer, DraftMessage) else _without_later(answer)
 
     async def choice(self, prompt: Line, keys: str) -> str | Key:
@@ -160,7 +160,7 @@ class PromptToolkitReader:
         keyed = answer_keys(keys, self._pace)
         return _without_later(
             await self._run_prompt(
-                self._new_short_prompt,
+                self._short_prompt,
                 lambda: prompt,
                 key_bindings=keyed,
                 is_password=False,
@@ -170,10 +170,10 @@ class PromptToolkitReader:
     async def secret(
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
-        hidden = Condition(lambda: not shows(self._new_short_prompt.default_buffer.text))
+        hidden = Condition(lambda: not shows(self._short_prompt.default_buffer.text))
         return _without_later(
             await self._run_prompt(
-                self._new_short_prompt,
+                self._short_prompt,
                 lambda: prompt,
                 key_bindings=leave_keys(),
                 is_password=hidden,
@@ -207,7 +207,7 @@ class PromptToolkitReader:
 
     def _keep_aside(self, *, entered: bool) -> None:
         """Keep the text of `read_draft` for the next prompt, which sends it after Enter."""
-        text = self._new_short_prompt.default_buffer.text
+        text = self._short_prompt.default_buffer.text
         if entered:
             self._keyboard.pass_to_prompt(f"{text}\r")
         else:
@@ -220,7 +220,7 @@ class PromptToolkitReader:
     def use_vi_keys(self, on: bool | None = None) -> bool:
         if on is None:
             return self._is_vi
-        app = self._new_message_prompt.app
+        app = self._message_prompt.app
         app.editing_mode = EditingMode.VI if on else EditingMode.EMACS
         # In vi mode Esc is a key of its own, not the first half of Alt and another key.
         app.ttimeoutlen, app.timeoutlen = (ESC_ALONE,) * 2 if on else (0.5, 1.0)
@@ -228,7 +228,7 @@ class PromptToolkitReader:
 
     def interrupt(self) -> bool:
         # What was entered before Ctrl+C is not lost while the prompt closes.
-        entered = self._new_message_prompt.app.is_done or self._new_short_prompt.app.is_done
+        entered = self._message_prompt.app.is_done or self._short_prompt.app.is_done
         if self._asking is None or entered:
             return False
         if not self._elsewhere.away:  # otherwise Ctrl+C is for the editor
@@ -236,11 +236,11 @@ class PromptToolkitReader:
         return True
 
     def put_aside(self) -> bool:
-        app = self._new_message_prompt.app
+        app = self._message_prompt.app
         busy = app.is_done or not app.is_running or self._elsewhere.away
         if self._asking is None or busy:
             return False
-        buffer = self._new_message_prompt.default_buffer
+        buffer = self._message_prompt.default_buffer
         if not self._keep_draft(buffer.text):  # the draft is edited while work is shown
             return False
         app.erase_when_done = True
@@ -253,15 +253,15 @@ class PromptToolkitReader:
 
     def redraw(self) -> None:
         if self._asking is not None:
-            self._new_message_prompt.app.invalidate()
-            self._new_short_prompt.app.invalidate()
+            self._message_prompt.app.invalidate()
+            self._short_prompt.app.invalidate()
 
     @cached_property
     def _common_arguments(self) -> dict[str, Any]:
         return {"input": self._input, **drawing_arguments(self._printer.look)}
 
     @cached_property
-    def _new_message_prompt(self) -> "PromptSession[_Answer]":
+    def _message_prompt(self) -> "PromptSession[_Answer]":
         doing = KeyActions(
             self._keys.cycle,
             self._elsewhere.edit,
@@ -288,7 +288,7 @@ class PromptToolkitReader:
         return session
 
     @cached_property
-    def _new_short_prompt(self) -> "PromptSession[_Answer]":
+    def _short_prompt(self) -> "PromptSession[_Answer]":
         # No history: what is typed at these prompts may be a secret.
         session = PromptSession[_Answer](
             history=DummyHistory(), erase_when_done=True, **self._common_arguments
@@ -304,7 +304,7 @@ class PromptToolkitReader:
     ) -> _Answer:
         bound = merge_key_bindings([text_keys(self._pasted), keys])
         return await self._run_prompt(
-            self._new_short_prompt,
+            self._short_prompt,
             prompt,
             default=text,
             key_bindings=bound,
@@ -344,19 +344,19 @@ class PromptToolkitReader:
         return self._shortcuts
 
     def _has_name_to_complete(self) -> bool:
-        document = self._new_message_prompt.default_buffer.document
+        document = self._message_prompt.default_buffer.document
         before = document.current_line_before_cursor[-1024:]
         return document.text.startswith("/") or names_a_file(before)
 
     @property
     def _is_vi(self) -> bool:
-        return self._new_message_prompt.app.editing_mode == EditingMode.VI
+        return self._message_prompt.app.editing_mode == EditingMode.VI
 
     def _with_vi(self, prompt: Line) -> Line:
         """Return the prompt, preceded by the vi mode if vi keys are on."""
         if not self._is_vi:
             return prompt
-        mode = self._new_message_prompt.app.vi_state.input_mode
+        mode = self._message_prompt.app.vi_state.input_mode
         sign: Piece = ("dim", f"[{_VI_MODES.get(mode, 'n')}] ")
         return (sign, *prompt)
 
