@@ -78,6 +78,7 @@ class Typist:
     def __init__(self, *typed: Typed) -> None:
         self.asked: list[str] = []
         self.switched: list[tuple[str, str]] = []  # drafts: from which session to which
+        self.restored = list[str]()
         self._typed = list(typed)
         self._interrupted, self._waiting = anyio.Event(), False
 
@@ -134,6 +135,9 @@ class Typist:
 
     def switch_draft(self, left: str, to: str) -> None:
         self.switched.append((left, to))
+
+    def restore_draft(self, text: str) -> None:
+        self.restored.append(text)
 
     def redraw(self) -> None:
         pass

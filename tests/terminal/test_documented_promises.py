@@ -147,6 +147,22 @@ def test_promise_the_address_of_a_link_is_shown_inside_tmux(opens: Opens) -> Non
         assert "\x1b]8;" not in at.raw
 
 
+@pytest.mark.parametrize("flags", [(), ("tui",)], ids=["line", "full"])
+def test_promise_a_stop_before_the_answer_restores_the_message(
+    opens: Opens, flags: tuple[str, ...]
+) -> None:
+    quote("terminal.md", "an empty input gets your message back.")
+    at = opens({"text": "Too late.", "pause": 60.0}, DONE, flags=flags)
+    at.type("look at thsi" + ENTER)
+    at.until("tops" if flags else "stop")
+    at.type(ESC)
+    at.until("look at thsi" if flags else "instead.\n\n› look at thsi")
+    at.until_gone("Esc stops")
+    at.type("\x7f\x7fis" + ENTER)
+    at.until("look at this")
+    at.until("Well.")
+
+
 @pytest.mark.parametrize("key", [ESC, CTRL_C], ids=["esc", "ctrl+c"])
 def test_promise_esc_and_ctrl_c_stop_a_running_command(
     opens: Opens, tmp_path: Path, key: str

@@ -12,8 +12,8 @@ from refold.journal.events.child_events import (
     ChildAsked,
     ChildBorn,
 )
-from refold.journal.events.kinds import Ended, Frame, ModelAsked, Said, TurnEnded
-from refold.tui.composer import Composer
+from refold.journal.events.kinds import Ended, Frame, ModelAsked, Said, Stopped, TurnEnded
+from refold.tui.composer import Composer, insert
 from refold.tui.messages import (
     Answer,
     Asked,
@@ -173,6 +173,27 @@ def test_a_stop_keeps_the_draft(key: str) -> None:
 
     assert commands == [Send(Interrupt())]
     assert stopped.composer.field.text == "draft"
+
+
+@pytest.mark.parametrize(
+    ("answer", "typed", "draft"),
+    [([], "", "go"), ([], "other", "other"), (["Here is"], "", "")],
+    ids=["unanswered", "draft", "answered"],
+)
+def test_a_stop_before_the_answer_restores_the_message_to_an_empty_input(
+    answer: list[str], typed: str, draft: str
+) -> None:
+    story = Story()
+    sent, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
+    story.turn("go")
+    for words in answer:
+        story.tell(*story.says(words))
+    story.tell(Stopped("interrupted"), TurnEnded("interrupted"))
+    working = replace(sent, composer=insert(sent.composer, typed))
+
+    stopped, _ = after(working, *(News((frame,)) for frame in story.frames[1:]))
+
+    assert stopped.composer.field.text == draft
 
 
 @pytest.mark.parametrize("key", ["esc", "ctrl+c"])

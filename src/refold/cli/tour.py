@@ -301,6 +301,9 @@ class _Unattended:
     def switch_draft(self, left: str, to: str) -> None:
         return
 
+    def restore_draft(self, text: str) -> None:
+        return
+
     def redraw(self) -> None:
         return
 

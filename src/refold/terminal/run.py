@@ -26,6 +26,7 @@ from refold.errors import BadInput, RefoldError
 from refold.terminal.greeting import greet, is_resumable, print_cut_off_turn
 from refold.terminal.terminal import Terminal
 from refold.terminal.this_terminal import this_terminal
+from refold.views.notices import was_stopped_unanswered
 from refold.views.styled import Line
 
 _RETRY_SECONDS = 0.1  # seconds until putting the prompt aside is tried again
@@ -265,6 +266,8 @@ class PromptLoop:
             images = self.pasted(typed)
             print_sent(images, self._printer)
             await here.say(typed, images)
+            if was_stopped_unanswered(here.session.view):
+                self._reader.restore_draft(typed)
 
     def _prompt(self) -> Line:
         mode = self.terminal.session.mode

@@ -94,6 +94,7 @@ class Model(Struct, frozen=True):
     interrupted_at: float = float("-inf")  # when Ctrl+C was pressed last
     escaped_at: float = float("-inf")  # when Esc was pressed last, with nothing to stop
     sent_at: float = float("-inf")  # when a message was sent whose turn has not begun
+    sent_text: str = ""  # of the message that began the turn, or is about to
     stops_next: bool = False  # a stop was asked for before that turn began
     hint: str = ""  # a short answer to the last key, until the next one
 

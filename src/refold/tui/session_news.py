@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from refold.client.types import Frame
+from refold.client.types import Frame, View
 from refold.tui.composer import draft_of, to_empty, with_text
 from refold.tui.messages import (
     DraftLeft,
@@ -28,6 +28,7 @@ from refold.tui.transcript import CommandRows, Item, Memo, Transcript, extend, i
 from refold.values.display import Diff
 from refold.values.growing import Log
 from refold.values.live import ChildMoved, SubagentDelta
+from refold.views.notices import was_stopped_unanswered
 from refold.views.screen.blocks import Block, CallBlock, MessageBlock, Open
 from refold.views.screen.conversation import is_from_shell
 from refold.views.screen.screen import Screen, apply_frame
@@ -52,10 +53,21 @@ def add_news(model: Model, message: News) -> Updated:
     if transcript.shell and ran:
         transcript = replace(transcript, shell=())
     ended = before.view.turn.seq and not now.view.turn.seq
+    if ended:
+        model = _with_unanswered(model, now.view)
     return replace(
         model, screen=now, transcript=transcript, diffs=diffs, watching=watching,
         hint="" if ended else model.hint,  # as that the turn is being stopped
     ), commands  # fmt: skip
+
+
+def _with_unanswered(model: Model, view: View) -> Model:
+    """Put the message of a turn that was stopped before its answer into an empty input."""
+    text = model.sent_text
+    model = replace(model, sent_text="")
+    if not text or model.composer.field.text or not was_stopped_unanswered(view):
+        return model
+    return replace(model, composer=with_text(model.composer, text))
 
 
 def add_loaded(model: Model, message: Loaded) -> Updated:
@@ -82,7 +94,7 @@ def with_facts(model: Model, message: FactsChanged) -> Model:
     if facts.session != model.facts.session:
         model = replace(
             model, screen=Screen(window=model.screen.window), diffs=Log[Diff](), anchor=None, selected=-1,
-            focus="input", watching=None, panel_row=0, board=None, printed={},
+            focus="input", watching=None, panel_row=0, sent_text="", board=None, printed={},
         )  # fmt: skip
         model = _with_draft(model, facts.session)
         transcript = Transcript(

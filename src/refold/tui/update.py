@@ -108,11 +108,7 @@ from refold.tui.session_news import (
     with_shell,
 )
 from refold.tui.text_field import field_of
-from refold.tui.transcript import (
-    CommandRows,
-    extend,
-    with_sizes,
-)
+from refold.tui.transcript import CommandRows, extend, with_sizes
 from refold.tui.view import areas
 from refold.views.picker import with_query
 from refold.views.question_keys import CALM_SECONDS, Menu
@@ -437,9 +433,11 @@ def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
             return model, (RunCommand("/continue"),)
         return model, ()
     composer = inputs.remember_input(model.composer, text)
+    is_command = text.startswith(("/", "!", "#"))
     model = replace(
         model, composer=inputs.to_empty(composer), anchor=None, stops_next=False,
-        sent_at=-math.inf if text.startswith(("/", "!", "#")) else model.clock,
+        sent_at=-math.inf if is_command else model.clock,
+        sent_text=model.sent_text if is_command or model.screen.view.turn.seq else text,
     )  # fmt: skip
     orders = (Remember(text), Submit(text, when))
     match model.overlay:

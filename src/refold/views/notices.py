@@ -122,6 +122,13 @@ def unsent_messages(view: View) -> Sequence[str]:
     return [w.said.text for w in waiting if w.said.sender == "person"]
 
 
+def was_stopped_unanswered(view: View) -> bool:
+    """Return True if the last turn was stopped before anything of its answer came."""
+    turn = view.turn
+    begun = turn.seq or turn.steps or turn.answer or view.conversation.undelivered
+    return turn.outcome == "interrupted" and not begun
+
+
 def unsent_notice(view: View) -> str:
     """The unsent messages as a line with a hint, or "".
 

@@ -161,6 +161,9 @@ class LineReader:
     def switch_draft(self, left: str, to: str) -> None:
         """Do nothing: the terminal keeps a half-typed line."""
 
+    def restore_draft(self, text: str) -> None:
+        """Do nothing: the terminal edits the line."""
+
     def put_aside(self) -> bool:
         if self._asking is None:
             return False

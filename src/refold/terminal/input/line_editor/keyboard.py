@@ -19,7 +19,7 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
-from refold.console.keys import cbreak_mode, discard_input, wait_readable
+from refold.console.keys import cbreak_mode, discard_input, is_readable, wait_readable
 from refold.console.printer import Printer
 from refold.console.reader import CTRL_C
 from refold.terminal.input.line_editor.drawing import ESC_ALONE
@@ -149,6 +149,12 @@ class Keyboard:
         """Turn bracketed paste on again: a prompt turns it off when it closes."""
         if self._quiet:
             self._printer.ring(_MARKED)
+
+    def has_unread_keys(self) -> bool:
+        """Return True if something was typed that no prompt has read."""
+        ahead = get_typeahead(self._input)
+        store_typeahead(self._input, ahead)
+        return bool(ahead) or is_readable(self._input.fileno())
 
     def discard_typed(self) -> bool:
         """Discard what was typed so far. Return False if there was nothing.

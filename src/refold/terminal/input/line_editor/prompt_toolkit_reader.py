@@ -251,6 +251,10 @@ class PromptToolkitReader:
         self._drafts[left] = self._take_unsent()
         self._unsent = self._drafts.pop(to, "")
 
+    def restore_draft(self, text: str) -> None:
+        if not self._keyboard.has_unread_keys():  # these would be added to the text
+            self._unsent = self._unsent or text
+
     def redraw(self) -> None:
         if self._asking is not None:
             self._message_prompt.app.invalidate()
