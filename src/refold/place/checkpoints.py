@@ -26,7 +26,12 @@ from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules
 from refold.place.port import FileChange, ReportProgress, SnapshotTaken, Trees
 from refold.place.snapshot_lender import lenders_in, may_delete_objects
-from refold.place.snapshot_repository import EMPTY_TREE, GitFailed, SnapshotRepository
+from refold.place.snapshot_repository import (
+    EMPTY_TREE,
+    MAX_BORROWING_SECONDS,
+    GitFailed,
+    SnapshotRepository,
+)
 from refold.place.snapshot_scan import Scan, ScanProgress, TooLarge
 from refold.programs import Programs
 from refold.safe_open import open_checked
@@ -272,21 +277,23 @@ class Checkpoints:
     def _changes(self, root: str, before: str, after: str) -> list[FileChange]:
         if before == after:
             return []
-        diff = self._diff("--raw", "--numstat", before, after)
-        parts, kinds, changes = (
-            iter(diff.split(b"\0")),
-            dict[bytes, _Kind](),
-            list[FileChange](),
-        )
+        try:
+            diff = self._diff("--raw", "--numstat", before, after)
+        except GitFailed:  # a content is lost: no lines are counted
+            diff = self._diff("--raw", before, after)
+        parts, kinds = iter(diff.split(b"\0")), dict[bytes, _Kind]()
+        lines = dict[bytes, tuple[int | None, ...]]()
         for part in parts:
             if part.startswith(b":"):
                 kinds[next(parts)] = _KIND_OF_STATUS[part.rpartition(b" ")[2].decode()[:1]]
             elif part:
                 added, removed, path = part.split(b"\t", 2)
-                name = os.path.join(root, os.fsdecode(path))
-                lines = (None if n == b"-" else int(n) for n in (added, removed))
-                changes.append(FileChange(name, kinds[path], *lines))
-        return changes
+                counts = (added, removed)
+                lines[path] = tuple(None if n == b"-" else int(n) for n in counts)
+        return [
+            FileChange(os.path.join(root, os.fsdecode(path)), kind, *lines.get(path, ()))
+            for path, kind in kinds.items()
+        ]
 
     def _diff(self, *arguments: str) -> bytes:
         self._repository.make()
@@ -297,8 +304,8 @@ class Checkpoints:
         try:
             return self._repository.run(*command, folder=folder, tree="/")
         except GitFailed:  # a content may be lent
-            borrowing = self._repository.borrowing()
-            return borrowing.run(*command, folder=folder, tree="/")
+            process = self._repository.borrowing().start(*command, folder=folder, tree="/")
+            return process.read(seconds=MAX_BORROWING_SECONDS)
 
 
 def _whole_hunk(head: re.Match[str]) -> str:

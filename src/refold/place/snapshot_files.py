@@ -20,9 +20,12 @@ from msgspec import Struct
 from refold.place.openat import FOLDER_FLAGS, open_beneath
 from refold.place.snapshot_index import to_entry
 from refold.place.snapshot_pack import BLOB_TYPE, PackWriter, object_name
-from refold.place.snapshot_repository import ObjectLookup, SnapshotRepository
+from refold.place.snapshot_repository import (
+    MAX_FILE_BYTES,
+    ObjectLookup,
+    SnapshotRepository,
+)
 
-MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file
 _MAX_THREADS: Final = 4
 _BATCH_FILES, _BATCH_BYTES = 400, 8 * 1024 * 1024  # that a thread has in memory
 _MAX_READ_TRIES = 5  # of a file that is being written

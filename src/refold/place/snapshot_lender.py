@@ -87,6 +87,8 @@ def write_lender(path: Path, lender: Lender) -> None:
     beside = path.with_name(f"{path.name}.{os.urandom(4).hex()}")
     with open(beside, "xb", opener=open_checked) as file:
         file.write(os.fsencode(lender.objects) + b"\n" + lender.stamp.encode())
+        file.flush()
+        os.fsync(file.fileno())  # without it, what is lent cannot be found
     beside.replace(path)
 
 

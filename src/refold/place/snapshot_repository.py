@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -24,7 +24,12 @@ from refold.values.printable_names import escape_name
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the empty tree, which git knows
 OUT_OF_TIME = "out of time"
 _MAX_CALL_SECONDS = 600.0  # of one call
-_MAX_LOOKUP_SECONDS = 30.0  # for git to say which of some names it has
+MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file in a snapshot
+MAX_LENDER_SECONDS = (
+    10.0  # to wait for what a lender has: another program may have put a pipe there
+)
+MAX_BORROWING_SECONDS = 60.0  # of one call that reads many objects of lenders
+_MAX_LENDER_FAILURES = 3  # after which nothing more is read from the lenders
 
 _CONFIG_TEXT = """\
 [core]
@@ -156,13 +161,16 @@ class SnapshotRepository:
     @contextmanager
     def blobs(self) -> Generator["GitBlobReader"]:
         """Read stored contents, one after the other, and then those that are lent."""
+        borrowing = self.borrowing()
         with ExitStack() as stack:
+
+            def start_lender() -> subprocess.Popen[bytes] | None:
+                if not borrowing._lenders:
+                    return None
+                return stack.enter_context(borrowing._cat_file("--batch"))
+
             own = stack.enter_context(self._cat_file("--batch"))
-            readers = [own]
-            if lenders := tuple(lenders_in(self.directory)):
-                borrowing = self.borrowing(*lenders)
-                readers.append(stack.enter_context(borrowing._cat_file("--batch")))
-            yield GitBlobReader(readers)
+            yield GitBlobReader(own, start_lender)
 
     @contextmanager
     def _cat_file(self, how: str) -> Generator[subprocess.Popen[bytes]]:
@@ -182,17 +190,37 @@ class SnapshotRepository:
             process.communicate()
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Those of `names` that are not stored."""
+        """Those of `names` that are not stored. Lenders that git cannot read have none."""
+        if self._lenders:
+            names = SnapshotRepository(self.directory, self._git, self._path).missing(names)
         if not names:
             return []
-        output = self.run(
+        process = self.start(
             "cat-file",
             "--batch-check=%(objectname)",
             "--buffer",
             folder=str(self.directory),
-            input_bytes="".join(f"{name}\n" for name in names).encode(),
         )
+        wanted = "".join(f"{name}\n" for name in names).encode()
+        try:
+            seconds = MAX_BORROWING_SECONDS if self._lenders else _MAX_CALL_SECONDS
+            output = process.read(wanted, seconds)
+        except GitFailed:
+            if self._lenders:
+                return list(names)
+            raise
         return [line.split()[0] for line in output.decode().splitlines() if " " in line]
+
+    def lost(self, names: Sequence[str]) -> int:
+        """How many of these contents cannot be read. Those that are lent are read."""
+        lost = 0
+        with self.blobs() as blobs:
+            for name in self.missing(names):
+                try:
+                    blobs.get(name)
+                except ToolFailed:
+                    lost += 1
+        return lost
 
     @contextmanager
     def lookup(self) -> Generator["ObjectLookup"]:
@@ -289,23 +317,56 @@ class GitProcess:
 
 
 class GitBlobReader:
-    """Running `git cat-file`s: returns the content of a name from the first that has it.
+    """Running `git cat-file`s: returns the content of a name, stored or else lent.
 
-    The content is hashed: a command can write in the repository of the user, which may lend it.
+    A command can write in the repository of the user, which lends: so the content is hashed, its
+    size is bounded, and a git that ended or waits too long is replaced a few times.
     """
 
-    def __init__(self, processes: Sequence[subprocess.Popen[bytes]]) -> None:
-        self._processes = processes
+    def __init__(
+        self,
+        own: subprocess.Popen[bytes],
+        start_lender: Callable[[], subprocess.Popen[bytes] | None],
+    ) -> None:
+        self._own, self._start_lender = own, start_lender
+        self._lender: subprocess.Popen[bytes] | None = None
+        self._failures = 0
 
     def get(self, name: str) -> bytes:
-        for process in self._processes:
-            content = _read_blob(process, name)
+        for read in (self._read_own, self._read_lent):
+            content = read(name)
             if content is not None and object_name(BLOB_TYPE, content).hex() == name:
                 return content
         raise ToolFailed(f"The snapshot of a file is lost: {name}.")
 
+    def _read_own(self, name: str) -> bytes | None:
+        return _read_blob(self._own, name)
 
-def _read_blob(process: subprocess.Popen[bytes], name: str) -> bytes | None:
+    def _read_lent(self, name: str) -> bytes | None:
+        if self._failures == _MAX_LENDER_FAILURES:
+            return None
+        self._lender = lender = self._lender or self._start_lender()
+        if lender is None:
+            return None
+        timer = threading.Timer(MAX_LENDER_SECONDS, lender.kill)
+        timer.start()
+        try:
+            return _read_blob(lender, name, MAX_FILE_BYTES)
+        except EOFError:
+            lender.kill()
+            self._lender = None
+            self._failures += 1
+            return None
+        finally:
+            timer.cancel()
+
+
+def _read_blob(
+    process: subprocess.Popen[bytes], name: str, most: int | None = None
+) -> bytes | None:
+    """The content; None if git has none. With `most`, raises `EOFError` if git has ended, or for
+    a content of more bytes.
+    """
     asking, answering = process.stdin, process.stdout
     assert asking is not None  # both are pipes
     assert answering is not None
@@ -313,13 +374,17 @@ def _read_blob(process: subprocess.Popen[bytes], name: str) -> bytes | None:
         asking.write(f"{name}\n".encode())
         asking.flush()
         head = answering.readline().split()
-        if len(head) == 3:
+        if len(head) == 3 and (most is None or int(head[2]) <= most):
             content = answering.read(int(head[2]))
             answering.read(1)
             if len(content) == int(head[2]):
                 return content
+        if len(head) == 2:  # missing
+            return None
     except OSError:  # it has ended
         pass
+    if most is not None:
+        raise EOFError
     return None
 
 
@@ -335,8 +400,7 @@ class ObjectLookup:
         asking, answering = self._process.stdin, self._process.stdout
         assert asking is not None  # both are pipes
         assert answering is not None
-        # Another program may have put a pipe into the lender, which git would wait for.
-        timer = threading.Timer(_MAX_LOOKUP_SECONDS, self._process.kill)
+        timer = threading.Timer(MAX_LENDER_SECONDS, self._process.kill)
         with self._lock:
             timer.start()
             try:

@@ -56,10 +56,8 @@ def rewrite(repository: SnapshotRepository, steps: Sequence[RewriteStep]) -> int
     states = {step.path: _current_state(step) for step in steps}
     _refuse_conflicts(steps, states)
     names = {step.to.name for step in steps if step.to}
-    if lost := repository.borrowing().missing(sorted(names)):
-        raise ToolFailed(
-            f"{len(lost)} files of that snapshot are lost: nothing was changed."
-        )
+    if lost := repository.lost(sorted(names)):
+        raise ToolFailed(f"{lost} files of that snapshot are lost: nothing was changed.")
     todo = [step for step in steps if states[step.path].kept != step.to]
     for step in sorted(todo, key=lambda step: step.path, reverse=True):
         if step.now is not None and states[step.path].kept is not None and step.to is None:

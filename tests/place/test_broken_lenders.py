@@ -1,0 +1,107 @@
+"""A repository that lends contents, and is damaged or made to harm the program that reads it."""
+
+import os
+import resource
+import zlib
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import ToolFailed
+from refold.place import snapshot_repository
+from refold.place.port import FileChange
+from tests.place.repositories import checkpoints, files, git
+from tests.place.test_lent_contents import restore, root, scan
+
+__all__ = ["root"]  # a fixture
+MEGABYTE = bytes(1_000_000)
+
+
+def lent_object(root: Path, name: str) -> Path:
+    content = git(root, "hash-object", name).strip()
+    return root / ".git" / "objects" / content[:2] / content[2:]
+
+
+def test_checkpoints_go_on_when_a_lent_content_is_a_pipe(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_repository, "MAX_LENDER_SECONDS", 0.05)
+    monkeypatch.setattr("refold.place.checkpoints.MAX_BORROWING_SECONDS", 0.05)
+    session = checkpoints(root)
+    before = scan(session)
+    pipe, changed = lent_object(root, "d0/f0.txt"), (root / "d0/f0.txt", root / "d1/f1.txt")
+    pipe.unlink()
+    os.mkfifo(pipe)
+    for path in changed:
+        path.write_text("changed")
+
+    after = scan(session)
+
+    assert after.lost == (str(changed[0]),)
+    assert session.changes(before.trees, after.trees) == tuple(
+        FileChange(str(path), "changed") for path in changed
+    )
+
+
+def test_a_content_that_is_lost_hides_no_change(root: Path) -> None:
+    session = checkpoints(root)
+    before = scan(session)
+    lent_object(root, "d0/f0.txt").unlink()
+    (root / "d0/f0.txt").write_text("changed")
+    (root / "new.txt").write_text("new")
+
+    after = scan(session)
+
+    assert session.changes(before.trees, after.trees) == (
+        FileChange(str(root / "d0/f0.txt"), "changed"),
+        FileChange(str(root / "new.txt"), "created"),
+    )
+
+
+@pytest.mark.slow
+def test_a_lent_content_that_is_too_large_is_not_read(root: Path) -> None:
+    session = checkpoints(root)
+    scan(session)
+    lent, packing = lent_object(root, "d0/f0.txt"), zlib.compressobj(1)
+    lent.chmod(0o644)
+    with lent.open("wb") as file:
+        file.write(packing.compress(b"blob %d\0" % (300 * len(MEGABYTE))))
+        for _ in range(300):
+            file.write(packing.compress(MEGABYTE))
+        file.write(packing.flush())
+    (root / "d0/f0.txt").write_text("changed")
+    kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    after = scan(session)
+
+    assert after.lost == (str(root / "d0/f0.txt"),)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - kilobytes < 100_000
+
+
+def test_stored_contents_are_restored_when_git_cannot_read_the_lender(root: Path) -> None:
+    session = checkpoints(root)
+    before, then = scan(session), files(root)
+    (root / "d0/f0.txt").write_text("changed")
+    scan(session)  # stores what the file was
+    (root / ".git/objects/pack/multi-pack-index").write_bytes(b"MIDX" * 400)
+
+    restore(session, before)
+
+    assert files(root) == then
+
+
+def test_a_restore_with_a_forged_content_changes_nothing(root: Path) -> None:
+    session = checkpoints(root)
+    before = scan(session)
+    lent, other = lent_object(root, "d0/f0.txt"), lent_object(root, "d1/f1.txt")
+    other.replace(lent)
+    for name in ("d0/f0.txt", "d6/f6.txt"):
+        (root / name).write_text("changed")
+    (root / "a_new.txt").write_text("new")
+    after, then = scan(session), files(root)
+
+    with pytest.raises(ToolFailed, match="1 files of that snapshot are lost"):
+        anyio.run(session.restore, after.trees, before.trees)
+
+    assert files(root) == then
