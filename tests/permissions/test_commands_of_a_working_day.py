@@ -125,6 +125,7 @@ def test_an_offered_rule_for_two_commands_allows_no_other_command() -> None:
         ("git add -A", False), ("git commit -m x", False), ("git --no-pager reset x", False),
         ("git stash", False), ("git diff --output=x", False), ("git remote add a b", True),
         ("git switch -c x", True), ("git push -u origin x", True), ("git st", True),
+        ("git push", False), ("git push --force origin x", False), ("git push --set-up a b", True),
         ("git add -A && git remote add a b", True), ("git add x && rm y", False),
     ],
 )  # fmt: skip

@@ -224,7 +224,7 @@ def _prints_settings(words: Sequence[str]) -> bool:
 # These write to the history, but no settings, hooks or list of submodules.
 _NO_SETTINGS = frozenset((
     *READ_ONLY_COMMANDS, "add", "am", "apply", "archive", "bundle", "checkout-index", "cherry-pick", "clean",
-    "commit", "commit-tree", "fsck", "gc", "merge", "merge-tree", "read-tree", "rebase", "repack",
+    "commit", "commit-tree", "fsck", "gc", "merge", "merge-tree", "push", "read-tree", "rebase", "repack",
     "reset", "restore", "revert", "update-index", "update-ref", "write-tree",
 )) - {"branch", "config", "remote", "submodule", "worktree"}  # fmt: skip
 
@@ -234,7 +234,15 @@ def writes_no_settings(words: Sequence[str]) -> bool:
     index = 1
     while index < len(words) and words[index] in _GLOBAL_OPTIONS:
         index += 1
-    return words[index : index + 1] != [] and words[index] in _NO_SETTINGS
+    name, *rest = words[index:] or ("",)
+    if name == "push" and any(
+        "--set-upstream".startswith(word)
+        if word[:3] == "--s"
+        else _has_short_option(word, {"u"})
+        for word in rest
+    ):
+        return False
+    return name in _NO_SETTINGS
 
 
 def _is_steering_option(word: str) -> bool:
