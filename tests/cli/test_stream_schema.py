@@ -103,7 +103,7 @@ from refold.values.live import (
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
 from refold.values.usage import Budget
 from refold.views.stream_json import documents, encode
-from refold.views.stream_json.snapshot import Choices, snapshot, status
+from refold.views.stream_json.snapshot import Choices, history, snapshot, status
 from refold.views.stream_json.turn_result import result
 from tests.cli.contract import conforming
 
@@ -177,6 +177,7 @@ def written() -> list[dict[str, Any]]:
         documents.EventRecorded(seq=7),
         state,
         snapshot(View(), state),
+        replace(history(View()), seq=7),
         replace(result(View(), "id", 0.1), outcome="failed", claims=claims_of([verdict])),
     ]
     return [msgspec.json.decode(msgspec.json.encode(each)) for each in found]

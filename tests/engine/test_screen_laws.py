@@ -43,6 +43,7 @@ from refold.views.screen.blocks import (
     NoticeBlock,
     ThinkingBlock,
     TurnEndBlock,
+    message_rows,
     result_rows,
     turn_rows,
 )
@@ -250,8 +251,10 @@ def assert_holds(out: str, screen: Screen, since: Screen) -> None:
 
 def rows(block: Block, directory: str) -> Iterator[str]:
     match block:
-        case MessageBlock(words=words):
-            yield f"› {visible(words)}"
+        case MessageBlock():
+            first, *others = message_rows(block, PLAIN.room())
+            yield f"› {bare([first])}"
+            yield from (bare([row]) for row in others if "more lines" not in bare([row]))
         case AnswerBlock(text=text):
             yield visible(text).strip()
         case ThinkingBlock(text=text):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
@@ -659,6 +659,7 @@ def tidy(delta: Delta) -> Delta:
 
 
 @given(st.lists(st.tuples(REQUESTS, DELTAS, DONE), min_size=1, max_size=3))
+@example([(replace(ASK, session="\x00"), [], Done())])
 def test_any_recorded_requests_and_answers_are_replayed(
     calls: list[tuple[Request, list[Delta], Done]],
 ) -> None:

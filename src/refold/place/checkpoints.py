@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -25,20 +26,21 @@ import anyio
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules
 from refold.place.port import FileChange, ReportProgress, SnapshotTaken, Trees
-from refold.place.snapshot_lender import lenders_in, may_delete_objects
 from refold.place.snapshot_repository import (
     EMPTY_TREE,
     MAX_BORROWING_SECONDS,
     GitFailed,
+    ScanProgress,
     SnapshotRepository,
+    TooLarge,
 )
-from refold.place.snapshot_scan import Scan, ScanProgress, TooLarge
 from refold.programs import Programs
 from refold.safe_open import open_checked
 from refold.values.path_names import below
 
-if TYPE_CHECKING:  # a start restores nothing
+if TYPE_CHECKING:  # a start scans and restores nothing
     from refold.place.snapshot_restore import RewriteStep
+    from refold.place.snapshot_scan import Scan
 
 NO_GIT = (
     "git is not installed, so no checkpoints are kept: changes here cannot be undone. "
@@ -92,7 +94,7 @@ class Checkpoints:
             git,
             (*_own_directories(store, self._roots), *map(os.path.realpath, ours)),
         )
-        self._scan = Scan(self._repository, ignored, session)
+        self._ignored, self._session = ignored, session
         self._clock = clock
         self._notice = "" if git else NO_GIT
         if "/" in self._roots:
@@ -138,6 +140,8 @@ class Checkpoints:
         return look.taken
 
     async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
+        from refold.place.snapshot_lender import lenders_in, may_delete_objects
+
         lenders = lenders_in(self._repository.directory)
         if self._hopeless or not may_delete_objects(arguments) or not any(lenders):
             return
@@ -218,6 +222,12 @@ class Checkpoints:
             look.error = ToolFailed(f"No snapshot of the files could be taken: {error}.")
         finally:
             look.done.set()
+
+    @cached_property
+    def _scan(self) -> "Scan":
+        from refold.place.snapshot_scan import Scan
+
+        return Scan(self._repository, self._ignored, self._session)
 
     def _scan_files(self, look: "_Look") -> None:
         look.began = self._clock()

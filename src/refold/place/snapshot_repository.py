@@ -16,8 +16,6 @@ from pathlib import Path
 
 from refold import programs
 from refold.errors import ToolFailed
-from refold.place.snapshot_lender import lenders_in
-from refold.place.snapshot_pack import BLOB_TYPE, object_name
 from refold.safe_open import check_no_links, create_file, open_checked
 from refold.values.printable_names import escape_name
 
@@ -77,6 +75,20 @@ class GitFailed(ToolFailed):
         self.output = output
 
 
+class TooLarge(ToolFailed):
+    """The folder is too large for checkpoints. Scanning again will not help."""
+
+
+class ScanProgress:
+    """How many files a scan has stored, and of how many."""
+
+    def __init__(self) -> None:
+        self.done, self.total = 0, 0
+
+    def add(self, count: int) -> None:
+        self.done += count
+
+
 class SnapshotRepository:
     """`directory` is created when needed. `git` is the program, `path` its PATH.
 
@@ -91,6 +103,8 @@ class SnapshotRepository:
 
     def borrowing(self, *lenders: str) -> "SnapshotRepository":
         """This repository with these lenders; if none is named, with all of its snapshots."""
+        from refold.place.snapshot_lender import lenders_in
+
         directories = lenders or lenders_in(self.directory)
         return SnapshotRepository(self.directory, self._git, self._path, tuple(directories))
 
@@ -333,6 +347,8 @@ class GitBlobReader:
         self._failures = 0
 
     def get(self, name: str) -> bytes:
+        from refold.place.snapshot_pack import BLOB_TYPE, object_name
+
         for read in (self._read_own, self._read_lent):
             content = read(name)
             if content is not None and object_name(BLOB_TYPE, content).hex() == name:

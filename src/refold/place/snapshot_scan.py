@@ -45,7 +45,9 @@ from refold.place.snapshot_repository import (
     OUT_OF_TIME,
     GitFailed,
     GitProcess,
+    ScanProgress,
     SnapshotRepository,
+    TooLarge,
     pieces,
 )
 from refold.safe_open import create_file, open_checked
@@ -61,20 +63,6 @@ _PACK_FROM_FILES = 200  # from here on, files are stored in one pack
 _BAD_PATH = r"(?s)Unable to process path (.*)"
 _HALF_WRITTEN = 3600  # seconds after which a pack is no longer being written
 _UNUSED_INDEX_SECONDS = 14 * 24 * 3600  # after which the index of a session is deleted
-
-
-class TooLarge(ToolFailed):
-    """The folder is too large for checkpoints. Scanning again will not help."""
-
-
-class ScanProgress:
-    """How many files a scan has stored, and of how many."""
-
-    def __init__(self) -> None:
-        self.done, self.total = 0, 0
-
-    def add(self, count: int) -> None:
-        self.done += count
 
 
 class Scan:

@@ -183,7 +183,7 @@ class Replaying:
             if self._difference(recorded, actual) is None:
                 self._left.remove(index)
                 if "messages" not in self._ignoring:
-                    self._requests.share_messages(actual, recorded)
+                    self._requests.share_messages(request.session, actual, recorded)
                 number = recorded.number
                 return self._responses.get(number) or Response(
                     answered=number, stopped=True

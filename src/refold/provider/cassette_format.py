@@ -321,13 +321,14 @@ class PlainRequests:
         changed = {k: v for k, v in now.fields.items() if k not in known or v != known[k]}
         return {**line, "request": changed} if changed else line
 
-    def share_messages(self, last: RecordedRequest, recorded: RecordedRequest) -> None:
-        """Let `last`, its session's last request, share the message objects of `recorded`.
+    def share_messages(
+        self, session: str, last: RecordedRequest, recorded: RecordedRequest
+    ) -> None:
+        """Let `last`, the session's last request, share the message objects of `recorded`.
 
         The messages are equal. Identical objects compare at once, so for the session's next
         request only its new messages are compared.
         """
-        session = last.fields["session"]
         spoken, _ = self._last[session]
         self._last[session] = spoken, replace(last, messages=recorded.messages)
 
