@@ -659,7 +659,7 @@ def tidy(delta: Delta) -> Delta:
 
 
 @given(st.lists(st.tuples(REQUESTS, DELTAS, DONE), min_size=1, max_size=3))
-@example([(replace(ASK, session="\x00"), [], Done())])
+@example([(replace(ASK, session="\x00", pictures={"\ud800": b""}), [], Done())])
 def test_any_recorded_requests_and_answers_are_replayed(
     calls: list[tuple[Request, list[Delta], Done]],
 ) -> None:

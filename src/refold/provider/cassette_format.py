@@ -362,7 +362,7 @@ class PlainRequests:
             known = self._digests.get(name)
             if known is None or known[0] is not data:
                 known = self._digests[name] = data, f"sha256:{sha256(data).hexdigest()}"
-            digests[name] = known[1]
+            digests[mask_text(name, self._mask)] = known[1]
         return digests
 
 
