@@ -315,6 +315,23 @@ def test_clean_deletes_old_files_of_caches_only(capfd: CAPFD) -> None:
     assert clean(capfd, "--yes")[2] == "there is nothing to delete that is so old\n"
 
 
+def test_clean_keeps_every_file_among_the_models_that_is_no_list(
+    capfd: CAPFD, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`REFOLD_HOME` has the lists of providers and the models in one directory."""
+    monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "refold"))
+    models = paths(os.environ).data / "models"
+    models.mkdir(parents=True)
+    for name in ("small.gguf", "small.safetensors", "openai.json"):
+        (models / name).write_text("x")
+    age(models, 100)
+
+    main(["storage", "clean", "--older-than", "30d", "--yes"])
+
+    assert "1 cache file," in capfd.readouterr().out
+    assert sorted(os.listdir(models)) == ["small.gguf", "small.safetensors"]
+
+
 @pytest.mark.parametrize("text", ["90", "d", "0d", "-1d", "1h", "１d", ""])
 def test_an_invalid_age_is_refused(capfd: CAPFD, text: str) -> None:
     code, _, err = storage(capfd, "clean", f"--older-than={text}", "--yes")

@@ -53,7 +53,10 @@ STORED_KINDS = (
     StoredKind("cached answers", "data", ("memo/*",), _CLEAN_COMMAND, is_cache=True),
     StoredKind("saved prompts", "state", ("local/prefixes/*",), _CLEAN_COMMAND, is_cache=True),
     LOCAL_MODELS,
-    StoredKind("model lists", "state", ("models/*",), _CLEAN_COMMAND, is_cache=True),
+    StoredKind(  # never all of `models`, which `REFOLD_HOME` shares with downloaded models
+        "model lists", "state", ("models/*.json", "models/*.new", "models/tools-as-text/*"),
+        _CLEAN_COMMAND, is_cache=True,
+    ),
     StoredKind("packages", "data", ("mcp-servers/*",), "refold mcp remove"),
     StoredKind("worktrees", "data", ("worktrees/*",), "git worktree remove"),
     StoredKind("workspaces", "state", ("server/workspaces/*",), "your files"),
