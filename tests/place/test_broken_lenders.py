@@ -2,7 +2,9 @@
 
 import os
 import resource
+import shutil
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import anyio
@@ -10,9 +12,18 @@ import pytest
 
 from refold.errors import ToolFailed
 from refold.place import snapshot_repository
+from refold.place.ignore_rules import IgnoreRules
 from refold.place.port import FileChange
+from refold.place.snapshot_repository import SnapshotRepository
+from refold.place.snapshot_scan import Scan, ScanProgress
 from tests.place.repositories import checkpoints, files, git
-from tests.place.test_lent_contents import restore, root, scan
+from tests.place.test_lent_contents import (
+    delete_objects,
+    next_directory,
+    restore,
+    root,
+    scan,
+)
 
 __all__ = ["root"]  # a fixture
 MEGABYTE = bytes(1_000_000)
@@ -105,3 +116,38 @@ def test_a_restore_with_a_forged_content_changes_nothing(root: Path) -> None:
         anyio.run(session.restore, after.trees, before.trees)
 
     assert files(root) == then
+
+
+class InterruptedProgress(ScanProgress):
+    """Calls a function just before files are read again."""
+
+    def __init__(self, interrupt: Callable[[], object]) -> None:
+        self._total, self._interrupt = 0, interrupt
+        super().__init__()
+
+    @property
+    def total(self) -> int:
+        return self._total
+
+    @total.setter
+    def total(self, total: int) -> None:
+        self._total = total
+        if total:
+            self._interrupt()
+
+
+def test_a_file_that_changes_while_lent_contents_are_stored_again_is_in_the_tree(
+    root: Path,
+) -> None:
+    file, git_path = root / "d0/f0.txt", shutil.which("git") or ""
+    store = next_directory(root.parent / "data" / "checkpoints", root)
+    snapshots = SnapshotRepository(store, git_path, os.environ["PATH"])
+    session = Scan(snapshots, IgnoreRules(os.environ, git_path, ()), "one")
+    session.scan([str(root)], ScanProgress())
+    delete_objects(root)
+    progress = InterruptedProgress(lambda: file.write_text("changed"))
+    session.scan([str(root)], progress)
+
+    ((_, tree),), _ = session.scan([str(root)], ScanProgress())
+
+    assert git(store, "cat-file", "blob", f"{tree}:d0/f0.txt") == "changed"

@@ -127,7 +127,8 @@ class Scan:
         root, skipped = scan.root, set[str]()
         for _ in range(_MAX_SCAN_TRIES):
             new, changed, inside = scan.changes()
-            self.lost |= scan.secure_lent(changed, progress)
+            lost, again = scan.secure_lent(changed, progress)
+            self.lost |= lost
             paths = (new | changed.keys() | self._tracked_despite_ignore(scan)) - skipped
             before = self._left_out.get(root, set())
             try:
@@ -140,6 +141,7 @@ class Scan:
                 continue
             # Files that were left out are not in the index: every scan finds them again.
             self._left_out[root] = left_out | skipped
+            different |= again  # a file may have changed since it was compared
             if different or root not in self._trees:
                 self._trees[root] = scan.tree()
             scan.set_time(different)
@@ -209,21 +211,23 @@ class _RootScan:
         folders = sorted(os.path.join(self.root, path[:-1]) for path in inside)
         return paths - inside, changed, folders
 
-    def secure_lent(self, changed: Mapping[str, str], progress: ScanProgress) -> set[str]:
+    def secure_lent(
+        self, changed: Mapping[str, str], progress: ScanProgress
+    ) -> tuple[set[str], bool]:
         """Store the contents that changed files had, and again those that the lender deleted.
-        Return the files whose content is lost.
+        Return the files whose content is lost, and whether files were read again.
         """
-        lender = read_lender(self._lender)
+        lender, again = read_lender(self._lender), False
         if lender is None:
-            return set()
+            return set(), False
         gone = set(self._copy_lent(sorted(set(changed.values()))))
         lost = {os.path.join(self.root, p) for p, name in changed.items() if name in gone}
         with suppress(OSError):
             stamp = stamp_of(lender.objects)
             if stamp != lender.stamp:
-                self._store_again(self._repository.borrowing(), changed, progress)
+                again = self._store_again(self._repository.borrowing(), changed, progress)
                 write_lender(self._lender, Lender(lender.objects, stamp))
-        return lost
+        return lost, again
 
     def store_lent(self, progress: ScanProgress) -> bool:
         """Store all that is lent. Return whether there was anything."""
