@@ -151,3 +151,18 @@ def test_a_file_that_changes_while_lent_contents_are_stored_again_is_in_the_tree
     ((_, tree),), _ = session.scan([str(root)], ScanProgress())
 
     assert git(store, "cat-file", "blob", f"{tree}:d0/f0.txt") == "changed"
+
+
+def test_contents_that_the_repository_borrows_itself_are_stored(
+    root: Path, tmp_path: Path
+) -> None:
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", "--shared", str(root), str(clone))
+    session = checkpoints(clone)
+    before, then = scan(session), files(clone)
+    delete_objects(root)
+    (clone / "d0/f0.txt").write_text("changed")
+
+    restore(session, before)
+
+    assert files(clone) == then

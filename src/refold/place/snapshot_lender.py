@@ -52,6 +52,9 @@ def user_objects(top: str) -> str:
     # git separates paths by a colon, and reads quotes in them.
     if not os.path.isdir(objects) or re.search(r'[:"\n]', objects):
         return ""
+    # Objects that it borrows itself may be deleted without a change here (`stamp_of`).
+    if os.path.lexists(os.path.join(objects, "info", "alternates")):
+        return ""
     return objects
 
 
