@@ -153,10 +153,10 @@ def test_promise_a_stop_before_the_answer_restores_the_message(
 ) -> None:
     quote("terminal.md", "an empty input gets your message back.")
     at = opens({"text": "Too late.", "pause": 60.0}, DONE, flags=flags)
-    at.type("look at thsi" + ENTER)
+    at.type("look at that" + ENTER)
     at.until("tops" if flags else "stop")
     at.type(ESC)
-    at.until("look at thsi" if flags else "instead.\n\n› look at thsi")
+    at.until("look at that" if flags else "instead.\n\n› look at that")
     at.until_gone("Esc stops")
     at.type("\x7f\x7fis" + ENTER)
     at.until("look at this")
