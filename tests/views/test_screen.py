@@ -1,7 +1,7 @@
 """The screen as a value: the effect of each piece of news, and its cost."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -24,7 +24,6 @@ from refold.journal.events.kinds import (
     Frame,
     Imported,
     Judged,
-    ModeChanged,
     ModelAnswered,
     ModelAsked,
     ModelChosen,
@@ -58,7 +57,6 @@ from refold.values.live import (
     Waiting,
 )
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
-from refold.values.modes import Mode
 from refold.values.usage import Budget, Spent, Usage
 from refold.views.screen.blocks import (
     AnswerBlock,
@@ -520,20 +518,3 @@ def test_a_growing_text_equals_its_joined_pieces(pieces: list[str], seen: int) -
     assert grown.after(seen) == "".join(pieces)[seen:]
     assert grown == Growing("".join(pieces))
     assert (grown.plus("x"), grown.plus("y")) != (grown, grown)
-
-
-@pytest.mark.parametrize(
-    ("modes", "notices"),
-    [(("plan", "sandbox"), ["The mode is now sandbox."]), (("plan", "default"), [])],
-    ids=["changed", "changed back"],
-)
-def test_modes_chosen_between_turns_are_shown_once_when_a_turn_begins(
-    modes: Sequence[Mode], notices: list[str]
-) -> None:
-    answered = after(Screen(), *GO, ModeChanged("default"), TurnEnded("answered"))
-    chosen = after(answered, *map(ModeChanged, ("accept-edits", "default", *modes)))
-    begun = after(chosen, Said("And?"), TurnStarted(chosen.view.seq + 1))
-
-    assert len(chosen.done) == len(answered.done)
-    new = (begun.done[index] for index in range(len(chosen.done), len(begun.done)))
-    assert [bare([b.line]) for b in new if isinstance(b, NoticeBlock)] == notices

@@ -16,7 +16,6 @@ from refold.journal.events.kinds import (
     ChildEnded,
     Entry,
     Frame,
-    ModeChanged,
     SessionResumed,
     TurnEnded,
     TurnStarted,
@@ -33,7 +32,6 @@ from refold.values.live import (
     ThinkingCame,
     Waiting,
 )
-from refold.values.modes import Mode
 from refold.views.screen import conversation, notices, status, tool_calls
 from refold.views.screen.blocks import Block, Open, StreamingBlock
 from refold.views.screen.status import Status
@@ -56,8 +54,6 @@ class Screen(Struct, frozen=True):
     earlier: float = 0.0  # seconds of this turn before another process took it up
     window: int = 32_000  # tokens, if the model's is unknown
     view: View = field(default_factory=View)
-    # What the mode was before it was changed between turns, as it is announced with the next.
-    mode_before: tuple[Mode | None, ...] = ()
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -94,16 +90,9 @@ def _apply_entry(screen: Screen, entry: Entry) -> Screen:
     kind = type(entry.event)
     earlier = view.turn.seconds(until=entry.at) if kind in _BEGIN_KINDS else screen.earlier
     open_, new = _blocks(screen.open, entry, view)
-    changed: dict[str, Any] = {"view": view, "earlier": earlier, "open": open_}
-    if kind is ModeChanged and not view.turn.seq:
-        changed["mode_before"] = screen.mode_before or (before.rights.mode,)
-    elif kind in notices.EVENT_KINDS:
+    if kind in notices.EVENT_KINDS:
         new += notices.notice_blocks(entry, screen.window, before, view)
-    if kind is TurnStarted and screen.mode_before:
-        changed["mode_before"] = ()
-        if view.rights.mode and view.rights.mode not in screen.mode_before:
-            chosen = replace(entry, event=ModeChanged(view.rights.mode))
-            new += notices.notice_blocks(chosen, screen.window, before, view)
+    changed: dict[str, Any] = {"view": view, "earlier": earlier, "open": open_}
     if kind in status.EVENT_KINDS:
         changed["status"] = status.status_after(screen.status, entry, open_)
     if screen.coming and kind in conversation.END_KINDS:
