@@ -309,6 +309,7 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
     home = Path(os.environ["REFOLD_HOME"])
     home.mkdir()
     (home / "config.toml").write_text(
+        'permission_mode = "default"\n'
         '[providers.mine]\nwire = "openai-chat"\nbase_url = "http://127.0.0.1:9/v1"\n'
         "[http]\nretries = 9\n"
     )
@@ -319,6 +320,9 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
     at.until("retrying in" if display == "plain" else "attempt 2 of 10, next in")
     at.type(CTRL_C)
     at.until("stopped")
+    if display == "line":
+        at.until("instead.\n\n› go")  # the message comes back
+        at.type("\x15")  # Ctrl+U
 
     leave(at, display)
 
