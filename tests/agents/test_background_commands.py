@@ -559,9 +559,8 @@ def test_no_background_process_survives_a_killed_refold(
     async def test() -> None:
         async with talking(tmp_path, call(READ), "I see.", id_=id_) as (session, provider):
             await session.run("What runs?")
-            while running(
-                "sleep 98.2"
-            ):  # the kernel, or the next start, is about to end it
+            # The kernel, or the next start, is about to end it.
+            while running("sleep 98.2"):
                 await anyio.sleep(0.01)
 
             how = "it no longer runs: the session was left while it ran"

@@ -1317,9 +1317,8 @@ def test_a_custom_provider_is_called_with_its_wire_base_url_and_key(
     monkeypatch.setenv("MY_KEY", "sk-of-mine")
 
     async def ask() -> tuple[int, bool]:
-        def answering(
-            heard: ReceivedRequest,
-        ) -> Answer:  # Ollama is also asked about the model
+        # Ollama is also asked about the model.
+        def answering(heard: ReceivedRequest) -> Answer:
             asked = heard.path.endswith(PATHS[wire])
             return answer(wire, Line("Hi.")) if asked else Answer(b"{}")
 

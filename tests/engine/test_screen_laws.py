@@ -263,9 +263,8 @@ def rows(block: Block, directory: str) -> Iterator[str]:
             yield bare([line])
         case CallBlock():
             for row in result_rows(block, 76, directory):
-                if "more lines" not in bare(
-                    [row]
-                ):  # what to do about those may be shown, too
+                # What to do about those may be shown, too.
+                if "more lines" not in bare([row]):
                     yield bare([row])
         case TurnEndBlock():
             for row in turn_rows(block):

@@ -59,13 +59,11 @@ class SessionUpdates:
 
     def __init__(self, show: Show, directory: str, *, terminals: bool = False) -> None:
         self._show, self._directory, self._terminals = show, directory, terminals
-        self._drawn = dict[
-            str, bool
-        ]()  # calls drawn as terminals, and whether one has printed
+        # Calls drawn as terminals, and whether one has printed.
+        self._drawn = dict[str, bool]()
         self._said, self._answered = _SeenText(), 0
-        self._printed = dict[
-            str, tuple[int, str]
-        ]()  # characters so far and the last one, of running calls
+        # Characters so far and the last one, of running calls.
+        self._printed = dict[str, tuple[int, str]]()
         self._edits = dict[str, list[FileEditToolCallContent]]()
 
     def updates_of(self, document: Document) -> Iterator[Update]:

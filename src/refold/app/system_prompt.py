@@ -268,9 +268,9 @@ class SystemPromptBuilder:
         if not (known and self.trust_root):
             return None
         from refold.config.instruction_files import read_all
-        from refold.config.trusted_versions import (
-            TrustedVersions,
-        )  # of trusted folders only
+
+        # Of trusted folders only.
+        from refold.config.trusted_versions import TrustedVersions
 
         base = os.path.join(self.root, os.path.relpath(known, root))
         present = ground.trust and not ground.like

@@ -148,9 +148,8 @@ class TurnContext:
         """A sentence about the changes since this session was left; "" if there are none."""
         before, version = view.conversation.system_prompt, view.session.version_before
         changes = [f"refold {version}, now {view.session.version}"] if version else []
-        if (
-            before != SystemPromptSet()
-        ):  # building a world takes long, and a start waits for it
+        # Building a world takes long, and a start waits for it.
+        if before != SystemPromptSet():
             changes += self._differences(before, world().system_prompt())
         return SINCE_TEXT.format(what="; ".join(changes)) if changes else ""
 

@@ -59,9 +59,8 @@ def file_finding(evidence: Evidence, facts: ReadFiles, today: CurrentFiles) -> F
     finding = _quote_finding(
         list(_variants(evidence.quote, within)), path, readings, facts, today
     )
-    if (
-        finding.state == "supported" and path in facts.changes
-    ):  # the change may have added the quote
+    # The change may have added the quote.
+    if finding.state == "supported" and path in facts.changes:
         return Finding(
             "supported", f"{finding.reason}; {facts.changes[path]} in this session"
         )

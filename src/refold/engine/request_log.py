@@ -34,9 +34,8 @@ class Trace:
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
-        self._before: dict[
-            str, bytes
-        ] = {}  # the last body by where it went, the newest last
+        # The last body by where it went, the newest last.
+        self._before: dict[str, bytes] = {}
 
     def add_delta(self, delta: RequestSent | ResponseBytes) -> None:
         match delta:

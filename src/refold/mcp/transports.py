@@ -154,9 +154,8 @@ async def stdio(
         except anyio.get_cancelled_exc_class():
             ending.end(f"it did not answer within {config.connect_seconds:g} s")
             raise
-        except (
-            Exception
-        ) as error:  # before the program is stopped, which is then not the reason
+        # Before the program is stopped, which is then not the reason.
+        except Exception as error:
             if not was_closed(failure := first(error)):
                 ending.end(reason(failure))
             raise

@@ -189,9 +189,8 @@ def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
     for index, step in enumerate(steps):
         try:
             with folders.of(step.put.real) as (folder, last):
-                if (
-                    not step.new and index < len(steps) - 1
-                ):  # after the last nothing can fail
+                # After the last nothing can fail.
+                if not step.new and index < len(steps) - 1:
                     _back_up(step, folder, last)
                 _apply_step(step, folder, last)
         except OSError as error:

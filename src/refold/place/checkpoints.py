@@ -216,9 +216,8 @@ class Checkpoints:
             look.error = error
         except ToolFailed as error:
             look.error = error
-        except (
-            Exception
-        ) as error:  # a bug or a system error: the waiting caller must get it
+        # A bug or a system error: the waiting caller must get it.
+        except Exception as error:
             look.error = ToolFailed(f"No snapshot of the files could be taken: {error}.")
         finally:
             look.done.set()

@@ -300,9 +300,8 @@ class PlainRequests:
 
     def __init__(self, mask: Mask = no_mask) -> None:
         self._mask = mask
-        self._last: dict[
-            str, tuple[Log[StoredMessage], RecordedRequest]
-        ] = {}  # of each session
+        # Of each session.
+        self._last: dict[str, tuple[Log[StoredMessage], RecordedRequest]] = {}
         self._digests: dict[str, tuple[bytes, str]] = {}
 
     def plain(self, request: Request) -> RecordedRequest:

@@ -91,9 +91,8 @@ class PromptLoop:
         here, beside = self.terminal, beside or ignore_listener
 
         async def converse() -> None:
-            with (
-                self._reader.suppress_echo()
-            ):  # keys between prompts are read, and not echoed
+            # Keys between prompts are read, and not echoed.
+            with self._reader.suppress_echo():
                 await greet_and_prompt()
 
         async def greet_and_prompt() -> None:
@@ -223,9 +222,8 @@ class PromptLoop:
         """Wait until a turn runs elsewhere, or a background command starts one here."""
         session = self.terminal.session
 
-        def runs_elsewhere() -> (
-            bool
-        ):  # a short turn may have ended before it is seen to run
+        # A short turn may have ended before it is seen to run.
+        def runs_elsewhere() -> bool:
             return bool(watch.outstanding) and not session.owns_turns
 
         while not (

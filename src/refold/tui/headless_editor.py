@@ -92,9 +92,8 @@ class HeadlessEditor:
         self._load_field(field, emacs=emacs)
         self._buffer.beyond = 0
         pressed, processor = tuple(keys), self._app.key_processor
-        if Keys.Escape in [
-            key.key for key in pressed[:1]
-        ]:  # Alt and a key may insert a word of it
+        # Alt and a key may insert a word of it.
+        if Keys.Escape in [key.key for key in pressed[:1]]:
             self._buffer.history = InMemoryHistory()
             for text in history:
                 self._buffer.history.append_string(text)

@@ -114,9 +114,8 @@ class Transcript(Struct, frozen=True):
     flipped: frozenset[int] = frozenset()
     label: Callable[[ToolCall], str] = _tool_name
     links: bool = False  # the terminal opens links; else addresses stand in the text
-    sizes: Mapping[
-        str, ImageSize
-    ] = {}  # of the images that are drawn; of others a card stands
+    # Of the images that are drawn; of others a card stands.
+    sizes: Mapping[str, ImageSize] = {}
     memo: Memo = field(default_factory=Memo)
 
     def __len__(self) -> int:
