@@ -399,7 +399,7 @@ def test_the_quota_warns_from_the_last_measurement(capfd: CAPFD) -> None:
     assert quota_notice(here, 0.000001).startswith("refold's files take 0.0 GB, more than")
     assert quota_notice(here, 1.0) == ""
     assert quota_notice(here, 0.0) == ""
-    here.measured.write_text("damaged")
+    here.measured_size.write_text("damaged")
     assert quota_notice(here, 0.000001) == ""
 
 
@@ -409,12 +409,12 @@ def test_leaving_a_session_measures_in_the_background_once_a_day() -> None:
 
     start_measuring(here, 10.0, {**environ, "REFOLD_NO_BACKGROUND": "1"})
     start_measuring(here, 0.0, environ)
-    assert not here.measured.exists()
+    assert not here.measured_size.exists()
     start_measuring(here, 10.0, environ)
     deadline = time.monotonic() + 30
-    while not here.measured.exists() and time.monotonic() < deadline:
+    while not here.measured_size.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    measured = here.measured.stat().st_mtime_ns
+    measured = here.measured_size.stat().st_mtime_ns
     start_measuring(here, 10.0, environ)
 
-    assert here.measured.stat().st_mtime_ns == measured
+    assert here.measured_size.stat().st_mtime_ns == measured

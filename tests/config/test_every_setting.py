@@ -566,7 +566,7 @@ class Server:
 
 async def warns_of_the_quota(build: Any) -> object:
     """Whether a start warns, after 5 GB were measured."""
-    measured = paths(os.environ).measured
+    measured = paths(os.environ).measured_size
     measured.parent.mkdir(parents=True, exist_ok=True)
     measured.write_text('{"bytes": 5000000000, "at": 1.0}')
     async with started(build) as (app, _, _):

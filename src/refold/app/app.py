@@ -232,7 +232,7 @@ class App:
         )
 
     def _quota_notice(self) -> str:
-        if not self.paths.measured.exists():
+        if not self.paths.measured_size.exists():
             return ""
         from refold.app.storage_quota import quota_notice  # most starts have no use for it
 

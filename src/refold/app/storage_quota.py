@@ -35,7 +35,7 @@ def remember_size(paths: Paths, sizes: list[KindSize], now: float) -> MeasuredSi
     counted = sum(size.bytes for size in sizes if size.kind.is_counted)
     measured = MeasuredSize(counted, now)
     with suppress(OSError):
-        write(paths.measured, msgspec.json.encode(measured).decode())
+        write(paths.measured_size, msgspec.json.encode(measured).decode())
     return measured
 
 
@@ -62,7 +62,7 @@ def start_measuring(paths: Paths, quota_gb: float, environ: Mapping[str, str]) -
 
 def _last_measured(paths: Paths) -> MeasuredSize | None:
     try:
-        content, _ = read_regular(paths.measured, _MAX_FILE_BYTES)
+        content, _ = read_regular(paths.measured_size, _MAX_FILE_BYTES)
         return msgspec.json.decode(content, type=MeasuredSize)
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

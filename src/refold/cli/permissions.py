@@ -123,7 +123,7 @@ def _explain(args: Namespace) -> int:
     from refold.journal.state.fold import View
     from refold.journal.state.outside_text import OutsideText
 
-    call, ground = _tested_call(args), _policy_context(args)
+    call, ground = _read_call_to_test(args), _policy_context(args)
     decision = ground.judge_call(call, View())
     later = ground.judge_call(call, View(outside_text=OutsideText(since=1)))
     sandbox, network = ground.sandbox(call, decision), ground.network(call, decision)
@@ -171,7 +171,7 @@ def _list(args: Namespace) -> int:
     return 0
 
 
-def _tested_call(args: Namespace) -> TestedCall:
+def _read_call_to_test(args: Namespace) -> TestedCall:
     if bool(args.call) == bool(args.tool):
         raise BadInput("name one call: 'bash(git status)', or --tool NAME --input JSON")
     if args.tool:

@@ -118,32 +118,32 @@ class StartQuestions:
         match await self.choose(_MODE_MENU):
             case "s":
                 remember(places, "permission_mode", "sandbox")
-                said = "Mode sandbox is now the default. Shift+Tab changes it."
+                confirmation = "Mode sandbox is now the default. Shift+Tab changes it."
             case "a":
                 remember(places, "permission_mode", "default")
-                said = "refold asks. Shift+Tab changes that."
+                confirmation = "refold asks. Shift+Tab changes that."
             case _:
-                said = "refold asks in this session. Shift+Tab changes that."
-        self.show([said], "good")
+                confirmation = "refold asks in this session. Shift+Tab changes that."
+        self.show([confirmation], "good")
 
     async def ask_for_rules(
-        self, folder: str, found: ClaudeRules, folders: TrustedFolders
+        self, folder: str, claude: ClaudeRules, folders: TrustedFolders
     ) -> None:
         """List the rules of Claude Code with what counts, and ask whether to import them."""
         self.printer.line(())
         self.printer.say("Claude Code has permission rules for this folder:")
-        self.show(f"  {row}" for row in found.lines(_COUNT_NOTES))
-        self.show((f"  {on_one_line(note)}" for note in found.notes), "dim")
-        if not (found.rules["allow"] or found.rules["ask"]):
-            folders.note_rules_shown(folder, found.sha256)
+        self.show(f"  {row}" for row in claude.lines(_COUNT_NOTES))
+        self.show((f"  {on_one_line(note)}" for note in claude.notes), "dim")
+        if not (claude.rules["allow"] or claude.rules["ask"]):
+            folders.note_rules_shown(folder, claude.sha256)
             return
         self.printer.say("Import them?", "strong")
         match await self.choose(_RULES_MENU):
             case "y":
-                folders.import_rules(folder, found.rules, found.sha256)
+                folders.import_rules(folder, claude.rules, claude.sha256)
                 self.show(["They apply in this folder from now on."], "good")
             case "n":
-                folders.note_rules_shown(folder, found.sha256)
+                folders.note_rules_shown(folder, claude.sha256)
                 self.show(["`refold permissions import` imports them later."], "dim")
             case _:
                 self.show(["You are asked again at the next start."], "dim")
@@ -158,8 +158,8 @@ def start_questions(settings: FolderSettings) -> StartQuestions:
 def unseen_rules(folder: str, folders: TrustedFolders) -> ClaudeRules | None:
     """The rules of Claude Code that the user has not decided on; None if there are none."""
     try:
-        found = rules_of_folder(folder)
+        claude = rules_of_folder(folder)
     except BadInput:  # which the start reports
         return None
-    is_new = bool(found) and not folders.has_shown_rules(folder, found.sha256)
-    return found if is_new else None
+    is_new = bool(claude) and not folders.has_shown_rules(folder, claude.sha256)
+    return claude if is_new else None

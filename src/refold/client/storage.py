@@ -63,9 +63,13 @@ class Storage:
 
     def leftovers(self, deleted: frozenset[str] = frozenset()) -> Iterator[Leftover]:
         """What belongs to no session, if those of `deleted` are gone."""
-        for name in self._home.leftovers():
-            path = self._home.path(name)
+        for path, name in self._leftover_paths(deleted):
             yield Leftover(path, tree_size(path), name)
+
+    def _leftover_paths(self, deleted: frozenset[str]) -> Iterator[tuple[Path, str]]:
+        """Each directory, with its name below `sessions`, or "" for one of checkpoints."""
+        for name in self._home.leftovers():
+            yield self._home.path(name), name
         cards = self._home.catalogue(self._tell).cards(children=True)
         cards = [card for card in cards if card.id.partition("/")[0] not in deleted]
         sessions = {session.id for session in self._home.sessions()} - deleted
@@ -74,7 +78,7 @@ class Storage:
         if sessions - {card.id for card in cards} or "" in directories:
             return
         for path in find_unused_snapshots(self._paths.checkpoints, directories, sessions):
-            yield Leftover(path, tree_size(path))
+            yield path, ""
 
     def plan(self, before: float) -> CleanPlan:
         """What can be deleted because it was last written before this time."""
@@ -104,7 +108,7 @@ class Storage:
             session for session in plan.sessions if self._delete_session(session.id, before)
         ]
         self._home.catalogue(self._tell).freshen()
-        unused = {leftover.path for leftover in self.leftovers()}
+        unused = {path for path, _ in self._leftover_paths(frozenset())}
         leftovers = [
             leftover
             for leftover in plan.leftovers

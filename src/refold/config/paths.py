@@ -37,7 +37,7 @@ class Paths(Struct, frozen=True):
         return self.state / "server"
 
     @property
-    def measured(self) -> Path:
+    def measured_size(self) -> Path:
         """The size of refold's files, as `app.storage_quota` measured it last."""
         return self.state / "storage.json"
 

@@ -18,7 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from refold.place.openat import FOLDER_FLAGS, open_beneath
-from refold.place.snapshot_index import to_entry
+from refold.place.snapshot_index import LINK_MODE, git_mode, to_entry
 from refold.place.snapshot_pack import BLOB_TYPE, PackWriter, object_name
 from refold.place.snapshot_repository import (
     MAX_FILE_BYTES,
@@ -303,11 +303,11 @@ def _store_files(
                     mode = os.stat(last, dir_fd=descriptor, follow_symlinks=False).st_mode
                     if stat.S_ISLNK(mode):
                         target = os.readlink(os.fsencode(last), dir_fd=descriptor)
-                        entries[path] = ("120000", repository.store_content(target))
+                        entries[path] = (f"{LINK_MODE:o}", repository.store_content(target))
                     elif stat.S_ISREG(mode):
                         number = os.open(last, _READ_FLAGS, dir_fd=descriptor)
                         mode = os.fstat(number).st_mode
-                        opened[path] = ("100755" if mode & 0o100 else "100644", number)
+                        opened[path] = (f"{git_mode(mode):o}", number)
                 finally:
                     os.close(descriptor)
         numbers = [number for _, number in opened.values()]

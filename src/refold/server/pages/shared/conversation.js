@@ -13,7 +13,7 @@ const DRAW = 60; // milliseconds between two drawings, while news comes all the 
 const DRAW_TEXT = { least: 140, most: 500, share: 25 };
 const POLL = 2000;
 const PAGE = 1000; // documents of a journal at a time
-const OLDER = 1500; // events that are read when somebody scrolls to them
+const OLDER = 1500; // events of a part that is read when a user scrolls up to it
 const ALL = 2 ** 31;
 
 export class Conversation {

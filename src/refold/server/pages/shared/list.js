@@ -72,7 +72,7 @@ export class ConversationList {
   }
 
   first() {
-    return `${FIRST}${this.view.value === "archived" ? "&archived=true" : ""}`;
+    return `${FIRST}${this.archived ? "&archived=true" : ""}`;
   }
 
   async more() {
@@ -123,7 +123,7 @@ export class ConversationList {
     this.activities.set(card.id, card.activity);
     if (card.activity === "waiting" && before !== "waiting") this.tell(card);
     if (this.search.value.trim()) return;
-    const listed = card.tags.includes("archived") === (this.view.value === "archived");
+    const listed = isArchived(card) === this.archived;
     const last = this.next && this.sorted().at(-1); // what is older comes with its page
     if (!listed) this.cards.delete(card.id);
     else if (this.cards.has(card.id) || !last || order(card, last) < 0) this.cards.set(card.id, card);
