@@ -6,6 +6,7 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from refold.journal.events.child_events import ChildBorn, ChildEnded
+from refold.journal.events.kinds import Ended, ModeChanged, TurnEnded
 from refold.tui.transcript import (
     Anchor,
     Memo,
@@ -83,12 +84,38 @@ def test_an_expanded_plan_is_shown_completely() -> None:
     ]
 
 
-def test_the_result_of_a_subagent_is_shown_below_its_end() -> None:
+def test_a_finished_subagent_takes_two_rows_and_opens_to_its_whole_report() -> None:
+    report = "Two files use it.\n\n" + "\n".join(f"- file {n}" for n in range(30))
     story = Story().turn("Go.")
-    story.tell(ChildBorn("child-1", "c9", "explore", "look"))
-    story.tell(ChildEnded("child-1", "answered", "done", text="Two files use it."))
+    before, end = (
+        story.call(Ended("", "done", report), "task")[:-2],
+        Ended("c1", "done", report),
+    )
+    story.tell(*before, ChildBorn("child-1", "c1", "explore", "look"))
+    story.tell(ChildEnded("child-1", "answered", "done", text=report), end)
 
-    assert "  └ Two files use it." in rows_of(model_of(story).transcript)
+    shown = model_of(story).transcript
+    rows = rows_of(shown)
+    opened = rows_of(replace(shown, whole=True))
+
+    assert rows[:2] == ["› Go.", ""]
+    assert [row[:33] for row in rows[2:]] == [
+        "child-1 (explore) is done · look ",
+        "  └ Two files use it. - file 0 - ",
+    ]
+    assert opened[2] == rows[2]
+    assert opened[3] == "  └ Two files use it."
+    assert opened[-1] == "    • file 29"
+
+
+def test_a_mode_chosen_between_turns_adds_no_row_but_one_chosen_in_a_turn_does() -> None:
+    story = Story().turn("Go.").tell(ModeChanged("sandbox"), TurnEnded("answered"))
+    shown = rows_of(model_of(story).transcript)
+
+    story.tell(ModeChanged("plan"), ModeChanged("default"))
+
+    assert "The mode is now sandbox." in shown
+    assert rows_of(model_of(story).transcript) == shown
 
 
 @given(stories(), some.integers(20, 120), some.integers(3, 30), some.data())

@@ -24,7 +24,15 @@ from refold.tui.messages import (
 )
 from refold.tui.model import Model, Updated, WatchedNode
 from refold.tui.shell_rows import RunningShell
-from refold.tui.transcript import CommandRows, Item, Memo, Transcript, extend, images_in
+from refold.tui.transcript import (
+    CommandRows,
+    Item,
+    Memo,
+    Transcript,
+    blocks_to_show,
+    extend,
+    images_in,
+)
 from refold.values.display import Diff
 from refold.values.growing import Log
 from refold.values.live import ChildMoved, SubagentDelta
@@ -41,7 +49,8 @@ def add_news(model: Model, message: News) -> Updated:
     for frame in message.frames:
         now = apply_frame(now, frame)
     new = [now.done[index] for index in range(len(before.done), len(now.done))]
-    transcript = extend(model.transcript, new) if new else model.transcript
+    shown = blocks_to_show(new, now.view) if new else []
+    transcript = extend(model.transcript, shown) if shown else model.transcript
     transcript = replace(transcript, open=_open_items(now), coming=now.coming)
     diffs = _with_diffs(model.diffs, new)
     watching = model.watching and live_below(model.watching, message)
@@ -74,7 +83,7 @@ def add_loaded(model: Model, message: Loaded) -> Updated:
     """Add earlier items; those on the screen keep their place."""
     screen, old = replace(message.screen, window=model.screen.window), model.transcript
     printed = [item for item in old.items if isinstance(item, CommandRows)]
-    items = Log[Item]([*screen.done, *printed])
+    items = Log[Item]([*blocks_to_show(screen.done, screen.view), *printed])
     shift = len(items) - len(old.items) if len(old.items) > len(printed) else 0
     transcript = replace(
         old, items=items, open=_open_items(screen), coming=screen.coming,
@@ -110,7 +119,7 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
     for frame in message.frames:
         screen = apply_frame(screen, frame)
     transcript = replace(
-        extend(Transcript(), list(screen.done)), label=model.transcript.label,
+        extend(Transcript(), blocks_to_show(screen.done, screen.view)), label=model.transcript.label,
         links=model.transcript.links, directory=model.transcript.directory,
         whole=model.transcript.whole,
     )  # fmt: skip

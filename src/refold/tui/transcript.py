@@ -11,7 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from refold.client.types import events
+from refold.client.types import View, events
 from refold.tui.image_sizes import ImageSize
 from refold.tui.shell_rows import (
     INDENT_CELLS,
@@ -26,7 +26,7 @@ from refold.values.display import Diff
 from refold.values.growing import Growing, Log
 from refold.values.messages import Image, ToolCall
 from refold.views import call_summary
-from refold.views.children_list import report_lines, report_rows
+from refold.views.children_list import report_lines, report_rows, reported_calls
 from refold.views.escape import Visible, on_one_line, visible
 from refold.views.markdown.renderer import MarkdownRenderer
 from refold.views.screen.blocks import (
@@ -197,9 +197,8 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
             return thinking_rows(text, room, whole=whole)
         case CallBlock():
             return _call_rows(item, room, of, whole=whole)
-        case NoticeBlock(line=full, found=report):
-            rows = report_rows(report, room - INDENT_CELLS)
-            return [*wrap_row(full, room), *indent_result(rows, 0)]
+        case NoticeBlock():
+            return _notice_rows(item, room, of, whole=whole)
         case TurnEndBlock():
             return [
                 row for full in interactive_turn_rows(item) for row in wrap_row(full, room)
@@ -220,8 +219,8 @@ def item_text(item: Item | Moving, label: Callable[[ToolCall], str] = _tool_name
             return "\n".join(
                 (label(item.call), *diffs) if diffs else (label(item.call), item.text)
             )
-        case NoticeBlock(line=told, found=report):
-            return f"{bare([told])}\n{report}".strip()
+        case NoticeBlock(line=notice, report=report):
+            return f"{bare([notice])}\n{report}".strip()
         case TurnEndBlock():
             return bare(interactive_turn_rows(item))
         case CommandRows(rows):
@@ -367,6 +366,17 @@ def _message_rows(
     return [*lines, *_images(item.images, room, of, whole=whole)]
 
 
+def _notice_rows(
+    item: NoticeBlock, room: int, of: Transcript, *, whole: bool
+) -> list[Line]:
+    """A notice; of the report of a subagent one row, or all of it."""
+    if whole:
+        rows = markdown_rows(item.report, room - INDENT_CELLS, links=of.links)
+    else:
+        rows = report_rows(item.report, room - INDENT_CELLS, max_rows=1)
+    return [*wrap_row(item.line, room), *indent_result(rows, 0)]
+
+
 def _images(
     images: Sequence[Image], room: int, of: Transcript, *, whole: bool
 ) -> Iterator[Line]:
@@ -428,6 +438,26 @@ def images_in(items: Iterable[Item]) -> tuple[str, ...]:
 def with_sizes(shown: Transcript, sizes: Mapping[str, ImageSize]) -> Transcript:
     """Return the transcript with these images drawn: it is laid out again."""
     return replace(shown, sizes={**shown.sizes, **sizes}, memo=Memo())
+
+
+def blocks_to_show(blocks: Iterable[Block], view: View) -> list[Block]:
+    """Return the blocks without those that another row of this screen makes superfluous.
+
+    The status line shows the mode and the subagents that run. The notice of a subagent's
+    end has its report, which is the result of the call.
+    """
+    reported = reported_calls(view.children)
+    return [block for block in blocks if not _is_shown_elsewhere(block, reported)]
+
+
+def _is_shown_elsewhere(block: Block, reported: frozenset[str]) -> bool:
+    match block:
+        case NoticeBlock():
+            return block.is_status or block.begins != ""
+        case CallBlock():
+            return block.stage == "done" and block.call.id in reported
+        case _:
+            return False
 
 
 def extend(shown: Transcript, new: Sequence[Item]) -> Transcript:

@@ -15,8 +15,7 @@ from refold.views.styled import Line, Style, bare, line
 from refold.views.wrap import cells, cut, fold_lines, text_lines, wrap_words
 
 _MAX_TITLE_CELLS = 60  # cells of a task that has no title
-_MAX_REPORT_CHARS = 400  # characters of a report that are looked at
-_REPORT_ROWS = 2
+_MAX_REPORT_CHARS = 400  # of the beginning of a report
 _TEAMMATE_PATTERN = re.compile(r'<child name="[^"]*" teammate="([^"]*)"')
 _TAGS_PATTERN = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
 _STATUS_STYLES: Mapping[str, Style] = {
@@ -35,7 +34,7 @@ def child_begins(event: ChildBorn, family: Children) -> Line | None:
 def child_ended(
     event: ChildEnded, family: Children, ended_at: float
 ) -> tuple[Line | None, str]:
-    """A line for the end of a subagent, and the beginning of its report.
+    """A line for the end of a subagent, and its report.
 
     The report of a subagent in the background is not repeated: it comes as a message.
     """
@@ -48,19 +47,29 @@ def child_ended(
     took = duration(ended_at - child.at) if child.at and ended_at > child.at else ""
     parts = (f"{_child_name(child.born)} {outcome}{why}", _title(child.born), used, took)
     text = " · ".join(part for part in parts if part)
-    report = (
-        "" if child.born.background else " ".join(event.text.split())[:_MAX_REPORT_CHARS]
-    )
+    report = "" if child.born.background else event.text
     return line(text, "warn" if event.status == "failed" else "dim"), report
 
 
-def report_rows(report: str, room: int) -> list[Line]:
-    """The beginning of a subagent's report, in at most two rows."""
-    rows = wrap_words(visible(report), room) if report else []
-    if len(rows) <= _REPORT_ROWS:
+def report_start(report: str) -> str:
+    """The beginning of a subagent's report, on one line."""
+    return " ".join(report[: 2 * _MAX_REPORT_CHARS].split())[:_MAX_REPORT_CHARS]
+
+
+def report_rows(report: str, room: int, max_rows: int = 2) -> list[Line]:
+    """The beginning of a subagent's report."""
+    start = report_start(report)
+    rows = wrap_words(visible(start), room) if start else []
+    if len(rows) <= max_rows:
         return rows
-    rest = " ".join(bare([row]).strip() for row in rows[_REPORT_ROWS - 1 :])
-    return [*rows[: _REPORT_ROWS - 1], line(cut(rest, room))]
+    rest = " ".join(bare([row]).strip() for row in rows[max_rows - 1 :])
+    return [*rows[: max_rows - 1], line(cut(rest, room))]
+
+
+def reported_calls(family: Children) -> frozenset[str]:
+    """The calls whose results are shown with the ends of their subagents."""
+    born = (child.born for child in family.children)
+    return frozenset(event.call_id for event in born if not (event.key or event.branch))
 
 
 def live_rows(

@@ -32,6 +32,7 @@ from refold.views.children_list import (
     live_rows,
     report_lines,
     report_rows,
+    reported_calls,
     running_summary,
 )
 from refold.views.escape import on_one_line, visible
@@ -179,7 +180,7 @@ class TranscriptPrinter:
                 # printed.
                 if not (block.begins and self._max_subagent_rows):
                     self._print_beside(block.line)
-                    self._printer.under(report_rows(block.found, self._printer.room - 4))
+                    self._printer.under(report_rows(block.report, self._printer.room - 4))
             case TurnEndBlock():
                 self._close_text()
                 self._doing.clear()
@@ -371,10 +372,7 @@ def _is_on_screen(block: MessageBlock, own: Container[str]) -> bool:
 
 def _is_reported_elsewhere(block: CallBlock, view: View) -> bool:
     """Return True if a subagent reports this call, and nothing else must be printed."""
-    born = (child.born for child in view.children.children)
-    return block.stage == "done" and any(
-        event.call_id == block.call.id and not (event.key or event.branch) for event in born
-    )
+    return block.stage == "done" and block.call.id in reported_calls(view.children)
 
 
 def _running_call_names(open_: Sequence[Open], last: str, tool: FindTool) -> str:

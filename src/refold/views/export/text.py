@@ -301,7 +301,7 @@ def _without_reports(screen: Screen, *, thoughts: bool) -> Screen:
     """Drop reports of subagents, which follow whole, and thoughts unless `thoughts`."""
     blocks = type(screen.done)(
         [
-            replace(block, found="") if isinstance(block, NoticeBlock) else block
+            replace(block, report="") if isinstance(block, NoticeBlock) else block
             for block in screen.done
             if thoughts or not isinstance(block, ThinkingBlock)
         ]

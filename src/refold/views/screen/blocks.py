@@ -105,15 +105,16 @@ class CallBlock(Struct, frozen=True, kw_only=True, tag="called"):
 class NoticeBlock(Struct, frozen=True, kw_only=True, tag="news"):
     """A notice: something that happened outside of the conversation, in a line.
 
-    `begins` names a subagent that starts here. `found` is the beginning of the report of a
-    subagent that has ended.
+    `begins` names a subagent that starts here. `report` is that of a subagent that has
+    ended. `is_status`: a screen that always shows its status need not show this.
     """
 
     seq: int
     at: float
     line: Line
     begins: str = ""
-    found: str = ""
+    report: str = ""
+    is_status: bool = False
 
 
 class TurnEndBlock(Struct, frozen=True, kw_only=True, tag="turn_over"):

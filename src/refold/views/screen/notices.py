@@ -99,8 +99,9 @@ def notice_blocks(
             )  # fmt: skip
     if notice is not None:
         yield NoticeBlock(
-            seq=entry.seq, at=entry.at, line=notice, begins=begins, found=report
-        )
+            seq=entry.seq, at=entry.at, line=notice, begins=begins, report=report,
+            is_status=isinstance(entry.event, ModeChanged) and not view.turn.seq,
+        )  # fmt: skip
     if view.account.first_estimated == entry.seq:
         yield NoticeBlock(seq=entry.seq, at=entry.at, line=line(ESTIMATED_NOTICE, "warn"))
 

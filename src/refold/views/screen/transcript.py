@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
-from refold.views.children_list import report_lines
+from refold.views.children_list import report_lines, report_start
 from refold.views.escape import on_one_line, visible
 from refold.views.screen.blocks import (
     AnswerBlock,
@@ -76,10 +76,10 @@ def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> It
             yield from _mark_first_line("∴ ", visible(text))
         case CallBlock():
             yield from _call_lines(block, label(block.call), directory)
-        case NoticeBlock(line=line, found=found):
+        case NoticeBlock(line=line, report=report):
             yield from _mark_first_line("· ", bare([line]))
-            if found:
-                yield f"  └ {visible(found)}"
+            if start := report_start(report):
+                yield f"  └ {visible(start)}"
         case TurnEndBlock():
             for row in turn_rows(block):
                 yield from _mark_first_line("· ", bare([row]))
