@@ -1,6 +1,6 @@
 """Plan mode and questions: the user decides, and nothing happens before."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import anyio
 import pytest
@@ -232,7 +232,7 @@ class SlowToTake:
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
         return ()
 
-    async def restore(self, current: Trees, to: Trees) -> int:
+    async def restore(self, current: Trees, to: Trees, only: Collection[str] = ()) -> int:
         return 0
 
 

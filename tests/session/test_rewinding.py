@@ -450,5 +450,47 @@ def test_rewind_records_checkpoints_before_and_after(
     played(story)
 
 
+def test_rewind_of_one_file_leaves_the_others_as_they_are(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        only = [str(agent.root / "a")]
+        seq = agent.session.view.seq
+        before = agent.session.view.checkpoints.at(agent.said[2])
+        assert before is not None
+
+        report = await rewind(agent.session, agent.kept, agent.said[2], "files", only=only)
+
+        assert (agent.now(), report.files) == ({"a": b"one", "b": b"new"}, 1)
+        entries = await agent.session.record.entries(seq)
+        assert FilesRestored(before.seq, seq + 1, 1, tuple(only)) in [
+            e.event for e in entries
+        ]
+        await rewind(agent.session, agent.kept, report.undo, "files")
+        assert agent.now() == {"a": b"two", "b": b"new"}
+
+    played(story)
+
+
+def test_rewind_of_one_file_asks_only_about_changes_to_that_file(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        agent.put("b", "by somebody else")()
+        a, b = str(agent.root / "a"), str(agent.root / "b")
+
+        with pytest.raises(BadInput, match="another program changed these files since"):
+            await rewind(agent.session, agent.kept, agent.said[2], "files", only=[b])
+        await rewind(agent.session, agent.kept, agent.said[2], "files", only=[a])
+        with pytest.raises(BadInput, match="a is as it was before event"):
+            await rewind(agent.session, agent.kept, agent.said[2], "files", only=[a])
+
+        assert agent.now() == {"a": b"one", "b": b"by somebody else"}
+
+    played(story)
+
+
 def made(*events: Event) -> Any:
     return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))

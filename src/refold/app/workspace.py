@@ -6,7 +6,7 @@ are judged. `permissions/` judges them.
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
@@ -434,8 +434,8 @@ class LazySnapshots:
     def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
         return self._snapshots.patch(before, after)
 
-    async def restore(self, current: Trees, to: Trees) -> int:
-        return await self._snapshots.restore(current, to)
+    async def restore(self, current: Trees, to: Trees, only: Collection[str] = ()) -> int:
+        return await self._snapshots.restore(current, to, only)
 
     def report_failure(self, why: str) -> None:
         self._snapshots.report_failure(why)

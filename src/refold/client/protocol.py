@@ -128,11 +128,15 @@ class CompactConversation(_Order, frozen=True, tag="compact"):
 
 
 class Rewind(_Order, frozen=True, tag="rewind"):
-    """Go back to before event `to`. `force`: also where another program changed files."""
+    """Go back to before event `to`. `force`: also where another program changed files.
+
+    `only`: no files but these; paths are absolute or relative to the workspace.
+    """
 
     to: _Counted
     what: Literal["both", "conversation", "files"] = "both"
     force: bool = False
+    only: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
 
 
 class EditMessage(_Order, frozen=True, tag="edit_message"):

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -176,14 +176,21 @@ class SessionWorkspace:
             raise BadInput(f"{wanted.path!r} cannot be written: {error}") from error
 
     async def rewind(
-        self, seq: int, what: "What" = "both", *, force: bool = False
+        self,
+        seq: int,
+        what: "What" = "both",
+        *,
+        force: bool = False,
+        only: Sequence[str] = (),
     ) -> "RewindReport":
         """Go back to before event `seq`: the conversation, the files or both.
+
+        With `only`, no files but these, absolute or relative to the workspace.
 
         Raises `BadInput`, with nothing done, if changes by another program would be lost;
         with `force` they are checkpointed and then overwritten.
         """
-        result = await self._send(Rewind(seq, what, force))
+        result = await self._send(Rewind(seq, what, force, tuple(only)))
         assert result.rewound is not None, "every sink reports what was rewound"
         return result.rewound
 
@@ -199,11 +206,20 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
 
     snapshots = snapshots_of(app, engine.view)
     if snapshots is not None:
-        return await rewind(engine, snapshots, order.to, order.what, force=order.force)
-    planned = plan(engine.view, order.to, _require_conversation(order.what))
+        only = _resolve(engine.view.session.directory, order.only)
+        return await rewind(
+            engine, snapshots, order.to, order.what, force=order.force, only=only
+        )
+    what = _require_conversation("files" if order.only else order.what)
+    planned = plan(engine.view, order.to, what)
     if not await engine.rewind(planned.mark):
         raise BadInput("a turn of this session is running: end it, then rewind")
     return RewindReport(RewindPreview(planned), undo=engine.view.seq)
+
+
+def _resolve(directory: str, paths: Sequence[str]) -> list[str]:
+    real = os.path.realpath(directory)
+    return [os.path.normpath(os.path.join(real, path)) for path in paths]
 
 
 def _require_conversation(what: "What") -> "What":

@@ -14,7 +14,16 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from hashlib import sha256
@@ -190,9 +199,9 @@ class Checkpoints:
         every = self.changes(before, after)
         return tuple((change, texts.get(change.path, "")) for change in every)
 
-    async def restore(self, current: Trees, to: Trees) -> int:
+    async def restore(self, current: Trees, to: Trees, only: Collection[str] = ()) -> int:
         # It is not cancelled once begun, or the workspace would be half restored.
-        return await anyio.to_thread.run_sync(self._restore, current, to)
+        return await anyio.to_thread.run_sync(self._restore, current, to, only)
 
     def _is_recent(self, seconds: float) -> bool:
         """Whether the newest scan is running, or is valid and recent enough."""
@@ -236,7 +245,7 @@ class Checkpoints:
     def _store_lent(self, look: "_Look") -> None:
         self._scan.store_lent(self._roots, look.progress)
 
-    def _restore(self, current: Trees, to: Trees) -> int:
+    def _restore(self, current: Trees, to: Trees, only: Collection[str]) -> int:
         from refold.place.snapshot_restore import RewriteStep, rewrite
 
         steps, trees, target = dict[str, RewriteStep](), dict(current), dict(to)
@@ -254,11 +263,12 @@ class Checkpoints:
                 was = steps.get(step.path)
                 now_ = was.now if was else None
                 steps[step.path] = RewriteStep(above, step.path, now_, step.to)
-        if not steps:
+        wanted = [step for step in steps.values() if not only or step.path in only]
+        if not wanted:
             return 0
         with self._repository.lock("restoring"):
             try:
-                return rewrite(self._repository, tuple(steps.values()))
+                return rewrite(self._repository, wanted)
             finally:
                 self.note_change()
 

@@ -429,7 +429,8 @@ class Snapshots(Protocol):
     `restore` changes the files from their state in `current` to their state in `to`, and counts
     them. If a file differs from `current`, or if something that no snapshot contains is in the
     way, it changes nothing and names those files. If it is interrupted, it can be called
-    again with the same arguments. Ignored files and repositories stay as they are.
+    again with the same arguments. Ignored files and repositories stay as they are, and with
+    `only` all other files, too.
 
     All methods raise `ToolFailed`. A caller that continues all the same passes the error to
     `report_failure`; `notice` is the newest such sentence for the user, "" if there is none.
@@ -451,5 +452,7 @@ class Snapshots(Protocol):
         """The changes, each with its unified diff without header lines; "" for no text."""
         ...
 
-    async def restore(self, current: Trees, to: Trees) -> int: ...
+    async def restore(
+        self, current: Trees, to: Trees, only: Collection[str] = ()
+    ) -> int: ...
     def report_failure(self, why: str) -> None: ...

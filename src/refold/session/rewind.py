@@ -6,10 +6,10 @@ conversation, `place.port.Snapshots` the snapshots; clients ask the user.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import anyio
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.kinds import Checkpointed, Event, FilesRestored, Rewound
@@ -60,9 +60,16 @@ async def preview(view: View, snapshots: Snapshots, seq: int, what: What) -> Rew
 
 
 async def rewind(
-    session: Session, snapshots: Snapshots, seq: int, what: What, *, force: bool = False
+    session: Session,
+    snapshots: Snapshots,
+    seq: int,
+    what: What,
+    *,
+    force: bool = False,
+    only: Collection[str] = (),
 ) -> RewindReport:
-    """Rewind. Raises `BadInput`, with nothing done, if changes would be lost.
+    """Rewind; with `only`, no files but these. Raises `BadInput`, with nothing done, if changes
+    would be lost.
 
     Those are changes by other programs since; with `force` they are checkpointed and
     then overwritten.
@@ -71,6 +78,7 @@ async def rewind(
         raise BadInput("a turn of this session is running: end it, then rewind")
     planned = plan(session.view, seq, what)
     result, snapshot = await _compare_files(session.view, snapshots, planned)
+    result = _restrict(result, only)
     if result.drift and not force:
         raise BadInput(
             f"nothing was changed, because another program changed these files since: "
@@ -79,7 +87,7 @@ async def rewind(
         )
     if not result.changes:
         return await _conversation_only(session, result)
-    return await _with_files(session, snapshots, result, snapshot)
+    return await _with_files(session, snapshots, result, snapshot, tuple(only))
 
 
 def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
@@ -133,6 +141,24 @@ async def _compare_files(
     return RewindPreview(planned, changes, lost, alone), snapshot
 
 
+def _restrict(result: RewindPreview, only: Collection[str]) -> RewindPreview:
+    """The same for `only` these files. Raises `BadInput` for one that has not changed."""
+    if not only:
+        return result
+    changed = {change.path for change in result.changes}
+    for path in only:
+        if path not in changed:
+            raise BadInput(
+                f"{on_one_line(path)} is as it was before event {result.plan.seq}: "
+                "there is nothing to restore"
+            )
+    return replace(
+        result,
+        changes=tuple(change for change in result.changes if change.path in only),
+        drift=tuple(path for path in result.drift if path in only),
+    )
+
+
 def _drift(view: View, snapshots: Snapshots, trees: Trees) -> set[str]:
     if view.checkpoints.doubtful:  # interrupted: the changes may be our own
         return set()
@@ -151,7 +177,11 @@ async def _conversation_only(session: Session, result: RewindPreview) -> RewindR
 
 
 async def _with_files(
-    session: Session, snapshots: Snapshots, result: RewindPreview, snapshot: SnapshotTaken
+    session: Session,
+    snapshots: Snapshots,
+    result: RewindPreview,
+    snapshot: SnapshotTaken,
+    only: tuple[str, ...],
 ) -> RewindReport:
     checkpoint, mark = result.plan.checkpoint, result.plan.mark
     assert checkpoint is not None  # there are changes
@@ -165,10 +195,10 @@ async def _with_files(
     files = 0
     with anyio.CancelScope(shield=True):  # changes to files must be recorded
         try:
-            files = await snapshots.restore(snapshot.trees, checkpoint.trees)
+            files = await snapshots.restore(snapshot.trees, checkpoint.trees, only)
         except ToolFailed as error:
             raise BadInput(str(error)) from error
-        restored = FilesRestored(checkpoint.seq, undo, files)
+        restored = FilesRestored(checkpoint.seq, undo, files, only)
         # The conversation first: just before that event, both are unchanged.
         events = (Rewound(mark), restored) if mark else (restored,)
         await record(*events, kept=True, by="person")

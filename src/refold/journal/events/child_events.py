@@ -292,11 +292,14 @@ class Checkpointed(Struct, frozen=True):
 
 
 class FilesRestored(Struct, frozen=True):
-    """The files were restored to `checkpoint`. Restoring `before` undoes it."""
+    """The files were restored to `checkpoint`; if `only` names some, no others. Restoring
+    `before` undoes it.
+    """
 
     checkpoint: int  # the seq of a `Checkpointed`
     before: int  # the seq of the one that was made just before
     files: int = 0  # number of files that were changed
+    only: tuple[str, ...] = ()  # real paths
 
 
 class FileUploaded(Struct, frozen=True):
