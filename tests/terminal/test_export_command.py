@@ -1,8 +1,11 @@
-"""`/export`: the session that one is in, as a file."""
+"""`/export`: the session that one is in, as a file or on the clipboard."""
 
+import base64
 import io
 import os
+import re
 import signal
+import tarfile
 import time
 from itertools import count
 from pathlib import Path
@@ -21,14 +24,35 @@ from refold.config.folder_settings import load_here
 from refold.config.paths import paths
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
+from refold.console.reader import Key
 from refold.errors import BadInput
 from refold.terminal.run import PromptLoop
 from refold.testing.providers import ScriptedProvider
+from refold.views.picker import OnMove, Picker, Search, picker_at
 from tests.terminal.test_conversation import Typist
+
+CTRL_D = Key.CTRL_D
+
+
+class Chooser(Typist):
+    """Picks the item of this id, and the value of the dial; then types. "" leaves the list."""
+
+    def __init__(self, id_: str, dial: str, *typed: str | Key) -> None:
+        super().__init__(*typed)
+        self._id, self._dial = id_, dial
+
+    async def pick(
+        self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
+    ) -> Picker | None:
+        return picker_at(picker, self._id, self._dial) if self._id else None
 
 
 def exported(
-    here: Path, *orders: str, keep: bool = True, writing: Event | None = None
+    here: Path,
+    *orders: str,
+    keep: bool = True,
+    writing: Event | None = None,
+    reader: Typist | None = None,
 ) -> tuple[str, str]:
     """The id of the session that was exported so, and what the screen said.
 
@@ -48,13 +72,14 @@ def exported(
         launch = Launch(App(settings, places, os.environ, options))
         try:
             opened = await launch.start()
-            session, paper = Session(launch, opened), Printer(out, TerminalCapabilities())
-            there = PromptLoop(session, paper, Typist("hello"))
+            look = TerminalCapabilities(moves=isinstance(reader, Chooser))
+            session, paper = Session(launch, opened), Printer(out, look)
+            there = PromptLoop(session, paper, reader or Typist("hello"))
             await there.run("")
             for rest in orders:
                 await export(there.terminal, rest)
             if writing:
-                typist = Typist("/export tar", "and you?", "/export tar there")
+                typist = Typist("/export stopped.tar", "and you?", "/export tar there")
                 there = PromptLoop(session, paper, typist)
                 async with anyio.create_task_group() as group:
                     group.start_soon(press, writing)
@@ -66,35 +91,72 @@ def exported(
     return anyio.run(converse), out.getvalue()
 
 
-def test_export_writes_to_the_directory_of_the_session_and_names_the_file(
-    tmp_path: Path,
-) -> None:
-    id_, said = exported(tmp_path, "", "html", "tar")
+def test_export_writes_the_named_file_in_the_format_of_its_suffix(tmp_path: Path) -> None:
+    _, screen = exported(tmp_path, "talk.md", "talk.html", "tar talk")
 
-    files = {p.suffix: p for p in tmp_path.iterdir() if p.name.startswith("refold-")}
-    assert {p.name for p in files.values()} == {
-        f"refold-{id_}.md",
-        f"refold-{id_}.html",
-        f"refold-{id_}.tar",
-    }
-    assert "One **and** two." in files[".md"].read_text("utf-8")
-    assert "One <strong>and</strong> two." in files[".html"].read_text("utf-8")
-    assert all(str(path) in said for path in files.values())
+    assert "One **and** two." in (tmp_path / "talk.md").read_text("utf-8")
+    assert "One <strong>and</strong> two." in (tmp_path / "talk.html").read_text("utf-8")
+    assert tarfile.is_tarfile(tmp_path / "talk")
+    assert all(
+        f"{tmp_path / name}: " in screen for name in ("talk.md", "talk.html", "talk")
+    )
 
 
-def test_export_overwrites_only_its_own_earlier_file(tmp_path: Path) -> None:
+def test_export_overwrites_no_file_that_it_has_not_named_itself(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("mine", "utf-8")
 
     with pytest.raises(BadInput, match=r"mine\.txt already exists"):
-        exported(tmp_path, "", "", "mine.txt")
+        exported(tmp_path, "mine.txt")
 
     assert (tmp_path / "mine.txt").read_text("utf-8") == "mine"
-    assert sorted(p.suffix for p in tmp_path.iterdir()) == [".md", ".txt"]
+
+
+@pytest.mark.parametrize(("key", "written"), [("y", True), ("n", False)])
+def test_export_without_a_name_writes_nothing_unasked(
+    tmp_path: Path, key: str, *, written: bool
+) -> None:
+    id_, screen = exported(
+        tmp_path, "html", "html", reader=Typist("hello", CTRL_D, key, key)
+    )
+
+    assert [path.name for path in tmp_path.iterdir()] == [f"refold-{id_}.html"] * written
+    assert ("Nothing was written." in screen) is not written
+
+
+def test_export_from_the_list_writes_to_the_file_that_the_user_named(
+    tmp_path: Path,
+) -> None:
+    chooser = Chooser("file", "text", "hello", CTRL_D, "there/../talk")
+    (tmp_path / "there").mkdir()
+
+    exported(tmp_path, "", reader=chooser)
+
+    assert "One **and** two." in (tmp_path / "talk").read_text("utf-8")
+    assert chooser.asked[-1] == "File: "
+
+
+def test_export_to_the_clipboard_writes_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TMUX", raising=False)
+
+    _, screen = exported(tmp_path, "", reader=Chooser("clipboard", "md", "hello", CTRL_D))
+
+    (code,) = re.findall(r"\x1b\]52;c;([^\x07]*)\x07", screen)
+    assert "One **and** two." in base64.b64decode(code).decode()
+    assert "Sent to the clipboard" in screen
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_export_left_at_the_list_does_nothing(tmp_path: Path) -> None:
+    exported(tmp_path, "", reader=Chooser("", "md", "hello", CTRL_D))
+
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_export_of_an_unsaved_session_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not saved"):
-        exported(tmp_path, "", keep=False)
+        exported(tmp_path, "talk.md", keep=False)
 
 
 def test_ctrl_c_stops_an_export_without_a_file_and_the_session_continues(
@@ -113,9 +175,9 @@ def test_ctrl_c_stops_an_export_without_a_file_and_the_session_continues(
 
     place = "refold.commands.export.check_cancelled"
     monkeypatch.setattr(place, before_each_piece)
-    id_, said = exported(tmp_path, writing=writing)
+    _, said = exported(tmp_path, writing=writing)
 
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     assert "stopped\n" in said
-    assert f"refold-{id_}.tar" not in said
+    assert "stopped.tar" not in said
     assert said.index("stopped") < said.index("Fine.") < said.index("there: 1 session")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec.structs import replace
 
 from refold.agents.profile import OfferedTools
 from refold.app.app import App
@@ -23,7 +24,7 @@ from refold.views.cost import Spending, spending
 from refold.views.timeline import TimelineRow, timeline
 
 if TYPE_CHECKING:
-    from refold.client.export import ExportChoice, ExportedFile
+    from refold.client.export import ExportChoice, Exported, ExportedFile
     from refold.client.verify import VerifyReport
 
 
@@ -99,7 +100,20 @@ class Reports:
         Raises `BadInput` if no journal is stored, or if the file exists and `force` is not
         given.
         """
-        from refold.client.export import ExportedFile, export_session, save
+        from refold.client.export import ExportedFile, save
+
+        export = self._export(choice, on_piece)
+        size = save(path, export.pieces, force=force)
+        return ExportedFile(path, size, export.told, tuple(export.damages))
+
+    def export_text(
+        self, choice: "ExportChoice", *, on_piece: Callable[[], None] = lambda: None
+    ) -> str:
+        """The session as text, like `export`, which says what is raised."""
+        return b"".join(self._export(choice, on_piece).pieces).decode(errors="replace")
+
+    def _export(self, choice: "ExportChoice", on_piece: Callable[[], None]) -> "Exported":
+        from refold.client.export import export_session
 
         id_ = self._engine.view.session.id
         if not (self._app.options.keep and self._app.home.exists(id_)):
@@ -112,8 +126,7 @@ class Reports:
                 yield piece
             on_piece()
 
-        size = save(path, pieces(), force=force)
-        return ExportedFile(path, size, export.told, tuple(export.damages))
+        return replace(export, pieces=pieces())
 
     async def background_output(self, name: str, max_bytes: int = _MAX_OUTPUT_BYTES) -> str:
         """The end of a background command's output. Raises `BadInput` if unknown here:

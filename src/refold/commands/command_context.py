@@ -61,6 +61,10 @@ class TerminalFeatures(Protocol):
         """Let the user edit `text`, in an editor or the input line. None: they left."""
         ...
 
+    async def copy(self, text: str) -> str:
+        """Copy the text to the clipboard. Return a sentence about where it is."""
+        ...
+
     async def run_program(
         self, command: Sequence[str], *, only_prints: bool = False
     ) -> "ProgramOutput":

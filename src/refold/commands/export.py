@@ -1,4 +1,4 @@
-"""/export: write this session to a file.
+"""/export: write this session to a file, or copy it to the clipboard.
 
 The events are read from the journal on the disk.
 """
@@ -10,19 +10,21 @@ from anyio import to_thread
 from anyio.from_thread import check_cancelled
 
 from refold.client.export import ExportChoice
-from refold.client.session import Session
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
+from refold.views.escape import on_one_line
 from refold.views.export.formats import EXPORT_FORMATS, FORMAT_SUFFIXES, format_by_name
 from refold.views.number_format import size_text
+from refold.views.picker import Picker, PickerItem, Stepper
 from refold.views.styled import line
+
+_COPIED_FORMATS = ("md", "text")
 
 
 async def run(here: CommandContext, rest: str) -> None:
-    """Write the session to the named file, or to one with a default name.
+    """Write the session to the named file; without a name, ask where it should go.
 
-    The usage is `/export [md|html|tar|text|script] [FILE]`. An older file of the default
-    name is overwritten.
+    The usage is `/export [md|html|tar|text|script] [FILE]`.
     """
     first, _, more = rest.strip().partition(" ")
     form, name = (first, more.strip()) if first in EXPORT_FORMATS else ("", rest.strip())
@@ -30,13 +32,58 @@ async def run(here: CommandContext, rest: str) -> None:
         raise BadInput(
             f"{name!r} is none of {', '.join(EXPORT_FORMATS)}; for a file of that name, type ./{name}"
         )
-    form, session = form or format_by_name(name), here.session
-    path = _path(name or f"refold-{session.id}{FORMAT_SUFFIXES[form]}", session)
+    if name:
+        await _write(here, form or format_by_name(name), name)
+    elif here.look.picks and here.terminal is not None:
+        await _pick(here, form or "md")
+    else:
+        await _confirm(here, form or "md")
+
+
+async def _pick(here: CommandContext, form: str) -> None:
+    """Let the user choose the clipboard or a file, and the format."""
+    items = (
+        PickerItem(
+            "clipboard", lambda _: line("copy it to the clipboard"), "copy clipboard",
+            groups=_COPIED_FORMATS,
+        ),
+        PickerItem("file", lambda _: line("write it to a file"), "write file"),
+    )  # fmt: skip
+    dial = Stepper("format", EXPORT_FORMATS, EXPORT_FORMATS.index(form))
+    answer = await here.pick(Picker("Where should this session go?", items, dial=dial))
+    if answer is None or answer.selection is None or answer.dial is None:
+        return
+    form = answer.dial.value
+    if answer.selection.id == "clipboard":
+        await _copy(here, form)
+    elif name := (await here.ask("File:", text=_default_name(here, form))).strip():
+        await _write(here, form, name)
+
+
+async def _confirm(here: CommandContext, form: str) -> None:
+    name = _default_name(here, form)
+    if await here.ask(f"Write {on_one_line(str(_path(here, name)))}?", "yn") == "y":
+        await _write(here, form, name)
+    else:
+        here.show(line("Nothing was written.", "dim"))
+
+
+async def _copy(here: CommandContext, form: str) -> None:
+    reports, terminal = here.session.reports, here.terminal
+    work = partial(reports.export_text, ExportChoice(form), on_piece=check_cancelled)
+    text = await here.wait(partial(to_thread.run_sync, work))
+    if text is not None and terminal is not None:
+        here.show(line(await terminal.copy(text), "dim"))
+
+
+async def _write(here: CommandContext, form: str, name: str) -> None:
+    """Write the file. An older one of the default name is overwritten."""
+    path = _path(here, name)
     work = partial(
-        session.reports.export,
+        here.session.reports.export,
         path,
         ExportChoice(form),
-        force=not name,
+        force=name == _default_name(here, form),
         on_piece=check_cancelled,
     )
     if (report := await here.wait(partial(to_thread.run_sync, work))) is not None:
@@ -44,6 +91,10 @@ async def run(here: CommandContext, rest: str) -> None:
         here.show(line(f"{path}: {report.told}, {size_text(report.bytes)}{lacking}", "dim"))
 
 
-def _path(name: str, session: Session) -> Path:
+def _default_name(here: CommandContext, form: str) -> str:
+    return f"refold-{here.session.id}{FORMAT_SUFFIXES[form]}"
+
+
+def _path(here: CommandContext, name: str) -> Path:
     """Return this path, relative to the session's directory."""
-    return Path(session.workspace.directory) / Path(name).expanduser()
+    return Path(here.session.workspace.directory) / Path(name).expanduser()

@@ -54,11 +54,14 @@ class Clipboard:
 
     async def copy(self, text: str) -> tuple[str, str]:
         """Return the sequence to write to the terminal, and a hint. In tmux, copy the text."""
+        copied = ""
+        if len(text) > _MAX_COPIED_CHARS:
+            copied = f"Only the first {_MAX_COPIED_CHARS:,} of {len(text):,} characters: "
         if self._environ.get("TMUX") and await anyio.to_thread.run_sync(
             self._give_to_tmux, text
         ):
-            return "", _TMUX_HINT
-        return copy_sequence(text), _TERMINAL_HINT
+            return "", copied + _TMUX_HINT
+        return copy_sequence(text), copied + _TERMINAL_HINT
 
     def images_in(self, text: str) -> tuple[ImageData, ...]:
         """Return the images whose labels are in this text."""

@@ -17,6 +17,7 @@ from refold.client.session import Session
 from refold.client.session_socket import SessionSocket
 from refold.commands.command_context import Document, Look, Markdown
 from refold.commands.table import Need
+from refold.console.clipboard import Clipboard
 from refold.console.markdown import print_markdown
 from refold.console.plan_prompt import PlanQueue
 from refold.console.printer import Printer
@@ -139,6 +140,11 @@ class ConsoleContext:
             return await self._reader.edit(text, command, name)
         typed = await self._reader.read_message(lambda: line("message › ", "person"), text)
         return typed if isinstance(typed, str) else None
+
+    async def copy(self, text: str) -> str:
+        sequence, hint = await Clipboard(os.environ).copy(text)
+        self.printer.send_sequence(sequence)
+        return hint
 
     def show_plan(self) -> None:
         self.plans.show_again()

@@ -186,10 +186,10 @@ class Printer:
             self._status, self._drawn = (), ()
             self._send(back)
 
-    def ring(self, order: str) -> None:
-        """Send an order that shows nothing on terminals that can move the cursor."""
+    def send_sequence(self, sequence: str) -> None:
+        """Send a sequence that shows nothing on terminals that can move the cursor."""
         if self.look.moves:
-            self._send(order)
+            self._send(sequence)
 
     @property
     def _width(self) -> int:

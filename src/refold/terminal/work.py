@@ -273,7 +273,9 @@ class Work:
         if self._bell.is_due:
             title = self._session.view.session.title
             notice = f"{text}: {title}" if title else text
-            self._printer.ring(ring_bell(os.environ, notice, self._printer.look.display))
+            self._printer.send_sequence(
+                ring_bell(os.environ, notice, self._printer.look.display)
+            )
 
     @asynccontextmanager
     async def _take_floor(self) -> AsyncGenerator[None]:
@@ -295,7 +297,7 @@ class Work:
         while True:
             while self._notices:
                 notice = self._notices.pop(0)
-                self._printer.ring(
+                self._printer.send_sequence(
                     ring_bell(os.environ, notice, self._printer.look.display)
                 )
                 await desktop_notice(os.environ, notice)

@@ -38,6 +38,7 @@ from refold.tui.messages import (
     ViKeys,
     Withdrawn,
 )
+from refold.tui.screen_modes import write
 from refold.tui.transcript import split_rows
 from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.question_keys import DraftMessage, Menu
@@ -90,6 +91,9 @@ class RowPrinter(Printer):
     def gap(self) -> None:
         """End the line: the transcript adds its own gaps."""
         self.start_line()
+
+    def send_sequence(self, sequence: str) -> None:
+        write(sequence)
 
     def set_theme(self, theme: str, environ: Mapping[str, str]) -> None:
         self.set_look(detect_capabilities(sys.stdout, environ, wanted="line", theme=theme))

@@ -136,7 +136,7 @@ class Keyboard:
             finally:
                 self._quiet = before
                 if not before:
-                    self._printer.ring(_BARE)
+                    self._printer.send_sequence(_BARE)
 
     def note_escape(self) -> None:
         self._escaped_at = time.monotonic()
@@ -148,7 +148,7 @@ class Keyboard:
     def enable_paste_marks(self) -> None:
         """Turn bracketed paste on again: a prompt turns it off when it closes."""
         if self._quiet:
-            self._printer.ring(_MARKED)
+            self._printer.send_sequence(_MARKED)
 
     def has_unread_keys(self) -> bool:
         """Return True if something was typed that no prompt has read."""
