@@ -251,11 +251,49 @@ def test_a_forced_rewind_overwrites_changes_of_others_and_can_be_undone(
         await three_turns(agent)
         agent.put("a", "mine")()
 
-        report = await rewind(agent.session, agent.kept, agent.said[2], "files", force=True)
+        report = await rewind(
+            agent.session, agent.kept, agent.said[2], "files", drift="overwrite"
+        )
         back = agent.now()
         await rewind(agent.session, agent.kept, report.undo, "files")
 
         assert (back, agent.now()) == ({"a": b"one"}, {"a": b"mine", "b": b"new"})
+
+    played(story)
+
+
+def test_a_rewind_that_keeps_changes_of_others_restores_the_other_files(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        agent.put("a", "mine")()
+
+        report = await rewind(
+            agent.session, agent.kept, agent.said[2], "files", drift="keep"
+        )
+        restored = agent.now()
+        await rewind(agent.session, agent.kept, report.undo, "files")
+
+        assert (restored, agent.now()) == ({"a": b"mine"}, {"a": b"mine", "b": b"new"})
+
+    played(story)
+
+
+def test_a_rewind_that_keeps_all_changes_of_others_rewinds_the_conversation_alone(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        agent.put("a", "mine")()
+        agent.put("b", "mine")()
+
+        report = await rewind(
+            agent.session, agent.kept, agent.said[2], "both", drift="keep"
+        )
+
+        assert (report.files, agent.now()) == (0, {"a": b"mine", "b": b"mine"})
+        assert report.preview.plan.mark
 
     played(story)
 

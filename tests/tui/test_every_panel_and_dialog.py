@@ -42,11 +42,13 @@ OF_PANELS = {
 # What asks the person, by the function that does; and where it is answered.
 OF_DIALOGS = {
     "commands/agent.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
+    "commands/export.py: _pick": "test_an_export_is_written_to_the_file_that_the_user_names",
     "commands/mcp.py: _pick_action": "test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in",
     "commands/edit.py: _edit": "test_a_message_is_edited_in_the_full_screen_without_an_editor",
     "commands/model.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
     "commands/permissions.py: _pick": "test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions",
     "commands/rewind.py: _pick": "test_a_fork_and_a_rewind_are_confirmed_and_shown",
+    "commands/rewind.py: _ask_about_drift": "test_a_rewind_asks_about_files_that_another_program_changed",
     "commands/resume.py: run": "test_a_session_is_picked_from_the_list_with_its_preview",
     "commands/theme.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
     "console/permission_prompt.py: _ask_for_message": "test_an_approval_is_sent_with_a_message_for_the_model",
@@ -424,6 +426,43 @@ def test_a_fork_and_a_rewind_are_confirmed_and_shown(opens: Opens, tmp_path: Pat
     assert (tmp_path / "work" / "hello.py").read_text() == HELLO
     at.type("/history" + ENTER)
     at.until("(rewound)")
+
+
+@pytest.mark.slow
+def test_a_rewind_asks_about_files_that_another_program_changed(
+    opens: Opens, tmp_path: Path
+) -> None:
+    at = opens(EDIT, CHANGE, DONE, flags=("--permission-mode", "accept-edits"))
+    ready(at)
+    at.type("say hello" + ENTER)
+    at.until("30 in")
+    changed = tmp_path / "work" / "hello.py"
+    changed.write_text("mine\n", encoding="utf-8")
+    at.type("/undo" + ENTER)
+    at.until("Another program changed files since. Rewind?")
+    at.until("leave those files as they are")
+    at.type(ENTER)
+    at.until("The conversation was rewound")
+
+    assert changed.read_text() == "mine\n"
+
+
+@pytest.mark.slow
+def test_an_export_is_written_to_the_file_that_the_user_names(
+    opens: Opens, tmp_path: Path
+) -> None:
+    at = opens({"text": "An answer."})
+    ready(at)
+    at.type("hello" + ENTER)
+    at.until("An answer.")
+    at.type("/export" + ENTER)
+    at.until("Where should this session go?")
+    at.type("file" + ENTER)
+    at.until("File:")
+    at.type("\x15" + "talk.txt" + ENTER)
+    at.until("1 session")
+
+    assert "An answer." in (tmp_path / "work" / "talk.txt").read_text()
 
 
 @pytest.mark.slow

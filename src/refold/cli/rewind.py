@@ -28,6 +28,7 @@ from refold.session.session import Session
 from refold.values.path_names import below
 from refold.views.escape import on_one_line
 from refold.views.rewind_points import (
+    DriftRule,
     RewindPoint,
     RewindPreview,
     RewindReport,
@@ -56,11 +57,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         which.add_argument(f"--{name}", dest="which", action="store_const", const=name,
             default="both", help=text)  # fmt: skip
     add("--dry-run", action="store_true", help="show what would change, and change nothing")
-    add(
-        "--force",
-        action="store_true",
-        help="also overwrite files that were changed outside of refold",
-    )
+    changed = parser.add_mutually_exclusive_group()
+    for flag, rule, text in (("--force", "overwrite", "also overwrite files that were changed outside of refold"),
+                             ("--keep-others", "keep", "leave files that were changed outside of refold as they are")):  # fmt: skip
+        changed.add_argument(flag, dest="drift", action="store_const", const=rule,
+            default="refuse", help=text)  # fmt: skip
     add("--json", action="store_true", help="print JSON lines")
 
 
@@ -91,9 +92,10 @@ async def _rewind(
     home: SessionIndex, id_: str, snapshots: Checkpoints, args: Namespace
 ) -> RewindReport:
     kind: What = args.which
+    drift: DriftRule = args.drift
     record = Recorder(home.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
-        return await rewind(session, snapshots, args.event, kind, force=args.force)
+        return await rewind(session, snapshots, args.event, kind, drift=drift)
 
 
 def _no_turns(view: View) -> World:

@@ -128,7 +128,10 @@ class CompactConversation(_Order, frozen=True, tag="compact"):
 
 
 class Rewind(_Order, frozen=True, tag="rewind"):
-    """Go back to before event `to`. `force`: also where another program changed files.
+    """Go back to before event `to`.
+
+    `force`: also where another program changed files; `keep_others`: leave such files as
+    they are.
 
     `only`: no files but these; paths are absolute or relative to the workspace.
     """
@@ -137,6 +140,7 @@ class Rewind(_Order, frozen=True, tag="rewind"):
     what: Literal["both", "conversation", "files"] = "both"
     force: bool = False
     only: Annotated[tuple[str, ...], Meta(max_length=1000)] = ()
+    keep_others: bool = False
 
 
 class EditMessage(_Order, frozen=True, tag="edit_message"):

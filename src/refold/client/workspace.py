@@ -31,7 +31,13 @@ if TYPE_CHECKING:
     from refold.app.entered_worktree import SessionWorktree
     from refold.journal.board.board_file import TaskBoard
     from refold.session.upload import Upload
-    from refold.views.rewind_points import RewindPoint, RewindPreview, RewindReport, What
+    from refold.views.rewind_points import (
+        DriftRule,
+        RewindPoint,
+        RewindPreview,
+        RewindReport,
+        What,
+    )
 
 _LISTING_SECONDS = 20.0
 _MENTION_PATTERN = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
@@ -180,17 +186,16 @@ class SessionWorkspace:
         seq: int,
         what: "What" = "both",
         *,
-        force: bool = False,
+        drift: "DriftRule" = "refuse",
         only: Sequence[str] = (),
     ) -> "RewindReport":
         """Go back to before event `seq`: the conversation, the files or both.
 
-        With `only`, no files but these, absolute or relative to the workspace.
-
-        Raises `BadInput`, with nothing done, if changes by another program would be lost;
-        with `force` they are checkpointed and then overwritten.
+        With `only`, no files but these, absolute or relative to the workspace. `drift`
+        says what happens to files that other programs changed, as in `session.rewind`.
         """
-        result = await self._send(Rewind(seq, what, force, tuple(only)))
+        force, keep = drift == "overwrite", drift == "keep"
+        result = await self._send(Rewind(seq, what, force, tuple(only), keep))
         assert result.rewound is not None, "every sink reports what was rewound"
         return result.rewound
 
@@ -207,9 +212,8 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
     snapshots = snapshots_of(app, engine.view)
     if snapshots is not None:
         only = _resolve(engine.view.session.directory, order.only)
-        return await rewind(
-            engine, snapshots, order.to, order.what, force=order.force, only=only
-        )
+        drift = "keep" if order.keep_others else "overwrite" if order.force else "refuse"
+        return await rewind(engine, snapshots, order.to, order.what, drift=drift, only=only)
     what = _require_conversation("files" if order.only else order.what)
     planned = plan(engine.view, order.to, what)
     if not await engine.rewind(planned.mark):

@@ -10,7 +10,9 @@ from refold.client.types import RewindTarget
 from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
 from refold.views.rewind_points import (
+    DriftRule,
     What,
+    drift_picker,
     point_lines,
     point_picker,
     preview_lines,
@@ -65,16 +67,25 @@ async def rewind_to(here: CommandContext, seq: int, scope: What) -> None:
     if not (preview.plan.mark or preview.changes):
         here.show(line("Nothing would change.", "dim"))
         return
-    question = "Rewind?"
-    if preview.drift:
-        question = "Rewind anyway, and lose those changes?"
-    if await here.ask(question, "yn") != "y":
+    drift = await _ask_about_drift(here) if preview.drift else "refuse"
+    if drift == "refuse" and (preview.drift or await here.ask("Rewind?", "yn") != "y"):
         here.show(line("Nothing was changed.", "dim"))
         return
-    report = await workspace.rewind(seq, scope, force=bool(preview.drift))
+    report = await workspace.rewind(seq, scope, drift=drift)
     part = "" if scope == "both" else f" {scope}"
     way = f"/rewind {report.undo}{part}"
     here.show(line(report_text(report, way), "good" if report.undo else "dim"))
+
+
+async def _ask_about_drift(here: CommandContext) -> DriftRule:
+    answer = await here.pick(drift_picker())
+    match answer.selection.id if answer and answer.selection else "":
+        case "keep":
+            return "keep"
+        case "overwrite":
+            return "overwrite"
+        case _:
+            return "refuse"
 
 
 async def _rewind_conversation(here: CommandContext, seq: int, scope: What) -> None:

@@ -19,6 +19,7 @@ from refold.place.port import Snapshots, SnapshotTaken, Trees
 from refold.session.session import Session
 from refold.views.escape import on_one_line
 from refold.views.rewind_points import (
+    DriftRule,
     RewindPlan,
     RewindPoint,
     RewindPreview,
@@ -65,25 +66,28 @@ async def rewind(
     seq: int,
     what: What,
     *,
-    force: bool = False,
+    drift: DriftRule = "refuse",
     only: Collection[str] = (),
 ) -> RewindReport:
-    """Rewind; with `only`, no files but these. Raises `BadInput`, with nothing done, if changes
-    would be lost.
+    """Rewind; with `only`, no files but these.
 
-    Those are changes by other programs since; with `force` they are checkpointed and
-    then overwritten.
+    `drift` are files that other programs changed since. "refuse" raises `BadInput` with
+    nothing done, "overwrite" checkpoints and then restores them, "keep" leaves them as
+    they are.
     """
     if session.running or session.view.turn.seq:
         raise BadInput("a turn of this session is running: end it, then rewind")
     planned = plan(session.view, seq, what)
     result, snapshot = await _compare_files(session.view, snapshots, planned)
     result = _restrict(result, only)
-    if result.drift and not force:
+    if result.drift and drift == "keep":
+        result = _keep_drift(result)
+        only = [change.path for change in result.changes]
+    elif result.drift and drift == "refuse":
         raise BadInput(
             f"nothing was changed, because another program changed these files since: "
-            f"{_name_files(result.drift)}. Give --force to undo that too: a checkpoint is "
-            "made first, so it can be undone"
+            f"{_name_files(result.drift)}. Give --keep-others to leave them as they are, or "
+            "--force to undo that too: a checkpoint is made first, so it can be undone"
         )
     if not result.changes:
         return await _conversation_only(session, result)
@@ -157,6 +161,12 @@ def _restrict(result: RewindPreview, only: Collection[str]) -> RewindPreview:
         changes=tuple(change for change in result.changes if change.path in only),
         drift=tuple(path for path in result.drift if path in only),
     )
+
+
+def _keep_drift(result: RewindPreview) -> RewindPreview:
+    """The same without the files that other programs changed."""
+    changes = tuple(c for c in result.changes if c.path not in result.drift)
+    return replace(result, changes=changes)
 
 
 def _drift(view: View, snapshots: Snapshots, trees: Trees) -> set[str]:

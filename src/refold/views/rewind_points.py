@@ -4,7 +4,7 @@
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Literal, TypeAlias, get_args
 
@@ -19,6 +19,7 @@ from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut
 
 What: TypeAlias = Literal["conversation", "files", "both"]
+DriftRule: TypeAlias = Literal["refuse", "keep", "overwrite"]
 _MAX_PREVIEW_FILES = 30  # named in a preview
 _BAR_CELLS = 12  # for the changed lines of a file
 _CHANGE_LABELS: dict[str, tuple[Style, str]] = {
@@ -78,6 +79,20 @@ def point_picker(steps: Sequence[RewindPoint]) -> Picker:
     return Picker(
         "Rewind to before which message?", items, at=max(len(items) - 1, 0), dial=dial
     )
+
+
+def drift_picker() -> Picker:
+    """A picker of what a rewind does with files that other programs changed."""
+    texts: Mapping[str, str] = {
+        "keep": "rewind, and leave those files as they are",
+        "overwrite": "rewind those files, too, and lose the changes",
+        "refuse": "change nothing",
+    }
+    items = (
+        PickerItem(id_, lambda _, text=text: line(text), text)
+        for id_, text in texts.items()
+    )
+    return Picker("Another program changed files since. Rewind?", tuple(items))
 
 
 def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Line]:
