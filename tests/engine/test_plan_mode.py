@@ -10,7 +10,7 @@ from refold.engine.policies.plan_mode import PLAN_INSTRUCTIONS
 from refold.journal.events.kinds import Ended, Judged, PlanAnswered
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
-from refold.place.port import FileChange, ReportProgress, SnapshotTaken, Trees
+from refold.place.port import Commit, FileChange, ReportProgress, SnapshotTaken, Trees
 from refold.session.pending_requests import PlanToJudge, Questions, requests
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
@@ -226,7 +226,15 @@ class SlowToTake:
         await self.go.wait()
         return SnapshotTaken(())
 
-    def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
+    def commits(self, head: str) -> tuple[Commit, ...]:
+        return ()
+
+    def commit_trees(self, commit: str) -> Trees:
+        return ()
+
+    def patch(
+        self, before: Trees, after: Trees, only: Collection[str] = ()
+    ) -> tuple[tuple[FileChange, str], ...]:
         raise NotImplementedError
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:

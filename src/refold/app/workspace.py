@@ -6,13 +6,13 @@ are judged. `permissions/` judges them.
 
 import os
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from threading import Lock, Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,14 +29,10 @@ from refold.place.files import DiskFiles
 from refold.place.limits import Limits
 from refold.place.port import (
     Commands,
-    FileChange,
     Files,
     Real,
-    ReportProgress,
     Snapshots,
-    SnapshotTaken,
     TellAttempt,
-    Trees,
 )
 from refold.skills.directories import folder_of_shipped
 from refold.tools.contract import Tool
@@ -215,7 +211,8 @@ class Workspace:
         if not self._settings.checkpoints:
             return None
         roots, paths, environ = self._where.real, self._paths, self._environ
-        return LazySnapshots(lambda: checkpoints(roots, paths, environ, session))
+        lazy = _LazySnapshots(lambda: checkpoints(roots, paths, environ, session))
+        return cast("Snapshots", lazy)
 
     def notices(self) -> tuple[str, ...]:
         """Missing protection, as sentences for the user."""
@@ -398,8 +395,11 @@ class _LazyFilter:
             self._filter.close()
 
 
-class LazySnapshots:
-    """Snapshots that are opened at first use, after the first request to a model."""
+class _LazySnapshots:
+    """Snapshots that are opened at first use, after the first request to a model.
+
+    It has the methods of `Snapshots`; those that are not here open them.
+    """
 
     def __init__(self, open_snapshots: Callable[[], Snapshots]) -> None:
         self._open, self._opened = open_snapshots, False
@@ -408,37 +408,12 @@ class LazySnapshots:
     def is_behind(self) -> bool:
         return self._opened and self._snapshots.is_behind
 
-    @property
-    def notice(self) -> str:
-        return self._snapshots.notice
-
-    def begin(self) -> None:
-        self._snapshots.begin()
-
-    def note_change(self) -> None:
-        self._snapshots.note_change()
-
     def forget(self) -> None:
         if self._opened:
             self._snapshots.forget()
 
-    async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
-        return await self._snapshots.take(report)
-
-    async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
-        await self._snapshots.secure(arguments, report)
-
-    def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
-        return self._snapshots.changes(before, after)
-
-    def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
-        return self._snapshots.patch(before, after)
-
-    async def restore(self, current: Trees, to: Trees, only: Collection[str] = ()) -> int:
-        return await self._snapshots.restore(current, to, only)
-
-    def report_failure(self, why: str) -> None:
-        self._snapshots.report_failure(why)
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._snapshots, name)
 
     @cached_property
     def _snapshots(self) -> Snapshots:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from refold.journal.state.session_tree import Node
     from refold.memory.notes import ListedNote
     from refold.permissions.rules import Rule
-    from refold.place.port import Files, Real
+    from refold.place.port import Commit, FileChange, Files, Real
     from refold.session.hub import Subscription
     from refold.session.pending_requests import Permission, PlanToJudge, Questions, Request
     from refold.session.recorder import acting_as, acting_person
@@ -47,7 +47,7 @@ _TYPE_MODULES = {
     "journal.state.session_tree": ("Node",),
     "memory.notes": ("ListedNote",),
     "permissions.rules": ("Rule",),
-    "place.port": ("Files", "Real"),
+    "place.port": ("Commit", "FileChange", "Files", "Real"),
     "session.hub": ("Subscription",),
     "session.pending_requests": ("Permission", "PlanToJudge", "Questions", "Request"),
     "session.recorder": ("acting_as", "acting_person"),
@@ -63,7 +63,9 @@ __all__ = [
     "ChildAnswered",
     "ChildAsked",
     "ChildEnded",
+    "Commit",
     "Entry",
+    "FileChange",
     "FileExists",
     "Files",
     "Frame",

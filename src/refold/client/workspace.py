@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,7 +29,9 @@ from refold.values.display import Diff
 
 if TYPE_CHECKING:
     from refold.app.entered_worktree import SessionWorktree
+    from refold.client.compare_files import Since
     from refold.journal.board.board_file import TaskBoard
+    from refold.place.port import Commit, FileChange
     from refold.session.upload import Upload
     from refold.views.rewind_points import (
         DriftRule,
@@ -130,27 +132,35 @@ class SessionWorkspace:
             return RewindPreview(plan(self._engine.view, seq, _require_conversation(what)))
         return await preview(self._engine.view, self._snapshots, seq, what)
 
-    async def diff(self) -> tuple[Diff, ...]:
-        """What has changed in the workspace since the session first changed anything.
+    async def diff(
+        self, since: "Since | None" = None, only: Collection[str] = ()
+    ) -> tuple[Diff, ...]:
+        """What has changed in the workspace, in this session or since then; with `only`, no
+        files but these.
 
         Raises `BadInput` if no files are checkpointed.
         """
-        snapshots, taken = self._snapshots, self._engine.view.checkpoints.checkpoints
-        if snapshots is None:
-            raise BadInput(
-                "no files are checkpointed here; in a repository, type !git diff"
-            )
-        if not taken:
+        from refold.client.compare_files import SESSION_START, diffs
+
+        view, snapshots = self._engine.view, self._require_snapshots()
+        return await diffs(view, snapshots, since or SESSION_START, only)
+
+    async def changes(self, since: "Since | None" = None) -> "tuple[FileChange, ...]":
+        """Which files have changed, with counts of lines, as `diff` does."""
+        from refold.client.compare_files import SESSION_START, changes
+
+        view, snapshots = self._engine.view, self._require_snapshots()
+        return await changes(view, snapshots, since or SESSION_START)
+
+    async def commits(self) -> "tuple[Commit, ...]":
+        """The newest commits, with which the files can be compared."""
+        from refold.prompts.repository import head_commit, root_of
+
+        snapshots, directory = self._snapshots, self.directory
+        if snapshots is None or not directory:
             return ()
-        try:
-            snapshots.forget()  # files may have changed since
-            snapshot = await snapshots.take()
-            diffs = await anyio.to_thread.run_sync(
-                snapshots.patch, taken[0].trees, snapshot.trees
-            )
-        except ToolFailed as error:
-            raise BadInput(f"the files cannot be compared: {error}") from error
-        return tuple(Diff(change.path, change.kind, text) for change, text in diffs)
+        head = await anyio.to_thread.run_sync(lambda: head_commit(root_of(directory)))
+        return await anyio.to_thread.run_sync(snapshots.commits, head)
 
     def refusal(self, path: str) -> str:
         """Why clients may not write a file: it is protected, or a rule forbids it; or "".
@@ -198,6 +208,11 @@ class SessionWorkspace:
         result = await self._send(Rewind(seq, what, force, tuple(only), keep))
         assert result.rewound is not None, "every sink reports what was rewound"
         return result.rewound
+
+    def _require_snapshots(self) -> Snapshots:
+        if (snapshots := self._snapshots) is not None:
+            return snapshots
+        raise BadInput("no files are checkpointed here; in a repository, type !git diff")
 
     @property
     def _snapshots(self) -> Snapshots | None:

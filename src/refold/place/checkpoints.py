@@ -34,7 +34,7 @@ import anyio
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules
-from refold.place.port import FileChange, ReportProgress, SnapshotTaken, Trees
+from refold.place.port import Commit, FileChange, ReportProgress, SnapshotTaken, Trees
 from refold.place.snapshot_repository import (
     EMPTY_TREE,
     MAX_BORROWING_SECONDS,
@@ -48,6 +48,7 @@ from refold.safe_open import open_checked
 from refold.values.path_names import below
 
 if TYPE_CHECKING:  # a start scans and restores nothing
+    from refold.place.commit_history import CommitHistory
     from refold.place.snapshot_restore import RewriteStep
     from refold.place.snapshot_scan import Scan
 
@@ -113,6 +114,7 @@ class Checkpoints:
         self._look: _Look | None = None
         self._scanning = threading.Lock()
         self._behind = False
+        self._commit_objects = ""  # where the commits are that were asked for
 
     @property
     def is_behind(self) -> bool:
@@ -184,20 +186,45 @@ class Checkpoints:
                     )
         return tuple(sorted(changes.values(), key=lambda change: change.path))
 
-    def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
+    def patch(
+        self, before: Trees, after: Trees, only: Collection[str] = ()
+    ) -> tuple[tuple[FileChange, str], ...]:
         texts, trees_after = dict[str, str](), dict(after)
         for root, tree in before:
             tree_after = trees_after.get(root, EMPTY_TREE)
+            names = [os.path.relpath(path, root) for path in only if below(path, root)]
+            if only and not names:
+                continue
             # git names the files in one order, with lines or with text.
-            changed = self._changes(root, tree, tree_after)
-            diff = self._diff("-p", "--no-color", tree, tree_after) if changed else b""
+            changed = [
+                change
+                for change in self._changes(root, tree, tree_after)
+                if not only or change.path in only
+            ]
+            comparison = ("-p", "--no-color", tree, tree_after)
+            diff = (
+                self._diff(*comparison, *(["--", *names] if only else ()))
+                if changed
+                else b""
+            )
             parts = re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]
             for change, part in zip(changed, parts, strict=False):
                 _, marker, text = part.decode(errors="replace").partition("\n@@ ")
                 hunks = re.sub(_HUNK_HEADER, _whole_hunk, f"@@ {text}".rstrip("\n"))
                 texts[change.path] = hunks if marker else ""
-        every = self.changes(before, after)
-        return tuple((change, texts.get(change.path, "")) for change in every)
+        return tuple(
+            (change, texts.get(change.path, ""))
+            for change in self.changes(before, after)
+            if not only or change.path in only
+        )
+
+    def commits(self, head: str) -> tuple[Commit, ...]:
+        return self._history.newest(head)
+
+    def commit_trees(self, commit: str) -> Trees:
+        trees = self._history.trees(commit, self._roots)
+        self._commit_objects = self._history.objects
+        return trees
 
     async def restore(self, current: Trees, to: Trees, only: Collection[str] = ()) -> int:
         # It is not cancelled once begun, or the workspace would be half restored.
@@ -236,6 +263,12 @@ class Checkpoints:
         from refold.place.snapshot_scan import Scan
 
         return Scan(self._repository, self._ignored, self._session)
+
+    @property
+    def _history(self) -> "CommitHistory":
+        from refold.place.commit_history import CommitHistory
+
+        return CommitHistory(self._repository, self._roots[0])
 
     def _scan_files(self, look: "_Look") -> None:
         look.began = self._clock()
@@ -315,15 +348,22 @@ class Checkpoints:
         ]
 
     def _diff(self, *arguments: str) -> bytes:
+        from refold.place.snapshot_lender import lenders_in
+
         self._repository.make()
         command = (
-            "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", *arguments
+            "--literal-pathspecs", "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff",
+            "--no-textconv", *arguments,
         )  # fmt: skip
         folder = str(self._repository.directory)
         try:
-            return self._repository.run(*command, folder=folder, tree="/")
+            return self._repository.run(*command, folder=folder)
         except GitFailed:  # a content may be lent
-            process = self._repository.borrowing().start(*command, folder=folder, tree="/")
+            names = filter(
+                None, (*lenders_in(self._repository.directory), self._commit_objects)
+            )
+            borrowing = self._repository.borrowing(*names)
+            process = borrowing.start(*command, folder=folder)
             return process.read(seconds=MAX_BORROWING_SECONDS)
 
 

@@ -410,6 +410,14 @@ class FileChange(Struct, frozen=True):
     removed: int | None = None
 
 
+class Commit(Struct, frozen=True):
+    """A commit of the user's repository."""
+
+    name: str  # its hash
+    subject: str  # the first line of its message
+    at: float  # seconds since 1970
+
+
 class Snapshots(Protocol):
     """Takes snapshots of the files of a workspace, and restores them.
 
@@ -425,6 +433,9 @@ class Snapshots(Protocol):
 
     `changes` compares two snapshots; it blocks on a disk, so it is called from a thread. A
     root that only one of them has is left out.
+
+    `commits` are those of the user's repository up to the commit `head`, newest first;
+    `commit_trees` are the files of one, to compare them with a snapshot. Both block on a disk.
 
     `restore` changes the files from their state in `current` to their state in `to`, and counts
     them. If a file differs from `current`, or if something that no snapshot contains is in the
@@ -448,9 +459,17 @@ class Snapshots(Protocol):
         self, arguments: bytes, report: ReportProgress | None = None
     ) -> None: ...
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]: ...
-    def patch(self, before: Trees, after: Trees) -> tuple[tuple[FileChange, str], ...]:
-        """The changes, each with its unified diff without header lines; "" for no text."""
+    def patch(
+        self, before: Trees, after: Trees, only: Collection[str] = ()
+    ) -> tuple[tuple[FileChange, str], ...]:
+        """The changes, each with its unified diff without header lines; "" for no text.
+
+        With `only`, of no files but these.
+        """
         ...
+
+    def commits(self, head: str) -> tuple[Commit, ...]: ...
+    def commit_trees(self, commit: str) -> Trees: ...
 
     async def restore(
         self, current: Trees, to: Trees, only: Collection[str] = ()

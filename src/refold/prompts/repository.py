@@ -50,6 +50,24 @@ def chain(directory: str, root: str) -> tuple[str, ...]:
 
 def git_state(root: str) -> Git | None:
     """The state of the repository in `root`; None if there is none that can be read."""
+    head = _head(root)
+    if head is None:
+        return None
+    name, commit, common = head
+    branch = _shorten(name.removeprefix("refs/heads/"))
+    if not commit:
+        return Git(branch)
+    return Git(branch, commit[:8], _shorten(_subject(commit, common)))
+
+
+def head_commit(root: str) -> str:
+    """The hash of the commit that is checked out; "" if there is none."""
+    head = _head(root)
+    return head[1] if head else ""
+
+
+def _head(root: str) -> tuple[str, str, str] | None:
+    """The branch, its commit, and the directory of the repository; each may be ""."""
     place = _git_directory(os.path.join(root, ".git"), root)
     head = _read_stripped(os.path.join(place, "HEAD")) if place else ""
     if not head:
@@ -59,10 +77,7 @@ def git_state(root: str) -> Git | None:
         return None
     common = _common_directory(place)
     commit = _commit(name, place, common) if name else head
-    if not re.fullmatch(_HASH_PATTERN, commit):
-        return Git(_shorten(name.removeprefix("refs/heads/")))
-    subject = _subject(commit, common)
-    return Git(_shorten(name.removeprefix("refs/heads/")), commit[:8], _shorten(subject))
+    return name, commit if re.fullmatch(_HASH_PATTERN, commit) else "", common
 
 
 def _git_directory(dot_git: str, root: str) -> str:

@@ -18,6 +18,7 @@ from refold.client.types import acting_person
 from refold.client.webhooks import Webhooks
 from refold.server.access import COOKIE_SECONDS, PAGE_PERSON, Access
 from refold.server.api import Api, body_of, json_of
+from refold.server.changes import add_changes
 from refold.server.commands import add_commands
 from refold.server.files import add_files
 from refold.server.guard import App, Guard, Names, Rejected
@@ -66,6 +67,7 @@ def application(
     add_rest(api, host)
     add_commands(api, host)
     add_files(api, host)
+    add_changes(api, host)
     add_websocket(app, host)
     _add_pages(app, access)
     if webhooks is not None:

@@ -1,0 +1,86 @@
+"""Commits of the user's repository, to compare the files with.
+
+The repository of the snapshots reads them from the user's objects, so nothing of the user's
+repository is run: neither its settings nor its programs. Branches are not known here; a commit is
+named by its hash (`prompts.repository` reads HEAD).
+"""
+
+import os
+import re
+
+from refold.errors import ToolFailed
+from refold.place.ignore_rules import repository_around
+from refold.place.port import Commit, Trees
+from refold.place.snapshot_lender import has_only_files, user_objects
+from refold.place.snapshot_repository import (
+    EMPTY_TREE,
+    MAX_BORROWING_SECONDS,
+    GitFailed,
+    SnapshotRepository,
+)
+
+MAX_COMMITS = 50  # that are listed
+_MAX_SUBJECT_CHARS = 200
+_HASH_PATTERN = re.compile(r"[0-9a-f]{40}")
+
+
+class CommitHistory:
+    """The commits of the repository that `directory` lies in."""
+
+    def __init__(self, snapshots: SnapshotRepository, directory: str) -> None:
+        self._snapshots = snapshots
+        self._top = repository_around(directory)
+        self.objects = user_objects(self._top) if self._top else ""
+        if self.objects and not has_only_files(self.objects):
+            self.objects = ""
+
+    def newest(self, head: str) -> tuple[Commit, ...]:
+        """`head` and the commits before it. None, if they cannot be read."""
+        if not self.objects or not _HASH_PATTERN.fullmatch(head):
+            return ()
+        try:
+            output = self._log(head, f"--max-count={MAX_COMMITS}")
+        except GitFailed:  # a shallow clone lacks earlier ones
+            try:
+                output = self._log(head, "--no-walk")
+            except GitFailed:
+                return ()
+        rows = (row.split("\0") for row in output.decode(errors="replace").splitlines())
+        return tuple(
+            Commit(name, subject[:_MAX_SUBJECT_CHARS], float(at))
+            for name, at, subject in rows
+        )
+
+    def trees(self, commit: str, roots: tuple[str, ...]) -> Trees:
+        """The files of a commit, for those `roots` that are in its repository.
+
+        Raises `ToolFailed` if there is no such commit.
+        """
+        if not self.objects or not _HASH_PATTERN.fullmatch(commit):
+            raise ToolFailed(f"There is no commit {commit[:60]!r} here.")
+        self._git("cat-file", "-e", f"{commit}^{{commit}}")
+        return tuple(
+            (root, self._tree(commit, os.path.relpath(root, self._top)))
+            for root in roots
+            if repository_around(root) == self._top
+        )
+
+    def _tree(self, commit: str, path: str) -> str:
+        place = "" if path == "." else path
+        try:
+            return self._git("rev-parse", "--verify", f"{commit}:{place}").decode().strip()
+        except GitFailed:  # the directory is new
+            return EMPTY_TREE
+
+    def _log(self, head: str, how: str) -> bytes:
+        return self._git(
+            "log", how, "--first-parent", "--no-color", "--format=%H%x00%ct%x00%s", head
+        )
+
+    def _git(self, *arguments: str) -> bytes:
+        self._snapshots.make()
+        borrowing = self._snapshots.borrowing(self.objects)
+        process = borrowing.start(
+            *arguments, folder=str(self._snapshots.directory), tree="/"
+        )
+        return process.read(seconds=MAX_BORROWING_SECONDS)

@@ -1,0 +1,110 @@
+"""The changes of a conversation's workspace over REST, for a review.
+
+They are compared with the start of the session, another event, or a commit. Files are undone by the
+order `rewind` with `only`. What a rule keeps from being read is left out, as in `files`.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Annotated, Literal, TypeVar
+
+from anyio import to_thread
+from fastapi import Query, Response
+from msgspec import Struct
+
+from refold.client.compare_files import Since
+from refold.client.host import Conversation, Host
+from refold.client.types import Commit, FileChange, Real
+from refold.server.api import Api, json_of
+from refold.server.rest import conversation
+from refold.values.display import Diff
+from refold.values.path_names import relative_name
+
+Changed = TypeVar("Changed", FileChange, Diff)
+MAX_DIFF_CHARS = 500_000  # of one file
+MAX_PATHS = 100  # in one request
+_OF_ONE = "/api/conversations/{id_}"
+_Event = Annotated[int, Query(ge=1, le=2**53, description="compare with before this event")]
+_Hash = Annotated[str, Query(max_length=64, description="compare with this commit instead")]
+_Paths = Annotated[list[str], Query(max_length=MAX_PATHS, alias="path")]
+
+
+class ChangedFile(Struct, frozen=True):
+    """`path` is relative to the workspace where it is in it. Bytes have no lines: null."""
+
+    path: str
+    kind: Literal["created", "changed", "deleted"]
+    added: int | None
+    removed: int | None
+
+
+class ChangedLines(Struct, frozen=True):
+    """A unified diff without its header lines; "" where only the mode or bytes differ."""
+
+    path: str
+    text: str
+    cut: bool = False  # the end is missing
+
+
+# pyright: reportUnusedFunction=false
+# Each function below is a route: it is called by FastAPI.
+def add_changes(api: Api, host: Host) -> None:
+    @api.route("GET", f"{_OF_ONE}/changes", list[ChangedFile])
+    async def list_changes(id_: str, event: _Event = 1, commit: _Hash = "") -> Response:
+        """The files that have changed since the session began, an event, or a commit."""
+        chat = await conversation(host, id_)
+        changes = await chat.session.workspace.changes(Since(event, commit))
+        return json_of(
+            await to_thread.run_sync(
+                lambda: [
+                    ChangedFile(name, change.kind, change.added, change.removed)
+                    for name, change in _readable(chat, changes)
+                ]
+            )
+        )
+
+    @api.route("GET", f"{_OF_ONE}/changes/lines", list[ChangedLines])
+    async def list_lines(
+        id_: str, paths: _Paths, event: _Event = 1, commit: _Hash = ""
+    ) -> Response:
+        """The changed lines of these files, each as a diff."""
+        chat = await conversation(host, id_)
+        only = await to_thread.run_sync(partial(_absolute, chat, paths))
+        diffs = await chat.session.workspace.diff(Since(event, commit), only)
+        return json_of(
+            await to_thread.run_sync(
+                lambda: [
+                    ChangedLines(
+                        name, diff.text[:MAX_DIFF_CHARS], len(diff.text) > MAX_DIFF_CHARS
+                    )
+                    for name, diff in _readable(chat, diffs)
+                ]
+            )
+        )
+
+    @api.route("GET", f"{_OF_ONE}/commits", list[Commit])
+    async def list_commits(id_: str) -> Response:
+        """The newest commits of the workspace's repository."""
+        chat = await conversation(host, id_)
+        return json_of(await chat.session.workspace.commits())
+
+
+def _absolute(chat: Conversation, paths: Sequence[str]) -> list[str]:
+    directory = os.path.realpath(chat.session.workspace.directory)
+    return [os.path.normpath(os.path.join(directory, path)) for path in paths]
+
+
+def _readable(chat: Conversation, changes: Iterable[Changed]) -> list[tuple[str, Changed]]:
+    """Those that may be read, with their names."""
+    workspace = chat.session.workspace
+    files, directory = workspace.files, os.path.realpath(workspace.directory)
+    return [
+        (_printable(relative_name(change.path, directory)), change)
+        for change in changes
+        if not files.unread(Real(change.path))
+    ]
+
+
+def _printable(name: str) -> str:
+    return name.encode(errors="replace").decode()
