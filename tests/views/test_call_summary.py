@@ -9,12 +9,11 @@ from msgspec import Raw
 from refold.journal.events.kinds import Ended
 from refold.tools.builtin import builtin
 from refold.tools.file_versions import compare_texts
-from refold.values.display import Diff, Note, Output, Shown
+from refold.values.display import Diff, Note, Output, RunConditions, Shown
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label, result
 from refold.views.questions import (
     CallToApprove,
-    RunConditions,
     is_folded,
     lines_for_height,
     permission_question,

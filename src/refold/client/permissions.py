@@ -28,16 +28,17 @@ from refold.permissions.rules import COMMAND_TOOLS, LATER_TOOLS, Rule, is_about,
 from refold.session.pending_requests import Permission, Questions
 from refold.session.session import Session as Engine
 from refold.tools.contract import Tool
+from refold.values.display import RunConditions
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict
 from refold.values.tools import Confinement, Effect
 
 if TYPE_CHECKING:
-    from refold.views.questions import RunConditions
     from refold.views.refusals import Refusal
 
 
 RulePlace: TypeAlias = Literal["", "session", "folder", "user"]
+_EASIER_MODES: tuple[Mode, ...] = ("accept-edits", "sandbox")  # that a question may offer
 
 
 class PlacedRule(Struct, frozen=True):
@@ -246,6 +247,13 @@ class Permissions:
             return False
         return decision.verdict == "allow"
 
+    def easier_mode(self, request: Permission | Questions) -> Mode | None:
+        """The mode that a question may offer: in it, calls like this one are not asked about."""
+        for mode in _EASIER_MODES:
+            if self.runs_unasked(request, mode):
+                return mode
+        return None
+
     def check_offer(self, request: Permission | Questions, *rules: str) -> None:
         """Raise `BadInput` if `rules`, as the user typed them, do not allow this call."""
         whole_call = self._engine.as_made(request.call.call)
@@ -271,10 +279,9 @@ class Permissions:
                 "or net(all) if that is meant"
             )
 
-    def run_conditions(self, call: ToolCall) -> "RunConditions | None":
+    def run_conditions(self, call: ToolCall) -> RunConditions | None:
         """How a command would be run now; None for a call that runs none."""
         from refold.permissions.network_hosts import hosts_text
-        from refold.views.questions import RunConditions
 
         tool = self._tool(call.name)
         if tool is None or tool.effect is not Effect.RUN or call.name in LATER_TOOLS:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import anyio
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from refold.app.policies import budget
@@ -545,8 +545,12 @@ class Session:
         self._shown[request.id] = event.hash
         if isinstance(request, Questions):
             return question(event, seq, request.questions)
-        whole_call = self.as_made(request.call.call)
-        return approval_request(event, seq, whole_call, self.permissions.rule_sets(request))
+        call, permissions = self.as_made(request.call.call), self.permissions
+        return replace(
+            approval_request(event, seq, call, permissions.rule_sets(request)),
+            easier_mode=permissions.easier_mode(request) or UNSET,
+            conditions=permissions.run_conditions(call) or UNSET,
+        )
 
     async def waiting(self) -> "Sequence[Document]":
         """The documents of requests that wait for the user, with their original numbers."""

@@ -28,11 +28,13 @@ from refold.client.protocol import (
     ReportStatus,
     SendMessage,
     SetDirectory,
+    SetMode,
     Steer,
     order_in,
 )
 from refold.client.session import Session
 from refold.errors import BadInput, RefoldError
+from refold.session.pending_requests import PlanToJudge
 from refold.session.recorder import acting_as, acting_person
 from refold.views.stream_json.documents import Error, ForkMade, OrderTaken
 from refold.views.stream_json.encode import Document
@@ -43,6 +45,7 @@ _GO_ON = (
     SendMessage, Steer, Queue, ApprovalResponse, QuestionResponse, PlanApproval, Interrupt,
     Cancel, Continue,
 )  # fmt: skip
+_WIDENING_ORDERS = (ApprovalResponse, SetMode)  # may allow what waits for an answer
 _ITS_OWN = "this session is open in a terminal: change its directory there"
 _NO_HASH = "give the hash of the request that you answer: a newer one may exist"
 
@@ -128,10 +131,15 @@ class SharedSession:
                     await self._ask_about_instructions()
             case _:
                 changed = await session.send(order)
+        await self._after(order)
+        return changed
+
+    async def _after(self, order: Order) -> None:
+        if isinstance(order, _WIDENING_ORDERS):
+            await self._answer_allowed_requests()
         if isinstance(order, _GO_ON):
             self.cut_off = False
         self._wake()
-        return changed
 
     def continue_turn(self) -> None:
         """Finish a turn that was cut off, and carry out the orders."""
@@ -140,6 +148,14 @@ class SharedSession:
 
     def _snapshot(self) -> Snapshot:
         return replace(self.session.snapshot, status=self.status())
+
+    async def _answer_allowed_requests(self) -> None:
+        """Allow the calls that wait although a rule or the mode allows them by now."""
+        for request in self.session.requests:
+            if isinstance(request, PlanToJudge):
+                continue
+            if self.session.permissions.runs_unasked(request):
+                await self.session.answer(request, True)
 
     async def _ask_about_instructions(self) -> None:
         """Send all clients the question about instructions, if it changed."""

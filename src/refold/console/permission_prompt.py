@@ -170,7 +170,7 @@ class _Question:
         others = bool(request.who) + _MAX_CHOICES
         self._most = lines_for_height(max(height - others, 1) if height else 0)
         self._folded = is_folded(self._asked, printer.room, max_lines=self._most)
-        self._easier: Mode | None = self._unasking_mode(request)
+        self._easier: Mode | None = self._permissions.easier_mode(request)
         beside = _related_requests(request, session)
         self._together = beside if request in beside and len(beside) > 1 else ()
 
@@ -186,11 +186,6 @@ class _Question:
     def rules(self) -> tuple[str, ...]:
         """The rules that "session" and "always" add."""
         return self._rule_sets[0] if self._rule_sets else ()
-
-    def _unasking_mode(self, request: Permission) -> Mode | None:
-        modes: tuple[Mode, ...] = ("accept-edits", "sandbox")
-        unasked = self._permissions.runs_unasked
-        return next((mode for mode in modes if unasked(request, mode)), None)
 
     @property
     def menu(self) -> Menu:

@@ -34,6 +34,16 @@ class Diff(Struct, frozen=True, tag="diff"):
         return signs.count("+"), signs.count("-")
 
 
+class RunConditions(Struct, frozen=True):
+    """How a program would run. With `hosts` it reaches only these."""
+
+    sandboxed: bool
+    network: bool = False
+    opened: tuple[str, ...] = ()  # protected files that it may write
+    hosts: str = ""
+    shown: tuple[str, ...] = ()  # protected files that it may only read
+
+
 # Why a command may not reach a host: no rule and no question names it; only an ask rule does; a
 # deny rule does; its name leads into a private network; it leads where no rule permits.
 HostRefusal: TypeAlias = Literal["", "unnamed", "asked", "denied", "private", "never"]

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.tools.contract import Tool
-from refold.values.display import AskedQuestion, Diff, Option
+from refold.values.display import AskedQuestion, Diff, Option, RunConditions
 from refold.values.messages import ToolCall
 from refold.values.path_names import relative_name
 from refold.values.tools import Effect
@@ -54,16 +54,6 @@ _NO_RULE_PATTERN = re.compile(
 )
 _HOSTS_PATTERN = re.compile(r"; it would reach [^;]*")
 _NUMBERS_PATTERN = re.compile(r"\d+(?:[\s,;]+\d+)*")
-
-
-class RunConditions(Struct, frozen=True):
-    """How a program would run. With `hosts` it reaches only these."""
-
-    sandboxed: bool
-    network: bool = False
-    opened: tuple[str, ...] = ()  # protected files that it may write
-    hosts: str = ""
-    shown: tuple[str, ...] = ()  # protected files that it may only read
 
 
 class CallToApprove(Struct, frozen=True):

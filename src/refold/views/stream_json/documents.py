@@ -12,8 +12,8 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from refold.values.claims import Evidence, Finding
 from refold.values.control import CompactionKind, Todo
-from refold.values.display import AskedQuestion
-from refold.values.modes import Outcome
+from refold.values.display import AskedQuestion, RunConditions
+from refold.values.modes import Mode, Outcome
 from refold.values.usage import Usage
 
 Seq: TypeAlias = Annotated[
@@ -127,7 +127,8 @@ class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval
 
     Where no rule suffices alone, `rule_set` has rules that do together.
 
-    `changes` are what it would do to files, from the files as they are now.
+    `changes` are what it would do to files, from the files as they are now. `conditions`
+    say how a command would run. In `easier_mode`, calls like this one are not asked about.
     """
 
     call_id: str
@@ -136,6 +137,8 @@ class ToolApprovalRequest(Written, frozen=True, kw_only=True, tag="tool_approval
     once: bool
     rules: Sequence[str]
     rule_set: Sequence[str] | UnsetType = UNSET
+    easier_mode: Mode | UnsetType = UNSET
+    conditions: RunConditions | UnsetType = UNSET
     tool: str | UnsetType = UNSET
     arguments: object = UNSET
     changes: Sequence[FileChange] | UnsetType = UNSET

@@ -3,7 +3,7 @@
 // is about the hash that was shown, and a card goes when anybody has answered. Which key answers
 // says `question_keys.js`; keys in a field or on a button are those of every page.
 
-import { diffCount, diffView } from "./diff.js";
+import { approval, changeView, decidedTogether, onEnter, Together } from "./approval.js";
 import { fill, h, icon, isTyping } from "./dom.js";
 import { exact, hiddenIn, onOneLine } from "./escape.js";
 import { markdown } from "./markdown.js";
@@ -32,6 +32,7 @@ export class Requests {
     this.stop = stop;
     this.composer = composer;
     this.cards = new Map();
+    this.together = new Together(this);
     this.lastKey = this.keyBefore = -Infinity; // but for arrows
     document.addEventListener("keydown", (event) => this.noteKey(event), true);
   }
@@ -50,14 +51,37 @@ export class Requests {
       if (!wanted.has(key)) this.remove(key, card);
     }
     this.element.hidden = !wanted.size; // what is hidden cannot have the focus
-    for (const [key, request] of wanted) {
-      if (this.cards.has(key)) continue;
+    const fresh = [...wanted].filter(([key]) => !this.cards.has(key)).map(([key, request]) => {
       const card = this.card(request, readOnly);
       this.cards.set(key, card);
       this.element.append(card.element);
+      return card;
+    });
+    if (!readOnly) this.showTogether();
+    for (const card of fresh) {
       this.say(card.said);
       this.focusWhenCalm(card);
     }
+  }
+
+  // The bar that decides several is the last, below what it decides.
+  showTogether() {
+    const cards = [...this.cards.values()];
+    const group = (card) => decidedTogether(card.request, cards.map(({ request }) => request));
+    for (const card of cards) this.refresh(card, group(card).length);
+    const first = cards.map(group).find((requests) => requests.length > 1) ?? [];
+    this.together.show(cards.filter((card) => first.includes(card.request)));
+    this.element.append(this.together.element);
+  }
+
+  /** Other choices can be taken from now on. */
+  refresh(card, count = card.count) {
+    card.count = count;
+    card.refresh?.(count);
+    card.choices = card.every.filter(({ button }) => !button.hidden);
+    const ids = card.choices.map(({ id, widens = false }) => ({ id, widens }));
+    if (JSON.stringify(ids) !== JSON.stringify(card.menu?.choices)) card.menu = newMenu(ids, card.menu);
+    this.mark(card);
   }
 
   // The focus moves to a card only once nobody types: keys would go elsewhere than meant.
@@ -65,7 +89,8 @@ export class Requests {
     if (!card.element.isConnected || this.element.contains(document.activeElement)) return;
     const at = document.activeElement;
     const free = at === document.body || at === null || (at.id === "message" && !isTyping());
-    if (free && performance.now() - this.lastKey >= CALM) card.element.focus({ preventScroll: true });
+    const [first] = this.cards.values();
+    if (free && performance.now() - this.lastKey >= CALM) first.element.focus({ preventScroll: true });
     else if (free || isTyping()) setTimeout(() => this.focusWhenCalm(card), CALM / 2);
   }
 
@@ -79,24 +104,25 @@ export class Requests {
 
   clear() {
     this.cards.clear();
+    this.together.show([]);
     this.element.replaceChildren();
     this.element.hidden = true;
   }
 
   card(request, readOnly) {
-    const card = { mine: false, shownAt: performance.now() };
+    const card = { request, count: 1, mine: false, shownAt: performance.now() };
     const id = newId();
     const made = {
       plan: () => this.plan(request, card), question: () => this.question(request, card),
-      tool_approval_request: () => this.approval(request, card), instructions: () => this.instructions(request, card),
+      tool_approval_request: () => approval(request, card, this), instructions: () => this.instructions(request, card),
     }[request.type]();
     card.said = made.said;
     card.problem = h("p", { class: "problem", role: "alert", hidden: true });
     card.actions = made.actions;
-    card.choices = made.choices;
+    card.every = made.choices;
     card.leave = made.leave; // what Esc does
-    card.menu = newMenu(made.choices.map(({ id, widens = false }) => ({ id, widens })), made.menu);
-    this.mark(card);
+    card.menu = newMenu([], made.menu);
+    this.refresh(card);
     if (readOnly) for (const button of made.actions.querySelectorAll("button")) button.disabled = true;
     card.element = h("section", {
       class: `request request-${request.type}`, role: "dialog", "aria-labelledby": id, tabindex: "-1",
@@ -135,127 +161,37 @@ export class Requests {
     else if (action === "leave") card.leave();
   }
 
+  /** On a narrow screen some choices are shown only when a person asks for them. */
+  showRare(card) {
+    card.actions.classList.add("is-whole");
+    card.choices.find(({ button }) => button.matches(".is-rare"))?.button.focus();
+  }
+
   /** Show which choice Enter would take, and the digit of each. */
   mark(card) {
     for (const [n, choice] of card.choices.entries()) {
       choice.button.classList.toggle("is-chosen", n === card.menu.selected && !card.menu.writing);
       choice.button.dataset.digit = card.menu.choices.length ? n + 1 : "";
+      if (choice.button.matches(".is-chosen.is-rare")) card.actions.classList.add("is-whole");
     }
   }
 
+  /** True: the answer was taken; false: it is shown why not, or somebody else was faster. */
   async answer(card, order) {
     card.mine = true;
     const buttons = [...card.actions.querySelectorAll("button")];
     for (const button of buttons) button.disabled = true;
     try {
       await this.send(order);
+      return true;
     } catch (error) {
-      if (error.kind === "AlreadyAnswered") return;
+      if (error.kind === "AlreadyAnswered") return false;
       card.mine = false;
       for (const button of buttons) button.disabled = false;
       card.problem.hidden = false;
       card.problem.textContent = this.texts.sentFailed(error.message);
+      return false;
     }
-  }
-
-  // A call.
-
-  approval(request, card) {
-    const t = this.texts.request;
-    const changes = request.changes ?? [];
-    const args = request.arguments ?? {};
-    const why = h("input", {
-      type: "text", class: "why", placeholder: t.why, "aria-label": t.why, on: { keydown: onEnter(() => respond(false)) },
-    });
-    const several = request.once ? [] : request.rule_set ?? [];
-    const rules = request.once ? [] : request.rules;
-    const rule = rules.length ? this.rules(rules) : this.ruleSet(several);
-    const respond = (allowed, grant = "") => this.answer(card, {
-      type: "tool_approval_response", call_id: request.call_id, hash: request.hash, allowed,
-      reason: allowed ? "" : why.value, grant,
-      ...(grant && (rules.length ? { rule: rule.value() } : { rule_set: several })),
-    });
-    const button = (label, click, kind = "") => h("button", {
-      type: "button", class: `button ${kind}`, on: { click },
-    }, label);
-    const choices = [{ id: "y", button: button(t.allow, () => respond(true), "primary"), take: () => respond(true) }];
-    if (rules.length || several.length) {
-      choices.push({ id: "s", widens: true, button: button(t.allowSession, () => respond(true, "session")), take: () => respond(true, "session") });
-      choices.push({ id: "a", widens: true, button: button(t.allowAlways, () => respond(true, "always")), take: () => respond(true, "always") });
-    }
-    choices.push({ id: "n", button: button(t.deny, () => respond(false), "danger"), take: () => why.focus() });
-    const buttons = choices.map((choice) => choice.button);
-    const actions = h("div", { class: "actions" }, buttons.slice(0, -1), h("span", { class: "refuse" }, why, buttons.at(-1)));
-    const hidden = hiddenIn(JSON.stringify([args, changes]).replace(/\\[nrt]/g, ""));
-    const asked = t.reasonOf(request.reason);
-    const body = [
-      request.who ? h("p", { class: "who" }, this.texts.asks(onOneLine(request.who))) : null,
-      t.exactly ? h("p", { class: "exactly" }, t.exactly) : null,
-      ...this.shown(request.tool ?? "", args, changes),
-      hidden ? h("p", { class: "warning", role: "alert" }, this.texts.hidden(hidden)) : null,
-      asked ? h("p", { class: "reason" }, exact(asked)) : null,
-    ];
-    return {
-      title: this.headline(request.tool ?? "", changes), icon: "shield", body, actions,
-      rule: request.once ? h("p", { class: "reason" }, t.once) : rule.element,
-      said: `${this.texts.said.asks} ${this.headline(request.tool ?? "", changes)}`,
-      choices, leave: () => this.stop(),
-    };
-  }
-
-  headline(tool, changes) {
-    const t = this.texts.request;
-    if (changes.length > 1) return t.several(changes.length);
-    if (!changes.length) return t.title(onOneLine(tool));
-    const name = this.near(changes[0].path);
-    return { created: t.create, changed: t.edit, deleted: t.remove }[changes[0].kind](name);
-  }
-
-  near(path) {
-    const here = this.directory();
-    return onOneLine(here && path.startsWith(`${here}/`) ? path.slice(here.length + 1) : path);
-  }
-
-  // The whole of it: the changes to files; or the arguments, the most telling one first.
-  shown(tool, args, changes) {
-    if (changes.length) return changes.map((change) => this.change(change, this.near(change.path)));
-    if (typeof args !== "object" || args === null) return [h("pre", { class: "whole" }, exact(String(args)))];
-    const main = this.subject(args);
-    const rest = Object.entries(args).filter(([key]) => key !== main);
-    return [
-      main ? h("pre", { class: "whole", tabindex: "0" }, exact(String(args[main]))) : null,
-      rest.length ? h("dl", { class: "arguments" }, rest.map(([key, value]) => [
-        h("dt", {}, onOneLine(key)),
-        h("dd", {}, exact(typeof value === "string" ? value : JSON.stringify(value, null, 1)))])) : null,
-    ];
-  }
-
-  change({ text }, head) {
-    const { added, gone } = diffCount(text);
-    return h("div", { class: "change" },
-      h("p", { class: "change-head" }, h("span", { class: "path" }, head),
-        h("span", { class: "plus" }, `+${added}`), h("span", { class: "minus" }, `−${gone}`)),
-      diffView(text, this.texts.lines));
-  }
-
-  rules(rules) {
-    const t = this.texts.request;
-    if (!rules.length) return { element: null, value: () => "" };
-    if (rules.length === 1) {
-      const element = h("p", { class: "rule" }, t.saved, " ", h("code", {}, exact(rules[0])));
-      return { element, value: () => rules[0] };
-    }
-    const choice = h("select", { "aria-label": t.rule },
-      rules.map((rule) => h("option", { value: rule }, onOneLine(rule))));
-    const element = h("div", { class: "rule" }, h("label", {}, `${t.saved} `, choice));
-    return { element, value: () => choice.value };
-  }
-
-  // Rules that cover the call only together: all are granted, or none.
-  ruleSet(rules) {
-    if (!rules.length) return { element: null };
-    const list = rules.map((rule) => h("li", {}, h("code", {}, exact(rule))));
-    return { element: h("div", { class: "rule" }, this.texts.request.savedAll, h("ul", {}, list)) };
   }
 
   // A plan.
@@ -305,7 +241,7 @@ export class Requests {
       const take = () => this.answer(card, { type: "instructions_response", hash, use: yes });
       return { id, take, button: h("button", { type: "button", class: "button", on: { click: take } }, label) };
     });
-    const body = changes.map(({ said, change }) => this.change(change, onOneLine(said)));
+    const body = changes.map(({ said, change }) => changeView(change, onOneLine(said), this.texts));
     const hidden = hiddenIn(changes.map(({ change }) => change.text).join("").replaceAll("\n", ""));
     return {
       title: question, icon: "shield", actions: h("div", { class: "actions" }, choices.map((choice) => choice.button)),
@@ -381,15 +317,6 @@ export class Requests {
       .filter(Boolean).join(", ");
     return { element, value };
   }
-}
-
-/** Enter in a field does this; a line that an input method composes is left alone. */
-function onEnter(act) {
-  return (event) => {
-    if (event.key !== "Enter" || event.isComposing) return;
-    event.preventDefault();
-    act();
-  };
 }
 
 function write(field, text) {

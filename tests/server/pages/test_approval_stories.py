@@ -1,0 +1,165 @@
+"""Approvals on the pages: a wider yes, a written rule, a mode, several at once, words with a yes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.server.pages.conftest import Server, Watched
+from tests.server.pages.test_page_stories import (
+    BOTH,
+    WORDS,
+    answer,
+    bash,
+    button,
+    id_of,
+    say,
+    until,
+)
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
+Serve = Callable[..., Server]
+EASIER = {"/": "Yes, and change files without asking from now on", "/dev": "Allow, and accept edits from here on"}  # fmt: skip
+WRITE_RULE = {"/": "Change what I may do", "/dev": "Write a rule"}
+SESSION = {"/": "Yes, for this chat", "/dev": "Allow for this session"}
+ALL = {"/": ("Answer all 3 at once", "Yes to all 3", "No to all 3"),
+       "/dev": ("Decide all 3", "Allow all 3, once", "Deny all 3")}  # fmt: skip
+
+
+def write(*names: str) -> dict[str, Any]:
+    calls = [
+        {"tool": "write_file", "arguments": {"path": name, "content": "x\n"}}
+        for name in names
+    ]
+    return {"calls": calls}
+
+
+def ask_for(page: Any, count: int) -> None:
+    say(page, "Write")
+    until(page, f"() => document.querySelectorAll('.request').length === {count}")
+
+
+@BOTH
+def test_accepting_edits_ends_the_questions_about_files(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(write("a.txt", "b.txt"), write("c.txt"), {"text": "Written."})
+    page = pages.open(server, path)
+    ask_for(page, 2)
+
+    button(page, EASIER[path]).first.click()
+
+    answer(page, "Written.")
+    assert page.locator(".request").count() == 0
+    assert sorted(file.name for file in server.workspace.glob("*.txt")) == ["a.txt", "b.txt", "c.txt"]  # fmt: skip
+
+
+@BOTH
+def test_a_written_rule_allows_the_next_file_and_a_wrong_one_allows_nothing(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(write("a.txt"), write("b.txt"), {"text": "Written."})
+    page = pages.open(server, path)
+    ask_for(page, 1)
+
+    button(page, WRITE_RULE[path]).click()
+    field = page.locator(".rule-edit")
+    assert field.input_value() == "write_file(./a.txt)"
+    field.fill("write_file(./b.txt)")
+    button(page, SESSION[path]).click()
+    page.locator(".request .problem").wait_for()
+    refused = page.locator(".request .problem").inner_text()
+    assert not (server.workspace / "a.txt").exists()
+    field.fill("write_file(./*.txt)")
+    button(page, SESSION[path]).click()
+
+    answer(page, "Written.")
+    assert "does not cover this call" in refused
+    assert (server.workspace / "b.txt").is_file()
+
+
+@BOTH
+def test_several_requests_are_allowed_with_one_answer(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(write("a.txt", "b.txt", "c.txt"), {"text": "Written."})
+    page = pages.open(server, path)
+    ask_for(page, 3)
+    decide, yes, _ = ALL[path]
+
+    button(page, decide).first.click()
+    until(page, "() => document.activeElement.matches('.together button')")
+    assert button(page, yes).bounding_box()
+    page.keyboard.press("Enter")
+
+    answer(page, "Written.")
+    assert len(list(server.workspace.glob("*.txt"))) == 3
+
+
+@BOTH
+def test_several_requests_are_refused_with_one_reason(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(write("a.txt", "b.txt", "c.txt"), {"text": "Then not."})
+    page = pages.open(server, path)
+    ask_for(page, 3)
+
+    page.locator(".together .why").fill("one folder up")
+    button(page, ALL[path][2]).click()
+
+    answer(page, "Then not.")
+    events = page.request.get(
+        f"{server.address}/api/conversations/{id_of(page)}/events?after=0"
+    ).json()
+    results = [each for each in events if each["type"] == "tool_approval_result"]
+    assert [each["verdict"] for each in results] == ["deny"] * 3
+    assert all("one folder up" in each["reason"] for each in results)
+    assert not list(server.workspace.glob("*.txt"))
+
+
+@BOTH
+def test_words_with_a_yes_are_sent_to_the_model(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(write("a.txt"), {"text": "Written."})
+    page = pages.open(server, path)
+    ask_for(page, 1)
+
+    page.locator(".request .why").fill("and use tabs")
+    button(page, WORDS[path]["yes"]).click()
+
+    answer(page, "Written.")
+    page.locator(".block-heard", has_text="and use tabs").wait_for()
+    assert (server.workspace / "a.txt").is_file()
+
+
+@BOTH
+def test_a_command_is_shown_with_the_way_it_would_run(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    page = pages.open(serve(bash("touch a.txt"), {"text": "Done."}), path)
+    ask_for(page, 1)
+
+    shown = page.locator(".request .conditions").inner_text()
+
+    assert any(text in shown for text in ("sandbox", "safe place", "without protection"))
+
+
+@BOTH
+def test_digits_and_enter_take_the_choices_that_are_shown(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(write("a.txt"), write("b.txt"), {"text": "Written."})
+    page = pages.open(server, path)
+    ask_for(page, 1)
+    until(page, "() => document.activeElement.matches('.request')")
+    page.wait_for_timeout(800)  # keys count after a pause
+
+    chosen = page.locator(".request .is-chosen")
+    page.keyboard.press("5")
+    until(page, "() => document.querySelector('.is-chosen')?.dataset.digit === '5'")
+    assert chosen.inner_text() == EASIER[path]
+    page.keyboard.press("Enter")
+
+    answer(page, "Written.")
+    assert (server.workspace / "b.txt").is_file()

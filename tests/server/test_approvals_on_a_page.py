@@ -1,0 +1,79 @@
+"""What a page gets with a request, and the other requests that one answer decides."""
+
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.serving import Client, order, said, server
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def following(served: AbstractAsyncContextManager[Client]) -> AsyncGenerator[Any]:
+    """A socket of a new conversation, to which the first message was sent."""
+    async with served as client, client.follow(await client.begin()) as socket:
+        await order(socket, "user_message", text="Go.")
+        yield socket
+
+
+def edits(*names: str) -> list[tuple[str, str]]:
+    return [("write_file", f'{{"path": "{name}", "content": "x"}}') for name in names]
+
+
+async def requests(socket: Any, count: int) -> list[dict[str, Any]]:
+    return [(await said(socket, "tool_approval_request"))[-1] for _ in range(count)]
+
+
+async def test_a_request_names_the_mode_that_would_not_ask(tmp_path: Path) -> None:
+    async with following(server(tmp_path, edits("a.txt"), "Done.")) as socket:
+        (request,) = await requests(socket, 1)
+
+    assert request["easier_mode"] == "accept-edits"
+    assert "conditions" not in request
+
+
+async def test_a_request_for_a_command_says_how_it_would_run(tmp_path: Path) -> None:
+    command = ("bash", '{"command": "touch a.txt"}')
+    async with following(server(tmp_path, [command], "Done.")) as socket:
+        (request,) = await requests(socket, 1)
+
+    conditions = request["conditions"]
+    assert set(conditions) == {"sandboxed", "network", "opened", "hosts", "shown"}
+    assert not conditions["network"]
+
+
+async def test_a_mode_allows_the_requests_that_wait(tmp_path: Path) -> None:
+    async with following(server(tmp_path, edits("a.txt", "b.txt"), "Done.")) as socket:
+        await requests(socket, 2)
+        await order(socket, "set_mode", mode="accept-edits")
+        await said(socket, "result")
+
+    assert {path.name for path in tmp_path.glob("*.txt")} == {"a.txt", "b.txt"}
+
+
+async def test_a_rule_that_was_written_allows_the_requests_that_it_covers(
+    tmp_path: Path,
+) -> None:
+    calls = edits("a.txt", "b.txt", "c.md")
+    async with following(server(tmp_path, calls, "Done.")) as socket:
+        first, _, last = await requests(socket, 3)
+        answer = {"call_id": first["call_id"], "hash": first["hash"], "allowed": True}
+        await order(
+            socket, "tool_approval_response", **answer, grant="session",
+            rule="write_file(./*.txt)",
+        )  # fmt: skip
+        await said(socket, "tool_result")
+        await order(
+            socket, "tool_approval_response", call_id=last["call_id"], hash=last["hash"],
+            allowed=False,
+        )  # fmt: skip
+        await said(socket, "result")
+
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+        "a.txt",
+        "b.txt",
+    }
