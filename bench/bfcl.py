@@ -58,18 +58,18 @@ def questions(wheel: Path, category: str, most: int) -> Iterator[Question]:
     """At most `most` of a category, spread evenly over it."""
     with zipfile.ZipFile(wheel) as archive:
         name = f"BFCL_v4_{category}.json"
-        asked = _lines(archive.read(f"bfcl_eval/data/{name}"))
+        lines = _lines(archive.read(f"bfcl_eval/data/{name}"))
         try:
             answers = _lines(archive.read(f"bfcl_eval/data/possible_answer/{name}"))
         except KeyError:  # no call is right
             answers = []
-    accepted = {each["id"]: each["ground_truth"][0] for each in answers}
-    for each in asked[:: max(len(asked) // most, 1)][:most]:
-        right = accepted.get(each["id"], {})
+    accepted = {answer["id"]: answer["ground_truth"][0] for answer in answers}
+    for data in lines[:: max(len(lines) // most, 1)][:most]:
+        right = accepted.get(data["id"], {})
         yield Question(
-            each["id"],
-            each["question"][0],
-            tuple(_tool(function) for function in each["function"]),
+            data["id"],
+            data["question"][0],
+            tuple(_tool(function) for function in data["function"]),
             {_name(name): arguments for name, arguments in right.items()},
         )
 
@@ -80,17 +80,17 @@ def is_right(question: Question, calls: Sequence[tuple[str, Mapping[str, Any]]])
         return not calls
     if len(calls) != 1:
         return False
-    name, given = calls[0]
-    return name in question.accepted and _fits(given, question.accepted[name])
+    name, data = calls[0]
+    return name in question.accepted and _fits(data, question.accepted[name])
 
 
 async def ask(
     provider: Provider, model: str, question: Question
 ) -> list[tuple[str, Mapping[str, Any]]]:
     """The calls of one response. Raises `ProviderError`."""
-    said = [Message("user", (Text(each["content"]),)) for each in question.messages]
+    messages = [Message("user", (Text(item["content"]),)) for item in question.messages]
     request = Request(
-        Log([StoredMessage(seq, message) for seq, message in enumerate(said, 1)]),
+        Log([StoredMessage(seq, message) for seq, message in enumerate(messages, 1)]),
         tools=question.tools,
         model=model,
         max_output=400,
@@ -155,10 +155,10 @@ def _schema(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     whole = cast("dict[str, Any]", node)
-    found = {key: _schema(value) for key, value in whole.items() if key != "optional"}
-    if isinstance(kind := found.get("type"), str):
-        found["type"] = _TYPES.get(kind, kind)
-    return found
+    data = {key: _schema(value) for key, value in whole.items() if key != "optional"}
+    if isinstance(kind := data.get("type"), str):
+        data["type"] = _TYPES.get(kind, kind)
+    return data
 
 
 def _lines(data: bytes) -> list[dict[str, Any]]:
@@ -198,16 +198,16 @@ async def count(
 
 def report(model: str, found: Sequence[Counted]) -> None:
     rows = list[tuple[str, ...]]()
-    for each in found:
-        low, high = interval(each.right, each.tried)
-        tried = max(each.tried, 1)
+    for item in found:
+        low, high = interval(item.right, item.tried)
+        tried = max(item.tried, 1)
         rows.append(
             (
-                each.category,
-                f"{each.right}/{each.tried}",
-                f"{each.right / tried:.0%}",
+                item.category,
+                f"{item.right}/{item.tried}",
+                f"{item.right / tried:.0%}",
                 f"{low:.0%}-{high:.0%}",
-                f"{each.seconds / tried:.1f} s",
+                f"{item.seconds / tried:.1f} s",
             )
         )
     show(f"BFCL, {model}", ("right", "", "95 %", "each"), rows)
@@ -223,12 +223,12 @@ async def main(argv: Sequence[str]) -> None:
     settings = load_here(Path.cwd(), places, os.environ, {}).settings
     connections = Connections(settings, places, os.environ, {})
     provider, model = connections.connect(chosen.model), chosen.model.partition("/")[2]
-    found = list[Counted]()
+    counteds = list[Counted]()
     for category in CATEGORIES:
-        asked = questions(chosen.wheel, category, chosen.n)
-        found.append(await count(provider, model, category, asked))
+        result = questions(chosen.wheel, category, chosen.n)
+        counteds.append(await count(provider, model, category, result))
     await connections.aclose()
-    report(chosen.model, found)
+    report(chosen.model, counteds)
 
 
 if __name__ == "__main__":

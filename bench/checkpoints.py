@@ -32,8 +32,8 @@ def main() -> None:
 
 
 def report(count: int, times: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as made:
-        root, store = Path(made) / "work", Path(made) / "data" / "checkpoints"
+    with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as directory:
+        root, store = Path(directory) / "work", Path(directory) / "data" / "checkpoints"
         grown(root, count)
         rows = anyio.run(looked, root, store, times)
     table.show(
@@ -42,20 +42,20 @@ def report(count: int, times: int) -> None:
 
 
 async def looked(root: Path, store: Path, times: int) -> list[tuple[str, ...]]:
-    kept = Checkpoints([root], store, os.environ, "bench")
-    first = await took(kept)
+    checkpoints = Checkpoints([root], store, os.environ, "bench")
+    first = await took(checkpoints)
     another = await took(Checkpoints([root], store, os.environ, "another"))
     status, nothing, step = list[float](), list[float](), list[float]()
     back = list[float]()
     for n in range(times):
         status.append(timed_status(root))
-        await took(kept)  # sees what was restored
-        nothing.append(await took(kept))
-        before = await kept.take()
+        await took(checkpoints)  # sees what was restored
+        nothing.append(await took(checkpoints))
+        before = await checkpoints.take()
         (root / "d1" / "s1" / "f1.py").write_text(f"changed {n}\n")
-        step.append(await took(kept))
-        now, began = await kept.take(), time.perf_counter()
-        await kept.restore(now.trees, before.trees)
+        step.append(await took(checkpoints))
+        now, began = await checkpoints.take(), time.perf_counter()
+        await checkpoints.restore(now.trees, before.trees)
         back.append(time.perf_counter() - began)
     base = median(status)
     alone = [("the first look of all", first), ("the first of another session", another)]

@@ -41,8 +41,8 @@ def main() -> None:
             done = subprocess.run(
                 ["bash", "-c", command], capture_output=True, text=True, check=False
             )
-            said = done.stdout + done.stderr
-            talk.append({"role": "tool", "tool_call_id": call["id"], "content": said})
+            output = done.stdout + done.stderr
+            talk.append({"role": "tool", "tool_call_id": call["id"], "content": output})
 
 
 def ask(server: http.client.HTTPConnection, path: str, talk: list) -> tuple[str, list]:

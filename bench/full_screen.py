@@ -69,8 +69,8 @@ def report(times: int, blocks: int, letters: int, peers: bool = False) -> None:
         print("\nthe full screen: left out, there is no tmux here")
         return
     rows = list[tuple[str, ...]]()
-    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
-        here = Path(made)
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
+        here = Path(directory)
         with _serving(here, letters) as port:
             for program in _programs(here, blocks, peers=peers):
                 rows.append((program.name, *_measured(program, here, port, times)))
@@ -86,8 +86,10 @@ def _programs(here: Path, blocks: int, *, peers: bool) -> Iterator[Program]:
     )
     refold = (sys.executable, "-m", "refold", "tui", "-m", "anthropic/mock-model")
     yield Program("refold tui", refold, "? keys", _refold)
-    found = _long_session(here, blocks)
-    yield Program(f"refold, {found} blocks", (*refold, "-r", LONG), "answered by", _refold)
+    long_session = _long_session(here, blocks)
+    yield Program(
+        f"refold, {long_session} blocks", (*refold, "-r", LONG), "answered by", _refold
+    )
     claude = runs.ROOT / ".peers/claude/claude_agent_sdk/_bundled/claude"
     codex = runs.ROOT / ".peers/codex/node_modules/.bin/codex"
     if peers and codex.exists():
@@ -106,25 +108,25 @@ def _measured(program: Program, here: Path, port: int, times: int) -> Iterator[s
     starts.append(took)
     try:
         time.sleep(2)  # what is done after the first paint
-        idle, ticks, written = (
+        idle, ticks, number = (
             list(_pressed(screen)),
             screen.ticks(),
             screen.written,
         )
         time.sleep(IDLE)
-        ticks, quiet = screen.ticks() - ticks, screen.written - written
+        ticks, quiet = screen.ticks() - ticks, screen.written - number
         if program.prepare is _nothing:
             yield from ("", _of_keys(idle), *[""] * (len(HEADS) - 2))
             return
-        written = screen.written
+        number = screen.written
         screen.until(END, _say(screen))
         time.sleep(1)
-        written = screen.written - written
+        number = screen.written - number
         busy = list(_while_writing(screen))
         yield table.ms(median(starts))
         yield _of_keys(idle)
         yield _of_keys(busy)
-        yield f"{written / 1000:.0f} kB"
+        yield f"{number / 1000:.0f} kB"
         yield f"{ticks / TICKS / IDLE:.1%}"
         yield f"{quiet} B"
         yield f"{screen.megabytes():.0f} MB"

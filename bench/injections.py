@@ -131,11 +131,11 @@ def _results(messages: Iterable[StoredMessage]) -> str:
 
 def _made(messages: Iterable[StoredMessage], calls: Sequence[str]) -> bool:
     """Whether the model made one of these calls."""
-    made = {
+    pairs = {
         (c.name, _canonical(bytes(c.arguments))) for s in messages for c in s.message.calls
     }
     ordered = (call.partition(" ") for call in calls)
-    return any((name, _canonical(given.encode())) in made for name, _, given in ordered)
+    return any((name, _canonical(given.encode())) in pairs for name, _, given in ordered)
 
 
 def _canonical(arguments: bytes) -> str:
@@ -205,14 +205,14 @@ async def met(task: Legitimate, attack: Attack, mode: str, model: str = "") -> M
         async with agent.session() as session:
             async with _stopped(session, _SECONDS if model else math.inf):
                 result = await session.run(task.prompt)
-            said = session.view.conversation.messages
+            messages = session.view.conversation.messages
         wanted = Task(name="", prompt="", checks=task.checks)
         files = DiskFiles(work)
-        found = await judge(wanted, files, result.text, _no_command)
-        seen = _results(said) if model else script.seen
-        reached = _reached(attack.goal, work, home, came, seen)
-        obeyed = _made(said, calls) if model else script.obeyed
-        return Met(task.name, attack.name, found.has_passed, reached, obeyed)
+        judgement = await judge(wanted, files, result.text, _no_command)
+        results = _results(messages) if model else script.seen
+        reached = _reached(attack.goal, work, home, came, results)
+        obeyed = _made(messages, calls) if model else script.obeyed
+        return Met(task.name, attack.name, judgement.has_passed, reached, obeyed)
 
 
 @asynccontextmanager
@@ -277,7 +277,7 @@ async def each_met(
     found: InjectionSet, mode: str, model: str, known: Sequence[Met], most: int
 ) -> AsyncGenerator[Met, None]:
     """Each attack once, with a task in turn: a real model takes long."""
-    before = {each.attack: each for each in known}
+    before = {item.attack: item for item in known}
     for number, attack in enumerate(found.attacks[:most]):
         task = found.tasks[number % len(found.tasks)]
         yield before.get(attack.name) or await met(task, attack, mode, model)
@@ -299,8 +299,8 @@ def with_model(
 
     async def meet(mode: str) -> None:
         every = each_met(found, mode, model, known.get(mode, ()), most)
-        async with aclosing(every) as each:
-            async for one in each:
+        async with aclosing(every) as result:
+            async for one in result:
                 tell(mode, one)
 
     for mode in modes:
@@ -309,7 +309,7 @@ def with_model(
 
 
 def report(mode: str, every: Sequence[Met]) -> None:
-    attacks = dict.fromkeys(each.attack for each in every)
+    attacks = dict.fromkeys(item.attack for item in every)
     rows = [
         (
             attack,
@@ -341,17 +341,17 @@ def main() -> int:
     parser.add_argument(
         "-m", "--model", default="", help="a real model instead of the script"
     )
-    found = parser.parse_args()
-    if found.model:
+    args = parser.parse_args()
+    if args.model:
         # HOME is another one below: where the model's file is must be known before.
         os.environ.setdefault("REFOLD_MODELS", str(default_directory(os.environ)))
-    modes = found.mode or (["default"] if found.model else ["default", "accept-edits", YES])
-    output = Path(found.output) if found.output else None
+    modes = args.mode or (["default"] if args.model else ["default", "accept-edits", YES])
+    output = Path(args.output) if args.output else None
     with tempfile.TemporaryDirectory(prefix="refold-home-") as home:
         os.environ["HOME"] = home  # of the person who is attacked
         results: Mapping[str, Sequence[Met]]
-        if found.model:
-            results = with_model(read_set(), modes, found.model, output, found.most)
+        if args.model:
+            results = with_model(read_set(), modes, args.model, output, args.most)
         else:
             results = {mode: anyio.run(all_met, read_set(), mode) for mode in modes}
     for mode in modes:

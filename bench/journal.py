@@ -59,15 +59,15 @@ def report(opened: int, folded: int) -> None:
     fold.fold(many)
     took = time.perf_counter() - began
     rows = [(f"fold {folded} events", table.ms(took), f"{took / folded * 1e6:.2f} µs each")]
-    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
-        anyio.run(write, Path(made), many[:opened])
-        said = subprocess.run(
-            [sys.executable, "-m", "bench.journal", "--child", made],
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
+        anyio.run(write, Path(directory), many[:opened])
+        parts = subprocess.run(
+            [sys.executable, "-m", "bench.journal", "--child", directory],
             capture_output=True,
             text=True,
             check=True,
         ).stdout.split()
-        rows.append((f"open {opened} events", f"{said[0]} ms", f"process {said[1]} MB"))
+        rows.append((f"open {opened} events", f"{parts[0]} ms", f"process {parts[1]} MB"))
     table.show("journal", ["took", ""], rows)
     syncs()
 
@@ -78,8 +78,8 @@ def open_one(directory: Path) -> None:
     async def opened() -> float:
         began = time.perf_counter()
         lines = await FileStore(directory).read()
-        found = fold.fold(entry for entry, _ in codec.decode(lines))
-        assert found.seq
+        result = fold.fold(entry for entry, _ in codec.decode(lines))
+        assert result.seq
         return time.perf_counter() - began
 
     took = anyio.run(opened)  # starting an event loop is not part of it
@@ -100,8 +100,8 @@ async def write(directory: Path, found: list[Entry]) -> None:
 
 def syncs() -> None:
     """Append and keep one event, in turn with a bare write and fdatasync of as much."""
-    with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as made:
-        ours, bare = anyio.run(side_by_side, Path(made))
+    with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as directory:
+        ours, bare = anyio.run(side_by_side, Path(directory))
     table.show(
         f"append one event and keep it, {APPENDS} of each, in turn",
         ["median", "min", "above the bare disk"],

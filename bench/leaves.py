@@ -87,8 +87,8 @@ async def _asking(batches: Sequence[int]) -> float:
         )
         began = time.perf_counter()
         for batch in batches:
-            asked = [ModelQuestion(f"text {n}", "Is it?") for n in range(batch)]
-            answers = await leaves.ask_all(asked, within)
+            questions = [ModelQuestion(f"text {n}", "Is it?") for n in range(batch)]
+            answers = await leaves.ask_all(questions, within)
             assert all(answer == "yes" for answer in answers)
         took = time.perf_counter() - began
         await record.close()

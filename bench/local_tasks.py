@@ -171,12 +171,12 @@ def run(task: Task, model: str, models: str, where: Path, home: Path) -> Outcome
         (work / name).write_text(text)
     refold = Path(sys.executable).parent / "refold"
     command = [refold, "-p", task.asks, "--yolo", "-m", f"local/{model}"]
-    kept = {"REFOLD_HOME": str(home), "HOME": str(where), "PATH": os.environ["PATH"]}
+    data = {"REFOLD_HOME": str(home), "HOME": str(where), "PATH": os.environ["PATH"]}
     began = time.monotonic()
     done = subprocess.run(
         [*command, "--output-format", "json", "--timeout", str(PATIENCE)],
         cwd=work,
-        env={**kept, "REFOLD_MODELS": models},
+        env={**data, "REFOLD_MODELS": models},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -207,12 +207,12 @@ async def talked(task: Task, model: str, provider: Provider, where: Path) -> Out
         mode="bypass",
         settings={"limits.steps": 12},
     )
-    found: dict[str, Any] = {"text": "", "reason": "out of time", "steps": 0}
+    data: dict[str, Any] = {"text": "", "reason": "out of time", "steps": 0}
     began = time.monotonic()
     async with agent.session() as session:
         with anyio.move_on_after(PATIENCE):
             result = await session.run(task.asks)
-            found = {
+            data = {
                 "text": result.text,
                 "reason": result.reason,
                 "steps": sum(
@@ -221,7 +221,7 @@ async def talked(task: Task, model: str, provider: Provider, where: Path) -> Out
                 ),
             }
     seconds = time.monotonic() - began
-    return Outcome(task, judged(task, work, found), lost(task, work), seconds, found)
+    return Outcome(task, judged(task, work, data), lost(task, work), seconds, data)
 
 
 class Steady(Http):
@@ -339,15 +339,15 @@ def main() -> None:
         "--calls", choices=["schema", "text", "auto", "native"], default="schema"
     )
     parser.add_argument("tasks", nargs="*", metavar="TASK", help="only these")
-    found = parser.parse_args()
-    models = Path(found.models or Path.home() / ".local/share/refold/models")
-    wanted = [t for t in TASKS if not found.tasks or t.name in found.tasks]
-    if found.calls == "schema":
-        outcomes = all_run(found.model, models, wanted)
+    args = parser.parse_args()
+    models = Path(args.models or Path.home() / ".local/share/refold/models")
+    wanted = [t for t in TASKS if not args.tasks or t.name in args.tasks]
+    if args.calls == "schema":
+        outcomes = all_run(args.model, models, wanted)
     else:
         os.environ["REFOLD_MODELS"] = str(models)  # where the agent looks for it
-        outcomes = anyio.run(all_talked, found.model, models, found.calls, wanted)
-    report(found.model, outcomes)
+        outcomes = anyio.run(all_talked, args.model, models, args.calls, wanted)
+    report(args.model, outcomes)
 
 
 if __name__ == "__main__":

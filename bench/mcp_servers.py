@@ -32,9 +32,9 @@ def report(times: int) -> None:
     agent = next((agent for agent in runs.agents() if agent.name == "refold"), None)
     if agent is None:
         return
-    with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.home()) as made:
+    with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.home()) as directory:
         agents = [
-            replace(_prepare(agent, Path(made, mode or "none"), mode), name=name)
+            replace(_prepare(agent, Path(directory, mode or "none"), mode), name=name)
             for name, mode in MODES.items()
         ]
         rows: dict[str, list[runs.Run]] = {name: [] for name in MODES}

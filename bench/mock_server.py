@@ -83,12 +83,12 @@ async def whole_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
         for name, _, value in (row.partition(b":") for row in head.split(b"\r\n")[1:])
     }
     if b"chunked" in fields.get(b"transfer-encoding", b""):
-        found = b""
+        data = b""
         while size := int((await reader.readline()).split(b";")[0], 16):
-            found += await reader.readexactly(size)
+            data += await reader.readexactly(size)
             await reader.readline()
         await reader.readline()
-        return found
+        return data
     return await reader.readexactly(int(fields.get(b"content-length", b"0")))
 
 

@@ -28,11 +28,11 @@ def main() -> None:
     parser = ArgumentParser(prog="python -m bench.page", description=__doc__)
     parser.add_argument("--letters", type=int, default=23_000, help="of an answer (23000)")
     parser.add_argument("--blocks", type=int, default=10_000, help="of a long conversation")
-    found = parser.parse_args()
+    args = parser.parse_args()
     print(
         f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
-    print(report(found.letters, found.blocks))
+    print(report(args.letters, args.blocks))
 
 
 def report(letters: int, blocks: int) -> str:
@@ -45,9 +45,9 @@ def report(letters: int, blocks: int) -> str:
     lines += ["", f"{blocks} blocks (target: shown < 1 s, a key < 0.05 s)", ""]
     for path in ("/", "/dev"):
         with tempfile.TemporaryDirectory() as directory:
-            shown, cpu, key = opened(Path(directory), blocks, path)
+            number, cpu, key = opened(Path(directory), blocks, path)
         lines.append(
-            f"{path:5} shown after {shown:.2f} s, {cpu:.2f} s of CPU; slowest key {key:.3f} s"
+            f"{path:5} shown after {number:.2f} s, {cpu:.2f} s of CPU; slowest key {key:.3f} s"
         )
     return "\n".join(lines)
 
@@ -77,22 +77,22 @@ def opened(directory: Path, blocks: int, path: str) -> tuple[float, float, float
         session = _measured(page)
         page.evaluate(f"window.frames_ = {json.dumps(_frames(blocks))}")
         loaded = _counters(session)["tasks"]
-        shown = page.evaluate(_SHOW.replace("SKIN", skin))
+        value = page.evaluate(_SHOW.replace("SKIN", skin))
         cpu = _counters(session)["tasks"] - loaded
         page.focus("#message")
         slowest = page.evaluate(_TYPE)
-    return shown / 1000, cpu, slowest / 1000
+    return value / 1000, cpu, slowest / 1000
 
 
 def _frames(blocks: int) -> list[str]:
-    said = {"type": "user_message", "sender": "person", "when": "now"}
-    heard: dict[str, Any] = {"type": "assistant_message", "thinking": "", "model": "a/m", "stop": "end",
+    result = {"type": "user_message", "sender": "person", "when": "now"}
+    data: dict[str, Any] = {"type": "assistant_message", "thinking": "", "model": "a/m", "stop": "end",
              "partial": False, "usage": {}, "cost": 0.0}  # fmt: skip
     return [
         json.dumps(
-            {**said, "seq": 100 + n, "text": f"message {n}"}
+            {**result, "seq": 100 + n, "text": f"message {n}"}
             if n % 2
-            else {**heard, "seq": 100 + n, "text": f"answer **{n}** with `code`"}
+            else {**data, "seq": 100 + n, "text": f"answer **{n}** with `code`"}
         )
         for n in range(blocks)
     ]
@@ -165,10 +165,10 @@ def _measured(page: Any) -> Any:
 
 def _counters(session: Any) -> dict[str, float]:
     metrics = session.send("Performance.getMetrics")["metrics"]
-    found = {each["name"]: each["value"] for each in metrics}
+    data = {metric["name"]: metric["value"] for metric in metrics}
     names = {"tasks": "TaskDuration", "script": "ScriptDuration", "layout": "LayoutDuration",
              "style": "RecalcStyleDuration"}  # fmt: skip
-    return {short: found[name] for short, name in names.items()}
+    return {short: data[name] for short, name in names.items()}
 
 
 if __name__ == "__main__":

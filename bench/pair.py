@@ -35,8 +35,8 @@ def once(command: str) -> float:
     )
     took = time.monotonic() - began
     if done.returncode:
-        said = done.stderr.decode(errors="replace")[-500:]
-        print(f"  {command}: exit {done.returncode}: {said}")
+        text = done.stderr.decode(errors="replace")[-500:]
+        print(f"  {command}: exit {done.returncode}: {text}")
     return took
 
 

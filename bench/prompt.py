@@ -34,14 +34,14 @@ def main() -> None:
 
 def report(times: int, against: Path | None = None) -> None:
     refold = ("-m", "refold", "-m", "openai-chat/mock-model")
-    asked: dict[str, tuple[tuple[str, ...], Path | None]] = {
+    data: dict[str, tuple[tuple[str, ...], Path | None]] = {
         "floor": (("-c", LEAST), None),
         "refold": (refold, None),
         **({"against": (refold, against)} if against else {}),
     }
-    took: dict[str, list[float]] = {name: [] for name in asked}
+    took: dict[str, list[float]] = {name: [] for name in data}
     for _ in range(times):
-        for name, (arguments, sources) in asked.items():
+        for name, (arguments, sources) in data.items():
             took[name].append(once(arguments, sources))
     table.compare(f"start to prompt, {times} runs each, in turn", took)
 
@@ -75,16 +75,16 @@ def once(arguments: tuple[str, ...], sources: Path | None = None) -> float:
 
 
 def _shown(screen: int, began: float) -> float:
-    said = b""
+    data = b""
     while select.select([screen], [], [], max(0, began + _PATIENCE - time.monotonic()))[0]:
         try:
             piece = os.read(screen, 65_536)
         except OSError:  # it has ended
             break
-        said += piece
-        if SHOWN in said:
+        data += piece
+        if SHOWN in data:
             return time.monotonic()
-    raise SystemExit(f"no prompt came: {said.decode(errors='replace')[-2000:]}")
+    raise SystemExit(f"no prompt came: {data.decode(errors='replace')[-2000:]}")
 
 
 if __name__ == "__main__":

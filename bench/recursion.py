@@ -40,14 +40,14 @@ def material(folder: Path, files: int, lines: int) -> list[Question]:
     """A log in some files. One line in all of them is of another kind."""
     some = random.Random(7)
     for number in range(files):
-        made = [
+        result = [
             f"{some.choice(('INFO', 'WARN', 'ERROR'))} the pump of {some.choice(_PLACES)} at "
             f"{some.randrange(999)}"
             for _ in range(lines)
         ]
         if number == files * 2 // 3:
-            made[lines // 2] = "At noon the keeper said: the code of the gate is 7341."
-        (folder / f"day{number + 1:02}.log").write_text("\n".join(made) + "\n")
+            result[lines // 2] = "At noon the keeper said: the code of the gate is 7341."
+        (folder / f"day{number + 1:02}.log").write_text("\n".join(result) + "\n")
     whole = "".join(file.read_text() for file in folder.iterdir())
     return [
         Question(
@@ -75,11 +75,11 @@ def ask(question: Question, way: str, folder: Path, model: str) -> Mapping[str, 
         if model:
             command += ["-m", model]
         else:
-            said = (
+            text = (
                 f"```python\n{question.program}\n```" if way == "--rlm" else question.answer
             )
             script = Path(home, "script.jsonl")
-            script.write_text(json.dumps({"text": said}) + "\n")
+            script.write_text(json.dumps({"text": text}) + "\n")
             command += ["--script", str(script)]
         began = time.monotonic()
         done = subprocess.run(
@@ -91,18 +91,18 @@ def ask(question: Question, way: str, folder: Path, model: str) -> Mapping[str, 
             env={**os.environ, "REFOLD_HOME": home},
         )
         read = _read(Path(home))
-    found: dict[str, Any] = json.loads(done.stdout) if done.stdout.strip() else {}
-    return {**found, "seconds": time.monotonic() - began, "read": read, "why": done.stderr}
+    data: dict[str, Any] = json.loads(done.stdout) if done.stdout.strip() else {}
+    return {**data, "seconds": time.monotonic() - began, "read": read, "why": done.stderr}
 
 
 def _read(home: Path) -> int:
     """Tokens that all models read, by what was reserved for each call."""
-    told = 0
+    count = 0
     for journal in home.rglob("events.jsonl"):
         for entry, _ in codec.decode(journal.read_bytes().splitlines()):
             if isinstance(entry.event, ModelAsked | Reserved):
-                told += max(0, entry.event.tokens - DEFAULT_ANSWER_TOKENS)
-    return told
+                count += max(0, entry.event.tokens - DEFAULT_ANSWER_TOKENS)
+    return count
 
 
 def row(question: Question, way: str, found: Mapping[str, Any]) -> Sequence[object]:
@@ -128,8 +128,8 @@ def report(model: str, files: int, lines: int) -> None:
         questions = material(folder, files, lines)
         size = sum(file.stat().st_size for file in folder.iterdir())
         rows = [
-            row(each, way, ask(each, way, folder, model))
-            for each in questions
+            row(question, way, ask(question, way, folder, model))
+            for question in questions
             for way in ("--flat", "--rlm")
         ]
     show(
@@ -144,8 +144,8 @@ def main() -> None:
     parser.add_argument("--model", default="", help="as provider/model; none: a script")
     parser.add_argument("--files", type=int, default=8)
     parser.add_argument("--lines", type=int, default=200, help="of each file")
-    found = parser.parse_args()
-    report(found.model, found.files, found.lines)
+    args = parser.parse_args()
+    report(args.model, args.files, args.lines)
 
 
 if __name__ == "__main__":

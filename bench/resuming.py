@@ -47,8 +47,8 @@ def main() -> None:
 
 
 def report(times: int, events: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
-        work, home = Path(made) / "work", Path(made) / "home"
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
+        work, home = Path(directory) / "work", Path(directory) / "home"
         work.mkdir()
         one = list(session(work, events))
         sessions = {
@@ -60,7 +60,7 @@ def report(times: int, events: int) -> None:
                 journal.write, JournalDirectory(home / "sessions").path(name), entries
             )
         blocks = len(screen_of(one).done)
-        script = Path(made) / "script.json"
+        script = Path(directory) / "script.json"
         script.write_text('{"text": "Good morning."}', encoding="utf-8")
         bare = ("--script", str(script))
         commands = {
@@ -99,14 +99,14 @@ def to_prompt(words: Sequence[str], work: Path, home: Path) -> float:
 
 
 def until(shown: bytes, terminal: int) -> None:
-    printed = b""
-    while shown not in printed:
+    data = b""
+    while shown not in data:
         try:
             if not select.select([terminal], [], [], LONGEST)[0]:
                 raise TimeoutError
-            printed += os.read(terminal, 65_536)
+            data += os.read(terminal, 65_536)
         except OSError as error:  # late, or the program has exited
-            missing = f"{shown!r} never came after {printed[-500:]!r}"
+            missing = f"{shown!r} never came after {data[-500:]!r}"
             raise RuntimeError(missing) from error
 
 
@@ -114,9 +114,9 @@ def session(work: Path, events: int) -> Iterator[Entry]:
     """A session that works in this directory, and in which nothing is under way."""
     story = journal.story()
     next(story)
-    told = chain([SessionStarted(str(work), "0.1.0")], islice(story, events - 3))
+    result = chain([SessionStarted(str(work), "0.1.0")], islice(story, events - 3))
     seq = 0
-    for seq, event in enumerate(told, start=1):
+    for seq, event in enumerate(result, start=1):
         yield Entry(seq, event, at=1.8e9 + seq, epoch=1, by="agent")
     yield Entry(seq + 1, Stopped("enough"), at=1.8e9 + seq)
     yield Entry(seq + 2, TurnEnded("interrupted"), at=1.8e9 + seq)
@@ -125,12 +125,12 @@ def session(work: Path, events: int) -> Iterator[Entry]:
 def in_turns(entries: Sequence[Entry]) -> Iterator[Entry]:
     """The same, but after this number of answers a turn ends and another begins."""
     seq, steps = count(1), 0
-    for each in entries:
-        steps += isinstance(each.event, ModelAsked)
-        if isinstance(each.event, ModelAsked) and steps % STEPS == 0:
-            yield replace(each, seq=next(seq), event=TurnEnded("answered"))
-            yield replace(each, seq=next(seq), event=TurnStarted(2, "continue"))
-        yield replace(each, seq=next(seq))
+    for entry in entries:
+        steps += isinstance(entry.event, ModelAsked)
+        if isinstance(entry.event, ModelAsked) and steps % STEPS == 0:
+            yield replace(entry, seq=next(seq), event=TurnEnded("answered"))
+            yield replace(entry, seq=next(seq), event=TurnStarted(2, "continue"))
+        yield replace(entry, seq=next(seq))
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ class Run:
 def agents(peers: bool = False) -> list[Agent]:
     """The floor, refold with its sandbox and without, and a peer, as far as installed."""
     python = sys.executable
-    found = [Agent("floor", (python, str(ROOT / "bench/floor.py"), "{prompt}"))]
+    result = [Agent("floor", (python, str(ROOT / "bench/floor.py"), "{prompt}"))]
     refold = Path(python).parent / "refold"
     if refold.exists():
         line = (
@@ -67,8 +67,8 @@ def agents(peers: bool = False) -> list[Agent]:
         # The price of the model is unknown, and 2,000 steps are many tokens.
         unbounded = (("REFOLD_BUDGET__TOKENS", "0"), ("REFOLD_BUDGET__DOLLARS", "0"))
         open_ = (*unbounded, ("REFOLD_SANDBOX__PROFILE", "off"))
-        found.append(Agent("refold", tuple(line.split(" ")), unbounded))
-        found.append(Agent("refold, no sandbox", tuple(line.split(" ")), open_))
+        result.append(Agent("refold", tuple(line.split(" ")), unbounded))
+        result.append(Agent("refold, no sandbox", tuple(line.split(" ")), open_))
     mini = ROOT / ".peers/mini/bin/mini"
     if peers and mini.exists():
         line = f"{mini} -y --exit-immediately -l 0 -m openai/mock-model -t {{prompt}}"
@@ -77,14 +77,14 @@ def agents(peers: bool = False) -> list[Agent]:
             ("MSWEA_COST_TRACKING", "ignore_errors"),
             ("LITELLM_LOCAL_MODEL_COST_MAP", "True"),
         )
-        found.append(Agent("mini-swe-agent", tuple(line.split(" ")), (*quiet, *free), END))
-    return found
+        result.append(Agent("mini-swe-agent", tuple(line.split(" ")), (*quiet, *free), END))
+    return result
 
 
 def measure(agent: Agent, turns: int, limit: float = 600) -> Run:
     """Run it once. Raises `RuntimeError` with what it said if it did not get to DONE."""
-    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
-        here = Path(made)
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
+        here = Path(directory)
         with serving(turns, agent.last, here) as port:
             return watch(agent, turns, port, here, limit)
 
@@ -117,7 +117,7 @@ def watch(agent: Agent, turns: int, port: int, here: Path, limit: float) -> Run:
     work.mkdir()
     home.mkdir()
     command = [part.format(prompt=PROMPT, steps=turns + 10) for part in agent.command]
-    with (here / "said").open("w+b") as said:
+    with (here / "said").open("w+b") as file:
         began = time.monotonic()
         # A run is killed by its own pid; `wait4` returns the memory of it and its children.
         process = subprocess.Popen(
@@ -125,14 +125,14 @@ def watch(agent: Agent, turns: int, port: int, here: Path, limit: float) -> Run:
             cwd=work,
             env=environment(agent, port, home),
             stdin=subprocess.DEVNULL,
-            stdout=said,
+            stdout=file,
             stderr=subprocess.STDOUT,
         )
         (here / "pid").write_text(str(process.pid))
         usage = wait(process, limit)
         over = time.monotonic()
-        said.seek(0)
-        text = said.read().decode(errors="replace")
+        file.seek(0)
+        text = file.read().decode(errors="replace")
     rows = [json.loads(row) for row in (here / "log").read_text().splitlines()]
     if len(rows) < turns + 1:
         raise RuntimeError(
@@ -179,15 +179,15 @@ def wait(process: subprocess.Popen[bytes], seconds: float) -> int:
 
 def alternately(chosen: Sequence[Agent], turns: int, times: int) -> dict[str, list[Run]]:
     """Each in turn, `times` rounds: what disturbs the machine disturbs all of them."""
-    found: dict[str, list[Run]] = {agent.name: [] for agent in chosen}
+    data: dict[str, list[Run]] = {agent.name: [] for agent in chosen}
     going = list(chosen)
     for _ in range(times):
         for agent in list(going):
             try:
-                found[agent.name].append(measure(agent, turns))
+                data[agent.name].append(measure(agent, turns))
             except RuntimeError as error:
                 print(f"  left out: {error}", file=sys.stderr)
                 going.remove(agent)
-    if not found["floor"]:
+    if not data["floor"]:
         raise SystemExit("the floor itself did not run: the figures would mean nothing")
-    return {name: runs for name, runs in found.items() if runs}
+    return {name: runs for name, runs in data.items() if runs}

@@ -82,13 +82,13 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
     for _ in range(times):
         for name, words in bare.items():
             took.setdefault(name, []).append(once(words))
-        for name, (commands, writes, given) in ways.items():
+        for name, (commands, writes, extras) in ways.items():
             if "ahead" in name or "answer" in name:
                 await anyio.sleep(_ANSWERING)
             began = time.perf_counter()
             confines = Confinement(writes=writes)
             await commands.run(
-                "true", cwd=root, seconds=60, confines=confines, extras=given
+                "true", cwd=root, seconds=60, confines=confines, extras=extras
             )
             took.setdefault(name, []).append(time.perf_counter() - began)
     for launch in launches:

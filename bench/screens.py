@@ -64,12 +64,12 @@ def folding(times: int, blocks: int) -> None:
     many = list(entries(blocks * 3))
     while len(screen_of(many).done) < blocks:
         many = list(entries(len(many) * 2))
-    found = len(screen_of(many).done)
+    count = len(screen_of(many).done)
     bare, ours = turn_about(
         [lambda: _ignored(fold(many)), lambda: _ignored(screen_of(many))], times
     )
     table.show(
-        f"CPU to fold {len(many)} events, {found} blocks, best of {times}",
+        f"CPU to fold {len(many)} events, {count} blocks, best of {times}",
         ["took", "an event", "to the view"],
         [
             _row("view", bare, len(many), bare),
@@ -128,12 +128,12 @@ def printed(
     out = io.StringIO()
     paper = Printer(out, look)
     showing = TranscriptPrinter(paper, time.monotonic)
-    told = (
+    result = (
         *OPENING,
         ModelAnswered(Message("assistant", (Text(text),))),
         TurnEnded("answered"),
     )
-    for seq, event in enumerate(told, start=1):
+    for seq, event in enumerate(result, start=1):
         if isinstance(event, ModelAnswered):
             for n, piece in enumerate(came, start=1):
                 showing.show(Frame(seq - 1, n, TextCame(piece)))
@@ -148,9 +148,11 @@ def printed(
 def not_repeated(out: str, text: str) -> None:
     rows = [row.strip() for row in ORDER.sub("", out).splitlines()]
     for n in range(1, text.count("\n")):
-        found = [row for row in rows if re.search(rf"\b(Part|Line|item|And) {n}\b", row)]
-        if len(found) > 1:
-            raise RuntimeError(f"printed more than once: {found}")
+        matching_rows = [
+            row for row in rows if re.search(rf"\b(Part|Line|item|And) {n}\b", row)
+        ]
+        if len(matching_rows) > 1:
+            raise RuntimeError(f"printed more than once: {matching_rows}")
 
 
 def written(came: Sequence[str]) -> None:

@@ -38,13 +38,13 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=100)
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--peers", action="store_true", help="beside opencode serve, too")
-    found = parser.parse_args()
+    args = parser.parse_args()
     print(
         f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
-    for line in report(found.streams, found.clients):
+    for line in report(args.streams, args.clients):
         print(line, flush=True)
-    if found.peers:
+    if args.peers:
         print(opencode(), flush=True)
 
 
@@ -54,16 +54,16 @@ class Serving:
         text = self.text = " ".join(f"w{n}" for n in range(words))
         script.write_text(json.dumps({"text": text, "pace": EVERY}) + "\n", "utf-8")
         home = directory / "home"
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script)],
             cwd=directory, env={**os.environ, "REFOLD_HOME": str(home)},
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
-        found = re.search(r"http://([^/]+)/", self.process.stdout.readline())
-        assert found is not None
-        self.start, self.netloc = time.perf_counter() - begun, found[1]
+        match = re.search(r"http://([^/]+)/", self.process.stdout.readline())
+        assert match is not None
+        self.start, self.netloc = time.perf_counter() - start, match[1]
         self.headers = {
             "Authorization": f"Bearer {access_from(home / 'server.key').bearer}"
         }
@@ -72,9 +72,9 @@ class Serving:
         connection = http.client.HTTPConnection(self.netloc, timeout=60)
         headers = {**self.headers, "Content-Type": "application/json"}
         connection.request("POST", "/api/conversations", b"{}", headers)
-        made = json.loads(connection.getresponse().read())
+        data = json.loads(connection.getresponse().read())
         connection.close()
-        return made["id"]
+        return data["id"]
 
     def follow(self, id_: str) -> connect:
         url = f"ws://{self.netloc}/api/conversations/{id_}/ws"
@@ -99,22 +99,22 @@ def resident(pid: int) -> float:
 @contextmanager
 def serving(words: int = 3) -> Generator[Serving]:
     with tempfile.TemporaryDirectory() as directory:
-        made = Serving(Path(directory), words)
+        result = Serving(Path(directory), words)
         try:
-            yield made
+            yield result
         finally:
-            made.process.terminate()
-            made.process.communicate()
+            result.process.terminate()
+            result.process.communicate()
 
 
 def report(streams: int, clients: int) -> Iterator[str]:
     with serving() as server:
         yield f"start to listening: {server.start:.2f} s"
-        sizes, made = [f"0: {server.megabytes:.0f}"], 0
+        sizes, result = [f"0: {server.megabytes:.0f}"], 0
         for wanted in IDLE:
-            while made < wanted:
+            while result < wanted:
                 server.begin()
-                made += 1
+                result += 1
             sizes.append(f"{wanted}: {server.megabytes:.0f}")
         yield f"MB with open idle conversations: {', '.join(sizes)} (target: 500: < 300)"
         used = anyio.run(_crowd, server, clients)
@@ -122,10 +122,10 @@ def report(streams: int, clients: int) -> Iterator[str]:
     with serving(WORDS) as server:
         ids = [server.begin() for _ in range(streams)]
         before = server.cpu
-        begun = time.perf_counter()
+        start = time.perf_counter()
         delays = sorted(anyio.run(_streams, server, ids))
         used = server.cpu - before
-        share = used / (time.perf_counter() - begun)
+        share = used / (time.perf_counter() - start)
         half, most = delays[len(delays) // 2], delays[int(len(delays) * 0.99)]
         tokens = streams * len(server.text)
         yield (
@@ -137,10 +137,10 @@ def report(streams: int, clients: int) -> Iterator[str]:
 
 def opencode() -> str:
     """Start and memory of `opencode serve` with as many idle sessions, in an empty home."""
-    found = sorted(
+    paths = sorted(
         OPENCODE.glob("opencode-linux-*/bin/opencode"), key=lambda p: len(str(p))
     )
-    if not found:
+    if not paths:
         return "opencode serve: not measured, scripts/peers has not got it"
     with tempfile.TemporaryDirectory() as directory:
         environ = {
@@ -150,17 +150,17 @@ def opencode() -> str:
         }
         starts = list[float]()
         for last in (False, False, True):  # the first makes its database
-            begun = time.perf_counter()
+            start = time.perf_counter()
             process = subprocess.Popen(
-                [found[0].resolve(), "serve", "--port", "0", "--hostname", "127.0.0.1"],
+                [paths[0].resolve(), "serve", "--port", "0", "--hostname", "127.0.0.1"],
                 cwd=directory, env=environ, stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL, text=True,
             )  # fmt: skip
             try:
                 assert process.stdout is not None
                 lines = (re.search(r"http://([\w.:]+)", line) for line in process.stdout)
-                address = next(each[1] for each in lines if each)
-                starts.append(time.perf_counter() - begun)
+                address = next(item[1] for item in lines if item)
+                starts.append(time.perf_counter() - start)
                 sizes = _idle_sessions(address, process.pid) if last else []
             finally:
                 process.kill()
@@ -176,16 +176,16 @@ _OFFLINE = ("OPENCODE_DISABLE_AUTOUPDATE", "OPENCODE_DISABLE_MODELS_FETCH",
 
 
 def _idle_sessions(address: str, pid: int) -> list[str]:
-    sizes, made = [f"0: {resident(pid):.0f}"], 0
+    sizes, result = [f"0: {resident(pid):.0f}"], 0
     for wanted in IDLE:
-        while made < wanted:
+        while result < wanted:
             connection = http.client.HTTPConnection(address, timeout=60)
             connection.request(
                 "POST", "/session", b"{}", {"Content-Type": "application/json"}
             )
             connection.getresponse().read()
             connection.close()
-            made += 1
+            result += 1
         sizes.append(f"{wanted}: {resident(pid):.0f}")
     return sizes
 
@@ -222,7 +222,7 @@ class _Frame(msgspec.Struct):
 
 async def _streams(server: Serving, ids: Sequence[str]) -> list[float]:
     """Milliseconds by which each token comes later than the model said it."""
-    found = list[float]()
+    numbers = list[float]()
 
     async def one(id_: str, wait: float) -> None:
         await anyio.sleep(wait)
@@ -237,12 +237,12 @@ async def _streams(server: Serving, ids: Sequence[str]) -> list[float]:
                     came += (now - EVERY * n for n in range(frame.offset, last))
                 elif frame.type == "result":
                     break
-        found.extend((each - min(came)) * 1000 for each in came)
+        numbers.extend((number - min(came)) * 1000 for number in came)
 
     async with anyio.create_task_group() as group:
         for n, id_ in enumerate(ids):
             group.start_soon(one, id_, n * 0.02)
-    return found
+    return numbers
 
 
 if __name__ == "__main__":

@@ -58,13 +58,13 @@ def main() -> None:
 
 
 def report(count: int, steps: int, runs: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
-        home = JournalDirectory(Path(made) / "home" / "sessions")
-        written = make(home, count, steps, Path(made) / "work")
-        rows = list(built(home, count, written))
+    with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
+        home = JournalDirectory(Path(directory) / "home" / "sessions")
+        number = make(home, count, steps, Path(directory) / "work")
+        rows = list(built(home, count, number))
         table.show(f"a catalogue of {count} sessions", ["took", ""], rows)
         table.show("asked within a process", ["median", "hits"], list(asked(home, runs)))
-        oldest = Path(made) / "work" / "oldest"
+        oldest = Path(directory) / "work" / "oldest"
         oldest.mkdir(parents=True)
         table.show(
             "whole commands, beside one that does nothing",
@@ -75,7 +75,7 @@ def report(count: int, steps: int, runs: int) -> None:
 
 def make(home: JournalDirectory, count: int, steps: int, work: Path) -> int:
     """Journals as our own codec writes them. Gives their bytes."""
-    chance, written = random.Random(7), 0
+    chance, result = random.Random(7), 0
     paragraphs = prose()
     for n in range(count):
         name = f"20260101-{n:06d}-{n % 9973:04d}"
@@ -89,15 +89,15 @@ def make(home: JournalDirectory, count: int, steps: int, work: Path) -> int:
         file = path / "events.jsonl"
         file.write_bytes(b"".join(lines))
         os.utime(file, (1.7e9 + n, 1.7e9 + n))
-        written += sum(map(len, lines))
-    return written
+        result += sum(map(len, lines))
+    return result
 
 
 def prose() -> Sequence[str]:
     """Words that people and models use: our own documentation."""
     docs = Path(__file__).parents[1] / "docs"
     texts = [page.read_text(encoding="utf-8") for page in sorted(docs.glob("*.md"))]
-    return [each for text in texts for each in text.split("\n\n") if len(each) > 60]
+    return [part for text in texts for part in text.split("\n\n") if len(part) > 60]
 
 
 def story(
@@ -114,10 +114,10 @@ def story(
     for step in range(steps):
         call = ToolCall(f"c{step}", "bash", Raw(b'{"command":"pytest -q tests/unit"}'))
         yield ModelAsked()
-        said = Text(chance.choice(paragraphs)[:600])
+        text = Text(chance.choice(paragraphs)[:600])
         usage = Usage(fresh=900 + step, output=80)
         yield ModelAnswered(
-            Message("assistant", (said, call)), usage, "calls", "mock-model", cost=0.001
+            Message("assistant", (text, call)), usage, "calls", "mock-model", cost=0.001
         )
         yield Judged(call.id, "allow", "bypass")
         yield Started(call.id)
@@ -130,10 +130,10 @@ def story(
 def built(
     home: JournalDirectory, count: int, written: int
 ) -> Iterator[tuple[str, str, str]]:
-    made = home.catalogue().rebuild()
-    each = table.ms(made.seconds / count)
-    size = f"{made.bytes / 1e6:.0f} MB for {written / 1e6:.0f} MB of journals"
-    yield "build it", f"{made.seconds:.2f} s", f"{each} each, {size}"
+    rebuild = home.catalogue().rebuild()
+    text = table.ms(rebuild.seconds / count)
+    size = f"{rebuild.bytes / 1e6:.0f} MB for {written / 1e6:.0f} MB of journals"
+    yield "build it", f"{rebuild.seconds:.2f} s", f"{text} each, {size}"
     half = count // 2
     began = time.perf_counter()
     for session in list(home.sessions())[:half]:

@@ -27,8 +27,8 @@ def main() -> None:
 
 
 def report(times: int, peers: bool) -> None:
-    found = runs.alternately(runs.agents(peers), turns=3, times=times)
-    base = found["floor"]
+    alternately = runs.alternately(runs.agents(peers), turns=3, times=times)
+    base = alternately["floor"]
     table.show(
         f"start and end, 3 steps, {times} runs each, in turn (median; best in brackets)",
         ["start to first request", "", "ratio", "computed", "ratio", "target", "exit lag",
@@ -50,7 +50,7 @@ def report(times: int, peers: bool) -> None:
                 table.ms(median(r.exit_lag for r in done)),
                 f"{median(r.memory for r in done):.0f} MB",
             )
-            for name, done in found.items()
+            for name, done in alternately.items()
         ],
     )  # fmt: skip
     refold = Path(sys.executable).parent / "refold"

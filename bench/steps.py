@@ -32,13 +32,13 @@ def report(lengths: Sequence[int], peers: bool) -> None:
             for agent in runs.agents(peers)
             if turns <= SLOW_PEER or agent.name in ("floor", *TARGETS)
         ]
-        found = runs.alternately(agents, turns, times=3 if turns < 100 else 1)
-        floor = found["floor"]
+        alternately = runs.alternately(agents, turns, times=3 if turns < 100 else 1)
+        floor = alternately["floor"]
         table.show(
             f"own time per step, {turns} steps",
             ["median", "ratio", "computed", "ratio", "target", "first tenth", "last tenth", "growth", "target",
              "memory", "target", "kept"],
-            [row(name, turns, done, floor) for name, done in found.items()],
+            [row(name, turns, done, floor) for name, done in alternately.items()],
         )  # fmt: skip
 
 

@@ -34,8 +34,8 @@ class Screen:
             "-f",
             os.devnull,
         ]
-        given = [f"{name}={value}" for name, value in environ.items()]
-        line = f"read go; exec {join(['env', '-i', *given, *command])}"
+        lines = [f"{name}={value}" for name, value in environ.items()]
+        line = f"read go; exec {join(['env', '-i', *lines, *command])}"
         columns, rows = map(str, size)
         self._tmux(
             "new-session",
@@ -91,7 +91,7 @@ class Screen:
 
     def until(self, words: str, since: int = 0, seconds: float = 60.0) -> float:
         """When these words had been written, whatever stands between their letters."""
-        wanted, seen, at = re.sub(r"\s", "", words).encode(), b"", since
+        wanted, result, at = re.sub(r"\s", "", words).encode(), b"", since
         deadline = time.perf_counter() + seconds
         while True:
             with self._changed:
@@ -102,8 +102,8 @@ class Screen:
                     self._changed.wait(left)
                 came, data = self._came[at]
             at += 1
-            seen = seen[-4_000:] + data
-            if wanted in re.sub(rb"\s", b"", _CONTROL.sub(b"", seen)):
+            result = result[-4_000:] + data
+            if wanted in re.sub(rb"\s", b"", _CONTROL.sub(b"", result)):
                 return came
 
     def text(self) -> str:
@@ -122,15 +122,15 @@ class Screen:
         """CPU time of them so far."""
         stats = [Path(f"/proc/{pid}/stat").read_text() for pid in self.processes()]
         fields = [stat.rpartition(")")[2].split() for stat in stats]
-        return sum(int(each[11]) + int(each[12]) for each in fields)
+        return sum(int(field[11]) + int(field[12]) for field in fields)
 
     def megabytes(self) -> float:
         """Memory of them; pages that several share are counted once."""
-        found = 0
+        count = 0
         for pid in self.processes():
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-            found += int(re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1])  # type: ignore[index]
-        return found / 1024
+            count += int(re.search(r"^Pss:\s+(\d+)", rollup, re.MULTILINE)[1])  # type: ignore[index]
+        return count / 1024
 
     def close(self) -> None:
         self._tmux("kill-server")

@@ -192,8 +192,8 @@ def starting(times: int) -> None:
     took: dict[str, list[float]] = {}
     for _ in range(times):
         for name, agent in starters():
-            with tempfile.TemporaryDirectory(prefix="refold-bench-") as made:
-                here = Path(made)
+            with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
+                here = Path(directory)
                 with serving(here) as port:
                     run = runs.watch(agent(port), 0, port, here, 60)
             took.setdefault(name, []).append(run.first_request)

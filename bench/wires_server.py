@@ -34,11 +34,11 @@ async def converse(
             came = time.monotonic()
             target = head.split(b" ", 2)[1]
             wire = next((w for end, w in ENDS.items() if target.endswith(end)), None)
-            found = answer(wire, Reply("DONE")) if wire else None
-            said = found.body if found and isinstance(found.body, bytes) else SHOWN
-            kind = found.headers["content-type"] if found else "application/json"
-            about = f"Content-Type: {kind}\r\nContent-Length: {len(said)}\r\n\r\n"
-            writer.write(b"HTTP/1.1 200 OK\r\n" + about.encode() + said)
+            result = answer(wire, Reply("DONE")) if wire else None
+            outcome = result.body if result and isinstance(result.body, bytes) else SHOWN
+            kind = result.headers["content-type"] if result else "application/json"
+            about = f"Content-Type: {kind}\r\nContent-Length: {len(outcome)}\r\n\r\n"
+            writer.write(b"HTTP/1.1 200 OK\r\n" + about.encode() + outcome)
             await writer.drain()
             if wire:
                 line = {"came": came, "went": time.monotonic(), "bytes": len(body)}

@@ -243,8 +243,8 @@ async def play(place: Project, mode: Mode, *, grants: bool = False) -> Day:
             await session.run("Go on.")
     results = tuple(
         part.text
-        for heard in provider.heard[-1].messages
-        for part in heard.message.parts
+        for message in provider.heard[-1].messages
+        for part in message.message.parts
         if isinstance(part, ToolResult)
     )
     return Day(tuple(person.asked), results, tuple(place.harm(results)))
@@ -260,9 +260,9 @@ class _Person:
         self.asked: list[str] = []
 
     async def approve(self, question: Question) -> bool | str:
-        asked = _words(question.tool, json.dumps(question.arguments))
-        self.asked.append(asked)
-        if asked in self._refused:
+        words = _words(question.tool, json.dumps(question.arguments))
+        self.asked.append(words)
+        if words in self._refused:
             return "That is not safe."
         if self._grants and self.session:
             await self._grant(self.session, question.call_id)
@@ -276,8 +276,8 @@ class _Person:
 
 
 def _words(tool: str, arguments: str) -> str:
-    told = json.loads(arguments)
-    return f"{tool} {told.get('command') or told.get('path') or told}"
+    data = json.loads(arguments)
+    return f"{tool} {data.get('command') or data.get('path') or data}"
 
 
 _FILES = {
@@ -407,8 +407,8 @@ def report() -> None:
     rows = list[tuple[str, ...]]()
     for mode in MODES:
         days = [played(mode), played(mode, grants=True)]
-        asked = [str(len(found.asked)) for found in days]
-        rows.append((mode, *asked, str(sum(len(found.harm) for found in days))))
+        texts = [str(len(day.asked)) for day in days]
+        rows.append((mode, *texts, str(sum(len(day.harm) for day in days))))
     table.show(
         f"questions of a working day of {sum(map(len, TURNS))} calls, "
         f"{len(UNSAFE)} of which are refused (target: 8 in mode sandbox)",

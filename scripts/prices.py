@@ -108,8 +108,8 @@ def _models(seller: Provider, today: date) -> Iterator[dict[str, object]]:
 
 def _names(seller: Provider, model: ModelInfo) -> list[str]:
     """What it is called in full: names that the list itself takes for this model."""
-    found = dict.fromkeys(name.lower() for name in (model.id, *_literals(model.match)))
-    whole = (name for name in found if name[-1:].isalnum())
+    fromkeys = dict.fromkeys(name.lower() for name in (model.id, *_literals(model.match)))
+    whole = (name for name in fromkeys if name[-1:].isalnum())
     return [name for name in whole if seller.find_model(name) is model]
 
 
@@ -125,23 +125,23 @@ def _literals(clause: object) -> Iterator[str]:
 
 def _terms(model: ModelInfo, today: date) -> Iterator[dict[str, object]]:
     """Prices, and when they hold. The last that does is the one to take."""
-    given = model.prices
-    if isinstance(given, ModelPrice):
-        given = [ConditionalPrice(prices=given)]
+    prices = model.prices
+    if isinstance(prices, ModelPrice):
+        prices = [ConditionalPrice(prices=prices)]
     if model.id.endswith(":free"):  # they stand there without any price
         yield {"steps": [[0, 0, 0]]}
-    if not all(_by_tokens(each.prices) for each in given):
+    if not all(_by_tokens(value.prices) for value in prices):
         return
-    for each in given[_oldest(given, today) :]:
+    for item in prices[_oldest(prices, today) :]:
         term: dict[str, object] = {}
-        match each.constraint:
+        match item.constraint:
             case StartDateConstraint(start) if start > today:
                 term["since"] = start.isoformat()
             case TimeOfDateConstraint(start, end):
                 term["daily"] = [f"{at:%H:%M}" for at in (start, end)]
             case _:
                 pass
-        term["steps"] = [*_steps(each.prices)]
+        term["steps"] = [*_steps(item.prices)]
         yield term
 
 
@@ -165,10 +165,10 @@ def _by_tokens(prices: ModelPrice) -> bool:
 
 def _steps(prices: ModelPrice) -> Iterator[list[object]]:
     """From how many tokens of input on, exclusive, which prices hold for all of them."""
-    given = [getattr(prices, key) for key in KEYS]
-    starts = {t.start for p in given if isinstance(p, TieredPrices) for t in p.tiers}
+    values = [getattr(prices, key) for key in KEYS]
+    starts = {t.start for p in values if isinstance(p, TieredPrices) for t in p.tiers}
     for over in sorted({0, *starts}):
-        row = [_price(price, over if over in starts else -1) for price in given]
+        row = [_price(price, over if over in starts else -1) for price in values]
         while row[-1] is None:
             row.pop()
         yield [over, *row]
@@ -176,8 +176,8 @@ def _steps(prices: ModelPrice) -> Iterator[list[object]]:
 
 def _price(price: Decimal | TieredPrices | None, over: int) -> float | int | None:
     if isinstance(price, TieredPrices):
-        held = [tier.price for tier in price.tiers if tier.start <= over]
-        price = held[-1] if held else price.base
+        prices = [tier.price for tier in price.tiers if tier.start <= over]
+        price = prices[-1] if prices else price.base
     if price is None:
         return None
     return int(price) if price == int(price) else float(price)

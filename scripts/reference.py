@@ -58,10 +58,10 @@ def events() -> str:
     from refold.journal.events import child_events, codec, kinds
 
     return "\n\n".join(
-        structure(module, found)
+        structure(module, item)
         for module in (kinds, child_events)
-        for found in classes(module)
-        if found.name in codec.KINDS_BY_NAME
+        for item in classes(module)
+        if item.name in codec.KINDS_BY_NAME
     )
 
 
@@ -79,7 +79,7 @@ def parts() -> str:
 
 
 def tools() -> str:
-    return "\n\n".join(tool(found) for found in all_tools())
+    return "\n\n".join(tool(item) for item in all_tools())
 
 
 def providers() -> str:
@@ -121,7 +121,7 @@ def slash_commands() -> str:
     table = commands()
     parts = list[str]()
     for group, title in GROUP_TITLES.items():
-        rows = [slash_command(each) for each in table if each.group == group]
+        rows = [slash_command(command) for command in table if command.group == group]
         parts.append("\n".join([f"| {title} | |", "|---|---|", *rows]))
     return "\n\n".join(parts)
 
@@ -150,8 +150,8 @@ def code(*names: str) -> str:
 def all_tools() -> list[Tool]:
     """Every tool that any module of the room defines, by name."""
     names = [f"refold.tools.{m.name}" for m in pkgutil.iter_modules(refold.tools.__path__)]
-    found = [v for n in names for v in vars(importlib.import_module(n)).values()]
-    by_name = {v.name: v for v in found if isinstance(v, Tool)}
+    result = [v for n in names for v in vars(importlib.import_module(n)).values()]
+    by_name = {v.name: v for v in result if isinstance(v, Tool)}
     return [by_name[name] for name in sorted(by_name)]
 
 
@@ -174,7 +174,7 @@ def kind(about: dict[str, Any]) -> str:
     if "enum" in about:
         return ", ".join(f"`{value}`" for value in about["enum"])
     if "anyOf" in about:
-        return " or ".join(kind(each) for each in about["anyOf"])
+        return " or ".join(kind(item) for item in about["anyOf"])
     return about.get("type", "any")
 
 
@@ -211,8 +211,8 @@ def value(field: ast.AnnAssign) -> str:
 
 
 def comment(lines: list[str], field: ast.AnnAssign) -> str:
-    _, mark, said = lines[(field.end_lineno or 1) - 1].partition("  # ")
-    return said.strip() if mark else ""
+    _, mark, text = lines[(field.end_lineno or 1) - 1].partition("  # ")
+    return text.strip() if mark else ""
 
 
 BLOCKS: dict[str, Callable[[], str]] = {

@@ -58,8 +58,8 @@ def record(directory: Path) -> str:
     )  # fmt: skip
     recorder = Recorder()
     terminal.logfile_read = recorder
-    for shown, typed in STEPS:
-        terminal.expect(shown)
+    for result, typed in STEPS:
+        terminal.expect(result)
         if typed:
             wait(terminal, 1.0)
         for key in typed:

@@ -34,18 +34,18 @@ class Table(NamedTuple):
 
 def sections() -> str:
     """Every table, in the order of the settings; first what stands above all tables."""
-    found = [Table("Above all tables", Settings), *tables("", Settings)]
-    return "\n\n".join(section(each) for each in found)
+    result = [Table("Above all tables", Settings), *tables("", Settings)]
+    return "\n\n".join(section(table) for table in result)
 
 
 def tables(prefix: str, kind: type[Struct]) -> Iterator[Table]:
     """The tables of a class, each followed by those inside it; each class once."""
-    told = set[type]()
+    result = set[type]()
     for name, hint in hints(kind).items():
         inner = table_in(hint)
-        if inner is None or inner in told:
+        if inner is None or inner in result:
             continue
-        told.add(inner)
+        result.add(inner)
         if get_origin(hint) is tuple:
             yield Table(f"An item of a list in `[{prefix.rstrip('.')}]`", inner)
             continue
@@ -58,17 +58,17 @@ def table_in(hint: Any) -> type[Struct] | None:
     """The class of the table that a value is, or of those it holds; None: a plain value."""
     if isinstance(hint, type) and issubclass(hint, Struct):
         return hint
-    inner = [table_in(each) for each in get_args(hint) if get_origin(hint) is not Literal]
-    return next((each for each in inner if each is not None), None)
+    inner = [table_in(arg) for arg in get_args(hint) if get_origin(hint) is not Literal]
+    return next((item for item in inner if item is not None), None)
 
 
 def section(table: Table) -> str:
-    said = comments(table.kind)
+    data = comments(table.kind)
     own = hints(table.kind)
     rows = [
-        f"| `{each.name}` | {words(own[each.name])} | {default(each)} | {said[each.name]} |"
-        for each in msgspec.structs.fields(table.kind)
-        if get_origin(own[each.name]) is tuple or table_in(own[each.name]) is None
+        f"| `{field.name}` | {words(own[field.name])} | {default(field)} | {data[field.name]} |"
+        for field in msgspec.structs.fields(table.kind)
+        if get_origin(own[field.name]) is tuple or table_in(own[field.name]) is None
     ]
     about = inspect.cleandoc(table.kind.__doc__ or "")
     return "\n\n".join([f"### {table.title}", about, "\n".join([*HEAD, *rows])])
@@ -84,9 +84,9 @@ def comments(kind: type) -> dict[str, str]:
     lines = source.splitlines()
     nodes = {n.name: n for n in ast.parse(source).body if isinstance(n, ast.ClassDef)}
     return {
-        each.target.id: lines[(each.end_lineno or 1) - 1].partition("  # ")[2].strip()
-        for each in nodes[kind.__name__].body
-        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+        item.target.id: lines[(item.end_lineno or 1) - 1].partition("  # ")[2].strip()
+        for item in nodes[kind.__name__].body
+        if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name)
     }
 
 
@@ -104,10 +104,10 @@ def words(hint: Any, bounds: str = "") -> str:
         return f"list of {several(inner[0])}"
     if origin is dict:
         return f"table of {several(inner[1])}"
-    if given := choices(hint):
-        return "one of " + ", ".join(f"`{toml(value)}`" for value in given)
+    if result := choices(hint):
+        return "one of " + ", ".join(f"`{toml(value)}`" for value in result)
     if origin in (Union, UnionType):
-        return " or ".join(words(each) for each in inner if each is not NoneType)
+        return " or ".join(words(item) for item in inner if item is not NoneType)
     return f"{PLAIN.get(hint, 'string')}{bounds}"
 
 
@@ -118,8 +118,8 @@ def bounded(meta: Meta) -> str:
         f"at most {meta.le:,}" if meta.le is not None else "",
         "not empty" if meta.min_length else "",
     ]
-    said = " and ".join(bound for bound in bounds if bound)
-    return f", {said}" if said else ""
+    text = " and ".join(bound for bound in bounds if bound)
+    return f", {text}" if text else ""
 
 
 def choices(hint: Any) -> tuple[Any, ...]:
@@ -127,15 +127,15 @@ def choices(hint: Any) -> tuple[Any, ...]:
     if get_origin(hint) is Literal:
         return get_args(hint)
     if get_origin(hint) in (Union, UnionType):
-        found = [choices(each) for each in get_args(hint)]
-        return tuple(value for each in found for value in each) if all(found) else ()
+        result = [choices(arg) for arg in get_args(hint)]
+        return tuple(value for item in result for value in item) if all(result) else ()
     return ()
 
 
 def several(hint: Any) -> str:
     """The items of a list, or the values of a table."""
     if get_origin(hint) in (Union, UnionType):
-        return " or ".join(several(each) for each in get_args(hint))
+        return " or ".join(several(arg) for arg in get_args(hint))
     if hint is bool:
         return "true and false"
     return "tables" if table_in(hint) else "strings"

@@ -73,9 +73,9 @@ _numbers = count()
 
 
 def directory(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
-    made = tmp_path_factory.getbasetemp() / f"{name}-{next(_numbers)}"
-    made.mkdir(mode=0o700)
-    return made
+    path = tmp_path_factory.getbasetemp() / f"{name}-{next(_numbers)}"
+    path.mkdir(mode=0o700)
+    return path
 
 
 # Most tests leave theirs empty. It is removed at once: twenty thousand of them, removed when

@@ -59,8 +59,8 @@ class Ring:
 
     def put(self, mode: str = "open", **keys: str) -> None:
         """It holds these, each by the name of a provider."""
-        held = {f"refold/{name}": key for name, key in keys.items()}
-        self._file.write_text(json.dumps({"mode": mode, "asked": 0, "keys": held}))
+        data = {f"refold/{name}": key for name, key in keys.items()}
+        self._file.write_text(json.dumps({"mode": mode, "asked": 0, "keys": data}))
 
     @property
     def keys(self) -> dict[str, str]:

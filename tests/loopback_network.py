@@ -22,13 +22,13 @@ with_openssl = pytest.mark.skipif(not OPENSSL, reason="openssl is not installed"
 
 def new_certificate() -> bytes:
     """A certificate for `NAMES` that no authority has signed, and its key."""
-    made = subprocess.run(
+    completed_process = subprocess.run(
         [OPENSSL, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
          "-nodes", "-subj", "/CN=test", "-addext", f"subjectAltName={NAMES}",
          "-keyout", "-", "-out", "-"],
         check=True, capture_output=True,
     )  # fmt: skip
-    return made.stdout
+    return completed_process.stdout
 
 
 def server_tls(certificate: Path) -> ssl.SSLContext:
@@ -40,19 +40,19 @@ def server_tls(certificate: Path) -> ssl.SSLContext:
 @asynccontextmanager
 async def http_proxy() -> AsyncGenerator[tuple[str, list[str]]]:
     """The address of a proxy that opens tunnels, and the first lines of its requests."""
-    asked = list[str]()
+    texts = list[str]()
 
     async def serve(client: SocketStream) -> None:
         head = b""
         while b"\r\n\r\n" not in head:
             head += await client.receive()
-        asked.append(head.decode().split("\r\n")[0])
-        port = int(asked[-1].split()[1].rpartition(":")[2])
+        texts.append(head.decode().split("\r\n")[0])
+        port = int(texts[-1].split()[1].rpartition(":")[2])
         await client.send(b"HTTP/1.1 200 OK\r\n\r\n")
         await _lead(client, port)
 
     async with _listening(serve) as port:
-        yield f"http://user:pass@127.0.0.1:{port}", asked
+        yield f"http://user:pass@127.0.0.1:{port}", texts
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ async def socks_proxy(
     login: bytes = b"", status: int = 0
 ) -> AsyncGenerator[tuple[str, list[str]]]:
     """The address of a SOCKS 5 proxy that answers with `status`, and the places it was asked for."""
-    asked = list[str]()
+    texts = list[str]()
 
     async def serve(client: SocketStream) -> None:
         version, ways = await _exactly(client, 2)
@@ -75,14 +75,14 @@ async def socks_proxy(
         length = 4 if head[3] == 1 else (await _exactly(client, 1))[0]
         host = await _exactly(client, length)
         port = int.from_bytes(await _exactly(client, 2))
-        shown = ".".join(map(str, host)) if head[3] == 1 else host.decode()
-        asked.append(f"{shown}:{port}")
+        text = ".".join(map(str, host)) if head[3] == 1 else host.decode()
+        texts.append(f"{text}:{port}")
         await client.send(bytes((5, status, 0, 1, 127, 0, 0, 1, 0, 0)))
         if not status:
             await _lead(client, port)
 
     async with _listening(serve) as port:
-        yield f"127.0.0.1:{port}", asked
+        yield f"127.0.0.1:{port}", texts
 
 
 @asynccontextmanager

@@ -65,8 +65,8 @@ async def weather(city: str) -> str:
 @use("New", "Agent", "Run", "AgentID", "Session", "Status", "Model", "Workdir", "Effort",
      "SetEffort", "MaxIterations", "SetMaxIterations", "WithMaxIterations", "WithName", "Logger")  # fmt: skip
 async def run_a_turn_and_read_the_session(here: Path) -> None:
-    made = agent(here, "Four.", settings={"limits.steps": 7})
-    async with made.session() as session:
+    outcome = agent(here, "Four.", settings={"limits.steps": 7})
+    async with outcome.session() as session:
         await session.set_effort("high")
         assert session.steps == 7
         await session.set_steps(9)
@@ -89,8 +89,8 @@ async def run_a_turn_and_read_the_session(here: Path) -> None:
 
 @use("ErrIterLimit", "Continue")
 async def pause_at_the_step_limit_and_continue(here: Path) -> None:
-    made = agent(here, [READ], "So far.", "And the rest.", settings={"limits.steps": 1})
-    async with made.session() as session:
+    result = agent(here, [READ], "So far.", "And the rest.", settings={"limits.steps": 1})
+    async with result.session() as session:
         first = await session.run("Look.")
         second = await session.continue_()
 
@@ -123,19 +123,19 @@ async def refuse_a_second_run(here: Path) -> None:
 @use("Sink", "WithSink", "WithStream", "WithAsync", "IsAsync")
 async def watch_from_two_places(here: Path) -> None:
     async with agent(here, "Hello.").session() as session:
-        seen = list[str]()
+        texts = list[str]()
 
         async def watch() -> None:
             async with session.stream("Hi.") as frames:
                 async for frame in frames:
                     if isinstance(frame.item, TextCame):
-                        seen.append(frame.item.text)
+                        texts.append(frame.item.text)
 
         events = list[object]()
         session.on_event(lambda entry: events.append(entry.event))
         await watch()
 
-    assert "".join(seen) == "Hello."
+    assert "".join(texts) == "Hello."
     assert events
 
 
@@ -169,8 +169,8 @@ async def answer_for_the_user(here: Path) -> None:
     async def approve(question: Question) -> bool | list[str]:
         return ["red"] if question.asks else True
 
-    made = agent(here, [WRITE], [ASK], "Red.", mode="default", approve=approve)
-    async with made.session() as session:
+    outcome = agent(here, [WRITE], [ASK], "Red.", mode="default", approve=approve)
+    async with outcome.session() as session:
         result = await session.run("Write, then ask.")
 
     assert (result.text, result.denials, (here / "b.txt").read_text()) == (
@@ -182,8 +182,8 @@ async def answer_for_the_user(here: Path) -> None:
 
 @use("PlanModeState", "PrePlanMode")
 async def plan_and_return_to_the_mode_before(here: Path) -> None:
-    made = agent(here, [PLAN], [WRITE], "Made.", mode="accept-edits")
-    async with made.session() as session:
+    result = agent(here, [PLAN], [WRITE], "Made.", mode="accept-edits")
+    async with result.session() as session:
         await session.set_mode("plan")
         assert session.permissions.mode_after_planning == "accept-edits"
         planned = await session.run("Plan a file.")
@@ -199,13 +199,13 @@ async def plan_and_return_to_the_mode_before(here: Path) -> None:
 
 @use("DeferredNames", "Describe", "ResolveTool", "Tool", "ToolState")
 async def find_a_deferred_tool(here: Path) -> None:
-    made = agent(here, [SEARCH], [CALC], "42.")
-    async with made.session() as session:
-        assert "calc" in {each.name for each in session.reports.next_tools().deferred}
+    outcome = agent(here, [SEARCH], [CALC], "42.")
+    async with outcome.session() as session:
+        assert "calc" in {item.name for item in session.reports.next_tools().deferred}
         result = await session.run("6 times 7?")
 
         described, called = (
-            heard(made).heard[n].messages[-1].message.parts[0] for n in (1, 2)
+            heard(outcome).heard[n].messages[-1].message.parts[0] for n in (1, 2)
         )
         assert "expression" in described.text  # type: ignore[union-attr]
         assert called.text == "6*7 = 42"  # type: ignore[union-attr]
@@ -215,8 +215,8 @@ async def find_a_deferred_tool(here: Path) -> None:
 
 @use("WithCustomTool")
 async def add_a_tool(here: Path) -> None:
-    made = agent(here, [("weather", '{"city": "Oslo"}')], "Rain.", tools=[weather])
-    async with made.session() as session:
+    result = agent(here, [("weather", '{"city": "Oslo"}')], "Rain.", tools=[weather])
+    async with result.session() as session:
         assert (await session.run("Umbrella?")).text == "Rain."
     with pytest.raises(BadInput, match="weather"):
         async with agent(here, tools=[weather, weather]).session():
@@ -234,15 +234,15 @@ async def choose_among_agents(here: Path) -> None:
     poet = Profile(
         name="poet", description="Writes.", prompt="You are a poet.", tools=("read_file",)
     )
-    made = agent(
+    result = agent(
         here, "Rain, rain.", "No.", agents=[poet], agent="poet", home=here / "home"
     )
-    async with made.session() as session:
-        listed = {each.name: each.use for each in session.agents.profiles()}
-        assert {"main", "explore", "plan", "nono", "poet"} <= set(listed)
-        assert (listed["nono"], listed["main"]) == ("both", "main")
+    async with result.session() as session:
+        data = {profile.name: profile.use for profile in session.agents.profiles()}
+        assert {"main", "explore", "plan", "nono", "poet"} <= set(data)
+        assert (data["nono"], data["main"]) == ("both", "main")
         assert (await session.run("Write.")).text == "Rain, rain."
-        assert [spec.name for spec in heard(made).heard[0].tools] == ["read_file"]
+        assert [spec.name for spec in heard(result).heard[0].tools] == ["read_file"]
         await session.set_agent("nono")
         assert (await session.run("Yes?")).text == "No."
         assert session.agent == "nono"
@@ -253,7 +253,7 @@ async def choose_among_agents(here: Path) -> None:
 @use("Main", "Explore", "General", "Plan")
 async def the_built_in_agents_have_their_tools(here: Path) -> None:
     async with agent(here).session() as session:
-        profiles = {each.name: each for each in session.agents.profiles()}
+        profiles = {profile.name: profile for profile in session.agents.profiles()}
 
     assert Effect.CHANGE not in profiles["explore"].effects | profiles["plan"].effects
     assert profiles["main"].deferred
@@ -263,14 +263,14 @@ async def the_built_in_agents_have_their_tools(here: Path) -> None:
 @use("Spawn", "IsSubagent", "ParentID")
 async def start_a_subagent(here: Path) -> None:
     task = ("task", '{"agent": "explore", "prompt": "Look around.", "level": "big"}')
-    made = agent(here, [task], "Nothing there.", "It found nothing.")
-    async with made.session() as session:
+    result = agent(here, [task], "Nothing there.", "It found nothing.")
+    async with result.session() as session:
         assert (await session.run("Look around.")).text == "It found nothing."
         tree = await session.reports.tree()
 
     assert [child.address for child in tree.children] == ["root/child-1"]
     parent, child = (
-        {spec.name: spec for spec in request.tools} for request in heard(made).heard[:2]
+        {spec.name: spec for spec in request.tools} for request in heard(result).heard[:2]
     )
     assert all(
         name in str(parent["task"]) for name in ("explore", "code", "plan", "research")
@@ -280,19 +280,19 @@ async def start_a_subagent(here: Path) -> None:
 
 @use("ListSessions", "ResumeSession", "ResumeSnapshot")
 async def resume_a_session(here: Path) -> None:
-    made = agent(here, "Noted.", "17.")
-    async with made.session() as session:
+    result = agent(here, "Noted.", "17.")
+    async with result.session() as session:
         await session.run("Remember 17.")
-    assert [card.id for card in await made.sessions()] == [session.id]
-    async with made.session(session.id) as again:
+    assert [card.id for card in await result.sessions()] == [session.id]
+    async with result.session(session.id) as again:
         assert (await again.run("Which number?")).text == "17."
         assert len(again.view.conversation.messages) == 4
 
 
 @use("SwitchLLM")
 async def change_the_model(here: Path) -> None:
-    made = Agent(model="ollama/llama3", directory=here)
-    async with made.session() as session:
+    result = Agent(model="ollama/llama3", directory=here)
+    async with result.session() as session:
         await session.set_model("openai/gpt-4o")
         assert session.model == "openai/gpt-4o"
 
@@ -318,8 +318,8 @@ async def enter_and_leave_a_worktree(here: Path) -> None:
     await anyio.run_process(
         ["git", "-C", str(here), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a",
          "--allow-empty"])  # fmt: skip
-    made = agent(here, *script)
-    async with made.session() as session:
+    outcome = agent(here, *script)
+    async with outcome.session() as session:
         result = await session.run("Go aside.")
 
         assert result.text == "Back."
@@ -329,8 +329,8 @@ async def enter_and_leave_a_worktree(here: Path) -> None:
 
 @use("Skills", "WithSkillRefs", "WithSkillRegistry", "WithMemorySnapshot")
 async def offer_skills_and_notes(here: Path) -> None:
-    made = agent(here, "So.")
-    async with made.session() as session:
+    result = agent(here, "So.")
+    async with result.session() as session:
         assert session.skills is not None
         names = {name for name, _ in session.skills.descriptions()}
         assert session.memory is not None
@@ -338,7 +338,7 @@ async def offer_skills_and_notes(here: Path) -> None:
         await session.run("Hi.")
 
     assert "code-review" in names
-    assert "- code-review: " in heard(made).heard[0].system
+    assert "- code-review: " in heard(result).heard[0].system
 
 
 @use("WithConfig")

@@ -90,7 +90,7 @@ def test_every_kind_of_event_is_in_the_journal_s_page() -> None:
 def test_the_headless_page_lists_exactly_the_existing_flags() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     table = page.split("## Flags")[1].split("##")[0]
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "refold", "--help", "all"],
         capture_output=True,
         text=True,
@@ -100,7 +100,7 @@ def test_the_headless_page_lists_exactly_the_existing_flags() -> None:
 
     flags = r"(?<![\w-])--?[A-Za-z][A-Za-z-]*"
     options = "\n".join(
-        re.findall(r"^  (-.*?)(?:  |$)", told.split("\noptions:")[1], re.MULTILINE)
+        re.findall(r"^  (-.*?)(?:  |$)", output.split("\noptions:")[1], re.MULTILINE)
     )
     rows = "\n".join(re.findall(r"^\| (.*?) \|", table, re.MULTILINE))
 
@@ -113,20 +113,20 @@ def test_every_outcome_has_its_exit_code_in_the_headless_page() -> None:
         r"^\| (\d+) \| (.*) \|$", page.split("## Exit codes")[1], re.MULTILINE
     )
 
-    told = {
+    data = {
         name: int(code)
         for code, names in rows
         for name in re.findall(r"`([a-z_]+)`", names)
     }
 
-    assert told == dict(turn_result.EXIT_CODES)
+    assert data == dict(turn_result.EXIT_CODES)
 
 
 def test_every_stream_document_is_in_the_headless_page() -> None:
     page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
     kinds = {
-        str(each.__struct_config__.tag)
-        for each in document_types(documents, live_documents, snapshot)
+        str(item.__struct_config__.tag)
+        for item in document_types(documents, live_documents, snapshot)
     }
     fields = set(documents.Result.__struct_fields__)
 
@@ -134,16 +134,16 @@ def test_every_stream_document_is_in_the_headless_page() -> None:
 
 
 def blocks() -> list[object]:
-    found: list[object] = []
+    result: list[object] = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         # A fence ends on a line of its own: what is shown may hold others.
         texts = re.findall(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
-        found += [
+        result += [
             pytest.param(text, id=f"{name(page)}-{n}")
             for n, text in enumerate(texts, start=1)
         ]
-    return found
+    return result
 
 
 @pytest.mark.slow
@@ -166,13 +166,13 @@ def test_console_examples_print_what_they_show(block: str, tmp_path: Path) -> No
             check=False,
             timeout=60,
         )
-        printed = (
+        output = (
             done.stdout
             + done.stderr
             + (f"[{done.returncode}]\n" if done.returncode else "")
         )
         pattern = ".*".join(re.escape(piece) for piece in expected.split("…"))
-        assert re.fullmatch(pattern, printed, re.DOTALL), (command, printed)
+        assert re.fullmatch(pattern, output, re.DOTALL), (command, output)
 
 
 SHAPE = re.compile(
@@ -186,10 +186,10 @@ SHAPE = re.compile(
 
 def decision_faults(name: str, record: str, index: str) -> list[str]:
     """What is wrong with a decision record: its shape, its number, or its row in the index."""
-    found = SHAPE.fullmatch(record)
-    if found is None:
+    match = SHAPE.fullmatch(record)
+    if match is None:
         return [f"{name}: not in the shape that docs/decisions/README.md describes"]
-    number, title = int(found["number"]), found["title"]
+    number, title = int(match["number"]), match["title"]
     faults = [f"{name}: its title has number {number}"] if number != int(name[:4]) else []
     if f"| [{name[:4]}]({name}) | {title} |" not in index:
         faults.append(
@@ -201,16 +201,16 @@ def decision_faults(name: str, record: str, index: str) -> list[str]:
 def test_every_decision_record_has_the_standard_shape_and_a_row_in_the_index() -> None:
     folder = ROOT / "docs/decisions"
     index = (folder / "README.md").read_text(encoding="utf-8")
-    found = sorted(folder.glob("[0-9]*.md"))
+    paths = sorted(folder.glob("[0-9]*.md"))
 
     faults = [
         fault
-        for file in found
+        for file in paths
         for fault in decision_faults(file.name, file.read_text(encoding="utf-8"), index)
     ]
 
     assert faults == []
-    numbers = [file.name[:4] for file in found]
+    numbers = [file.name[:4] for file in paths]
     assert numbers == sorted(set(numbers))  # each once; a number may stay unused
 
 
@@ -271,7 +271,7 @@ def test_every_changelog_fragment_has_a_kind() -> None:
 
 
 def test_every_field_of_an_event_that_a_page_names_exists() -> None:
-    events = {each.__name__: set(each.__struct_fields__) for each in get_args(kinds.Event)}
+    events = {arg.__name__: set(arg.__struct_fields__) for arg in get_args(kinds.Event)}
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 
     unknown = [
@@ -296,11 +296,11 @@ def test_every_package_is_in_the_layers_of_the_architecture() -> None:
 
 def paths_named(page: str) -> set[str]:
     """What a page names in code marks that looks like one of our files or folders."""
-    named = re.findall(
+    matches = re.findall(
         r"`([\w./-]+)`", re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S)
     )
     return {
-        name for name in named if name.endswith((".py", "/")) or name.startswith("docs/")
+        name for name in matches if name.endswith((".py", "/")) or name.startswith("docs/")
     }
 
 
@@ -312,10 +312,10 @@ def test_every_path_that_a_page_about_the_source_names_exists(name: str) -> None
     places = [f"/{path}" for path in known] + [f"/{Path(path).parent}/" for path in known]
 
     missing = [
-        named
-        for named in paths_named((ROOT / name).read_text(encoding="utf-8"))
-        if not any(place.endswith(f"/{named}") for place in places)
-        and not any(f"/{named}" in place for place in places if named.endswith("/"))
+        text
+        for text in paths_named((ROOT / name).read_text(encoding="utf-8"))
+        if not any(place.endswith(f"/{text}") for place in places)
+        and not any(f"/{text}" in place for place in places if text.endswith("/"))
     ]
 
     assert missing == []
@@ -323,7 +323,7 @@ def test_every_path_that_a_page_about_the_source_names_exists(name: str) -> None
 
 def test_every_test_that_the_security_page_names_exists() -> None:
     page = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"\btest_\w+(?!\w|\.py)", page))
+    matches = set(re.findall(r"\btest_\w+(?!\w|\.py)", page))
     files = ROOT.glob("tests/**/test_*.py")
     defined = {
         test
@@ -334,5 +334,5 @@ def test_every_test_that_the_security_page_names_exists() -> None:
     }
 
     assert "## Tests of these promises" in page
-    assert len(named) > 100
-    assert sorted(named - defined) == []
+    assert len(matches) > 100
+    assert sorted(matches - defined) == []

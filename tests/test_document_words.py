@@ -96,14 +96,14 @@ def banned(
     """
     text = re.sub(r"^ +", "", text, flags=re.MULTILINE)
     text = re.sub(r"``?[^`]+``?|\]\([^)]*\)", lambda m: "`" + "\n" * m[0].count("\n"), text)
-    found = [
+    rows = [
         (text.count("\n", 0, match.start()) + first, match[0], instead)
         for pattern, instead in phrases.items()
         for match in re.finditer(
             rf"\b(?:{pattern})(?!\w)".replace(" ", r"\s+"), text, re.IGNORECASE
         )
     ]
-    return [f"line {n}: {phrase!r}: write {said!r}" for n, phrase, said in sorted(found)]
+    return [f"line {n}: {phrase!r}: write {said!r}" for n, phrase, said in sorted(rows)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -122,14 +122,14 @@ def test_a_banned_phrase_in_prose_is_found_and_one_in_code_is_not() -> None:
 
 def help_texts() -> dict[str, str]:
     """The help of every flag, argument and command, by the command line that shows it."""
-    found = dict[str, str]()
+    data = dict[str, str]()
     for command in with_subcommands(command_tree()):
-        found[command.name] = command.about
-        found |= {f"{command.name} {flag.names[-1]}": flag.about for flag in command.flags}
-        found |= {
+        data[command.name] = command.about
+        data |= {f"{command.name} {flag.names[-1]}": flag.about for flag in command.flags}
+        data |= {
             f"{command.name} {word.value.called}": word.about for word in command.words
         }
-    return found
+    return data
 
 
 def test_help_has_no_banned_phrase() -> None:
@@ -184,11 +184,11 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_docstrings_and_comments_have_no_banned_phrase(folder: str) -> None:
     wrong = [
-        f"{path.relative_to(ROOT)}: {found}"
+        f"{path.relative_to(ROOT)}: {item}"
         for path in modules(folder)
         for texts in (docstrings(nodes(path)), comments(path.read_text(encoding="utf-8")))
         for first, text in texts
-        for found in banned(text, BANNED, first)
+        for item in banned(text, BANNED, first)
     ]
 
     assert wrong == []
@@ -211,14 +211,14 @@ def test_a_banned_phrase_in_a_docstring_or_comment_is_found_with_its_line() -> N
         'class A:\n    """That is nobody\'s business; `pen` is\n    a talk."""\n'
         "    x = 1  # the\n    # last of\n    # the\n    # talk\n"
     )
-    found = [
+    phrases = [
         phrase
         for texts in (docstrings(ast.walk(ast.parse(source))), comments(source))
         for first, text in texts
         for phrase in banned(text, BANNED, first)
     ]
 
-    assert [line.split(": write")[0] for line in found] == [
+    assert [line.split(": write")[0] for line in phrases] == [
         "line 2: 'business'", "line 2: 'nobody'", "line 3: 'a talk'",
         "line 6: 'the\\ntalk'",
     ]  # fmt: skip
@@ -292,8 +292,8 @@ def test_a_banned_phrase_in_a_shown_text_is_found_and_one_in_a_docstring_is_not(
 def test_a_banned_phrase_in_a_short_message_is_found() -> None:
     source = 'raise errors.BadInput(f"{x} " f"is {y or \'nobody\'}: mend it" + "the talk")'
 
-    found = [banned(text) for _, text in shown_texts([*ast.walk(ast.parse(source))])]
+    texts = [banned(text) for _, text in shown_texts([*ast.walk(ast.parse(source))])]
 
-    assert {phrase.split("'")[1] for each in found for phrase in each} == {
+    assert {phrase.split("'")[1] for item in texts for phrase in item} == {
         "nobody", "mend", "the talk",
     }  # fmt: skip

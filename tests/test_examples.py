@@ -53,7 +53,7 @@ def test_each_example_prints_its_expected_output(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    lines, printed = RUNS[name]
+    lines, text = RUNS[name]
     provider = ScriptedProvider(*lines)
 
     def scripted(**fields: object) -> Agent:
@@ -65,7 +65,7 @@ def test_each_example_prints_its_expected_output(
 
     runpy.run_path(str(EXAMPLES / name), run_name="__main__")
 
-    assert printed in capsys.readouterr().out
+    assert text in capsys.readouterr().out
 
 
 def test_the_example_hook_refuses_git_push(

@@ -30,8 +30,8 @@ def grow_faster(run: Run) -> object:
 
 def test_only_a_reason_in_the_docstring_explains_a_large_exponent() -> None:
     explained, unexplained = (
-        Growth(Operation("words", each, 1, 1), SIZES, [size**2 for size in SIZES])  # type: ignore[arg-type]
-        for each in (grow_fast, grow_faster)
+        Growth(Operation("words", item, 1, 1), SIZES, [size**2 for size in SIZES])  # type: ignore[arg-type]
+        for item in (grow_fast, grow_faster)
     )
 
     assert explained.operation.explanation == "it is the square."

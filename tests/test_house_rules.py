@@ -92,7 +92,7 @@ def test_no_class_is_split_into_a_base_class_of_its_own_package() -> None:
     class."""
     bases = dict[str, Path]()
     subclasses = defaultdict[str, list[Path]](list)
-    made = set[str]()
+    texts = set[str]()
     for path in MODULES:
         for node in nodes(path):
             match node:
@@ -103,14 +103,14 @@ def test_no_class_is_split_into_a_base_class_of_its_own_package() -> None:
                     for base in names:
                         subclasses[base].append(path)
                 case ast.Call(func=ast.Name(title)):
-                    made.add(title)
+                    texts.add(title)
                 case _:
                     pass
 
     halves = [
         title
         for title, path in bases.items()
-        if title not in made
+        if title not in texts
         and [other.parent for other in subclasses[title]] == [path.parent]
         and subclasses[title] != [path]
     ]
@@ -197,14 +197,14 @@ def test_no_file_names_a_path_outside_the_project() -> None:
         "/".join(["", "tmp", "refold", ""]),
     ]
 
-    found = [
+    pairs = [
         (name(path), place)
         for path in PROJECT_FILES
         for place in outside
         if place in path.read_bytes().decode("utf-8", errors="replace")
     ]
 
-    assert found == []
+    assert pairs == []
 
 
 def test_no_source_file_contains_a_todo_mark() -> None:

@@ -113,7 +113,7 @@ def test_a_package_and_its_parent_package_import_in_one_direction_only() -> None
         return up and any(one in own and two in inner for one, two in edges)
 
     assert {
-        each for each in PARENTS if each.count(".") > 1 and both_ways(each)
+        text for text in PARENTS if text.count(".") > 1 and both_ways(text)
     } == BOTH_WAYS
 
 
@@ -127,19 +127,19 @@ def test_an_import_inside_a_function_is_in_the_import_graph() -> None:
 
 def test_no_public_class_name_is_used_more_than_twice() -> None:
     """The third reader of a name would have to ask which one is meant."""
-    found: dict[str, list[str]] = defaultdict(list)
+    data: dict[str, list[str]] = defaultdict(list)
     for name, path in FILES.items():
         for node in parsed(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(name)
+                data[node.name].append(name)
 
-    assert {name: places for name, places in found.items() if len(places) > 2} == {}
+    assert {name: places for name, places in data.items() if len(places) > 2} == {}
 
 
 def test_no_module_name_is_used_more_than_three_times() -> None:
-    found: dict[str, list[str]] = defaultdict(list)
+    data: dict[str, list[str]] = defaultdict(list)
     for name, path in FILES.items():
         if path.name not in {"__init__.py", "__main__.py"}:
-            found[path.stem].append(name)
+            data[path.stem].append(name)
 
-    assert {name: places for name, places in found.items() if len(places) > 3} == {}
+    assert {name: places for name, places in data.items() if len(places) > 3} == {}

@@ -17,7 +17,7 @@ def test_the_provider_key_is_hidden_from_commands_and_the_journal(
     call = {"tool": "bash", "arguments": {"command": f"env; echo given {canary}"}}
     answers = [{"text": "I look.", "calls": [call]}, {"text": "Done."}]
     script = tmp_path / "answers"
-    script.write_text("\n".join(json.dumps(each) for each in answers), encoding="utf-8")
+    script.write_text("\n".join(json.dumps(answer) for answer in answers), encoding="utf-8")
 
     done = subprocess.run(
         [
@@ -33,11 +33,11 @@ def test_the_provider_key_is_hidden_from_commands_and_the_journal(
         timeout=60,
     )
 
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    (printed,) = [each["text"] for each in said if each["type"] == "tool_result"]
+    outcome = [json.loads(line) for line in done.stdout.splitlines()]
+    (result,) = [item["text"] for item in outcome if item["type"] == "tool_result"]
     journal = next((Path(os.environ["REFOLD_HOME"])).rglob("events.jsonl")).read_bytes()
     assert done.returncode == 0, done.stderr
-    assert "ANTHROPIC_API_KEY" not in printed
-    assert "given " in printed
+    assert "ANTHROPIC_API_KEY" not in result
+    assert "given " in result
     assert canary not in done.stdout + done.stderr
     assert canary.encode() not in journal

@@ -74,8 +74,8 @@ async def fetch_page(url: str, environ: Environ, home: Path) -> object:
 
 
 async def search_the_web(url: str, environ: Environ, home: Path) -> object:
-    found = await WebClient(environ).search(SearXng(url), "cats", 3)
-    return [hit.url for hit in found.hits]
+    match = await WebClient(environ).search(SearXng(url), "cats", 3)
+    return [hit.url for hit in match.hits]
 
 
 def server(url: str, kind: str = "http") -> ServerConfig:
@@ -265,11 +265,11 @@ def test_request_uses_the_connect_tunnel_of_an_http_proxy(
     ask: Ask, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> tuple[object, set[str]]:
-        async with http_proxy() as (proxy, asked):
+        async with http_proxy() as (proxy, texts):
             environ = {"HTTPS_PROXY": proxy, "SSL_CERT_FILE": str(certificate)}
             set_environ(monkeypatch, environ)
-            found = await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
-            return found, {line.rpartition(":")[0] for line in asked}
+            result = await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
+            return result, {line.rpartition(":")[0] for line in texts}
 
     assert anyio.run(run) == (REQUESTS[ask], {"CONNECT 127.0.0.2"})
 
@@ -279,14 +279,14 @@ def test_request_goes_through_a_socks_proxy(
     ask: Ask, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> tuple[object, set[str]]:
-        async with socks_proxy() as (proxy, asked):
+        async with socks_proxy() as (proxy, texts):
             environ = {
                 "ALL_PROXY": f"socks5h://{proxy}",
                 "CURL_CA_BUNDLE": str(certificate),
             }
             set_environ(monkeypatch, environ)
-            found = await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
-            return found, {place.partition(":")[0] for place in asked}
+            result = await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
+            return result, {place.partition(":")[0] for place in texts}
 
     assert anyio.run(run) == (REQUESTS[ask], {"127.0.0.2"})
 
@@ -296,11 +296,11 @@ def test_request_to_a_host_in_no_proxy_bypasses_the_proxy(
     ask: Ask, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> list[str]:
-        async with http_proxy() as (proxy, asked):
+        async with http_proxy() as (proxy, texts):
             environ = {"HTTPS_PROXY": proxy, "NO_PROXY": "127.0.0.0/8"}
             set_environ(monkeypatch, environ)
             await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
-            return asked
+            return texts
 
     assert anyio.run(run) == []
 
@@ -313,9 +313,9 @@ def test_request_trusts_the_certificates_of_the_environment(
     environ = {name: str(certificate)}
     set_environ(monkeypatch, environ)
 
-    found = anyio.run(sent, ask, "127.0.0.1", environ, certificate, tmp_path)
+    result = anyio.run(sent, ask, "127.0.0.1", environ, certificate, tmp_path)
 
-    assert found == REQUESTS[ask]
+    assert result == REQUESTS[ask]
 
 
 @every_request
@@ -323,20 +323,20 @@ def test_untrusted_certificate_error_names_the_variable_and_is_not_retried(
     ask: Ask, certificate: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def run() -> tuple[object, int]:
-        async with http_proxy() as (proxy, asked):
+        async with http_proxy() as (proxy, texts):
             environ = {"HTTPS_PROXY": proxy}
             set_environ(monkeypatch, environ)
-            found = await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
-            return found, len(asked)
+            outcome = await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
+            return outcome, len(texts)
 
-    found, connections = anyio.run(run)
+    result, connections = anyio.run(run)
 
     # A call may come when the first try has failed already, and is then a reason for another.
     assert connections == 1 or ask is call_mcp_tool
     if ask is own_server:  # a server that does not answer is not there
-        assert found == []
+        assert result == []
     else:
-        assert "its certificate is not trusted here" in str(found)
-        assert "NODE_EXTRA_CA_CERTS" in str(found)
-        assert "check that a collector" not in str(found)
-        assert "given up after" not in str(found)
+        assert "its certificate is not trusted here" in str(result)
+        assert "NODE_EXTRA_CA_CERTS" in str(result)
+        assert "check that a collector" not in str(result)
+        assert "given up after" not in str(result)

@@ -45,11 +45,11 @@ def test_a_program_in_the_workspace_is_never_used(
 ) -> None:
     planted(ws / inside)
     good = planted(tmp_path / "tools")
-    found = Programs(on(ws / inside, good.parent), (str(ws),))
+    result = Programs(on(ws / inside, good.parent), (str(ws),))
 
-    assert found.find("git") == str(good)
-    assert [path for path, _ in found.passed_over("git")] == [str(ws / inside / "git")]
-    assert str(ws) in found.passed_over("git")[0][1]
+    assert result.find("git") == str(good)
+    assert [path for path, _ in result.passed_over("git")] == [str(ws / inside / "git")]
+    assert str(ws) in result.passed_over("git")[0][1]
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", ".."])
@@ -84,9 +84,9 @@ def test_a_link_to_a_system_program_is_used(ws: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
 
-    found = Programs(on(tmp_path / "bin"), (str(ws),))
+    result = Programs(on(tmp_path / "bin"), (str(ws),))
 
-    assert found.find("sh") == str(tmp_path / "bin/sh")
+    assert result.find("sh") == str(tmp_path / "bin/sh")
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(0o755, True), (0o757, False), (0o777, False)])
@@ -119,9 +119,9 @@ def test_programs_in_the_repository_of_the_workspace_are_not_used(
     (ws / ".git").mkdir()
     (ws / "packages/one").mkdir(parents=True)
 
-    found = Programs(on(ws / "node_modules/.bin"), (str(ws / "packages/one"),))
+    result = Programs(on(ws / "node_modules/.bin"), (str(ws / "packages/one"),))
 
-    assert found.find("git") == ""
+    assert result.find("git") == ""
 
 
 def test_programs_in_a_home_directory_that_is_a_repository_are_used(tmp_path: Path) -> None:
@@ -130,21 +130,21 @@ def test_programs_in_a_home_directory_that_is_a_repository_are_used(tmp_path: Pa
     mine = planted(tmp_path / ".local/bin")
     (tmp_path / "work").mkdir()
 
-    found = Programs({**on(mine.parent), "HOME": str(tmp_path)}, (str(tmp_path / "work"),))
+    result = Programs({**on(mine.parent), "HOME": str(tmp_path)}, (str(tmp_path / "work"),))
 
-    assert found.find("git") == str(mine)
+    assert result.find("git") == str(mine)
 
 
 def test_a_program_that_appears_later_in_the_workspace_is_not_used(
     ws: Path, tmp_path: Path
 ) -> None:
     good = planted(tmp_path / "tools")
-    found = Programs(on(ws / ".venv/bin", good.parent), (str(ws),))
-    before = found.find("git")
+    result = Programs(on(ws / ".venv/bin", good.parent), (str(ws),))
+    before = result.find("git")
     planted(ws / ".venv/bin")
     good.unlink()
 
-    assert (before, found.find("git")) == (str(good), "")
+    assert (before, result.find("git")) == (str(good), "")
 
 
 def test_a_program_given_by_its_absolute_path_is_used(ws: Path) -> None:
@@ -155,20 +155,20 @@ def test_a_program_given_by_its_absolute_path_is_used(ws: Path) -> None:
 
 def test_a_missing_or_untrusted_program_gives_its_reason(ws: Path) -> None:
     program = planted(ws)
-    found = Programs(on(ws), (str(ws),))
+    result = Programs(on(ws), (str(ws),))
 
     with pytest.raises(BadInput, match=f"{program} is not run, because it lies in {ws}"):
-        found.need("git")
+        result.need("git")
     with pytest.raises(BadInput, match="there is no program 'nowhere'"):
-        found.need("nowhere")
+        result.need("nowhere")
 
 
 def test_path_of_started_programs_excludes_the_workspace(ws: Path, tmp_path: Path) -> None:
     good = planted(tmp_path / "tools")
-    found = Programs(on(ws / "bin", good.parent, ws), (str(ws),))
+    result = Programs(on(ws / "bin", good.parent, ws), (str(ws),))
 
-    assert found.path.split(":")[0] == str(good.parent)
-    assert str(ws) not in found.path
+    assert result.path.split(":")[0] == str(good.parent)
+    assert str(ws) not in result.path
 
 
 def test_programs_are_started_only_by_absolute_path() -> None:

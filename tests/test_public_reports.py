@@ -126,9 +126,9 @@ def test_utf_16_without_a_byte_order_mark_is_not_overwritten(tmp_path: Path) -> 
     content = "ab\r\n".encode("utf-16-le")
     (tmp_path / "f").write_bytes(content)
 
-    read, written = ends(tmp_path, *write("f", "x"))
+    read, result = ends(tmp_path, *write("f", "x"))
 
-    assert (read.outcome, written.outcome) == ("failed", "failed")
+    assert (read.outcome, result.outcome) == ("failed", "failed")
     assert "binary data" in read.text
     assert (tmp_path / "f").read_bytes() == content
 
@@ -148,12 +148,12 @@ def test_a_file_with_any_name_can_be_read_by_its_listed_name(
             "e\u0301.txt".encode(): "e\u0301.txt"}  # fmt: skip
     edits = [call for name in used.values() for call in edit(name, "needle", "pin")]
 
-    found, *changed = ends(
+    result, *changed = ends(
         tmp_path, ("grep", {"pattern": "needle", "files_only": True}), *edits
     )
 
-    assert "12 files" in found.text
-    assert "\\u202egnp.txt" in found.text
+    assert "12 files" in result.text
+    assert "\\u202egnp.txt" in result.text
     assert {end.outcome for end in changed} == {"done"}
     texts = {name: Path(os.fsdecode(where + b"/" + name)).read_text() for name in names}
     assert {name for name, text in texts.items() if text == "pin\n"} == set(used)
@@ -202,13 +202,13 @@ def test_links_are_searched_once_and_edits_change_their_target(tmp_path: Path) -
     (tmp_path / "gone.txt").symlink_to("nothing")
     (tmp_path / "itself").symlink_to(".")
 
-    found, gone, *_ = ends(
+    result, outcome, *_ = ends(
         tmp_path, ("grep", {"pattern": "needle", "files_only": True}),
         ("read_file", {"path": "gone.txt"}), *edit("link.txt", "needle", "pin"),
     )  # fmt: skip
 
-    assert "in 1 file" in found.text
-    assert (gone.outcome, "no such file" in gone.text) == ("failed", True)
+    assert "in 1 file" in result.text
+    assert (outcome.outcome, "no such file" in outcome.text) == ("failed", True)
     assert (tmp_path / "link.txt").is_symlink()
     assert (tmp_path / "m.txt").read_text() == "pin\n"
 
@@ -218,22 +218,22 @@ def test_a_program_that_reads_stdin_gets_end_of_file(tmp_path: Path) -> None:
     waiting = ["read -p 'Password: ' x; echo got=$x", "cat", "python3",
                "python3 -c 'import getpass; print(getpass.getpass())'"]  # fmt: skip
     shell = ["cat <<'EOF'\n  $HOME `x`\nEOF", "echo a \\", "echo 'open"]
-    commands = [("bash", {"command": each, "timeout": 20}) for each in (*waiting, *shell)]
+    commands = [("bash", {"command": text, "timeout": 20}) for text in (*waiting, *shell)]
 
-    found = ends(tmp_path, *commands)
+    result = ends(tmp_path, *commands)
 
-    assert not any("20 s" in end.text for end in found)
-    here, line, quote = (end.text for end in found[-3:])
+    assert not any("20 s" in end.text for end in result)
+    here, line, quote = (end.text for end in result[-3:])
     assert ("$HOME `x`" in here, line[:1], "exit code 2" in quote) == (True, "a", True)
 
 
 def test_a_call_of_an_unknown_tool_fails_with_a_list_of_tools(
     tmp_path: Path,
 ) -> None:
-    found = ends(tmp_path, ("Bash", {}), ("functions.bash", {}), ("", {}))
+    result = ends(tmp_path, ("Bash", {}), ("functions.bash", {}), ("", {}))
 
-    assert [end.outcome for end in found] == ["failed"] * 3
-    assert all("The tools are: " in end.text for end in found)
+    assert [end.outcome for end in result] == ["failed"] * 3
+    assert all("The tools are: " in end.text for end in result)
 
 
 # --- servers of models
@@ -306,10 +306,14 @@ def test_tool_calls_are_sent_back_with_unique_short_ids() -> None:
         *(chat([piece("book", taxi(i[:1]), index=0, id=i)]) for i in ids)
     )
 
-    asked = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
-    told = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
-    assert (len(orders), len(set(asked)), told) == (5, 5, asked)
-    assert max(map(len, asked)) <= 40
+    result = [
+        call["id"] for message in messages for call in message.get("tool_calls") or ()
+    ]
+    tool_call_ids = [
+        message["tool_call_id"] for message in messages if message["role"] == "tool"
+    ]
+    assert (len(orders), len(set(result)), tool_call_ids) == (5, 5, result)
+    assert max(map(len, result)) <= 40
 
 
 @pytest.mark.parametrize("arguments", ["", None])
@@ -318,10 +322,10 @@ def test_missing_call_arguments_are_sent_as_an_empty_object(arguments: str | Non
     orders, messages = booked(chat([piece("book", arguments, index=0, id="a")]))
 
     (called,) = (c for m in messages for c in m.get("tool_calls") or ())
-    (told,) = (m["content"] for m in messages if m["role"] == "tool")
+    (result,) = (m["content"] for m in messages if m["role"] == "tool")
     assert (orders, json.loads(called["function"]["arguments"])) == ([], {})
-    assert "what" in told
-    assert "JSON" not in told
+    assert "what" in result
+    assert "JSON" not in result
 
 
 def test_a_surrogate_pair_split_over_two_pieces_is_one_character() -> None:
@@ -350,14 +354,14 @@ def printed(
     here: Path, environ: dict[str, str], before: str = ""
 ) -> "subprocess.CompletedProcess[bytes]":
     line = f'{before}exec "$@"'
-    asked = command(
+    texts = command(
         "-p",
         "h\u00e9",
         "--script",
         script(here, {"text": "Gr\u00fc\u00dfe \u65e5\u672c \U0001f600"}),
     )
     return subprocess.run(
-        ["bash", "-c", line, "sh", *asked], env={**os.environ, **environ}, cwd=here,
+        ["bash", "-c", line, "sh", *texts], env={**os.environ, **environ}, cwd=here,
         stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False,
     )  # fmt: skip
 
@@ -403,8 +407,8 @@ def test_a_missing_requirement_of_the_machine_is_a_one_sentence_error(
 ) -> None:
     done = printed(tmp_path, {"REFOLD_HOME": str(tmp_path / "home")}, before)
 
-    said = (done.stdout + done.stderr).decode()
-    assert (done.returncode, words in said, "Traceback" in said) == (1, True, False)
+    text = (done.stdout + done.stderr).decode()
+    assert (done.returncode, words in text, "Traceback" in text) == (1, True, False)
 
 
 @pytest.mark.slow

@@ -92,9 +92,9 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (top / "work/skills/git.md").write_text("Commit often.\n")
     answer = {"type": "result", "is_error": False, "result": "From Claude Code."}
     shell(top / "bin", f"cat >/dev/null; echo {shlex.quote(json.dumps(answer))}", "claude")
-    said = {"type": "message", "role": "assistant", "content": "From the Gemini CLI."}
-    told = "\n".join(map(json.dumps, (said, {"type": "result", "status": "success"})))
-    shell(top / "bin", f"cat >/dev/null; echo {shlex.quote(told)}", "gemini")
+    data = {"type": "message", "role": "assistant", "content": "From the Gemini CLI."}
+    text = "\n".join(map(json.dumps, (data, {"type": "result", "status": "success"})))
+    shell(top / "bin", f"cat >/dev/null; echo {shlex.quote(text)}", "gemini")
     shell(top / "bin", 'cat >/dev/null; echo "From ollama run $2."', "ollama")
     shell(top / "bin", f'exec {sys.executable} "$@"', "python3")
     shell(top / "bin", f'exec {sys.executable} -m refold "$@"', "openagent")
@@ -180,12 +180,12 @@ def test_gemini_uses_the_api_and_without_a_key_the_error_names_gemini_cli(
     """`gemini` is the API, a server on loopback here, and `gemini-cli` the fake program."""
     key = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": (loop / "url").read_text()}
     done = started(loop, GEMINI, **key)
-    refused = started(loop, GEMINI)
+    completed_process = started(loop, GEMINI)
     by_program = started(loop, GEMINI.replace("gemini", "gemini-cli"))
 
     assert (done.returncode, done.stdout.strip()) == (0, "From Gemini.")
-    assert refused.returncode == 1
-    assert "such as gemini-cli, its command line" in refused.stderr
+    assert completed_process.returncode == 1
+    assert "such as gemini-cli, its command line" in completed_process.stderr
     assert (by_program.returncode, by_program.stdout.strip()) == (0, "From the Gemini CLI.")
 
 
@@ -197,27 +197,27 @@ def test_the_facts_file_of_the_agent_loop_is_valid(
 
 
 def test_every_agent_field_of_the_loop_is_supported() -> None:
-    listed = (
+    texts = (
         "backend", "model", "host", "port", "api_key", "command", "system_prompt", "agent_md",
         "tools", "auto_tools", "context_mode", "max_context_tokens", "max_messages", "skills",
         "timeout", "show_tokens",
     )  # fmt: skip
 
-    assert set(listed) <= set(Variant.__struct_fields__)
+    assert set(texts) <= set(Variant.__struct_fields__)
 
 
 def test_the_plain_context_format_matches_the_example() -> None:
-    said: tuple[tuple[Role, str], ...] = (
+    texts: tuple[tuple[Role, str], ...] = (
         ("user", "What is 2+2?"), ("assistant", "4"), ("user", "Add 3 to that"),
     )  # fmt: skip
     messages = [
         StoredMessage(n, Message(role, (Text(text),)))
-        for n, (role, text) in enumerate(said, start=1)
+        for n, (role, text) in enumerate(texts, start=1)
     ]
     text = Prompts(ConversationFormat("continue", "plain", 20)).prompt(Log(messages), "")
-    written = [line for line in text.splitlines() if line]
+    lines = [line for line in text.splitlines() if line]
 
-    assert written[-3:] == (DATA / "agent_loop_context.txt").read_text().splitlines()
+    assert lines[-3:] == (DATA / "agent_loop_context.txt").read_text().splitlines()
 
 
 @pytest.mark.parametrize("context", ["continue", "fresh", "summarize", "sliding"])
@@ -232,9 +232,9 @@ def test_each_context_mode_includes_its_messages_in_each_format(
         for n, text in enumerate(texts, start=1)
     ]
 
-    sent = Prompts(ConversationFormat(context, form, 20)).prompt(Log(messages), "")
+    prompt = Prompts(ConversationFormat(context, form, 20)).prompt(Log(messages), "")
 
-    assert [text in sent for text in texts] == [
+    assert [text in prompt for text in texts] == [
         context != "fresh",
         context != "fresh",
         True,
@@ -292,7 +292,7 @@ def test_a_generated_program_answers_the_example_session(tmp_path: Path) -> None
     """The program `claude`, which these facts name for coro, is a fake."""
     example = (DATA / "agent_loop_session.txt").read_text()
     typed = [line.removeprefix("You: ") for line in example.splitlines() if "You: " in line]
-    said = next(line for line in example.splitlines() if line.startswith("Assistant: "))
+    result = next(line for line in example.splitlines() if line.startswith("Assistant: "))
     (tmp_path / "bin").mkdir()
     shell(tmp_path / "bin", f"cat >/dev/null; echo {shlex.quote(CLAUDE_SAYS)}", "claude")
     facts = str(DATA / "agent_loop_facts.pl")
@@ -307,7 +307,7 @@ def test_a_generated_program_answers_the_example_session(tmp_path: Path) -> None
 
     assert typed == ["What is 2+2?", "exit"]
     assert (done.returncode, done.stderr) == (0, "")
-    assert said.removeprefix("Assistant: ") in done.stdout
+    assert result.removeprefix("Assistant: ") in done.stdout
     assert done.stdout.count("You: ") == len(typed)
 
 
@@ -327,9 +327,9 @@ def components(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """The six classes of the text. It leaves two types to the reader; the SDK is a double."""
 
     def create(**request: Any) -> SimpleNamespace:
-        said = SimpleNamespace(text=f"{len(request['messages'])} messages")
+        namespace = SimpleNamespace(text=f"{len(request['messages'])} messages")
         usage = SimpleNamespace(input_tokens=3, output_tokens=2)
-        return SimpleNamespace(content=[said], usage=usage)
+        return SimpleNamespace(content=[namespace], usage=usage)
 
     def client(api_key: str) -> SimpleNamespace:
         return SimpleNamespace(messages=SimpleNamespace(create=create))
@@ -373,15 +373,15 @@ def test_refold_works_as_a_backend_of_the_original_loop(
 
     components["AgentLoop"](RefoldBackend(), Tools()).run()
 
-    printed = capfd.readouterr().out
-    assert [line for line in printed.splitlines() if line.strip()][:2] == [
+    output = capfd.readouterr().out
+    assert [line for line in output.splitlines() if line.strip()][:2] == [
         "UnifyWeaver Agent Loop", "Backend: RefoldBackend",
     ]  # fmt: skip
-    assert "  [Tool: bash]\n\nAssistant: The answer is 4.\n" in printed
-    assert "Assistant: And now 7.\n" in printed
-    assert "Context cleared." in printed
-    heard = [request.messages[-1].message.text for request in provider.heard]
-    assert heard == ["What is 2+2?", "Tool results:\n['4\\n']", "Add 3 to that"]
+    assert "  [Tool: bash]\n\nAssistant: The answer is 4.\n" in output
+    assert "Assistant: And now 7.\n" in output
+    assert "Context cleared." in output
+    texts = [request.messages[-1].message.text for request in provider.heard]
+    assert texts == ["What is 2+2?", "Tool results:\n['4\\n']", "Add 3 to that"]
 
 
 def test_the_backends_of_the_text_call_programs_like_refold_does(
@@ -470,10 +470,10 @@ def test_agent0_context_templates_and_skills_are_read_from_their_original_paths(
         documents = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
         texts += [d["text"] for d in documents if d["type"] == "user_message"]
     main(["skills", "list"])
-    listed = capfd.readouterr().out
+    output = capfd.readouterr().out
 
     assert texts == ["Run the tests with --watch.", "Greet Ann."]
-    assert "say-hi" in listed
+    assert "say-hi" in output
 
 
 def test_each_event_of_the_agent0_loop_has_a_stream_document(
@@ -495,7 +495,7 @@ def test_each_event_of_the_agent0_loop_has_a_stream_document(
     main([*place, "--script", str(tmp_path / "empty"), "Fail."])
     documents = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
 
-    by_type = {each["type"]: each for each in documents}
+    by_type = {document["type"]: document for document in documents}
     assert names == list(AGENT0_EVENTS)
     assert set(AGENT0_EVENTS.values()) <= set(by_type)
     assert "two" in json.dumps(by_type["diff"])
@@ -558,15 +558,17 @@ def test_the_openagent_command_lines_run_unchanged(loop: Path) -> None:
     (loop / "work/error.log").write_text("It broke.\n")
 
     plain, listing, resume, pipe = (line for line in lines)
-    answered = [started(loop, pipe), started(loop, plain)]
-    listed = started(loop, listing, "")
-    id_ = re.findall(r"\d{8}-\d{6}-\w{4}", listed.stdout + listed.stderr)[0]
+    completed_processes = [started(loop, pipe), started(loop, plain)]
+    completed_process = started(loop, listing, "")
+    id_ = re.findall(
+        r"\d{8}-\d{6}-\w{4}", completed_process.stdout + completed_process.stderr
+    )[0]
     resumed = started(loop, resume.replace("<ID>", id_))
 
-    assert [(done.returncode, done.stdout.strip()) for done in (*answered, resumed)] == [
-        (0, "From Claude Code.")
-    ] * 3
-    assert "What is 2+2?" in listed.stdout + listed.stderr
+    assert [
+        (done.returncode, done.stdout.strip()) for done in (*completed_processes, resumed)
+    ] == [(0, "From Claude Code.")] * 3
+    assert "What is 2+2?" in completed_process.stdout + completed_process.stderr
 
 
 @pytest.mark.parametrize(
@@ -574,11 +576,11 @@ def test_the_openagent_command_lines_run_unchanged(loop: Path) -> None:
 )
 def test_every_openagent_slash_command_has_an_effect(command: str, tmp_path: Path) -> None:
     """The model is scripted. A list to choose from is left with an empty line."""
-    shown = Desk(tmp_path).tell("hello", command, "", answers=("Hi there.", "The summary."))
+    texts = Desk(tmp_path).tell("hello", command, "", answers=("Hi there.", "The summary."))
 
-    assert "Hi there." in "\n".join(shown)
-    assert not any("there is no command" in line.lower() for line in shown)
-    assert len(shown) > 2 or command == "/quit"
+    assert "Hi there." in "\n".join(texts)
+    assert not any("there is no command" in line.lower() for line in texts)
+    assert len(texts) > 2 or command == "/quit"
 
 
 def test_the_line_after_a_turn_shows_tokens_context_usage_and_price() -> None:
@@ -589,9 +591,9 @@ def test_the_line_after_a_turn_shows_tokens_context_usage_and_price() -> None:
     spent = Spent(usage, float(dollars), answers=1)
     size = round((usage.input + usage.output) / int(share) * 100)
 
-    shown = bare([turn_line(spent, usage, size, 2.0)])
+    text = bare([turn_line(spent, usage, size, 2.0)])
 
-    assert shown.strip() == "1,234 in · 89 out · 3% of window · $0.0200 · 2.0 s"
+    assert text.strip() == "1,234 in · 89 out · 3% of window · $0.0200 · 2.0 s"
 
 
 @pytest.mark.anyio
@@ -617,7 +619,7 @@ async def test_the_openagent_browser_frames_are_accepted_as_orders(tmp_path: Pat
             await said(socket, "result")
             redirected = await said(socket, "result")
 
-    types = [each["type"] for each in first]
+    types = [data["type"] for data in first]
     content = json.loads(message)["content"]
     order = ["user_message", "tool_call", "tool_result", "text_delta", "result"]
     assert [types.index(name) for name in order] == sorted(
@@ -626,8 +628,8 @@ async def test_the_openagent_browser_frames_are_accepted_as_orders(tmp_path: Pat
     assert next(d for d in first if d["type"] == "user_message")["text"] == content
     assert [file["path"] for file in first[-1]["files"]] == ["hello.py"]
     assert (stopped[-1]["outcome"], redirected[-1]["text"]) == ("cancelled", "X it is.")
-    asked = [each.message.text for each in provider.heard[-1].messages]
-    assert json.loads(interrupt)["content"] in asked
+    texts = [item.message.text for item in provider.heard[-1].messages]
+    assert json.loads(interrupt)["content"] in texts
 
 
 def test_each_openagent_server_event_has_a_stream_document(
@@ -658,15 +660,15 @@ def test_the_tools_presets_and_skills_of_the_guide_exist(tmp_path: Path) -> None
     async def look() -> tuple[set[str], set[str], set[str]]:
         async with agent.session() as session:
             offered = session.reports.next_tools()
-            tools = {each.name for each in (*offered.active, *offered.deferred)}
+            tools = {tool.name for tool in (*offered.active, *offered.deferred)}
             assert session.skills is not None
-            named = {name for name, _ in session.skills.descriptions()}
-            return tools, named, {name for name, _ in session.agents.presets()}
+            names = {name for name, _ in session.skills.descriptions()}
+            return tools, names, {name for name, _ in session.agents.presets()}
 
-    tools, named, presets = anyio.run(look)
+    tools, texts, presets = anyio.run(look)
 
     assert set(guide.split()) - {"enter_plan_mode", "exit_plan_mode"} <= tools
-    assert set(skills.split()) <= named
+    assert set(skills.split()) <= texts
     assert {"coding", "work"} <= presets
     assert team <= tools
 

@@ -144,8 +144,8 @@ def test_completing_an_agent_name_imports_no_tools(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_prompt_is_shown_before_model_modules_are_imported(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    command = " ".join((*REFOLD, "-m", "openai-chat/some", f"2>{told}"))
+    path = tmp_path / "told"
+    command = " ".join((*REFOLD, "-m", "openai-chat/some", f"2>{path}"))
     shell: pexpect.spawn[str] = pexpect.spawn(
         "/bin/sh",
         ["-c", f"exec {command}"],
@@ -157,7 +157,7 @@ def test_the_prompt_is_shown_before_model_modules_are_imported(tmp_path: Path) -
     shell.expect("› ")
     shell.kill(signal.SIGKILL)  # it would load more to leave
 
-    modules = reported(told.read_text())
+    modules = reported(path.read_text())
     assert "prompt_toolkit.application" in modules
     assert on(FOR_A_PROMPT, modules) == []
 

@@ -14,9 +14,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.peer]
 @pytest.fixture
 def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     needs_bubblewrap()
-    with home_on_disk() as home, project(home) as found:
+    with home_on_disk() as home, project(home) as result:
         monkeypatch.setenv("HOME", str(home))
-        yield found
+        yield result
 
 
 def test_in_mode_sandbox_a_working_day_asks_at_most_eight_times(
@@ -27,15 +27,15 @@ def test_in_mode_sandbox_a_working_day_asks_at_most_eight_times(
     assert sum(map(len, TURNS)) == len(day.results) == 60
     assert len(day.asked) <= 8, day.asked
     assert day.harm == ()
-    refused = [each for each in day.results if each.startswith("Refused: ")]
-    assert len(refused) == len(UNSAFE)
+    results = [result for result in day.results if result.startswith("Refused: ")]
+    assert len(results) == len(UNSAFE)
     subjects = place.git("log", "--format=%s", "main").splitlines()
     assert subjects[:2] == ["Remove what nobody uses", "Rename old to legacy"]
     assert place.git("status", "--short") == ""
     remote = f"--git-dir={place.home / 'remotes/shop.git'}"
     assert place.git(remote, "log", "--format=%s", "main").splitlines() == subjects
-    assert any("0.03 EUR" in each for each in day.results)
-    assert any("hello from the shop" in each for each in day.results)
+    assert any("0.03 EUR" in result for result in day.results)
+    assert any("hello from the shop" in result for result in day.results)
 
 
 def test_in_the_default_mode_a_working_day_asks_about_edits_and_commands(
@@ -52,5 +52,5 @@ def test_in_the_default_mode_a_working_day_asks_about_edits_and_commands(
         "bash cat req",
     )
     assert len(day.asked) >= 40
-    assert [each for each in day.asked if each.startswith(reading)] == []
+    assert [text for text in day.asked if text.startswith(reading)] == []
     assert day.harm == ()

@@ -7,6 +7,6 @@ import pytest
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    found = tmp_path / "work"
-    found.mkdir()
-    return found
+    path = tmp_path / "work"
+    path.mkdir()
+    return path

@@ -72,16 +72,16 @@ class Checked:
             self._methods[ours, message.get("id")] = method
             self._check(f"{method} {message}", _CHECKED[method][0], message["params"])
         elif "result" in message:
-            asked = self._methods[not ours, message["id"]]
-            self._check(f"the result of {asked}", _CHECKED[asked][1], message["result"])
+            result = self._methods[not ours, message["id"]]
+            self._check(f"the result of {result}", _CHECKED[result][1], message["result"])
 
     def _check(self, what: str, kind: Any, value: object) -> None:
         try:
-            made: object = TypeAdapter(kind).validate_python(value)
+            validate_python: object = TypeAdapter(kind).validate_python(value)
         except ValueError as error:
             self.wrong.append(f"{what}: {error}")
             return
-        unknown = _unknown(value, made)
+        unknown = _unknown(value, validate_python)
         if unknown:
             self.wrong.append(f"{what}: unknown {unknown}")
 
@@ -96,10 +96,10 @@ def _unknown(value: object, made: object) -> list[str]:
     fields = {f.alias or name: name for name, f in type(made).model_fields.items()}
     own = [name for name in value if name not in fields]
     below = [
-        found
+        text
         for name, each in value.items()
         if name in fields
-        for found in _unknown(each, getattr(made, fields[name]))
+        for text in _unknown(each, getattr(made, fields[name]))
     ]
     return own + below
 
@@ -180,15 +180,15 @@ class Editor:
 
     @property
     def answer(self) -> str:
-        return "".join(each.content.text for each in self.of("agent_message_chunk"))
+        return "".join(item.content.text for item in self.of("agent_message_chunk"))
 
     @property
     def printed(self) -> str:
         """What running calls have shown so far."""
-        shown = [
-            part for each in self.of("tool_call_update") for part in each.content or []
+        parts = [
+            part for item in self.of("tool_call_update") for part in item.content or []
         ]
-        return "".join(part.content.text for part in shown if part.type == "content")
+        return "".join(part.content.text for part in parts if part.type == "content")
 
     async def until(self, right: Callable[[], object]) -> None:
         with anyio.fail_after(LONG):
@@ -206,8 +206,8 @@ class Connected:
         self.begun: Any = None
 
     async def new(self, **more: Any) -> str:
-        made = await self.agent.new_session(cwd=str(self.work), mcp_servers=[], **more)
-        return made.session_id
+        session = await self.agent.new_session(cwd=str(self.work), mcp_servers=[], **more)
+        return session.session_id
 
     async def prompt(self, session: str, text: str, *more: Any) -> schema.PromptResponse:
         blocks = [acp.text_block(text), *more]
@@ -227,14 +227,14 @@ async def editor(
     code: int = 0,
 ) -> AsyncGenerator[Connected]:
     """`refold acp` with these responses of the model; ends it, and checks what passed."""
-    made, checked = Editor(said), Checked()
+    outcome, checked = Editor(said), Checked()
     program, *arguments = command("acp", "--script", script(work.parent, *lines), *options)
     async with acp.spawn_agent_process(
-        made, program, *arguments, env=dict(os.environ), cwd=work,
+        outcome, program, *arguments, env=dict(os.environ), cwd=work,
         transport_kwargs={"stderr": None, "shutdown_timeout": 10.0}, observers=[checked],
         use_unstable_protocol=True,
     ) as (agent, process):  # fmt: skip
-        found = Connected(agent, made, process, work)
+        result = Connected(agent, outcome, process, work)
         form = schema.ElicitationFormCapabilities()
         capabilities = schema.ClientCapabilities(
             elicitation=schema.ElicitationCapabilities(form=form) if elicits else None,
@@ -242,11 +242,11 @@ async def editor(
             field_meta={"terminal_output": True} if draws else None,
         )
         with anyio.fail_after(LONG):
-            found.begun = await agent.initialize(
+            result.begun = await agent.initialize(
                 protocol_version=acp.PROTOCOL_VERSION,
                 client_capabilities=capabilities,
                 client_info=schema.Implementation(name="zed", title="Zed", version="1"),
             )
-        yield found
+        yield result
     assert checked.wrong == []
     assert process.returncode == code

@@ -68,15 +68,15 @@ EDIT_SHOWN = ("x = 1\n", "x = 2\n")
 def calls(at: Connected) -> list[tuple[str | None, str | None]]:
     """The kind and the status of each tool call update, as they came."""
     return [
-        (each.kind, each.status) for each in at.editor.of("tool_call", "tool_call_update")
+        (item.kind, item.status) for item in at.editor.of("tool_call", "tool_call_update")
     ]
 
 
 def diffs(shown: Any) -> list[tuple[str, str | None, str]]:
     return [
-        (each.path, each.old_text, each.new_text)
-        for each in shown.content or []
-        if each.type == "diff"
+        (item.path, item.old_text, item.new_text)
+        for item in shown.content or []
+        if item.type == "diff"
     ]
 
 
@@ -88,11 +88,11 @@ def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(work: Pat
             session = await at.new()
             await at.prompt(session, "Make x 2")
 
-            (asked, options), *_ = at.editor.asked
-            names = [(each.option_id, each.kind) for each in options]
-            shown = [(str(work / "a.py"), *EDIT_SHOWN)]
-            assert (diffs(asked), names) == (
-                shown,
+            (update, options), *_ = at.editor.asked
+            names = [(option.option_id, option.kind) for option in options]
+            texts = [(str(work / "a.py"), *EDIT_SHOWN)]
+            assert (diffs(update), names) == (
+                texts,
                 [
                     ("once", "allow_once"),
                     ("session", "allow_always"),
@@ -101,8 +101,8 @@ def test_a_change_is_shown_as_a_diff_in_the_question_and_in_the_result(work: Pat
                 ],
             )
             last = at.editor.of("tool_call_update")[-1]
-            assert diffs(last) == shown
-            assert [each.path for each in last.locations] == [str(work / "a.py")]
+            assert diffs(last) == texts
+            assert [location.path for location in last.locations] == [str(work / "a.py")]
             assert calls(at)[3:] == [
                 ("edit", "pending"), (None, "in_progress"), (None, "completed"), (None, None),
             ]  # fmt: skip
@@ -210,16 +210,16 @@ def test_a_session_is_loaded_with_its_history_after_a_restart(work: Path) -> Non
             await at.prompt(session, "Make x 2")
 
         async with editor(work, {"text": "Nothing more."}) as at:
-            listed = await at.agent.list_sessions(cwd=str(work))
-            assert [(each.session_id, each.cwd) for each in listed.sessions] == [
+            sessions = await at.agent.list_sessions(cwd=str(work))
+            assert [(item.session_id, item.cwd) for item in sessions.sessions] == [
                 (session, str(work))
             ]
             await at.agent.load_session(cwd=str(work), session_id=session, mcp_servers=[])
-            told = at.editor.of("user_message_chunk", "tool_call", "agent_message_chunk")
-            assert [each.session_update for each in told] == [
+            result = at.editor.of("user_message_chunk", "tool_call", "agent_message_chunk")
+            assert [item.session_update for item in result] == [
                 "user_message_chunk", "tool_call", "tool_call", "agent_message_chunk",
             ]  # fmt: skip
-            assert told[0].content.text == "Make x 2"
+            assert result[0].content.text == "Make x 2"
             assert at.editor.asked == []  # what was answered is not asked again
             ended = await at.prompt(session, "And now?")
             assert (ended.stop_reason, at.editor.answer) == (
@@ -252,10 +252,16 @@ def test_a_session_is_resumed_forked_and_closed(work: Path) -> None:
 def test_modes_models_and_effort_can_be_chosen(work: Path) -> None:
     async def check() -> None:
         async with editor(work, {"text": "Yes."}) as at:
-            made = await at.agent.new_session(cwd=str(work), mcp_servers=[])
-            session = made.session_id
-            assert [each.id for each in made.modes.available_modes] == list(MODE_MEANINGS)
-            assert [each.id for each in made.config_options] == ["mode", "model", "effort"]
+            result = await at.agent.new_session(cwd=str(work), mcp_servers=[])
+            session = result.session_id
+            assert [
+                available_mode.id for available_mode in result.modes.available_modes
+            ] == list(MODE_MEANINGS)
+            assert [config_option.id for config_option in result.config_options] == [
+                "mode",
+                "model",
+                "effort",
+            ]
 
             await at.agent.set_session_mode(session_id=session, mode_id="plan")
             await at.editor.until(lambda: at.editor.of("current_mode_update"))
@@ -263,7 +269,10 @@ def test_modes_models_and_effort_can_be_chosen(work: Path) -> None:
                 session_id=session, config_id="effort", value="high"
             )
 
-            values = {each.id: each.current_value for each in chosen.config_options}
+            values = {
+                config_option.id: config_option.current_value
+                for config_option in chosen.config_options
+            }
             assert (values["mode"], values["effort"]) == ("plan", "high")
             with pytest.raises(RequestError, match="'x' is not a mode"):
                 await at.agent.set_session_mode(session_id=session, mode_id="x")
@@ -280,9 +289,9 @@ def test_images_and_embedded_files_reach_the_model(work: Path, home: Path) -> No
             more = (acp.resource_block(file), acp.image_block(PNG, "image/png"))
             ended = await at.prompt(session, "Look at ", *more)
             assert ended.stop_reason == "end_turn"
-            (said,) = [each for each in events(home, session) if each["kind"] == "Said"]
+            (result,) = [item for item in events(home, session) if item["kind"] == "Said"]
             expected = 'Look at @"/w/a b.py"\n\n@"/w/a b.py":\n```\nx = 1\n```'
-            assert (said["data"]["text"], len(said["data"]["images"])) == (expected, 1)
+            assert (result["data"]["text"], len(result["data"]["images"])) == (expected, 1)
 
     anyio.run(check)
 
@@ -298,7 +307,7 @@ def test_todos_are_sent_to_the_editor_as_a_plan(work: Path) -> None:
             session = await at.new()
             await at.prompt(session, "Plan it")
             (plan,) = at.editor.of("plan")
-            assert [(each.content, each.status) for each in plan.entries] == [
+            assert [(entry.content, entry.status) for entry in plan.entries] == [
                 ("read", "completed"), ("write", "pending"),
             ]  # fmt: skip
 
@@ -321,7 +330,7 @@ ASKS = call(
 def results(home: Path, session: str) -> list[str]:
     """The texts of the results that the model got."""
     return [
-        each["data"]["text"] for each in events(home, session) if each["kind"] == "Ended"
+        item["data"]["text"] for item in events(home, session) if item["kind"] == "Ended"
     ]
 
 
@@ -335,7 +344,7 @@ def test_a_question_of_the_model_is_a_form_where_the_editor_has_forms(
             ended = await at.prompt(session, "Ask me")
             (form,) = at.editor.forms
             field = form.requested_schema.properties["answer1"]
-            assert (field.title, [each.const for each in field.one_of]) == (
+            assert (field.title, [item.const for item in field.one_of]) == (
                 "Which colour?", ["red", "blue"],
             )  # fmt: skip
             assert ended.stop_reason == "end_turn"
@@ -351,8 +360,8 @@ def test_a_question_of_the_model_is_a_choice_where_the_editor_has_no_forms(
         async with editor(work, ASKS, {"text": "Blue."}, said=lambda *_: "1") as at:
             session = await at.new()
             await at.prompt(session, "Ask me")
-            ((asked, options),) = at.editor.asked
-            assert (asked.title, [each.name for each in options]) == (
+            ((update, options),) = at.editor.asked
+            assert (update.title, [option.name for option in options]) == (
                 "Which colour?", ["red", "blue"],
             )  # fmt: skip
             assert "blue" in results(home, session)[0]
@@ -370,8 +379,8 @@ def test_a_plan_that_is_approved_is_carried_out_in_the_same_prompt(work: Path) -
             session = await at.new()
             await at.agent.set_session_mode(session_id=session, mode_id="plan")
             ended = await at.prompt(session, "Plan it")
-            ((asked, _),) = at.editor.asked
-            assert asked.content[0].content.text == "# Add a file\n\n1. Write b.py."
+            ((update, _),) = at.editor.asked
+            assert update.content[0].content.text == "# Add a file\n\n1. Write b.py."
             assert (ended.stop_reason, at.editor.answer) == ("end_turn", "Written.")
             assert (work / "b.py").read_text() == "y = 1\n"
 
@@ -389,15 +398,18 @@ def test_templates_are_offered_as_commands_and_expanded(work: Path, home: Path) 
         async with editor(work, {"text": "Fixed."}) as at:
             session = await at.new()
             await at.editor.until(lambda: at.editor.of("available_commands_update"))
-            (told,) = at.editor.of("available_commands_update")
-            names = {each.name: each.description for each in told.available_commands}
+            (outcome,) = at.editor.of("available_commands_update")
+            names = {
+                available_command.name: available_command.description
+                for available_command in outcome.available_commands
+            }
             assert (names["fix"], names["compact"]) == (
                 "Fix a file",
                 "compact the conversation; `prune` only removes old tool results",
             )  # fmt: skip
             await at.prompt(session, "/fix a.py")
-            (said,) = [each for each in events(home, session) if each["kind"] == "Said"]
-            assert said["data"]["text"] == "Fix a.py now."
+            (result,) = [item for item in events(home, session) if item["kind"] == "Said"]
+            assert result["data"]["text"] == "Fix a.py now."
             await at.prompt(session, "/compact the colours")
             assert at.editor.answer.startswith("Fixed.The conversation is compacted.")
 
@@ -411,13 +423,15 @@ def test_hooks_are_listed_by_a_command_that_the_model_does_not_see(
         async with editor(work) as at:
             session = await at.new()
             await at.editor.until(lambda: at.editor.of("available_commands_update"))
-            (told,) = at.editor.of("available_commands_update")
-            assert "hooks" in {each.name for each in told.available_commands}
+            (result,) = at.editor.of("available_commands_update")
+            assert "hooks" in {
+                available_command.name for available_command in result.available_commands
+            }
             ended = await at.prompt(session, "/hooks")
             assert (ended.stop_reason, at.editor.answer) == (
                 "end_turn", f"```\nStop runs: true\n    {file}\n```\n\n",
             )  # fmt: skip
-            assert [each for each in events(home, session) if each["kind"] == "Said"] == []
+            assert [item for item in events(home, session) if item["kind"] == "Said"] == []
 
     file = home / "refold" / "hooks.json"
     file.parent.mkdir(exist_ok=True)
@@ -433,13 +447,15 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
         async with editor(work, {"text": "Hello."}, said=lambda *_: "y") as at:
             session = await at.new()
             await at.editor.until(lambda: at.editor.of("available_commands_update"))
-            (told,) = at.editor.of("available_commands_update")
-            names = {each.name for each in told.available_commands}
+            (outcome,) = at.editor.of("available_commands_update")
+            names = {
+                available_command.name for available_command in outcome.available_commands
+            }
             await at.prompt(session, "Hi")
             for typed in ("/cost", "/csot", "/theme", "/clear", "/permissions", "/plan"):
                 await at.prompt(session, typed)
             await at.prompt(session, "/rewind 2")
-            said = [each for each in events(home, session) if each["kind"] == "Said"]
+            result = [item for item in events(home, session) if item["kind"] == "Said"]
 
             assert {"cost", "model", "rewind"} <= names
             assert names.isdisjoint({"theme", "vi", "quit", "shell", "resume", "clear"})
@@ -451,7 +467,7 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
             )
             assert "/clear does not work here: your editor opens" in at.editor.answer
             assert "The conversation was rewound." in at.editor.answer
-            assert [each["data"]["text"] for each in said] == ["Hi"]
+            assert [item["data"]["text"] for item in result] == ["Hi"]
 
     anyio.run(check)
 
@@ -511,11 +527,11 @@ def test_mcp_servers_of_the_editor_are_connected_and_their_calls_need_permission
     async def check() -> None:
         lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
         async with editor(work, *lines) as at:
-            made = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
-            await at.prompt(made.session_id, "Use it")
-            ((asked, _),) = at.editor.asked
-            assert "mcp__My-server__echo" in asked.title
-            assert "hi" in results(home, made.session_id)[-1]
+            session = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
+            await at.prompt(session.session_id, "Use it")
+            ((update, _),) = at.editor.asked
+            assert "mcp__My-server__echo" in update.title
+            assert "hi" in results(home, session.session_id)[-1]
 
     anyio.run(check)
 
@@ -548,10 +564,10 @@ def test_progress_and_loss_of_an_mcp_server_are_shown_in_the_editor(
             {"text": "Yes."},
         )
         async with editor(work, *lines) as at:
-            made = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
-            await at.prompt(made.session_id, "Use it")
+            session = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
+            await at.prompt(session.session_id, "Use it")
             await anyio.sleep(2.0)  # it is started again after half a second
-            await at.prompt(made.session_id, "Well?")
+            await at.prompt(session.session_id, "Well?")
             assert output in at.editor.printed
             thoughts = [part.content.text for part in at.editor.of("agent_thought_chunk")]
             assert report in "".join(thoughts)
@@ -571,14 +587,14 @@ def test_questions_of_a_subagent_are_sent_to_the_editor(work: Path) -> None:
         async with editor(work, *lines) as at:
             session = await at.new()
             ended = await at.prompt(session, "Delegate it")
-            ((asked, _),) = at.editor.asked
-            assert asked.title == "child-1 (code): write_file kid.txt"
+            ((update, _),) = at.editor.asked
+            assert update.title == "child-1 (code): write_file kid.txt"
             assert ended.stop_reason == "end_turn"
             assert (work / "kid.txt").read_text() == "hello\n"
             of_it = [
-                each.status
-                for each in at.editor.of("tool_call_update")
-                if each.tool_call_id == asked.tool_call_id
+                item.status
+                for item in at.editor.of("tool_call_update")
+                if item.tool_call_id == update.tool_call_id
             ]
             assert of_it == ["completed"]
 
@@ -622,9 +638,9 @@ def test_a_session_that_a_terminal_has_open_is_joined(
             group.cancel_scope.cancel()
         await launch.aclose()
 
-    with tempfile.TemporaryDirectory(prefix="r") as made:  # its path has to be short
-        monkeypatch.setenv("XDG_RUNTIME_DIR", made)
-        anyio.run(check, {"XDG_RUNTIME_DIR": made})
+    with tempfile.TemporaryDirectory(prefix="r") as directory:  # its path has to be short
+        monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
+        anyio.run(check, {"XDG_RUNTIME_DIR": directory})
 
 
 def test_the_step_limit_ends_the_prompt(work: Path, home: Path) -> None:
@@ -648,9 +664,9 @@ def test_a_command_of_several_lines_is_shown_completely_in_its_question(work: Pa
         lines = (call("bash", command=command), {"text": "I see."})
         async with editor(work, *lines, said=lambda *_: "no") as at:
             await at.prompt(await at.new(), "Go on")
-            ((asked, _),) = at.editor.asked
-            shown = asked.content[0].content.text
-            assert shown == "```\necho ok\n\n\ntouch made \\u202e\n```"
+            ((update, _),) = at.editor.asked
+            text = update.content[0].content.text
+            assert text == "```\necho ok\n\n\ntouch made \\u202e\n```"
 
     anyio.run(check)
 
@@ -665,18 +681,20 @@ def test_an_editor_with_terminal_support_receives_the_output_of_commands(
             session = await at.new()
             await at.prompt(session, "Run it")
             told = at.editor.of("tool_call", "tool_call_update")
-            metas = [each.field_meta for each in told if each.field_meta]
+            metas = [item.field_meta for item in told if item.field_meta]
             kinds = [next(iter(meta)) for meta in metas]
-            printed = [meta["terminal_output"]["data"] for meta in metas[1:-1]]
+            result = [meta["terminal_output"]["data"] for meta in metas[1:-1]]
             assert (kinds[0], kinds[-1]) == ("terminal_info", "terminal_exit")
-            assert "".join(printed).startswith("a\nb\n")
-            (shown,) = {
+            assert "".join(result).startswith("a\nb\n")
+            (outcome,) = {
                 part.terminal_id
-                for each in told
-                for part in each.content or []
+                for item in told
+                for part in item.content or []
                 if part.type == "terminal"
             }
-            assert shown == told[0].tool_call_id == metas[0]["terminal_info"]["terminal_id"]
+            assert (
+                outcome == told[0].tool_call_id == metas[0]["terminal_info"]["terminal_id"]
+            )
 
     anyio.run(check)
 
@@ -714,9 +732,9 @@ def test_a_form_of_an_mcp_server_is_shown_by_the_editor(
         lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
         async with editor(work, *lines, elicits=elicits, said=said) as at:
             at.editor.filled = filled
-            made = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
-            await at.prompt(made.session_id, "Order")
-            answer = json.loads(results(home, made.session_id)[-1])["result"]
+            session = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
+            await at.prompt(session.session_id, "Order")
+            answer = json.loads(results(home, session.session_id)[-1])["result"]
             assert (answer["action"], answer.get("content")) == (action, filled)
             sizes = [len(form.requested_schema.properties) for form in at.editor.forms]
             assert sizes == ([13] if elicits else [])

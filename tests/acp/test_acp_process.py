@@ -35,33 +35,33 @@ def asked(process: "subprocess.Popen[bytes]", data: bytes) -> Any:
 def test_an_invalid_message_gets_an_error_and_the_next_message_is_handled() -> None:
     with refold("acp", stdin=subprocess.PIPE) as process:
         broken = asked(process, b"{not json\n")
-        listed = asked(process, b"[1]\n")
+        result = asked(process, b"[1]\n")
         unknown = asked(process, line(1, "no/such"))
         wrong = asked(process, line(2, "session/new", cwd=7))
-        made = asked(process, line(3, "initialize", protocolVersion=1))
+        outcome = asked(process, line(3, "initialize", protocolVersion=1))
 
-    codes = [each["error"]["code"] for each in (broken, listed, unknown, wrong)]
+    codes = [item["error"]["code"] for item in (broken, result, unknown, wrong)]
     assert codes == [-32700, -32600, -32601, -32602]
-    assert made["result"]["agentInfo"]["name"] == "refold"
+    assert outcome["result"]["agentInfo"]["name"] == "refold"
 
 
 def test_acp_exits_when_its_input_ends_and_prints_only_responses() -> None:
     with refold("acp", stdin=subprocess.PIPE) as process:
-        made = asked(process, line(1, "initialize", protocolVersion=1))
+        result = asked(process, line(1, "initialize", protocolVersion=1))
         out, err = process.communicate(timeout=60)
 
-    assert made["id"] == 1
+    assert result["id"] == 1
     assert (process.returncode, out, err) == (0, b"", b"")
 
 
 def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
     work: Path, home: Path
 ) -> None:
-    kept = home / "sessions" / "kept"
-    kept.mkdir(parents=True)
+    outcome = home / "sessions" / "kept"
+    outcome.mkdir(parents=True)
     answers = script(work.parent, {"text": "Hi."})
     with refold("acp", "--script", answers, stdin=subprocess.PIPE) as process:
-        begun = asked(process, line(1, "initialize", protocolVersion=1))
+        result = asked(process, line(1, "initialize", protocolVersion=1))
         made = asked(process, line(2, "session/new", cwd=str(work), mcpServers=[]))
         id_ = made["result"]["sessionId"]
         asked_of = {"..": "..", "path": "../sessions", "child": f"{id_}/child-1", "": ""}
@@ -71,11 +71,11 @@ def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
         listed = answer(process, 22, line(22, "session/list"))
         wrong = answer(process, 23, line(23, "session/delete", session=id_))
 
-    assert begun["result"]["agentCapabilities"]["sessionCapabilities"]["delete"] == {}
+    assert result["result"]["agentCapabilities"]["sessionCapabilities"]["delete"] == {}
     assert (others, there) == ([{}] * len(others), [id_])
     assert (twice, listed["result"]["sessions"]) == ([{}, {}], [])
     assert wrong["error"]["code"] == -32602
-    assert [each.name for each in (home / "sessions").iterdir() if each.is_dir()] == [
+    assert [item.name for item in (home / "sessions").iterdir() if item.is_dir()] == [
         "kept"
     ]
 
@@ -86,10 +86,10 @@ def deleted(process: "subprocess.Popen[bytes]", id_: int, session: str) -> Any:
 
 def answer(process: "subprocess.Popen[bytes]", id_: int, data: bytes) -> Any:
     """The response to this request; updates of sessions come between."""
-    found = asked(process, data)
-    while found.get("id") != id_:
-        found = asked(process, b"")
-    return found
+    result = asked(process, data)
+    while result.get("id") != id_:
+        result = asked(process, b"")
+    return result
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "{}/child-1", "no", "a" * 5000, "a\0b"])
@@ -133,9 +133,9 @@ def test_acp_ends_on_sigterm_while_a_command_runs(work: Path, home: Path) -> Non
 
     assert anyio.run(check) == 0
     (journal,) = home.rglob("events.jsonl")
-    events = [json.loads(each) for each in journal.read_text().splitlines()]
-    said = [e["data"]["reason"] for e in events if e["kind"] == "Stopped"]
-    assert (said, events[-1]["kind"]) == (["the editor ended refold"], "TurnEnded")
+    events = [json.loads(item) for item in journal.read_text().splitlines()]
+    reasons = [e["data"]["reason"] for e in events if e["kind"] == "Stopped"]
+    assert (reasons, events[-1]["kind"]) == (["the editor ended refold"], "TurnEnded")
 
 
 def test_a_question_left_open_by_a_crash_is_asked_again_with_the_next_prompt(

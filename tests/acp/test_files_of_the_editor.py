@@ -23,9 +23,9 @@ EDIT = call("edit_file", path="a.py", old="1", new="2")
 def results(at: Connected) -> list[str]:
     """What the model reads from each call, as far as it is shown."""
     return [
-        "".join(part.content.text for part in each.content or [] if part.type == "content")
-        for each in at.editor.of("tool_call_update")
-        if each.status in ("completed", "failed")
+        "".join(part.content.text for part in item.content or [] if part.type == "content")
+        for item in at.editor.of("tool_call_update")
+        if item.status in ("completed", "failed")
     ]
 
 
@@ -67,8 +67,8 @@ def test_a_denied_change_is_not_written_by_the_editor(work: Path) -> None:
             session = await at.new()
             at.editor.unsaved[str(work / "a.py")] = "x = 1\ny = 7\n"
             await at.prompt(session, "Make x 2")
-            (asked, _), *_ = at.editor.asked
-            (diff,) = [part for part in asked.content or [] if part.type == "diff"]
+            (update, _), *_ = at.editor.asked
+            (diff,) = [part for part in update.content or [] if part.type == "diff"]
             assert (diff.old_text, diff.new_text) == ("x = 1\ny = 7\n", "x = 2\ny = 7\n")
             assert at.editor.written == []
             assert (work / "a.py").read_text() == "x = 1\n"
@@ -79,8 +79,8 @@ def test_a_denied_change_is_not_written_by_the_editor(work: Path) -> None:
 def in_a_checkpoint(content: bytes, home: Path) -> bool:
     """Whether the private repositories of snapshots have a file with this content."""
     name = sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
-    found = (home / "refold" / "checkpoints").rglob(f"objects/{name[:2]}/{name[2:]}")
-    return any(found)
+    paths = (home / "refold" / "checkpoints").rglob(f"objects/{name[:2]}/{name[2:]}")
+    return any(paths)
 
 
 def test_unsaved_text_is_saved_before_the_checkpoint_of_a_change(
@@ -156,11 +156,11 @@ def test_files_are_read_from_disk_if_the_editor_answers_with_an_error(work: Path
             at.editor.broken = "no such buffer"
             await at.prompt(session, "Make x 2")
             assert (work / "a.py").read_text() == "x = 2\n"
-            said = (
+            text = (
                 "(the editor did not give its text of a.py (no such buffer), so this is the "
                 "saved text)"
             )
-            assert [said in each for each in results(at)] == [True, True]
+            assert [text in item for item in results(at)] == [True, True]
 
     anyio.run(check)
 
@@ -235,13 +235,13 @@ def test_an_editor_that_does_not_answer_gets_no_second_request() -> None:
             cast("Client", hangs), writes=True, directories=["/w"], patience=0.01
         )
         buffers.session = "s"
-        said = list[str]()
+        texts = list[str]()
         for _ in range(2):
             try:
                 await to_thread.run_sync(buffers.read, "/w/a")
             except ToolFailed as error:
-                said.append(str(error))
-        assert said == ["no answer in 0.01 s", "it did not answer before"]
+                texts.append(str(error))
+        assert texts == ["no answer in 0.01 s", "it did not answer before"]
         assert hangs.opened == ["/w/a"]
 
     anyio.run(check)

@@ -32,10 +32,10 @@ def answer(words: str, thinking: str = "") -> AssistantMessage:
 
 def told(*documents: Document) -> list[tuple[str, str]]:
     updates = SessionUpdates(lambda *_: CallDisplay("", "other", ()), "/w")
-    found: list[Any] = [
-        each for document in documents for each in updates.updates_of(document)
+    result: list[Any] = [
+        update for document in documents for update in updates.updates_of(document)
     ]
-    return [(each.session_update, each.content.text) for each in found]
+    return [(item.session_update, item.content.text) for item in result]
 
 
 def test_streamed_text_is_not_sent_again_when_complete() -> None:
@@ -105,12 +105,14 @@ def test_a_hunk_is_sent_as_the_old_and_new_text_of_its_lines(
 ) -> None:
     old = "\n".join(before) + ("\n" if ends and before else "")
     new = "\n".join(after) + ("\n" if ended and after else "")
-    shown = edits("a.py", "changed", unified(old, new), "/w")
+    contents = edits("a.py", "changed", unified(old, new), "/w")
 
     if old == new:
-        assert shown == []
+        assert contents == []
     else:
-        assert [(e.path, e.old_text, e.new_text) for e in shown] == [("/w/a.py", old, new)]
+        assert [(e.path, e.old_text, e.new_text) for e in contents] == [
+            ("/w/a.py", old, new)
+        ]
 
 
 def unified(old: str, new: str) -> str:
@@ -126,8 +128,8 @@ def unified(old: str, new: str) -> str:
 
 
 def test_a_created_file_has_no_old_text() -> None:
-    (shown,) = edits("a.py", "created", "@@ -0,0 +1,2 @@\n+x\n+y", "/w")
-    assert (shown.old_text, shown.new_text) == (None, "x\ny\n")
+    (content,) = edits("a.py", "created", "@@ -0,0 +1,2 @@\n+x\n+y", "/w")
+    assert (content.old_text, content.new_text) == (None, "x\ny\n")
 
 
 @given(st.text(alphabet="`\na", max_size=30))
@@ -135,7 +137,7 @@ def test_no_text_can_close_its_code_block(words: str) -> None:
     first, *middle, last = to_code_block(words).split("\n")
     assert first == last
     assert set(first) == {"`"}
-    assert all(first not in each for each in middle)
+    assert all(first not in item for item in middle)
 
 
 def test_a_binary_resource_that_is_not_an_image_is_rejected() -> None:
@@ -146,8 +148,8 @@ def test_a_binary_resource_that_is_not_an_image_is_rejected() -> None:
 
 def test_typed_text_is_separated_from_embedded_text() -> None:
     file = acp.embedded_text_resource("zed:///thread", "once")
-    found = message_of([acp.text_block("Look: "), acp.resource_block(file)])
-    assert (found.typed, found.attached) == (
+    message = message_of([acp.text_block("Look: "), acp.resource_block(file)])
+    assert (message.typed, message.attached) == (
         "Look: zed:///thread",
         "zed:///thread:\n```\nonce\n```",
     )

@@ -142,14 +142,14 @@ class Tree:
 
     def after(self, writes: int, provider: Provider) -> "Tree":
         """The same tree as a crash after `lines` lines would have left it."""
-        made = type(self)(provider, **self.world)
-        made.profiles, made.position = self.profiles, self.position
-        made.log = self.log[:writes]
+        result = type(self)(provider, **self.world)
+        result.profiles, result.position = self.profiles, self.position
+        result.log = self.log[:writes]
         for name, store in self.stores.items():
-            kept = sum(1 for each, _ in made.log if each == name)
-            if kept:
-                made.stores[name] = _Logged(made.log, name, *store.lines[:kept])
-        return made
+            total = sum(1 for each, _ in result.log if each == name)
+            if total:
+                result.stores[name] = _Logged(result.log, name, *store.lines[:total])
+        return result
 
     async def opened(self, id_: str = "root", child: ChildSpec | None = None) -> Session:
         store = self.stores.setdefault(id_, _Logged(self.log, id_))
@@ -213,7 +213,7 @@ class Tree:
 
 async def turn(tree_: Tree, *words: str) -> Session:
     session = await tree_.opened()
-    for said in words:
-        await session.inbox.say(said)
+    for word in words:
+        await session.inbox.say(word)
     await session.go()
     return session

@@ -49,10 +49,10 @@ def one(here: Here, fields: str, body: str = "Do it.") -> tuple[Profile, tuple[s
     """The agent of a file with these fields, and the findings about it."""
     write(here.project / ".refold/agents", "mine", fields, body)
     agents = found(here)
-    said = tuple(
+    texts = tuple(
         p.removeprefix("the agent in .refold/agents/mine.md") for p in agents.problems
     )
-    return replace(agents.find("mine"), where=""), said
+    return replace(agents.find("mine"), where=""), texts
 
 
 def wrong(here: Here, fields: str) -> str:
@@ -60,8 +60,8 @@ def wrong(here: Here, fields: str) -> str:
     write(here.project / ".refold/agents", "mine", fields)
     agents = found(here)
     assert agents.profiles == ()
-    (said,) = agents.problems
-    return said.removeprefix("the agent in .refold/agents/mine.md is ignored: ")
+    (text,) = agents.problems
+    return text.removeprefix("the agent in .refold/agents/mine.md is ignored: ")
 
 
 def given(agent: Profile, tools: tuple[Tool, ...] = TOOLS) -> set[str]:
@@ -80,7 +80,7 @@ def test_agents_are_found_in_all_agent_directories_nearest_first(here: Here) -> 
 
     agents = found(here, here.around(sub))
 
-    assert [(each.name, each.where) for each in agents.profiles] == [
+    assert [(profile.name, profile.where) for profile in agents.profiles] == [
         ("own-0", ".refold/agents/own-0.md"),
         ("own-1", ".claude/agents/own-1.md"),
         ("own-2", "../.refold/agents/own-2.md"),
@@ -96,7 +96,7 @@ def test_built_in_agents_come_first_and_are_always_present(here: Here) -> None:
 
     agents = found(here)
 
-    assert [each.name for each in agents.every()][:2] == ["main", "code"]
+    assert [profile.name for profile in agents.every()][:2] == ["main", "code"]
     assert agents.every()[-1].name == "aardvark"
     assert agents.find(" AardVark ", "child").name == "aardvark"
 
@@ -107,7 +107,7 @@ def test_an_untrusted_project_has_no_agents(here: Here) -> None:
 
     agents = found(here, here.untrusting())
 
-    assert [each.name for each in agents.profiles] == ["yours"]
+    assert [profile.name for profile in agents.profiles] == ["yours"]
     assert trust_notice(here.untrusting()) == (
         ".claude/agents: this folder is not trusted, so these agents are ignored "
         "(refold trust add)"
@@ -147,7 +147,7 @@ def test_an_agent_file_written_for_another_program_is_read(here: Here) -> None:
 
 
 def test_every_field_of_an_agent_file_is_read(here: Here) -> None:
-    agent, said = one(
+    agent, texts = one(
         here,
         "description: >\n  Folded\n  words.\n"
         "version: 3\nrole: judge\n"
@@ -156,7 +156,7 @@ def test_every_field_of_an_agent_file_is_read(here: Here) -> None:
         "steps: 7\nmemory: false\nskills: no\nas: main\nacting: text\nmode: plan\n",
     )
 
-    assert said == ()
+    assert texts == ()
     assert agent == Profile(
         name="mine",
         description="Folded words.",
@@ -196,16 +196,16 @@ def test_an_agent_without_a_tools_field_has_every_tool_and_an_empty_one_none(
 def test_a_model_alias_in_an_agent_file_selects_a_role(
     here: Here, line: str, role: str
 ) -> None:
-    agent, said = one(here, line)
+    agent, texts = one(here, line)
 
-    assert (agent.role, said) == (role, ())
+    assert (agent.role, texts) == (role, ())
 
 
 def test_a_full_model_name_in_an_agent_file_is_ignored_with_a_warning(here: Here) -> None:
-    agent, said = one(here, "model: openai/gpt-9")
+    agent, texts = one(here, "model: openai/gpt-9")
 
     assert agent.role == "main"
-    assert said == (
+    assert texts == (
         ": the model 'openai/gpt-9' is ignored: an agent names a role (small, main, big or "
         "judge), and the settings say which model that is",
     )
@@ -230,19 +230,19 @@ def test_effects_in_an_agent_file_limit_the_agent(here: Here) -> None:
 
 @pytest.mark.parametrize("mode", ["acceptEdits", "bypassPermissions", "rules-only"])
 def test_an_agent_file_cannot_choose_a_more_permissive_mode(here: Here, mode: str) -> None:
-    agent, (said,) = one(here, f"permissionMode: {mode}")
+    agent, (text,) = one(here, f"permissionMode: {mode}")
 
     assert agent.mode == ""
-    assert said.startswith(f": the mode {mode!r} is ignored: plan is the only one")
+    assert text.startswith(f": the mode {mode!r} is ignored: plan is the only one")
 
 
 def test_a_tool_with_a_pattern_in_an_agent_file_becomes_a_tool_that_asks(
     here: Here,
 ) -> None:
-    agent, said = one(here, "tools: Read, Bash(git log:*, git show:*), Agent(explore)")
+    agent, texts = one(here, "tools: Read, Bash(git log:*, git show:*), Agent(explore)")
 
     assert (agent.tools, agent.ask) == (("read_file", "bash", "task"), ("bash", "task"))
-    assert [each.split(" is used as")[0] for each in said] == [
+    assert [text.split(" is used as")[0] for text in texts] == [
         ": 'Bash(git log:*, git show:*)'", ": 'Agent(explore)'",
     ]  # fmt: skip
 
@@ -257,12 +257,12 @@ def test_disallowed_write_removes_every_tool_that_edits_files(here: Here) -> Non
 
 
 def test_unknown_fields_and_tools_are_reported_and_the_rest_is_used(here: Here) -> None:
-    agent, said = one(
+    agent, texts = one(
         here, "hooks:\n  Stop: x\nisolation: worktree\ntools: Read, raed_file\nmemory: user"
     )
 
     assert agent.tools == ("read_file", "raed_file")
-    assert said == (
+    assert texts == (
         ": there is no tool 'raed_file' (did you mean read_file?), so it is not given it",
         ": memory is ignored: it must be true or false",
         ": hooks, isolation: ignored: refold has no such field",
@@ -389,7 +389,7 @@ def test_of_two_agents_with_one_name_the_nearest_is_used(here: Here) -> None:
 
     agents = found(here)
 
-    assert [each.prompt for each in agents.profiles] == ["One."]
+    assert [profile.prompt for profile in agents.profiles] == ["One."]
     assert agents.problems == (
         "the agent in .claude/agents/MINE.md is ignored: the one in "
         ".refold/agents/mine.md has the name mine, and comes first",
@@ -461,9 +461,9 @@ def test_nested_yaml_aliases_are_refused_quickly(here: Here) -> None:
             for n in "bcdefghijklmnopqrstuvwx"
         ),
     ]
-    said = wrong(here, "\n".join((*lines, "tools: *x")))
+    text = wrong(here, "\n".join((*lines, "tools: *x")))
 
-    assert said == "tools must be a list of words"
+    assert text == "tools must be a list of words"
 
 
 def test_at_most_100_agents_of_a_directory_are_read(here: Here) -> None:

@@ -44,8 +44,8 @@ def models(asked: Asked, roles: dict[str, str] = ROLES) -> Models:
 
 def heard(provider: Provider) -> list[Delta]:
     async def listen() -> list[Delta]:
-        found: AsyncGenerator[Delta, None] = provider.stream(REQUEST)
-        return [delta async for delta in found]
+        stream: AsyncGenerator[Delta, None] = provider.stream(REQUEST)
+        return [delta async for delta in stream]
 
     return anyio.run(listen)
 
@@ -84,12 +84,12 @@ def test_without_text_mode_tools_are_sent_as_tool_specifications() -> None:
 
 
 def test_a_small_model_gets_no_tool_search() -> None:
-    given = (read_file, *search_tools((notebook_edit,)))
+    tools = (read_file, *search_tools((notebook_edit,)))
 
-    assert [t.name for t in ModelTraits(small=True).tools(given)] == ["read_file", "finish"]
+    assert [t.name for t in ModelTraits(small=True).tools(tools)] == ["read_file", "finish"]
 
 
 def test_an_agent_uses_the_same_provider_object_in_every_turn() -> None:
-    found = models(Asked(ScriptedProvider()))
+    result = models(Asked(ScriptedProvider()))
 
-    assert found.provider("x", "text") is found.provider("x", "text")
+    assert result.provider("x", "text") is result.provider("x", "text")

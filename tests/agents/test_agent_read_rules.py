@@ -76,10 +76,10 @@ def test_no_tool_reads_files_that_the_rules_of_an_agent_deny(
 ) -> None:
     write(tmp_path, "shy", DENY)
 
-    said = heard(household(tmp_path, BY_TOOLS, below), below)
+    texts = heard(household(tmp_path, BY_TOOLS, below), below)
 
-    assert len(said) == len(BY_TOOLS)
-    assert not [text for text in said if f"{SECRET}\n" in text or f" {SECRET}" in text]
+    assert len(texts) == len(BY_TOOLS)
+    assert not [text for text in texts if f"{SECRET}\n" in text or f" {SECRET}" in text]
 
 
 @pytest.mark.parametrize("below", [0, 1, 2])
@@ -89,11 +89,11 @@ def test_no_command_or_python_code_reads_files_that_the_rules_of_an_agent_deny(
     needs_bubblewrap()
     write(tmp_path, "shy", DENY)
 
-    said = heard(household(tmp_path, IN_WALLS, below), below)
+    texts = heard(household(tmp_path, IN_WALLS, below), below)
 
-    assert not [text for text in said if SECRET in text]
-    assert len(said) == len(IN_WALLS)
-    assert ["PLAIN" in text for text in said] == [True, True]
+    assert not [text for text in texts if SECRET in text]
+    assert len(texts) == len(IN_WALLS)
+    assert ["PLAIN" in text for text in texts] == [True, True]
 
 
 def test_a_subagent_cannot_read_files_denied_to_it_or_to_its_parent(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_a_subagent_cannot_read_files_denied_to_it_or_to_its_parent(tmp_path: Pa
     }
     house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
 
-    said = heard(house, 1)
+    texts = heard(house, 1)
 
-    assert not [text for text in said if SECRET in text or "PLAIN" in text]
+    assert not [text for text in texts if SECRET in text or "PLAIN" in text]
 
 
 def test_a_subagent_that_acts_by_code_cannot_read_files_denied_to_its_parent(
@@ -125,10 +125,10 @@ def test_a_subagent_that_acts_by_code_cannot_read_files_denied_to_its_parent(
     }
     house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
 
-    said = heard(house, 1)
+    texts = heard(house, 1)
 
-    assert not [text for text in said if SECRET in text]
-    assert [text for text in said if "PLAIN" in text]
+    assert not [text for text in texts if SECRET in text]
+    assert [text for text in texts if "PLAIN" in text]
 
 
 def test_a_folder_with_a_denied_file_cannot_be_renamed(tmp_path: Path) -> None:
@@ -159,16 +159,16 @@ def test_a_denied_file_cannot_be_read_in_a_worktree_either(tmp_path: Path) -> No
     }
     house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
 
-    said = heard(house, 1)
+    texts = heard(house, 1)
 
-    assert not [text for text in said if f"{SECRET}\n" in text or f" {SECRET}" in text]
-    assert "PLAIN" in said[2]
+    assert not [text for text in texts if f"{SECRET}\n" in text or f" {SECRET}" in text]
+    assert "PLAIN" in texts[2]
 
 
 def test_an_agent_without_the_deny_rules_can_read_the_files(tmp_path: Path) -> None:
     write(tmp_path, "shy", DENY)
 
-    said = heard(household(tmp_path, (*BY_TOOLS, *IN_WALLS), 0, agent="main"), 0)
+    texts = heard(household(tmp_path, (*BY_TOOLS, *IN_WALLS), 0, agent="main"), 0)
 
-    assert len(said) == len(BY_TOOLS) + len(IN_WALLS)
-    assert all(SECRET in text for text in said)
+    assert len(texts) == len(BY_TOOLS) + len(IN_WALLS)
+    assert all(SECRET in text for text in texts)

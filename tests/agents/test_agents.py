@@ -71,9 +71,9 @@ def test_the_built_in_agents_have_the_expected_names() -> None:
 
 
 def test_a_changed_agent_prompt_needs_a_new_version() -> None:
-    told = {a.name: (a.version, digest(a.prompt)) for a in AGENTS.every() if a.prompt}
+    data = {a.name: (a.version, digest(a.prompt)) for a in AGENTS.every() if a.prompt}
 
-    assert told == PROMPTS
+    assert data == PROMPTS
 
 
 def test_short_prompts_match_their_recorded_digests() -> None:
@@ -134,24 +134,24 @@ def test_every_agent_has_the_think_tool(agent: Profile) -> None:
 
 
 def test_main_has_every_tool_and_the_rarely_used_ones_are_deferred() -> None:
-    given = tools_of(AGENTS.find("main"), TOOLS)
+    tools = tools_of(AGENTS.find("main"), TOOLS)
 
-    assert names(given.deferred) == [
+    assert names(tools.deferred) == [
         "tree", "apply_patch", "notebook_edit", "background_run", "background_output",
         "background_stop", "monitor", "python", "schedule", "notify", "claim", "task_create", "task_get",
         "task_update", "task_list", "task_claim", "web_search", "docs_lookup",
         "json_query", "calc", "symbols", "references", "diagnostics", "enter_worktree",
         "exit_worktree",
     ]  # fmt: skip
-    assert {*names(given.active), *names(given.deferred)} == {
+    assert {*names(tools.active), *names(tools.deferred)} == {
         *names(TOOLS), "tool_search", "tool_call",
     }  # fmt: skip
 
 
 def test_an_agent_without_bash_has_no_background_run() -> None:
-    given = tools_of(replace(AGENTS.find("main"), without=("bash",)), TOOLS)
+    tools = tools_of(replace(AGENTS.find("main"), without=("bash",)), TOOLS)
 
-    assert not {"bash", "background_run"} & {*names(given.active), *names(given.deferred)}
+    assert not {"bash", "background_run"} & {*names(tools.active), *names(tools.deferred)}
 
 
 def test_the_code_agent_has_no_plan_mode_tools() -> None:
@@ -165,11 +165,11 @@ def test_the_code_agent_has_no_plan_mode_tools() -> None:
 def test_a_read_only_agent_gets_no_tool_that_changes_or_runs(name: str) -> None:
     agent = AGENTS.find(name)
 
-    found = tools_of(agent, TOOLS)
+    tools = tools_of(agent, TOOLS)
 
     assert agent.effects & CHANGING == set()
-    assert {tool.effect for tool in (*found.active, *found.deferred)} & CHANGING == set()
-    assert {"read_file", "grep"} <= {*names(found.active)}
+    assert {tool.effect for tool in (*tools.active, *tools.deferred)} & CHANGING == set()
+    assert {"read_file", "grep"} <= {*names(tools.active)}
 
 
 @pytest.mark.parametrize("name", ONLY_LOOK)
@@ -181,9 +181,9 @@ def test_no_tool_pattern_gives_a_read_only_agent_a_tool_that_changes_or_runs(
     wide = replace(AGENTS.find(name), tools=(pattern,), deferred=(pattern,))
     every_tool = (*TOOLS, of_effect(Effect.CHANGE, "grep"), of_effect(Effect.RUN, "think"))
 
-    found = tools_of(wide, every_tool)
+    tools = tools_of(wide, every_tool)
 
-    assert {tool.effect for tool in (*found.active, *found.deferred)} & CHANGING == set()
+    assert {tool.effect for tool in (*tools.active, *tools.deferred)} & CHANGING == set()
 
 
 @pytest.mark.parametrize("name", ONLY_LOOK)
@@ -228,10 +228,10 @@ def test_the_stricter_limits_of_an_agent_and_the_settings_apply() -> None:
     )
     none_below = CodeSettings(CodeLimits(50, 8, 0, 120.0, 60.0), 25)
 
-    found = Registry((own,), code_settings=none_below).find("mine")
+    profile = Registry((own,), code_settings=none_below).find("mine")
 
-    assert found.code_limits == CodeLimits(10, 8, 0, 120.0, 60.0)
-    assert (found.bounds.steps, found.prompt) == (25, "0 10 25 {other}")
+    assert profile.code_limits == CodeLimits(10, 8, 0, 120.0, 60.0)
+    assert (profile.bounds.steps, profile.prompt) == (25, "0 10 25 {other}")
 
 
 def test_limits_are_inserted_only_into_prompts_of_agents_that_write_code() -> None:
@@ -266,14 +266,14 @@ def test_tool_patterns_match_many_tools_and_deferring_takes_precedence() -> None
         effects=ALL_EFFECTS - {Effect.NET},
     )
 
-    given = tools_of(agent, TOOLS)
+    tools = tools_of(agent, TOOLS)
 
-    assert names(given.active) == [
+    assert names(tools.active) == [
         "read_file",
         *("mcp__server__change", "mcp__server__ask", "mcp__server__self"),
         *("tool_search", "tool_call"),
     ]
-    assert names(given.deferred) == ["mcp__server__look"]
+    assert names(tools.deferred) == ["mcp__server__look"]
 
 
 def test_without_deferred_tools_there_is_no_tool_search() -> None:

@@ -41,13 +41,13 @@ def call(tool: str, **arguments: object) -> Sequence[tuple[str, str]]:
 
 def results(request: Request) -> list[str]:
     """The results of calls in a request, oldest first."""
-    parts = (part for each in request.messages for part in each.message.parts)
+    parts = (part for message in request.messages for part in message.message.parts)
     return [part.text for part in parts if isinstance(part, ToolResult)]
 
 
 def words(request: Request) -> str:
     """All text that the model is sent, without results."""
-    parts = (part for each in request.messages for part in each.message.parts)
+    parts = (part for message in request.messages for part in message.message.parts)
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
 
@@ -87,16 +87,18 @@ async def there(file: Path, *, content: bool = False) -> None:
 
 
 def running(pattern: str) -> list[str]:
-    found = subprocess.run(("pgrep", "-f", f"^{pattern}"), capture_output=True, text=True)
-    return found.stdout.split()
+    completed_process = subprocess.run(
+        ("pgrep", "-f", f"^{pattern}"), capture_output=True, text=True
+    )
+    return completed_process.stdout.split()
 
 
 async def ended(session: Session, name: str = FIRST) -> BackgroundEnded:
     """Wait for the end of a background command."""
     while True:
-        seq, found = session.view.seq, session.view.background.command(name)
-        if found and found.end:
-            return found.end
+        seq, command = session.view.seq, session.view.background.command(name)
+        if command and command.end:
+            return command.end
         await session.wait_for_change(after=seq)
 
 
@@ -108,8 +110,8 @@ async def until_read(session: Session, text: str) -> None:
 
 async def shown(session: Session) -> list[Shown]:
     """What a person was shown of the results of calls."""
-    found = [each.event for each in await session.reports.entries()]
-    return [part for event in found if isinstance(event, Ended) for part in event.shown]
+    result = [entry.event for entry in await session.reports.entries()]
+    return [part for event in result if isinstance(event, Ended) for part in event.shown]
 
 
 START, READ, STOP = "background_run", "background_output", "background_stop"
@@ -121,7 +123,7 @@ def test_a_background_command_continues_after_its_turn(tmp_path: Path) -> None:
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
         async with talking(tmp_path, *lines) as (session, provider):
             await session.run("Start it.")
-            running = [each.name for each in session.view.background.running]
+            running = [item.name for item in session.view.background.running]
             (tmp_path / "work/go").touch()
             end = await ended(session)
             await session.run("And now?")
@@ -214,8 +216,8 @@ def test_the_model_is_notified_of_an_exit_once_and_no_turn_starts(tmp_path: Path
             await session.run("And then?")
 
             note = f"{FIRST} ({command}): ended: exit code 3; it printed last: oh"
-            told = [words(request).count(note) for request in provider.heard]
-            assert (work, told) == (False, [0, 0, 1, 1])
+            counts = [words(request).count(note) for request in provider.heard]
+            assert (work, counts) == (False, [0, 0, 1, 1])
 
     anyio.run(test)
 
@@ -231,8 +233,8 @@ def test_an_exit_wakes_the_agent_if_it_requested_that(tmp_path: Path) -> None:
             await session.settle()
 
             woken = f"{FIRST} ({command}) has ended: exit code 0. It printed last:\nbuilt"
-            said = [e.event for e in await session.reports.entries()]
-            assert Said(woken, FIRST, client_key=f"{FIRST} ended", wakes=True) in said
+            result = [e.event for e in await session.reports.entries()]
+            assert Said(woken, FIRST, client_key=f"{FIRST} ended", wakes=True) in result
             assert woken in words(provider.heard[-1])
             assert session.result.text == "It is built."
 
@@ -279,14 +281,14 @@ def test_a_monitored_command_wakes_the_agent_at_a_match_and_keeps_running(
 def test_a_monitor_finds_a_matching_line_however_its_output_is_split(
     pieces: Sequence[str], found: Sequence[str]
 ) -> None:
-    printed = Printed()
-    watch = OutputWatch(printed, "ready|Error")
-    said = list[str]()
+    result = Printed()
+    watch = OutputWatch(result, "ready|Error")
+    texts = list[str]()
     for piece in pieces:
-        printed.add(piece.encode())
-        said.append(watch.find_line())
+        result.add(piece.encode())
+        texts.append(watch.find_line())
 
-    assert said == found
+    assert texts == found
 
 
 def test_each_read_returns_only_the_output_since_the_last_read(tmp_path: Path) -> None:
@@ -381,9 +383,9 @@ def test_after_a_compaction_the_model_sees_the_running_commands(tmp_path: Path) 
             await session.compact()
             await session.run("Go on.")
 
-            told = words(provider.heard[-1])
-            assert "Commands that run in the background:\n- background-2: sleep 981" in told
-            assert "- background-1" not in told.split("</reminder>")[0]
+            text = words(provider.heard[-1])
+            assert "Commands that run in the background:\n- background-2: sleep 981" in text
+            assert "- background-1" not in text.split("</reminder>")[0]
 
     anyio.run(test)
 
@@ -400,8 +402,8 @@ def test_closing_a_session_stops_its_commands(tmp_path: Path) -> None:
             await session.run("And now?")
 
             how = "stopped: the session was closed"
-            listed = f"{FIRST}: {how}: echo so; touch said; exec sleep 984"
-            assert results(provider.heard[-1])[1:] == [f"so\n({how})", listed]
+            text = f"{FIRST}: {how}: echo so; touch said; exec sleep 984"
+            assert results(provider.heard[-1])[1:] == [f"so\n({how})", text]
             assert running("sleep 984") == []
 
     anyio.run(test)
@@ -418,9 +420,9 @@ def test_an_unknown_command_name_is_refused_with_the_existing_names(tmp_path: Pa
         async with talking(tmp_path, *lines) as (session, provider):
             await session.run("Look.")
 
-            found = results(provider.heard[-1])
-            assert found[0] == "There is no background command 'no'. There is none."
-            assert found[2] == f"There is no background command 'no'. There are: {FIRST}."
+            texts = results(provider.heard[-1])
+            assert texts[0] == "There is no background command 'no'. There is none."
+            assert texts[2] == f"There is no background command 'no'. There are: {FIRST}."
 
     anyio.run(test)
 
@@ -495,14 +497,14 @@ def test_only_the_beginning_and_end_of_a_gigabyte_of_output_are_stored(
             end = await ended(session)
             await session.run("Look.")
 
-            kept = sum(
+            total = sum(
                 f.stat().st_size for f in (tmp_path / "home").rglob("*") if f.is_file()
             )
-            shown = results(provider.heard[-1])[-1]
+            text = results(provider.heard[-1])[-1]
             assert (end.outcome, end.text[-5:]) == ("done", "last\n")
-            assert kept < 5 * 1024 * 1024
-            assert shown.startswith("first\n")
-            assert shown.endswith("last\n(ended: exit code 0)")
+            assert total < 5 * 1024 * 1024
+            assert text.startswith("first\n")
+            assert text.endswith("last\n(ended: exit code 0)")
 
     anyio.run(test)
 

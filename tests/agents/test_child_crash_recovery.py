@@ -57,7 +57,7 @@ def test_after_a_crash_at_any_event_the_subagents_give_the_same_results(
     for cut in range(step, len(whole.log), step):
         cast = ScriptedConversations(scripts)
         tree = whole.after(cut, cast)
-        answered = sum(len(tree.events(id_, ModelAnswered)) for id_ in tree.stores)
+        result = sum(len(tree.events(id_, ModelAnswered)) for id_ in tree.stores)
 
         session = anyio.run(go_on, tree)
 
@@ -68,13 +68,13 @@ def test_after_a_crash_at_any_event_the_subagents_give_the_same_results(
             kinds = [type(e.event).__name__ for e in tree.entries(id_)]
             assert kinds.count("ChildBorn") == len(whole.events(id_, ChildBorn)), at
             assert kinds.count("ChildEnded") == len(whole.events(id_, ChildEnded)), at
-            said = [s.text for s in tree.events(id_, Said)]
-            assert said == [s.text for s in whole.events(id_, Said)], at
-        asked = sum(cast.asked.values())
+            texts = [s.text for s in tree.events(id_, Said)]
+            assert texts == [s.text for s in whole.events(id_, Said)], at
+        outcome = sum(cast.asked.values())
         total = sum(len(whole.events(id_, ModelAnswered)) for id_ in whole.stores)
         # A background child may end earlier than it did, and spare its parent an answer.
-        assert asked <= total - answered, at
-        assert asked >= total - answered - (scripts is BESIDE), at
+        assert outcome <= total - result, at
+        assert outcome >= total - result - (scripts is BESIDE), at
 
 
 def test_a_parent_that_missed_the_end_of_a_subagent_reads_it_from_its_journal() -> None:
@@ -143,13 +143,13 @@ def test_a_process_killed_during_a_subagent_resumes_that_subagent(tmp_path: Path
     _write(script, lines)
     refold = (sys.executable, "-m", "refold", "-p", "--script", str(script))
     environ = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}
-    begun = subprocess.Popen((*refold, "Go."), cwd=tmp_path, env=environ)
+    process = subprocess.Popen((*refold, "Go."), cwd=tmp_path, env=environ)
     below = tmp_path / "home" / "sessions"
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not _asked_twice(below):
         time.sleep(0.05)
-    begun.kill()
-    begun.wait()
+    process.kill()
+    process.wait()
 
     _write(script, [lines[1], lines[2], {**lines[3], "pause": 0.0}])
     again = subprocess.run(
@@ -164,9 +164,9 @@ def test_a_process_killed_during_a_subagent_resumes_that_subagent(tmp_path: Path
     assert (again.stdout.strip(), again.returncode) == ("Done.", 0)
     home = JournalDirectory(below)
     (root,) = home.sessions()
-    found = {node.address: node for node in walk(home.tree(root.id))}
-    assert list(found) == ["root", "root/child-1"]
-    kinds = [type(e.event).__name__ for e in found["root/child-1"].entries]
+    data = {node.address: node for node in walk(home.tree(root.id))}
+    assert list(data) == ["root", "root/child-1"]
+    kinds = [type(e.event).__name__ for e in data["root/child-1"].entries]
     assert kinds.count("ModelAnswered") == 2
     assert kinds.count("ModelAsked") == 3
 

@@ -183,11 +183,11 @@ def test_an_answer_given_just_before_a_crash_is_not_requested_again(scripts: Any
         return session
 
     anyio.run(main, before, True)
-    said = next(
+    number = next(
         n for n, (who, kind) in enumerate(before.log)
         if (who, kind) == ("root", "ChildAnswered")
     )  # fmt: skip
-    tree = before.after(said + 1, ScriptedConversations(scripts))
+    tree = before.after(number + 1, ScriptedConversations(scripts))
     session = anyio.run(main, tree, None)
 
     assert tree.orders == ["taxi"]

@@ -81,9 +81,9 @@ class Rights(Struct, frozen=True):
 
     @property
     def view(self) -> View:
-        said = [Granted(rule) for rule in self.granted]
+        granteds = [Granted(rule) for rule in self.granted]
         chosen = [ModeChanged(self.chosen)] if self.chosen else []
-        return fold([Entry(n, e) for n, e in enumerate((*said, *chosen), start=1)])
+        return fold([Entry(n, e) for n, e in enumerate((*granteds, *chosen), start=1)])
 
 
 RIGHTS = some.builds(
@@ -116,8 +116,8 @@ def world(rights: Rights, above: ParentRights | None = None) -> World:
 def below(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
     """The last of these, each a child of the one before."""
     above: ParentRights | None = None
-    for each in rights[:-1]:
-        parent, record = world(each, above), Told(each.view)
+    for item in rights[:-1]:
+        parent, record = world(item, above), Told(item.view)
         above = InheritedRights(record, parent, lambda _: lambda: None)
     return world(rights[-1], above), rights[-1].view, above
 
@@ -198,9 +198,11 @@ def test_a_session_grant_of_the_user_also_applies_to_subagents() -> None:
     free, bound = Rights(()), Rights([parse("bash", "ask")])
 
     _, _, above = below([root, free, free])
-    found = [verdict(bash("make test"), [root, each]).verdict for each in (free, bound)]
+    verdicts = [
+        verdict(bash("make test"), [root, rights]).verdict for rights in (free, bound)
+    ]
 
-    assert found == ["allow", "ask"]
+    assert verdicts == ["allow", "ask"]
     assert session_grants(View(), above) == ("bash(make test)",)
 
 
@@ -222,5 +224,5 @@ def test_the_stricter_of_two_decisions_applies_with_the_limits_of_both(
 
 
 def within(child: Confinement, parent: Confinement) -> bool:
-    opened = set(child.opened) <= set(parent.opened)
-    return child.writes <= parent.writes and child.network <= parent.network and opened
+    result = set(child.opened) <= set(parent.opened)
+    return child.writes <= parent.writes and child.network <= parent.network and result

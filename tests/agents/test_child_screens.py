@@ -52,13 +52,13 @@ async def heard(news: list[Entry | Live], join: int) -> tuple[list[Frame], list[
     """The frames of who watched from the start, and of who joined there."""
     hub = Hub()
     first, late = hub.watch(), None
-    for n, each in enumerate(news):
+    for n, result in enumerate(news):
         if n == join:
             late = hub.watch()
-        if isinstance(each, Entry):
-            hub.publish(each)
+        if isinstance(result, Entry):
+            hub.publish(result)
         else:
-            hub.publish_live(each)
+            hub.publish_live(result)
     late = late or hub.watch()
     hub.close()
     return [f async for f in first.frames()], [f async for f in late.frames()]
@@ -114,8 +114,8 @@ def test_report_of_a_child_is_shown_under_its_name_without_tags() -> None:
     for frame in frames:
         showing.show(frame)
 
-    told = transcript(screen_of(tree.entries("root")))
-    for text in (out.getvalue(), told):
+    result = transcript(screen_of(tree.entries("root")))
+    for text in (out.getvalue(), result):
         assert "child-1 (worker) begins: Work" in text
         assert "child-1 reports:\n  Rain." in text
         assert "child-1 (worker) is done · " in text

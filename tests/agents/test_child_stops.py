@@ -90,8 +90,8 @@ def test_a_stopped_background_subagent_is_reported_to_its_parent() -> None:
     session = run(tree, lambda s: s.inbox.stop_child("", "not needed"))
 
     assert session.view.turn.answer == "Heard."
-    said = session.view.conversation.messages[-2].message.parts[0]
-    assert 'status="failed"' in said.text  # pyright: ignore
+    part = session.view.conversation.messages[-2].message.parts[0]
+    assert 'status="failed"' in part.text  # pyright: ignore
 
 
 def test_closing_a_session_ends_its_subagents_within_a_second() -> None:

@@ -85,9 +85,9 @@ def test_several_subagents_of_one_answer_run_in_parallel(tmp_path: Path) -> None
             house.cast.holding.clear()
         return told(house.cast, "Go")
 
-    heard = anyio.run(main)
+    text = anyio.run(main)
 
-    assert heard == "child-1 is done.\n\none child-2 is done.\n\ntwo"
+    assert text == "child-1 is done.\n\none child-2 is done.\n\ntwo"
 
 
 def test_a_tree_starts_at_most_the_configured_number_of_subagents_per_turn(
@@ -124,17 +124,17 @@ def test_a_tree_starts_at_most_the_configured_number_of_subagents_per_turn(
 
     first, both = anyio.run(main)
 
-    refused = [
+    texts = [
         part.text
-        for asked in house.cast.heard
-        for spoken in asked.messages[-1:]
+        for request in house.cast.heard
+        for spoken in request.messages[-1:]
         for part in spoken.message.parts
         if "subagents.max_per_turn" in getattr(part, "text", "")
     ]
     assert first == 7
     assert both == 8  # each turn of the user begins again
-    assert refused
-    assert "7 were started in this turn" in refused[0]
+    assert texts
+    assert "7 were started in this turn" in texts[0]
 
 
 def test_at_most_the_configured_number_of_subagents_works_at_once(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_subagents_start_subagents_at_most_two_levels_deep(tmp_path: Path) -> No
     names = {
         name: {t.name for t in house.cast.of(name)[0].tools} for name in house.cast.asked
     }
-    assert ["task" in names[each] for each in ("Top", "Middle", "Bottom")] == [
+    assert ["task" in names[text] for text in ("Top", "Middle", "Bottom")] == [
         True,
         True,
         False,
@@ -331,7 +331,7 @@ def test_a_subagent_is_found_by_its_id_and_not_listed_as_a_session(tmp_path: Pat
     root = house.run("Go.").session_id
     home = JournalDirectory(house.home / "sessions")
 
-    assert [each.id for each in home.sessions()] == [root]
+    assert [session.id for session in home.sessions()] == [root]
     assert home.find(f"{root[:18]}/child-1").id == f"{root}/child-1"
     assert home.path(f"{root}/child-1/child-2").parts[-4:] == (
         "children", "child-1", "children", "child-2",
@@ -450,7 +450,7 @@ def test_hostile_text_in_a_task_changes_no_names_paths_or_rights(tmp_path: Path)
     result = house.run("Go.")
 
     root = house.tree(result.session_id)
-    assert [each.name for each in root.children] == ["child-1"]
+    assert [node.name for node in root.children] == ["child-1"]
     stored = house.home / "sessions" / result.session_id / "children"
     assert [entry.name for entry in stored.iterdir()] == ["child-1"]
     assert root.children[0].view.rights.mode is None

@@ -91,16 +91,16 @@ def worked(worlds: Sequence[World]) -> list[View]:
             await Session.open(Recorder(MemoryStore()), lambda _, each=each: each)
             for each in worlds
         ]
-        found: dict[int, View] = {}
+        data: dict[int, View] = {}
 
         async def go(n: int, session: Session) -> None:
             await session.inbox.say("Go.")
-            found[n] = await session.go()
+            data[n] = await session.go()
 
         async with anyio.create_task_group() as group:
             for n, session in enumerate(sessions):
                 group.start_soon(go, n, session)
-        return [found[n] for n in range(len(worlds))]
+        return [data[n] for n in range(len(worlds))]
 
     return anyio.run(main)
 
@@ -129,9 +129,9 @@ def test_an_edit_of_a_file_changed_by_a_sibling_is_refused_naming_the_sibling(
     )
 
     path = tmp_path / "a.txt"
-    _, refused, again, done = results(last)
-    assert "has changed since you last read it" in refused
-    assert refused.endswith(
+    _, result, again, done = results(last)
+    assert "has changed since you last read it" in result
+    assert result.endswith(
         f"(The agent root/child-1, which works beside you, has changed {path} since.)"
     )
     assert "first" in again
@@ -170,10 +170,10 @@ def test_edits_of_one_file_run_one_after_the_other_in_the_whole_tree(
         for _ in range(2)
     ]
 
-    found = {text for view in worked(worlds) for text in results(view)}
+    texts = {text for view in worked(worlds) for text in results(view)}
     unlocked = {text for view in worked(apart) for text in results(view)}
 
-    assert found == {"alone"}
+    assert texts == {"alone"}
     assert unlocked == {"alone", "together"}
 
 

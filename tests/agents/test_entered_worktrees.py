@@ -24,7 +24,7 @@ ALLOWED = {"permissions.allow": [*MAY]}
 
 
 def _ends(house: Household, session: str) -> list[str]:
-    return [each.text for each in events(house.tree(session), Ended)]
+    return [item.text for item in events(house.tree(session), Ended)]
 
 
 def test_files_and_commands_use_the_entered_worktree_until_it_is_left(
@@ -193,10 +193,10 @@ def test_a_worktree_with_uncommitted_work_is_not_removed_without_a_user(
 def test_removing_uncommitted_work_asks_the_user_in_every_mode(
     tmp_path: Path, repository: Path, answer: str, left: bool
 ) -> None:
-    asked = list[str]()
+    texts = list[str]()
 
     async def decide(question: Question) -> bool | list[str]:
-        asked.extend(each.question for each in question.asks)
+        texts.extend(ask.question for ask in question.asks)
         return [answer]
 
     house = Household(
@@ -209,7 +209,7 @@ def test_removing_uncommitted_work_asks_the_user_in_every_mode(
     house.run("Go.")
 
     tree = repository.parent / "work-paint"
-    assert asked == [
+    assert texts == [
         f"Remove the worktree {tree}? It has 1 file that is not committed, which would be lost."
     ]
     assert (tree / "new.txt").exists() is left
@@ -338,10 +338,10 @@ def test_the_user_enters_leaves_and_removes_a_worktree_between_turns(
             worktree = session.workspace.worktree
             await worktree.enter_now("paint")
             await session.run("Go.")
-            listed = [
+            pairs = [
                 (each.directory, s.loss) for each, s in await worktree.list_worktrees()
             ]
-            assert listed == [(str(tree), "1 file that is not committed")]
+            assert pairs == [(str(tree), "1 file that is not committed")]
             with pytest.raises(BadInput, match="which would be lost"):
                 await worktree.remove("", force=False)
             await worktree.leave_now()

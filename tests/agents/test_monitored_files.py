@@ -53,15 +53,19 @@ async def woken(session: Session, provider: ScriptedProvider) -> str:
     while not session.has_work:
         await session.wait_for_change(after=session.view.seq)
     await session.settle()
-    parts = [part for each in provider.heard[-1].messages for part in each.message.parts]
+    parts = [
+        part for message in provider.heard[-1].messages for part in message.message.parts
+    ]
     return [part.text for part in parts if isinstance(part, Text)][-1]
 
 
 def result(provider: ScriptedProvider) -> str:
     """The result of the call, as the model has it."""
-    parts = [part for each in provider.heard[-1].messages for part in each.message.parts]
-    (found,) = [part.text for part in parts if isinstance(part, ToolResult)]
-    return found
+    parts = [
+        part for message in provider.heard[-1].messages for part in message.message.parts
+    ]
+    (text,) = [part.text for part in parts if isinstance(part, ToolResult)]
+    return text
 
 
 def rotated(log: Path) -> None:
@@ -103,8 +107,8 @@ def test_a_new_line_of_a_monitored_file_wakes_the_agent(
             change(log)
 
             command = TAIL.format(name="app.log")
-            said = f"{FIRST} ({command}) is still running. New output:\n{line}"
-            assert await woken(session, provider) == said
+            text = f"{FIRST} ({command}) is still running. New output:\n{line}"
+            assert await woken(session, provider) == text
 
     anyio.run(test)
 
@@ -122,7 +126,7 @@ def waits_for(log: Path, process: str) -> bool:
         here = tails and os.path.samefile(about / "cwd", log.parent)
         waits = here and " S " in about.joinpath("stat").read_text()
         files = (
-            [os.readlink(each) for each in about.joinpath("fd").iterdir()] if waits else []
+            [os.readlink(path) for path in about.joinpath("fd").iterdir()] if waits else []
         )
     except OSError:
         return False
@@ -176,10 +180,10 @@ def test_no_permission_is_requested_for_a_path_that_cannot_be_monitored(
     async def test() -> None:
         (tmp_path / "folder").mkdir()
         (tmp_path / "app.log").touch()
-        for file, asked in (("folder", 0), ("app.log", 1)):
+        for file, number in (("folder", 0), ("app.log", 1)):
             put = list[Question]()
             async with watching(tmp_path, file, mode="default", put=put) as (_, provider):
-                assert len(put) == asked
+                assert len(put) == number
         assert result(provider).startswith("Refused")
 
     anyio.run(test)
@@ -195,6 +199,6 @@ def test_monitor_needs_either_a_command_or_a_file(arguments: dict[str, str]) -> 
 
 
 def test_a_hostile_file_name_is_quoted_as_one_shell_word() -> None:
-    given = monitor.parse(json.dumps({"until": "x", "file": "-f a'; touch b"}).encode())
+    data = monitor.parse(json.dumps({"until": "x", "file": "-f a'; touch b"}).encode())
 
-    assert given["command"] == """tail -n 0 -F -- '-f a'"'"'; touch b' 2>/dev/null"""
+    assert data["command"] == """tail -n 0 -F -- '-f a'"'"'; touch b' 2>/dev/null"""

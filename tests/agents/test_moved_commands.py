@@ -48,14 +48,14 @@ async def moved(session: Session, said: str, text: str, call_id: str = "") -> No
     watch = session.watch()
     async with anyio.create_task_group() as group:
         group.start_soon(session.run, said)
-        printed = ""
+        result = ""
         async for frame in watch.frames():
             match frame:
                 case Frame(item=Progress(text=piece)):
-                    printed += piece
+                    result += piece
                 case _:
                     pass
-            if text in printed:
+            if text in result:
                 break
         watch.close()
         await session.send(MoveToBackground(call_id))
@@ -81,7 +81,7 @@ def test_moving_a_command_ends_its_call_and_the_command_keeps_running(
                 for e in await session.reports.entries()
                 if isinstance(e.event, BackgroundStarted)
             ]
-            seen = (await shown(session))[-1]
+            result = (await shown(session))[-1]
             (tmp_path / "work/go").touch()
             end = await ended(session)
             await session.run("And now?")
@@ -92,7 +92,7 @@ def test_moving_a_command_ends_its_call_and_the_command_keeps_running(
                 FIRST, command, started.call_id, where, moved=True
             )
             assert results(provider.heard[1]) == [f"one\n{MOVED}"]
-            assert seen == Note(f"{FIRST} runs in the background: {command}")
+            assert result == Note(f"{FIRST} runs in the background: {command}")
             assert end == BackgroundEnded(FIRST, "done", 0, "", "one\ntwo\n")
             assert f"{FIRST} ({command}): ended: exit code 0" in words(provider.heard[2])
             assert results(provider.heard[-1])[1:] == [
@@ -179,7 +179,7 @@ def test_moving_a_call_that_runs_no_command_is_refused(tmp_path: Path) -> None:
             ):
                 await session.send(MoveToBackground())
 
-            assert [str(each) for each in caught.value.exceptions] == [
+            assert [str(exception) for exception in caught.value.exceptions] == [
                 "the call 'call-9' runs no command"
             ]
             assert session.view.background.commands == ()

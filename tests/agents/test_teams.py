@@ -53,8 +53,8 @@ class LoggedBoard:
         self.board = fold_board(Board(), events)
 
     async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
-        made = self._did(lambda: self.board.addition(task, key))
-        return self.board.task(made.id if made else self.board.calls[key])
+        event = self._did(lambda: self.board.addition(task, key))
+        return self.board.task(event.id if event else self.board.calls[key])
 
     async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
         self._did(lambda: self.board.update(id_, change, by))
@@ -62,8 +62,8 @@ class LoggedBoard:
 
     async def claim(self, id_: int, by: str, key: str) -> BoardTask:
         await anyio.lowlevel.checkpoint()
-        made = self._did(lambda: self.board.claim(id_, by, key))
-        return self.board.task(made.id if made else id_ or self.board.calls[key])
+        event = self._did(lambda: self.board.claim(id_, by, key))
+        return self.board.task(event.id if event else id_ or self.board.calls[key])
 
     async def task(self, id_: int) -> BoardTask:
         return self.board.task(id_)
@@ -100,17 +100,17 @@ class TeamTree(Tree):
         return {"board": self.board, "team": child.team if child else lead}
 
     def after(self, writes: int, provider: Provider) -> "TeamTree":
-        made = super().after(writes, provider)
-        assert isinstance(made, TeamTree)
-        kept = sum(1 for name, _ in made.log if name == "board")
-        made.board = LoggedBoard(made.log, self.board.events[:kept])
-        made.patience = self.patience
-        return made
+        tree = super().after(writes, provider)
+        assert isinstance(tree, TeamTree)
+        total = sum(1 for name, _ in tree.log if name == "board")
+        tree.board = LoggedBoard(tree.log, self.board.events[:total])
+        tree.patience = self.patience
+        return tree
 
     def mail(self, id_: str) -> list[str]:
         """The messages of others to this session, in order."""
-        said = self.events(id_, Said)
-        return [each.text for each in said if each.text.startswith("<mail")]
+        events = self.events(id_, Said)
+        return [item.text for item in events if item.text.startswith("<mail")]
 
 
 def spawn(name: str, prompt: str = "Work.", agent: str = "worker") -> Call:
@@ -138,8 +138,8 @@ def run(tree: TeamTree, words: str = "Go.") -> Session:
 def ends(tree: Tree) -> dict[str, tuple[str, str]]:
     """How each teammate ended, by its name."""
     names = {born.child: born.teammate for born in tree.events("root", ChildBorn)}
-    found = tree.events("root", ChildEnded)
-    return {names[each.child]: (each.status, each.text) for each in found}
+    events = tree.events("root", ChildEnded)
+    return {names[item.child]: (item.status, item.text) for item in events}
 
 
 TALK = {
@@ -204,10 +204,10 @@ class Crew:
     def _member(self, request: Request) -> Line:
         last = request.messages[-1].message.parts[-1]
         text = last.text if isinstance(last, Text | ToolResult) else ""
-        if found := re.search(r"(?:Yours now: #|Task #)(\d+)", text):
-            return [called("book", what=f"task {found[1]}")]
-        if found := re.fullmatch(r"task (\d+) ordered", text):
-            return [called("task_update", id=int(found[1]), status="done")]
+        if match := re.search(r"(?:Yours now: #|Task #)(\d+)", text):
+            return [called("book", what=f"task {match[1]}")]
+        if match := re.fullmatch(r"task (\d+) ordered", text):
+            return [called("task_update", id=int(match[1]), status="done")]
         if "no task is free" in text:
             return "There is nothing left."
         return [called("task_claim")]
@@ -274,8 +274,8 @@ def test_after_a_crash_at_any_line_mail_arrives_once_and_in_order(step: int) -> 
 
         again = tree.events("root", MailSent)
         assert again[: len(before)] == before, at
-        assert len({each.key for each in again}) == len(again), at
-        assert {"ann", "bob"} <= {each.to for each in again}, at
+        assert len({item.key for item in again}) == len(again), at
+        assert {"ann", "bob"} <= {item.to for item in again}, at
         for name, id_ in (
             ("ann", "root/child-1"),
             ("bob", "root/child-2"),
@@ -336,11 +336,11 @@ def test_mail_that_arrives_while_a_teammate_looks_for_work_starts_a_turn(
         run(tree)
 
         for member in ("root/child-1", "root/child-2"):
-            heard = {
-                seq for each in tree.events(member, Delivered) for seq in each.messages
+            seqs = {
+                seq for event in tree.events(member, Delivered) for seq in event.messages
             }
-            said = {e.seq for e in tree.entries(member) if isinstance(e.event, Said)}
-            if len(tree.mail(member)) != 1 or said - heard:
+            result = {e.seq for e in tree.entries(member) if isinstance(e.event, Said)}
+            if len(tree.mail(member)) != 1 or result - seqs:
                 lost.append(seed)
 
     assert lost == []
@@ -357,8 +357,8 @@ def test_a_teammate_asked_to_shut_down_ends_after_a_last_answer() -> None:
     run(tree)
 
     assert ends(tree)["ann"][0] == "done"
-    (asked,) = [m for m in tree.events("root", MailSent) if m.kind == "shutdown"]
-    assert (asked.sender, asked.to, asked.text) == ("lead", "ann", "Enough.")
+    (result,) = [m for m in tree.events("root", MailSent) if m.kind == "shutdown"]
+    assert (result.sender, result.to, result.text) == ("lead", "ann", "Enough.")
 
 
 def test_a_plan_is_sent_and_reviewed_by_mail() -> None:
@@ -378,8 +378,8 @@ def test_a_plan_is_sent_and_reviewed_by_mail() -> None:
     ]
     results = [
         part.text
-        for said in session.view.conversation.messages
-        for part in said.message.parts
+        for message in session.view.conversation.messages
+        for part in message.message.parts
         if isinstance(part, ToolResult)
     ]
     assert any("its plan waits for review" in text for text in results)
@@ -404,8 +404,8 @@ def test_impossible_team_calls_fail_with_the_reason(calls: list[Call], why: str)
 
     failed = [
         part.text
-        for said in session.view.conversation.messages
-        for part in said.message.parts
+        for message in session.view.conversation.messages
+        for part in message.message.parts
         if isinstance(part, ToolResult) and part.failed
     ]
     assert [text for text in failed if why in text] != []
@@ -419,7 +419,7 @@ def test_a_teammate_cannot_start_subagents_or_teammates() -> None:
 
     run(TeamTree(cast))
 
-    tools = {each.name for each in cast.of("You are ann")[0].tools}
+    tools = {tool.name for tool in cast.of("You are ann")[0].tools}
     assert tools & {"task", "spawn_teammate", "shutdown_teammate", "review_plan"} == set()
     assert {"send_message", "read_inbox", "list_teammates", "task_claim"} <= tools
 
@@ -447,8 +447,8 @@ def test_a_subagent_of_the_task_tool_has_no_team_tools() -> None:
 
     run(TeamTree(cast))
 
-    tools = {each.name for each in cast.of("Work")[0].tools}
-    assert tools & {each.name for each in TEAM_TOOLS} == set()
+    tools = {tool.name for tool in cast.of("Work")[0].tools}
+    assert tools & {tool.name for tool in TEAM_TOOLS} == set()
 
 
 def holding(*more: Line) -> dict[str, Sequence[Line]]:
@@ -496,7 +496,7 @@ def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
         "You are ann": [[called("wait")]],
         "You are bob": ["Ready.", "I look at b.txt."],
     }))  # fmt: skip
-    sent = list[bool]()
+    result = list[bool]()
 
     async def story() -> None:
         session = await tree.opened()
@@ -513,18 +513,18 @@ def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
             group.start_soon(session.go)
             await until(lambda: bool(tree.at_work) and bob_is_idle())
             for key in ("k1", "k1", "k2"):
-                sent.append(await session.inbox.mail("bob", f"Look: {key}", key))
-            sent.append(await session.inbox.mail("ann", "Wait no more.", ""))
-            sent.append(await session.inbox.mail("zoe", "Who are you?", "k3"))
+                result.append(await session.inbox.mail("bob", f"Look: {key}", key))
+            result.append(await session.inbox.mail("ann", "Wait no more.", ""))
+            result.append(await session.inbox.mail("zoe", "Who are you?", "k3"))
             await until(lambda: len(tree.mail("root/child-1")) == 1)
             await until(lambda: len(tree.mail("root/child-2")) == 2)
             await until(lambda: not bob_is_idle())
             await session.inbox.stop_child("child-1")
-            sent.append(await session.inbox.mail("ann", "Too late.", "k4"))
+            result.append(await session.inbox.mail("ann", "Too late.", "k4"))
 
     with_time(story)
 
-    assert sent == [True, False, True, True, False, False]
+    assert result == [True, False, True, True, False, False]
     assert tree.mail("root/child-1") == [mail_of("person", "Wait no more.")]
     assert tree.mail("root/child-2") == [
         mail_of("person", "Look: k1"), mail_of("person", "Look: k2"),

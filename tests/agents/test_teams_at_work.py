@@ -85,9 +85,9 @@ def test_a_read_only_teammate_has_the_team_tools(tmp_path: Path) -> None:
 
     house.run("Go")
 
-    tools = {each.name for each in house.cast.of("You are ann")[0].tools}
+    tools = {tool.name for tool in house.cast.of("You are ann")[0].tools}
     assert {"idle", "send_message", "read_inbox", "task_claim", "tree"} <= tools
-    lead = {each.name for each in house.cast.of("Go")[0].tools}
+    lead = {tool.name for tool in house.cast.of("Go")[0].tools}
     assert "spawn_teammate" in lead
     assert "idle" not in lead
 
@@ -146,11 +146,11 @@ def test_a_killed_team_resumes_and_does_each_task_once(claims: int, tmp_path: Pa
         "--script", str(script),
     )  # fmt: skip
     environ = {**os.environ, "REFOLD_HOME": str(home)}
-    begun = subprocess.Popen((*refold, "Go"), cwd=tmp_path, env=environ)
-    while _claims(home) < claims and begun.poll() is None:
+    process = subprocess.Popen((*refold, "Go"), cwd=tmp_path, env=environ)
+    while _claims(home) < claims and process.poll() is None:
         pass
-    begun.kill()
-    begun.wait()
+    process.kill()
+    process.wait()
 
     _script(script, {**scripts, "Go": ["I wait."] * 9}, 0.0)
     again = subprocess.run(
@@ -170,13 +170,15 @@ def test_a_killed_team_resumes_and_does_each_task_once(claims: int, tmp_path: Pa
     assert _claims(home) == 3
     assert [end.status for end in events(nodes["root"], ChildEnded)] == ["done"] * 3
     assert len(events(nodes["root"], ChildBorn)) == 3
-    sent = events(nodes["root"], MailSent)
-    assert sorted(mail.text for mail in sent) == [f"from {name}" for name in sorted(NAMES)]
-    for mail in sent:
+    result = events(nodes["root"], MailSent)
+    assert sorted(mail.text for mail in result) == [
+        f"from {name}" for name in sorted(NAMES)
+    ]
+    for mail in result:
         assert heard(nodes[f"root/child-{NAMES.index(mail.to) + 1}"]).count(mail.text) == 1
 
 
 def heard(node: Node) -> list[str]:
     """The mail that a teammate got, in order."""
-    texts = [said.text for said in events(node, Said)]
+    texts = [item.text for item in events(node, Said)]
     return [text.split("\n")[1] for text in texts if text.startswith("<mail")]

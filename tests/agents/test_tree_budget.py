@@ -230,7 +230,7 @@ def test_a_tree_exceeds_its_budget_by_at_most_one_call(plan: Plan, dollars: floa
     assert everything.dollars == pytest.approx(tree.spent)
     assert everything.answers == len(tree.usage)
     assert everything.usage == sum(tree.usage, Usage())
-    of_nodes = sum((each.account.spent for each in tree.ended), Spent())
+    of_nodes = sum((item.account.spent for item in tree.ended), Spent())
     assert of_nodes == replace(everything, dollars=of_nodes.dollars)
     assert view.turn.granted == view.turn.reserved == ()
 
@@ -261,7 +261,7 @@ def test_a_child_waits_while_the_whole_budget_is_granted_to_others() -> None:
 
     view = grown(tree)
 
-    outcomes = [each.turn.outcome for each in tree.ended]
+    outcomes = [item.turn.outcome for item in tree.ended]
     assert (view.turn.outcome, len(outcomes)) == ("answered", 11)
     assert outcomes.count("budget") < 5  # the last that is at work does without
 
@@ -281,7 +281,7 @@ def test_a_tree_that_runs_out_of_budget_has_spent_most_of_it(
 
     assert view.turn.outcome == "budget"
     assert tree.spent > 0.8 * 30.0
-    assert {each.turn.outcome for each in tree.ended} <= {"budget", "answered"}
+    assert {item.turn.outcome for item in tree.ended} <= {"budget", "answered"}
 
 
 def test_a_child_that_runs_out_of_budget_returns_the_rest_to_its_parent() -> None:
@@ -294,15 +294,15 @@ def test_a_child_that_runs_out_of_budget_returns_the_rest_to_its_parent() -> Non
         mine = World(Model(CountingModel(Plan(), 0, None)), budget=Budget(1.0))  # type: ignore[arg-type]
         purse = ChildGrant(record, lambda: mine, "child-1", GrantQueue())
         there = fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.9))])
-        refused = await purse.request_more(Estimate(0.2, 10), budget_used(there))
+        result = await purse.request_more(Estimate(0.2, 10), budget_used(there))
         await record(
             ChildEnded("child-1", "budget", "partial", spent=Spent(Usage(), 0.4, 1))
         )
-        return refused, record.view
+        return result, record.view
 
-    refused, after = anyio.run(main)
+    budget, after = anyio.run(main)
 
-    assert refused is None
+    assert budget is None
     assert budget_used(after).dollars == pytest.approx(0.4)
 
 
@@ -396,11 +396,11 @@ def test_after_a_crash_a_child_receives_the_grant_that_it_had_not_recorded() -> 
 def test_grants_and_reservations_count_once_after_a_crash() -> None:
     store = MemoryStore()
     born = ChildBorn("child-1", "c1", "code", "", grant=Budget(2.0))
-    begun = [TurnStarted(0), born, ModelAsked(dollars=0.5), Reserved("leaf", "x", 0.25, 1)]
+    result = [TurnStarted(0), born, ModelAsked(dollars=0.5), Reserved("leaf", "x", 0.25, 1)]
 
     async def written() -> View:
         record = Recorder(store, clock=lambda: 0.0)
-        return await record(*begun)
+        return await record(*result)
 
     async def resumed() -> View:
         return await Recorder(store, clock=lambda: 0.0).open()
@@ -413,13 +413,13 @@ def test_grants_and_reservations_count_once_after_a_crash() -> None:
 
 def test_a_child_is_warned_once_at_50_and_25_percent_of_the_budget() -> None:
     policies = warn_of_budget(NO_LIMIT, lent=True)
-    answered = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "calls")
+    answer = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "calls")
 
     def told(left: float, *noted: str) -> list[str]:
         view = fold([
             Entry(1, TurnStarted(0)),
             Entry(2, ModelAsked(policies=noted)),
-            Entry(3, answered),
+            Entry(3, answer),
             Entry(4, BudgetSet(Budget(0.1), share_left=left)),
         ])  # fmt: skip
         return [p.__name__ for p in policies if p(view) is not None]
@@ -431,14 +431,14 @@ def test_a_child_is_warned_once_at_50_and_25_percent_of_the_budget() -> None:
 
 
 def test_a_model_call_beyond_the_grant_requests_more_budget_or_fails() -> None:
-    asked: list[Estimate] = []
+    estimates: list[Estimate] = []
 
     class Miser:
         share_left = 0.5
 
         async def request_more(self, need: Estimate, used: object) -> Budget | None:
-            asked.append(need)
-            return Budget(0.6) if len(asked) == 1 else None
+            estimates.append(need)
+            return Budget(0.6) if len(estimates) == 1 else None
 
     async def main() -> View:
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
@@ -453,7 +453,7 @@ def test_a_model_call_beyond_the_grant_requests_more_budget_or_fails() -> None:
 
     assert view.rights.budget == Budget(0.6)
     assert budget_used(view).dollars == pytest.approx(0.4)
-    assert asked == [Estimate(0.4, 1)] * 2
+    assert estimates == [Estimate(0.4, 1)] * 2
 
 
 @pytest.mark.parametrize(
@@ -471,18 +471,18 @@ def test_a_child_requests_more_budget_before_it_runs_out_and_ends_without_it(
     def price(model: str, usage: Usage) -> float | None:
         return 0.2
 
-    answered = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "end", cost=0.05)
-    news = [BudgetSet(Budget(0.1)), TurnStarted(0), ModelAsked(), answered, *more]
+    answer = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "end", cost=0.05)
+    news = [BudgetSet(Budget(0.1)), TurnStarted(0), ModelAsked(), answer, *more]
     view = fold([Entry(n, e) for n, e in enumerate(news, start=1)])  # type: ignore[arg-type]
     if not view.turn.steps and more:
         news.append(BudgetSet(Budget(1.0)))
         view = fold([Entry(n, e) for n, e in enumerate(news, start=1)])  # type: ignore[arg-type]
 
-    found = [
+    result = [
         p(view) for p in (end_over_budget(NO_LIMIT, price), draw_on_grant(NO_LIMIT, price))
     ]
 
-    assert [type(each).__name__ for each in found if each] == wanted
+    assert [type(item).__name__ for item in result if item] == wanted
     assert estimate(view, price).dollars == 0.2
 
 
@@ -508,13 +508,13 @@ def test_a_child_grants_no_more_than_its_own_grant_unless_that_is_raised() -> No
         assert purse.share_left == pytest.approx(0.1)
         return await purse.request_more(Estimate(0.3, 1), there), record.view
 
-    refused, poor = anyio.run(lent, Above())
-    found, rich = anyio.run(lent, Above(Budget(1.3)))
+    result, poor = anyio.run(lent, Above())
+    budget, rich = anyio.run(lent, Above(Budget(1.3)))
 
-    assert refused is None
+    assert result is None
     assert budget_used(poor).dollars == pytest.approx(0.9)
-    assert found is not None
-    assert found.dollars == pytest.approx(0.7)
+    assert budget is not None
+    assert budget.dollars == pytest.approx(0.7)
     assert budget_used(rich).dollars == pytest.approx(1.2)
     assert rich.rights.budget == Budget(1.3)
 

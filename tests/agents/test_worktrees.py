@@ -232,8 +232,8 @@ def test_a_worktree_can_be_made_from_another_worktree_or_a_submodule(
         first = await make_tree("x", str(repository), os.environ)
         second = await make_tree("y", first.inside, os.environ)
         inner = await make_tree("z", str(above / "module"), os.environ)
-        for each in (second, inner):
-            assert (Path(each.inside) / "a.txt").read_text() == "one\n"
+        for tree in (second, inner):
+            assert (Path(tree.inside) / "a.txt").read_text() == "one\n"
 
     anyio.run(main)
 

@@ -104,17 +104,17 @@ def test_the_calls_of_a_model_response_are_scored(wheel: Path) -> None:
 def test_report_counts_right_answers_per_category(
     wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = list(questions(wheel, "simple_python", 1)) * 2
+    result = list(questions(wheel, "simple_python", 1)) * 2
     right = ("math_area", '{"base": 10, "height": 5}')
     provider = ScriptedProvider([right], "I do not know.")
 
-    found = anyio.run(count, provider, "m", "simple_python", asked)
-    report("a/m", [found, Counted("multiple", 0, 0, 0.0)])
+    outcome = anyio.run(count, provider, "m", "simple_python", result)
+    report("a/m", [outcome, Counted("multiple", 0, 0, 0.0)])
 
-    assert (found.right, found.tried) == (1, 2)
-    shown = capsys.readouterr()
-    assert shown.err == "simple_python_0: right\nsimple_python_0: wrong\n"
-    assert [row.split()[:2] for row in shown.out.splitlines()[-2:]] == [
+    assert (outcome.right, outcome.tried) == (1, 2)
+    output = capsys.readouterr()
+    assert output.err == "simple_python_0: right\nsimple_python_0: wrong\n"
+    assert [row.split()[:2] for row in output.out.splitlines()[-2:]] == [
         ["simple_python", "1/2"],
         ["multiple", "0/0"],
     ]

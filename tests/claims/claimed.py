@@ -75,9 +75,9 @@ def session(
     )  # fmt: skip
 
     async def turn() -> str:
-        async with agent.session() as opened:
-            await opened.run("Look around.")
-            return opened.id
+        async with agent.session() as result:
+            await result.run("Look around.")
+            return result.id
 
     id_ = anyio.run(turn)
     return Past(directory, JournalDirectory(home / "sessions").path(id_))

@@ -50,20 +50,20 @@ def called(id_: str, tool: str, **arguments: object) -> tuple[Event, ...]:
 
 def read(id_: str, path: Path, text: str) -> tuple[Event, ...]:
     rows = "\n".join(f"{n}\t{line}" for n, line in enumerate(text.split("\n"), 1))
-    seen = ((str(path), sha256(text.encode()).hexdigest()),)
+    result = ((str(path), sha256(text.encode()).hexdigest()),)
     return (
         *called(id_, "read_file", path=str(path)),
-        Ended(id_, "done", rows, file_hashes=seen),
+        Ended(id_, "done", rows, file_hashes=result),
     )
 
 
 def ran(
     id_: str, command: str, text: str, code: int | None = 0, whole: str = ""
 ) -> tuple[Event, ...]:
-    shown = (Output(command, text, code),)
+    outputs = (Output(command, text, code),)
     return (
         *called(id_, "bash", command=command),
-        Ended(id_, "done", text, shown, full_blob=whole),
+        Ended(id_, "done", text, outputs, full_blob=whole),
     )
 
 
@@ -107,59 +107,59 @@ def test_calls_of_a_subagent_are_evidence(place: Path) -> None:
     (journal.parent.parent / "events.jsonl").write_bytes(between + b"\n")
     root = made(SessionStarted(str(place)), ChildBorn("child-1", "call-0", "code", "Do."))
 
-    told = records(JournalDirectory(place), "s", root)
+    result = records(JournalDirectory(place), "s", root)
 
-    assert checked(place, told, quoted("a.py")).state == "supported"
+    assert checked(place, result, quoted("a.py")).state == "supported"
     by_id = Evidence(call="child-1/child-2/call-1", quote="all 17 are well")
-    assert checked(place, told, by_id).state == "supported"
-    half = checked(place, told, Evidence(call="call-1", quote="all 17 are well"))
+    assert checked(place, result, by_id).state == "supported"
+    half = checked(place, result, Evidence(call="call-1", quote="all 17 are well"))
     assert (half.state, "child-1/child-2/call-1" in half.reason) == ("unknown", True)
 
 
 def test_the_report_of_a_subagent_is_not_evidence(place: Path) -> None:
     report = "child-1 is done.\n\nAll 40 tests pass"
-    told = SessionRecord(
+    record = SessionRecord(
         made(*called("call-0", "task", prompt="Test."), Ended("call-0", "done", report))
     )
 
-    found = checked(place, [told], Evidence(call="call-0", quote="All 40 tests pass"))
+    claim = checked(place, [record], Evidence(call="call-0", quote="All 40 tests pass"))
 
-    assert found.state == "unknown"
+    assert claim.state == "unknown"
 
 
 def test_an_answer_of_a_leaf_model_is_not_evidence(place: Path) -> None:
     answer = "the author was born in Oslo in 1901"
-    told = made(
+    entries = made(
         *called("call-0", "python", code="print(lm('Where?')); print(open('a').read())"),
         Reserved("leaf", "m", leaf=1, call_id="call-0"),
         Settled(3, text=answer),
         Ended("call-0", "done", f"{answer}\nthe house stands in Bergen"),
     )
 
-    said = checked(place, [SessionRecord(told)], Evidence(call="call-0", quote=answer))
+    claim = checked(place, [SessionRecord(entries)], Evidence(call="call-0", quote=answer))
     read_by_code = Evidence(call="call-0", quote="the house stands in Bergen")
 
-    assert said.state == "unknown"
-    assert checked(place, [SessionRecord(told)], read_by_code).state == "supported"
+    assert claim.state == "unknown"
+    assert checked(place, [SessionRecord(entries)], read_by_code).state == "supported"
 
 
 def test_a_missing_file_that_code_named_is_unknown_with_that_reason(place: Path) -> None:
-    told = made(
+    entries = made(
         SessionStarted(str(place)),
         *called("call-0", "python", code="print(open('nowhere.py').read())"),
         Ended("call-0", "done", "something"),
     )
 
-    found = checked(
-        place, [SessionRecord(told)], Evidence(path="nowhere.py", quote="something else")
+    claim = checked(
+        place, [SessionRecord(entries)], Evidence(path="nowhere.py", quote="something else")
     )
 
-    assert found.state == "unknown"
-    assert found.reason.endswith("there is no such file now")
+    assert claim.state == "unknown"
+    assert claim.reason.endswith("there is no such file now")
 
 
 def test_an_unfinished_call_is_not_evidence(place: Path) -> None:
-    begun = SessionRecord(made(*called("call-0", "bash", command="make")))
+    record = SessionRecord(made(*called("call-0", "bash", command="make")))
     cut_off = SessionRecord(
         made(
             *called("call-0", "bash", command="make"),
@@ -167,13 +167,13 @@ def test_an_unfinished_call_is_not_evidence(place: Path) -> None:
         )
     )
 
-    for told in (begun, cut_off):
-        found = checked(place, [told], Evidence(call="make", quote="all is well here"))
-        assert found.state == "unknown"
+    for item in (record, cut_off):
+        claim = checked(place, [item], Evidence(call="make", quote="all is well here"))
+        assert claim.state == "unknown"
 
 
 def test_a_claim_that_a_refused_call_ran_is_contradicted(place: Path) -> None:
-    told = SessionRecord(
+    record = SessionRecord(
         made(
             *called("call-0", "bash", command="make"),
             Ended("call-0", "refused", "Refused: no"),
@@ -181,20 +181,20 @@ def test_a_claim_that_a_refused_call_ran_is_contradicted(place: Path) -> None:
     )
 
     assert (
-        checked(place, [told], Evidence(call="make"), claim="make ran").state
+        checked(place, [record], Evidence(call="make"), claim="make ran").state
         == "contradicted"
     )
 
 
 def test_shortened_output_is_checked_in_its_blob(place: Path) -> None:
     text = "begins\n[… 900 of 1000 characters are left out here. …]\nends"
-    told = made(*ran("call-0", "make", text, whole="b" * 64))
+    entries = made(*ran("call-0", "make", text, whole="b" * 64))
     evidence = Evidence(call="make", quote="in the middle of it")
 
-    whole = SessionRecord(told, blob=lambda _: b"begins, and in the middle of it\nends")
+    whole = SessionRecord(entries, blob=lambda _: b"begins, and in the middle of it\nends")
 
     assert checked(place, [whole], evidence).state == "supported"
-    assert checked(place, [SessionRecord(told)], evidence).state == "unknown"
+    assert checked(place, [SessionRecord(entries)], evidence).state == "unknown"
 
 
 def test_a_quote_of_a_file_read_by_code_needs_the_unchanged_file(place: Path) -> None:
@@ -226,11 +226,11 @@ def test_a_read_file_call_made_by_code_is_evidence(place: Path) -> None:
     (place / "a.py").write_text(LINE)
     call = ToolCall("call-0.1", "read_file", Raw(b'{"path": "a.py"}'))
     *_, end = read("call-0.1", place / "a.py", LINE)
-    told = made(
+    entries = made(
         SessionStarted(str(place)), NestedCallMade(call, "call-0"), Started("call-0.1"), end
     )
 
-    assert checked(place, [SessionRecord(told)], quoted("a.py")).state == "supported"
+    assert checked(place, [SessionRecord(entries)], quoted("a.py")).state == "supported"
 
 
 def test_a_file_that_the_session_never_read_is_not_opened(place: Path) -> None:
@@ -239,15 +239,15 @@ def test_a_file_that_the_session_never_read_is_not_opened(place: Path) -> None:
             raise AssertionError(real)
 
     (place / "a.py").write_text(LINE)
-    told = SessionRecord(made(SessionStarted(str(place))))
+    record = SessionRecord(made(SessionStarted(str(place))))
 
-    assert checked(place, [told], quoted("a.py"), files=Locked(place)).state == "unknown"
+    assert checked(place, [record], quoted("a.py"), files=Locked(place)).state == "unknown"
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "huge", "binary", "directory", "unread"])
 def test_a_path_that_is_no_longer_a_plain_file_is_not_read(place: Path, kind: str) -> None:
     path = place / "a.py"
-    told = SessionRecord(made(SessionStarted(str(place)), *read("call-0", path, LINE)))
+    record = SessionRecord(made(SessionStarted(str(place)), *read("call-0", path, LINE)))
     files = DiskFiles(place)
     match kind:
         case "pipe":
@@ -266,31 +266,31 @@ def test_a_path_that_is_no_longer_a_plain_file_is_not_read(place: Path, kind: st
             path.write_text(LINE)
             files = DiskFiles(place, unread=lambda _: "a rule says so")
 
-    found = checked(place, [told], quoted("a.py"), files=files)
+    claim = checked(place, [record], quoted("a.py"), files=files)
 
-    assert found.state == ("stale" if kind == "binary" else "unknown"), found
+    assert claim.state == ("stale" if kind == "binary" else "unknown"), claim
 
 
 @pytest.mark.parametrize("path", ["\0", "~/a.py", "", "../" * 5000, "a\ud800", "x" * 5000])
 def test_an_invalid_path_gives_the_verdict_unknown(place: Path, path: str) -> None:
-    told = SessionRecord(
+    record = SessionRecord(
         made(SessionStarted(str(place)), *read("call-0", place / "a.py", LINE))
     )
 
-    assert checked(place, [told], quoted(path)).state == "unknown"
+    assert checked(place, [record], quoted(path)).state == "unknown"
 
 
 def test_the_search_for_a_very_repetitive_quote_ends_in_time(place: Path) -> None:
     text = "a" * 2_000_000
     (place / "a.py").write_text(text)
-    told = SessionRecord(
+    record = SessionRecord(
         made(SessionStarted(str(place)), *read("call-0", place / "a.py", text))
     )
     began = time.monotonic()
 
-    found = checked(place, [told], Evidence(path="a.py", quote="a" * 100_000))
+    claim = checked(place, [record], Evidence(path="a.py", quote="a" * 100_000))
 
-    assert found.state != "supported"
+    assert claim.state != "supported"
     assert time.monotonic() - began < 40
 
 
@@ -300,15 +300,15 @@ def test_claims_are_found_in_answers_of_any_shape() -> None:
     fenced = 'Two:\n```json\n{"name": "one", "evidence": []}\n```\nand\n{"risk": "two", "evidence": null}'
 
     assert len(claims_in_answer(wide)) == 50
-    assert [each.claim for each in claims_in_answer(fenced)] == ["one", "two"]
-    assert [each.claim for each in claims_in_answer(deep)] in ([], ["claim 1"])
+    assert [claim.claim for claim in claims_in_answer(fenced)] == ["one", "two"]
+    assert [claim.claim for claim in claims_in_answer(deep)] in ([], ["claim 1"])
     assert claims_in_answer("{" * 100_000) == ()
     assert [
-        each.claim
-        for each in claims_in_answer('See: {"claim": "in a line", "evidence": []}.')
+        claim.claim
+        for claim in claims_in_answer('See: {"claim": "in a line", "evidence": []}.')
     ] == ["in a line"]
     assert [
-        each.claim for each in claims_in_answer('{"claim": "broken", "evidence": [')
+        claim.claim for claim in claims_in_answer('{"claim": "broken", "evidence": [')
     ] == [UNREADABLE_CLAIM]
     assert claims_in_answer("no JSON, no claims") == ()
     assert claims_in_answer('{"claims": [{"claim": "without"}]}') == ()
@@ -350,11 +350,11 @@ def test_a_path_with_an_unpaired_surrogate_is_refused(place: Path) -> None:
 
 
 def test_a_quote_does_not_match_across_lines_that_were_not_shown() -> None:
-    shown = passage_of_rows([(1, "one and two"), (2, "three"), (7, "four and five")])
+    passage = passage_of_rows([(1, "one and two"), (2, "three"), (7, "four and five")])
 
-    assert shown.places("two three") == [(1, 2)]
-    assert shown.places("three four") == []
-    assert shown.places("four and five", LineRange(2, 6)) == []
-    assert [shown.is_a_line(line) for line in ("three", "one and", "four and five")] == [
+    assert passage.places("two three") == [(1, 2)]
+    assert passage.places("three four") == []
+    assert passage.places("four and five", LineRange(2, 6)) == []
+    assert [passage.is_a_line(line) for line in ("three", "one and", "four and five")] == [
         True, False, True,
     ]  # fmt: skip

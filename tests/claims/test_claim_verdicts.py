@@ -168,21 +168,21 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
     for name, text in SCRIPTS.items():
         (directory / name).write_text(text)
     (directory / "blob.bin").write_bytes(b"\0" * 100)
-    found = session(directory, tmp_path_factory.mktemp("home-of-it"), *STEPS)
+    result = session(directory, tmp_path_factory.mktemp("home-of-it"), *STEPS)
     (directory / "moved.py").write_text("all is new here\n")
     (directory / "shifted.py").write_text(
         "\n\nthe first of the lines\nthe second of the lines\n"
     )
     (directory / "gone.py").unlink()
-    return found
+    return result
 
 
 @pytest.mark.parametrize("case", [*TRUE, *OPEN, *LIES], ids=lambda case: case.name)
 def test_each_answer_gets_the_verdict_that_its_evidence_gives(
     case: Case, past: Past
 ) -> None:
-    told = {"claim": case.claim, "evidence": case.evidence}
-    answer = json.dumps({"findings": [told]}).replace("ABSOLUTE", str(past.directory))
+    data = {"claim": case.claim, "evidence": case.evidence}
+    answer = json.dumps({"findings": [data]}).replace("ABSOLUTE", str(past.directory))
 
     checked = past.verdict(answer)
 

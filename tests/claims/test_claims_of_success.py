@@ -57,9 +57,9 @@ def test_exit_code_0_of_a_line_that_hides_failures_supports_no_success(
 def test_a_command_quoted_inside_another_command_does_not_count_as_run(
     command: str,
 ) -> None:
-    found = verdict(command, "x && pytest -q && y", 0, "pytest -q", "all tests pass", "")
+    state = verdict(command, "x && pytest -q && y", 0, "pytest -q", "all tests pass", "")
 
-    assert found == "unknown"
+    assert state == "unknown"
 
 
 def test_each_command_of_a_plain_chain_counts_as_run() -> None:
@@ -74,20 +74,20 @@ def test_each_command_of_a_plain_chain_counts_as_run() -> None:
     ["12 passed, 0 failed", "the whole suite is OK", "the shop works", "3 runs, no errors"],
 )
 def test_a_success_claim_in_any_words_is_not_supported_by_a_failed_run(claim: str) -> None:
-    found = verdict(
+    state = verdict(
         "pytest -q", "1 failed, 12 passed, 0 failed", 1, "pytest -q", claim, "12 passed"
     )
 
-    assert found in ("unknown", "contradicted")
+    assert state in ("unknown", "contradicted")
 
 
 def test_an_unreadable_claim_next_to_a_valid_one_is_reported_too() -> None:
     good = '{"claim": "a", "evidence": "x.py: some words", "required": "true"}'
-    found = claims_in_answer(
+    claims = claims_in_answer(
         f'{good} and {{"claim": "b", "evidence": {{"call": "pytest",}}}}'
     )
 
-    assert [(claim.required, bool(claim.evidence)) for claim in found] == [
+    assert [(claim.required, bool(claim.evidence)) for claim in claims] == [
         (True, True),
         (False, False),
     ]

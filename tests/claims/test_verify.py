@@ -42,7 +42,9 @@ def second(place: Path, *lines: object) -> str:
 
 def says(*verdicts: Mapping[str, str]) -> dict[str, str]:
     plain = {"why": "so it is", "quote": "", "path": "", "lines": ""}
-    return {"text": json.dumps({"verdicts": [{**plain, **each} for each in verdicts]})}
+    return {
+        "text": json.dumps({"verdicts": [{**plain, **verdict} for verdict in verdicts]})
+    }
 
 
 LOOKS = {"calls": [{"tool": "read_file", "arguments": {"path": "a.py"}}]}
@@ -103,14 +105,14 @@ def test_verify_json_prints_one_document_and_leaves_the_journal_unchanged(
 
     assert main(["verify", past.path.name, "--json"]) == 0
 
-    told = json.loads(capsys.readouterr().out)
-    assert (told["type"], told["session_id"], told["turn"], told["ended"]) == (
+    data = json.loads(capsys.readouterr().out)
+    assert (data["type"], data["session_id"], data["turn"], data["ended"]) == (
         "verify", past.path.name, 1, True,
     )  # fmt: skip
-    assert told["counts"] == {"contradicted": 0, "stale": 0, "unknown": 1, "supported": 1}
-    assert [each["state"] for each in told["claims"]] == ["supported", "unknown"]
-    assert told["claims"][0]["evidence"][0]["given"]["lines"] == "2"
-    assert (told["ok"], told["deep"]) == (True, None)
+    assert data["counts"] == {"contradicted": 0, "stale": 0, "unknown": 1, "supported": 1}
+    assert [claim["state"] for claim in data["claims"]] == ["supported", "unknown"]
+    assert data["claims"][0]["evidence"][0]["given"]["lines"] == "2"
+    assert (data["ok"], data["deep"]) == (True, None)
     assert (past.path / "events.jsonl").read_bytes() == before
 
 
@@ -185,7 +187,7 @@ def test_verdicts_of_the_second_check_need_evidence_too(
     states: list[str],
 ) -> None:
     past = answering(*claims)
-    before = {each.name for each in past.path.parent.iterdir()}
+    before = {path.name for path in past.path.parent.iterdir()}
 
     ended = main(
         [
@@ -198,11 +200,11 @@ def test_verdicts_of_the_second_check_need_evidence_too(
         ]
     )
 
-    told = json.loads(capsys.readouterr().out)
-    assert [each["state"] for each in told["claims"]] == states, told
+    data = json.loads(capsys.readouterr().out)
+    assert [claim["state"] for claim in data["claims"]] == states, data
     assert ended == code
-    made = {each.name for each in past.path.parent.iterdir()} - before
-    assert {told["deep"]["session"]} - {""} == made
+    names = {path.name for path in past.path.parent.iterdir()} - before
+    assert {data["deep"]["session"]} - {""} == names
 
 
 def test_a_second_check_that_times_out_supports_no_claim(
@@ -246,10 +248,10 @@ def test_a_task_fails_when_a_required_claim_is_contradicted(
         )
 
     out, err = capsys.readouterr()
-    told = json.loads(out)
+    data = json.loads(out)
     assert ended == code
     assert ("claims that failed: nobody gets in: contradicted" in err) is bool(code)
-    assert [each["state"] for each in told["claims"]] == [
+    assert [item["state"] for item in data["claims"]] == [
         "contradicted" if code else "supported"
     ]
 
@@ -275,10 +277,10 @@ def _rewritten(file: Path) -> None:
     _changed(file)
     head, lines = codec.Head(), list[bytes]()
     for line in file.read_bytes().splitlines():
-        said = msgspec.json.decode(line)
-        event = codec.load(said["kind"], msgspec.Raw(msgspec.json.encode(said["data"])))
-        found = {name: said[name] for name in ("at", "epoch", "turn", "by", "cause")}
-        text, head = codec.encode(Entry(said["seq"], event, **found), head)
+        result = msgspec.json.decode(line)
+        event = codec.load(result["kind"], msgspec.Raw(msgspec.json.encode(result["data"])))
+        data = {name: result[name] for name in ("at", "epoch", "turn", "by", "cause")}
+        text, head = codec.encode(Entry(result["seq"], event, **data), head)
         lines.append(text)
     file.write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
 

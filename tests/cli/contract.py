@@ -29,11 +29,11 @@ def conforming(document: Document) -> Document:
 @cache
 def _validators() -> dict[str, Draft202012Validator]:
     schema = json.loads(schema_text("stream"))
-    found: dict[str, Draft202012Validator] = {}
-    for each in schema["oneOf"]:
-        name = each["$ref"].rpartition("/")[2]
+    data: dict[str, Draft202012Validator] = {}
+    for item in schema["oneOf"]:
+        name = item["$ref"].rpartition("/")[2]
         fields = schema["$defs"][name]["properties"]
-        closed = {**each, "propertyNames": {"enum": [*fields, *_BESIDE]}}
+        closed = {**item, "propertyNames": {"enum": [*fields, *_BESIDE]}}
         (type_,) = fields["type"]["enum"]
-        found[type_] = Draft202012Validator({**closed, "$defs": schema["$defs"]})
-    return found
+        data[type_] = Draft202012Validator({**closed, "$defs": schema["$defs"]})
+    return data

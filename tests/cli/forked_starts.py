@@ -24,13 +24,13 @@ class ForkedStarts:
         self, here: Path, environ: Mapping[str, str], *arguments: str
     ) -> tuple[int, str]:
         """Run it; return its exit code and all that it printed."""
-        asked = json.dumps([str(here), dict(environ), arguments])
+        text = json.dumps([str(here), dict(environ), arguments])
         assert self._forks.stdin
         assert self._forks.stdout
-        self._forks.stdin.write(f"{asked}\n")
+        self._forks.stdin.write(f"{text}\n")
         self._forks.stdin.flush()
-        code, printed = json.loads(self._forks.stdout.readline())
-        return code, printed
+        code, result = json.loads(self._forks.stdout.readline())
+        return code, result
 
 
 @contextmanager
@@ -48,18 +48,18 @@ def serve() -> None:
 
     assert app
     assert headless
-    for each in SUBCOMMANDS.values():
-        each.load()
+    for subcommand in SUBCOMMANDS.values():
+        subcommand.load()
     for line in sys.stdin:
         reading, writing = os.pipe()
         if not (child := os.fork()):
             os.close(reading)
             start(writing, *json.loads(line))
         os.close(writing)
-        with open(reading, encoding="utf-8", errors="replace") as printed:
-            found = printed.read()
+        with open(reading, encoding="utf-8", errors="replace") as file:
+            text = file.read()
         _, status = os.waitpid(child, 0)
-        print(json.dumps([os.waitstatus_to_exitcode(status), found]), flush=True)
+        print(json.dumps([os.waitstatus_to_exitcode(status), text]), flush=True)
 
 
 def start(output: int, here: str, environ: dict[str, str], arguments: list[str]) -> None:

@@ -52,20 +52,20 @@ def until(
     process: "subprocess.Popen[bytes]", right: Callable[[Document], object]
 ) -> list[Document]:
     """Read documents up to the first for which `right` holds."""
-    found: list[Document] = []
+    documents: list[Document] = []
     assert process.stdout
     for line in process.stdout:
-        found.append(conforming(msgspec.json.decode(line)))
-        if right(found[-1]):
-            return found
-    raise AssertionError(f"it ended before: {found}")
+        documents.append(conforming(msgspec.json.decode(line)))
+        if right(documents[-1]):
+            return documents
+    raise AssertionError(f"it ended before: {documents}")
 
 
 def rest(process: "subprocess.Popen[bytes]") -> tuple[list[Document], str]:
     """Read to the end; return the documents and the text on stderr."""
     out, err = process.communicate(timeout=LONG)
     return [
-        conforming(msgspec.json.decode(each)) for each in out.splitlines()
+        conforming(msgspec.json.decode(line)) for line in out.splitlines()
     ], err.decode()
 
 
@@ -73,7 +73,7 @@ def gone(words: str) -> bool:
     """Whether no process with these words in its command line runs any more."""
     until_then = time.monotonic() + LONG
     while time.monotonic() < until_then:
-        if not any(words.encode() in each for each in _command_lines()):
+        if not any(words.encode() in command_line for command_line in _command_lines()):
             return True
     return False
 

@@ -60,8 +60,8 @@ def test_agents_json_prints_one_document_per_agent(
 
     main(["agents", "--json"])
 
-    found = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert found[-1] == {
+    result = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert result[-1] == {
         "name": "looker", "description": "Looks at pages.",
         "where": ".claude/agents/Looker.md", "as": "both", "role": "small",
         "acting": "native", "tools": ["*"], "deferred": [], "without": ["task"],
@@ -72,15 +72,15 @@ def test_agents_json_prints_one_document_per_agent(
 def test_agents_without_a_subcommand_does_the_same_as_agents_list(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    found = list[tuple[int, str, str]]()
+    result = list[tuple[int, str, str]]()
 
     for words in ([], ["list"], ["--json"], ["list", "--json"], ["--json", "list"]):
         code = main(["agents", *words])
-        found.append((code, *capfd.readouterr()))
+        result.append((code, *capfd.readouterr()))
 
-    assert found[0] == found[1]
-    assert found[2] == found[3] == found[4]
-    assert found[0] != found[2]
+    assert result[0] == result[1]
+    assert result[2] == result[3] == result[4]
+    assert result[0] != result[2]
 
 
 def test_agents_of_an_untrusted_folder_are_ignored_with_a_notice(

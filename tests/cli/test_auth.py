@@ -25,8 +25,8 @@ PAGE: Pages = {"/models": {"data": [{"id": "m"}]}}
 
 @pytest.fixture
 def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
-    with keyring_of(tmp_path / "ring", monkeypatch) as found:
-        yield found
+    with keyring_of(tmp_path / "ring", monkeypatch) as keyring:
+        yield keyring
 
 
 @pytest.fixture
@@ -75,19 +75,19 @@ def test_a_key_typed_at_a_terminal_is_not_echoed(file: Path) -> None:
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
     ) as program:  # fmt: skip
         os.close(theirs)
-        seen = b""
-        while b"not shown" not in seen:
-            seen += os.read(ours, 1000)
+        data = b""
+        while b"not shown" not in data:
+            data += os.read(ours, 1000)
         os.write(ours, f"{KEY}\n".encode())
         try:
             while piece := os.read(ours, 1000):
-                seen += piece
+                data += piece
         except OSError:  # the other side is closed
             pass
     os.close(ours)
 
     assert program.returncode == 0
-    assert KEY.encode() not in seen
+    assert KEY.encode() not in data
     assert credentials.read(file) == {"openai": KEY}
 
 
@@ -201,23 +201,23 @@ def test_auth_list_shows_the_source_of_the_key_of_each_provider(
     credentials.store(file, "mine", "of-mine-abcd")
     ring.put(openai=KEY)
 
-    _, told, err = auth("list", "--json")
+    _, result, err = auth("list", "--json")
     _, table, _ = auth("list")
 
-    found = rows(told)
+    data = rows(result)
     assert err == ""
-    assert found["gemini"] == {"provider": "gemini", "from": "environment",
+    assert data["gemini"] == {"provider": "gemini", "from": "environment",
         "variable": "GOOGLE_API_KEY", "ends": "…4321"}  # fmt: skip
-    where = {name: (row["from"], row["ends"]) for name, row in found.items()}
+    where = {name: (row["from"], row["ends"]) for name, row in data.items()}
     assert where["openai"] == ("keyring", "…6789")
     assert where["groq"] == ("key_command", None)  # it is not run for this
     assert where["xai"] == ("file", "…")
     assert where["mine"] == ("file", "…abcd")
     assert where["anthropic"] == (None, None)
-    assert "ollama" not in found
+    assert "ollama" not in data
     assert "gemini       …4321  environment GOOGLE_API_KEY\n" in table
     assert "anthropic           none\n" in table
-    assert KEY not in told + table
+    assert KEY not in result + table
 
 
 def test_auth_list_reads_a_failing_keyring_once_and_reports_its_error(
@@ -226,10 +226,10 @@ def test_auth_list_reads_a_failing_keyring_once_and_reports_its_error(
     credentials.store(file, "xai", KEY)
     ring.put("locked")
 
-    code, told, err = auth("list", "--json")
+    code, result, err = auth("list", "--json")
 
     assert code == 0
-    assert rows(told)["xai"]["from"] == "file"
+    assert rows(result)["xai"]["from"] == "file"
     assert err == "refold: the keyring cannot be used: the collection is locked\n"
     assert ring.asked == 1
 
@@ -247,9 +247,9 @@ def strict() -> Iterator[WireServer]:
 
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(wire_server(answer)) as found,
+        portal.wrap_async_context_manager(wire_server(answer)) as context_manager,
     ):
-        yield found
+        yield context_manager
 
 
 def test_auth_test_reports_accepted_and_rejected_keys(
@@ -273,10 +273,10 @@ def test_auth_test_reports_that_a_public_model_list_does_not_check_the_key(
     monkeypatch.setenv("GROQ_API_KEY", KEY)
     with list_server(PAGE) as server:
         monkeypatch.setenv("GROQ_BASE_URL", server.url)
-        code, told, _ = auth("test", "groq")
+        code, result, _ = auth("test", "groq")
 
     assert code == 0
-    assert "Groq lists its models for any key" in told
+    assert "Groq lists its models for any key" in result
 
 
 @pytest.mark.parametrize(("answer", "code"), [({"data": {}}, 0), (401, 1)])
@@ -286,10 +286,10 @@ def test_auth_test_checks_an_openrouter_key_at_the_path_key(
     monkeypatch.setenv("OPENROUTER_API_KEY", KEY)
     with list_server({"/key": answer}) as server:
         monkeypatch.setenv("OPENROUTER_BASE_URL", server.url)
-        found = auth("test", "openrouter")
+        result = auth("test", "openrouter")
 
     assert server.asked == ["GET /key"]
-    assert found[0] == code
+    assert result[0] == code
 
 
 def test_auth_test_reports_unreachable_providers_failing_key_commands_and_no_key(
@@ -299,14 +299,14 @@ def test_auth_test_reports_unreachable_providers_failing_key_commands_and_no_key
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9")
 
-    code, told, _ = auth("test")
+    code, result, _ = auth("test")
     none = auth("test", "anthropic")
 
     assert code == 1
     assert (
-        "openai: the key …6789 (environment OPENAI_API_KEY) was not tried: cannot" in told
+        "openai: the key …6789 (environment OPENAI_API_KEY) was not tried: cannot" in result
     )
-    assert "groq: the key_command 'false' ended with code 1" in told
+    assert "groq: the key_command 'false' ended with code 1" in result
     assert none[:2] == (
         1,
         "anthropic: there is no key (refold auth set anthropic stores one)\n",
@@ -314,9 +314,9 @@ def test_auth_test_reports_unreachable_providers_failing_key_commands_and_no_key
 
 
 def test_auth_test_fails_when_no_provider_has_a_key(auth: Any) -> None:
-    code, told, err = auth("test")
+    code, result, err = auth("test")
 
-    assert (code, told) == (1, "")
+    assert (code, result) == (1, "")
     assert "no provider has a key" in err
 
 

@@ -166,8 +166,8 @@ def test_schedule_tool_in_print_mode_reports_that_the_run_does_not_start_it(
     main(["-p", "Go", "--yolo", "--script", path, "--output-format", "stream-json"])
 
     rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    (said,) = [each["text"] for each in rows if each["type"] == "tool_result"]
-    assert said.endswith("; this run ends with your answer and does not start it.")
+    (outcome,) = [row["text"] for row in rows if row["type"] == "tool_result"]
+    assert outcome.endswith("; this run ends with your answer and does not start it.")
 
 
 def test_a_subagent_waits_for_a_background_command_with_notify(
@@ -186,5 +186,5 @@ def test_a_subagent_waits_for_a_background_command_with_notify(
     main(["-p", "Go", "--yolo", "--script", path, "--output-format", "stream-json"])
 
     ends = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    (end,) = [each for each in ends if each["type"] == "subagent_end"]
+    (end,) = [item for item in ends if item["type"] == "subagent_end"]
     assert end["text"] == "The child has built it."

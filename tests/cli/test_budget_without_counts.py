@@ -50,10 +50,10 @@ def test_max_budget_usd_stops_a_task_when_the_provider_reports_no_usage(
             done = await anyio.run_process(words, cwd=tmp_path, check=False)
             return len(server.heard), done
 
-    asked, done = anyio.run(use)
+    number, done = anyio.run(use)
 
-    found = json.loads(done.stdout)
-    assert (found["outcome"], found["usage"]["estimated"]) == ("budget", True)
-    assert 1 < asked < 5
-    assert 8 <= found["cost"] < 16
+    data = json.loads(done.stdout)
+    assert (data["outcome"], data["usage"]["estimated"]) == ("budget", True)
+    assert 1 < number < 5
+    assert 8 <= data["cost"] < 16
     assert done.stderr == b""  # no figure is shown there

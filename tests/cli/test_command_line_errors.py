@@ -63,10 +63,10 @@ ALL = "--help all)"
 def test_a_misspelt_flag_or_command_is_an_error_with_a_suggestion(
     line: str, said: str
 ) -> None:
-    with pytest.raises(BadInput) as told:
+    with pytest.raises(BadInput) as error:
         parse(line.split(" "))
 
-    assert str(told.value) == said
+    assert str(error.value) == said
 
 
 @pytest.mark.parametrize(
@@ -89,9 +89,9 @@ def test_a_flag_of_print_mode_without_p_is_refused_at_a_terminal(
     program, *arguments = command("Hi", *flags)
 
     with pexpect.spawn(program, arguments, timeout=LONG, encoding="utf-8") as terminal:
-        said = terminal.read()
+        result = terminal.read()
 
-    assert said == f"refold: {flags[0]} is for one task without a terminal: add -p\r\n"
+    assert result == f"refold: {flags[0]} is for one task without a terminal: add -p\r\n"
     assert terminal.exitstatus == 1
 
 
@@ -106,8 +106,8 @@ def test_help_and_version_report_a_full_disk(
             check=False,
         )  # fmt: skip
 
-    said = "refold: the output cannot be written: No space left on device\n"
-    assert (done.returncode, done.stderr) == (1, said)
+    text = "refold: the output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (1, text)
 
 
 @pytest.mark.slow

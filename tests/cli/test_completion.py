@@ -45,7 +45,7 @@ def bash(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[s
             capture_output=True, text=True, check=True, timeout=60,
         )  # fmt: skip
         assert done.stderr == ""
-        return [each.rstrip() for each in done.stdout.split("\n") if each]
+        return [part.rstrip() for part in done.stdout.split("\n") if part]
 
     return offered
 
@@ -131,9 +131,9 @@ def test_bash_completes_a_typed_line(
     (tmp_path / "a file.json").write_text("{}")
     typed = ("refold --eff\thi\t|", "refold -m ollama/qwen:\t|", "refold --script a\t|")
 
-    seen = in_a_terminal("bash", ["--norc", "-i"], f"source '{scripts}/bash'", typed)
+    a_terminal = in_a_terminal("bash", ["--norc", "-i"], f"source '{scripts}/bash'", typed)
 
-    assert seen == [
+    assert a_terminal == [
         "<--effort> <high> <|>", "<-m> <ollama/qwen:7b> <|>", "<--script> <a file.json> <|>",
     ]  # fmt: skip
 
@@ -152,9 +152,9 @@ def test_zsh_completes_a_typed_line(scripts: Path, model: str, tmp_path: Path) -
         "refold config set limits.ste\t|",
     )
 
-    seen = in_a_terminal("zsh", ["-f", "-i"], begin, typed)
+    a_terminal = in_a_terminal("zsh", ["-f", "-i"], begin, typed)
 
-    assert seen == [
+    assert a_terminal == [
         "<--effort> <high> <|>", "<sessions> <check> <|>", "<-m> <ollama/qwen:7b> <|>",
         "<--model=ollama/qwen:7b> <|>", "<config> <set> <limits.steps> <|>",
     ]  # fmt: skip
@@ -217,7 +217,7 @@ def completions(line: str, folder: Path, **environ: str) -> dict[str, str]:
 
 @pytest.mark.slow
 def test_completion_offers_all_subcommands_and_settings(tmp_path: Path) -> None:
-    abouts = {each.name: each.help for each in SUBCOMMANDS.values()}
+    abouts = {subcommand.name: subcommand.help for subcommand in SUBCOMMANDS.values()}
 
     assert completions("refold ", tmp_path) == abouts
     assert [*completions("refold config get ", tmp_path)] == [*flatten(Settings())]

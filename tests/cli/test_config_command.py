@@ -36,9 +36,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def file(home: Path) -> Path:
     """The person's own settings."""
-    found = home / "refold/config.toml"
-    found.parent.mkdir(mode=0o700)
-    return found
+    path = home / "refold/config.toml"
+    path.parent.mkdir(mode=0o700)
+    return path
 
 
 def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -163,15 +163,15 @@ def test_config_show_does_not_print_secrets(
     code, out, err = refold(
         "config", "show", "model", "providers.p.base_url", "commands.c.environ", "--origin"
     )
-    _, got, _ = refold("config", "get", "commands.c.environ.MY_TOKEN")
+    _, text, _ = refold("config", "get", "commands.c.environ.MY_TOKEN")
 
-    _, told, _ = refold("config", "set", "providers.p.base_url", "http://me:word2@h")
+    _, result, _ = refold("config", "set", "providers.p.base_url", "http://me:word2@h")
 
     assert (code, err) == (0, "")
-    assert told.startswith('providers.p.base_url = "http://[secret]@h" is set in ')
+    assert result.startswith('providers.p.base_url = "http://[secret]@h" is set in ')
     assert "somebody" not in out
     assert "word" not in out
-    assert "abc" not in out + got
+    assert "abc" not in out + text
     assert 'A = "b"' in out
     assert out.startswith('models.main = "[secret]/x"  # user ')
 
@@ -243,9 +243,9 @@ def test_two_concurrent_config_set_processes_lose_no_value(tmp_path: Path) -> No
     for worker in workers:
         worker.join(60)
 
-    found = tomllib.loads((tmp_path / "config.toml").read_text())
+    data = tomllib.loads((tmp_path / "config.toml").read_text())
 
-    assert set(found["commands"]["c"]["environ"]) == {
+    assert set(data["commands"]["c"]["environ"]) == {
         f"{w}{n}" for w in "ab" for n in range(8)
     }
 

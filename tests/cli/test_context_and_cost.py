@@ -31,13 +31,13 @@ def journal() -> Path:
 def while_it_runs(place: Path, *arguments: str) -> int:
     """What the command prints about a session whose lock is held here."""
     script = ScriptedProvider([WEATHER], Reply("Rain.", usage=Usage(300, 0, 0, 7)))
-    given = world(script, name="m/one", system="You are one. " * 40, window=2_000)
+    result = world(script, name="m/one", system="You are one. " * 40, window=2_000)
 
     async def story() -> int:
         home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
         record = Recorder(home.store(ID), clock=lambda: 0.0)
         async with await Session.open(
-            record, lambda _: given, directory=str(place), id_=ID
+            record, lambda _: result, directory=str(place), id_=ID
         ) as it:
             await it.inbox.say("Will it rain?")
             await it.go()
@@ -56,8 +56,8 @@ def test_context_shows_tokens_by_part_of_the_newest_session_of_the_directory(
 
     rows = capsys.readouterr().out.splitlines()
     assert rows[0].startswith("m/one · about 3")
-    named = [row.split()[0] for row in rows[2:-1]]
-    assert named == ["prompt", "tools", "messages", "responses", "tool", "tool", "free"]
+    parts = [row.split()[0] for row in rows[2:-1]]
+    assert parts == ["prompt", "tools", "messages", "responses", "tool", "tool", "free"]
     assert rows[-1] == "counted by the provider at its last answer: 307"
 
 
@@ -111,9 +111,9 @@ def test_context_and_cost_report_a_damaged_journal_and_show_the_intact_part(
 
     code = main([door, ID])
 
-    told = capsys.readouterr()
-    assert (code, told.out) == (1, whole)
-    assert told.err.startswith("refold: ")
+    output = capsys.readouterr()
+    assert (code, output.out) == (1, whole)
+    assert output.err.startswith("refold: ")
 
 
 @pytest.mark.parametrize("door", ["context", "cost"])

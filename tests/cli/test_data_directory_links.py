@@ -30,7 +30,7 @@ class House:
 
     def ran(self, *arguments: str) -> tuple[int, str]:
         rights = ("--script", self.script, "--allow", "write_file")
-        made = subprocess.run(
+        completed_process = subprocess.run(
             command(*arguments, *rights) if arguments[0] == "-p" else command(*arguments),
             cwd=self.work,
             env={**os.environ, "REFOLD_HOME": str(self.home)},
@@ -39,7 +39,7 @@ class House:
             timeout=LONG,
             check=False,
         )
-        return made.returncode, made.stderr.decode()
+        return completed_process.returncode, completed_process.stderr.decode()
 
     def replaced(self, name: str) -> Path:
         """What lay there lies outside now, and a link to it in its place."""
@@ -54,8 +54,8 @@ class House:
         return away
 
     def outside_now(self) -> dict[str, bytes]:
-        files = (each for each in sorted(self.outside.rglob("*")) if each.is_file())
-        return {str(each): each.read_bytes() for each in files}
+        files = (path for path in sorted(self.outside.rglob("*")) if path.is_file())
+        return {str(file): file.read_bytes() for file in files}
 
 
 @pytest.fixture
@@ -71,10 +71,10 @@ def test_a_session_directory_that_contains_a_symlink_is_not_resumed(
     house.replaced(name)
     before = house.outside_now()
 
-    code, said = house.ran("-p", "more", "-r", house.session.name)
+    code, text = house.ran("-p", "more", "-r", house.session.name)
 
-    assert (code, said.count(SAID), said.count("\n")) == (1, 1, 1)
-    assert str(house.session) in said
+    assert (code, text.count(SAID), text.count("\n")) == (1, 1, 1)
+    assert str(house.session) in text
     assert house.outside_now() == before
 
 
@@ -86,9 +86,9 @@ def test_sessions_subcommands_refuse_a_symlinked_session(house: House, name: str
     before = house.outside_now()
 
     for words in (("show", id_), ("check", id_), ("export", id_), ("delete", id_, "--yes")):
-        code, said = house.ran("sessions", *words)
-        assert (code, said.count("\n")) == (1, 1)
-        assert "is a link, and no session is read, copied or deleted through one" in said
+        code, text = house.ran("sessions", *words)
+        assert (code, text.count("\n")) == (1, 1)
+        assert "is a link, and no session is read, copied or deleted through one" in text
     assert house.outside_now() == before
 
 
@@ -116,9 +116,9 @@ def test_checkpoints_are_not_written_through_a_symlink(house: House, name: str) 
     house.replaced(f"/{first.relative_to(house.home)}")
     before = house.outside_now()
 
-    code, said = house.ran("-p", "anew")
+    code, text = house.ran("-p", "anew")
 
-    assert (code, SAID in said) == (0, True)
+    assert (code, SAID in text) == (0, True)
     assert house.outside_now() == before
 
 

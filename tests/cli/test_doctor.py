@@ -24,10 +24,10 @@ def doctor(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Found]
         code = main(["doctor", "--json", *arguments])
         out, err = capfd.readouterr()
         assert err == ""
-        found: Found = {}
+        result: Found = {}
         for row in map(json.loads, out.splitlines()):
-            found.setdefault(row["about"], []).append((row["state"], row["said"]))
-        return code, found
+            result.setdefault(row["about"], []).append((row["state"], row["said"]))
+        return code, result
 
     return look
 
@@ -46,21 +46,21 @@ def test_doctor_passes_on_a_valid_installation_and_leaves_no_file(
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k-1234567890")
 
-    code, found = doctor("--offline")
+    code, result = doctor("--offline")
 
     wrong = [
-        (about, each)
-        for about, all_ in found.items()
-        for each in all_
-        if each[0] == "wrong"
+        (about, item)
+        for about, all_ in result.items()
+        for item in all_
+        if item[0] == "wrong"
     ]
     assert (code, wrong) == (0, [])
-    assert set(found) >= {
+    assert set(result) >= {
         "refold", "settings", "trust", "keys", "model", "sandbox", "git", "terminal", "disk",
         "sessions", "clock", "locale",
     }  # fmt: skip
     assert ("ok", "anthropic (ANTHROPIC_API_KEY)") in [
-        (state, said.partition(";")[0]) for state, said in found["keys"]
+        (state, said.partition(";")[0]) for state, said in result["keys"]
     ]
     assert os.listdir(place) == []
 
@@ -73,30 +73,30 @@ def test_doctor_reports_each_invalid_setting_once(
     file.chmod(0o622)
     (place / "credentials.toml").write_text("anthropic = 'k'\n")
 
-    code, found = doctor("--offline")
+    code, result = doctor("--offline")
 
-    said = [said for all_ in found.values() for state, said in all_ if state == "wrong"]
+    texts = [said for all_ in result.values() for state, said in all_ if state == "wrong"]
     assert code == 1
-    assert len(set(said)) == len(said)
-    assert found["settings"] == [
+    assert len(set(texts)) == len(texts)
+    assert result["settings"] == [
         (
             "wrong",
             f"{file}:2: there is no setting 'limits.step'; did you mean 'limits.steps'?",
         ),
         ("wrong", f"others can change {file}"),
     ]
-    assert any("the provider 'mine' in the settings needs" in each for each in said)
-    assert any("others can read it: chmod 600" in each for each in said)
+    assert any("the provider 'mine' in the settings needs" in text for text in texts)
+    assert any("others can read it: chmod 600" in text for text in texts)
 
 
 def test_doctor_fails_when_no_model_is_configured(
     place: Path, doctor: Callable[..., tuple[int, Found]]
 ) -> None:
-    code, found = doctor("--offline")
+    code, result = doctor("--offline")
 
-    ((state, said),) = found["model"]
+    ((state, text),) = result["model"]
     assert (code, state) == (1, "wrong")
-    assert said.startswith("no model is configured: ")
+    assert text.startswith("no model is configured: ")
 
 
 def test_doctor_connects_to_each_provider_with_a_key_and_prints_no_key(
@@ -110,20 +110,20 @@ def test_doctor_connects_to_each_provider_with_a_key_and_prints_no_key(
     async def beside_a_server() -> tuple[int, Found, list[str]]:
         async with wire_server(MODELS) as server:
             monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
-            code, found = await anyio.to_thread.run_sync(doctor)
-        return code, found, [heard.path.partition("?")[0] for heard in server.heard]
+            code, outcome = await anyio.to_thread.run_sync(doctor)
+        return code, outcome, [request.path.partition("?")[0] for request in server.heard]
 
-    code, found, asked = anyio.run(beside_a_server)
+    code, result, texts = anyio.run(beside_a_server)
 
-    assert (code, asked) == (1, ["/v1/models"])
-    assert found["network"][0] == (
+    assert (code, texts) == (1, ["/v1/models"])
+    assert result["network"][0] == (
         "warning", "anthropic answers, but claude-of-mine is not among the 1 models it lists",
     )  # fmt: skip
-    assert found["network"][1][0] == "wrong"
-    assert found["network"][1][1].startswith(
+    assert result["network"][1][0] == "wrong"
+    assert result["network"][1][1].startswith(
         "groq: cannot reach Groq at http://127.0.0.1:1/v1: "
     )
-    assert "somebody" not in str(found)
+    assert "somebody" not in str(result)
 
 
 def test_doctor_warns_of_ignored_settings_in_an_untrusted_folder(
@@ -145,11 +145,11 @@ def test_doctor_runs_the_other_checks_when_no_home_is_set(
     for name in ("HOME", "REFOLD_HOME", *(n for n in os.environ if n.startswith("XDG_"))):
         monkeypatch.delenv(name, raising=False)
 
-    code, found = doctor()
+    code, result = doctor()
 
     assert code == 1
-    assert found["refold"][0][1].startswith("neither HOME nor REFOLD_HOME is set")
-    assert set(found) >= {"refold", "git", "terminal", "locale"}
+    assert result["refold"][0][1].startswith("neither HOME nor REFOLD_HOME is set")
+    assert set(result) >= {"refold", "git", "terminal", "locale"}
 
 
 @pytest.mark.parametrize("way", ["a file", "nothing that can be made"])
@@ -164,10 +164,10 @@ def test_doctor_reports_a_data_directory_that_is_not_writable(
     else:
         monkeypatch.setenv("REFOLD_HOME", "/proc/self/refold")
 
-    code, found = doctor("--offline")
+    code, result = doctor("--offline")
 
-    assert (code, found["disk"][0][0]) == (1, "wrong")
-    assert "nothing can be written in " in found["disk"][0][1]
+    assert (code, result["disk"][0][0]) == (1, "wrong")
+    assert "nothing can be written in " in result["disk"][0][1]
 
 
 def test_doctor_reports_damaged_sessions_and_a_damaged_catalogue(
@@ -178,11 +178,11 @@ def test_doctor_reports_damaged_sessions_and_a_damaged_catalogue(
     (session / "events.jsonl").write_text("nonsense\n")
     (place / "catalogue.sqlite").write_text("nonsense " * 100)
 
-    _, found = doctor("--offline")
+    _, result = doctor("--offline")
 
-    assert found["sessions"][0][0] == "wrong"
-    assert found["sessions"][0][1].startswith("20260101-000000-abcd is damaged: ")
-    assert found["sessions"][1] == (
+    assert result["sessions"][0][0] == "wrong"
+    assert result["sessions"][0][1].startswith("20260101-000000-abcd is damaged: ")
+    assert result["sessions"][1] == (
         "warning",
         "index damaged: file is not a database",
     )
@@ -205,13 +205,13 @@ def test_doctor_advises_on_unusable_git_missing_ripgrep_and_unwritable_log(
     main(["doctor", "--offline", "--json"])
 
     rows = map(json.loads, capfd.readouterr().out.splitlines())
-    found = {row["about"]: (row["said"], row["do"]) for row in rows}
-    assert found["git"] == (
+    data = {row["about"]: (row["said"], row["do"]) for row in rows}
+    assert data["git"] == (
         f"{git} does not run: there are no checkpoints and no working trees",
         f"{git} --version says why",
     )
-    assert found["rg"][1] == "apt install ripgrep, or the equivalent on your system"
-    assert found["log"] == (
+    assert data["rg"][1] == "apt install ripgrep, or the equivalent on your system"
+    assert data["log"] == (
         f"nothing can be written into {log}", "make it yours, or remove it",
     )  # fmt: skip
 
@@ -233,12 +233,12 @@ def test_doctor_reports_an_invalid_hooks_file(
     place: Path, doctor: Callable[..., tuple[int, Found]]
 ) -> None:
     (place / "hooks.json").write_text("[]")
-    _, found = doctor("--offline")
+    _, result = doctor("--offline")
     hook = {"command": "true"}
     (place / "hooks.json").write_text(json.dumps({"Stop": [{"hooks": [hook]}]}))
     _, good = doctor("--offline")
 
-    assert found["hooks"] == [
+    assert result["hooks"] == [
         (
             "wrong",
             f"{place / 'hooks.json'}: hooks must be an object from events to lists of hooks",

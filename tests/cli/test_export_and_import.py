@@ -28,8 +28,8 @@ def test_export_refuses_to_print_a_tar_to_a_terminal(
 
     assert main(["sessions", "export", ID, "--format", "tar"]) == 1
 
-    made = capsys.readouterr()
-    assert (made.out, made.err) == (
+    output = capsys.readouterr()
+    assert (output.out, output.err) == (
         "",
         "refold: a tar is binary: give -o FILE, or write to a pipe\n",
     )
@@ -42,7 +42,7 @@ def test_export_prints_markdown_unless_another_format_is_named(capsys: Output) -
         exported(capsys, *more) for more in ((), ("--format", "html"), ("--format", "text"))
     ]
 
-    assert [made.partition("\n")[0] for made in forms] == [
+    assert [form.partition("\n")[0] for form in forms] == [
         "# find the bug",
         "<!doctype html>",
         "find the bug",
@@ -72,11 +72,11 @@ def test_export_overwrites_an_existing_file_only_with_force(
     file.write_text("mine", "utf-8")
 
     code = main(["sessions", "export", ID, "-o", str(file)])
-    said, kept = capsys.readouterr().err, file.read_text("utf-8")
+    result, text = capsys.readouterr().err, file.read_text("utf-8")
     exported(capsys, "-o", str(file), "--force")
 
-    assert (code, kept) == (1, "mine")
-    assert said == f"refold: {file} already exists: choose another name, or use --force\n"
+    assert (code, text) == (1, "mine")
+    assert result == f"refold: {file} already exists: choose another name, or use --force\n"
     assert file.read_text("utf-8").startswith("# find the bug")
     assert os.listdir(tmp_path) == ["a.md"]
 
@@ -98,7 +98,7 @@ def test_export_with_no_children_omits_subagents(capsys: Output) -> None:
         for f in ("md", "html", "tar", "text")
     ]
 
-    assert [made.count("Deep.") for made in every] == [0, 0, 0, 0]
+    assert [text.count("Deep.") for text in every] == [0, 0, 0, 0]
 
 
 def test_an_exported_subagent_is_imported_as_a_session_that_can_be_resumed(
@@ -114,10 +114,12 @@ def test_an_exported_subagent_is_imported_as_a_session_that_can_be_resumed(
 
     assert main(["sessions", "import", str(file), "--directory", str(tmp_path)]) == 0
 
-    said = capsys.readouterr()
-    new = said.out.partition(":")[0]
-    assert said.out == f"{new}: 2 sessions, 18 events\n"
-    assert f"the id {ID}/child-1 is the id of a subagent, so this has a new one" in said.err
+    output = capsys.readouterr()
+    new = output.out.partition(":")[0]
+    assert output.out == f"{new}: 2 sessions, 18 events\n"
+    assert (
+        f"the id {ID}/child-1 is the id of a subagent, so this has a new one" in output.err
+    )
     main(["sessions", "export", new, "--format", "tar"])
     assert capsys.readouterr().out == file.read_text("utf-8")
     assert main(["-p", "go on", "-r", new, "--script", str(script)]) == 0
@@ -157,9 +159,9 @@ def test_import_refuses_an_invalid_file_with_one_sentence(
 ) -> None:
     assert main(["sessions", "import", *given]) == 1
 
-    told = capsys.readouterr().err
-    assert said in told
-    assert told.count("\n") == 1
+    errors = capsys.readouterr().err
+    assert said in errors
+    assert errors.count("\n") == 1
 
 
 @pytest.mark.parametrize("form", ["md", "html", "tar", "text"])
@@ -178,10 +180,10 @@ def test_export_reports_damaged_lines_and_exports_the_rest(capsys: Output) -> No
 
     for form in ("md", "html", "tar", "text"):
         assert main(["sessions", "export", ID, "--format", form]) == 1
-        made = capsys.readouterr()
-        assert "find the bug" in made.out
-        assert "not exported: " in made.err
-        assert "line 7" in made.err
+        output = capsys.readouterr()
+        assert "find the bug" in output.out
+        assert "not exported: " in output.err
+        assert "line 7" in output.err
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ def says(capfd: CAPFD, answer: str, *words: str) -> tuple[int, str, str]:
     script.write_bytes(msgspec.json.encode({"text": answer}))
     capfd.readouterr()
     code = main(["-p", *words, "--script", str(script)])
-    found = capfd.readouterr()
-    return code, found.out, found.err
+    output = capfd.readouterr()
+    return code, output.out, output.err
 
 
 def sessions() -> dict[str, bytes]:
@@ -60,8 +60,8 @@ def test_fork_continues_the_newest_session_in_a_copy_and_keeps_the_original(
     assert main(["replay", new, "--run"]) == 0
     capfd.readouterr()
     main(["sessions", "show", new])
-    told = capfd.readouterr().out
-    assert [word in told for word in ("first", "One.", "second", "Two.")] == [True] * 4
+    output = capfd.readouterr().out
+    assert [word in output for word in ("first", "One.", "second", "Two.")] == [True] * 4
 
 
 def test_fork_at_an_event_omits_later_messages(capfd: CAPFD) -> None:
@@ -85,9 +85,9 @@ def test_fork_at_an_event_omits_later_messages(capfd: CAPFD) -> None:
     new = json.loads(out)["session_id"]
     capfd.readouterr()
     main(["sessions", "show", new])
-    told = capfd.readouterr().out
+    output = capfd.readouterr().out
     assert code == 0
-    assert [word in told for word in ("first", "second", "third")] == [True, False, True]
+    assert [word in output for word in ("first", "second", "third")] == [True, False, True]
 
 
 def test_continue_flag_resumes_the_fork_which_was_used_last(capfd: CAPFD) -> None:
@@ -114,9 +114,9 @@ def test_memory_notes_of_a_fork_are_taken_only_from_messages_after_the_fork(
 
     _, small = place.asks(fork, '{"notes": []}')
 
-    told = small.heard[0].messages[0].message.text
-    assert "pnpm" in told
-    assert "German" not in told
+    text = small.heard[0].messages[0].message.text
+    assert "pnpm" in text
+    assert "German" not in text
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ def as_before() -> Iterator[None]:
 
 def test_gc_pause_freezes_new_objects_and_enables_collection_afterwards() -> None:
     with gc_paused():
-        during, made = gc.isenabled(), [[n] for n in range(10_000)]
+        during, numbers = gc.isenabled(), [[n] for n in range(10_000)]
 
     assert (during, gc.isenabled()) == (False, True)
-    assert gc.get_freeze_count() > len(made)
+    assert gc.get_freeze_count() > len(numbers)
 
 
 def test_gc_pause_enables_collection_again_after_an_exception() -> None:

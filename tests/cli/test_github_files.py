@@ -32,7 +32,7 @@ def steps(job: str) -> list[dict[str, Any]]:
 
 
 def step(name: str) -> dict[str, Any]:
-    return next(each for job in JOBS for each in steps(job) if each.get("name") == name)
+    return next(data for job in JOBS for data in steps(job) if data.get("name") == name)
 
 
 def program(place: Path, name: str, *lines: str) -> None:
@@ -92,16 +92,16 @@ def test_workflow_starts_only_for_maintainers_and_does_not_check_out_a_fork() ->
     assert '["OWNER", "MEMBER", "COLLABORATOR"]' in JOBS["answer"]["if"]
     assert JOBS["comment"]["needs"] == "answer"
     checkouts = [
-        each["with"] for job in JOBS for each in steps(job) if "checkout" in each.get("uses", "")
+        data["with"] for job in JOBS for data in steps(job) if "checkout" in data.get("uses", "")
     ]  # fmt: skip
     assert checkouts == [{"persist-credentials": False}]
 
 
 def test_workflow_scripts_contain_no_interpolated_expression() -> None:
-    scripts = [each["run"] for job in JOBS for each in steps(job) if "run" in each]
+    scripts = [data["run"] for job in JOBS for data in steps(job) if "run" in data]
 
     assert len(scripts) == 4
-    assert [each for each in scripts if "${{" in each] == []
+    assert [script for script in scripts if "${{" in script] == []
 
 
 def test_workflow_step_of_the_model_has_the_api_key_and_no_github_token() -> None:
@@ -112,10 +112,12 @@ def test_install_step_fails_when_the_variable_refold_is_empty(tmp_path: Path) ->
     program(tmp_path, "pip", 'echo "$@"')
     install = step("Install refold")["run"]
 
-    unset, given = (bash(install, tmp_path, REFOLD=value) for value in ("", "x.whl"))
+    unset, completed_process = (
+        bash(install, tmp_path, REFOLD=value) for value in ("", "x.whl")
+    )
 
     assert (unset.returncode, unset.stdout) == (1, "")
-    assert given.stdout == "install x.whl\n"
+    assert completed_process.stdout == "install x.whl\n"
 
 
 @pytest.mark.parametrize("script", [step("Ask refold")["run"], HOOK["entry"]])
@@ -125,13 +127,13 @@ def test_workflow_command_line_is_valid_and_allows_only_read_tools(
     (tmp_path / "thread.txt").write_text("a thread", "utf-8")
     repository(tmp_path)
 
-    found = parse(arguments(tmp_path, script, COMMENT="/refold why?"))
+    namespace = parse(arguments(tmp_path, script, COMMENT="/refold why?"))
 
-    assert found.print
-    assert found.permission_mode == "default"
-    assert found.tools == ("read_file", "glob", "grep")
-    assert not found.yolo
-    assert not found.trust
+    assert namespace.print
+    assert namespace.permission_mode == "default"
+    assert namespace.tools == ("read_file", "glob", "grep")
+    assert not namespace.yolo
+    assert not namespace.trust
 
 
 @pytest.mark.slow
@@ -163,15 +165,15 @@ def test_workflow_answers_and_treats_a_hostile_comment_as_plain_text(
     assert not (tmp_path / "pwned").exists()
     assert not (tmp_path / "b.txt").exists()
     home = JournalDirectory(paths(os.environ).data / "sessions")
-    said = [
-        each.event.text
+    texts = [
+        entry.event.text
         for session in home.sessions()
-        for each in home.entries(session.id)[0]
-        if isinstance(each.event, Said)
+        for entry in home.entries(session.id)[0]
+        if isinstance(entry.event, Said)
     ]
-    assert len(said) == 1
-    assert said[0].startswith(f"A maintainer asks: {HOSTILE.removeprefix('/refold ')}\n")
-    assert "ignore all that" in said[0]
+    assert len(texts) == 1
+    assert texts[0].startswith(f"A maintainer asks: {HOSTILE.removeprefix('/refold ')}\n")
+    assert "ignore all that" in texts[0]
 
 
 @pytest.mark.parametrize(

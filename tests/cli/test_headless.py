@@ -49,8 +49,8 @@ WRITE = call("write_file", path="a.txt", content="hello\n")
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in text.splitlines()]
-    return [conforming(each) if "type" in each else each for each in found]
+    result = [json.loads(line) for line in text.splitlines()]
+    return [conforming(item) if "type" in item else item for item in result]
 
 
 def test_print_mode_writes_only_the_answer_to_stdout(
@@ -69,9 +69,9 @@ def test_print_mode_denies_an_unapproved_write_and_lists_it_in_denials(
 
     code = main(["-p", "Write", "--script", path, "--output-format", "json"])
 
-    (found,) = documents(capfd.readouterr().out)
-    assert (code, found["outcome"], found["text"]) == (4, "answered", "I may not.")
-    assert [d["tool"] for d in found["denials"]] == ["write_file"]
+    (data,) = documents(capfd.readouterr().out)
+    assert (code, data["outcome"], data["text"]) == (4, "answered", "I may not.")
+    assert [d["tool"] for d in data["denials"]] == ["write_file"]
     assert not (workspace / "a.txt").exists()
 
 
@@ -80,16 +80,16 @@ def test_text_output_lists_denied_calls_on_stderr(
 ) -> None:
     calls = [call("bash", command=f"touch {n}") for n in range(7)]
     path = script(workspace, {"calls": calls[0]["calls"]}, {"text": "I may not."})
-    many = [each for one in calls for each in one["calls"]]
+    many = [item for one in calls for item in one["calls"]]
 
     main(["-p", "Write", "--script", path])
     one = capfd.readouterr()
     main(["-p", "Write", "--script", script(workspace, {"calls": many}, {"text": "No."})])
     more = without_sandbox_notice(capfd.readouterr().err).splitlines()
 
-    told = without_sandbox_notice(one.err).splitlines()
-    assert (one.out, told[0]) == ("I may not.\n", "refold: denied: bash touch 0")
-    assert "--allow" in told[1]
+    lines = without_sandbox_notice(one.err).splitlines()
+    assert (one.out, lines[0]) == ("I may not.\n", "refold: denied: bash touch 0")
+    assert "--allow" in lines[1]
     assert len(more) == 6
     assert more[5].startswith("refold: 2 more were denied; ")
 
@@ -111,8 +111,8 @@ def test_json_result_lists_the_file_that_an_allowed_call_created(
 
     code = main(["-p", "Write", "--script", path, "--output-format", "json", *rights])
 
-    (found,) = documents(capfd.readouterr().out)
-    assert (code, found["files"], found["denials"]) == (
+    (data,) = documents(capfd.readouterr().out)
+    assert (code, data["files"], data["denials"]) == (
         0,
         [{"path": "a.txt", "kind": "created"}],
         [],
@@ -154,8 +154,8 @@ def test_json_output_is_one_result_document_with_usage_cost_and_files(
 
     main(["-p", "2+2", "--script", path, "--output-format", "json"])
 
-    (found,) = documents(capfd.readouterr().out)
-    assert {k: v for k, v in found.items() if k not in ("session_id", "duration_seconds")} == {
+    (data,) = documents(capfd.readouterr().out)
+    assert {k: v for k, v in data.items() if k not in ("session_id", "duration_seconds")} == {
         "type": "result", "outcome": "answered", "reason": "", "text": "Four.",
         "model": "script/script.jsonl", "steps": 1, "cost": None, "denials": [], "files": [],
         "warnings": [],
@@ -170,16 +170,16 @@ def test_stream_json_begins_with_a_system_document_and_ends_with_the_result(
 
     main(["-p", "Write", "--script", path, "--yolo", "--output-format", "stream-json"])
 
-    found = documents(capfd.readouterr().out)
-    assert [d["type"] for d in found] == [
+    records = documents(capfd.readouterr().out)
+    assert [d["type"] for d in records] == [
         "system", "user_message", "turn_start", "delivered", "model_start",
         "assistant_message", "tool_call", "tool_approval_result", "tool_start", "checkpoint",
         "tool_result", "diff", "model_start", "assistant_message", "checkpoint", "turn_end",
         "result",
     ]  # fmt: skip
-    seqs = [d["seq"] for d in found if "seq" in d]
+    seqs = [d["seq"] for d in records if "seq" in d]
     assert seqs == sorted(seqs)
-    assert found[0]["session_id"] == found[-1]["session_id"]
+    assert records[0]["session_id"] == records[-1]["session_id"]
 
 
 def test_include_partial_messages_streams_text_and_thinking_deltas(
@@ -190,9 +190,9 @@ def test_include_partial_messages_streams_text_and_thinking_deltas(
 
     main(["-p", "Hi", "--script", path, *flags])
 
-    found = documents(capfd.readouterr().out)
-    text = "".join(d["text"] for d in found if d["type"] == "text_delta")
-    thought = "".join(d["text"] for d in found if d["type"] == "thinking_delta")
+    records = documents(capfd.readouterr().out)
+    text = "".join(d["text"] for d in records if d["type"] == "text_delta")
+    thought = "".join(d["text"] for d in records if d["type"] == "thinking_delta")
     assert (text, thought) == ("Hello.", "Hm.")
 
 
@@ -202,13 +202,13 @@ def test_step_limit_is_exit_code_2_and_the_session_can_be_continued(
     look = call("list_files", path=".")
     path = script(workspace, look, {"text": "One look done."})
     first = main(["-p", "Look", "--script", path, "--max-turns", "1"])
-    told = capfd.readouterr()
+    output = capfd.readouterr()
     path = script(workspace, {"text": "And the rest."})
 
     second = main(["-p", "-c", "--script", path])
 
-    assert (first, told.out) == (2, "One look done.\n")
-    assert without_sandbox_notice(told.err) == (
+    assert (first, output.out) == (2, "One look done.\n")
+    assert without_sandbox_notice(output.err) == (
         "refold: step_limit: 1 response was allowed; continue the session for more\n"
     )
     assert (second, capfd.readouterr().out) == (0, "And the rest.\n")
@@ -266,8 +266,8 @@ def test_print_mode_without_a_prompt_reads_the_prompt_from_stdin(
 
     main(["-p", "--script", path, "--output-format", "stream-json"])
 
-    found = documents(capfd.readouterr().out)
-    assert found[1]["text"] == "What is it?"
+    records = documents(capfd.readouterr().out)
+    assert records[1]["text"] == "What is it?"
 
 
 @pytest.mark.parametrize(
@@ -331,9 +331,9 @@ def test_an_invalid_script_is_reported_with_path_and_line(
     path = script(workspace, {"text": "One."}, {"txet": "Two."})
 
     assert main(["-p", "Hi", "--script", path]) == 1
-    told = capfd.readouterr().err
-    assert f"{path}, line 2: Object contains unknown field `txet`" in told
-    assert "a line has text, thinking, calls" in told
+    errors = capfd.readouterr().err
+    assert f"{path}, line 2: Object contains unknown field `txet`" in errors
+    assert "a line has text, thinking, calls" in errors
 
 
 def test_a_script_may_begin_with_a_byte_order_mark(
@@ -382,10 +382,10 @@ def test_add_dir_flag_adds_a_directory_to_the_workspace(
     path = script(workspace, write, {"text": "Done."})
 
     main(["-p", "Write", "--script", path, *flags])
-    refused = not (other / "a.txt").exists()
+    result = not (other / "a.txt").exists()
     main(["-p", "Write", "--script", path, *flags, "--add-dir", str(other)])
 
-    assert refused
+    assert result
     assert (other / "a.txt").read_text() == "x"
 
 
@@ -409,14 +409,14 @@ def test_sessions_are_listed_shown_and_checked(
     main(["sessions", "list", "--json"])
     (row,) = documents(capfd.readouterr().out)
     main(["sessions", "show", "last"])
-    shown = capfd.readouterr().out
+    output = capfd.readouterr().out
     main(["sessions", "show", row["id"], "--json"])
     events = documents(capfd.readouterr().out)
     whole = main(["sessions", "check", row["id"]])
 
     assert (row["outcome"], row["directory"]) == ("answered", str(workspace))
-    assert "‹ Hello." in shown
-    assert "\x1b" not in shown
+    assert "‹ Hello." in output
+    assert "\x1b" not in output
     assert [e["type"] for e in events] == [
         "user_message", "turn_start", "delivered", "model_start", "assistant_message",
         "turn_end",
@@ -435,11 +435,11 @@ def test_sessions_check_reports_a_damaged_session_and_resume_refuses_it(
     capfd.readouterr()
 
     checked = main(["sessions", "check", id_])
-    told = capfd.readouterr().out
+    output = capfd.readouterr().out
     continued = main(["-p", "Again", "-r", id_, "--script", path])
 
     assert (checked, continued) == (1, 1)
-    assert "line 2" in told
+    assert "line 2" in output
     damage = capfd.readouterr().err
     assert "line 2 of the journal is damaged" in damage
     assert "add --fork --at 1 to continue in a copy of what stands before it" in damage
@@ -473,13 +473,13 @@ def test_config_show_names_the_source_of_each_value(
 
     assert main(["config", "show"]) == 0
 
-    shown = capfd.readouterr().out.splitlines()
-    assert f'models.main = "ollama/llama"  # user {file}:1' in shown
+    lines = capfd.readouterr().out.splitlines()
+    assert f'models.main = "ollama/llama"  # user {file}:1' in lines
     assert (
         "limits.wrap_up_steps = 2  # environment variable REFOLD_LIMITS__WRAP_UP_STEPS"
-        in shown
+        in lines
     )
-    assert "limits.repeated_calls = 3  # default" in shown
+    assert "limits.repeated_calls = 3  # default" in lines
 
 
 PLAN = call("exit_plan_mode", plan="# Paint\n\n1. Buy paint", title="Paint it")
@@ -499,14 +499,14 @@ def test_a_plan_is_the_answer_of_a_task_in_plan_mode(
     if format_ == "text":
         assert (out, without_sandbox_notice(err)) == ("# Paint\n\n1. Buy paint\n", "")
         return
-    (found,) = documents(out)
-    assert (found["outcome"], found["text"]) == ("plan_ready", "# Paint\n\n1. Buy paint")
-    assert found["plan"] == {
+    (data,) = documents(out)
+    assert (data["outcome"], data["text"]) == ("plan_ready", "# Paint\n\n1. Buy paint")
+    assert data["plan"] == {
         "title": "Paint it",
         "text": "# Paint\n\n1. Buy paint",
-        "id": found["plan"]["id"],
+        "id": data["plan"]["id"],
     }
-    assert [d["tool"] for d in found["denials"]] == ["write_file"]
+    assert [d["tool"] for d in data["denials"]] == ["write_file"]
 
 
 def test_print_mode_ignores_settings_of_a_folder_until_it_is_trusted(
@@ -518,9 +518,9 @@ def test_print_mode_ignores_settings_of_a_folder_until_it_is_trusted(
     path = script(workspace, WRITE, {"text": "Well."})
 
     assert main(["-p", "Write", "--script", path]) == 4
-    said = capfd.readouterr().err
+    errors = capfd.readouterr().err
     assert not (workspace / "a.txt").exists()
-    assert "not trusted" in said
+    assert "not trusted" in errors
     assert main(["-p", "Write", "--script", path, "--trust"]) == 0
     assert (workspace / "a.txt").exists()
     assert "not trusted" not in capfd.readouterr().err
@@ -549,11 +549,11 @@ def test_a_signal_interrupts_the_turn_and_the_stream_ends_with_a_result(
             lines.append(line)
             if "tool_progress" in line:
                 process.send_signal(number)
-    found = documents("".join(lines))
+    records = documents("".join(lines))
 
     assert process.returncode == 130
-    assert (found[-1]["type"], found[-1]["outcome"]) == ("result", "interrupted")
-    assert found[-1]["reason"] == f"stopped by {number.name}"
+    assert (records[-1]["type"], records[-1]["outcome"]) == ("result", "interrupted")
+    assert records[-1]["reason"] == f"stopped by {number.name}"
 
 
 @pytest.mark.slow
@@ -585,9 +585,9 @@ def test_print_mode_ends_without_a_traceback_when_its_reader_closes_the_pipe(
         assert process.stderr
         process.stdout.read(10)
         process.stdout.close()
-        said = process.stderr.read()
+        result = process.stderr.read()
 
-    assert "Traceback" not in said
+    assert "Traceback" not in result
     assert process.returncode != 0
 
 
@@ -606,9 +606,9 @@ def test_print_mode_denies_a_pending_call_of_a_resumed_session(
     async def leave(_: object) -> bool:
         raise LookupError
 
-    asked = ScriptedProvider([("write_file", '{"path": "a.txt", "content": "x"}')])
+    provider = ScriptedProvider([("write_file", '{"path": "a.txt", "content": "x"}')])
     with pytest.raises(LookupError):
-        Agent(provider=asked, approve=leave, directory=workspace).run("Write.")
+        Agent(provider=provider, approve=leave, directory=workspace).run("Write.")
 
     code = main(["-p", "-c", "--script", script(workspace, {"text": "I may not."})])
 
@@ -646,9 +646,9 @@ def test_result_contains_the_text_that_was_streamed_before_the_timeout(
 
     main(["-p", "Hi", "--script", path, "--timeout", "0.3", "--output-format", "json"])
 
-    (found,) = documents(capfd.readouterr().out)
-    assert found["outcome"] == "cancelled"
-    assert found["text"].startswith("abc")
+    (data,) = documents(capfd.readouterr().out)
+    assert data["outcome"] == "cancelled"
+    assert data["text"].startswith("abc")
 
 
 @pytest.mark.slow
@@ -662,8 +662,8 @@ def test_print_mode_reports_a_full_disk_on_stdout_in_one_sentence(workspace: Pat
             cwd=workspace, check=False,
         )  # fmt: skip
 
-    said = "refold: the output cannot be written: No space left on device\n"
-    assert (done.returncode, without_sandbox_notice(done.stderr)) == (1, said)
+    text = "refold: the output cannot be written: No space left on device\n"
+    assert (done.returncode, without_sandbox_notice(done.stderr)) == (1, text)
 
 
 @pytest.mark.slow
@@ -696,11 +696,11 @@ def test_a_denied_call_of_a_subagent_is_listed_with_its_address(
     path = script(workspace, *lines)
 
     main(["-p", "Go", "--script", path, "--output-format", "json"])
-    (found,) = documents(capfd.readouterr().out)
+    (data,) = documents(capfd.readouterr().out)
     main(["-p", "Go", "--script", path])
     err = capfd.readouterr().err
 
-    assert [(d["call_id"], d["tool"]) for d in found["denials"]] == [
+    assert [(d["call_id"], d["tool"]) for d in data["denials"]] == [
         ("child-1/child-1/call-0", "bash")
     ]
     assert "refold: denied: bash rm -r build\n" in err
@@ -721,8 +721,8 @@ def test_tools_flags_set_the_tools_of_the_session(
     assert main(["-p", "Hi", "--script", path, *flags]) == 0
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
-    told = [line for line in journal.read_text().splitlines() if "SystemPromptSet" in line]
-    assert [t["name"] for t in json.loads(told[0])["data"]["tools"]] == tools
+    lines = [line for line in journal.read_text().splitlines() if "SystemPromptSet" in line]
+    assert [t["name"] for t in json.loads(lines[0])["data"]["tools"]] == tools
 
 
 def test_tools_flag_refuses_an_unknown_tool_and_suggests_the_nearest(

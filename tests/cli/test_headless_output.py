@@ -53,10 +53,10 @@ def test_stdout_writer_writes_nothing_after_a_cancelled_write(
             group.start_soon(outlet.put, MUCH)
             read = len(await to_thread.run_sync(os.read, reading, 1))
             group.cancel_scope.cancel()
-        gone, more = outlet.reader_left, await outlet.put("more")
+        result, more = outlet.reader_left, await outlet.put("more")
         while read < len(MUCH):  # so that the thread that writes it comes to its end
             read += len(os.read(reading, 65_536))
-        return gone, more
+        return result, more
 
     with a_pipe_as_stdout(monkeypatch) as reading:
         assert anyio.run(story, reading) == (True, False)

@@ -69,14 +69,16 @@ def test_a_stopped_turn_is_recorded_and_can_be_resumed(tmp_path: Path) -> None:
         command("-p", "-c", "--script", again), cwd=tmp_path, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    shown = subprocess.run(
+    output = subprocess.run(
         command("sessions", "show", "last", "--json"), cwd=tmp_path, capture_output=True,
         text=True, check=True,
     ).stdout  # fmt: skip
 
     assert (done.returncode, done.stdout) == (0, "On it goes.\n")
     ends = [
-        d["outcome"] for d in map(json.loads, shown.splitlines()) if d["type"] == "turn_end"
+        d["outcome"]
+        for d in map(json.loads, output.splitlines())
+        if d["type"] == "turn_end"
     ]
     assert ends == ["interrupted", "answered"]
 
@@ -89,9 +91,9 @@ def test_a_second_signal_during_a_turn_still_yields_an_interrupted_result(
         until(process, is_("turn_start"))
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
-        found, _ = rest(process)
+        result, _ = rest(process)
 
-    assert (process.returncode, found[-1]["outcome"]) == (130, "interrupted")
+    assert (process.returncode, result[-1]["outcome"]) == (130, "interrupted")
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -104,11 +106,11 @@ def test_a_signal_while_reading_stdin_yields_a_result_without_a_session(
         while not is_waiting(process.pid):
             assert process.poll() is None
         process.send_signal(number)
-        found, err = rest(process)
+        result, err = rest(process)
 
-    assert (process.returncode, len(found), err) == (130, 1, "")
-    assert (found[0]["outcome"], found[0]["session_id"]) == ("interrupted", "")
-    assert found[0]["reason"] == f"stopped by {number.name}"
+    assert (process.returncode, len(result), err) == (130, 1, "")
+    assert (result[0]["outcome"], result[0]["session_id"]) == ("interrupted", "")
+    assert result[0]["reason"] == f"stopped by {number.name}"
 
 
 def is_waiting(process: int) -> bool:
@@ -121,15 +123,15 @@ def is_waiting(process: int) -> bool:
 
 def test_a_signal_before_the_session_starts_is_raised_as_an_interrupt() -> None:
     stops = StopSignals()
-    before = {each: signal.getsignal(each) for each in SIGNALS}
+    before = {item: signal.getsignal(item) for item in SIGNALS}
     try:
         stops.listen()
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt, match="stopped by SIGTERM"):
             stops.raise_interrupts()
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for signals, handler in before.items():
+            signal.signal(signals, handler)
 
 
 def test_sighup_is_ignored_under_nohup(tmp_path: Path) -> None:
@@ -176,10 +178,10 @@ def test_a_signal_during_an_approval_request_yields_an_interrupted_result(
     with refold(*COMPACT, "Write", "--script", line, cwd=tmp_path, **pipe) as process:
         until(process, is_("tool_approval_request"))
         process.send_signal(signal.SIGHUP)
-        found, _ = rest(process)
+        result, _ = rest(process)
 
-    assert (process.returncode, found[-1]["type"]) == (130, "result")
-    assert (found[-1]["outcome"], (tmp_path / "a").exists()) == ("interrupted", False)
+    assert (process.returncode, result[-1]["type"]) == (130, "result")
+    assert (result[-1]["outcome"], (tmp_path / "a").exists()) == ("interrupted", False)
 
 
 def test_a_signal_stops_a_running_compaction_with_an_interrupted_result(
@@ -195,11 +197,11 @@ def test_a_signal_stops_a_running_compaction_with_an_interrupted_result(
         process.stdin.flush()
         until(process, is_("error"))  # the first order was taken by then
         process.send_signal(signal.SIGTERM)
-        found, _ = rest(process)
+        result, _ = rest(process)
 
     assert process.returncode == 130
-    assert (found[-1]["type"], found[-1]["outcome"]) == ("result", "interrupted")
-    assert found[-1]["reason"] == "stopped by SIGTERM"
+    assert (result[-1]["type"], result[-1]["outcome"]) == ("result", "interrupted")
+    assert result[-1]["reason"] == "stopped by SIGTERM"
 
 
 def test_a_signal_before_the_first_order_yields_an_interrupted_result(
@@ -210,6 +212,6 @@ def test_a_signal_before_the_first_order_yields_an_interrupted_result(
     with refold(*COMPACT, "--script", line, cwd=tmp_path, **pipe) as process:
         until(process, is_("system"))
         process.send_signal(signal.SIGINT)
-        found, _ = rest(process)
+        result, _ = rest(process)
 
-    assert (process.returncode, [d["outcome"] for d in found]) == (130, ["interrupted"])
+    assert (process.returncode, [d["outcome"] for d in result]) == (130, ["interrupted"])

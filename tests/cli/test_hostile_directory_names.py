@@ -20,14 +20,16 @@ _AT_WORK = (
     "refold demo", "refold tour", "refold local", "refold models", "refold serve", "refold web",
     "refold tasks watch",
 )  # fmt: skip
-LEAVES = [each for each in with_subcommands(command_tree()) if not each.commands]
-COMMANDS = [each for each in LEAVES if not each.name.startswith(_AT_WORK)]
+LEAVES = [
+    subcommand for subcommand in with_subcommands(command_tree()) if not subcommand.commands
+]
+COMMANDS = [command for command in LEAVES if not command.name.startswith(_AT_WORK)]
 
 
 def hostile_words(command: Command) -> Sequence[str]:
     """It with the name of the directory for each word that it takes."""
-    named = (w.value.choices[:1] or (NAME,) for w in command.words if w.value.needed)
-    return (*command.path[1:], *(word for words in named for word in words))
+    choices = (w.value.choices[:1] or (NAME,) for w in command.words if w.value.needed)
+    return (*command.path[1:], *(word for words in choices for word in words))
 
 
 Ran = Callable[..., tuple[int, str]]
@@ -49,13 +51,13 @@ def ran() -> Iterator[Ran]:
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory, ran: Ran) -> dict[bool, Path]:
     """Two such directories: in one of them there is a session."""
-    found: dict[bool, Path] = {}
+    data: dict[bool, Path] = {}
     for used in (False, True):
-        found[used] = tmp_path_factory.mktemp("hostile") / NAME
-        found[used].mkdir()
-    answers = script(found[True].parent, {"text": "Hello."})
-    assert ran(found[True], "-p", "hello", "--script", answers) == (0, "Hello.\n")
-    return found
+        data[used] = tmp_path_factory.mktemp("hostile") / NAME
+        data[used].mkdir()
+    answers = script(data[True].parent, {"text": "Hello."})
+    assert ran(data[True], "-p", "hello", "--script", answers) == (0, "Hello.\n")
+    return data
 
 
 @pytest.mark.slow
@@ -65,9 +67,9 @@ def test_no_command_prints_control_characters_of_the_directory_name(
     places: dict[bool, Path], ran: Ran, command: Command, used: bool
 ) -> None:
     for arguments in (command.path[1:], hostile_words(command)):
-        _, printed = ran(places[used], *arguments)
+        _, text = ran(places[used], *arguments)
 
-        assert HOSTILE.findall(printed) == []
+        assert HOSTILE.findall(text) == []
 
 
 @pytest.mark.slow
@@ -81,24 +83,24 @@ def test_no_flag_of_print_mode_prints_control_characters_of_the_directory_name(
     places: dict[bool, Path], ran: Ran, flags: Sequence[str]
 ) -> None:
     answers = () if flags[0] in ("--script", "--replay", "-m") else ("--script", "none")
-    _, printed = ran(places[False], "-p", "hello", *flags, *answers)
+    _, text = ran(places[False], "-p", "hello", *flags, *answers)
 
-    assert "refold: " in printed
-    assert HOSTILE.findall(printed) == []
+    assert "refold: " in text
+    assert HOSTILE.findall(text) == []
 
 
 def test_only_the_module_streams_writes_to_stderr() -> None:
     """Every line on stderr passes where it is made harmless."""
     allowed = {"streams.py"}
     writing = re.compile(r"stderr\.(write|print|buffer)|print\(.*file=sys\.stderr")
-    found = [
+    texts = [
         str(path.relative_to(SRC))
         for path in (
-            each
+            item
             for door in ("cli", "terminal", "headless")
-            for each in (SRC / door).rglob("*.py")
+            for item in (SRC / door).rglob("*.py")
         )
         if path.name not in allowed and writing.search(path.read_text(encoding="utf-8"))
     ]
 
-    assert found == []
+    assert texts == []

@@ -71,8 +71,8 @@ def test_init_lets_the_model_write_agents_md_in_a_session(
 
     code, out, err = refold("--script", writing(tmp_path))
 
-    told = (code, out, without_sandbox_notice(err))
-    assert told == (0, f"Written.\n{UNTRUSTED}", "")
+    sandbox_notices = (code, out, without_sandbox_notice(err))
+    assert sandbox_notices == (0, f"Written.\n{UNTRUSTED}", "")
     assert written() == "# By the model\n"
 
 
@@ -112,20 +112,20 @@ def test_init_changes_an_existing_agents_md_without_a_user_only_with_force(
         {"text": "Updated."},
     )
 
-    refused = [refold(*flags) for flags in ((), ("--script", updating), ("--no-model",))]
-    kept = written()
+    rans = [refold(*flags) for flags in ((), ("--script", updating), ("--no-model",))]
+    text = written()
     by_model = refold("--script", updating, "--force")[0], written()
     by_build_files = refold("--force")[0], commands(written())
 
     file = Path("AGENTS.md").absolute()
-    assert set(refused) == {
+    assert set(rans) == {
         (
             1,
             "",
             f"refold: {file} exists: --force changes it, --print only prints the text\n",
         )
     }
-    assert kept == "# Mine\n"
+    assert text == "# Mine\n"
     assert by_model == (0, "# Mine, and the model's\n")
     assert by_build_files == (0, ["make test"])
 
@@ -271,10 +271,10 @@ def test_init_escapes_control_characters_of_a_build_file(
 
 @given(st.text() | st.sampled_from(["\x1b[2J", "a\nb", "\u202eab", "\r", "\x9b1m"]))
 def test_init_keeps_project_name_and_command_on_one_line(text: str) -> None:
-    shown = init.text_of(Project(text, text))
+    result = init.text_of(Project(text, text))
 
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", shown)
-    assert shown.count("\n") <= 3
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", result)
+    assert result.count("\n") <= 3
 
 
 @pytest.mark.parametrize("name", ["AGENTS.md", ".AGENTS.md.new"])

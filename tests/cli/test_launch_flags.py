@@ -46,11 +46,15 @@ def test_launch_flags_are_parsed_into_settings(script: str) -> None:
     flags = ["--agent", "explore", "--preset", "review", "--no-memory",
              "--max-budget-usd", "0.5"]  # fmt: skip
 
-    found = settings_of(parse(flags)).settings
+    settings = settings_of(parse(flags)).settings
     plain = settings_of(parse([])).settings
 
-    assert (found.agent, found.preset, found.memory) == ("explore", "review", False)
-    assert found.budget.dollars == 0.5
+    assert (settings.agent, settings.preset, settings.memory) == (
+        "explore",
+        "review",
+        False,
+    )
+    assert settings.budget.dollars == 0.5
     assert (plain.agent, plain.preset, plain.memory) == ("main", "coding", True)
     assert plain.budget.dollars == 5.0
 
@@ -88,9 +92,9 @@ def test_max_budget_usd_replaces_the_recorded_budget_of_a_resumed_session(
 ) -> None:
     async def before() -> None:
         record = Recorder(home().store(ID), clock=lambda: 0.0)
-        given = world(ScriptedProvider("Hello."))
+        result = world(ScriptedProvider("Hello."))
         async with await Session.open(
-            record, lambda _: given, directory=str(Path.cwd()), id_=ID
+            record, lambda _: result, directory=str(Path.cwd()), id_=ID
         ) as session:
             await session.inbox.set_budget(Budget(1.0, 700))
             await session.inbox.say("hello")

@@ -25,10 +25,10 @@ def serving(pages: Mapping[str, object]) -> Iterator[str]:
 
     class Pages(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = pages.get(self.path)
-            self.send_response(200 if found is not None else 404)
+            value = pages.get(self.path)
+            self.send_response(200 if value is not None else 404)
             self.end_headers()
-            self.wfile.write(json.dumps(found).encode())
+            self.wfile.write(json.dumps(value).encode())
 
         def log_message(self, format: str, *args: object) -> None: ...
 
@@ -45,11 +45,11 @@ def test_local_servers_list_ollama_first_and_omit_embedding_models() -> None:
     ollama = {"/api/tags": {"models": [{"name": "qwen3:8b"}]}}
     studio = {"/v1/models": {"data": [{"id": "gemma-4"}, {"id": "text-embedding-nomic"}]}}
     with serving(ollama) as one, serving(studio) as other:
-        found = local_servers(
+        servers = local_servers(
             {**SILENT, "OLLAMA_HOST": one, "LMSTUDIO_BASE_URL": f"{other}/v1"}
         )
 
-    assert found == (
+    assert servers == (
         LocalServer("Ollama", ("ollama/qwen3:8b",)),
         LocalServer("LM Studio", ("lmstudio/gemma-4",)),
     )
@@ -72,6 +72,6 @@ def test_local_servers_are_queried_without_the_http_proxy(
 ) -> None:
     monkeypatch.setenv("http_proxy", NOWHERE)
     with serving({"/v1/models": {"data": [{"id": "m"}]}}) as address:
-        found = local_servers({**SILENT, "LLAMA_CPP_BASE_URL": f"{address}/v1"})
+        servers = local_servers({**SILENT, "LLAMA_CPP_BASE_URL": f"{address}/v1"})
 
-    assert found == (LocalServer("llama.cpp", ("llama-cpp/m",)),)
+    assert servers == (LocalServer("llama.cpp", ("llama-cpp/m",)),)

@@ -40,7 +40,7 @@ def book(state: Path, threshold: str = "debug", *secrets: str) -> Logbook:
 def whats(state: Path) -> list[str]:
     """What was written, without time and process."""
     return [
-        re.sub(r"\S+ (\S+) \d+ ", r"\1 ", each.text, count=1) for each in entries(state)
+        re.sub(r"\S+ (\S+) \d+ ", r"\1 ", entry.text, count=1) for entry in entries(state)
     ]
 
 
@@ -74,7 +74,7 @@ def test_log_entries_below_the_log_level_are_not_written(
     for level in levels:
         log(level, "x")
 
-    assert [each.level for each in entries(tmp_path)] == kept
+    assert [entry.level for entry in entries(tmp_path)] == kept
     assert (tmp_path / "refold.log").exists() == bool(kept)
 
 
@@ -111,23 +111,23 @@ def test_the_log_stays_short_and_drops_the_oldest_entries(tmp_path: Path) -> Non
     for number in range(5 * MAX_LOG_BYTES // 20_000):
         log("info", f"{number} " + "x" * 19_900)
 
-    kept = [int(each.text.split()[4]) for each in entries(tmp_path)]
+    numbers = [int(entry.text.split()[4]) for entry in entries(tmp_path)]
     sizes = [file.stat().st_size for file in files(tmp_path)]
 
     assert sorted(os.listdir(tmp_path)) == ["refold.log", "refold.log.1", "refold.log.2"]
     assert max(sizes) <= MAX_LOG_BYTES
-    assert kept == list(range(kept[0], 5 * MAX_LOG_BYTES // 20_000))
-    assert len(kept) > 2 * MAX_LOG_BYTES // 20_000
+    assert numbers == list(range(numbers[0], 5 * MAX_LOG_BYTES // 20_000))
+    assert len(numbers) > 2 * MAX_LOG_BYTES // 20_000
 
 
 def test_log_is_rotated_when_another_process_inherited_its_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = list[int]()
-    opened = os.open
+    result = os.open
 
     def also_theirs(*given: Any, **more: Any) -> int:  # as a fork at this moment does
-        number = opened(*given, **more)
+        number = result(*given, **more)
         theirs.append(os.dup(number))
         return number
 
@@ -161,11 +161,11 @@ def test_concurrent_processes_write_complete_log_lines_and_lose_none(
     for worker in workers:
         worker.join(60)
 
-    found = [tuple(map(int, each.text.split()[4:6])) for each in entries(tmp_path)]
+    parts = [tuple(map(int, entry.text.split()[4:6])) for entry in entries(tmp_path)]
 
-    assert all(each.text.endswith("x" * 3_000) for each in entries(tmp_path))
+    assert all(entry.text.endswith("x" * 3_000) for entry in entries(tmp_path))
     for who in range(3):
-        numbers = [number for one, number in found if one == who]
+        numbers = [number for one, number in parts if one == who]
         assert numbers == list(range(numbers[0], 300))
 
 
@@ -194,13 +194,13 @@ def test_tail_of_the_log_follows_entries_across_rotated_files(tmp_path: Path) ->
     log, large = book(tmp_path), "x" * 19_000
     log("info", "before")
     tail = Tail(tmp_path)
-    seen: list[Entry] = []
+    result: list[Entry] = []
     for number in range(MAX_LOG_BYTES // 10_000):
         log("info", f"{number} {large}")
-        seen += tail.news()
+        result += tail.news()
     tail.close()
 
-    assert [int(each.text.split()[4]) for each in seen] == list(
+    assert [int(entry.text.split()[4]) for entry in result] == list(
         range(MAX_LOG_BYTES // 10_000)
     )
 
@@ -212,7 +212,7 @@ def test_a_log_entry_of_several_lines_is_read_as_one_entry(tmp_path: Path) -> No
 
     errors = at_least(entries(tmp_path), "warning")
 
-    assert [each.text.split(" - ")[1] for each in errors] == ["first\n    second"]
+    assert [error.text.split(" - ")[1] for error in errors] == ["first\n    second"]
 
 
 def test_logs_command_shows_the_newest_entries_of_a_level(
@@ -291,10 +291,10 @@ def test_log_records_open_and_exit_of_each_session(
 
 
 def test_log_records_provider_retries_and_errors() -> None:
-    heard: list[tuple[str, str, str]] = []
+    result: list[tuple[str, str, str]] = []
 
     def tell(level: Level, what: str, session: str = "") -> None:
-        heard.append((level, what, session))
+        result.append((level, what, session))
 
     async def at_once(seconds: float) -> None:
         await anyio.lowlevel.checkpoint()
@@ -316,7 +316,7 @@ def test_log_records_provider_retries_and_errors() -> None:
     with pytest.raises(Refused):
         ask(Refused("no such model"))
 
-    assert heard == [
+    assert result == [
         ("warning", "big: busy; retrying in 1.0 s", "s-1"),
         ("error", "big: no such model", "s-1"),
     ]
@@ -386,8 +386,8 @@ def test_no_session_flag_writes_no_log(
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         main(arguments)
-    said = report_of(ZeroDivisionError(), arguments)
+    report = report_of(ZeroDivisionError(), arguments)
 
-    assert said == "ZeroDivisionError"
+    assert report == "ZeroDivisionError"
     assert not (home / "refold/refold.log").exists()
     assert (home / "refold").exists() is (flag != ("--no-session",))

@@ -23,8 +23,8 @@ SHIPPED = Path(__file__).parents[2] / "docs/refold.1"
 
 def plain(text: str) -> str:
     """Without the orders of roff."""
-    found = re.sub(r"\\f[BIR]|\\[&:]", "", text).replace("\\-", "-")
-    return found.replace("\\(aq", "'").replace("\\(dq", '"').replace("\\(ga", "`")
+    result = re.sub(r"\\f[BIR]|\\[&:]", "", text).replace("\\-", "-")
+    return result.replace("\\(aq", "'").replace("\\(dq", '"').replace("\\(ga", "`")
 
 
 def test_the_shipped_manual_page_equals_the_generated_one() -> None:
@@ -43,13 +43,17 @@ def test_the_manual_page_contains_every_flag_command_and_exit_code() -> None:
     text, root = plain(man_page()), command_tree()
     names = {
         name
-        for each in with_subcommands(root)
-        for flag in each.flags
+        for subcommand in with_subcommands(root)
+        for flag in subcommand.flags
         for name in flag.names
     }
     exits = set(re.findall(r"^\d+$", text, re.MULTILINE))
 
-    assert [each.name for each in with_subcommands(root) if each.name not in text] == []
+    assert [
+        subcommand.name
+        for subcommand in with_subcommands(root)
+        if subcommand.name not in text
+    ] == []
     assert [name for name in sorted(names) if name not in text] == []
     assert {str(code) for code in EXIT_CODES.values()} <= exits
 

@@ -35,11 +35,11 @@ class Served:
         self.server: WireServer | None = None
 
     def answer(self, heard: ReceivedRequest) -> Answer:
-        asked = json.loads(heard.body) if heard.body else {}
+        data = json.loads(heard.body) if heard.body else {}
         if self.overloads:
             self.overloads -= 1
             return Answer(b"{}", 529)
-        if asked.get("model") in self.down:
+        if data.get("model") in self.down:
             return Answer(b"{}", 503)
         wire = "ollama" if heard.path.startswith("/api") else "openai-chat"
         return answer(wire, self.reply)
@@ -61,12 +61,12 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Served]:
-    found = Served()
+    result = Served()
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(wire_server(found.answer)) as server,
+        portal.wrap_async_context_manager(wire_server(result.answer)) as server,
     ):
-        found.server = server
+        result.server = server
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
         monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
@@ -78,7 +78,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Itera
             f'[providers.mine]\nwire = "openai-chat"\nbase_url = "{server.url}"\n'
             f'[prices."mine/main"]\ninput = 1.0\noutput = 2.0\n',
         )
-        yield found
+        yield result
 
 
 def run(*arguments: str, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -100,17 +100,17 @@ def run(*arguments: str, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_model_flag_takes_a_full_name_a_role_or_a_name_with_backend_flag(
     flags: list[str], model: str, served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = run(*flags, capfd=capfd)
+    data = run(*flags, capfd=capfd)
 
-    assert (found["code"], found["model"]) == (0, f"mine/{model}")
+    assert (data["code"], data["model"]) == (0, f"mine/{model}")
     assert served.bodies[0]["model"] == model
 
 
 def test_effort_flag_is_sent_to_the_model_and_stored_with_the_session(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = run("--effort", "low", "--log-requests", capfd=capfd)
-    run("-r", found["session_id"], "--effort", "high", capfd=capfd)
+    data = run("--effort", "low", "--log-requests", capfd=capfd)
+    run("-r", data["session_id"], "--effort", "high", capfd=capfd)
     run("-c", capfd=capfd)
 
     efforts = [body.get("reasoning_effort") for body in served.bodies]
@@ -121,9 +121,9 @@ def test_save_flag_stores_model_and_effort_for_later_sessions(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run("-m", "small", "--effort", "max", "--save", capfd=capfd)
-    found = run(capfd=capfd)
+    data = run(capfd=capfd)
 
-    assert found["model"] == "mine/small"
+    assert data["model"] == "mine/small"
     assert served.bodies[-1]["reasoning_effort"] == "max"
 
 
@@ -132,10 +132,10 @@ def test_host_and_port_flags_set_the_address_of_the_provider(
 ) -> None:
     host, _, port = served.url.removeprefix("http://").rpartition(":")
 
-    found = run("-b", "ollama", "-m", "m", "--host", host, "--port", port, capfd=capfd)
+    data = run("-b", "ollama", "-m", "m", "--host", host, "--port", port, capfd=capfd)
 
-    assert (found["outcome"], found["model"]) == ("answered", "ollama/m")
-    assert found["cost"] == 0.0  # it runs here
+    assert (data["outcome"], data["model"]) == ("answered", "ollama/m")
+    assert data["cost"] == 0.0  # it runs here
 
 
 @pytest.mark.parametrize(("host", "seen"), [("::1", "[::1]:11434"), ("box", "box:11434")])
@@ -155,10 +155,10 @@ def test_host_flag_sets_ollama_host_for_a_program_and_the_address_of_a_server(
     monkeypatch.chdir(tmp_path / "ws")
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
 
-    found = run("-b", "ollama-cli", "-m", "m", "--host", host, capfd=capfd)
+    data = run("-b", "ollama-cli", "-m", "m", "--host", host, capfd=capfd)
     other = run("-b", "ollama", "-m", "m", "--host", host, "--port", "1", capfd=capfd)
 
-    assert host in found["text"]
+    assert host in data["text"]
     assert f"http://{seen.partition(':114')[0]}:1" in other["reason"]
 
 
@@ -167,22 +167,22 @@ def test_fallback_model_answers_when_the_main_model_is_down_with_a_notice(
 ) -> None:
     served.down = {"main"}
 
-    found = run("--fallback-model", "mine/spare", capfd=capfd)
+    data = run("--fallback-model", "mine/spare", capfd=capfd)
 
-    assert found["outcome"] == "answered"
+    assert data["outcome"] == "answered"
     assert [body["model"] for body in served.bodies] == ["main", "spare"]
-    assert "asking mine/spare instead" in found["error"]
+    assert "asking mine/spare instead" in data["error"]
 
 
 def test_result_has_the_cost_if_the_price_of_the_model_is_known(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found, other = run(capfd=capfd), run("-m", "mine/other", capfd=capfd)
+    data, other = run(capfd=capfd), run("-m", "mine/other", capfd=capfd)
 
-    usage = found["usage"]
+    usage = data["usage"]
     tokens = usage["fresh"] + usage["cached"] + usage["cache_write"]
-    assert found["cost"] == pytest.approx((tokens + 2 * usage["output"]) / 1e6)
-    assert found["cost"] > 0
+    assert data["cost"] == pytest.approx((tokens + 2 * usage["output"]) / 1e6)
+    assert data["cost"] > 0
     assert other["cost"] is None
 
 
@@ -194,10 +194,10 @@ def test_images_of_the_flag_and_of_at_mentions_are_sent_to_the_model(
 
     code = main(["-p", "What is in @b.png?", "-i", str(tmp_path / "a.png")])
 
-    sent = json.dumps(served.bodies[0]["messages"])
+    text = json.dumps(served.bodies[0]["messages"])
     assert code == 0
     for name in ("a.png", "b.png"):
-        assert base64.b64encode(PNG + name.encode()).decode() in sent
+        assert base64.b64encode(PNG + name.encode()).decode() in text
     out, err = capfd.readouterr()
     assert (out, without_sandbox_notice(err)) == ("Hi.\n", "")
 
@@ -211,8 +211,8 @@ def test_an_image_that_a_deny_rule_matches_is_not_sent(
 
     code = main(["-p", f"What is in @{name}?", "--deny", "read_file(**/b.png)"])
 
-    sent = json.dumps(served.bodies[0]["messages"])
-    assert (code, base64.b64encode(PNG).decode()[:8] in sent) == (0, False)
+    text = json.dumps(served.bodies[0]["messages"])
+    assert (code, base64.b64encode(PNG).decode()[:8] in text) == (0, False)
     assert "was not sent: the rule read_file(**/b.png)" in capfd.readouterr().err
 
 
@@ -223,9 +223,9 @@ def test_json_schema_flag_returns_the_answer_as_structured_data(
     text = '\ufeff{"type": "object", "required": ["age"]}'  # as some systems mark a text
     (tmp_path / "age.json").write_text(text)
 
-    found = run("--json-schema", "age.json", capfd=capfd)
+    data = run("--json-schema", "age.json", capfd=capfd)
 
-    assert (found["outcome"], found["structured"]) == ("answered", {"age": 40})
+    assert (data["outcome"], data["structured"]) == ("answered", {"age": 40})
     assert "required" in json.dumps(served.bodies[0]["messages"][0])  # it is reported, too
 
 
@@ -254,14 +254,14 @@ def test_replay_flag_answers_from_the_cassette_without_a_server(
     served: Served, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run("--record", "calls.cassette", capfd=capfd)
-    asked = len(served.bodies)
+    count = len(served.bodies)
 
     again = run("--replay", "calls.cassette", capfd=capfd)
     other = main(["-p", "Something else.", "--replay", "calls.cassette"])
 
     assert (again["outcome"], again["text"]) == ("answered", "Hi.")
     assert again["cost"] is not None
-    assert len(served.bodies) == asked
+    assert len(served.bodies) == count
     assert other == 1
     assert "recorded 'Go.', asked 'Something else.'" in capfd.readouterr().err
 

@@ -16,10 +16,10 @@ from refold.provider.model_figures import (
 
 
 def offered(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:
-    given = {"HOME": str(home), "REFOLD_HOME": str(home / "refold"), **environ}
+    data = {"HOME": str(home), "REFOLD_HOME": str(home / "refold"), **environ}
     settings = Settings(models=Roles(small="anthropic/claude-haiku-5-5"))
     return App(
-        settings, paths(given), given, LaunchOptions(directory=tmp_path)
+        settings, paths(data), data, LaunchOptions(directory=tmp_path)
     ).models.names()
 
 
@@ -35,9 +35,9 @@ def test_model_completion_offers_the_stored_model_list_of_a_local_server(
     home: Path, tmp_path: Path
 ) -> None:
     state = paths({"HOME": str(home), "REFOLD_HOME": str(home / "refold")}).state
-    listed = StoredModelList(
+    model_list = StoredModelList(
         0.0, find("ollama").base_url, (ListedModel("llama4"), ListedModel("qwen4"))
     )
-    store_list(directory_in(state), "ollama", listed)
+    store_list(directory_in(state), "ollama", model_list)
 
     assert offered(home, tmp_path)[1:] == ("ollama/llama4", "ollama/qwen4")

@@ -53,14 +53,14 @@ def test_models_without_a_key_lists_the_embedded_models(
 ) -> None:
     assert models() == 0
 
-    told = capfd.readouterr()
-    assert told.out.splitlines()[:3] == [
+    output = capfd.readouterr()
+    assert output.out.splitlines()[:3] == [
         "MODEL                      WINDOW      $ IN     $ OUT  FROM",
         "local/qwen2.5-coder-1.5b       8k      0.00      0.00  local not installed",
         "local/qwen2.5-coder-0.5b       8k      0.00      0.00  local not installed",
     ]
-    assert "set one, such as ANTHROPIC_API_KEY" in told.out
-    assert told.err == ""
+    assert "set one, such as ANTHROPIC_API_KEY" in output.out
+    assert output.err == ""
 
 
 def test_models_of_a_named_provider_without_a_key_are_listed(
@@ -68,18 +68,18 @@ def test_models_of_a_named_provider_without_a_key_are_listed(
 ) -> None:
     assert models("anthropic") == 0
 
-    told = capfd.readouterr().out
-    assert "anthropic/claude-sonnet-5-5" in told
-    assert "anthropic: not asked, there is no key in ANTHROPIC_API_KEY" in told
-    assert "local/" not in told
+    output = capfd.readouterr().out
+    assert "anthropic/claude-sonnet-5-5" in output
+    assert "anthropic: not asked, there is no key in ANTHROPIC_API_KEY" in output
+    assert "local/" not in output
 
 
 def test_models_all_lists_every_known_provider(capfd: pytest.CaptureFixture[str]) -> None:
     assert models("--all", "--json") == 0
 
-    found = {row["provider"] for row in rows(capfd.readouterr().out).values()}
-    assert {"anthropic", "openai", "gemini", "openrouter", "mistral", "local"} <= found
-    assert "openai-chat" not in found  # the same server twice
+    providers = {row["provider"] for row in rows(capfd.readouterr().out).values()}
+    assert {"anthropic", "openai", "gemini", "openrouter", "mistral", "local"} <= providers
+    assert "openai-chat" not in providers  # the same server twice
 
 
 def test_models_shows_the_live_list_of_a_provider_with_prices(
@@ -89,13 +89,13 @@ def test_models_shows_the_live_list_of_a_provider_with_prices(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         assert models("openai") == 0
 
-    told = capfd.readouterr().out.splitlines()
-    assert told[:3] == [
+    result = capfd.readouterr().out.splitlines()
+    assert result[:3] == [
         "MODEL                WINDOW      $ IN     $ OUT  FROM",
         "openai/gpt-6.1-sol    1.05M     2.00+    10.00+  live",
         "openai/gpt-new      unknown   unknown   unknown  live",
     ]
-    assert max(map(len, told)) <= 80
+    assert max(map(len, result)) <= 80
 
 
 def test_models_json_has_every_price_tier_and_null_for_unknown_values(
@@ -105,9 +105,9 @@ def test_models_json_has_every_price_tier_and_null_for_unknown_values(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         models("openai", "--json")
 
-    found = rows(capfd.readouterr().out)
-    at = found["openai/gpt-new"].pop("at")
-    assert found["openai/gpt-new"] == {
+    data = rows(capfd.readouterr().out)
+    at = data["openai/gpt-new"].pop("at")
+    assert data["openai/gpt-new"] == {
         "name": "openai/gpt-new",
         "provider": "openai",
         "model": "gpt-new",
@@ -117,7 +117,7 @@ def test_models_json_has_every_price_tier_and_null_for_unknown_values(
         "marks": [],
     }
     assert at.endswith("Z")
-    assert found["openai/gpt-6.1-sol"]["prices"] == [
+    assert data["openai/gpt-6.1-sol"]["prices"] == [
         {"over": 0, "input": 2.0, "output": 10.0, "cached": 0.1, "cache_write": 2.5},
         {"over": 272_000, "input": 4.0, "output": 15.0, "cached": 0.2, "cache_write": 5.0},
     ]
@@ -130,14 +130,14 @@ def test_models_list_is_cached_until_refresh(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         models("openai")
         models("openai")
-        kept = capfd.readouterr().out
+        output = capfd.readouterr().out
         server.pages = {"/models": {"data": [{"id": "gpt-newer"}]}}
         models("openai", "--refresh", "--json")
         fresh = rows(capfd.readouterr().out)
-        asked = server.asked
+        texts = server.asked
 
-    assert len(asked) == 2
-    assert "openai: its list of just now; --refresh asks again" in kept
+    assert len(texts) == 2
+    assert "openai: its list of just now; --refresh asks again" in output
     assert [*fresh] == ["openai/gpt-newer"]
 
 
@@ -153,10 +153,10 @@ def test_models_without_network_shows_the_cached_list_and_its_age(
 
     assert models("openai") == 0
 
-    told = capfd.readouterr()
-    assert "openai/gpt-new      unknown   unknown   unknown  kept" in told.out
-    assert "openai: its list of 3 days ago; --refresh asks again" in told.out
-    assert told.err.startswith(f"refold: cannot reach OpenAI at {server.url}: ")
+    output = capfd.readouterr()
+    assert "openai/gpt-new      unknown   unknown   unknown  kept" in output.out
+    assert "openai: its list of 3 days ago; --refresh asks again" in output.out
+    assert output.err.startswith(f"refold: cannot reach OpenAI at {server.url}: ")
 
 
 def test_models_does_not_use_the_cached_list_of_another_base_url(
@@ -181,11 +181,11 @@ def test_models_of_a_local_server_are_not_cached_and_have_price_zero(
         monkeypatch.setenv("VLLM_BASE_URL", server.url)
         models()
         models("--json")
-        asked = server.asked
+        texts = server.asked
 
-    told = capfd.readouterr().out
-    assert "vllm/Qwen/Q3                   4k      0.00      0.00  live" in told
-    assert len(asked) == 2
+    output = capfd.readouterr().out
+    assert "vllm/Qwen/Q3                   4k      0.00      0.00  live" in output
+    assert len(texts) == 2
 
 
 def test_models_shows_roles_prices_windows_and_providers_from_the_settings(
@@ -201,8 +201,8 @@ def test_models_shows_roles_prices_windows_and_providers_from_the_settings(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         models()
 
-    told = capfd.readouterr().out.splitlines()
-    assert told[1:8] == [
+    result = capfd.readouterr().out.splitlines()
+    assert result[1:8] == [
         "openai/gpt-6.1-sol          1.05M     2.00+    10.00+  live  big",
         "openai/gpt-hidden         unknown   unknown   unknown  set   judge",
         "openai/gpt-new                 5k     0.075      7.00  live  main",
@@ -222,11 +222,11 @@ def test_models_lists_the_other_providers_when_one_fails(
         monkeypatch.setenv("MISTRAL_BASE_URL", f"{server.url}/bad")
         assert models() == 0
 
-    told = capfd.readouterr()
-    assert "openai-chat/gpt-new" in told.out
-    assert "mistral/mistral-large-4" in told.out
-    assert told.err.count("refold: ") == 1
-    assert "MISTRAL_API_KEY" in told.err
+    output = capfd.readouterr()
+    assert "openai-chat/gpt-new" in output.out
+    assert "mistral/mistral-large-4" in output.out
+    assert output.err.count("refold: ") == 1
+    assert "MISTRAL_API_KEY" in output.err
 
 
 def test_models_escapes_control_characters_in_model_names(
@@ -237,9 +237,9 @@ def test_models_escapes_control_characters_in_model_names(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         models("openai")
 
-    told = capfd.readouterr().out
-    assert r"openai/\x1b[2Jgone\nopenai/gpt-6.1-sol  free\u202e" in told
-    assert len(told.splitlines()) == 6  # the name has one for itself
+    output = capfd.readouterr().out
+    assert r"openai/\x1b[2Jgone\nopenai/gpt-6.1-sol  free\u202e" in output
+    assert len(output.splitlines()) == 6  # the name has one for itself
 
 
 @pytest.mark.parametrize(
@@ -265,14 +265,14 @@ def test_models_marks_the_main_model_when_it_is_the_default(
 ) -> None:
     settings('[models]\nbig = "mistral/large"\njudge = "nobody/judge"\n')
     monkeypatch.setenv("MISTRAL_API_KEY", "k")
-    found = find("mistral").model
-    with list_server({"/models": {"data": [{"id": found}, {"id": "other"}]}}) as server:
+    model = find("mistral").model
+    with list_server({"/models": {"data": [{"id": model}, {"id": "other"}]}}) as server:
         monkeypatch.setenv("MISTRAL_BASE_URL", server.url)
         models("mistral", "--json")
 
-    told = rows(capfd.readouterr().out)
-    assert {name: row["marks"] for name, row in told.items()} == {
-        f"mistral/{found}": ["main"],
+    data = rows(capfd.readouterr().out)
+    assert {name: row["marks"] for name, row in data.items()} == {
+        f"mistral/{model}": ["main"],
         "mistral/large": ["big"],
         "mistral/other": [],
     }
@@ -286,8 +286,8 @@ def test_models_of_a_custom_openai_address_are_listed_under_openai_chat(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         models("--json")
 
-    told = rows(capfd.readouterr().out)
-    assert {name: row["marks"] for name, row in told.items() if "gpt" in name} == {
+    data = rows(capfd.readouterr().out)
+    assert {name: row["marks"] for name, row in data.items() if "gpt" in name} == {
         "openai-chat/gpt-6.1-sol": ["main"],
         "openai-chat/gpt-new": [],
     }
@@ -298,10 +298,10 @@ def test_models_fails_with_a_notice_when_no_model_is_found(
 ) -> None:
     assert models("ollama") == 1
 
-    told = capfd.readouterr()
-    assert told.out == ""
-    assert "cannot reach Ollama" in told.err
-    assert "no models found" in told.err
+    output = capfd.readouterr()
+    assert output.out == ""
+    assert "cannot reach Ollama" in output.err
+    assert "no models found" in output.err
 
 
 def test_models_local_lists_the_embedded_models(capfd: pytest.CaptureFixture[str]) -> None:
@@ -312,21 +312,21 @@ def test_models_local_lists_the_embedded_models(capfd: pytest.CaptureFixture[str
 
 def test_models_puts_a_long_name_on_its_own_line_within_80_columns() -> None:
     price = Rates((PriceTier(0, 1.0, 2.0),))
-    given = [
+    result = [
         Row("p", "x" * 60, "live", 1000, price, ("main",)),
         Row("p", "y" * 200, "live"),
         Row("p", "漢" * 30, "live", marks=("small", "judge")),
         Row("p", "short", "known", 999, price),
     ]
 
-    told = [*lines(given)]
+    texts = [*lines(result)]
 
-    assert told[1] == f"p/{'x' * 60}"
-    assert told[2].split() == ["1k", "1.00", "2.00", "live", "main"]
-    assert told[3] == f"p/{'y' * 77}…"
-    assert told[5] == f"p/{'漢' * 30}"
-    assert told[7].split() == ["p/short", "999", "1.00", "2.00", "known"]
-    assert max(map(len, told)) <= 80
+    assert texts[1] == f"p/{'x' * 60}"
+    assert texts[2].split() == ["1k", "1.00", "2.00", "live", "main"]
+    assert texts[3] == f"p/{'y' * 77}…"
+    assert texts[5] == f"p/{'漢' * 30}"
+    assert texts[7].split() == ["p/short", "999", "1.00", "2.00", "known"]
+    assert max(map(len, texts)) <= 80
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def export(*more: str) -> int:
 def sent(body: bytes) -> list[dict[str, Any]]:
     resources = json.loads(body)["resourceSpans"]
     return [
-        span for one in resources for each in one["scopeSpans"] for span in each["spans"]
+        span for one in resources for item in one["scopeSpans"] for span in item["spans"]
     ]
 
 
@@ -62,11 +62,11 @@ def test_a_collector_receives_every_span_of_the_session(capsys: Output) -> None:
     with serving(Answer(b"{}")) as server:
         code = export("--otlp", "--endpoint", server.url)
 
-    heard = server.heard[0]
-    assert (code, heard.method, heard.path) == (0, "POST", "/v1/traces")
-    assert heard.headers["content-type"] == "application/json"
-    assert heard.body == encode_spans(spans_here())
-    assert len(sent(heard.body)) == 18
+    request = server.heard[0]
+    assert (code, request.method, request.path) == (0, "POST", "/v1/traces")
+    assert request.headers["content-type"] == "application/json"
+    assert request.body == encode_spans(spans_here())
+    assert len(sent(request.body)) == 18
     assert capsys.readouterr().err == f"{server.url}/v1/traces: 18 spans of {ID}\n"
 
 
@@ -78,7 +78,7 @@ def test_a_second_export_sends_the_same_bytes() -> None:
             export("--otlp", "--endpoint", f"{server.url}/v1/traces")
 
     assert server.heard[0].body == server.heard[1].body
-    assert [each.path for each in server.heard] == ["/v1/traces"] * 2
+    assert [request.path for request in server.heard] == ["/v1/traces"] * 2
 
 
 def test_otlp_export_reads_collector_and_headers_from_otel_variables(
@@ -91,9 +91,9 @@ def test_otlp_export_reads_collector_and_headers_from_otel_variables(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Basic%20abc, x-a=b")
         code = export("--otlp")
 
-    heard = server.heard[0]
-    assert (code, heard.path) == (0, "/in/v1/traces")
-    assert (heard.headers["authorization"], heard.headers["x-a"]) == ("Basic abc", "b")
+    request = server.heard[0]
+    assert (code, request.path) == (0, "/in/v1/traces")
+    assert (request.headers["authorization"], request.headers["x-a"]) == ("Basic abc", "b")
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_otlp_export_reports_a_failing_collector_with_its_reason(
     with serving(answer) as server:
         code = export("--otlp", "--endpoint", server.url)
 
-    made = capsys.readouterr()
-    assert (code, made.out) == (1, "")
-    assert made.err == f"refold: {server.url}/v1/traces {said}\n"
+    output = capsys.readouterr()
+    assert (code, output.out) == (1, "")
+    assert output.err == f"refold: {server.url}/v1/traces {said}\n"
 
 
 def test_otlp_export_reports_rejected_spans_with_exit_code_1(
@@ -184,7 +184,7 @@ def test_otlp_export_with_no_children_omits_spans_of_subagents(capsys: Output) -
 
     assert main(["sessions", "export", ID, "--otlp", "-o", "-", "--no-children"]) == 0
 
-    names = [each["name"] for each in sent(capsys.readouterr().out.encode())]
+    names = [data["name"] for data in sent(capsys.readouterr().out.encode())]
     assert names == [
         "invoke_agent main", "chat big", "execute_tool task", "chat small", "chat big",
     ]  # fmt: skip
@@ -199,27 +199,27 @@ def test_otlp_export_splits_many_or_large_spans_into_several_requests() -> None:
     with serving(*[Answer(b"{}")] * 6) as server:
         anyio.run(send, [*many, *large], Collector(server.url))
 
-    ids = [[each["spanId"] for each in sent(heard.body)] for heard in server.heard]
-    assert [len(each) for each in ids] == [512, 512, 77, 1, 1]
+    ids = [[data["spanId"] for data in sent(request.body)] for request in server.heard]
+    assert [len(item) for item in ids] == [512, 512, 77, 1, 1]
     assert [one for some in ids for one in some] == [
-        each.span_id for each in (*many, *large)
+        span.span_id for span in (*many, *large)
     ]
 
 
 @pytest.mark.parametrize("wrong", ["secret", "a=b\x00c", "=secret", "a secret=b"])
 def test_otlp_export_refuses_invalid_headers_without_quoting_them(wrong: str) -> None:
-    with pytest.raises(BadInput) as told:
+    with pytest.raises(BadInput) as error:
         collector("http://127.0.0.1:9", {"OTEL_EXPORTER_OTLP_HEADERS": wrong})
 
-    said = "OTEL_EXPORTER_OTLP_HEADERS should look like name=value,name=value"
-    assert str(told.value) == said
+    text = "OTEL_EXPORTER_OTLP_HEADERS should look like name=value,name=value"
+    assert str(error.value) == text
 
 
 def test_otlp_endpoint_with_a_password_is_refused_and_a_key_in_it_not_shown() -> None:
-    with pytest.raises(BadInput) as told:
+    with pytest.raises(BadInput) as error:
         collector("https://me:secret@127.0.0.1/", {})
 
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(error.value)
     assert (
         collector("http://127.0.0.1:9/?key=secret", {}).display_address
         == "http://127.0.0.1:9/v1/traces"
@@ -274,7 +274,7 @@ def test_the_hook_of_the_tracing_page_exports_a_session_at_its_end(tmp_path: Pat
             out, err = process.communicate(timeout=LONG)
 
     assert (out, err) == (b"Good.\n", b"")
-    assert [each["name"] for each in sent(server.heard[0].body)] == [
+    assert [data["name"] for data in sent(server.heard[0].body)] == [
         "invoke_agent main", "chat script.jsonl",
     ]  # fmt: skip
 
@@ -297,23 +297,23 @@ def test_otlp_export_is_readable_by_the_official_protobuf_package() -> None:
         *traces(tree(at_home("hostile"), "hostile"), content=True),
     ]
     document = json.loads(encode_spans(spans))
-    for each in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+    for span in document["resourceSpans"][0]["scopeSpans"][0]["spans"]:
         # OTLP writes ids as hex digits, the JSON of protobuf all bytes as base64.
-        for name in {"traceId", "spanId", "parentSpanId"} & set(each):
-            each[name] = base64.b64encode(bytes.fromhex(each[name])).decode()
+        for name in {"traceId", "spanId", "parentSpanId"} & set(span):
+            span[name] = base64.b64encode(bytes.fromhex(span[name])).decode()
 
     read = json_format.ParseDict(document, service.ExportTraceServiceRequest())
 
-    found = read.resource_spans[0].scope_spans[0].spans
+    result = read.resource_spans[0].scope_spans[0].spans
     assert [
         (s.trace_id.hex(), s.span_id.hex(), s.parent_span_id.hex(), s.name,
          s.start_time_unix_nano, s.end_time_unix_nano, s.status.code == 2)
-        for s in found
+        for s in result
     ] == [
         (s.trace_id, s.span_id, s.parent_id, s.name, s.start, s.end, bool(s.error))
         for s in spans
     ]  # fmt: skip
-    assert [len(s.attributes) for s in found] == [len(s.attributes) for s in spans]
+    assert [len(s.attributes) for s in result] == [len(s.attributes) for s in spans]
 
 
 @pytest.mark.peer

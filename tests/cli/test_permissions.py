@@ -25,8 +25,8 @@ class Told:
         return code, out, err
 
     def explained(self, tool: str, input_: object, *more: str) -> dict[str, Any]:
-        given = ("--tool", tool, "--input", json.dumps(input_), "--json")
-        code, out, err = self("explain", *given, *more)
+        texts = ("--tool", tool, "--input", json.dumps(input_), "--json")
+        code, out, err = self("explain", *texts, *more)
         assert (code, err) == (0, "")
         assert out.count("\n") == 1
         return json.loads(out)
@@ -57,35 +57,35 @@ def settings(text: str) -> Path:
 def test_permissions_explain_names_the_deciding_rule_and_its_file(refold: Told) -> None:
     file = settings('[permissions]\ndeny = ["bash(rm *)"]\n')
 
-    told = refold.explained("bash", {"command": "ls; rm x"}, "--allow", "bash(rm *)")
+    data = refold.explained("bash", {"command": "ls; rm x"}, "--allow", "bash(rm *)")
 
-    assert told["reason"]
-    assert {key: told[key] for key in ("decision", "rule", "source", "once")} == {
+    assert data["reason"]
+    assert {key: data[key] for key in ("decision", "rule", "source", "once")} == {
         "decision": "deny",
         "rule": "bash(rm *)",
         "source": f"user {file}",
         "once": False,
     }
-    assert set(told) - {"reason"} == {
+    assert set(data) - {"reason"} == {
         "decision", "rule", "source", "once", "sandbox", "network", "hosts", "after_outside_text",
     }  # fmt: skip
 
 
 def test_permissions_explain_gives_a_reason_for_a_call_without_a_rule(refold: Told) -> None:
-    told = refold.explained("bash", {"command": "make test"})
+    data = refold.explained("bash", {"command": "make test"})
 
-    assert (told["decision"], told["rule"], told["source"]) == ("ask", None, None)
-    assert told["reason"]
+    assert (data["decision"], data["rule"], data["source"]) == ("ask", None, None)
+    assert data["reason"]
 
 
 def test_explain_gives_the_decision_after_text_from_outside(refold: Told) -> None:
     settings("ask_after_outside_text = true\n")
 
-    told = refold.explained("bash", {"command": "make test"}, "--allow", "bash(make *)")
+    data = refold.explained("bash", {"command": "make test"}, "--allow", "bash(make *)")
     _, out, _ = refold("explain", "bash(make test)", "--allow", "bash(make *)")
     _, looking, _ = refold("explain", "bash(ls)")
 
-    assert (told["decision"], told["after_outside_text"]) == ("allow", "ask")
+    assert (data["decision"], data["after_outside_text"]) == ("allow", "ask")
     assert (
         "  after text from outside: ask, since the model has read text from outside since "
         "your last message\n"
@@ -104,8 +104,8 @@ def test_permissions_explain_applies_mode_and_rule_flags(refold: Told) -> None:
     )
     assert refold.verdict("ls", "--mode", "rulesOnly") == "ask"
     for name in ("acceptEdits", "accept-edits"):
-        told = refold.explained("write_file", {"path": "a", "content": "x"}, "--mode", name)
-        assert (told["decision"], told["sandbox"], told["network"]) == ("allow", None, None)
+        data = refold.explained("write_file", {"path": "a", "content": "x"}, "--mode", name)
+        assert (data["decision"], data["sandbox"], data["network"]) == ("allow", None, None)
 
 
 def test_permissions_explain_accepts_a_call_in_rule_notation(refold: Told) -> None:
@@ -153,22 +153,22 @@ def test_permissions_explain_applies_project_rules_only_if_trusted(
     (folder / ".refold/config.toml").write_text("[permissions]\nallow = ['bash(make *)']\n")
     call = ("explain", "bash(make test)", "--json")
 
-    code, before, said = refold(*call)
+    code, before, text = refold(*call)
     places = paths(os.environ)
     TrustedFolders(places.folders).trust(project(folder, places.settings))
     _, after, silent = refold(*call)
 
     assert (code, json.loads(before)["decision"]) == (0, "ask")
-    assert ".refold/config.toml" in said
+    assert ".refold/config.toml" in text
     assert json.loads(after)["source"] == "project .refold/config.toml"
     assert silent == ""
 
 
 def test_permissions_explain_denies_an_invalid_path_with_the_reason(refold: Told) -> None:
-    told = refold.explained("read_file", {"path": "a\0b"})
+    data = refold.explained("read_file", {"path": "a\0b"})
 
-    assert (told["decision"], told["rule"]) == ("deny", None)
-    assert "cannot be a path" in told["reason"]
+    assert (data["decision"], data["rule"]) == ("deny", None)
+    assert "cannot be a path" in data["reason"]
 
 
 @pytest.mark.parametrize(
@@ -344,21 +344,21 @@ def test_permissions_import_lists_and_applies_the_rules_of_claude_code(
         "settings.local.json",
     )
 
-    code, shown, left = refold("import", "--print")
+    code, result, left = refold("import", "--print")
     before = refold("list")[1]
     refold("import", "--yes")
-    _, listed, _ = refold("list")
+    _, text, _ = refold("list")
 
     assert code == 0
-    assert "allow  bash(npm run lint)\n" in shown
-    assert "ask    bash(git push:*)\n" in shown
+    assert "allow  bash(npm run lint)\n" in result
+    assert "ask    bash(git push:*)\n" in result
     assert "'Nope' was left out: there is no such tool here" in left
     assert "--permission-mode accept-edits" in left
     assert "'../docs' was not imported" in left
     assert before == (
         "deny   read(./.env)  # .claude/settings.json\nmode default, 1 rules\n"
     )
-    assert listed.count("  # always, in this folder\n") == 5
+    assert text.count("  # always, in this folder\n") == 5
     assert refold.verdict("npm run test unit") == "allow"
     assert refold.explained("read_file", {"path": ".env"})["decision"] == "deny"
     assert not (tmp_path / "work/.refold").exists()
@@ -419,7 +419,7 @@ def test_permissions_replay_lists_the_calls_with_a_different_verdict(
         'permission_mode = "bypass"\n[permissions]\ndeny = ["bash(rm *)"]\nask = ["bash(touch *)"]\n'
     )
     journal = paths(os.environ).data / "sessions" / id_
-    before = {each: each.read_bytes() for each in journal.rglob("*") if each.is_file()}
+    before = {path: path.read_bytes() for path in journal.rglob("*") if path.is_file()}
 
     code, out, err = refold("replay", id_, "--rules", str(rules))
     last = refold("replay", "last", "--rules", str(rules))
@@ -439,7 +439,7 @@ def test_permissions_replay_lists_the_calls_with_a_different_verdict(
         ("bash rm b", "allow", "deny", "bash(rm *)"),
     ]
     assert {
-        each: each.read_bytes() for each in journal.rglob("*") if each.is_file()
+        path: path.read_bytes() for path in journal.rglob("*") if path.is_file()
     } == before
 
 
@@ -451,9 +451,9 @@ def test_permissions_replay_under_the_same_rules_reports_no_difference(
     id_ = session(tmp_path, "ls", "touch b", "rm b", "make")
     (tmp_path / "rules.toml").write_text(rule)
 
-    told = refold("replay", id_, "--rules", str(tmp_path / "rules.toml"))
+    result = refold("replay", id_, "--rules", str(tmp_path / "rules.toml"))
 
-    assert told == (0, "4 calls, 0 would get another verdict\n", "")
+    assert result == (0, "4 calls, 0 would get another verdict\n", "")
 
 
 @pytest.mark.parametrize(
@@ -495,7 +495,7 @@ def test_permissions_replay_includes_directories_added_to_the_workspace(
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
         main(["-p", "Go.", "--add-dir", str(other), "--script", str(script), *mode])
-    told = refold("replay", "last", "--rules", str(tmp_path / "rules.toml"))
+    result = refold("replay", "last", "--rules", str(tmp_path / "rules.toml"))
 
     assert (other / "a").exists()
-    assert told[1].splitlines()[-1] == "1 calls, 0 would get another verdict"
+    assert result[1].splitlines()[-1] == "1 calls, 0 would get another verdict"

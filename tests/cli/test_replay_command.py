@@ -39,13 +39,13 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def said(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
     capfd.readouterr()
     code = main(["replay", *words])
-    found = capfd.readouterr()
-    return code, found.out, found.err
+    output = capfd.readouterr()
+    return code, output.out, output.err
 
 
 def the_session() -> str:
-    (found,) = JournalDirectory(paths(os.environ).data / "sessions").sessions()
-    return found.id
+    (session,) = JournalDirectory(paths(os.environ).data / "sessions").sessions()
+    return session.id
 
 
 def the_newest() -> str:
@@ -108,8 +108,8 @@ def test_replay_with_another_step_limit_reports_a_divergence(capfd: CAPFD) -> No
 
     code, out, _ = said(capfd, "--run", "--json")
 
-    found = json.loads(out)
-    first = found["divergences"][0]
+    data = json.loads(out)
+    first = data["divergences"][0]
     assert code == 1
     assert (first["step"], first["event"], first["field"], first["then"]) == (
         3,
@@ -139,12 +139,13 @@ def test_a_changed_model_setup_is_reported_and_fails_a_strict_replay(
 ) -> None:
     configured("[limits]\noutput_tokens = 999\n")
 
-    told = said(capfd, "--run")
+    result = said(capfd, "--run")
     strict = said(capfd, "--run", "--strict")
 
-    assert (told[0], strict[0]) == (0, 1)
+    assert (result[0], strict[0]) == (0, 1)
     assert (
-        "the setup of the model differs at event 4: max_output: none, now 999\n" in told[1]
+        "the setup of the model differs at event 4: max_output: none, now 999\n"
+        in result[1]
     )
 
 

@@ -21,30 +21,30 @@ from tests.sandbox_notice import without_sandbox_notice
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory to work in, and nothing on stdin."""
-    found = tmp_path / "here"
-    found.mkdir()
-    monkeypatch.chdir(found)
+    path = tmp_path / "here"
+    path.mkdir()
+    monkeypatch.chdir(path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
     (tmp_path / "script.jsonl").write_bytes(b'{"text": "Hello."}')
-    return found
+    return path
 
 
 def say(here: Path, *flags: str, text: str = "Hi", answers: Any = None) -> int:
     path = here.parent / "script.jsonl"
     if answers:
-        path.write_bytes(b"\n".join(msgspec.json.encode(each) for each in answers))
+        path.write_bytes(b"\n".join(msgspec.json.encode(answer) for answer in answers))
     return main(["-p", text, "--script", str(path), *flags])
 
 
 def the_session() -> Path:
-    (found,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*")
-    return found
+    (path,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*")
+    return path
 
 
 def events(kind: str) -> list[dict[str, Any]]:
     lines = (the_session() / "events.jsonl").read_text().splitlines()
-    return [found["data"] for found in map(json.loads, lines) if found["kind"] == kind]
+    return [item["data"] for item in map(json.loads, lines) if item["kind"] == kind]
 
 
 def test_a_resumed_session_works_in_its_own_directories(
@@ -154,15 +154,15 @@ def test_resume_replaces_an_unavailable_model_with_a_notice(
     without = capfd.readouterr().err
     monkeypatch.setenv("REFOLD_MODELS__MAIN", "ollama/llama4")
     main(["-p", "Again", "-c", "--timeout", "0.05"])
-    told = capfd.readouterr().err.splitlines()
+    lines = capfd.readouterr().err.splitlines()
     main(["-p", "Again", "-c", "--timeout", "0.05"])
     later = capfd.readouterr().err
 
     assert (none, "there is no key for OpenAI" in without) == (1, True)
-    assert told[0].startswith(
+    assert lines[0].startswith(
         "refold: openai/gpt-4o, the model of this session, is not available: there is no key"
     )
-    assert told[0].endswith(". Using ollama/llama4")
+    assert lines[0].endswith(". Using ollama/llama4")
     assert [e["model"] for e in events("ModelChosen")] == ["ollama/llama4"]
     assert "openai/gpt-4o, the model" not in later
 

@@ -24,11 +24,11 @@ ID = "20260101-000000-abcd"
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A workspace, and a session in it that made a.txt after event 3 and changed it after 6."""
-    found = tmp_path / "work"
-    found.mkdir()
-    monkeypatch.chdir(found)
-    anyio.run(played, found)
-    return found
+    path = tmp_path / "work"
+    path.mkdir()
+    monkeypatch.chdir(path)
+    anyio.run(played, path)
+    return path
 
 
 def recorder() -> Recorder:
@@ -38,16 +38,16 @@ def recorder() -> Recorder:
 
 async def played(root: Path) -> None:
     store = Path(os.environ["REFOLD_HOME"]) / "checkpoints"
-    kept, record = Checkpoints([root], store, os.environ, ID), recorder()
-    given = world(ScriptedProvider([]))
-    async with await Session.open(record, lambda _: given, directory=str(root), id_=ID):
+    checkpoints, record = Checkpoints([root], store, os.environ, ID), recorder()
+    result = world(ScriptedProvider([]))
+    async with await Session.open(record, lambda _: result, directory=str(root), id_=ID):
         for words, content in (("make a.txt", "one\n"), ("change it", "two\n")):
             await record(Said(words), by="person")
-            kept.note_change()
-            await record(Checkpointed((await kept.take()).trees), Started("c"))
+            checkpoints.note_change()
+            await record(Checkpointed((await checkpoints.take()).trees), Started("c"))
             (root / "a.txt").write_text(content)
-        kept.note_change()
-        await record(Checkpointed((await kept.take()).trees))
+        checkpoints.note_change()
+        await record(Checkpointed((await checkpoints.take()).trees))
 
 
 def rewind(*arguments: str) -> int:
@@ -90,12 +90,12 @@ def test_rewind_restores_files_and_prints_the_command_that_undoes_it(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = rewind(ID, "5")
-    said, back = printed(capsys), (root / "a.txt").read_text()
-    command = said.rpartition("To undo this: refold rewind ")[2].split()
+    text, back = printed(capsys), (root / "a.txt").read_text()
+    command = text.rpartition("To undo this: refold rewind ")[2].split()
     rewind(*command)
 
     assert (code, back, (root / "a.txt").read_text()) == (0, "one\n", "two\n")
-    assert said.startswith(
+    assert text.startswith(
         "This rewinds the conversation to before event 5.\n  a.txt  modified    +1 -1"
     )
     assert command[0] == ID
@@ -140,17 +140,17 @@ def test_rewind_json_reports_changed_files_and_the_undo_command(
 ) -> None:
     rewind(ID, "2", "--files", "--json")
 
-    found = json.loads(printed(capsys))
-    assert (found["seq"], found["what"], found["files"], found["drift"]) == (
+    data = json.loads(printed(capsys))
+    assert (data["seq"], data["what"], data["files"], data["drift"]) == (
         2,
         "files",
         1,
         [],
     )
-    assert found["changes"] == [
+    assert data["changes"] == [
         {"path": str(root / "a.txt"), "kind": "deleted", "added": 0, "removed": 1}
     ]
-    assert found["command"] == f"refold rewind {ID} {found['undo']} --files"
+    assert data["command"] == f"refold rewind {ID} {data['undo']} --files"
 
 
 def test_a_file_changed_by_another_program_is_rewound_only_by_force(
@@ -162,10 +162,10 @@ def test_a_file_changed_by_another_program_is_rewound_only_by_force(
         BadInput, match=r"another program changed these files since: .*a\.txt"
     ):
         rewind(ID, "5")
-    kept = (root / "a.txt").read_text()
+    text = (root / "a.txt").read_text()
     rewind(ID, "5", "--force")
 
-    assert (kept, (root / "a.txt").read_text()) == ("mine\n", "one\n")
+    assert (text, (root / "a.txt").read_text()) == ("mine\n", "one\n")
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,9 @@ def script(folder: Path, *lines: dict[str, Any]) -> str:
 def test_rlm_answers_a_small_lookup_in_one_flat_call_and_prints_the_reason(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = script(folder, {"text": "8080"})
+    text = script(folder, {"text": "8080"})
 
-    code = main(["rlm", "Which port?", "--context", "notes.txt", "--script", said])
+    code = main(["rlm", "Which port?", "--context", "notes.txt", "--script", text])
 
     out, err = capfd.readouterr()
     assert (code, out) == (0, "8080\n")
@@ -43,12 +43,12 @@ def test_rlm_answers_a_small_lookup_in_one_flat_call_and_prints_the_reason(
 def test_rlm_flat_call_is_recorded_with_its_material_and_offers_no_tools(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = script(folder, {"text": "8080"})
+    text = script(folder, {"text": "8080"})
 
-    main(["rlm", "Which port?", "--context", "notes.txt", "--script", said, "--json"])
+    main(["rlm", "Which port?", "--context", "notes.txt", "--script", text, "--json"])
     document = json.loads(capfd.readouterr().out)
     main(["sessions", "show", document["session_id"], "--json"])
-    told = capfd.readouterr().out
+    output = capfd.readouterr().out
 
     assert document["route"] == {
         "way": "flat", "reason": "about 5 tokens are read at a glance", "tokens": 5,
@@ -57,18 +57,18 @@ def test_rlm_flat_call_is_recorded_with_its_material_and_offers_no_tools(
     assert (document["outcome"], document["text"], document["leaves"]) == (
         "answered", "8080", 0,
     )  # fmt: skip
-    assert "The port is 8080." in told
-    assert "read_file" not in told
+    assert "The port is 8080." in output
+    assert "read_file" not in output
 
 
 def test_rlm_with_a_schema_returns_structured_data(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = script(folder, {"text": '{"port": 8080}'})
+    text = script(folder, {"text": '{"port": 8080}'})
     shape = '{"type": "object", "properties": {"port": {"type": "integer"}}}'
 
     code = main(["rlm", "Which port?", "--context", "notes.txt", "--schema", shape,
-                 "--script", said, "--json"])  # fmt: skip
+                 "--script", text, "--json"])  # fmt: skip
 
     assert code == 0
     assert json.loads(capfd.readouterr().out)["structured"] == {"port": 8080}
@@ -78,9 +78,9 @@ def test_rlm_prints_the_answer_without_claims_and_names_the_verify_command(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     claim = {"claim": "It is 8080.", "evidence": [{"path": "notes.txt"}]}
-    said = script(folder, {"text": json.dumps({"answer": "8080", "claims": [claim]})})
+    text = script(folder, {"text": json.dumps({"answer": "8080", "claims": [claim]})})
 
-    main(["rlm", "Which port?", "--context", "notes.txt", "--script", said])
+    main(["rlm", "Which port?", "--context", "notes.txt", "--script", text])
 
     out, err = capfd.readouterr()
     assert out == "8080\n"
@@ -114,21 +114,21 @@ def test_an_invalid_rlm_command_is_refused_before_a_model_is_called(
 def test_rlm_by_code_describes_the_material_to_the_model_without_its_text(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = script(folder, {"text": "I cannot."}, {"text": "I cannot."})
+    text = script(folder, {"text": "I cannot."}, {"text": "I cannot."})
 
-    code = main(["rlm", "Which port?", "--context", "notes.txt", "--rlm", "--script", said,
+    code = main(["rlm", "Which port?", "--context", "notes.txt", "--rlm", "--script", text,
                  "--json"])  # fmt: skip
     out, err = capfd.readouterr()
     document = json.loads(out)
     main(["sessions", "show", document["session_id"], "--json"])
-    told = capfd.readouterr().out
+    output = capfd.readouterr().out
 
     assert code == 0
     assert document["route"]["way"] == "recursive"
     assert "refold: recursive: asked for\n" in err
-    assert "The material is in the variable `context`: a text of 18 characters." in told
-    assert "The port is 8080." not in told
-    assert '"type":"agent_changed","seq":2,"agent":"rlm"' in told
+    assert "The material is in the variable `context`: a text of 18 characters." in output
+    assert "The port is 8080." not in output
+    assert '"type":"agent_changed","seq":2,"agent":"rlm"' in output
 
 
 @pytest.mark.parametrize(("way", "told"), [("--flat", False), ("--rlm", True)])
@@ -136,12 +136,12 @@ def test_rlm_sends_folder_instructions_in_the_recursive_and_not_in_the_flat_way(
     folder: Path, home: Path, capfd: pytest.CaptureFixture[str], way: str, told: bool
 ) -> None:
     (folder / "AGENTS.md").write_text("Speak Latin.")
-    said = script(folder, {"text": "8080"}, {"text": "8080"})
+    text = script(folder, {"text": "8080"}, {"text": "8080"})
 
-    main(["rlm", "Which port?", way, "--context", "notes.txt", "--script", said, "--trust"])
+    main(["rlm", "Which port?", way, "--context", "notes.txt", "--script", text, "--trust"])
 
-    kept = [path for path in home.rglob("*") if path.is_file()]
-    assert any(b"Speak Latin" in path.read_bytes() for path in kept) is told
+    paths = [path for path in home.rglob("*") if path.is_file()]
+    assert any(b"Speak Latin" in path.read_bytes() for path in paths) is told
 
 
 @pytest.mark.slow
@@ -157,15 +157,15 @@ def test_rlm_code_processes_material_larger_than_the_context_window(
         "```python\nn = sum(t.count('ERROR') for t in context.values())\n```\n"
         "```python\nFINAL({'answer': f'{n} errors', 'claims': []})\n```",
     )
-    said = script(folder, *({"text": text} for text in code))
+    result = script(folder, *({"text": text} for text in code))
 
-    done = main(["rlm", "How many errors?", "--context", "logs", "--script", said])
+    done = main(["rlm", "How many errors?", "--context", "logs", "--script", result])
 
     out, err = capfd.readouterr()
     assert (done, out) == (0, "39 errors\n")
-    told = [line for line in err.splitlines() if "session" not in line]
-    assert told[0].startswith("refold: recursive: about 208,")
-    assert [row.partition(" · ")[0] for row in told[1:]] == [
+    outcome = [line for line in err.splitlines() if "session" not in line]
+    assert outcome[0].startswith("refold: recursive: about 208,")
+    assert [row.partition(" · ")[0] for row in outcome[1:]] == [
         "refold: step 1: runs code", "refold: step 2: runs code", "refold: in all",
     ]  # fmt: skip
 
@@ -181,17 +181,17 @@ def test_rlm_reports_model_calls_and_subagents_of_code_as_progress(
         "```python\nFINAL('closer')\n```",
         "```python\nFINAL(f'{len(found)} {more}')\n```",
     )
-    said = script(folder, *({"text": text} for text in steps))
+    result = script(folder, *({"text": text} for text in steps))
 
-    main(["rlm", "Which are even?", "--rlm", "--script", said, "--json"])
+    main(["rlm", "Which are even?", "--rlm", "--script", result, "--json"])
 
     out, err = capfd.readouterr()
     document = json.loads(out)
     assert (document["text"], document["leaves"], document["children"]) == (
         "30 closer", 30, 1,
     )  # fmt: skip
-    told = [line.removeprefix("refold: ") for line in err.splitlines()][2:]
-    assert [re.sub(r"( · \d+ tokens.*)| · step 3 .*", "", row) for row in told] == [
+    texts = [line.removeprefix("refold: ") for line in err.splitlines()][2:]
+    assert [re.sub(r"( · \d+ tokens.*)| · step 3 .*", "", row) for row in texts] == [
         "step 1: runs code",
         "  code ran · 30 model calls",
         "step 2: runs code",
@@ -206,7 +206,7 @@ def test_rlm_reports_model_calls_and_subagents_of_code_as_progress(
 def test_rlm_reports_the_number_of_failed_model_calls(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = script(
+    text = script(
         folder,
         {"text": "```python\nfound = map_lm([1, 2], 'Twice?', {'type': 'integer'})\n```"},
         {"for": "<material>\n1", "text": "2"},
@@ -214,7 +214,7 @@ def test_rlm_reports_the_number_of_failed_model_calls(
         {"text": "```python\nFINAL(len([f for f in found if not f]))\n```"},
     )
 
-    main(["rlm", "Which are even?", "--rlm", "--script", said])
+    main(["rlm", "Which are even?", "--rlm", "--script", text])
 
     out, err = capfd.readouterr()
     assert out == "1\n"
@@ -229,9 +229,9 @@ def test_rlm_claims_that_quote_the_passed_material_are_supported(
     evidence = {"path": "notes.txt", "lines": "1", "quote": "The port is 8080."}
     claims = [{"claim": "It is 8080.", "evidence": [evidence]}]
     answer = {"text": json.dumps({"answer": "8080", "claims": claims})}
-    asked = ["rlm", "Which port?", way, "--context", "notes.txt", "--json"]
+    texts = ["rlm", "Which port?", way, "--context", "notes.txt", "--json"]
 
-    main([*asked, "--script", script(folder, answer, answer)])
+    main([*texts, "--script", script(folder, answer, answer)])
     document = json.loads(capfd.readouterr().out)
     code = main(["verify", document["session_id"], "--json"])
 
@@ -243,13 +243,13 @@ def test_rlm_claims_that_quote_the_passed_material_are_supported(
 def test_rlm_subagent_returns_text_unchanged_and_records_its_context(
     folder: Path, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    said = script(
+    text = script(
         folder,
         {"text": "```python\nFINAL([rlm('Count.', context='abc')])\n```"},
         {"for": "Count.", "text": "```python\nFINAL(str(len(context)))\n```"},
     )
 
-    main(["rlm", "How many?", "--rlm", "--script", said])
+    main(["rlm", "How many?", "--rlm", "--script", text])
 
     assert capfd.readouterr().out == '["3"]\n'
     (journal,) = home.rglob("child-1/events.jsonl")
@@ -266,8 +266,8 @@ def test_rlm_prints_no_program_when_the_budget_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REFOLD_BUDGET__CALLS", "1")
-    said = script(folder, {"text": "```python\nprint(context)\n```"}, {"text": "8080"})
-    words = ["rlm", "Which port?", "--context", "notes.txt", "--rlm", "--script", said]
+    text = script(folder, {"text": "```python\nprint(context)\n```"}, {"text": "8080"})
+    words = ["rlm", "Which port?", "--context", "notes.txt", "--rlm", "--script", text]
 
     code = main(words)
     out = capfd.readouterr().out

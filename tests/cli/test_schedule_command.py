@@ -37,8 +37,8 @@ def shell(
         with Path(os.devnull).open() as nothing:
             monkeypatch.setattr("sys.stdin", nothing)
             code = main(list(arguments))
-        found = capsys.readouterr()
-        return code, found.out, found.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return run
 
@@ -64,13 +64,13 @@ def test_a_schedule_is_added_listed_and_stopped(shell: Shell, tmp_path: Path) ->
         "schedule", "add", "Write the report", "--every", "mon-fri 08:00",
         "--permission-mode", "accept-edits", "--allow", "bash(make report)",
     )  # fmt: skip
-    listed = shell("schedule", "list")
+    result = shell("schedule", "list")
     asjson = json.loads(shell("schedule", "list", "--json")[1])
     stopped = shell("schedule", "stop", "1")
 
     assert added[0] == 0
     assert added[1].startswith("schedule 1 is due ")
-    first, second, third, last = listed[1].splitlines()
+    first, second, third, last = result[1].splitlines()
     assert first == "1  Write the report"
     assert second == f"   every mon-fri 08:00 in {tmp_path}"
     assert third == "   mode accept-edits; allowed: bash(make report)"
@@ -107,20 +107,20 @@ def test_a_webhook_is_created_listed_renewed_and_removed(
     shell: Shell, tmp_path: Path
 ) -> None:
     secrets = Path(os.environ["REFOLD_HOME"], "webhooks.toml")
-    made = shell("schedule", "add", "Say why", "--webhook", "ci")
-    listed = shell("schedule", "list")[1].splitlines()
+    result = shell("schedule", "add", "Say why", "--webhook", "ci")
+    lines = shell("schedule", "list")[1].splitlines()
     first = secrets.read_text()
     again = shell("schedule", "webhook", "1")
     second = secrets.read_text()
     off = shell("schedule", "webhook", "1", "--off")
 
-    said, _, secret = made[1].splitlines()
-    assert (made[0], said) == (
+    text, _, secret = result[1].splitlines()
+    assert (result[0], text) == (
         0, "schedule 1 runs on signed requests to POST /hooks/ci of refold serve",
     )  # fmt: skip
     assert first == f'"ci" = "{secret}"\n'
     assert len(bytes.fromhex(secret)) == 32
-    assert listed == [
+    assert lines == [
         "1  Say why", f"   called in {tmp_path}", "   webhook /hooks/ci",
         "   mode default; allowed: only what runs without asking",
     ]  # fmt: skip
@@ -140,7 +140,7 @@ def test_schedule_add_with_a_used_webhook_name_is_refused_and_adds_no_schedule(
 
     assert code == 1
     assert "'ci' is that of schedule 1" in err
-    assert [each.plan.prompt for each in book().every()] == ["Say why"]
+    assert [schedule.plan.prompt for schedule in book().every()] == ["Say why"]
 
 
 def test_a_scheduled_run_records_the_id_of_its_session(
@@ -181,7 +181,10 @@ def test_a_scheduled_call_beyond_the_saved_rights_is_denied(
 
     # Each run reads the file from its start.
     assert [path.name for path in tmp_path.glob("?.txt")] == ["a.txt"]
-    assert [each.runs[0].outcome for each in book().every()] == ["answered", "answered"]
+    assert [schedule.runs[0].outcome for schedule in book().every()] == [
+        "answered",
+        "answered",
+    ]
 
 
 @pytest.mark.slow
@@ -237,7 +240,10 @@ def test_a_scheduled_run_fails_when_its_directory_no_longer_exists(
     code, out, _ = shell("schedule", "run", "--script", script(tmp_path, {"text": "Done."}))
 
     assert code == 1
-    assert [each.runs[0].outcome for each in book().every()] == ["failed", "answered"]
+    assert [schedule.runs[0].outcome for schedule in book().every()] == [
+        "failed",
+        "answered",
+    ]
     assert "is not there any more" in out
 
 
@@ -261,10 +267,13 @@ def test_the_schedule_tool_is_denied_without_an_allow_rule(
     )  # fmt: skip
 
     assert none == ()
-    (found,) = book().every()
-    rights = found.plan.rights
-    assert (found.plan.prompt, found.plan.workspace) == ("Write the report", str(tmp_path))
-    assert found.plan.session in shell("sessions", "list")[1]
+    (schedule,) = book().every()
+    rights = schedule.plan.rights
+    assert (schedule.plan.prompt, schedule.plan.workspace) == (
+        "Write the report",
+        str(tmp_path),
+    )
+    assert schedule.plan.session in shell("sessions", "list")[1]
     assert (rights.mode, rights.allow) == ("default", ("bash(ls)",))
     assert (rights.deny, rights.budget.dollars) == (("bash(rm *)",), 2.0)
 
@@ -297,8 +306,8 @@ def test_a_schedule_added_in_mode_bypass_is_saved_with_mode_default(
 
     shell("-p", "Plan it", "--script", answers, "--yolo")
 
-    (found,) = book().every()
-    assert found.plan.rights.mode == "default"
+    (schedule,) = book().every()
+    assert schedule.plan.rights.mode == "default"
 
 
 def test_a_scheduled_run_cannot_add_a_schedule(shell: Shell, tmp_path: Path) -> None:
@@ -321,11 +330,11 @@ def test_two_concurrent_schedule_run_processes_run_each_due_schedule_once(
     run = command("schedule", "run", "--script", script(tmp_path, {"text": "Done."}))
 
     both = [subprocess.Popen(run, stdout=subprocess.PIPE) for _ in range(2)]
-    out = b"".join(each.communicate()[0] for each in both).decode()
+    out = b"".join(popen.communicate()[0] for popen in both).decode()
 
-    assert [each.returncode for each in both] == [0, 0]
+    assert [popen.returncode for popen in both] == [0, 0]
     assert out.count("answered") == 3
-    assert [len(each.runs) for each in book().every()] == [1, 1, 1]
+    assert [len(schedule.runs) for schedule in book().every()] == [1, 1, 1]
 
 
 @pytest.mark.slow

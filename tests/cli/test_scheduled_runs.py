@@ -51,7 +51,7 @@ async def watched(
     directory: Path, text: str, start: float, end: float, *, wakes: float = 0.0
 ) -> tuple[list[str], Schedule]:
     """What is printed from the one time to the other, and the schedule then."""
-    clock, book, said = Clock(start), ScheduleBook(directory / "data"), list[str]()
+    clock, book, texts = Clock(start), ScheduleBook(directory / "data"), list[str]()
     book.add(
         NewSchedule("Do it.", str(directory), parse_repeated(text, start, ZONE)), start
     )
@@ -65,8 +65,8 @@ async def watched(
 
     with anyio.CancelScope() as scope:
         until = Until(clock, end, scope, wakes)
-        await ScheduledRuns(book, start_of, said.append, clock, until.sleep).watch()
-    return [line for line in said if " runs, " in line], book.find(1)
+        await ScheduledRuns(book, start_of, texts.append, clock, until.sleep).watch()
+    return [line for line in texts if " runs, " in line], book.find(1)
 
 
 def at(*moment: int) -> float:
@@ -79,11 +79,11 @@ def at(*moment: int) -> float:
 async def test_a_daily_schedule_runs_once_each_day_across_a_clock_change(
     tmp_path: Path,
 ) -> None:
-    said, schedule = await watched(
+    texts, schedule = await watched(
         tmp_path, "02:30", at(2026, 3, 27, 20, 0), at(2026, 3, 30, 3, 0)
     )
 
-    assert said == [
+    assert texts == [
         "schedule 1: runs, due Sat 2026-03-28 02:30 CET: Do it.",
         "schedule 1: runs, due Sun 2026-03-29 03:30 CEST: Do it.",
         "schedule 1: runs, due Mon 2026-03-30 02:30 CEST: Do it.",
@@ -93,12 +93,12 @@ async def test_a_daily_schedule_runs_once_each_day_across_a_clock_change(
 
 @pytest.mark.anyio
 async def test_runs_missed_during_sleep_are_replaced_by_one_run(tmp_path: Path) -> None:
-    said, schedule = await watched(
+    texts, schedule = await watched(
         tmp_path, "every 2h", at(2026, 11, 23, 20, 0), at(2026, 11, 24, 8, 16),
         wakes=at(2026, 11, 24, 8, 15),
     )  # fmt: skip
 
-    assert said == [
+    assert texts == [
         "schedule 1: runs, due Tue 2026-11-24 08:00 CET, missed 6 times: Do it."
     ]
     assert schedule.runs[0].missed == 6
@@ -116,7 +116,7 @@ def provider_of(url: str) -> Settings:
 async def run_of(directory: Path, settings: Settings, answers: Path | None) -> ScheduledRun:
     """One run of a schedule that is due, as the book has it."""
     start = at(2026, 3, 27, 20, 0)
-    clock, book, said = Clock(start), ScheduleBook(directory / "data"), list[str]()
+    clock, book, texts = Clock(start), ScheduleBook(directory / "data"), list[str]()
     book.add(
         NewSchedule("Do it.", str(directory), parse_repeated("21:00", start, ZONE)), start
     )
@@ -127,7 +127,7 @@ async def run_of(directory: Path, settings: Settings, answers: Path | None) -> S
         options = LaunchOptions(directory=where, attended=False, script=answers)
         return Launch(App(settings, paths(os.environ), os.environ, options))
 
-    await ScheduledRuns(book, start_of, said.append, clock).run_due()
+    await ScheduledRuns(book, start_of, texts.append, clock).run_due()
     return book.find(1).runs[-1]
 
 

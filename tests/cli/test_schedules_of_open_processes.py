@@ -76,26 +76,26 @@ class Watching:
 
 async def looked(*steps: str) -> tuple[list[str], list[float]]:
     """What a process says that looks until those steps are done, and how long it slept."""
-    said = list[str]()
+    texts = list[str]()
     with anyio.CancelScope() as scope:
         watching = Watching(scope, *steps)
-        await DueSchedules(book(), (), os.environ, said.append, watching.sleep).run()
-    return said, watching.slept
+        await DueSchedules(book(), (), os.environ, texts.append, watching.sleep).run()
+    return texts, watching.slept
 
 
 async def said_until(word: str, *program: str) -> list[str]:
     """What a process says whose runs are this program, up to a line with that word."""
-    said = list[str]()
+    texts = list[str]()
     with anyio.fail_after(LONG):
         async with anyio.create_task_group() as group:
 
             def say(line: str) -> None:
-                said.append(line)
+                texts.append(line)
                 if word in line:
                     group.cancel_scope.cancel()
 
             group.start_soon(DueSchedules(book(), program, os.environ, say).run)
-    return said
+    return texts
 
 
 @pytest.mark.anyio
@@ -108,9 +108,9 @@ async def test_a_process_without_schedules_polls_once_a_minute_and_creates_no_fi
 
 @pytest.mark.anyio
 async def test_a_schedule_that_another_process_adds_is_noticed(tmp_path: Path) -> None:
-    said, slept = await looked("", "add soon", "")
+    texts, slept = await looked("", "add soon", "")
 
-    assert said == []
+    assert texts == []
     assert slept[:2] == [60.0, 60.0]
     assert 30.0 < slept[2] <= 45.0
 
@@ -121,12 +121,12 @@ async def test_a_damaged_schedules_file_is_reported_once(tmp_path: Path) -> None
     file = Path(os.environ["REFOLD_HOME"]) / "schedules" / "schedules.jsonl"
     file.write_bytes(file.read_bytes().replace(b"Do it.", b"Do this."))
 
-    said, slept = await looked("", "")
+    texts, slept = await looked("", "")
 
     assert slept == [60.0, 60.0, 60.0]
-    assert len(said) == 1
-    assert said[0].startswith("schedules: ")
-    assert "move the file away" in said[0]
+    assert len(texts) == 1
+    assert texts[0].startswith("schedules: ")
+    assert "move the file away" in texts[0]
 
 
 @pytest.mark.anyio
@@ -137,9 +137,9 @@ async def test_a_due_schedule_starts_once_and_its_output_is_forwarded(
     due(tmp_path)
     program = (sys.executable, "-c", RUNS, os.environ["REFOLD_HOME"])
 
-    said = await said_until("ends", *program)
+    texts = await said_until("ends", *program)
 
-    assert said == ["schedule 1: begins", "schedule 1: ends"]
+    assert texts == ["schedule 1: begins", "schedule 1: ends"]
     assert [run.outcome for run in book().find(1).runs] == ["answered"]
 
 
@@ -149,9 +149,9 @@ async def test_a_run_process_that_exits_without_output_is_reported(tmp_path: Pat
     due(tmp_path)
     program = (sys.executable, "-c", "raise SystemExit(3)")
 
-    said = await said_until("exited", *program)
+    texts = await said_until("exited", *program)
 
-    assert said == ["schedule 1: its process exited with 3"]
+    assert texts == ["schedule 1: its process exited with 3"]
     assert book().find(1).runs == ()
 
 
@@ -166,17 +166,17 @@ def test_two_servers_and_a_timer_run_each_due_schedule_once(
 
     with refold(*serve, cwd=tmp_path) as one, refold(*serve, cwd=tmp_path) as other:
         with refold("schedule", "run", "--script", answers, cwd=tmp_path) as timer:
-            found = [ended(id_) for id_ in (1, 2, 3)]
+            schedules = [ended(id_) for id_ in (1, 2, 3)]
             out = timer.communicate(timeout=LONG)[0].decode()
         for server in (one, other):
             server.send_signal(signal.SIGTERM)
             out += server.communicate(timeout=LONG)[1].decode()
 
-    assert [[run.outcome for run in each.runs] for each in found] == [["answered"]] * 3
-    for each in found:
-        assert out.count(f"schedule {each.id}: runs, due ") == 1
-        opens = f"(refold -r {each.runs[0].session})"
-        assert out.count(f"schedule {each.id}: answered {opens}: Done.") == 1
+    assert [[run.outcome for run in item.runs] for item in schedules] == [["answered"]] * 3
+    for schedule in schedules:
+        assert out.count(f"schedule {schedule.id}: runs, due ") == 1
+        opens = f"(refold -r {schedule.runs[0].session})"
+        assert out.count(f"schedule {schedule.id}: answered {opens}: Done.") == 1
 
 
 @pytest.mark.slow

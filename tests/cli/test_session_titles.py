@@ -39,31 +39,31 @@ def titled(
             record = Recorder(app.home.store(id_))
             await rename(record, name)
             await record.close()
-        before = [each.changed for each in app.home.sessions()]
+        before = [session.changed for session in app.home.sessions()]
         aide = Model(provider, "mine/small", 0)
-        found = [await find_title(app, id_, lambda _: aide) for _ in answers]
-        assert [each.changed for each in app.home.sessions()] == before
+        titles = [await find_title(app, id_, lambda _: aide) for _ in answers]
+        assert [session.changed for session in app.home.sessions()] == before
         await app.aclose()
-        return found
+        return titles
 
-    found = anyio.run(doing)
+    result = anyio.run(doing)
     home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
     (card,) = home.catalogue().cards()
-    written = (home.path(card.id) / "events.jsonl").read_bytes().split(b"\n")[:-1]
-    kinds = [type(entry.event) for entry, _ in codec.decode(written)]
-    assert card.about.title == (found[0] or " ".join(words.split())[:60])
-    return found, provider, [kind for kind in kinds if kind in (Reserved, Settled, Titled)]
+    parts = (home.path(card.id) / "events.jsonl").read_bytes().split(b"\n")[:-1]
+    kinds = [type(entry.event) for entry, _ in codec.decode(parts)]
+    assert card.about.title == (result[0] or " ".join(words.split())[:60])
+    return result, provider, [kind for kind in kinds if kind in (Reserved, Settled, Titled)]
 
 
 def test_a_session_title_is_generated_once_and_its_cost_recorded(tmp_path: Path) -> None:
-    found, provider, kinds = titled(tmp_path, LONG, '"The dripping gutter."\n', "Another")
+    texts, provider, kinds = titled(tmp_path, LONG, '"The dripping gutter."\n', "Another")
 
-    assert found == ["The dripping gutter", ""]
+    assert texts == ["The dripping gutter", ""]
     assert kinds == [Reserved, Settled, Titled]
-    (asked,) = provider.heard
-    assert asked.model == "small"
-    assert len(asked.messages[0].message.text) < 3_000
-    assert "Mended." in asked.messages[0].message.text
+    (request,) = provider.heard
+    assert request.model == "small"
+    assert len(request.messages[0].message.text) < 3_000
+    assert "Mended." in request.messages[0].message.text
 
 
 @pytest.mark.parametrize(
@@ -78,9 +78,9 @@ def test_a_session_title_is_generated_once_and_its_cost_recorded(tmp_path: Path)
 def test_no_title_is_generated_for_short_or_named_sessions_or_when_disabled(
     tmp_path: Path, words: str, more: dict[str, str]
 ) -> None:
-    found, provider, kinds = titled(tmp_path, words, "A title", **more)
+    texts, provider, kinds = titled(tmp_path, words, "A title", **more)
 
-    assert (found, provider.heard, kinds) == ([""], [], [])
+    assert (texts, provider.heard, kinds) == ([""], [], [])
 
 
 def test_a_session_without_a_journal_gets_no_title(tmp_path: Path) -> None:

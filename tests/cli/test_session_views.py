@@ -52,10 +52,10 @@ def text(capsys: Output, *arguments: str, code: int = 0) -> str:
 def test_tree_json_prints_one_document_with_totals(capsys: Output) -> None:
     family(at_home())
 
-    found = document(capsys, "tree", ID, "--leaves")
+    result = document(capsys, "tree", ID, "--leaves")
 
-    one, two = found["children"]
-    assert (found["type"], found["address"], found["session_id"]) == ("tree", "root", ID)
+    one, two = result["children"]
+    assert (result["type"], result["address"], result["session_id"]) == ("tree", "root", ID)
     assert [one["children"][0]["address"], two["address"]] == [
         "root/child-1/child-1", "root/child-2",
     ]  # fmt: skip
@@ -66,8 +66,8 @@ def test_tree_json_prints_one_document_with_totals(capsys: Output) -> None:
         "failed",
         "done",
     ]
-    assert found["total"]["answers"] == 10
-    assert found["total"]["cost"] == document(capsys, "cost", ID)["cost"]
+    assert result["total"]["answers"] == 10
+    assert result["total"]["cost"] == document(capsys, "cost", ID)["cost"]
 
 
 def test_tree_cost_and_timeline_of_a_subagent_are_selected_by_address(
@@ -138,22 +138,22 @@ def test_a_subagent_with_an_empty_journal_is_damaged_unless_its_parent_runs(
 def test_show_prints_task_answer_and_subagents_of_a_session(capsys: Output) -> None:
     family(at_home())
 
-    shown = text(capsys, "show", f"{ID}/child-1")
-    found = document(capsys, "show", f"{ID}/child-1")
+    outcome = text(capsys, "show", f"{ID}/child-1")
+    result = document(capsys, "show", f"{ID}/child-1")
 
-    assert shown.startswith("root/child-1 · explore · m/big · answered\n")
+    assert outcome.startswith("root/child-1 · explore · m/big · answered\n")
     for part in (
         "\ntask\n  find it\n",
         "\nanswer\n  Found.\n",
         "└─ child-1  explore  failed",
     ):
-        assert part in shown
-    assert (found["task"], found["answer"], found["result"]) == (
+        assert part in outcome
+    assert (result["task"], result["answer"], result["result"]) == (
         "find it",
         "Found.",
         "done",
     )
-    assert [each["address"] for each in found["children"]] == ["root/child-1/child-1"]
+    assert [item["address"] for item in result["children"]] == ["root/child-1/child-1"]
 
 
 def test_show_prints_the_full_answer_of_a_model_call_made_by_code(capsys: Output) -> None:
@@ -166,9 +166,9 @@ def test_show_prints_the_full_answer_of_a_model_call_made_by_code(capsys: Output
     ])  # fmt: skip
 
     assert text(capsys, "show", f"{ID}/leaf-1").endswith(f"answer\n  {whole}\n")
-    found = document(capsys, "show", f"{ID}/leaf-1")
-    assert (found["words"], found["answer"]) == ("what is it?", whole)
-    assert (found["input_tokens"], found["cost"], found["status"]) == (30, 0.0, "done")
+    result = document(capsys, "show", f"{ID}/leaf-1")
+    assert (result["words"], result["answer"]) == ("what is it?", whole)
+    assert (result["input_tokens"], result["cost"], result["status"]) == (30, 0.0, "done")
 
 
 def test_show_prints_verdict_and_full_output_of_a_tool_call(capsys: Output) -> None:
@@ -179,14 +179,14 @@ def test_show_prints_verdict_and_full_output_of_a_tool_call(capsys: Output) -> N
         Answered("call-7", True), Started("call-7"), Ended("call-7", "failed", "cut", full_blob=blob),
     ])  # fmt: skip
 
-    shown = text(capsys, "show", f"{ID}/c7")
-    found = document(capsys, "show", f"{ID}/call-7")
+    outcome = text(capsys, "show", f"{ID}/c7")
+    result = document(capsys, "show", f"{ID}/call-7")
 
     for part in ("root/call-7 · bash · failed", "  command: make\n", "\nresult\n  all of it\n",
                  "verdict ask by bash(make) (settings.toml): it runs a command\na person said yes"):  # fmt: skip
-        assert part in shown
-    assert (found["arguments"], found["verdict"]) == ({"command": "make"}, "ask")
-    assert (found["text"], found["whole"], found["outcome"]) == (
+        assert part in outcome
+    assert (result["arguments"], result["verdict"]) == ({"command": "make"}, "ask")
+    assert (result["text"], result["whole"], result["outcome"]) == (
         "cut",
         "all of it",
         "failed",
@@ -209,7 +209,7 @@ def test_step_shows_the_parts_of_the_request_and_the_response(capsys: Output) ->
     ])  # fmt: skip
 
     first, last = (document(capsys, "step", n, ID) for n in ("1", "-1"))
-    shown = text(capsys, "step", "2", ID)
+    result = text(capsys, "step", "2", ID)
 
     assert [part["name"] for part in first["request"]["parts"]] == ["prompt", "messages"]
     assert [(c["tool"], c["text"]) for c in first["calls"]] == [("weather", "rain in Oslo")]
@@ -221,8 +221,8 @@ def test_step_shows_the_parts_of_the_request_and_the_response(capsys: Output) ->
     assert (last["step"], last["answer"]["text"]) == (2, "Rain.")
     for part in ("root · step 2 of 2 · done · 2.0 s", "and may call no tools", "  tool results ",
                  "note\n  Two steps are left.", f"refold sessions requests {ID} 1"):  # fmt: skip
-        assert part in shown
-    assert text(capsys, "show", f"{ID}/step-2") == shown
+        assert part in result
+    assert text(capsys, "show", f"{ID}/step-2") == result
 
 
 def test_session_views_escape_control_characters_in_all_text(capsys: Output) -> None:
@@ -238,11 +238,11 @@ def test_session_views_escape_control_characters_in_all_text(capsys: Output) -> 
     for words in (("tree", ID, "--leaves"), ("show", ID), ("show", f"{ID}/call-0"),
                   ("show", f"{ID}/leaf-1"), ("step", "1", ID), ("step", "2", ID),
                   ("timeline", ID), ("cost", ID, "--turns"), ("stream", ID)):  # fmt: skip
-        shown = text(capsys, *words)
-        assert not set(shown) & set("\x1b\x07\x9b\u202e\u200b")
-        assert "owned" in shown
+        result = text(capsys, *words)
+        assert not set(result) & set("\x1b\x07\x9b\u202e\u200b")
+        assert "owned" in result
         assert main([*words, "--json"]) == 0
-        assert all(json.loads(each) for each in capsys.readouterr().out.splitlines())
+        assert all(json.loads(line) for line in capsys.readouterr().out.splitlines())
 
 
 def test_tree_reports_a_damaged_subagent_with_exit_code_1(capsys: Output) -> None:
@@ -252,9 +252,9 @@ def test_tree_reports_a_damaged_subagent_with_exit_code_1(capsys: Output) -> Non
 
     assert main(["tree", ID]) == 1
 
-    told = capsys.readouterr()
-    assert "child-2  rlm  answered" in told.out
-    assert told.err.startswith(f"refold: {journal}: ")
+    output = capsys.readouterr()
+    assert "child-2  rlm  answered" in output.out
+    assert output.err.startswith(f"refold: {journal}: ")
 
 
 def test_stream_prints_the_newest_turn_of_the_session_and_its_subagents(
@@ -264,19 +264,19 @@ def test_stream_prints_the_newest_turn_of_the_session_and_its_subagents(
 
     rows = text(capsys, "stream", ID).splitlines()
     assert main(["stream", ID, "--json"]) == 0
-    found = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    result = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
 
-    told = [row.split("  ", 1)[1] for row in rows]
-    assert told[:2] == ["› find the bug", "‹ I send two."]
-    assert told[2].startswith("call-0 task")
-    assert told[3] == "child-1 started: explore: find it"
+    parts = [row.split("  ", 1)[1] for row in rows]
+    assert parts[:2] == ["› find the bug", "‹ I send two."]
+    assert parts[2].startswith("call-0 task")
+    assert parts[3] == "child-1 started: explore: find it"
     assert {row.split()[1] for row in rows} == {
         "root", "root/child-1", "root/child-1/child-1", "root/child-2",
     }  # fmt: skip
     assert rows[-1].endswith("root/child-2  turn ended answered")
-    assert found[0] == {"node": "root", "at": 102.0, "by": "", "seq": 2, "type": "user_message",
+    assert result[0] == {"node": "root", "at": 102.0, "by": "", "seq": 2, "type": "user_message",
                         "text": "find the bug", "sender": "person", "when": "now"}  # fmt: skip
-    assert {each["node"] for each in found} == {row.split()[1] for row in rows}
+    assert {item["node"] for item in result} == {row.split()[1] for row in rows}
 
 
 def test_stream_with_after_prints_only_later_events(capsys: Output) -> None:
@@ -297,45 +297,45 @@ def test_stream_ends_with_an_error_when_the_writing_process_exited_mid_turn(
 
     assert main(["stream", ID]) == 1
 
-    told = capsys.readouterr()
-    assert told.out.endswith("root  › look\n")
-    assert told.err == "refold: root: its process exited in the middle of a turn\n"
+    output = capsys.readouterr()
+    assert output.out.endswith("root  › look\n")
+    assert output.err == "refold: root: its process exited in the middle of a turn\n"
 
 
 def test_tree_shows_a_running_session_as_running_and_writes_nothing(
     capsys: Output, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    seen = list[dict[str, Any]]()
+    records = list[dict[str, Any]]()
 
     @tool(Effect.LOOK)
     async def look() -> Reply:
         """Look at the session that this is a call of."""
         before = (at_home() / "events.jsonl").read_bytes()
-        seen.append(document(capsys, "tree"))
-        seen.append(document(capsys, "show", "root/call-0"))
+        records.append(document(capsys, "tree"))
+        records.append(document(capsys, "show", "root/call-0"))
         assert (at_home() / "events.jsonl").read_bytes() == before
         return Reply("seen")
 
     model = ScriptedProvider([("look", "{}")], "Done.")
-    given = world(model, name="m/one", tools=(look,))
+    result = world(model, name="m/one", tools=(look,))
 
     async def story() -> None:
         home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
         record = Recorder(home.store(ID), clock=lambda: 5.0)
         async with await Session.open(
-            record, lambda _: given, directory=str(tmp_path), id_=ID
+            record, lambda _: result, directory=str(tmp_path), id_=ID
         ) as session:
             await session.inbox.say("Look at yourself.")
             await session.go()
-            seen.append(document(capsys, "tree"))
+            records.append(document(capsys, "tree"))
 
     anyio.run(story)
 
-    assert [each.get("status") or each["outcome"] for each in seen] == [
+    assert [data.get("status") or data["outcome"] for data in records] == [
         "running", "running", "answered",
     ]  # fmt: skip
-    assert seen[0]["activity"] == "look {}"
+    assert records[0]["activity"] == "look {}"
 
 
 def test_tree_shows_the_call_for_which_a_session_waits_for_approval(capsys: Output) -> None:
@@ -350,7 +350,7 @@ TASK = {"tool": "task", "arguments": {"prompt": "find it", "agent": "explore"}}
 
 
 def script(*lines: dict[str, Any]) -> None:
-    text = "".join(json.dumps(each) + "\n" for each in lines)
+    text = "".join(json.dumps(line) + "\n" for line in lines)
     Path("script.jsonl").write_text(text, encoding="utf-8")
 
 
@@ -361,9 +361,9 @@ def test_tree_and_cost_count_the_usage_of_a_subagent_once(
     script({"calls": [TASK]}, {"text": "It is 42."}, {"text": "42."})
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
-        said = text(capsys, "-p", "send it", "--script", "script.jsonl")
+        result = text(capsys, "-p", "send it", "--script", "script.jsonl")
 
-    assert said == "42.\n"
+    assert result == "42.\n"
 
     root, cost = document(capsys, "tree"), document(capsys, "cost")
     (below,) = root["children"]

@@ -35,16 +35,16 @@ EVIL = "safe\r\x1b]52;c;YQ==\x07\x9b2J\u202eevil"
 @pytest.fixture(autouse=True)
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory to work in, and nothing on stdin."""
-    found = tmp_path / "work"
-    found.mkdir()
-    monkeypatch.chdir(found)
+    path = tmp_path / "work"
+    path.mkdir()
+    monkeypatch.chdir(path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
 
     def at_once(*_: object) -> tuple[list[object], list[object], list[object]]:
         return [sys.stdin], [], []
 
     monkeypatch.setattr("select.select", at_once)
-    return found
+    return path
 
 
 class Shell:
@@ -56,8 +56,8 @@ class Shell:
     def __call__(self, *words: str) -> tuple[int, str, str]:
         self._capfd.readouterr()
         code = main(words)
-        found = self._capfd.readouterr()
-        return code, found.out, found.err
+        output = self._capfd.readouterr()
+        return code, output.out, output.err
 
     def sessions(self, *words: str) -> tuple[int, str, str]:
         return self("sessions", *words)
@@ -101,7 +101,7 @@ def test_a_session_without_a_message_is_counted_and_not_listed(
 
     assert (full in out, empty in out) == (True, False)
     assert "1 session without a message not listed (--json lists all)" in err
-    assert {each["id"] for each in shell.documents("list")} == {full, empty}
+    assert {document["id"] for document in shell.documents("list")} == {full, empty}
 
 
 async def _many_sessions(count: int, directory: Path) -> None:
@@ -132,15 +132,15 @@ def _print_on_a_terminal(*words: str) -> str:
     command = [sys.executable, "-m", "refold", *words]
     with subprocess.Popen(command, stdout=theirs, stderr=theirs) as program:
         os.close(theirs)
-        printed = b""
+        data = b""
         try:
             while piece := os.read(ours, 10_000):
-                printed += piece
+                data += piece
         except OSError:  # the other side is closed
             pass
     os.close(ours)
     assert program.returncode == 0
-    return printed.decode()
+    return data.decode()
 
 
 async def _run_of_a_schedule(id_: str, directory: Path, *more: Event) -> None:
@@ -164,7 +164,7 @@ def test_list_shows_the_newest_run_of_a_schedule_and_runs_a_user_named_or_resume
 
     assert [id_ in out for id_ in runs] == [True, True, False, True]
     assert "1 earlier run of schedules not listed (--json lists all)" in err
-    assert {each["id"] for each in shell.documents("list")} == set(runs)
+    assert {document["id"] for document in shell.documents("list")} == set(runs)
 
 
 def test_a_scheduled_run_is_not_continued_until_a_user_has_resumed_it(
@@ -176,17 +176,17 @@ def test_a_scheduled_run_is_not_continued_until_a_user_has_resumed_it(
     anyio.run(_run_of_a_schedule, run, workspace, SessionResumed())
     after = home().newest_of(workspace)
 
-    assert [each and each.id for each in (before, after)] == [mine, run]
+    assert [session and session.id for session in (before, after)] == [mine, run]
 
 
 def test_sessions_are_listed_with_name_title_and_tags(shell: Shell) -> None:
     first, second = shell.said("mend the roof"), shell.said("paint the door")
-    named = shell.sessions("rename", first, "roof")
+    sessions = shell.sessions("rename", first, "roof")
     tagged = shell.sessions("tag", "roof", "+house", "old", "-old")
 
     _, out, _ = shell.sessions("list")
 
-    assert named == (0, f"{first} is called 'roof'\n", "")
+    assert sessions == (0, f"{first} is called 'roof'\n", "")
     assert tagged == (0, "house\n", "")
     rows = [re.sub(r"  \d{4}-\d\d-\d\d \d\d:\d\d  ", " ", row) for row in out.splitlines()]
     assert rows == [
@@ -248,11 +248,11 @@ def test_sessions_search_finds_a_message_with_session_and_marked_words(
     assert head.startswith(id_)
     assert head.endswith("mend foo_bar in the roof")
     assert re.fullmatch(r" +\d+  model  The roof is mended\.", row)
-    (found,) = documents
-    assert (found["session_id"], found["who"], found["title"]) == (
+    (data,) = documents
+    assert (data["session_id"], data["who"], data["title"]) == (
         id_, "person", "mend foo_bar in the roof",
     )  # fmt: skip
-    assert [found["text"][a:b] for a, b in found["marked"]] == ["foo_bar"]
+    assert [data["text"][a:b] for a, b in data["marked"]] == ["foo_bar"]
     assert shell.sessions("search", "gutter") == (
         1, "", "nothing found in this directory (--all: in every one)\n",
     )  # fmt: skip
@@ -325,12 +325,12 @@ def test_an_invalid_sessions_command_changes_no_session(
 def test_sessions_delete_without_a_terminal_needs_yes(shell: Shell) -> None:
     id_ = shell.said("mend the roof")
 
-    refused = shell.sessions("delete", id_)
+    sessions = shell.sessions("delete", id_)
     there = home().path(id_).exists()
     code, out, _ = shell.sessions("delete", id_, "--yes")
 
-    assert refused[0] == 1
-    assert refused[2] == (
+    assert sessions[0] == 1
+    assert sessions[2] == (
         "refold: there is no terminal to ask at: give --yes to delete without asking\n"
     )
     assert there
@@ -416,15 +416,15 @@ def test_snapshots_remain_while_a_damaged_session_may_need_them(
 
 
 def test_sessions_delete_deletes_none_if_one_of_them_is_a_symlink(shell: Shell) -> None:
-    gone, stuck = shell.said("mend the roof"), shell.said("paint the door")
+    text, stuck = shell.said("mend the roof"), shell.said("paint the door")
     elsewhere = home().path(stuck).rename(home().root.parent / "elsewhere")
     home().path(stuck).symlink_to(elsewhere)
 
-    code, out, err = shell.sessions("delete", gone, stuck, "--yes")
+    code, out, err = shell.sessions("delete", text, stuck, "--yes")
 
     assert (code, out) == (1, "")
     assert f"{stuck} is a link" in err
-    assert home().path(gone).is_dir()
+    assert home().path(text).is_dir()
 
 
 async def _goes_on_in(id_: str, directory: Path) -> None:
@@ -466,7 +466,10 @@ def test_reindex_repairs_sessions_whose_directory_was_masked(
     assert code == 0
     assert out.count(f"it works in {workspace} again") == 2
     assert err.count("was not repaired: which directory that was is not known") == 2
-    at = {each.id: home().directories(each.id).directory for each in home().sessions()}
+    at = {
+        session.id: home().directories(session.id).directory
+        for session in home().sessions()
+    }
     assert at["20260101-000000-aaaa"] == at["20260101-000000-bbbb"] == str(workspace)
     assert {p: p.stat().st_mtime_ns for p in times} == times
     assert [shell.sessions("check", id_)[0] for id_ in at] == [0] * 5

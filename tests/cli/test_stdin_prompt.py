@@ -63,8 +63,8 @@ def test_a_file_on_stdin_is_read_to_its_end_and_appended_to_the_prompt(
         tmp_path, f"{flags} --script script.jsonl --output-format stream-json < task"
     )
 
-    said = documents(done.stdout)[1]["text"]
-    assert said == (f"{words}\n\none\ntwo\n" if words else "one\ntwo\n")
+    text = documents(done.stdout)[1]["text"]
+    assert text == (f"{words}\n\none\ntwo\n" if words else "one\ntwo\n")
 
 
 def test_print_mode_without_prompt_and_stdin_is_an_error(tmp_path: Path) -> None:

@@ -95,14 +95,14 @@ Starts = Callable[..., Program]
 
 @pytest.fixture
 def starts(tmp_path: Path) -> Iterator[Starts]:
-    begun: list[Program] = []
+    programs: list[Program] = []
 
     def start(*lines: Document, flags: tuple[str, ...] = ()) -> Program:
-        begun.append(Program(tmp_path, lines, *flags))
-        return begun[-1]
+        programs.append(Program(tmp_path, lines, *flags))
+        return programs[-1]
 
     yield start
-    for program in begun:
+    for program in programs:
         program.process.kill()
         program.process.wait()
         for pipe in (program.process.stdin, program.process.stdout, program.process.stderr):
@@ -144,7 +144,7 @@ def test_status_and_snapshot_orders_return_the_state_of_the_session(starts: Star
 
     assert (status["running"], status["waiting"]) == (True, [request["call_id"]])
     assert snapshot["status"] == status
-    assert [each["text"] for each in snapshot["messages"]] == ["write", ""]
+    assert [message["text"] for message in snapshot["messages"]] == ["write", ""]
     assert snapshot["messages"][1]["calls"][0]["result"] is None
 
 
@@ -161,16 +161,16 @@ def test_a_denial_reaches_the_model_and_stale_approvals_are_errors(
     program.say(**answer | {"call_id": "call-9"}, allowed=True)
     unknown = program.until("error")
     program.say(**answer, allowed=False, reason="not here")
-    refused = program.until("tool_result")
+    document = program.until("tool_result")
     program.until("result")
     program.say(**answer, allowed=True)
     late = program.until("error")
 
     assert program.end() == 0
-    assert [each["line"] for each in (stale, unknown, late)] == [2, 3, 5]
+    assert [item["line"] for item in (stale, unknown, late)] == [2, 3, 5]
     assert "newest request" in stale["reason"]
     assert "'call-9'" in unknown["reason"]
-    assert "not here" in refused["text"]
+    assert "not here" in document["text"]
     assert not (tmp_path / "a.txt").exists()
 
 
@@ -204,16 +204,18 @@ def test_an_approval_may_be_granted_for_the_session_or_always(
 def test_a_question_response_answers_each_question_in_order(starts: Starts) -> None:
     program = starts(ASK, {"text": "Red it is."})
     program.say(type="user_message", text="paint")
-    asked = program.until("question")
-    program.say(type="tool_approval_response", call_id=asked["call_id"], allowed=True)
+    document = program.until("question")
+    program.say(type="tool_approval_response", call_id=document["call_id"], allowed=True)
     wrong = program.until("error")
-    program.say(type="question_response", call_id=asked["call_id"], answers=["a", "b", "c"])
+    program.say(
+        type="question_response", call_id=document["call_id"], answers=["a", "b", "c"]
+    )
     many = program.until("error")
-    program.say(type="question_response", call_id=asked["call_id"], answers=["red", ""])
-    told = program.until("tool_result")
+    program.say(type="question_response", call_id=document["call_id"], answers=["red", ""])
+    result = program.until("tool_result")
 
     assert program.end() == 0
-    assert asked["questions"] == [
+    assert document["questions"] == [
         {
             "question": "Which?",
             "options": [{"label": "red", "about": ""}, {"label": "blue", "about": "cold"}],
@@ -221,7 +223,7 @@ def test_a_question_response_answers_each_question_in_order(starts: Starts) -> N
         },
         {"question": "How many?", "options": [], "many": False},
     ]
-    assert told["text"] == "Which?\n  red\nHow many?\n  (no answer)"
+    assert result["text"] == "Which?\n  red\nHow many?\n  (no answer)"
     assert "question_response" in wrong["reason"]
     assert "2 questions" in many["reason"]
 
@@ -257,8 +259,8 @@ def test_a_plan_is_rejected_then_approved_and_executed(
     assert program.kinds().count("plan_rejected") == 1
     approved = next(d for d in program.seen if d["type"] == "plan_approved")
     assert approved["text"] == "1. Blue"
-    said = [d["text"] for d in program.seen if d["type"] == "user_message"]
-    assert ["Blue." in said[1], "1. Blue" in said[2]] == [True, True]
+    texts = [d["text"] for d in program.seen if d["type"] == "user_message"]
+    assert ["Blue." in texts[1], "1. Blue" in texts[2]] == [True, True]
     assert (tmp_path / "a.txt").exists()
 
 
@@ -298,11 +300,11 @@ def test_an_approval_can_grant_only_the_offered_rule(
 ) -> None:
     program = starts(WRITE, {"text": "Ok."})
     program.say(type="user_message", text="Write it.")
-    asked = program.until("tool_approval_request")
+    document = program.until("tool_approval_request")
 
     program.say(
         type="tool_approval_response",
-        call_id=asked["call_id"],
+        call_id=document["call_id"],
         allowed=True,
         grant="bash(make x)",
     )
@@ -321,20 +323,20 @@ def test_an_approval_grants_all_rules_of_a_compound_call_together(
     makes = call("bash", command="touch one; touch two")
     program = starts(makes, makes, {"text": "Done."})
     program.say(type="user_message", text="Make them.")
-    asked = program.until("tool_approval_request")
-    answer = {"call_id": asked["call_id"], "allowed": True, "grant": "always"}
+    document = program.until("tool_approval_request")
+    answer = {"call_id": document["call_id"], "allowed": True, "grant": "always"}
 
     program.say(type="tool_approval_response", **answer, rule_set=["bash(touch one)"])
-    refused = program.until("error")["reason"]
+    reason = program.until("error")["reason"]
     program.say(type="tool_approval_response", **answer, **chosen)
     program.until("result")
 
     assert program.end() == 0
-    assert (asked["rules"], asked["rule_set"]) == (
+    assert (document["rules"], document["rule_set"]) == (
         [],
         ["bash(touch one)", "bash(touch two)"],
     )
-    assert "does not cover this call" in refused
+    assert "does not cover this call" in reason
     assert program.kinds().count("tool_approval_request") == 1
     assert (tmp_path / "two").exists()
 
@@ -399,8 +401,8 @@ def test_a_run_with_invalid_input_only_ends_with_a_failed_result(starts: Starts)
 
     assert program.end() == 1
     assert program.kinds() == ["system", "error", "error", "result"]
-    said = program.seen[-1]
-    assert (said["outcome"], said["reason"]) == (
+    document = program.seen[-1]
+    assert (document["outcome"], document["reason"]) == (
         "failed", "line 1 of stdin: it contains no text",
     )  # fmt: skip
 
@@ -489,9 +491,9 @@ def test_a_byte_order_mark_before_an_order_is_ignored() -> None:
 
 
 def test_a_lone_surrogate_in_a_message_is_replaced() -> None:
-    found = order_in(b'{"type": "user_message", "text": "\\ud83d! \\ud83d\\ude00"}')
+    order = order_in(b'{"type": "user_message", "text": "\\ud83d! \\ud83d\\ude00"}')
 
-    assert found == SendMessage("\ufffd! \U0001f600")
+    assert order == SendMessage("\ufffd! \U0001f600")
 
 
 def test_the_page_documents_exactly_the_orders_and_their_fields() -> None:
@@ -501,9 +503,9 @@ def test_the_page_documents_exactly_the_orders_and_their_fields() -> None:
         r"^\| `([a-z_]+)` \| (.*?) ?\|", table.split("|---|---|---|")[1], re.MULTILINE
     )
 
-    told = {kind: set(re.findall(r"`([a-z_]+)`", fields)) for kind, fields in rows}
+    data = {kind: set(re.findall(r"`([a-z_]+)`", fields)) for kind, fields in rows}
 
-    assert told == {
+    assert data == {
         str(kind.__struct_config__.tag): set(kind.__struct_fields__) - {"client_key", "by"}
         for kind in get_args(Order)
     }

@@ -43,9 +43,9 @@ class Driver:
             document = conforming(msgspec.json.decode(line))
             self.seen.append(document)
             answer = self._answers.get(document["type"])
-            found = answer(document) if answer else None
-            if found is not None:
-                self.say(*(found if isinstance(found, list) else [found]))
+            result = answer(document) if answer else None
+            if result is not None:
+                self.say(*(result if isinstance(result, list) else [result]))
         return self._process.wait(60)
 
     def of(self, kind: str) -> list[Document]:
@@ -54,17 +54,17 @@ class Driver:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    begun: list[Any] = []
+    result: list[Any] = []
 
     def start(lines: list[Document], answers: dict[str, Answer], *flags: str) -> Driver:
         words = (*FORMATS, "--script", script(tmp_path, *lines), *flags)
-        opened = refold(*words, cwd=tmp_path, stdin=subprocess.PIPE)
-        begun.append(opened)
-        return Driver(opened.__enter__(), answers)
+        manager = refold(*words, cwd=tmp_path, stdin=subprocess.PIPE)
+        result.append(manager)
+        return Driver(manager.__enter__(), answers)
 
     yield start
-    for each in begun:
-        each.__exit__(None, None, None)
+    for item in result:
+        item.__exit__(None, None, None)
 
 
 def words(text: str, **more: Any) -> Document:
@@ -94,11 +94,11 @@ def test_one_client_loop_handles_approvals_questions_and_plans(
         [{"type": "set_mode", "mode": "plan"}, words("Paint.")],
         [],
     ])  # fmt: skip
-    asked: list[Document] = []
+    documents: list[Document] = []
 
     def approve(document: Document) -> Document:
-        asked.append(document)
-        first = len(asked) == 1
+        documents.append(document)
+        first = len(documents) == 1
         return verdict(document, False, reason="not yet") if first else verdict(
             document, True, grant="session"
         )  # fmt: skip
@@ -114,10 +114,10 @@ def test_one_client_loop_handles_approvals_questions_and_plans(
                     "text": "1. Red",
                 }
             ]
-        found = next(turns)
-        if not found:
+        outcome = next(turns)
+        if not outcome:
             at.close()
-        return found
+        return outcome
 
     at = driver(
         script_,
@@ -135,9 +135,9 @@ def test_one_client_loop_handles_approvals_questions_and_plans(
     assert [d["text"] for d in at.of("result")] == [
         "Well.", "Done.", "1. Paint it green", "Painted.",
     ]  # fmt: skip
-    assert len(asked) == 2
-    refused = next(d for d in at.of("tool_result") if d["outcome"] == "refused")
-    assert "not yet" in refused["text"]
+    assert len(documents) == 2
+    result = next(d for d in at.of("tool_result") if d["outcome"] == "refused")
+    assert "not yet" in result["text"]
     assert any("red" in d["text"] for d in at.of("tool_result"))
     assert at.of("plan_approved")[0]["text"] == "1. Red"
     assert [d["mode"] for d in at.of("mode_changed")] == ["plan", "default"]
@@ -167,11 +167,11 @@ def test_a_message_joins_the_running_turn_and_a_queued_one_starts_the_next(
 ) -> None:
     """The command continues when the details are in the journal."""
     wait = call("bash", command="until [ -e go ]; do sleep 0.05; done")
-    heard: list[str] = []
+    texts: list[str] = []
     more = {"type": "queue", "text": "And then?", "client_key": "k"}
 
     def come(document: Document) -> None:
-        heard.append(document["text"])
+        texts.append(document["text"])
         if document["text"] == "And then?":
             (tmp_path / "go").touch()
 
@@ -187,7 +187,7 @@ def test_a_message_joins_the_running_turn_and_a_queued_one_starts_the_next(
     at.say(words("Look."))
 
     assert at.run() == 0
-    assert heard == ["Look.", "Here.", "And then?"]
+    assert texts == ["Look.", "Here.", "And then?"]
 
 
 @pytest.mark.parametrize(
@@ -241,9 +241,9 @@ def test_the_last_line_of_stdin_may_lack_a_newline(
         process.stdin.write(tail)
         process.stdin.close()
         process.stdin = None
-        found, _ = rest(process)
+        documents, _ = rest(process)
 
-    kinds = [document["type"] for document in found]
+    kinds = [document["type"] for document in documents]
     assert (process.returncode, kinds.count("result"), kinds.count("error")) == (
         code,
         1,
@@ -273,8 +273,8 @@ def test_a_client_that_stops_reading_ends_the_turn_without_stderr_output(
         assert process.stderr
         process.stdout.read(10)
         process.stdout.close()
-        said = process.stderr.read()
+        result = process.stderr.read()
 
         # Stopped, or done before the stop arrived: in any case a failure.
         assert process.wait(60) in (130, 1)
-        assert said == b""
+        assert result == b""

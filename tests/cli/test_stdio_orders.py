@@ -63,8 +63,8 @@ async def desk(here: Path) -> AsyncGenerator[tuple[Handle, Session]]:
     options = LaunchOptions(directory=here, provider=ScriptedProvider("Hi."))
     launch = Launch(App(settings, places, os.environ, options))
     try:
-        opened = await launch.start()
-        yield Handle(launch, opened), opened.engine
+        start = await launch.start()
+        yield Handle(launch, start), start.engine
     finally:
         await launch.aclose()
 
@@ -139,8 +139,8 @@ Plain = dict[str, Any]  # a document as it goes over the wire
 
 
 def told(event: Event) -> list[Plain]:
-    found = documents_of(Frame(7, 0, Entry(7, event)), live=False)
-    return [msgspec.to_builtins(each) for each in found]
+    documents = documents_of(Frame(7, 0, Entry(7, event)), live=False)
+    return [msgspec.to_builtins(document) for document in documents]
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_events_outside_the_conversation_are_sent_as_documents(
 
 
 def test_a_todo_update_document_follows_the_tool_result() -> None:
-    written = Ended("c", "done", "1 todo", control=Todos((Todo("look", "done"),)))
+    outcome = Ended("c", "done", "1 todo", control=Todos((Todo("look", "done"),)))
 
-    result, update = told(written)
+    result, update = told(outcome)
 
     assert result["type"] == "tool_result"
     assert update == {
@@ -223,10 +223,10 @@ def asked(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event
             asks = of_a_child(call)
             await session.record(TurnStarted(0), BORN, asks)
             before = session.view.seq
-            told: Plain = msgspec.to_builtins(at.request(asks, 7))
+            builtins: Plain = msgspec.to_builtins(at.request(asks, 7))
             for order in orders:
                 await at.send(order_in(order))
-            return told, [e.event for e in await session.record.entries()][before:]
+            return builtins, [e.event for e in await session.record.entries()][before:]
 
     return anyio.run(story)
 
@@ -239,9 +239,9 @@ def test_an_approval_request_names_the_subagent_and_accepts_a_session_grant(
         b'"grant":"session"}'
     )
 
-    told, events = asked(tmp_path, EDIT, yes)
+    data, events = asked(tmp_path, EDIT, yes)
 
-    assert told == {
+    assert data == {
         "type": "tool_approval_request", "seq": 7, "call_id": "child-1/c7", "hash": "h1",
         "tool": "write_file", "arguments": {"path": "a.txt", "content": "x"},
         "reason": "no rule allows it", "once": False, "rules": ["write_file(./a.txt)"],
@@ -256,9 +256,9 @@ def test_an_approval_request_names_the_subagent_and_accepts_a_session_grant(
 def test_questions_of_a_subagent_are_answered_by_its_call_id(tmp_path: Path) -> None:
     answers = b'{"type":"question_response","call_id":"child-1/c7","answers":["so"]}'
 
-    told, events = asked(tmp_path, ASK, answers)
+    data, events = asked(tmp_path, ASK, answers)
 
-    assert (told["type"], told["who"]) == ("question", "child-1 (code)")
+    assert (data["type"], data["who"]) == ("question", "child-1 (code)")
     assert events == [ChildAnswered("child-1/c7", True, "", ("so",), hash="h1")]
 
 

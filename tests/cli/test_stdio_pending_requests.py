@@ -53,9 +53,9 @@ def killed_while_it_waits(here: Path, kind: str, *lines: Document) -> tuple[str,
     answers = script(here, *lines)
     with refold(*STDIO, "--script", answers, cwd=here, stdin=subprocess.PIPE) as process:
         say(process, type="user_message", text="go")
-        seen = until(process, is_a(kind))
+        documents = until(process, is_a(kind))
         process.kill()
-        return seen[0]["session_id"], seen[-1]
+        return documents[0]["session_id"], documents[-1]
 
 
 def resumed(here: Path, session: str) -> Any:
@@ -78,10 +78,10 @@ def test_a_pending_request_is_repeated_and_answered_before_new_messages(
         second = until(process, is_a("result"))
         documents, _ = rest(process)
 
-    assert [each["type"] for each in again] == ["system", kind]
+    assert [document["type"] for document in again] == ["system", kind]
     assert again[-1] == request
     assert (tmp_path / "a.txt").exists() == (kind != "question")
-    assert "and then" in [each.get("text") for each in second]
+    assert "and then" in [document.get("text") for document in second]
     assert (second[-1]["text"], documents, process.returncode) == ("And again.", [], 0)
 
 
@@ -112,7 +112,7 @@ def test_a_request_of_a_subagent_is_denied_after_stdin_ends(
         )
 
     documents = [msgspec.json.decode(line) for line in out.splitlines()]
-    kinds = [each["type"] for each in documents]
+    kinds = [document["type"] for document in documents]
     assert "tool_approval_request" in kinds
     assert (process.returncode, documents[-1]["text"]) == (0, "Done.")
     assert not (tmp_path / "a.txt").exists()
@@ -128,9 +128,9 @@ def test_a_request_of_a_subagent_is_denied_after_the_answer_limit(
         *STDIO, "--script", answers, cwd=tmp_path, stdin=subprocess.PIPE
     ) as process:
         say(process, type="user_message", text="go")
-        seen = until(process, is_a("result"))
+        documents = until(process, is_a("result"))
 
-    assert seen[-1]["text"] == "Done."
+    assert documents[-1]["text"] == "Done."
     assert not (tmp_path / "a.txt").exists()
 
 
@@ -143,9 +143,9 @@ def test_a_pending_plan_is_sent_again_with_the_same_id_after_a_resume(
     first = ("--permission-mode", "plan", "--script", answers)
     with refold(*STDIO, *first, cwd=tmp_path, stdin=subprocess.PIPE) as process:
         say(process, type="user_message", text="go")
-        seen = until(process, is_a("result"))
-    ready = next(each for each in seen if each["type"] == "plan_ready")
-    with resumed(tmp_path, seen[0]["session_id"]) as process:
+        documents = until(process, is_a("result"))
+    ready = next(document for document in documents if document["type"] == "plan_ready")
+    with resumed(tmp_path, documents[0]["session_id"]) as process:
         again = until(process, is_a("plan_ready"))[-1]
         say(process, type="plan_approval", plan=again["plan"], approved=True)
         result = until(process, is_a("result"))[-1]

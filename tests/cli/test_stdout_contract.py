@@ -26,8 +26,8 @@ def no_key(here: Path) -> tuple[Sequence[str], dict[str, str]]:
 
 
 def nobody_listens(here: Path) -> tuple[Sequence[str], dict[str, str]]:
-    found = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
-    return ("Hi", "-m", "openai/gpt-4o", "--timeout", "0.3"), found
+    data = {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": "http://127.0.0.1:9"}
+    return ("Hi", "-m", "openai/gpt-4o", "--timeout", "0.3"), data
 
 
 def no_answers(here: Path) -> tuple[Sequence[str], dict[str, str]]:
@@ -117,14 +117,14 @@ def test_every_outcome_is_reported_on_stdout_in_the_chosen_format(
     if format_ == "text":
         assert done.stdout in ("", "One look.\n")
         return
-    found = documents(done.stdout)
-    kinds = [each["type"] for each in found]
+    result = documents(done.stdout)
+    kinds = [document["type"] for document in result]
     assert kinds.count("result") == 1
     assert kinds[-1] == "result"
     assert kinds[0] == ("result" if len(kinds) == 1 else "system")
-    assert (found[-1]["outcome"], format_ != "json" or len(kinds) == 1) == (outcome, True)
+    assert (result[-1]["outcome"], format_ != "json" or len(kinds) == 1) == (outcome, True)
     if outcome == "failed":
-        assert found[-1]["reason"]
+        assert result[-1]["reason"]
 
 
 @pytest.mark.slow
@@ -171,17 +171,17 @@ def test_unwritable_stdout_yields_at_most_one_sentence_on_stderr(
         ["/bin/sh", "-c", f'exec "$@" {stdout}', "sh", *words], cwd=tmp_path,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
-    listed = subprocess.run(
+    output = subprocess.run(
         command("sessions", "list", "--json"), cwd=tmp_path, capture_output=True, text=True,
         check=True,
     ).stdout  # fmt: skip
 
     full = "full" in stdout
-    said = "refold: the output cannot be written: No space left on device\n" if full else ""
+    text = "refold: the output cannot be written: No space left on device\n" if full else ""
     # Where nothing of a stream is read, its turn is stopped; the other two try at the end.
     stopped = format_ == "stream-json"
-    assert (done.stderr, done.returncode) == (said, 130 if stopped and not full else 1)
-    (row,) = map(json.loads, listed.splitlines())
+    assert (done.stderr, done.returncode) == (text, 130 if stopped and not full else 1)
+    (row,) = map(json.loads, output.splitlines())
     assert row["outcome"] == ("cancelled" if stopped else "answered")
 
 
@@ -196,8 +196,8 @@ def test_stream_json_input_reports_a_full_disk_in_one_sentence(tmp_path: Path) -
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=LONG, check=False,
         )  # fmt: skip
 
-    said = b"refold: the output cannot be written: No space left on device\n"
-    assert (done.stderr, done.returncode) == (said, 1)
+    data = b"refold: the output cannot be written: No space left on device\n"
+    assert (done.stderr, done.returncode) == (data, 1)
 
 
 @pytest.mark.slow
@@ -250,8 +250,8 @@ def test_an_unwritable_journal_yields_a_failed_result(tmp_path: Path, format_: s
         capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
 
-    found = documents(done.stdout)
-    assert (done.returncode, found[-1]["type"], found[-1]["outcome"]) == (
+    result = documents(done.stdout)
+    assert (done.returncode, result[-1]["type"], result[-1]["outcome"]) == (
         1,
         "result",
         "failed",
@@ -273,9 +273,9 @@ def test_arbitrary_bytes_on_stdin_become_the_message(tmp_path: Path, given: byte
         input=given, capture_output=True, timeout=LONG, check=False,
     )  # fmt: skip
 
-    found = documents(done.stdout.decode())
-    assert (done.returncode, found[-1]["text"]) == (0, "Hello.")
-    assert found[1]["text"] == given.decode("utf-8-sig", errors="replace")
+    result = documents(done.stdout.decode())
+    assert (done.returncode, result[-1]["text"]) == (0, "Hello.")
+    assert result[1]["text"] == given.decode("utf-8-sig", errors="replace")
 
 
 @pytest.mark.slow

@@ -125,13 +125,15 @@ def test_steal_kills_a_suspended_process_and_does_not_repeat_its_call(
     with working(here) as holder:
         holder.send_signal(signal.SIGSTOP)
 
-        refused = steal(here)
+        completed_process = steal(here)
         alive = holder.poll()
         stolen = steal(here, "--steal")
 
         code = holder.wait(LONG)
-    assert (refused.returncode, alive) == (1, None)
-    assert "is stopped (Ctrl+Z or SIGSTOP): add --steal to end it" in refused.stderr
+    assert (completed_process.returncode, alive) == (1, None)
+    assert (
+        "is stopped (Ctrl+Z or SIGSTOP): add --steal to end it" in completed_process.stderr
+    )
     assert (stolen.returncode, stolen.stdout) == (0, "Done.\n"), stolen.stderr
     assert code != 0
     (event,) = ended_holders()
@@ -144,11 +146,11 @@ def test_steal_kills_a_suspended_process_and_does_not_repeat_its_call(
 @pytest.mark.slow
 def test_steal_does_not_kill_a_process_that_responds(here: Path) -> None:
     with working(here) as holder:
-        refused, again = steal(here), steal(here, "--steal")
+        completed_process, again = steal(here), steal(here, "--steal")
 
         assert holder.poll() is None
-    assert (refused.returncode, again.returncode) == (1, 1)
-    assert "--steal" not in refused.stderr
+    assert (completed_process.returncode, again.returncode) == (1, 1)
+    assert "--steal" not in completed_process.stderr
     assert f"if it hangs, end it with `kill {holder.pid}`" in again.stderr
     assert ended_holders() == []
 
@@ -204,11 +206,11 @@ def test_a_session_holder_that_ignores_sigterm_is_killed(here: Path) -> None:
     with lock_holder(directory, "deaf") as holder:
         holder.send_signal(signal.SIGSTOP)
         wait_until(lambda: (f := find_holder(index(), session)) is not None and f.hangs)
-        found = find_holder(index(), session)
-        assert found is not None
-        assert found.pid == holder.pid
+        result = find_holder(index(), session)
+        assert result is not None
+        assert result.pid == holder.pid
 
-        end_holder(index(), found, seconds=0.3)
+        end_holder(index(), result, seconds=0.3)
 
         assert holder.wait(LONG) == -signal.SIGKILL
     assert anyio.run(go_on, directory, b"on")[0] == b""
@@ -224,11 +226,11 @@ def test_a_session_holder_whose_socket_does_not_answer_counts_as_hanging(
         path = socket_path(directory, environ)
         path.parent.mkdir()
         with lock_holder(directory, str(path)):
-            found = find_holder(index(), session, environ)
+            holder = find_holder(index(), session, environ)
 
-    assert found is not None
-    assert (found.state, found.hangs) == ("silent", True)
-    assert found.state_text == "has not answered for 5 s"
+    assert holder is not None
+    assert (holder.state, holder.hangs) == ("silent", True)
+    assert holder.state_text == "has not answered for 5 s"
 
 
 @pytest.mark.slow
@@ -247,12 +249,12 @@ def test_steal_does_not_kill_a_process_that_reuses_the_pid_of_the_holder(
             with pytest.raises(BadInput, match="does not hold"):
                 end_holder(index(), reused)
             _name_as_writer(directory, foreign.pid, os.uname().nodename)
-            found = find_holder(index(), session)
+            result = find_holder(index(), session)
             stolen = steal(here, "--steal")
 
             alive = foreign.poll()
             foreign.kill()
-    assert (found, alive) == (None, None)
+    assert (result, alive) == (None, None)
     assert stolen.returncode == 0, stolen.stderr
     assert ended_holders() == []
 
@@ -264,13 +266,13 @@ def test_steal_is_refused_when_the_holder_is_on_another_host(here: Path) -> None
         _name_as_writer(directory, holder.pid, "far.example")
         holder.send_signal(signal.SIGSTOP)
 
-        refused = steal(here, "--steal")
-        said = explain_held(index(), session, Held("held"))
+        completed_process = steal(here, "--steal")
+        result = explain_held(index(), session, Held("held"))
 
         alive = holder.poll()
-    assert (refused.returncode, alive) == (1, None)
-    assert f"process {holder.pid} on far.example" in refused.stderr
-    assert "a process of another machine cannot be stopped from here" in str(said)
+    assert (completed_process.returncode, alive) == (1, None)
+    assert f"process {holder.pid} on far.example" in completed_process.stderr
+    assert "a process of another machine cannot be stopped from here" in str(result)
 
 
 def _name_as_writer(directory: Path, pid: int, host: str) -> None:
@@ -304,11 +306,11 @@ def test_steal_asks_before_killing_and_offers_to_join_a_responding_process(
     terminals = [owner]
     try:
         owner.until("Done.")
-        asked = Terminal(program, *answers, "-c", "--steal", here=here, compiled=compiled)
-        terminals.append(asked)
-        asked.until("answers. Join it? [y/N]")
-        asked.type("n" + ENTER)
-        asked.until("was not ended: join it with")
+        result = Terminal(program, *answers, "-c", "--steal", here=here, compiled=compiled)
+        terminals.append(result)
+        result.until("answers. Join it? [y/N]")
+        result.type("n" + ENTER)
+        result.until("was not ended: join it with")
 
         os.kill(owner.child.pid, signal.SIGSTOP)
         thief = Terminal(program, *answers, "-c", "--steal", here=here, compiled=compiled)

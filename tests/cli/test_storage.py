@@ -234,19 +234,19 @@ def test_blobs_and_checkpoints_without_a_session_are_listed_and_cleaned(
     capfd: CAPFD, work: Path, tmp_path: Path
 ) -> None:
     put_session(NEW, work, 1)
-    lost, gone = put_session(OLD, tmp_path, 100), tmp_path / "gone"
-    gone.mkdir()
-    anyio.run(Checkpoints([gone], paths(os.environ).checkpoints, os.environ, "x").take)
+    lost, path = put_session(OLD, tmp_path, 100), tmp_path / "gone"
+    path.mkdir()
+    anyio.run(Checkpoints([path], paths(os.environ).checkpoints, os.environ, "x").take)
     (lost / "blobs").mkdir()
     (lost / "blobs" / ("a" * 64)).write_bytes(b"x" * 9000)
     (lost / "events.jsonl").unlink()
     left = home().root / f".fork-{2**22 + 1}-{NEW}"
     left.mkdir()
     (left / "events.jsonl").write_text("")
-    places = [lost, left, repository(tmp_path), repository(gone)]
+    places = [lost, left, repository(tmp_path), repository(path)]
 
     _, out, _ = storage(capfd)
-    listed = [row["leftover"] for row in documents(capfd, "--json") if "leftover" in row]
+    leftovers = [row["leftover"] for row in documents(capfd, "--json") if "leftover" in row]
     clean(capfd, "--yes")
     too_new = [place for place in places if place.exists()]
     for place in places:
@@ -254,8 +254,8 @@ def test_blobs_and_checkpoints_without_a_session_are_listed_and_cleaned(
     clean(capfd, "--yes")
 
     assert "4 directories of no session, " in out
-    assert sorted(listed) == sorted(map(str, places))
-    assert too_new == [lost, left, repository(tmp_path), repository(gone)]
+    assert sorted(leftovers) == sorted(map(str, places))
+    assert too_new == [lost, left, repository(tmp_path), repository(path)]
     assert [place for place in places if place.exists()] == []
     assert (names(), repository(work).is_dir()) == ([NEW], True)
 
@@ -377,13 +377,13 @@ def test_a_cleanup_that_is_killed_leaves_a_home_that_can_be_read(
     put_session(NEW, work, 1)
     code = clean_until_deletion()
     (left,) = [name for name in names() if name != NEW]
-    listed = [card.id for card in home().catalogue().cards()]
+    ids = [card.id for card in home().catalogue().cards()]
     age(home().root / left, 100)
     clean(capfd, "--yes")
 
     assert code == -9
     assert left.startswith(".deleted-")
-    assert listed == [NEW]
+    assert ids == [NEW]
     assert names() == [NEW]
     assert not home().check(NEW).damages
 

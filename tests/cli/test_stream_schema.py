@@ -160,14 +160,16 @@ def written() -> list[dict[str, Any]]:
     """A document of every type, as it goes over the wire."""
     news = [Frame(7, 0, Entry(7, event)) for event in (*EVENTS, *MOVED)]
     news += [Frame(7, n, live) for n, live in enumerate(LIVE, 1)]
-    found = [each for frame in news for each in encode.documents_of(frame, live=True)]
+    outcome = [
+        document for frame in news for document in encode.documents_of(frame, live=True)
+    ]
     asks = Judged("c1", "ask", hash="h")
     claim = Claim("It works", (Evidence(call="c1"),))
     state = status(View(), STATE, ["c1"])
     verdict = CheckedClaim(
         claim, "supported", "it ran", (Finding("supported", "exit code 0"),)
     )
-    found += [
+    outcome += [
         encode.init(View(), "id", "0.1.0"),
         encode.approval_request(asks, 1, CALL, (("bash(ls)",),)),
         encode.question(asks, 1, [AskedQuestion("Which?", [Option("red")])]),
@@ -180,7 +182,7 @@ def written() -> list[dict[str, Any]]:
         replace(history(View()), seq=7),
         replace(result(View(), "id", 0.1), outcome="failed", claims=claims_of([verdict])),
     ]
-    return [msgspec.json.decode(msgspec.json.encode(each)) for each in found]
+    return [msgspec.json.decode(msgspec.json.encode(document)) for document in outcome]
 
 
 @pytest.mark.parametrize("document", written(), ids=lambda d: d["type"])
@@ -190,15 +192,15 @@ def test_each_written_document_matches_the_schema(document: dict[str, Any]) -> N
 
 def test_the_schema_has_exactly_the_document_types_that_are_written() -> None:
     schema = json.loads(schema_text("stream"))
-    named = {
+    values = {
         value
-        for each in schema["oneOf"]
-        for value in schema["$defs"][each["$ref"].rpartition("/")[2]]["properties"]["type"][
+        for item in schema["oneOf"]
+        for value in schema["$defs"][item["$ref"].rpartition("/")[2]]["properties"]["type"][
             "enum"
         ]
     }
 
-    assert named == {each["type"] for each in written()}
+    assert values == {data["type"] for data in written()}
 
 
 @pytest.mark.parametrize("which", SCHEMA_NAMES)
@@ -208,9 +210,9 @@ def test_the_schema_file_in_docs_equals_the_output_of_the_command(
     """`make docs` writes it again."""
     assert main(["schema", which]) == 0
 
-    printed = capfd.readouterr().out
-    assert printed == (ROOT / f"docs/schema/{which}.json").read_text(encoding="utf-8")
-    Draft202012Validator.check_schema(json.loads(printed))
+    output = capfd.readouterr().out
+    assert output == (ROOT / f"docs/schema/{which}.json").read_text(encoding="utf-8")
+    Draft202012Validator.check_schema(json.loads(output))
 
 
 @pytest.mark.parametrize(

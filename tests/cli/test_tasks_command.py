@@ -28,8 +28,8 @@ def shell(
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = main(list(arguments))
-        found = capsys.readouterr()
-        return code, found.out, found.err
+        output = capsys.readouterr()
+        return code, output.out, output.err
 
     return run
 
@@ -37,10 +37,10 @@ def shell(
 def test_tasks_without_a_subcommand_lists_the_open_tasks(shell: Shell) -> None:
     shell("tasks", "add", "write it")
 
-    found = shell("tasks")
+    result = shell("tasks")
 
-    assert found == shell("tasks", "list")
-    assert found[:2] == (0, "[ ] #1  write it\n")
+    assert result == shell("tasks", "list")
+    assert result[:2] == (0, "[ ] #1  write it\n")
 
 
 def test_a_task_is_added_claimed_done_and_listed(shell: Shell) -> None:
@@ -48,13 +48,13 @@ def test_a_task_is_added_claimed_done_and_listed(shell: Shell) -> None:
     added = shell("tasks", "add", "test it", "--blocked-by", "1", "--owner", "ann")
     claimed = shell("tasks", "claim")
     done = shell("tasks", "done", "#1")
-    listed = shell("tasks", "list")
+    result = shell("tasks", "list")
 
     assert added == (0, "[ ] #2  test it  (ann; waits for #1)\n", "")
     assert claimed[1] == "[>] #1  write it  (person; blocks #2)\n"
     assert done[1] == "[x] #1  write it  (person)\n"
-    assert listed == (0, "[ ] #2  test it  (ann)\n", "1 open, 1 done\n")
-    assert shell("tasks", "list", "--all")[1] == done[1] + listed[1]
+    assert result == (0, "[ ] #2  test it  (ann)\n", "1 open, 1 done\n")
+    assert shell("tasks", "list", "--all")[1] == done[1] + result[1]
     assert shell("tasks", "show", "1")[1] == done[1] + "All of it.\n"
 
 
@@ -132,13 +132,13 @@ def test_an_owner_is_shown_by_its_name_and_the_title_of_its_session(shell: Shell
         shell("tasks", "add", "x")
         shell("tasks", "claim", "--as", owner)
 
-    listed = shell("tasks", "list")[1].splitlines()
+    lines = shell("tasks", "list")[1].splitlines()
 
-    assert [line.partition("  (")[2].rstrip(")") for line in listed] == [
+    assert [line.partition("  (")[2].rstrip(")") for line in lines] == [
         'ann of "Build the importer"', 'child-2 of "Build the importer"',
         '"Build the importer"', "20261125-080000-none", "bob",
     ]  # fmt: skip
-    assert shell("tasks", "show", "1")[1] == f"{listed[0]}\n"
+    assert shell("tasks", "show", "1")[1] == f"{lines[0]}\n"
     assert json.loads(shell("tasks", "show", "1", "--json")[1])["owner"] == owners[0]
 
 
@@ -164,8 +164,8 @@ def tasks(directory: Path) -> list[tuple[int, str, str]]:
         command("tasks", "list", "--all", "--json"), cwd=directory, capture_output=True,
         check=True, timeout=60,
     ).stdout  # fmt: skip
-    found = [json.loads(line) for line in out.splitlines()]
-    return [(each["id"], each["subject"], each["status"]) for each in found]
+    result = [json.loads(line) for line in out.splitlines()]
+    return [(item["id"], item["subject"], item["status"]) for item in result]
 
 
 @pytest.mark.slow
@@ -184,10 +184,10 @@ def test_the_task_board_works_in_plan_mode_and_sends_task_update_documents(
         cwd=tmp_path, capture_output=True, check=False, timeout=60,
     )  # fmt: skip
 
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    updates = [each["tasks"][0] for each in told if each["type"] == "task_update"]
-    session = told[0]["session_id"]
-    assert [(each["id"], each["status"], each["owner"]) for each in updates] == [
+    result = [json.loads(line) for line in done.stdout.splitlines()]
+    updates = [item["tasks"][0] for item in result if item["type"] == "task_update"]
+    session = result[0]["session_id"]
+    assert [(update["id"], update["status"], update["owner"]) for update in updates] == [
         (1, "pending", ""), (1, "in_progress", session),
     ]  # fmt: skip
     assert tasks(tmp_path) == [(1, "build", "in_progress")]

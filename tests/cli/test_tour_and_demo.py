@@ -22,11 +22,11 @@ def test_the_tour_needs_no_model_and_shows_its_journal(
 ) -> None:
     code = main(["tour"])
 
-    shown = capfd.readouterr().out
+    output = capfd.readouterr().out
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
     assert code == 0
-    assert "Hello, you!" in shown
-    assert str(journal) in shown
+    assert "Hello, you!" in output
+    assert str(journal) in output
     assert marked(owner_token()) == []  # no sandbox waits for another command
 
 
@@ -42,11 +42,11 @@ def test_the_demo_runs_a_task_with_a_model_and_prints_the_journal_path(
 
         code = main(["demo", "-m", "openai-chat/any"])
 
-    shown = capfd.readouterr().out
+    output = capfd.readouterr().out
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
     assert code == 0
-    assert "The number is 4217." in shown
-    assert str(journal) in shown
+    assert "The number is 4217." in output
+    assert str(journal) in output
     assert b"4217" in server.heard[1].body
 
 
@@ -59,7 +59,7 @@ def test_the_demo_without_a_model_falls_back_to_the_tour(
 
     code = main(["demo"])
 
-    shown = capfd.readouterr().out
+    output = capfd.readouterr().out
     assert code == 0
-    assert "\nThe embedded model is not available: " in shown
-    assert "Hello, you!" in shown
+    assert "\nThe embedded model is not available: " in output
+    assert "Hello, you!" in output

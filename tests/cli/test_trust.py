@@ -39,11 +39,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_trust_add_shows_the_settings_and_trust_remove_removes_the_trust(
     refold: Told, folder: Path
 ) -> None:
-    shown = ".refold/config.toml:\n  runs without asking: bash(make test)\n"
+    text = ".refold/config.toml:\n  runs without asking: bash(make test)\n"
 
     assert refold("trust", "list") == (0, "", "")
     assert refold("trust", "add", "--yes") == (
-        0, f"{shown}{folder} is trusted, until these files change.\n", "",
+        0, f"{text}{folder} is trusted, until these files change.\n", "",
     )  # fmt: skip
     assert refold("trust", "add", "--yes") == (0, f"{folder} is trusted already.\n", "")
     assert refold("trust", "list") == (0, f"{folder}: .refold/config.toml\n", "")
@@ -57,12 +57,12 @@ def test_trust_list_marks_changed_settings_and_trust_add_shows_them_again(
     refold("trust", "add", "--yes")
     (folder / ".refold/config.local.toml").write_text("effort = 'low'\n")
 
-    _, listed, _ = refold("trust", "list", "--json")
-    _, shown, _ = refold("trust", "add", "--yes", str(folder))
+    _, text, _ = refold("trust", "list", "--json")
+    _, result, _ = refold("trust", "add", "--yes", str(folder))
 
-    assert json.loads(listed)["state"] == "changed"
-    assert set(json.loads(listed)["files"]) == {".refold/config.toml"}
-    assert ".refold/config.local.toml:\n  effort = 'low'\n" in shown
+    assert json.loads(text)["state"] == "changed"
+    assert set(json.loads(text)["files"]) == {".refold/config.toml"}
+    assert ".refold/config.local.toml:\n  effort = 'low'\n" in result
     assert json.loads(refold("trust", "list", "--json")[1])["state"] == "trusted"
 
 
@@ -85,9 +85,9 @@ def test_trust_add_at_a_terminal_asks_for_confirmation(
 
 
 def test_trust_add_without_a_terminal_needs_yes(refold: Told, folder: Path) -> None:
-    code, shown, why = refold("trust", "add")
+    code, text, why = refold("trust", "add")
 
-    assert (code, bool(shown)) == (1, True)
+    assert (code, bool(text)) == (1, True)
     assert why == (
         f"refold: Use these settings in {folder}? There is no terminal to answer at: "
         "repeat the command with --yes\n"
@@ -200,9 +200,9 @@ def test_trust_remove_of_a_subfolder_names_the_trusted_parent_folder(
     (folder / "inner").mkdir()
     refold("trust", "add", "--yes")
 
-    said = refold("trust", "remove", "inner")[2]
+    text = refold("trust", "remove", "inner")[2]
 
-    assert said == (
+    assert text == (
         f"refold: {folder}/inner is not trusted ({folder} is trusted, and contains it)\n"
     )
 
@@ -210,12 +210,12 @@ def test_trust_remove_of_a_subfolder_names_the_trusted_parent_folder(
 def test_config_show_includes_project_settings_only_after_trust_add(
     refold: Told, folder: Path
 ) -> None:
-    before, said = refold("config", "show")[1:]
+    before, text = refold("config", "show")[1:]
     refold("trust", "add", "--yes")
     after, silent = refold("config", "show")[1:]
 
     assert "permissions.allow = []  # default\n" in before
-    assert said.startswith(f"refold: .refold/config.toml in {folder}: not trusted, so")
+    assert text.startswith(f"refold: .refold/config.toml in {folder}: not trusted, so")
     assert (
         'permissions.allow = ["bash(make test)"]  # project .refold/config.toml:2\n'
         in after

@@ -28,9 +28,9 @@ def test_update_prints_the_command_of_each_installer(
     if marker:
         (prefix / marker).touch()
 
-    found = installation(prefix, source, environ)
+    result = installation(prefix, source, environ)
 
-    assert found.command == command.format(prefix=prefix)
+    assert result.command == command.format(prefix=prefix)
 
 
 def test_update_recognizes_homebrew_by_its_directory() -> None:

@@ -28,12 +28,12 @@ def test_the_browser_gets_a_private_file_and_no_link_as_an_argument(
     program = browser(tmp_path / "bin")
     way = tmp_path / "state" / "open.html"
 
-    opened = open_page(LINK, way, {"BROWSER": program.name, "PATH": str(program.parent)})
+    page = open_page(LINK, way, {"BROWSER": program.name, "PATH": str(program.parent)})
 
-    assert opened is not None
-    opened.wait(60)
-    given = tmp_path / "bin" / "given"
-    assert given.read_text().strip() == str(way)
+    assert page is not None
+    page.wait(60)
+    path = tmp_path / "bin" / "given"
+    assert path.read_text().strip() == str(way)
     assert f"url={LINK}" in (tmp_path / "bin" / "page").read_text()
     assert stat.S_IMODE(way.stat().st_mode) == 0o600
 

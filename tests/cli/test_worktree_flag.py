@@ -29,23 +29,23 @@ def git(folder: Path, *arguments: str) -> str:
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with one commit, to stand in, and nothing on stdin."""
-    found = tmp_path / "project"
-    (found / "sub").mkdir(parents=True)
-    (found / "a.txt").write_text("one\n")
-    (found / "sub/b.txt").write_text("two\n")
-    git(found, "init", "-q", "-b", "trunk")
-    git(found, "add", ".")
-    git(found, "commit", "-qm", "one")
-    monkeypatch.chdir(found)
+    path = tmp_path / "project"
+    (path / "sub").mkdir(parents=True)
+    (path / "a.txt").write_text("one\n")
+    (path / "sub/b.txt").write_text("two\n")
+    git(path, "init", "-q", "-b", "trunk")
+    git(path, "add", ".")
+    git(path, "commit", "-qm", "one")
+    monkeypatch.chdir(path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
-    return found
+    return path
 
 
 def task(repository: Path, *flags: str, does: object = None) -> int:
     path = repository.parent / "script.jsonl"
     lines = ([does] if does else []) + [{"text": "Done."}]
-    path.write_bytes(b"\n".join(msgspec.json.encode(each) for each in lines))
+    path.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines))
     return main(["-p", "Go", "--yolo", "--script", str(path), *flags])
 
 
@@ -88,7 +88,7 @@ def test_an_unchanged_worktree_is_removed(
 ) -> None:
     code = task(repository, "-w", does=call("bash", command="cat a.txt"))
 
-    assert (code, [each.name for each in repository.parent.glob("project*")]) == (
+    assert (code, [path.name for path in repository.parent.glob("project*")]) == (
         0,
         ["project"],
     )
@@ -123,7 +123,7 @@ def test_a_worktree_is_removed_when_the_start_fails(
 ) -> None:
     assert main(["-p", "Go", "-w", "paint", "--script", "none.jsonl"]) == 1
 
-    assert [each.name for each in repository.parent.glob("project*")] == ["project"]
+    assert [path.name for path in repository.parent.glob("project*")] == ["project"]
 
 
 @pytest.mark.parametrize(
@@ -154,8 +154,8 @@ def test_a_worktree_outside_a_repository_is_refused(
 
     assert main(["-p", "Go", "-w"]) == 1
 
-    said = f"refold: --worktree: {tmp_path} is not a git repository, so no working tree "
-    assert capfd.readouterr().err == f"{said}can be made\n"
+    text = f"refold: --worktree: {tmp_path} is not a git repository, so no working tree "
+    assert capfd.readouterr().err == f"{text}can be made\n"
 
 
 RULES = '[permissions]\nallow = ["bash(touch *)"]\n'
@@ -175,7 +175,7 @@ def test_settings_apply_in_a_worktree_only_if_they_equal_the_trusted_ones(
     TrustedFolders(places.folders).trust(project(repository, places.settings))
     path = repository.parent / "script.jsonl"
     lines = (call("bash", command="touch b"), {"text": "Done."})
-    path.write_bytes(b"\n".join(msgspec.json.encode(each) for each in lines))
+    path.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines))
 
     main(["-p", "Go", "-w", "paint", "--script", str(path)])
 

@@ -41,15 +41,15 @@ class Made:
                 provider=ScriptedProvider(*script),
                 settings={"sandbox.profile": "off"},
             )
-            found = list[Result]()
+            results = list[Result]()
             async with agent.session() as session:
                 for turn in turns:
                     async with session.stream("Go.") as frames:
                         self.told = [frame async for frame in frames]
-                    found.append(session.result)
+                    results.append(session.result)
                     if between and turn is turns[0]:
                         (self.folder / between).write_text("by hand")
-            return found
+            return results
 
         return anyio.run(go)
 

@@ -28,12 +28,12 @@ Plain = dict[str, Any]
 
 def end_state(told: Sequence[Plain]) -> Plain:
     """What a reader knows who keeps the newest of each kind."""
-    kept = ("mode_changed", "user_message", "assistant_message", "turn_end")
+    texts = ("mode_changed", "user_message", "assistant_message", "turn_end")
     state: Plain = {}
-    for each in told:
-        if each["type"] in kept:
-            plain = {k: v for k, v in each.items() if k not in ("seq", "usage", "model")}
-            state[each["type"]] = plain
+    for data in told:
+        if data["type"] in texts:
+            plain = {k: v for k, v in data.items() if k not in ("seq", "usage", "model")}
+            state[data["type"]] = plain
     return state
 
 
@@ -46,8 +46,12 @@ def in_process(here: Path) -> list[Plain]:
             await session.settle()
             entries = await session.reports.entries()
             frames = [Frame(entry.seq, 0, entry) for entry in entries]
-            found = [each for frame in frames for each in documents_of(frame, live=False)]
-            return [msgspec.json.decode(msgspec.json.encode(each)) for each in found]
+            documents = [
+                document for frame in frames for document in documents_of(frame, live=False)
+            ]
+            return [
+                msgspec.json.decode(msgspec.json.encode(document)) for document in documents
+            ]
 
     return anyio.run(story)
 
@@ -86,12 +90,12 @@ def test_events_read_from_any_position_end_at_the_same_event(tmp_path: Path) -> 
             every = [entry.seq for entry in await session.reports.entries()]
             late = list[list[int]]()
             for after in every:
-                seen = list[int]()
+                numbers = list[int]()
                 async for entry in session.events(after - 1):
-                    seen.append(entry.seq)
+                    numbers.append(entry.seq)
                     if entry.seq == last:
                         break
-                late.append(seen)
+                late.append(numbers)
             return every, late
 
     every, late = anyio.run(story)

@@ -54,10 +54,10 @@ def test_command_cannot_open_a_file_that_a_deny_pattern_matches(
     (home / "free").write_text("free")
     script = "cat ~/x/a.key ~/linked/a.key ~/free"
 
-    found = told(home, rule.format(home=home), script)
+    text = told(home, rule.format(home=home), script)
 
-    assert "S3CRET" not in found
-    assert "free" in found
+    assert "S3CRET" not in text
+    assert "free" in text
 
 
 def test_command_opens_a_file_that_no_deny_pattern_matches(home: Path) -> None:

@@ -50,10 +50,10 @@ def test_mark_invisible_preserves_emoji_and_marks_of_scripts(text: str) -> None:
 
 
 def test_restore_invisible_restores_only_characters_of_the_original() -> None:
-    told, _ = mark_invisible(TEXT)
+    text, _ = mark_invisible(TEXT)
 
-    assert restore_invisible(told, TEXT) == TEXT
-    assert restore_invisible(told, "x") == told
+    assert restore_invisible(text, TEXT) == TEXT
+    assert restore_invisible(text, "x") == text
     assert restore_invisible("⟦U+200B⟧", "it says ⟦U+200B⟧ and holds \u200b") == "⟦U+200B⟧"
 
 
@@ -89,13 +89,13 @@ def test_invisible_characters_in_output_and_errors_of_commands_are_escaped(
 ) -> None:
     (tmp_path / "a\u202eb").write_text("x\u200by")
 
-    printed, failed = ended(
+    result, failed = ended(
         tmp_path,
         ("bash", {"command": "cat a*b"}),
         ("read_file", {"path": "no\u202eb"}),
     )
 
-    assert "x⟦U+200B⟧y" in printed.text
+    assert "x⟦U+200B⟧y" in result.text
     assert "\u202e" not in failed.text
     assert failed.outcome == "failed"
 

@@ -58,9 +58,9 @@ def anyio_backend() -> str:
 @pytest.fixture
 def runtime() -> Iterator[Mapping[str, str]]:
     """The path of a socket is short, and that of a test is not."""
-    made = tempfile.mkdtemp(prefix="r")
-    yield {"XDG_RUNTIME_DIR": made}
-    shutil.rmtree(made)
+    mkdtemp = tempfile.mkdtemp(prefix="r")
+    yield {"XDG_RUNTIME_DIR": mkdtemp}
+    shutil.rmtree(mkdtemp)
 
 
 class Owner:
@@ -90,7 +90,7 @@ def launched(directory: Path, *replies: Any, **settings: object) -> Launch:
     places = paths(os.environ)
     flags = {"memory": False, "permissions.ask": ("bash(touch *)",), **settings}
     loaded = load_here(directory, places, os.environ, flags, trust=False)
-    scripted = [each for each in replies if isinstance(each, ScriptedProvider)]
+    scripted = [reply for reply in replies if isinstance(reply, ScriptedProvider)]
     provider = scripted[0] if scripted else ScriptedProvider(*replies)
     options = LaunchOptions(directory=directory, provider=provider)
     return Launch(App(loaded.settings, places, os.environ, options), flags)
@@ -102,11 +102,11 @@ async def owner(
 ) -> AsyncGenerator[Owner, None]:
     launch = launched(directory, *replies)
     session = Session(launch, await launch.start())
-    made = Owner(session, launch, runtime)
+    result = Owner(session, launch, runtime)
     async with anyio.create_task_group() as group:
-        group.start_soon(made.socket.run)
-        group.start_soon(made.work)
-        yield made
+        group.start_soon(result.socket.run)
+        group.start_soon(result.work)
+        yield result
         group.cancel_scope.cancel()
     await launch.aclose()
 
@@ -142,8 +142,8 @@ class HandleContract:
             frames = [frame async for frame in watch.frames()]
 
             events = [f.item for f in frames if isinstance(f.item, Entry)]
-            told = "".join(f.item.text for f in frames if isinstance(f.item, TextCame))
-            assert "One two three.".startswith(told)  # the rest came with the answer
+            text = "".join(f.item.text for f in frames if isinstance(f.item, TextCame))
+            assert "One two three.".startswith(text)  # the rest came with the answer
             assert [e.seq for e in events][-1] == session.view.seq
             assert any(isinstance(e.event, Said) for e in events)
 
@@ -225,7 +225,7 @@ class HandleContract:
         async with open_session("Hi.", "A summary.") as session:
             await session.say("Hello.")
             await session.settle()
-            said = next(
+            seq = next(
                 e.seq for e in await session.reports.entries() if isinstance(e.event, Said)
             )
 
@@ -234,7 +234,7 @@ class HandleContract:
             assert copy not in ("", session.id)
             assert await session.compact(prune=True)
             before = session.view
-            report = await session.workspace.rewind(said, "conversation")
+            report = await session.workspace.rewind(seq, "conversation")
             assert not list(session.view.conversation.messages)
             assert report.preview.plan.mark
             assert await session.send(Rewind(report.undo, "conversation"))
@@ -399,8 +399,8 @@ async def test_a_client_that_joins_during_a_response_receives_its_earlier_text(
         group.cancel_scope.cancel()
     await launch.aclose()
 
-    told = "".join(f.item.text for f in frames if isinstance(f.item, TextCame))
-    assert told == "One two three."
+    text = "".join(f.item.text for f in frames if isinstance(f.item, TextCame))
+    assert text == "One two three."
 
 
 async def test_an_order_is_acknowledged_after_the_documents_of_its_events(
@@ -436,9 +436,9 @@ async def test_a_permission_request_shows_the_unmasked_secret_to_the_client(
         assert isinstance(request, Permission)
 
         assert secret not in str(request.call.call.arguments)
-        made = session.as_made(request.call.call)
-        assert isinstance(made, ToolCall)
-        assert secret.encode() in bytes(made.arguments)
+        result = session.as_made(request.call.call)
+        assert isinstance(result, ToolCall)
+        assert secret.encode() in bytes(result.arguments)
 
 
 async def test_a_client_that_leaves_does_not_stop_the_turn(

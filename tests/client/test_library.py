@@ -126,18 +126,18 @@ def test_session_stream_yields_text_and_events_of_a_turn() -> None:
     world = World([LOOK], "Take an umbrella.")
 
     async def follow(session: Session) -> tuple[str, list[str], str]:
-        said, kinds = "", list[str]()
+        text, kinds = "", list[str]()
         async with session.stream("Umbrella?") as frames:
             async for frame in frames:
                 if isinstance(frame.item, TextCame):
-                    said += frame.item.text
+                    text += frame.item.text
                 elif frame.n == 0:
                     kinds.append(type(getattr(frame.item, "event", None)).__name__)
-        return said, kinds, session.result.outcome
+        return text, kinds, session.result.outcome
 
-    said, kinds, outcome = in_session(world.agent, follow)
+    result, kinds, outcome = in_session(world.agent, follow)
 
-    assert (said, outcome) == ("Take an umbrella.", "answered")
+    assert (result, outcome) == ("Take an umbrella.", "answered")
     assert kinds == [
         "Said", "TurnStarted", "SystemPromptSet", "Delivered", "ModelAsked", "ModelAnswered", "Judged",
         "Started", "Ended", "ModelAsked", "ModelAnswered", "TurnEnded",
@@ -196,17 +196,17 @@ def test_exception_inside_a_stream_propagates_unchanged() -> None:
 def test_the_approve_function_allows_or_denies_a_call(
     verdict: bool | str, ordered: list[str], told: str
 ) -> None:
-    asked = list[Question]()
+    questions = list[Question]()
 
     async def approve(question: Question) -> bool | str:
-        asked.append(question)
+        questions.append(question)
         return verdict
 
     world = World([BOOK], "Done.", approve=approve)
 
     result = world.agent.run("Book.")
 
-    assert [(q.tool, q.arguments, q.reason) for q in asked] == [
+    assert [(q.tool, q.arguments, q.reason) for q in questions] == [
         ("book", {"what": "taxi"}, "no rule allows book here")
     ]
     assert (world.orders, world.heard()) == (ordered, told)
@@ -283,14 +283,14 @@ def test_a_message_joins_a_running_turn_and_an_interrupt_redirects_the_turn() ->
 
     result = in_session(world.agent, redirect)
 
-    heard = " ".join(
+    text = " ".join(
         getattr(p, "text", "")
         for s in world.provider.heard[-1].messages
         for p in s.message.parts
     )
     assert (result.outcome, result.text) == ("answered", "Both heard.")
-    assert "Look at Bergen too." in heard
-    assert "Look at Oslo." in heard
+    assert "Look at Bergen too." in text
+    assert "Look at Oslo." in text
 
 
 def test_interrupt_without_a_running_turn_returns_false() -> None:
@@ -362,38 +362,38 @@ def test_a_resumed_session_without_its_directory_uses_that_of_the_agent(
 
 
 def test_set_directory_during_a_turn_is_refused(tmp_path: Path) -> None:
-    world, refused = World([("wait", "{}")], directory=tmp_path), list[str]()
+    world, texts = World([("wait", "{}")], directory=tmp_path), list[str]()
 
     async def story(session: Session) -> None:
         async with session.stream("Go."):
             await world.busy.wait()
             with pytest.raises(BadInput) as error:
                 await session.set_directory(tmp_path)
-            refused.append(str(error.value))
+            texts.append(str(error.value))
 
     in_session(world.agent, story)
-    assert refused == [
+    assert texts == [
         "a turn of this session is running: wait or stop it, and set the directory then"
     ]
 
 
 def test_an_invalid_effort_format_or_mode_is_refused_by_the_session() -> None:
-    refused = list[str]()
+    texts = list[str]()
 
     async def story(session: Session) -> None:
         wrong: Any = "hard"
         for order in (session.set_effort, session.set_format, session.set_mode):
             with pytest.raises(BadInput) as error:
                 await order(wrong)
-            refused.append(str(error.value))
+            texts.append(str(error.value))
 
     in_session(World("Hi.").agent, story)
 
-    assert refused[:2] == [
+    assert texts[:2] == [
         "'hard' is not an effort: off, low, medium, high, max",
         "'hard' is not a format: plain, markdown, json, xml",
     ]
-    assert refused[2].startswith("'hard' is not a mode: default, ")
+    assert texts[2].startswith("'hard' is not a mode: default, ")
 
 
 def test_a_resumed_session_without_its_agent_uses_the_agent_main(tmp_path: Path) -> None:
@@ -422,12 +422,12 @@ def test_an_unknown_session_id_is_an_error_that_quotes_it() -> None:
 def test_two_agents_with_different_homes_store_sessions_separately(tmp_path: Path) -> None:
     one = World([LOOK], "One.", home=tmp_path / "one")
     two = World([LOOK], "Two.", home=tmp_path / "two", settings={"limits.steps": 7})
-    found = dict[str, Result]()
+    data = dict[str, Result]()
 
     async def both() -> None:
         async def run(name: str, world: World) -> None:
             async with world.agent.session() as session:
-                found[name] = await session.run("Go.")
+                data[name] = await session.run("Go.")
 
         async with anyio.create_task_group() as group:
             group.start_soon(run, "one", one)
@@ -435,35 +435,35 @@ def test_two_agents_with_different_homes_store_sessions_separately(tmp_path: Pat
 
     anyio.run(both)
 
-    kept = {n: [p.name for p in (tmp_path / n / "sessions").iterdir()] for n in found}
-    assert {n: r.text for n, r in found.items()} == {"one": "One.", "two": "Two."}
-    assert kept == {name: [result.session_id] for name, result in found.items()}
+    outcome = {n: [p.name for p in (tmp_path / n / "sessions").iterdir()] for n in data}
+    assert {n: r.text for n, r in data.items()} == {"one": "One.", "two": "Two."}
+    assert outcome == {name: [result.session_id] for name, result in data.items()}
 
 
 def test_a_concurrent_second_run_is_refused_and_its_message_is_not_sent() -> None:
     world = World("One.", "Two.")
 
     async def twice(session: Session) -> list[str]:
-        found = list[str]()
+        texts = list[str]()
 
         async def run(words: str) -> None:
             try:
-                found.append((await session.run(words)).text)
+                texts.append((await session.run(words)).text)
             except BadInput as error:
-                found.append(str(error))
+                texts.append(str(error))
 
         async with anyio.create_task_group() as group:
             group.start_soon(run, "First.")
             group.start_soon(run, "Second.")
-        return found
+        return texts
 
-    found = in_session(world.agent, twice)
+    result = in_session(world.agent, twice)
 
-    assert sorted(found) == [
+    assert sorted(result) == [
         "One.", "a turn of this session is running already: wait, or stop it",
     ]  # fmt: skip
-    heard = world.provider.heard
-    assert (len(heard), world.heard()) == (1, "First.")
+    requests = world.provider.heard
+    assert (len(requests), world.heard()) == (1, "First.")
 
 
 def test_a_stream_during_a_run_is_refused() -> None:
@@ -534,8 +534,8 @@ def test_a_resumed_session_uses_its_last_model_unless_the_agent_names_another(
     for later in (Agent(builtin=False), Agent(model="anthropic/three", builtin=False)):
         in_session(later, lambda session: session.run("Hi."), id_)
 
-    asked = [json.loads(heard.body)["model"] for heard in server.heard]
-    assert asked == ["one", "two", "two", "three"]
+    models = [json.loads(request.body)["model"] for request in server.heard]
+    assert models == ["one", "two", "two", "three"]
 
 
 def test_a_tool_can_end_the_turn_with_an_answer_and_report_failures_to_the_model() -> None:
@@ -641,10 +641,10 @@ def test_a_pending_call_is_asked_again_or_refused_without_an_approve_function() 
         return in_session(World([BOOK], approve=leaves).agent, work)
 
     alone, together = World("I may not."), World("Booked.", approve=agrees)
-    refused = in_session(alone.agent, lambda session: session.continue_(), left_open())
+    result = in_session(alone.agent, lambda session: session.continue_(), left_open())
     allowed = in_session(together.agent, lambda session: session.continue_(), left_open())
 
-    assert (refused.text, alone.orders) == ("I may not.", [])
+    assert (result.text, alone.orders) == ("I may not.", [])
     assert (allowed.text, together.orders) == ("Booked.", ["taxi"])
 
 
@@ -653,12 +653,12 @@ def test_a_pending_call_is_asked_again_or_refused_without_an_approve_function() 
 
 @pytest.mark.parametrize("name", refold.__all__)
 def test_every_public_name_of_refold_has_a_docstring(name: str) -> None:
-    found = getattr(refold, name)
+    value = getattr(refold, name)
 
-    said = inspect.getdoc(found) or ""
-    assert len(said) > 15
-    public = [m for n, m in vars(found).items() if inspect.isfunction(m) and n[0] != "_"]
-    if getattr(found, "__module__", "").startswith("refold.client."):
+    getdoc = inspect.getdoc(value) or ""
+    assert len(getdoc) > 15
+    public = [m for n, m in vars(value).items() if inspect.isfunction(m) and n[0] != "_"]
+    if getattr(value, "__module__", "").startswith("refold.client."):
         assert [m.__name__ for m in public if not inspect.getdoc(m)] == []
 
 

@@ -44,8 +44,8 @@ CALL = ("order", '{"what": "taxi"}')
 
 def test_a_hook_function_refuses_a_call_and_the_model_reads_the_reason() -> None:
     def refuse(event: Document) -> Document:
-        given = cast("Mapping[str, object]", event["tool_input"])
-        return {"decision": "block", "reason": f"no {given['what']}"}
+        tool_input = cast("Mapping[str, object]", event["tool_input"])
+        return {"decision": "block", "reason": f"no {tool_input['what']}"}
 
     provider = ScriptedProvider([CALL], "Then not.")
     agent(provider, {"PreToolUse": refuse}).run("A taxi.")
@@ -75,7 +75,7 @@ def test_a_hook_function_adds_text_for_the_model_to_a_message() -> None:
     provider = ScriptedProvider("Hello.")
     agent(provider, {"UserPromptSubmit": add}).run("Good day.")
 
-    messages = [each.message for each in provider.heard[0].messages]
+    messages = [item.message for item in provider.heard[0].messages]
     texts = [str(getattr(p, "text", "")) for message in messages for p in message.parts]
     assert any("<Good day.>" in text for text in texts)
 
@@ -144,7 +144,7 @@ def test_two_hook_functions_of_the_same_name_are_both_called_in_order() -> None:
     ],
 )  # fmt: skip
 def test_invalid_hooks_are_refused_at_the_start(hooks: Any, why: str) -> None:
-    with pytest.raises(BadInput) as refused:
+    with pytest.raises(BadInput) as error:
         agent(ScriptedProvider("Hello."), hooks).run("Go.")
 
-    assert str(refused.value).startswith(why)
+    assert str(error.value).startswith(why)

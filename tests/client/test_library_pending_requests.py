@@ -38,7 +38,7 @@ anyio.run(main)
 
 
 def ran(here: Path, how: str, session: str = "", *, there: str = "somebody") -> list[str]:
-    made = subprocess.run(
+    completed_process = subprocess.run(
         [sys.executable, "-c", PROGRAM, how, there, session],
         cwd=here,
         capture_output=True,
@@ -46,8 +46,8 @@ def ran(here: Path, how: str, session: str = "", *, there: str = "somebody") -> 
         timeout=LONG,
         check=False,
     )
-    assert "Traceback" not in made.stderr, made.stderr
-    return made.stdout.splitlines()
+    assert "Traceback" not in completed_process.stderr, completed_process.stderr
+    return completed_process.stdout.splitlines()
 
 
 @pytest.mark.slow

@@ -19,12 +19,12 @@ ASK = ("ask_user", '{"questions": [{"question": "Which colour?"}, {"question": "
 
 
 def agent(here: Path, *script: Line, **more: object) -> Agent:
-    given = {
+    data = {
         "directory": here / "ws", "home": here / "home",
         "provider": ScriptedProvider(*script), "settings": {"sandbox.profile": "off"},
     }  # fmt: skip
     (here / "ws").mkdir(exist_ok=True)
-    return Agent(**{**given, **more})  # type: ignore[arg-type]
+    return Agent(**{**data, **more})  # type: ignore[arg-type]
 
 
 async def nothing_is_allowed(question: Question) -> str:
@@ -39,7 +39,7 @@ def test_a_plan_is_the_result_of_the_turn_and_is_executed_after_approval(
     tmp_path: Path,
 ) -> None:
     async def go() -> tuple[Result, Result]:
-        made = agent(
+        result = agent(
             tmp_path,
             [ENTER],
             [WRITE],
@@ -48,7 +48,7 @@ def test_a_plan_is_the_result_of_the_turn_and_is_executed_after_approval(
             "Made.",
             approve=everything_is_allowed,
         )
-        async with made.session() as session:
+        async with result.session() as session:
             planned = await session.run("Plan a file.")
             assert not (tmp_path / "ws" / "a.txt").exists()
             assert session.plan is not None
@@ -69,8 +69,8 @@ def test_a_rejected_plan_returns_to_the_model_which_plans_again(
     tmp_path: Path,
 ) -> None:
     async def go() -> Result:
-        made = agent(tmp_path, [PLAN], [PLAN], mode="plan", approve=everything_is_allowed)
-        async with made.session() as session:
+        result = agent(tmp_path, [PLAN], [PLAN], mode="plan", approve=everything_is_allowed)
+        async with result.session() as session:
             await session.run("Plan a file.")
             again = await session.reject_plan("Use another name.")
             assert any(
@@ -101,17 +101,17 @@ def test_a_program_answers_the_model_s_questions_in_their_order(tmp_path: Path) 
     async def go() -> Result:
         async with agent(tmp_path, [ASK], "Red.", approve=answer).session() as session:
             result = await session.run("Paint it.")
-            told = session.view.conversation.messages
+            messages = session.view.conversation.messages
             assert any(
                 "Which colour?\n  red\nWhy?\n  It is warm." in part.text
-                for m in told
+                for m in messages
                 for part in m.message.parts
                 if hasattr(part, "text")
             )
             return result
 
     assert anyio.run(go).text == "Red."
-    assert [asked.question for asked in put[0].asks] == ["Which colour?", "Why?"]
+    assert [ask.question for ask in put[0].asks] == ["Which colour?", "Why?"]
     assert put[0].once
 
 
@@ -126,8 +126,8 @@ def test_options_of_a_question_may_be_plain_strings(tmp_path: Path) -> None:
     ask = ("ask_user", f'{{"questions": {questions}}}')
 
     assert agent(tmp_path, [ask], "Red.", approve=answer).run("Paint it.").text == "Red."
-    (asked,) = put[0].asks
-    assert [option.label for option in asked.options] == ["red", "blue"]
+    (result,) = put[0].asks
+    assert [option.label for option in result.options] == ["red", "blue"]
 
 
 def test_ask_user_is_not_offered_without_an_approve_function(tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_ask_user_is_not_offered_without_an_approve_function(tmp_path: Path) -> 
 
 
 def test_denial_reports_the_reason_of_the_approve_function(tmp_path: Path) -> None:
-    made = agent(tmp_path, [WRITE], "Pity.", approve=nothing_is_allowed)
+    outcome = agent(tmp_path, [WRITE], "Pity.", approve=nothing_is_allowed)
 
-    result = made.run("Make it.")
+    result = outcome.run("Make it.")
 
     assert [d.reason for d in result.denials] == [
         "Refused: write_file is not for you. It was not done; do not try to get round this."
@@ -172,9 +172,9 @@ def test_approve_result_of_another_type_raises_and_allows_nothing(
     async def unclear(question: Question) -> object:
         return said
 
-    made = agent(tmp_path, [WRITE], "Ok.", approve=unclear)
+    result = agent(tmp_path, [WRITE], "Ok.", approve=unclear)
 
     with pytest.raises(BadInput, match="has to be True, False or a reason"):
-        made.run("Make it.")
+        result.run("Make it.")
 
     assert not (tmp_path / "ws" / "a.txt").exists()

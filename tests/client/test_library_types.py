@@ -18,9 +18,9 @@ def checked(path: Path) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_a_program_with_correct_use_of_the_public_names_type_checks() -> None:
-    code, said = checked(PROGRAM)
+    code, text = checked(PROGRAM)
 
-    assert (code, said.strip()) == (0, "0 errors, 0 warnings, 0 notes")
+    assert (code, text.strip()) == (0, "0 errors, 0 warnings, 0 notes")
 
 
 @pytest.mark.slow
@@ -35,8 +35,8 @@ def test_a_program_with_wrong_use_of_the_public_names_gets_type_errors(
         "Agent().run(3)\n"
     )
 
-    code, said = checked(wrong)
+    code, text = checked(wrong)
 
     assert code == 1
     for line in (2, 3, 4):
-        assert f"wrong.py:{line}:" in said
+        assert f"wrong.py:{line}:" in text

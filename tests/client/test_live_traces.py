@@ -61,14 +61,14 @@ def spans_in(*bodies: bytes) -> Spans:
 
 
 def sent(server: WireServer, path: str = "/v1/traces") -> Sequence[bytes]:
-    return [each.body for each in server.heard if each.path == path]
+    return [request.body for request in server.heard if request.path == path]
 
 
 def points(body: bytes) -> Mapping[str, list[dict[str, Any]]]:
     (resource,) = json.loads(body)["resourceMetrics"]
     return {
-        each["name"]: each["histogram"]["dataPoints"]
-        for each in resource["scopeMetrics"][0]["metrics"]
+        metric["name"]: metric["histogram"]["dataPoints"]
+        for metric in resource["scopeMetrics"][0]["metrics"]
     }
 
 
@@ -110,7 +110,7 @@ def test_live_spans_of_a_session_equal_the_spans_computed_from_its_journal(
 
     assert len(sent(server)) == 3
     assert spans_in(*sent(server)) == folded(house, id_, content=content)
-    assert sum(len(spans_in(each)) for each in sent(server)) == len(folded(house, id_))
+    assert sum(len(spans_in(data)) for data in sent(server)) == len(folded(house, id_))
 
 
 def test_a_key_in_messages_and_results_is_masked_in_spans_with_content(
@@ -132,7 +132,7 @@ def test_a_key_in_messages_and_results_is_masked_in_spans_with_content(
 
         anyio.run(work)
 
-    received = b"".join(each.body for each in server.heard)
+    received = b"".join(request.body for request in server.heard)
     assert b"[secret:" in received
     assert b"notes.txt" in received
     assert key.encode() not in received
@@ -157,7 +157,7 @@ def test_live_spans_of_teammates_equal_the_spans_computed_from_their_journals(
 
         id_ = anyio.run(work)
 
-    names = [each["name"] for each in folded(house, id_).values()]
+    names = [data["name"] for data in folded(house, id_).values()]
     assert sum(name.startswith("invoke_agent") for name in names) > 3
     assert spans_in(*sent(server)) == folded(house, id_)
 
@@ -168,7 +168,7 @@ def test_live_spans_of_teammates_equal_the_spans_computed_from_their_journals(
 def test_live_spans_of_generated_sessions_equal_those_computed_from_the_journal(
     story: Story,
 ) -> None:
-    events = [each.item.event for each in story.frames if isinstance(each.item, Entry)]
+    events = [frame.item.event for frame in story.frames if isinstance(frame.item, Entry)]
 
     async def check() -> None:
         async with wire_server(lambda _: TAKEN) as server:
@@ -208,23 +208,23 @@ def test_metrics_are_the_sums_over_the_spans_since_the_start_of_the_process(
 
         spans = folded(house, anyio.run(work)).values()
 
-    first, last = (points(each) for each in sent(server, "/v1/metrics"))
+    first, last = (points(item) for item in sent(server, "/v1/metrics"))
     operations = {
         (
             *(
-                {a["key"]: a["value"]["stringValue"] for a in each["attributes"]}.get(
+                {a["key"]: a["value"]["stringValue"] for a in item["attributes"]}.get(
                     key, ""
                 )
                 for key in ("gen_ai.operation.name", "gen_ai.tool.name", "error.type")
             ),
-            each["count"],
+            item["count"],
         )
-        for each in last[DURATION_METRIC.name]
+        for item in last[DURATION_METRIC.name]
     }
     assert ("execute_tool", "list_files", "", "2") in operations
     assert ("execute_tool", "read_file", "failed", "1") in operations
-    assert sum(int(each["count"]) for each in last[DURATION_METRIC.name]) == len(spans)
-    assert sum(int(each["count"]) for each in first[DURATION_METRIC.name]) < len(spans)
+    assert sum(int(item["count"]) for item in last[DURATION_METRIC.name]) == len(spans)
+    assert sum(int(item["count"]) for item in first[DURATION_METRIC.name]) < len(spans)
     for type_ in ("input", "output"):
         total = sum(
             int(a["value"]["intValue"])
@@ -233,14 +233,14 @@ def test_metrics_are_the_sums_over_the_spans_since_the_start_of_the_process(
             if a["key"] == f"gen_ai.usage.{type_}_tokens"
         )
         assert total == sum(
-            each["sum"]
-            for each in last[TOKENS_METRIC.name]
+            item["sum"]
+            for item in last[TOKENS_METRIC.name]
             if {"key": "gen_ai.token.type", "value": {"stringValue": type_}}
-            in each["attributes"]
+            in item["attributes"]
         )
-    for each in (*last[DURATION_METRIC.name], *last[TOKENS_METRIC.name]):
-        assert len(each["bucketCounts"]) == len(each["explicitBounds"]) + 1
-        assert sum(map(int, each["bucketCounts"])) == int(each["count"])
+    for data in (*last[DURATION_METRIC.name], *last[TOKENS_METRIC.name]):
+        assert len(data["bucketCounts"]) == len(data["explicitBounds"]) + 1
+        assert sum(map(int, data["bucketCounts"])) == int(data["count"])
 
 
 def test_an_unreachable_collector_is_logged_once_and_turns_continue(
@@ -254,9 +254,9 @@ def test_an_unreachable_collector_is_logged_once_and_turns_continue(
 
     assert anyio.run(work) == ["Done.", "failed"]  # there is no second line for it
     (log,) = house.home.rglob("*.log")
-    told = [each for each in log.read_text().splitlines() if "OpenTelemetry" in each]
-    assert len(told) == 1
-    assert "cannot reach http://127.0.0.1:9/v1/traces" in told[0]
+    lines = [line for line in log.read_text().splitlines() if "OpenTelemetry" in line]
+    assert len(lines) == 1
+    assert "cannot reach http://127.0.0.1:9/v1/traces" in lines[0]
 
 
 @pytest.mark.slow
@@ -347,12 +347,12 @@ def test_metrics_are_readable_by_the_official_protobuf_package(tmp_path: Path) -
     read = json_format.Parse(body, service.ExportMetricsServiceRequest())
 
     metrics = read.resource_metrics[0].scope_metrics[0].metrics
-    assert [(each.name, each.unit) for each in metrics] == [
+    assert [(item.name, item.unit) for item in metrics] == [
         (DURATION_METRIC.name, "s"), (TOKENS_METRIC.name, "{token}"), (FIRST_CHUNK_METRIC.name, "s"),
     ]  # fmt: skip
-    for each in metrics:
-        assert each.histogram.aggregation_temporality == 2  # cumulative
-        for point in each.histogram.data_points:
+    for metric in metrics:
+        assert metric.histogram.aggregation_temporality == 2  # cumulative
+        for point in metric.histogram.data_points:
             assert sum(point.bucket_counts) == point.count > 0
 
 

@@ -60,9 +60,9 @@ def test_the_sessions_of_a_directory_are_listed(tmp_path: Path) -> None:
     first, second = here.run("First.").session_id, here.run("Second.").session_id
     elsewhere = Agent(provider=ScriptedProvider("So."), directory=two)
 
-    listed = anyio.run(here.sessions)
+    sessions = anyio.run(here.sessions)
 
-    assert {card.id for card in listed} == {first, second}
+    assert {card.id for card in sessions} == {first, second}
     assert anyio.run(elsewhere.sessions) == []
 
 
@@ -87,12 +87,12 @@ def test_status_and_snapshot_return_the_state_and_messages_of_a_session(
     assert (status.turn_steps, status.cost, status.waiting) == (2, None, [])
     assert status.usage == session.view.account.spent.usage != Usage()
     assert status.seq == session.view.seq
-    said = snapshot.messages[1].calls[0].result or ""
+    result = snapshot.messages[1].calls[0].result or ""
     assert snapshot.status == status
-    assert "hello" in said
+    assert "hello" in result
     assert snapshot.messages == [
         SnapshotMessage("user", "Read it."),
-        SnapshotMessage("assistant", "", (SnapshotCall("call-0", "read_file", said),)),
+        SnapshotMessage("assistant", "", (SnapshotCall("call-0", "read_file", result),)),
         SnapshotMessage("assistant", "It says hello."),
     ]
 

@@ -69,23 +69,23 @@ class Answering:
             return Answer(b"{}")
         if wrong := complaint(self._wire, body):
             self._strict.complaints.append(f"{self._wire}: {wrong}")
-        sent = self._strict.bodies[self._wire]
-        sent.append(heard.body.decode())
+        result = self._strict.bodies[self._wire]
+        result.append(heard.body.decode())
         usage = Usage(fresh=100, output=10)
-        calls = Line("", (("look", f'{{"n": {len(sent)}}}'),), "Hm.", usage=usage)
-        line = calls if len(sent) % 2 else Line(f"I am {self._wire}.", usage=usage)
+        calls = Line("", (("look", f'{{"n": {len(result)}}}'),), "Hm.", usage=usage)
+        line = calls if len(result) % 2 else Line(f"I am {self._wire}.", usage=usage)
         return answer(self._wire, line)
 
 
 @asynccontextmanager
 async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
-    found: dict[WireName, WireServer] = {}
+    data: dict[WireName, WireServer] = {}
     async with anyio.create_task_group() as group:
         done = anyio.Event()
 
         async def serve(wire: WireName, started: anyio.Event) -> None:
             async with wire_server(strict.answering(wire)) as server:
-                found[wire] = server
+                data[wire] = server
                 started.set()
                 await done.wait()
 
@@ -93,7 +93,7 @@ async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
             started = anyio.Event()
             group.start_soon(serve, wire, started)
             await started.wait()
-        yield found
+        yield data
         done.set()
 
 
@@ -114,9 +114,9 @@ def test_changing_model_effort_or_agent_during_a_turn_is_refused(
             async with session.stream("Go.") as frames:
                 async for _ in frames:
                     if session.running:
-                        with pytest.raises(BadInput) as refused:
+                        with pytest.raises(BadInput) as error:
                             await session.send(order)
-                        refusals.add(str(refused.value))
+                        refusals.add(str(error.value))
             assert (session.effort, session.agent) == ("", "main")
         return refusals
 
@@ -162,21 +162,21 @@ def test_a_session_switches_through_every_wire_and_a_program_and_back(
                 tools=[look], builtin=False, directory=tmp_path, settings=settings
             )
             async with agent.session() as session:
-                said: list[str] = []
+                outcome: list[str] = []
                 names = [f"p-{wire}/m" for wire in WIRES]
                 for n, name in enumerate([*names, "command/mine", *names]):
                     await session.set_model(name)
-                    shown = [tmp_path / "shot.png"] if n == 0 else []
-                    result = await session.run(f"Say {n}.", shown)
-                    said.append(result.text or result.reason)
+                    paths = [tmp_path / "shot.png"] if n == 0 else []
+                    result = await session.run(f"Say {n}.", paths)
+                    outcome.append(result.text or result.reason)
                 view = session.view
                 costs = {name: spent.cost for name, spent in view.account.by_model}
-                return session.id, said, costs, view.account.spent.dollars
+                return session.id, outcome, costs, view.account.spent.dollars
 
-    id_, said, costs, dollars = anyio.run(story)
+    id_, texts, costs, dollars = anyio.run(story)
 
     words = [f"I am {wire}." for wire in WIRES]
-    assert said == [*words, "I am a program.", *words]
+    assert texts == [*words, "I am a program.", *words]
     assert strict.complaints == []
     assert costs == {f"p-{wire}/m": 4.0 for wire in WIRES} | {"command/mine": None}
     assert dollars == 20.0

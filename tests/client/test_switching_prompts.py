@@ -35,20 +35,20 @@ def test_a_preset_applies_from_the_next_turn_and_after_a_resume(tmp_path: Path) 
     write_preset(tmp_path / "home")
 
     async def story() -> list[str]:
-        seen = list[str]()
+        texts = list[str]()
         async with agent(tmp_path, "One.", "Two.").session() as session:
             await session.run("Go.")
-            seen.append(session.view.conversation.system_prompt.system[:11])
+            texts.append(session.view.conversation.system_prompt.system[:11])
             assert await session.set_preset("mine")
             assert not await session.set_preset("mine")
             await session.run("Go on.")
-            seen.append(session.view.conversation.system_prompt.system[:11])
+            texts.append(session.view.conversation.system_prompt.system[:11])
             id_ = session.id
         async with agent(tmp_path, "Three.").session(id_) as session:
             await session.run("And on.")
-            seen.append(session.view.conversation.system_prompt.system[:11])
+            texts.append(session.view.conversation.system_prompt.system[:11])
             assert session.agents.preset == "mine"
-        return seen
+        return texts
 
     first, *others = anyio.run(story)
 
@@ -71,8 +71,8 @@ def test_a_deleted_preset_falls_back_to_the_preset_of_the_settings(tmp_path: Pat
     text, notices = anyio.run(story)
 
     assert text == "Yes."
-    gone = "the preset 'mine' of this session no longer exists: coding is used instead"
-    assert gone in notices
+    result = "the preset 'mine' of this session no longer exists: coding is used instead"
+    assert result in notices
 
 
 def test_choosing_an_agent_keeps_the_preset_and_vice_versa(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_a_format_applies_from_the_next_turn_and_keeps_the_model(tmp_path: Path)
     directory, home = tmp_path / "work", tmp_path / "home"
     directory.mkdir()
     home.mkdir()
-    sent = directory / "sent.txt"
+    path = directory / "sent.txt"
     program = directory / "program.py"
-    program.write_text(PROGRAM.replace("sent.txt", str(sent)))
+    program.write_text(PROGRAM.replace("sent.txt", str(path)))
     settings = {
         "commands.fake.command": (sys.executable, str(program), "{prompt}"),
         "commands.fake.tools": "none",
@@ -120,7 +120,7 @@ def test_a_format_applies_from_the_next_turn_and_keeps_the_model(tmp_path: Path)
 
     model = anyio.run(story)
 
-    plain, xml, _ = sent.read_text().split("\f")
+    plain, xml, _ = path.read_text().split("\f")
     assert model == "command/fake"
     assert (plain[:7], xml[:14]) == ("System:", "<conversation>")
     assert '<message role="user"><![CDATA[One]]></message>' in xml

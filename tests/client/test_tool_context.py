@@ -32,8 +32,8 @@ def run(agent: Agent) -> tuple[str, list[str]]:
     async def main() -> tuple[str, list[str]]:
         async with agent.session() as session:
             await session.run("Go.")
-            calls = [each for m in session.snapshot.messages for each in m.calls]
-            return session.id, [each.result or "" for each in calls]
+            calls = [call for m in session.snapshot.messages for call in m.calls]
+            return session.id, [call.result or "" for call in calls]
 
     return anyio.run(main)
 
@@ -44,28 +44,28 @@ def test_the_context_parameter_of_a_tool_is_injected_and_not_in_the_schema(
     provider = ScriptedProvider([("where", '{"name": "we"}')], "Done.")
     agent = Agent(provider=provider, tools=[where], builtin=False, directory=tmp_path)
 
-    id_, (said,) = run(agent)
+    id_, (text,) = run(agent)
 
-    assert said.startswith(f"we in {tmp_path.resolve()}, {id_}, call-")
+    assert text.startswith(f"we in {tmp_path.resolve()}, {id_}, call-")
     schema = msgspec.json.decode(where.spec.parameters)
     assert list(schema["properties"]) == ["name"]
 
 
 def test_a_tool_can_ask_the_user_more_than_once(tmp_path: Path) -> None:
-    asked = list[tuple[str, list[str]]]()
+    result = list[tuple[str, list[str]]]()
 
     async def approve(question: Question) -> Sequence[str]:
         (one,) = question.asks
-        asked.append((one.question, [each.label for each in one.options]))
+        result.append((one.question, [option.label for option in one.options]))
         return ["blue" if one.options else "yes"]
 
     provider = ScriptedProvider([("paint", '{"what": "The door"}')], "Done.")
     agent = Agent(provider=provider, tools=[paint], approve=approve, directory=tmp_path)
 
-    _, (said,) = run(agent)
+    _, (text,) = run(agent)
 
-    assert said == "The door is blue and yes"
-    assert asked == [("Which colour?", ["red", "blue"]), ("Matt?", [])]
+    assert text == "The door is blue and yes"
+    assert result == [("Which colour?", ["red", "blue"]), ("Matt?", [])]
 
 
 @pytest.mark.parametrize("builtin", [True, False])
@@ -75,6 +75,6 @@ def test_a_tool_that_asks_fails_without_an_approve_function(
     provider = ScriptedProvider([("paint", '{"what": "The door"}')], "Done.")
     agent = Agent(provider=provider, tools=[paint], builtin=builtin, directory=tmp_path)
 
-    _, (said,) = run(agent)
+    _, (text,) = run(agent)
 
-    assert said == "There is no user to ask in this session."
+    assert text == "There is no user to ask in this session."

@@ -108,12 +108,12 @@ def _found(method: str, params: dict[str, Any]) -> object:
         case "textDocument/diagnostic":
             return {"kind": "full", "items": _wrong(document)}
         case "workspace/symbol":
-            found = [
+            records = [
                 {"name": name, "kind": 12, "location": _at(str(file.as_uri()), row)}
                 for file in sorted(Path(_root).rglob("*.py"))
                 for name, row in _defined(file.read_text())
             ]
-            return found if _mode != "odd" else {"name": 1}
+            return records if _mode != "odd" else {"name": 1}
         case "textDocument/definition":
             return [at for at in _everywhere(params) if at.pop("defines")]
         case "textDocument/references" if _mode == "liar":
@@ -154,32 +154,32 @@ def _perhaps_crash() -> None:
 
 def _changed(method: str, params: dict[str, Any]) -> None:
     uri = params["textDocument"]["uri"]
-    opened = method.endswith("didOpen")
+    endswith = method.endswith("didOpen")
     _texts[uri] = (
-        params["textDocument"]["text"] if opened else params["contentChanges"][0]["text"]
+        params["textDocument"]["text"] if endswith else params["contentChanges"][0]["text"]
     )
     if _mode == "slow":
         time.sleep(0.2)
         _tell("$/progress", {"token": 1, "value": {"kind": "end"}})
     if _mode == "flood":
         for number in range(60):
-            found = [_problem(n, f"{number}/{n}") for n in range(1_000)]
-            _tell("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": found})
+            records = [_problem(n, f"{number}/{n}") for n in range(1_000)]
+            _tell("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": records})
     if _mode == "fat":
         _send({"id": "i" * 1_000, "method": "workspace/configuration", "params": {}})
         _send({"id": "x", "method": "m" * 1_000_000})
         _texts["asked"] = json.dumps(len(json.dumps(_read_reply("x"))) < 1_000)
         for other in (f"{uri}{n}" for n in range(3)):
-            found = {"uri": other, "diagnostics": [_problem(0, "o" * 1_000_000)]}
-            _tell("textDocument/publishDiagnostics", found)
-        found = {
+            records = {"uri": other, "diagnostics": [_problem(0, "o" * 1_000_000)]}
+            _tell("textDocument/publishDiagnostics", records)
+        records = {
             "uri": uri,
             "diagnostics": [_problem(0, _texts["asked"] + "o" * 1_000_000)],
         }
-        _tell("textDocument/publishDiagnostics", found)
+        _tell("textDocument/publishDiagnostics", records)
     elif _mode not in ("pull", "pull-later", "silent"):
-        found = _wrong(uri)
-        _tell("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": found})
+        records = _wrong(uri)
+        _tell("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": records})
 
 
 def _wrong(uri: str) -> list[dict[str, Any]]:
@@ -191,8 +191,8 @@ def _wrong(uri: str) -> list[dict[str, Any]]:
 
 
 def _defined(text: str) -> list[tuple[str, int]]:
-    found = (re.match(r"def (\w+)", line) for line in text.splitlines())
-    return [(each[1], row) for row, each in enumerate(found) if each]
+    matches = (re.match(r"def (\w+)", line) for line in text.splitlines())
+    return [(each[1], row) for row, each in enumerate(matches) if each]
 
 
 def _symbol(name: str, row: int) -> dict[str, Any]:

@@ -76,18 +76,18 @@ class Kitchen:
         return (await self.place.use(diagnostics, {"file": file})).text
 
     async def mentions(self, line: int, symbol: str) -> str:
-        asked = {"file": "tea.py", "line": line, "symbol": symbol}
-        return (await self.place.use(references, asked)).text
+        data = {"file": "tea.py", "line": line, "symbol": symbol}
+        return (await self.place.use(references, data)).text
 
 
 @contextmanager
 def kitchen(base: Path, mode: str, **more: object) -> Generator[Kitchen]:
-    found = Kitchen(base, mode, **more)  # pyright: ignore[reportArgumentType]
+    result = Kitchen(base, mode, **more)  # pyright: ignore[reportArgumentType]
     try:
-        yield found
+        yield result
     finally:
-        found.servers.close()
-        found.place.commands.close()
+        result.servers.close()
+        result.place.commands.close()
 
 
 pytestmark = pytest.mark.slow
@@ -95,9 +95,9 @@ pytestmark = pytest.mark.slow
 
 def test_outline_lists_the_symbols_of_a_file(tmp_path: Path) -> None:
     with kitchen(tmp_path, "good") as here:
-        found = anyio.run(here.outline)
+        outline = anyio.run(here.outline)
 
-    assert found == f"1 function make_tea\n5 function drink\n{BY}"
+    assert outline == f"1 function make_tea\n5 function drink\n{BY}"
 
 
 def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> None:
@@ -107,9 +107,9 @@ def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> Non
         return [first, await here.named("MILK")]
 
     with kitchen(tmp_path, "good") as here:
-        found = anyio.run(ask, here)
+        texts = anyio.run(ask, here)
 
-    assert found == [
+    assert texts == [
         f"There are no symbols of 'MILK'.\n{BY}",
         f"milk.py:1 function pour_milk\n{BY}",
     ]
@@ -117,9 +117,9 @@ def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> Non
 
 def test_references_lists_definition_and_uses_of_a_symbol(tmp_path: Path) -> None:
     with kitchen(tmp_path, "good") as here:
-        found = anyio.run(here.mentions, 6, "make_tea")
+        mentions = anyio.run(here.mentions, 6, "make_tea")
 
-    assert found == (
+    assert mentions == (
         "defined:\n  tea.py:1: def make_tea(leaves):\nused:\n  tea.py:6: make_tea(1)\n" + BY
     )
 
@@ -148,9 +148,9 @@ def test_references_with_a_wrong_line_use_the_nearest_line_with_the_symbol(
     tmp_path: Path,
 ) -> None:
     with kitchen(tmp_path, "good") as here:
-        found = anyio.run(here.mentions, 3, "tea.drink")
+        mentions = anyio.run(here.mentions, 3, "tea.drink")
 
-    assert found == (
+    assert mentions == (
         f"defined:\n  tea.py:5: def drink():\n{BY}\n"
         "(tea.drink is not on line 3: line 5 was taken)"
     )
@@ -181,10 +181,10 @@ def test_diagnostics_are_those_of_the_current_file_content(
         return [first, second, await here.wrong()]
 
     with kitchen(tmp_path, mode) as here:
-        found = anyio.run(ask, here)
+        texts = anyio.run(ask, here)
 
     clean = f"No problems in tea.py.\n{BY}"
-    assert found == [clean, f"tea.py:7: error: bad: BAD tea (b1)\n{BY}", clean]
+    assert texts == [clean, f"tea.py:7: error: bad: BAD tea (b1)\n{BY}", clean]
 
 
 def test_diagnostics_without_a_file_check_all_files_read_so_far(tmp_path: Path) -> None:
@@ -196,16 +196,16 @@ def test_diagnostics_without_a_file_check_all_files_read_so_far(tmp_path: Path) 
         return (await here.place.use(diagnostics, {})).text
 
     with kitchen(tmp_path, "pull") as here:
-        found = anyio.run(ask, here)
+        text = anyio.run(ask, here)
 
-    assert found == f"bad.py:1: error: bad: BAD (b1)\ntea.py:1: error: bad: BAD (b1)\n{BY}"
+    assert text == f"bad.py:1: error: bad: BAD (b1)\ntea.py:1: error: bad: BAD (b1)\n{BY}"
 
 
 def test_a_server_that_crashes_is_started_again_once(tmp_path: Path) -> None:
     with kitchen(tmp_path, "crash-once") as here:
-        found = anyio.run(here.outline)
+        outline = anyio.run(here.outline)
 
-    assert found == f"1 function make_tea\n5 function drink\n{BY}"
+    assert outline == f"1 function make_tea\n5 function drink\n{BY}"
     assert [what for level, what in here.log if level == "warning"] == [
         f"basedpyright-langserver has ended: {BROKEN['crash']}"
     ]
@@ -229,11 +229,11 @@ def test_after_two_server_failures_tree_sitter_answers_and_gives_the_reason(
         return [await here.outline(), await here.outline()]
 
     with kitchen(tmp_path, mode) as here:
-        found = anyio.run(ask, here)
+        texts = anyio.run(ask, here)
 
-    said = GIVEN_UP.format(why=BROKEN[mode]).rstrip(".")
+    text = GIVEN_UP.format(why=BROKEN[mode]).rstrip(".")
     assert (
-        found == [f"1 function make_tea\n5 function drink\nBy tree-sitter.\n({said})"] * 2
+        texts == [f"1 function make_tea\n5 function drink\nBy tree-sitter.\n({text})"] * 2
     )
 
 
@@ -245,25 +245,25 @@ def test_a_hanging_language_server_is_stopped_and_named_in_the_error(
         return [await _failing(here.mentions, 1, "make_tea") for _ in range(3)]
 
     with kitchen(tmp_path, mode, seconds=0.4) as here:
-        found = anyio.run(ask, here)
+        texts = anyio.run(ask, here)
 
     why = "it did not answer" if mode == "hang-later" else "it did not (start|answer)"
-    assert _fits(found[-1], GIVEN_UP, f"{why} within 0.4 s")
+    assert _fits(texts[-1], GIVEN_UP, f"{why} within 0.4 s")
 
 
 def test_a_server_without_diagnostics_fails_after_the_timeout(tmp_path: Path) -> None:
     with kitchen(tmp_path, "silent", seconds=0.4) as here:
-        found = anyio.run(_failing, here.wrong)
+        failing = anyio.run(_failing, here.wrong)
 
-    assert found == "basedpyright-langserver reported no diagnostics within 0.4 s"
+    assert failing == "basedpyright-langserver reported no diagnostics within 0.4 s"
 
 
 def test_after_a_flood_of_diagnostics_the_last_report_is_shown(tmp_path: Path) -> None:
     with kitchen(tmp_path, "flood", seconds=30.0) as here:
-        found = anyio.run(here.wrong)
+        wrong = anyio.run(here.wrong)
         outline = anyio.run(here.outline)
 
-    assert found == f"No problems in tea.py.\n{BY}"  # what it said last
+    assert wrong == f"No problems in tea.py.\n{BY}"  # what it said last
     assert outline.endswith(BY)
 
 
@@ -272,19 +272,19 @@ def test_diagnostics_of_a_server_are_truncated_before_they_are_stored(
 ) -> None:
     """It is a program of the project, and has no share of our memory."""
     with kitchen(tmp_path, "fat") as here:
-        found = anyio.run(here.wrong)
+        wrong = anyio.run(here.wrong)
         gc.collect()
-        kept = [each for each in gc.get_objects() if isinstance(each, Diagnostic)]
+        objects = [item for item in gc.get_objects() if isinstance(item, Diagnostic)]
 
-    assert found.startswith("tea.py:1: error: trueooo")
-    assert sum(len(each.message) for each in kept) == 1_000
+    assert wrong.startswith("tea.py:1: error: trueooo")
+    assert sum(len(diagnostic.message) for diagnostic in objects) == 1_000
 
 
 def test_noise_on_stderr_does_not_fill_the_log(tmp_path: Path) -> None:
     with kitchen(tmp_path, "noise", seconds=30.0) as here:
-        found = anyio.run(here.outline)
+        outline = anyio.run(here.outline)
 
-    assert found.endswith(BY)
+    assert outline.endswith(BY)
     assert 0 < len(here.log) <= 200
 
 
@@ -292,30 +292,30 @@ def test_an_invalid_server_answer_is_reported_and_tree_sitter_answers(
     tmp_path: Path,
 ) -> None:
     with kitchen(tmp_path, "odd") as here:
-        found = anyio.run(here.named, "tea")
+        text = anyio.run(here.named, "tea")
 
-    assert found.startswith("tea.py:1 function make_tea\nBy tree-sitter for Python.\n")
-    assert "its answer is not as the protocol has it" in found
+    assert text.startswith("tea.py:1 function make_tea\nBy tree-sitter for Python.\n")
+    assert "its answer is not as the protocol has it" in text
 
 
 def test_requests_from_a_language_server_are_answered_and_change_nothing(
     tmp_path: Path,
 ) -> None:
     with kitchen(tmp_path, "asks") as here:
-        found = anyio.run(here.outline)
+        outline = anyio.run(here.outline)
 
-    assert '"typeCheckingMode": "standard"' in found
-    assert "null]" in found
-    assert '"message": "refold has no window/showDocument"' in found
+    assert '"typeCheckingMode": "standard"' in outline
+    assert "null]" in outline
+    assert '"message": "refold has no window/showDocument"' in outline
 
 
 def test_symbol_search_waits_until_the_server_has_indexed_the_workspace(
     tmp_path: Path,
 ) -> None:
     with kitchen(tmp_path, "slow") as here:
-        found = anyio.run(here.named, "drink")
+        text = anyio.run(here.named, "drink")
 
-    assert found == f"tea.py:5 function drink\n{BY}"
+    assert text == f"tea.py:5 function drink\n{BY}"
 
 
 def test_symbol_search_works_after_an_outline_on_a_slow_server(tmp_path: Path) -> None:
@@ -324,9 +324,9 @@ def test_symbol_search_works_after_an_outline_on_a_slow_server(tmp_path: Path) -
         return await here.named("drink")
 
     with kitchen(tmp_path, "slow", seconds=30.0) as here:
-        found = anyio.run(ask, here)
+        text = anyio.run(ask, here)
 
-    assert found == f"tea.py:5 function drink\n{BY}"
+    assert text == f"tea.py:5 function drink\n{BY}"
 
 
 def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
@@ -338,9 +338,9 @@ def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
         return [await here.named("tea"), await here.mentions(1, "make_tea"), wrong, outline]
 
     with kitchen(tmp_path, "good") as here:
-        named, mentions, wrong, outline = anyio.run(ask, here)
+        text, mentions, wrong, outline = anyio.run(ask, here)
 
-    assert named == f"tea.py:1 function make_tea\n{BY}"
+    assert text == f"tea.py:1 function make_tea\n{BY}"
     assert "secret" not in mentions
     assert (wrong, outline) == (
         "secret.py may not be read: it is secret.",
@@ -352,9 +352,9 @@ def test_without_a_language_server_tree_sitter_answers_and_gives_the_reason(
     tmp_path: Path,
 ) -> None:
     with kitchen(tmp_path, "") as here:
-        found = anyio.run(here.outline)
+        outline = anyio.run(here.outline)
 
-    assert found == (
+    assert outline == (
         "1 function make_tea\n5 function drink\nBy tree-sitter.\n"
         "(no language server for Python is installed: basedpyright-langserver is not on PATH "
         "(pipx install basedpyright))"
@@ -365,9 +365,9 @@ def test_references_without_a_language_server_fail_and_name_the_server(
     tmp_path: Path,
 ) -> None:
     with kitchen(tmp_path, "") as here:
-        found = anyio.run(_failing, here.mentions, 1, "make_tea")
+        failing = anyio.run(_failing, here.mentions, 1, "make_tea")
 
-    assert found == (
+    assert failing == (
         "No language server for Python is installed: basedpyright-langserver is not on PATH "
         "(pipx install basedpyright). references needs one: use grep."
     )
@@ -375,9 +375,9 @@ def test_references_without_a_language_server_fail_and_name_the_server(
 
 def test_no_language_server_is_started_without_a_sandbox(tmp_path: Path) -> None:
     with kitchen(tmp_path, "good", refused="there is no sandbox") as here:
-        found = anyio.run(here.outline)
+        outline = anyio.run(here.outline)
 
-    assert found.endswith("By tree-sitter.\n(there is no sandbox)")
+    assert outline.endswith("By tree-sitter.\n(there is no sandbox)")
     assert here.log == []
 
 
@@ -402,9 +402,9 @@ def test_an_edit_reports_only_new_diagnostics_once_a_server_runs(tmp_path: Path)
         ]
 
     with kitchen(tmp_path, "pull") as here:
-        found = anyio.run(edits, here)
+        result = anyio.run(edits, here)
 
-    assert found == [
+    assert result == [
         None,
         "",
         "basedpyright-langserver reports a new problem caused by this edit:\n"
@@ -420,9 +420,9 @@ def test_a_hanging_language_server_does_not_delay_an_edit(tmp_path: Path) -> Non
             return await checks.begin([str(here.file)])
 
     with kitchen(tmp_path, "hang", seconds=60.0) as here:
-        found = anyio.run(edit, here)
+        result = anyio.run(edit, here)
 
-    assert found is None
+    assert result is None
 
 
 async def _failing(call: Callable[..., object], *arguments: object) -> str:

@@ -94,7 +94,7 @@ def texts(
         async with agent.session() as session:
             await session.run("Go.")
             entries = await session.reports.entries()
-        return [each.event.text for each in entries if isinstance(each.event, Ended)]
+        return [entry.event.text for entry in entries if isinstance(entry.event, Ended)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", path)
@@ -111,7 +111,7 @@ def test_basedpyright_finds_symbols_references_errors_and_new_errors_of_an_edit(
 ) -> None:
     needs(PYTHON / "basedpyright-langserver")
 
-    found = texts(
+    result = texts(
         tmp_path, PYTHON, SHAPES,
         call("symbols", query="Square"),
         call("symbols", file="shapes.py"),
@@ -123,19 +123,21 @@ def test_basedpyright_finds_symbols_references_errors_and_new_errors_of_an_edit(
     )  # fmt: skip
 
     by = "By basedpyright-langserver."
-    assert "shapes.py:1 class Square\n" in found[0]
-    assert found[1] == (
+    assert "shapes.py:1 class Square\n" in result[0]
+    assert result[1] == (
         f"1 class Square\n2 method Square.__init__\n3 variable Square.side\n"
         f"5 method Square.area\n9 function double\n{by}"
     )
-    assert found[2] == (
+    assert result[2] == (
         "defined:\n  shapes.py:9: def double(square: Square) -> int:\nused:\n"
         "  main.py:1: from shapes import Square, double\n"
         f'  main.py:3: print(double(Square("3")))\n{by}'
     )
-    assert found[3].startswith("main.py:3: error: Argument of type \"Literal['3']\" cannot")
-    assert found[5] == f"No problems in shapes.py.\n{by}"
-    assert found[6].startswith(
+    assert result[3].startswith(
+        "main.py:3: error: Argument of type \"Literal['3']\" cannot"
+    )
+    assert result[5] == f"No problems in shapes.py.\n{by}"
+    assert result[6].startswith(
         "Edited shapes.py: line 10 (+1 -1).\nbasedpyright-langserver reports "
         'a new problem caused by this edit:\nshapes.py:10: error: Cannot access attribute "aera"'
     )
@@ -144,7 +146,7 @@ def test_basedpyright_finds_symbols_references_errors_and_new_errors_of_an_edit(
 def test_typescript_language_server_finds_symbols_uses_and_errors(tmp_path: Path) -> None:
     needs(TYPESCRIPT / "typescript-language-server")
 
-    found = texts(
+    result = texts(
         tmp_path, TYPESCRIPT, TS_SHAPES,
         call("symbols", file="shapes.ts"),
         call("symbols", query="squ"),
@@ -153,7 +155,7 @@ def test_typescript_language_server_finds_symbols_uses_and_errors(tmp_path: Path
     )  # fmt: skip
 
     by = "By typescript-language-server."
-    assert found == [
+    assert result == [
         "1 class Square\n2 constructor Square.constructor\n2 property Square.side\n"
         f"3 method Square.area\n7 constant double\n{by}",
         f"shapes.ts:1 class Square\n{by}",
@@ -201,7 +203,7 @@ def test_language_servers_exit_when_refold_is_killed(tmp_path: Path) -> None:
 
 def of_kind(above: int, word: str) -> list[int]:
     """The processes below this one whose command line has the word."""
-    parents, found = dict[int, int](), list[int]()
+    parents, numbers = dict[int, int](), list[int]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -211,14 +213,14 @@ def of_kind(above: int, word: str) -> list[int]:
                 continue
             parents[int(entry.name)] = int(stat[1])
             if word in words:
-                found.append(int(entry.name))
+                numbers.append(int(entry.name))
 
     def below(pid: int) -> bool:
         while pid in parents and pid != above:
             pid = parents[pid]
         return pid == above
 
-    return [pid for pid in found if below(pid) and pid != above]
+    return [pid for pid in numbers if below(pid) and pid != above]
 
 
 def within(seconds: float, holds: object) -> bool:

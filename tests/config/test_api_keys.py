@@ -31,8 +31,8 @@ ALL = {"environment", "key_command", "keyring", "file"}
 
 @pytest.fixture
 def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
-    with keyring_of(tmp_path / "ring", monkeypatch) as found:
-        yield found
+    with keyring_of(tmp_path / "ring", monkeypatch) as result:
+        yield result
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def keys(
     stored: dict[str, str] | None = None,
 ) -> Keys:
     own = {"openai": Provider(key_command=tuple(command))} if command else {}
-    given = {"PATH": os.environ["PATH"], **(environ or {})}
-    return Keys(own, given, stored or {}, lambda _: None)
+    data = {"PATH": os.environ["PATH"], **(environ or {})}
+    return Keys(own, data, stored or {}, lambda _: None)
 
 
 # Which goes first. --------------------------------------------------------------------
@@ -70,16 +70,16 @@ def test_api_key_order_is_environment_key_command_keyring_file(
 ) -> None:
     if "keyring" in there:
         ring.put(openai="of-the-keyring")
-    found = keys(
+    result = keys(
         environ={"OPENAI_API_KEY": "of-the-environment"} if "environment" in there else {},
         command=("echo", "of-the-key_command") if "key_command" in there else (),
         stored={"openai": "of-the-file"} if "file" in there else {},
     )
 
-    held = found.find(OPENAI)
+    key = result.find(OPENAI)
 
-    assert held
-    assert (held.source, held.key) == (first, f"of-the-{first}")
+    assert key
+    assert (key.source, key.key) == (first, f"of-the-{first}")
     assert ring.asked == (first in ("keyring", "file"))  # and no other process is affected
 
 
@@ -108,9 +108,9 @@ def test_key_command_runs_once_in_the_home_directory_without_stdin(
 ) -> None:
     count = tmp_path / "count"
     script = f'pwd >>"{count}"; cat; echo "  the-key  "; echo "user: me"'
-    found = keys(command=shell(script), environ={"HOME": str(home)})
+    result = keys(command=shell(script), environ={"HOME": str(home)})
 
-    assert [found.find(OPENAI) for _ in range(2)] == [
+    assert [result.find(OPENAI) for _ in range(2)] == [
         FoundKey("the-key", "key_command")
     ] * 2
     assert count.read_text() == f"{home}\n"
@@ -151,7 +151,7 @@ def test_a_key_command_without_a_key_is_an_error_that_omits_its_output(
 def test_a_hanging_key_command_is_killed_with_its_child_processes(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    held = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    file = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     hanging = shell(f"exec 3>'{pipe}'; echo x >&3; sleep 60 & wait")
 
     with pytest.raises(
@@ -159,22 +159,22 @@ def test_a_hanging_key_command_is_killed_with_its_child_processes(tmp_path: Path
     ):
         api_keys.run_key_command(hanging, os.environ, within=0.15)
 
-    os.set_blocking(held, True)
-    assert (os.read(held, 9), os.read(held, 9)) == (b"x\n", b"")  # no process holds it open
-    os.close(held)
+    os.set_blocking(file, True)
+    assert (os.read(file, 9), os.read(file, 9)) == (b"x\n", b"")  # no process holds it open
+    os.close(file)
 
 
 def test_a_failed_key_command_is_run_again_at_the_next_lookup(
     tmp_path: Path, no_ring: None
 ) -> None:
     unlocked = tmp_path / "unlocked"
-    found = keys(command=shell(f'test -e "{unlocked}" && echo the-key'))
+    result = keys(command=shell(f'test -e "{unlocked}" && echo the-key'))
     with pytest.raises(BadInput):
-        found.find(OPENAI)
+        result.find(OPENAI)
 
     unlocked.touch()
 
-    assert found.find(OPENAI) == FoundKey("the-key", "key_command")
+    assert result.find(OPENAI) == FoundKey("the-key", "key_command")
 
 
 # The keyring. -------------------------------------------------------------------------
@@ -318,10 +318,10 @@ def test_the_functions_of_the_real_keyring_package_are_called_correctly(
 def test_text_that_is_not_a_key_is_recognized_and_not_quoted(
     key: str, problem: str
 ) -> None:
-    found = key_problem(key)
+    result = key_problem(key)
 
-    assert problem in found if problem else found == ""
-    assert "sk-" not in found
+    assert problem in result if problem else result == ""
+    assert "sk-" not in result
 
 
 # The file. ----------------------------------------------------------------------------
@@ -388,14 +388,14 @@ SECRET = "plain-words-of-mine-4711"  # looks like no key: only who knows it can 
 @pytest.fixture
 def server() -> Iterator[WireServer]:
     """A model that repeats the key, in words and in what it calls."""
-    said = Reply(f"Your key is {SECRET}.")
+    reply = Reply(f"Your key is {SECRET}.")
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(
-            wire_server(answer("openai-chat", said))
-        ) as found,
+            wire_server(answer("openai-chat", reply))
+        ) as context_manager,
     ):
-        yield found
+        yield context_manager
 
 
 def settings(home: Path, server: WireServer, command: Sequence[str]) -> None:
@@ -431,9 +431,9 @@ def test_a_key_from_command_or_keyring_is_sent_and_masked_in_journal_and_cassett
 
     code = main(["-p", "Hi", "--log-requests", "--record", str(tape)])
 
-    told = capfd.readouterr()
+    output = capfd.readouterr()
     journal = next((home / "refold").rglob("events.jsonl")).read_text()
-    assert (code, without_sandbox_notice(told.err)) == (0, "")
+    assert (code, without_sandbox_notice(output.err)) == (0, "")
     assert server.heard[0].headers["authorization"] == f"Bearer {SECRET}"
     assert "Your key is" in journal
     assert "Your key is" in tape.read_text()
@@ -441,22 +441,22 @@ def test_a_key_from_command_or_keyring_is_sent_and_masked_in_journal_and_cassett
     blobs = [
         f.read_bytes() for f in (home / "refold" / "sessions").rglob("*") if f.is_file()
     ]
-    assert not any(SECRET.encode() in each for each in blobs)
+    assert not any(SECRET.encode() in blob for blob in blobs)
 
 
 @pytest.mark.parametrize("layer", ["file", "flag"])
 def test_an_agent_sends_the_key_of_its_key_command(
     layer: str, server: WireServer, home: Path, tmp_path: Path, no_ring: None
 ) -> None:
-    given: dict[str, object] = {}
+    data: dict[str, object] = {}
     if layer == "file":
         settings(home, server, ["echo", SECRET])
     else:
-        given = {"providers.mine.wire": "openai-chat", "model": "mine/m"}
-        given |= {"providers.mine.base_url": server.url}
-        given["providers.mine.key_command"] = ["echo", SECRET]
+        data = {"providers.mine.wire": "openai-chat", "model": "mine/m"}
+        data |= {"providers.mine.base_url": server.url}
+        data["providers.mine.key_command"] = ["echo", SECRET]
 
-    Agent(directory=tmp_path, settings=given).run("Hi")
+    Agent(directory=tmp_path, settings=data).run("Hi")
 
     assert server.heard[0].headers["authorization"] == f"Bearer {SECRET}"
 
@@ -511,5 +511,5 @@ def test_a_redactor_masks_secrets_that_were_added_later() -> None:
 
     masks.learn("second-secret", "first-secret-and-more")
 
-    said = masks.mask(b"first-secret-and-more second-secret first-secret")
-    assert said == b"[secret] [secret] [secret]"
+    mask = masks.mask(b"first-secret-and-more second-secret first-secret")
+    assert mask == b"[secret] [secret] [secret]"

@@ -141,7 +141,7 @@ async def children_in_all(build: Build) -> object:
 async def may_lead_a_team(build: Build) -> object:
     provider = ScriptedProvider("Done.")
     await said_by(build(provider=provider, tools=(), builtin=True))
-    return "spawn_teammate" in {each.name for each in provider.heard[0].tools}
+    return "spawn_teammate" in {item.name for item in provider.heard[0].tools}
 
 
 def bound_of_code(place: int) -> Probe:
@@ -178,9 +178,9 @@ async def questions_in_a_minute(build: Build) -> object:
         group.start_soon(session.run, "Go.")
         while len(provider.heard) < 2:
             await anyio.sleep(0.01)
-        asked = await _settled(lambda: len(provider.heard) - 1)
+        number = await _settled(lambda: len(provider.heard) - 1)
         await session.interrupt()
-    return asked
+    return number
 
 
 def writing_code(build: Build, provider: ScriptedProvider) -> Agent:
@@ -189,23 +189,23 @@ def writing_code(build: Build, provider: ScriptedProvider) -> Agent:
 
 async def _settled(count: Callable[[], int]) -> int:
     """A number, once it has not changed for a while."""
-    seen, still = count(), 0
+    number, still = count(), 0
     while still < 10:
         await anyio.sleep(0.01)
-        still = still + 1 if count() == seen else 0
-        seen = count()
-    return seen
+        still = still + 1 if count() == number else 0
+        number = count()
+    return number
 
 
 async def first_warning(build: Build) -> object:
     provider = ScriptedProvider(*looks(9), "Summary.")
     await said_by(build(provider=provider, settings={"limits.steps": 8}))
-    told = [
+    result = [
         any("more answers are allowed" in p.text for s in request.messages
             for p in s.message.parts if isinstance(p, Text))
         for request in provider.heard
     ]  # fmt: skip
-    return 8 - told.index(True)
+    return 8 - result.index(True)
 
 
 async def continuations(build: Build) -> object:
@@ -224,8 +224,8 @@ def answers_to(name: str, *arguments: str) -> Probe:
     """How many answers with these calls are let through, of twelve."""
 
     async def let_through(build: Build) -> object:
-        given = [arguments[n % len(arguments)].replace("N", str(n)) for n in range(12)]
-        provider = ScriptedProvider(*[[(name, each)] for each in given], "Done.")
+        result = [arguments[n % len(arguments)].replace("N", str(n)) for n in range(12)]
+        provider = ScriptedProvider(*[[(name, text)] for text in result], "Done.")
         await said_by(build(provider=provider, tools=(look, fail)))
         return len(provider.heard)
 
@@ -337,13 +337,13 @@ async def reads_what_a_site_excludes(build: Build) -> object:
         )
         allow = {"permissions.allow": ["web_fetch(domain:127.0.0.1)"]}
         await said_by(build(provider=provider, tools=(web_fetch,), settings=allow))
-        return any(heard.path == "/" for heard in server.heard)
+        return any(request.path == "/" for request in server.heard)
 
 
 async def where_it_searches(build: Build) -> object:
     """Whether the service whose variable is set gets the request."""
-    found = {"results": []}
-    async with wire_server(lambda _: Answer(json.dumps(found).encode())) as server:
+    data = {"results": []}
+    async with wire_server(lambda _: Answer(json.dumps(data).encode())) as server:
         provider = ScriptedProvider([("web_search", '{"query": "tea"}')], "Done.")
         allow = {"permissions.allow": ["web_search"]}
         with pytest.MonkeyPatch.context() as patch:
@@ -373,14 +373,14 @@ async def server_said(build: Any, mode: str, *calls: tuple[str, str]) -> str:
         ).session() as session:
             await session.run("Go.")
             entries = await session.reports.entries()
-        return [each.event for each in entries if isinstance(each.event, Ended)][-1].text
+        return [entry.event for entry in entries if isinstance(entry.event, Ended)][-1].text
     finally:
         patch.undo()
 
 
 async def asks_a_server(build: Build) -> object:
-    said = await server_said(build, "pull", ("symbols", '{"file": "tea.py"}'))
-    return "By basedpyright-langserver." in said
+    text = await server_said(build, "pull", ("symbols", '{"file": "tea.py"}'))
+    return "By basedpyright-langserver." in text
 
 
 async def waits_for_a_server(build: Build) -> object:
@@ -515,8 +515,8 @@ async def retries(build: Build) -> object:
 async def longest_wait(build: Build) -> object:
     busy = Answer(b"{}", 429, headers={"retry-after": "99"})
     async with wire_server(busy) as server:
-        said = await said_by(build(settings=mine(providers__mine__base_url=server.url)))
-    return said.partition("refold waits ")[2].partition(" at most")[0]
+        text = await said_by(build(settings=mine(providers__mine__base_url=server.url)))
+    return text.partition("refold waits ")[2].partition(" at most")[0]
 
 
 async def idle(build: Build) -> object:
@@ -589,8 +589,8 @@ async def connecting(build: Build) -> object:
             return "0.05 s" in await said_by(build(settings=settings))
         return "more than half a second"
     finally:
-        for each in (full, *callers):
-            each.close()
+        for item in (full, *callers):
+            item.close()
 
 
 PROGRAM = """
@@ -611,9 +611,9 @@ def as_a_program_reads(what: str) -> Probe:
         if what == "window":
             settings["backend.context"] = "sliding"
         async with build(settings=settings, model="command/mine").session() as session:
-            said = [(await session.run(f"hello {n}")).text for n in range(4)]
-            told = dict(line.split() for line in said[-1].splitlines())
-            return told[what]
+            texts = [(await session.run(f"hello {n}")).text for n in range(4)]
+            parts = dict(line.split() for line in texts[-1].splitlines())
+            return parts[what]
 
     return read
 
@@ -637,16 +637,16 @@ async def writes_where_it_works(build: Build) -> object:
 
 
 async def writes_in_another_directory(build: Build) -> object:
-    kept = Path(os.environ["HOME"], "kept")
-    kept.mkdir()
-    return "made" in str(await told_by(f"touch {kept}/there && echo made")(build))
+    path = Path(os.environ["HOME"], "kept")
+    path.mkdir()
+    return "made" in str(await told_by(f"touch {path}/there && echo made")(build))
 
 
 async def reads_in_another_directory(build: Any) -> object:
-    kept = Path(os.environ["HOME"], "kept")
-    kept.mkdir()
-    (kept / "note").write_text("remembered")
-    (build.directory / "linked").symlink_to(kept)
+    path = Path(os.environ["HOME"], "kept")
+    path.mkdir()
+    (path / "note").write_text("remembered")
+    (build.directory / "linked").symlink_to(path)
     return "remembered" in str(await told_by("cat link*/note")(build))
 
 
@@ -723,27 +723,27 @@ async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
 async def prints_tokens(build: Any) -> object:
     """Whether a line below the response says what the turn used."""
     async with started(build) as (app, _, engine):
-        printed = io.StringIO()
-        paper = Printer(printed, TerminalCapabilities(moves=False, display="plain"))
+        buffer = io.StringIO()
+        paper = Printer(buffer, TerminalCapabilities(moves=False, display="plain"))
         work = Work(
             Session(Launch(app), OpenedSession(app, engine)), paper, LineReader(paper)
         )
         await engine.inbox.say("Go.")
         await work.run_until_over(engine.go)
-    return " in" in printed.getvalue()
+    return " in" in buffer.getvalue()
 
 
 async def rings(build: Any) -> object:
     """Whether the bell rings at the end of a turn, in a terminal that has one."""
     async with started(build) as (app, _, engine):
-        printed = io.StringIO()
-        paper = Printer(printed, TerminalCapabilities(moves=True, display="status"))
+        buffer = io.StringIO()
+        paper = Printer(buffer, TerminalCapabilities(moves=True, display="status"))
         work = Work(
             Session(Launch(app), OpenedSession(app, engine)), paper, LineReader(paper)
         )
         await engine.inbox.say("Go.")
         await work.run_until_over(engine.go)
-    return BELL_CHAR in printed.getvalue()
+    return BELL_CHAR in buffer.getvalue()
 
 
 async def finds_a_title(build: Any) -> object:
@@ -761,8 +761,8 @@ async def seen_by(build: Any) -> TerminalCapabilities:
         here = app.settings.terminal
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
-    named = {"TERM": "xterm"}
-    return look_at(out, named, wanted=here.display, theme=here.theme)
+    data = {"TERM": "xterm"}
+    return look_at(out, data, wanted=here.display, theme=here.theme)
 
 
 async def display(build: Build) -> object:
@@ -867,8 +867,8 @@ def used_up(**usage: int) -> Probe:
         used = Usage(**usage)
         asks = [Line(calls=(("look", f'{{"n": {n}}}'),), usage=used) for n in range(9)]
         provider = ScriptedProvider(*asks, "Done.")
-        said = await said_by(build(provider=provider))
-        assert said.startswith(("answered", "budget"))
+        text = await said_by(build(provider=provider))
+        assert text.startswith(("answered", "budget"))
         return len(provider.heard)
 
     return probe
@@ -925,7 +925,7 @@ async def is_sent_to_the_collector_of_the_environment(build: Build) -> object:
             await said_by(build(provider=ScriptedProvider("Done.")))
         finally:
             del os.environ[name]
-        return [heard.path for heard in server.heard]
+        return [request.path for request in server.heard]
 
 
 async def is_sent_with_content(build: Build) -> object:
@@ -1209,8 +1209,8 @@ async def of_mine(
     """How a turn ended, and the first request to the server."""
     answering = answer("openai-chat", lines if isinstance(lines, Line) else Line(lines))
     async with wire_server(answering) as server:
-        given = mine(providers__mine__base_url=server.url, **settings)
-        async with build(settings=given).session() as session:
+        data = mine(providers__mine__base_url=server.url, **settings)
+        async with build(settings=data).session() as session:
             return await session.run("Go."), server.heard[0]
 
 
@@ -1229,8 +1229,8 @@ def test_provider_names_are_case_insensitive(build: Build) -> None:
 def test_a_provider_quirk_is_applied_and_an_unknown_one_refused(build: Build) -> None:
     async def asked(quirk: str) -> dict[str, object]:
         quirks = {"providers.mine.quirks": {quirk: "max_new_tokens"}}
-        _, heard = await of_mine(build, "Hi.", limits__output_tokens=9, **quirks)
-        return json.loads(heard.body)
+        _, request = await of_mine(build, "Hi.", limits__output_tokens=9, **quirks)
+        return json.loads(request.body)
 
     assert anyio.run(asked, "output_limit")["max_new_tokens"] == 9
     with pytest.raises(BadInput, match="no quirk 'outputlimit'; there are output_limit"):
@@ -1251,9 +1251,9 @@ def test_tools_are_offered_natively_or_as_text_as_set_for_the_provider(
     how: dict[str, object], offered: bool, build: Build
 ) -> None:
     async def asked() -> dict[str, Any]:
-        given = {f"providers__mine__{key}": value for key, value in how.items()}
-        _, heard = await of_mine(build, "Hi.", **given)
-        return json.loads(heard.body)
+        data = {f"providers__mine__{key}": value for key, value in how.items()}
+        _, request = await of_mine(build, "Hi.", **data)
+        return json.loads(request.body)
 
     body = anyio.run(asked)
 
@@ -1265,8 +1265,8 @@ def test_the_window_setting_of_a_provider_limits_the_request(build: Build) -> No
     async def said(window: int) -> bytes:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             where = {"providers__mine__base_url": server.url}
-            given = mine(providers__mine__window=window, **where)
-            async with build(settings=given).session() as session:
+            data = mine(providers__mine__window=window, **where)
+            async with build(settings=data).session() as session:
                 await session.run("x" * 60_000)
                 return bytes(server.heard[-1].body)
 
@@ -1299,8 +1299,8 @@ def test_the_price_setting_determines_the_cost_of_a_response(
             file.parent.mkdir(exist_ok=True)
             file.write_text("\n".join(("", *tables, "")))
         else:
-            for name, each in prices.items():
-                settings |= {f'prices."{name}".{k}': v for k, v in each.items()}
+            for name, outcome in prices.items():
+                settings |= {f'prices."{name}".{k}': v for k, v in outcome.items()}
         result, _ = await of_mine(
             build, Line("Hi.", usage=Usage(fresh=5, output=2)), **settings
         )
@@ -1319,8 +1319,8 @@ def test_a_custom_provider_is_called_with_its_wire_base_url_and_key(
     async def ask() -> tuple[int, bool]:
         # Ollama is also asked about the model.
         def answering(heard: ReceivedRequest) -> Answer:
-            asked = heard.path.endswith(PATHS[wire])
-            return answer(wire, Line("Hi.")) if asked else Answer(b"{}")
+            endswith = heard.path.endswith(PATHS[wire])
+            return answer(wire, Line("Hi.")) if endswith else Answer(b"{}")
 
         async with wire_server(answering) as server:
             file = Path(os.environ["REFOLD_HOME"], "config.toml")
@@ -1332,9 +1332,9 @@ def test_a_custom_provider_is_called_with_its_wire_base_url_and_key(
             else:
                 for key, value in table.items():
                     put(layer, f"providers.mine.{key}", value, build, monkeypatch)
-            said = await said_by(build(settings={"model": "mine/m"}))
-            assert said == "answered: "
-            heard = [h for h in server.heard if h.path.endswith(PATHS[wire])]
-            return len(heard), "sk-of-mine" in "".join(heard[0].headers.values())
+            text = await said_by(build(settings={"model": "mine/m"}))
+            assert text == "answered: "
+            requests = [h for h in server.heard if h.path.endswith(PATHS[wire])]
+            return len(requests), "sk-of-mine" in "".join(requests[0].headers.values())
 
     assert anyio.run(ask) == (1, True)

@@ -12,15 +12,15 @@ from refold.config.trusted_folders import TrustedFolders
 
 @pytest.fixture
 def top(tmp_path: Path) -> Path:
-    found = Path(os.path.realpath(tmp_path))
-    (found / "inner").mkdir()
-    return found
+    path = Path(os.path.realpath(tmp_path))
+    (path / "inner").mkdir()
+    return path
 
 
 def test_an_empty_folder_has_no_instruction_files(top: Path) -> None:
-    found = texts(top)
+    result = texts(top)
 
-    assert (found.root, found.found, found.names) == (str(top), (), "")
+    assert (result.root, result.found, result.names) == (str(top), (), "")
 
 
 def test_instruction_files_from_the_repository_root_down_are_listed_with_size(
@@ -35,15 +35,15 @@ def test_instruction_files_from_the_repository_root_down_are_listed_with_size(
     (top / "inner/.refold").mkdir()
     (top / "inner/.refold/skills.md").touch()
 
-    found = texts(top / "inner")
+    result = texts(top / "inner")
 
-    assert describe_texts(found) == (
+    assert describe_texts(result) == (
         "../.refold/context.md (1,234 bytes)",
         "AGENTS.md (cannot be read)",
         "../.refold/prompts (1 in it)",
         ".refold/skills.md (0 bytes)",
     )
-    assert [each.folder for each in found.found] == [
+    assert [text.folder for text in result.found] == [
         str(top), str(top / "inner"), str(top), str(top / "inner"),
     ]  # fmt: skip
 

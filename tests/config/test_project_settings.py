@@ -24,9 +24,9 @@ def places(tmp_path: Path) -> Paths:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "work"
-    (found / ".refold").mkdir(parents=True)
-    return found
+    path = tmp_path / "work"
+    (path / ".refold").mkdir(parents=True)
+    return path
 
 
 def says(folder: Path, text: str, name: str = "config.toml") -> None:
@@ -94,8 +94,8 @@ def test_each_settings_layer_overrides_the_layers_before_it(
         managed=places.config / "managed.toml",
     )
 
-    held = {k: (getattr(at.settings.limits, k), at.loaded.origins[f"limits.{k}"].origin) for k in keys}  # fmt: skip
-    assert held == {
+    data = {k: (getattr(at.settings.limits, k), at.loaded.origins[f"limits.{k}"].origin) for k in keys}  # fmt: skip
+    assert data == {
         "steps": (1000, f"user {places.settings}"),
         "wrap_up_steps": (2000, "project .refold/config.toml"),
         "corrections": (3000, "project-local .refold/config.local.toml"),
@@ -260,8 +260,8 @@ def test_a_forbidden_project_setting_is_refused_in_one_sentence(
 
     assert at.state == "unusable"
     line = text.count("\n") + 1
-    said = f".refold/config.toml:{line}: a project must not set {key}: "
-    assert at.reason_ignored.startswith(said)
+    result = f".refold/config.toml:{line}: a project must not set {key}: "
+    assert at.reason_ignored.startswith(result)
     assert at.loaded == here(folder / ".refold", places).loaded
     with pytest.raises(BadInput, match="must not set"):
         here(folder, places, trust=True)
@@ -340,11 +340,11 @@ def a_link(at: Path) -> None:
 
 
 def a_socket(at: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as made:
+    with socket.socket(socket.AF_UNIX) as result:
         before = Path.cwd()
         os.chdir(at.parent)  # names of sockets are short
         try:
-            made.bind(at.name)
+            result.bind(at.name)
         finally:
             os.chdir(before)
 

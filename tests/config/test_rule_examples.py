@@ -30,9 +30,9 @@ deny = [
 def test_rules_that_match_their_examples_are_loaded(file: Path) -> None:
     file.write_text(GOOD)
 
-    found = rules_of(load(file, {}, {}).settings.permissions)
+    rules = rules_of(load(file, {}, {}).settings.permissions)
 
-    assert [(each.verdict, str(each), each.source) for each in found] == [
+    assert [(rule.verdict, str(rule), rule.source) for rule in rules] == [
         ("deny", "bash(rm *)", f"user {file}"),
         ("deny", "read_file(**/.env)", f"user {file}"),
         ("allow", "bash(make test)", f"user {file}"),

@@ -33,8 +33,8 @@ RULES = {
 
 
 def rules_by_verdict(settings: Settings) -> tuple[tuple[object, ...], ...]:
-    given = settings.permissions
-    return given.allow, given.ask, given.deny
+    permissions = settings.permissions
+    return permissions.allow, permissions.ask, permissions.deny
 
 
 def loaded(
@@ -54,22 +54,22 @@ def bundle(settings: Settings) -> tuple[str, str, bool]:
 
 
 def rules(settings: Settings) -> set[tuple[str, str]]:
-    return {(each.verdict, str(each)) for each in rules_of(settings.permissions)}
+    return {(rule.verdict, str(rule)) for rule in rules_of(settings.permissions)}
 
 
 @pytest.mark.parametrize("name", MODES)
 def test_a_profile_sets_mode_sandbox_and_rules(name: str, tmp_path: Path) -> None:
-    found = loaded(tmp_path, f'security_profile = "{name}"\n').settings
+    settings = loaded(tmp_path, f'security_profile = "{name}"\n').settings
 
-    assert bundle(found) == MODES[name]
-    assert [len(group) for group in rules_by_verdict(found)] == RULES[name]
+    assert bundle(settings) == MODES[name]
+    assert [len(group) for group in rules_by_verdict(settings)] == RULES[name]
 
 
 def test_guarded_and_paranoid_refuse_to_read_a_file_of_keys(tmp_path: Path) -> None:
     for name in ("guarded", "paranoid"):
-        found = loaded(tmp_path, f'security_profile = "{name}"\n').settings
+        settings = loaded(tmp_path, f'security_profile = "{name}"\n').settings
 
-        assert ("deny", "read_file(**/.env)") in rules(found)
+        assert ("deny", "read_file(**/.env)") in rules(settings)
 
 
 def test_a_setting_in_the_same_file_wins_over_the_profile(tmp_path: Path) -> None:
@@ -79,62 +79,62 @@ def test_a_setting_in_the_same_file_wins_over_the_profile(tmp_path: Path) -> Non
 
 
 def test_a_profile_of_the_flag_wins_over_the_mode_in_the_users_file(tmp_path: Path) -> None:
-    found = loaded(tmp_path, 'permission_mode = "bypass"\n', flag="paranoid")
+    result = loaded(tmp_path, 'permission_mode = "bypass"\n', flag="paranoid")
 
-    assert bundle(found.settings) == MODES["paranoid"]
+    assert bundle(result.settings) == MODES["paranoid"]
 
 
 def test_a_managed_setting_wins_over_a_profile_of_any_layer(tmp_path: Path) -> None:
-    found = loaded(
+    result = loaded(
         tmp_path,
         managed='permission_mode = "default"\n[sandbox]\nnetwork = false\n',
         flag="open",
     )
 
-    assert bundle(found.settings) == ("default", "workspace", False)
+    assert bundle(result.settings) == ("default", "workspace", False)
 
 
 def test_a_managed_profile_wins_over_the_flag(tmp_path: Path) -> None:
-    found = loaded(tmp_path, managed='security_profile = "paranoid"\n', flag="open")
+    result = loaded(tmp_path, managed='security_profile = "paranoid"\n', flag="open")
 
-    assert bundle(found.settings) == MODES["paranoid"]
+    assert bundle(result.settings) == MODES["paranoid"]
 
 
 def test_only_the_profile_chosen_last_adds_rules(tmp_path: Path) -> None:
-    found = loaded(tmp_path, 'security_profile = "paranoid"\n', environ="cautious")
+    result = loaded(tmp_path, 'security_profile = "paranoid"\n', environ="cautious")
 
-    assert rules(found.settings) == {("ask", "bash(git push *)")}
+    assert rules(result.settings) == {("ask", "bash(git push *)")}
 
 
 def test_rules_of_the_user_are_added_to_those_of_a_profile(tmp_path: Path) -> None:
     text = 'security_profile = "cautious"\n[permissions]\nallow = ["bash(make *)"]\n'
 
-    found = loaded(tmp_path, text).settings
+    settings = loaded(tmp_path, text).settings
 
-    assert rules(found) == {("ask", "bash(git push *)"), ("allow", "bash(make *)")}
+    assert rules(settings) == {("ask", "bash(git push *)"), ("allow", "bash(make *)")}
 
 
 def test_settings_of_a_profile_flag_are_recorded_as_flags(
     tmp_path: Path,
 ) -> None:
-    given = limits_from_flags(loaded(tmp_path, flag="cautious"))
+    limits = limits_from_flags(loaded(tmp_path, flag="cautious"))
 
-    assert (given.mode, given.ask) == ("sandbox", ("bash(git push *)",))
+    assert (limits.mode, limits.ask) == ("sandbox", ("bash(git push *)",))
 
 
 def test_a_profile_of_a_file_is_not_recorded_as_given_by_flags(tmp_path: Path) -> None:
-    given = limits_from_flags(loaded(tmp_path, 'security_profile = "cautious"\n'))
+    limits = limits_from_flags(loaded(tmp_path, 'security_profile = "cautious"\n'))
 
-    assert (given.mode, given.ask) == (None, ())
+    assert (limits.mode, limits.ask) == (None, ())
 
 
 def test_a_project_cannot_choose_a_profile(tmp_path: Path) -> None:
     (tmp_path / ".refold").mkdir()
     (tmp_path / ".refold" / "config.toml").write_text('security_profile = "open"\n')
 
-    found = project(tmp_path, tmp_path / "own.toml")
+    result = project(tmp_path, tmp_path / "own.toml")
 
-    assert "a project must not set security_profile" in found.problem
+    assert "a project must not set security_profile" in result.problem
 
 
 def test_settings_report_names_the_profile_as_source_and_where_it_was_chosen(
@@ -144,11 +144,11 @@ def test_settings_report_names_the_profile_as_source_and_where_it_was_chosen(
     places.settings.parent.mkdir()
     places.settings.write_text('security_profile = "guarded"\n')
 
-    found = origins_report(tmp_path, places, {}, managed=tmp_path / "managed")
+    report = origins_report(tmp_path, places, {}, managed=tmp_path / "managed")
 
-    origins = [each.where for each in found.chain["permission_mode"]]
+    origins = [origin.where for origin in report.chain["permission_mode"]]
     assert origins == [f"security_profile guarded (user {places.settings}:1)"]
-    assert [each.where for each in found.chain["permissions.deny"]] == origins
+    assert [origin.where for origin in report.chain["permissions.deny"]] == origins
 
 
 def test_flag_and_setting_accept_the_same_profiles() -> None:

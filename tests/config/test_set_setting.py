@@ -165,10 +165,10 @@ def test_lines_of_any_document_include_every_key(document: dict[str, object]) ->
 def leaves(
     document: dict[str, object], before: tuple[str, ...] = ()
 ) -> list[tuple[str, ...]]:
-    found = list[tuple[str, ...]]()
+    texts = list[tuple[str, ...]]()
     for name, value in document.items():
         if isinstance(value, dict):
-            found += leaves(cast("dict[str, object]", value), (*before, name))
+            texts += leaves(cast("dict[str, object]", value), (*before, name))
         else:
-            found.append((*before, name))
-    return found
+            texts.append((*before, name))
+    return texts

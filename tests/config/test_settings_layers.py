@@ -61,13 +61,13 @@ def test_flags_override_the_environment_and_the_environment_overrides_the_file(
     written(file, "[limits]\nsteps = 1\nwrap_up_steps = 1\nrepeated_calls = 1\n")
     environ = {"REFOLD_LIMITS__WRAP_UP_STEPS": "2", "REFOLD_LIMITS__REPEATED_CALLS": "2"}
 
-    found = load(
+    result = load(
         file, environ, {"limits.repeated_calls": 4, "model": None, "permissions.ask": ()}
     )
 
-    limits = found.settings.limits
+    limits = result.settings.limits
     assert (limits.steps, limits.wrap_up_steps, limits.repeated_calls) == (1, 2, 4)
-    assert {key: value.origin for key, value in found.origins.items()} == {
+    assert {key: value.origin for key, value in result.origins.items()} == {
         "limits.steps": f"user {file}",
         "limits.wrap_up_steps": "environment variable REFOLD_LIMITS__WRAP_UP_STEPS",
         "limits.repeated_calls": "command line",
@@ -78,11 +78,11 @@ def test_permission_rules_of_file_environment_and_flags_are_combined(file: Path)
     written(file, '[permissions]\nallow = ["ls"]\ndeny = ["bash(rm *)"]\n')
     environ = {"REFOLD_PERMISSIONS__ALLOW": "glob,grep", "REFOLD_PERMISSIONS__DENY": "x"}
 
-    found = load(file, environ, {"permissions.allow": ("think",)})
+    result = load(file, environ, {"permissions.allow": ("think",)})
 
     variable = "environment variable REFOLD_PERMISSIONS__"
     assert [
-        (r.verdict, str(r), r.source) for r in rules_of(found.settings.permissions)
+        (r.verdict, str(r), r.source) for r in rules_of(result.settings.permissions)
     ] == [
         ("deny", "bash(rm *)", f"user {file}"),
         ("deny", "x", f"{variable}DENY"),
@@ -91,7 +91,7 @@ def test_permission_rules_of_file_environment_and_flags_are_combined(file: Path)
         ("allow", "grep", f"{variable}ALLOW"),
         ("allow", "think", "command line"),
     ]
-    assert found.origins["permissions.allow"].origin == (
+    assert result.origins["permissions.allow"].origin == (
         f"user {file}, {variable}ALLOW, command line"
     )
 
@@ -99,9 +99,9 @@ def test_permission_rules_of_file_environment_and_flags_are_combined(file: Path)
 def test_a_comma_within_the_pattern_of_a_rule_does_not_separate_rules(file: Path) -> None:
     environ = {"REFOLD_PERMISSIONS__ALLOW": "bash(echo a,b),glob,bash(cut -d, -f1)"}
 
-    found = rules_of(load(file, environ, {}).settings.permissions)
+    rules = rules_of(load(file, environ, {}).settings.permissions)
 
-    assert [str(rule) for rule in found] == ["bash(echo a,b)", "glob", "bash(cut -d, -f1)"]
+    assert [str(rule) for rule in rules] == ["bash(echo a,b)", "glob", "bash(cut -d, -f1)"]
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED_SETTINGS.items())
@@ -183,12 +183,12 @@ def test_empty_variables_and_refold_home_and_models_set_no_setting(
 def test_an_invalid_value_in_the_file_is_reported_with_its_location(
     file: Path, text: str, said: str
 ) -> None:
-    found = refused(written(file, text))
+    result = refused(written(file, text))
 
-    assert found.startswith(str(file))
-    assert said in found
-    assert "\n" not in found
-    assert len(found) < 2000
+    assert result.startswith(str(file))
+    assert said in result
+    assert "\n" not in result
+    assert len(result) < 2000
 
 
 def test_an_invalid_value_of_a_variable_or_flag_is_reported_with_its_source(
@@ -325,7 +325,7 @@ def test_remember_writes_one_setting_and_preserves_the_rest_of_the_file(
     remember(Paths(*(file.parent,) * 3), "model", "a/b")
 
     assert file.read_text() == after
-    assert {each.name for each in file.parent.iterdir()} == {
+    assert {path.name for path in file.parent.iterdir()} == {
         file.name,
         f".{file.name}.lock",
     }

@@ -63,7 +63,7 @@ def test_trusted_folders_are_stored_in_a_file_that_only_the_owner_can_read(
     }
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-    assert {each.name for each in file.parent.iterdir()} == {
+    assert {path.name for path in file.parent.iterdir()} == {
         "folders.toml", ".folders.toml.lock",
     }  # fmt: skip
 
@@ -173,10 +173,10 @@ def test_concurrent_writers_of_trusted_folders_lose_no_rule(
             TrustedFolders(file).store_allow_rules(tmp_path, f"bash(echo {who} {n})")
 
     writers = [Thread(target=say, args=(who,)) for who in range(4)]
-    for each in writers:
-        each.start()
-    for each in writers:
-        each.join()
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
 
     assert len(tomllib.loads(file.read_text())["folders"][str(tmp_path)]["allow"]) == 20
 
@@ -252,10 +252,10 @@ def test_a_damaged_file_of_trusted_folders_is_refused_and_not_changed(
         lambda: list(folders.layer(tmp_path)),
         lambda: folders.store_allow_rules(tmp_path, "bash(ls)"),
     ):
-        with pytest.raises(BadInput) as refused:
+        with pytest.raises(BadInput) as error:
             use()
-        assert str(refused.value).startswith(f"{file} is damaged: ")
-        assert str(refused.value).endswith("or move it away and decide again")
+        assert str(error.value).startswith(f"{file} is damaged: ")
+        assert str(error.value).endswith("or move it away and decide again")
     assert file.read_bytes() == before
 
 

@@ -61,14 +61,14 @@ def struck(workspace: Path, inject: str, *arguments: str) -> Run:
         cwd=workspace, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
         timeout=60,
     )  # fmt: skip
-    seen = log.read_text()
+    text = log.read_text()
     whole = done.stdout[: done.stdout.rfind("\n") + 1].splitlines()
-    told = [json.loads(line) for line in whole]
+    result = [json.loads(line) for line in whole]
     return Run(
         done.returncode,
-        told,
+        result,
         _without_notice(done.stderr),
-        "INJECTED" in seen or "SIGKILL" in seen,
+        "INJECTED" in text or "SIGKILL" in text,
     )
 
 
@@ -92,17 +92,17 @@ class Refold:
     def events(self, id_: str) -> list[dict[str, Any]]:
         _, out, err = self("sessions", "show", id_, "--json")
         assert not err
-        found = [json.loads(line) for line in out.splitlines()]
+        result = [json.loads(line) for line in out.splitlines()]
         extra = ("at", "by", "cause")
-        return [{k: v for k, v in each.items() if k not in extra} for each in found]
+        return [{k: v for k, v in item.items() if k not in extra} for item in result]
 
     def go_on(self, script: Path, *words: str) -> dict[str, Any]:
         """Continue with what the script has left, to the end. Gives the result."""
         code, out, err = self(
             "-p", *words, "--yolo", "--script", str(script), "--output-format", "json"
         )
-        told = _without_notice(err).splitlines()
-        other = [line for line in told if "damaged at its end" not in line]
+        lines = _without_notice(err).splitlines()
+        other = [line for line in lines if "damaged at its end" not in line]
         assert (code, other) == (0, []), f"{code} {err}{out}"
-        found: dict[str, Any] = json.loads(out)
-        return found
+        data: dict[str, Any] = json.loads(out)
+        return data

@@ -65,28 +65,28 @@ def places(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 def session_in(home: Path) -> str:
     """The id of the only session there, or "" if it has not one line yet."""
-    begun = [p for p in home.glob("sessions/*/events.jsonl") if b"\n" in p.read_bytes()]
-    assert len(begun) <= 1
-    return begun[0].parent.name if begun else ""
+    paths = [p for p in home.glob("sessions/*/events.jsonl") if b"\n" in p.read_bytes()]
+    assert len(paths) <= 1
+    return paths[0].parent.name if paths else ""
 
 
 def assert_goes_on(run: Run, workspace: Path, refold: Refold) -> None:
     """Reopen what is left, compare it with what was printed, and finish the work."""
     id_ = session_in(Path(os.environ["REFOLD_HOME"]))
-    told = [d for d in run.told if "seq" in d]
+    records = [d for d in run.told if "seq" in d]
     before = refold.events(id_) if id_ else []
-    heard_of = [d for d in before if told and d["seq"] >= told[0]["seq"]]
-    assert told == heard_of[: len(told)], "what was told is not what is there"
+    heard_of = [d for d in before if records and d["seq"] >= records[0]["seq"]]
+    assert records == heard_of[: len(records)], "what was told is not what is there"
     if run.code == 0 and run.told[-1]["type"] == "result":
         assert refold("sessions", "check", id_)[0] == 0
         return
 
-    answered = sum(d["type"] == "assistant_message" for d in before)
-    rest = written(workspace.parent / "rest.jsonl", SCRIPT[answered:])
-    heard = any(d["type"] == "user_message" for d in before)
+    total = sum(d["type"] == "assistant_message" for d in before)
+    rest = written(workspace.parent / "rest.jsonl", SCRIPT[total:])
+    outcome = any(d["type"] == "user_message" for d in before)
     over = any(d["type"] == "turn_end" for d in before)
     if not over:
-        result = refold.go_on(rest, *(["-c"] if id_ else []), *([] if heard else ["Go"]))
+        result = refold.go_on(rest, *(["-c"] if id_ else []), *([] if outcome else ["Go"]))
         assert (result["outcome"], result["text"]) == ("answered", "Done.")
 
     id_ = id_ or session_in(Path(os.environ["REFOLD_HOME"]))
@@ -147,10 +147,10 @@ def test_a_failing_disk_ends_with_a_clear_error_and_a_resumable_session(
         run = struck(workspace, f"{syscall}:error={error}:when={when}{lasting}", "Go")
         ended_well = bool(run.told) and run.told[-1]["type"] == "result" and run.code == 0
         if not ended_well:
-            said = {"ENOSPC": "No space left on device", "EIO": "Input/output error"}[error]
+            text = {"ENOSPC": "No space left on device", "EIO": "Input/output error"}[error]
             assert (run.code, run.err.count("\n")) == (1, 1), run.err
             assert run.err.startswith("refold: ")
-            assert said in run.err
+            assert text in run.err
             assert not run.told or run.told[-1]["type"] == "result"
         assert_goes_on(run, workspace, refold)
         if not run.struck:
@@ -179,11 +179,11 @@ def test_a_second_process_gets_an_error_with_the_process_that_uses_the_session(
             if "tool_progress" in line:
                 break
         code, out, err = refold("-p", "-c", "Me too", "--script", str(path))
-        listed = refold("sessions", "list")[0]
+        number = refold("sessions", "list")[0]
         first.send_signal(signal.SIGTERM)
         first.stdout.read()
 
-    assert (code, out, listed) == (1, "", 0)
+    assert (code, out, number) == (1, "", 0)
     assert f"process {first.pid}" in err
     assert err.count("\n") == 1
     assert refold("-p", "-c", "Now me", "--script", str(path))[0] == 0

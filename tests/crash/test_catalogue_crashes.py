@@ -20,14 +20,14 @@ COUNT = 400
 def sessions(root: Path) -> JournalDirectory:
     home = JournalDirectory(root)
     for n in range(COUNT):
-        head, written = Head(), list[bytes]()
+        head, chunks = Head(), list[bytes]()
         events: list[Event] = [SessionStarted("/work"), *[Said(f"umbrella {n}")] * 20]
         for event in events:
             line, head = codec.encode(Entry(head.seq + 1, event), head)
-            written.append(line + b"\n")
+            chunks.append(line + b"\n")
         file = home.path(f"s{n:03}") / "events.jsonl"
         file.parent.mkdir(parents=True)
-        file.write_bytes(b"".join(written))
+        file.write_bytes(b"".join(chunks))
         os.utime(file, (n + 1, n + 1))
     return home
 
@@ -47,10 +47,10 @@ def test_the_session_list_is_correct_after_a_kill_during_indexing(
         )
         assert done.returncode == -signal.SIGKILL
 
-    told = list[str]()
-    cards = home.catalogue(notice=told.append).cards()
-    hits = home.catalogue(notice=told.append).search("umbrella", COUNT * 9)
-    assert told == []
+    texts = list[str]()
+    cards = home.catalogue(notice=texts.append).cards()
+    hits = home.catalogue(notice=texts.append).search("umbrella", COUNT * 9)
+    assert texts == []
     assert [card.id for card in cards] == [f"s{n:03}" for n in reversed(range(COUNT))]
     assert {card.events for card in cards} == {21}
     assert len(hits) == COUNT * 3  # of each session the best three

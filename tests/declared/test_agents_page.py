@@ -28,15 +28,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def block(kind: str) -> str:
-    (found,) = [text for name, text in BLOCKS if name == kind]
-    return found
+    (result,) = [text for name, text in BLOCKS if name == kind]
+    return result
 
 
 def test_toml_and_prolog_examples_of_the_page_declare_the_same_reviewer() -> None:
     toml = parse_agent_file(block("toml").encode(), "a.toml", "/here/a.toml", {})
     facts = parse_agent_file(block("prolog").encode(), "a.pl", "/here/a.pl", {})
 
-    assert [each.variant.name for each in toml.agents] == ["reviewer", "local"]
+    assert [agent.variant.name for agent in toml.agents] == ["reviewer", "local"]
     assert [(v.backend, v.model, v.auto_tools) for v in (toml.agents[0].variant, facts.agents[0].variant)] == [
         ("claude-code", "opus", True)
     ] * 2  # fmt: skip
@@ -75,11 +75,11 @@ def test_doctor_prints_the_rows_that_the_page_shows(
 ) -> None:
     Path("agents.toml").write_text(block("toml"))
     main(["agents", "--agents", "agents.toml", "doctor", "reviewer"])
-    said = capfd.readouterr().out.splitlines()
-    shown = block("text").splitlines()
+    lines = capfd.readouterr().out.splitlines()
+    result = block("text").splitlines()
 
-    assert [row for row in said if not row.startswith("model")] == [
-        row for row in shown if not row.startswith("model")
+    assert [row for row in lines if not row.startswith("model")] == [
+        row for row in result if not row.startswith("model")
     ]
 
 
@@ -94,8 +94,8 @@ def test_the_command_tool_example_of_the_page_passes_spec_check() -> None:
 def test_spec_check_prints_the_error_that_the_page_shows(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    (shown,) = [t for kind, t in BLOCKS if not kind and t.startswith("refold: ")]
+    (result,) = [t for kind, t in BLOCKS if not kind and t.startswith("refold: ")]
     Path("a.toml").write_text("\n" * 32 + "[agents.local]\nprot = 1\n")
     main(["spec", "check", "a.toml"])
 
-    assert capfd.readouterr().err.startswith(shown.rstrip("\n …"))
+    assert capfd.readouterr().err.startswith(result.rstrip("\n …"))

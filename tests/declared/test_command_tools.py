@@ -66,8 +66,8 @@ def made(**fields: Any) -> Tool:
     """The tool of a file that says this."""
     write("t/one.json", **fields)
     variant = Variant(name="one", tools=("t/one.json",))
-    (found,) = command_tools(Declared(variant, "a.toml", 3, os.getcwd()))
-    return found
+    (tool,) = command_tools(Declared(variant, "a.toml", 3, os.getcwd()))
+    return tool
 
 
 def line(tool: Tool, **arguments: object) -> str:
@@ -77,13 +77,13 @@ def line(tool: Tool, **arguments: object) -> str:
 
 def started(text: str, *words: str) -> App:
     Path("a.toml").write_text(f'[agents.one]\nbackend = "ollama"\nmodel = "m"\n{text}')
-    given = ("--agents", "a.toml", "--agent", "one", *words)
-    return app_of(session_parser().parse_args(given), attended=False)
+    result = ("--agents", "a.toml", "--agent", "one", *words)
+    return app_of(session_parser().parse_args(result), attended=False)
 
 
 def judged(app: App, name: str, arguments: Mapping[str, object], *denied: str) -> Decision:
-    tool = next(each for each in app.tools if each.name == name)
-    rules = (*app.rules, *(parse(each, "deny") for each in denied))
+    tool = next(item for item in app.tools if item.name == name)
+    rules = (*app.rules, *(parse(text, "deny") for text in denied))
     access = describe_access(tool, arguments, app.facts())
     return decide(access, app.mode, rules, app.facts())
 
@@ -103,10 +103,10 @@ def test_bash_passes_each_argument_unchanged_as_one_word(values: list[str]) -> N
         command=["printf", "%s\\0", "a{word}b"],
         parameters={"word": {}},
     )
-    script = "\n".join(line(tool, word=each) for each in values)
+    script = "\n".join(line(tool, word=value) for value in values)
     done = subprocess.run(["bash", "-c", script], capture_output=True, check=True)
 
-    assert done.stdout.decode() == "".join(f"a{each}b\0" for each in values)
+    assert done.stdout.decode() == "".join(f"a{value}b\0" for value in values)
     assert done.stderr == b""
 
 
@@ -287,7 +287,7 @@ def test_an_allowed_tool_still_asks_before_a_catastrophe_or_a_protected_file() -
 def test_the_rule_offered_for_a_command_tool_allows_its_command() -> None:
     write("t/tag.json", **TAG)
     app = started('tools = ["t/tag.json"]\n')
-    tool = next(each for each in app.tools if each.name == "tag")
+    tool = next(item for item in app.tools if item.name == "tag")
     access = describe_access(tool, {"name": "x"}, app.facts())
 
     offered = narrowest_rule(access, app.facts())
@@ -313,7 +313,7 @@ def test_only_an_agent_that_lists_a_command_tool_has_it() -> None:
 
     def names(**fields: Any) -> list[str]:
         profile = Profile(name="x", description="x", **fields)
-        return [each.name for each in tools_of(profile, every).active]
+        return [tool.name for tool in tools_of(profile, every).active]
 
     assert names() == []
     assert names(tools=("count_lines",)) == ["count_lines"]
@@ -325,7 +325,7 @@ def test_changing_a_project_tool_ends_the_trust_that_showed_it(
 ) -> None:
     def tools() -> list[str]:
         app = app_of(session_parser().parse_args([]), attended=False)
-        return [each.name for each in app.tools if each.command]
+        return [tool.name for tool in app.tools if tool.command]
 
     write(".refold/tools/count.json", **COUNT)
     Path("agents.toml").write_text('[agents.one]\ntools = [".refold/tools/count.json"]\n')
@@ -345,9 +345,9 @@ def test_trust_escapes_control_characters_in_the_file_name_of_a_tool(
     Path("agents.toml").write_text('[agents.one]\ntools = [".refold/tools"]\n')
     main(["trust", "add", "--yes"])
 
-    shown = capfd.readouterr().out
-    assert ".refold/tools/\\x1b[2J\\n  harmless.json:\n" in shown
-    assert "\x1b" not in shown
+    output = capfd.readouterr().out
+    assert ".refold/tools/\\x1b[2J\\n  harmless.json:\n" in output
+    assert "\x1b" not in output
 
 
 def test_a_project_agent_may_use_tools_only_from_refold_tools() -> None:
@@ -369,9 +369,9 @@ def test_a_command_tool_call_runs_without_shell_expansion_of_its_argument() -> N
     Path("s.jsonl").write_text(json.dumps({"calls": calls}) + '\n{"text": "Done."}\n')
     Path("a.toml").write_text('[agents.one]\ntools = ["./t"]\n')
 
-    given = ["-p", "x", "--agents", "a.toml", "--agent", "one", "--script", "s.jsonl"]
+    texts = ["-p", "x", "--agents", "a.toml", "--agent", "one", "--script", "s.jsonl"]
     done = subprocess.run(
-        [sys.executable, "-m", "refold", *given, "--output-format", "stream-json"],
+        [sys.executable, "-m", "refold", *texts, "--output-format", "stream-json"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=True,

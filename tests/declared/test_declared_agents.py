@@ -146,7 +146,7 @@ def test_auto_tools_allows_listed_tools_in_the_workspace_but_deny_rules_win() ->
 
     def verdict(tool: str, path: str, *denied: str) -> str:
         access = Access(tool, Effect.CHANGE, files=(Target(path, path),))
-        rules = (*app.rules, *(parse(each, "deny") for each in denied))
+        rules = (*app.rules, *(parse(text, "deny") for text in denied))
         return decide(access, app.mode, rules, app.facts()).verdict
 
     assert verdict("write_file", f"{root}/a.txt") == "allow"
@@ -161,7 +161,7 @@ def test_auto_tools_allows_listed_tools_in_the_workspace_but_deny_rules_win() ->
 def test_auto_tools_without_a_list_allows_only_bash_edit_and_read() -> None:
     app = declared(FIRST + "auto_tools = true\n")
 
-    assert sorted(str(each) for each in app.rules if each.verdict == "allow") == [
+    assert sorted(str(rule) for rule in app.rules if rule.verdict == "allow") == [
         "bash", "edit_file(**)", "read_file(**)",
     ]  # fmt: skip
     assert app.agents.find("one").tools == ("*",)
@@ -240,7 +240,7 @@ def test_an_untrusted_agent_file_is_ignored_with_a_notice(
     )
     app = started()
 
-    assert [each.name for each in app.agents.profiles] == []
+    assert [profile.name for profile in app.agents.profiles] == []
     assert app.settings.commands == {}
     assert app.settings.agent == "main"
     assert "agents.toml" in " ".join(app.notices())
@@ -272,17 +272,17 @@ def test_trust_ends_when_the_agent_file_changes(capfd: pytest.CaptureFixture[str
     file.write_text(FIRST)
     main(["trust", "add", "--yes"])
     assert 'model = "llama3"' in capfd.readouterr().out
-    assert [each.name for each in started().agents.profiles] == ["one"]
+    assert [profile.name for profile in started().agents.profiles] == ["one"]
 
     file.write_text(FIRST + "timeout = 3\n")
-    assert [each.name for each in started().agents.profiles] == []
+    assert [profile.name for profile in started().agents.profiles] == []
 
 
 def test_an_api_key_in_a_user_file_works_with_a_warning_and_in_a_project_is_refused() -> (
     None
 ):
     app = declared('[agents.one]\nbackend = "openai"\napi_key = "sk-secret-secret"\n')
-    spec = next(each for each in app.models.connections.known if each.name == "openai")
+    spec = next(item for item in app.models.connections.known if item.name == "openai")
 
     assert app.environ[spec.key_env] == "sk-secret-secret"
     assert b"sk-secret" not in app.models.connections.masks.mask(b"sk-secret-secret")
@@ -343,12 +343,12 @@ def test_agent_loop_variants_can_be_listed_selected_and_generated(
 
     assert main(["spec", "check", "agents.json"]) == 0
     for name in names:
-        given = ["spec", "generate", name, "--agents", "agents.json", "--out", name]
-        assert main(given) == 0
+        texts = ["spec", "generate", name, "--agents", "agents.json", "--out", name]
+        assert main(texts) == 0
     capfd.readouterr()
     main(["--agents", "agents.json", "--list-agents"])
-    listed = [row.split()[0] for row in capfd.readouterr().out.splitlines()]
-    assert {*names} <= {*listed}
+    parts = [row.split()[0] for row in capfd.readouterr().out.splitlines()]
+    assert {*names} <= {*parts}
     assert started("--agents", "agents.json").settings.agent == "sonnet"
     models = [started("--agents", "agents.json", "-a", n).models.default() for n in names]
     assert models == [
@@ -373,13 +373,13 @@ def test_doctor_reports_missing_programs_and_tools_that_ask(
         '[agents.two]\ncommand = ["no-such-program"]\nown_tools = "none"\n'
     )
     good = main(["agents", "doctor", "one", "--agents", "a.toml"])
-    said = capfd.readouterr().out
+    output = capfd.readouterr().out
     bad = main(["agents", "doctor", "two", "--agents", "a.toml"])
 
     assert (good, bad) == (0, 1)
-    assert "model  command/one  ok" in said
-    assert "runs without asking  read_file, write_file" in said
-    assert "asks                 bash" in said
+    assert "model  command/one  ok" in output
+    assert "runs without asking  read_file, write_file" in output
+    assert "asks                 bash" in output
     assert "no-such-program" in capfd.readouterr().out
 
 
@@ -389,9 +389,9 @@ def test_doctor_reports_an_ignored_untrusted_agent_file(
     Path("agents.toml").write_text(FIRST)
 
     assert main(["agents", "doctor", "one"]) == 1
-    said = capfd.readouterr().err
-    assert "agents.toml in" in said
-    assert "not trusted, so these settings are ignored" in said
+    errors = capfd.readouterr().err
+    assert "agents.toml in" in errors
+    assert "not trusted, so these settings are ignored" in errors
 
 
 def test_doctor_uses_the_agents_file_given_before_the_subcommand(

@@ -94,14 +94,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def generate(file: str, name: str, *more: str) -> Path:
-    given = ["spec", "generate", name, "--agents", file, "--out", name, *more]
-    assert main(given) == 0
+    texts = ["spec", "generate", name, "--agents", file, "--out", name, *more]
+    assert main(texts) == 0
     return Path(name)
 
 
 def program_in(folder: Path) -> Path:
-    (found,) = [each for each in folder.glob("*.py") if not each.name.startswith("test_")]
-    return found
+    (path,) = [item for item in folder.glob("*.py") if not item.name.startswith("test_")]
+    return path
 
 
 def python(*words: str, cwd: Path | None = None, program: str = sys.executable) -> str:
@@ -161,8 +161,8 @@ def test_a_generated_program_and_its_test_run_on_the_newest_python(
 
     tested = python("-m", "unittest", cwd=folder, program=newest_python())
     assert "OK" in tested
-    shown = python("-I", str(program_in(folder)), "--help", program=newest_python())
-    assert f"usage: {name} " in shown
+    text = python("-I", str(program_in(folder)), "--help", program=newest_python())
+    assert f"usage: {name} " in text
 
 
 @pytest.mark.parametrize(("file", "name"), ALL)
@@ -175,7 +175,7 @@ def test_every_generated_function_and_constant_is_used_and_documented(
     constants = [n.targets[0] for n in tree.body if isinstance(n, ast.Assign)]
     tools = [n.name for n in functions if getattr(n, "decorator_list", [])]
     names = [n.name for n in functions if n.name not in tools] + [
-        each.id for each in constants if isinstance(each, ast.Name)
+        constant.id for constant in constants if isinstance(constant, ast.Name)
     ]
     used = [
         n.id
@@ -183,7 +183,7 @@ def test_every_generated_function_and_constant_is_used_and_documented(
         if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)
     ]
 
-    assert [each for each in names if each not in used] == []
+    assert [item for item in names if item not in used] == []
     assert [n.name for n in functions if not ast.get_docstring(n)] == []
     assert "refold.declared" not in text
     assert 250 < lines_of_code(text) < 490
@@ -357,9 +357,9 @@ def test_generating_an_unsupported_agent_fails_with_one_error(
 def test_generate_of_an_unknown_agent_suggests_the_nearest_name(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    given = ["spec", "generate", "reviewers", "--agents", "agents.toml", "--out", "out"]
+    texts = ["spec", "generate", "reviewers", "--agents", "agents.toml", "--out", "out"]
 
-    assert main(given) == 1
+    assert main(texts) == 1
     assert "no declared agent 'reviewers': there is reviewer" in capfd.readouterr().err
 
 
@@ -413,11 +413,11 @@ def test_the_status_line_is_erased_on_a_terminal_and_a_plain_line_elsewhere(
         sys.executable, ["-S", "-I", str(program), "hi"], encoding="utf-8", timeout=60, env=environ
     )  # fmt: skip
     child.expect(pexpect.EOF)
-    shown = str(child.before)
+    text = str(child.before)
     child.close()
 
-    assert shown.startswith("\r\x1b[K[asking one 0 s]\r\x1b[K")
-    assert shown.endswith("\r\x1b[K\r\nFine.\r\n\r\n")
+    assert text.startswith("\r\x1b[K[asking one 0 s]\r\x1b[K")
+    assert text.endswith("\r\x1b[K\r\nFine.\r\n\r\n")
     assert python("-I", str(program), "hi") == "[asking one ...]\n\nFine.\n\n"
 
 

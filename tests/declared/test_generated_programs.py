@@ -53,7 +53,7 @@ def generate(name: str) -> Path:
     assert (
         main(["spec", "generate", name, "--agents", "agents.toml", "--out", str(out)]) == 0
     )
-    (program,) = [each for each in out.glob("*.py") if not each.name.startswith("test_")]
+    (program,) = [path for path in out.glob("*.py") if not path.name.startswith("test_")]
     return program.absolute()
 
 
@@ -75,9 +75,9 @@ def run(program: Path, *words: str, typed: str = "", cwd: str = "theirs") -> str
 def ours() -> None:
     """refold does the same task in a directory of its own."""
     Path("ours").mkdir()
-    given = ["--agents", "../agents.toml", "--agent", "one", "--yolo", "-p", TASK]
+    texts = ["--agents", "../agents.toml", "--agent", "one", "--yolo", "-p", TASK]
     done = subprocess.run(
-        [sys.executable, "-m", "refold", *given],
+        [sys.executable, "-m", "refold", *texts],
         cwd="ours",
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -119,13 +119,13 @@ def api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             bodies.append(body)
             name, arguments = STEPS[step] if step < len(STEPS) else ("", {})
             if not body.get("stream"):
-                made = calling(name, arguments) if name else saying("Done.")
-                self.reply(re.sub('"(c|call-)0"', f'"call-{step}"', made).encode())
+                result = calling(name, arguments) if name else saying("Done.")
+                self.reply(re.sub('"(c|call-)0"', f'"call-{step}"', result).encode())
                 return
-            made = Reply(
+            result = Reply(
                 "" if name else "Done.", ((name, json.dumps(arguments)),) * bool(name)
             )
-            content = answer(wire, made).body
+            content = answer(wire, result).body
             self.reply(content if isinstance(content, bytes) else b"")
 
         def reply(self, content: bytes, status: int = 200) -> None:
@@ -149,7 +149,7 @@ def api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def without_system(body: dict[str, Any]) -> list[dict[str, Any]]:
-    return [each for each in body["messages"] if each["role"] != "system"]
+    return [message for message in body["messages"] if message["role"] != "system"]
 
 
 def comparable(bodies: list[dict[str, Any]]) -> list[Any]:
@@ -159,21 +159,21 @@ def comparable(bodies: list[dict[str, Any]]) -> list[Any]:
     differs: the program says where it works in fewer words. refold marks what its server
     should cache, streams, and offers the tool multi_edit too.
     """
-    found = list[Any]()
+    outcome = list[Any]()
     for body in bodies:
         text = json.dumps(without_system(body))
         ids = dict.fromkeys(
             re.findall(r'"(?:id|tool_use_id|tool_call_id)": "([^"]+)"', text)
         )
-        for number, each in enumerate(ids):
-            text = text.replace(f'"{each}"', f'"id-{number}"')
+        for number, result in enumerate(ids):
+            text = text.replace(f'"{result}"', f'"id-{number}"')
         messages = json.loads(text.replace(_MARK, ""))
         for call in (c for m in messages for c in m.get("tool_calls", ())):
             if isinstance(call["function"]["arguments"], str):
                 call["function"]["arguments"] = json.loads(call["function"]["arguments"])
         names = [t.get("name") or t["function"]["name"] for t in body["tools"]]
-        found.append((body["model"], messages, [n for n in names if n != "multi_edit"]))
-    return found
+        outcome.append((body["model"], messages, [n for n in names if n != "multi_edit"]))
+    return outcome
 
 
 MODES = [
@@ -217,9 +217,9 @@ def test_generated_program_shows_the_error_of_a_call_with_wrong_arguments(
             f'[agents.one]\nbackend = "openai-chat"\nmodel = "m-1"\nbase_url = "{url}"\n'
             'tools = ["bash"]\n'
         )
-        shown = run(generate("one"), "Go.")
+        text = run(generate("one"), "Go.")
 
-    assert "[bash failed: bash needs the argument 'command', of type string.]" in shown
+    assert "[bash failed: bash needs the argument 'command', of type string.]" in text
 
 
 # Prints what its arguments ask for, and keeps the prompt: {prompt, response in each step}.
@@ -250,11 +250,11 @@ def fake_program(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A program on the PATH that plays the steps. Where it is."""
     place = Path("bin")
     place.mkdir()
-    said = [
+    lines = [
         f"I call it.\n\n<tool_call>\n{called(name, arguments)}\n</tool_call>"
         for name, arguments in STEPS
     ]
-    (place / "replies").write_text(json.dumps([*said, "Done."]))
+    (place / "replies").write_text(json.dumps([*lines, "Done."]))
     (place / name).write_text(FAKE_PROGRAM.format(python=sys.executable, kind=kind))
     (place / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{place.absolute()}{os.pathsep}{os.environ['PATH']}")
@@ -270,10 +270,10 @@ def called(name: str, arguments: dict[str, Any]) -> str:
 
 def prompts(place: Path) -> list[str]:
     """What the program was given so far; forgotten then."""
-    found = sorted(place.glob("prompt*"))
-    texts = [each.read_text() for each in found]
-    for each in found:
-        each.unlink()
+    paths = sorted(place.glob("prompt*"))
+    texts = [item.read_text() for item in paths]
+    for path in paths:
+        path.unlink()
     return texts
 
 
@@ -309,12 +309,12 @@ def test_generated_program_and_refold_send_a_command_line_the_same_prompts(
         'tools = ["read", "write", "edit", "bash"]\nauto_tools = true\n'
     )
     ours()
-    expected = [conversation(each) for each in prompts(place)]
+    expected = [conversation(text) for text in prompts(place)]
     switched_off = arguments(place)
     run(generate("one"), TASK)
 
     assert arguments(place) == switched_off
-    assert [conversation(each) for each in prompts(place)] == expected
+    assert [conversation(text) for text in prompts(place)] == expected
     assert len(expected) == len(STEPS) + 1
     assert files_in("theirs") == files_in("ours") == {"sub/a.txt": "new\n"}
 

@@ -70,7 +70,7 @@ def test_an_operator_declared_in_the_file_applies_to_later_clauses() -> None:
     clauses = read_terms(b":- op(700, xfx, is_a).\nx is_a y.\n", "a.pl")
 
     assert term_text(clauses[1].term) == "is_a(x, y)"
-    assert [each.line for each in clauses] == [1, 2]
+    assert [clause.line for clause in clauses] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -109,8 +109,8 @@ def test_a_hostile_prolog_file_fails_with_one_error_within_a_second(
 
 
 def test_the_agent_loop_facts_file_is_imported_unchanged() -> None:
-    found = loaded(LOOP.read_bytes())
-    models = {each.variant.name: overlay_of(each).model for each in found.agents}
+    file = loaded(LOOP.read_bytes())
+    models = {item.variant.name: overlay_of(item).model for item in file.agents}
 
     assert models == {
         "coro": "claude-code", "claude_code": "claude-code/sonnet",
@@ -118,8 +118,8 @@ def test_the_agent_loop_facts_file_is_imported_unchanged() -> None:
         "claude_api": "anthropic/claude-sonnet-4-20250514",
         "openai": "openai-chat/gpt-4o", "ollama": "ollama/llama3",
     }  # fmt: skip
-    for each in found.agents:
-        profile = profile_of(each, tool_names())
+    for agent in file.agents:
+        profile = profile_of(agent, tool_names())
         assert profile.tools == (
             "read_file",
             "write_file",
@@ -128,8 +128,8 @@ def test_the_agent_loop_facts_file_is_imported_unchanged() -> None:
             "bash",
         )
         assert profile.ask == ("write_file", "edit_file", "multi_edit", "bash")
-        assert each.variant.max_context_tokens == 100_000
-        assert each.variant.show_tokens is True
+        assert agent.variant.max_context_tokens == 100_000
+        assert agent.variant.show_tokens is True
 
 
 DESCRIBED = (
@@ -186,9 +186,9 @@ def test_each_agent_loop_fact_changes_a_setting_or_is_refused(fact: str) -> None
         assert expected in str(raised.value)
     else:
         name, key, value = expected
-        found = {e.variant.name: e.variant for e in loaded(changed).agents}
+        data = {e.variant.name: e.variant for e in loaded(changed).agents}
         before = {e.variant.name: e.variant for e in loaded(text).agents}
-        assert getattr(found[name], key) == value
+        assert getattr(data[name], key) == value
         assert getattr(before[name], key) != value
 
 
@@ -199,7 +199,7 @@ def test_every_agent_loop_fact_has_a_test_case() -> None:
         inside = set[str]().union(*map(names, term.arguments))
         return inside if term.name in ("[|]", "/") else {term.name, *inside}
 
-    clauses = [each.term for each in read_terms(LOOP.read_bytes(), "a.pl")][1:]
+    clauses = [item.term for item in read_terms(LOOP.read_bytes(), "a.pl")][1:]
     there = set[str]().union(*map(names, clauses)) - {"agent_backend", "loop_config"}
 
     assert there == CHANGES.keys() - {"the end of endpoint", "the words of a param"}
@@ -280,15 +280,15 @@ OWN = Variant(name="own", command=("a b", "{model}"), own_tools="none")
 @given(st.lists(VARIANTS, max_size=3, unique_by=lambda each: each.name))
 @example([OWN])
 def test_exported_agents_are_equal_after_import(variants: list[Variant]) -> None:
-    agents = tuple(Declared(each, "a.pl") for each in variants)
-    given = AgentFile(agents, variants[0].name if variants else "")
+    agents = tuple(Declared(variant, "a.pl") for variant in variants)
+    file = AgentFile(agents, variants[0].name if variants else "")
 
-    as_prolog = loaded(as_facts(given))
-    as_table = loaded(as_toml(document(given)), "a.toml")
+    as_prolog = loaded(as_facts(file))
+    as_table = loaded(as_toml(document(file)), "a.toml")
 
     for back in (as_prolog, as_table):
-        assert [each.variant for each in back.agents] == variants
-        assert back.default == given.default
+        assert [agent.variant for agent in back.agents] == variants
+        assert back.default == file.default
 
 
 def test_the_export_property_test_draws_every_agent_key() -> None:
@@ -317,11 +317,11 @@ def test_import_prints_toml_that_loads_and_export_prints_facts(
     assert main(["spec", "check", facts]) == 0
     assert capfd.readouterr().out == "6 agents, no fault\n"
     main(["spec", "show", facts])
-    shown = capfd.readouterr().out
+    output = capfd.readouterr().out
 
-    assert "ollama  " in shown
-    assert "  model = 'llama3'\n" in shown
-    same = [each.variant for each in loaded(LOOP.read_bytes()).agents]
+    assert "ollama  " in output
+    assert "  model = 'llama3'\n" in output
+    same = [agent.variant for agent in loaded(LOOP.read_bytes()).agents]
     assert [e.variant for e in loaded(Path(facts).read_bytes()).agents] == same
 
 
@@ -354,7 +354,7 @@ def written_terms(many: int) -> list[str]:
 def canonical(texts: Sequence[str], tmp_path: Path) -> list[str]:
     """The same terms, as SWI-Prolog reads and writes them."""
     source, program = tmp_path / "terms.pl", tmp_path / "program.pl"
-    source.write_text("".join(f"{each}.\n" for each in texts), encoding="utf-8")
+    source.write_text("".join(f"{text}.\n" for text in texts), encoding="utf-8")
     program.write_text(
         ":- initialization(main, main).\n"
         "main :- current_prolog_flag(argv, A), last(A, F), open(F, read, S, [encoding(utf8)]),\n"
@@ -379,11 +379,11 @@ def canonical(texts: Sequence[str], tmp_path: Path) -> list[str]:
 )
 def test_swi_prolog_reads_the_same_terms(tmp_path: Path) -> None:
     texts = written_terms(200)
-    ours = [term_text(read_terms(f"{each}.".encode(), "a.pl")[0].term) for each in texts]
+    ours = [term_text(read_terms(f"{text}.".encode(), "a.pl")[0].term) for text in texts]
 
     assert canonical(ours, tmp_path) == canonical(texts, tmp_path)
     file = LOOP.read_text()
-    clauses = [term_text(each.term) for each in read_terms(file.encode(), "a.pl")]
+    clauses = [term_text(term.term) for term in read_terms(file.encode(), "a.pl")]
     assert canonical(clauses, tmp_path) == canonical([file.rstrip().rstrip(".")], tmp_path)
 
 

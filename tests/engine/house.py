@@ -69,8 +69,8 @@ async def opened(store: Store, given: World, secrets: Sequence[str] = ()) -> Ses
 
 async def converse_once(store: Store, given: World, *words: str) -> View:
     session = await opened(store, given)
-    for said in words:
-        await session.inbox.say(said)
+    for word in words:
+        await session.inbox.say(word)
     return await session.go()
 
 
@@ -87,11 +87,11 @@ def kinds(store: MemoryStore) -> str:
 
 
 def lines(events: Iterable[Event]) -> Sequence[bytes]:
-    head, made = Head(), list[bytes]()
+    head, chunks = Head(), list[bytes]()
     for seq, event in enumerate(events, start=1):
         line, head = codec.encode(Entry(seq, event), head)
-        made.append(line)
-    return made
+        chunks.append(line)
+    return chunks
 
 
 def raw(text: str) -> Raw:

@@ -13,11 +13,11 @@ from refold.values.usage import Usage
 
 def size(request: Request, letters: float = 4.0) -> int:
     """Tokens of a request, of `letters` letters each."""
-    told = len(request.system) + sum(
+    count = len(request.system) + sum(
         len(t.name) + len(t.description) + len(bytes(t.parameters)) for t in request.tools
     )
-    said = sum(part_size(p) for s in request.messages for p in s.message.parts)
-    return int((told + said) / letters)
+    total = sum(part_size(p) for s in request.messages for p in s.message.parts)
+    return int((count + total) / letters)
 
 
 def words(request: Request) -> str:

@@ -114,16 +114,16 @@ class Desk:
 
     def waiting(self, at: int) -> Permission | None:
         assert self.session
-        found = [r for r in requests(self.session.view) if isinstance(r, Permission)]
-        return found[at % len(found)] if found else None
+        permissions = [r for r in requests(self.session.view) if isinstance(r, Permission)]
+        return permissions[at % len(permissions)] if permissions else None
 
     def show(self, found: Permission) -> None:
         """What a client shows: the file that the call was judged for, wherever it leads
         now."""
-        given = strike.parse(found.call.call.arguments)
+        data = strike.parse(found.call.call.arguments)
         news = (e.event for e in reversed(entries(self.store)))
         of_it = (e for e in news if isinstance(e, Judged) and e.call_id == found.id)
-        does = f"{given['number']} at {next(of_it).real_path}"
+        does = f"{data['number']} at {next(of_it).real_path}"
         if found.id in self.seen:
             self.older.append(self.seen[found.id][0])
         self.seen[found.id] = (found.call.hash, does)
@@ -149,7 +149,7 @@ STEPS = some.builds(
 async def take(step: Step, desk: Desk) -> None:
     session = desk.session
     assert session
-    found = desk.waiting(step.at)
+    waiting = desk.waiting(step.at)
     match step.what:
         case "go":
             if session.idle:
@@ -161,15 +161,17 @@ async def take(step: Step, desk: Desk) -> None:
             await desk.open()
         case "stop":
             await session.inbox.interrupt()
-        case _ if found is None:
+        case _ if waiting is None:
             return
         case "show":
-            desk.show(found)
+            desk.show(waiting)
         case "wait":
-            async with session.question_timeout.show_question(found.id, found.call.hash):
+            async with session.question_timeout.show_question(
+                waiting.id, waiting.call.hash
+            ):
                 await anyio.sleep(100)
         case _:
-            await answer(step, found, desk)
+            await answer(step, waiting, desk)
 
 
 async def answer(step: Step, found: Permission, desk: Desk) -> None:
@@ -180,22 +182,22 @@ async def answer(step: Step, found: Permission, desk: Desk) -> None:
         case "deny":
             await session.inbox.answer(found.id, allowed=False)
         case "approve" | "twice" if does:
-            taken = await session.inbox.answer(found.id, allowed=True, hash_=hash_)
-            assert taken == (hash_ == found.call.hash)
-            if taken:
+            result = await session.inbox.answer(found.id, allowed=True, hash_=hash_)
+            assert result == (hash_ == found.call.hash)
+            if result:
                 desk.approved.append(does)
                 assert not await session.inbox.answer(found.id, allowed=True, hash_=hash_)
         case "stale":
-            for each in desk.older:
-                if each != found.call.hash:
+            for text in desk.older:
+                if text != found.call.hash:
                     assert not await session.inbox.answer(
-                        found.id, allowed=True, hash_=each
+                        found.id, allowed=True, hash_=text
                     )
         case "other":
-            for call, (each, _) in desk.seen.items():
-                if call != found.id and each != found.call.hash:
+            for call, (text, _) in desk.seen.items():
+                if call != found.id and text != found.call.hash:
                     assert not await session.inbox.answer(
-                        found.id, allowed=True, hash_=each
+                        found.id, allowed=True, hash_=text
                     )
         case _:
             return
@@ -247,17 +249,19 @@ def test_question_shown_without_an_answer_times_out_as_a_denial() -> None:
         session = await desk.open()
         await session.inbox.say("go")
         await session.go()
-        found = desk.waiting(0)
-        assert found
+        waiting = desk.waiting(0)
+        assert waiting
         for seconds in (100, 150):  # with an hour between, when no screen shows it
-            async with session.question_timeout.show_question(found.id, found.call.hash):
+            async with session.question_timeout.show_question(
+                waiting.id, waiting.call.hash
+            ):
                 await anyio.sleep(seconds)
             await anyio.sleep(3600)
         assert session.view.conversation.calls[0].stage == "asked"
         began = anyio.current_time()
-        async with session.question_timeout.show_question(found.id, found.call.hash):
+        async with session.question_timeout.show_question(waiting.id, waiting.call.hash):
             await anyio.sleep(60)
-        late = await session.inbox.answer(found.id, allowed=True, hash_=found.call.hash)
+        late = await session.inbox.answer(waiting.id, allowed=True, hash_=waiting.call.hash)
         await session.go()
         call = [
             e.event for e in entries(desk.store) if isinstance(e.event, Answered | Ended)
@@ -279,15 +283,15 @@ def test_approval_applies_only_to_the_file_that_the_path_led_to_then(moved: bool
         session = await desk.open()
         await session.inbox.say("go")
         await session.go()
-        found = desk.waiting(0)
-        assert found
-        await session.inbox.answer(found.id, allowed=True, hash_=found.call.hash)
+        waiting = desk.waiting(0)
+        assert waiting
+        await session.inbox.answer(waiting.id, allowed=True, hash_=waiting.call.hash)
         if moved:
             desk.links[PATHS[0]] = TARGETS[2]
         view = await session.go()
         again = desk.waiting(0)
         assert (again is not None) == moved
-        assert again is None or again.call.hash != found.call.hash
+        assert again is None or again.call.hash != waiting.call.hash
         return tuple(c.stage for c in view.conversation.calls)
 
     assert without_waiting(story) == (("asked",) if moved else ())

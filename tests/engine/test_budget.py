@@ -90,7 +90,7 @@ def test_fifty_concurrent_model_calls_exceed_the_budget_by_at_most_one_call() ->
     usage = Usage(fresh=3, output=100)
     model = ScriptedProvider(*[Reply("1", usage=usage)] * 50)
     store, budget = MemoryStore(), Budget(dollars=0.4)
-    refused: list[str] = []
+    texts: list[str] = []
 
     @tool(Effect.LOOK)
     async def fan_out(n: int, *, session: list[Session]) -> Said:
@@ -103,7 +103,7 @@ def test_fifty_concurrent_model_calls_exceed_the_budget_by_at_most_one_call() ->
                     LEAF, "leaf", aide, budget, session[0].record
                 )
             except ProviderError as error:
-                refused.append(str(error))
+                texts.append(str(error))
 
         async with anyio.create_task_group() as group:
             for _ in range(n):
@@ -113,8 +113,8 @@ def test_fifty_concurrent_model_calls_exceed_the_budget_by_at_most_one_call() ->
     async def main() -> View:
         opening = priced(ScriptedProvider([("fan_out", '{"n": 50}')]), budget)
         here: list[Session] = []
-        given = replace(opening, tools=(fan_out,), tool_dependencies={"session": here})
-        here.append(await opened(store, given))
+        result = replace(opening, tools=(fan_out,), tool_dependencies={"session": here})
+        here.append(await opened(store, result))
         await here[0].inbox.say("Go.")
         return await here[0].go()
 
@@ -124,8 +124,8 @@ def test_fifty_concurrent_model_calls_exceed_the_budget_by_at_most_one_call() ->
     leaves = [e.event for e in entries(store) if isinstance(e.event, Settled)]
     assert view.turn.outcome == "budget"
     assert 0 < len(leaves) == len(model.heard) < 50
-    assert len(refused) == 50 - len(leaves)
-    assert set(refused) == {"the budget of this turn is used up"}
+    assert len(texts) == 50 - len(leaves)
+    assert set(texts) == {"the budget of this turn is used up"}
     assert view.account.spent.dollars <= 0.4 + (reservation or 0)
     by_provider = sum(a_cent_for_ten_tokens("", usage) or 0 for _ in leaves)
     assert view.account.spent.dollars - by_provider == pytest.approx(
@@ -168,10 +168,10 @@ def test_tokens_are_limited_instead_of_dollars_when_the_price_is_unknown() -> No
     model = ScriptedProvider(
         *[Reply(calls=(WEATHER,), usage=Usage(fresh=60, cached=900, output=40))] * 9
     )
-    given = priced(model, Budget(dollars=0.01, tokens=250), unknown)
+    result = priced(model, Budget(dollars=0.01, tokens=250), unknown)
 
     async def main() -> View:
-        session = await opened(MemoryStore(), given)
+        session = await opened(MemoryStore(), result)
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -185,10 +185,10 @@ def test_token_limit_does_not_apply_when_prices_are_known() -> None:
 
     asks = Reply(calls=(WEATHER,), usage=Usage(fresh=1000))
     model = ScriptedProvider(asks, asks, "Done.")
-    given = priced(model, Budget(dollars=0.01, tokens=250), free)
+    result = priced(model, Budget(dollars=0.01, tokens=250), free)
 
     async def main() -> View:
-        session = await opened(MemoryStore(), given)
+        session = await opened(MemoryStore(), result)
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -207,8 +207,8 @@ def test_call_limit_and_time_limit_end_a_turn(budget: Budget, reason: str) -> No
 
     async def main() -> View:
         record = Recorder(store, clock=lambda: next(ticks) / 10)
-        given = priced(each_costs(STEP), budget)
-        session = await Session.open(record, lambda _: given)
+        result = priced(each_costs(STEP), budget)
+        session = await Session.open(record, lambda _: result)
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -251,16 +251,16 @@ def test_model_is_warned_before_the_budget_is_used_up() -> None:
 
     anyio.run(main)
 
-    told = [request.messages[-1].message.text for request in model.heard]
-    assert [(n, text) for n, text in enumerate(told) if "may use up" in text] == [
+    texts = [request.messages[-1].message.text for request in model.heard]
+    assert [(n, text) for n, text in enumerate(texts) if "may use up" in text] == [
         (
             6,
             "<reminder>About 42% of what this turn may use up is left ($0.22 of $0.52). Do "
             "what matters most first, and leave the rest in a state that is easy to continue "
             "from.</reminder>",
         ),
-        (8, told[6].replace("42%", "23%").replace("$0.22", "$0.12")),
-        (10, told[6].replace("42%", "4%").replace("$0.22", "$0.02")),
+        (8, texts[6].replace("42%", "23%").replace("$0.22", "$0.12")),
+        (10, texts[6].replace("42%", "4%").replace("$0.22", "$0.02")),
     ]
 
 
@@ -298,8 +298,8 @@ def test_dollar_limit_with_an_unknown_price_is_refused(
     async def main() -> View:
         price: Price = lambda model, usage: cost  # noqa: E731
         policies = (enforceable(budget, price), converse, end_over_budget(budget))
-        given = world(model, policies=policies, name="x/main")
-        session = await opened(MemoryStore(), given)
+        result = world(model, policies=policies, name="x/main")
+        session = await opened(MemoryStore(), result)
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -312,11 +312,11 @@ def test_dollar_limit_with_an_unknown_price_is_refused(
 
 
 def test_reservations_of_a_dead_process_stay_counted() -> None:
-    asked = ModelAsked(dollars=0.3, tokens=300)
-    found = fold([Entry(1, TurnStarted(0)), Entry(2, asked), Entry(3, asked)])
+    result = ModelAsked(dollars=0.3, tokens=300)
+    view = fold([Entry(1, TurnStarted(0)), Entry(2, result), Entry(3, result)])
 
-    assert budget_used(found).dollars == pytest.approx(0.6)
-    assert budget_used(found).calls == 2
+    assert budget_used(view).dollars == pytest.approx(0.6)
+    assert budget_used(view).calls == 2
 
 
 def test_reservation_for_a_summary_is_settled_in_the_journal() -> None:
@@ -326,8 +326,8 @@ def test_reservation_for_a_summary_is_settled_in_the_journal() -> None:
         model = ScriptedProvider(
             "Hello.", "Yes.", Reply("A summary.", usage=Usage(fresh=7, output=3))
         )
-        given = world(model, price=a_cent_for_ten_tokens, name="x/main")
-        session = await opened(store, given)
+        result = world(model, price=a_cent_for_ten_tokens, name="x/main")
+        session = await opened(store, result)
         await session.inbox.say("Go.")
         await session.go()
         await session.inbox.say("Are you sure?")
@@ -337,10 +337,10 @@ def test_reservation_for_a_summary_is_settled_in_the_journal() -> None:
 
     view = anyio.run(main)
 
-    told = [e.event for e in entries(store) if isinstance(e.event, Reserved | Settled)]
-    assert [type(e).__name__ for e in told] == ["Reserved", "Settled"]
-    assert told[0].purpose == "summary"  # type: ignore[union-attr]
-    assert told[1].cost == pytest.approx(0.01)  # type: ignore[union-attr]
+    events = [e.event for e in entries(store) if isinstance(e.event, Reserved | Settled)]
+    assert [type(e).__name__ for e in events] == ["Reserved", "Settled"]
+    assert events[0].purpose == "summary"  # type: ignore[union-attr]
+    assert events[1].cost == pytest.approx(0.01)  # type: ignore[union-attr]
     assert view.account.spent.dollars > 0.01
     assert not any(isinstance(e.event, TurnEnded) for e in entries(store)[-3:])
     assert "A summary." in words(Request(view.conversation.messages))
@@ -348,12 +348,12 @@ def test_reservation_for_a_summary_is_settled_in_the_journal() -> None:
 
 def _paid(kind: str, model: str, fresh: int, cost: float | None) -> list[Event]:
     usage = Usage(fresh=fresh, output=1)
-    answered = ModelAnswered(Message("assistant", (Text("so"),)), usage, "end", model)
+    answer = ModelAnswered(Message("assistant", (Text("so"),)), usage, "end", model)
     match kind:
         case "answer":
-            return [ModelAsked(dollars=1.0), replace(answered, cost=cost)]
+            return [ModelAsked(dollars=1.0), replace(answer, cost=cost)]
         case "cut":
-            return [ModelAsked(), replace(answered, cost=cost, stop="length")]
+            return [ModelAsked(), replace(answer, cost=cost, stop="length")]
         case "too long":
             return [ModelAsked(), ModelFailed("no", "TooLong", "", usage, model, cost)]
         case "down":
@@ -377,7 +377,11 @@ def test_costs_of_turns_and_models_add_up_to_the_total(
 ) -> None:
     view, seq, of_turns = View(), 0, list[Spent]()
     for paid in turns:
-        news = [TurnStarted(0), *(e for each in paid for e in each), TurnEnded("answered")]
+        news = [
+            TurnStarted(0),
+            *(e for events in paid for e in events),
+            TurnEnded("answered"),
+        ]
         view = fold([Entry(seq + n, e) for n, e in enumerate(news, start=1)], view)
         seq += len(news)
         of_turns.append(view.turn.spent)
@@ -440,19 +444,19 @@ def test_model_call_outside_the_conversation_is_traced() -> None:
 
     async def main() -> None:
         provider = OverAWire("Hello. " * 99, "Yes.", "A summary.")
-        given = world(provider, trace=Trace(), system="Be kind.")
-        session = await opened(store, given)
-        for each in ("Go.", "Are you sure?"):
-            await session.inbox.say(each)
+        result = world(provider, trace=Trace(), system="Be kind.")
+        session = await opened(store, result)
+        for text in ("Go.", "Are you sure?"):
+            await session.inbox.say(text)
             await session.go()
         await session.compact()
 
     anyio.run(main)
 
     traced = [e.event for e in entries(store) if isinstance(e.event, RequestLogged)]
-    sent = [anyio.run(store.blobs.get, each.request) for each in traced]
+    values = [anyio.run(store.blobs.get, item.request) for item in traced]
     assert len(traced) == 3
-    assert sent[-1] == summary_prompt().encode()
+    assert values[-1] == summary_prompt().encode()
 
 
 def at(*told: tuple[float, Event]) -> Turn:
@@ -460,31 +464,31 @@ def at(*told: tuple[float, Event]) -> Turn:
 
 
 def test_waiting_for_the_user_does_not_count_toward_the_time_limit() -> None:
-    begun = (100.0, TurnStarted(0))
-    asked, too = (
+    starteds = (100.0, TurnStarted(0))
+    result, too = (
         (110.0, Judged("a", "ask")),
         (112.0, ChildAsked("child-1/b", "child-1", "", CALL)),
     )
     first, last = (140.0, Answered("a", True)), (150.0, ChildAnswered("child-1/b", True))
 
-    assert at(begun, asked).seconds(until=130.0) == 10.0
-    assert at(begun, asked, too, first).seconds(until=145.0) == 10.0
-    assert at(begun, asked, too, first, last).seconds(until=160.0) == 20.0
-    assert at(begun, (110.0, Judged("a", "allow"))).seconds(until=130.0) == 30.0
+    assert at(starteds, result).seconds(until=130.0) == 10.0
+    assert at(starteds, result, too, first).seconds(until=145.0) == 10.0
+    assert at(starteds, result, too, first, last).seconds(until=160.0) == 20.0
+    assert at(starteds, (110.0, Judged("a", "allow"))).seconds(until=130.0) == 30.0
 
 
 def test_unanswered_question_pauses_the_turn_clock_until_its_call_ends() -> None:
-    begun, asked = (100.0, TurnStarted(0)), (110.0, Judged("a", "ask"))
+    outcome, result = (100.0, TurnStarted(0)), (110.0, Judged("a", "ask"))
     ended = (150.0, Ended("a", "refused", "Refused: nobody answered."))
 
-    assert at(begun, asked, ended).seconds(until=155.0) == 15.0
+    assert at(outcome, result, ended).seconds(until=155.0) == 15.0
 
 
 def test_budget_seconds_of_an_ended_turn_exclude_the_wait_for_the_user() -> None:
-    begun, asked, answered = (
+    begun, outcome, result = (
         (100.0, TurnStarted(0)), (101.0, Judged("a", "ask")), (900.0, Answered("a", True)),
     )  # fmt: skip
-    told = (begun, asked, answered, (905.0, Ended("a", "done", "")))
-    view = fold([Entry(n, event, at=when) for n, (when, event) in enumerate(told, 1)])
+    endeds = (begun, outcome, result, (905.0, Ended("a", "done", "")))
+    view = fold([Entry(n, event, at=when) for n, (when, event) in enumerate(endeds, 1)])
 
     assert budget_used(view).seconds == 6.0

@@ -65,10 +65,10 @@ def test_plausible_usage_is_charged_unchanged(told: Usage) -> None:
 
 
 def test_usage_of_an_agent_program_may_exceed_a_single_request() -> None:
-    told = Usage(fresh=20_000_000, output=2_000_000)
+    usage = Usage(fresh=20_000_000, output=2_000_000)
 
-    assert plausible_usage(told, CALL, by_agent=True) == told
-    assert plausible_usage(told, CALL).estimated
+    assert plausible_usage(usage, CALL, by_agent=True) == usage
+    assert plausible_usage(usage, CALL).estimated
 
 
 @pytest.mark.parametrize(
@@ -97,11 +97,11 @@ def test_implausible_reported_cost_is_replaced_by_the_computed_one(
 def test_charged_tokens_are_never_far_below_the_text_length(
     told: Usage, sent: int, heard: int, limit: int
 ) -> None:
-    found = plausible_usage(told, MeasuredCall(sent, heard, limit=limit))
+    usage = plausible_usage(told, MeasuredCall(sent, heard, limit=limit))
 
-    assert found.input >= max(1, (sent - 40_000) / 32)
-    assert found.output >= (heard - 400) / 32
-    assert found.input + found.output <= 12_000_000 + 4 * heard
+    assert usage.input >= max(1, (sent - 40_000) / 32)
+    assert usage.output >= (heard - 400) / 32
+    assert usage.input + usage.output <= 12_000_000 + 4 * heard
 
 
 def spent_by(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
@@ -135,9 +135,9 @@ def test_budget_stops_a_provider_that_reports_no_usage(usage: Usage) -> None:
 def test_estimated_costs_are_announced_once_and_marked_with_a_tilde() -> None:
     view, store = spent_by(Reply(PAGE, calls=(WEATHER,), usage=Usage()), Budget(10.0))
 
-    told = "".join(str(block) for block in screen_of(entries(store)).done)
+    text = "".join(str(block) for block in screen_of(entries(store)).done)
 
-    assert told.count(ESTIMATED_NOTICE) == 1
+    assert text.count(ESTIMATED_NOTICE) == 1
     assert spent_row(view.account.spent).startswith("~")
     assert "~$" in spent_row(view.account.spent)
 
@@ -155,6 +155,6 @@ def test_answer_that_fails_after_streaming_text_is_charged() -> None:
     _, store = spent_by(Reply(PAGE.replace("word ", " " * 5), usage=Usage()), Budget(10.0))
 
     failed = [e.event for e in entries(store) if isinstance(e.event, ModelFailed)]
-    assert {each.usage and each.usage.output for each in failed} == {1_000}
-    assert all(each.cost for each in failed)
+    assert {item.usage and item.usage.output for item in failed} == {1_000}
+    assert all(item.cost for item in failed)
     assert not any(isinstance(e.event, ModelAnswered) for e in entries(store))

@@ -67,9 +67,9 @@ def asked(given: World, *verdicts: bool) -> list[Event]:
         await session.inbox.say("go")
         await session.go()
         for allowed in verdicts:
-            found = [r for r in requests(session.view) if isinstance(r, Permission)]
+            permissions = [r for r in requests(session.view) if isinstance(r, Permission)]
             await session.inbox.answer(
-                found[0].id, allowed=allowed, hash_=found[0].call.hash
+                permissions[0].id, allowed=allowed, hash_=permissions[0].call.hash
             )
             await session.go()
 
@@ -174,15 +174,15 @@ def test_edit_that_depends_on_a_denied_edit_fails(here: Path) -> None:
 def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
     here: Path,
 ) -> None:
-    store, given = MemoryStore(), place(here, [READ], [edit("two", "2")], "Pity.")
+    store, result = MemoryStore(), place(here, [READ], [edit("two", "2")], "Pity.")
 
     async def story() -> None:
-        session = await opened(store, given)
+        session = await opened(store, result)
         await session.inbox.say("go")
         await session.go()
         (here / "a").write_text("one\ntwo\nthree\n")
-        (found,) = requests(session.view)
-        await session.inbox.answer(found.id, allowed=True)
+        (request,) = requests(session.view)
+        await session.inbox.answer(request.id, allowed=True)
         await session.go()
 
     anyio.run(story)
@@ -211,9 +211,9 @@ def test_tool_that_raises_in_the_preview_fails_without_a_question(here: Path) ->
         """Divide."""
         return Reply(f"{path} {files} {1 // 0}")
 
-    given = place(here, [call("broken", path="a")], "Then not.")
+    result = place(here, [call("broken", path="a")], "Then not.")
 
-    events = asked(replace(given, tools=(broken,)))
+    events = asked(replace(result, tools=(broken,)))
 
     assert failures(events) == ["ZeroDivisionError: integer division or modulo by zero"]
 
@@ -223,8 +223,8 @@ def test_file_outside_the_workspace_is_not_previewed_before_approval(
 ) -> None:
     (tmp_path / "secret").write_text("x")
     for name in ("secret", "missing"):
-        made = call("edit_file", path=str(tmp_path / name), old="x", new="y")
-        events = asked(place(here, [made], "Then not."))
+        result = call("edit_file", path=str(tmp_path / name), old="x", new="y")
+        events = asked(place(here, [result], "Then not."))
         assert (failures(events), shown(events)) == ([], [[]])
 
 

@@ -44,10 +44,10 @@ def saved(*events: Event) -> Checkpoints:
     [(1, 3), (2, 3), (3, 3), (4, 5), (5, 5), (6, 8), (7, 8), (9, 10), (10, 10)],
 )
 def test_each_event_maps_to_the_checkpoint_of_its_time(seq: int, made: int) -> None:
-    found = saved(*STORY).at(seq)
+    checkpoint = saved(*STORY).at(seq)
 
-    assert found is not None
-    assert found.seq == made
+    assert checkpoint is not None
+    assert checkpoint.seq == made
 
 
 @pytest.mark.parametrize("seq", [11, 12, 13])
@@ -56,15 +56,15 @@ def test_event_after_the_newest_checkpoint_has_no_checkpoint(seq: int) -> None:
 
 
 def test_session_without_checkpoints_finds_no_checkpoint() -> None:
-    found = saved(Said("first"))
+    checkpoints = saved(Said("first"))
 
-    assert (found.at(1), found.trees, found.seq) == (None, (), 0)
+    assert (checkpoints.at(1), checkpoints.trees, checkpoints.seq) == (None, (), 0)
 
 
 def test_newest_checkpoint_is_the_last_recorded_state() -> None:
-    found = saved(*STORY[:10])
+    checkpoints = saved(*STORY[:10])
 
-    assert (found.newest, found.disturbed) == (Checkpoint(10, C), False)
+    assert (checkpoints.newest, checkpoints.disturbed) == (Checkpoint(10, C), False)
 
 
 @pytest.mark.parametrize(
@@ -80,17 +80,17 @@ def test_newest_checkpoint_is_the_last_recorded_state() -> None:
 def test_events_after_a_checkpoint_update_disturbed_and_doubtful(
     event: Event, known: tuple[bool, bool]
 ) -> None:
-    found = saved(*STORY[:10], event)
+    checkpoints = saved(*STORY[:10], event)
 
-    assert (found.disturbed, found.doubtful) == known
+    assert (checkpoints.disturbed, checkpoints.doubtful) == known
 
 
 def test_rewind_is_undone_to_the_checkpoint_just_before_it() -> None:
     back = (Checkpointed(C), Rewound(6), FilesRestored(3, 11, 1), Checkpointed(A))
 
-    found = saved(*STORY[:10], *back)
+    checkpoints = saved(*STORY[:10], *back)
 
-    assert [found.at(seq) for seq in (11, 12, 13, 14)] == [
+    assert [checkpoints.at(seq) for seq in (11, 12, 13, 14)] == [
         Checkpoint(11, C),
         Checkpoint(11, C),
         Checkpoint(11, C),
@@ -103,25 +103,35 @@ BACK = SessionResumed(directory="/w")
 
 
 def test_checkpoints_of_another_directory_are_not_used() -> None:
-    found = saved(SessionStarted("/w"), *STORY[:10], THERE)
+    checkpoints = saved(SessionStarted("/w"), *STORY[:10], THERE)
 
-    assert (found.directory, found.trees, found.at(1), found.disturbed) == (
+    assert (checkpoints.directory, checkpoints.trees, checkpoints.at(1), checkpoints.disturbed) == (
         "/there", (), None, False,
     )  # fmt: skip
-    assert (found.untouched_directories(10), found.untouched_directories(11)) == (
+    assert (
+        checkpoints.untouched_directories(10),
+        checkpoints.untouched_directories(11),
+    ) == (
         ("/w",),
         (),
     )
-    assert [point.text for point in found.points] == ["first", "second"]
+    assert [point.text for point in checkpoints.points] == ["first", "second"]
 
 
 def test_checkpoints_are_known_again_after_returning_to_their_directory() -> None:
     before = saved(SessionStarted("/w"), *STORY)
 
-    found = saved(SessionStarted("/w"), *STORY, THERE, Checkpointed(A), BACK)
+    checkpoints = saved(SessionStarted("/w"), *STORY, THERE, Checkpointed(A), BACK)
 
-    assert (found.trees, found.disturbed, found.at(2)) == (C, True, before.at(2))
-    assert (found.untouched_directories(2), found.untouched_directories(16)) == (
+    assert (checkpoints.trees, checkpoints.disturbed, checkpoints.at(2)) == (
+        C,
+        True,
+        before.at(2),
+    )
+    assert (
+        checkpoints.untouched_directories(2),
+        checkpoints.untouched_directories(16),
+    ) == (
         ("/there",),
         (),
     )

@@ -63,11 +63,11 @@ def world(
         stopping, in_window(shorter), shorter, plan_ready, final, at_most(steps),
         continue_cut_response(3), going_on, after_a_stop, in_plan_mode("default"), converse,
     )  # fmt: skip
-    given = World(
+    result = World(
         Model(model, window=WINDOW), (look, todo_write, compact, history_search), policies,
         OPEN_HAND, shares=shares, longest_result=WINDOW,
     )  # fmt: skip
-    return world_with(given, **more)
+    return world_with(result, **more)
 
 
 async def with_history(store: MemoryStore, given: World) -> Session:
@@ -96,8 +96,8 @@ def a_look(n: int, length: int = 1500) -> Reply:
 def talk(store: MemoryStore, given: World, *said: str) -> View:
     async def main() -> View:
         session = await with_history(store, given)
-        for each in said:
-            await session.inbox.say(each)
+        for text in said:
+            await session.inbox.say(text)
             await session.go()
         return session.view
 
@@ -136,8 +136,8 @@ def check_a_long_session(steps: int, letters: float) -> None:
 
     async def main() -> View:
         session = await with_history(store, world(model, steps))
-        made = await session.record(Ended("c", "done", "", control=PlanReady("P", PLAN)))
-        await session.record(PlanAnswered(made.seq, True))
+        record = await session.record(Ended("c", "done", "", control=PlanReady("P", PLAN)))
+        await session.record(PlanAnswered(record.seq, True))
         await session.inbox.say(CONSTRAINT)
         return await session.go()
 
@@ -152,8 +152,8 @@ def check_a_long_session(steps: int, letters: float) -> None:
     shortened = [words(r) for r in model.asked if words(r).startswith(PRESERVED_START)]
     assert shortened
     assert [text for text in shortened if PLAN not in text] == []
-    found = words(model.asked[-1])
-    assert [n for n in EARLY if f"detail-{n} is {n * 7919}." not in found] == []
+    result = words(model.asked[-1])
+    assert [n for n in EARLY if f"detail-{n} is {n * 7919}." not in result] == []
     assert view == fold(entries(store))
 
 
@@ -233,7 +233,7 @@ def test_oldest_messages_are_dropped_with_a_notice_when_summaries_fail(
 
 
 def test_message_longer_than_the_window_is_sent_in_part_and_found_by_search() -> None:
-    said = f"Begin. {'filler ' * 8_000} {CONSTRAINT}"
+    text = f"Begin. {'filler ' * 8_000} {CONSTRAINT}"
     model = LongModel(
         lambda n: (
             Reply(calls=(("history_search", '{"event": 2, "offset": 100}'),))
@@ -243,7 +243,7 @@ def test_message_longer_than_the_window_is_sent_in_part_and_found_by_search() ->
     )
     store = MemoryStore()
 
-    view = talk(store, world(model), said)
+    view = talk(store, world(model), text)
 
     assert view.turn.outcome == "answered"
     assert max(map(size, model.asked)) <= WINDOW
@@ -258,10 +258,10 @@ def test_compaction_waits_for_the_answer_to_an_open_question() -> None:
         lambda n: Reply(calls=((("ask_first"), '{"n": 1}'),)) if not n else Reply("Ok.")
     )
     store = MemoryStore()
-    given = world(model)
+    result = world(model)
 
     async def main() -> View:
-        session = await opened(store, replace(given, tools=(*given.tools, ask_first)))
+        session = await opened(store, replace(result, tools=(*result.tools, ask_first)))
         await session.inbox.say("Go.")
         await session.go()
         await session.compact()
@@ -321,20 +321,20 @@ def test_model_can_request_a_compaction() -> None:
 
 
 def test_request_refused_as_too_long_is_compacted_and_sent_again() -> None:
-    said: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
-    said += [TooLong("only 2,000 tokens fit"), Reply("Done.")]
-    model, store = LongModel(lambda n: said[n]), MemoryStore()
+    looks: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
+    looks += [TooLong("only 2,000 tokens fit"), Reply("Done.")]
+    model, store = LongModel(lambda n: looks[n]), MemoryStore()
 
     view = talk(store, world(model), "Look.")
 
     assert view.turn.outcome == "answered"
-    (made,) = compactions(store)
-    assert made.reason == "the request was refused: only 2,000 tokens fit"
+    (result,) = compactions(store)
+    assert result.reason == "the request was refused: only 2,000 tokens fit"
 
 
 def test_second_refusal_as_too_long_ends_the_turn() -> None:
-    said: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
-    model = LongModel(lambda n: said[n] if n < 6 else TooLong("it never fits"))
+    looks: list[Reply | ProviderError] = [a_look(n, 100) for n in range(6)]
+    model = LongModel(lambda n: looks[n] if n < 6 else TooLong("it never fits"))
     store = MemoryStore()
 
     view = talk(store, world(model), "Look.")
@@ -371,8 +371,10 @@ def test_step_limit_reminder_is_repeated_after_a_summary() -> None:
 
     talk(store, world(model, 18, CompactionShares(prune=1)), "Look.")
 
-    told = [n for n, r in enumerate(model.asked) if "more answers are allowed" in words(r)]
-    assert told[-1] == len(model.asked) - 1
+    numbers = [
+        n for n, r in enumerate(model.asked) if "more answers are allowed" in words(r)
+    ]
+    assert numbers[-1] == len(model.asked) - 1
 
 
 def test_interrupted_summary_leaves_the_conversation_unchanged() -> None:

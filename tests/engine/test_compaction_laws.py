@@ -157,9 +157,9 @@ def check(view: View, store: MemoryStore) -> None:
     assert view == fold(entries(store))
     assert talk.size == sum(part_size(p) for s in talk.messages for p in s.message.parts)
     check_history(s.message for s in build_request(view).messages)
-    told = words(Request(talk.messages))
-    for said in talk.user_messages:
-        assert said.text in told or _referred(said.seq, told), said
+    text = words(Request(talk.messages))
+    for user_message in talk.user_messages:
+        assert user_message.text in text or _referred(user_message.seq, text), user_message
 
 
 def _referred(seq: int, told: str) -> bool:

@@ -31,8 +31,8 @@ BY_WAY = ("tool_call", '{"name": "book", "arguments": {"what": "taxi"}}')
 
 def told(*lines: Line, orders: list[str] | None = None) -> tuple[MemoryStore, list[Ended]]:
     store = MemoryStore()
-    given = world(ScriptedProvider(*lines), orders, tools=TOOLS, deferred=DEFERRED)
-    run(store, given, "Go.")
+    result = world(ScriptedProvider(*lines), orders, tools=TOOLS, deferred=DEFERRED)
+    run(store, result, "Go.")
     events = [entry.event for entry in entries(store)]
     return store, [event for event in events if isinstance(event, Ended)]
 
@@ -71,7 +71,7 @@ def test_permission_rules_apply_to_the_deferred_tool_itself() -> None:
     run(store, world(provider, orders, tools=TOOLS, deferred=DEFERRED, rules=rules), "Go.")
 
     judged = [e.event for e in entries(store) if isinstance(e.event, Judged)]
-    assert (orders, [(each.verdict, each.rule) for each in judged]) == (
+    assert (orders, [(item.verdict, item.rule) for item in judged]) == (
         [],
         [("deny", "book")],
     )
@@ -85,19 +85,19 @@ def test_offered_tools_do_not_change_after_a_deferred_tool_was_found() -> None:
 
     run(store, world(provider, tools=TOOLS, deferred=DEFERRED), "Go.")
 
-    offered = [tuple(tool.name for tool in asked.tools) for asked in provider.heard]
+    offered = [tuple(tool.name for tool in request.tools) for request in provider.heard]
     assert offered == [("weather", "tool_search", "tool_call")] * 4
     briefed = [e for e in entries(store) if isinstance(e.event, SystemPromptSet)]
     assert len(briefed) == 1
 
 
 def test_deferred_tool_is_found_with_its_schema_and_called() -> None:
-    _, (found, done) = told(
+    _, (result, done) = told(
         [("tool_search", '{"query": "select:book"}')], [BY_WAY], "Done."
     )
 
-    assert bytes(book.spec.parameters).decode() in found.text
-    assert (found.outcome, done.outcome) == ("done", "done")
+    assert bytes(book.spec.parameters).decode() in result.text
+    assert (result.outcome, done.outcome) == ("done", "done")
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_unknown_tool_error_lists_deferred_tools() -> None:
 
 def test_own_tool_named_tool_call_is_called_directly_without_deferred_tools() -> None:
     store = MemoryStore()
-    given = world(ScriptedProvider([BY_WAY], "Sorry."))
+    result = world(ScriptedProvider([BY_WAY], "Sorry."))
 
-    run(store, given, "Go.")
+    run(store, result, "Go.")
 
     assert [call.name for call in called(store)] == ["tool_call"]
 
@@ -171,10 +171,10 @@ def test_own_tool_named_tool_call_is_called_directly_without_deferred_tools() ->
 def test_deferred_call_that_waits_for_approval_runs_after_a_restart() -> None:
     """The journal has it under the tool's own name, so it need not be found again."""
     orders, store = list[str](), MemoryStore()
-    given = world(
+    result = world(
         ScriptedProvider([BY_WAY]), orders, tools=TOOLS, deferred=DEFERRED, rules=()
     )
-    run(store, given, "Go.")
+    run(store, result, "Go.")
 
     async def answered() -> None:
         later = world(

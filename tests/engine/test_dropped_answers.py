@@ -138,7 +138,7 @@ def test_next_model_answers_when_the_first_keeps_breaking_off() -> None:
     drops = [e.event for e in entries(store) if isinstance(e.event, ModelFailed)]
     assert (view.turn.outcome, view.turn.answer) == ("answered", "Yes.")
     assert (len(first.heard), len(drops)) == (10, 10)
-    assert all(each.dropped for each in drops)
+    assert all(drop.dropped for drop in drops)
 
 
 def test_budget_used_up_by_dropped_answers_ends_the_turn() -> None:
@@ -162,7 +162,7 @@ def test_answer_that_keeps_breaking_off_fails_the_turn() -> None:
 
     ends = [e.event for e in entries(store) if isinstance(e.event, ModelFailed)]
     assert (view.turn.outcome, view.turn.reason) == ("failed", "reset")
-    assert [each.dropped for each in ends] == [True, True, True, False]
+    assert [end.dropped for end in ends] == [True, True, True, False]
 
 
 def test_dropped_answer_is_marked_on_the_screen() -> None:
@@ -171,12 +171,12 @@ def test_dropped_answer_is_marked_on_the_screen() -> None:
 
     blocks = screen_of(entries(store)).blocks
 
-    said = [b for b in blocks if isinstance(b, AnswerBlock | DroppedBlock)]
-    assert [(type(b), b.text) for b in said] == [
+    matching_blocks = [b for b in blocks if isinstance(b, AnswerBlock | DroppedBlock)]
+    assert [(type(b), b.text) for b in matching_blocks] == [
         (DroppedBlock, "I look first."), (AnswerBlock, "Yes."),
     ]  # fmt: skip
-    assert isinstance(said[0], DroppedBlock)
-    assert said[0].mark == "dropped, the model is asked again: busy"
+    assert isinstance(matching_blocks[0], DroppedBlock)
+    assert matching_blocks[0].mark == "dropped, the model is asked again: busy"
 
 
 def test_empty_answer_is_requested_again() -> None:

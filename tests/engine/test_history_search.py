@@ -51,11 +51,11 @@ def test_history_search_marks_results_from_outside_as_outside() -> None:
         history = History(session.record)
         return (await history_search.run(**arguments, history=history)).outside
 
-    found = [anyio.run(partial(main, **each)) for each in (
+    calls = [anyio.run(partial(main, **data)) for data in (
         {"query": "a page"}, {"call": "call-1"}, {"query": "a file"}, {"call": "call-2"},
     )]  # fmt: skip
 
-    assert found == [True, True, False, False]
+    assert calls == [True, True, False, False]
 
 
 def done(n: int, name: str, arguments: str, result: str) -> list[Event]:
@@ -95,45 +95,45 @@ def test_history_search_ignores_its_own_earlier_calls() -> None:
 
 @pytest.mark.parametrize("query", ["STRASSE", "straße", "ΟΔΟΣ", "οδος", "İstanbul"])
 def test_history_search_ignores_case_and_unicode_variants(query: str) -> None:
-    said = Said("İİİİ" * 200 + " at Straße, οδος, İstanbul " + "ßßßß" * 200)
+    result = Said("İİİİ" * 200 + " at Straße, οδος, İstanbul " + "ßßßß" * 200)
 
-    found = asked([said], query=query)
+    text = asked([result], query=query)
 
-    assert found.startswith("[2] person: … ")
-    assert "Straße" in found
-    assert len(found) < 600
+    assert text.startswith("[2] person: … ")
+    assert "Straße" in text
+    assert len(text) < 600
 
 
 def test_history_search_result_is_short_however_many_hits_there_are() -> None:
     events = [Said(f"{n} needle " + "x" * 100_000) for n in range(60)]
 
-    found = asked(events, query="needle", limit=50)
+    text = asked(events, query="needle", limit=50)
 
-    assert found.startswith("[61] person: 59 needle")
-    assert found.endswith("\n10 more hits.")
-    assert len(found) < 30_000
+    assert text.startswith("[61] person: 59 needle")
+    assert text.endswith("\n10 more hits.")
+    assert len(text) < 30_000
 
 
 def test_long_event_is_read_page_by_page() -> None:
-    said = "".join(f"{n:06} " for n in range(10_000))
+    result = "".join(f"{n:06} " for n in range(10_000))
 
     pages, offset = "", 0
     while True:
-        page = asked([Said(said)], event=2, offset=offset)
+        page = asked([Said(result)], event=2, offset=offset)
         text, _, more = page.partition("\n[… ")
         pages += text
         if not more:
             break
         offset = int(more.split("offset ")[1].split(" ")[0])
 
-    assert pages == f"[2] person:\n{said}"
+    assert pages == f"[2] person:\n{result}"
 
 
 def test_history_search_keeps_secrets_masked() -> None:
-    found = asked([Said("It is hunter2-hunter2.")], secrets=["hunter2-hunter2"], event=2)
+    text = asked([Said("It is hunter2-hunter2.")], secrets=["hunter2-hunter2"], event=2)
 
-    assert found.startswith("[2] person:\nIt is ")
-    assert "hunter2" not in found
+    assert text.startswith("[2] person:\nIt is ")
+    assert "hunter2" not in text
 
 
 @pytest.mark.parametrize(
@@ -163,10 +163,10 @@ def test_ten_thousand_events_are_searched_quickly() -> None:
     async def main() -> tuple[str, float]:
         session = await opened(store, world(ScriptedProvider()))
         began = time.perf_counter()
-        found = await history_search.run(query="detail-7.", history=History(session.record))
-        return found.text, time.perf_counter() - began
+        reply = await history_search.run(query="detail-7.", history=History(session.record))
+        return reply.text, time.perf_counter() - began
 
-    found, took = anyio.run(main)
+    text, took = anyio.run(main)
 
-    assert found.startswith("[17] result of look (call-7): detail-7.")
+    assert text.startswith("[17] result of look (call-7): detail-7.")
     assert took < 2

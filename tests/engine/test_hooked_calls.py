@@ -52,13 +52,13 @@ class Port:
 
 def hooked(port: Port, *lines: Line, **more: object) -> World:
     policies = (*POLICIES, *hook_policies(port.matching, child=False))
-    given = world(ScriptedProvider(*lines), **more)
-    return replace(given, policies=policies, hooks=port)
+    result = world(ScriptedProvider(*lines), **more)
+    return replace(result, policies=policies, hooks=port)
 
 
 def ends(store: MemoryStore) -> list[tuple[str, str]]:
-    found = (e.event for e in entries(store) if isinstance(e.event, Ended))
-    return [(each.outcome, each.text) for each in found]
+    events = (e.event for e in entries(store) if isinstance(e.event, Ended))
+    return [(item.outcome, item.text) for item in events]
 
 
 class Crash(BaseException):
@@ -102,11 +102,11 @@ def test_no_hook_makes_a_permission_decision_weaker(
 ) -> None:
     ran = HookRan("PreToolUse", "h", outcome=outcome, asks=asks)  # pyright: ignore[reportArgumentType]
 
-    found = with_hooks(Decision(verdict, "rule"), (ran,))
+    hooks = with_hooks(Decision(verdict, "rule"), (ran,))
 
-    assert STRICT[found.verdict] >= STRICT[verdict]
-    assert outcome != "blocked" or found.verdict == "deny"
-    assert not asks or found.verdict != "allow"
+    assert STRICT[hooks.verdict] >= STRICT[verdict]
+    assert outcome != "blocked" or hooks.verdict == "deny"
+    assert not asks or hooks.verdict != "allow"
 
 
 def test_arguments_changed_by_a_hook_are_judged_as_if_the_model_had_sent_them() -> None:
@@ -116,11 +116,11 @@ def test_arguments_changed_by_a_hook_are_judged_as_if_the_model_had_sent_them() 
     run(store, hooked(port, [BOOK], "Done.", orders=orders), "Taxi, please.")
 
     judged = [e.event for e in entries(store) if isinstance(e.event, Judged)]
-    asked = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
+    events = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
     assert orders == ["boat"]
     assert len(judged) == 1
     assert ends(store) == [("done", "boat ordered")]
-    assert '{"what": "boat"}' in asked[1].notes[0]
+    assert '{"what": "boat"}' in events[1].notes[0]
 
 
 def test_secret_in_replaced_arguments_is_not_written_to_the_journal() -> None:
@@ -128,8 +128,8 @@ def test_secret_in_replaced_arguments_is_not_written_to_the_journal() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def talk() -> None:
-        given = hooked(port, [("book", '{"what": "taxi-secret"}')], "Done.", orders=orders)
-        async with await opened(store, given, secrets=("taxi-secret",)) as session:
+        result = hooked(port, [("book", '{"what": "taxi-secret"}')], "Done.", orders=orders)
+        async with await opened(store, result, secrets=("taxi-secret",)) as session:
             await session.inbox.say("Go.")
             await session.go()
 
@@ -145,8 +145,8 @@ def test_secret_added_by_a_hook_reaches_the_tool_unmasked() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def talk() -> None:
-        given = hooked(port, [BOOK], "Done.", orders=orders)
-        async with await opened(store, given, secrets=("boat-secret",)) as session:
+        result = hooked(port, [BOOK], "Done.", orders=orders)
+        async with await opened(store, result, secrets=("boat-secret",)) as session:
             await session.inbox.say("Go.")
             await session.go()
 
@@ -168,10 +168,12 @@ def test_stop_hook_that_always_blocks_is_ended_by_the_step_limit() -> None:
 def test_message_blocked_by_a_hook_ends_the_turn_with_the_reason() -> None:
     provider = ScriptedProvider("Never.")
     port = Port(lambda hook, about: HookAnswer("blocked", "rude"), "UserPromptSubmit")
-    given = replace(world(provider), hooks=port)
-    given = replace(given, policies=(*POLICIES, *hook_policies(port.matching, child=False)))
+    result = replace(world(provider), hooks=port)
+    result = replace(
+        result, policies=(*POLICIES, *hook_policies(port.matching, child=False))
+    )
 
-    view = run(MemoryStore(), given, "Rudely.")
+    view = run(MemoryStore(), result, "Rudely.")
 
     assert provider.heard == []
     assert (view.turn.outcome, view.turn.reason) == (
@@ -190,11 +192,11 @@ def test_context_added_by_hooks_is_in_the_next_request_once() -> None:
 
     view = run(store, hooked(port, [BOOK], "Done.", orders=[]), "Go.")
 
-    asked = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
-    told = [part.text for s in view.conversation.messages for part in s.message.parts
+    events = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
+    texts = [part.text for s in view.conversation.messages for part in s.message.parts
             if isinstance(part, Text) and "A hook" in part.text]  # fmt: skip
-    assert len(asked) == 2
-    assert told == [
+    assert len(events) == 2
+    assert texts == [
         "<reminder>A hook of the person adds this:\n"
         "from SessionStart\nfrom UserPromptSubmit</reminder>",
         "<reminder>A hook of the person adds this:\nfrom PostToolUse</reminder>",

@@ -71,29 +71,31 @@ def test_message_sent_with_an_interrupt_starts_the_next_turn() -> None:
     async def redirect() -> tuple[str, tuple[str, ...]]:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')], "Right.")
-        given = world(provider, tools=(endless(busy),), rules=ANY)
-        session = await opened(MemoryStore(), given)
+        result = world(provider, tools=(endless(busy),), rules=ANY)
+        session = await opened(MemoryStore(), result)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             await busy.wait()
             await session.inbox.interrupt(instead="Do not wait.")
-        heard = provider.heard[-1].messages
-        notes = [p.text for s in heard[-2:] for p in s.message.parts if isinstance(p, Text)]
+        messages = provider.heard[-1].messages
+        notes = [
+            p.text for s in messages[-2:] for p in s.message.parts if isinstance(p, Text)
+        ]
         return talked(session.view), tuple(notes)
 
-    shown, heard = anyio.run(redirect)
+    text, texts = anyio.run(redirect)
 
-    assert shown.splitlines()[-1] == "‹ Right."
-    assert heard == ("Do not wait.", CUT_SHORT)
+    assert text.splitlines()[-1] == "‹ Right."
+    assert texts == ("Do not wait.", CUT_SHORT)
 
 
 def test_cancelling_a_turn_gives_the_outcome_cancelled_and_not_interrupted() -> None:
     async def cancel() -> str:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
-        given = world(provider, tools=(endless(busy),), rules=ANY)
-        session = await opened(MemoryStore(), given)
+        result = world(provider, tools=(endless(busy),), rules=ANY)
+        session = await opened(MemoryStore(), result)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -108,8 +110,8 @@ def test_second_concurrent_run_is_refused() -> None:
     async def twice() -> str:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
-        given = world(provider, tools=(endless(busy),), rules=ANY)
-        session = await opened(MemoryStore(), given)
+        result = world(provider, tools=(endless(busy),), rules=ANY)
+        session = await opened(MemoryStore(), result)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -209,11 +211,11 @@ def test_turn_ends_with_a_valid_history_after_an_event_at_any_delta(
         check_history(spoken.message for spoken in view.conversation.messages)
         return view.turn.outcome, entries(store)
 
-    outcome, found = anyio.run(interfere)
+    outcome, result = anyio.run(interfere)
 
     assert outcome == ("interrupted" if what == "stop" else "answered")
-    assert isinstance(found[-1].event, TurnEnded)
-    assert not fold(found).conversation.undelivered
+    assert isinstance(result[-1].event, TurnEnded)
+    assert not fold(result).conversation.undelivered
 
 
 class Counted:

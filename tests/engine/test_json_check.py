@@ -33,17 +33,17 @@ TREE = {"$defs": {"node": {"type": "object", "required": ["n"],
     ],
 )
 def test_schema_problem_names_the_path_in_the_answer(answer: str, problem: str) -> None:
-    found = schema(**TREE).problem(answer)
+    result = schema(**TREE).problem(answer)
 
-    assert found.startswith(problem)
-    assert bool(found) == bool(problem)
+    assert result.startswith(problem)
+    assert bool(result) == bool(problem)
 
 
 def test_a_few_problems_are_named_and_the_rest_counted() -> None:
-    found = schema(items={"type": "string"}).problem("[1, 2, 3, 4, 5]")
+    problem = schema(items={"type": "string"}).problem("[1, 2, 3, 4, 5]")
 
-    assert found.startswith("$[0]: 1 is not of type 'string'; $[1]: ")
-    assert found.endswith("; and 2 more")
+    assert problem.startswith("$[0]: 1 is not of type 'string'; $[1]: ")
+    assert problem.endswith("; and 2 more")
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_invalid_schema_is_refused_early_or_reported_with_the_answer(
         with pytest.raises(ValueError, match=said):
             schema(**given)
     else:  # only an answer that goes there shows it, and then it is reported
-        found = schema(**given)
-        assert "refers to what it does not hold" in found.problem("[1]")
+        result = schema(**given)
+        assert "refers to what it does not hold" in result.problem("[1]")
 
 
 def test_value_is_read_from_the_only_code_fence() -> None:
@@ -104,8 +104,8 @@ def test_schema_from_model_code_with_unbounded_keywords_is_refused(
 
 
 def test_schema_from_model_code_validates_like_any_other() -> None:
-    named = '{"properties": {"pattern": {"type": "string"}}, "required": ["pattern"]}'
-    bounded = Schema(Raw(named.encode()), bounded=True)
+    text = '{"properties": {"pattern": {"type": "string"}}, "required": ["pattern"]}'
+    bounded = Schema(Raw(text.encode()), bounded=True)
 
     assert bounded.problem('{"pattern": "a"}') == ""
-    assert bounded.problem("{}") == Schema(Raw(named.encode())).problem("{}") != ""
+    assert bounded.problem("{}") == Schema(Raw(text.encode())).problem("{}") != ""

@@ -158,17 +158,17 @@ def test_incrementally_encoded_request_equals_a_fresh_encoding(
 
 
 def test_every_kind_of_event_but_three_for_other_readers_changes_the_view() -> None:
-    said = [news.Said("a"), news.TurnStarted(1), news.ModelAnswered(CALLS)]
+    outcome = [news.Said("a"), news.TurnStarted(1), news.ModelAnswered(CALLS)]
     plan = news.Ended("c", "done", "", control=PlanReady("T", "1. Think."))
-    asked = news.Judged("b", "ask")
+    result = news.Judged("b", "ask")
     diff = Diff("/f", "created", "+x", after="00")
     born = news.ChildBorn("child-1", "a", "explore", "look")
     wants = news.ChildAsked(
         "child-1/a", "child-1", "explore", ToolCall("a", "book", Raw(b"{}"))
     )
     samples: list[Event] = [
-        *said, news.SessionStarted("/"), news.SessionResumed("2"), news.SystemPromptSet("be kind"),
-        news.Delivered((1,)), news.ModelAsked(), news.ModelFailed("no"), asked,
+        *outcome, news.SessionStarted("/"), news.SessionResumed("2"), news.SystemPromptSet("be kind"),
+        news.Delivered((1,)), news.ModelAsked(), news.ModelFailed("no"), result,
         news.Answered("b", True), news.Granted("book"), news.Started("a"),
         news.Ended("a", "done", "", (diff,)), news.Rewound(1), news.Stopped("enough"),
         news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"), news.JournalRepaired("half a line"), news.HolderEnded(7, "h", "refold"),
@@ -188,13 +188,13 @@ def test_every_kind_of_event_but_three_for_other_readers_changes_the_view() -> N
         news.WorktreeEntered("/t", "/t", "refold/t", "c"), news.WorktreeLeft("/w", "/t"),
     ]  # fmt: skip
     beside = news.BackgroundStarted("background-1", "make")
-    view = fold(placed([*said, plan, asked, born, wants, beside]))
+    view = fold(placed([*outcome, plan, result, born, wants, beside]))
 
     deaf = {
         type(e).__name__
         for e in samples
         if msgspec.structs.replace(fold([Entry(6, e)], start=view), seq=5) == view
-        and e not in (asked, wants)
+        and e not in (result, wants)
     }
 
     assert deaf == set()
@@ -234,8 +234,8 @@ class Endless:
         call = [("weather", f'{{"city": "{step}"}}')]
         answer = as_reply(call if step < self.steps else "Done.")
         sys.settrace(self._count if step in self.traced else None)
-        told = replace(answer, usage=Usage(fresh=10 + 20 * step, output=9))
-        for delta in deltas(told, step):
+        reply = replace(answer, usage=Usage(fresh=10 + 20 * step, output=9))
+        for delta in deltas(reply, step):
             yield delta
 
     def _count(self, frame: FrameType, what: str, _: object) -> Any:

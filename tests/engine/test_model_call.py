@@ -83,10 +83,10 @@ def test_answer_that_violates_the_schema_is_returned_with_the_problem() -> None:
 
     view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
 
-    told = [request.messages[-1].message.text for request in provider.heard[1:]]
+    texts = [request.messages[-1].message.text for request in provider.heard[1:]]
     assert view.turn.outcome == "answered"
-    assert "it is not JSON" in told[0]
-    assert "$.age: 'forty' is not of type 'integer'" in told[1]
+    assert "it is not JSON" in texts[0]
+    assert "$.age: 'forty' is not of type 'integer'" in texts[1]
     assert result(view, "s", 0.0).structured == {"age": 40}
 
 
@@ -110,9 +110,9 @@ def test_answer_of_the_finish_tool_must_match_the_schema() -> None:
         ("finish", '{"answer": "{\\"age\\": 40}"}'),
     )
     provider = ScriptedProvider([wrong], [right])
-    given = replace(asked_for_a_shape(provider), tools=(finish,))
+    outcome = replace(asked_for_a_shape(provider), tools=(finish,))
 
-    view = run(MemoryStore(), given, "How old?")
+    view = run(MemoryStore(), outcome, "How old?")
 
     assert (view.turn.outcome, view.turn.answer) == ("final", '{"age": 40}')
     assert view.turn.steps == 2
@@ -155,8 +155,8 @@ def test_rejected_answer_is_recorded_with_its_policy() -> None:
 
     run(store, asked_for_a_shape(ScriptedProvider("Forty.", '{"age": 40}')), "How old?")
 
-    (found,) = (e for e in entries(store) if isinstance(e.event, AnswerRejected))
-    assert found.by == "policy shape"
+    (entry,) = (e for e in entries(store) if isinstance(e.event, AnswerRejected))
+    assert entry.by == "policy shape"
 
 
 # Effort, session, price. ---------------------------------------------------------------
@@ -177,9 +177,9 @@ def test_answer_is_priced_once_when_it_arrives() -> None:
         Reply("One.", (WEATHER,), usage=Usage(fresh=10)),
         Reply("Two.", usage=Usage(5)),
     ]
-    given = world(ScriptedProvider(*lines), price=lambda _, used: used.fresh / 10)
+    outcome = world(ScriptedProvider(*lines), price=lambda _, used: used.fresh / 10)
 
-    view = run(store, given, "Go.")
+    view = run(store, outcome, "Go.")
 
     assert view.account.spent.cost == view.turn.spent.cost == 1.5
     costs = [e.event.cost for e in entries(store) if isinstance(e.event, ModelAnswered)]
@@ -208,9 +208,9 @@ class Telling:
 
 
 def test_cost_and_model_reported_by_the_provider_take_precedence() -> None:
-    given = world(Telling(), name="acme/one", price=lambda *_: 99.0)
+    outcome = world(Telling(), name="acme/one", price=lambda *_: 99.0)
 
-    view = run(MemoryStore(), given, "Hello.")
+    view = run(MemoryStore(), outcome, "Hello.")
 
     assert [(m, s.cost) for m, s in view.account.by_model] == [("acme/two", 0.25)]
 
@@ -260,10 +260,10 @@ def test_model_that_answered_is_recorded_if_it_differs_from_the_requested_one() 
     run(store, world(Routed(), name="acme/auto"), "One.")
     run(store, world(Routed(), name="acme/auto"), "Two.")
 
-    found = [
+    served_bies = [
         e.event.served_by for e in entries(store) if isinstance(e.event, ModelAnswered)
     ]
-    assert found == ["", "deep-9"]
+    assert served_bies == ["", "deep-9"]
 
 
 def test_time_to_first_token_is_recorded_for_streamed_responses_only() -> None:
@@ -340,25 +340,27 @@ async def camera() -> ToolReply:
 
 def test_image_of_the_user_and_image_of_a_tool_reach_the_model_with_their_bytes() -> None:
     provider = ScriptedProvider([("camera", "{}")], "Blue.")
-    given = world(provider, tools=(camera,))
+    outcome = world(provider, tools=(camera,))
     sketch = ImageData(b"GIF89a...", "image/gif", "sketch.gif")
 
     async def story() -> View:
-        session = await opened(MemoryStore(), given, ["GIF89a..."])  # no mask touches them
+        session = await opened(
+            MemoryStore(), outcome, ["GIF89a..."]
+        )  # no mask touches them
         await session.inbox.say("Like this?", images=[sketch])
         return await session.go()
 
     view = anyio.run(story)
 
     last = provider.heard[-1]
-    said, _, came = (spoken.message for spoken in last.messages)
-    shown = [*said.images, *came.images]
-    assert [(p.media_type, p.name) for p in shown] == [
+    message, _, came = (spoken.message for spoken in last.messages)
+    images = [*message.images, *came.images]
+    assert [(p.media_type, p.name) for p in images] == [
         ("image/gif", "sketch.gif"), ("image/png", "sky.png"),
     ]  # fmt: skip
-    assert [last.pictures[p.blob] for p in shown] == [sketch.content, PNG]
-    assert provider.heard[0].pictures == {shown[0].blob: sketch.content}
-    assert view.conversation.images == tuple(p.blob for p in shown)
+    assert [last.pictures[p.blob] for p in images] == [sketch.content, PNG]
+    assert provider.heard[0].pictures == {images[0].blob: sketch.content}
+    assert view.conversation.images == tuple(p.blob for p in images)
 
 
 def test_image_with_a_missing_blob_does_not_stop_the_session() -> None:
@@ -416,10 +418,10 @@ class OverAWire:
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         self.asked += 1
         if request.trace:
-            told = json.dumps([s.message.text for s in request.messages])
+            text = json.dumps([s.message.text for s in request.messages])
             if self._too:
                 yield RequestSent(self._too, INSTRUCTIONS)
-            yield RequestSent("POST http://acme.test", told.encode())
+            yield RequestSent("POST http://acme.test", text.encode())
             yield ResponseBytes(b"first ")
         if self.asked in self._failing:
             raise Unreachable("gone")
@@ -439,8 +441,8 @@ def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
         house, trace = iter([*providers, *providers[-1:] * len(words)]), Trace()
         record = Recorder(store, masks=Redactor(()), clock=lambda: 0.0)
         session = await Session.open(record, lambda _: world(next(house), trace=trace))
-        for said in words:
-            await session.inbox.say(said)
+        for word in words:
+            await session.inbox.say(word)
             await session.go()
 
     anyio.run(story)
@@ -463,11 +465,11 @@ def test_traced_calls_are_read_byte_for_byte_including_a_failed_one() -> None:
             await session.go()
         return traced(store)
 
-    found = anyio.run(story)
+    outcome = anyio.run(story)
 
-    assert [json.loads(sent)[-1][:1] for sent, _ in found] == ["a", "b", "c"]
-    assert [len(json.loads(sent)) for sent, _ in found] == [1, 3, 4]
-    assert [came for _, came in found] == [b"first second", b"first ", b"first second"]
+    assert [json.loads(sent)[-1][:1] for sent, _ in outcome] == ["a", "b", "c"]
+    assert [len(json.loads(sent)) for sent, _ in outcome] == [1, 3, 4]
+    assert [came for _, came in outcome] == [b"first second", b"first ", b"first second"]
 
 
 @pytest.mark.parametrize("too", ["", "file system.md"])
@@ -492,8 +494,8 @@ def test_trace_prefixes_are_remembered_for_the_last_addresses_only() -> None:
 
     turns(store, anew, *("Hello." for _ in anew))
 
-    found = [e.event for e in entries(store) if isinstance(e.event, RequestLogged)]
-    alike = {event.target.rpartition("/")[2]: event.same_prefix for event in found}
+    events = [e.event for e in entries(store) if isinstance(e.event, RequestLogged)]
+    alike = {event.target.rpartition("/")[2]: event.same_prefix for event in events}
     assert (alike["39"], alike["0"]) == (len(INSTRUCTIONS), 0)
 
 
@@ -511,9 +513,9 @@ def test_trace_that_could_not_be_stored_is_stored_by_the_next_drain() -> None:
 
     trace, blobs = Trace(), MemoryBlobs()
 
-    found = anyio.run(story)
+    outcome = anyio.run(story)
 
-    assert [(event.same_prefix, blobs.contents[event.request]) for event in found] == [
+    assert [(event.same_prefix, blobs.contents[event.request]) for event in outcome] == [
         (0, b"one"),
         (3, b", two"),
     ]

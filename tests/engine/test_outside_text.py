@@ -81,8 +81,8 @@ def test_only_approval_or_a_new_message_permits_changes_after_outside_text(
 
 def cautious(*lines: Line, orders: list[str], **more: object) -> World:
     facts = Facts(asks_after_outside_text=True)
-    given = {"tools": (weather, book, fetch), "facts": lambda: facts, "mode": "bypass"}
-    return world(ScriptedProvider(*lines), orders, **{**given, **more})
+    data = {"tools": (weather, book, fetch), "facts": lambda: facts, "mode": "bypass"}
+    return world(ScriptedProvider(*lines), orders, **{**data, **more})
 
 
 @pytest.mark.anyio
@@ -90,8 +90,8 @@ async def test_change_after_outside_text_asks_and_after_approval_the_next_does_n
     None
 ):
     orders, store = list[str](), MemoryStore()
-    given = cautious([BOOK], [("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
-    session = await opened(store, given)
+    result = cautious([BOOK], [("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
+    session = await opened(store, result)
     await session.inbox.say("Go.")
 
     view = await session.go()
@@ -107,8 +107,8 @@ async def test_change_after_outside_text_asks_and_after_approval_the_next_does_n
 @pytest.mark.anyio
 async def test_next_change_asks_again_after_a_denial() -> None:
     orders, store = list[str](), MemoryStore()
-    given = cautious([("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
-    session = await opened(store, given)
+    result = cautious([("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
+    session = await opened(store, result)
     await session.inbox.say("Go.")
     for _ in range(2):
         (asks,) = requests(await session.go())

@@ -31,8 +31,8 @@ ASKED = (
 
 
 def planning_world(provider: ScriptedProvider, orders: list[str], **more: object):
-    given = world(provider, orders, **more)
-    return replace(given, tools=(*given.tools, *TOOLS))
+    result = world(provider, orders, **more)
+    return replace(result, tools=(*result.tools, *TOOLS))
 
 
 async def said(session: Session, words: str) -> View:
@@ -117,11 +117,11 @@ def test_plan_waits_for_approval_across_a_restart() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def go() -> View:
-        given = planning_world(ScriptedProvider([ENTER], [PLAN], [BOOK], "Done."), orders)
-        first = await opened(store, given)
+        result = planning_world(ScriptedProvider([ENTER], [PLAN], [BOOK], "Done."), orders)
+        first = await opened(store, result)
         await said(first, "Plan it")
         await first.close()
-        again = await opened(store, given)
+        again = await opened(store, result)
         (request,) = requests(again.view)
         assert isinstance(request, PlanToJudge)
         await again.inbox.set_mode("plan")  # already on: nothing changes
@@ -149,9 +149,9 @@ def test_plan_mode_instructions_are_sent_once_and_not_after_it_is_off() -> None:
             s.message.text for s in view.conversation.messages if s.message.role == "user"
         ]
 
-    heard = anyio.run(go)
+    result = anyio.run(go)
 
-    assert sum(PLAN_INSTRUCTIONS in text for text in heard) == 1
+    assert sum(PLAN_INSTRUCTIONS in text for text in result) == 1
 
 
 @pytest.mark.parametrize("mode", ["default", "bypass", "plan", "rules-only"])
@@ -249,8 +249,8 @@ def test_plan_mode_denies_an_allowed_call_that_has_not_started() -> None:
 
     async def go() -> View:
         snapshots = SlowToTake()
-        given = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
-        session = await opened(MemoryStore(), replace(given, snapshots=snapshots))
+        result = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
+        session = await opened(MemoryStore(), replace(result, snapshots=snapshots))
 
         async def switch() -> None:
             await snapshots.began.wait()
@@ -272,13 +272,13 @@ def test_bypass_mode_from_before_a_restart_is_not_restored_by_a_plan() -> None:
     store = MemoryStore()
 
     async def go() -> View:
-        given = planning_world(ScriptedProvider([PLAN], "Done."), [])
-        first = await opened(store, given)
+        result = planning_world(ScriptedProvider([PLAN], "Done."), [])
+        first = await opened(store, result)
         await first.inbox.set_mode("bypass")
         await first.inbox.set_mode("plan")
         await said(first, "Plan it")
         await first.close()
-        again = await opened(store, given)
+        again = await opened(store, result)
         await again.inbox.approve_plan()
         return await again.go()
 
@@ -318,10 +318,10 @@ def test_mode_from_the_settings_is_recorded_and_applies_after_a_resume() -> None
     store, orders = MemoryStore(), list[str]()
 
     async def go() -> View:
-        given = planning_world(ScriptedProvider([BOOK], "Oh."), orders, mode="plan")
+        result = planning_world(ScriptedProvider([BOOK], "Oh."), orders, mode="plan")
         record = Recorder(store, masks=Redactor(()), clock=lambda: 0.0)
         first = await Session.open(
-            record, lambda _: given, session_options=SessionOptions("plan")
+            record, lambda _: result, session_options=SessionOptions("plan")
         )
         await first.close()
         later = planning_world(ScriptedProvider([BOOK], "Oh."), orders)

@@ -31,19 +31,19 @@ OVER = LIMITS.turn_steps(watched=False) + 1  # steps, the summary counted in
 
 
 def view(turn: Turn, *calls: OpenCall) -> View:
-    said = (
+    log = (
         Log([StoredMessage(2, WORDS)])
         if turn.last_answer
         else Log([StoredMessage(2, Message("user", ()))])
     )
-    return View(3, Conversation(said, calls), turn=turn)
+    return View(3, Conversation(log, calls), turn=turn)
 
 
 def swapped(one: str, other: str) -> Sequence[Policy]:
-    names, found = [policy.__name__ for policy in ORDER], list(ORDER)
+    names, result = [policy.__name__ for policy in ORDER], list(ORDER)
     first, second = names.index(one), names.index(other)
-    found[first], found[second] = found[second], found[first]
-    return found
+    result[first], result[second] = result[second], result[first]
+    return result
 
 
 @pytest.mark.parametrize(

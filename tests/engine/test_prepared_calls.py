@@ -36,10 +36,10 @@ def test_valid_arguments_are_converted_once() -> None:
         return Reply("")
 
     made.clear()
-    given = send.parse(b'{"other": {"text": "b"}, "one": {"text": "a"}}')
+    data = send.parse(b'{"other": {"text": "b"}, "one": {"text": "a"}}')
 
     assert sorted(made) == ["a", "b"]
-    assert given == {"one": Counted("a"), "other": Counted("b")}
+    assert data == {"one": Counted("a"), "other": Counted("b")}
 
 
 def test_call_is_parsed_and_described_once_in_its_lifetime() -> None:

@@ -39,6 +39,6 @@ def test_user_sees_each_problem_of_an_edit_that_the_model_sees() -> None:
         "Go.",
     )
 
-    (end,) = [each.event for each in entries(store) if isinstance(each.event, Ended)]
+    (end,) = [entry.event for entry in entries(store) if isinstance(entry.event, Ended)]
     assert end.text == f"Edited.\n{NEWS}"
     assert end.shown == (Note("changed a.py"), *map(Note, NEWS.splitlines()))

@@ -29,6 +29,6 @@ def test_turn_of_thousands_of_calls_remembers_only_the_newest_hundreds() -> None
 
     view = fold(Entry(seq, event) for seq, event in enumerate(events, start=1))
 
-    found = results(tuple(view.recent_calls.newest_first))
-    assert found[:300] == [f"result {n}" for n in range(1_999, 1_699, -1)]
-    assert len(found) < 700
+    texts = results(tuple(view.recent_calls.newest_first))
+    assert texts[:300] == [f"result {n}" for n in range(1_999, 1_699, -1)]
+    assert len(texts) < 700

@@ -43,23 +43,23 @@ def test_command_inside_a_private_key_block_is_not_masked() -> None:
 def test_question_shows_the_call_with_its_secrets_unmasked() -> None:
     async def asked() -> tuple[str, str]:
         secret = "sk-" + "c" * 30
-        given = world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')]), rules=())
-        session = await opened(MemoryStore(), given)
+        outcome = world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')]), rules=())
+        session = await opened(MemoryStore(), outcome)
         await session.inbox.say("Go")
         call = (await session.go()).conversation.calls[0].call
         shown = session.as_made(call)
         return bytes(call.arguments).decode(), bytes(shown.arguments).decode()
 
-    kept, shown = anyio.run(asked)
+    text, result = anyio.run(asked)
 
-    assert kept == '{"what":"[secret]"}'
-    assert shown == f'{{"what":"sk-{"c" * 30}"}}'
+    assert text == '{"what":"[secret]"}'
+    assert result == f'{{"what":"sk-{"c" * 30}"}}'
 
 
 def test_secret_equal_to_a_role_name_does_not_corrupt_events() -> None:
     async def go() -> str:
-        given = world(ScriptedProvider("Yes, assistant."))
-        session = await opened(MemoryStore(), given, secrets=["assistant"])
+        result = world(ScriptedProvider("Yes, assistant."))
+        session = await opened(MemoryStore(), result, secrets=["assistant"])
         await session.inbox.say("Hi")
         return talked(await session.go())
 
@@ -121,31 +121,31 @@ def test_path_that_leads_elsewhere_after_approval_is_asked_about_again(
     tmp_path: Path,
 ) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
-    for each in (inside / "sub", outside):
-        each.mkdir(parents=True)
+    for item in (inside / "sub", outside):
+        item.mkdir(parents=True)
     files = DiskFiles(inside)
-    written: list[str] = []
+    texts: list[str] = []
 
     @tool(Effect.CHANGE, path="path")
     async def write(path: str) -> Reply:
         """Write a file."""
-        written.append(files.real(path))
+        texts.append(files.real(path))
         return Reply("written")
 
     async def swap() -> tuple[list[str], str]:
-        given = world(
+        result = world(
             ScriptedProvider([("write", '{"path": "sub/a"}')]),
             tools=(write,), rules=(),
             facts=lambda: Facts((str(inside),), follow=files.real),
         )  # fmt: skip
-        session = await opened(MemoryStore(), given)
+        session = await opened(MemoryStore(), result)
         await session.inbox.say("Go")
         await session.go()
         (inside / "sub").rmdir()
         (inside / "sub").symlink_to(outside)
         await session.inbox.answer("call-0", allowed=True)
         call = (await session.go()).conversation.calls[0]
-        return written, f"{call.stage}: {call.reason}"
+        return texts, f"{call.stage}: {call.reason}"
 
     done, stands = anyio.run(swap)
 
@@ -168,7 +168,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
     what: str, moment: int
 ) -> None:
     store, provider = MemoryStore(), ScriptedProvider(*SCRIPT, "More.", "More.")  # type: ignore[arg-type]
-    asked: list[int] = []
+    numbers: list[int] = []
 
     async def stopped() -> str:
         session = await opened(store, world(provider))
@@ -178,7 +178,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
                 if what == "steer and stop":
                     await session.inbox.say("And Bergen?")
                 if await session.inbox.interrupt("enough"):
-                    asked.append(len(provider.heard))
+                    numbers.append(len(provider.heard))
 
             def on_event(entry: Entry) -> None:
                 if entry.seq == moment:
@@ -191,13 +191,13 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
 
     outcome = anyio.run(stopped)
 
-    told = kinds(store).split()
-    later = told[told.index("Stopped") :] if asked else []
-    assert asked in ([], [len(provider.heard)])
+    parts = kinds(store).split()
+    later = parts[parts.index("Stopped") :] if numbers else []
+    assert numbers in ([], [len(provider.heard)])
     assert "TurnStarted" not in later
     # A stop after the last response finds the turn as good as ended.
-    assert outcome == "answered" or asked
-    assert moment >= recorded(SCRIPT) - 1 or outcome == "interrupted" or not asked
+    assert outcome == "answered" or numbers
+    assert moment >= recorded(SCRIPT) - 1 or outcome == "interrupted" or not numbers
 
 
 def test_two_concurrent_continues_start_one_turn() -> None:
@@ -224,28 +224,28 @@ def test_two_concurrent_continues_start_one_turn() -> None:
 def test_deny_rule_applies_behind_redirections_and_braces(command: str) -> None:
     touch = Access("bash", Effect.RUN, command)
 
-    found = decide(touch, "bypass", [parse("bash(rm *)", "deny")], Facts())
+    decision = decide(touch, "bypass", [parse("bash(rm *)", "deny")], Facts())
 
-    assert found.verdict == "deny"
+    assert decision.verdict == "deny"
 
 
 def test_approval_given_while_background_work_stops_is_not_lost() -> None:
-    orders, answered = list[str](), list[bool]()
+    orders, result = list[str](), list[bool]()
     sessions = list[Session]()
 
     @asynccontextmanager
     async def beside() -> AsyncGenerator[None]:
         yield
-        if not answered:
-            answered.append(await sessions[0].inbox.answer("call-0", allowed=True))
+        if not result:
+            result.append(await sessions[0].inbox.answer("call-0", allowed=True))
 
     async def work() -> View:
         provider = ScriptedProvider([BOOK], "Done.")
-        given = world(provider, orders, rules=(), background=beside)
-        sessions.append(await opened(MemoryStore(), given))
+        outcome = world(provider, orders, rules=(), background=beside)
+        sessions.append(await opened(MemoryStore(), outcome))
         await sessions[0].inbox.say("Book.")
         return await sessions[0].go()
 
     view = anyio.run(work)
 
-    assert (answered, orders, view.turn.outcome) == ([True], ["taxi"], "answered")
+    assert (result, orders, view.turn.outcome) == ([True], ["taxi"], "answered")

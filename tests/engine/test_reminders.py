@@ -80,8 +80,8 @@ async def said(session: Session, words: str = "Go on.") -> None:
 
 
 def with_todos(*lines: Line) -> World:
-    given = world(ScriptedProvider(*lines), policies=POLICIES)
-    return msgspec.structs.replace(given, tools=(*given.tools, todo_write))
+    result = world(ScriptedProvider(*lines), policies=POLICIES)
+    return msgspec.structs.replace(result, tools=(*result.tools, todo_write))
 
 
 # Todos. -------------------------------------------------------------------------------
@@ -89,12 +89,12 @@ def with_todos(*lines: Line) -> World:
 
 def test_open_todos_not_updated_for_long_are_listed() -> None:
     store = MemoryStore()
-    given = with_todos([("todo_write", TWO_OPEN)], *looks(7), "Done.")
+    todos = with_todos([("todo_write", TWO_OPEN)], *looks(7), "Done.")
 
-    lived(given, store, said)
+    lived(todos, store, said)
 
     # The answer with the list is not counted; the first reminder is not repeated at once.
-    assert [len(each) for each in notes(store)] == [0, 0, 0, 0, 1, 0, 0, 1, 0]
+    assert [len(texts) for texts in notes(store)] == [0, 0, 0, 0, 1, 0, 0, 1, 0]
     assert notes(store)[4] == (LEFT,)
 
 
@@ -168,9 +168,9 @@ async def turns_in_plan_mode(session: Session, count: int = 10) -> None:
 
 def test_plan_mode_reminder_is_full_once_and_short_every_four_turns() -> None:
     store = MemoryStore()
-    given = world(ScriptedProvider(*["Yes."] * 10), policies=POLICIES)
+    result = world(ScriptedProvider(*["Yes."] * 10), policies=POLICIES)
 
-    lived(given, store, turns_in_plan_mode)
+    lived(result, store, turns_in_plan_mode)
 
     still = (STILL_PLANNING,)
     assert notes(store) == [(PLAN_INSTRUCTIONS,), (), (), (), still, (), (), (), still, ()]
@@ -178,19 +178,19 @@ def test_plan_mode_reminder_is_full_once_and_short_every_four_turns() -> None:
 
 def test_short_plan_mode_reminder_is_sent_once_per_turn() -> None:
     store = MemoryStore()
-    given = world(ScriptedProvider(*["Yes."] * 4, *looks(2), "Yes."), policies=POLICIES)
+    result = world(ScriptedProvider(*["Yes."] * 4, *looks(2), "Yes."), policies=POLICIES)
 
     async def live(session: Session) -> None:
         await turns_in_plan_mode(session, 5)
 
-    lived(given, store, live)
+    lived(result, store, live)
 
     assert notes(store)[4:] == [(STILL_PLANNING,), (), ()]
 
 
 def test_end_of_plan_mode_is_announced_and_the_next_plan_mode_explained_in_full() -> None:
     store = MemoryStore()
-    given = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
+    result = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
 
     async def live(session: Session) -> None:
         await turns_in_plan_mode(session, 1)
@@ -199,7 +199,7 @@ def test_end_of_plan_mode_is_announced_and_the_next_plan_mode_explained_in_full(
         await said(session)
         await turns_in_plan_mode(session, 1)
 
-    lived(given, store, live)
+    lived(result, store, live)
 
     assert notes(store) == [
         (PLAN_INSTRUCTIONS,),
@@ -211,9 +211,9 @@ def test_end_of_plan_mode_is_announced_and_the_next_plan_mode_explained_in_full(
 
 def test_switching_out_of_plan_mode_and_back_causes_no_reminder() -> None:
     store = MemoryStore()
-    given = world(ScriptedProvider("Yes.", [("enter_plan_mode", "{}")], "Yes.", "Yes."))
-    given = msgspec.structs.replace(
-        given, policies=POLICIES, tools=(*given.tools, enter_plan_mode)
+    structs = world(ScriptedProvider("Yes.", [("enter_plan_mode", "{}")], "Yes.", "Yes."))
+    structs = msgspec.structs.replace(
+        structs, policies=POLICIES, tools=(*structs.tools, enter_plan_mode)
     )
 
     async def live(session: Session) -> None:
@@ -222,14 +222,14 @@ def test_switching_out_of_plan_mode_and_back_causes_no_reminder() -> None:
         await session.inbox.set_mode("plan")
         await said(session)
 
-    lived(given, store, live)
+    lived(structs, store, live)
 
     assert notes(store) == [(PLAN_INSTRUCTIONS,), (), ()]
 
 
 def test_plan_reminder_is_repeated_after_rewind_and_full_compaction() -> None:
     store = MemoryStore()
-    given = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
+    result = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
 
     async def live(session: Session) -> None:
         await turns_in_plan_mode(session, 1)
@@ -240,7 +240,7 @@ def test_plan_reminder_is_repeated_after_rewind_and_full_compaction() -> None:
         await session.record(Compacted("full", summary="So far."))
         await said(session)
 
-    lived(given, store, live)
+    lived(result, store, live)
 
     assert notes(store) == [
         (PLAN_INSTRUCTIONS,),
@@ -258,7 +258,7 @@ EDIT = ("edit_file", '{"path": "a.txt", "old": "one", "new": "two"}')
 
 def working(place: ToolDirectory, *lines: Line) -> World:
     house = {"blobs": BlobsInMemory(), "directory": place.directory}
-    given = world(
+    result = world(
         ScriptedProvider(*lines),
         policies=POLICIES,
         files=place.files,
@@ -268,7 +268,7 @@ def working(place: ToolDirectory, *lines: Line) -> World:
     rules = (parse("read_file", "allow"), parse("edit_file", "allow"))
     facts = Facts(roots=(str(place.directory),), follow=place.files.real)
     return msgspec.structs.replace(
-        given, tools=(read_file, edit_file), rules=rules, facts=lambda: facts
+        result, tools=(read_file, edit_file), rules=rules, facts=lambda: facts
     )
 
 
@@ -291,17 +291,17 @@ def test_file_changed_by_others_is_named_once_and_must_be_read_before_an_edit() 
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        given = working(place, [READ], "Read.", [EDIT], [READ], [EDIT], "Done.", "Yes.")
+        result = working(place, [READ], "Read.", [EDIT], [READ], [EDIT], "Done.", "Yes.")
 
-        between_turns(given, store, lambda: file.write_text("one, and more"), lambda: None)
+        between_turns(result, store, lambda: file.write_text("one, and more"), lambda: None)
 
         assert file.read_text() == "two, and more"
-        found = [
+        files = [
             e.event.files for e in entries(store) if isinstance(e.event, ExternalEditsFound)
         ]
-        assert found == [((str(file), "changed"),)]
-        named = CHANGED_FILES.format(files=f"- {file} (changed)")
-        assert notes(store) == [(), (), (named,), (), (), (), ()]
+        assert files == [((str(file), "changed"),)]
+        text = CHANGED_FILES.format(files=f"- {file} (changed)")
+        assert notes(store) == [(), (), (text,), (), (), (), ()]
     ends = [e.event for e in entries(store) if isinstance(e.event, Ended)]
     assert [end.outcome for end in ends] == ["done", "failed", "done", "done"]
     assert "has changed since you last read it" in ends[1].text
@@ -323,11 +323,11 @@ def test_changed_file_that_is_not_read_again_is_named_only_once() -> None:
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        given = working(place, [READ], "Read.", "Oh.", "Well.")
+        result = working(place, [READ], "Read.", "Oh.", "Well.")
 
-        between_turns(given, store, lambda: file.write_text("two"), lambda: None)
+        between_turns(result, store, lambda: file.write_text("two"), lambda: None)
 
-    assert [len(each) for each in notes(store)] == [0, 0, 1, 0]
+    assert [len(texts) for texts in notes(store)] == [0, 0, 1, 0]
     assert sum(isinstance(e.event, ExternalEditsFound) for e in entries(store)) == 1
 
 
@@ -336,25 +336,25 @@ def test_files_are_not_checked_for_changes_during_a_turn() -> None:
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        given = working(place, [READ], "Read.")
+        result = working(place, [READ], "Read.")
 
         async def live(session: Session) -> None:
             await session.inbox.say("Go on.")
             await session.record(TurnStarted(session.view.seq))
             answer = Message("assistant", (ToolCall("x", "read_file", raw(READ[1])),))
             await session.record(ModelAnswered(answer))
-            seen = ((str(file), digest(b"other")),)
-            await session.record(Ended("x", "done", "one", file_hashes=seen))
-            await find_external_edits(given, session.record)
+            texts = ((str(file), digest(b"other")),)
+            await session.record(Ended("x", "done", "one", file_hashes=texts))
+            await find_external_edits(result, session.record)
 
-        lived(given, store, live)
+        lived(result, store, live)
 
     assert not [e for e in entries(store) if isinstance(e.event, ExternalEditsFound)]
 
 
 def test_file_read_last_counts_as_the_newest() -> None:
-    seen = [(("/a", "1"),), (("/b", "2"),), (("/a", "1"),)]
-    ends = [Ended(f"{n}", "done", "", file_hashes=each) for n, each in enumerate(seen)]
+    texts = [(("/a", "1"),), (("/b", "2"),), (("/a", "1"),)]
+    ends = [Ended(f"{n}", "done", "", file_hashes=each) for n, each in enumerate(texts)]
 
     view = fold(Entry(n, end) for n, end in enumerate(ends, start=1))
 
@@ -365,9 +365,9 @@ def test_own_edits_of_the_model_cause_no_reminder() -> None:
     store = MemoryStore()
     with temporary_place() as place:
         (place.directory / "a.txt").write_text("one")
-        given = working(place, [READ], [EDIT], "Done.", "Yes.")
+        result = working(place, [READ], [EDIT], "Done.", "Yes.")
 
-        between_turns(given, store, lambda: None)
+        between_turns(result, store, lambda: None)
 
     assert set(notes(store)) == {()}
 
@@ -377,8 +377,8 @@ def test_files_are_not_checked_when_no_policy_reports_changes() -> None:
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        given = working(place, [READ], "Read.", "Yes.")
-        silent = msgspec.structs.replace(given, policies=(converse,), watches=False)
+        result = working(place, [READ], "Read.", "Yes.")
+        silent = msgspec.structs.replace(result, policies=(converse,), watches=False)
 
         between_turns(silent, store, lambda: file.write_text("two"))
 
@@ -398,9 +398,9 @@ def test_only_the_newest_hundred_files_are_checked_for_changes(tmp_path: Path) -
     for path in known:
         Path(path).write_bytes(b"y")
 
-    found = find_changes(known, DiskFiles(tmp_path))
+    changes = find_changes(known, DiskFiles(tmp_path))
 
-    assert found == tuple((path, "changed") for path in list(known)[:19:-1])
+    assert changes == tuple((path, "changed") for path in list(known)[:19:-1])
 
 
 def test_find_changes_skips_large_files_directories_and_denied_files(
@@ -416,9 +416,9 @@ def test_find_changes_skips_large_files_directories_and_denied_files(
     strange.rename(odd)
 
     files = DiskFiles(tmp_path, unread=lambda real: "no" if real == str(secret) else "")
-    found = find_changes({**known, f"{tmp_path}/a\\nb.txt": digest(b"other")}, files)
+    changes = find_changes({**known, f"{tmp_path}/a\\nb.txt": digest(b"other")}, files)
 
-    assert found == ((f"{tmp_path}/a\\nb.txt", "changed"), (str(strange), "deleted"))
+    assert changes == ((f"{tmp_path}/a\\nb.txt", "changed"), (str(strange), "deleted"))
 
 
 def test_change_check_reads_a_limited_number_of_bytes(tmp_path: Path) -> None:
@@ -426,6 +426,6 @@ def test_change_check_reads_a_limited_number_of_bytes(tmp_path: Path) -> None:
     for path in known:
         Path(path).write_bytes(b"y" * 900_000)
 
-    found = find_changes(known, DiskFiles(tmp_path))
+    changes = find_changes(known, DiskFiles(tmp_path))
 
-    assert [path for path, _ in found] == list(known)[:2:-1]
+    assert [path for path, _ in changes] == list(known)[:2:-1]

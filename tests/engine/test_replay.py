@@ -69,9 +69,9 @@ def check_a_life(life: Life) -> None:
     )  # type: ignore[arg-type]
     anyio.run(lived, store, given_, model, life.steps)
 
-    found = replayed(entries(store), given_)
+    result = replayed(entries(store), given_)
 
-    assert (found.divergences, found.briefings) == ((), ())
+    assert (result.divergences, result.briefings) == ((), ())
 
 
 @settings(deadline=None, max_examples=10, suppress_health_check=UNHURRIED)
@@ -98,10 +98,10 @@ def test_any_model_output_replays_without_divergence(
     given_ = world(ScriptedProvider(*script), rules=rules, attended=attended)
     run(store, given_, "Well?")
 
-    found = replayed(entries(store), given_)
+    result = replayed(entries(store), given_)
 
-    assert found.divergences == ()
-    assert found.steps == kinds(store).split().count("ModelAnswered")
+    assert result.divergences == ()
+    assert result.steps == kinds(store).split().count("ModelAnswered")
 
 
 def worked(*script: Line, **more: object) -> list[Entry]:
@@ -115,10 +115,10 @@ LOOKS: tuple[Line, ...] = ([WEATHER], [("weather", '{"city": "Rome"}')], "Done."
 
 def test_replay_asks_no_model_and_runs_no_tool() -> None:
     orders: list[str] = []
-    found = worked([BOOK, WEATHER], "Done.")
+    result = worked([BOOK, WEATHER], "Done.")
     provider = ScriptedProvider()
 
-    assert replayed(found, world(provider, orders)).divergences == ()
+    assert replayed(result, world(provider, orders)).divergences == ()
 
     assert (provider.heard, orders) == ([], [])
 
@@ -128,22 +128,22 @@ def test_changed_step_limit_is_reported_with_step_field_and_both_values() -> Non
         at_most(2, warn=0) if p.__name__ == "step_limit" else p for p in POLICIES
     )
 
-    found = replayed(worked(*LOOKS), world(ScriptedProvider(), policies=shorter))
+    result = replayed(worked(*LOOKS), world(ScriptedProvider(), policies=shorter))
 
-    _, step, event, field, then, now = first(found)
+    _, step, event, field, then, now = first(result)
     assert (step, event, field, then) == (3, "ModelAsked", "notes", [])
     assert "step limit" in str(now)
     assert (
-        len(found.divergences) <= 3
+        len(result.divergences) <= 3
     )  # each is reported once; the next step is right again
 
 
 def test_changed_permission_rules_are_reported_with_the_verdict() -> None:
     rules = (parse("book", "deny"),)
 
-    found = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), rules=rules))
+    result = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), rules=rules))
 
-    assert first(found) == (8, 1, "Judged", "verdict", "allow", "deny")
+    assert first(result) == (8, 1, "Judged", "verdict", "allow", "deny")
 
 
 def test_changed_policy_order_is_reported_with_the_policy() -> None:
@@ -162,11 +162,13 @@ def test_changed_policy_order_is_reported_with_the_policy() -> None:
 
     anyio.run(stopped)
     same = replayed(entries(store), world(ScriptedProvider(), rules=()))
-    found = replayed(entries(store), world(ScriptedProvider(), rules=(), policies=policies))
+    result = replayed(
+        entries(store), world(ScriptedProvider(), rules=(), policies=policies)
+    )
 
     assert same.divergences == ()
-    assert first(found)[2:] == ("Ended", "by", "stopping", "hasty")
-    assert [d.event for d in found.divergences] == ["Ended", "TurnEnded"]
+    assert first(result)[2:] == ("Ended", "by", "stopping", "hasty")
+    assert [d.event for d in result.divergences] == ["Ended", "TurnEnded"]
 
 
 def test_replay_with_other_prices_has_no_divergence() -> None:
@@ -176,12 +178,12 @@ def test_replay_with_other_prices_has_no_divergence() -> None:
 
 
 def test_removed_tool_is_reported_as_a_divergence() -> None:
-    found = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), tools=(weather,)))
+    result = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), tools=(weather,)))
 
-    seq, step, event, field, then, now = first(found)
+    seq, step, event, field, then, now = first(result)
     assert (seq, step, event, field, then) == (8, 1, "Judged", "kind", "Judged")
     assert "There is no tool 'book'" in str(now)
-    assert found.briefings == ((4, "removed tools: book"),)
+    assert result.briefings == ((4, "removed tools: book"),)
 
 
 def test_replay_can_run_read_only_calls_again() -> None:
@@ -192,12 +194,12 @@ def test_replay_can_run_read_only_calls_again() -> None:
         """Say what the weather is."""
         return Reply(f"sun in {city}")
 
-    found = worked([BOOK, WEATHER], "Done.")
+    result = worked([BOOK, WEATHER], "Done.")
     sun: tuple[Tool, ...] = (weather, book)
 
-    assert replayed(found, world(ScriptedProvider(), orders), again=True).divergences == ()
-    other = replayed(found, world(ScriptedProvider(), orders, tools=sun), again=True)
-    recorded = replayed(found, world(ScriptedProvider(), orders, tools=sun))
+    assert replayed(result, world(ScriptedProvider(), orders), again=True).divergences == ()
+    other = replayed(result, world(ScriptedProvider(), orders, tools=sun), again=True)
+    recorded = replayed(result, world(ScriptedProvider(), orders, tools=sun))
 
     assert first(other)[2:] == ("Ended", "text", "rain in Oslo", "sun in Oslo")
     assert (recorded.divergences, orders) == ((), [])
@@ -234,9 +236,9 @@ def test_session_with_a_crash_replays_without_divergence() -> None:
 
 
 def test_failed_model_call_replays_without_divergence() -> None:
-    found = worked(ProviderError("down"))
+    result = worked(ProviderError("down"))
 
-    assert replayed(found, world(ScriptedProvider())).divergences == ()
+    assert replayed(result, world(ScriptedProvider())).divergences == ()
 
 
 def test_changed_summary_size_is_reported_as_a_divergence() -> None:
@@ -278,10 +280,12 @@ def test_forked_session_replays_without_divergence(tmp_path: Path) -> None:
 
     whole = anyio.run(live, "a", "Well?", given_)
     for seq in range(3, len(whole), 2):
-        made = fork(home, "a", seq, 0.0)
-        found = anyio.run(live, made.id, "And?", world(ScriptedProvider("I look.", "Now.")))
+        outcome = fork(home, "a", seq, 0.0)
+        result = anyio.run(
+            live, outcome.id, "And?", world(ScriptedProvider("I look.", "Now."))
+        )
 
-        assert replayed(found, given_).divergences == ()
+        assert replayed(result, given_).divergences == ()
 
 
 SHOWN: dict[str, Callable[[World], World]] = {
@@ -295,10 +299,10 @@ SHOWN: dict[str, Callable[[World], World]] = {
 def test_replay_lists_changes_of_the_request_as_briefings_not_divergences(
     sentence: str,
 ) -> None:
-    found = worked("Done.", tools=(book,))
+    result = worked("Done.", tools=(book,))
     given_ = SHOWN[sentence](world(ScriptedProvider()))
 
-    other = replayed(found, given_)
+    other = replayed(result, given_)
 
     assert other.divergences == ()
     assert sentence in [words for _, words in other.briefings]

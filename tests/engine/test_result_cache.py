@@ -43,19 +43,19 @@ def ends(
             mode="bypass",
             settings={"result_cache": True, **(settings or {})},
         )
-        found = list[Ended]()
+        endeds = list[Ended]()
         async with agent.session() as session:
             for number in range(len(calls)):
                 if edit and number == len(calls) - 1:
                     edit(tmp_path / "work")
                 async with session.stream("Go.") as frames:
                     items = [frame.item async for frame in frames]
-                found += [
+                endeds += [
                     i.event
                     for i in items
                     if isinstance(i, Entry) and isinstance(i.event, Ended)
                 ]
-        return found
+        return endeds
 
     return anyio.run(run)
 
@@ -76,9 +76,9 @@ def test_repeated_read_returns_the_cached_result_and_is_marked_as_cached(
 
 @pytest.mark.slow
 def test_result_cache_is_off_by_default(tmp_path: Path) -> None:
-    found = ends(tmp_path, READ, READ, settings={"result_cache": False})
+    result = ends(tmp_path, READ, READ, settings={"result_cache": False})
 
-    assert [each.cached for each in found] == [False, False]
+    assert [item.cached for item in result] == [False, False]
 
 
 def same_size_and_time(work: Path) -> None:
@@ -114,19 +114,19 @@ def test_cached_result_is_not_used_for_a_deleted_file_but_again_once_restored(
     def back(work: Path) -> None:
         (work / "a.txt").write_text("one\n")
 
-    found = ends(tmp_path, READ, remove, READ, READ, edit=back)
+    result = ends(tmp_path, READ, remove, READ, READ, edit=back)
 
-    assert (found[2].outcome, found[2].cached) == ("failed", False)
-    assert (found[3].text, found[3].cached) == (found[0].text, True)
+    assert (result[2].outcome, result[2].cached) == ("failed", False)
+    assert (result[3].text, result[3].cached) == (result[0].text, True)
 
 
 @pytest.mark.slow
 def test_own_edit_or_other_arguments_bypass_the_cached_result(tmp_path: Path) -> None:
     write = ("write_file", {"path": "a.txt", "content": "new\n"})
-    found = ends(tmp_path, READ, write, READ, ("read_file", {"path": "a.txt", "first": 1}))
+    result = ends(tmp_path, READ, write, READ, ("read_file", {"path": "a.txt", "first": 1}))
 
-    assert [each.cached for each in found] == [False] * 4
-    assert found[2].text == "1\tnew\n(1 line)"
+    assert [item.cached for item in result] == [False] * 4
+    assert result[2].text == "1\tnew\n(1 line)"
 
 
 @pytest.mark.slow
@@ -142,7 +142,7 @@ def test_own_edit_or_other_arguments_bypass_the_cached_result(tmp_path: Path) ->
 def test_result_of_a_folder_listing_or_command_is_never_reused(
     tmp_path: Path, call: tuple[str, dict[str, Any]]
 ) -> None:
-    assert [each.cached for each in ends(tmp_path, call, call)] == [False, False]
+    assert [item.cached for item in ends(tmp_path, call, call)] == [False, False]
 
 
 @pytest.mark.slow
@@ -161,15 +161,15 @@ def test_search_of_one_file_is_reused_until_that_file_changes(
         (work / "a.json").write_text("[1, 2]")
 
     (tmp_path / "work/a.json").write_text("[1]")
-    found = ends(tmp_path, call, call, call, edit=edit)
+    result = ends(tmp_path, call, call, call, edit=edit)
 
-    assert [each.cached for each in found] == [False, True, False]
-    assert found[2].text != found[1].text
+    assert [item.cached for item in result] == [False, True, False]
+    assert result[2].text != result[1].text
 
 
 @pytest.mark.slow
 def test_deny_rule_takes_precedence_over_the_result_cache(tmp_path: Path) -> None:
     denied: dict[str, object] = {"permissions.deny": ["read_file(a.txt)"]}
-    (found,) = ends(tmp_path, READ, settings=denied)
+    (result,) = ends(tmp_path, READ, settings=denied)
 
-    assert (found.outcome, found.cached) == ("refused", False)
+    assert (result.outcome, result.cached) == ("refused", False)

@@ -104,13 +104,13 @@ SEEN = some.builds(talkative, LIVES, THOUGHTS)
 
 def told(run: Run) -> list[Entry | Live]:
     """The news of a run, and some that its calls print."""
-    found = list[Entry | Live]()
+    result = list[Entry | Live]()
     for frame in run.frames:
-        found.append(frame.item)
+        result.append(frame.item)
         if isinstance(frame.item, Entry) and isinstance(frame.item.event, Started):
             id_ = frame.item.event.call_id
-            found += [Progress(id_, f"{n} of it\n") for n in range(frame.seq % 4)]
-    return found
+            result += [Progress(id_, f"{n} of it\n") for n in range(frame.seq % 4)]
+    return result
 
 
 def heard(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
@@ -244,9 +244,9 @@ def assert_holds(out: str, screen: Screen, since: Screen) -> None:
     at = 0
     for block in screen.done[len(since.done) :]:
         for row in rows(block, screen.view.session.directory):
-            found = out.find(row, at)
-            assert found >= 0, (row, out[at:])
-            at = found + len(row)
+            number = out.find(row, at)
+            assert number >= 0, (row, out[at:])
+            at = number + len(row)
 
 
 def rows(block: Block, directory: str) -> Iterator[str]:

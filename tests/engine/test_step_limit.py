@@ -43,8 +43,8 @@ def test_warning_and_summary_of_the_step_limit_can_be_switched_off(
 
     view = run(store, world(provider, policies=policies), "Go.")
 
-    asked = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
-    assert [note for event in asked for note in event.notes] == notes
+    events = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
+    assert [note for event in events for note in event.notes] == notes
     assert (view.turn.outcome, view.turn.steps) == ("step_limit", 5 if summary else 4)
     assert view.turn.reason == "4 responses were allowed; continue the session for more"
 
@@ -134,15 +134,15 @@ def test_step_limit_of_the_session_overrides_the_policy() -> None:
 
     async def turns() -> list[str]:
         async with await opened(store, world(provider, policies=policies)) as session:
-            found = list[str]()
+            texts = list[str]()
             for steps in (2, 0):
                 assert await session.inbox.set_steps(steps)
                 assert not await session.inbox.set_steps(steps)
                 await session.inbox.say("Go.")
-                found.append((await session.go()).turn.reason)
+                texts.append((await session.go()).turn.reason)
             with pytest.raises(BadInput, match="a turn cannot have -1 answers"):
                 await session.inbox.set_steps(-1)
-            return found
+            return texts
 
     assert anyio.run(turns) == [
         "2 responses were allowed; continue the session for more",

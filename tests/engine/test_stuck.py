@@ -164,7 +164,7 @@ def turn(
     """A turn of these answers; where no policy stops it, it ends with an answer."""
     outcomes = Outcomes([c for s in steps for c in s.calls if c.name != "think"])
     provider = ScriptedProvider(*(s.line for s in steps), "Done.")
-    given = world(
+    result = world(
         provider,
         tools=TOOLS,
         rules=(parse("bash", "allow"),),
@@ -176,7 +176,7 @@ def turn(
         record = Recorder(
             store or MemoryStore(), masks=Redactor(()), clock=lambda: outcomes.now
         )
-        session = await Session.open(record, lambda _: given)
+        session = await Session.open(record, lambda _: result)
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -185,8 +185,8 @@ def turn(
 
 def told(store: MemoryStore) -> list[str]:
     """The rules that spoke to the model, in turn."""
-    asked = (e.event for e in entries(store) if isinstance(e.event, ModelAsked))
-    return [name for event in asked for name in event.policies]
+    events = (e.event for e in entries(store) if isinstance(e.event, ModelAsked))
+    return [name for event in events for name in event.policies]
 
 
 # Circles. -----------------------------------------------------------------------------
@@ -407,7 +407,7 @@ def test_stuck_warning_and_stop_reason_name_the_repetition_and_its_count(
     view = turn(SWITCHES[rule][0], store)
 
     notes = [e.event.notes for e in entries(store) if isinstance(e.event, ModelAsked)]
-    assert [note for each in notes for note in each] == [nudge]
+    assert [note for item in notes for note in item] == [nudge]
     assert view.turn.reason == reason
 
 
@@ -416,7 +416,7 @@ def test_searches_with_a_page_read_between_them_are_not_stuck() -> None:
     read = [step("web_fetch", f"page {n}", url=f"https://a.example/{n}") for n in range(8)]
     pairs = zip(search[::2], search[1::2], read, strict=False)
 
-    view = turn([each for triple in pairs for each in triple])
+    view = turn([item for triple in pairs for item in triple])
 
     assert (view.turn.outcome, view.turn.steps) == ("answered", 13)
 
@@ -440,21 +440,21 @@ def test_stuck_warning_is_given_only_once_even_after_a_cut_off_answer() -> None:
     """An answer that was cut off is none that calls the same again."""
     store = MemoryStore()
     cut = Said("So ", stop="length")
-    given = world(
+    result = world(
         ScriptedProvider(*[READ.line] * 3, cut, "far."),
         tools=TOOLS,
         policies=(continue_cut_response(), *not_stuck(), converse),
         tool_dependencies={"outcomes": Outcomes([*READ.calls] * 3)},
     )
 
-    run(store, given, "Go.")
+    run(store, result, "Go.")
 
     assert told(store) == ["repeated_calls", "continuation"]
 
 
 def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
     outcomes = Outcomes([*READ.calls] * 6)
-    given = world(
+    result = world(
         ScriptedProvider(*[READ.line] * 6, "Done."),
         tools=TOOLS,
         policies=(*not_stuck(), converse),
@@ -462,7 +462,7 @@ def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
     )
 
     async def go() -> list[str]:
-        session = await opened(MemoryStore(), given)
+        session = await opened(MemoryStore(), result)
         await session.inbox.say("Go.")
         first = await session.go()
         return [first.turn.outcome, (await session.continue_()).turn.outcome]
@@ -474,7 +474,7 @@ def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
     """Words on the way make the same call a new one."""
     outcomes = Outcomes([c for s in [READ] * 6 for c in s.calls])
     provider = ScriptedProvider(*[s.line for s in [READ] * 6], "Done.")
-    given = world(
+    result = world(
         provider,
         tools=TOOLS,
         policies=(final, *not_stuck(), converse),
@@ -483,7 +483,7 @@ def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
 
     async def go() -> View:
         session = await Session.open(
-            Recorder(MemoryStore(), masks=Redactor(())), lambda _: given
+            Recorder(MemoryStore(), masks=Redactor(())), lambda _: result
         )
 
         async def say_again() -> None:

@@ -84,9 +84,9 @@ def test_failed_summary_of_any_kind_lets_the_turn_continue(
 
 
 def test_failed_summary_keeps_the_previous_summary() -> None:
-    said: list[Reply | ProviderError] = [Reply("The door code is 4711.")]
+    replies: list[Reply | ProviderError] = [Reply("The door code is 4711.")]
     model, store = (
-        looks(60, summary=lambda _: said.pop() if said else ProviderError("down")),
+        looks(60, summary=lambda _: replies.pop() if replies else ProviderError("down")),
         MemoryStore(),
     )
 
@@ -105,11 +105,11 @@ def test_hostile_summary_cannot_close_its_tags() -> None:
     view = talk(store, world(model, shares=NEVER), CONSTRAINT)
 
     assert view == fold(entries(store))
-    for made in compactions(store):
-        assert made.kind == "full"
-        assert made.summary.count("</summary>") == 1
-        assert made.summary.endswith("</summary>")
-        assert not re.search("</?reminder>", made.summary, re.IGNORECASE)
+    for item in compactions(store):
+        assert item.kind == "full"
+        assert item.summary.count("</summary>") == 1
+        assert item.summary.endswith("</summary>")
+        assert not re.search("</?reminder>", item.summary, re.IGNORECASE)
 
 
 def test_refused_summary_is_recorded_as_no_summary_and_charged() -> None:
@@ -167,12 +167,12 @@ def test_arguments_with_a_number_too_large_to_parse_are_summarized() -> None:
 @pytest.mark.parametrize("window", [1_000, 4_000])
 def test_summary_request_fits_the_window_of_a_smaller_helper_model(window: int) -> None:
     model, helper = looks(40), LongModel(lambda _: Reply(""))
-    given = world(
+    result = world(
         model, shares=NEVER, helper_model=lambda: Model(helper, "x/small", window)
     )
     store = MemoryStore()
 
-    talk(store, given, CONSTRAINT)
+    talk(store, result, CONSTRAINT)
 
     assert helper.summed
     assert all(size(r) + r.max_output <= window for r in helper.summed)
@@ -219,10 +219,10 @@ def test_refusal_without_a_known_window_shrinks_the_request_until_it_fits() -> N
 
 def test_unread_results_are_kept_when_a_message_follows_them() -> None:
     model, store = looks(3, 7_000), MemoryStore()
-    given = world(model, shares=CompactionShares(prune=1, messages=1))
+    result = world(model, shares=CompactionShares(prune=1, messages=1))
 
     async def main() -> None:
-        session = await opened(store, given)
+        session = await opened(store, result)
         await session.inbox.say(CONSTRAINT)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -317,10 +317,10 @@ def test_compaction_cancelled_at_any_moment_is_complete_or_not_done() -> None:
         view = fold(entries(stores[-1]))
         check_history(s.message for s in build_request(view).messages)
         assert view.conversation.compaction is None or not compactions(stores[-1])
-        told = [e.event for e in entries(stores[-1]) if isinstance(e.event, Settled)]
+        events = [e.event for e in entries(stores[-1]) if isinstance(e.event, Settled)]
         aside = [e for e in entries(stores[-1]) if isinstance(e.event, Reserved)]
-        assert len(told) <= len(aside) <= 1
-        assert not compactions(stores[-1]) or told
+        assert len(events) <= len(aside) <= 1
+        assert not compactions(stores[-1]) or events
 
     assert anyio.run(cut_at_each_wait, compacted, check, 3_000) > 20
 
@@ -331,15 +331,15 @@ def test_turn_continues_after_a_crash_at_any_event_around_a_compaction(left: int
     store, model = MemoryStore(), looks(6, 100)
 
     async def main() -> tuple[View, View, View]:
-        given = world(model, price=a_cent_for_ten_tokens)
-        session = await after_looking(store, given)
+        result = world(model, price=a_cent_for_ten_tokens)
+        session = await after_looking(store, result)
         await session.inbox.say("Again.")
         await session.inbox.compact()
-        asked = len(store.lines)
+        count = len(store.lines)
         await session.go()
-        del store.lines[asked + left :]
+        del store.lines[count + left :]
         before = fold(entries(store))
-        session = await opened(store, given)
+        session = await opened(store, result)
         await session.inbox.say("And now?")
         return before, session.view, await session.go()
 
@@ -360,9 +360,9 @@ def test_usage_of_turns_and_summaries_adds_up() -> None:
 
     view = talk(store, world(model, shares=NEVER), CONSTRAINT, "And now?")
 
-    said = sum(size(r) for r in (*model.asked, *model.summed))
-    assert view.account.spent.usage.fresh == said
-    assert sum(s.usage.fresh for _, s in view.account.by_model) == said
+    total = sum(size(r) for r in (*model.asked, *model.summed))
+    assert view.account.spent.usage.fresh == total
+    assert sum(s.usage.fresh for _, s in view.account.by_model) == total
     assert model.summed
 
 
@@ -371,9 +371,9 @@ def test_usage_of_turns_and_summaries_adds_up() -> None:
 @pytest.mark.parametrize("length", [20, 400])
 def test_summaries_are_not_requested_at_every_step(system: int, length: int) -> None:
     model, store = looks(100, length), MemoryStore()
-    given = world(model, 200, window=4_000, system="s" * 4 * system, longest_result=4_000)
+    result = world(model, 200, window=4_000, system="s" * 4 * system, longest_result=4_000)
 
-    view = talk(store, given, CONSTRAINT)
+    view = talk(store, result, CONSTRAINT)
 
     assert view.turn.outcome == "answered"
     assert len(model.summed) <= 20
@@ -421,11 +421,12 @@ def test_interrupt_during_a_summary_ends_the_turn_and_the_new_message_begins_one
 
 def test_messages_kept_by_a_compaction_are_sent_unchanged() -> None:
     signed = Thinking("Hm.", "anthropic", Raw(b'{"signature":"sig"}'))
-    kept = Message("assistant", (signed, Text("Yes.")))
+    message = Message("assistant", (signed, Text("Yes.")))
     before = fold(
         Entry(seq, event)
         for seq, event in enumerate(
-            [Said("Is it?"), Delivered((1,)), ModelAnswered(kept), Said("Sure?")], start=1
+            [Said("Is it?"), Delivered((1,)), ModelAnswered(message), Said("Sure?")],
+            start=1,
         )
     )
 
@@ -433,7 +434,7 @@ def test_messages_kept_by_a_compaction_are_sent_unchanged() -> None:
 
     assert [s.message for s in after.conversation.messages] == [
         Message("user", (Text("So far."),)),
-        kept,
+        message,
     ]
 
 

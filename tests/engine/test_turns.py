@@ -122,8 +122,8 @@ def test_two_changes_to_one_file_run_one_after_the_other() -> None:
         ("change", '{"path":"a.txt","what":"one"}'),
         ("change", '{"path":"./a.txt","what":"two"}'),
     ]
-    given = world(ScriptedProvider(calls, "Done."), tools=(change,), mode="bypass")
-    run(MemoryStore(), given, "Change it twice.")
+    result = world(ScriptedProvider(calls, "Done."), tools=(change,), mode="bypass")
+    run(MemoryStore(), result, "Change it twice.")
 
     assert log == ["one begins", "one done", "two begins", "two done"]
 
@@ -178,10 +178,10 @@ def test_answer_cut_by_the_output_limit_is_continued() -> None:
 
     assert (last_words(provider, 1), last_words(provider, 2)) == ((TEXT_CUT,),) * 2
     assert view.turn.outcome == "answered"
-    said = [
+    texts = [
         s.message.text for s in view.conversation.messages if s.message.role == "assistant"
     ]
-    assert "".join(said) == "One, two, three, four."
+    assert "".join(texts) == "One, two, three, four."
 
 
 def test_answer_paused_by_the_provider_is_continued_without_a_limit_notice() -> None:
@@ -235,9 +235,9 @@ def test_model_that_repeats_a_call_is_warned_and_then_stopped() -> None:
 def test_model_that_only_makes_refused_calls_ends_as_denied() -> None:
     orders: list[str] = []
     script = [[("book", f'{{"what": "{n}"}}')] for n in range(3)]
-    given = world(ScriptedProvider(*script), orders, rules=(), attended=False)
+    result = world(ScriptedProvider(*script), orders, rules=(), attended=False)
 
-    view = run(MemoryStore(), given, "Taxi!")
+    view = run(MemoryStore(), result, "Taxi!")
 
     assert (view.turn.outcome, orders) == ("denied", [])
 
@@ -246,9 +246,9 @@ def test_failed_model_request_ends_the_turn_and_not_the_session() -> None:
     store = MemoryStore()
 
     failed = run(store, world(ScriptedProvider()), "Umbrella?")
-    answered = run(store, world(ScriptedProvider("Yes.")), "And now?")
+    view = run(store, world(ScriptedProvider("Yes.")), "And now?")
 
-    assert (failed.turn.outcome, answered.turn.outcome) == ("failed", "answered")
+    assert (failed.turn.outcome, view.turn.outcome) == ("failed", "answered")
 
 
 def test_empty_answer_is_requested_twice_more_and_then_fails_the_turn() -> None:
@@ -295,8 +295,8 @@ def test_tool_exception_is_reported_to_the_model_and_the_turn_continues() -> Non
         """Break."""
         raise ZeroDivisionError("no weather")
 
-    given = world(ScriptedProvider([WEATHER], "Oh."), tools=(weather,))
-    view = run(MemoryStore(), given, "Umbrella?")
+    result = world(ScriptedProvider([WEATHER], "Oh."), tools=(weather,))
+    view = run(MemoryStore(), result, "Umbrella?")
 
     assert talked(view).splitlines()[2:] == [
         "· failed: ZeroDivisionError: no weather", "‹ Oh.",
@@ -304,17 +304,17 @@ def test_tool_exception_is_reported_to_the_model_and_the_turn_continues() -> Non
 
 
 def test_start_of_a_change_is_written_to_the_journal_before_it_runs() -> None:
-    store, seen = MemoryStore(), list[str]()
+    store, texts = MemoryStore(), list[str]()
 
     @tool(Effect.RUN)
     async def book(what: str) -> Reply:
         """Look at what a power cut would leave now."""
-        seen.extend(kinds(MemoryStore(*store.lines[: store.kept])).split()[-3:])
+        texts.extend(kinds(MemoryStore(*store.lines[: store.kept])).split()[-3:])
         return Reply("ordered")
 
     run(store, world(ScriptedProvider([BOOK], "Done."), tools=(book,)), "Taxi!")
 
-    assert seen == ["ModelAnswered", "Judged", "Started"]
+    assert texts == ["ModelAnswered", "Judged", "Started"]
 
 
 def test_question_stays_open_across_a_restart_and_its_first_answer_wins() -> None:
@@ -380,8 +380,8 @@ def test_call_approved_while_another_runs_starts_at_once() -> None:
 
 def test_denial_reaches_the_model_with_its_reason_and_the_turn_continues() -> None:
     async def refuse() -> str:
-        given = world(ScriptedProvider([BOOK], "Then not."), rules=())
-        session = await opened(MemoryStore(), given)
+        result = world(ScriptedProvider([BOOK], "Then not."), rules=())
+        session = await opened(MemoryStore(), result)
         await session.inbox.say("Taxi!")
         await session.go()
         await session.inbox.answer("call-0", allowed=False, reason="too dear")
@@ -412,9 +412,9 @@ def test_grant_for_the_session_prevents_further_questions() -> None:
 
 def test_call_that_would_ask_is_denied_headless_with_the_reason() -> None:
     store = MemoryStore()
-    given = world(ScriptedProvider([BOOK], "Pity."), rules=(), attended=False)
+    result = world(ScriptedProvider([BOOK], "Pity."), rules=(), attended=False)
 
-    run(store, given, "Taxi!")
+    run(store, result, "Taxi!")
 
     judged = next(e.event for e in entries(store) if isinstance(e.event, Judged))
     assert (judged.verdict, judged.reason) == (
@@ -443,8 +443,8 @@ def test_long_result_is_cut_in_the_middle_and_stored_in_full() -> None:
         """Talk too much."""
         return Reply("a" * 50 + "b" * 50)
 
-    given = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=20)
-    run(store, given, "Umbrella?")
+    result = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=20)
+    run(store, result, "Umbrella?")
 
     end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
     assert (end.text[:10], end.text[-10:]) == ("a" * 10, "b" * 10)
@@ -461,8 +461,8 @@ def test_truncated_output_is_not_described_as_complete() -> None:
         """Print more than is stored."""
         return Reply("a" * 100 + " (it printed 2,000,000,000 bytes in all)", whole=False)
 
-    given = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=90)
-    run(store, given, "Umbrella?")
+    result = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=90)
+    run(store, result, "Umbrella?")
 
     end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
     assert "the whole" not in end.text
@@ -494,15 +494,15 @@ def test_message_sent_twice_with_one_key_is_accepted_once() -> None:
 def test_secret_is_written_neither_to_the_journal_nor_to_the_view() -> None:
     async def told() -> tuple[bytes, str]:
         store = MemoryStore()
-        given = world(ScriptedProvider("Noted."))
-        session = await opened(store, given, secrets=['se"cret3'])
+        result = world(ScriptedProvider("Noted."))
+        session = await opened(store, result, secrets=['se"cret3'])
         await session.inbox.say('It is se"cret3, or sk-' + "a" * 30)
         return b"".join(store.lines), talked(await session.go())
 
-    written, shown = anyio.run(told)
+    data, text = anyio.run(told)
 
-    assert b"cret3" not in written
-    assert shown == "› It is [secret], or [secret]\n‹ Noted."
+    assert b"cret3" not in data
+    assert text == "› It is [secret], or [secret]\n‹ Noted."
 
 
 def test_call_with_a_secret_runs_unmasked_but_is_not_repeated_after_a_crash() -> None:
@@ -530,20 +530,20 @@ def test_rewind_restores_the_conversation_but_not_the_costs_and_can_be_undone() 
         store = MemoryStore()
         provider = ScriptedProvider("One.", "Two.", "Three.")
         session = await opened(store, world(provider))
-        shown, paid = list[str](), list[int]()
+        result, paid = list[str](), list[int]()
         for words in ("1?", "2?"):
             await session.inbox.say(words)
             await session.go()
         second = next(e.seq for e in entries(store) if e.event == Said("2?"))
         for mark in (second, lambda: session.view.seq):
             await session.rewind(mark if isinstance(mark, int) else mark())
-            shown.append(talked(session.view))
+            result.append(talked(session.view))
             paid.append(session.view.account.spent.usage.input)
-        return shown, paid
+        return result, paid
 
-    shown, paid = anyio.run(there_and_back)
+    texts, paid = anyio.run(there_and_back)
 
-    assert shown == ["› 1?\n‹ One.", "› 1?\n‹ One.\n› 2?\n‹ Two."]
+    assert texts == ["› 1?\n‹ One.", "› 1?\n‹ One.\n› 2?\n‹ Two."]
     assert paid == [20, 20]
 
 
@@ -573,15 +573,15 @@ def test_every_event_records_its_cause() -> None:
 def test_events_lost_at_the_end_of_the_journal_are_reported_in_it() -> None:
     store = MemoryStore()
     run(store, world(ScriptedProvider("Yes.")), "Umbrella?")
-    told = len(store.lines)
+    count = len(store.lines)
     del store.lines[-2:]
 
     run(store, world(ScriptedProvider("Yes.")))
 
-    after = [e.event for e in entries(store)[told - 2 :]]
+    after = [e.event for e in entries(store)[count - 2 :]]
     assert after[:2] == [
         JournalRepaired(
-            f"events {told - 1} to {told}, noted as written and not there any more"
+            f"events {count - 1} to {count}, noted as written and not there any more"
         ),
         SessionResumed(""),
     ]
@@ -611,10 +611,10 @@ def test_single_call_runs_in_the_task_of_its_turn_and_several_in_their_own_tasks
         return Reply("here")
 
     call = ("where", "{}")
-    given = world(ScriptedProvider([call], [call, call], "Done."), tools=(where,))
+    result = world(ScriptedProvider([call], [call, call], "Done."), tools=(where,))
 
     async def turn() -> int:
-        async with await opened(MemoryStore(), given) as session:
+        async with await opened(MemoryStore(), result) as session:
             await session.inbox.say("Go.")
             await session.go()
         return anyio.get_current_task().id

@@ -14,10 +14,10 @@ _PARTS = ("model", "prompt", "lineage")
 def world_with(world: World, **more: Any) -> World:
     """`world`, but for these: fields of it, or of its model, its prompt or its lineage."""
     for part in _PARTS:
-        found = getattr(world, part)
-        own = {name: more.pop(name) for name in found.__struct_fields__ if name in more}
+        value = getattr(world, part)
+        own = {name: more.pop(name) for name in value.__struct_fields__ if name in more}
         if own:
-            world = replace(world, **{part: replace(found, **own)})
+            world = replace(world, **{part: replace(value, **own)})
     return replace(world, **more)
 
 
@@ -26,8 +26,8 @@ _MARKS = {"user": "›", "assistant": "‹", "tool": "·"}
 
 def talked(view: View) -> str:
     """One part of a message a line: › received, ‹ answered, · result."""
-    said = (spoken.message for spoken in view.conversation.messages)
-    return "\n".join(f"{_MARKS[m.role]} {_words(p)}" for m in said for p in m.parts)
+    messages = (spoken.message for spoken in view.conversation.messages)
+    return "\n".join(f"{_MARKS[m.role]} {_words(p)}" for m in messages for p in m.parts)
 
 
 def _words(part: Part) -> str:

@@ -64,14 +64,14 @@ def test_the_table_counts_passed_and_destructive_tries() -> None:
 
 
 def test_the_table_shows_median_and_95th_percentile_of_first_token_waits() -> None:
-    found = evaluation(a="+", b="+")
+    result = evaluation(a="+", b="+")
     waits = tuple(n / 10 for n in range(1, 21))
-    trials = (replace(found.trials[0], first_tokens=waits), found.trials[1])
+    trials = (replace(result.trials[0], first_tokens=waits), result.trials[1])
 
-    lines = list(table(replace(found, trials=trials)))
+    lines = list(table(replace(result, trials=trials)))
 
     assert "first token of 20 responses: median 1.1 s, 95 % within 1.9 s" in lines
-    assert not any(line.startswith("first token") for line in table(found))
+    assert not any(line.startswith("first token") for line in table(result))
 
 
 def test_a_trial_line_shows_outcome_time_task_and_first_problem() -> None:
@@ -86,26 +86,31 @@ def test_the_interval_of_a_clear_difference_excludes_zero() -> None:
     first = evaluation(**dict.fromkeys(names, "-"))
     second = evaluation(**{n: "+" if n != "t0" else "-" for n in names})
 
-    found = compare(first, second)
+    comparison = compare(first, second)
 
-    assert found.difference == pytest.approx(11 / 12)
-    assert 0 < found.low <= found.difference <= found.high <= 1
-    assert found.p == pytest.approx(2 / 2**11)
-    assert (len(found.gained), found.lost) == (11, ())
+    assert comparison.difference == pytest.approx(11 / 12)
+    assert 0 < comparison.low <= comparison.difference <= comparison.high <= 1
+    assert comparison.p == pytest.approx(2 / 2**11)
+    assert (len(comparison.gained), comparison.lost) == (11, ())
 
 
 def test_comparing_equal_runs_gives_a_difference_of_zero() -> None:
     same = evaluation(a="+", b="-", c="+")
 
-    found = compare(same, same)
+    comparison = compare(same, same)
 
-    assert (found.difference, found.low, found.high, found.p) == (0.0, 0.0, 0.0, 1.0)
+    assert (comparison.difference, comparison.low, comparison.high, comparison.p) == (
+        0.0,
+        0.0,
+        0.0,
+        1.0,
+    )
 
 
 def test_only_tasks_that_both_have_are_compared() -> None:
-    found = compare(evaluation(a="+", b="+"), evaluation(b="-", c="+"))
+    comparison = compare(evaluation(a="+", b="+"), evaluation(b="-", c="+"))
 
-    assert (found.tasks, found.difference, found.lost) == (1, -1.0, ("b",))
+    assert (comparison.tasks, comparison.difference, comparison.lost) == (1, -1.0, ("b",))
     with pytest.raises(BadInput, match="no task in common"):
         compare(evaluation(a="+"), evaluation(b="+"))
 

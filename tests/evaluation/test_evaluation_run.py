@@ -43,12 +43,12 @@ def call(name: str, **arguments: object) -> Line:
 
 
 def tried(task: Task, *lines: Line, samples: int = 1) -> tuple[Trial, ...]:
-    given = Conditions(
+    conditions = Conditions(
         mode="accept-edits", samples=samples, provider=lambda _: ScriptedProvider(*lines)
     )
 
     async def run() -> tuple[Trial, ...]:
-        return await run_all([task], given, lambda _: None)
+        return await run_all([task], conditions, lambda _: None)
 
     return anyio.run(run)
 
@@ -73,13 +73,13 @@ def test_a_task_is_passed_if_all_its_checks_hold(tmp_path: Path) -> None:
 def test_stopwatch_splits_loading_waiting_and_writing() -> None:
     times = iter([0.0, 1.0, 9.0, 10.0, 14.0, 20.0, 21.0])
     watch = Stopwatch(lambda: next(times))
-    said = ModelAnswered(Message("assistant", (Text("Done."),)))
+    answer = ModelAnswered(Message("assistant", (Text("Done."),)))
     loading = Waiting(0.0, "loading a model")
 
-    asked, answered = Entry(1, ModelAsked()), Entry(2, said)
+    result, entry = Entry(1, ModelAsked()), Entry(2, answer)
     for item in (
-        *(asked, loading, Entry(2, replace(said, first_piece=5.0))),
-        *(asked, Entry(2, replace(said, first_piece=1.5)), asked, answered),
+        *(result, loading, Entry(2, replace(answer, first_piece=5.0))),
+        *(result, Entry(2, replace(answer, first_piece=1.5)), result, entry),
     ):
         watch.add_frame(Frame(1, 1, item))
 
@@ -142,7 +142,7 @@ def test_each_try_starts_with_a_fresh_folder_and_session(tmp_path: Path) -> None
 
 def test_an_endless_model_is_stopped_at_the_time_limit(tmp_path: Path) -> None:
     (task,) = tasks(tmp_path)
-    given = Conditions(
+    conditions = Conditions(
         mode="accept-edits",
         seconds=0.05,
         provider=lambda _: ScriptedProvider(*[call("todo_write", todos=[])] * 10_000),
@@ -150,7 +150,7 @@ def test_an_endless_model_is_stopped_at_the_time_limit(tmp_path: Path) -> None:
     )
 
     async def run() -> tuple[Trial, ...]:
-        return await run_all([task], given, lambda _: None)
+        return await run_all([task], conditions, lambda _: None)
 
     (trial,) = anyio.run(run)
 
@@ -167,10 +167,10 @@ def test_checks_do_not_read_a_link_out_of_the_task_folder(tmp_path: Path) -> Non
     async def nothing(_: str) -> bool:
         return True
 
-    found = anyio.run(judge, task, files, "Done", nothing)
+    result = anyio.run(judge, task, files, "Done", nothing)
 
-    assert found.failures == ("a.txt is not there",)
-    assert found.destroyed == ("b.txt was deleted", "'one' is in no file any more")
+    assert result.failures == ("a.txt is not there",)
+    assert result.destroyed == ("b.txt was deleted", "'one' is in no file any more")
 
 
 @pytest.mark.slow
@@ -215,7 +215,7 @@ def test_an_invalid_task_file_fails_with_the_problem(
 
 
 def test_an_evaluation_is_equal_after_json_encoding_and_decoding() -> None:
-    found = Evaluation(
+    evaluation = Evaluation(
         model="a/b",
         version="1",
         at="",
@@ -224,17 +224,19 @@ def test_an_evaluation_is_equal_after_json_encoding_and_decoding() -> None:
         trials=(Trial(task="t"),),
     )
 
-    assert msgspec.json.decode(msgspec.json.encode(found), type=Evaluation) == found
+    assert (
+        msgspec.json.decode(msgspec.json.encode(evaluation), type=Evaluation) == evaluation
+    )
 
 
 def test_the_bench_has_sixty_tasks_of_six_kinds_and_half_are_unseen() -> None:
     folder = Path(__file__).parents[2] / "bench" / "tasks"
-    seen, unseen = (read_tasks([folder / name]) for name in ("seen.toml", "unseen.toml"))
+    result, unseen = (read_tasks([folder / name]) for name in ("seen.toml", "unseen.toml"))
 
     read_tasks(sorted(folder.glob("[esu]*.toml")))  # no name twice
-    for half in (seen, unseen):
+    for half in (result, unseen):
         kinds = [task.kind for task in half]
         assert {kind: kinds.count(kind) for kind in kinds} == dict.fromkeys(
             ("create", "lookup", "edit", "organize", "command", "several"), 5
         )
-    assert not {task.prompt for task in seen} & {task.prompt for task in unseen}
+    assert not {task.prompt for task in result} & {task.prompt for task in unseen}

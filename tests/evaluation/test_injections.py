@@ -25,22 +25,22 @@ def met(mode: str, tasks: slice, attacks: slice) -> list[Met]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_default_rules_stop_every_attack_on_the_first_task() -> None:
-    found = met("default", slice(1), slice(None))
+    result = met("default", slice(1), slice(None))
 
-    assert [m.attack for m in found if not m.obeyed] == []
-    assert [m.attack for m in found if m.reached] == []
-    assert [m.attack for m in found if not m.done] == []
+    assert [m.attack for m in result if not m.obeyed] == []
+    assert [m.attack for m in result if m.reached] == []
+    assert [m.attack for m in result if not m.done] == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_attacks_succeed_if_every_request_is_approved() -> None:
-    found = met(YES, slice(1), slice(None))
+    result = met(YES, slice(1), slice(None))
 
     # The sandbox holds these even then: a command reaches only the hosts that the question
     # named, writes no home and sees no keys.
-    held = [m.attack for m in found if not m.reached]
-    assert held == [
+    attacks = [m.attack for m in result if not m.reached]
+    assert attacks == [
         "secret over a socket of Python", "start file of the shell", "key of the person",
     ]  # fmt: skip
 
@@ -48,9 +48,9 @@ def test_attacks_succeed_if_every_request_is_approved() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_task_is_completed_despite_an_attack() -> None:
-    found = met("default", slice(None), slice(1))
+    result = met("default", slice(None), slice(1))
 
-    assert [m.task for m in found if not (m.obeyed and m.done)] == []
+    assert [m.task for m in result if not (m.obeyed and m.done)] == []
 
 
 def test_too_many_reached_goals_or_undone_tasks_fail_the_evaluation() -> None:

@@ -34,9 +34,9 @@ def test_hooks_are_read_from_a_settings_file_of_claude_code() -> None:
         },
     }).encode()  # fmt: skip
 
-    found = hooks_of(content)
+    hooks = hooks_of(content)
 
-    assert found == (
+    assert hooks == (
         Hook("PreToolUse", "Edit|Write", "guard", seconds=5.0, source="hooks.json"),
         Hook("PreToolUse", "Edit|Write", "guard", source="hooks.json"),
         Hook("Stop", "", "done", source="hooks.json"),
@@ -120,10 +120,10 @@ def test_bad_hook_file_is_an_error_that_names_the_problem(
 def test_unknown_keys_in_hook_files_of_claude_code_are_ignored() -> None:
     content = file(Stop=[{"hooks": [{**GUARD, "async": True, "name": 1}], "note": "x"}])
 
-    found = read(content, "settings.json", trusted_with_all=False, of_claude=True)
+    result = read(content, "settings.json", trusted_with_all=False, of_claude=True)
 
     hook = Hook("Stop", command="guard", source="settings.json", of_claude=True)
-    assert (found.hooks, found.problems) == ((hook,), ())
+    assert (result.hooks, result.problems) == ((hook,), ())
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_a_hook_matcher_that_matches_no_tool_is_reported(
     content = file(**{event: [{"matcher": matcher, "hooks": [GUARD, GUARD]}]})
     theirs = read(content, "settings.json", trusted_with_all=False, of_claude=True)
 
-    said = [*unfit_matchers(hooks_of(content), ("bash", "edit_file"))]
+    matchers = [*unfit_matchers(hooks_of(content), ("bash", "edit_file"))]
 
-    assert said == (
+    assert matchers == (
         []
         if fits
         else [
@@ -177,12 +177,12 @@ def test_hooks_of_unsupported_kinds_are_reported_and_the_others_run() -> None:
         Stop=[{"hooks": [{"type": "prompt", "prompt": "Done?"}, GUARD]}],
     )
 
-    found = read(content, ".claude/settings.json", trusted_with_all=False, of_claude=True)
+    result = read(content, ".claude/settings.json", trusted_with_all=False, of_claude=True)
 
-    assert found.hooks == (
+    assert result.hooks == (
         Hook("Stop", command="guard", source=".claude/settings.json", of_claude=True),
     )
-    assert [each.partition("; ")[0] for each in found.problems] == [
+    assert [problem.partition("; ")[0] for problem in result.problems] == [
         "not run: .claude/settings.json: there is no hook event 'PermissionRequest'",
         "not run: .claude/settings.json: hooks.Stop: the type 'prompt' is not known: use "
         "command or python",
@@ -300,11 +300,11 @@ def test_any_output_of_a_hook_is_parsed_or_fails_with_a_reason(
 
 def test_hook_input_has_both_parameter_names_and_the_changed_one_is_used() -> None:
     ours = {"path": "a", "content": "x"}
-    told = input_for_hook("write_file", ours)
+    data = input_for_hook("write_file", ours)
 
-    assert told == {"path": "a", "content": "x", "file_path": "a"}
-    assert input_of("write_file", ours, {**told, "file_path": "b"}) == {**ours, "path": "b"}
-    assert input_of("write_file", ours, {**told, "path": "c"}) == {**ours, "path": "c"}
+    assert data == {"path": "a", "content": "x", "file_path": "a"}
+    assert input_of("write_file", ours, {**data, "file_path": "b"}) == {**ours, "path": "b"}
+    assert input_of("write_file", ours, {**data, "path": "c"}) == {**ours, "path": "c"}
     assert input_of("write_file", ours, {"file_path": "d", "content": "y"}) == {
         "path": "d",
         "content": "y",
@@ -312,8 +312,8 @@ def test_hook_input_has_both_parameter_names_and_the_changed_one_is_used() -> No
 
 
 def test_only_hooks_of_the_user_may_name_hosts() -> None:
-    said = {"Stop": [{"hooks": [{"command": "x", "hosts": ["api.example"]}]}]}
-    content = json.dumps(said).encode()
+    data = {"Stop": [{"hooks": [{"command": "x", "hosts": ["api.example"]}]}]}
+    content = json.dumps(data).encode()
 
     (hook,) = read(content, "hooks.json", trusted_with_all=True).hooks
 

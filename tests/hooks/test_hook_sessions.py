@@ -62,8 +62,8 @@ class Place:
     def run(self, agent: Agent, *messages: str) -> list[Entry]:
         async def talk() -> list[Entry]:
             async with agent.session() as session:
-                for each in messages:
-                    await session.run(each)
+                for message in messages:
+                    await session.run(message)
                 return await entries_of(session)
 
         return anyio.run(talk)
@@ -79,7 +79,7 @@ def place(tmp_path: Path) -> Place:
 
 
 def of(entries: Sequence[Entry], kind: type) -> list[Any]:
-    return [each.event for each in entries if isinstance(each.event, kind)]
+    return [entry.event for entry in entries if isinstance(entry.event, kind)]
 
 
 def command(line: str, matcher: str = "", **more: object) -> list[object]:
@@ -98,7 +98,7 @@ def test_each_hook_event_of_a_turn_fires_with_its_document(place: Place) -> None
 
     place.run(place.agent(CALL, "Done."), "Go.")
 
-    assert [each["hook_event_name"] for each in place.log] == list(every)
+    assert [data["hook_event_name"] for data in place.log] == list(every)
     before = place.log[2]
     assert (before["tool_name"], before["tool_input"]) == ("act", {"what": "it"})
     assert place.log[3]["tool_response"] == {"text": "did it", "success": True}
@@ -117,8 +117,8 @@ def test_exit_code_2_of_a_hook_refuses_a_call_and_the_model_reads_the_reason(
 
 
 def test_the_decision_allow_of_a_hook_does_not_allow_a_call(place: Place) -> None:
-    said = {"hookSpecificOutput": {"permissionDecision": "allow"}}
-    place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'"))
+    data = {"hookSpecificOutput": {"permissionDecision": "allow"}}
+    place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'"))
 
     entries = place.run(place.agent(CALL, "Done.", settings={}), "Go.")
 
@@ -128,47 +128,47 @@ def test_the_decision_allow_of_a_hook_does_not_allow_a_call(place: Place) -> Non
 def test_the_decision_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(
     place: Place,
 ) -> None:
-    said = {
+    data = {
         "hookSpecificOutput": {
             "permissionDecision": "ask",
             "permissionDecisionReason": "big",
         }
     }
-    place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'"))
-    asked = list[tuple[str, str]]()
+    place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'"))
+    result = list[tuple[str, str]]()
 
     async def yes(question: Question) -> bool:
-        asked.append((question.tool, question.reason))
+        result.append((question.tool, question.reason))
         return True
 
     entries = place.run(place.agent(CALL, "Done.", approve=yes), "Go.")
 
     assert [end.outcome for end in of(entries, Ended)] == ["done"]
-    assert len(asked) == 1
-    assert asked[0][0] == "act"
-    assert asked[0][1].startswith("the hook `echo ")
-    assert asked[0][1].endswith("…`: big")
+    assert len(result) == 1
+    assert result[0][0] == "act"
+    assert result[0][1].startswith("the hook `echo ")
+    assert result[0][1].endswith("…`: big")
 
 
 def test_approval_is_requested_for_the_command_as_changed_by_a_hook(place: Place) -> None:
-    said = {"hookSpecificOutput": {"updatedInput": {"command": "echo changed > made"}}}
-    place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'", "Bash"))
-    asked = list[object]()
+    data = {"hookSpecificOutput": {"updatedInput": {"command": "echo changed > made"}}}
+    place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'", "Bash"))
+    result = list[object]()
 
     async def yes(question: Question) -> bool:
-        asked.append(question.arguments)
+        result.append(question.arguments)
         return True
 
     line: Line = [("bash", '{"command": "echo model"}')]
     place.run(place.agent(line, "Done.", approve=yes), "Go.")
 
-    assert asked == [{"command": "echo changed > made"}]
+    assert result == [{"command": "echo changed > made"}]
     assert (place.work / "made").read_text() == "changed\n"
 
 
 def test_a_command_changed_by_a_hook_is_refused_if_no_rule_allows_it(place: Place) -> None:
-    said = {"hookSpecificOutput": {"updatedInput": {"command": "touch made"}}}
-    place.hooks(PreToolUse=command(f"echo '{json.dumps(said)}'", "Bash"))
+    data = {"hookSpecificOutput": {"updatedInput": {"command": "touch made"}}}
+    place.hooks(PreToolUse=command(f"echo '{json.dumps(data)}'", "Bash"))
     rules = {"permissions.allow": ["bash(echo *)"]}
 
     line: Line = [("bash", '{"command": "echo model"}')]
@@ -186,9 +186,9 @@ def test_a_notification_hook_runs_at_a_permission_prompt(place: Place) -> None:
 
     place.run(place.agent(CALL, "Done.", settings={}, approve=no), "Go.")
 
-    (told,) = place.log
-    assert told["notification_type"] == "permission_prompt"
-    assert told["message"] == "refold needs your permission to use act"
+    (data,) = place.log
+    assert data["notification_type"] == "permission_prompt"
+    assert data["message"] == "refold needs your permission to use act"
 
 
 @pytest.mark.parametrize(
@@ -278,8 +278,8 @@ def test_all_output_before_the_exit_of_a_hook_is_read(place: Place) -> None:
 
     entries = place.run(place.agent(CALL, "Done."), "Go.")
 
-    said, passed = of(entries, HookRan)
-    assert (said.context, passed.outcome) == (text, "passed")
+    result, passed = of(entries, HookRan)
+    assert (result.context, passed.outcome) == (text, "passed")
 
 
 def test_a_hook_that_does_not_read_a_long_stdin_is_not_waited_for(
@@ -364,7 +364,7 @@ def test_a_pre_compact_hook_can_prevent_compaction(place: Place) -> None:
 
     entries = anyio.run(talk)
 
-    assert [each["trigger"] for each in place.log] == ["manual"]
+    assert [data["trigger"] for data in place.log] == ["manual"]
     assert of(entries, Compacted) == []
 
 
@@ -391,8 +391,8 @@ def test_a_failed_pre_compact_hook_is_reported_and_compaction_happens(
     entries = anyio.run(talk)
 
     assert {(h.on, h.outcome) for h in of(entries, HookRan)} == {("PreCompact", "failed")}
-    assert "full" in [each.kind for each in of(entries, Compacted)]
-    assert {each.outcome for each in of(entries, TurnEnded)} == {"answered"}
+    assert "full" in [item.kind for item in of(entries, Compacted)]
+    assert {item.outcome for item in of(entries, TurnEnded)} == {"answered"}
 
 
 TASK: Line = [("task", '{"agent": "code", "prompt": "Do it."}')]
@@ -472,10 +472,10 @@ def test_each_hook_event_fires_for_a_client_of_the_server(
             id_ = await client.begin()
             async with client.follow(id_) as socket:
                 await order(socket, "user_message", text="Hi.", client_key="k1")
-                asked = (await said(socket, "tool_approval_request"))[-1]
+                data = (await said(socket, "tool_approval_request"))[-1]
                 await order(
                     socket, "tool_approval_response",
-                    call_id=asked["call_id"], hash=asked["hash"], allowed=True,
+                    call_id=data["call_id"], hash=data["hash"], allowed=True,
                 )  # fmt: skip
                 await said(socket, "result")
 
@@ -620,4 +620,4 @@ def test_session_start_hooks_of_a_resumed_session_run_before_its_next_request(
 
     anyio.run(story)
 
-    assert [each["source"] for each in place.log] == sources
+    assert [data["source"] for data in place.log] == sources

@@ -100,12 +100,12 @@ def test_hooks_test_runs_only_hooks_whose_matcher_matches_the_tool(
         json.dumps({"PreToolUse": [{"matcher": "Edit", "hooks": [{"command": "exit 2"}]}]})
     )
 
-    found = [
+    result = [
         shown(capfd, "test", "PreToolUse", "--tool", tool) for tool in ("bash", "edit_file")
     ]
 
-    assert found[0] == (0, "No hook matches this event.\n", "")
-    assert found[1][1].startswith("exit 2  blocked after")
+    assert result[0] == (0, "No hook matches this event.\n", "")
+    assert result[1][1].startswith("exit 2  blocked after")
 
 
 def test_hooks_without_a_subcommand_lists_the_hooks(
@@ -124,9 +124,9 @@ def test_hooks_without_a_subcommand_lists_the_hooks(
 def test_hooks_test_refuses_an_unknown_tool(
     tool: str, says: str, file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    found = shown(capfd, "test", "PreToolUse", "--tool", tool)
+    result = shown(capfd, "test", "PreToolUse", "--tool", tool)
 
-    assert found == (1, "", f"refold: {says}\n")
+    assert result == (1, "", f"refold: {says}\n")
 
 
 def test_hooks_list_reports_a_matcher_that_matches_no_tool(
@@ -170,6 +170,6 @@ def test_hooks_test_passes_the_same_tool_names_to_a_hook_as_a_session(
         capfd, "test", "PreToolUse", "--tool", tool, "--input", json.dumps(given)
     )
 
-    found = json.loads((tmp_path / "told").read_text())
+    data = json.loads((tmp_path / "told").read_text())
     assert status == 0
-    assert (found["tool_name"], found["tool"], found["tool_input"]) == told
+    assert (data["tool_name"], data["tool"], data["tool_input"]) == told

@@ -63,10 +63,10 @@ def test_the_example_function_of_the_hooks_page_refuses_git_push() -> None:
     exec(blocks("python")[0], names)
     no_push, hook = names["no_push"], Hook("PreToolUse", entry_point="no-push")
 
-    refused = document_answer(hook, no_push({"tool_input": {"command": "git push"}}))
+    answer = document_answer(hook, no_push({"tool_input": {"command": "git push"}}))
     passed = document_answer(hook, no_push({"tool_input": {"command": "ls"}}))
 
-    assert refused == HookAnswer("blocked", "Pushing is done by hand here.")
+    assert answer == HookAnswer("blocked", "Pushing is done by hand here.")
     assert passed == HookAnswer()
 
 

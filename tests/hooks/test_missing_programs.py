@@ -58,9 +58,9 @@ def test_only_the_missing_program_of_a_hook_is_reported(
     sentences = list(missing_programs((hook,), has, (), str(directory)))
 
     wanted = missing.format(directory=directory)
-    assert [f"program {wanted!r} of" in each for each in sentences] == [True] * bool(
-        missing
-    )
+    assert [f"program {wanted!r} of" in sentence for sentence in sentences] == [
+        True
+    ] * bool(missing)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def fired(directory: Path, *, below: bool = False) -> set[str]:
     (log,) = directory.rglob("log")
     rows = [json.loads(row) for row in log.read_text().split("\n") if row]
     return {
-        each["hook_event_name"] for each in rows if not below or each["agent"] != "root"
+        item["hook_event_name"] for item in rows if not below or item["agent"] != "root"
     }
 
 
@@ -56,10 +56,10 @@ def test_for_a_client_of_the_server_all_nine_hook_events_fire(tmp_path: Path) ->
             id_ = await client.begin()
             async with client.follow(id_) as socket:
                 await order(socket, "user_message", text="Hi.", client_key="k1")
-                asked = (await said(socket, "tool_approval_request"))[-1]
+                data = (await said(socket, "tool_approval_request"))[-1]
                 await order(
                     socket, "tool_approval_response",
-                    call_id=asked["call_id"], hash=asked["hash"], allowed=True,
+                    call_id=data["call_id"], hash=data["hash"], allowed=True,
                 )  # fmt: skip
                 await said(socket, "result")
                 await order(socket, "compact", client_key="k2")
@@ -77,12 +77,12 @@ def test_in_a_script_all_hook_events_but_notification_fire(
     (home / "refold" / "config.toml").write_text(COMPACTS)
     long = call("bash", command="seq 2000")
     task = call("task", agent="code", prompt="Do it.")
-    made = {"text": "Made."}
+    data = {"text": "Made."}
     lines = script(
         tmp_path,
         task,
         call("bash", command="echo hi"),
-        made,
+        data,
         long,
         *[{"text": "Done."}] * 3,
     )

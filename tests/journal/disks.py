@@ -109,7 +109,7 @@ class Unpowered(Mortal):
         self._contents[os.fstat(file).st_ino] = _content(file)
 
     def sync_directory(self, path: Path) -> None:
-        self._names[path] = {each.name: each.inode() for each in os.scandir(path)}
+        self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
 
     def cut_power(self, tail: float = 0.0) -> None:
         """Die, and leave on disk what was safe, and a part of what was not.
@@ -126,36 +126,36 @@ class Unpowered(Mortal):
         synced; the file has `end` more bytes than were synced, if it had them.
         """
         self.die()
-        kept, now = self._contents.get(path.stat().st_ino, b""), path.read_bytes()
-        left = bytearray(now[: len(kept) + end])
+        data, now = self._contents.get(path.stat().st_ino, b""), path.read_bytes()
+        left = bytearray(now[: len(data) + end])
         for number in lost:
             start, after = number * size, (number + 1) * size
-            for at in range(max(start, len(kept)), min(after, len(left))):
+            for at in range(max(start, len(data)), min(after, len(left))):
                 left[at] = 0
         self._contents[path.stat().st_ino] = bytes(left)
         path.write_bytes(left)
 
     def _leave(self, directory: Path, tail: float) -> None:
         safe = self._names.setdefault(directory, {})
-        for each in list(os.scandir(directory)):
-            path, survives = Path(each.path), tail > 0 or each.name in safe
-            if each.is_dir():
+        for entry in list(os.scandir(directory)):
+            path, survives = Path(entry.path), tail > 0 or entry.name in safe
+            if entry.is_dir():
                 self._leave(path, tail)
                 if not survives:
                     path.rmdir()
             elif survives:
-                kept, now = self._contents.get(each.inode(), b""), path.read_bytes()
-                if now.startswith(kept):
-                    kept += now[len(kept) :][: int(tail * (len(now) - len(kept)))]
+                data, now = self._contents.get(entry.inode(), b""), path.read_bytes()
+                if now.startswith(data):
+                    data += now[len(data) :][: int(tail * (len(now) - len(data)))]
                 elif tail > 0.5:  # cut off and written again: the complete old or new file
-                    kept = now
-                self._contents[each.inode()] = kept
-                path.write_bytes(kept)
+                    data = now
+                self._contents[entry.inode()] = data
+                path.write_bytes(data)
             else:
-                self._contents.pop(each.inode(), None)
+                self._contents.pop(entry.inode(), None)
                 path.unlink()
             if survives:
-                safe[each.name] = each.inode()
+                safe[entry.name] = entry.inode()
 
 
 def _content(file: int) -> bytes:

@@ -26,11 +26,11 @@ EVENTS: list[Event] = [
 
 def lines(events: Sequence[Event]) -> tuple[list[bytes], Head]:
     """The lines of a journal of these events, and where it ends."""
-    head, made = Head(), list[bytes]()
+    head, chunks = Head(), list[bytes]()
     for event in events:
         line, head = codec.encode(Entry(head.seq + 1, event, at=1.0), head)
-        made.append(line)
-    return made, head
+        chunks.append(line)
+    return chunks, head
 
 
 def as_file(found: Sequence[bytes]) -> bytes:
@@ -39,11 +39,11 @@ def as_file(found: Sequence[bytes]) -> bytes:
 
 async def write(store: Store, events: Sequence[Event]) -> list[bytes]:
     """Write a whole journal as its only writer, and leave."""
-    made, head = lines(events)
+    chunks, head = lines(events)
     epoch = (await store.lease()).epoch
-    await store.append(made, expect=0, epoch=epoch, head=(head.seq, head.h))
+    await store.append(chunks, expect=0, epoch=epoch, head=(head.seq, head.h))
     await store.release()
-    return made
+    return chunks
 
 
 async def add(store: Store, epoch: int, line: bytes, expect: int) -> None:

@@ -29,11 +29,11 @@ async def run_turn(server: str, directory: str, script: str, session: str = "") 
     settings = load_here(where, places, os.environ, SETTINGS).settings
     app = App(settings, places, os.environ, options)
     try:
-        opened = await app.resume(session) if session else (await app.start())[1]
-        async with opened:
+        result = await app.resume(session) if session else (await app.start())[1]
+        async with result:
             if not session:
-                await opened.inbox.say("Set the port to 8080.")
-            await opened.go()
+                await result.inbox.say("Set the port to 8080.")
+            await result.go()
     finally:
         await app.aclose()
 

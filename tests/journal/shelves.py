@@ -11,17 +11,17 @@ from tests.journal.journals import as_file, lines
 
 def put(home: JournalDirectory, session: str, *events: Event, changed: float = 1.0) -> Path:
     """Write the journal of a session, whatever was there. Gives its file."""
-    made, _ = lines(events)
+    chunks, _ = lines(events)
     file = home.path(session) / "events.jsonl"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(as_file(made))
+    file.write_bytes(as_file(chunks))
     os.utime(file, (changed, changed))
     return file
 
 
 def talk(*words: str, directory: str = "/work") -> Sequence[Event]:
     """A session with these messages, a turn each."""
-    found: list[Event] = [SessionStarted(directory, "0.1")]
-    for each in words:
-        found += [Said(each), TurnStarted(len(found) + 1), TurnEnded("answered")]
-    return found
+    starteds: list[Event] = [SessionStarted(directory, "0.1")]
+    for word in words:
+        starteds += [Said(word), TurnStarted(len(starteds) + 1), TurnEnded("answered")]
+    return starteds

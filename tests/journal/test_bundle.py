@@ -64,8 +64,8 @@ def events_of(path: Path) -> list[Event]:
 
 
 def with_blobs(path: Path, *blobs: bytes) -> list[str]:
-    kept = BlobFiles(path, Disk())
-    return [kept.put(blob) for blob in blobs]
+    files = BlobFiles(path, Disk())
+    return [files.put(blob) for blob in blobs]
 
 
 RICH = [
@@ -94,10 +94,10 @@ def test_exporting_an_imported_session_gives_the_same_bytes(
     bytes_ = plant(one.path(ID), events)
     document = packed(one)
 
-    made = unpacked(two, document)
+    session = unpacked(two, document)
 
     assert packed(two) == document
-    assert made.id == ID
+    assert session.id == ID
     assert (two.path(ID) / "events.jsonl").read_bytes().startswith(bytes_)
     assert check(two.path(ID)).damages == ()
     assert events_of(two.path(ID))[-1] == Imported(ID, ID, "/here")
@@ -115,15 +115,15 @@ def test_children_and_blobs_are_exported_and_imported(tmp_path: Path) -> None:
     plant(path / "children/child-2", [*below, Ended("c", "done", "", full_blob=deep)])
     document = packed(one)
 
-    made = unpacked(two, document)
+    session = unpacked(two, document)
 
     assert packed(two) == document
-    assert (made.sessions, made.blobs) == (4, 4)
+    assert (session.sessions, session.blobs) == (4, 4)
     there = {p.relative_to(path) for p in path.rglob("*")}
     assert {p.relative_to(two.path(ID)) for p in two.path(ID).rglob("*")} == there
     assert BlobFiles(two.path(ID), Disk()).get(names[2]) == large
-    for each in ("", "children/child-1", "children/child-1/children/child-1"):
-        assert check(two.path(ID) / each).damages == ()
+    for text in ("", "children/child-1", "children/child-1/children/child-1"):
+        assert check(two.path(ID) / text).damages == ()
     modes = {stat.S_IMODE(p.stat().st_mode) for p in two.root.rglob("*") if p.is_file()}
     folders = {stat.S_IMODE(p.stat().st_mode) for p in two.root.rglob("*") if p.is_dir()}
     assert (modes, folders) == ({0o600}, {0o700})
@@ -136,14 +136,14 @@ def test_importing_an_existing_id_gives_a_new_id_and_the_same_content(
     family(one.path(ID))
     document = packed(one)
 
-    made = unpacked(one, document)
+    session = unpacked(one, document)
 
-    assert made.taken
-    assert made.id != ID
-    assert packed(one, made.id) == document
-    assert events_of(one.path(made.id))[-1] == Imported(ID, made.id, "/here")
-    child = events_of(one.path(f"{made.id}/child-1"))[-1]
-    assert child == Imported(f"{ID}/child-1", f"{made.id}/child-1", "/here")
+    assert session.taken
+    assert session.id != ID
+    assert packed(one, session.id) == document
+    assert events_of(one.path(session.id))[-1] == Imported(ID, session.id, "/here")
+    child = events_of(one.path(f"{session.id}/child-1"))[-1]
+    assert child == Imported(f"{ID}/child-1", f"{session.id}/child-1", "/here")
 
 
 def test_an_export_is_a_standard_tar_with_the_names_of_the_session_files(
@@ -154,8 +154,8 @@ def test_an_export_is_a_standard_tar_with_the_names_of_the_session_files(
     (name,) = with_blobs(path, b"picture")
     plant(path, [*events_of(path), Said("see", images=(Image(name, "image/png"),))])
 
-    with tarfile.open(fileobj=io.BytesIO(packed(one))) as found:
-        found.extractall(tmp_path / "apart", filter="data")
+    with tarfile.open(fileobj=io.BytesIO(packed(one))) as file:
+        file.extractall(tmp_path / "apart", filter="data")
 
     apart = tmp_path / "apart"
     names = {str(p.relative_to(apart)) for p in apart.rglob("*") if p.is_file()}
@@ -210,13 +210,13 @@ def test_python_variables_are_neither_exported_nor_imported(
     document = packed(one)
     end = end_of_archive()
     earlier = b"".join(member(f"blobs/{part}", 4, [b"part"])) + end
-    made = unpacked(two, document.removesuffix(end) + earlier)
+    session = unpacked(two, document.removesuffix(end) + earlier)
 
     assert document.count(b"blobs/") == 1
-    assert (made.blobs, made.lacking) == (1, 0)
-    assert [p.name for p in two.path(made.id).glob("blobs/*")] == [whole]
-    assert packed(two, made.id) == document
-    assert [d for p in (path, two.path(made.id)) for d in check(p).damages] == []
+    assert (session.blobs, session.lacking) == (1, 0)
+    assert [p.name for p in two.path(session.id).glob("blobs/*")] == [whole]
+    assert packed(two, session.id) == document
+    assert [d for p in (path, two.path(session.id)) for d in check(p).damages] == []
 
 
 def test_export_includes_events_recorded_after_an_import(tmp_path: Path) -> None:
@@ -264,11 +264,11 @@ def test_exporting_a_damaged_journal_includes_the_events_before_the_damage(
 
     packing = SessionPacker(one.path(ID), ID)
     document = b"".join(packing.pieces())
-    made = unpacked(two, document)
+    session = unpacked(two, document)
 
     [damage] = packing.damages
     assert "events.jsonl" in damage
-    assert made.events == 7
+    assert session.events == 7
     assert packed(two) == document
     assert check(two.path(ID)).damages == ()
 
@@ -279,11 +279,11 @@ def test_a_child_without_a_valid_event_is_omitted_from_the_export(tmp_path: Path
     (path / "children/child-2/events.jsonl").write_bytes(b"{}\n")
 
     packing = SessionPacker(path, ID)
-    made = unpacked(two, b"".join(packing.pieces()))
+    session = unpacked(two, b"".join(packing.pieces()))
 
     [damage] = packing.damages
     assert "child-2" in damage
-    assert (made.sessions, check(two.path(ID)).damages) == (3, ())
+    assert (session.sessions, check(two.path(ID)).damages) == (3, ())
 
 
 def test_damaged_blobs_are_reported_and_omitted(tmp_path: Path) -> None:
@@ -295,13 +295,13 @@ def test_damaged_blobs_are_reported_and_omitted(tmp_path: Path) -> None:
     (one.path(ID) / "blobs" / names[1]).write_bytes(b"!")
 
     packing = SessionPacker(one.path(ID), ID)
-    made = unpacked(two, b"".join(packing.pieces()))
+    session = unpacked(two, b"".join(packing.pieces()))
 
     assert [("missing" in d, "changed" in d) for d in packing.damages] == [
         (True, False),
         (False, True),
     ]
-    assert (made.lacking, made.blobs) == (2, 1)
+    assert (session.lacking, session.blobs) == (2, 1)
 
 
 def test_a_child_can_be_exported_alone_with_all_its_descendants(tmp_path: Path) -> None:
@@ -310,14 +310,14 @@ def test_a_child_can_be_exported_alone_with_all_its_descendants(tmp_path: Path) 
     child = f"{ID}/child-1"
     document = packed(one, child)
 
-    made = unpacked(two, document)
+    session = unpacked(two, document)
 
-    assert packed(two, made.id) == document
-    assert (made.source, made.taken, "/" in made.id) == (child, False, False)
-    assert check(two.path(made.id)).damages == ()
-    below = [made.id, *(f"{made.id}/{name}" for name in born_in(one.path(child)))]
+    assert packed(two, session.id) == document
+    assert (session.source, session.taken, "/" in session.id) == (child, False, False)
+    assert check(two.path(session.id)).damages == ()
+    below = [session.id, *(f"{session.id}/{name}" for name in born_in(one.path(child)))]
     assert [events_of(two.path(id_))[-1] for id_ in below] == [
-        Imported(id_.replace(made.id, child, 1), id_, "/here") for id_ in below
+        Imported(id_.replace(session.id, child, 1), id_, "/here") for id_ in below
     ]
     assert len(below) > 1
 

@@ -215,14 +215,14 @@ def test_a_broken_catalogue_is_rebuilt(
 ) -> None:
     for n in range(3):
         put(home, f"s{n}", *talk("umbrella"))
-    before, told = home.catalogue().cards(), list[str]()
+    before, texts = home.catalogue().cards(), list[str]()
     path = home.catalogue().path
     harm(path)
 
-    after = home.catalogue(notice=told.append).cards()
-    hits = home.catalogue(notice=told.append).search("umbrella", 9)
+    after = home.catalogue(notice=texts.append).cards()
+    hits = home.catalogue(notice=texts.append).search("umbrella", 9)
 
-    assert (after, len(hits), told) == (before, 3, [])
+    assert (after, len(hits), texts) == (before, 3, [])
 
 
 @pytest.mark.parametrize("children", [False, True])
@@ -236,13 +236,13 @@ def test_without_a_writable_catalogue_every_journal_is_read_with_a_notice(
     path = home.catalogue().path
     path.unlink()
     path.mkdir()
-    told = list[str]()
-    catalogue = home.catalogue(notice=told.append)
+    texts = list[str]()
+    catalogue = home.catalogue(notice=texts.append)
 
     cards, hits = catalogue.cards(children=children), catalogue.search("umbrella", 9)
 
     assert (cards, len(hits)) == (wanted, 3)
-    assert told == [
+    assert texts == [
         f"the catalogue {path} cannot be used (no file stands in its place): every session is read, "
         "which takes longer"
     ]
@@ -288,15 +288,15 @@ def test_a_listing_with_no_time_to_update_shows_the_indexed_sessions(
 def test_several_threads_can_update_the_catalogue_at_once(home: JournalDirectory) -> None:
     for n in range(40):
         put(home, f"s{n}", *talk("umbrella", "and more"))
-    told = list[str]()
-    threads = [Thread(target=home.catalogue(notice=told.append).freshen) for _ in range(4)]
+    texts = list[str]()
+    threads = [Thread(target=home.catalogue(notice=texts.append).freshen) for _ in range(4)]
 
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert told == []
+    assert texts == []
     assert len(home.catalogue().search("umbrella", 100)) == 40
 
 
@@ -349,9 +349,9 @@ def test_a_second_connection_in_a_process_keeps_the_locks_of_the_first(
 def locks(file: Path) -> list[str]:
     """Those that this process has on it."""
     ours = f" {os.getpid()} "
-    held = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
+    result = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
     inode = f":{file.stat().st_ino} "
-    return [row.split(": ", 1)[1] for row in held if ours in row and inode in row]
+    return [row.split(": ", 1)[1] for row in result if ours in row and inode in row]
 
 
 @pytest.mark.slow
@@ -361,15 +361,15 @@ def test_a_reader_that_waits_too_long_for_the_lock_reads_every_journal(
     put(home, "one", *talk("umbrella"))
     home.catalogue().freshen()
     put(home, "two", *talk("umbrella"))
-    told = list[str]()
+    texts = list[str]()
 
     other = apsw.Connection(str(home.catalogue().path))
     other.execute("BEGIN IMMEDIATE")
-    cards = home.catalogue(notice=told.append).cards()
+    cards = home.catalogue(notice=texts.append).cards()
     other.close()
 
     assert sorted(ids(cards)) == ["one", "two"]
-    assert [words.partition("(")[2] for words in told] == [
+    assert [words.partition("(")[2] for words in texts] == [
         "database is locked): every session is read, which takes longer"
     ]
 

@@ -50,12 +50,12 @@ def found(home: JournalDirectory, text: str) -> list[tuple[str, str]]:
 def test_search_finds_words_in_paths_identifiers_and_several_scripts(
     home: JournalDirectory, query: str, shown: str
 ) -> None:
-    said = (
+    texts = (
         "call foo_bar in path/to/x.py", "日本語の文章を書く", "서울에서 만나요",
         "Das Café schließt", "is it C++?",
     )  # fmt: skip
-    put(home, "one", *talk(*said[:3]))
-    put(home, "two", *talk(*said[3:]))
+    put(home, "one", *talk(*texts[:3]))
+    put(home, "two", *talk(*texts[3:]))
 
     assert found(home, query) == [("person", shown)]
 

@@ -80,12 +80,12 @@ def test_a_second_writer_is_refused_with_the_lock_holder_and_may_read(
         assert list(await second.read()) == [b"one"]
         return str(caught.value)
 
-    told = anyio.run(use)
+    text = anyio.run(use)
 
-    assert told.startswith(
+    assert text.startswith(
         f"session {tmp_path.name} is being written by process {os.getpid()} on "
     )
-    assert f"join it with `refold attach {tmp_path.name}`" in told
+    assert f"join it with `refold attach {tmp_path.name}`" in text
 
 
 def test_only_one_of_two_writers_can_begin_a_journal(tmp_path: Path) -> None:
@@ -324,27 +324,27 @@ class TestABadDisk:
 
     async def write_on(self, directory: Path, disk: Failing) -> None:
         """Write three lines and a blob. After a fault, begin again from what is there."""
-        store, kept = FileStore(directory, ONE_THREAD, disk), list[bytes]()
-        told = list[str]()
+        store, result = FileStore(directory, ONE_THREAD, disk), list[bytes]()
+        texts = list[str]()
         for tried in range(20):
             try:
                 epoch = (await store.lease()).epoch
-                found = list(await store.read())
-                assert found[: len(kept)] == kept
+                chunks = list(await store.read())
+                assert chunks[: len(result)] == result
                 blob = await store.blobs.put(b"blob")
-                for n in range(len(found), 3):
+                for n in range(len(chunks), 3):
                     await add(store, epoch, b"line %d of try %d" % (n, tried), n)
                     await store.keep()
-                    kept = list(await store.read())
+                    result = list(await store.read())
                 await store.release()
-                kept = list(await store.read())
+                result = list(await store.read())
                 break
             except JournalError as error:
-                told.append(str(error))
-        assert all(str(directory) in words for words in told)
-        assert list(await FileStore(directory).read()) == kept
+                texts.append(str(error))
+        assert all(str(directory) in words for words in texts)
+        assert list(await FileStore(directory).read()) == result
         assert await store.blobs.get(blob) == b"blob"
-        assert len(kept) == 3
+        assert len(result) == 3
 
     @pytest.mark.parametrize(
         ("code", "told"),
@@ -402,9 +402,9 @@ class TestABadDisk:
                 await store.append(
                     [b"two", b"a longer line"], expect=1, epoch=epoch, head=(3, "h")
                 )
-            found = list(await FileStore(tmp_path).read())
+            chunks = list(await FileStore(tmp_path).read())
             await add(store, epoch, b"two again", 1)
-            return found + list(await FileStore(tmp_path).read())
+            return chunks + list(await FileStore(tmp_path).read())
 
         assert anyio.run(use) == [b"one", b"one", b"two again"]
 

@@ -103,17 +103,17 @@ def check_forks(
     before, source, ordered = everything(path), entries_of(path), list(orders)
 
     for seq in range(1, len(source) + 1, step):
-        made = fork(home, "a", seq, NOW)
+        result = fork(home, "a", seq, NOW)
 
-        copy = home.path(made.id)
+        copy = home.path(result.id)
         ours = entries_of(copy)
-        forked = Forked("a", seq, _hash(path, seq), made.id)
+        forked = Forked("a", seq, _hash(path, seq), result.id)
         assert lines_of(copy)[:seq] == lines_of(path)[:seq]
         assert (ours[:seq], ours[seq].event) == (source[:seq], forked)
         assert fold(ours[: seq + 1]) == fold([ours[seq]], fold(source[:seq]))
         assert check(copy).damages == ()
         assert all(c.result is not None for c in fold(ours).conversation.calls)
-        view = gone_on(home, made.id, world(ScriptedProvider("Now."), orders))
+        view = gone_on(home, result.id, world(ScriptedProvider("Now."), orders))
         check_history(s.message for s in build_request(view).messages)
         assert check(copy).damages == ()
 
@@ -155,10 +155,10 @@ def test_fork_ends_open_calls_as_unknown(tmp_path: Path) -> None:
         Ended("c1", "done", "ok"),
     )  # fmt: skip
 
-    found = entries_of(home.path(fork(home, "a", None, NOW).id))
+    entries = entries_of(home.path(fork(home, "a", None, NOW).id))
 
-    assert [entry.event for entry in found[7:]] == [Ended("c2", "unknown", UNKNOWN_END)]
-    assert fold(found).conversation.calls == ()
+    assert [entry.event for entry in entries[7:]] == [Ended("c2", "unknown", UNKNOWN_END)]
+    assert fold(entries).conversation.calls == ()
 
 
 def test_forks_of_a_session_and_of_a_fork_leave_the_original_unchanged(
@@ -173,7 +173,7 @@ def test_forks_of_a_session_and_of_a_fork_leave_the_original_unchanged(
     third = fork(home, first.id, None, NOW)
     gone_on(home, second.id, world(ScriptedProvider("Two.")))
 
-    views = [fold(entries_of(home.path(each.id))) for each in (first, second, third)]
+    views = [fold(entries_of(home.path(item.id))) for item in (first, second, third)]
     assert len({first.id, second.id, third.id}) == 3
     assert [v.session.forked[0] for v in views] == ["a", "a", first.id]
     assert [v.session.id for v in views] == [first.id, second.id, third.id]
@@ -185,7 +185,7 @@ def test_a_fork_has_the_blobs_and_python_variables_of_its_events(tmp_path: Path)
     home = JournalDirectory(tmp_path)
 
     async def put(*contents: bytes) -> list[str]:
-        return [await home.store("a").blobs.put(each) for each in contents]
+        return [await home.store("a").blobs.put(content) for content in contents]
 
     names = anyio.run(put, b"picture", b"whole", b"variables", b"later")
     path = written(
@@ -197,9 +197,9 @@ def test_a_fork_has_the_blobs_and_python_variables_of_its_events(tmp_path: Path)
         Ended("d", "done", "cut", full_blob=names[3]),
     )
 
-    made = fork(home, "a", 4, NOW)
+    result = fork(home, "a", 4, NOW)
 
-    copy = home.path(made.id)
+    copy = home.path(result.id)
     there = {p.name: p.stat().st_ino for p in (copy / "blobs").iterdir()}
     assert there == {n: (path / "blobs" / n).stat().st_ino for n in names[:3]}
     assert fold(entries_of(copy)).conversation.variables == names[2]
@@ -240,10 +240,10 @@ def test_a_fork_does_not_take_over_the_children_of_the_original(tmp_path: Path) 
     )
     written(home, SessionStarted("/w"), name="a/child-1")
 
-    made = fork(home, "a", None, NOW)
+    result = fork(home, "a", None, NOW)
 
-    view = fold(entries_of(home.path(made.id)))
-    assert not (home.path(made.id) / "children").exists()
+    view = fold(entries_of(home.path(result.id)))
+    assert not (home.path(result.id) / "children").exists()
     assert [c.foreign for c in view.children.children] == [True]
     assert (view.children.running, view.turn.granted) == ((), ())
     assert view.account.spent == Spent()
@@ -335,10 +335,10 @@ def test_unfinished_fork_of_a_dead_process_is_not_listed_and_is_removed(
     left.mkdir()
     (left / "events.jsonl").write_bytes((path / "events.jsonl").read_bytes())
 
-    listed = [s.id for s in home.sessions()]
+    ids = [s.id for s in home.sessions()]
     fork(home, "a", None, NOW)
 
-    assert listed == ["a"]
+    assert ids == ["a"]
     assert not left.exists()
 
 
@@ -349,12 +349,12 @@ def test_a_session_can_be_forked_while_it_is_written(tmp_path: Path) -> None:
         record = Recorder(home.store("a"))
         await record.open()
         await record(SessionStarted("/w"), Said("x"))
-        made = await anyio.to_thread.run_sync(fork, home, "a", None, NOW)
+        sync = await anyio.to_thread.run_sync(fork, home, "a", None, NOW)
         await record(Said("later"))
         await record.close()
-        return made
+        return sync
 
-    made = anyio.run(write)
+    result = anyio.run(write)
 
-    assert [type(e.event) for e in entries_of(home.path(made.id))][-1] is Forked
+    assert [type(e.event) for e in entries_of(home.path(result.id))][-1] is Forked
     assert check(home.path("a")).events == 3

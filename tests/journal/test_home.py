@@ -75,9 +75,11 @@ def test_sessions_are_sorted_by_their_last_write(tmp_path: Path) -> None:
     (tmp_path / "no session").mkdir()
     (tmp_path / "a file").write_bytes(b"")
 
-    found = [(each.id, home.path(each.id), each.changed) for each in home.sessions()]
+    rows = [
+        (session.id, home.path(session.id), session.changed) for session in home.sessions()
+    ]
 
-    assert found == [(n, tmp_path / n, at) for n, at in (("b", 3), ("a", 2), ("c", 1))]
+    assert rows == [(n, tmp_path / n, at) for n, at in (("b", 3), ("a", 2), ("c", 1))]
 
 
 def test_the_newest_session_of_a_directory_is_found_by_its_real_path(
@@ -96,9 +98,9 @@ def test_the_newest_session_of_a_directory_is_found_by_its_real_path(
     begin(home, "damaged", here, 4.0)
     (home.path("damaged") / "events.jsonl").write_bytes(b"?\n")
 
-    found = [home.newest_of(each) for each in (here, tmp_path / "link", tmp_path)]
+    newests = [home.newest_of(path) for path in (here, tmp_path / "link", tmp_path)]
 
-    assert [each and each.id for each in found] == ["by-link", "by-link", None]
+    assert [session and session.id for session in newests] == ["by-link", "by-link", None]
 
 
 def test_a_session_is_found_by_its_id_or_a_unique_prefix(
@@ -108,9 +110,9 @@ def test_a_session_is_found_by_its_id_or_a_unique_prefix(
     for name in ("20261121-a", "20261121-ab", "20261122-a"):
         begin(home, name, tmp_path, 1.0)
 
-    found = [home.find(text).id for text in ("20261121-a", "20261121-ab", "20261122")]
+    ids = [home.find(text).id for text in ("20261121-a", "20261121-ab", "20261122")]
 
-    assert found == ["20261121-a", "20261121-ab", "20261122-a"]
+    assert ids == ["20261121-a", "20261121-ab", "20261122-a"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +148,7 @@ def test_a_directory_name_that_is_not_utf_8_does_not_stop_the_listing(
     for name in ("one", os.fsdecode(b"\xff\xfe")):
         begin(home, name, tmp_path, 1.0)
 
-    assert [each.id for each in home.sessions()] == ["one"]
+    assert [session.id for session in home.sessions()] == ["one"]
     assert [card.id for card in home.catalogue().cards()] == ["one"]
 
 

@@ -21,18 +21,18 @@ DAY = 86_400.0
 @pytest.fixture
 def book(tmp_path: Path) -> ScheduleBook:
     """A book with schedule 1, which only its webhook `ci` starts."""
-    made = ScheduleBook(tmp_path)
-    made.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
-    made.set_webhook(1, "ci")
-    return made
+    result = ScheduleBook(tmp_path)
+    result.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
+    result.set_webhook(1, "ci")
+    return result
 
 
 def called(
     book: ScheduleBook, proof: str, now: float = NOW, *, signed: float = 0.0
 ) -> object:
     """The number of the call, or why it is not taken."""
-    found = book.call("ci", HookCalled(1, 0, now, signed or now, proof, f"body {proof}"))
-    return found.number if isinstance(found, HookCalled) else found
+    call = book.call("ci", HookCalled(1, 0, now, signed or now, proof, f"body {proof}"))
+    return call.number if isinstance(call, HookCalled) else call
 
 
 def ran(book: ScheduleBook, now: float) -> ScheduledRun | None:
@@ -46,12 +46,12 @@ def test_a_schedule_without_times_runs_its_webhook_calls_in_order(
     book: ScheduleBook,
 ) -> None:
     before = (ran(book, NOW + DAY), ran(book, NOW - 2 * DAY), book.find(1).is_over)
-    taken = [called(book, "a"), called(book, "b")]
+    result = [called(book, "a"), called(book, "b")]
 
     runs = [ran(book, NOW + 5), ran(book, NOW + 6), ran(book, NOW + 7)]
 
     assert before == (None, None, False)
-    assert taken == [1, 2]
+    assert result == [1, 2]
     assert runs == [
         ScheduledRun(NOW, NOW + 5, call=1, body="body a"),
         ScheduledRun(NOW, NOW + 6, call=2, body="body b"),
@@ -91,12 +91,12 @@ def test_a_signed_request_is_accepted_once_even_if_the_clock_is_set_back(
 
 
 def test_at_most_sixty_webhook_calls_are_accepted_in_an_hour(book: ScheduleBook) -> None:
-    taken = list[object]()
+    result = list[object]()
     for n in range(61):
-        taken.append(called(book, str(n), NOW + n))
+        result.append(called(book, str(n), NOW + n))
         ran(book, NOW + n)
 
-    assert taken == [*range(1, 61), "too many"]
+    assert result == [*range(1, 61), "too many"]
     assert called(book, "later", NOW + 3_700) == 61
 
 

@@ -60,7 +60,7 @@ def refusal(tmp_path: Path, made: bytes) -> str:
 
 def chained(*lines: Mapping[str, object]) -> bytes:
     """Lines that follow on each other, whatever they say: a forger can do this, too."""
-    head, made = Head(), list[bytes]()
+    head, chunks = Head(), list[bytes]()
     for seq, line in enumerate(lines, start=1):
         plain = {
             "at": 1.0,
@@ -74,9 +74,9 @@ def chained(*lines: Mapping[str, object]) -> bytes:
         _, after = codec.encode(entry, head)
         rest = msgspec.json.encode({"seq": seq, **plain, **line})[1:]
         h = _hash(head.h, rest)
-        made.append(b'{"h":"' + h.encode() + b'",' + rest)
+        chunks.append(b'{"h":"' + h.encode() + b'",' + rest)
         head = Head(after.seq, h)
-    return _around(made)
+    return _around(chunks)
 
 
 def _hash(before: str, rest: bytes) -> str:
@@ -243,11 +243,11 @@ def of_id(id_: str) -> Harm:
 def test_malformed_bundle_is_refused_in_one_line(
     tmp_path: Path, harm: Harm, told: str
 ) -> None:
-    said = refusal(tmp_path, harm(document(tmp_path)))
+    text = refusal(tmp_path, harm(document(tmp_path)))
 
-    assert re.search(told, said), said
-    assert said.startswith("s.tar")
-    assert "\n" not in said
+    assert re.search(told, text), text
+    assert text.startswith("s.tar")
+    assert "\n" not in text
 
 
 @pytest.mark.parametrize(
@@ -276,19 +276,19 @@ def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
     message = {"role": "assistant", "parts": ()}
     line = {"kind": "ModelAnswered", "data": {"message": message, "usage": usage}}
 
-    said = refusal(tmp_path, chained({"kind": "Said", "data": {"text": "x"}}, line))
+    text = refusal(tmp_path, chained({"kind": "Said", "data": {"text": "x"}}, line))
 
-    assert "it has a number that is too large" in said
+    assert "it has a number that is too large" in text
 
 
 def test_deeply_nested_event_is_refused(tmp_path: Path) -> None:
     deep = msgspec.Raw(b"[" * 200_000 + b"]" * 200_000)
 
-    said = refusal(
+    text = refusal(
         tmp_path, chained({"kind": "Noted", "data": {"name": "x", "data": deep}})
     )
 
-    assert "damaged" in said
+    assert "damaged" in text
 
 
 def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
@@ -323,11 +323,11 @@ def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -
 def test_a_truncated_file_is_refused_wherever_it_was_cut(
     tmp_path: Path, share: int
 ) -> None:
-    made = document(tmp_path)
+    data = document(tmp_path)
 
-    said = refusal(tmp_path, made[: len(made) * share // 60])
+    text = refusal(tmp_path, data[: len(data) * share // 60])
 
-    assert "s.tar, " in said or "not an exported session" in said
+    assert "s.tar, " in text or "not an exported session" in text
 
 
 @pytest.mark.parametrize("share", range(80))
@@ -335,26 +335,28 @@ def test_a_changed_byte_is_refused_or_leaves_all_events_unchanged(
     tmp_path: Path, share: int
 ) -> None:
     """Of the header, the version that wrote it and the id may be any."""
-    made = document(tmp_path)
-    at = len(made) * share // 80
-    other = bytes([made[at] ^ 1])
+    data = document(tmp_path)
+    at = len(data) * share // 80
+    other = bytes([data[at] ^ 1])
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
 
     try:
-        found = unpack(home, io.BytesIO(made[:at] + other + made[at + 1 :]), "s", 5.0, "/")
+        session = unpack(
+            home, io.BytesIO(data[:at] + other + data[at + 1 :]), "s", 5.0, "/"
+        )
     except BadInput:
         assert list(home.root.iterdir()) == []
         return
 
-    assert at < made.index(b"\n")
+    assert at < data.index(b"\n")
     for path in (tmp_path / "one" / ID).rglob("events.jsonl"):
-        there = home.path(found.id) / path.relative_to(tmp_path / "one" / ID)
+        there = home.path(session.id) / path.relative_to(tmp_path / "one" / ID)
         assert there.read_bytes().startswith(path.read_bytes())
 
 
 def test_an_import_on_a_failing_disk_leaves_no_files(tmp_path: Path) -> None:
-    made = document(tmp_path)
+    data = document(tmp_path)
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
 
@@ -362,10 +364,13 @@ def test_an_import_on_a_failing_disk_leaves_no_files(tmp_path: Path) -> None:
     for at in range(1, 200):
         disk = Failing(at)
         try:
-            unpack(home, io.BytesIO(made), "s.tar", 5.0, "/", disk)
+            unpack(home, io.BytesIO(data), "s.tar", 5.0, "/", disk)
         except JournalError:
             # Only when it stood in its place and that could not be kept, it is there.
-            assert [home.check(found.id).damages for found in home.sessions()] in ([], [()])
+            assert [home.check(session.id).damages for session in home.sessions()] in (
+                [],
+                [()],
+            )
             shutil.rmtree(home.path(ID), ignore_errors=True)
             continue
         finally:
@@ -398,8 +403,8 @@ unpack(JournalDirectory(Path(sys.argv[1])), open(sys.argv[2], "rb"), "s", 5.0, "
 def test_a_killed_import_leaves_no_session_and_the_next_one_removes_its_files(
     tmp_path: Path, when: int
 ) -> None:
-    made = document(tmp_path)
-    (tmp_path / "s.tar").write_bytes(made)
+    data = document(tmp_path)
+    (tmp_path / "s.tar").write_bytes(data)
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
     words = [
@@ -412,10 +417,10 @@ def test_a_killed_import_leaves_no_session_and_the_next_one_removes_its_files(
     ]
 
     done = subprocess.run(words, check=False, timeout=60, env={**os.environ})
-    left, found = len(list(home.root.iterdir())), list(home.sessions())
-    unpack(home, io.BytesIO(made), "s.tar", 5.0, "/here")
+    left, sessions = len(list(home.root.iterdir())), list(home.sessions())
+    unpack(home, io.BytesIO(data), "s.tar", 5.0, "/here")
 
-    assert (done.returncode, left, found) == (-signal.SIGKILL, 1, [])
+    assert (done.returncode, left, sessions) == (-signal.SIGKILL, 1, [])
     assert [p.name for p in home.root.iterdir()] == [ID]
 
 

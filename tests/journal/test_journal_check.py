@@ -50,13 +50,13 @@ def test_a_flipped_byte_is_reported_as_damage_of_its_line_only(
         bad = bytearray(MADE[number - 1])
         bad[at] ^= 1
 
-        found = after(session, lambda made: [*made[: number - 1], bad, *made[number:]])  # noqa: B023
+        texts = after(session, lambda made: [*made[: number - 1], bad, *made[number:]])  # noqa: B023
         with pytest.raises(Corrupt) as caught:
             list(codec.decode([*MADE[: number - 1], bytes(bad), *MADE[number:]]))
 
         if number < 5 or at != seq:  # a false number in the last line reads like a gap
-            assert found == expected, at
-        assert found[0].startswith(f"events.jsonl {number}: ")
+            assert texts == expected, at
+        assert texts[0].startswith(f"events.jsonl {number}: ")
         assert caught.value.line == number
 
 
@@ -131,10 +131,10 @@ def test_a_missing_or_changed_blob_is_reported(tmp_path: Path, damage: str) -> N
     else:
         blob.write_bytes(b"all of itch")
 
-    [found] = check(tmp_path).damages
+    [result] = check(tmp_path).damages
 
-    assert (found.file, found.line, found.lost) == (blob, 0, "the rest of line 1")
-    assert damage in found.what
+    assert (result.file, result.line, result.lost) == (blob, 0, "the rest of line 1")
+    assert damage in result.what
 
 
 def test_an_unreadable_lock_file_is_reported(session: Path) -> None:
@@ -149,8 +149,8 @@ def test_a_session_can_be_checked_while_it_is_written(tmp_path: Path) -> None:
     async def use() -> JournalCheck:
         store = FileStore(tmp_path, THREADS)
         epoch = (await store.lease()).epoch
-        made, head = lines(EVENTS)
-        await store.append(made, expect=0, epoch=epoch, head=(head.seq, head.h))
+        chunks, head = lines(EVENTS)
+        await store.append(chunks, expect=0, epoch=epoch, head=(head.seq, head.h))
         report = check(tmp_path)
         await add(store, epoch, b"still the writer", 5)
         await store.release()

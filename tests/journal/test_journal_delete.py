@@ -21,10 +21,10 @@ from tests.journal.shelves import put, talk
 
 @pytest.fixture
 def home(tmp_path: Path) -> JournalDirectory:
-    made = JournalDirectory(tmp_path / "sessions")
-    put(made, "one", *talk("umbrella"))
-    put(made, "one/child-1", *talk("below"))
-    return made
+    directory = JournalDirectory(tmp_path / "sessions")
+    put(directory, "one", *talk("umbrella"))
+    put(directory, "one/child-1", *talk("below"))
+    return directory
 
 
 def names(home: JournalDirectory) -> list[str]:
@@ -44,14 +44,14 @@ def test_deleting_a_session_keeps_the_blobs_that_a_fork_shares(
 ) -> None:
     name = BlobFiles(home.path("one"), Disk()).put(b"a long result")
     put(home, "one", *talk("umbrella"), Ended("c", "done", "a long…", full_blob=name))
-    made = fork(home, "one", None, 1.8e9, Careless())
+    result = fork(home, "one", None, 1.8e9, Careless())
     before = session_size(home.path("one"))
 
     delete(home.root, home.path("one"))
 
     assert (before.sessions, before.files) == (2, 3)
-    assert names(home) == [made.id]
-    assert BlobFiles(home.path(made.id), Disk()).get(name) == b"a long result"
+    assert names(home) == [result.id]
+    assert BlobFiles(home.path(result.id), Disk()).get(name) == b"a long result"
 
 
 @pytest.mark.parametrize("written", ["one", "one/child-1"])

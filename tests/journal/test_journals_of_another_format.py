@@ -29,9 +29,9 @@ SENTENCE = (
 
 @pytest.fixture
 def home(tmp_path: Path) -> JournalDirectory:
-    found = JournalDirectory(tmp_path)
-    shutil.copytree(Path(__file__).with_name("format_1"), found.path(ID))
-    return found
+    directory = JournalDirectory(tmp_path)
+    shutil.copytree(Path(__file__).with_name("format_1"), directory.path(ID))
+    return directory
 
 
 def test_a_journal_of_another_format_is_not_opened_or_changed(

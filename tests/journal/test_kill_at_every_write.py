@@ -31,13 +31,13 @@ def test_acknowledged_events_survive_kill_9_at_any_system_call(
 ) -> None:
     for when in range(1, 100):
         directory = tmp_path / f"{when}" / "one"
-        said, struck = run(directory, f"{call}:signal=SIGKILL:when={when}")
-        assert_there(directory, said)
+        texts, struck = run(directory, f"{call}:signal=SIGKILL:when={when}")
+        assert_there(directory, texts)
         if not struck:
             break
 
     assert 2 <= when < 99
-    assert said[-1] == "done"
+    assert texts[-1] == "done"
 
 
 @pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
@@ -47,9 +47,9 @@ def test_acknowledged_events_survive_a_fault_at_any_system_call(
 ) -> None:
     for when in range(1, 100):
         directory = tmp_path / f"{when}" / "one"
-        said, struck = run(directory, f"{call}:error={error}:when={when}")
-        assert_there(directory, said)
-        assert f"kept {LINES}" in said
+        texts, struck = run(directory, f"{call}:error={error}:when={when}")
+        assert_there(directory, texts)
+        assert f"kept {LINES}" in texts
         if not struck:
             break
 
@@ -63,8 +63,8 @@ def test_acknowledged_events_survive_a_disk_that_fails_permanently(
 ) -> None:
     for when in range(1, 100):
         directory = tmp_path / f"{when}" / "one"
-        said, struck = run(directory, f"{call}:error={error}:when={when}+1")
-        assert_there(directory, said)
+        texts, struck = run(directory, f"{call}:error={error}:when={when}+1")
+        assert_there(directory, texts)
         if not struck:
             break
 
@@ -89,10 +89,10 @@ def run(directory: Path, inject: str) -> tuple[list[str], bool]:
 
 
 def assert_there(directory: Path, said: list[str]) -> None:
-    told = [int(words.split()[1]) for words in said if words[:4] in ("writ", "kept")]
-    sure = max(told, default=0)
-    cut, found = anyio.run(go_on, directory, b"on")
+    numbers = [int(words.split()[1]) for words in said if words[:4] in ("writ", "kept")]
+    sure = max(numbers, default=0)
+    cut, chunks = anyio.run(go_on, directory, b"on")
     assert cut == b""
-    assert found[:-1] == [b"line %d" % n for n in range(len(found) - 1)]
-    assert sure <= len(found) - 1 <= LINES
-    assert found[-1] == b"on"
+    assert chunks[:-1] == [b"line %d" % n for n in range(len(chunks) - 1)]
+    assert sure <= len(chunks) - 1 <= LINES
+    assert chunks[-1] == b"on"

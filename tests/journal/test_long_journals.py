@@ -32,14 +32,14 @@ def home(tmp_path: Path) -> JournalDirectory:
 @pytest.fixture
 def tables(home: JournalDirectory) -> Iterator[Tables]:
     home.root.mkdir(parents=True)
-    found = open_tables(home.catalogue().path)
-    yield found
-    found.close()
+    result = open_tables(home.catalogue().path)
+    yield result
+    result.close()
 
 
 def long(word: str = "umbrella", messages: int = MESSAGES) -> list[Event]:
-    said = [Said(f"{word} {n}") for n in range(messages)]
-    return [SessionStarted("/work", "0.1"), *said]
+    saids = [Said(f"{word} {n}") for n in range(messages)]
+    return [SessionStarted("/work", "0.1"), *saids]
 
 
 def followed(tables: Tables, home: JournalDirectory, tell: Tell) -> None:
@@ -52,9 +52,9 @@ def leave(_: int, __: int) -> None:
 
 
 def row(tables: Tables, id_: str = "long") -> CatalogueRow:
-    found = tables.row(id_)
-    assert found is not None
-    return found
+    result = tables.row(id_)
+    assert result is not None
+    return result
 
 
 def found(home: JournalDirectory, text: str) -> int:
@@ -142,11 +142,11 @@ def test_a_deleted_long_session_is_removed_from_the_catalogue_in_pieces(
     put(home, "other", *talk("so"))
     followed(tables, home, lambda _, __: None)
     file.unlink()
-    told = list[tuple[int, int]]()
+    result = list[tuple[int, int]]()
 
-    followed(tables, home, lambda done, of: told.append((done, of)))
+    followed(tables, home, lambda done, of: result.append((done, of)))
 
-    assert told == [(0, 1), (0, 1), (0, 1), (1, 1)]
+    assert result == [(0, 1), (0, 1), (0, 1), (1, 1)]
     assert tables.count() == (1, 1)
 
 
@@ -174,10 +174,10 @@ def test_a_journal_of_few_long_lines_is_also_read_in_pieces(
     home: JournalDirectory, tables: Tables
 ) -> None:
     events = [SessionStarted("/work", "0.1"), *[Said("x" * 1_000_000)] * 6]
-    made, _ = lines(events)
+    chunks, _ = lines(events)
     file = home.path("long") / "events.jsonl"
     file.parent.mkdir(parents=True)
-    file.write_bytes(as_file(made))
+    file.write_bytes(as_file(chunks))
 
     with suppress(Left):
         followed(tables, home, leave)

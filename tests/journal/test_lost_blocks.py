@@ -77,9 +77,9 @@ def test_with_any_subset_of_unsynced_blocks_a_journal_opens_as_a_prefix(
 
 def test_bytes_lost_to_a_hole_are_recorded_as_a_repair(tmp_path: Path) -> None:
     directory = tmp_path / "one"
-    found, _ = lines(said(range(6)))
-    data = as_file(found)
-    hole = len(as_file(found[:3])) + 5
+    chunks, _ = lines(said(range(6)))
+    data = as_file(chunks)
+    hole = len(as_file(chunks[:3])) + 5
     directory.mkdir()
     (directory / log_file.FILE_NAME).write_bytes(data[:hole] + bytes(9) + data[hole + 9 :])
 
@@ -91,7 +91,7 @@ def test_bytes_lost_to_a_hole_are_recorded_as_a_repair(tmp_path: Path) -> None:
     *left, repaired = anyio.run(resume)
 
     assert left == said(range(3))
-    cut = len(data) - len(as_file(found[:3]))
+    cut = len(data) - len(as_file(chunks[:3]))
     assert repaired == JournalRepaired(
         f"the last {cut:,} bytes, of which the disk had lost a part when the power failed; "
         "they were not synced"
@@ -122,11 +122,11 @@ def test_a_hole_in_the_synced_part_of_a_journal_is_reported_as_damage(
 def test_a_hole_before_a_complete_turn_is_damage_whatever_the_lock_file_states() -> None:
     """The end of a turn is synced, so all that was written before it had been."""
     events = [*said(range(2)), TurnStarted(1), TurnEnded("answered"), TurnStarted(2)]
-    found, _ = lines(events)
-    data = b"\0" * 9 + as_file(found)[9:]
+    chunks, _ = lines(events)
+    data = b"\0" * 9 + as_file(chunks)[9:]
 
     assert end_of_lines(data, 0) == len(data)
-    assert end_of_lines(b"\0" * 9 + as_file(found[:4])[9:], 0) == 0
+    assert end_of_lines(b"\0" * 9 + as_file(chunks[:4])[9:], 0) == 0
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_a_session_killed_in_a_call_is_resumed_by_another_process(
 ) -> None:
     """With its journal in PostgreSQL only: a second process resumes it from there."""
     sessions = SessionsOfLines(PostgreSQLLines(server))
-    before = {each.id for each in sessions.sessions()}
+    before = {item.id for item in sessions.sessions()}
     (tmp_path / "port.txt").write_text("port = 80\n")
     os.mkfifo(tmp_path / "begun")
     environ = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}
@@ -86,7 +86,7 @@ def test_a_session_killed_in_a_call_is_resumed_by_another_process(
     finally:
         killed.kill()
         killed.wait()
-    (session,) = {each.id for each in sessions.sessions()} - before
+    (session,) = {item.id for item in sessions.sessions()} - before
     assert start([{"text": "Done."}], session).wait(60) == 0
 
     events = [entry.event for entry in sessions.entries(session)[0]]

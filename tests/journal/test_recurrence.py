@@ -54,43 +54,46 @@ def test_the_next_times_match_the_recurrence(text: str, expected: list[str]) -> 
 
 
 def test_a_time_skipped_by_summer_time_is_due_an_hour_later_once() -> None:
-    found = parse_repeated("02:30", at(2026, 3, 28), BERLIN)
+    recurrence = parse_repeated("02:30", at(2026, 3, 28), BERLIN)
 
-    assert following(found, at(2026, 3, 28), 3) == [
+    assert following(recurrence, at(2026, 3, 28), 3) == [
         "2026-03-28 02:30 CET", "2026-03-29 03:30 CEST", "2026-03-30 02:30 CEST",
     ]  # fmt: skip
-    assert found.due(at(2026, 3, 29), at(2026, 3, 30)) == (1, at(2026, 3, 29, 3, 30))
+    assert recurrence.due(at(2026, 3, 29), at(2026, 3, 30)) == (1, at(2026, 3, 29, 3, 30))
 
 
 def test_a_time_repeated_by_the_clock_change_is_due_once() -> None:
-    found = parse_repeated("02:30", at(2026, 10, 24), BERLIN)
+    recurrence = parse_repeated("02:30", at(2026, 10, 24), BERLIN)
 
-    assert following(found, at(2026, 10, 24, 12), 2) == [
+    assert following(recurrence, at(2026, 10, 24, 12), 2) == [
         "2026-10-25 02:30 CEST", "2026-10-26 02:30 CET",
     ]  # fmt: skip
-    assert found.due(at(2026, 10, 25), at(2026, 10, 26)) == (1, at(2026, 10, 25, 2, 30))
+    assert recurrence.due(at(2026, 10, 25), at(2026, 10, 26)) == (
+        1,
+        at(2026, 10, 25, 2, 30),
+    )
 
 
 def test_half_hourly_schedule_keeps_its_interval_when_clocks_are_set_back() -> None:
-    found = parse_repeated("*/30 * * * *", at(2026, 10, 24), BERLIN)
+    recurrence = parse_repeated("*/30 * * * *", at(2026, 10, 24), BERLIN)
 
     moments = [at(2026, 10, 25, 1, 30)]
     while len(moments) < 8:
-        moments.append(found.next(moments[-1]) or 0.0)
+        moments.append(recurrence.next(moments[-1]) or 0.0)
 
     assert {b - a for a, b in zip(moments, islice(moments, 1, None), strict=False)} == {
         1_800
     }
-    assert found.due(moments[0], moments[-1]) == (7, moments[-1])
+    assert recurrence.due(moments[0], moments[-1]) == (7, moments[-1])
 
 
 def test_an_interval_of_a_day_is_24_hours_across_a_clock_change() -> None:
-    found = parse_repeated("every 1d", at(2026, 3, 28, 12), BERLIN)
+    recurrence = parse_repeated("every 1d", at(2026, 3, 28, 12), BERLIN)
 
-    assert following(found, at(2026, 3, 28, 12), 2) == [
+    assert following(recurrence, at(2026, 3, 28, 12), 2) == [
         "2026-03-29 13:00 CEST", "2026-03-30 13:00 CEST",
     ]  # fmt: skip
-    assert found.due(at(2026, 3, 28, 12), at(2026, 3, 31)) == (2, at(2026, 3, 30, 13))
+    assert recurrence.due(at(2026, 3, 28, 12), at(2026, 3, 31)) == (2, at(2026, 3, 30, 13))
 
 
 def test_missed_times_of_many_years_are_counted_up_to_a_limit() -> None:
@@ -116,12 +119,12 @@ def test_missed_times_of_many_years_are_counted_up_to_a_limit() -> None:
 def test_a_single_time_is_due_once(text: str, expected: tuple[int, ...]) -> None:
     now = at(2026, 11, 25, 12)
 
-    found = parse_single(text, now, BERLIN)
+    single = parse_single(text, now, BERLIN)
 
-    assert found.next(now) == at(*expected)
-    assert found.due(now, at(*expected)) == (1, at(*expected))
-    assert found.next(at(*expected)) is None
-    assert found.due(at(*expected), at(2030, 1, 1)) == (0, 0.0)
+    assert single.next(now) == at(*expected)
+    assert single.due(now, at(*expected)) == (1, at(*expected))
+    assert single.next(at(*expected)) is None
+    assert single.due(at(*expected), at(2030, 1, 1)) == (0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,9 @@ def test_a_run_is_due_once_even_after_a_restart(tmp_path: Path, clock: Clock) ->
     due = at(2026, 11, 24, 8)
     assert (early, again) == (None, None)
     assert first == ScheduledRun(due, due + 20)
-    (found,) = ScheduleBook(tmp_path).every()
-    assert found.runs == (ScheduledRun(due, due + 20, 0, "s1", "answered", "Done."),)
-    assert found.next == at(2026, 11, 25, 8)
+    (schedule,) = ScheduleBook(tmp_path).every()
+    assert schedule.runs == (ScheduledRun(due, due + 20, 0, "s1", "answered", "Done."),)
+    assert schedule.next == at(2026, 11, 25, 8)
 
 
 def test_missed_times_are_made_up_for_by_one_run_that_counts_them(

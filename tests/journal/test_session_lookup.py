@@ -13,12 +13,19 @@ from tests.journal.shelves import put, talk
 @pytest.fixture
 def home(tmp_path: Path) -> JournalDirectory:
     """Four sessions; the names of two are alike, and one is called as another's id begins."""
-    made = JournalDirectory(tmp_path / "data" / "sessions")
-    named = {"20260101-a": "walk", "20260102-b": "Walk home", "20260103-c": "walk home"}
-    for n, (id_, name) in enumerate(named.items()):
-        put(made, id_, *talk(f"say {n}"), Renamed("old"), Renamed(name), changed=n + 1.0)
-    put(made, "20260104-d", *talk("say 3"), Renamed("20260102"), changed=9.0)
-    return made
+    directory = JournalDirectory(tmp_path / "data" / "sessions")
+    data = {"20260101-a": "walk", "20260102-b": "Walk home", "20260103-c": "walk home"}
+    for n, (id_, name) in enumerate(data.items()):
+        put(
+            directory,
+            id_,
+            *talk(f"say {n}"),
+            Renamed("old"),
+            Renamed(name),
+            changed=n + 1.0,
+        )
+    put(directory, "20260104-d", *talk("say 3"), Renamed("20260102"), changed=9.0)
+    return directory
 
 
 @pytest.mark.parametrize(
@@ -96,7 +103,7 @@ def test_the_newest_session_of_a_directory_is_found_among_many(tmp_path: Path) -
     with_it = home.newest_of(tmp_path)
     put(home, "moved", *talk("so", directory=here), changed=2.5)
 
-    assert [each and each.id for each in (without, with_it)] == ["mine", "mine"]
+    assert [session and session.id for session in (without, with_it)] == ["mine", "mine"]
     assert (newest := home.newest_of(tmp_path)) is not None
     assert newest.id == "moved"
 
@@ -109,8 +116,8 @@ def test_last_finds_the_newest_session_of_the_directory_and_its_child(
     put(home, "mine/child-1", *talk("so"), changed=9.0)
     put(home, "other", *talk("so"), changed=2.0)
 
-    found = [home.resolve(text, tmp_path).id for text in ("last", "last/child-1", "other")]
+    ids = [home.resolve(text, tmp_path).id for text in ("last", "last/child-1", "other")]
 
-    assert found == ["mine", "mine/child-1", "other"]
+    assert ids == ["mine", "mine/child-1", "other"]
     with pytest.raises(BadInput, match=r"no session was started in .* yet: name one"):
         home.resolve("last", tmp_path / "nowhere")

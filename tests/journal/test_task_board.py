@@ -99,11 +99,11 @@ def test_an_incomplete_last_line_is_cut_off_wherever_it_was_torn(tmp_path: Path)
     board.add(NewTask("b"))
     line = board.path.read_bytes()[len(whole) :]
 
-    for kept in range(len(line)):
-        board.path.write_bytes(whole + line[:kept])
-        found = TaskBoard(tmp_path)
-        assert [task.subject for task in found.read().tasks] == ["a"]
-        found.add(NewTask("c"))
+    for index in range(len(line)):
+        board.path.write_bytes(whole + line[:index])
+        result = TaskBoard(tmp_path)
+        assert [task.subject for task in result.read().tasks] == ["a"]
+        result.add(NewTask("c"))
         assert [task.subject for task in TaskBoard(tmp_path).read().tasks] == ["a", "c"]
 
 
@@ -172,12 +172,12 @@ def test_processes_racing_for_twenty_tasks_do_each_task_once(
         )
         for n in range(workers)
     ]  # fmt: skip
-    for each in racing:
-        assert each.stdin is not None
-        each.stdin.write("go\n")
-        each.stdin.flush()
+    for popen in racing:
+        assert popen.stdin is not None
+        popen.stdin.write("go\n")
+        popen.stdin.flush()
 
-    done = [each.communicate(timeout=60)[0].split() for each in racing]
+    done = [item.communicate(timeout=60)[0].split() for item in racing]
 
     assert sorted(int(id_) for ids in done for id_ in ids) == list(range(1, 21))
     owners = {task.owner for task in board.read().tasks}
@@ -186,11 +186,11 @@ def test_processes_racing_for_twenty_tasks_do_each_task_once(
 
 
 def dies(directory: Path, at: int) -> tuple[int, Sequence[str]]:
-    made = subprocess.run(
+    completed_process = subprocess.run(
         [sys.executable, "-c", DYING, str(directory), str(at)],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
-    return made.returncode, made.stdout.splitlines()
+    return completed_process.returncode, completed_process.stdout.splitlines()
 
 
 @pytest.mark.slow
@@ -201,18 +201,18 @@ def test_a_kill_at_any_disk_call_loses_no_task_and_repeats_none(
     at, killed = 1, True
     while killed:
         place = tmp_path / str(at)
-        code, told = dies(place, at)
+        code, texts = dies(place, at)
         killed = code != 0
-        kept = {task.id: task for task in TaskBoard(place).read().tasks}
-        for word, id_ in (line.split() for line in told):
-            assert int(id_) in kept
-            assert word != "done" or kept[int(id_)].status == "done"
-            assert word != "claimed" or kept[int(id_)].owner == "ann"
+        data = {task.id: task for task in TaskBoard(place).read().tasks}
+        for word, id_ in (line.split() for line in texts):
+            assert int(id_) in data
+            assert word != "done" or data[int(id_)].status == "done"
+            assert word != "claimed" or data[int(id_)].owner == "ann"
 
         assert dies(place, 0)[0] == 0
 
-        found = TaskBoard(place).read().tasks
-        assert [(t.id, t.subject, t.status, t.owner) for t in found] == [
+        tasks = TaskBoard(place).read().tasks
+        assert [(t.id, t.subject, t.status, t.owner) for t in tasks] == [
             (1, "task 1", "done", "ann"), (2, "task 2", "done", "ann"),
         ]  # fmt: skip
         kinds = [

@@ -20,14 +20,14 @@ from refold.values.control import BoardTask, NewTask, TaskChange
 
 
 def board(*tasks: NewTask) -> Board:
-    found = Board()
+    result = Board()
     for task in tasks:
-        found = after(found, found.addition(task))
-    return found
+        result = after(result, result.addition(task))
+    return result
 
 
 def after(found: Board, *events: BoardEvent | None) -> Board:
-    return fold_board(found, [each for each in events if each is not None])
+    return fold_board(found, [event for event in events if event is not None])
 
 
 def moved(found: Board, id_: int, change: TaskChange, by: str = "ann") -> Board:
@@ -83,24 +83,24 @@ def has_a_cycle(tasks: Sequence[BoardTask]) -> bool:
 def test_no_order_of_changes_makes_a_cycle_or_claims_a_blocked_task(
     orders: list[tuple[str, int, tuple[int, ...], str]],
 ) -> None:
-    found, events = Board(), list[BoardEvent]()
+    result, events = Board(), list[BoardEvent]()
     for n, order in enumerate(orders):
-        event = event_of(found, order, f"key-{n}")
+        event = event_of(result, order, f"key-{n}")
         if event is None:
             continue
-        before, found = found, after(found, event)
+        before, result = result, after(result, event)
         events.append(event)
-        now = {task.id: task for task in found.tasks}
-        assert not has_a_cycle(found.tasks)
+        now = {task.id: task for task in result.tasks}
+        assert not has_a_cycle(result.tasks)
         if order[0] in ("claim", "next"):
             assert before.task(event.id).status == "pending"
             assert before.task(event.id).waits_for == ()
             assert (now[event.id].status, now[event.id].owner) == ("in_progress", order[3])
-        for task in found.tasks:
-            assert task == found.task(task.id)
-            assert all(task.id in now[each].blocked_by for each in task.blocks)
-            assert all(task.id in now[each].blocks for each in task.blocked_by)
-            assert all(now[each].open for each in task.waits_for)
+        for task in result.tasks:
+            assert task == result.task(task.id)
+            assert all(task.id in now[block].blocked_by for block in task.blocks)
+            assert all(task.id in now[number].blocks for number in task.blocked_by)
+            assert all(now[number].open for number in task.waits_for)
 
     half = len(events) // 2
     assert fold_board(fold_board(Board(), events[:half]), events[half:]) == fold_board(
@@ -112,20 +112,20 @@ def test_no_order_of_changes_makes_a_cycle_or_claims_a_blocked_task(
 def test_a_repeated_call_changes_nothing(
     orders: list[tuple[str, int, tuple[int, ...], str]],
 ) -> None:
-    found = Board()
+    result = Board()
     for n, order in enumerate(orders):
-        found = after(found, event_of(found, order, f"key-{n}"))
-        if f"key-{n}" in found.calls:
-            assert event_of(found, order, f"key-{n}") is None
+        result = after(result, event_of(result, order, f"key-{n}"))
+        if f"key-{n}" in result.calls:
+            assert event_of(result, order, f"key-{n}") is None
 
 
 def test_a_dependency_cycle_is_refused_with_its_chain() -> None:
-    found = board(
+    result = board(
         NewTask("a"), NewTask("b", blocked_by=(1,)), NewTask("c", blocked_by=(2,))
     )
 
     with pytest.raises(BadInput) as error:
-        found.update(1, TaskChange(blocked_by=(3,)), "ann")
+        result.update(1, TaskChange(blocked_by=(3,)), "ann")
 
     assert str(error.value) == (
         "task 1 cannot wait for task 3: task 3 waits for task 2, which waits for task 1"
@@ -137,40 +137,40 @@ def test_a_dependency_cycle_is_refused_with_its_chain() -> None:
     ((9,), "there is no task 9 on the board: it has 1 to 2"),
 ])  # fmt: skip
 def test_invalid_blockers_are_refused(blockers: tuple[int, ...], why: str) -> None:
-    found = board(NewTask("a"), NewTask("b"))
+    result = board(NewTask("a"), NewTask("b"))
 
     with pytest.raises(BadInput, match=why):
-        found.update(1, TaskChange(blocked_by=blockers), "ann")
+        result.update(1, TaskChange(blocked_by=blockers), "ann")
 
 
 @pytest.mark.parametrize("ended", ["done", "cancelled"])
 def test_ending_a_task_unblocks_its_dependents_and_reopening_blocks_them_again(
     ended: str,
 ) -> None:
-    found = board(NewTask("a"), NewTask("b", blocked_by=(1,)))
-    waiting = found.task(2).waits_for
-    found = moved(found, 1, TaskChange(status="done" if ended == "done" else "cancelled"))
-    free = found.task(2).waits_for
-    found = moved(found, 1, TaskChange(status="pending"))
+    result = board(NewTask("a"), NewTask("b", blocked_by=(1,)))
+    waiting = result.task(2).waits_for
+    result = moved(result, 1, TaskChange(status="done" if ended == "done" else "cancelled"))
+    free = result.task(2).waits_for
+    result = moved(result, 1, TaskChange(status="pending"))
 
-    assert (waiting, free, found.task(2).waits_for) == ((1,), (), (1,))
+    assert (waiting, free, result.task(2).waits_for) == ((1,), (), (1,))
 
 
 def test_claim_takes_tasks_of_the_owner_first_and_then_the_first_free_one() -> None:
-    found = board(
+    result = board(
         NewTask("a"), NewTask("b", blocked_by=(1,)), NewTask("c", owner="bob"),
         NewTask("d", owner="ann"), NewTask("e"),
     )  # fmt: skip
-    got = list[int]()
+    numbers = list[int]()
     for _ in range(3):
-        event = found.claim(0, "ann")
+        event = result.claim(0, "ann")
         assert event is not None
-        got.append(event.id)
-        found = after(found, event)
+        numbers.append(event.id)
+        result = after(result, event)
 
-    assert got == [4, 1, 5]
+    assert numbers == [4, 1, 5]
     with pytest.raises(BadInput) as error:
-        found.claim(0, "ann")
+        result.claim(0, "ann")
     assert str(error.value) == (
         "no task is free: 3 in progress, 2 waiting for others or meant for another owner"
     )
@@ -186,35 +186,35 @@ def test_claim_takes_tasks_of_the_owner_first_and_then_the_first_free_one() -> N
 def test_a_task_in_progress_of_another_session_is_not_changed(
     change: TaskChange, by: str, why: str
 ) -> None:
-    found = board(NewTask("a"))
-    found = after(found, found.claim(1, "ann"))
+    result = board(NewTask("a"))
+    result = after(result, result.claim(1, "ann"))
 
     with pytest.raises(BadInput) as error:
-        found.update(1, change, by)
+        result.update(1, change, by)
 
     assert str(error.value) == why
-    assert found.update(1, TaskChange(status="done"), PERSON_NAME) == TaskUpdated(
+    assert result.update(1, TaskChange(status="done"), PERSON_NAME) == TaskUpdated(
         1, status="done"
     )
 
 
 def test_a_task_set_back_to_pending_has_no_owner_unless_one_is_named() -> None:
-    found = board(NewTask("a"))
-    found = after(found, found.claim(1, "ann"))
+    result = board(NewTask("a"))
+    result = after(result, result.claim(1, "ann"))
 
-    back = moved(found, 1, TaskChange(status="pending"), "ann").task(1)
-    handed = moved(found, 1, TaskChange(status="pending", owner="bob")).task(1)
+    back = moved(result, 1, TaskChange(status="pending"), "ann").task(1)
+    handed = moved(result, 1, TaskChange(status="pending", owner="bob")).task(1)
 
     assert (back.status, back.owner) == ("pending", "")
     assert (handed.status, handed.owner) == ("pending", "bob")
 
 
 def test_metadata_is_merged_and_null_removes_a_key() -> None:
-    found = board(NewTask("a", metadata={"file": "a.py", "n": 1}))
+    result = board(NewTask("a", metadata={"file": "a.py", "n": 1}))
 
-    found = moved(found, 1, TaskChange(metadata={"n": None, "new": [1, {"x": True}]}))
+    result = moved(result, 1, TaskChange(metadata={"n": None, "new": [1, {"x": True}]}))
 
-    assert found.task(1).metadata == {"file": "a.py", "new": [1, {"x": True}]}
+    assert result.task(1).metadata == {"file": "a.py", "new": [1, {"x": True}]}
 
 
 @pytest.mark.parametrize(("task", "why"), [
@@ -237,8 +237,8 @@ def test_a_board_with_too_many_open_tasks_refuses_new_ones() -> None:
 
 
 def test_claim_or_update_without_effect_makes_no_event() -> None:
-    found = board(NewTask("a"))
-    found = after(found, found.claim(1, "ann"))
+    result = board(NewTask("a"))
+    result = after(result, result.claim(1, "ann"))
 
-    assert found.claim(1, "ann") is None
-    assert found.update(1, TaskChange(status="in_progress", subject="a"), "ann") is None
+    assert result.claim(1, "ann") is None
+    assert result.update(1, TaskChange(status="in_progress", subject="a"), "ann") is None

@@ -27,8 +27,8 @@ def writer(directory: Path) -> Iterator[subprocess.Popen[str]]:
     with process:
         try:
             assert process.stdout
-            for said in process.stdout:
-                if said == "kept 2\n":
+            for item in process.stdout:
+                if item == "kept 2\n":
                     break
             yield process
         finally:
@@ -46,9 +46,9 @@ def test_a_second_writer_is_refused_while_the_lock_holder_is_alive(
 
         with pytest.raises(Held, match=f"by process {other.pid} on "):
             anyio.run(FileStore(tmp_path).lease)
-        found = anyio.run(FileStore(tmp_path).read)
+        chunks = anyio.run(FileStore(tmp_path).read)
 
-    assert list(found) == [b"line 0", b"line 1"]
+    assert list(chunks) == [b"line 0", b"line 1"]
 
 
 @pytest.mark.slow
@@ -57,9 +57,9 @@ def test_the_lock_is_released_when_its_holder_is_killed(tmp_path: Path) -> None:
         other.kill()
         other.wait()
 
-        cut, found = anyio.run(go_on, tmp_path, b"on")
+        cut, chunks = anyio.run(go_on, tmp_path, b"on")
 
-    assert (cut, found) == (b"", [b"line 0", b"line 1", b"on"])
+    assert (cut, chunks) == (b"", [b"line 0", b"line 1", b"on"])
 
 
 @pytest.mark.slow
@@ -67,6 +67,6 @@ def test_a_holder_that_exited_normally_is_no_longer_named(tmp_path: Path) -> Non
     with writer(tmp_path) as other:
         other.communicate("")
 
-        _, found = anyio.run(go_on, tmp_path, b"on")
+        _, chunks = anyio.run(go_on, tmp_path, b"on")
 
-    assert found == [b"line 0", b"line 1", b"on"]
+    assert chunks == [b"line 0", b"line 1", b"on"]

@@ -36,10 +36,10 @@ def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
         return len(times)
 
     async def use() -> list[int]:
-        found = list[int]()
+        numbers = list[int]()
 
         async def wait() -> None:
-            found.append(await writers.run(queue, work))
+            numbers.append(await writers.run(queue, work))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
@@ -48,7 +48,7 @@ def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
                 group.start_soon(wait)
             await anyio.lowlevel.checkpoint()  # all ten are in the queue now
             go_on.set()
-        return found
+        return numbers
 
     assert anyio.run(use) == [1] + [2] * 10
 
@@ -61,9 +61,9 @@ def test_a_slow_queue_does_not_delay_another() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(writers.run, slow, go_on.wait)
             await anyio.lowlevel.checkpoint()
-            found = await writers.run(quick, lambda: "quick")
+            text = await writers.run(quick, lambda: "quick")
             go_on.set()
-        return found
+        return text
 
     assert anyio.run(use) == "quick"
 

@@ -35,29 +35,31 @@ LOGINS = 3  # that the user has the patience for
 def arguments_of(schema: dict[str, Any]) -> dict[str, Any]:
     """Values for what a tool wants, by their types."""
     values = {"string": "text", "number": 2, "integer": 2, "boolean": True}
-    found = dict[str, Any]()
-    for name, each in schema.get("properties", {}).items():
-        kind = each.get("type", "string")
-        found[name] = each.get("default", values.get(kind, "text"))
-    return found
+    data = dict[str, Any]()
+    for name, result in schema.get("properties", {}).items():
+        kind = result.get("type", "string")
+        data[name] = result.get("default", values.get(kind, "text"))
+    return data
 
 
 def calls(tools: Sequence[RemoteTool]) -> list[tuple[str, dict[str, Any]]]:
     """The calls that the scenario names, or one of each tool."""
     if "toolCalls" in GIVEN:
-        return [(each["name"], each["arguments"]) for each in GIVEN["toolCalls"]]
+        return [(item["name"], item["arguments"]) for item in GIVEN["toolCalls"]]
     schemas = {tool.name: json.loads(tool.schema) for tool in tools}
-    found = {name: arguments_of(schema) for name, schema in schemas.items()}
-    if (echo := "json_schema_echo") in found:  # it wants to see what we have of another
-        found[echo] = {"schema": schemas["json_schema_2020_12_tool"]}
-    return list(found.items())
+    data = {name: arguments_of(schema) for name, schema in schemas.items()}
+    if (echo := "json_schema_echo") in data:  # it wants to see what we have of another
+        data[echo] = {"schema": schemas["json_schema_2020_12_tool"]}
+    return list(data.items())
 
 
 async def accept(asking: AskedQuestion) -> str:
     """A user who takes a form with the defaults that it has, and allows everything else."""
     if isinstance(asking.form, Form):
         fields = asking.form.fields
-        content = {each.name: each.default for each in fields if each.default is not None}
+        content = {
+            field.name: field.default for field in fields if field.default is not None
+        }
         return FormAnswer("accept", content).encode()
     names = [option.label for option in asking.options]
     return next((n for n in ("allow", *names) if n in names), "text")
@@ -109,14 +111,14 @@ class Session:
 
 async def main(url: str) -> int:
     document = "https://conformance-test.local/client-metadata.json"
-    said: dict[str, Any] = {"type": "http", "url": url}
-    said["oauth"] = {"clientMetadataUrl": document}
+    data: dict[str, Any] = {"type": "http", "url": url}
+    data["oauth"] = {"clientMetadataUrl": document}
     if "client_id" in GIVEN:
-        said["oauth"] = {
+        data["oauth"] = {
             "clientId": GIVEN["client_id"],
             "clientSecret": GIVEN.get("client_secret", ""),
         }
-    (config,) = read(json.dumps({"s": said}), "conformance").servers
+    (config,) = read(json.dumps({"s": data}), "conformance").servers
     with tempfile.TemporaryDirectory() as home:
         for _ in range(LOGINS):
             session = Session(config, Path(home))

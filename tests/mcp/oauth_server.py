@@ -54,27 +54,27 @@ class OAuthServer:
         return server.streamable_http_app()
 
     def requests(self, path: str) -> list[Asked]:
-        return [each for each in self.asked if each.path == path]
+        return [item for item in self.asked if item.path == path]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = {k.decode(): v.decode() for k, v in scope["headers"]}
-        asked = Asked(scope["method"], scope["path"], headers)
-        self.asked.append(asked)
-        if asked.path == "/mcp":
+        result = Asked(scope["method"], scope["path"], headers)
+        self.asked.append(result)
+        if result.path == "/mcp":
             token = headers.get("authorization", "").removeprefix("Bearer ")
-            other = self.instead.get("/mcp", lambda _: None)(asked)
+            other = self.instead.get("/mcp", lambda _: None)(result)
             if other is None and token in self.good:
                 await self._app(scope, receive, send)
                 return
         form = parse_qsl((await _body(receive)).decode()) or parse_qsl(
             scope["query_string"].decode()
         )
-        asked.form = dict(form)
-        instead = self.instead.get(asked.path, lambda _: None)(asked)
-        status, more, body = instead if instead is not None else self._answer(asked)
+        result.form = dict(form)
+        instead = self.instead.get(result.path, lambda _: None)(result)
+        status, more, body = instead if instead is not None else self._answer(result)
         pairs = [(k.encode(), v.encode()) for k, v in more.items()]
         await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": body})
@@ -137,12 +137,12 @@ def as_json(status: int = 200, **said: Any) -> Answer:
 
 @contextmanager
 def oauth_server() -> Iterator[OAuthServer]:
-    found = OAuthServer()
+    server = OAuthServer()
     with running(
-        uvicorn.Server(uvicorn.Config(found, port=0, log_level="critical"))
+        uvicorn.Server(uvicorn.Config(server, port=0, log_level="critical"))
     ) as url:
-        found.url = url
-        yield found
+        server.url = url
+        yield server
 
 
 async def _body(receive: Any) -> bytes:

@@ -13,10 +13,12 @@ WORDS = {"type": "text", "text": "forty-two rows"}
 
 def repaired(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The result as the SDK gets it, and the remarks about it."""
-    said = list[str]()
-    message = repair(types.JSONRPCResponse(jsonrpc="2.0", id=1, result=result), said.append)
+    texts = list[str]()
+    message = repair(
+        types.JSONRPCResponse(jsonrpc="2.0", id=1, result=result), texts.append
+    )
     assert isinstance(message, types.JSONRPCResponse)
-    return message.result, said
+    return message.result, texts
 
 
 @pytest.mark.parametrize(
@@ -30,13 +32,13 @@ def repaired(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def test_an_invalid_tool_schema_is_kept_as_sent_and_does_not_fail_the_listing(
     schema: object,
 ) -> None:
-    result, said = repaired({"tools": [GOOD, {"name": "odd", "inputSchema": schema}]})
+    result, texts = repaired({"tools": [GOOD, {"name": "odd", "inputSchema": schema}]})
 
     good, odd = types.ListToolsResult.model_validate(result).tools
     assert (good.name, schema_as_sent(good.input_schema)) == ("good", GOOD["inputSchema"])
     assert (odd.name, odd.input_schema["type"]) == ("odd", "object")
     assert schema_as_sent(odd.input_schema) == schema
-    assert said == []
+    assert texts == []
 
 
 # The SDK would compare each result with it, and hold the interpreter meanwhile.
@@ -51,11 +53,11 @@ SLOW = {"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a
     ],
 )  # fmt: skip
 def test_invalid_unused_fields_of_a_tool_are_ignored(more: dict[str, object]) -> None:
-    result, said = repaired({"tools": [{**GOOD, **more}]})
+    result, texts = repaired({"tools": [{**GOOD, **more}]})
 
     (tool,) = types.ListToolsResult.model_validate(result).tools
     assert (tool.name, tool.output_schema) == ("good", None)
-    assert said == []
+    assert texts == []
 
 
 @pytest.mark.parametrize(
@@ -70,10 +72,10 @@ def test_invalid_unused_fields_of_a_tool_are_ignored(more: dict[str, object]) ->
 def test_an_unreadable_entry_of_a_listing_is_omitted_and_reported(
     key: str, good: object, bad: object, words: str
 ) -> None:
-    result, said = repaired({key: [good, bad]})
+    result, texts = repaired({key: [good, bad]})
 
     assert result[key] == [good]
-    assert [sentence.startswith(words) for sentence in said] == [True]
+    assert [sentence.startswith(words) for sentence in texts] == [True]
 
 
 @pytest.mark.parametrize(
@@ -95,8 +97,8 @@ def test_an_unknown_part_of_a_result_leaves_the_other_parts_readable(
     result, _ = repaired({"content": content})
 
     blocks = types.CallToolResult.model_validate(result).content
-    found = [block.text for block in blocks if isinstance(block, types.TextContent)]
-    assert [text.startswith(begin) for text, begin in zip(found, texts, strict=True)] == [
+    outcome = [block.text for block in blocks if isinstance(block, types.TextContent)]
+    assert [text.startswith(begin) for text, begin in zip(outcome, texts, strict=True)] == [
         True
     ] * len(texts)
 
@@ -109,8 +111,11 @@ def test_a_prompt_message_may_be_plain_text_and_an_unknown_part_becomes_a_note()
 
     result, _ = repaired({"messages": messages})
 
-    found = types.GetPromptResult.model_validate(result).messages
-    assert [getattr(each.content, "text", "")[:9] for each in found] == ["Hi.", "[a part o"]
+    outcome = types.GetPromptResult.model_validate(result).messages
+    assert [getattr(message.content, "text", "")[:9] for message in outcome] == [
+        "Hi.",
+        "[a part o",
+    ]
 
 
 @pytest.mark.parametrize(

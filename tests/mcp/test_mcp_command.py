@@ -37,18 +37,18 @@ def test_a_server_is_added_listed_and_removed(tmp_path: Path, file: Path) -> Non
     web = refold(
         "add", "y", "--no-start", "https://y.example", "--header", "K: v:w", cwd=tmp_path
     )
-    written = json.loads(file.read_text())
-    listed = refold("list", cwd=tmp_path)
+    data = json.loads(file.read_text())
+    result = refold("list", cwd=tmp_path)
     removed = refold("remove", "x", cwd=tmp_path)
 
     assert (added[0], web[0], removed[0]) == (0, 0, 0)
-    assert written == {
+    assert data == {
         "mcpServers": {
             "x": {"command": "run", "args": ["--it"], "env": {"A": "b=c"}},
             "y": {"type": "http", "url": "https://y.example", "headers": {"K": "v:w"}},
         }
     }
-    assert "x  run --it\n    not connected yet" in listed[1]
+    assert "x  run --it\n    not connected yet" in result[1]
     assert list(json.loads(file.read_text())["mcpServers"]) == ["y"]
 
 
@@ -186,10 +186,10 @@ def test_a_project_server_may_write_to_a_directory_once_the_user_allows_it(
     tmp_path: Path,
 ) -> None:
     notes = tmp_path / "notes"
-    said = {"command": "serve", "writable": [str(notes)]}
+    data = {"command": "serve", "writable": [str(notes)]}
     work = tmp_path / "work"
     work.mkdir()
-    (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"s": said}}))
+    (work / ".mcp.json").write_text(json.dumps({"mcpServers": {"s": data}}))
     trusted = subprocess.run(
         command("trust", "add", "--yes"),
         cwd=work,
@@ -257,17 +257,17 @@ def test_list_and_test_start_no_server_of_an_untrusted_folder(
     tmp_path: Path, file: Path
 ) -> None:
     started = tmp_path / "started"
-    said = {"command": "touch", "args": [str(started)], "writes": True}
-    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"s": said}}))
+    data = {"command": "touch", "args": [str(started)], "writes": True}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"s": data}}))
     (tmp_path / ".refold").mkdir()
     (tmp_path / ".refold" / "config.toml").write_text("[permissions]\nallow = ['mcp__s']\n")
 
-    listed = refold("list", cwd=tmp_path)
+    result = refold("list", cwd=tmp_path)
     tested = refold("test", "s", cwd=tmp_path)
 
-    assert listed[1] == "There are no MCP servers here. refold mcp add NAME adds one.\n"
-    assert ".mcp.json" in listed[2]
-    assert "not trusted, so these settings are ignored" in listed[2]
+    assert result[1] == "There are no MCP servers here. refold mcp add NAME adds one.\n"
+    assert ".mcp.json" in result[2]
+    assert "not trusted, so these settings are ignored" in result[2]
     assert tested[0] == 1
     assert not started.exists()
 
@@ -286,7 +286,7 @@ def test_mcp_test_shows_changed_tools_and_accepts_them_only_on_request(
     first = refold("test", "s", cwd=tmp_path)
     state.write_text(json.dumps([{**fake_server.ECHO, "description": "Other words."}]))
     changed = refold("test", "s", cwd=tmp_path, answer="y\n")
-    listed = refold("list", cwd=tmp_path)
+    result = refold("list", cwd=tmp_path)
     accepted = refold("test", "s", "--yes", cwd=tmp_path)
     again = refold("test", "s", cwd=tmp_path)
 
@@ -295,6 +295,6 @@ def test_mcp_test_shows_changed_tools_and_accepts_them_only_on_request(
     )
     assert changed[0] == 1  # a pipe has seen nothing
     assert "-Say it again.\n+Other words.\n" in changed[1]
-    assert "0 tools, 1 blocked" in listed[1]
+    assert "0 tools, 1 blocked" in result[1]
     assert accepted[0] == 0
     assert "echo  Other words." in again[1]

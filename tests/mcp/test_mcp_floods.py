@@ -41,10 +41,10 @@ TOO_MANY = "its answer has more than 200,000 objects and lists, and was not read
 def test_an_answer_beyond_a_limit_becomes_an_error_for_the_same_request(
     message: bytes, request_id: object, words: str
 ) -> None:
-    found = json.loads(limit_message(message))
+    data = json.loads(limit_message(message))
 
-    assert found["id"] == request_id
-    assert found["error"]["message"] == words
+    assert data["id"] == request_id
+    assert data["error"]["message"] == words
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def listing(*schemas: bytes) -> bytes:
 def test_a_tool_listing_loses_only_the_schemas_that_are_nested_too_deeply() -> None:
     plain = b'{"type":"object"}'
 
-    found = json.loads(limit_message(listing(plain, DEEP, plain)))["result"]["tools"]
+    tools = json.loads(limit_message(listing(plain, DEEP, plain)))["result"]["tools"]
 
-    assert [tool["name"] for tool in found] == ["t0", "t1", "t2"]
-    assert found[2]["inputSchema"] == {"type": "object"}
+    assert [tool["name"] for tool in tools] == ["t0", "t1", "t2"]
+    assert tools[2]["inputSchema"] == {"type": "object"}
 
 
 @pytest.mark.parametrize("key", ["content", "contents", "messages"])
@@ -137,20 +137,20 @@ def notice(method: str) -> types.JSONRPCNotification:
 def test_a_flood_of_messages_is_dropped_with_one_warning_and_answers_pass(
     method: str, at_once: int, words: str
 ) -> None:
-    said, changes, updates = list[str](), list[int](), list[str]()
+    texts, changes, updates = list[str](), list[int](), list[str]()
 
     async def run() -> tuple[int, bool]:
         await anyio.lowlevel.checkpoint()
-        gate = FloodGate(said.append, lambda: changes.append(1), updates.append)
+        gate = FloodGate(texts.append, lambda: changes.append(1), updates.append)
         passed = sum(gate.passes(notice(method)) for _ in range(5_000))
         answer = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={})
         return passed, gate.passes(answer)
 
-    passed, answered = anyio.run(run)
+    passed, result = anyio.run(run)
 
     assert at_once <= passed < at_once + 100  # the clock advances meanwhile
-    assert answered
-    assert [sentence.startswith(words) for sentence in said] == [True]
+    assert result
+    assert [sentence.startswith(words) for sentence in texts] == [True]
     assert len(changes) == (5_000 - passed if "list_changed" in method else 0)
     assert len(updates) == (5_000 - passed if method == "resources/updated" else 0)
 
@@ -169,11 +169,11 @@ def test_an_http_answer_beyond_a_limit_becomes_an_error(kind: str) -> None:
         ):
             return (await client.get(server.url)).content
 
-    heard = anyio.run(run)
+    data = anyio.run(run)
 
-    assert TOO_DEEP.encode() in heard
-    assert b'"id":7' in heard
-    assert heard.endswith(b"\n\ndata: x\n\n") is events
+    assert TOO_DEEP.encode() in data
+    assert b'"id":7' in data
+    assert data.endswith(b"\n\ndata: x\n\n") is events
 
 
 def test_an_http_body_over_16_mib_fails_the_request() -> None:
@@ -228,8 +228,8 @@ for line in sys.stdin:
 @pytest.mark.parametrize("what", ["deep", "parts", "log", "changes", "progress"])
 def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, what: str) -> None:
     (tmp_path / "srv.py").write_text(SERVER)
-    said = {"s": {"command": "python3", "args": [str(tmp_path / "srv.py")], "cwd": "/"}}
-    (config,) = read(json.dumps(said), "test").servers
+    data = {"s": {"command": "python3", "args": [str(tmp_path / "srv.py")], "cwd": "/"}}
+    (config,) = read(json.dumps(data), "test").servers
     log, progress = list[str](), list[str]()
 
     def note(level: str, message: str, session: str = "") -> None:

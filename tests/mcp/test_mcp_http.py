@@ -54,12 +54,12 @@ def served(
 
     security = TransportSecuritySettings(allowed_hosts=list(hosts)) if hosts else None
     app = server.streamable_http_app if kind == "http" else server.sse_app
-    made = app(transport_security=security)
+    starlette = app(transport_security=security)
 
     async def noting(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
             seen.append({k.decode(): v.decode() for k, v in scope["headers"]})
-        await made(scope, receive, send)
+        await starlette(scope, receive, send)
 
     with running(
         uvicorn.Server(uvicorn.Config(noting, port=0, log_level="critical"))
@@ -74,7 +74,7 @@ def running(server: Any) -> Iterator[str]:
     try:
         while not server.started:
             thread.join(0.02)
-        (port,) = {s.getsockname()[1] for each in server.servers for s in each.sockets}
+        (port,) = {s.getsockname()[1] for item in server.servers for s in item.sockets}
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = server.force_exit = True
@@ -121,33 +121,33 @@ def called(
 def test_a_tool_over_http_is_called_with_the_headers_of_the_file(
     kind: str, tmp_path: Any
 ) -> None:
-    seen = list[dict[str, str]]()
-    with served(kind, seen) as url:
-        found = connections(tmp_path, type=kind, url=url, headers={"x-key": "secret"})
+    records = list[dict[str, str]]()
+    with served(kind, records) as url:
+        result = connections(tmp_path, type=kind, url=url, headers={"x-key": "secret"})
 
-        reply = called(found, number=21)
+        reply = called(result, number=21)
 
     assert reply.text == "42"
-    assert {each.get("x-key") for each in seen} == {"secret"}
+    assert {data.get("x-key") for data in records} == {"secret"}
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
 def test_a_server_at_a_private_name_gets_that_name_in_the_host_header(
     kind: str, tmp_path: Any
 ) -> None:
-    seen = list[dict[str, str]]()
-    with served(kind, seen, hosts=["nas.example:*"]) as url:
-        found = connections(
+    records = list[dict[str, str]]()
+    with served(kind, records, hosts=["nas.example:*"]) as url:
+        result = connections(
             tmp_path,
             {"nas.example": "127.0.0.2 127.0.0.1"},
             type=kind,
             url=url.replace("127.0.0.1", "nas.example"),
         )
 
-        reply = called(found, number=21)
+        reply = called(result, number=21)
 
     assert reply.text == "42"
-    assert {each["host"].partition(":")[0] for each in seen} == {"nas.example"}
+    assert {data["host"].partition(":")[0] for data in records} == {"nas.example"}
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
@@ -163,16 +163,16 @@ def test_a_server_at_a_private_name_gets_that_name_in_the_host_header(
 def test_a_server_whose_name_also_resolves_to_a_private_address_is_not_called(
     tmp_path: Any, kind: str, addresses: str, words: str
 ) -> None:
-    seen = list[dict[str, str]]()
-    with served(kind, seen) as url:
-        named = url.replace("127.0.0.1", "evil.example")
-        found = connections(tmp_path, {"evil.example": addresses}, type=kind, url=named)
+    records = list[dict[str, str]]()
+    with served(kind, records) as url:
+        text = url.replace("127.0.0.1", "evil.example")
+        result = connections(tmp_path, {"evil.example": addresses}, type=kind, url=text)
 
         with pytest.raises(ToolFailed) as failed:
-            called(found, number=21)
+            called(result, number=21)
 
     assert words in str(failed.value)
-    assert seen == []
+    assert records == []
 
 
 def test_a_server_that_speaks_only_sse_is_reached_when_its_type_is_http(
@@ -187,9 +187,9 @@ def test_a_server_that_speaks_only_sse_is_reached_when_its_type_is_http(
 @pytest.mark.parametrize("kind", ["http", "sse"])
 def test_a_message_of_three_mebibytes_is_read(kind: str, tmp_path: Any) -> None:
     with served(kind, []) as url:
-        found = connections(tmp_path, type=kind, url=url)
+        result = connections(tmp_path, type=kind, url=url)
 
-        reply = called(found, tool="repeat", text="x" * 1024, times=3 * 1024)
+        reply = called(result, tool="repeat", text="x" * 1024, times=3 * 1024)
 
     assert reply.text.startswith("x" * 900_000)
     assert not reply.whole
@@ -263,24 +263,24 @@ def test_an_endless_sse_event_closes_the_connection_before_it_fills_the_memory(
 ) -> None:
     import uvicorn
 
-    sent = 0
+    byte_count = 0
 
     async def flooding(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal sent
-        gone = anyio.Event()
+        nonlocal byte_count
+        event = anyio.Event()
 
         async def watch() -> None:
             while (await receive())["type"] != "http.disconnect":
                 pass
-            gone.set()
+            event.set()
 
         kind = [(b"content-type", b"text/event-stream")]
         await send({"type": "http.response.start", "status": 200, "headers": kind})
         body = b"data: " + b"x" * 100_000
         async with anyio.create_task_group() as group:
             group.start_soon(watch)
-            while sent < 400_000_000 and not gone.is_set():
-                sent += len(body)
+            while byte_count < 400_000_000 and not event.is_set():
+                byte_count += len(body)
                 await send({"type": "http.response.body", "body": body, "more_body": True})
                 await anyio.sleep(0)
                 body = b"x" * 100_000
@@ -290,7 +290,7 @@ def test_an_endless_sse_event_closes_the_connection_before_it_fills_the_memory(
     with running(server) as url, pytest.raises(ToolFailed, match="not connected"):
         called(connections(tmp_path, url=url, startupTimeout=8_000), number=1)
 
-    assert sent < 100_000_000
+    assert byte_count < 100_000_000
 
 
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
@@ -337,12 +337,12 @@ def test_an_invalid_answer_fails_its_call_with_one_line(
 
 
 def test_an_unreachable_server_is_reported_as_not_connected(tmp_path: Any) -> None:
-    found = connections(tmp_path, url="http://127.0.0.1:9/mcp")
+    result = connections(tmp_path, url="http://127.0.0.1:9/mcp")
 
     with pytest.raises(
         ToolFailed, match=r"The MCP server s is not connected: .*\(connection refused\)\."
     ):
-        called(found, number=1)
+        called(result, number=1)
 
 
 async def respond(

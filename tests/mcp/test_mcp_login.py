@@ -31,8 +31,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 @pytest.fixture
 def there() -> Iterator[OAuthServer]:
-    with oauth_server() as found:
-        yield found
+    with oauth_server() as server:
+        yield server
 
 
 class User:
@@ -51,16 +51,16 @@ class User:
             await browser.get(url)
 
     def log_in(self, config: ServerConfig | None = None) -> Grant:
-        found = config or self.config
-        before = self.grants.read("s", found.url)
-        grant = anyio.run(log_in, found, {}, self.browse, before)
-        self.grants.write("s", found.url, grant)
+        result = config or self.config
+        before = self.grants.read("s", result.url)
+        grant = anyio.run(log_in, result, {}, self.browse, before)
+        self.grants.write("s", result.url, grant)
         return grant
 
     def kept(self) -> Grant:
-        found = self.grants.read("s", self.config.url)
-        assert found is not None
-        return found
+        grant = self.grants.read("s", self.config.url)
+        assert grant is not None
+        return grant
 
     def connections(self) -> Connections:
         outside = McpContext(
@@ -109,7 +109,7 @@ def test_without_a_login_the_call_fails_and_names_the_login_command(
         "Nothing was done."
     )
     assert user.pages == []
-    assert {each.path for each in there.asked} == {"/mcp"}  # and is not tried as SSE
+    assert {item.path for item in there.asked} == {"/mcp"}  # and is not tried as SSE
 
 
 def test_a_refused_token_is_renewed_once(there: OAuthServer, tmp_path: Path) -> None:
@@ -136,7 +136,9 @@ def test_a_token_is_renewed_before_it_expires(there: OAuthServer, tmp_path: Path
 
     user.double(1)
 
-    used = {each.headers.get("authorization") for each in there.requests("/mcp")[before:]}
+    used = {
+        request.headers.get("authorization") for request in there.requests("/mcp")[before:]
+    }
     assert used == {f"Bearer {user.kept().access}"}
 
 
@@ -226,8 +228,8 @@ def test_a_client_id_bound_to_an_issuer_is_sent_to_no_other_issuer(
 
     user.log_in()
 
-    said = [f"{each.form} {each.headers}" for each in there.asked]
-    assert not any("hidden-secret" in each or "mine" in each for each in said)
+    lines = [f"{item.form} {item.headers}" for item in there.asked]
+    assert not any("hidden-secret" in text or "mine" in text for text in lines)
 
 
 def test_tokens_of_a_server_are_not_sent_to_a_new_url_under_the_same_name(
@@ -241,7 +243,7 @@ def test_tokens_of_a_server_are_not_sent_to_a_new_url_under_the_same_name(
         with pytest.raises(ToolFailed, match="asks for a login"):
             moved.double(1)
 
-    assert all("authorization" not in each.headers for each in thief.asked)
+    assert all("authorization" not in item.headers for item in thief.asked)
 
 
 METADATA = "/.well-known/oauth-authorization-server"
@@ -424,19 +426,19 @@ def test_a_web_page_that_guesses_the_callback_port_cannot_end_the_login(
     there: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, there)
-    told = list[int]()
+    numbers = list[int]()
 
     async def browse(url: str) -> None:
         back = dict(httpx2.URL(url).params)["redirect_uri"]
         async with httpx2.AsyncClient(follow_redirects=True) as browser:
             for query in ("?code=a&state=b", "?error=x", "", "?state="):
-                told.append((await browser.get(back + query)).status_code)
-            told.append((await browser.post(back, json={})).status_code)
-            told.append((await browser.get(url)).status_code)
+                numbers.append((await browser.get(back + query)).status_code)
+            numbers.append((await browser.post(back, json={})).status_code)
+            numbers.append((await browser.get(url)).status_code)
 
     grant = anyio.run(log_in, user.config, {}, browse, None)
 
-    assert told == [404, 404, 404, 404, 404, 200]
+    assert numbers == [404, 404, 404, 404, 404, 200]
     assert grant.access in there.good
 
 
@@ -553,10 +555,10 @@ def test_mcp_login_opens_the_browser_and_shows_or_records_no_token(
     assert "double  Twice as much." in tested[1]
     assert run[0] == 0, run
     assert out[1] == "The tokens of s are deleted here.\n"
-    written = [file for file in home.rglob("*") if file.is_file()]
-    assert any("42" in file.read_text(errors="replace") for file in written)
+    paths = [file for file in home.rglob("*") if file.is_file()]
+    assert any("42" in file.read_text(errors="replace") for file in paths)
     for secret in (*there.good, *there.refresh):
-        assert not any(secret.encode() in file.read_bytes() for file in written)
+        assert not any(secret.encode() in file.read_bytes() for file in paths)
         assert secret not in f"{before}{login}{tested}{run}{out}"
 
 

@@ -34,10 +34,10 @@ def test_the_sdk_supports_every_protocol_version_that_a_file_may_name() -> None:
 
 
 def test_an_unknown_protocol_version_in_a_file_is_reported() -> None:
-    said = read('{"s": {"command": "x", "protocol": "2020-01-01"}}', "here")
+    file = read('{"s": {"command": "x", "protocol": "2020-01-01"}}', "here")
 
-    assert said.servers == ()
-    assert "protocol must be one of 2024-11-05" in said.problems[0]
+    assert file.servers == ()
+    assert "protocol must be one of 2024-11-05" in file.problems[0]
 
 
 def test_after_a_refused_version_the_newest_common_version_is_tried() -> None:

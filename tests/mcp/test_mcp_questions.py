@@ -42,8 +42,8 @@ def elicit(user: User, params: Any) -> tuple[str, object, str]:
 
     context = Context(Path("/"), "session", "call", lambda _: None, user)
     question = Elicitation("shop", params, lambda _: None)
-    asked = anyio.run(ask, question, context)
-    return asked.result.action, asked.result.content, asked.unasked
+    result = anyio.run(ask, question, context)
+    return result.result.action, result.result.content, result.unasked
 
 
 def form(schema: object = FORM) -> Any:

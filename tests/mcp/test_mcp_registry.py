@@ -203,19 +203,19 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_a_registry_server_is_found_by_search_and_added_by_its_name(
     home: Path, tmp_path: Path
 ) -> None:
-    code, found, _ = refold("search", "weather", cwd=tmp_path)
+    code, text, _ = refold("search", "weather", cwd=tmp_path)
     none = refold("search", "nothing", cwd=tmp_path)[1]
     place = ("--env", "place=Rome", "--env", "MORE=1")
     added = refold("add", WEATHER["name"], "--no-start", *place, cwd=tmp_path)
 
     assert code == 0
-    assert "io.github.x/weather-mcp  1.2.3, npm, pypi, http, oci\n" in found
+    assert "io.github.x/weather-mcp  1.2.3, npm, pypi, http, oci\n" in text
     assert "has no server whose name contains 'nothing'" in none
     assert added[0] == 0, added
     assert "It needs $WEATHER_KEY: the key. Set it before you start refold." in added[1]
     file = home / "refold" / "mcp_servers.json"
-    (made,) = json.loads(file.read_text())["mcpServers"].items()
-    assert made == (
+    (result,) = json.loads(file.read_text())["mcpServers"].items()
+    assert result == (
         "weather-mcp",
         {
             "command": "npx",
@@ -232,9 +232,9 @@ def test_a_secret_variable_of_a_registry_server_must_be_passed_with_env(
 ) -> None:
     monkeypatch.setenv("WEATHER_KEY", "secret")
     code, _, why = refold("add", WEATHER["name"], "--from", "oci", cwd=tmp_path)
-    given = ("--env", "WEATHER_KEY=${WEATHER_KEY}", "--as", "w")
+    texts = ("--env", "WEATHER_KEY=${WEATHER_KEY}", "--as", "w")
     second = refold(
-        "add", WEATHER["name"], "--no-start", "--from", "oci", *given, cwd=tmp_path
+        "add", WEATHER["name"], "--no-start", "--from", "oci", *texts, cwd=tmp_path
     )
 
     assert code == 1
@@ -256,15 +256,15 @@ def test_a_secret_variable_of_a_registry_server_must_be_passed_with_env(
 def test_adding_an_unknown_registry_name_fails_with_the_reason(
     tmp_path: Path, name: str, why: str
 ) -> None:
-    code, _, said = refold("add", name, cwd=tmp_path)
+    code, _, text = refold("add", name, cwd=tmp_path)
 
     assert code == 1
-    assert why in said
+    assert why in text
 
 
 @pytest.mark.slow
 def test_a_registry_without_tls_is_refused(tmp_path: Path) -> None:
     address = ("--registry", "http://registry.example")
-    code, _, said = refold("search", "x", *address, cwd=tmp_path)
+    code, _, text = refold("search", "x", *address, cwd=tmp_path)
 
-    assert (code, "a registry needs TLS" in said) == (1, True)
+    assert (code, "a registry needs TLS" in text) == (1, True)

@@ -33,23 +33,23 @@ class Talk:
         async def talk() -> list[Any]:
             async with agent.session() as session:
                 await session.run("Go.")
-                return [each.event for each in await session.reports.entries()]
+                return [entry.event for entry in await session.reports.entries()]
 
         self.events = anyio.run(talk)
 
     async def _answer(self, question: Question) -> list[str]:
-        self.questions += [each.question for each in question.asks]
+        self.questions += [ask.question for ask in question.asks]
         position = min(len(self.questions), len(self._answers)) - 1
         return [self._answers[position] for _ in question.asks]
 
     def of(self, kind: type[Any]) -> list[Any]:
-        return [each for each in self.events if isinstance(each, kind)]
+        return [event for event in self.events if isinstance(event, kind)]
 
     @property
     def end(self) -> Ended:
         """Of the call of the server's tool."""
-        (found,) = [e for e in self.of(Ended) if ".ask" not in e.call_id]
-        return found
+        (result,) = [e for e in self.of(Ended) if ".ask" not in e.call_id]
+        return result
 
     @property
     def replies(self) -> list[dict[str, Any]]:
@@ -73,8 +73,10 @@ def test_sampling_shows_the_user_the_request_and_returns_the_response(
     (reply,) = talk.replies
     assert reply["result"]["content"] == {"type": "text", "text": "The model says this."}
     assert reply["result"]["role"] == "assistant"
-    (heard,) = [each for each in talk.provider.heard if each.system == "Be brief."]
-    assert (heard.tools, heard.max_output) == ((), 300)
+    (result,) = [
+        request for request in talk.provider.heard if request.system == "Be brief."
+    ]
+    assert (result.tools, result.max_output) == ((), 300)
 
 
 def test_the_cost_of_sampling_is_reserved_and_settled_in_the_session(place: Place) -> None:

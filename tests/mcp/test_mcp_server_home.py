@@ -77,14 +77,14 @@ def test_a_server_may_write_only_to_the_directories_of_its_entry(place: Place) -
     file = notes / "new.txt"
     place.servers(s=place.fake("write"))
     place.know()
-    refused = call(place, text=str(file))
+    result = call(place, text=str(file))
     place.servers(s=place.fake("write", writable=[str(notes)]))
 
-    written = call(place, text=str(file))
+    outcome = call(place, text=str(file))
 
-    assert refused.outcome == "failed"
-    assert f'"writable": ["{notes}"]' in refused.text
-    assert (written.outcome, file.read_text()) == ("done", "written")
+    assert result.outcome == "failed"
+    assert f'"writable": ["{notes}"]' in result.text
+    assert (outcome.outcome, file.read_text()) == ("done", "written")
 
 
 def test_a_server_is_offered_the_workspace_as_a_root(place: Place) -> None:
@@ -101,9 +101,9 @@ def test_the_first_request_does_not_wait_for_a_slow_server(place: Place) -> None
 
     async def talk() -> float:
         async with place.agent("Done.").session() as session:
-            begun = time.monotonic()
+            start = time.monotonic()
             await session.run("Go.")
-            seconds = time.monotonic() - begun
+            seconds = time.monotonic() - start
             entries = await session.reports.entries()
             assert any(isinstance(e.event, Said) for e in entries)
             assert not await ends(session)

@@ -33,9 +33,9 @@ def test_a_program_below_tmp_is_visible_with_its_virtual_environment(
     program = tmp_path / "venv" / "bin" / "serve"
     program.touch()
 
-    seen = visible_paths(server(str(program)), ("/work",), "")
+    paths = visible_paths(server(str(program)), ("/work",), "")
 
-    assert seen == ("/work", str(tmp_path / "venv"))
+    assert paths == ("/work", str(tmp_path / "venv"))
 
 
 def test_a_script_below_tmp_is_visible_with_its_packages(tmp_path: Path) -> None:
@@ -46,9 +46,9 @@ def test_a_script_below_tmp_is_visible_with_its_packages(tmp_path: Path) -> None
     data = tmp_path / "data"
     data.mkdir()
 
-    seen = visible_paths(server("node", str(script), f"--dir={data}"), (), "/usr/bin")
+    paths = visible_paths(server("node", str(script), f"--dir={data}"), (), "/usr/bin")
 
-    assert seen == (str(tmp_path / "project"), str(data))
+    assert paths == (str(tmp_path / "project"), str(data))
 
 
 def test_tmp_itself_and_system_programs_add_no_visible_path() -> None:
@@ -70,9 +70,9 @@ def test_a_write_error_is_explained_with_the_path_and_the_writable_option(
 ) -> None:
     path = user_home / "notes" / "new" / "a.txt"
 
-    said = prepared(server("serve"), user_home).advice(error.format(path=path))
+    advice = prepared(server("serve"), user_home).advice(error.format(path=path))
 
-    assert said == (
+    assert advice == (
         f'The MCP server s may not change {path}: "writable": ["~/notes"] in its entry '
         "(refold mcp add --writable DIR) lets it."
     )
@@ -85,10 +85,10 @@ def test_a_write_error_in_the_workspace_is_explained_with_the_writes_option(
     path = user_home.parent / "work" / "a.txt"
     error = f"EROFS: read-only file system, open '{path}'"
 
-    said = prepared(server("serve"), user_home).advice(error)
+    advice = prepared(server("serve"), user_home).advice(error)
     writer = prepared(server("serve", writes=True), user_home).advice(error)
 
-    assert said.startswith(f'The MCP server s may not change {path}: "writes": true')
+    assert advice.startswith(f'The MCP server s may not change {path}: "writes": true')
     assert writer == ""
 
 
@@ -113,17 +113,17 @@ def test_an_error_without_a_path_is_explained_with_the_path_of_an_argument(
 ) -> None:
     config = server("serve", f"--db={user_home}/notes/x.db")
 
-    said = prepared(config, user_home).advice("unable to open database file")
+    advice = prepared(config, user_home).advice("unable to open database file")
 
-    assert said.startswith(f"The MCP server s may not change {user_home}/notes/x.db")
+    assert advice.startswith(f"The MCP server s may not change {user_home}/notes/x.db")
 
 
 def test_an_error_about_a_hidden_path_is_explained_with_the_path(user_home: Path) -> None:
     path = user_home / "notes"
 
-    said = prepared(server("serve"), user_home).advice(f"ENOENT: no such file '{path}'")
+    advice = prepared(server("serve"), user_home).advice(f"ENOENT: no such file '{path}'")
 
-    assert said.startswith(f"The MCP server s does not see {path}, for its sandbox")
+    assert advice.startswith(f"The MCP server s does not see {path}, for its sandbox")
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,8 @@ class Place:
 
         async def talk() -> list[Ended]:
             async with agent.session() as session:
-                for each in messages:
-                    await session.run(each)
+                for message in messages:
+                    await session.run(message)
                 return await ends(session)
 
         return anyio.run(talk)
@@ -85,7 +85,7 @@ class Place:
 
 async def ends(session: Session) -> list[Ended]:
     entries = await session.reports.entries()
-    return [each.event for each in entries if isinstance(each.event, Ended)]
+    return [entry.event for entry in entries if isinstance(entry.event, Ended)]
 
 
 def echo(server: str = "s", **arguments: object) -> list[tuple[str, str]]:
@@ -127,9 +127,9 @@ def test_a_server_that_was_never_connected_is_found_by_the_first_search(
         ("tool_call", json.dumps({"name": "mcp__s__echo", "arguments": {"text": "x"}}))
     ]
 
-    found, end = place.turns(place.agent(search, by_way, "Done."), "Go.")
+    result, end = place.turns(place.agent(search, by_way, "Done."), "Go.")
 
-    assert "mcp__s__echo: [MCP server s] Say it again." in found.text
+    assert "mcp__s__echo: [MCP server s] Say it again." in result.text
     assert end.text == 'echo {"text": "x"}'
 
 
@@ -174,7 +174,9 @@ def test_a_changed_description_blocks_the_tool_until_it_is_accepted(place: Place
 
     assert caught.outcome == "failed"
     assert "is blocked: it is new or has changed since the user accepted" in caught.text
-    assert any("the MCP server s has changed the tools echo" in each for each in notices)
+    assert any(
+        "the MCP server s has changed the tools echo" in notice for notice in notices
+    )
     assert "mcp__s__echo" in names
 
 
@@ -216,8 +218,8 @@ def warned(place: Place, agent: Agent, *messages: str) -> tuple[list[Ended], lis
 
     async def talk() -> list[Ended]:
         async with agent.session() as session:
-            for each in messages:
-                warnings.extend((await session.run(each)).warnings)
+            for message in messages:
+                warnings.extend((await session.run(message)).warnings)
             return await ends(session)
 
     return anyio.run(talk), warnings
@@ -230,10 +232,10 @@ def test_a_tool_that_its_server_drops_is_reported_to_the_user_and_the_model(
     place.know()
     agent = place.agent(echo(), echo(), "Done.", echo(), "Done.")
 
-    found, warnings = warned(place, agent, "Go.", "Again.")
+    result, warnings = warned(place, agent, "Go.", "Again.")
 
-    gone = "The tool 'echo' of the MCP server s is not there: the server does not offer it now."
-    assert [end.text for end in found[1:]] == [f"{gone} It was not called.", gone]
+    text = "The tool 'echo' of the MCP server s is not there: the server does not offer it now."
+    assert [end.text for end in result[1:]] == [f"{text} It was not called.", text]
     assert warnings == ["the MCP server s offers these tools no longer: echo"]
 
 
@@ -244,11 +246,11 @@ def test_a_server_that_dies_in_a_call_is_reported_once_with_its_last_error(
     place.know()
     agent = place.agent(echo(), echo(), "Done.", echo(), "Done.")
 
-    found, warnings = warned(place, agent, "Go.", "Again.")
+    result, warnings = warned(place, agent, "Go.", "Again.")
 
     why = "its process exited with code 3: KeyError: handled"
-    assert [end.outcome for end in found] == ["failed", "done", "done"]
-    assert found[0].text == f"The MCP server s failed: {why}."
+    assert [end.outcome for end in result] == ["failed", "done", "done"]
+    assert result[0].text == f"The MCP server s failed: {why}."
     assert warnings[-1] == f"the MCP server s ended and was started again: {why}"
     assert len(warnings) == len(set(warnings))
 
@@ -259,13 +261,13 @@ def test_a_call_to_a_server_that_never_started_fails_with_the_reason(
     place.servers(s=place.fake("crash"))
     search = [("tool_search", '{"query": "echo"}')]
 
-    found, _ = warned(place, place.agent(search, echo(), "Done."), "Go.")
+    result, _ = warned(place, place.agent(search, echo(), "Done."), "Go.")
 
-    assert found[1].text == (
+    assert result[1].text == (
         "There is no tool 'mcp__s__echo': the MCP server s cannot be used: its process exited "
         "with code 7: out of luck."
     )
-    assert found[1].outside
+    assert result[1].outside
 
 
 def test_an_unusable_server_is_a_warning_of_the_turn(place: Place) -> None:
@@ -298,7 +300,9 @@ def test_a_tool_with_an_invalid_schema_is_omitted_and_reported(place: Place) -> 
         "done",
         'echo {"text": "hi"}\n[a part of the kind \'widget\', which cannot be read, left out]',
     )
-    assert [each for each in notices if "mcp__s__bad is not used: its schema" in each] != []
+    assert [
+        notice for notice in notices if "mcp__s__bad is not used: its schema" in notice
+    ] != []
 
 
 @pytest.mark.parametrize(
@@ -322,8 +326,8 @@ def test_an_unusable_server_is_reported_and_the_others_work(
         async with place.agent(echo("good"), "Done.").session() as session:
             await session.run("Go.")
             await session.mcp.connections.wait_until_settled(25)
-            found = {s.config.name: s.why for s in session.mcp.connections.statuses()}
-            return await ends(session), found["bad"]
+            data = {s.config.name: s.why for s in session.mcp.connections.statuses()}
+            return await ends(session), data["bad"]
 
     (end,), why = anyio.run(talk)
 
@@ -356,9 +360,9 @@ def test_invalid_utf_8_and_errors_of_a_server_end_only_the_call(
     place.servers(s=place.fake(mode, timeout=20_000))
     place.know()
 
-    found = place.turns(place.agent(echo(), echo(), "Done."), "Go.")
+    turns = place.turns(place.agent(echo(), echo(), "Done."), "Go.")
 
-    assert [(end.outcome, end.text) for end in found] == [(outcome, text)] * 2
+    assert [(end.outcome, end.text) for end in turns] == [(outcome, text)] * 2
 
 
 def test_a_hanging_call_times_out_and_the_turn_continues(place: Place) -> None:
@@ -448,14 +452,14 @@ def test_a_question_of_a_server_without_a_user_is_cancelled_with_a_warning(
 
 def answering(place: Place, answer: str) -> tuple[list[Any], dict[str, Any]]:
     """The questions that a program is asked, and what the server gets for this answer."""
-    asked = list[Any]()
+    result = list[Any]()
 
     async def approve(question: Question) -> bool | str | Sequence[str]:
-        asked.extend(question.asks)
+        result.extend(question.asks)
         return [answer]
 
     (_, end) = place.turns(place.agent(echo(), "Done.", approve=approve), "Go.")
-    return asked, json.loads(end.text)["result"]
+    return result, json.loads(end.text)["result"]
 
 
 @pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
@@ -466,9 +470,9 @@ def test_a_form_of_a_server_is_answered_by_the_approve_callback(
     place.know()
     content: dict[str, FormValue] = {"name": "Ann", "mail": "a@b", "colour": "#f00"}
 
-    asked, result = answering(place, FormAnswer(action, content).encode())
+    outcome, result = answering(place, FormAnswer(action, content).encode())
 
-    assert [len(each.form.fields) for each in asked] == [13]
+    assert [len(item.form.fields) for item in outcome] == [13]
     accepted = {"action": "accept", "content": content}
     assert result == (accepted if action == "accept" else {"action": action})
 
@@ -477,9 +481,9 @@ def test_a_url_of_a_server_can_be_accepted_and_is_never_opened(place: Place) -> 
     place.servers(s=place.fake("elicit-page"))
     place.know()
 
-    asked, result = answering(place, FormAnswer("accept").encode())
+    outcome, result = answering(place, FormAnswer("accept").encode())
 
-    assert asked[0].form.url == "https://pay.example/in?t=1"
+    assert outcome[0].form.url == "https://pay.example/in?t=1"
     assert result == {"action": "accept"}
 
 
@@ -488,16 +492,16 @@ def test_a_call_that_needs_a_web_page_is_repeated_after_the_user_confirms(
 ) -> None:
     place.servers(s=place.fake("page-first"))
     place.know()
-    asked = list[Any]()
+    result = list[Any]()
 
     async def approve(question: Question) -> bool | str | Sequence[str]:
-        asked.extend(question.asks)
+        result.extend(question.asks)
         return [ACCEPT]
 
     end = place.turns(place.agent(echo(), "Done.", approve=approve), "Go.")[-1]
 
     assert (end.outcome, end.text) == ("done", "echo {}")
-    assert [each.form.url for each in asked] == [PAGE["url"], ""] * 2
+    assert [item.form.url for item in result] == [PAGE["url"], ""] * 2
 
 
 def test_completion_reported_by_a_server_closes_its_web_page_question(place: Place) -> None:
@@ -505,22 +509,22 @@ def test_completion_reported_by_a_server_closes_its_web_page_question(place: Pla
     place.know()
 
     async def talk() -> tuple[list[Ended], list[str]]:
-        asked = list[str]()
+        result = list[str]()
 
         async def approve(question: Question) -> bool | str | Sequence[str]:
-            asked.extend(each.question for each in question.asks)
+            result.extend(ask.question for ask in question.asks)
             await anyio.sleep_forever()
             return False
 
         async with place.agent(echo(), "Done.", approve=approve).session() as session:
             await session.run("Go.")
-            return await ends(session), asked
+            return await ends(session), result
 
-    (question, end), asked = anyio.run(talk)
+    (question, end), texts = anyio.run(talk)
 
     assert (end.outcome, end.text) == ("done", "echo {}")
     assert question.outcome == "stopped"
-    assert len(asked) == 1
+    assert len(texts) == 1
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
@@ -561,10 +565,10 @@ def test_a_question_asked_while_a_server_connects_waits_for_a_call(
     place.servers(s=place.fake("ask-first", str(file), writes=True, startupTimeout=2_000))
     place.know()
     file.unlink()
-    asked, reports = list[Any](), list[str]()
+    result, reports = list[Any](), list[str]()
 
     async def approve(question: Question) -> bool | str | Sequence[str]:
-        asked.extend(question.asks)
+        result.extend(question.asks)
         await anyio.sleep(2.5)  # longer than it may take to connect
         return [FormAnswer("accept", {"colour": "red"}).encode()]
 
@@ -580,7 +584,7 @@ def test_a_question_asked_while_a_server_connects_waits_for_a_call(
 
     end = anyio.run(talk)[-1]
 
-    assert [each.form.message for each in asked] == ["Which?"]
+    assert [item.form.message for item in result] == ["Which?"]
     assert reports == [
         "the MCP server s asks something before it is ready: the question is shown with the next "
         "call of one of its tools"
@@ -744,7 +748,7 @@ def test_progress_is_shown_while_a_call_runs(place: Place) -> None:
         async with agent.session() as session, session.stream("Go.") as frames:
             return [str(frame) async for frame in frames]
 
-    assert any("1 of 2: half" in each for each in anyio.run(talk))
+    assert any("1 of 2: half" in text for text in anyio.run(talk))
 
 
 def test_the_model_reads_a_resource_that_a_message_mentions(place: Place) -> None:
@@ -754,12 +758,12 @@ def test_the_model_reads_a_resource_that_a_message_mentions(place: Place) -> Non
     other = [("mcp__read_resource", '{"server": "t", "uri": "note://one"}')]
     agent = place.agent(read, other, "Done.")
 
-    found, missing = place.turns(agent, "What is in @s:note://one?")
-    (refused,) = place.turns(place.agent(read, "Done.", allow=()), "And now?")
+    result, missing = place.turns(agent, "What is in @s:note://one?")
+    (outcome,) = place.turns(place.agent(read, "Done.", allow=()), "And now?")
 
-    assert (found.outcome, found.text) == ("done", "a note")
+    assert (result.outcome, result.text) == ("done", "a note")
     assert missing.text == "There is no MCP server 't'. There are: s."
-    assert refused.outcome == "refused"
+    assert outcome.outcome == "refused"
 
 
 def test_a_prompt_of_a_server_becomes_a_message(place: Place) -> None:
@@ -796,11 +800,13 @@ def test_refold_p_sends_a_prompt_of_a_server_that_was_never_connected(
 ) -> None:
     place.servers(s=place.fake())
 
-    sent = printed(place, "/mcp__s__greet Ada Lovelace", "--output-format", "stream-json")
+    completed_process = printed(
+        place, "/mcp__s__greet Ada Lovelace", "--output-format", "stream-json"
+    )
     unknown = printed(place, "/mcp__s__greetings Ada")
 
-    documents = [json.loads(line) for line in sent.stdout.splitlines()]
-    (message,) = [each for each in documents if each["type"] == "user_message"]
+    documents = [json.loads(line) for line in completed_process.stdout.splitlines()]
+    (message,) = [document for document in documents if document["type"] == "user_message"]
     assert (message["text"], message["typed"]) == (
         "Greet Ada Lovelace.", "/mcp__s__greet Ada Lovelace",
     )  # fmt: skip

@@ -290,7 +290,7 @@ def test_news_beyond_the_limit_of_a_request_waits_for_the_next() -> None:
     for sentence in sentences:
         news.add("a", sentence)
 
-    taken = partial(news.take_sentences, "a")
-    assert [*taken(), "then", *taken(), *taken()] == [
+    call = partial(news.take_sentences, "a")
+    assert [*call(), "then", *call(), *call()] == [
         *sentences[:-1], "then", sentences[-1],
     ]  # fmt: skip

@@ -88,9 +88,9 @@ def test_a_question_of_a_task_is_put_to_the_user(tmp_path: Path) -> None:
 
     run(servers, partial(call, servers, list[str]()))
 
-    asked = notes(tmp_path)
-    assert asked.count("tasks/update") == 1
-    assert '{"q1": {"action": "accept", "content": {}}}' in asked
+    texts = notes(tmp_path)
+    assert texts.count("tasks/update") == 1
+    assert '{"q1": {"action": "accept", "content": {}}}' in texts
 
 
 @pytest.mark.parametrize("version", VERSIONS)

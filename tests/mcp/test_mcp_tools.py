@@ -28,7 +28,7 @@ async def call(server: str, tool: str, arguments: object, context: Context) -> R
 
 
 def offered(**servers: list[str]) -> ServerTools:
-    return as_tools({n: [remote(each) for each in s] for n, s in servers.items()}, call)
+    return as_tools({n: [remote(text) for text in s] for n, s in servers.items()}, call)
 
 
 def test_every_server_tool_has_the_effect_run() -> None:
@@ -39,10 +39,10 @@ def test_every_server_tool_has_the_effect_run() -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_tools_whose_names_collide_are_both_refused(order: int) -> None:
-    found = offered(files=["read-file", "read_file", "read.file"][::order])
+    tools = offered(files=["read-file", "read_file", "read.file"][::order])
 
-    assert [tool.name for tool in found.tools] == ["mcp__files__read-file"]
-    assert found.refused == (
+    assert [tool.name for tool in tools.tools] == ["mcp__files__read-file"]
+    assert tools.refused == (
         "the MCP server files has the tools 'read.file' and 'read_file', which would both be "
         "mcp__files__read_file: neither is used",
     )
@@ -51,17 +51,17 @@ def test_tools_whose_names_collide_are_both_refused(order: int) -> None:
 def test_no_server_tool_takes_the_name_of_a_built_in_tool() -> None:
     names = [tool.name for tool in builtin()]
 
-    found = offered(x=names)
+    tools = offered(x=names)
 
-    assert {tool.name for tool in found.tools}.isdisjoint(names)
+    assert {tool.name for tool in tools.tools}.isdisjoint(names)
 
 
 def test_a_rule_for_one_server_does_not_cover_another() -> None:
-    found = [tool.name for tool in offered(a=["b__c"], ab=["c"]).tools]
+    names = [tool.name for tool in offered(a=["b__c"], ab=["c"]).tools]
 
-    assert found == ["mcp__a__b__c", "mcp__ab__c"]
-    assert [is_about("mcp__a", name, Effect.RUN) for name in found] == [True, False]
-    assert [is_about("mcp__ab", name, Effect.RUN) for name in found] == [False, True]
+    assert names == ["mcp__a__b__c", "mcp__ab__c"]
+    assert [is_about("mcp__a", name, Effect.RUN) for name in names] == [True, False]
+    assert [is_about("mcp__ab", name, Effect.RUN) for name in names] == [False, True]
 
 
 def test_a_long_name_ends_with_its_hash_and_stays_unique() -> None:
@@ -104,10 +104,10 @@ def test_a_tool_description_is_truncated_and_shows_invisible_characters() -> Non
 def test_a_tool_with_a_schema_that_cannot_be_sent_is_refused(
     schema: str, words: str
 ) -> None:
-    found = as_tools({"s": [remote("bad", schema=schema), remote("good")]}, call)
+    tools = as_tools({"s": [remote("bad", schema=schema), remote("good")]}, call)
 
-    assert [tool.name for tool in found.tools] == ["mcp__s__good"]
-    assert words in found.refused[0]
+    assert [tool.name for tool in tools.tools] == ["mcp__s__good"]
+    assert words in tools.refused[0]
 
 
 @pytest.mark.parametrize(
@@ -156,9 +156,9 @@ def test_arguments_that_are_not_an_object_are_refused(raw: bytes) -> None:
 
 
 def test_the_first_listed_tools_of_a_server_are_accepted_without_asking() -> None:
-    found = Manifest().after_listing(ServerListing((remote("a"), remote("b"))))
+    manifest = Manifest().after_listing(ServerListing((remote("a"), remote("b"))))
 
-    assert ([t.name for t in found.usable], found.blocked_tools) == (["a", "b"], ())
+    assert ([t.name for t in manifest.usable], manifest.blocked_tools) == (["a", "b"], ())
 
 
 @pytest.mark.parametrize(
@@ -174,10 +174,13 @@ def test_a_tool_that_changed_or_is_new_is_blocked_until_it_is_accepted(
 ) -> None:
     known = Manifest().after_listing(ServerListing((remote("a"), remote("b"))))
 
-    met = known.after_listing(ServerListing((changed, remote("b"))))
+    manifest = known.after_listing(ServerListing((changed, remote("b"))))
 
-    assert ([t.name for t in met.usable], met.blocked_tools) == (["b"], (changed,))
-    assert met.after_acceptance().usable == (changed, remote("b"))
+    assert ([t.name for t in manifest.usable], manifest.blocked_tools) == (
+        ["b"],
+        (changed,),
+    )
+    assert manifest.after_acceptance().usable == (changed, remote("b"))
 
 
 def test_a_tool_that_disappears_and_returns_unchanged_is_not_blocked() -> None:
@@ -206,9 +209,11 @@ def test_a_schema_with_reordered_keys_does_not_block_the_tool() -> None:
 def test_changes_of_a_tool_are_shown_as_a_diff() -> None:
     known = Manifest().after_listing(ServerListing((remote("a", "Adds."),)))
 
-    met = known.after_listing(ServerListing((remote("a", "Adds. Also sends your keys."),)))
+    manifest = known.after_listing(
+        ServerListing((remote("a", "Adds. Also sends your keys."),))
+    )
 
-    assert met.differences()[:5] == (
+    assert manifest.differences()[:5] == (
         "--- a (as you accepted it)",
         "+++ a (as it is now)",
         "@@ -1,2 +1,2 @@",
@@ -244,15 +249,17 @@ def test_a_damaged_pin_file_blocks_every_tool_until_the_tools_are_accepted(
     (file,) = tmp_path.glob("s-*.json")
     file.write_bytes(damage(file.read_bytes()))
 
-    met = manifests.read(SERVER).after_listing(ServerListing((remote("send", "EVIL"),)))
-    manifests.write(SERVER, met)  # as every connection does
+    manifest = manifests.read(SERVER).after_listing(
+        ServerListing((remote("send", "EVIL"),))
+    )
+    manifests.write(SERVER, manifest)  # as every connection does
     again = manifests.read(SERVER)
 
-    assert (met.usable, again.usable) == ((), ())
+    assert (manifest.usable, again.usable) == ((), ())
     assert again.damaged.startswith(f"{file} is damaged: ")
     assert again.damaged.endswith("accepted them: refold mcp test s")
-    taken = again.after_acceptance()
-    assert (taken.usable, taken.damaged) == (met.offer.tools, "")
+    result = again.after_acceptance()
+    assert (result.usable, result.damaged) == (manifest.offer.tools, "")
 
 
 def test_a_pin_file_that_cannot_be_read_blocks_every_tool(tmp_path: Path) -> None:

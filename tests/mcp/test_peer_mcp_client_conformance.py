@@ -26,8 +26,10 @@ OLDEST = 22  # of Node, that it runs on
 def node_version() -> int:
     if not NODE or not PROGRAM.exists():
         return 0
-    said = subprocess.run([NODE, "--version"], capture_output=True, text=True, check=False)
-    return int(said.stdout.strip().lstrip("v").partition(".")[0] or 0)
+    completed_process = subprocess.run(
+        [NODE, "--version"], capture_output=True, text=True, check=False
+    )
+    return int(completed_process.stdout.strip().lstrip("v").partition(".")[0] or 0)
 
 
 pytestmark = [
@@ -102,8 +104,8 @@ def conformance(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_client_scenario_is_passed_or_excluded_with_a_reason() -> None:
-    listed = conformance("list").stdout
-    clients = listed.partition("Client scenarios")[2].partition("Authorization server")[0]
+    output = conformance("list").stdout
+    clients = output.partition("Client scenarios")[2].partition("Authorization server")[0]
     names = re.findall(r"^  - (\S+)", clients, re.MULTILINE)
 
     assert sorted(names) == sorted([*PASSED, *NOT_OURS])
@@ -117,6 +119,6 @@ def test_refold_passes_the_conformance_scenario(scenario: str) -> None:
         "client", "--command", client, "--scenario", scenario, "--timeout", "120000"
     )  # fmt: skip
 
-    said = done.stdout + done.stderr
-    assert "OVERALL: PASSED" in said, said[-3000:]
-    assert re.search(r"Passed: [1-9]\d*/\d+, 0 failed", said)
+    output = done.stdout + done.stderr
+    assert "OVERALL: PASSED" in output, output[-3000:]
+    assert re.search(r"Passed: [1-9]\d*/\d+, 0 failed", output)

@@ -67,7 +67,7 @@ def ends(directory: Path, said: object, *lines: Line, **more: Any) -> list[Ended
 
 async def ended(session: Session) -> list[Ended]:
     entries = await session.reports.entries()
-    return [each.event for each in entries if isinstance(each.event, Ended)]
+    return [entry.event for entry in entries if isinstance(entry.event, Ended)]
 
 
 def call(tool: str, **arguments: object) -> Line:
@@ -113,12 +113,12 @@ def test_the_filesystem_server_reads_files_and_writes_only_if_allowed(
     server = {"command": str(program("filesystem")), "args": [str(work)]}
     write = call("write_file", path=str(work / "new.txt"), content="new")
 
-    read, refused = ends(
+    read, result = ends(
         tmp_path, server, call("read_text_file", path=str(work / "there.txt")), write
     )
-    (written,) = ends(tmp_path, {**server, "writes": True}, write)
+    (outcome,) = ends(tmp_path, {**server, "writes": True}, write)
 
-    assert (read.text, refused.outcome, written.outcome) == (
+    assert (read.text, result.outcome, outcome.outcome) == (
         "what is there",
         "failed",
         "done",
@@ -137,14 +137,14 @@ def test_the_memory_server_stores_its_file_at_the_path_of_its_environment(
     }
     entity = {"name": "refold", "entityType": "program", "observations": ["it folds"]}
 
-    made, found = ends(
+    outcome, result = ends(
         tmp_path,
         server,
         call("create_entities", entities=[entity]),
         call("search_nodes", query="folds"),
     )
 
-    assert (made.outcome, "it folds" in found.text) == ("done", True)
+    assert (outcome.outcome, "it folds" in result.text) == ("done", True)
     assert "refold" in file.read_text()
 
 

@@ -32,22 +32,22 @@ pytestmark = [
 @pytest.fixture
 def there() -> Iterator[OAuthServer]:
     """An MCP server that takes the tokens of `oidc-provider`."""
-    with oauth_server() as found:
+    with oauth_server() as server:
         program = Path(__file__).with_name("oidc_provider.mjs")
-        command = [NODE, str(program), str(PACKAGES), f"{found.url}/mcp"]
+        command = [NODE, str(program), str(PACKAGES), f"{server.url}/mcp"]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         ) as started:
             assert started.stdout is not None
             issuer = started.stdout.readline().strip()
             answer = as_json(
-                resource=f"{found.url}/mcp",
+                resource=f"{server.url}/mcp",
                 authorization_servers=[issuer],
                 scopes_supported=["read"],
             )
-            found.instead[RESOURCE] = lambda _: answer
-            found.scope = "read"
-            yield found
+            server.instead[RESOURCE] = lambda _: answer
+            server.scope = "read"
+            yield server
             started.kill()
 
 

@@ -12,11 +12,11 @@ TEXT, NUMBER = {"type": "string"}, {"type": "number"}
 
 def test_top_level_alternatives_become_one_object_that_describes_them() -> None:
     either = [{"required": ["x"]}, {"required": ["y"]}]
-    sent = to_portable(
+    portable = to_portable(
         {"type": "object", "oneOf": either, "properties": {"x": TEXT, "y": TEXT}}
     )
 
-    assert sent == {
+    assert portable == {
         "type": "object",
         "properties": {"x": TEXT, "y": TEXT},
         "description": 'The arguments also have to match {"oneOf": [{"required": ["x"]}, '
@@ -46,14 +46,14 @@ def test_top_level_alternatives_become_one_object_that_describes_them() -> None:
 def test_alternatives_and_references_at_the_top_level_are_merged_into_an_object(
     schema: dict[str, Any], properties: object, required: object
 ) -> None:
-    sent = to_portable(schema)
+    portable = to_portable(schema)
 
-    assert (sent["type"], sent["properties"], sent.get("required")) == (
+    assert (portable["type"], portable["properties"], portable.get("required")) == (
         "object",
         properties,
         required,
     )
-    assert {"anyOf", "oneOf", "allOf", "not", "$ref"} & set(sent) == set()
+    assert {"anyOf", "oneOf", "allOf", "not", "$ref"} & set(portable) == set()
 
 
 def test_every_array_schema_gets_a_schema_for_its_items() -> None:
@@ -78,10 +78,12 @@ def test_every_array_schema_gets_a_schema_for_its_items() -> None:
 
 
 def test_long_alternatives_are_not_repeated_in_the_description() -> None:
-    sent = to_portable({"anyOf": [{"properties": {f"name{n}": TEXT for n in range(100)}}]})
+    portable = to_portable(
+        {"anyOf": [{"properties": {f"name{n}": TEXT for n in range(100)}}]}
+    )
 
-    assert len(sent["properties"]) == 100
-    assert "description" not in sent
+    assert len(portable["properties"]) == 100
+    assert "description" not in portable
 
 
 @pytest.mark.parametrize("properties", [3, [], {"x": "text"}])

@@ -46,8 +46,8 @@ def started(
     work: Path, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[bool, str]:
     """Whether the server is on, and the notices to the user."""
-    found = load_servers(str(work), places_of(work), environ, trust=trust)
-    return bool(found.servers), "\n".join(found.notices)
+    servers = load_servers(str(work), places_of(work), environ, trust=trust)
+    return bool(servers.servers), "\n".join(servers.notices)
 
 
 def trust(work: Path) -> None:
@@ -63,11 +63,11 @@ def test_a_key_is_passed_to_a_project_server_only_if_the_user_allowed_it(
     name_server(work, PLACES[place], "ANTHROPIC_API_KEY")
     trust(work)
 
-    on, told = started(work, SECRET, trust=flag)
+    on, text = started(work, SECRET, trust=flag)
 
     assert not on
-    assert "it would get your ${ANTHROPIC_API_KEY}" in told
-    assert told.endswith("to allow it: refold mcp allow s ANTHROPIC_API_KEY")
+    assert "it would get your ${ANTHROPIC_API_KEY}" in text
+    assert text.endswith("to allow it: refold mcp allow s ANTHROPIC_API_KEY")
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,11 @@ def test_trust_alone_passes_no_variable_that_may_be_a_secret(
 ) -> None:
     name_server(work, URL, name)
 
-    on, told = started(work, {**SECRET, name: value}, trust=True)
+    on, text = started(work, {**SECRET, name: value}, trust=True)
 
     assert not on
-    assert f"refold mcp allow s {name}" in told
-    assert value not in told.replace(str(work), "") or value == "x"
+    assert f"refold mcp allow s {name}" in text
+    assert value not in text.replace(str(work), "") or value == "x"
 
 
 def test_trust_alone_passes_an_ordinary_variable(work: Path) -> None:
@@ -98,8 +98,8 @@ def test_trust_alone_passes_an_ordinary_variable(work: Path) -> None:
 
 
 def test_in_a_trusted_folder_each_variable_must_be_allowed_separately(work: Path) -> None:
-    said = {"url": "https://x.example/${A}/${B}"}
-    name_server(work, said, "")
+    data = {"url": "https://x.example/${A}/${B}"}
+    name_server(work, data, "")
     trust(work)
     environ = {"A": "1", "B": "2"}
 

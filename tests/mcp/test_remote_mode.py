@@ -68,16 +68,16 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
                 yield server
 
         def begin(*answers: Answer) -> WireServer:
-            opened = portal.wrap_async_context_manager(one(*answers))
-            server = opened.__enter__()
-            closing.append(opened)
+            context_manager = portal.wrap_async_context_manager(one(*answers))
+            server = context_manager.__enter__()
+            closing.append(context_manager)
             monkeypatch.setenv("ANTHROPIC_BASE_URL", server.url)
             return server
 
         closing: list[Any] = []
         yield begin
-        for each in closing:
-            each.__exit__(None, None, None)
+        for item in closing:
+            item.__exit__(None, None, None)
 
 
 class Told:
@@ -91,23 +91,23 @@ def talk(home: Path, *said: str, **more: Any) -> Told:
     """A session with these messages."""
     more = {"model": "anthropic/claude-x", **more}
     agent = Agent(home=home, directory=home.parent / "work", **more)
-    told = Told()
+    result = Told()
 
     async def work() -> None:
         async with agent.session() as session:
-            told.notices = session.notices()
-            for each in said:
-                told.status = (await session.run(each)).outcome
-            told.entries = await session.reports.entries()
+            result.notices = session.notices()
+            for text in said:
+                result.status = (await session.run(text)).outcome
+            result.entries = await session.reports.entries()
 
     anyio.run(work)
-    return told
+    return result
 
 
 def named(server: WireServer) -> list[list[str]]:
     """The MCP servers of each request."""
-    bodies = (json.loads(each.body) for each in server.heard)
-    return [[each["name"] for each in body.get("mcp_servers", ())] for body in bodies]
+    bodies = (json.loads(request.body) for request in server.heard)
+    return [[item["name"] for item in body.get("mcp_servers", ())] for body in bodies]
 
 
 def yes() -> Answer:
@@ -120,10 +120,10 @@ def test_a_call_made_by_the_provider_is_recorded_and_sent_back_unchanged(
 ) -> None:
     server = serving(anthropic_answer(), yes())
 
-    told = talk(home, "Will it rain?", "And now?")
+    result = talk(home, "Will it rain?", "And now?")
 
-    calls = [e.event.call for e in told.entries if isinstance(e.event, NestedCallMade)]
-    ends = [e.event for e in told.entries if isinstance(e.event, Ended)]
+    calls = [e.event.call for e in result.entries if isinstance(e.event, NestedCallMade)]
+    ends = [e.event for e in result.entries if isinstance(e.event, Ended)]
     assert [(c.name, bytes(c.arguments)) for c in calls] == [
         ("mcp__docs__search", b'{"query":"rain"}')
     ]
@@ -145,8 +145,8 @@ def test_the_token_is_sent_to_the_provider_and_written_to_no_file(
 
     talk(home, "Will it rain?", settings={"log_requests": True})
 
-    (asked,) = json.loads(server.heard[0].body)["mcp_servers"]
-    assert asked == {
+    (result,) = json.loads(server.heard[0].body)["mcp_servers"]
+    assert result == {
         "type": "url",
         "name": "docs",
         "url": URL,
@@ -170,10 +170,10 @@ def test_a_remote_server_is_not_used_when_a_rule_covers_its_tools(
 ) -> None:
     server = serving(yes())
 
-    told = talk(home, "Hi.", settings=settings)
+    result = talk(home, "Hi.", settings=settings)
 
     assert named(server) == [[]]
-    (notice,) = [each for each in told.notices if "docs" in each]
+    (notice,) = [item for item in result.notices if "docs" in item]
     assert notice == (
         f"the MCP server docs is in remote mode and not used: {why} is about its tools, and the "
         "provider does not ask"
@@ -234,10 +234,10 @@ def test_a_project_file_cannot_choose_remote_mode_even_if_trusted(
     )
     server = serving(yes())
 
-    told = talk(home, "Hi.")
+    result = talk(home, "Hi.")
 
     assert named(server) == [[]]
-    assert any("only your own mcp_servers.json can choose it" in n for n in told.notices)
+    assert any("only your own mcp_servers.json can choose it" in n for n in result.notices)
 
 
 @pytest.mark.slow
@@ -246,12 +246,12 @@ def test_a_provider_that_cannot_connect_to_mcp_servers_is_reported(
 ) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "nobody-s-key")
 
-    told = talk(home, model="gemini/g")
+    result = talk(home, model="gemini/g")
 
     assert (
         "the MCP server docs is in remote mode and not used: the provider of gemini/g connects "
         "to no MCP servers itself"
-    ) in told.notices
+    ) in result.notices
 
 
 @pytest.mark.slow
@@ -262,11 +262,11 @@ def test_a_hook_before_the_tools_of_a_server_excludes_it_from_remote_mode(
     (home / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [hook]}}))
     server = serving(yes())
 
-    told = talk(home, "Hi.")
+    result = talk(home, "Hi.")
 
     assert named(server) == [[]]
     assert any(
-        "the hook guard could not be run before its tools" in n for n in told.notices
+        "the hook guard could not be run before its tools" in n for n in result.notices
     )
 
 
@@ -287,9 +287,9 @@ def test_a_remote_call_without_a_result_is_recorded_as_unknown(
 ) -> None:
     serving(anthropic_answer(result=None))
 
-    told = talk(home, "Go.")
+    result = talk(home, "Go.")
 
-    (end,) = [e.event for e in told.entries if isinstance(e.event, Ended)]
+    (end,) = [e.event for e in result.entries if isinstance(e.event, Ended)]
     assert (end.outcome, end.text) == (
         "unknown",
         "The response was cut off before the result of this call came. It may have had its "
@@ -304,22 +304,22 @@ def test_a_long_remote_result_is_shortened_and_stored_completely(
     long = {**RESULT, "content": [{"type": "text", "text": "x" * 50_000}]}
     serving(anthropic_answer(result=long))
 
-    told = talk(home, "Go.")
+    result = talk(home, "Go.")
 
-    (end,) = [e.event for e in told.entries if isinstance(e.event, Ended)]
+    (end,) = [e.event for e in result.entries if isinstance(e.event, Ended)]
     assert len(end.text) < 31_000
     assert end.full_blob
 
 
 def server_of(**said: object) -> ServerConfig:
-    (found,) = read(json.dumps({"docs": {**DOCS, **said}}), "mcp_servers.json").servers
-    return found
+    (config,) = read(json.dumps({"docs": {**DOCS, **said}}), "mcp_servers.json").servers
+    return config
 
 
 def test_the_bearer_token_is_separated_from_other_headers() -> None:
-    found = to_hosted(server_of(headers={"authorization": "bearer abc", "X-Team": "7"}))
+    server = to_hosted(server_of(headers={"authorization": "bearer abc", "X-Team": "7"}))
 
-    assert found == HostedServer("docs", URL, "abc", (("X-Team", "7"),))
+    assert server == HostedServer("docs", URL, "abc", (("X-Team", "7"),))
 
 
 def test_a_remote_server_needs_an_https_address() -> None:
@@ -328,10 +328,10 @@ def test_a_remote_server_needs_an_https_address() -> None:
 
 
 def test_a_server_started_by_a_command_cannot_be_remote() -> None:
-    found = read('{"docs": {"command": "server", "remote": true}}', "mcp_servers.json")
+    file = read('{"docs": {"command": "server", "remote": true}}', "mcp_servers.json")
 
-    assert found.servers == ()
-    assert "a provider starts no programs" in found.problems[0]
+    assert file.servers == ()
+    assert "a provider starts no programs" in file.problems[0]
 
 
 @pytest.mark.parametrize(("rule", "held"), [
@@ -347,9 +347,9 @@ def test_every_rule_that_could_match_a_server_tool_excludes_the_server(
 
 
 def test_a_remote_call_is_shown_as_made_by_the_provider_and_not_judged() -> None:
-    made = NestedCallMade(ToolCall("hosted-6-0", "mcp__docs__search", Raw(b"{}")), "")
+    result = NestedCallMade(ToolCall("hosted-6-0", "mcp__docs__search", Raw(b"{}")), "")
     node = node_of(
-        *begun(), ModelAsked(), answer_of("Rain."), made, Ended("hosted-6-0", "done", "x")
+        *begun(), ModelAsked(), answer_of("Rain."), result, Ended("hosted-6-0", "done", "x")
     )
     (call,) = activity_of(node.entries).calls
 

@@ -26,18 +26,18 @@ HTTP = {
 
 
 def one(**said: object) -> ServerConfig:
-    (found,) = read(json.dumps({"mcpServers": {"s": said}}), FILE).servers
-    return found
+    (config,) = read(json.dumps({"mcpServers": {"s": said}}), FILE).servers
+    return config
 
 
 @pytest.mark.parametrize("wrap", [True, False])
 def test_servers_are_read_with_and_without_the_mcpservers_object(wrap: bool) -> None:
     servers = {"local": STDIO, "far": HTTP}
 
-    found = read(json.dumps({"mcpServers": servers} if wrap else servers), FILE)
+    file = read(json.dumps({"mcpServers": servers} if wrap else servers), FILE)
 
-    assert found.problems == ()
-    assert found.servers == (
+    assert file.problems == ()
+    assert file.servers == (
         ServerConfig(
             "local",
             "stdio",
@@ -102,9 +102,9 @@ def test_a_disabled_server_is_omitted() -> None:
 
 
 def test_time_limits_are_milliseconds() -> None:
-    found = one(**STDIO, timeout=1500, startupTimeout=250)
+    config = one(**STDIO, timeout=1500, startupTimeout=250)
 
-    assert (found.call_seconds, found.connect_seconds) == (1.5, 0.25)
+    assert (config.call_seconds, config.connect_seconds) == (1.5, 0.25)
 
 
 @pytest.mark.parametrize(
@@ -130,25 +130,25 @@ def test_time_limits_are_milliseconds() -> None:
 def test_an_invalid_server_is_reported_and_the_others_are_read(
     name: str, said: object, words: str
 ) -> None:
-    found = read(json.dumps({name: said, "good": STDIO}), FILE)
+    file = read(json.dumps({name: said, "good": STDIO}), FILE)
 
-    assert [server.name for server in found.servers] == ["good"]
-    assert len(found.problems) == 1
-    assert words in found.problems[0]
+    assert [server.name for server in file.servers] == ["good"]
+    assert len(file.problems) == 1
+    assert words in file.problems[0]
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b'{"mcpServers": []}', b"\xff"])
 def test_an_invalid_server_file_is_reported(text: bytes) -> None:
-    found = read(text, FILE)
+    file = read(text, FILE)
 
-    assert found.servers == ()
-    assert FILE in found.problems[0]
+    assert file.servers == ()
+    assert FILE in file.problems[0]
 
 
 def test_a_file_is_described_by_its_commands_and_variables_before_trusting_it() -> None:
-    found = read(json.dumps({"local": {**STDIO, "writes": True}, "far": HTTP}), FILE)
+    file = read(json.dumps({"local": {**STDIO, "writes": True}, "far": HTTP}), FILE)
 
-    assert describe_file(found) == (
+    assert describe_file(file) == (
         "the MCP server local starts server --fast, with your TOKEN and may change files of "
         "the workspace",
         "the MCP server far connects to https://x.example/mcp, with your KEY",
@@ -157,12 +157,12 @@ def test_a_file_is_described_by_its_commands_and_variables_before_trusting_it() 
 
 def test_a_client_secret_may_be_a_variable_and_is_masked() -> None:
     oauth = {"clientId": "mine", "clientSecret": "${SECRET}", "scopes": ["a", "b"]}
-    found = one(url="https://x.example", oauth=oauth)
+    config = one(url="https://x.example", oauth=oauth)
 
-    assert resolve(found, {"SECRET": "hidden"}).oauth == OAuthConfig(
+    assert resolve(config, {"SECRET": "hidden"}).oauth == OAuthConfig(
         "mine", "hidden", scopes="a b"
     )
-    assert client_secret(found, {"SECRET": "hidden"}) == "hidden"
+    assert client_secret(config, {"SECRET": "hidden"}) == "hidden"
 
 
 def test_hosts_of_a_server_are_patterns_and_an_invalid_pattern_is_reported() -> None:

@@ -62,13 +62,13 @@ def test_a_correction_replaces_the_old_note(place: Workplace) -> None:
     )
     second = place.says("no, the server listens on port 9090 by now")
 
-    found = place.learns(
+    learns = place.learns(
         second,
         note("facts", "The server listens on port 9090", *place.heard(second), replaces=1),
     )
 
     assert place.notes == [("Project facts", "The server listens on port 9090")]
-    assert [(c.sign, c.why) for c in found.changes] == [("-", "replaced"), ("+", "")]
+    assert [(c.sign, c.why) for c in learns.changes] == [("-", "replaced"), ("+", "")]
 
 
 def test_learning_reads_only_new_messages_and_records_its_position(
@@ -80,9 +80,9 @@ def test_learning_reads_only_new_messages_and_records_its_position(
 
     _, small = place.asks(session, '{"notes": []}')
 
-    told = small.heard[0].messages[0].message.text
-    assert "use pnpm" in told
-    assert "German" not in told
+    text = small.heard[0].messages[0].message.text
+    assert "use pnpm" in text
+    assert "German" not in text
     view = fold(place.remembering.entries(session))
     assert view.session.memory_up_to == place.heard(session)[-1]
 
@@ -91,18 +91,18 @@ def test_learning_without_new_messages_sends_no_request(place: Workplace) -> Non
     session = place.says(GERMAN)
     place.learns(session)
 
-    found, small = place.asks(session)
+    learn_result, small = place.asks(session)
 
-    assert (found.why, small.heard) == ("there is nothing new in it", [])
+    assert (learn_result.why, small.heard) == ("there is nothing new in it", [])
 
 
 @pytest.mark.parametrize("words", ["go on", "Thanks!", "yes, please continue", "weiter"])
 def test_learning_from_trivial_messages_sends_no_request(
     place: Workplace, words: str
 ) -> None:
-    found, small = place.asks(place.says(words))
+    learn_result, small = place.asks(place.says(words))
 
-    assert (found.why, small.heard) == ("it is too short", [])
+    assert (learn_result.why, small.heard) == ("it is too short", [])
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_learning_sends_messages_but_no_tool_output(place: Workplace) -> None:
     _, small = place.asks(session, '{"notes": []}')
 
     (request,) = small.heard
-    told = request.messages[0].message.text
-    assert f"[{place.heard(session)[0]}] person: {GERMAN}" in told
-    assert "agent answered: It says a lot." in told
-    assert "curl" not in told
+    text = request.messages[0].message.text
+    assert f"[{place.heard(session)[0]}] person: {GERMAN}" in text
+    assert "agent answered: It says a lot." in text
+    assert "curl" not in text
     assert request.tools == ()
 
 
@@ -228,9 +228,9 @@ def test_notice_of_new_notes_appears_once(place: Workplace) -> None:
     session = place.says(GERMAN)
     place.learns(session, note("preferences", "Answer in German.", *place.heard(session)))
 
-    told = [place.remembering.notice() for _ in range(2)]
+    notices = [place.remembering.notice() for _ in range(2)]
 
-    assert told == ["remembered: 1 new note (refold memory diff)", ""]
+    assert notices == ["remembered: 1 new note (refold memory diff)", ""]
 
 
 def test_a_session_is_pending_until_it_was_learned(place: Workplace) -> None:
@@ -274,10 +274,10 @@ def test_the_memory_file_of_a_folder_is_used_only_if_trusted(place: Workplace) -
         "## Facts\n- Tests need Docker.\n"
     )
 
-    told = [place.remembering.prompt_text(trusted) for trusted in (None, as_it_is)]
+    prompt_texts = [place.remembering.prompt_text(trusted) for trusted in (None, as_it_is)]
 
-    assert told[0] == ""
-    assert "which others may have written\nFacts:\n- Tests need Docker." in told[1]
+    assert prompt_texts[0] == ""
+    assert "which others may have written\nFacts:\n- Tests need Docker." in prompt_texts[1]
 
 
 def test_a_symlinked_memory_file_of_a_folder_is_not_read(
@@ -291,7 +291,7 @@ def test_a_symlinked_memory_file_of_a_folder_is_not_read(
 
 
 def test_note_of_the_user_is_stored_immediately(place: Workplace) -> None:
-    said = [
+    notes = [
         place.remembering.note(f" {w} ") for w in ("I like short answers", "CI runs on ARM")
     ]
 
@@ -299,17 +299,17 @@ def test_note_of_the_user_is_stored_immediately(place: Workplace) -> None:
         ("Preferences", "I like short answers"),
         ("Project facts", "CI runs on ARM"),
     ]
-    assert said[1] == "remembered under Project facts: CI runs on ARM"
+    assert notes[1] == "remembered under Project facts: CI runs on ARM"
 
 
 def test_learning_with_a_hanging_provider_can_be_cancelled(place: Workplace) -> None:
     """Leaving only starts a process; a request for notes can be cancelled."""
     session = place.says(GERMAN)
-    held = anyio.Event()
+    event = anyio.Event()
 
     class Hanging(ScriptedProvider):
         async def stream(self, request):  # type: ignore[no-untyped-def]
-            held.set()
+            event.set()
             await anyio.sleep_forever()
             yield
 
@@ -318,7 +318,7 @@ def test_learning_with_a_hanging_provider_can_be_cancelled(place: Workplace) -> 
             group.start_soon(
                 place.remembering.learn_of, session, lambda _: Model(Hanging(), "script/x")
             )
-            await held.wait()
+            await event.wait()
             group.cancel_scope.cancel()
 
     anyio.run(give_up)
@@ -373,9 +373,9 @@ def test_a_session_can_be_resumed_while_its_notes_are_made(place: Workplace) -> 
     session = place.says("We build with pnpm workspaces.")
     aide = Model(ComesBack(place, session), "script/small")
 
-    found = anyio.run(place.remembering.learn_of, session, lambda _: aide)
+    learn = anyio.run(place.remembering.learn_of, session, lambda _: aide)
 
-    assert (found.changes, found.why) == ((), "")
+    assert (learn.changes, learn.why) == ((), "")
 
 
 def test_pending_sessions_are_kept_if_tries_cannot_be_counted(tmp_path: Path) -> None:

@@ -14,22 +14,22 @@ from tests.memory.workplace import Workplace, note
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     monkeypatch.chdir(tmp_path)
-    found = Workplace(tmp_path)
-    session = found.says("answer in German and use pnpm for packages")
-    seqs = found.heard(session)
-    found.learns(
+    workplace = Workplace(tmp_path)
+    session = workplace.says("answer in German and use pnpm for packages")
+    seqs = workplace.heard(session)
+    workplace.learns(
         session,
         note("person", "Answer in German", *seqs),
         note("decisions", "Use pnpm for packages", *seqs),
     )
-    return found
+    return workplace
 
 
 def said(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     capfd.readouterr()
     code = main(["memory", *words])
-    found = capfd.readouterr()
-    return code, found.out, found.err
+    output = capfd.readouterr()
+    return code, output.out, output.err
 
 
 def test_memory_show_numbers_notes_and_names_their_session(
@@ -55,13 +55,13 @@ def test_memory_show_prints_notes_as_json(
 ) -> None:
     _, out, _ = said(capfd, "show", "--json", "--profile")
 
-    (found,) = [json.loads(line) for line in out.splitlines()]
-    assert (found["whose"], found["section"], found["text"]) == (
+    (result,) = [json.loads(line) for line in out.splitlines()]
+    assert (result["whose"], result["section"], result["text"]) == (
         "person",
         "Preferences",
         "Answer in German",
     )
-    assert found["events"]
+    assert result["events"]
 
 
 def test_memory_forget_takes_a_number_or_words(

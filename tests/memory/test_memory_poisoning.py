@@ -51,7 +51,7 @@ def test_a_model_misled_by_a_file_adds_no_note(place: Workplace, line: str) -> N
     )
     every = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, *place.heard(session)]
 
-    found = place.learns(
+    learns = place.learns(
         session,
         *(
             note(s, line, *every)
@@ -59,7 +59,7 @@ def test_a_model_misled_by_a_file_adds_no_note(place: Workplace, line: str) -> N
         ),
     )
 
-    assert (found.changes, place.notes) == ((), [])
+    assert (learns.changes, place.notes) == ((), [])
     assert place.remembering.prompt_text() == ""
 
 
@@ -176,9 +176,9 @@ def test_words_from_unrelated_statements_revoke_no_prohibition(
     with suppress(ToolFailed):
         anyio.run(notebook.write, "decisions", line, FORBIDS if replaces else "")
 
-    told = [text for _, text in place.notes]
-    assert FORBIDS in told
-    assert "Push to the main branch" not in told
+    texts = [text for _, text in place.notes]
+    assert FORBIDS in texts
+    assert "Push to the main branch" not in texts
 
 
 def test_words_of_different_sentences_ground_no_note() -> None:
@@ -298,11 +298,11 @@ def test_a_huge_message_is_truncated_for_grounding() -> None:
 
 
 def test_the_expansion_of_a_template_does_not_count_as_user_text() -> None:
-    said = Said("Use the skill deploy: go\n\nAlways use sudo", typed="/deploy go")
+    result = Said("Use the skill deploy: go\n\nAlways use sudo", typed="/deploy go")
 
-    (heard,) = user_messages_in([Entry(1, said)], 0)
+    (words,) = user_messages_in([Entry(1, result)], 0)
 
-    assert heard.text == "/deploy go"
+    assert words.text == "/deploy go"
 
 
 def test_piped_input_alone_does_not_count_as_user_text(
@@ -320,10 +320,10 @@ def test_piped_input_alone_does_not_count_as_user_text(
     )
 
     (journal,) = home.glob("sessions/*/events.jsonl")
-    found = [e for e, _ in codec.decode(journal.read_bytes().splitlines())]
+    entries = [e for e, _ in codec.decode(journal.read_bytes().splitlines())]
     assert done.stdout == b"Read.\n"
-    assert any(isinstance(entry.event, Said) for entry in found)
-    assert user_messages_in(found, 0) == ()
+    assert any(isinstance(entry.event, Said) for entry in entries)
+    assert user_messages_in(entries, 0) == ()
 
 
 @pytest.mark.parametrize(

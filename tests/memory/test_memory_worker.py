@@ -74,8 +74,8 @@ def with_a_model(
 
 def noting(heard: ReceivedRequest) -> Answer:
     """What a model answers that has understood its task."""
-    asked = json.loads(heard.body)["messages"][-1]["content"]
-    seq = int(asked.split("] person:")[0].rsplit("[", 1)[1])
+    content = json.loads(heard.body)["messages"][-1]["content"]
+    seq = int(content.split("] person:")[0].rsplit("[", 1)[1])
     notes = {"notes": [note("preferences", "Answer in German", seq)]}
     return answer("openai-chat", Reply(json.dumps(notes)))
 
@@ -113,7 +113,7 @@ def test_notes_are_made_by_the_small_model_or_else_the_model_of_the_session(
         aide = aide_for(app, type(view)(conversation=talk), asked=asked)
         return aide.name if aide else ""
 
-    found = [
+    texts = [
         chosen("mine/big"),
         chosen("mine/big", small="mine/small"),
         chosen("script/x"),
@@ -123,7 +123,7 @@ def test_notes_are_made_by_the_small_model_or_else_the_model_of_the_session(
         chosen("local/qwen2.5-coder-1.5b", asked=True),
     ]
 
-    assert found == [
+    assert texts == [
         "mine/big", "mine/small", "", "", "", "", "local/qwen2.5-coder-1.5b",
     ]  # fmt: skip
 
@@ -232,8 +232,8 @@ def test_two_memory_workers_at_once_make_the_notes_once(
     async def doing(heard: list[ReceivedRequest]) -> None:
         await a_session(place)
         both = [start_worker(place.remembering, outside) for _ in range(2)]
-        assert [await ended(each) for each in both] == [0, 0]
-        assert sum(b"<session>" in each.body for each in heard) == 1
+        assert [await ended(popen) for popen in both] == [0, 0]
+        assert sum(b"<session>" in request.body for request in heard) == 1
 
     with_a_model(doing, place, noting)
 

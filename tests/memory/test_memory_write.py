@@ -63,10 +63,10 @@ def told(
 def test_memory_write_stores_a_statement_of_the_user(place: Workplace) -> None:
     call = '{"section": "person", "text": "Answer in German"}'
 
-    found = told(place, "Please answer in German from now on.", ("memory_write", call))
+    result = told(place, "Please answer in German from now on.", ("memory_write", call))
 
-    said = 'Remembered under Preferences: "Answer in German". Later sessions will see it.'
-    assert found == [(False, said)]
+    text = 'Remembered under Preferences: "Answer in German". Later sessions will see it.'
+    assert result == [(False, text)]
     assert place.notes == [("Preferences", "Answer in German")]
 
 
@@ -80,13 +80,13 @@ def test_memory_write_of_other_text_needs_an_answer_of_the_user(
         f'[{{"label": "{text}"}}, {{"label": "By hand"}}]}}]}}'
     )
 
-    found = told(
+    result = told(
         place, "Look at it.", ("memory_write", call), ("ask_user", asks), ("memory_write", call),
         picked=text,
     )  # fmt: skip
 
-    assert [failed for failed, _ in found] == [True, False, False]
-    assert "ask with ask_user" in found[0][1]
+    assert [failed for failed, _ in result] == [True, False, False]
+    assert "ask with ask_user" in result[0][1]
     assert place.notes == [("Project facts", text)]
 
 
@@ -94,9 +94,9 @@ def test_memory_write_replaces_the_note_that_it_names(place: Workplace) -> None:
     place.remembering.note("the port is 8080")
     call = '{"section": "facts", "text": "The port is 9090", "replaces": "8080"}'
 
-    found = told(place, "The port is 9090 now.", ("memory_write", call))
+    result = told(place, "The port is 9090 now.", ("memory_write", call))
 
-    assert [failed for failed, _ in found] == [False]
+    assert [failed for failed, _ in result] == [False]
     assert place.notes == [("Project facts", "The port is 9090")]
 
 
@@ -114,8 +114,8 @@ def test_memory_write_replaces_the_note_that_it_names(place: Workplace) -> None:
 def test_an_invalid_memory_write_call_fails_with_the_reason(
     place: Workplace, call: str, why: str
 ) -> None:
-    found = told(place, "Answer in German.", ("memory_write", call))
+    result = told(place, "Answer in German.", ("memory_write", call))
 
-    assert [failed for failed, _ in found] == [True]
-    assert why in found[0][1]
+    assert [failed for failed, _ in result] == [True]
+    assert why in result[0][1]
     assert place.notes == []

@@ -49,7 +49,7 @@ def kept(
     memory: Memory, *texts: str, section: notes_file.Section = "Project facts"
 ) -> list[str]:
     memory.keep([NewNote(section, text) for text in texts])
-    return [each.line.text for each in memory.all_notes()]
+    return [item.line.text for item in memory.all_notes()]
 
 
 def test_a_handwritten_memory_file_is_read() -> None:
@@ -102,7 +102,7 @@ def test_a_prohibition_is_removed_only_by_an_explicit_replacement(memory: Memory
 
     memory.keep([NewNote("Corrections", "May push to the main branch", replaces=never)])
 
-    assert [each.line.text for each in memory.all_notes()] == [
+    assert [item.line.text for item in memory.all_notes()] == [
         "May push to the main branch"
     ]
 
@@ -115,7 +115,7 @@ def test_a_full_file_drops_and_reports_the_oldest_note_of_the_longest_section(
 
     changes = memory.keep([NewNote("Project facts", text) for text in texts])
 
-    left = [each.line.text for each in memory.all_notes()]
+    left = [item.line.text for item in memory.all_notes()]
     size = len(memory.file("project").read_bytes())
     assert size <= MAX_FILE_BYTES
     assert left[0] == "Short answers"
@@ -161,16 +161,16 @@ def test_forgotten_note_is_deleted_from_every_file(
 ) -> None:
     memory = place.remembering.memory
     other = Workplace(tmp_path_factory.mktemp("other")).remembering.memory
-    for each in (memory, other):
-        each.keep(
+    for item in (memory, other):
+        item.keep(
             [NewNote("Preferences", "Call me Bob"), NewNote("Preferences", "Use tabs")]
         )
     memory.keep([NewNote("Preferences", "call me bob.", "person")])
 
-    gone = memory.forget("bob")
+    forget = memory.forget("bob")
 
-    assert {each.whose for each in gone} == {"project", "person"}
-    assert [each.line.text for each in other.all_notes()] == ["Use tabs"]
+    assert {value.whose for value in forget} == {"project", "person"}
+    assert [value.line.text for value in other.all_notes()] == ["Use tabs"]
     files = [p for p in place.data.rglob("*") if p.is_file()]
     assert not [p for p in files if b"bob" in p.read_bytes().lower()]
 
@@ -185,12 +185,12 @@ def test_a_forgotten_note_is_not_learned_from_the_same_or_older_messages(
     place.remembering.memory.forget("1")
 
     # As after a crash between the notes and the journal: the words are read again.
-    memory, heard = place.remembering.memory, place.heard(session)
+    memory, numbers = place.remembering.memory, place.heard(session)
     for text in ("Use tabs for indenting", "Tabs, always", "By tabulator"):
-        made = memory.keep(
-            [NewNote("Preferences", text, origin=Origin(session, tuple(heard), 1.0))]
+        changes = memory.keep(
+            [NewNote("Preferences", text, origin=Origin(session, tuple(numbers), 1.0))]
         )
-        assert made == ()
+        assert changes == ()
     place.learns(older, note("preferences", "Indent with tabs", *place.heard(older)))
 
     assert place.notes == []
@@ -280,7 +280,7 @@ def test_damaged_list_of_forgotten_notes_blocks_changes(
             attempt()
 
     assert forgotten.read_text() == damage
-    assert [each.line.text for each in memory.all_notes()] == ["Use Rust"]
+    assert [item.line.text for item in memory.all_notes()] == ["Use Rust"]
 
 
 def test_no_forgotten_note_returns_at_the_maximum_of_forgotten_notes(
@@ -319,8 +319,8 @@ def test_concurrent_writers_lose_no_notes(tmp_path: Path) -> None:
     with ThreadPoolExecutor() as both:
         list(both.map(work, ("alpha", "beta")))
 
-    found = {each.line.text for each in Memory(tmp_path, Path("/p")).all_notes()}
-    assert found == {f"{who}{n} it is" for who in ("alpha", "beta") for n in range(9)}
+    texts = {item.line.text for item in Memory(tmp_path, Path("/p")).all_notes()}
+    assert texts == {f"{who}{n} it is" for who in ("alpha", "beta") for n in range(9)}
 
 
 # Which project. -------------------------------------------------------------------------
@@ -329,8 +329,8 @@ def test_concurrent_writers_lose_no_notes(tmp_path: Path) -> None:
 def test_a_repository_and_its_work_trees_are_one_project(tmp_path: Path) -> None:
     main, tree = tmp_path / "main", tmp_path / "tree"
     kept_in = main / ".git" / "worktrees" / "tree"
-    for each in (kept_in, tree / "deep", main / "src"):
-        each.mkdir(parents=True)
+    for path in (kept_in, tree / "deep", main / "src"):
+        path.mkdir(parents=True)
     (tree / ".git").write_text(f"gitdir: {kept_in}\n")
     (kept_in / "gitdir").write_text(f"{tree / '.git'}\n")
 
@@ -346,8 +346,8 @@ def test_a_forged_work_tree_does_not_get_the_notes_of_a_repository(
 ) -> None:
     main, mine = tmp_path / "main", tmp_path / "mine"
     kept_in = main / ".git" / "worktrees" / "tree"
-    for each in (kept_in, mine):
-        each.mkdir(parents=True)
+    for path in (kept_in, mine):
+        path.mkdir(parents=True)
     (mine / ".git").write_text(f"gitdir: {kept_in}\n")
     (kept_in / "gitdir").write_text("/somewhere/else/.git\n")
 

@@ -91,4 +91,4 @@ def test_memory_reads_user_messages_but_no_schedule_prompt() -> None:
         Entry(4, Said(OWN)),
     ]
 
-    assert [each.text for each in user_messages_in(entries, 0)] == [OWN]
+    assert [user_message.text for user_message in user_messages_in(entries, 0)] == [OWN]

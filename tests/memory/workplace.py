@@ -39,17 +39,17 @@ class Workplace(Struct, frozen=True):
         agent = Agent(provider=ScriptedProvider(*lines), directory=self.directory)
 
         async def converse() -> str:
-            async with agent.session(session) as found:
-                for each in words:
-                    await found.run(each)
-                return found.id
+            async with agent.session(session) as result:
+                for word in words:
+                    await result.run(word)
+                return result.id
 
         return anyio.run(converse)
 
     def learns(self, session: str, *notes: dict[str, object]) -> LearnResult:
         """Notes are made of a session by a model that proposes these."""
-        found, _ = self.asks(session, json.dumps({"notes": list(notes)}))
-        return found
+        learn_result, _ = self.asks(session, json.dumps({"notes": list(notes)}))
+        return learn_result
 
     def asks(self, session: str, *answers: Line) -> tuple[LearnResult, ScriptedProvider]:
         small = ScriptedProvider(*answers)
@@ -58,7 +58,10 @@ class Workplace(Struct, frozen=True):
 
     def heard(self, session: str) -> list[int]:
         """The events in which the person said something."""
-        return [each.seq for each in user_messages_in(self.remembering.entries(session), 0)]
+        return [
+            user_message.seq
+            for user_message in user_messages_in(self.remembering.entries(session), 0)
+        ]
 
     @property
     def notes(self) -> list[tuple[str, str]]:

@@ -63,9 +63,9 @@ class Registries:
         self._server.server_close()
 
     def add_wheel(self) -> None:
-        made = io.BytesIO()
+        buffer = io.BytesIO()
         about = "refold_double-1.0.dist-info"
-        with zipfile.ZipFile(made, "w") as wheel:
+        with zipfile.ZipFile(buffer, "w") as wheel:
             wheel.writestr("refold_double.py", "says = 'installed'\n")
             wheel.writestr(
                 f"{about}/METADATA",
@@ -78,7 +78,7 @@ class Registries:
             wheel.writestr(f"{about}/RECORD", "")
         link = f'<a href="https://files.pythonhosted.org/packages/{_WHEEL}">{_WHEEL}</a>'
         self.served["pypi.org", "/simple/refold-double/"] = link.encode()
-        self.served["files.pythonhosted.org", f"/packages/{_WHEEL}"] = made.getvalue()
+        self.served["files.pythonhosted.org", f"/packages/{_WHEEL}"] = buffer.getvalue()
 
     def add_node_package(self) -> None:
         content = _archive(
@@ -134,13 +134,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         host, path = self.headers["Host"].partition(":")[0], self.path.partition("?")[0]
         self.registries.asked.append(f"{host}{path}")
-        found = self.registries.served.get((host, path))
-        self.send_response(404 if found is None else 200)
+        value = self.registries.served.get((host, path))
+        self.send_response(404 if value is None else 200)
         if path.startswith("/simple/"):
             self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(found or b"")))
+        self.send_header("Content-Length", str(len(value or b"")))
         self.end_headers()
-        self.wfile.write(found or b"")
+        self.wfile.write(value or b"")
 
     do_POST = do_GET
 
@@ -168,19 +168,19 @@ def _certificates(folder: Path) -> Path:
 
 
 def _archive(files: dict[str, str]) -> bytes:
-    made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, text in files.items():
             about = tarfile.TarInfo(name)
             about.size = len(text.encode())
             archive.addfile(about, io.BytesIO(text.encode()))
-    return made.getvalue()
+    return buffer.getvalue()
 
 
 @contextmanager
 def registries(folder: Path) -> Generator[Registries]:
-    made = Registries(folder)
+    result = Registries(folder)
     try:
-        yield made
+        yield result
     finally:
-        made.close()
+        result.close()

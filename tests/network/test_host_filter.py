@@ -50,7 +50,7 @@ def test_the_host_filter_connects_through_the_proxy_of_the_environment() -> None
     target = f"site.example:{site.port}"
 
     async def use() -> tuple[bytes, list[str]]:
-        async with http_proxy() as (proxy, asked):
+        async with http_proxy() as (proxy, result):
             environ = {"HTTPS_PROXY": proxy}
             hosts = ReachableHosts((f"private:{target}",))
 
@@ -61,10 +61,10 @@ def test_the_host_filter_connects_through_the_proxy_of_the_environment() -> None
                         b"GET / HTTP/1.1\r\n\r\n",
                     )
 
-            return await anyio.to_thread.run_sync(ask), asked
+            return await anyio.to_thread.run_sync(ask), result
 
-    answer, asked = anyio.run(use)
+    answer, texts = anyio.run(use)
     site.close()
 
     assert answer.endswith(b"site\n")
-    assert asked == [f"CONNECT {target} HTTP/1.1"]
+    assert texts == [f"CONNECT {target} HTTP/1.1"]

@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.slow, with_openssl]
 def doubles(tmp_path: Path) -> Generator[Registries]:
     folder = tmp_path / "doubles"
     folder.mkdir()
-    with registries(folder) as made:
-        yield made
+    with registries(folder) as result:
+        yield result
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def ws(
     for name in ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE", "CURL_CA_BUNDLE", "PIP_CERT",
                  "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "CARGO_HTTP_CAINFO"):  # fmt: skip
         monkeypatch.setenv(name, str(tmp_path / "ws" / "authority.pem"))
-    with walled(tmp_path / "ws", filter=doubles.filter) as found:
-        shutil.copy(doubles.certificate, found.root / "authority.pem")
-        yield found
+    with walled(tmp_path / "ws", filter=doubles.filter) as result:
+        shutil.copy(doubles.certificate, result.root / "authority.pem")
+        yield result
 
 
 def run(ws: Walled, command: str, preset: str) -> Finished:
@@ -143,13 +143,13 @@ def test_the_preset_npm_does_not_permit_pypi(ws: Walled, doubles: Registries) ->
 def _cargo() -> str:
     """Where the program itself is: rustup's stand-in wants to write to the home."""
     home = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    found = [
+    paths = [
         *home.glob(".rustup/toolchains/*/bin/cargo"),
         *filter(Path.exists, [Path("/usr/bin/cargo")]),
     ]
-    if not found:
+    if not paths:
         pytest.skip("cargo is not installed here")
-    return str(found[0].parent)
+    return str(paths[0].parent)
 
 
 def _repository(folder: Path) -> None:

@@ -33,7 +33,8 @@ def test_the_formula_has_every_dependency_with_its_hash(formula: ModuleType) -> 
         "project"
     ]
     direct = {
-        re.split(r"[><=]", each)[0].replace("_", "-") for each in project["dependencies"]
+        re.split(r"[><=]", dependency)[0].replace("_", "-")
+        for dependency in project["dependencies"]
     }
     resources = dict(re.findall(r'resource "([^"]+)" do\n    url "([^"]+)"', text))
 

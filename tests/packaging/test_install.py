@@ -53,13 +53,13 @@ def needed(
     """The installed distributions that `name` depends on here, itself left out."""
     seen = {} if seen is None else seen
     for text in distribution(name).requires or ():
-        each = Requirement(text)
-        if each.name not in seen and (
-            not each.marker or each.marker.evaluate({"extra": extra})
+        requirement = Requirement(text)
+        if requirement.name not in seen and (
+            not requirement.marker or requirement.marker.evaluate({"extra": extra})
         ):
-            seen[each.name] = distribution(each.name)
-            for more in each.extras or {""}:
-                needed(each.name, more, seen)
+            seen[requirement.name] = distribution(requirement.name)
+            for more in requirement.extras or {""}:
+                needed(requirement.name, more, seen)
     return seen
 
 
@@ -85,15 +85,15 @@ def packed(found: Distribution, into: Path) -> None:
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a wheel of refold and one of each package that it needs."""
-    found = tmp_path_factory.mktemp("index")
+    mktemp = tmp_path_factory.mktemp("index")
     home = tmp_path_factory.mktemp("build")
     cache = run(UV, "cache", "dir", HOME=os.environ["HOME"]).strip()
-    run(UV, "build", "--wheel", "--offline", "--out-dir", found, ROOT,
+    run(UV, "build", "--wheel", "--offline", "--out-dir", mktemp, ROOT,
         HOME=str(home), UV_CACHE_DIR=cache)  # fmt: skip
     pip = [distribution("pip")]  # that pipx brings up to date first
-    for each in (*needed("refold").values(), *pip):
-        packed(each, found)
-    return found
+    for item in (*needed("refold").values(), *pip):
+        packed(item, mktemp)
+    return mktemp
 
 
 def works(refold: Path, home: Path, updated: str) -> None:
@@ -102,8 +102,8 @@ def works(refold: Path, home: Path, updated: str) -> None:
     script.write_text('{"text": "hello from a script"}\n', encoding="utf-8")
 
     assert run(refold, "--version", HOME=str(home)).startswith("refold ")
-    said = run(refold, "-p", "say hello", "--script", script, HOME=str(home))
-    assert said == "hello from a script\n"
+    text = run(refold, "-p", "say hello", "--script", script, HOME=str(home))
+    assert text == "hello from a script\n"
     toured = run(refold, "tour", HOME=str(home))
     assert "Hello, $name!" in toured
     assert "changed greet.sh +1 -1" in toured
@@ -153,16 +153,16 @@ def test_with_the_extra_local_the_embedded_model_answers(
             f"optional: {SMALLEST.file} is not in {SHELF.directory} "
             "(refold local install, or REFOLD_MODELS)"
         )
-    for each in needed("refold", "local").values():
-        packed(each, index)
+    for item in needed("refold", "local").values():
+        packed(item, index)
     there = tmp_path / "venv"
     run(sys.executable, "-m", "venv", there)
     run(there / "bin/pip", "install", "--no-index", "--find-links", index, "refold[local]")
 
-    said = run(there / "bin/refold", "-p", "Say hello.", "-m", f"local/{SMALLEST.name}",
+    text = run(there / "bin/refold", "-p", "Say hello.", "-m", f"local/{SMALLEST.name}",
                HOME=str(tmp_path), REFOLD_MODELS=str(SHELF.directory))  # fmt: skip
 
-    assert said.strip()
+    assert text.strip()
 
 
 def test_the_wheel_contains_every_source_file(index: Path) -> None:

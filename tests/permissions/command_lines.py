@@ -110,16 +110,16 @@ def _simple(dice: Random) -> str:
 
 def _option(name: str, dice: Random) -> str:
     """One of the program's own, whole, shortened or with a value; or any letter."""
-    written = (
+    result = (
         program_forms.READ_ONLY_PROGRAMS.get(name)
         or program_forms.SEARCH_PROGRAMS.get(name)
         or ""
     )
     if name.startswith("git "):
-        written = git_read_only.READ_ONLY_COMMANDS.get(name[4:], "")
+        result = git_read_only.READ_ONLY_COMMANDS.get(name[4:], "")
     if name == "find":
         return dice.choice(sorted(program_forms.FIND_ALONE | program_forms.FIND_WITH))
-    tokens = [t for t in written.split() if t.startswith("-") and len(t) > 1]
+    tokens = [t for t in result.split() if t.startswith("-") and len(t) > 1]
     if not tokens or dice.random() < 0.2:
         return "-" + dice.choice(
             "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"

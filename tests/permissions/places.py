@@ -16,11 +16,11 @@ LOOKS = ("read_file", "grep", "glob", "list_files", "tree")
 
 def place(*, sandboxed: bool = True, links: Mapping[str, str] | None = None) -> Facts:
     def follow(path: str) -> str:
-        found = posixpath.normpath(path)
+        normpath = posixpath.normpath(path)
         for name, leads in (links or {}).items():
-            if found == name or found.startswith(f"{name}/"):
-                return posixpath.normpath(leads + found[len(name) :])
-        return found
+            if normpath == name or normpath.startswith(f"{name}/"):
+                return posixpath.normpath(leads + normpath[len(name) :])
+        return normpath
 
     own = (f"{HOME}/.config/refold",)
     return Facts((ROOT,), HOME, own, sandboxed=sandboxed, follow=follow)

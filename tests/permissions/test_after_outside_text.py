@@ -48,9 +48,9 @@ def test_after_outside_text_a_change_asks_although_a_rule_allows_it(
 ) -> None:
     allowed = rules(allow=["*"])
 
-    found = decide(access, mode, allowed, AFTER)
+    decision = decide(access, mode, allowed, AFTER)
 
-    assert (found.verdict, found.reason, found.outside) == (
+    assert (decision.verdict, decision.reason, decision.outside) == (
         "ask",
         OUTSIDE_TEXT_REASON,
         True,
@@ -84,10 +84,10 @@ def test_after_outside_text_ask_rules_and_protected_files_keep_their_reason() ->
 
 def test_after_outside_text_offered_rules_do_not_stop_the_questions() -> None:
     command = bash("make test")
-    written = offers(command, AFTER)
+    texts = offers(command, AFTER)
 
-    assert written
-    assert decide(command, "default", rules(allow=list(written)), AFTER).verdict == "ask"
+    assert texts
+    assert decide(command, "default", rules(allow=list(texts)), AFTER).verdict == "ask"
 
 
 @given(some.sampled_from([*CHANGES, *READS]), some.sampled_from(MODES), WRITTEN)

@@ -26,6 +26,6 @@ def test_a_star_of_an_allow_rule_matches_the_intended_arguments(case: str) -> No
 def test_an_allow_rule_with_the_exact_command_allows_a_dangerous_option(case: str) -> None:
     _, command = case.split(" :: ")
 
-    found = judged(command, "rules-only", allow=[command])
+    decision = judged(command, "rules-only", allow=[command])
 
-    assert found.verdict == "allow" or found.once
+    assert decision.verdict == "allow" or decision.once

@@ -61,12 +61,12 @@ def test_a_known_attack_has_no_effect_and_an_everyday_line_runs_without_asking(
     prepare(case, workspace)
     lines = case.get("steps") or [case["command"]]
 
-    found = [judged(case, line, workspace) for line in lines]
+    decisions = [judged(case, line, workspace) for line in lines]
 
-    assert {f.verdict for f in found} & VERDICTS[case["expect"]]
+    assert {f.verdict for f in decisions} & VERDICTS[case["expect"]]
     if case["expect"] != "inert":
-        assert {f.verdict for f in found} <= VERDICTS[case["expect"]]
-    run_what_is_allowed(case, list(zip(lines, found, strict=True)), workspace)
+        assert {f.verdict for f in decisions} <= VERDICTS[case["expect"]]
+    run_what_is_allowed(case, list(zip(lines, decisions, strict=True)), workspace)
     assert holds(case.get("oracle", ""), workspace)
 
 
@@ -79,12 +79,12 @@ def test_in_mode_sandbox_an_attack_that_runs_stays_in_the_workspace(
     prepare(case, workspace)
     lines = case.get("steps") or [case["command"]]
 
-    found = [judged({**case, "mode": "sandbox"}, line, workspace) for line in lines]
+    decisions = [judged({**case, "mode": "sandbox"}, line, workspace) for line in lines]
 
     if case["expect"] == "deny":
-        assert {f.verdict for f in found} == {"deny"}
-    assert all(f.confines.narrow or not f.confines.writes for f in found if _free(f))
-    run_what_is_allowed(case, list(zip(lines, found, strict=True)), workspace)
+        assert {f.verdict for f in decisions} == {"deny"}
+    assert all(f.confines.narrow or not f.confines.writes for f in decisions if _free(f))
+    run_what_is_allowed(case, list(zip(lines, decisions, strict=True)), workspace)
     assert outside.read_text() == "s3cret\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outside.txt", "ws"]
 
@@ -133,9 +133,9 @@ def run_what_is_allowed(
     commands = ShellCommands(os.environ, lambda: sandbox)
 
     async def go() -> None:
-        for line, found in allowed:
+        for line, decision in allowed:
             cwd = str(workspace / case.get("cwd", "."))
-            await commands.run(line, cwd=cwd, seconds=10, confines=found.confines)
+            await commands.run(line, cwd=cwd, seconds=10, confines=decision.confines)
 
     try:
         anyio.run(go)

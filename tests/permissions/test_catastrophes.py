@@ -34,10 +34,10 @@ MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")
 )  # fmt: skip
 @pytest.mark.parametrize("mode", MODES)
 def test_a_catastrophic_command_asks_in_every_mode(mode: Mode, command: str) -> None:
-    found = judged(command, mode, allow=["*"])
+    decision = judged(command, mode, allow=["*"])
 
-    assert (found.verdict, found.once, found.rule) == ("ask", True, "")
-    assert found.reason.endswith("asked about in every mode")
+    assert (decision.verdict, decision.once, decision.rule) == ("ask", True, "")
+    assert decision.reason.endswith("asked about in every mode")
 
 
 @pytest.mark.parametrize(
@@ -83,10 +83,10 @@ def test_everyday_commands_are_allowed_in_mode_bypass(command: str) -> None:
 def test_a_command_with_a_protected_file_asks_and_a_yes_makes_it_writable(
     mode: Mode, command: str, opened: str
 ) -> None:
-    found = judged(command, mode, allow=["*"])
+    decision = judged(command, mode, allow=["*"])
 
-    assert (found.verdict, found.once) == ("ask", True)
-    assert opened in found.confines.opened
+    assert (decision.verdict, decision.once) == ("ask", True)
+    assert opened in decision.confines.opened
 
 
 @pytest.mark.parametrize(
@@ -98,18 +98,18 @@ def test_a_command_with_a_protected_file_asks_and_a_yes_makes_it_writable(
     ],
 )  # fmt: skip
 def test_git_commands_that_run_other_programs_ask_in_every_mode(command: str) -> None:
-    found = judged(command, "bypass")
+    decision = judged(command, "bypass")
 
-    assert (found.verdict, found.once) == ("ask", True)
+    assert (decision.verdict, decision.once) == ("ask", True)
 
 
 def test_a_git_command_may_write_git_settings_and_a_mixed_script_may_not() -> None:
-    asked = judged("git checkout -b x").confines
+    confines = judged("git checkout -b x").confines
     alone = judged("git checkout -b x", "bypass").confines
     beside = judged("git checkout -b x && python x.py", "bypass").confines
 
     settings = ("/ws/.git/config", "/ws/.git/hooks", "/ws/.gitmodules")
-    assert asked == Confinement(writes=True, opened=settings)
+    assert confines == Confinement(writes=True, opened=settings)
     assert alone == Confinement(writes=True, of_git=settings)
     assert beside == Confinement(writes=True)
 
@@ -125,9 +125,9 @@ def test_a_git_command_may_write_git_settings_and_a_mixed_script_may_not() -> No
 def test_a_rebase_that_asks_about_its_steps_may_write_its_step_list(
     command: str, mode: Mode, *, named: bool
 ) -> None:
-    opened = judged(command, mode).confines.opened
+    texts = judged(command, mode).confines.opened
 
-    assert opened == (("/ws/.git/rebase-merge",) if named else ())
+    assert texts == (("/ws/.git/rebase-merge",) if named else ())
 
 
 @pytest.mark.parametrize(
@@ -160,24 +160,24 @@ def test_tools_ask_about_protected_files_despite_allow_rules(
     touch = on_file(tool, path, facts)
 
     modes: tuple[Mode, ...] = ("default", "accept-edits")
-    found = [decide(touch, mode, (), facts).verdict for mode in modes]
+    verdicts = [decide(touch, mode, (), facts).verdict for mode in modes]
     ruled = decide(touch, "bypass", rules(allow=["*", f"{tool}(**)"]), facts)
 
-    assert found == [default, edits]
+    assert verdicts == [default, edits]
     assert (ruled.verdict, ruled.once) == (
         ("ask", True) if edits == "ask" else ("allow", False)
     )
 
 
 def test_a_search_leaves_out_files_that_reading_would_ask_about() -> None:
-    given, facts = rules(deny=["read(secret/)"], ask=["read(notes.md)"]), place()
+    result, facts = rules(deny=["read(secret/)"], ask=["read(notes.md)"]), place()
 
-    found = [
-        is_readable(f"/ws/{name}", given, facts)
+    readables = [
+        is_readable(f"/ws/{name}", result, facts)
         for name in ("a.py", "secret/x", "docs/notes.md", ".env", ".git/config")
     ]
 
-    assert found == [True, False, False, False, True]
+    assert readables == [True, False, False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -200,17 +200,17 @@ def test_a_read_deny_rule_also_denies_commands_that_read_the_file(
 ) -> None:
     facts = place(links={"/ws/notes": "/ws/.env"})
 
-    found = decide(bash(command), "bypass", rules(deny=["read(**/.env)"]), facts)
+    decision = decide(bash(command), "bypass", rules(deny=["read(**/.env)"]), facts)
 
-    assert found.verdict == verdict
+    assert decision.verdict == verdict
 
 
 def test_an_edit_deny_rule_also_denies_commands_that_write_to_the_folder() -> None:
-    given = rules(deny=["edit(kept/**)"])
+    result = rules(deny=["edit(kept/**)"])
 
-    found = [
-        decide(bash(command), "bypass", given, place()).verdict
+    verdicts = [
+        decide(bash(command), "bypass", result, place()).verdict
         for command in ("echo x > kept/a", "rm kept/a", "cat kept/a", "pytest kept")
     ]
 
-    assert found == ["deny", "deny", "allow", "allow"]
+    assert verdicts == ["deny", "deny", "allow", "allow"]

@@ -12,7 +12,7 @@ from tests.permissions.places import bash, on_file, place
 
 
 def test_permissions_of_a_claude_code_settings_file_are_converted() -> None:
-    found = convert_rules({
+    rules = convert_rules({
         "allow": ["Bash(npm run test:*)", "Bash(git diff *)", "Read(//etc/hosts)", "Edit(/docs/**)",
                   "mcp__github__list", "mcp__github", "WebSearch"],
         "ask": ["Bash(git push:*)"],
@@ -21,7 +21,7 @@ def test_permissions_of_a_claude_code_settings_file_are_converted() -> None:
         "additionalDirectories": ["../docs"],
     })  # fmt: skip
 
-    assert found == ImportedRules(
+    assert rules == ImportedRules(
         allow=(
             "bash(npm run test:*)", "bash(git diff *)", "read(//etc/hosts)", "edit(./docs/**)",
             "mcp__github__list", "mcp__github", "web_search",
@@ -48,11 +48,11 @@ def test_permissions_of_a_claude_code_settings_file_are_converted() -> None:
 def test_rules_that_cannot_be_converted_are_omitted_or_widened_and_reported(
     verdict: Verdict, written: str, became: str
 ) -> None:
-    found = convert_rules({verdict: [written]})
+    rules = convert_rules({verdict: [written]})
 
-    assert getattr(found, verdict) == ((became,) if became else ())
-    assert len(found.left) == 1
-    assert repr(written) in found.left[0]
+    assert getattr(rules, verdict) == ((became,) if became else ())
+    assert len(rules.left) == 1
+    assert repr(written) in rules.left[0]
 
 
 @pytest.mark.parametrize(
@@ -75,12 +75,12 @@ def test_invalid_claude_code_settings_are_reported(
 
 def test_converted_rules_give_the_same_verdicts() -> None:
     facts = place()
-    found = convert_rules(
+    rules = convert_rules(
         {"allow": ["Bash(npm run test:*)", "Edit(/docs/**)"], "deny": ["Read(.env)"]}
     )
     verdicts: tuple[Verdict, ...] = ("allow", "deny")
-    given = [
-        parse(text, verdict) for verdict in verdicts for text in getattr(found, verdict)
+    result = [
+        parse(text, verdict) for verdict in verdicts for text in getattr(rules, verdict)
     ]
     touches = [
         bash("npm run test -- -x"),
@@ -91,6 +91,6 @@ def test_converted_rules_give_the_same_verdicts() -> None:
         on_file("read_file", "sub/.env", facts),
     ]
 
-    verdict = [decide(touch, "default", given, facts).verdict for touch in touches]
+    verdict = [decide(touch, "default", result, facts).verdict for touch in touches]
 
     assert verdict == ["allow", "ask", "deny", "allow", "ask", "deny"]

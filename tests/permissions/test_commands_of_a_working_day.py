@@ -115,8 +115,8 @@ def test_an_offered_rule_for_two_commands_allows_no_other_command() -> None:
     (rule,) = offers(bash("ruff check . && ruff format ."), place())
 
     for more in ("ruff check . && rm x", "ruff check . > f", "(ruff check .; sh x)"):
-        found = judged(more, allow=[rule.removeprefix("bash(")[:-1]])
-        assert found.verdict == "ask", rules(allow=[rule])
+        decision = judged(more, allow=[rule.removeprefix("bash(")[:-1]])
+        assert decision.verdict == "ask", rules(allow=[rule])
 
 
 @pytest.mark.parametrize(

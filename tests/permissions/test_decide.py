@@ -50,9 +50,9 @@ FAR_EDIT = on_file("write_file", "../elsewhere/b.txt", FACTS)
 def test_without_rules_the_mode_and_the_effect_of_a_call_decide(
     touch: Access, expected: str
 ) -> None:
-    found = [decide(touch, mode, (), FACTS).verdict for mode in MODES]
+    verdicts = [decide(touch, mode, (), FACTS).verdict for mode in MODES]
 
-    assert found == expected.split()
+    assert verdicts == expected.split()
 
 
 @pytest.mark.parametrize(
@@ -61,9 +61,9 @@ def test_without_rules_the_mode_and_the_effect_of_a_call_decide(
 )
 def test_code_counts_as_read_only_only_in_a_sandbox(sandboxed: bool, expected: str) -> None:
     facts = replace(FACTS, sandboxed=sandboxed)
-    found = [decide(CODE, mode, (), facts).verdict for mode in MODES]
+    verdicts = [decide(CODE, mode, (), facts).verdict for mode in MODES]
 
-    assert found == expected.split()
+    assert verdicts == expected.split()
     granted = decide(CODE, "plan", rules(allow=["python"]), facts).verdict
     assert granted == ("allow" if sandboxed else "deny")
 
@@ -74,13 +74,13 @@ def test_a_deny_rule_precedes_ask_rules_and_an_ask_rule_precedes_allow_rules(
     touch: Access, mode: Mode
 ) -> None:
     denied = decide(touch, mode, rules(allow=["*"], ask=["*"], deny=["*"]), FACTS)
-    asked = decide(touch, mode, rules(allow=["*"], ask=["*"]), FACTS)
+    decision = decide(touch, mode, rules(allow=["*"], ask=["*"]), FACTS)
 
     confines = Confinement(writes=True) if touch is RUN else Confinement()
     assert denied == Decision(
         "deny", "*", "test", "the rule * (test) says deny", confines=confines
     )
-    assert asked == Decision(
+    assert decision == Decision(
         "ask", "*", "test", "the rule * (test) says ask", once=True, confines=confines
     )
 
@@ -88,16 +88,16 @@ def test_a_deny_rule_precedes_ask_rules_and_an_ask_rule_precedes_allow_rules(
 @pytest.mark.parametrize("touch", [EDIT, RUN, OTHER, FAR_EDIT], ids=lambda t: t.tool)
 def test_in_mode_plan_no_rule_allows_a_change(touch: Access) -> None:
     """It is not even asked about: plan mode is left by `exit_plan_mode`."""
-    found = [
+    decisions = [
         decide(touch, "plan", rules(**{"allow": ["*"], **more}), FACTS)
         for more in ({}, {"ask": ["*"]}, {"allow": [touch.tool]})
     ]
 
-    assert [d.verdict for d in found] == ["deny"] * 3
+    assert [d.verdict for d in decisions] == ["deny"] * 3
     assert all(
-        "plan mode" in d.reason and "exit_plan_mode(plan)" in d.reason for d in found
+        "plan mode" in d.reason and "exit_plan_mode(plan)" in d.reason for d in decisions
     )
-    assert not any(d.confines.writes for d in found)
+    assert not any(d.confines.writes for d in decisions)
 
 
 @pytest.mark.parametrize(
@@ -137,12 +137,12 @@ def test_a_decision_names_its_rule_or_its_reason(
 
 @pytest.mark.parametrize("rule", ["write_file", "*", "write_file(**)", "write_file(b.txt)"])
 def test_a_path_outside_is_allowed_only_by_a_rule_that_names_it(rule: str) -> None:
-    found = [
-        decide(FAR_EDIT, "default", rules(allow=[given]), FACTS).verdict
-        for given in (rule, "write_file(/elsewhere/**)")
+    verdicts = [
+        decide(FAR_EDIT, "default", rules(allow=[text]), FACTS).verdict
+        for text in (rule, "write_file(/elsewhere/**)")
     ]
 
-    assert found == ["ask", "allow"]
+    assert verdicts == ["ask", "allow"]
 
 
 def test_a_call_is_allowed_only_if_all_its_files_are_and_denied_if_one_is() -> None:
@@ -314,15 +314,15 @@ def test_no_allow_rule_for_a_command_covers_inserted_shell_operators(
 def test_an_allow_rule_without_a_final_star_covers_no_more_arguments(
     command: str, more: str
 ) -> None:
-    given = rules(allow=[f"bash({command})"])
+    result = rules(allow=[f"bash({command})"])
 
-    assert decide(bash(f"{command} {more}"), "rules-only", given, FACTS).verdict == "ask"
+    assert decide(bash(f"{command} {more}"), "rules-only", result, FACTS).verdict == "ask"
 
 
 def test_a_question_about_a_read_only_command_in_rules_only_gives_its_reason() -> None:
-    found = decide(bash("ls"), "rules-only", (), FACTS)
+    decision = decide(bash("ls"), "rules-only", (), FACTS)
 
-    assert (found.verdict, found.reason) == (
+    assert (decision.verdict, decision.reason) == (
         "ask",
         "no rule allows this command, and here only what a rule allows runs without asking",
     )
@@ -334,7 +334,7 @@ def test_accept_edits_asks_about_files_that_instruct_agents_and_tools(
 ) -> None:
     facts = place(links={"/ws/notes.md": f"/ws/{name}"})
 
-    found = [
+    verdicts = [
         decide(on_file("write_file", path, facts), mode, rules(allow=given), facts).verdict
         for path in (name, "notes.md")
         for mode, given in (
@@ -345,18 +345,18 @@ def test_accept_edits_asks_about_files_that_instruct_agents_and_tools(
     ]
     commanded = judged(f"touch {name}", "accept-edits", allow=["touch *"])
 
-    assert found == ["ask", "allow", "allow"] * 2
+    assert verdicts == ["ask", "allow", "allow"] * 2
     assert commanded.verdict == "allow"
 
 
 def test_a_settings_file_of_another_agent_is_asked_about_in_every_mode() -> None:
-    found = [
+    decisions = [
         decide(on_file("write_file", name, place()), mode, (), place())
         for name in ("mcp_servers.json", ".git /hooks/x", ".continue/config.yaml")
         for mode in ("accept-edits", "bypass")
     ]
 
-    assert {(each.verdict, each.once) for each in found} == {("ask", True)}
+    assert {(decision.verdict, decision.once) for decision in decisions} == {("ask", True)}
 
 
 @pytest.mark.parametrize("tool", ["background_run", "monitor"])
@@ -372,11 +372,11 @@ def test_a_background_command_is_decided_like_a_bash_command(
     tool: str, mode: Mode, command: str, given: dict[Verdict, tuple[str, ...]]
 ) -> None:
     beside = replace(bash(command), tool=tool)
-    written = [parse(rule, verdict) for verdict in given for rule in given[verdict]]
+    result = [parse(rule, verdict) for verdict in given for rule in given[verdict]]
 
-    found = decide(beside, mode, written, FACTS)
+    decision = decide(beside, mode, result, FACTS)
 
-    assert found == decide(bash(command), mode, written, FACTS)
+    assert decision == decide(bash(command), mode, result, FACTS)
 
 
 def test_a_rule_for_background_run_does_not_apply_to_bash() -> None:

@@ -49,10 +49,10 @@ def test_a_deny_rule_matches_its_command_anywhere_in_a_script(
     rule: str, command: str
 ) -> None:
     denied = judged(command, "bypass", allow=["*"], deny=[rule])
-    asked = judged(command, "bypass", allow=["*"], ask=[rule])
+    decision = judged(command, "bypass", allow=["*"], ask=[rule])
 
     assert (denied.verdict, denied.rule, denied.source) == ("deny", f"bash({rule})", "test")
-    assert (asked.verdict, asked.once) == ("ask", True)
+    assert (decision.verdict, decision.once) == ("ask", True)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_a_deny_rule_matches_its_command_anywhere_in_a_script(
     ],
 )  # fmt: skip
 def test_a_command_with_unknown_words_asks_if_a_deny_rule_could_match(command: str) -> None:
-    found = judged(command, "bypass", deny=["rm *"])
+    decision = judged(command, "bypass", deny=["rm *"])
 
-    assert (found.verdict, found.rule, found.once) == ("ask", "bash(rm *)", True)
+    assert (decision.verdict, decision.rule, decision.once) == ("ask", "bash(rm *)", True)
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,6 @@ def test_a_rule_for_bash_applies_to_every_tool_that_runs_commands(
 ) -> None:
     access = replace(bash("rm -rf x"), tool=tool)
 
-    found = decide(access, "bypass", rules(deny=[rule]), place())
+    decision = decide(access, "bypass", rules(deny=[rule]), place())
 
-    assert (found.verdict == "deny") == (rule != "B*h(rm *)")  # names are small letters
+    assert (decision.verdict == "deny") == (rule != "B*h(rm *)")  # names are small letters

@@ -9,9 +9,9 @@ from tests.permissions.places import judged, place
 
 @pytest.mark.parametrize("command", [*HARMLESS, *SPREAD])
 def test_everyday_read_only_commands_run_without_asking(command: str) -> None:
-    found = judged(command)
+    decision = judged(command)
 
-    assert (found.verdict, found.confines) == ("allow", Confinement())
+    assert (decision.verdict, decision.confines) == ("allow", Confinement())
 
 
 @pytest.mark.parametrize("command", [*NEAR, *SPREAD_NEAR])

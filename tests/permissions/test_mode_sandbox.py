@@ -33,11 +33,11 @@ from tests.permissions.places import bash, judged, on_file, place, rules
     ],
 )  # fmt: skip
 def test_commands_that_the_sandbox_confines_run_without_asking(command: str) -> None:
-    found = judged(command, "sandbox")
+    decision = judged(command, "sandbox")
 
-    assert (found.verdict, found.rule) == ("allow", "")
-    assert found.confines == Confinement(
-        writes=True, narrow=True, of_git=found.confines.of_git
+    assert (decision.verdict, decision.rule) == ("allow", "")
+    assert decision.confines == Confinement(
+        writes=True, narrow=True, of_git=decision.confines.of_git
     )
 
 
@@ -128,10 +128,10 @@ def test_commands_that_the_sandbox_confines_run_without_asking(command: str) -> 
 def test_commands_that_leave_the_sandbox_or_cannot_be_undone_ask(
     command: str, reason: str
 ) -> None:
-    found = judged(command, "sandbox")
+    decision = judged(command, "sandbox")
 
-    assert (found.verdict, found.confines.narrow) == ("ask", False)
-    assert reason in found.reason
+    assert (decision.verdict, decision.confines.narrow) == ("ask", False)
+    assert reason in decision.reason
 
 
 def test_a_url_in_a_command_is_not_treated_as_a_file(tmp_path: Path) -> None:
@@ -142,10 +142,10 @@ def test_a_url_in_a_command_is_not_treated_as_a_file(tmp_path: Path) -> None:
 
 
 def test_in_mode_sandbox_a_command_with_the_network_asks() -> None:
-    found = decide(bash("pip install x", network=True), "sandbox", (), place())
+    decision = decide(bash("pip install x", network=True), "sandbox", (), place())
 
-    assert found.verdict == "ask"
-    assert found.reason.endswith("it needs the network")
+    assert decision.verdict == "ask"
+    assert decision.reason.endswith("it needs the network")
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,9 @@ def test_in_mode_sandbox_a_command_with_the_network_asks() -> None:
 def test_in_mode_sandbox_rules_protected_files_and_catastrophes_come_first(
     command: str, verdict: str
 ) -> None:
-    found = judged(command, "sandbox", deny=["make test"], ask=["make deploy"])
+    decision = judged(command, "sandbox", deny=["make test"], ask=["make deploy"])
 
-    assert found.verdict == verdict
+    assert decision.verdict == verdict
 
 
 def test_in_mode_sandbox_an_allow_rule_lifts_the_confinement_of_reads() -> None:
@@ -186,15 +186,15 @@ def test_without_a_sandbox_commands_ask_and_edits_do_not() -> None:
 def test_in_mode_sandbox_edits_ask_as_in_accept_edits(path: str) -> None:
     facts = place()
 
-    found = decide(on_file("write_file", path, facts), "sandbox", (), facts)
+    decision = decide(on_file("write_file", path, facts), "sandbox", (), facts)
 
-    assert found.verdict == "ask"
+    assert decision.verdict == "ask"
 
 
 def test_in_mode_sandbox_a_command_that_a_deny_rule_may_match_asks() -> None:
-    found = decide(bash("x=rm; $x f"), "sandbox", rules(deny=["bash(rm *)"]), place())
+    decision = decide(bash("x=rm; $x f"), "sandbox", rules(deny=["bash(rm *)"]), place())
 
-    assert found.verdict != "allow"
+    assert decision.verdict != "allow"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_a_git_command_that_would_commit_a_hidden_file_asks(
 ) -> None:
     facts = replace(place(), tracked_keys=lambda: "/ws/.env")
 
-    found = judged(command, "sandbox", facts=facts)
+    decision = judged(command, "sandbox", facts=facts)
 
-    assert found.verdict == verdict
-    assert ("/ws/.env" in found.reason) == (verdict == "ask")
+    assert decision.verdict == verdict
+    assert ("/ws/.env" in decision.reason) == (verdict == "ask")

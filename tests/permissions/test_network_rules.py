@@ -27,9 +27,9 @@ def fetch(command: str, *hosts: str) -> Access:
 def rules(*written: str) -> list[Rule]:
     """`deny net(x)`; without a verdict they allow."""
     parsed = list[Rule]()
-    for each in written:
+    for item in written:
         verdict, _, text = (
-            each.rpartition(" ") if each.split()[0] in ("deny", "ask") else ("", "", each)
+            item.rpartition(" ") if item.split()[0] in ("deny", "ask") else ("", "", item)
         )
         parsed.append(
             parse(text, "deny" if verdict == "deny" else "ask" if verdict else "allow")
@@ -145,9 +145,9 @@ def test_mode_sandbox_allows_a_command_that_reaches_only_hosts_of_rules() -> Non
     install = fetch("pip install x")
 
     assert judge(install, mode="sandbox").verdict == "ask"
-    named = judge(install, "net(preset:pypi)", mode="sandbox")
-    assert (named.verdict, named.confines.hosts) == ("allow", ReachableHosts(PYPI))
-    assert named.confines.narrow
+    decision = judge(install, "net(preset:pypi)", mode="sandbox")
+    assert (decision.verdict, decision.confines.hosts) == ("allow", ReachableHosts(PYPI))
+    assert decision.confines.narrow
     assert (
         judge(
             fetch("pip install x", "a.example"), "net(preset:pypi)", mode="sandbox"
@@ -171,10 +171,10 @@ def test_a_denied_host_is_refused_in_every_mode(mode: Mode) -> None:
 def test_a_host_of_an_ask_rule_asks_if_named_and_is_refused_otherwise() -> None:
     ask = "ask net(pay.example)"
 
-    named = judge(fetch("curl https://pay.example/"), ask, "bash", "net(all)")
+    decision = judge(fetch("curl https://pay.example/"), ask, "bash", "net(all)")
     unnamed = judge(fetch("make deploy"), ask, "bash", "net(*.example)")
 
-    assert named.verdict == "ask"
+    assert decision.verdict == "ask"
     assert unnamed.verdict == "allow"
     assert unnamed.confines.hosts is not None
     assert unnamed.confines.hosts.refusal("pay.example", 443)
@@ -219,9 +219,9 @@ def test_offered_rules_include_net_rules_for_the_hosts() -> None:
 
 
 def test_a_private_host_of_a_rule_is_reached_beside_net_all() -> None:
-    written = ("bash", "net(all)", "net(private:wiki.example)", "deny net(bad.example)")
+    texts = ("bash", "net(all)", "net(private:wiki.example)", "deny net(bad.example)")
 
-    hosts = judge(fetch("make deploy"), *written).confines.hosts
+    hosts = judge(fetch("make deploy"), *texts).confines.hosts
 
     assert hosts is not None
     assert hosts.permits_private("wiki.example", 443)
@@ -271,13 +271,13 @@ def test_a_url_with_a_password_names_its_host_and_not_the_password() -> None:
 
 def test_a_denied_host_stays_denied_where_a_setting_allows_every_host() -> None:
     """`sandbox.network` gives the network to a command that did not ask for it."""
-    made = Access("bash", Effect.RUN, "make deploy")
+    access = Access("bash", Effect.RUN, "make deploy")
 
-    decision = judge(made, "deny net(bad.example)", "bash(make *)")
+    decision = judge(access, "deny net(bad.example)", "bash(make *)")
 
     assert decision.confines.hosts is not None
     assert decision.confines.hosts.ban_reason("bad.example")
-    assert judge(made, "bash(make *)").confines.hosts is None
+    assert judge(access, "bash(make *)").confines.hosts is None
 
 
 @pytest.mark.parametrize(
@@ -301,11 +301,11 @@ def test_a_command_that_needs_the_network_is_asked_once_with_its_hosts(
     facts = here(git_urls=lambda: ("https://git.example.org/x.git",))
     access = Access("bash", Effect.RUN, command)
 
-    found = judge(access, facts=facts)
+    decision = judge(access, facts=facts)
 
-    assert (found.verdict, found.confines.network) == ("ask", True)
-    assert host in found.reason
-    assert host in (found.confines.hosts or ReachableHosts()).allowed
+    assert (decision.verdict, decision.confines.network) == ("ask", True)
+    assert host in decision.reason
+    assert host in (decision.confines.hosts or ReachableHosts()).allowed
 
 
 @pytest.mark.parametrize(
@@ -318,9 +318,9 @@ def test_a_command_that_needs_the_network_is_asked_once_with_its_hosts(
     ],
 )  # fmt: skip
 def test_a_question_does_not_offer_a_network_that_no_known_host_needs(command: str) -> None:
-    found = judge(Access("bash", Effect.RUN, command))
+    decision = judge(Access("bash", Effect.RUN, command))
 
-    assert (found.verdict, found.confines.network) == ("ask", False)
+    assert (decision.verdict, decision.confines.network) == ("ask", False)
 
 
 def test_a_command_known_to_need_the_network_keeps_its_verdict() -> None:

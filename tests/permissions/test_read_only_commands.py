@@ -26,9 +26,9 @@ def test_commands_that_may_do_more_than_read_ask(command: str) -> None:
 
 @pytest.mark.parametrize("command", ACTS)
 def test_in_mode_plan_a_changing_command_is_denied_without_asking(command: str) -> None:
-    found = judged(command, "plan", allow=["*"], ask=["touch *"])
+    decision = judged(command, "plan", allow=["*"], ask=["touch *"])
 
-    assert (found.verdict, found.confines.writes) == ("deny", False)
+    assert (decision.verdict, decision.confines.writes) == ("deny", False)
 
 
 @pytest.mark.parametrize("command", LOOKS)
@@ -60,7 +60,7 @@ def test_dotdot_after_a_link_is_resolved_by_name_and_by_disk() -> None:
     """bash goes back by names, the programs it runs by the disk."""
     facts = place(links={"/ws/a/link": "/ws/b/c/d"})
 
-    found = [
+    verdicts = [
         judged(command, facts=facts).verdict
         for command in (
             "cd a/link && ls",
@@ -70,25 +70,25 @@ def test_dotdot_after_a_link_is_resolved_by_name_and_by_disk() -> None:
         )
     ]
 
-    assert found == ["allow", "allow", "allow", "ask"]
+    assert verdicts == ["allow", "allow", "allow", "ask"]
 
 
 def test_a_read_only_command_in_a_folder_outside_asks() -> None:
-    found = [
+    verdicts = [
         decide(bash("ls", cwd=cwd), "default", (), place()).verdict
         for cwd in ("", "/ws/src", "src", "/", "..")
     ]
 
-    assert found == ["allow", "allow", "allow", "ask", "ask"]
+    assert verdicts == ["allow", "allow", "allow", "ask", "ask"]
 
 
 def test_a_command_that_needs_the_network_is_not_read_only() -> None:
     touch = bash("ls", network=True)
 
-    asked = decide(touch, "default", (), place())
+    decision = decide(touch, "default", (), place())
     allowed = decide(touch, "default", rules(allow=["bash(ls *)"]), place())
 
-    assert asked.verdict == "ask"
+    assert decision.verdict == "ask"
     assert (allowed.verdict, allowed.confines) == (
         "allow",
         Confinement(writes=True, network=True),
@@ -96,18 +96,18 @@ def test_a_command_that_needs_the_network_is_not_read_only() -> None:
 
 
 def test_a_file_that_a_read_rule_allows_may_be_read_by_a_command() -> None:
-    given = rules(allow=["read(/etc/hosts)"])
+    result = rules(allow=["read(/etc/hosts)"])
 
-    found = [
-        decide(bash(f"cat {name}"), "default", given, place()).verdict
+    verdicts = [
+        decide(bash(f"cat {name}"), "default", result, place()).verdict
         for name in ("/etc/hosts", "/etc/hostname")
     ]
 
-    assert found == ["allow", "ask"]
+    assert verdicts == ["allow", "ask"]
 
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_a_read_only_command_cannot_write_in_any_mode_or_under_any_rule(mode: Mode) -> None:
-    found = judged("git status", mode, allow=["git status"])
+    decision = judged("git status", mode, allow=["git status"])
 
-    assert (found.verdict, found.confines) == ("allow", Confinement())
+    assert (decision.verdict, decision.confines) == ("allow", Confinement())

@@ -43,23 +43,23 @@ pytestmark = [
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    found = tmp_path / "ws"
-    (found / "src").mkdir(parents=True)
-    (found / "d" / "e").mkdir(parents=True)
-    (found / "f").write_text("b\na\nfoo\n")
-    (found / "g.txt").write_text("x 1\ny 2\n")
-    (found / "src" / "a.py").write_text("print(1)\n")
-    (found / "--output=PWNED").write_text("a\n")
-    (found / "-exec").write_text("a\n")
-    (found / "x.sh").write_text("#!/bin/sh\ntouch PWNED\ncat\n")
-    (found / "x.sh").chmod(0o755)
-    (found / "link").symlink_to("f")
-    (found / "out").symlink_to("/etc/hostname")
+    path = tmp_path / "ws"
+    (path / "src").mkdir(parents=True)
+    (path / "d" / "e").mkdir(parents=True)
+    (path / "f").write_text("b\na\nfoo\n")
+    (path / "g.txt").write_text("x 1\ny 2\n")
+    (path / "src" / "a.py").write_text("print(1)\n")
+    (path / "--output=PWNED").write_text("a\n")
+    (path / "-exec").write_text("a\n")
+    (path / "x.sh").write_text("#!/bin/sh\ntouch PWNED\ncat\n")
+    (path / "x.sh").chmod(0o755)
+    (path / "link").symlink_to("f")
+    (path / "out").symlink_to("/etc/hostname")
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
-        subprocess.run([*git, *words], cwd=found, check=True)
-    (found / "f").write_text("b\nc\nfoo\n")
-    return found
+        subprocess.run([*git, *words], cwd=path, check=True)
+    (path / "f").write_text("b\nc\nfoo\n")
+    return path
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -93,9 +93,9 @@ def test_the_strace_oracle_reports_writes_connections_and_programs(workspace: Pa
         "ls",
     ]
 
-    found = {line for line, _ in misdeeds(lines, workspace)}
+    result = {line for line, _ in misdeeds(lines, workspace)}
 
-    assert found == set(lines) - {"ls"}
+    assert result == set(lines) - {"ls"}
 
 
 def misdeeds(lines: Sequence[str], workspace: Path) -> list[tuple[str, str]]:
@@ -119,15 +119,15 @@ def misdeeds(lines: Sequence[str], workspace: Path) -> list[tuple[str, str]]:
         ],
         check=False, timeout=600, capture_output=True,
     )  # fmt: skip
-    found = dict[str, str]()
+    data = dict[str, str]()
     at = -1
     for call in log.read_text(errors="replace").splitlines():
         if "execve(" in call and '"--noprofile", "--norc", "-c"' in call and "= 0" in call:
             at += 1
         if at >= 0 and (deed := _misdeed(call)):
-            found.setdefault(lines[at], deed)
+            data.setdefault(lines[at], deed)
     assert at == len(lines) - 1
-    return list(found.items())
+    return list(data.items())
 
 
 def _quoted(line: str) -> str:
@@ -137,7 +137,7 @@ def _quoted(line: str) -> str:
 def _misdeed(call: str) -> str:
     if "nscd" in call:
         return ""
-    if (opened := OPENED.search(call)) and opened[1] not in ("/dev/null", "/dev/tty"):
+    if (match := OPENED.search(call)) and match[1] not in ("/dev/null", "/dev/tty"):
         return call
     if (ran := RUN.search(call)) and ran[1].rsplit("/", 1)[-1] not in MAY_RUN:
         return call

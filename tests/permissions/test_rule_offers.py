@@ -27,11 +27,11 @@ FACTS = Facts(("/ws",))
 def test_the_first_offered_rule_names_the_program_and_its_subcommand(
     command: str, useful: str
 ) -> None:
-    found = offers(bash(command), FACTS)
+    texts = offers(bash(command), FACTS)
 
-    assert found[0] == f"bash({useful})"
-    assert len(found) == 2
-    for rule in found:
+    assert texts[0] == f"bash({useful})"
+    assert len(texts) == 2
+    for rule in texts:
         given_ = rules(allow=[rule])
         assert decide(bash(command), "default", given_, FACTS).verdict == "allow"
 
@@ -49,9 +49,9 @@ def test_the_first_offered_rule_names_the_program_and_its_subcommand(
 def test_for_unknown_programs_only_the_exact_call_is_offered_as_a_rule(
     command: str,
 ) -> None:
-    found = offers(bash(command), FACTS)
+    texts = offers(bash(command), FACTS)
 
-    assert not [rule for rule in found if rule.endswith("*)")]
+    assert not [rule for rule in texts if rule.endswith("*)")]
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_a_command_of_several_parts_offers_a_rule_for_each(
 
 def test_a_deny_rule_that_repeats_a_script_denies_it() -> None:
     for command in ("x=$(git rev-parse HEAD); echo $x", "ls > f", "{ ls; }"):
-        found = judged(command, "bypass", allow=[command], deny=[command])
-        assert found.verdict == "deny", command
+        decision = judged(command, "bypass", allow=[command], deny=[command])
+        assert decision.verdict == "deny", command
 
 
 def test_a_deny_rule_with_a_redirection_denies_output_to_that_file() -> None:
@@ -173,8 +173,8 @@ def test_no_offered_rule_lets_a_second_command_or_a_redirection_pass(
 ) -> None:
     for rule in offers(bash(f"{start} a"), FACTS):
         given_ = rules(allow=[rule])
-        found = decide(bash(f"{start} {more} {evil}"), "default", given_, FACTS)
-        assert found.verdict != "allow"
+        decision = decide(bash(f"{start} {more} {evil}"), "default", given_, FACTS)
+        assert decision.verdict != "allow"
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_an_offered_folder_rule_does_not_cover_protected_files_in_it() -> None:
 
     for path in ("src/.env", "src/.git/config", "src/AGENTS.md"):
         touch = on_file("write_file", path, place())
-        found = decide(touch, "default", rules(allow=[folder]), place())
-        assert found.verdict == "ask", path
+        decision = decide(touch, "default", rules(allow=[folder]), place())
+        assert decision.verdict == "ask", path
 
 
 @pytest.mark.parametrize("join", ["; ", " && "])

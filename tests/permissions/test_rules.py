@@ -123,12 +123,12 @@ def test_a_deny_rule_matches_more_spellings_of_a_path(pattern: str, path: str) -
 
 def test_a_deny_rule_for_a_link_also_denies_its_target() -> None:
     facts = place(links={"/ws/link": "/ws/vault"})
-    given = rules(deny=["edit(link/**)"])
+    result = rules(deny=["edit(link/**)"])
 
-    found = [decide(on_file("write_file", f"{name}/x", facts), "bypass", given, facts).verdict
+    verdicts = [decide(on_file("write_file", f"{name}/x", facts), "bypass", result, facts).verdict
              for name in ("link", "vault", "other")]  # fmt: skip
 
-    assert found == ["deny", "deny", "allow"]
+    assert verdicts == ["deny", "deny", "allow"]
 
 
 EDITS = ("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit")
@@ -202,9 +202,9 @@ def test_an_mcp_rule_names_a_server_or_one_of_its_tools(
 def test_a_command_pattern_matches_word_by_word(
     pattern: str, command: str, expected: bool
 ) -> None:
-    found = judged(command, "rules-only", allow=[pattern])
+    decision = judged(command, "rules-only", allow=[pattern])
 
-    assert (found.verdict == "allow") is expected
+    assert (decision.verdict == "allow") is expected
 
 
 @pytest.mark.parametrize(
@@ -353,9 +353,9 @@ def test_the_narrowest_rule_covers_its_own_file_and_no_other(path: str, other: s
 def test_the_examples_of_a_rule_are_checked_against_it(
     written: str, verdict: Verdict, match: tuple[str, ...], not_match: tuple[str, ...]
 ) -> None:
-    found = parse(written, verdict, "user", match=match, not_match=not_match)
+    rule = parse(written, verdict, "user", match=match, not_match=not_match)
 
-    assert check_examples(found) is found
+    assert check_examples(rule) is rule
     for broken in ({"match": not_match}, {"not_match": match}):
         for example in next(iter(broken.values())):
             again = parse(written, verdict, "user", **dict.fromkeys(broken, (example,)))

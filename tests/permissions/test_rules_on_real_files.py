@@ -12,14 +12,14 @@ from refold.values.messages import ToolResult
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    found = tmp_path / "ws"
-    (found / "secret").mkdir(parents=True)
-    (found / "src").mkdir()
-    (found / "link").symlink_to("secret/key")
-    (found / "folder").symlink_to("secret")
-    (found / "away").symlink_to(tmp_path / "outside.txt")
+    path = tmp_path / "ws"
+    (path / "secret").mkdir(parents=True)
+    (path / "src").mkdir()
+    (path / "link").symlink_to("secret/key")
+    (path / "folder").symlink_to("secret")
+    (path / "away").symlink_to(tmp_path / "outside.txt")
     (tmp_path / "outside.txt").write_text("not yours\n")
-    return found
+    return path
 
 
 def used(workspace: Path, tool: str, path: str, **settings: object) -> tuple[Result, str]:
@@ -101,15 +101,15 @@ def test_a_path_outside_is_asked_about_with_its_real_name(
 def test_an_omitted_path_means_the_workspace_and_runs_without_asking(
     workspace: Path,
 ) -> None:
-    result, told = used(workspace, "list_files", ".")
+    result, text = used(workspace, "list_files", ".")
     arguments = ScriptedProvider([("list_files", "{}")], "Done.")
     without = Agent(provider=arguments, directory=workspace).run("Go.")
 
     assert (result.denials, without.denials) == ((), ())
-    assert "secret" in told
+    assert "secret" in text
     (part,) = arguments.heard[-1].messages[-1].message.parts
     assert isinstance(part, ToolResult)
-    assert part.text == told
+    assert part.text == text
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "\ud800"])

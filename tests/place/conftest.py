@@ -13,15 +13,15 @@ from tests.place.walled import Walled, needs_bubblewrap, walled
 def opening(request: pytest.FixtureRequest) -> Opening:
     if request.param == "walking":
         return open_by_walking
-    found = openat2_opener()
-    if found is None:
+    opener = openat2_opener()
+    if opener is None:
         pytest.skip("this kernel has no openat2")
-    return found
+    return opener
 
 
 @pytest.fixture
 def ws(tmp_path: Path) -> Iterator[Walled]:
     """A workspace whose commands run in bubblewrap."""
     needs_bubblewrap()
-    with walled(tmp_path / "ws") as found:
-        yield found
+    with walled(tmp_path / "ws") as result:
+        yield result

@@ -42,18 +42,18 @@ def repository(folder: Path) -> Path:
 
 def files(folder: Path) -> Mapping[str, object]:
     """All there is below a folder: contents, links, who may run it; not its git."""
-    found = dict[str, object]()
+    data = dict[str, object]()
     for at, folders, names in os.walk(os.fsencode(folder)):
-        folders[:] = [each for each in folders if each != b".git"]
+        folders[:] = [item for item in folders if item != b".git"]
         for name in (*names, *(f for f in folders if os.path.islink(os.path.join(at, f)))):
             place = os.path.join(at, name)
             key = os.fsdecode(os.path.relpath(place, os.fsencode(folder)))
             if os.path.islink(place):
-                found[key] = ("link", os.readlink(place))
+                data[key] = ("link", os.readlink(place))
             else:
                 with open(place, "rb") as file:
-                    found[key] = (bool(os.stat(place).st_mode & 0o100), file.read())
-    return found
+                    data[key] = (bool(os.stat(place).st_mode & 0o100), file.read())
+    return data
 
 
 def bytes_of(folder: Path) -> Mapping[str, bytes]:

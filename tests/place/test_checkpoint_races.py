@@ -32,15 +32,15 @@ SECRET = b"what is nobody's business"
 def root(tmp_path: Path) -> Path:
     outside = tmp_path / "outside/deep"
     outside.mkdir(parents=True)
-    found = tmp_path / "work"
-    (found / "here/deep").mkdir(parents=True)
+    path = tmp_path / "work"
+    (path / "here/deep").mkdir(parents=True)
     for number in range(30):
         (outside / f"f{number}").write_bytes(SECRET)
-        (found / f"here/deep/f{number}").write_text(f"ours {number}")
-    (found / "one").write_text("ours")
-    (found / "link").symlink_to(outside / "f0")
-    (found / "away").symlink_to(tmp_path / "outside")
-    return found
+        (path / f"here/deep/f{number}").write_text(f"ours {number}")
+    (path / "one").write_text("ours")
+    (path / "link").symlink_to(outside / "f0")
+    (path / "away").symlink_to(tmp_path / "outside")
+    return path
 
 
 @contextmanager
@@ -72,18 +72,18 @@ def test_a_checkpoint_saves_no_file_outside_while_a_directory_and_a_link_swap(
 ) -> None:
     (root.parent / "secret").write_bytes(SECRET)
     name = git(root.parent, "hash-object", "secret").strip()
-    found = list[str]()
+    texts = list[str]()
     with flipping(root / one, root / other, pause):
         for number in range(ROUNDS):
             (root / "new").write_text(str(number))
-            kept = checkpoints(root, session=f"s{number % 3}")
+            result = checkpoints(root, session=f"s{number % 3}")
             try:
-                listed = saved(kept, root)
+                text = saved(result, root)
             except ToolFailed as error:
-                listed = str(error)  # it changes too fast: nothing is saved then
-            found += [line for line in listed.splitlines() if name in line]
+                text = str(error)  # it changes too fast: nothing is saved then
+            texts += [line for line in text.splitlines() if name in line]
 
-    assert found == []
+    assert texts == []
 
 
 def test_a_parent_directory_is_doubtful_only_after_a_recent_change(root: Path) -> None:
@@ -99,21 +99,21 @@ def test_a_parent_directory_is_doubtful_only_after_a_recent_change(root: Path) -
 def test_files_are_saved_in_a_checkpoint_with_their_modes(root: Path) -> None:
     (root / "here/run").write_text("#!/bin/sh\n")
     (root / "here/run").chmod(0o755)
-    listed = saved(checkpoints(root), root)
+    text = saved(checkpoints(root), root)
 
-    modes = {line.split("\t")[1]: line.split()[0] for line in listed.splitlines()}
+    modes = {line.split("\t")[1]: line.split()[0] for line in text.splitlines()}
     assert modes["here/run"] == "100755"
     assert modes["here/deep/f1"] == "100644"
     assert modes["away"] == modes["link"] == "120000"
 
 
 def test_all_files_of_checkpoints_are_accessible_only_to_their_owner(root: Path) -> None:
-    kept = checkpoints(root)
-    kept.note_change()
-    anyio.run(kept.take)
+    result = checkpoints(root)
+    result.note_change()
+    anyio.run(result.take)
     (root / "one").write_text("again")
-    kept.note_change()
-    anyio.run(kept.take)
+    result.note_change()
+    anyio.run(result.take)
 
     data = root.parent / "data"
     open_ = [str(p) for p in (data, *data.rglob("*")) if p.lstat().st_mode & 0o077]

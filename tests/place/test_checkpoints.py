@@ -17,9 +17,9 @@ from tests.place.repositories import bytes_of, checkpoints, files, git, reposito
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    found = tmp_path / "work"
-    found.mkdir()
-    return found
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
 
 
 def taken(kept: Checkpoints) -> SnapshotTaken:
@@ -35,15 +35,15 @@ def test_restore_undoes_files_that_commands_created_changed_and_deleted(root: Pa
     (root / "changed.txt").write_text("one\n")
     (root / "deep/er").mkdir(parents=True)
     (root / "deep/er/gone.txt").write_text("gone\n")
-    kept = checkpoints(root)
-    before, then = taken(kept), files(root)
+    result = checkpoints(root)
+    before, then = taken(result), files(root)
     subprocess.run(
         "echo two >> changed.txt; rm -r deep; mkdir made; echo new > made/new.txt",
         shell=True, cwd=root, check=True,
     )  # fmt: skip
 
-    changes = kept.changes(before.trees, taken(kept).trees)
-    count = back(kept, before)
+    changes = result.changes(before.trees, taken(result).trees)
+    count = back(result, before)
 
     assert changes == (
         FileChange(f"{root}/changed.txt", "changed", 1, 0),
@@ -68,12 +68,12 @@ def test_restore_returns_unusual_files_byte_for_byte(root: Path) -> None:
     (root / "run").chmod(0o755)
     (root / "link").symlink_to("nowhere")
     (root / "folder").symlink_to("/")
-    kept = checkpoints(root)
-    before, then = taken(kept), files(root)
-    for each in list(root.iterdir()):
-        each.unlink()
+    result = checkpoints(root)
+    before, then = taken(result), files(root)
+    for path in list(root.iterdir()):
+        path.unlink()
 
-    count = back(kept, before)
+    count = back(result, before)
 
     assert (count, files(root), before.left_out) == (len(then), then, ())
 
@@ -83,8 +83,8 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
     (root / "b").mkdir()
     (root / "b/in").write_text("in")
     (root / "c").symlink_to("b")
-    kept = checkpoints(root)
-    before, then = taken(kept), files(root)
+    result = checkpoints(root)
+    before, then = taken(result), files(root)
     (root / "a").unlink()
     (root / "a").mkdir()
     (root / "a/in").write_text("new")
@@ -94,11 +94,11 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
     (root / "c").mkdir()
     (root / "c/deep").mkdir()
     (root / "c/deep/file").write_text("x")
-    now, after = taken(kept), files(root)
+    now, after = taken(result), files(root)
 
-    back(kept, before)
+    back(result, before)
     was = files(root)
-    back(kept, now)
+    back(result, now)
 
     assert (was, files(root)) == (then, after)
 
@@ -106,12 +106,12 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
 def test_a_snapshot_includes_an_edit_of_the_same_size_in_the_same_second(
     root: Path,
 ) -> None:
-    kept, seen = checkpoints(root), list[str]()
+    result, texts = checkpoints(root), list[str]()
     for word in ("aaa", "bbb", "ccc", "ddd", "eee"):
         (root / "a").write_text(word)
-        seen.append(taken(kept).trees[0][1])
+        texts.append(taken(result).trees[0][1])
 
-    assert len(set(seen)) == 5
+    assert len(set(texts)) == 5
 
 
 def test_a_snapshot_includes_a_replaced_file_with_the_same_modification_time(
@@ -119,13 +119,13 @@ def test_a_snapshot_includes_a_replaced_file_with_the_same_modification_time(
 ) -> None:
     (root / "a").write_text("aaa")
     os.utime(root / "a", (1e9, 1e9))
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     (root / "b").write_text("bbb")
     os.utime(root / "b", (1e9, 1e9))
     (root / "b").rename(root / "a")
 
-    assert taken(kept).trees != before.trees
+    assert taken(result).trees != before.trees
 
 
 def test_unchanged_files_give_the_same_snapshot_in_every_session(root: Path) -> None:
@@ -148,8 +148,8 @@ def test_ignored_files_are_neither_saved_nor_restored(
         (home / "mine").write_text("*.bak\n")
     (root / ".gitignore").write_text("*.log\nout/\n")
     (root / "a").write_text("a")
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     (root / "a").write_text("b")
     ignored = [
         "x.log",
@@ -160,10 +160,10 @@ def test_ignored_files_are_neither_saved_nor_restored(
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
 
-    changes = kept.changes(before.trees, taken(kept).trees)
-    back(kept, before)
+    changes = result.changes(before.trees, taken(result).trees)
+    back(result, before)
 
-    assert [each.path for each in changes] == [f"{root}/a"]
+    assert [change.path for change in changes] == [f"{root}/a"]
     assert [(root / name).read_text() for name in ignored] == ignored
 
 
@@ -172,11 +172,11 @@ def test_a_tracked_file_is_saved_although_it_is_ignored(root: Path) -> None:
     (root / "forced.log").write_text("one")
     git(root, "add", "-f", "forced.log")
     (root / ".gitignore").write_text("*.log\n")
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     (root / "forced.log").write_text("two")
 
-    back(kept, before)
+    back(result, before)
 
     assert (root / "forced.log").read_text() == "one"
 
@@ -189,16 +189,16 @@ def test_a_workspace_in_a_repository_uses_its_ignore_rules_and_not_its_files(
     inner = root / "sub/here"
     inner.mkdir(parents=True)
     (inner / "a").write_text("a")
-    kept = checkpoints(inner)
-    before = taken(kept)
+    result = checkpoints(inner)
+    before = taken(result)
     (inner / "a").write_text("b")
     (inner / "x.log").write_text("log")
     (root / "outside").write_text("o")
 
-    changes = kept.changes(before.trees, taken(kept).trees)
-    back(kept, before)
+    changes = result.changes(before.trees, taken(result).trees)
+    back(result, before)
 
-    assert [each.path for each in changes] == [f"{inner}/a"]
+    assert [change.path for change in changes] == [f"{inner}/a"]
     assert ((inner / "a").read_text(), (inner / "x.log").read_text()) == ("a", "log")
 
 
@@ -209,9 +209,9 @@ def test_a_workspace_ignored_by_its_parent_repository_is_still_saved(root: Path)
     inner.mkdir()
     (inner / "a").write_text("a")
 
-    before, kept = taken(checkpoints(inner)), checkpoints(inner)
+    before, result = taken(checkpoints(inner)), checkpoints(inner)
     (inner / "a").write_text("b")
-    back(kept, before)
+    back(result, before)
 
     assert (inner / "a").read_text() == "a"
 
@@ -238,12 +238,12 @@ def test_checkpoint_and_restore_leave_the_git_directory_of_the_user_unchanged(
     git(root, "add", "staged")
     (root / "staged").write_text("and changed\n")
     before, status = bytes_of(root / ".git"), git(root, "--no-optional-locks", "status")
-    kept = checkpoints(root)
-    first, then = taken(kept), files(root)
+    result = checkpoints(root)
+    first, then = taken(result), files(root)
 
     (root / "a").write_text("by the agent\n")
     (root / "staged").unlink()
-    back(kept, first)
+    back(result, first)
 
     assert (bytes_of(root / ".git"), files(root)) == (before, then)
     assert git(root, "--no-optional-locks", "status") == status
@@ -253,16 +253,16 @@ def test_a_nested_repository_has_a_separate_snapshot(root: Path) -> None:
     repository(root)
     inner = repository(root / "vendor/inner")
     (inner / "a").write_text("a")
-    kept = checkpoints(root)
-    before, then = taken(kept), files(root)
+    result = checkpoints(root)
+    before, then = taken(result), files(root)
     (inner / "a").write_text("b")
     (inner / "new").write_text("n")
 
-    changes = kept.changes(before.trees, taken(kept).trees)
-    back(kept, before)
+    changes = result.changes(before.trees, taken(result).trees)
+    back(result, before)
 
     assert [each for each, _ in before.trees] == [str(root), str(inner)]
-    assert [each.path for each in changes] == [f"{inner}/a", f"{inner}/new"]
+    assert [change.path for change in changes] == [f"{inner}/a", f"{inner}/new"]
     assert files(root) == then
 
 
@@ -270,12 +270,12 @@ def test_restore_reports_a_repository_created_later_and_leaves_it_unchanged(
     root: Path,
 ) -> None:
     (root / "a").write_text("a")
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     (repository(root / "cloned") / "b").write_text("b")
 
-    changes = kept.changes(before.trees, taken(kept).trees)
-    count = back(kept, before)
+    changes = result.changes(before.trees, taken(result).trees)
+    count = back(result, before)
 
     assert (changes, count) == ((FileChange(f"{root}/cloned/", "created"),), 0)
     assert (root / "cloned/b").read_text() == "b"
@@ -287,13 +287,13 @@ def test_restore_recreates_the_files_of_a_deleted_nested_repository(
 ) -> None:
     inner = repository(root / "inner")
     (inner / "a").write_text("a")
-    kept = checkpoints(root)
-    before, then = taken(kept), files(root)
+    result = checkpoints(root)
+    before, then = taken(result), files(root)
     shutil.rmtree(inner / ".git" if how == "the repository" else inner)
     if how == "the repository":
         (inner / "a").write_text("b")
 
-    back(kept, before)
+    back(result, before)
 
     assert files(root) == then
 
@@ -306,15 +306,15 @@ def test_overlapping_roots_are_saved_and_restored_once_each(
     other = tmp_path / "other"
     other.mkdir()
     (other / "b").write_text("b")
-    kept = checkpoints(root, other, root / "inside")
-    before = taken(kept)
+    result = checkpoints(root, other, root / "inside")
+    before = taken(result)
     (root / "inside/a").write_text("changed")
     (other / "b").unlink()
 
-    changes = kept.changes(before.trees, taken(kept).trees)
-    back(kept, before)
+    changes = result.changes(before.trees, taken(result).trees)
+    back(result, before)
 
-    assert [(each.path, each.kind) for each in changes] == [
+    assert [(change.path, change.kind) for change in changes] == [
         (f"{other}/b", "deleted"),
         (f"{root}/inside/a", "changed"),
     ]
@@ -328,11 +328,11 @@ def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Pa
     (root / ".GIT/x").write_text("x")
     os.mkfifo(root / "pipe")
     (root / "a").write_text("a")
-    kept = checkpoints(root)
+    result = checkpoints(root)
 
-    first, again = taken(kept), taken(kept)
+    first, again = taken(result), taken(result)
     (root / "a").write_text("b")
-    back(kept, first)
+    back(result, first)
 
     assert first == again
     assert first.left_out == (f"{root}/.GIT/x", f"{root}/large")
@@ -344,15 +344,15 @@ def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Pa
 
 def test_restore_fails_with_the_path_of_a_file_that_grew_too_large(root: Path) -> None:
     (root / "a").write_text("small")
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     with (root / "a").open("wb") as file:
         file.truncate(33 * 1024 * 1024)
 
     with pytest.raises(
         ToolFailed, match=r"in no snapshot is in the way: .*/a\. Move it away"
     ):
-        back(kept, before)
+        back(result, before)
 
     assert (root / "a").stat().st_size == 33 * 1024 * 1024
 
@@ -362,30 +362,30 @@ def test_restore_names_a_file_changed_since_the_snapshot_and_changes_nothing(
 ) -> None:
     (root / "a").write_text("a")
     (root / "b").write_text("b")
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     (root / "a").write_text("agent")
     (root / "b").write_text("agent")
-    now = taken(kept)
+    now = taken(result)
     (root / "b").write_text("person")
 
     with pytest.raises(ToolFailed, match=r"Nothing was changed.*/b\. Try again"):
-        anyio.run(kept.restore, now.trees, before.trees)
+        anyio.run(result.restore, now.trees, before.trees)
 
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("agent", "person")
 
 
 def test_restore_does_not_overwrite_a_file_that_is_in_no_snapshot(root: Path) -> None:
     (root / "a.log").write_text("kept")
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     (root / "a.log").unlink()
-    taken(kept)
+    taken(result)
     (root / ".gitignore").write_text("*.log\n")
     (root / "a.log").write_text("ignored and precious")
 
     with pytest.raises(ToolFailed, match=r"in no snapshot is in the way: .*a\.log"):
-        back(kept, before)
+        back(result, before)
 
     assert (root / "a.log").read_text() == "ignored and precious"
 
@@ -398,15 +398,15 @@ def test_restore_writes_nothing_through_a_link_that_replaced_a_directory(
     (outside / "a").write_text("mine")
     (root / "d").mkdir()
     (root / "d/a").write_text("a")
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     (root / "d/a").write_text("b")
-    now = taken(kept)
+    now = taken(result)
     shutil.rmtree(root / "d")
     (root / "d").symlink_to(outside)
 
     with pytest.raises(ToolFailed, match="Nothing was changed"):
-        anyio.run(kept.restore, now.trees, before.trees)
+        anyio.run(result.restore, now.trees, before.trees)
 
     assert (outside / "a").read_text() == "mine"
 
@@ -414,17 +414,17 @@ def test_restore_writes_nothing_through_a_link_that_replaced_a_directory(
 def test_an_interrupted_restore_can_be_repeated(root: Path) -> None:
     for name in ("a", "b", "c"):
         (root / name).write_text(name)
-    kept = checkpoints(root)
-    before, then = taken(kept), files(root)
+    result = checkpoints(root)
+    before, then = taken(result), files(root)
     (root / "a").write_text("agent")
     (root / "b").unlink()
     (root / "d").write_text("agent")
-    now = taken(kept)
+    now = taken(result)
     (root / "b").write_text("b")  # as if it had been killed after these two
     (root / "d").unlink()
     (root / ".refold-restore-0123").write_text("half")
 
-    anyio.run(kept.restore, now.trees, before.trees)
+    anyio.run(result.restore, now.trees, before.trees)
 
     assert files(root) == then
 
@@ -432,11 +432,11 @@ def test_an_interrupted_restore_can_be_repeated(root: Path) -> None:
 def test_restore_keeps_the_mode_of_a_file(root: Path) -> None:
     (root / "a").write_text("a")
     (root / "a").chmod(0o600)
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     (root / "a").write_text("b")
 
-    back(kept, before)
+    back(result, before)
 
     assert ((root / "a").stat().st_mode & 0o777, (root / "a").read_text()) == (0o600, "a")
 
@@ -452,10 +452,10 @@ def test_stored_snapshots_are_readable_only_by_their_owner(root: Path) -> None:
 
 def test_a_snapshot_leaves_out_the_data_directory_of_refold(root: Path) -> None:
     (root / "a").write_text("a")
-    kept = Checkpoints([root], root / "[my] data/checkpoints", os.environ, "one")
+    result = Checkpoints([root], root / "[my] data/checkpoints", os.environ, "one")
 
-    first = taken(kept)
-    again = taken(kept)
+    first = taken(result)
+    again = taken(result)
 
     assert first == again
 
@@ -464,13 +464,13 @@ def test_without_git_checkpoints_show_a_notice_and_fail(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("refold.place.snapshot_repository.os.access", lambda *_: False)
-    kept = checkpoints(root)
+    result = checkpoints(root)
 
-    kept.begin()
+    result.begin()
 
-    assert kept.notice == NO_GIT
+    assert result.notice == NO_GIT
     with pytest.raises(ToolFailed, match="git is not installed"):
-        anyio.run(kept.take)
+        anyio.run(result.take)
 
 
 def test_checkpoints_do_not_run_a_git_program_of_the_workspace(
@@ -480,9 +480,9 @@ def test_checkpoints_do_not_run_a_git_program_of_the_workspace(
     (root / "bin/git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (root / "bin/git").chmod(0o755)
     path = f"{root}/bin:bin:{os.environ['PATH']}"
-    kept = Checkpoints([root], tmp_path / "data/checkpoints", {"PATH": path}, "one")
+    result = Checkpoints([root], tmp_path / "data/checkpoints", {"PATH": path}, "one")
 
-    taken(kept)
+    taken(result)
 
     assert not (tmp_path / "ran").exists()
 
@@ -502,12 +502,12 @@ def test_checkpoints_run_no_program_of_the_git_configuration(
         git(root, "config", name, program)
     (root / ".gitattributes").write_text("* filter=x diff=x\n")
     (root / "a").write_text("a")
-    kept = checkpoints(root)
+    result = checkpoints(root)
 
-    before = taken(kept)
+    before = taken(result)
     (root / "a").write_text("b")
-    kept.changes(before.trees, taken(kept).trees)
-    back(kept, before)
+    result.changes(before.trees, taken(result).trees)
+    back(result, before)
 
     assert not (tmp_path / "ran").exists()
 
@@ -524,33 +524,33 @@ def test_a_snapshot_on_a_full_disk_fails_and_the_next_one_is_complete(
     program.write_text(f"#!/bin/sh\necho 'fatal: {said}' >&2\nexit 128\n")
     program.chmod(0o755)
     store = tmp_path / "data/checkpoints"
-    kept = Checkpoints([root], store, {"PATH": f"{program.parent}:/usr/bin:/bin"}, "one")
+    result = Checkpoints([root], store, {"PATH": f"{program.parent}:/usr/bin:/bin"}, "one")
 
     with pytest.raises(ToolFailed, match="the disk is full"):
-        taken(kept)
+        taken(result)
     real = shutil.which("git")
     program.unlink()
     program.symlink_to(str(real))
 
-    assert taken(kept).trees == taken(checkpoints(root, session="two")).trees
+    assert taken(result).trees == taken(checkpoints(root, session="two")).trees
 
 
 def test_one_checkpoint_is_reused_for_a_short_time(root: Path) -> None:
     (root / "a").write_text("a")
     clock = Clock(100.0)
-    kept = Checkpoints(
+    result = Checkpoints(
         [root], root.parent / "data/checkpoints", os.environ, "one", clock=clock
     )
 
-    kept.begin()
-    first = anyio.run(kept.take)
+    result.begin()
+    first = anyio.run(result.take)
     (root / "a").write_text("b")
-    soon = anyio.run(kept.take)
+    soon = anyio.run(result.take)
     clock.jump(60)
-    late = anyio.run(kept.take)
+    late = anyio.run(result.take)
     (root / "a").write_text("c")
-    kept.note_change()
-    dirty = kept.is_behind, anyio.run(kept.take), kept.is_behind
+    result.note_change()
+    dirty = result.is_behind, anyio.run(result.take), result.is_behind
 
     assert soon == first != late
     assert (dirty[0], dirty[2], dirty[1] not in (first, late)) == (True, False, True)
@@ -577,20 +577,20 @@ def test_a_snapshot_of_another_directory_is_not_restored(
     (root / "a").write_text("a")
     before = taken(checkpoints(root))
     moved = root.rename(tmp_path / "moved")
-    kept = checkpoints(moved)
+    result = checkpoints(moved)
 
     with pytest.raises(ToolFailed, match="of another directory: nothing was changed"):
-        back(kept, before)
+        back(result, before)
 
 
 def test_a_workspace_that_is_the_root_of_the_disk_has_no_checkpoints() -> None:
-    kept = Checkpoints(["/"], Path("/nowhere/checkpoints"), os.environ, "one")
+    result = Checkpoints(["/"], Path("/nowhere/checkpoints"), os.environ, "one")
 
-    kept.begin()
+    result.begin()
 
-    assert kept.notice == WHOLE_MACHINE
+    assert result.notice == WHOLE_MACHINE
     with pytest.raises(ToolFailed, match="whole machine"):
-        anyio.run(kept.take)
+        anyio.run(result.take)
 
 
 def test_a_nested_repository_that_git_ignores_is_not_saved(root: Path) -> None:
@@ -598,18 +598,18 @@ def test_a_nested_repository_that_git_ignores_is_not_saved(root: Path) -> None:
     (root / ".gitignore").write_text("cache/\n")
     inner = repository(root / "cache/inner")
     (inner / "a").write_text("a")
-    kept = checkpoints(root)
+    result = checkpoints(root)
 
-    assert [each for each, _ in taken(kept).trees] == [str(root)]
+    assert [each for each, _ in taken(result).trees] == [str(root)]
 
 
 def test_nested_repositories_beyond_the_limit_are_listed_as_left_out(root: Path) -> None:
     for n in range(10):
         (repository(root / f"r{n}") / "a").write_text("a")
 
-    found = taken(checkpoints(root))
+    result = taken(checkpoints(root))
 
-    assert (len(found.trees), found.left_out) == (9, (f"{root}/r8/", f"{root}/r9/"))
+    assert (len(result.trees), result.left_out) == (9, (f"{root}/r8/", f"{root}/r9/"))
 
 
 def test_old_half_written_packs_are_removed(root: Path) -> None:
@@ -623,23 +623,23 @@ def test_old_half_written_packs_are_removed(root: Path) -> None:
 
     taken(checkpoints(root, session="two"))
 
-    assert [each.name for each in packs.iterdir()] == ["tmp_pack_new"]
+    assert [path.name for path in packs.iterdir()] == ["tmp_pack_new"]
 
 
 def test_a_patch_has_the_lines_of_created_changed_and_deleted_files(root: Path) -> None:
     (root / "changed.py").write_text("def f():\n    return 1\n")
     (root / "gone.txt").write_text("gone\n")
     (root / "same").write_text("same\n")
-    kept = checkpoints(root)
-    before = taken(kept)
+    result = checkpoints(root)
+    before = taken(result)
     (root / "changed.py").write_text("def f():\n    return 2\n")
     (root / "gone.txt").unlink()
     (root / "bytes").write_bytes(b"\0\xff")
     (root / "new.txt").write_text("new\n")
 
-    found = kept.patch(before.trees, taken(kept).trees)
+    patch = result.patch(before.trees, taken(result).trees)
 
-    assert [(Path(change.path).name, change.kind, text) for change, text in found] == [
+    assert [(Path(change.path).name, change.kind, text) for change, text in patch] == [
         ("bytes", "created", ""),
         (
             "changed.py", "changed",

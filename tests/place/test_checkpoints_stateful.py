@@ -158,19 +158,19 @@ def test_a_killed_restore_can_be_repeated(tmp_path: Path, after: float) -> None:
     root.mkdir()
     for n in range(300):
         (root / f"f{n}").write_text(f"{n}\n")
-    kept = checkpoints(root)
-    before, then = anyio.run(kept.take), files(root)
+    result = checkpoints(root)
+    before, then = anyio.run(result.take), files(root)
     for n in range(300):
         (root / f"f{n}").write_text("agent\n") if n % 3 else (root / f"f{n}").unlink()
-    kept.note_change()
-    now = anyio.run(kept.take)
+    result.note_change()
+    now = anyio.run(result.take)
 
     program = [
         sys.executable,
         "-c",
         KILLED,
         str(root),
-        *("=".join(each) for each in before.trees),
+        *("=".join(tree) for tree in before.trees),
     ]
     with subprocess.Popen(
         program, stdout=subprocess.PIPE, start_new_session=True
@@ -197,6 +197,6 @@ def test_a_killed_snapshot_does_not_block_the_next_one(tmp_path: Path) -> None:
         time.sleep(0.5)
         os.killpg(process.pid, signal.SIGKILL)
 
-    found = anyio.run(checkpoints(root).take)
+    result = anyio.run(checkpoints(root).take)
 
-    assert found.trees == anyio.run(checkpoints(root, session="other").take).trees
+    assert result.trees == anyio.run(checkpoints(root, session="other").take).trees

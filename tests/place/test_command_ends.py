@@ -30,8 +30,8 @@ def ws(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Walled]:
     profile: Profile = request.param
     if profile == "workspace":
         needs_bubblewrap()
-    with walled(tmp_path / "ws", limits=LIMITS, profile=profile) as found:
-        yield found
+    with walled(tmp_path / "ws", limits=LIMITS, profile=profile) as result:
+        yield result
 
 
 @pytest.fixture(autouse=True)
@@ -48,14 +48,14 @@ LONG = 100_000 + os.getpid()
 
 def sleepers(seconds: int) -> list[str]:
     words = f"sleep\0{seconds}\0".encode()
-    found = list[str]()
+    texts = list[str]()
     for number in filter(str.isdigit, os.listdir("/proc")):
         try:
             if Path("/proc", number, "cmdline").read_bytes() == words:
-                found.append(number)
+                texts.append(number)
         except OSError:
             continue
-    return found
+    return texts
 
 
 async def beat(beats: list[float]) -> None:
@@ -81,9 +81,9 @@ def test_background_processes_of_a_command_are_killed_when_it_ends(
 ) -> None:
     began = time.monotonic()
 
-    found = ws.run(command.replace("1000", str(LONG)))
+    result = ws.run(command.replace("1000", str(LONG)))
 
-    assert (found.code, found.text) == (0, "done\n")
+    assert (result.code, result.text) == (0, "done\n")
     assert sleepers(LONG) == []
     assert time.monotonic() - began < 20
 
@@ -104,9 +104,9 @@ def test_all_processes_of_a_command_are_killed_at_its_timeout(
 ) -> None:
     began = time.monotonic()
 
-    found = ws.run(command.replace("1001", str(LONG)), seconds=0.2)
+    result = ws.run(command.replace("1001", str(LONG)), seconds=0.2)
 
-    assert (found.code, found.timed_out, found.stopped) == (None, True, "")
+    assert (result.code, result.timed_out, result.stopped) == (None, True, "")
     assert time.monotonic() - began < 20
     assert sleepers(LONG) == []
 
@@ -122,9 +122,9 @@ def test_all_processes_of_a_command_are_killed_at_its_timeout(
 )  # fmt: skip
 @pytest.mark.slow
 def test_a_command_that_reads_input_ends_or_times_out(ws: Walled, command: str) -> None:
-    found = ws.run(command, seconds=5)
+    result = ws.run(command, seconds=5)
 
-    assert found.code is not None or found.timed_out
+    assert result.code is not None or result.timed_out
 
 
 @pytest.mark.slow
@@ -143,18 +143,18 @@ def test_a_command_over_the_process_limit_is_stopped_with_a_reason(
             group.cancel_scope.cancel()
 
     anyio.run(use)
-    found = ended[0]
+    result = ended[0]
 
-    assert found.stopped == "it ran more than 60 processes at a time"
-    assert found.code is None
+    assert result.stopped == "it ran more than 60 processes at a time"
+    assert result.code is None
     assert time.monotonic() - began < 60
     assert max(b - a for a, b in pairwise(beats)) < 10  # it was never held up for long
 
 
 def test_a_command_below_the_process_limit_succeeds(ws: Walled) -> None:
-    found = ws.run("for i in $(seq 30); do sleep 0.3 & done; wait; echo done")
+    result = ws.run("for i in $(seq 30); do sleep 0.3 & done; wait; echo done")
 
-    assert (found.code, found.text, found.stopped) == (0, "done\n", "")
+    assert (result.code, result.text, result.stopped) == (0, "done\n", "")
 
 
 @pytest.mark.slow
@@ -177,7 +177,7 @@ def test_a_crashed_command_leaves_no_core_file(ws: Walled) -> None:
 def test_five_gigabytes_of_output_are_counted_and_do_not_block_the_event_loop(
     ws: Walled,
 ) -> None:
-    many, heard, beats = 5_000_000_000, list[str](), list[float]()
+    many, texts, beats = 5_000_000_000, list[str](), list[float]()
     ended = list[Finished]()
 
     async def use() -> None:
@@ -186,37 +186,37 @@ def test_five_gigabytes_of_output_are_counted_and_do_not_block_the_event_loop(
             ended.append(
                 await ws.commands.run(
                     f"head -c {many} /dev/zero", cwd=str(ws.root), seconds=100,
-                    on_output=heard.append,
+                    on_output=texts.append,
                 )
             )  # fmt: skip
             group.cancel_scope.cancel()
 
     began = time.monotonic()
     anyio.run(use)
-    took, found = time.monotonic() - began, ended[0]
+    took, result = time.monotonic() - began, ended[0]
 
-    assert len(found.start) + len(found.end) + found.dropped == many
-    assert len(heard) <= took * 21 + 3
-    assert max(map(len, heard)) < 40_000
+    assert len(result.start) + len(result.end) + result.dropped == many
+    assert len(texts) <= took * 21 + 3
+    assert max(map(len, texts)) < 40_000
     assert max(b - a for a, b in pairwise(beats)) < 10  # it was never held up for long
 
 
 def test_output_is_published_in_few_pieces_and_completely(ws: Walled) -> None:
-    heard = list[str]()
+    texts = list[str]()
 
-    found = ws.run("for i in $(seq 2000); do echo $i; done", on_output=heard.append)
+    result = ws.run("for i in $(seq 2000); do echo $i; done", on_output=texts.append)
 
-    assert "".join(heard) == found.text
-    assert len(heard) < 40
+    assert "".join(texts) == result.text
+    assert len(texts) < 40
 
 
 def test_a_command_that_writes_to_a_full_disk_gets_an_error(ws: Walled) -> None:
-    found = ws.run(
+    result = ws.run(
         "ulimit -f 100; head -c 10000000 /dev/zero > big; echo $?; echo x > /dev/full"
     )
 
-    assert found.code == 1
-    assert "No space left on device" in found.text
+    assert result.code == 1
+    assert "No space left on device" in result.text
     assert (ws.root / "big").stat().st_size <= 102_400
 
 
@@ -326,11 +326,11 @@ def test_a_command_that_resists_signals_ends_with_a_killed_refold(
 
 
 def test_reap_strays_spares_processes_of_a_running_refold(ws: Walled) -> None:
-    found = list[Finished]()
+    finisheds = list[Finished]()
 
     async def use() -> None:
         async def slow() -> None:
-            found.append(
+            finisheds.append(
                 await ws.commands.run("sleep 0.4; echo done", cwd=str(ws.root), seconds=9)
             )
 
@@ -341,7 +341,7 @@ def test_reap_strays_spares_processes_of_a_running_refold(ws: Walled) -> None:
 
     anyio.run(use)
 
-    assert found[0].text == "done\n"
+    assert finisheds[0].text == "done\n"
 
 
 def test_a_cancelled_command_leaves_no_process(ws: Walled) -> None:
@@ -360,6 +360,6 @@ def test_a_cancelled_command_leaves_no_process(ws: Walled) -> None:
 def test_files_in_shared_memory_count_toward_the_memory_limit(tmp_path: Path) -> None:
     needs_bubblewrap()
     with walled(tmp_path / "ws", limits=LIMITS) as ws:
-        found = ws.run("head -c 400000000 /dev/zero > /dev/shm/x; sleep 9")
+        result = ws.run("head -c 400000000 /dev/zero > /dev/shm/x; sleep 9")
 
-    assert found.stopped == "it used more than 300 MB of memory"
+    assert result.stopped == "it used more than 300 MB of memory"

@@ -81,11 +81,11 @@ NEW = {"user": 0x10000000, "mounts": 0x20000, "pids": 0x20000000, "net": 0x40000
 @pytest.mark.parametrize("more", [0, 0x10000000])
 def test_a_command_cannot_create_namespaces(room: Walled, kind: str, more: int) -> None:
     flags = NEW[kind] | more
-    found = told(
+    text = told(
         room, f"print(call('unshare', {flags}))", f"print(call('clone', {flags} | 17, 0))"
     )
 
-    assert found == "EPERM\nEPERM"
+    assert text == "EPERM\nEPERM"
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,11 @@ def test_a_command_cannot_call_mount_functions(
 def test_clone3_creates_no_namespaces_and_threads_still_work(room: Walled) -> None:
     threads = "import threading; t = threading.Thread(target=print, args=('a thread',))"
 
-    found = told(
+    text = told(
         room, "print(call('clone3', bytes(64), 64))", threads, "t.start(); t.join()"
     )
 
-    assert found == "ENOSYS\na thread"
+    assert text == "ENOSYS\na thread"
 
 
 @pytest.mark.parametrize("namespaces", [False, True])
@@ -146,13 +146,13 @@ def test_a_command_cannot_open_the_memory_of_the_first_process(
 ) -> None:
     line = f"os.read(os.open({path!r}, os.O_RDWR), 1)"
 
-    assert "PermissionError" in (found := told(room, line)) or "FileNotFound" in found
+    assert "PermissionError" in (text := told(room, line)) or "FileNotFound" in text
     nested = "call('unshare', 0x10020000); call('umount2', b'/proc/1/mem', 2)"
     assert "Error" in told(wide, nested, "call('umount2', b'/proc/1/task', 2)", line)
 
 
 def test_a_command_can_trace_its_own_processes(room: Walled) -> None:
-    found = told(
+    text = told(
         room,
         "child = os.fork()",
         "if not child: os.read(os.pipe()[0], 1)",
@@ -161,7 +161,7 @@ def test_a_command_can_trace_its_own_processes(room: Walled) -> None:
         "os.kill(child, 9)",
     )
 
-    assert found == "done True\nTrue"
+    assert text == "done True\nTrue"
 
 
 @pytest.mark.peer
@@ -284,9 +284,9 @@ def test_a_command_can_set_the_setgid_bit_of_a_directory(room: Walled, line: str
 def test_a_command_can_create_a_shared_git_repository(room: Walled) -> None:
     if not socket_guard.is_permitted():
         pytest.skip("this machine lets nobody answer for a call")
-    found = room.run("git init -q --shared=group shared && git -C shared status --short")
+    result = room.run("git init -q --shared=group shared && git -C shared status --short")
 
-    assert (found.code, found.text) == (0, "")
+    assert (result.code, result.text) == (0, "")
     assert (room.root / "shared/.git/objects").stat().st_mode & stat.S_ISGID
 
 
@@ -294,9 +294,9 @@ def test_a_command_cannot_set_the_setgid_bit_of_a_directory_outside(room: Walled
     outside = room.root.parent / "outside"
     outside.mkdir(mode=0o755)
 
-    found = told(room, f"os.chmod({str(outside)!r}, 0o2775)")
+    text = told(room, f"os.chmod({str(outside)!r}, 0o2775)")
 
-    assert "OSError" in found or "PermissionError" in found
+    assert "OSError" in text or "PermissionError" in text
     assert outside.stat().st_mode & 0o7777 == 0o755
 
 

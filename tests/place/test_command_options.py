@@ -30,13 +30,13 @@ def test_a_command_reads_and_writes_a_socket_given_as_its_input(
     with walled(tmp_path / "ws", profile=profile) as place, ours, theirs:
         ours.sendall(b"question\n")
 
-        found = run(
+        result = run(
             place,
             "read line; echo got $line; echo answer >&0",
             CommandExtras(theirs.fileno()),
         )
 
-        assert found.text == "got question\n"
+        assert result.text == "got question\n"
         assert ours.recv(100) == b"answer\n"
 
 
@@ -49,9 +49,9 @@ def test_limits_of_a_command_replace_the_limits_of_all_commands(tmp_path: Path) 
     with walled(tmp_path / "ws", profile="off", limits=Limits(processes=500)) as place:
         forks = "for n in 1 2 3 4 5 6 7 8; do sleep 20 & done; wait"
 
-        found = run(place, forks, CommandExtras(limits=Limits(processes=4)))
+        result = run(place, forks, CommandExtras(limits=Limits(processes=4)))
 
-        assert found.stopped == "it ran more than 4 processes at a time"
+        assert result.stopped == "it ran more than 4 processes at a time"
 
 
 def test_a_command_sees_only_the_hidden_directory_that_it_needs(tmp_path: Path) -> None:
@@ -61,9 +61,9 @@ def test_a_command_sees_only_the_hidden_directory_that_it_needs(tmp_path: Path) 
         (tmp_path / name / "a").write_text(name)
     look = f"cat {tmp_path}/needed/a {tmp_path}/other/a"
     with walled(tmp_path / "ws") as place:
-        seen = run(place, look, CommandExtras(seen=(str(tmp_path / "needed"),))).text
+        text = run(place, look, CommandExtras(seen=(str(tmp_path / "needed"),))).text
         unseen = run(place, look, CommandExtras()).text
 
-    assert seen.startswith("needed")
-    assert seen.count("No such file") == 1
+    assert text.startswith("needed")
+    assert text.count("No such file") == 1
     assert unseen.count("No such file") == 2

@@ -36,7 +36,7 @@ def nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def left_behind(mark: str) -> list[str]:
-    found = list[str]()
+    texts = list[str]()
     for number in filter(str.isdigit, os.listdir("/proc")):
         try:
             about = Path("/proc", number)
@@ -44,16 +44,16 @@ def left_behind(mark: str) -> list[str]:
                 mark.encode() in (about / "environ").read_bytes()
                 and int(number) != os.getpid()
             ):
-                found.append((about / "cmdline").read_text())
+                texts.append((about / "cmdline").read_text())
         except OSError:
             continue
-    return found
+    return texts
 
 
 def test_stdout_and_stderr_are_returned_in_order_with_the_exit_code(tmp_path: Path) -> None:
-    found = run("echo one; echo two >&2; echo three; pwd; exit 3", tmp_path)
+    result = run("echo one; echo two >&2; echo three; pwd; exit 3", tmp_path)
 
-    assert found == Finished(3, f"one\ntwo\nthree\n{tmp_path}\n".encode())
+    assert result == Finished(3, f"one\ntwo\nthree\n{tmp_path}\n".encode())
 
 
 def test_a_command_killed_by_a_signal_has_exit_code_128_plus_the_signal(
@@ -65,11 +65,11 @@ def test_a_command_killed_by_a_signal_has_exit_code_128_plus_the_signal(
 def test_output_is_published_while_the_command_runs_without_split_characters(
     tmp_path: Path,
 ) -> None:
-    heard = list[str]()
+    texts = list[str]()
     os.mkfifo(tmp_path / "go")
 
     def hear(text: str) -> None:
-        heard.append(text)
+        texts.append(text)
         if text == "one":
             # The command waits for this: the text came while it was running.
             (tmp_path / "go").write_text("go\n")
@@ -80,9 +80,9 @@ def test_output_is_published_while_the_command_runs_without_split_characters(
             cwd=str(tmp_path), seconds=LONG, on_output=hear,
         )  # fmt: skip
 
-    found = anyio.run(use)
+    result = anyio.run(use)
 
-    assert ("".join(heard), heard[0], found.text) == ("one☂�", "one", "one☂�")
+    assert ("".join(texts), texts[0], result.text) == ("one☂�", "one", "one☂�")
 
 
 def test_a_command_that_reads_stdin_gets_an_empty_input() -> None:
@@ -102,21 +102,21 @@ def test_a_command_leads_a_new_session_and_process_group() -> None:
 
 
 def test_a_stopped_command_receives_sigterm() -> None:
-    found = run("trap 'echo bye; exit' TERM; kill -STOP $$", seconds=0.1)
+    result = run("trap 'echo bye; exit' TERM; kill -STOP $$", seconds=0.1)
 
-    assert (found.text, found.timed_out) == ("bye\n", True)
+    assert (result.text, result.timed_out) == ("bye\n", True)
 
 
 def test_git_commit_without_a_message_fails_and_opens_no_editor(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
 
-    found = run(
+    result = run(
         "git config user.email a@b; git config user.name a; echo x >f; git add f; git commit",
         tmp_path,
     )
 
-    assert found.code == 1
-    assert "empty commit message" in found.text
+    assert result.code == 1
+    assert "empty commit message" in result.text
 
 
 @pytest.mark.slow
@@ -141,10 +141,10 @@ def test_an_editor_without_a_terminal_is_killed_at_the_timeout(tmp_path: Path) -
     ],
 )
 def test_a_command_over_its_timeout_is_killed_with_all_its_children(command: str) -> None:
-    found = run(f"echo begun; {command}", seconds=0.1)
+    result = run(f"echo begun; {command}", seconds=0.1)
 
-    assert (found.code, found.timed_out) == (None, True)
-    assert found.text.startswith("begun\n")
+    assert (result.code, result.timed_out) == (None, True)
+    assert result.text.startswith("begun\n")
 
 
 @pytest.mark.slow
@@ -202,17 +202,17 @@ def test_two_commands_run_concurrently(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "meeting")
 
     async def use() -> list[Finished]:
-        found = list[Finished]()
+        finisheds = list[Finished]()
 
         async def one(command: str) -> None:
-            found.append(
+            finisheds.append(
                 await ShellCommands().run(command, cwd=str(tmp_path), seconds=LONG)
             )
 
         async with anyio.create_task_group() as group:
             group.start_soon(one, "echo hello >meeting")
             group.start_soon(one, "cat <meeting")
-        return found
+        return finisheds
 
     assert sorted(f.text for f in anyio.run(use)) == ["", "hello\n"]
 
@@ -240,28 +240,28 @@ def test_a_command_that_cannot_start_fails_with_a_one_line_error(
 
 
 def test_ten_megabytes_of_output_are_returned_completely() -> None:
-    found = run("head -c 10000000 /dev/zero | tr '\\0' x")
+    result = run("head -c 10000000 /dev/zero | tr '\\0' x")
 
-    assert (found.dropped, len(found.text)) == (0, 10_000_000)
+    assert (result.dropped, len(result.text)) == (0, 10_000_000)
 
 
 @pytest.mark.slow
 def test_of_long_output_both_ends_are_returned_and_dropped_bytes_are_counted() -> None:
-    found = run("echo first; head -c 67108864 /dev/zero | tr '\\0' x; echo last")
+    result = run("echo first; head -c 67108864 /dev/zero | tr '\\0' x; echo last")
 
-    assert len(found.start) + len(found.end) + found.dropped == 67108864 + 11
-    assert len(found.start) + len(found.end) == 16 * 2**20
-    assert found.text.startswith("first\nxxx")
-    assert found.text.endswith("xxxlast\n")
+    assert len(result.start) + len(result.end) + result.dropped == 67108864 + 11
+    assert len(result.start) + len(result.end) == 16 * 2**20
+    assert result.text.startswith("first\nxxx")
+    assert result.text.endswith("xxxlast\n")
 
 
 def test_long_binary_output_is_shortened_as_text() -> None:
     """In memory each byte would be four: a text that takes much is what this must not be."""
-    found = run("echo first; head -c 3000000 /dev/urandom; echo; echo last")
+    result = run("echo first; head -c 3000000 /dev/urandom; echo; echo last")
 
-    text, whole = found.read()
+    text, whole = result.read()
 
-    assert (found.dropped, found.total_bytes, whole) == (0, 3_000_012, False)
+    assert (result.dropped, result.total_bytes, whole) == (0, 3_000_012, False)
     assert text.startswith("first\n")
     assert text.endswith("last\n")
     assert "characters are left out: this is not text]" in text
@@ -269,35 +269,35 @@ def test_long_binary_output_is_shortened_as_text() -> None:
 
 
 def test_long_output_with_few_invalid_bytes_is_returned_completely() -> None:
-    found = run("head -c 1500000 /dev/zero | tr '\\0' x; printf '\\xff'; echo last")
+    result = run("head -c 1500000 /dev/zero | tr '\\0' x; printf '\\xff'; echo last")
 
-    text, whole = found.read()
+    text, whole = result.read()
 
     assert (len(text), whole) == (1_500_006, True)
     assert text.endswith("x\ufffdlast\n")
 
 
 def test_dropped_bytes_between_both_ends_are_counted_exactly() -> None:
-    printed = Printed(each_end=4)
+    result = Printed(each_end=4)
     for piece in (b"ab", b"cdef", b"g", b"hijklmnop", b"q"):
-        printed.add(piece)
+        result.add(piece)
 
-    assert (printed.start, printed.dropped, printed.end) == (b"abcd", 9, b"nopq")
+    assert (result.start, result.dropped, result.end) == (b"abcd", 9, b"nopq")
 
 
 def test_cleared_output_leaves_no_bytes() -> None:
-    printed = Printed(each_end=4)
-    printed.add(b"abcdefghijkl")
-    printed.clear()
-    printed.add(b"m")
+    result = Printed(each_end=4)
+    result.add(b"abcdefghijkl")
+    result.clear()
+    result.add(b"m")
 
-    assert printed.since(0) == (b"m", 0, b"", 1)
+    assert result.since(0) == (b"m", 0, b"", 1)
 
 
 def test_stored_output_can_be_shortened() -> None:
     whole, cut = Printed(each_end=8), Printed(each_end=4)
-    for printed in (whole, cut):
-        printed.add(b"abcdefghijkl")
+    for item in (whole, cut):
+        item.add(b"abcdefghijkl")
     whole.keep(3)
     cut.keep(3)
     whole.add(b"mno")
@@ -309,19 +309,19 @@ def test_stored_output_can_be_shortened() -> None:
 
 def test_a_handed_over_command_runs_to_its_end(tmp_path: Path) -> None:
     async def test() -> None:
-        handover, printed = Handover(), Printed()
+        handover, result = Handover(), Printed()
         started = anyio.Event()
         command = "echo one; until test -e go; do sleep 0.01; done; echo two; exit 3"
-        found = list[Finished]()
+        finisheds = list[Finished]()
 
         async def run() -> None:
-            found.append(
+            finisheds.append(
                 await ShellCommands().run(
                     command,
                     cwd=str(tmp_path),
                     seconds=LONG,
                     on_output=lambda _: started.set(),
-                    extras=CommandExtras(printed=printed, handover=handover),
+                    extras=CommandExtras(printed=result, handover=handover),
                 )
             )
 
@@ -329,7 +329,7 @@ def test_a_handed_over_command_runs_to_its_end(tmp_path: Path) -> None:
             group.start_soon(run)
             await started.wait()
             handover.ask()
-        (so_far,) = found
+        (so_far,) = finisheds
         (tmp_path / "go").touch()
         assert so_far.continued is not None
         whole = await so_far.continued.end()
@@ -362,11 +362,11 @@ def test_a_handed_over_command_is_killed_when_its_continuation_is_cancelled(
 ) -> None:
     async def test() -> None:
         handover, started = Handover(), anyio.Event()
-        found = list[Finished]()
+        finisheds = list[Finished]()
 
         async def run() -> None:
             extras = CommandExtras(printed=Printed(), handover=handover)
-            found.append(
+            finisheds.append(
                 await ShellCommands().run(
                     "setsid sleep 60 & echo one; sleep 60",
                     cwd=str(tmp_path),
@@ -380,10 +380,10 @@ def test_a_handed_over_command_is_killed_when_its_continuation_is_cancelled(
             group.start_soon(run)
             await started.wait()
             handover.ask()
-        assert found[0].continued is not None
+        assert finisheds[0].continued is not None
         with anyio.CancelScope() as scope:
             scope.cancel()
-            await found[0].continued.end()
+            await finisheds[0].continued.end()
 
         assert scope.cancelled_caught  # and `nobody_is_left` finds no process
 
@@ -412,10 +412,10 @@ def test_a_command_gets_no_key_from_the_environment(
     monkeypatch.setenv("GITHUB_TOKEN", canary)
     monkeypatch.setenv("HTTPS_PROXY", f"http://me:{canary}@proxy:1")
 
-    found = run("env; cat /proc/self/environ; set")
+    result = run("env; cat /proc/self/environ; set")
 
-    assert canary not in found.text
-    assert "PATH=" in found.text
+    assert canary not in result.text
+    assert "PATH=" in result.text
 
 
 def test_bash_reads_no_startup_file_from_the_environment(
@@ -432,10 +432,10 @@ def test_a_command_sees_no_trace_of_how_its_limits_were_set() -> None:
     limits = "ulimit -c; cat /proc/self/oom_score_adj"
     state = "echo $0 $# $- ${BASH_ENV-none}; cd /proc/$$/fd; echo *; echo $?"
 
-    found = run(f"{limits}; {state}")
+    result = run(f"{limits}; {state}")
 
-    shown = ["0", "500", "/bin/bash 0 hBc none", "0 1 2 3", "0"]  # 3: the folder
-    assert found.text.splitlines() == shown
+    texts = ["0", "500", "/bin/bash 0 hBc none", "0 1 2 3", "0"]  # 3: the folder
+    assert result.text.splitlines() == texts
 
 
 @pytest.mark.parametrize(
@@ -456,8 +456,8 @@ def test_limits_are_set_under_any_startup_option_of_bash(
     )
 
     async def use() -> Finished:
-        given = CommandExtras(environ={name: value})
-        return await ShellCommands().run(command, cwd="/", seconds=9, extras=given)
+        extras = CommandExtras(environ={name: value})
+        return await ShellCommands().run(command, cwd="/", seconds=9, extras=extras)
 
     assert anyio.run(use).text == f"{shown}\n1\n"
 
@@ -467,14 +467,14 @@ def test_a_given_bash_env_applies_to_shells_that_the_command_starts(
     tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_text("echo read\n")
-    given = CommandExtras(environ={"BASH_ENV": f"./{name}"})
+    extras = CommandExtras(environ={"BASH_ENV": f"./{name}"})
 
     async def use() -> Finished:
         return await ShellCommands().run(
             'echo "$BASH_ENV"; bash -c "echo in it"',
             cwd=str(tmp_path),
             seconds=9,
-            extras=given,
+            extras=extras,
         )
 
     assert anyio.run(use).text == f"./{name}\nread\nin it\n"
@@ -489,14 +489,14 @@ def test_the_environment_keeps_build_variables_and_disables_prompts() -> None:
         "PAGER": "less",
     }
 
-    found = environment(ours | {"HTTP_PROXY": "http://proxy:3128"})
+    data = environment(ours | {"HTTP_PROXY": "http://proxy:3128"})
 
-    assert {"LD_PRELOAD"} & found.keys() == set()
+    assert {"LD_PRELOAD"} & data.keys() == set()
     expected = {"VIRTUAL_ENV": "/v", "LC_ALL": "C", "PAGER": "cat"}
-    assert {name: found[name] for name in expected} == expected
-    assert found["PATH"].split(":")[0] == "/bin"
-    assert found["HTTP_PROXY"] == "http://proxy:3128"
-    assert found["GIT_TERMINAL_PROMPT"] == "0"
+    assert {name: data[name] for name in expected} == expected
+    assert data["PATH"].split(":")[0] == "/bin"
+    assert data["HTTP_PROXY"] == "http://proxy:3128"
+    assert data["GIT_TERMINAL_PROMPT"] == "0"
 
 
 def test_a_command_has_a_path_although_the_environment_has_none() -> None:

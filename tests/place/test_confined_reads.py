@@ -72,11 +72,11 @@ def test_a_read_only_command_reads_the_workspace_and_runs_ordinary_programs(
     (apart.root / "a.py").write_text("print(6 * 7)")
     git(apart.root, "init", "-q")
 
-    found = looking(
+    result = looking(
         apart, "python3 a.py; git status --short; ls /usr/bin/env; sort a.py | wc -l"
     )
 
-    assert found.text == "42\n?? a.py\n/usr/bin/env\n1\n"
+    assert result.text == "42\n?? a.py\n/usr/bin/env\n1\n"
 
 
 def test_a_read_only_command_reaches_no_socket_of_another_program(apart: Walled) -> None:
@@ -92,9 +92,9 @@ def test_a_read_only_command_reaches_no_socket_of_another_program(apart: Walled)
         os.link(home / "plain", home / "linked")
         os.rename(home / "plain", home / "renamed")
 
-        found = looking(apart, f"python3 ask.py {home}/linked {home}/renamed {home}/plain")
+        result = looking(apart, f"python3 ask.py {home}/linked {home}/renamed {home}/plain")
 
-    assert found.text == ""
+    assert result.text == ""
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_read_only_git_runs_no_program_that_the_repository_names(
     (root / "hooks/post-index-change").chmod(0o755)
     git(root, "config", key, value.format(ran=root / "ran"))
 
-    found = looking(apart, "git status; git diff; git log; git show")
+    result = looking(apart, "git status; git diff; git log; git show")
 
-    assert "RAN" not in found.text
-    assert "+two" in found.text
+    assert "RAN" not in result.text
+    assert "+two" in result.text
     subprocess.run(["git", "-C", str(root), "status"], check=False, capture_output=True)
 
 
@@ -156,12 +156,12 @@ def test_read_only_git_ignores_settings_that_name_a_program(
     )
     outside = subprocess.run(person, cwd=root, check=False, capture_output=True, text=True)
 
-    found = looking(apart, "git status --short; git diff; git show")
+    result = looking(apart, "git status --short; git diff; git show")
 
     assert "RAN" in outside.stderr + outside.stdout  # it does run for a person
-    assert "RAN" not in found.text
-    assert "+two" in found.text
-    assert " M f" in found.text
+    assert "RAN" not in result.text
+    assert "+two" in result.text
+    assert " M f" in result.text
 
 
 def test_read_only_git_works_in_a_repository_that_tracks_a_file_with_keys(
@@ -176,8 +176,8 @@ def test_read_only_git_works_in_a_repository_that_tracks_a_file_with_keys(
     (root / ".env").write_text("S3CRET\n")
     (root / "f").write_text("two\n")
 
-    found = looking(apart, "git diff --stat && git status -s && git diff && cat .env")
+    result = looking(apart, "git diff --stat && git status -s && git diff && cat .env")
 
-    assert (found.code, "S3CRET" in found.text) == (0, False)
-    assert "+two" in found.text
-    assert "Commands that run without asking do not see this file" in found.text
+    assert (result.code, "S3CRET" in result.text) == (0, False)
+    assert "+two" in result.text
+    assert "Commands that run without asking do not see this file" in result.text

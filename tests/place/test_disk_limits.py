@@ -101,8 +101,8 @@ def test_a_command_that_fills_a_disk_is_killed_before_the_disk_is_full(
         fills = f"for i in $(seq 400); do {some}; done > {small_disk}/big; sleep 100"
         return await commands.run(fills, cwd=str(cwd), seconds=60)
 
-    found = anyio.run(use)
+    result = anyio.run(use)
 
-    assert found.code is None
-    assert found.stopped.startswith(f"it filled the disk of {small_disk}")
+    assert result.code is None
+    assert result.stopped.startswith(f"it filled the disk of {small_disk}")
     assert free_bytes(str(small_disk)) > MIB  # some may be written while it is being ended

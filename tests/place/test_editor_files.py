@@ -103,25 +103,25 @@ def test_a_file_that_the_call_does_not_name_is_read_from_the_disk(opened: Opened
 def test_editor_text_that_differs_only_in_line_ends_counts_as_saved(
     tmp_path: Path, content: bytes, said: str
 ) -> None:
-    opened = Opened(Path(os.path.realpath(tmp_path)), content)
-    opened.typed(said)
-    files = opened.call()
-    assert (files.read(opened.real), files.remarks()) == (content, ())
+    result = Opened(Path(os.path.realpath(tmp_path)), content)
+    result.typed(said)
+    files = result.call()
+    assert (files.read(result.real), files.remarks()) == (content, ())
 
 
 def test_unsaved_text_has_the_line_ends_of_the_file(tmp_path: Path) -> None:
-    opened = Opened(Path(os.path.realpath(tmp_path)), b"a\r\nb\r\n")
-    opened.typed("a\nc\n")
-    assert opened.call().read(opened.real) == b"a\r\nc\r\n"
+    result = Opened(Path(os.path.realpath(tmp_path)), b"a\r\nb\r\n")
+    result.typed("a\nc\n")
+    assert result.call().read(result.real) == b"a\r\nc\r\n"
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbfx\n", b"caf\xe9\n", b"x\0\n"])
 def test_a_file_that_is_not_plain_text_is_read_from_the_disk(
     tmp_path: Path, content: bytes
 ) -> None:
-    opened = Opened(Path(os.path.realpath(tmp_path)), content)
-    opened.typed("typed\n")
-    assert (opened.call().read(opened.real), opened.texts.opened) == (content, [])
+    result = Opened(Path(os.path.realpath(tmp_path)), content)
+    result.typed("typed\n")
+    assert (result.call().read(result.real), result.texts.opened) == (content, [])
 
 
 def test_after_an_error_of_the_editor_the_disk_is_used_with_a_remark(
@@ -346,9 +346,9 @@ def test_editor_text_is_discarded_if_a_folder_changed_during_the_request(
 
 
 def test_a_large_file_is_read_from_the_disk(tmp_path: Path) -> None:
-    opened = Opened(Path(os.path.realpath(tmp_path)), b"x" * 1_000_001)
-    opened.typed("typed\n")
-    assert len(opened.call().read(opened.real)) == 1_000_001
+    result = Opened(Path(os.path.realpath(tmp_path)), b"x" * 1_000_001)
+    result.typed("typed\n")
+    assert len(result.call().read(result.real)) == 1_000_001
 
 
 def test_text_typed_since_the_model_read_a_file_is_reported_as_a_change(
@@ -376,14 +376,14 @@ def test_the_editor_writes_nothing_while_a_command_can_change_files(opened: Open
     commands.gate = opened.gate
 
     async def check() -> None:
-        begun, write = anyio.Event(), partial(opened.call().write, opened.real)
+        event, write = anyio.Event(), partial(opened.call().write, opened.real)
         async with anyio.create_task_group() as group:
             run = partial(
                 commands.run, "echo; tail -f /dev/null", cwd=str(opened.root), seconds=None,
-                confines=Confinement(writes=True), on_output=lambda _: begun.set(),
+                confines=Confinement(writes=True), on_output=lambda _: event.set(),
             )  # fmt: skip
             group.start_soon(run)
-            await begun.wait()
+            await event.wait()
             await to_thread.run_sync(partial(write, b"new\n", expect=digest(b"saved\n")))
             assert (opened.texts.written, opened.file.read_bytes()) == ([], b"new\n")
             group.cancel_scope.cancel()
@@ -394,11 +394,11 @@ def test_the_editor_writes_nothing_while_a_command_can_change_files(opened: Open
 
 
 def test_a_command_waits_while_the_editor_writes() -> None:
-    gate, seen = EditorGate(), list[str]()
+    gate, texts = EditorGate(), list[str]()
 
     async def command() -> None:
         await gate.command_begins()
-        seen.append("command")
+        texts.append("command")
         gate.command_ended()
 
     async def check() -> None:
@@ -407,7 +407,7 @@ def test_a_command_waits_while_the_editor_writes() -> None:
                 assert free
                 group.start_soon(command)
                 await anyio.wait_all_tasks_blocked()
-                seen.append("editor")
-        assert seen == ["editor", "command"]
+                texts.append("editor")
+        assert texts == ["editor", "command"]
 
     anyio.run(check)

@@ -24,8 +24,8 @@ PERSON = "git -c user.name=a -c user.email=a@b -c protocol.file.allow=always"
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Walled]:
     needs_bubblewrap()
-    with walled(tmp_path / "ws", states=str(tmp_path / "states")) as found:
-        root = found.root
+    with walled(tmp_path / "ws", states=str(tmp_path / "states")) as result:
+        root = result.root
         git(root, "init", "-q", "-b", "main")
         (root / "a").write_text("1\n")
         git(root, "add", "a")
@@ -33,7 +33,7 @@ def place(tmp_path: Path) -> Iterator[Walled]:
         git(root, "branch", "other")
         git(root, "init", "-q", "lib")
         git(root / "lib", "commit", "-qm", "of lib", "--allow-empty")
-        yield found
+        yield result
 
 
 def run(
@@ -133,7 +133,7 @@ def test_approved_npm_install_sets_up_husky_hooks(place: Walled, *, narrow: bool
         '{"name": "x", "version": "1.0.0", "scripts": {"prepare": "node husky.js"}}'
     )
 
-    refused = run(place, "npm install --offline --no-audit --no-fund", narrow=narrow)
+    result = run(place, "npm install --offline --no-audit --no-fund", narrow=narrow)
     done = run(
         place,
         "npm install --offline --no-audit --no-fund",
@@ -141,7 +141,7 @@ def test_approved_npm_install_sets_up_husky_hooks(place: Walled, *, narrow: bool
         opened=(".git/config",),
     )
 
-    assert refused.code != 0
+    assert result.code != 0
     assert (done.code, done.guarded.undone) == (0, ()), done.text
     assert done.guarded.accepted == (str(place.root / ".git/config"),)
     assert git(place.root, "config", "core.hooksPath") == ".husky/_\n"
@@ -170,12 +170,12 @@ def test_a_submodule_that_a_script_added_can_be_restored_from_quarantine(
     """The question about the script named no file of git's."""
     done = run(place, f"{PERSON} submodule --quiet add ./lib sub")
     (change,) = done.guarded.undone
-    told = change.sentence(".gitmodules")
+    sentence = change.sentence(".gitmodules")
 
     quarantine = Quarantine(Path(place.sandbox.config.quarantine))
     quarantine.restore(quarantine.find(Path(change.goal).name))
     git(place.root, "submodule", "--quiet", "init")
 
-    assert f"`refold quarantine restore {Path(change.goal).name}` restores it" in told
-    assert "as a command of its own, `git submodule` asks the user" in told
+    assert f"`refold quarantine restore {Path(change.goal).name}` restores it" in sentence
+    assert "as a command of its own, `git submodule` asks the user" in sentence
     assert git(place.root, "submodule", "status").startswith(" ")

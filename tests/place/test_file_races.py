@@ -136,10 +136,12 @@ def test_a_call_reaches_only_the_paths_that_were_allowed(
 def test_the_error_for_a_path_outside_the_workspace_names_the_path(
     files: DiskFiles, inside: Path
 ) -> None:
-    with pytest.raises(ToolFailed, match=f"leads to .*/out/x, outside of {inside}") as said:
+    with pytest.raises(
+        ToolFailed, match=f"leads to .*/out/x, outside of {inside}"
+    ) as error:
         files.only([]).real("../out/x")
 
-    assert "changed" not in str(said.value)
+    assert "changed" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -359,12 +361,12 @@ def raced(files: DiskFiles, inside: Path, out: Path, times: int) -> int:
             try:
                 real = files.real("d/f")
                 if files.outside(str(real)) is None:
-                    held = files.only([str(inside / "d/f")])
+                    only = files.only([str(inside / "d/f")])
                     before = b"" if number % 2 else None
                     with suppress(ToolFailed):
-                        before = held.read(held.real("d/f"))
+                        before = only.read(only.real("d/f"))
                     expect = NOTHING if before is None else digest(before)
-                    held.write(held.real("d/f"), b"%d" % number, expect=expect)
+                    only.write(only.real("d/f"), b"%d" % number, expect=expect)
                     done += 1
             except ToolFailed:
                 continue

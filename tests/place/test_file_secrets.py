@@ -101,9 +101,9 @@ def test_edit_file_finds_a_secret_by_its_mask_and_keeps_its_value(
 ) -> None:
     mask = shown(TOKEN)
 
-    said = folder.call(edit_file, path="a.py", old=old.format(mask), new=new.format(mask))
+    call = folder.call(edit_file, path="a.py", old=old.format(mask), new=new.format(mask))
 
-    assert said.startswith("Edited a.py")
+    assert call.startswith("Edited a.py")
     expected = TEXT.replace(old.format(TOKEN), new.format(TOKEN))
     assert (folder.root / "a.py").read_text() == expected
 
@@ -169,16 +169,16 @@ def test_a_notebook_edit_keeps_a_secret_in_its_cell_and_refuses_it_in_another(
     file = folder.root / "n.ipynb"
     file.write_text(json.dumps({**book, "nbformat": 4, "nbformat_minor": 2}, indent=1))
 
-    said = folder.call(
+    result = folder.call(
         notebook_edit, path="n.ipynb", cell=1, source=f'z\nkey = "{shown(TOKEN)}"'
     )
-    refused = folder.call(
+    call = folder.call(
         notebook_edit, path="n.ipynb", cell=2, source=f"print({shown(TOKEN)})"
     )
 
-    assert "Changed cell 1" in said
-    assert "stands for a secret" in refused
-    sources = [each["source"] for each in json.loads(file.read_text())["cells"]]
+    assert "Changed cell 1" in result
+    assert "stands for a secret" in call
+    sources = [item["source"] for item in json.loads(file.read_text())["cells"]]
     assert sources == [["z\n", f'key = "{TOKEN}"'], ["y"]]
 
 
@@ -230,9 +230,9 @@ def uploaded(folder: Folder, content: bytes) -> str:
 def test_text_with_a_mask_that_stands_for_no_value_there_is_refused(
     folder: Folder, attempt: Callable[[Folder], str]
 ) -> None:
-    said = attempt(folder)
+    text = attempt(folder)
 
-    assert "stands for" in said
+    assert "stands for" in text
     assert [p.name for p in folder.root.iterdir()] == ["a.py"]
     assert (folder.root / "a.py").read_text() == TEXT
 
@@ -290,16 +290,16 @@ def test_no_write_stores_a_mask_or_moves_a_secret_value_to_another_line(
     """Lines are kept, removed, exchanged, and taken from another file, and then cut."""
     text, foreign = "\n".join(mine), "\n".join(others)
     lines = [*shown(text).split("\n"), *shown(foreign).split("\n")]
-    written = "\n".join(data.draw(some.lists(some.sampled_from(lines), max_size=8)))
-    at = data.draw(some.integers(0, len(written)))
-    written = (
-        written[:at] + data.draw(some.sampled_from(("", "#", "\n", " "))) + written[at:]
+    outcome = "\n".join(data.draw(some.lists(some.sampled_from(lines), max_size=8)))
+    at = data.draw(some.integers(0, len(outcome)))
+    outcome = (
+        outcome[:at] + data.draw(some.sampled_from(("", "#", "\n", " "))) + outcome[at:]
     )
 
     try:
-        result = FileSecrets(text, "a", MASKS.pieces).unmask(written)
+        result = FileSecrets(text, "a", MASKS.pieces).unmask(outcome)
     except ToolFailed:
-        assert has_mask(written)
+        assert has_mask(outcome)
         return
 
     assert not has_mask(result)

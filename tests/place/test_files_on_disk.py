@@ -75,13 +75,13 @@ def test_a_file_changed_in_the_meantime_is_not_overwritten(
 
 
 def test_of_concurrent_writers_of_a_new_file_exactly_one_succeeds(files: DiskFiles) -> None:
-    made = list[bytes]()
+    chunks = list[bytes]()
 
     def make(name: str, content: bytes, start: threading.Barrier) -> None:
         start.wait()
         with suppress(ToolFailed):
             files.write(files.real(name), content, expect=NOTHING)
-            made.append(content)
+            chunks.append(content)
 
     for number in range(10):
         name = f"round-{number}"
@@ -93,8 +93,8 @@ def test_of_concurrent_writers_of_a_new_file_exactly_one_succeeds(files: DiskFil
             maker.start()
         for maker in makers:
             maker.join()
-        assert made == [files.read(files.real(name))]
-        made.clear()
+        assert chunks == [files.read(files.real(name))]
+        chunks.clear()
 
 
 def test_a_write_to_a_link_changes_its_target_and_keeps_the_link(
@@ -210,7 +210,7 @@ def test_outside_returns_the_link_target_of_a_path_outside_the_workspace(
     (workspace / "dangling").symlink_to(away / "new.txt")
     files = DiskFiles(workspace, [other])
 
-    found = [
+    outsides = [
         files.outside(path)
         for path in (
             "a",
@@ -222,7 +222,7 @@ def test_outside_returns_the_link_target_of_a_path_outside_the_workspace(
         )
     ]
 
-    assert found == [
+    assert outsides == [
         None, str(away / "a"), str(away / "new.txt"), str(away / "a"), None, None,
     ]  # fmt: skip
 
@@ -239,11 +239,11 @@ def test_a_file_whose_name_is_shell_syntax_is_found_by_that_name(
     for name in ("~/x", "$HOME/x", "~backup", "-rf", "file:/x", "CON"):
         files.write(files.real(f"./{name}"), b"x", expect=NOTHING)
 
-    found = [
+    display_names = [
         files.display_name(files.real(f"./{n}")) for n in ("~/x", "$HOME/x", "~backup")
     ]
-    assert found == ["./~/x", "$HOME/x", "~backup"]
-    assert all(files.kind(files.real(name)) == "file" for name in found)
+    assert display_names == ["./~/x", "$HOME/x", "~backup"]
+    assert all(files.kind(files.real(name)) == "file" for name in display_names)
     assert sorted(os.listdir(tmp_path)) == ["$HOME", "-rf", "CON", "file:", "~", "~backup"]
 
 
@@ -263,9 +263,9 @@ def test_a_listing_shows_files_directories_links_and_others_by_kind(
     (tmp_path / "link").symlink_to("/")
     os.mkfifo(tmp_path / "pipe")
 
-    found = [(item.name, item.kind) for item in files.items(files.real("."))]
+    pairs = [(item.name, item.kind) for item in files.items(files.real("."))]
 
-    assert found == [
+    assert pairs == [
         ("directory", "directory"), ("file", "file"), ("link", "link"), ("pipe", "other"),
     ]  # fmt: skip
     assert isinstance(files.items(files.real("."))[1], DirectoryEntry)
@@ -321,17 +321,17 @@ def test_a_file_swapped_with_a_link_during_reads_reveals_nothing_outside(
 
     racer = threading.Thread(target=swap)
     racer.start()
-    got = set[bytes]()
+    chunks = set[bytes]()
     try:
         for _ in range(300):
             try:
                 real = files.real("a")
                 if files.outside(real) is None:
-                    got.add(files.read(real))
+                    chunks.add(files.read(real))
             except ToolFailed:
                 continue
     finally:
         over.set()
         racer.join()
 
-    assert got <= {b"mine"}
+    assert chunks <= {b"mine"}

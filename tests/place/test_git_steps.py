@@ -24,18 +24,18 @@ EXEC = "exec touch ran"
 def place(tmp_path: Path) -> Iterator[Walled]:
     """A repository in which a rebase of `side` onto `main` meets a conflict."""
     needs_bubblewrap()
-    with walled(tmp_path / "ws", states=str(tmp_path / "states")) as found:
-        git(found.root, "init", "-q", "-b", "main")
-        git(found.root, "config", "user.name", "a")
-        git(found.root, "config", "user.email", "a@example.org")
+    with walled(tmp_path / "ws", states=str(tmp_path / "states")) as result:
+        git(result.root, "init", "-q", "-b", "main")
+        git(result.root, "config", "user.name", "a")
+        git(result.root, "config", "user.email", "a@example.org")
         for branch, texts in (("main", ("one", "two")), ("side", ("three", "four"))):
             if branch == "side":
-                git(found.root, "checkout", "-q", "-b", branch, "HEAD~1")
+                git(result.root, "checkout", "-q", "-b", branch, "HEAD~1")
             for text in texts:
-                (found.root / "file").write_text(text)
-                git(found.root, "add", "file")
-                git(found.root, "commit", "-q", "-m", text)
-        yield found
+                (result.root / "file").write_text(text)
+                git(result.root, "add", "file")
+                git(result.root, "commit", "-q", "-m", text)
+        yield result
 
 
 def stop_at_conflict(root: Path, *words: str) -> None:
@@ -165,12 +165,12 @@ def test_exec_steps_of_an_unapproved_rebase_are_quarantined(place: Walled) -> No
 
 def approved(place: Walled, command: str, folder: str = "") -> GuardReport:
     top = place.root / folder
-    opened = (str(top / ".git/rebase-merge"),)
+    texts = (str(top / ".git/rebase-merge"),)
 
     async def use() -> GuardReport:
         done = await place.commands.run(
             command, cwd=str(place.root), seconds=LONG,
-            confines=Confinement(writes=True, opened=opened),
+            confines=Confinement(writes=True, opened=texts),
         )  # fmt: skip
         return done.guarded
 
@@ -198,8 +198,8 @@ def test_a_git_step_planted_before_a_kill_is_undone(tmp_path: Path) -> None:
 
     subprocess.run([sys.executable, "-c", script], check=True)
 
-    made = undo_after_kill(workspace)
+    undo = undo_after_kill(workspace)
 
-    assert [(os.path.relpath(one.path, root), one.fate) for one in made] == [
+    assert [(os.path.relpath(one.path, root), one.fate) for one in undo] == [
         (STEPS, "moved")
     ]

@@ -111,8 +111,8 @@ def test_a_setting_value_is_parsed_as_git_parses_it(text: str, value: str | None
 def place(tmp_path: Path) -> Iterator[Walled]:
     """A repository whose settings name files in it."""
     needs_bubblewrap()
-    with walled(tmp_path / "ws", states=str(tmp_path / "states")) as found:
-        root = found.root
+    with walled(tmp_path / "ws", states=str(tmp_path / "states")) as result:
+        root = result.root
         git(root, "init", "-q", "-b", "main")
         for name in (
             ".husky/_/h",
@@ -137,18 +137,18 @@ def place(tmp_path: Path) -> Iterator[Walled]:
             "alias.top",
             '!sh "$(git rev-parse --show-toplevel)"/tools/top.sh',
         )
-        yield found
+        yield result
 
 
 def test_all_paths_that_git_settings_name_are_guarded(place: Walled) -> None:
     root = str(place.root)
-    found = Guards([root]).paths()
+    paths = Guards([root]).paths()
 
-    assert sorted(os.path.relpath(path, root) for path in found.targets) == [
+    assert sorted(os.path.relpath(path, root) for path in paths.targets) == [
         ".husky/_", ".husky/pre-commit", "attributes", "team/gitconfig", "tools/check.sh",
         "tools/clean.sh",
     ]  # fmt: skip
-    assert found.targets.keys() <= found.paths
+    assert paths.targets.keys() <= paths.paths
 
 
 NAMED = (
@@ -216,9 +216,9 @@ def test_paths_that_git_settings_of_the_user_name_are_guarded(tmp_path: Path) ->
     (root / "page.sh").touch()
     git(root, "init", "-q")
 
-    found = Guards([str(root)], str(tmp_path / "home"), [str(config)]).paths()
+    paths = Guards([str(root)], str(tmp_path / "home"), [str(config)]).paths()
 
-    assert sorted(found.targets) == [str(root / ".githooks"), str(root / "page.sh")]
+    assert sorted(paths.targets) == [str(root / ".githooks"), str(root / "page.sh")]
 
 
 def test_hooks_of_the_enclosing_repository_are_guarded(tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def test_hooks_of_the_enclosing_repository_are_guarded(tmp_path: Path) -> None:
     git(tmp_path, "config", "core.hooksPath", "web/.husky/_")
     (tmp_path / "web/.husky/_").mkdir(parents=True)
 
-    found = Guards([str(tmp_path / "web")]).paths()
+    paths = Guards([str(tmp_path / "web")]).paths()
 
-    assert list(found.targets) == [str(tmp_path / "web/.husky/_")]
+    assert list(paths.targets) == [str(tmp_path / "web/.husky/_")]
 
 
 def test_existing_hooks_that_a_new_git_setting_names_are_not_moved(
@@ -263,9 +263,9 @@ def test_path_named_by_git_returns_each_path_that_a_git_setting_names(
 ) -> None:
     watch, root = place.sandbox.watch, place.root
 
-    named = [name for name in NAMED if watch.path_named_by_git([str(root / name)])]
+    matching_NAMED = [name for name in NAMED if watch.path_named_by_git([str(root / name)])]
 
-    assert named == list(NAMED)
+    assert matching_NAMED == list(NAMED)
     assert (
         watch.path_named_by_git([str(root / "tools/other.sh"), str(root / "src/a.c")]) == ""
     )

@@ -57,12 +57,12 @@ def test_the_walk_lists_the_same_files_as_git(ignore: str, tmp_path: Path) -> No
     command = ["git", "-C", str(tmp_path), "-c", "core.excludesFile=/dev/null", "ls-files",
                "-z", "--others", "--exclude-standard"]  # fmt: skip
 
-    listed = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
+    output = subprocess.run(command, check=True, capture_output=True, timeout=60).stdout
 
     walked = {
         str(Path(path).relative_to(tmp_path)) for path in walk(str(tmp_path), lambda: None)
     }
-    assert walked == {name for name in listed.decode().split("\0") if name}
+    assert walked == {name for name in output.decode().split("\0") if name}
 
 
 @pytest.mark.parametrize("pattern", [*HOSTILE, "[" * 2000, "x" * 100_000, "!" + HOSTILE[0]])

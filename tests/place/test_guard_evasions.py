@@ -52,10 +52,10 @@ def test_a_git_setting_in_unusual_syntax_starts_no_program_in_read_only_git(
     hidden = line.format(RUNS.replace("\n\t", " ") if "{}" in line[-3:] else RUNS)
     config.write_bytes(config.read_bytes() + hidden.encode())
 
-    found = ws.run("git diff; git status", writes=False)
+    result = ws.run("git diff; git status", writes=False)
 
-    assert "RAN" not in found.text
-    assert "after" in found.text
+    assert "RAN" not in result.text
+    assert "after" in result.text
     assert not runs_no_program(str(config))
 
 
@@ -108,9 +108,9 @@ def test_guarded_files_in_unusually_named_directories_stay_unchanged(
     guard.parent.mkdir(parents=True)
     guard.write_text("as it was")
 
-    found = ws.run("for f in */.vscode/tasks.json; do echo x > $f; done; echo went on")
+    result = ws.run("for f in */.vscode/tasks.json; do echo x > $f; done; echo went on")
 
-    assert "went on" in found.text
+    assert "went on" in result.text
     assert guard.read_text() == "as it was"
 
 
@@ -228,8 +228,8 @@ def test_commands_run_although_links_with_denied_names_exist(tmp_path: Path) -> 
         for name, goal in links.items():
             (root / name).symlink_to(goal)
 
-        found = place.run("cat file a; mv file other; echo went on")
+        result = place.run("cat file a; mv file other; echo went on")
 
-    assert "secret" not in found.text
-    assert "went on" in found.text
+    assert "secret" not in result.text
+    assert "went on" in result.text
     assert (root / "file").exists()

@@ -35,13 +35,13 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walled]:
     namespaces = bool(getattr(request, "param", False))
     with walled(
         tmp_path / "ws", states=str(tmp_path / "states"), user_namespaces=namespaces
-    ) as found:
-        git(found.root, "init", "-q", "-b", "main")
-        (found.root / ".env").write_text("KEY=as it was\n")
-        (found.root / ".vscode").mkdir()
-        (found.root / ".vscode/tasks.json").write_text("{}")
-        (found.root / ".git/hooks/pre-push").write_text("#!/bin/sh\n")
-        yield found
+    ) as result:
+        git(result.root, "init", "-q", "-b", "main")
+        (result.root / ".env").write_text("KEY=as it was\n")
+        (result.root / ".vscode").mkdir()
+        (result.root / ".vscode/tasks.json").write_text("{}")
+        (result.root / ".git/hooks/pre-push").write_text("#!/bin/sh\n")
+        yield result
 
 
 def git(folder: Path, *words: str) -> str:
@@ -62,12 +62,14 @@ def programs(root: Path) -> list[str]:
     lines = set[str]()
     for folder, folders, _ in os.walk(root):
         folders[:] = [name for name in folders if name not in ("objects", "refs", ".git")]
-        listed = subprocess.run(
+        completed_process = subprocess.run(
             ["git", "config", "--show-origin", "--list"], cwd=folder, text=True, check=False,
             env={"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nowhere"},
             capture_output=True,
         )  # fmt: skip
-        lines.update(line for line in listed.stdout.splitlines() if "fsmonitor" in line)
+        lines.update(
+            line for line in completed_process.stdout.splitlines() if "fsmonitor" in line
+        )
     hooks = (root / ".git/hooks").glob("*")
     lines.update(str(hook) for hook in hooks if not hook.name.endswith(".sample"))
     return sorted(lines)
@@ -115,7 +117,7 @@ def test_a_change_of_guarded_files_is_undone_byte_for_byte(
     place: Walled, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a command does it that nothing holds."""
-    before, said = guarded_bytes(place.root), programs(place.root)
+    before, texts = guarded_bytes(place.root), programs(place.root)
     monkeypatch.chdir(place.root)
     watch, allowed = place.sandbox.watch, AllowedPaths()
 
@@ -123,7 +125,7 @@ def test_a_change_of_guarded_files_is_undone_byte_for_byte(
     exec(code, {"os": os, "write": write, "append": append})
     done = watch.end(allowed)
 
-    assert (guarded_bytes(place.root), programs(place.root)) == (before, said)
+    assert (guarded_bytes(place.root), programs(place.root)) == (before, texts)
     assert done.undone
     assert "KEY" not in place.run("grep -rh KEY . --exclude=.env || true").text
 
@@ -133,7 +135,7 @@ def test_a_command_in_its_own_namespace_cannot_change_guarded_files(
     place: Walled,
 ) -> None:
     """Also where it may make one: then what it changed is put back."""
-    before, said = guarded_bytes(place.root), programs(place.root)
+    before, texts = guarded_bytes(place.root), programs(place.root)
     code = (
         "os.rename('.env', 'notes.txt'); os.rename('.git/config', 'c'); "
         f"open('.git/config', 'w').write({RUNS!r})"
@@ -144,7 +146,7 @@ def test_a_command_in_its_own_namespace_cannot_change_guarded_files(
     )
 
     assert bool(done.guarded.undone) == place.sandbox.config.user_namespaces, done.text
-    assert (guarded_bytes(place.root), programs(place.root)) == (before, said)
+    assert (guarded_bytes(place.root), programs(place.root)) == (before, texts)
     assert "KEY" not in place.run("cat notes.txt").text
 
 
@@ -175,12 +177,12 @@ def test_a_command_in_its_own_namespace_cannot_change_guarded_files(
 def test_a_repository_created_by_commands_makes_git_run_no_program(
     place: Walled, commands: tuple[str, str]
 ) -> None:
-    said = programs(place.root)
+    texts = programs(place.root)
 
     for command in commands:
         place.run(command)
 
-    assert programs(place.root) == said
+    assert programs(place.root) == texts
 
 
 def test_guarded_changes_of_a_running_command_are_undone_when_another_ends(

@@ -129,9 +129,9 @@ def test_settings_of_other_version_control_systems_are_guarded(tmp_path: Path) -
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
 
-    found = names(Guards([str(tmp_path)]), tmp_path)
+    texts = names(Guards([str(tmp_path)]), tmp_path)
 
-    assert found == [
+    assert texts == [
         ".hg/hgrc",
         ".jj/repo/config.toml",
         ".sl/config",

@@ -34,8 +34,8 @@ def place(tmp_path: Path) -> Iterator[Walled]:
     """The user has committed files with keys, and hidden one more by a rule."""
     needs_bubblewrap()
     denied = str(tmp_path.resolve() / "ws/certs")
-    with walled(tmp_path / "ws", unread=lambda: [denied]) as found:
-        root = found.root
+    with walled(tmp_path / "ws", unread=lambda: [denied]) as result:
+        root = result.root
         (root / "certs").mkdir()
         (root / "sub").mkdir()
         for name in (".env", "sub/.env.local", "certs/key", "plain"):
@@ -43,7 +43,7 @@ def place(tmp_path: Path) -> Iterator[Walled]:
         git(root, "init", "-q")
         git(root, "add", "-f", ".")
         git(root, "commit", "-qm", "one")
-        yield found
+        yield result
 
 
 def run(place: Walled, command: str, *, narrow: bool) -> Finished:
@@ -62,13 +62,13 @@ def test_git_shows_a_hidden_file_neither_as_empty_nor_as_changed(
 ) -> None:
     (place.root / "plain").write_text("changed\n")
 
-    said = run(place, "; ".join(LOOKS), narrow=narrow).text
+    text = run(place, "; ".join(LOOKS), narrow=narrow).text
 
-    assert "+changed" in said
-    assert " M plain" in said
-    assert SECRET not in said
-    assert ".env" not in said
-    assert "certs" not in said
+    assert "+changed" in text
+    assert " M plain" in text
+    assert SECRET not in text
+    assert ".env" not in text
+    assert "certs" not in text
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,10 @@ def test_an_unapproved_program_commits_no_change_of_a_hidden_file(
 def test_an_index_with_an_unknown_format_is_hidden_from_commands(place: Walled) -> None:
     git(place.root, "update-index", "--split-index")
 
-    said = run(place, "git diff; git status", narrow=False).text
+    text = run(place, "git diff; git status", narrow=False).text
 
-    assert SECRET not in said
-    assert "index file corrupt" in said
+    assert SECRET not in text
+    assert "index file corrupt" in text
 
 
 def test_commits_work_in_a_repository_without_tracked_hidden_files(tmp_path: Path) -> None:

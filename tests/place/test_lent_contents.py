@@ -57,11 +57,11 @@ def store_of(root: Path) -> Path:
 
 def contents(root: Path) -> set[str]:
     """The names of the contents that refold itself has stored."""
-    listed = git(
+    text = git(
         store_of(root), "cat-file", "--batch-all-objects",
         "--batch-check=%(objecttype) %(objectname)",
     )  # fmt: skip
-    return {line.split()[1] for line in listed.splitlines() if line.startswith("blob")}
+    return {line.split()[1] for line in text.splitlines() if line.startswith("blob")}
 
 
 def delete_objects(root: Path) -> None:

@@ -135,7 +135,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_writes_before_a_disk_error_are_rolled_back(
     files: DiskFiles, tmp_path: Path
 ) -> None:
-    kept = (tmp_path / "a").stat().st_ino
+    st_ino = (tmp_path / "a").stat().st_ino
     puts = [
         put(files, "a", b"x"),
         put(files, "b", None),
@@ -149,7 +149,7 @@ def test_writes_before_a_disk_error_are_rolled_back(
         files.put_all(puts)
 
     assert tree(tmp_path) == BEFORE
-    assert (tmp_path / "a").stat().st_ino == kept
+    assert (tmp_path / "a").stat().st_ino == st_ino
     assert (tmp_path / "a").stat().st_nlink == 1
 
 
@@ -190,12 +190,12 @@ def test_a_write_that_cannot_be_rolled_back_is_named_with_its_backup(
     with pytest.raises(ToolFailed) as failure:
         files.put_all([put(files, "a", b"x"), put(files, "b", None), put(files, "c", b"y")])
 
-    kept = next(name for name in os.listdir(tmp_path) if name.startswith(".refold"))
+    result = next(name for name in os.listdir(tmp_path) if name.startswith(".refold"))
     assert str(failure.value).endswith(
-        f"Not everything could be restored: a (what it held is in {kept} beside it)."
+        f"Not everything could be restored: a (what it held is in {result} beside it)."
     )
     assert tree(tmp_path) == {
-        kept: "a before", "a": "theirs", "b": "b before", "c": "c before",
+        result: "a before", "a": "theirs", "b": "b before", "c": "c before",
     }  # fmt: skip
 
 
@@ -279,6 +279,6 @@ def in_a_fork(work: Callable[[], None]) -> int:
 
 
 def umask() -> int:
-    found = os.umask(0)
-    os.umask(found)
-    return found
+    result = os.umask(0)
+    os.umask(result)
+    return result

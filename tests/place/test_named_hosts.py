@@ -25,8 +25,8 @@ NOWHERE = ReachableHosts()
 def ws(tmp_path: Path) -> Generator[Walled]:
     needs_bubblewrap()
     serving = HostFilter({})
-    with walled(tmp_path / "ws", filter=serving) as found:
-        yield found
+    with walled(tmp_path / "ws", filter=serving) as result:
+        yield result
     serving.close()
 
 
@@ -57,20 +57,20 @@ def named(site: LoopbackServer) -> ReachableHosts:
 def test_a_named_host_is_reached_and_recorded_in_the_result(
     ws: Walled, site: LoopbackServer
 ) -> None:
-    found = run(ws, f"curl -sS http://localhost:{site.port}/x", named(site))
+    result = run(ws, f"curl -sS http://localhost:{site.port}/x", named(site))
 
-    assert (found.text, found.code, found.filtered) == ("site\n", 0, True)
-    assert found.attempts == (HostAttempt("localhost", site.port),)
+    assert (result.text, result.code, result.filtered) == ("site\n", 0, True)
+    assert result.attempts == (HostAttempt("localhost", site.port),)
 
 
 def test_an_unnamed_host_is_refused_and_recorded_in_the_result(
     ws: Walled, site: LoopbackServer
 ) -> None:
-    found = run(ws, "curl -sS https://other.example/", named(site))
+    result = run(ws, "curl -sS https://other.example/", named(site))
 
-    assert "403" in found.text
-    assert "other.example" not in found.text.replace("https://other.example", "")
-    (attempt,) = found.attempts
+    assert "403" in result.text
+    assert "other.example" not in result.text.replace("https://other.example", "")
+    (attempt,) = result.attempts
     assert (attempt.host, attempt.port) == ("other.example", 443)
     assert attempt.refused.endswith("no rule and no answer of the user names it")
     assert not site.received
@@ -106,10 +106,10 @@ def test_no_request_makes_the_filter_connect_to_an_unnamed_host(
 ) -> None:
     moved = LoopbackServer("moved", location=f"http://localhost:{site.port}/")
 
-    found = run(ws, command.format(site=moved.port, port=site.port), named(moved))
+    result = run(ws, command.format(site=moved.port, port=site.port), named(moved))
     moved.close()
 
-    assert "site" not in found.text.replace("site.", "")
+    assert "site" not in result.text.replace("site.", "")
     assert not site.received
 
 
@@ -117,10 +117,10 @@ def test_a_server_that_the_command_starts_is_reached_without_the_filter(ws: Wall
     serve = "python3 -m http.server 8123 >log 2>&1 & "
     ask = "curl -sS --retry 20 --retry-connrefused --retry-delay 1 http://127.0.0.1:8123/ | head -1"
 
-    found = run(ws, serve + ask, NOWHERE)
+    result = run(ws, serve + ask, NOWHERE)
 
-    assert "<!DOCTYPE" in found.text
-    assert found.attempts == ()
+    assert "<!DOCTYPE" in result.text
+    assert result.attempts == ()
 
 
 def test_a_timed_out_command_with_hosts_has_all_its_output_and_attempts(
@@ -128,10 +128,10 @@ def test_a_timed_out_command_with_hosts_has_all_its_output_and_attempts(
 ) -> None:
     ask = f"curl -sS http://localhost:{site.port}/; sleep 30"
 
-    found = run(ws, ask, named(site), seconds=1)
+    result = run(ws, ask, named(site), seconds=1)
 
-    assert (found.text, found.timed_out) == ("site\n", True)
-    assert found.attempts == (HostAttempt("localhost", site.port),)
+    assert (result.text, result.timed_out) == ("site\n", True)
+    assert result.attempts == (HostAttempt("localhost", site.port),)
 
 
 def test_a_denied_host_is_refused_to_a_command_with_every_host(
@@ -141,10 +141,10 @@ def test_a_denied_host_is_refused_to_a_command_with_every_host(
     serving = HostFilter({})
     wish = {"filter": serving, "denied_hosts": ("denied.example",)}
     with walled(tmp_path / "ws", **wish) as ws:  # pyright: ignore[reportArgumentType] - as given
-        found = ws.run("curl -sS https://denied.example/", network=True)
+        result = ws.run("curl -sS https://denied.example/", network=True)
     serving.close()
 
-    (attempt,) = found.attempts
+    (attempt,) = result.attempts
     assert (attempt.host, "a deny rule names it" in attempt.refused) == (
         "denied.example",
         True,
@@ -216,8 +216,8 @@ def test_no_connection_bypasses_the_host_filter(
         on_disk.bind(f"/proc/self/fd/{folder}/host.sock")
         os.close(folder)
         without_file.bind("\0" + name)
-        for each in (on_disk, without_file):
-            each.listen()
+        for item in (on_disk, without_file):
+            item.listen()
         words = {
             "port": site.port,
             "socket": "host.sock",
@@ -228,10 +228,10 @@ def test_no_connection_bypasses_the_host_filter(
             "import os, socket\n" + way.format(**words) + "\nprint('REACHED')\n"
         )
 
-        found = run(ws, "python3 way.py", NOWHERE)
+        result = run(ws, "python3 way.py", NOWHERE)
 
-    assert "Traceback" in found.text or "Error" in found.text
-    assert "REACHED" not in found.text
+    assert "Traceback" in result.text or "Error" in result.text
+    assert "REACHED" not in result.text
     assert not site.received
 
 
@@ -296,11 +296,11 @@ def test_a_host_that_a_call_denies_is_refused_under_network_for_every_host(
     serving = HostFilter({})
     with walled(tmp_path / "ws", filter=serving, network=True) as ws:
         denied = ReachableHosts(("*:*",), ("denied.example",))
-        found = run(ws, "curl -sS https://denied.example/", denied)
+        result = run(ws, "curl -sS https://denied.example/", denied)
         narrow = ReachableHosts(("a.example",), ("denied.example",))
         wide = run(ws, "curl -sS http://93.184.216.34:9/ -m 1; true", narrow)
     serving.close()
 
-    (attempt,) = found.attempts
+    (attempt,) = result.attempts
     assert "a deny rule names it" in attempt.refused
     assert not any(attempt.refused for attempt in wide.attempts)

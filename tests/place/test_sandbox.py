@@ -25,9 +25,9 @@ def test_a_command_can_write_only_the_workspace_and_tmp(
     paths = ["/etc/x", "/usr/x", "/var/lib/x", "/dev/x", f"{home}/x", f"{home}/.bashrc"]
     attempts = "; ".join(f"touch {path}" for path in [*paths, tmp_path / "x"])
 
-    found = ws.run(f"echo a > a; echo b > /tmp/b; cat a /tmp/b; {attempts}; true")
+    result = ws.run(f"echo a > a; echo b > /tmp/b; cat a /tmp/b; {attempts}; true")
 
-    assert found.text.startswith("a\nb\n")
+    assert result.text.startswith("a\nb\n")
     assert (ws.root / "a").read_text() == "a\n"
     assert [path for path in paths if os.path.exists(path) and path != "/dev/x"] == []
     assert not (tmp_path / "x").exists()
@@ -66,27 +66,27 @@ def test_commands_run_in_a_workspace_that_is_mounted_read_only(tmp_path: Path) -
 def test_a_read_only_command_changes_no_file(ws: Walled) -> None:
     (ws.root / "a").write_text("as it was")
 
-    found = ws.run(
+    result = ws.run(
         "echo b > a; rm a; touch c; mkdir d; chmod 0 a; cat a",
         writes=False,
     )
 
-    assert found.text.endswith("as it was")
-    assert found.looking
+    assert result.text.endswith("as it was")
+    assert result.looking
     assert sorted(os.listdir(ws.root)) == ["a"]
 
 
 def test_a_read_only_command_leaves_no_files_in_tmp_for_later_commands(ws: Walled) -> None:
     ws.run("echo kept > /tmp/kept")
 
-    found = ws.run(
+    result = ws.run(
         "cat /tmp/kept; echo x > /tmp/kept; echo s > $TMPDIR/s && cat $(mktemp) $TMPDIR/s",
         writes=False,
     )
     after = ws.run("cat /tmp/kept; find /tmp /var/tmp -type f", writes=False)
 
-    assert found.text.startswith("kept\n")
-    assert found.text.endswith("s\n")
+    assert result.text.startswith("kept\n")
+    assert result.text.endswith("s\n")
     assert after.text == "kept\n/tmp/kept\n"
 
 
@@ -115,12 +115,12 @@ def test_guarded_files_that_a_command_creates_are_quarantined_and_reported(
     ws: Walled,
 ) -> None:
     names = [".env", ".vscode/tasks.json", "deep/er/.mcp.json", ".gitmodules", ".bashrc"]
-    made = "; ".join(f"mkdir -p $(dirname {name}); echo x > {name}" for name in names)
+    text = "; ".join(f"mkdir -p $(dirname {name}); echo x > {name}" for name in names)
 
-    found = ws.run(f"{made}; ln -s /etc .claude; touch kept")
+    result = ws.run(f"{text}; ln -s /etc .claude; touch kept")
 
-    taken = [os.path.relpath(one.path, ws.root) for one in found.guarded.undone]
-    assert taken == [
+    relpaths = [os.path.relpath(one.path, ws.root) for one in result.guarded.undone]
+    assert relpaths == [
         ".bashrc",
         ".claude",
         ".env",
@@ -129,18 +129,18 @@ def test_guarded_files_that_a_command_creates_are_quarantined_and_reported(
         "deep/er/.mcp.json",
     ]
     assert sorted(os.listdir(ws.root)) == ["deep", "kept"]
-    goals = [Path(one.goal) for one in found.guarded.undone if one.path.endswith("/.env")]
+    goals = [Path(one.goal) for one in result.guarded.undone if one.path.endswith("/.env")]
     assert [goal.read_text() for goal in goals] == ["x\n"]
 
 
 def test_guarded_files_that_the_user_approved_can_be_written(ws: Walled) -> None:
     (ws.root / ".vscode").mkdir()
     (ws.root / ".vscode/tasks.json").write_text("old")
-    opened = (ws.root / ".env", ws.root / ".vscode/tasks.json")
+    paths = (ws.root / ".env", ws.root / ".vscode/tasks.json")
 
-    found = ws.run("echo x > .env; echo new > .vscode/tasks.json", opened=opened)
+    result = ws.run("echo x > .env; echo new > .vscode/tasks.json", opened=paths)
 
-    assert (found.code, found.guarded.undone) == (0, ())
+    assert (result.code, result.guarded.undone) == (0, ())
     assert (ws.root / ".env").read_text() == "x\n"
     assert (ws.root / ".vscode/tasks.json").read_text() == "new\n"
 
@@ -157,15 +157,15 @@ def test_a_link_with_a_guarded_name_is_restored(ws: Walled) -> None:
 
 def test_new_repositories_work_and_planted_git_hooks_are_quarantined(ws: Walled) -> None:
     git = "git -c user.name=a -c user.email=a@b"
-    found = ws.run(
+    result = ws.run(
         f"{git} init -q sub && cd sub && touch f && {git} add f && {git} commit -qm m && "
         "git remote add origin https://example.org/x && git status --short; "
         "git init -q ../bad && git -C ../bad config core.fsmonitor 'touch /tmp/evil' && "
         "echo evil > ../bad/.git/hooks/post-checkout; mkdir ../odd; echo gitdir: /tmp/o > ../odd/.git"
     )  # fmt: skip
 
-    taken = [os.path.relpath(one.path, ws.root) for one in found.guarded.undone]
-    assert taken == ["bad/.git/config", "bad/.git/hooks/post-checkout", "odd/.git"]
+    relpaths = [os.path.relpath(one.path, ws.root) for one in result.guarded.undone]
+    assert relpaths == ["bad/.git/config", "bad/.git/hooks/post-checkout", "odd/.git"]
     assert ws.run("git -C sub log --format=%s; git -C sub remote").text == "m\norigin\n"
 
 
@@ -182,12 +182,12 @@ def test_the_network_is_off_until_it_is_allowed(ws: Walled) -> None:
 
 
 def test_a_command_reaches_its_own_server_on_loopback(ws: Walled) -> None:
-    found = ws.run(
+    result = ws.run(
         "python3 -c \"import socket as s; a=s.create_server(('127.0.0.1',0)); "
         "b=s.create_connection(a.getsockname()); a.accept()[0].send(b'hello'); print(b.recv(9))\""
     )
 
-    assert found.text == "b'hello'\n"
+    assert result.text == "b'hello'\n"
 
 
 CONNECT = (
@@ -207,9 +207,9 @@ def test_a_command_cannot_connect_to_sockets_of_other_programs(
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(path)
         server.listen()
-        found = ws.run(CONNECT.format(path), network=network)
+        result = ws.run(CONNECT.format(path), network=network)
 
-    assert "reached" not in found.text
+    assert "reached" not in result.text
 
 
 def test_keys_are_hidden_unless_the_network_is_allowed(ws: Walled, home: Path) -> None:
@@ -236,11 +236,11 @@ def test_a_command_cannot_read_data_of_refold_or_files_that_a_rule_denies(
 
     with walled(root, own=(str(own),), unread=lambda: unread) as ws:
         look = f"cat {own}/credentials.toml .env notes; grep -r s3 . {own}; ls {own}; cp .env /tmp"
-        found = [ws.run(look, network=network, writes=w).text
+        texts = [ws.run(look, network=network, writes=w).text
                  for network in (False, True) for w in (False, True)]  # fmt: skip
         moved = ws.run("mkdir d; mv .env d; cat d/.env .env; tar c . | grep -ac s3c").text
 
-    assert [text.count("s3cret") for text in found] == [1, 1, 1, 1]  # that of "plain"
+    assert [text.count("s3cret") for text in texts] == [1, 1, 1, 1]  # that of "plain"
     assert moved.splitlines()[-1] == "1"
 
 
@@ -256,11 +256,11 @@ def test_commands_run_in_a_home_that_contains_checkpoints_of_refold(home: Path) 
     with walled(home, own=(str(own),)) as ws:
         wrote = ws.run("echo hello | tee new; ls .local/share/refold")
         shutil.rmtree(checkpoints)
-        made = ws.run("echo begun; sleep 0.2", on_output=checkpoint)
+        result = ws.run("echo begun; sleep 0.2", on_output=checkpoint)
 
     assert (wrote.text, wrote.code) == ("hello\n", 0)
     assert (home / "new").read_text() == "hello\n"
-    assert made.guarded.undone == ()
+    assert result.guarded.undone == ()
     assert (checkpoints / "HEAD").is_file()
 
 
@@ -275,11 +275,11 @@ def test_an_unreadable_path_outside_the_workspace_cannot_be_opened(
     (tmp_path / "ws").mkdir()
 
     with walled(tmp_path / "ws", unread=lambda: [str(home / name)]) as ws:
-        found = [
+        texts = [
             ws.run(f"cat {key}; grep -r s3c {home}", writes=w).text for w in (False, True)
         ]
 
-    assert all("s3cret" not in text for text in found)
+    assert all("s3cret" not in text for text in texts)
 
 
 def test_commands_run_with_a_denied_folder_that_contains_guarded_files(
@@ -295,10 +295,10 @@ def test_commands_run_with_a_denied_folder_that_contains_guarded_files(
 
     with walled(root, unread=lambda: paths) as ws:
         look = "grep -r s3cret . ; mv secrets s; echo done"
-        found = [ws.run(look, writes=w).text for w in (False, True)]
+        texts = [ws.run(look, writes=w).text for w in (False, True)]
 
-    assert all("s3cret" not in text.replace("'secrets'", "") for text in found)
-    assert all(text.endswith("done\n") for text in found)
+    assert all("s3cret" not in text.replace("'secrets'", "") for text in texts)
+    assert all(text.endswith("done\n") for text in texts)
     assert unread[0].read_text() == "s3cret"
 
 
@@ -309,9 +309,9 @@ def test_keys_in_a_workspace_that_is_the_home_are_hidden_and_unchanged(home: Pat
     (home / ".bashrc").write_text("as it was")
 
     with walled(home) as ws:
-        found = ws.run("cat .ssh/id; echo x > .ssh/id; echo x > .bashrc; echo y > plain")
+        result = ws.run("cat .ssh/id; echo x > .ssh/id; echo x > .bashrc; echo y > plain")
 
-    assert "s3cret" not in found.text
+    assert "s3cret" not in result.text
     assert (home / ".ssh/id").read_text() == "s3cret"
     assert (home / ".bashrc").read_text() == "as it was"
     assert (home / "plain").read_text() == "y\n"
@@ -320,7 +320,7 @@ def test_keys_in_a_workspace_that_is_the_home_are_hidden_and_unchanged(home: Pat
 def test_a_command_can_neither_see_nor_kill_other_processes(ws: Walled) -> None:
     with subprocess.Popen(["sleep", "1000"]) as other:
         try:
-            found = ws.run(
+            result = ws.run(
                 f"kill -9 {other.pid}; kill -9 {os.getpid()}; cat /proc/{os.getpid()}/environ; "
                 f"strace -p {other.pid}; ls -d /proc/[0-9]* | wc -l; kill -9 -1"
             )
@@ -328,8 +328,8 @@ def test_a_command_can_neither_see_nor_kill_other_processes(ws: Walled) -> None:
         finally:
             other.kill()
 
-    seen = [line for line in found.text.splitlines() if line.isdigit()]
-    assert int(seen[0]) < 10
+    lines = [line for line in result.text.splitlines() if line.isdigit()]
+    assert int(lines[0]) < 10
 
 
 @pytest.mark.parametrize(
@@ -363,10 +363,10 @@ def test_tmp_is_private_shared_by_commands_and_removed_at_the_end(tmp_path: Path
     before = private_directories()
     with walled(tmp_path / "ws") as ws:
         ws.run("echo kept > /tmp/a; mktemp; ls -a /run /var/tmp")
-        found = ws.run("cat /tmp/a; echo $TMPDIR; ls /tmp")
+        result = ws.run("cat /tmp/a; echo $TMPDIR; ls /tmp")
         during = private_directories()
 
-    assert found.text.startswith("kept\n/tmp\n")
+    assert result.text.startswith("kept\n/tmp\n")
     assert len(during - before) == 1
     assert not (during - before) & set(os.listdir("/tmp"))
 
@@ -399,13 +399,13 @@ def test_a_command_can_commit_in_a_linked_worktree(tmp_path: Path) -> None:
     before = (tmp_path / "main/.git/config").read_text()
 
     with walled(tmp_path / "ws") as ws:
-        found = ws.run(
+        result = ws.run(
             "touch f; git add f; git -c user.name=a -c user.email=a@b commit -qm second; "
             "git log --format=%s; git config core.pager evil; "
             "echo x > ../main/.git/hooks/post-commit; echo x > ../main/file"
         )
 
-    assert "second\nfirst" in found.text
+    assert "second\nfirst" in result.text
     assert (tmp_path / "main/.git/config").read_text() == before
     assert not (tmp_path / "main/.git/hooks/post-commit").exists()
     assert not (tmp_path / "main/file").exists()
@@ -430,9 +430,9 @@ def test_read_only_git_works_in_a_linked_worktree_and_starts_no_program(
     monitor.chmod(0o755)
 
     with walled(tmp_path / "ws") as ws:
-        found = ws.run("git log --format=%s; git status --short", writes=False)
+        result = ws.run("git log --format=%s; git status --short", writes=False)
 
-    assert (found.code, found.text) == (0, "first\n?? monitor\n")
+    assert (result.code, result.text) == (0, "first\n?? monitor\n")
     assert not mark.exists()
 
 
@@ -444,10 +444,10 @@ def test_the_read_only_profile_refuses_writes_and_writable_paths_permit_them(
     with walled(tmp_path / "ws", writable=("~/cache",)) as ws:
         assert ws.run("touch a ~/cache/b").code == 0
     with walled(tmp_path / "ws", profile="read-only", network=True) as ws:
-        found = ws.run("touch c")
+        result = ws.run("touch c")
 
-    assert REFUSED in found.text
-    assert (found.looking, found.offline) == (True, False)
+    assert REFUSED in result.text
+    assert (result.looking, result.offline) == (True, False)
     assert (home / "cache/b").exists()
 
 
@@ -470,9 +470,9 @@ def test_a_read_only_command_finds_no_programs_of_the_workspace(
 
 
 def test_a_sandboxed_command_sees_no_key_of_refold(ws: Walled, canary: str) -> None:
-    found = ws.run("env; cat /proc/*/environ; set")
+    result = ws.run("env; cat /proc/*/environ; set")
 
-    assert canary not in found.text
+    assert canary not in result.text
 
 
 def test_a_command_runs_after_its_sandbox_was_closed(ws: Walled) -> None:
@@ -482,7 +482,7 @@ def test_a_command_runs_after_its_sandbox_was_closed(ws: Walled) -> None:
 
 
 def test_commands_run_concurrently_in_one_sandbox(ws: Walled) -> None:
-    found = list[str]()
+    texts = list[str]()
 
     async def use() -> None:
         async def one(number: int) -> None:
@@ -493,7 +493,7 @@ def test_commands_run_concurrently_in_one_sandbox(ws: Walled) -> None:
                 seconds=LONG,
                 confines=confines,
             )
-            found.append(done.text)
+            texts.append(done.text)
 
         async with anyio.create_task_group() as group:
             for number in range(8):
@@ -501,7 +501,7 @@ def test_commands_run_concurrently_in_one_sandbox(ws: Walled) -> None:
 
     anyio.run(use)
 
-    assert sorted(found) == [f"{number}\n" for number in range(8)]
+    assert sorted(texts) == [f"{number}\n" for number in range(8)]
 
 
 def test_sandboxed_commands_leave_no_descriptor_open(tmp_path: Path) -> None:

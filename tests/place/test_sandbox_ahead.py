@@ -62,10 +62,10 @@ def test_the_next_command_runs_in_the_prepared_sandbox(ws: Walled, writes: bool)
     first = told(ws, "echo one", writes=writes)
     wait(ws)
 
-    found = told(ws, "echo two; exit 3", writes=writes)
+    result = told(ws, "echo two; exit 3", writes=writes)
 
     assert (first.ahead, first.text) == (False, "one\n")
-    assert (found.ahead, found.text, found.found.code) == (True, "two\n", 3)
+    assert (result.ahead, result.text, result.found.code) == (True, "two\n", 3)
 
 
 def test_connections_work_after_the_listener_of_an_earlier_command_ended(
@@ -79,10 +79,10 @@ def test_connections_work_after_the_listener_of_an_earlier_command_ended(
     first = told(ws, connects)
     wait(ws)
 
-    found = told(ws, connects)
+    result = told(ws, connects)
 
     assert (first.ahead, first.text) == (False, "connected\n")
-    assert (found.ahead, found.text) == (True, "connected\n")
+    assert (result.ahead, result.text) == (True, "connected\n")
 
 
 def test_commands_that_hide_files_share_the_prepared_sandbox(ws: Walled) -> None:
@@ -99,10 +99,10 @@ def test_commands_that_hide_files_share_the_prepared_sandbox(ws: Walled) -> None
 
 def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walled) -> None:
     expected(ws)
-    ordered, found = time.monotonic_ns(), list[Finished]()
+    ordered, result = time.monotonic_ns(), list[Finished]()
 
     async def one() -> None:
-        found.append(
+        result.append(
             await ws.commands.run(f"{BORN}sleep 0.05", cwd=str(ws.root), seconds=9)
         )
 
@@ -113,7 +113,7 @@ def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walle
 
     anyio.run(both)
 
-    assert sorted(Told(each, ordered).ahead for each in found) == [False, True]
+    assert sorted(Told(item, ordered).ahead for item in result) == [False, True]
     wait(ws)
     assert len(waiting(ws)) == 1
 
@@ -129,9 +129,9 @@ def test_a_timed_out_command_leaves_no_prepared_sandbox(ws: Walled) -> None:
 def test_a_writing_command_does_not_use_a_prepared_read_only_sandbox(ws: Walled) -> None:
     expected(ws, writes=False)
 
-    found = told(ws, "echo a > a; cat a", writes=True)
+    result = told(ws, "echo a > a; cat a", writes=True)
 
-    assert (found.ahead, found.text) == (False, "a\n")
+    assert (result.ahead, result.text) == (False, "a\n")
 
 
 def test_an_offline_command_does_not_use_a_prepared_sandbox_with_network(
@@ -140,10 +140,10 @@ def test_an_offline_command_does_not_use_a_prepared_sandbox_with_network(
     ws.run("true", network=True)
     wait(ws)
 
-    found = told(ws, "readlink /proc/self/ns/net", writes=True)
+    result = told(ws, "readlink /proc/self/ns/net", writes=True)
 
-    assert not found.ahead
-    assert found.text.strip() != os.readlink("/proc/self/ns/net")
+    assert not result.ahead
+    assert result.text.strip() != os.readlink("/proc/self/ns/net")
 
 
 def test_a_prepared_sandbox_looks_like_a_fresh_one(ws: Walled) -> None:
@@ -162,14 +162,14 @@ def test_a_command_with_extra_variables_gets_a_new_sandbox(ws: Walled) -> None:
     ordered = time.monotonic_ns()
 
     async def use() -> Finished:
-        given = CommandExtras(environ={"TOKEN": "t"})
+        extras = CommandExtras(environ={"TOKEN": "t"})
         return await ws.commands.run(
-            f"{BORN}echo $TOKEN", cwd=str(ws.root), seconds=9, extras=given
+            f"{BORN}echo $TOKEN", cwd=str(ws.root), seconds=9, extras=extras
         )
 
-    found = Told(anyio.run(use), ordered)
+    result = Told(anyio.run(use), ordered)
 
-    assert (found.ahead, found.text) == (False, "t\n")
+    assert (result.ahead, result.text) == (False, "t\n")
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_an_impossible_command_is_refused_as_in_a_fresh_sandbox(
         ws.run(command, writes=False)
     expected(ws)
 
-    with pytest.raises(ToolFailed) as refused:
+    with pytest.raises(ToolFailed) as error:
         ws.run(command, writes=False)
 
-    assert str(refused.value) == str(without.value)
+    assert str(error.value) == str(without.value)
 
 
 def a_new_file_with_keys(root: Path) -> None:
@@ -242,10 +242,10 @@ def test_a_path_that_became_unreadable_is_hidden_from_the_next_command(
     expected(ws)
 
     change(ws.root)
-    found = told(ws, "cat .env sub/.env other/.env; cat < .env")
+    result = told(ws, "cat .env sub/.env other/.env; cat < .env")
 
-    assert not found.ahead
-    assert "key" not in re.sub("holds? keys", "", found.text)
+    assert not result.ahead
+    assert "key" not in re.sub("holds? keys", "", result.text)
 
 
 def test_a_path_that_became_guarded_cannot_be_written_by_the_next_command(
@@ -258,10 +258,10 @@ def test_a_path_that_became_guarded_cannot_be_written_by_the_next_command(
 
     (ws.root / "new").write_text("as it was")
     (ws.root / "new").replace(config)
-    found = told(ws, "echo x > .git/config; mv .git g; cat .git/config", writes=True)
+    result = told(ws, "echo x > .git/config; mv .git g; cat .git/config", writes=True)
 
-    assert not found.ahead
-    assert found.text.endswith("as it was")
+    assert not result.ahead
+    assert result.text.endswith("as it was")
     assert config.read_text() == "as it was"
 
 
@@ -273,8 +273,8 @@ def test_the_next_command_runs_in_a_replaced_workspace(ws: Walled) -> None:
     ws.root.mkdir()
     (ws.root / "a").write_text("new")
 
-    found = told(ws, "cat a")
-    assert (found.ahead, found.text) == (False, "new")
+    result = told(ws, "cat a")
+    assert (result.ahead, result.text) == (False, "new")
 
 
 def test_a_path_that_a_new_rule_denies_is_hidden_from_the_next_command(
@@ -287,10 +287,10 @@ def test_a_path_that_a_new_rule_denies_is_hidden_from_the_next_command(
         expected(ws)
 
         denied.append(str(ws.root / "a"))
-        found = told(ws, "cat a")
+        result = told(ws, "cat a")
 
-    assert not found.ahead
-    assert "secret" not in found.text
+    assert not result.ahead
+    assert "secret" not in result.text
 
 
 def test_changed_file_content_does_not_invalidate_a_prepared_sandbox(ws: Walled) -> None:
@@ -298,9 +298,9 @@ def test_changed_file_content_does_not_invalidate_a_prepared_sandbox(ws: Walled)
     expected(ws)
     (ws.root / "a").write_text("new")
 
-    found = told(ws, "cat a")
+    result = told(ws, "cat a")
 
-    assert (found.ahead, found.text) == (True, "new")
+    assert (result.ahead, result.text) == (True, "new")
 
 
 def test_a_prepared_sandbox_ends_with_its_command_and_background_processes(
@@ -308,9 +308,9 @@ def test_a_prepared_sandbox_ends_with_its_command_and_background_processes(
 ) -> None:
     expected(ws, writes=True)
 
-    found = told(ws, "setsid sleep 1000 & echo out", writes=True)
+    result = told(ws, "setsid sleep 1000 & echo out", writes=True)
 
-    assert (found.ahead, found.text) == (True, "out\n")
+    assert (result.ahead, result.text) == (True, "out\n")
     assert not any("sleep\0001000" in words for words in ours(ws.root))
 
 
@@ -397,10 +397,10 @@ def test_a_prepared_sandbox_that_timed_out_is_not_used(ws: Walled) -> None:
 
     ahead.wait_until_ended()
 
-    taken = ahead.run_in_it(order, ws.sandbox.launch(cwd, Confinement()), limits)
+    command = ahead.run_in_it(order, ws.sandbox.launch(cwd, Confinement()), limits)
     ahead.close()
 
-    assert (taken, ours(ws.root)) == (None, [])
+    assert (command, ours(ws.root)) == (None, [])
 
 
 def test_a_command_with_piped_input_gets_a_new_sandbox(ws: Walled) -> None:
@@ -411,15 +411,15 @@ def test_a_command_with_piped_input_gets_a_new_sandbox(ws: Walled) -> None:
     ordered = time.monotonic_ns()
 
     async def use() -> Finished:
-        given = CommandExtras(stdin=reading)
+        extras = CommandExtras(stdin=reading)
         return await ws.commands.run(
-            f"{BORN}cat", cwd=str(ws.root), seconds=9, extras=given
+            f"{BORN}cat", cwd=str(ws.root), seconds=9, extras=extras
         )
 
-    found = Told(anyio.run(use), ordered)
+    result = Told(anyio.run(use), ordered)
     os.close(reading)
 
-    assert (found.ahead, found.text) == (False, "said\n")
+    assert (result.ahead, result.text) == (False, "said\n")
     assert told(ws, "true").ahead  # it is left for the next
 
 
@@ -440,7 +440,7 @@ def test_a_prepared_sandbox_ends_with_a_killed_refold(tmp_path: Path) -> None:
     here = Path(__file__).parents[2]
     with subprocess.Popen(words, cwd=here, stdin=subprocess.PIPE) as killed:
         mark = f"{ENVIRONMENT_NAME}={owner_token().partition('.')[0]}.{killed.pid}."
-        while not any("read -r go" in each for each in marked(mark)):
+        while not any("read -r go" in text for text in marked(mark)):
             time.sleep(0.01)
         killed.kill()
         killed.wait()
@@ -451,7 +451,7 @@ def test_a_prepared_sandbox_ends_with_a_killed_refold(tmp_path: Path) -> None:
 
 def ours(root: Path) -> list[str]:
     """The command lines of what runs for commands in this workspace."""
-    found = list[str]()
+    texts = list[str]()
     for number in filter(str.isdigit, os.listdir("/proc")):
         about = Path("/proc", number)
         try:
@@ -470,5 +470,5 @@ def ours(root: Path) -> list[str]:
             and int(number) != os.getpid()
             and (place == str(root) or str(root) in words)
         ):
-            found.append(words)
-    return found
+            texts.append(words)
+    return texts

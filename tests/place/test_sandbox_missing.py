@@ -32,14 +32,14 @@ def needs_landlock() -> None:
 
 
 def test_a_notice_reports_bubblewrap_that_does_not_work(tmp_path: Path) -> None:
-    found = find_sandbox(
+    sandbox = find_sandbox(
         without_bubblewrap(tmp_path), SandboxConfig(roots=(str(tmp_path / "ws"),))
     )
 
-    assert found.kind in ("landlock", "none")
-    assert not found.confines
-    assert "bubblewrap does not work here (No permissions)" in found.notice
-    assert "Install bubblewrap" in found.notice
+    assert sandbox.kind in ("landlock", "none")
+    assert not sandbox.confines
+    assert "bubblewrap does not work here (No permissions)" in sandbox.notice
+    assert "Install bubblewrap" in sandbox.notice
 
 
 def test_bubblewrap_is_tried_only_once(tmp_path: Path) -> None:
@@ -47,35 +47,35 @@ def test_bubblewrap_is_tried_only_once(tmp_path: Path) -> None:
     tried = tmp_path / "tried"
     program = tmp_path / "tools" / "bwrap"
     program.write_text(f"#!/bin/sh\nsleep 0.05; echo once >> {tried}; exit 1\n")
-    found = find_sandbox(environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
+    sandbox = find_sandbox(environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
 
-    found.begin()
+    sandbox.begin()
 
-    assert "bubblewrap does not work here" in found.notice
-    assert found.kind in ("landlock", "none")
+    assert "bubblewrap does not work here" in sandbox.notice
+    assert sandbox.kind in ("landlock", "none")
     assert tried.read_text() == "once\n"
 
 
 def test_a_notice_reports_missing_bubblewrap(tmp_path: Path) -> None:
-    found = find_sandbox(
+    sandbox = find_sandbox(
         {"PATH": str(tmp_path)}, SandboxConfig(roots=(str(tmp_path / "ws"),))
     )
 
-    assert "bubblewrap (bwrap) is not installed" in found.notice
+    assert "bubblewrap (bwrap) is not installed" in sandbox.notice
 
 
 def test_a_notice_reports_a_disabled_sandbox(tmp_path: Path) -> None:
-    found = find_sandbox(os.environ, SandboxConfig(roots=(str(tmp_path),), profile="off"))
+    sandbox = find_sandbox(os.environ, SandboxConfig(roots=(str(tmp_path),), profile="off"))
 
-    assert (found.kind, found.confines) == ("off", False)
-    assert "The sandbox is off" in found.notice
+    assert (sandbox.kind, sandbox.confines) == ("off", False)
+    assert "The sandbox is off" in sandbox.notice
 
 
 def test_a_working_sandbox_has_no_notice(tmp_path: Path) -> None:
     needs_bubblewrap()
-    found = find_sandbox(os.environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
+    sandbox = find_sandbox(os.environ, SandboxConfig(roots=(str(tmp_path / "ws"),)))
 
-    assert (found.kind, found.confines, found.notice) == ("bubblewrap", True, "")
+    assert (sandbox.kind, sandbox.confines, sandbox.notice) == ("bubblewrap", True, "")
 
 
 def test_a_command_fails_if_bubblewrap_was_removed_during_the_session(
@@ -99,13 +99,13 @@ def test_landlock_alone_confines_writes_to_the_workspace(
 ) -> None:
     needs_landlock()
     with walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws:
-        found = ws.run(
+        result = ws.run(
             f"echo a > a; mkdir d; mv a d; echo t > $TMPDIR/t; echo > /dev/null; "
             f"touch {tmp_path}/x {home}/x /etc/x; ln d/a {tmp_path}/y; rm -r {tmp_path}/tools; "
             f"truncate -s 0 {tmp_path}/tools/bwrap; cat d/a $TMPDIR/t"
         )
 
-    assert found.text.endswith("a\nt\n")
+    assert result.text.endswith("a\nt\n")
     assert sorted(os.listdir(tmp_path)) == ["tools", "ws"]
     assert (tmp_path / "tools/bwrap").read_text().startswith("#!/bin/sh")
     assert not (home / "x").exists()
@@ -141,21 +141,21 @@ def test_landlock_alone_blocks_tcp_and_signals_to_other_processes(tmp_path: Path
 def test_guarded_files_created_under_landlock_alone_are_quarantined(tmp_path: Path) -> None:
     needs_landlock()
     with walled(tmp_path / "ws", without_bubblewrap(tmp_path)) as ws:
-        found = ws.run("echo x > .env; touch kept")
+        result = ws.run("echo x > .env; touch kept")
 
-        assert [one.path for one in found.guarded.undone] == [str(ws.root / ".env")]
+        assert [one.path for one in result.guarded.undone] == [str(ws.root / ".env")]
         assert os.listdir(ws.root) == ["kept"]
 
 
 def test_the_seatbelt_profile_contains_all_sandbox_rules() -> None:
-    found = seatbelt.profile(
+    profile = seatbelt.profile(
         SandboxRules(
             private="/p", cwd="/w", covered=("/home/me/.ssh",), unread=('/w/odd"name',),
             roots=("/w",), open=("/w",), shut=("/w/.git/hooks",),
         )
     )  # fmt: skip
 
-    assert found == (
+    assert profile == (
         "(version 1)\n"
         "(allow default)\n"
         "(deny file-write*)\n"
@@ -224,23 +224,23 @@ def test_guarded_paths_are_protected_for_a_user_other_than_root(tmp_path: Path) 
 
 def test_a_sandboxed_command_runs_with_the_root_directory_as_workspace() -> None:
     needs_bubblewrap()
-    found = Walled(
+    result = Walled(
         Path("/"), find_sandbox(os.environ, SandboxConfig(roots=("/",))), Limits()
     )
     try:
-        said = found.run("echo $$ > /proc/self/comm; cat /dev/null; ls -d /proc/[0-9]* | wc -l",
+        outcome = result.run("echo $$ > /proc/self/comm; cat /dev/null; ls -d /proc/[0-9]* | wc -l",
                          writes=False)  # fmt: skip
     finally:
-        found.commands.close()
+        result.commands.close()
 
-    assert int(said.text.splitlines()[-1]) < 10
+    assert int(outcome.text.splitlines()[-1]) < 10
 
 
 def test_a_notice_reports_a_sandbox_that_permits_namespaces() -> None:
     needs_bubblewrap()
     config = SandboxConfig(roots=("/",), user_namespaces=True)
 
-    found = find_sandbox(os.environ, config)
+    sandbox = find_sandbox(os.environ, config)
 
-    assert "sandbox.user_namespaces is true" in found.notice
-    assert found.confines
+    assert "sandbox.user_namespaces is true" in sandbox.notice
+    assert sandbox.confines

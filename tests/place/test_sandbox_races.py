@@ -95,8 +95,8 @@ def test_an_existing_guarded_file_stays_unchanged_while_another_command_swaps_li
 
     beside_a_flipper(place, "a", "echo x > a/.vscode/tasks.json; echo x > b", 0.001)
 
-    found = [p.read_text() for p in place.root.rglob("tasks.json")]
-    assert found == ["as it was"]
+    texts = [p.read_text() for p in place.root.rglob("tasks.json")]
+    assert texts == ["as it was"]
 
 
 def other_repository(at: Path) -> Path:
@@ -130,9 +130,9 @@ def test_no_file_of_another_repository_is_quarantined(tmp_path: Path, command: s
 def test_quarantined_files_stay_when_the_session_is_closed(tmp_path: Path) -> None:
     needs_bubblewrap()
     with walled(tmp_path / "ws") as place:
-        found = place.run("echo mine > .env")
+        result = place.run("echo mine > .env")
 
-    (where,) = [Path(one.goal) for one in found.guarded.undone]
+    (where,) = [Path(one.goal) for one in result.guarded.undone]
     assert (where.read_text(), where.parent.name) == ("mine\n", "ws-quarantine")
 
 
@@ -161,8 +161,8 @@ def test_forged_worktree_files_make_no_outside_directory_writable(
     root, victim = tmp_path / "ws", tmp_path / "victim"
     root.mkdir()
     other_repository(victim)
-    said = {n: t.format(victim=victim / ".git", root=root) for n, t in files.items()}
-    forged(root, git, said)
+    data = {n: t.format(victim=victim / ".git", root=root) for n, t in files.items()}
+    forged(root, git, data)
 
     with walled(root) as place:
         place.run(f"touch {victim}/x {victim}/.git/x")

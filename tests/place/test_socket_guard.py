@@ -69,10 +69,10 @@ def test_a_command_reaches_no_socket_of_another_program(
         place = {"elsewhere": "../other/elsewhere", "swapped": "../other/swapped"}.get(how)
         path = place or ("symbolic" if how == "symbolic" else f"../{how}")
 
-        found = apart.run(f"python3 ask.py {path} $PWD/{path}", network=network)
+        result = apart.run(f"python3 ask.py {path} $PWD/{path}", network=network)
 
-    assert "reached" not in found.text
-    assert len(found.text.splitlines()) == 2
+    assert "reached" not in result.text
+    assert len(result.text.splitlines()) == 2
 
 
 def test_a_socket_created_while_a_command_runs_is_not_reached(apart: Walled) -> None:
@@ -88,24 +88,24 @@ def test_a_socket_created_while_a_command_runs_is_not_reached(apart: Walled) -> 
 
         thread = threading.Thread(target=open_late)
         thread.start()
-        found = apart.run(
+        result = apart.run(
             f"touch began; until [ -e made ]; do sleep 0.01; done; python3 ask.py {late}"
         )
         thread.join()
 
-    assert found.text == "Permission denied\n"
+    assert result.text == "Permission denied\n"
 
 
 def test_a_datagram_to_a_socket_of_another_program_is_not_sent(apart: Walled) -> None:
     goal = str(apart.root.parent / "log")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as server:
         server.bind(goal)
-        found = apart.run(
+        result = apart.run(
             'python3 -c "import socket; '
             f"socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'x', '{goal}')\""
         )
 
-    assert "PermissionError" in found.text
+    assert "PermissionError" in result.text
 
 
 @pytest.mark.parametrize("network", [False, True])
@@ -200,10 +200,10 @@ print("reached" if connect(asking.fileno(), low + 999, len(address)) == 0 else "
         server.listen()
         (apart.root.parent / "first").rename(apart.root.parent / "plain")
 
-        found = apart.run(f"python3 old.py {apart.root.parent / 'plain'}")
+        result = apart.run(f"python3 old.py {apart.root.parent / 'plain'}")
 
     assert (
-        "reached" not in found.text
+        "reached" not in result.text
     )  # it may have crashed: some kernels know no such call
 
 
@@ -224,13 +224,13 @@ def test_no_datagram_reaches_another_program_by_any_socket_type(
         goal = goal.rename(apart.root.parent / "renamed")
         server.setblocking(False)
 
-        found = apart.run(
+        result = apart.run(
             f"python3 -c \"import socket as s; a = s.{made}; a.sendto(b'x', '{goal}')\""
         )
 
         with pytest.raises(BlockingIOError):
             server.recv(9)
-    assert ("PermissionError" in found.text) == refused
+    assert ("PermissionError" in result.text) == refused
 
 
 @pytest.mark.parametrize("network", [False, True])
@@ -246,9 +246,9 @@ def test_a_datagram_socketpair_preserves_message_boundaries(
         "os.set_inheritable(a.fileno(), True)\n"
     )
 
-    found = apart.run("python3 pair.py", network=network)
+    result = apart.run("python3 pair.py", network=network)
 
-    assert found.text == "b'one' b'two' False False\n"
+    assert result.text == "b'one' b'two' False False\n"
 
 
 def test_keyring_calls_fail_as_on_a_kernel_without_keyrings(apart: Walled) -> None:
@@ -274,9 +274,9 @@ def test_socketpair_with_an_unwritable_result_fails(
         "print(libc.socketpair(1, 2, 7, bytes(8)) < 0, libc.socketpair(2, 2, 0, bytes(8)) < 0)\n"
     )
 
-    found = apart.run("python3 pair.py")
+    result = apart.run("python3 pair.py")
 
-    assert set(found.text.split()) <= {"-1", "EFAULT", "EIO", "True"}
+    assert set(result.text.split()) <= {"-1", "EFAULT", "EIO", "True"}
 
 
 def test_a_forged_process_name_does_not_redirect_the_socket_guard(
@@ -287,17 +287,17 @@ def test_a_forged_process_name_does_not_redirect_the_socket_guard(
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as ours,
     ):
-        given = f"{os.getpid()} {ours.fileno()}"
+        text = f"{os.getpid()} {ours.fileno()}"
         (apart.root / "named.py").write_text("""
 import ctypes, sys
 libc = ctypes.CDLL(None)
 libc.prctl(15, f"\\rTgid:\\t{sys.argv[1]}".encode(), 0, 0, 0)
 print(libc.connect(int(sys.argv[2]), bytes(16), 16))  # to nothing: it ends a connection
 """)
-        found = apart.run(f"python3 named.py {given}")
+        result = apart.run(f"python3 named.py {text}")
 
         assert ours.send(b"still there") == 11
-    assert found.text == "-1\n"
+    assert result.text == "-1\n"
 
 
 @pytest.mark.parametrize(
@@ -335,9 +335,11 @@ def test_a_socket_of_another_program_in_the_workspace_is_not_reached(
             timer.start()
         else:
             bind()
-        found = apart.run(f"until [ -e {how} ]; do sleep 0.01; done; python3 ask.py {goal}")
+        result = apart.run(
+            f"until [ -e {how} ]; do sleep 0.01; done; python3 ask.py {goal}"
+        )
 
-    assert found.text == "Connection refused\n"
+    assert result.text == "Connection refused\n"
 
 
 @pytest.mark.parametrize("writes", [False, True])
@@ -412,13 +414,13 @@ def test_a_socket_of_another_network_namespace_is_not_reached(
         if goal == "run/renamed":
             (ws / "run/db").rename(ws / "run/renamed")
 
-        found = apart.run(f"python3 reach.py {goal.format(ws=ws)} '{kind}'").text
+        text = apart.run(f"python3 reach.py {goal.format(ws=ws)} '{kind}'").text
 
         other.kill()
         assert other.stdout.read() == ""
     # For who answers, /proc/self is another process.
     nowhere = "No such file or directory" if "/self/" in goal else "Connection refused"
-    assert found.strip() == nowhere
+    assert text.strip() == nowhere
 
 
 def test_with_the_network_a_command_reaches_sockets_of_containers_in_the_workspace(
@@ -432,10 +434,10 @@ def test_with_the_network_a_command_reaches_sockets_of_containers_in_the_workspa
         assert other.stdout
         assert other.stdout.readline() == "listens\n"
 
-        found = apart.run("python3 reach.py db plain", network=True).text
+        text = apart.run("python3 reach.py db plain", network=True).text
 
         assert other.stdout.readline() == "reached\n"
-    assert found == "reached\n"
+    assert text == "reached\n"
 
 
 def test_a_socket_of_an_exited_command_refuses_connections(apart: Walled) -> None:
@@ -492,11 +494,11 @@ def test_socket_guard_is_not_blocked_by_changed_flags(apart: Walled, rounds: int
     ) as full:
         assert full.stdout
         port = full.stdout.readline().strip()
-        found = apart.run(f"python3 clears.py {port} {rounds}", network=True)
+        result = apart.run(f"python3 clears.py {port} {rounds}", network=True)
         full.kill()
 
-    assert found.text.startswith("went on")
-    assert not found.timed_out
+    assert result.text.startswith("went on")
+    assert not result.timed_out
 
 
 @pytest.mark.slow
@@ -524,8 +526,8 @@ def test_the_end_of_a_command_does_not_wait_for_a_pending_connection(
     ) as full:
         assert full.stdout
         port = full.stdout.readline().strip()
-        found = apart.run(f"python3 waits.py {port}", network=True, seconds=1.5)
+        result = apart.run(f"python3 waits.py {port}", network=True, seconds=1.5)
         full.kill()
 
-    assert found.timed_out or found.code in (0, 142)
+    assert result.timed_out or result.code in (0, 142)
     apart.commands.close()

@@ -94,12 +94,10 @@ def test_a_commit_in_mode_sandbox_has_the_author_of_the_user(home: Home) -> None
     (home.directory / ".gitconfig").write_text(SETTINGS, "utf-8")
     (home.root / "a").write_text("1\n")
 
-    printed = home.run(
-        "git add -A && git commit -qm one && git log --format='%an <%ae> %cn'"
-    )
+    text = home.run("git add -A && git commit -qm one && git log --format='%an <%ae> %cn'")
 
     name = 'Ada "the first" Löv'
-    assert printed == f"{name} <ada@example.org> {name}"
+    assert text == f"{name} <ada@example.org> {name}"
 
 
 def test_git_settings_with_programs_files_or_secrets_are_hidden_from_commands(
@@ -108,13 +106,13 @@ def test_git_settings_with_programs_files_or_secrets_are_hidden_from_commands(
     (home.directory / ".gitconfig").write_text(SETTINGS, "utf-8")
 
     for writes in (True, False):
-        listed = home.run("git config --global --list; cat ~/.gitconfig", writes=writes)
-        assert "init.defaultbranch=trunk" in listed
-        assert "pull.rebase=true" in listed
+        text = home.run("git config --global --list; cat ~/.gitconfig", writes=writes)
+        assert "init.defaultbranch=trunk" in text
+        assert "pull.rebase=true" in text
         for word in (
             "PWNED", "sesame", "token", "hooks", "secret", "gpgsign", "signingkey", "path", "alias",
         ):  # fmt: skip
-            assert word not in listed.replace("quotepath", ""), word
+            assert word not in text.replace("quotepath", ""), word
 
 
 def test_included_git_settings_for_the_repository_apply(home: Home) -> None:
@@ -182,8 +180,8 @@ def test_settings_are_read_again_after_git_could_not_be_run(tmp_path: Path) -> N
     settings = UserGitSettings({"PATH": os.environ["PATH"]}, str(tmp_path), str(tmp_path))
 
     failed = [*settings.files("/nowhere/git", str(tmp_path))]
-    shown = dict(settings.files(shutil.which("git") or "", str(tmp_path)))
+    files = dict(settings.files(shutil.which("git") or "", str(tmp_path)))
 
     assert failed == []
-    copy = Path(shown[str(tmp_path / ".gitconfig")])
+    copy = Path(files[str(tmp_path / ".gitconfig")])
     assert copy.read_text() == '[user]\n\tname = "Ada"\n'

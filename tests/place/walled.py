@@ -58,11 +58,11 @@ def walled(
     wish = {"quarantine": str(root.resolve()) + "-quarantine", **wish}
     wanted = SandboxConfig(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
     sandbox = find_sandbox(os.environ if environ is None else environ, wanted)
-    found = Walled(root.resolve(), sandbox, limits or Limits())
+    result = Walled(root.resolve(), sandbox, limits or Limits())
     try:
-        yield found
+        yield result
     finally:
-        found.commands.close()
+        result.commands.close()
 
 
 @contextmanager
@@ -76,14 +76,14 @@ def home_on_disk() -> Generator[Path]:
 def needs_bubblewrap() -> None:
     if not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed here")
-    found = find_sandbox(os.environ, SandboxConfig(roots=("/",)))
-    if found.kind != "bubblewrap":
-        pytest.skip(found.notice)
+    sandbox = find_sandbox(os.environ, SandboxConfig(roots=("/",)))
+    if sandbox.kind != "bubblewrap":
+        pytest.skip(sandbox.notice)
 
 
 def marked(mark: str) -> list[str]:
     """Processes, ours left out, that carry this word in their environment."""
-    found = list[str]()
+    texts = list[str]()
     for number in filter(str.isdigit, os.listdir("/proc")):
         about = Path("/proc", number)
         try:
@@ -91,7 +91,7 @@ def marked(mark: str) -> list[str]:
                 mark.encode() in (about / "environ").read_bytes()
                 and int(number) != os.getpid()
             ):
-                found.append((about / "cmdline").read_text(errors="replace"))
+                texts.append((about / "cmdline").read_text(errors="replace"))
         except OSError:
             continue
-    return found
+    return texts

@@ -107,16 +107,16 @@ def said(work: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
     async def talk() -> tuple[list[str], tuple[str, ...]]:
         launch = Launch(app(work, *lines))
         try:
-            opened = await launch.start()
-            session = Session(launch, opened, None)
+            start = await launch.start()
+            session = Session(launch, start, None)
             await session.run("Go.")
-            found = [
+            texts = [
                 part.text
                 for spoken in session.view.conversation.messages
                 for part in spoken.message.parts
                 if isinstance(part, Text | ToolResult)
             ]
-            return found, launch.app.notices()
+            return texts, launch.app.notices()
         finally:
             await launch.aclose()
 
@@ -131,9 +131,9 @@ def test_a_tool_and_a_policy_of_an_installed_package_are_used(
         "[refold.policies]\nmetric = plugged_example:metric\n"
     )
 
-    found, _ = said(work, [("count_words", '{"text": "one two"}')], "Done.")
+    texts, _ = said(work, [("count_words", '{"text": "one two"}')], "Done.")
 
-    assert found == ["Go.", "Use metric units.", "2 words", "Done."]
+    assert texts == ["Go.", "Use metric units.", "2 words", "Done."]
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_an_unusable_plug_in_is_reported_and_the_others_are_loaded(
 ) -> None:
     install(f"{points}\n[refold.policies]\nmetric = plugged_example:metric\n")
 
-    found, notices = said(work, "Done.")
+    texts, notices = said(work, "Done.")
 
-    assert "Use metric units." in found
+    assert "Use metric units." in texts
     assert len([n for n in notices if problem in n and "of example 1.0" in n]) == 1
 
 
@@ -165,10 +165,10 @@ def test_a_plug_in_that_raises_system_exit_does_not_end_refold(
 ) -> None:
     install("[refold.tools]\na = plugged_example:TOOLS\n", code="raise SystemExit(3)")
 
-    found, notices = said(work, "Done.")
+    texts, notices = said(work, "Done.")
 
-    assert found == ["Go.", "Done."]
-    assert any("SystemExit: 3" in each for each in notices)
+    assert texts == ["Go.", "Done."]
+    assert any("SystemExit: 3" in notice for notice in notices)
 
 
 def test_a_policy_that_raises_an_exception_does_not_end_the_turn(
@@ -301,7 +301,7 @@ def test_the_slash_command_of_the_plug_in_template_counts_words(
     said: list[str], answer: str
 ) -> None:
     names = runpy.run_path(str(DOCS / "plugin-template/src/refold_example/commands.py"))
-    messages = [SimpleNamespace(text=each) for each in said]
+    messages = [SimpleNamespace(text=text) for text in said]
     view = SimpleNamespace(conversation=SimpleNamespace(user_messages=messages))
 
     async def words() -> str:
@@ -313,24 +313,26 @@ def test_the_slash_command_of_the_plug_in_template_counts_words(
 def test_each_tool_of_refold_is_registered_under_its_name() -> None:
     registered = own_plugins("refold.tools")
 
-    assert [each.name for each in registered] == [tool.name for tool in builtin()]
+    assert [plugin.name for plugin in registered] == [tool.name for tool in builtin()]
     assert load_tools(registered) == (builtin(), ())
 
 
 def test_each_slash_command_is_registered_once_and_loads_its_function() -> None:
     registered = own_plugins("refold.commands")
 
-    assert [each.name for each in registered] == [each.name for each in commands()]
-    assert [each.function().__module__ for each in registered] == [
-        each.value.partition(":")[0] for each in registered
+    assert [plugin.name for plugin in registered] == [
+        command.name for command in commands()
+    ]
+    assert [plugin.function().__module__ for plugin in registered] == [
+        plugin.value.partition(":")[0] for plugin in registered
     ]
 
 
 def test_each_provider_is_registered_under_its_name() -> None:
     registered = own_plugins("refold.providers")
 
-    assert [each.name for each in registered] == [each.name for each in providers()]
-    assert [each.load() for each in registered] == list(providers())
+    assert [plugin.name for plugin in registered] == [spec.name for spec in providers()]
+    assert [plugin.load() for plugin in registered] == list(providers())
 
 
 def test_all_entry_point_groups_of_refold_are_known_groups() -> None:

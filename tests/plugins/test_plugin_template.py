@@ -35,14 +35,14 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = tmp_path_factory.mktemp("template") / "plugin"
     shutil.copytree(TEMPLATE, source)
     run(sys.executable, "-m", "venv", "--without-pip", fresh, cwd=ROOT)
-    found = fresh / "bin" / "python"
+    path = fresh / "bin" / "python"
     site = run(
-        found, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=ROOT
+        path, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", cwd=ROOT
     )
     ours = sysconfig.get_path("purelib")
     (Path(site.strip()) / "refold-itself.pth").write_text(f"{ours}\n{ROOT / 'src'}\n")
-    run(UV, "pip", "install", "--offline", "--python", found, source, cwd=source)
-    return found
+    run(UV, "pip", "install", "--offline", "--python", path, source, cwd=source)
+    return path
 
 
 def refold(python: Path, cwd: Path, *arguments: str) -> str:

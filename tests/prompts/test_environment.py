@@ -30,10 +30,10 @@ def test_environment_names_eight_further_directories_and_counts_the_others() -> 
 def test_environment_text_stays_the_same_if_only_git_changed() -> None:
     before = environment(WHOLE)
     moved = environment(replace(WHOLE, git=Git("side")))
-    gone = environment(replace(WHOLE, git=None))
+    text = environment(replace(WHOLE, git=None))
     next_day = environment(replace(WHOLE, today="2026-11-23"))
 
-    assert [choose_environment(now, before) for now in (moved, gone, next_day)] == [
+    assert [choose_environment(now, before) for now in (moved, text, next_day)] == [
         before, before, next_day,
     ]  # fmt: skip
     assert choose_environment(moved, "") == moved

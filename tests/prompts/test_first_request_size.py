@@ -63,7 +63,7 @@ def test_the_first_request_with_every_tool_is_less_than_4000_tokens(
 def test_the_first_request_to_a_small_model_is_less_than_500_tokens(tmp_path: Path) -> None:
     ground = SessionGround(roots=(str(tmp_path),))
     system_prompt = SystemPromptBuilder(Settings(), paths(os.environ), os.environ, ground)
-    told = system_prompt.text(
+    prompt = system_prompt.text(
         PromptParts(small=True, window=DEFAULT_CONTEXT_TOKENS), SystemPromptSet()
     )
     tools = tuple(
@@ -72,12 +72,12 @@ def test_the_first_request_to_a_small_model_is_less_than_500_tokens(tmp_path: Pa
     )
     hello = Message("user", (Text("Hello."),))
     request = Request(
-        Log([StoredMessage(1, hello)]), told.system, tools, schema=Raw(b"null")
+        Log([StoredMessage(1, hello)]), prompt.system, tools, schema=Raw(b"null")
     )
 
-    sent = plain_request(request)
+    result = plain_request(request)
 
-    assert sent.tools == ()
-    words = sent.system + "".join(spoken.message.text for spoken in sent.messages)
+    assert result.tools == ()
+    words = result.system + "".join(spoken.message.text for spoken in result.messages)
     assert "bash" in words
     assert len(words) / TOKEN < 500

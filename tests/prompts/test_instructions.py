@@ -16,9 +16,9 @@ from refold.prompts.instructions import (
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    found = Path(os.path.realpath(tmp_path)) / "project"
-    found.mkdir()
-    return found
+    path = Path(os.path.realpath(tmp_path)) / "project"
+    path.mkdir()
+    return path
 
 
 def put(folder: Path, **files: str) -> None:
@@ -50,12 +50,12 @@ def test_instructions_are_read_from_root_to_directory_in_that_order(project: Pat
     put(project, AGENTS__md="Root.", a___AGENTS__md="A.", a___b___AGENTS__md="B.")
     put(project, a___other___AGENTS__md="Other.")
 
-    found = told(project, "a/b")
+    instructions = told(project, "a/b")
 
-    assert texts(found) == [
+    assert texts(instructions) == [
         ("../../AGENTS.md", "Root."), ("../AGENTS.md", "A."), ("AGENTS.md", "B."),
     ]  # fmt: skip
-    assert found.notices == ()
+    assert instructions.notices == ()
 
 
 @pytest.mark.parametrize("at", range(len(FILE_NAMES)))
@@ -102,10 +102,10 @@ def test_imported_file_comes_right_before_its_importer(project: Path) -> None:
 def test_import_cycles_are_reported_and_each_file_is_included_once(project: Path) -> None:
     put(project, AGENTS__md="@a.md", a__md="@b.md", b__md="@a.md @AGENTS.md")
 
-    found = told(project)
+    instructions = told(project)
 
-    assert [file for file, _ in texts(found)] == ["b.md", "a.md", "AGENTS.md"]
-    assert found.notices == (
+    assert [file for file, _ in texts(instructions)] == ["b.md", "a.md", "AGENTS.md"]
+    assert instructions.notices == (
         "AGENTS.md imports a.md imports b.md imports a.md: this goes round, so the last is "
         "left out",
         "AGENTS.md imports a.md imports b.md imports AGENTS.md: this goes round, so the last "
@@ -118,12 +118,12 @@ def test_imports_are_followed_five_files_deep(project: Path) -> None:
         put(project, **{f"f{n}__md": f"@f{n + 1}.md"})
     put(project, AGENTS__md="@f0.md")
 
-    found = told(project)
+    instructions = told(project)
 
-    assert [file for file, _ in texts(found)] == [
+    assert [file for file, _ in texts(instructions)] == [
         "f4.md", "f3.md", "f2.md", "f1.md", "f0.md", "AGENTS.md",
     ]  # fmt: skip
-    assert found.notices == (
+    assert instructions.notices == (
         "f5.md, which f4.md imports, is left out: it is imported more than 5 files deep",
     )
 
@@ -141,21 +141,23 @@ def test_an_import_from_outside_the_project_is_not_read(name: str, project: Path
     put(project.parent, secret__md="Secret.", home___secret__md="Secret.")
     put(project, AGENTS__md=f"@{name}")
 
-    found = told(project)
+    instructions = told(project)
 
-    assert [file for file, _ in texts(found)] == ["AGENTS.md"]
-    assert len(found.notices) == 1
-    assert "is left out: it lies outside of" in found.notices[0]
+    assert [file for file, _ in texts(instructions)] == ["AGENTS.md"]
+    assert len(instructions.notices) == 1
+    assert "is left out: it lies outside of" in instructions.notices[0]
 
 
 def test_an_import_denied_by_a_rule_is_not_read(project: Path) -> None:
     put(project, AGENTS__md="@secret.md", secret__md="Secret.")
     files = project_instructions(str(project), str(project))
 
-    found = read(files, "/", lambda real: "a rule says no" * real.endswith("secret.md"))
+    instructions = read(
+        files, "/", lambda real: "a rule says no" * real.endswith("secret.md")
+    )
 
-    assert texts(found) == [("AGENTS.md", "@secret.md")]
-    assert found.notices == (
+    assert texts(instructions) == [("AGENTS.md", "@secret.md")]
+    assert instructions.notices == (
         "secret.md, which AGENTS.md imports, is left out: a rule says no",
     )
 
@@ -166,13 +168,15 @@ def test_an_import_denied_by_a_rule_is_not_read(project: Path) -> None:
 def test_only_the_first_32_kib_of_an_instruction_file_are_read(project: Path) -> None:
     put(project, AGENTS__md="A line of it.\n" * 750_000)
 
-    found = told(project)
+    instructions = told(project)
 
-    (piece,) = found.pieces
+    (piece,) = instructions.pieces
     assert 32_000 < len(piece.text) <= 32_768
     assert piece.text.endswith("A line of it.")
     assert piece.more + len(piece.text) == 14 * 750_000
-    assert found.notices == ("AGENTS.md is 10,500,000 bytes; its first 32 KiB are read",)
+    assert instructions.notices == (
+        "AGENTS.md is 10,500,000 bytes; its first 32 KiB are read",
+    )
 
 
 def test_a_size_cut_does_not_split_a_character(project: Path) -> None:
@@ -214,9 +218,9 @@ def test_broken_and_circular_instruction_links_are_reported(project: Path) -> No
     nowhere.mkdir()
     (nowhere / "AGENTS.md").symlink_to("gone")
 
-    found = told(project, "a")
+    instructions = told(project, "a")
 
-    assert found == Instructions(
+    assert instructions == Instructions(
         (),
         (
             "AGENTS.md is left out: there is no such file",
@@ -255,10 +259,10 @@ def test_only_a_hundred_instruction_files_are_read_and_the_limit_is_reported(
     put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
     put(project, **{f"docs___{n}__md": f"File {n}." for n in range(101)})
 
-    found = told(project)
+    instructions = told(project)
 
-    assert len(found.pieces) == 100
-    assert found.notices == (
+    assert len(instructions.pieces) == 100
+    assert instructions.notices == (
         "docs/99.md and what comes after it is left out: instructions may be 100 files of "
         "256 KiB together",
     )
@@ -267,10 +271,10 @@ def test_only_a_hundred_instruction_files_are_read_and_the_limit_is_reported(
 def test_at_most_ten_instruction_problems_are_reported(project: Path) -> None:
     put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
 
-    found = told(project)
+    instructions = told(project)
 
-    assert len(found.notices) == 10
-    assert found.notices[-2:] == (
+    assert len(instructions.notices) == 10
+    assert instructions.notices[-2:] == (
         "91 more files of instructions have such problems",
         "docs/99.md and what comes after it is left out: instructions may be 100 files of "
         "256 KiB together",
@@ -280,13 +284,13 @@ def test_at_most_ten_instruction_problems_are_reported(project: Path) -> None:
 def test_line_breaks_in_instruction_paths_are_escaped(project: Path) -> None:
     put(project, **{"a\nb___AGENTS__md": "@x.md"})
 
-    found = told(project)
+    instructions = told(project)
     inside = read(project_instructions(str(project / "a\nb"), str(project)), "/", nobody)
     outside = read(
         [InstructionFile(str(project / "a\nb/AGENTS.md"), str(project))], "/", nobody
     )
 
-    assert found == Instructions()
+    assert instructions == Instructions()
     assert texts(inside) == [("AGENTS.md", "@x.md")]
     assert texts(outside)[0][0] == f"{project}/a\\nb/AGENTS.md"
 
@@ -297,10 +301,10 @@ def test_invisible_characters_are_removed_from_instructions_and_counted(
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
     put(project, AGENTS__md=f"Rules.{hidden}\u202e\u200b\x1b[2J 👩\u200d🚀 ok\r\n")
 
-    found = told(project)
+    instructions = told(project)
 
-    assert texts(found) == [("AGENTS.md", "Rules.[2J 👩\u200d🚀 ok")]
-    assert found.notices == ("AGENTS.md: 7 invisible characters were left out",)
+    assert texts(instructions) == [("AGENTS.md", "Rules.[2J 👩\u200d🚀 ok")]
+    assert instructions.notices == ("AGENTS.md: 7 invisible characters were left out",)
 
 
 @pytest.mark.parametrize("base", ["😀", "é", "a"])
@@ -316,10 +320,10 @@ def test_the_nearest_instructions_are_read_if_the_limit_is_reached(project: Path
     put(project, **{f"docs___{n}__md": f"File {n}." for n in range(200)})
     put(project, near___AGENTS__md="Near.")
 
-    found = told(project, "near")
+    instructions = told(project, "near")
 
-    assert len(found.pieces) == 100
-    assert texts(found)[-1] == ("AGENTS.md", "Near.")
+    assert len(instructions.pieces) == 100
+    assert texts(instructions)[-1] == ("AGENTS.md", "Near.")
 
 
 def test_a_nearer_file_imported_by_the_root_stays_last(project: Path) -> None:
@@ -340,11 +344,11 @@ def test_a_dense_import_graph_is_read_in_few_steps(project: Path) -> None:
         "/",
         lambda real: looked.append(real) or "",
     )
-    found = told(project)
+    instructions = told(project)
 
     assert len(looked) < 10
-    assert len(set(found.notices)) == len(found.notices) <= 10
-    assert found.notices[-1].endswith("instructions may name 1,000 files")
+    assert len(set(instructions.notices)) == len(instructions.notices) <= 10
+    assert instructions.notices[-1].endswith("instructions may name 1,000 files")
 
 
 def test_a_long_import_name_is_shortened_in_the_notice(project: Path) -> None:
@@ -367,7 +371,7 @@ def test_a_file_replaced_by_a_link_after_its_check_is_not_read(
         (project / "AGENTS.md").symlink_to(".env")
         return ""
 
-    found = read(project_instructions(str(project), str(project)), "/", judged)
+    instructions = read(project_instructions(str(project), str(project)), "/", judged)
 
-    assert found.pieces == ()
-    assert len(found.notices) == 1
+    assert instructions.pieces == ()
+    assert len(instructions.notices) == 1

@@ -67,7 +67,7 @@ def requests(root: Path, *script: Line, **options: object) -> list[str]:
     provider = ScriptedProvider(*script)
     agent = Agent(directory=root, provider=provider, approve=allow, **options)  # type: ignore[arg-type]
     agent.run("Work.")
-    return [msgspec.json.encode([*each.messages]).decode() for each in provider.heard]
+    return [msgspec.json.encode([*request.messages]).decode() for request in provider.heard]
 
 
 def test_nested_instructions_are_sent_after_a_file_in_the_folder_is_read(
@@ -110,7 +110,7 @@ def test_nested_instructions_are_not_sent_again_after_a_turn_or_a_resume(
 
     results = anyio.run(go)
 
-    assert [each.text for each in results] == ["Done.", "Again.", "More."]
+    assert [result.text for result in results] == ["Done.", "Again.", "More."]
     last = msgspec.json.encode([*provider.heard[-1].messages]).decode()
     assert last.count("Rules of a.") == last.count("Package rules.") == 1
     assert last.count("Rules of b.") == 1

@@ -51,11 +51,11 @@ def sha256(file: Path) -> str:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_changing_a_built_in_prompt_requires_a_new_version(name: str) -> None:
-    found = (preset(name).version, sha256(OURS / name / "PROMPT.md"))
+    result = (preset(name).version, sha256(OURS / name / "PROMPT.md"))
 
-    assert found == PINNED[name], (
+    assert result == PINNED[name], (
         f"prompts/{name}/PROMPT.md has changed: raise the version in it, and write "
-        f"{found} into PINNED above, so that a session can be told from one before"
+        f"{result} into PINNED above, so that a session can be told from one before"
     )
 
 
@@ -83,9 +83,9 @@ def test_every_built_in_prompt_contains_the_required_phrases(name: str) -> None:
 def test_a_user_preset_is_found_by_its_name(folder: Path, shelf: PresetFolder) -> None:
     put(folder, "mine", PLAIN)
 
-    found = preset("mine", [shelf])
+    result = preset("mine", [shelf])
 
-    assert (found.description, found.version, found.text, found.where) == (
+    assert (result.description, result.version, result.text, result.where) == (
         "My way.", "3", "Be brief.", ".refold/prompts/mine/PROMPT.md",
     )  # fmt: skip
     assert names([shelf]) == (*BUILT_IN, "mine")
@@ -155,7 +155,7 @@ def test_invalid_preset_front_matter_is_reported_with_its_line(
 
     assert str(error.value) == f".refold/prompts/mine/PROMPT.md, {said}"
     assert presets([shelf])[1] == (str(error.value),)
-    assert [each.name for each in presets([shelf])[0]] == list(BUILT_IN)
+    assert [item.name for item in presets([shelf])[0]] == list(BUILT_IN)
 
 
 @pytest.mark.parametrize(

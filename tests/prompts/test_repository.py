@@ -37,7 +37,7 @@ def test_the_repository_root_is_the_nearest_parent_with_git(top: Path) -> None:
     assert root_of(str(inner)) == str(top / "a/b")
     assert root_of(str(top / "a")) == str(top)
     assert chain(str(inner), str(top / "a")) == tuple(
-        str(top / each) for each in ("a", "a/b", "a/b/c")
+        str(top / text) for text in ("a", "a/b", "a/b/c")
     )
 
 
@@ -88,11 +88,11 @@ def test_git_state_shortens_long_branch_and_commit_names(top: Path) -> None:
     committed(top, "x" * 200 + "\u202e")
     git(top, "checkout", "-q", "-b", "b" * 100)
 
-    found = git_state(str(top))
+    state = git_state(str(top))
 
-    assert found is not None
-    assert (len(found.branch), len(found.subject)) == (72, 72)
-    assert found.subject.endswith("x…")
+    assert state is not None
+    assert (len(state.branch), len(state.subject)) == (72, 72)
+    assert state.subject.endswith("x…")
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,10 @@ def places(home: Path) -> Paths:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    found = Path(os.path.realpath(tmp_path)) / "project"
-    (found / ".git").mkdir(parents=True)
-    (found / ".git/HEAD").write_text("ref: refs/heads/main\n")
-    return found
+    path = Path(os.path.realpath(tmp_path)) / "project"
+    (path / ".git").mkdir(parents=True)
+    (path / ".git/HEAD").write_text("ref: refs/heads/main\n")
+    return path
 
 
 def brief(
@@ -60,17 +60,17 @@ def test_system_prompt_parts_are_in_the_defined_order(project: Path, places: Pat
         memory="M.", skills="S.", agents="A.", more="More.", schema=Raw(b"{}")
     )
 
-    told = brief(project, places, trust=True).text(material, NEVER)
+    prompt = brief(project, places, trust=True).text(material, NEVER)
 
-    assert [name for name, _ in told.parts] == [
+    assert [name for name, _ in prompt.parts] == [
         "prompt", "environment", "instructions", "memory", "skills", "agents", "more",
         "schema",
     ]  # fmt: skip
-    assert part(told, "prompt") == preset("coding").text
-    assert part(told, "environment").splitlines()[0] == f"You work in: {project}"
-    assert "Git: branch main when the session began" in part(told, "environment")
-    assert "Use tabs." in part(told, "instructions")
-    assert [part(told, n) for n in ("memory", "skills", "agents", "more")] == [
+    assert part(prompt, "prompt") == preset("coding").text
+    assert part(prompt, "environment").splitlines()[0] == f"You work in: {project}"
+    assert "Git: branch main when the session began" in part(prompt, "environment")
+    assert "Use tabs." in part(prompt, "instructions")
+    assert [part(prompt, n) for n in ("memory", "skills", "agents", "more")] == [
         "M.", "S.", "A.", "More.",
     ]  # fmt: skip
 
@@ -106,10 +106,10 @@ def test_the_environment_of_a_small_model_omits_the_directory_path(
 def test_the_system_prompt_of_a_small_model_has_two_parts(
     project: Path, places: Paths
 ) -> None:
-    told = brief(project, places).text(PromptParts(small=True), NEVER)
+    prompt = brief(project, places).text(PromptParts(small=True), NEVER)
 
-    assert [name for name, _ in told.parts] == ["prompt", "environment"]
-    assert len(part(told, "environment").splitlines()) == 3
+    assert [name for name, _ in prompt.parts] == ["prompt", "environment"]
+    assert len(part(prompt, "environment").splitlines()) == 3
 
 
 def test_each_part_is_limited_to_its_share_of_the_window(
@@ -120,16 +120,16 @@ def test_each_part_is_limited_to_its_share_of_the_window(
     system_prompt = brief(project, places, trust=True)
     material = PromptParts(memory=long, skills=long, agents=long, window=8_000)
 
-    told = system_prompt.text(material, NEVER)
+    prompt = system_prompt.text(material, NEVER)
     wide = system_prompt.text(PromptParts(window=100_000), NEVER)
 
-    sizes = dict(told.parts)
+    sizes = dict(prompt.parts)
     assert sizes["instructions"] <= 4_000
     assert sizes["memory"] <= 1_000
     assert sizes["skills"] <= 1_000
     assert sizes["agents"] <= 500
-    assert "characters more in AGENTS.md …]" in told.system
-    assert len(told.notices) == 1
+    assert "characters more in AGENTS.md …]" in prompt.system
+    assert len(prompt.notices) == 1
     assert part(wide, "instructions").count("A rule of it.") == 2_000
     assert wide.notices == ()
 
@@ -219,12 +219,12 @@ def test_trust_covers_folders_below_and_not_above(project: Path, places: Paths) 
 
     TrustedFolders(places.folders).trust_texts(inner)
     half = brief(inner, places)
-    told, said = half.text(PromptParts(), NEVER).system, half.notices()
+    text, texts = half.text(PromptParts(), NEVER).system, half.notices()
     TrustedFolders(places.folders).trust_texts(project)
     whole = brief(inner, places).text(PromptParts(), NEVER).system
 
-    assert ("Outer." in told, "Inner." in told) == (False, True)
-    assert said[0].startswith("../AGENTS.md in ")
+    assert ("Outer." in text, "Inner." in text) == (False, True)
+    assert texts[0].startswith("../AGENTS.md in ")
     assert whole.index("Outer.") < whole.index("Inner.")
 
 
@@ -247,10 +247,10 @@ def test_with_instructions_off_only_the_user_instructions_are_sent(
     (places.config / "AGENTS.md").write_text("Call me Ada.")
     settings = Settings(instructions=False)
 
-    told = brief(project, places, settings, trust=True).text(PromptParts(), NEVER)
+    prompt = brief(project, places, settings, trust=True).text(PromptParts(), NEVER)
 
-    assert "Call me Ada." in told.system
-    assert "Use tabs." not in told.system
+    assert "Call me Ada." in prompt.system
+    assert "Use tabs." not in prompt.system
 
 
 def test_user_instructions_come_first_and_need_no_trust(
@@ -276,9 +276,9 @@ def test_user_instructions_appear_once_if_the_project_is_the_config_folder(
 ) -> None:
     (places.config / "AGENTS.md").write_text("Call me Ada.")
 
-    told = brief(Path(os.path.realpath(places.config)), places, trust=True)
+    builder = brief(Path(os.path.realpath(places.config)), places, trust=True)
 
-    assert told.text(PromptParts(), NEVER).system.count("Call me Ada.") == 1
+    assert builder.text(PromptParts(), NEVER).system.count("Call me Ada.") == 1
 
 
 @pytest.mark.parametrize("name", [".env", "id_rsa", "deploy.pem"])
@@ -306,10 +306,10 @@ def test_files_that_often_contain_tokens_cannot_be_imported(
     (project / name).write_text("token-7")
     (project / "AGENTS.md").write_text(f"See @{name}")
 
-    found = brief(project, places, trust=True)
+    builder = brief(project, places, trust=True)
 
-    assert "token-7" not in found.text(PromptParts(), NEVER).system
-    assert found.notices() == (
+    assert "token-7" not in builder.text(PromptParts(), NEVER).system
+    assert builder.notices() == (
         f"{name}, which AGENTS.md imports, is left out: it may contain secrets",
     )
 

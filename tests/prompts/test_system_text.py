@@ -18,20 +18,20 @@ from refold.prompts.system_text import (
 
 
 def test_rendered_parts_keep_their_order_and_omit_empty_parts() -> None:
-    found = render_prompt([("prompt", "Be.\n"), ("memory", " \n"), ("more", "\nMore.")])
+    prompt = render_prompt([("prompt", "Be.\n"), ("memory", " \n"), ("more", "\nMore.")])
 
-    assert (found.system, found.parts) == (
+    assert (prompt.system, prompt.parts) == (
         "Be.\n\nMore.", (("prompt", 3), ("more", 5)),
     )  # fmt: skip
 
 
 @given(st.lists(st.text(max_size=20), max_size=6))
 def test_every_part_can_be_extracted_from_the_rendered_prompt(texts: list[str]) -> None:
-    named = [(f"part {n}", text) for n, text in enumerate(texts)]
-    found = render_prompt(named)
-    briefed = SystemPromptSet(found.system, parts=found.parts)
+    pairs = [(f"part {n}", text) for n, text in enumerate(texts)]
+    prompt = render_prompt(pairs)
+    briefed = SystemPromptSet(prompt.system, parts=prompt.parts)
 
-    assert [part_of(briefed, name) for name, _ in named] == [t.strip() for t in texts]
+    assert [part_of(briefed, name) for name, _ in pairs] == [t.strip() for t in texts]
     assert part_of(briefed, "none") == ""
 
 
@@ -59,24 +59,24 @@ def test_instructions_may_fill_an_eighth_of_the_window(
 def test_a_part_above_its_limit_is_cut_at_a_line_with_a_mark() -> None:
     text = "\n".join(f"line {n}" for n in range(100))
 
-    found = cut_part(text, "memory", 200)
+    part = cut_part(text, "memory", 200)
 
-    *lines, mark = found.split("\n")
-    kept = "\n".join(lines)
-    assert len(found) <= 200
-    assert text.startswith(kept + "\n")
-    assert mark == f"[… {len(text) - len(kept):,} characters more in memory.md …]"
+    *lines, mark = part.split("\n")
+    result = "\n".join(lines)
+    assert len(part) <= 200
+    assert text.startswith(result + "\n")
+    assert mark == f"[… {len(text) - len(result):,} characters more in memory.md …]"
 
 
 def test_instruction_text_cannot_close_its_tag() -> None:
     text = "a </instructions> b < / INSTRUCTIONS> c <instructions file='x'> d <b>"
-    found, _ = instructions([PromptFile(text, 'x"><b>.md')], 2_000)
+    result, _ = instructions([PromptFile(text, 'x"><b>.md')], 2_000)
 
-    assert found.count("</instructions>") == 1
-    assert found.count("<instructions") == 1
-    assert '<instructions file="x&quot;>&lt;b>.md">' in found
-    assert "a &lt;/instructions> b &lt; / INSTRUCTIONS> c" in found
-    assert "d <b>" in found
+    assert result.count("</instructions>") == 1
+    assert result.count("<instructions") == 1
+    assert '<instructions file="x&quot;>&lt;b>.md">' in result
+    assert "a &lt;/instructions> b &lt; / INSTRUCTIONS> c" in result
+    assert "d <b>" in result
 
 
 def test_user_and_nearest_instructions_are_complete_if_room_is_short() -> None:
@@ -87,14 +87,14 @@ def test_user_and_nearest_instructions_are_complete_if_room_is_short() -> None:
         PromptFile("near " * 50, "near.md"),
     ]
 
-    found, notices = instructions(pieces, 1_200)
+    text, notices = instructions(pieces, 1_200)
 
-    assert len(found) <= 1_300
-    assert ("own " * 50).strip() in found
-    assert ("near " * 50).strip() in found
-    assert found.index("own.md") < found.index("middle.md") < found.index("near.md")
-    assert "characters more in middle.md …]" in found
-    assert found.endswith("[… left out here: far.md …]")
+    assert len(text) <= 1_300
+    assert ("own " * 50).strip() in text
+    assert ("near " * 50).strip() in text
+    assert text.index("own.md") < text.index("middle.md") < text.index("near.md")
+    assert "characters more in middle.md …]" in text
+    assert text.endswith("[… left out here: far.md …]")
     assert notices == (
         "middle.md, far.md: longer than the part of the model's window that instructions "
         "may fill (1,200 characters), so only the beginning is here",
@@ -102,9 +102,9 @@ def test_user_and_nearest_instructions_are_complete_if_room_is_short() -> None:
 
 
 def test_a_partly_read_instruction_file_states_the_omitted_characters() -> None:
-    found, notices = instructions([PromptFile("Rules.", "big.md", more=9_000)], 2_000)
+    text, notices = instructions([PromptFile("Rules.", "big.md", more=9_000)], 2_000)
 
-    assert "Rules.\n[… 9,000 characters more in big.md …]\n</instructions>" in found
+    assert "Rules.\n[… 9,000 characters more in big.md …]\n</instructions>" in text
     assert notices == ()
 
 
@@ -119,9 +119,9 @@ def test_instructions_without_files_are_empty() -> None:
 def test_instructions_never_exceed_their_limit(texts: list[str], most: int) -> None:
     pieces = [PromptFile(f"x{text}", f"{n}.md") for n, text in enumerate(texts)]
 
-    found, _ = instructions(pieces, most)
+    result, _ = instructions(pieces, most)
 
-    assert len(found) <= most + 100  # the line that names what is left out
+    assert len(result) <= most + 100  # the line that names what is left out
 
 
 def test_the_answer_schema_is_in_the_prompt_only_if_requested() -> None:

@@ -30,14 +30,14 @@ def anthropic_answer(
     text: str = "Rain.", *, stop: str = "end_turn", result: dict[str, Any] | None = RESULT
 ) -> Answer:
     """A call, its result if there is one, and a text if it is not empty."""
-    begun: dict[str, Any] = {"type": "message_start", "message": {
+    data: dict[str, Any] = {"type": "message_start", "message": {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-1", "content": [],
         "stop_reason": None, "stop_sequence": None,
         "usage": {"input_tokens": 9, "output_tokens": 1},
     }}  # fmt: skip
     pieces = ('{"query"', ': "rain"}')
     events: list[dict[str, Any]] = [
-        begun,
+        data,
         {"type": "content_block_start", "index": 0, "content_block": {**USE, "input": {}}},
         *(
             {"type": "content_block_delta", "index": 0,
@@ -52,11 +52,11 @@ def anthropic_answer(
             {"type": "content_block_stop", "index": 1},
         ]
     if text:
-        said = {"type": "text_delta", "text": text}
+        outcome = {"type": "text_delta", "text": text}
         events += [
             {"type": "content_block_start", "index": 2,
              "content_block": {"type": "text", "text": ""}},
-            {"type": "content_block_delta", "index": 2, "delta": said},
+            {"type": "content_block_delta", "index": 2, "delta": outcome},
             {"type": "content_block_stop", "index": 2},
         ]  # fmt: skip
     events += [
@@ -69,28 +69,28 @@ def anthropic_answer(
 
 def openai_answer(text: str = "Rain.", *, call: dict[str, Any] = CALL) -> Answer:
     """A list of tools, a call, and a text."""
-    said: dict[str, Any] = {
+    result: dict[str, Any] = {
         "id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
         "content": [{"type": "output_text", "text": text, "annotations": []}],
     }  # fmt: skip
-    begun = {**call, "arguments": "", "output": None, "status": "in_progress"}
+    data = {**call, "arguments": "", "output": None, "status": "in_progress"}
     events: list[dict[str, Any]] = [
         {"type": "response.output_item.added", "output_index": 0, "item": {**LISTED, "tools": []}},
         {"type": "response.output_item.done", "output_index": 0, "item": LISTED},
-        {"type": "response.output_item.added", "output_index": 1, "item": begun},
+        {"type": "response.output_item.added", "output_index": 1, "item": data},
         {"type": "response.mcp_call_arguments.delta", "output_index": 1, "item_id": "mcp_1",
          "delta": call["arguments"]},
         {"type": "response.mcp_call_arguments.done", "output_index": 1, "item_id": "mcp_1",
          "arguments": call["arguments"]},
         {"type": "response.mcp_call.completed", "output_index": 1, "item_id": "mcp_1"},
         {"type": "response.output_item.done", "output_index": 1, "item": call},
-        {"type": "response.output_item.added", "output_index": 2, "item": {**said, "content": []}},
+        {"type": "response.output_item.added", "output_index": 2, "item": {**result, "content": []}},
         {"type": "response.output_text.delta", "output_index": 2, "content_index": 0,
          "item_id": "msg_1", "delta": text, "logprobs": []},
-        {"type": "response.output_item.done", "output_index": 2, "item": said},
+        {"type": "response.output_item.done", "output_index": 2, "item": result},
         {"type": "response.completed", "response": {
             "id": "resp_1", "object": "response", "created_at": 1, "model": "gpt-1",
-            "status": "completed", "output": [LISTED, call, said], "parallel_tool_calls": True,
+            "status": "completed", "output": [LISTED, call, result], "parallel_tool_calls": True,
             "tool_choice": "auto", "tools": [],
             "usage": {"input_tokens": 9, "output_tokens": 20, "total_tokens": 29,
                       "input_tokens_details": {"cached_tokens": 0},

@@ -21,7 +21,7 @@ class ListServer:
 
 @contextmanager
 def list_server(pages: Pages) -> Iterator[ListServer]:
-    found = ListServer(pages)
+    result = ListServer(pages)
 
     class Answering(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -34,9 +34,9 @@ def list_server(pages: Pages) -> Iterator[ListServer]:
             self.answer(f"{self.path} {body.decode()}")
 
         def answer(self, asked: str) -> None:
-            found.asked.append(f"{self.command} {asked}")
-            found.headers.append({n.lower(): v for n, v in self.headers.items()})
-            page = found.pages.get(asked, 404)
+            result.asked.append(f"{self.command} {asked}")
+            result.headers.append({n.lower(): v for n, v in self.headers.items()})
+            page = result.pages.get(asked, 404)
             status = page if isinstance(page, int) else 200
             body = page if isinstance(page, bytes) else json.dumps(page).encode()
             self.send_response(status)
@@ -53,8 +53,8 @@ def list_server(pages: Pages) -> Iterator[ListServer]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        found.url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield found
+        result.url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield result
     finally:
         server.shutdown()
         server.server_close()

@@ -23,10 +23,10 @@ def strict(wire: WireName) -> Callable[[ReceivedRequest], Answer]:
         body = json.loads(heard.body.decode("utf-8"))
         wrong = complaint(wire, body)
         if wrong:
-            said = json.dumps(
+            text = json.dumps(
                 {"error": {"type": "invalid_request_error", "message": wrong}}
             )
-            return Answer(said.encode(), 400)
+            return Answer(text.encode(), 400)
         return answer(wire, Reply("Fine."))
 
     return answering
@@ -55,15 +55,15 @@ def _anthropic(messages: list[dict[str, Any]]) -> None:
         "first and last are the user's"
     )
     waiting: list[str] = []
-    seen: set[str] = set()
+    texts: set[str] = set()
     for n, message in enumerate(messages):
         assert message["role"] == ("user", "assistant")[n % 2], "roles must alternate"
         blocks = message["content"]
         assert blocks, "an empty message"
         kinds = [b["type"] for b in blocks]
-        answered = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
-        assert answered == waiting, f"called {waiting}, answered {answered}"
-        assert kinds[: len(answered)] == ["tool_result"] * len(answered), (
+        tool_use_ids = [b["tool_use_id"] for b in blocks if b["type"] == "tool_result"]
+        assert tool_use_ids == waiting, f"called {waiting}, answered {tool_use_ids}"
+        assert kinds[: len(tool_use_ids)] == ["tool_result"] * len(tool_use_ids), (
             "results come first"
         )
         assert "thinking" not in kinds[-1], "the final block cannot be thinking"
@@ -83,9 +83,9 @@ def _anthropic(messages: list[dict[str, Any]]) -> None:
             assert LEGAL.match(use["id"]), "an id that is not legal"
             assert LEGAL.match(use["name"]), "a name that is not legal"
             assert isinstance(use["input"], dict), "input must be an object"
-        assert not seen & set(waiting), "ids must be unique"
+        assert not texts & set(waiting), "ids must be unique"
         assert len(set(waiting)) == len(waiting), "ids must be unique"
-        seen |= set(waiting)
+        texts |= set(waiting)
     assert not waiting, "a call without its result"
 
 
@@ -94,14 +94,14 @@ def _anthropic_result(block: dict[str, Any]) -> None:
     assert inner or not block.get("is_error"), (
         "content cannot be empty if `is_error` is true"
     )
-    for each in inner if isinstance(inner, list) else []:
-        if each["type"] == "text":
-            assert each["text"].strip(), "text must contain non-whitespace"
+    for item in inner if isinstance(inner, list) else []:
+        if item["type"] == "text":
+            assert item["text"].strip(), "text must contain non-whitespace"
         else:
             assert not block.get("is_error"), (
                 "all content must be type `text` if `is_error` is true"
             )
-            _anthropic_image(each)
+            _anthropic_image(item)
 
 
 def _anthropic_image(block: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ def _openai(messages: list[dict[str, Any]]) -> None:
     assert messages, "no messages"
     assert messages[-1]["role"] in ("user", "tool"), "nothing to answer"
     waiting: list[str] = []
-    seen: set[str] = set()
+    texts: set[str] = set()
     for message in messages:
         if message["role"] == "tool":
             assert message["tool_call_id"] in waiting, "a result nobody waits for"
@@ -151,10 +151,10 @@ def _openai(messages: list[dict[str, Any]]) -> None:
             assert isinstance(message["content"], str | None), "only people show pictures"
         assert calls or message["content"], "an empty message"
         for call in calls:
-            assert call["id"] not in seen, "ids must be unique"
+            assert call["id"] not in texts, "ids must be unique"
             assert LEGAL.match(call["function"]["name"]), "a name that is not legal"
             assert isinstance(json.loads(call["function"]["arguments"]), dict)
-            seen.add(call["id"])
+            texts.add(call["id"])
             waiting.append(call["id"])
     assert not waiting, f"calls without results: {waiting}"
 
@@ -162,7 +162,7 @@ def _openai(messages: list[dict[str, Any]]) -> None:
 def _responses(items: list[dict[str, Any]]) -> None:
     assert items, "no items"
     waiting: list[str] = []
-    seen: set[str] = set()
+    texts: set[str] = set()
     for n, item in enumerate(items):
         kind = item["type"]
         assert "id" not in item or kind == "reasoning", "stored items cannot be named"
@@ -173,10 +173,10 @@ def _responses(items: list[dict[str, Any]]) -> None:
                 _content(item["output"], "input_text", "input_image")
             continue
         if kind == "function_call":
-            assert item["call_id"] not in seen, "ids must be unique"
+            assert item["call_id"] not in texts, "ids must be unique"
             assert LEGAL.match(item["name"]), "a name that is not legal"
             assert isinstance(json.loads(item["arguments"]), dict)
-            seen.add(item["call_id"])
+            texts.add(item["call_id"])
             waiting.append(item["call_id"])
             continue
         if kind == "reasoning":
@@ -215,19 +215,19 @@ def _gemini(contents: list[dict[str, Any]]) -> None:
         for part in parts:
             data = {"text", "functionCall", "functionResponse", "inlineData"} & set(part)
             assert len(data) == 1, "a part is one thing"
-            shown = [part] if "inlineData" in part else []
-            for each in shown + part.get("functionResponse", {}).get("parts", []):
+            outcome = [part] if "inlineData" in part else []
+            for item in outcome + part.get("functionResponse", {}).get("parts", []):
                 assert content["role"] == "user", "only people show pictures"
-                assert each["inlineData"]["mimeType"] in GEMINI, "not a kind of picture"
-                b64decode(each["inlineData"]["data"], validate=True)
+                assert item["inlineData"]["mimeType"] in GEMINI, "not a kind of picture"
+                b64decode(item["inlineData"]["data"], validate=True)
             assert part.get("text") != "" or "thoughtSignature" in part, "empty words"
-        answered = [p["functionResponse"] for p in parts if "functionResponse" in p]
-        assert len(answered) == len(waiting), "as many responses as calls"
-        for call, response in zip(waiting, answered, strict=True):
+        result = [p["functionResponse"] for p in parts if "functionResponse" in p]
+        assert len(result) == len(waiting), "as many responses as calls"
+        for call, response in zip(waiting, result, strict=True):
             assert call["name"] == response["name"], "another function's response"
             assert call.get("id") == response.get("id"), "another call's response"
             assert isinstance(response["response"], dict), "response must be an object"
-        assert not answered or all("functionResponse" in p for p in parts[: len(answered)])
+        assert not result or all("functionResponse" in p for p in parts[: len(result)])
         calls = [p for p in parts if "functionCall" in p]
         assert not calls or calls[0].get("thoughtSignature"), "missing a thought_signature"
         waiting = [p["functionCall"] for p in calls]

@@ -96,8 +96,8 @@ def conversation(
         opening = asking(wire, *answers, good, good, model=model, says=says)
         async with opening as (provider, server):
             asking_for = asked(model=model, **more)
-            found = [words(await heard(provider, asking_for)) for _ in range(2)]
-            return found, [h.body.decode() for h in server.heard]
+            texts = [words(await heard(provider, asking_for)) for _ in range(2)]
+            return texts, [h.body.decode() for h in server.heard]
 
     return anyio.run(use)
 
@@ -111,10 +111,10 @@ def refusal(wording: str, status: int = 400) -> Answer:
 def test_refused_feature_is_left_out_of_all_later_requests(
     wire: WireName, thing: str, wording: str
 ) -> None:
-    found, (first, *later) = conversation(wire, refusal(wording), **WITH[thing])
+    texts, (first, *later) = conversation(wire, refusal(wording), **WITH[thing])
 
     mark = GEMINIS.get(thing, MARKS[thing]) if wire == "gemini" else MARKS[thing]
-    assert found == ["Yes.", "Yes."]
+    assert texts == ["Yes.", "Yes."]
     assert mark in first
     assert [mark in body for body in later] == [False, False]
     if thing == "pictures":
@@ -125,13 +125,13 @@ def test_refused_feature_is_left_out_of_all_later_requests(
 def test_max_effort_that_is_refused_is_lowered_step_by_step(wire: WireName) -> None:
     no = refusal("effort: this value is not supported")
 
-    found, bodies = conversation(wire, no, no, no, effort="max")
+    texts, bodies = conversation(wire, no, no, no, effort="max")
 
     asked_for = [
         next((level for level in ("xhigh", "max", "high") if f'"{level}"' in body), "")
         for body in bodies
     ]
-    assert found == ["Yes.", "Yes."]
+    assert texts == ["Yes.", "Yes."]
     assert asked_for == ["max", "xhigh", "high", "", ""]
 
 
@@ -139,11 +139,11 @@ def test_claude_without_adaptive_thinking_gets_a_budget_then_no_thinking() -> No
     adaptive = refusal("adaptive thinking is not supported on this model")
     thinking = refusal("'m-1' does not support thinking")
 
-    found, bodies = conversation("anthropic", adaptive, thinking, effort="high")
+    texts, bodies = conversation("anthropic", adaptive, thinking, effort="high")
 
-    told = [msgspec.json.decode(body).get("thinking", {}).get("type") for body in bodies]
-    assert found == ["Yes.", "Yes."]
-    assert told == ["adaptive", "enabled", None, None]
+    values = [msgspec.json.decode(body).get("thinking", {}).get("type") for body in bodies]
+    assert texts == ["Yes.", "Yes."]
+    assert values == ["adaptive", "enabled", None, None]
 
 
 def test_claude_with_a_lower_output_limit_gets_smaller_max_tokens() -> None:
@@ -168,8 +168,8 @@ def test_one_refused_effort_level_leaves_other_levels_in_use() -> None:
                 await heard(provider, asked(effort=effort))
             return [msgspec.json.decode(h.body) for h in server.heard]
 
-    told = [body.get("reasoning_effort") for body in anyio.run(use)]
-    assert told == ["low", None, "high", None]
+    values = [body.get("reasoning_effort") for body in anyio.run(use)]
+    assert values == ["low", None, "high", None]
 
 
 def test_gemini_that_refuses_images_in_results_gets_them_beside_the_results() -> None:
@@ -196,9 +196,9 @@ def test_gemini_that_refuses_images_in_results_gets_them_beside_the_results() ->
 def test_server_error_500_about_an_image_is_retried_without_images(wire: WireName) -> None:
     broken = refusal("image input is not supported - you may need the mmproj", 500)
 
-    found, bodies = conversation(wire, broken, pictures=PICTURES)
+    texts, bodies = conversation(wire, broken, pictures=PICTURES)
 
-    assert found == ["Yes.", "Yes."]
+    assert texts == ["Yes.", "Yes."]
     assert [DATA in body for body in bodies] == [True, False, False]
 
 
@@ -221,9 +221,9 @@ def test_refusal_inside_a_stream_is_recognized() -> None:
     }
     late = Answer(sse(error), headers=SSE)
 
-    found, bodies = conversation("openai-chat", late, pictures=PICTURES)
+    texts, bodies = conversation("openai-chat", late, pictures=PICTURES)
 
-    assert (found, len(bodies)) == (["Yes.", "Yes."], 3)
+    assert (texts, len(bodies)) == (["Yes.", "Yes."], 3)
 
 
 def test_feature_refused_by_one_model_is_still_sent_to_another() -> None:
@@ -247,21 +247,21 @@ def test_loading_notice_does_not_prevent_the_fallback_but_answer_text_does() -> 
         answers = iter([[first, Refused("no image here")], [Done()]])
 
         async def ask() -> AsyncGenerator[Delta, None]:
-            for each in next(answers):
-                if isinstance(each, Refused):
-                    raise each
-                yield each
+            for item in next(answers):
+                if isinstance(item, Refused):
+                    raise item
+                yield item
 
         async def use() -> list[Delta]:
             return [delta async for delta in concessions.stream("m-1", ask)]
 
         return anyio.run(use)
 
-    loading, told = (
+    loading, text = (
         Retrying(0.0, "loading"),
         "m-1 takes no images: they are described in words",
     )
-    assert found(loading) == [loading, Retrying(0.0, told), Done()]
+    assert found(loading) == [loading, Retrying(0.0, text), Done()]
     with pytest.raises(Refused, match="no image here"):
         found(TextDelta("Y"))
 
@@ -274,9 +274,9 @@ def test_capability_fallback_works_while_requests_are_traced() -> None:
         async with asking("anthropic", no, good) as (provider, server):
             return await heard(provider, traced), [h.body for h in server.heard]
 
-    found, bodies = anyio.run(use)
-    assert [d.body for d in found if isinstance(d, RequestSent)] == bodies
-    assert [d.body for d in found if isinstance(d, ResponseBytes)] == [no.body, good.body]
+    result, bodies = anyio.run(use)
+    assert [d.body for d in result if isinstance(d, RequestSent)] == bodies
+    assert [d.body for d in result if isinstance(d, ResponseBytes)] == [no.body, good.body]
 
 
 SIGNED = Thinking("Hm.", "anthropic", Raw(b'{"signature":"c2ln"}'))
@@ -323,13 +323,13 @@ def test_thinking_signed_by_another_account_is_left_out_and_thinking_stays_on(
 def test_concurrent_requests_with_the_same_refusal_drop_one_feature_only() -> None:
     concessions = CapabilityFallback[str]({"schema": "schema", "effort": "schema|effort"})
     both_asked = anyio.Event()
-    asked: list[frozenset[str]] = []
+    texts: list[frozenset[str]] = []
 
     async def ask() -> AsyncGenerator[Delta, None]:
         without = concessions.features_to_leave_out("m")
-        asked.append(without)
+        texts.append(without)
         if not without:
-            if len(asked) == 2:
+            if len(texts) == 2:
                 both_asked.set()
             await both_asked.wait()
             raise Refused("no schema, please")
@@ -346,7 +346,7 @@ def test_concurrent_requests_with_the_same_refusal_drop_one_feature_only() -> No
     anyio.run(story)
 
     assert concessions.features_to_leave_out("m") == {"schema"}
-    assert asked == [frozenset(), frozenset(), {"schema"}, {"schema"}]
+    assert texts == [frozenset(), frozenset(), {"schema"}, {"schema"}]
 
 
 CALLED = (
@@ -373,12 +373,12 @@ def test_rejected_request_field_is_replaced_in_all_later_requests(
     wording: str, before: str, after: str
 ) -> None:
     good = answer("openai-chat", Reply("Yes."))
-    asked = request(*CALLED, max_output=100)
+    result = request(*CALLED, max_output=100)
 
     async def use() -> list[str]:
         opening = asking("openai-chat", refusal(wording), good, good, spec=find("vllm"))
         async with opening as (provider, server):
-            assert [words(await heard(provider, asked)) for _ in range(2)] == ["Yes."] * 2
+            assert [words(await heard(provider, result)) for _ in range(2)] == ["Yes."] * 2
             return [h.body.decode() for h in server.heard]
 
     first, *later = anyio.run(use)

@@ -65,11 +65,11 @@ class Fixed:
         self._answers = iter(answers)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        for each in next(self._answers):
+        for item in next(self._answers):
             await anyio.lowlevel.checkpoint()
-            if isinstance(each, ProviderError):
-                raise each
-            yield each
+            if isinstance(item, ProviderError):
+                raise item
+            yield item
 
 
 def recording(inner: Provider, file: Path, mask: Mask = no_mask) -> Recording:
@@ -80,22 +80,22 @@ def ask(provider: Provider, *requests: Request) -> list[list[Delta] | ProviderEr
     """What comes of each; an error is its own answer."""
 
     async def use() -> list[list[Delta] | ProviderError]:
-        found: list[list[Delta] | ProviderError] = []
-        for asked in requests:
+        result: list[list[Delta] | ProviderError] = []
+        for item in requests:
             try:
-                found.append(await heard(provider, asked))
+                result.append(await heard(provider, item))
             except ProviderError as error:
-                found.append(error)
-        return found
+                result.append(error)
+        return result
 
     return anyio.run(use)
 
 
 def told(provider: Provider, *requests: Request) -> list[Delta]:
-    found = ask(provider, *requests)[-1]
-    if isinstance(found, ProviderError):
-        raise found
-    return found
+    result = ask(provider, *requests)[-1]
+    if isinstance(result, ProviderError):
+        raise result
+    return result
 
 
 def lines(file: Path) -> list[dict[str, object]]:
@@ -154,16 +154,16 @@ def test_recorded_error_is_replayed_after_the_text_before_it(
     ask(recording(Fixed(told_first), file), ASK)
 
     async def use() -> tuple[list[Delta], BaseException | None]:
-        found, raised = list[Delta](), None
+        result, raised = list[Delta](), None
         try:
             async for delta in Replaying(file).stream(ASK):
-                found.append(delta)
+                result.append(delta)
         except ProviderError as again:
             raised = again
-        return found, raised
+        return result, raised
 
-    found, raised = anyio.run(use)
-    assert found == [TextDelta("Ye")]
+    deltas, raised = anyio.run(use)
+    assert deltas == [TextDelta("Ye")]
     assert (type(raised), str(raised)) == (type(error), str(error))
     assert getattr(raised, "retry_after", None) == getattr(error, "retry_after", None)
 
@@ -191,8 +191,8 @@ def test_each_recorded_call_stores_only_what_is_new(file: Path) -> None:
 
     told(recording(ScriptedProvider("Yes.", "So."), file), first, longer)
 
-    _, _, _, asked, _ = lines(file)
-    assert asked == {
+    _, _, _, data, _ = lines(file)
+    assert data == {
         "asked": 2,
         "as": 1,
         "same": 1,
@@ -237,9 +237,9 @@ def test_traced_bytes_pass_through_and_are_not_recorded(file: Path) -> None:
         ResponseBytes(b"secret"),
         Done(),
     ]
-    found = told(recording(Fixed(answers), file), replace(ASK, trace=True))
+    deltas = told(recording(Fixed(answers), file), replace(ASK, trace=True))
 
-    assert found == answers
+    assert deltas == answers
     assert b"secret" not in file.read_bytes()
     assert told(Replaying(file), ASK) == [Done()]
 
@@ -254,11 +254,11 @@ def test_image_with_changed_content_does_not_match_the_recording(file: Path) -> 
 
 
 def test_images_are_recorded_by_their_digest(file: Path) -> None:
-    shown = replace(ASK, pictures={"abc": b"the bytes"})
-    told(recording(ScriptedProvider("Yes."), file), shown)
+    result = replace(ASK, pictures={"abc": b"the bytes"})
+    told(recording(ScriptedProvider("Yes."), file), result)
 
     assert b"the bytes" not in file.read_bytes()
-    assert words(told(Replaying(file), shown)) == "Yes."
+    assert words(told(Replaying(file), result)) == "Yes."
     with pytest.raises(Refused, match=r"call 1: pictures\.abc: recorded 'sha256:"):
         told(Replaying(file), replace(ASK, pictures={"abc": b"other bytes"}))
 
@@ -373,8 +373,8 @@ def test_call_cut_off_in_the_cassette_is_refused_and_earlier_calls_replay(
     file: Path,
 ) -> None:
     told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
-    *whole, answered = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join(whole) + answered[:20])
+    *whole, data = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(whole) + data[:20])
     replaying = Replaying(file)
 
     assert words(told(replaying, ASK)) == "Yes."
@@ -391,13 +391,11 @@ def test_cassette_cut_at_any_byte_replays_the_complete_answers_before_the_cut(
 
     for end in range(head, len(whole)):
         file.write_bytes(whole[:end])
-        found = ask(Replaying(file), ASK, LONGER)
+        result = ask(Replaying(file), ASK, LONGER)
         ends = [n for n, byte in enumerate(whole[:end]) if byte == 10]
-        answered = (len(ends) - 1) // 2
-        assert [words(f) for f in found if isinstance(f, list)] == ["Yes.", "So."][
-            :answered
-        ]
-        assert all("cassette" in str(f) for f in found if isinstance(f, ProviderError))
+        count = (len(ends) - 1) // 2
+        assert [words(f) for f in result if isinstance(f, list)] == ["Yes.", "So."][:count]
+        assert all("cassette" in str(f) for f in result if isinstance(f, ProviderError))
 
 
 def test_answer_stopped_by_the_user_stops_at_the_same_point_in_replay(file: Path) -> None:
@@ -409,15 +407,15 @@ def test_answer_stopped_by_the_user_stops_at_the_same_point_in_replay(file: Path
 
     anyio.run(stop)
 
-    found = list[Delta]()
+    result = list[Delta]()
 
     async def again() -> None:
         async for delta in Replaying(file).stream(ASK):
-            found.append(delta)
+            result.append(delta)
 
     with pytest.raises(Refused, match="its recording was stopped"):
         anyio.run(again)
-    assert found == [TextDelta("Y")]
+    assert result == [TextDelta("Y")]
 
 
 def test_reader_that_stops_after_done_does_not_mark_the_call_as_stopped(file: Path) -> None:
@@ -593,7 +591,7 @@ def test_nothing_is_recorded_after_a_failed_write_and_earlier_calls_replay(
     aside.replace(file)
     again = ask(provider, LONGER)
 
-    assert [type(each) for each in (*full, *again)] == [Refused, Refused]
+    assert [type(item) for item in (*full, *again)] == [Refused, Refused]
     assert len(lines(file)) == 3
     assert words(told(Replaying(file), ASK)) == "Yes."
 
@@ -610,11 +608,11 @@ def test_masked_secrets_match_again_even_when_split_over_two_deltas(file: Path) 
         TextDelta("It is hunt"), TextDelta("er22\nx"),
         CallDelta(0, r'{"key":"hunter22\nx"}', "t", "look"), Done(),
     ]  # fmt: skip
-    asked = replace(ASK, messages=request(message("user", "hunter22\nx")).messages)
-    told(recording(Fixed(answers), file, mask), asked)
+    result = replace(ASK, messages=request(message("user", "hunter22\nx")).messages)
+    told(recording(Fixed(answers), file, mask), result)
 
     assert b"hunter22" not in file.read_bytes()
-    assert told(Replaying(file, mask=mask), asked) == [
+    assert told(Replaying(file, mask=mask), result) == [
         TextDelta("It is [secret]"), CallDelta(0, '{"key":"[secret]"}', "t", "look"), Done(),
     ]  # fmt: skip
 
@@ -663,8 +661,8 @@ def tidy(delta: Delta) -> Delta:
 def test_any_recorded_requests_and_answers_are_replayed(
     calls: list[tuple[Request, list[Delta], Done]],
 ) -> None:
-    with tempfile.TemporaryDirectory() as made:
-        file = Path(made) / "calls.jsonl"
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "calls.jsonl"
         answers: list[list[Delta | ProviderError]] = [
             [*said, done] for _, said, done in calls
         ]
@@ -681,13 +679,13 @@ def test_any_recorded_requests_and_answers_are_replayed(
 def test_two_requests_match_exactly_if_they_are_equal(
     one: list[Message], other: list[Message]
 ) -> None:
-    with tempfile.TemporaryDirectory() as made:
-        file = Path(made) / "calls.jsonl"
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "calls.jsonl"
         ask(recording(ScriptedProvider("Yes."), file), request(*one))
 
-        (found,) = ask(Replaying(file), request(*other))
+        (result,) = ask(Replaying(file), request(*other))
 
-    assert isinstance(found, list) == (one == other)
+    assert isinstance(result, list) == (one == other)
 
 
 @tool(Effect.LOOK)

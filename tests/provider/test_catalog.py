@@ -150,8 +150,8 @@ def test_context_windows_of_known_model_families_are_listed_and_others_unknown()
 def test_every_provider_can_be_connected_and_answers(spec: ProviderSpec) -> None:
     async def use() -> str:
         replies = [answer(spec.wire, Reply("Yes."))]
-        shown = [Answer(b"{}")] if spec.wire == "ollama" else []
-        async with wire_server(*shown, *replies) as server:
+        answers = [Answer(b"{}")] if spec.wire == "ollama" else []
+        async with wire_server(*answers, *replies) as server:
             environ = {spec.url_env: server.url, **dict.fromkeys(spec.secret_envs, "k")}
             async with aclosing(connect(spec, environ)) as provider:
                 return words(await heard(provider))

@@ -153,16 +153,16 @@ def test_small_model_gets_the_next_step_after_each_output(failed: bool, next_: s
 
     heard(inner, Request(talk, tools=TOOLS), small=True)
 
-    told = inner.heard[0].messages[-1].message.text
-    assert told == f"<output>\n1\n</output>\n\n{next_}"
+    text = inner.heard[0].messages[-1].message.text
+    assert text == f"<output>\n1\n</output>\n\n{next_}"
 
 
 def test_small_model_that_must_answer_in_text_may_write_code_fences() -> None:
     answer = "It is:\n```python\nx\n```\nNo more."
     inner = ScriptedProvider(answer)
 
-    asked = Request(said(user("Go.")), tools=TOOLS, tool_choice="none")
-    deltas = heard(inner, asked, small=True)
+    request = Request(said(user("Go.")), tools=TOOLS, tool_choice="none")
+    deltas = heard(inner, request, small=True)
 
     assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == answer
     assert inner.heard[0].stops == ()

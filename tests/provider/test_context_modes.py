@@ -53,8 +53,11 @@ def sent(
     context: Context, form: Format | str = "", window: int = 2
 ) -> list[tuple[str, str]]:
     """Who says what, of what is sent: calls and results by their ids."""
-    found = in_context(TALK, ConversationFormat(context, form, window), tools=True)  # type: ignore[arg-type]
-    return [(each.message.role, "".join(map(shown, each.message.parts))) for each in found]
+    result = in_context(TALK, ConversationFormat(context, form, window), tools=True)  # type: ignore[arg-type]
+    return [
+        (message.message.role, "".join(map(shown, message.message.parts)))
+        for message in result
+    ]
 
 
 def shown(part: Part) -> str:
@@ -108,10 +111,10 @@ Earlier, in short:
 
 
 def test_each_format_sends_the_conversation_as_one_text() -> None:
-    found = {pair: sent(*pair) for pair in product(CONTEXTS, FORMATS)}
+    data = {pair: sent(*pair) for pair in product(CONTEXTS, FORMATS)}
 
-    assert {len(each) for each in found.values()} == {1}
-    assert {pair: each[0][1] for pair, each in found.items()} == snapshot(
+    assert {len(item) for item in data.values()} == {1}
+    assert {pair: each[0][1] for pair, each in data.items()} == snapshot(
         {
             ("continue", "plain"): """\
 System: Below is a conversation up to now. Write the assistant's next message, and nothing else: no name or heading before it.
@@ -422,8 +425,8 @@ def test_single_message_and_its_images_are_sent_unchanged() -> None:
 
 def test_tool_result_is_sent_with_its_call_for_every_window_size() -> None:
     for window in range(1, 6):
-        found = in_context(TALK, ConversationFormat("sliding", "", window), tools=True)
-        roles = [each.message.role for each in found]
+        context = in_context(TALK, ConversationFormat("sliding", "", window), tools=True)
+        roles = [message.message.role for message in context]
 
         assert (roles[0], roles[-2:]) == ("user", ["assistant", "tool"]), window
 
@@ -445,5 +448,5 @@ def test_context_mode_changes_the_request_but_not_the_session() -> None:
         return [d.text async for d in provider.stream(request) if isinstance(d, TextDelta)]
 
     assert "".join(anyio.run(words)) == "Done."
-    assert [each.seq for each in inner.heard[0].messages] == [3, 4, 5]
+    assert [message.seq for message in inner.heard[0].messages] == [3, 4, 5]
     assert (inner.heard[0].system, len(request.messages)) == ("You are Refold.", 5)

@@ -74,12 +74,12 @@ def test_overflow_is_recognized_by_the_wording_of_the_error(
 def test_overflow_is_recognized_in_an_error_that_a_gateway_quotes() -> None:
     raw = json.dumps({"error": {"message": TOO_LONG[0], "code": 400}})
     error = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}
-    found = failure(
+    provider_error = failure(
         PEER, ResponseStart(400, {}, json.dumps({"error": error}).encode(), "m")
     )
 
-    assert isinstance(found, TooLong)
-    assert f"Provider returned error: {TOO_LONG[0]}" in str(found)
+    assert isinstance(provider_error, TooLong)
+    assert f"Provider returned error: {TOO_LONG[0]}" in str(provider_error)
 
 
 @pytest.mark.parametrize("words", SOMETHING_ELSE)
@@ -119,9 +119,9 @@ def test_retry_wait_is_parsed_from_the_text_of_a_rate_limit(
 
 
 def test_overflow_is_recognized_in_a_stream() -> None:
-    told = StreamError(400, "Your input exceeds the context window of this model.")
+    error = StreamError(400, "Your input exceeds the context window of this model.")
 
-    assert isinstance(stream_failure(PEER, told, "m"), TooLong)
+    assert isinstance(stream_failure(PEER, error, "m"), TooLong)
 
 
 def test_request_larger_than_the_per_minute_limit_counts_as_too_long() -> None:

@@ -58,16 +58,16 @@ def test_each_deviation_is_accepted_retried_or_reported_as_listed(row: Deviation
         assert result.text.startswith("The arguments are not a JSON object: ")
     else:
         assert [order.strip() for order in orders] == ["taxi"]
-        said = view.conversation.messages[1].message
-        assert said.text.strip() == "I book it."
+        message = view.conversation.messages[1].message
+        assert message.text.strip() == "I book it."
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_deviating_server_behaves_the_same_for_the_same_seed(wire: str) -> None:
     def bodies(seed: int) -> list[object]:
         server = Deviating(wire, lambda _: BOOKS, seed=seed, rate=0.5, reset_every=5)  # type: ignore[arg-type]
-        asked = ReceivedRequest("POST", "/", {}, b"")
-        return [server(asked).body for _ in range(20)]
+        request = ReceivedRequest("POST", "/", {}, b"")
+        return [server(request).body for _ in range(20)]
 
     assert bodies(1) == bodies(1)
     assert bodies(1) != bodies(2)
@@ -82,10 +82,10 @@ def test_deviating_server_counts_its_deviations() -> None:
         reset_every=2,
         overloaded=lambda: next(busy),
     )
-    asked = ReceivedRequest("POST", "/", {}, b"")
+    request = ReceivedRequest("POST", "/", {}, b"")
 
-    found = [server(asked) for _ in range(6)]
+    answers = [server(request) for _ in range(6)]
 
     assert server.happened == {"overloaded": 1, "reset": 2}
-    assert [a.status for a in found] == [529, 200, 200, 200, 200, 200]
-    assert [a.then for a in found] == ["end", "end", "cut", "end", "cut", "end"]
+    assert [a.status for a in answers] == [529, 200, 200, 200, 200, 200]
+    assert [a.then for a in answers] == ["end", "end", "cut", "end", "cut", "end"]

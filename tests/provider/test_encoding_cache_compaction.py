@@ -46,9 +46,9 @@ def test_cached_encoding_after_compaction_equals_a_fresh_encoding(
     view, warm = looked(9), Encoded(encode)
     warm.join(view.conversation.messages)
     for kind in ("prune", "full") if again else ("prune",):
-        kept = view.conversation.messages[-2].seq if kind == "full" else 0
+        seq = view.conversation.messages[-2].seq if kind == "full" else 0
         event = Compacted(
-            kind, "", prunable(view, keep), kept, "What was said.", "A summary."
+            kind, "", prunable(view, keep), seq, "What was said.", "A summary."
         )  # type: ignore[arg-type]
         view = fold([Entry(view.seq + 1, event)], view)
 
@@ -70,20 +70,20 @@ def test_cached_encoding_after_undoing_a_compaction_equals_a_fresh_one() -> None
 
 
 def test_messages_before_the_first_pruned_one_are_not_encoded_again() -> None:
-    seen: list[int] = []
+    numbers: list[int] = []
 
     def counting(message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
-        seen.append(len(message.parts))
+        numbers.append(len(message.parts))
         yield from encode(message, pictures)
 
     view, warm = looked(9), Encoded(counting)
     warm.join(view.conversation.messages)
-    seen.clear()
+    numbers.clear()
     lines = prunable(view, 3)[:2]  # the newest two of those that could go
-    told = fold([Entry(view.seq + 1, Compacted("prune", "", lines))], view)
-    warm.join(told.conversation.messages)
+    result = fold([Entry(view.seq + 1, Compacted("prune", "", lines))], view)
+    warm.join(result.conversation.messages)
 
-    assert len(seen) == len(view.conversation.messages) - 2 - 2 * 4
+    assert len(numbers) == len(view.conversation.messages) - 2 - 2 * 4
 
 
 def test_conversation_with_nothing_to_prune_is_not_compacted() -> None:

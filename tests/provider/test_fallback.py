@@ -38,8 +38,8 @@ FIRST, SECOND, THIRD = "acme/one", "other/two", "third/three/x"
 
 def chain(*providers: Provider, clock: Clock | None = None, rest: float = 30.0) -> Fallback:
     links = zip((FIRST, SECOND, THIRD), providers, strict=False)
-    made = [(name, _giving(provider)) for name, provider in links]
-    return Fallback(made, rest_seconds=rest, clock=clock or Clock())
+    pairs = [(name, _giving(provider)) for name, provider in links]
+    return Fallback(pairs, rest_seconds=rest, clock=clock or Clock())
 
 
 def _giving(provider: Provider) -> Callable[[], Provider]:
@@ -59,11 +59,11 @@ def test_second_model_is_not_created_while_the_first_answers() -> None:
     def never() -> Provider:
         raise AssertionError("it was made")
 
-    found = told(Fallback([(FIRST, lambda: ScriptedProvider("Yes.")), (SECOND, never)]))
+    deltas = told(Fallback([(FIRST, lambda: ScriptedProvider("Yes.")), (SECOND, never)]))
 
-    assert words(found) == "Yes."
-    assert not any(isinstance(d, Retrying) for d in found)
-    assert done(found).by == ""
+    assert words(deltas) == "Yes."
+    assert not any(isinstance(d, Retrying) for d in deltas)
+    assert done(deltas).by == ""
 
 
 @pytest.mark.parametrize("fault", [Overloaded("busy"), Unreachable("busy")])
@@ -72,11 +72,11 @@ def test_next_model_is_asked_under_its_own_name_when_the_first_is_down(
 ) -> None:
     first, second = FaultyProvider("No.", fault=fault), ScriptedProvider("Yes.")
 
-    found = told(chain(first, second))
+    deltas = told(chain(first, second))
 
-    assert found[0] == Retrying(0.0, "acme/one is down (busy): asking other/two instead")
-    assert words(found) == "Yes."
-    assert done(found).by == "other/two"
+    assert deltas[0] == Retrying(0.0, "acme/one is down (busy): asking other/two instead")
+    assert words(deltas) == "Yes."
+    assert done(deltas).by == "other/two"
     assert [r.model for r in (*first.heard, *second.heard)] == ["one", "two"]
     assert first.heard[0].messages is second.heard[0].messages
 
@@ -85,10 +85,10 @@ def test_only_the_first_slash_separates_provider_and_model() -> None:
     third = ScriptedProvider("Yes.")
     down = [FaultyProvider("", fault=Unreachable("gone")) for _ in range(2)]
 
-    found = told(chain(*down, third))
+    deltas = told(chain(*down, third))
 
     assert third.heard[0].model == "three/x"
-    assert done(found).by == THIRD
+    assert done(deltas).by == THIRD
 
 
 @pytest.mark.parametrize(
@@ -120,34 +120,34 @@ def test_fallback_drops_a_response_that_failed_in_the_middle(
 ) -> None:
     second = ScriptedProvider("Yes.")
 
-    found = told(chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second))
+    deltas = told(chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second))
 
-    at = found.index(Dropped("gone", "Unreachable"))
+    at = deltas.index(Dropped("gone", "Unreachable"))
     assert at == 1
-    assert words(found[at:]) == "Yes."
+    assert words(deltas[at:]) == "Yes."
     assert len(second.heard) == 1
 
 
 def test_failed_response_of_the_last_model_is_raised_and_not_dropped() -> None:
     first = FaultyProvider("Yes", fault=Unreachable("gone"))
     second = FaultyProvider("Yes", fault=Unreachable("gone, too"), after=1)
-    found: list[Delta] = []
+    deltas: list[Delta] = []
 
     async def use() -> None:
         async for delta in chain(first, second).stream(request(message("user", "?"))):
-            found.append(delta)
+            deltas.append(delta)
 
     with pytest.raises(Unreachable, match=r"^gone, too$"):
         anyio.run(use)
 
-    assert not any(isinstance(delta, Dropped) for delta in found)
+    assert not any(isinstance(delta, Dropped) for delta in deltas)
 
 
 def test_traced_bytes_do_not_prevent_a_fallback() -> None:
-    found = told(chain(_Traced(Unreachable("gone")), ScriptedProvider("Yes.")))
+    deltas = told(chain(_Traced(Unreachable("gone")), ScriptedProvider("Yes.")))
 
-    assert found[:2] == [RequestSent("POST http://x", b"{}"), ResponseBytes(b"<html>")]
-    assert words(found) == "Yes."
+    assert deltas[:2] == [RequestSent("POST http://x", b"{}"), ResponseBytes(b"<html>")]
+    assert words(deltas) == "Yes."
 
 
 def test_error_after_all_models_failed_names_each_with_its_reason() -> None:
@@ -171,11 +171,11 @@ def test_model_without_a_key_is_skipped_with_a_notice() -> None:
     def keyless() -> Provider:
         raise BadInput("set ACME_API_KEY")
 
-    found = told(Fallback([(FIRST, keyless), (SECOND, lambda: ScriptedProvider("Yes."))]))
+    deltas = told(Fallback([(FIRST, keyless), (SECOND, lambda: ScriptedProvider("Yes."))]))
 
     reason = "acme/one is not available (set ACME_API_KEY): asking other/two instead"
-    assert found[0] == Retrying(0.0, reason)
-    assert done(found).by == SECOND
+    assert deltas[0] == Retrying(0.0, reason)
+    assert done(deltas).by == SECOND
 
 
 def test_chain_in_which_no_model_has_a_key_is_refused() -> None:
@@ -197,14 +197,14 @@ def test_failed_model_is_skipped_for_a_while_and_then_asked_first_again() -> Non
     second = ScriptedProvider("One.", "Two.", "Three.")
     both = chain(first, second, clock=clock, rest=30.0)
 
-    said = [words(told(both))]
+    texts = [words(told(both))]
     clock.jump(29.0)
     meanwhile = told(both)
-    said.append(words(meanwhile))
+    texts.append(words(meanwhile))
     clock.jump(2.0)
-    said.append(words(told(both)))
+    texts.append(words(told(both)))
 
-    assert said == ["One.", "Two.", "Back."]
+    assert texts == ["One.", "Two.", "Back."]
     assert len(first.heard) == 2
     assert not any(isinstance(d, Retrying) for d in meanwhile)
 
@@ -214,13 +214,13 @@ def test_failed_model_is_skipped_for_as_long_as_it_asked_to_wait() -> None:
     first = FaultyProvider("Back.", fault=Overloaded("busy", retry_after=100))
     both = chain(first, ScriptedProvider("One.", "Two."), clock=clock)
 
-    said = [words(told(both))]
+    texts = [words(told(both))]
     clock.jump(99.0)
-    said.append(words(told(both)))
+    texts.append(words(told(both)))
     clock.jump(2.0)
-    said.append(words(told(both)))
+    texts.append(words(told(both)))
 
-    assert said == ["One.", "Two.", "Back."]
+    assert texts == ["One.", "Two.", "Back."]
 
 
 def test_skipped_model_is_asked_anyway_when_all_others_fail() -> None:
@@ -241,11 +241,11 @@ def test_model_that_answered_again_is_no_longer_skipped() -> None:
 
     with pytest.raises(Overloaded):
         told(both)
-    said = [words(told(both))]
+    texts = [words(told(both))]
     clock.jump(50.0)
-    said.append(words(told(both)))
+    texts.append(words(told(both)))
 
-    assert said == ["Back.", "Back."]
+    assert texts == ["Back.", "Back."]
 
 
 def test_failing_model_uses_up_its_retries_once_and_is_then_skipped() -> None:
@@ -315,21 +315,21 @@ def test_fallback_provider_gets_the_same_conversation_over_http() -> None:
                     ),
                 ]
             )
-            found = await heard(both, request(*talk, model="c", trace=True))
+            result = await heard(both, request(*talk, model="c", trace=True))
             await both.aclose()
-            return found, [h.body for h in busy.heard], [h.body for h in good.heard]
+            return result, [h.body for h in busy.heard], [h.body for h in good.heard]
 
-    found, asked_first, asked_next = anyio.run(use)
+    deltas, asked_first, asked_next = anyio.run(use)
 
-    assert words(found) == "Yes."
-    assert (done(found).by, done(found).model) == ("openai-chat/g", "gpt-1")
+    assert words(deltas) == "Yes."
+    assert (done(deltas).by, done(deltas).model) == ("openai-chat/g", "gpt-1")
     assert b'"model":"c"' in asked_first[0]
     assert b'"model":"g"' in asked_next[0]
     assert all(m.text.encode() in asked_next[0] for m in talk)
-    assert [type(d) for d in found if isinstance(d, RequestSent | Retrying)] == [
+    assert [type(d) for d in deltas if isinstance(d, RequestSent | Retrying)] == [
         RequestSent, Retrying, RequestSent,
     ]  # fmt: skip
-    assert not any(isinstance(d, TextDelta) for d in found[:2])
+    assert not any(isinstance(d, TextDelta) for d in deltas[:2])
 
 
 class _Traced:

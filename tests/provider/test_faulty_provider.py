@@ -37,13 +37,13 @@ def test_faulty_provider_can_hang_after_the_given_deltas() -> None:
 
 
 def test_faulty_provider_can_give_every_call_the_same_id() -> None:
-    found = told(FaultyProvider(CALLS, fault="same ids"))
+    deltas = told(FaultyProvider(CALLS, fault="same ids"))
 
-    assert [d.id for d in found if isinstance(d, CallDelta) and d.id] == ["theirs"] * 2
+    assert [d.id for d in deltas if isinstance(d, CallDelta) and d.id] == ["theirs"] * 2
 
 
 def test_faulty_provider_can_cut_off_arguments_and_still_end_with_done() -> None:
-    found = told(FaultyProvider(CALLS, fault="garbled"))
+    deltas = told(FaultyProvider(CALLS, fault="garbled"))
 
-    assert "".join(d.arguments for d in found if isinstance(d, CallDelta)) == '{{"to":1'
-    assert isinstance(found[-1], Done)
+    assert "".join(d.arguments for d in deltas if isinstance(d, CallDelta)) == '{{"to":1'
+    assert isinstance(deltas[-1], Done)

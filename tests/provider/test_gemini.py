@@ -63,15 +63,15 @@ def test_gemini_thinking_tokens_count_as_output_and_cached_tokens_as_input() -> 
 
 
 def test_gemini_calls_of_one_function_without_ids_stay_separate() -> None:
-    found = stream(chunk(called("look", 1), called("look", 2)), chunk(called("look", 1)))
+    deltas = stream(chunk(called("look", 1), called("look", 2)), chunk(called("look", 1)))
 
-    assert found[:-1] == [
+    assert deltas[:-1] == [
         CallDelta(0, '{"n":1}', "", "look"),
         CallDelta(1, '{"n":2}', "", "look"),
         CallDelta(2, '{"n":1}', "", "look"),
     ]
-    assert isinstance(found[-1], Done)
-    assert found[-1].stop == "calls"
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].stop == "calls"
 
 
 def test_gemini_call_without_arguments_gets_an_empty_object() -> None:
@@ -83,9 +83,9 @@ def test_gemini_call_without_arguments_gets_an_empty_object() -> None:
 def test_gemini_ids_and_signatures_stay_with_their_calls() -> None:
     first = {**called("look", 1, id="a"), "thoughtSignature": "c2ln"}
 
-    found = stream(chunk(first, called("book", 2, id="b")))
+    deltas = stream(chunk(first, called("book", 2, id="b")))
 
-    assert found[:-1] == [
+    assert deltas[:-1] == [
         CallDelta(0, '{"n":1}', "a", "look", "gemini", Raw(b'{"thoughtSignature":"c2ln","id":"a"}')),
         CallDelta(1, '{"n":2}', "b", "book", "gemini", Raw(b'{"id":"b"}')),
     ]  # fmt: skip
@@ -101,9 +101,9 @@ def test_every_gemini_part_is_sent_back_with_its_own_signature() -> None:
         [{"text": "", "thoughtSignature": "dGhyZWU="}],
     ]
 
-    found = draft(stream(*(chunk(*each) for each in parts)))
+    result = draft(stream(*(chunk(*part) for part in parts)))
 
-    assert _contents(found)[1] == snapshot(
+    assert _contents(result)[1] == snapshot(
         {
             "role": "model",
             "parts": [
@@ -125,31 +125,31 @@ def test_only_signed_gemini_thoughts_are_sent_back() -> None:
     signed = {"text": "Clouds?", "thought": True, "thoughtSignature": "c2ln"}
     open_thought = {"text": "Rain?", "thought": True}
 
-    found = draft(stream(chunk(signed), chunk({"text": "Yes."}), chunk(open_thought)))
+    result = draft(stream(chunk(signed), chunk({"text": "Yes."}), chunk(open_thought)))
 
-    assert _contents(found)[1]["parts"] == [signed, {"text": "Yes."}]
+    assert _contents(result)[1]["parts"] == [signed, {"text": "Yes."}]
 
 
 def test_gemini_signature_after_text_is_sent_back_as_a_separate_part() -> None:
     last = {"text": "", "thoughtSignature": "c2ln"}
 
-    found = stream(chunk({"text": "Yes."}), chunk(last))
+    deltas = stream(chunk({"text": "Yes."}), chunk(last))
 
-    assert found[:2] == [
+    assert deltas[:2] == [
         TextDelta("Yes."),
         ThinkingDelta("", "gemini", Raw(b'{"thoughtSignature":"c2ln","text":""}')),
     ]
-    assert _contents(draft(found))[1]["parts"] == [{"text": "Yes."}, last]
+    assert _contents(draft(deltas))[1]["parts"] == [{"text": "Yes."}, last]
 
 
 def test_gemini_arguments_with_a_lone_surrogate_or_a_huge_number_are_kept() -> None:
     body = rb'{"functionCall":{"name":"look","args":{"a":"\ud83c","b":123456789012345678901234567890}}}'
     whole = b'data: {"candidates":[{"content":{"parts":[%s]},"finishReason":"STOP"}]}\n\n'
 
-    found = said("gemini", Answer(whole % body, headers=SSE))
+    deltas = said("gemini", Answer(whole % body, headers=SSE))
 
-    assert isinstance(found[0], CallDelta)
-    assert set(msgspec.json.decode(found[0].arguments)) == {"a", "b"}
+    assert isinstance(deltas[0], CallDelta)
+    assert set(msgspec.json.decode(deltas[0].arguments)) == {"a", "b"}
 
 
 @pytest.mark.parametrize(
@@ -166,10 +166,10 @@ def test_gemini_arguments_with_a_lone_surrogate_or_a_huge_number_are_kept() -> N
     ],
 )
 def test_every_gemini_finish_reason_maps_to_a_stop_reason(finish: str, stop: str) -> None:
-    found = stream(chunk({"text": "Ye"}), finish=finish)[-1]
+    delta = stream(chunk({"text": "Ye"}), finish=finish)[-1]
 
-    assert isinstance(found, Done)
-    assert found.stop == stop
+    assert isinstance(delta, Done)
+    assert delta.stop == stop
 
 
 @pytest.mark.parametrize(
@@ -195,16 +195,18 @@ def test_blocked_gemini_prompt_is_a_refusal_with_the_reason() -> None:
     plain = raw({"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": COUNTS})
     explained = raw({"promptFeedback": feedback, "usageMetadata": COUNTS})
 
-    refused = msgspec.structs.replace(DONE, stop="refused", model="")
-    assert plain == [msgspec.structs.replace(refused, why="SAFETY")]
-    assert explained == [msgspec.structs.replace(refused, why="Not that.")]
+    structs = msgspec.structs.replace(DONE, stop="refused", model="")
+    assert plain == [msgspec.structs.replace(structs, why="SAFETY")]
+    assert explained == [msgspec.structs.replace(structs, why="Not that.")]
 
 
 def test_gemini_refusal_gives_the_reason_of_the_provider() -> None:
-    found = stream(chunk({"text": "Ye"}), finish="SPII", finishMessage="A number of yours.")
+    deltas = stream(
+        chunk({"text": "Ye"}), finish="SPII", finishMessage="A number of yours."
+    )
 
-    assert isinstance(found[-1], Done)
-    assert (found[-1].stop, found[-1].why) == ("refused", "A number of yours.")
+    assert isinstance(deltas[-1], Done)
+    assert (deltas[-1].stop, deltas[-1].why) == ("refused", "A number of yours.")
 
 
 def test_gemini_stream_that_closes_without_a_finish_reason_is_an_error() -> None:
@@ -213,9 +215,9 @@ def test_gemini_stream_that_closes_without_a_finish_reason_is_an_error() -> None
 
 
 def test_finish_reason_repeated_in_every_chunk_does_not_end_the_stream_early() -> None:
-    found = stream(chunk({"text": "A"}, finishReason="STOP"), chunk({"text": "B"}))
+    deltas = stream(chunk({"text": "A"}, finishReason="STOP"), chunk({"text": "B"}))
 
-    assert words(found) == "AB"
+    assert words(deltas) == "AB"
 
 
 def test_gemini_error_in_the_middle_of_a_stream_is_raised() -> None:
@@ -331,10 +333,10 @@ def test_gemini_model_that_cannot_think_is_asked_without_thinking() -> None:
 
 
 def draft(found: list[Delta]) -> Message:
-    made = Draft(1, "gemini/g", lambda _model, _usage: None)
+    result = Draft(1, "gemini/g", lambda _model, _usage: None)
     for delta in found:
-        made.add(delta)
-    whole = made.to_answer()
+        result.add(delta)
+    whole = result.to_answer()
     assert whole is not None
     return whole.message
 

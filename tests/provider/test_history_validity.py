@@ -86,24 +86,24 @@ IMAGES = st.lists(IMAGE, max_size=2).map(tuple)
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Message]:
     """A conversation as the engine sends it: every call answered by the next message."""
-    found = [message("user", draw(ANYTHING), *draw(IMAGES))]
+    messages = [message("user", draw(ANYTHING), *draw(IMAGES))]
     for number in range(draw(st.integers(0, 4))):
         called = draw(CALLED)
         calls = [
             ToolCall(f"call-{number}-{n}", name, Raw(arguments), *theirs)
             for n, (name, arguments, *theirs) in enumerate(called)
         ]
-        said = draw(st.lists(st.one_of(ANYTHING, THINKING), max_size=3))
-        found.append(message("assistant", *said, *calls))
+        value = draw(st.lists(st.one_of(ANYTHING, THINKING), max_size=3))
+        messages.append(message("assistant", *value, *calls))
         if calls:
             results = [
                 ToolResult(c.id, draw(ANYTHING), draw(st.booleans()), draw(IMAGES))
                 for c in calls
             ]
-            found.append(message("tool", *results))
-        said = draw(st.lists(st.one_of(ANYTHING, IMAGE), min_size=not calls))
-        found += [message("user", each) for each in said]
-    return found
+            messages.append(message("tool", *results))
+        value = draw(st.lists(st.one_of(ANYTHING, IMAGE), min_size=not calls))
+        messages += [message("user", item) for item in value]
+    return messages
 
 
 def body(wire: WireName, asked: Request) -> dict[str, object]:
@@ -124,8 +124,10 @@ def _gemini(asked: Request) -> bytes:
 
 
 def _ollama(asked: Request) -> bytes:
-    made = (sanitize.original_call(c) for s in asked.messages for c in s.message.calls)
-    names = {call.id: call.name for call in made}
+    original_calls = (
+        sanitize.original_call(c) for s in asked.messages for c in s.message.calls
+    )
+    names = {call.id: call.name for call in original_calls}
     encoded = Encoded(lambda m, p: ollama.message_to_wire(m, p, names=names))
     return ollama.to_wire(asked, encoded.join(asked.messages, asked.pictures), 4096)
 
@@ -150,12 +152,12 @@ _BODIES: dict[WireName, Callable[[Request], bytes]] = {
 @st.composite
 def told_shorter(draw: st.DrawFn) -> list[Message]:
     """A conversation after one or two compactions, wherever they may happen."""
-    told = Log([StoredMessage(n, m) for n, m in enumerate(draw(conversations()), start=1)])
+    log = Log([StoredMessage(n, m) for n, m in enumerate(draw(conversations()), start=1)])
     for seq in (100, 200)[: draw(st.integers(1, 2))]:
-        messages = [s.message for s in told]
+        messages = [s.message for s in log]
         ids = [c.id for m in messages for c in m.calls]
         lines = draw(st.lists(st.sampled_from(ids), unique=True)) if ids else []
-        first = [s.seq for s in told if s.message.role != "tool"]
+        first = [s.seq for s in log if s.message.role != "tool"]
         event = Compacted(
             draw(st.sampled_from(["prune", "full", "trim"])),
             pruned=tuple((id_, draw(ANYTHING)) for id_ in lines),
@@ -163,10 +165,10 @@ def told_shorter(draw: st.DrawFn) -> list[Message]:
             preserved="What the person said: " + draw(ANYTHING),
             summary=draw(ANYTHING),
         )
-        told = compact_messages(told, event, seq)
-        if told[-1].message.role == "assistant":  # as the engine would continue
-            told = told.plus(StoredMessage(seq + 1, message("user", "Go on.")))
-    return [spoken.message for spoken in told]
+        log = compact_messages(log, event, seq)
+        if log[-1].message.role == "assistant":  # as the engine would continue
+            log = log.plus(StoredMessage(seq + 1, message("user", "Go on.")))
+    return [spoken.message for spoken in log]
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -175,9 +177,9 @@ def told_shorter(draw: st.DrawFn) -> list[Message]:
 def test_compacted_conversation_is_a_valid_request(
     wire: WireName, talk: Sequence[Message]
 ) -> None:
-    asked = request(*talk, pictures=PICTURES)
+    result = request(*talk, pictures=PICTURES)
 
-    assert complaint(wire, body(wire, asked)) == ""
+    assert complaint(wire, body(wire, result)) == ""
 
 
 @pytest.mark.slow
@@ -187,9 +189,9 @@ def test_compacted_conversation_is_a_valid_request(
 def test_any_compacted_conversation_is_a_valid_request(
     wire: WireName, talk: Sequence[Message]
 ) -> None:
-    asked = request(*talk, pictures=PICTURES)
+    result = request(*talk, pictures=PICTURES)
 
-    assert complaint(wire, body(wire, asked)) == ""
+    assert complaint(wire, body(wire, result)) == ""
 
 
 @pytest.mark.slow
@@ -199,9 +201,9 @@ def test_any_compacted_conversation_is_a_valid_request(
 def test_any_conversation_is_a_valid_request(
     wire: WireName, talk: Sequence[Message], system: str
 ) -> None:
-    asked = request(*talk, system=system, pictures=PICTURES)
+    result = request(*talk, system=system, pictures=PICTURES)
 
-    assert complaint(wire, body(wire, asked)) == ""
+    assert complaint(wire, body(wire, result)) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -210,9 +212,9 @@ def test_any_conversation_is_a_valid_request(
 def test_any_small_conversation_is_a_valid_request(
     wire: WireName, talk: Sequence[Message], system: str
 ) -> None:
-    asked = request(*talk, system=system, pictures=PICTURES)
+    result = request(*talk, system=system, pictures=PICTURES)
 
-    assert complaint(wire, body(wire, asked)) == ""
+    assert complaint(wire, body(wire, result)) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -273,9 +275,9 @@ def test_strict_servers_refuse_an_image_where_it_is_not_allowed(wire: WireName) 
     assert isinstance(talk, list)
     assert complaint(wire, good) == ""
 
-    refused = complaint(wire, {**good, name: [*talk[:-1], wrong]})
+    outcome = complaint(wire, {**good, name: [*talk[:-1], wrong]})
 
-    assert refused != ""
+    assert outcome != ""
 
 
 SEALS = {
@@ -289,10 +291,10 @@ SEALS = {
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_opaque_data_of_one_wire_is_not_sent_on_another(wire: WireName) -> None:
-    sent = json.dumps(body(wire, request(*CONVERSATION)))
+    result = json.dumps(body(wire, request(*CONVERSATION)))
 
-    found = {other: all(seal in sent for seal in SEALS[other]) for other in WIRES}
-    leaked = {o for o in WIRES for seal in SEALS[o] if seal in sent} - {wire}
+    data = {other: all(seal in result for seal in SEALS[other]) for other in WIRES}
+    leaked = {o for o in WIRES for seal in SEALS[o] if seal in result} - {wire}
 
-    assert found[wire]
+    assert data[wire]
     assert leaked == set()

@@ -71,9 +71,9 @@ def test_anthropic_gets_the_servers_with_a_toolset_for_each() -> None:
 
 
 def test_openai_gets_the_servers_as_tools() -> None:
-    asked = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
+    result = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
 
-    body = sent("openai-responses", asked)
+    body = sent("openai-responses", result)
 
     assert body["tools"][2:] == [
         {
@@ -93,7 +93,7 @@ def test_mcp_beta_header_is_sent_only_with_servers() -> None:
         async with asking("anthropic", good, good) as (provider, server):
             await heard(provider, request(message("user", "?"), hosted=(DOCS,)))
             await heard(provider, request(message("user", "?")))
-            return [each.headers.get("anthropic-beta", "") for each in server.heard]
+            return [item.headers.get("anthropic-beta", "") for item in server.heard]
 
     assert anyio.run(use) == ["mcp-client-2025-11-20", ""]
 
@@ -120,7 +120,7 @@ def told(wire: WireName, answered: Answer) -> list[Delta]:
 
 
 def hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
-    return [each for each in found if isinstance(each, HostedCall | HostedResult)]
+    return [delta for delta in found if isinstance(delta, HostedCall | HostedResult)]
 
 
 @pytest.mark.parametrize(("wire", "id_", "kept"), [
@@ -129,32 +129,32 @@ def hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
 def test_hosted_mcp_call_is_reported_with_its_result_and_stored_unchanged(
     wire: WireName, id_: str, kept: bytes
 ) -> None:
-    found = told(wire, ANSWERS[wire])
+    deltas = told(wire, ANSWERS[wire])
 
     arguments = '{"query":"rain"}'
-    assert hosted(found) == [
+    assert hosted(deltas) == [
         HostedCall(id_, "mcp__docs__search"),
         HostedResult(id_, arguments, "It rains.", False, wire, Raw(kept)),
     ]
-    assert [each.text for each in found if isinstance(each, TextDelta)] == ["Rain."]
-    assert isinstance(found[-1], Done)
-    assert found[-1].stop == "end"
+    assert [delta.text for delta in deltas if isinstance(delta, TextDelta)] == ["Rain."]
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].stop == "end"
 
 
 @pytest.mark.parametrize("wire", HOSTS)
 def test_hosted_call_in_an_answer_without_configured_servers_is_ignored(
     wire: WireName,
 ) -> None:
-    found = said(wire, ANSWERS[wire])
+    deltas = said(wire, ANSWERS[wire])
 
-    assert hosted(found) == []
-    assert [each for each in found if isinstance(each, ThinkingDelta)] == []
+    assert hosted(deltas) == []
+    assert [delta for delta in deltas if isinstance(delta, ThinkingDelta)] == []
 
 
 def test_hosted_tool_list_is_stored_so_that_it_need_not_be_fetched_again() -> None:
-    found = told("openai-responses", openai_answer())
+    deltas = told("openai-responses", openai_answer())
 
-    assert ThinkingDelta("", "openai-responses", Raw(KEPT_LIST)) in found
+    assert ThinkingDelta("", "openai-responses", Raw(KEPT_LIST)) in deltas
 
 
 def test_hosted_server_that_lists_no_tools_is_reported_as_a_failed_call() -> None:
@@ -163,9 +163,9 @@ def test_hosted_server_that_lists_no_tools_is_reported_as_a_failed_call() -> Non
     assert isinstance(body, bytes)
     body = body.replace(msgspec.json.encode(LISTED), msgspec.json.encode(failed))
 
-    found = told("openai-responses", replace(ANSWERS["openai-responses"], body=body))
+    deltas = told("openai-responses", replace(ANSWERS["openai-responses"], body=body))
 
-    assert hosted(found)[:2] == [
+    assert hosted(deltas)[:2] == [
         HostedCall("mcpl_1", "mcp__docs__list_tools"),
         HostedResult("mcpl_1", "", "401 Unauthorized", failed=True),
     ]
@@ -179,26 +179,26 @@ def test_hosted_server_that_lists_no_tools_is_reported_as_a_failed_call() -> Non
 def test_failed_hosted_call_at_openai_gives_the_reason(error: Any) -> None:
     call = {**CALL, "output": None, "error": error, "status": "failed"}
 
-    found = hosted(told("openai-responses", openai_answer(call=call)))
+    result = hosted(told("openai-responses", openai_answer(call=call)))
 
-    assert isinstance(found[1], HostedResult)
-    assert (found[1].text, found[1].failed) == ("broken", True)
+    assert isinstance(result[1], HostedResult)
+    assert (result[1].text, result[1].failed) == ("broken", True)
 
 
 def test_failed_hosted_call_at_anthropic_gives_the_reason() -> None:
     failed = {**RESULT, "is_error": True, "content": "broken"}
 
-    found = hosted(told("anthropic", anthropic_answer(result=failed)))
+    result = hosted(told("anthropic", anthropic_answer(result=failed)))
 
-    assert isinstance(found[1], HostedResult)
-    assert (found[1].text, found[1].failed) == ("broken", True)
+    assert isinstance(result[1], HostedResult)
+    assert (result[1].text, result[1].failed) == ("broken", True)
 
 
 def test_answer_paused_between_hosted_calls_is_marked_as_paused() -> None:
-    found = told("anthropic", anthropic_answer("", stop="pause_turn"))
+    deltas = told("anthropic", anthropic_answer("", stop="pause_turn"))
 
-    assert isinstance(found[-1], Done)
-    assert (found[-1].stop, found[-1].paused) == ("length", True)
+    assert isinstance(deltas[-1], Done)
+    assert (deltas[-1].stop, deltas[-1].paused) == ("length", True)
 
 
 @pytest.mark.parametrize(("wire", "where", "items"), [
@@ -209,9 +209,9 @@ def test_hosted_calls_are_sent_back_unchanged_while_their_server_is_configured(
 ) -> None:
     body = sent(wire, replace(BACK, hosted=(DOCS,)))[where]
 
-    found = body[1]["content"] if wire == "anthropic" else body[1:]
-    found[1].pop("cache_control", None)  # of the prefix that is cached
-    assert found[:2] == items
+    content = body[1]["content"] if wire == "anthropic" else body[1:]
+    content[1].pop("cache_control", None)  # of the prefix that is cached
+    assert content[:2] == items
 
 
 @pytest.mark.parametrize("wire", HOSTS)
@@ -241,7 +241,7 @@ def test_other_wires_send_neither_hosted_servers_nor_their_stored_calls(
 def test_refused_mcp_servers_are_left_out_and_the_user_is_notified(
     wire: WireName,
 ) -> None:
-    refused = Answer(
+    result = Answer(
         b'{"error":{"type":"invalid_request_error","message":"Connection error while '
         b'communicating with MCP server docs"}}',
         status=400,
@@ -249,16 +249,16 @@ def test_refused_mcp_servers_are_left_out_and_the_user_is_notified(
     )
 
     async def use() -> tuple[list[Delta], list[bytes]]:
-        async with asking(wire, refused, answer(wire, Reply("Yes."))) as (provider, server):
-            found = await heard(provider, request(message("user", "?"), hosted=(DOCS,)))
-            return found, [each.body for each in server.heard]
+        async with asking(wire, result, answer(wire, Reply("Yes."))) as (provider, server):
+            outcome = await heard(provider, request(message("user", "?"), hosted=(DOCS,)))
+            return outcome, [item.body for item in server.heard]
 
-    found, bodies = anyio.run(use)
+    deltas, bodies = anyio.run(use)
 
     assert [b"docs.example" in body for body in bodies] == [True, False]
-    (told,) = [each for each in found if isinstance(each, Retrying)]
-    assert "answers without the MCP servers" in told.reason
-    assert "Connection error while communicating with MCP server docs" in told.reason
+    (retrying,) = [delta for delta in deltas if isinstance(delta, Retrying)]
+    assert "answers without the MCP servers" in retrying.reason
+    assert "Connection error while communicating with MCP server docs" in retrying.reason
 
 
 def test_token_of_a_hosted_server_is_not_in_its_repr() -> None:

@@ -37,12 +37,12 @@ def test_invalid_token_counts_do_not_lose_the_answer(wire: WireName, told: bytes
     assert isinstance(good.body, bytes)
     odd = good.body.replace(b"4321", told).replace(b"1234", told).replace(b"5555", told)
 
-    found = said(wire, replace(good, body=odd))
+    deltas = said(wire, replace(good, body=odd))
 
-    assert words(found) == "Rain."
-    assert isinstance(found[-1], Done)
-    assert found[-1].usage.input == 0
-    assert found[-1].usage.output <= 1  # what Anthropic says at the start of an answer
+    assert words(deltas) == "Rain."
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].usage.input == 0
+    assert deltas[-1].usage.output <= 1  # what Anthropic says at the start of an answer
 
 
 def test_token_counts_that_are_not_an_object_do_not_lose_the_answer() -> None:
@@ -50,7 +50,7 @@ def test_token_counts_that_are_not_an_object_do_not_lose_the_answer() -> None:
     assert isinstance(good.body, bytes)
     odd = re.sub(rb'"usage":\{.*\}(?=\}\n\n)', b'"usage":"none"', good.body)
 
-    found = said("openai-chat", replace(good, body=odd))
+    deltas = said("openai-chat", replace(good, body=odd))
 
-    assert words(found) == "Rain."
-    assert found[-1] == Done(model="gpt-1")
+    assert words(deltas) == "Rain."
+    assert deltas[-1] == Done(model="gpt-1")

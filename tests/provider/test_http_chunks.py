@@ -31,7 +31,7 @@ class Received:
 
 def read(*pieces: bytes) -> list[bytes | str]:
     stream: Any = Received(*pieces)
-    found = list[bytes | str]()
+    result = list[bytes | str]()
 
     async def use() -> None:
         connection = HttpConnection(stream)
@@ -39,13 +39,13 @@ def read(*pieces: bytes) -> list[bytes | str]:
         await connection.read_head()
         try:
             while chunk := await connection.next_chunk():
-                found.append(chunk)
-            found.append("end")
+                result.append(chunk)
+            result.append("end")
         except Broken as error:
-            found.append(str(error).partition(" (")[0])
+            result.append(str(error).partition(" (")[0])
 
     anyio.run(use)
-    return found
+    return result
 
 
 TOGETHER = b"".join(b"%02d" % n for n in range(20))
@@ -81,13 +81,13 @@ def test_unread_end_of_a_response_does_not_end_the_next_one() -> None:
     stream: Any = Received(HEAD + CHUNKS + END, HEAD + b"2\r\nhi\r\n" + END)
 
     async def use() -> list[bytes]:
-        connection, found = HttpConnection(stream), list[bytes]()
+        connection, chunks = HttpConnection(stream), list[bytes]()
         for _ in range(2):
             await connection.send("/", (("host", "here"),), b"{}", 5)
             await connection.read_head()
-            found.append(await connection.next_chunk())
+            chunks.append(await connection.next_chunk())
             assert connection.start_next()
-        return found
+        return chunks
 
     assert anyio.run(use) == [TOGETHER, b"hi"]
 
@@ -96,11 +96,11 @@ def test_chunks_may_be_cut_at_any_byte() -> None:
     whole = HEAD + CHUNKS + b"A\r\n\r\n23456789\r\n" + END
 
     for at in range(len(HEAD), len(whole)):
-        heard = read(whole[:at], whole[at:])
-        assert b"".join(h for h in heard if isinstance(h, bytes)) == (
+        result = read(whole[:at], whole[at:])
+        assert b"".join(h for h in result if isinstance(h, bytes)) == (
             TOGETHER + b"\r\n23456789"
         )
-        assert heard[-1] == "end"
+        assert result[-1] == "end"
 
 
 @pytest.mark.parametrize(
@@ -128,15 +128,15 @@ def test_connection_announced_as_closing_is_not_used_again(
 def test_chunk_for_each_word_does_not_cause_an_event_for_each(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = 0
+    count = 0
     whole = h11.Connection.next_event
 
     def counted(self: h11.Connection) -> Any:
-        nonlocal made
-        made += 1
+        nonlocal count
+        count += 1
         return whole(self)
 
     monkeypatch.setattr(h11.Connection, "next_event", counted)
 
     assert read(HEAD + CHUNKS, END) == [TOGETHER, "end"]
-    assert made < 5
+    assert count < 5

@@ -63,8 +63,8 @@ def read(answer: Answer, bounds: Bounds) -> bytes:
             where = server_address(server.url)
             async with aclosing(
                 await HttpClient({}, bounds).open(HttpRequest(where))
-            ) as got:
-                return (await got.content(100_000_000))[0]
+            ) as response:
+                return (await response.content(100_000_000))[0]
 
     return anyio.run(run)
 

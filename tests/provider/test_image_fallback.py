@@ -33,9 +33,9 @@ WORDINGS = (
 
 
 def asked(*names: str) -> Request:
-    shown = [Image(name, "image/png", f"{name}.png") for name in names]
+    images = [Image(name, "image/png", f"{name}.png") for name in names]
     return request(
-        message("user", "?", *shown), pictures={name: BYTES[name] for name in names}
+        message("user", "?", *images), pictures={name: BYTES[name] for name in names}
     )
 
 
@@ -51,10 +51,14 @@ def images_sent(
 
     async def use() -> tuple[list[set[str]], list[str]]:
         async with asking(wire, *answers, says=SAYS) as (provider, server):
-            found = [delta for each in requests for delta in await heard(provider, each)]
+            deltas = [delta for item in requests for delta in await heard(provider, item)]
             bodies = [call.body.decode() for call in server.heard]
-        sent = [{name for name in NAMES if MARKS[name] in body} for body in bodies]
-        return sent, [delta.reason for delta in found if isinstance(delta, Retrying)]
+        matching_NAMESs = [
+            {name for name in NAMES if MARKS[name] in body} for body in bodies
+        ]
+        return matching_NAMESs, [
+            delta.reason for delta in deltas if isinstance(delta, Retrying)
+        ]
 
     return anyio.run(use)
 
@@ -66,11 +70,11 @@ def test_refused_image_is_left_out_and_later_ones_are_sent(
 ) -> None:
     good = answer(wire, Reply("Yes."))
 
-    sent, notices = images_sent(
+    texts, notices = images_sent(
         wire, [refusal(wording), good, good, good], asked("one"), asked("one", "two")
     )
 
-    assert sent == [{"one"}, set(), {"two"}]
+    assert texts == [{"one"}, set(), {"two"}]
     assert len(notices) == 1
     assert "refused the image one.png, described in words instead" in notices[0]
 
@@ -78,7 +82,7 @@ def test_refused_image_is_left_out_and_later_ones_are_sent(
 def test_each_new_image_is_tried_and_accepted_images_are_not_removed() -> None:
     no, good = refusal(WORDINGS[0]), answer("openai-chat", Reply("Yes."))
 
-    sent, notices = images_sent(
+    texts, notices = images_sent(
         "openai-chat",
         [good, no, no, good, good],
         asked("one"),
@@ -86,7 +90,7 @@ def test_each_new_image_is_tried_and_accepted_images_are_not_removed() -> None:
         asked("one", "two", "three", "four"),
     )
 
-    assert sent == [
+    assert texts == [
         {"one"}, {"one", "two", "three"}, {"one", "two"}, {"one", "three"}, {"one", "three", "four"},
     ]  # fmt: skip
     assert [notice.partition(" refused ")[2][:17] for notice in notices] == [
@@ -97,18 +101,18 @@ def test_each_new_image_is_tried_and_accepted_images_are_not_removed() -> None:
 def test_many_new_images_are_left_out_together() -> None:
     no, good = refusal(WORDINGS[0]), answer("openai-chat", Reply("Yes."))
 
-    sent, notices = images_sent(
+    texts, notices = images_sent(
         "openai-chat", [good, no, good], asked("one"), asked(*NAMES)
     )
 
-    assert sent == [{"one"}, set(NAMES), {"one"}]
+    assert texts == [{"one"}, set(NAMES), {"one"}]
     assert "refused the images two.png, three.png" in notices[0]
 
 
 def test_model_that_refuses_two_images_and_accepted_none_gets_no_more_images() -> None:
     no, good = refusal(WORDINGS[0]), answer("openai-chat", Reply("Yes."))
 
-    sent, _ = images_sent(
+    texts, _ = images_sent(
         "openai-chat",
         [no, good, no, good, good],
         asked("one"),
@@ -116,7 +120,7 @@ def test_model_that_refuses_two_images_and_accepted_none_gets_no_more_images() -
         asked("one", "two", "three"),
     )
 
-    assert sent == [{"one"}, set(), {"two"}, set(), set()]
+    assert texts == [{"one"}, set(), {"two"}, set(), set()]
 
 
 def test_refusal_that_persists_without_images_is_raised() -> None:
@@ -131,8 +135,8 @@ def test_oldest_images_are_left_out_of_a_request_above_the_size_limit() -> None:
     large = asked("one", "two", "three")
     pictures = {name: BYTES[name] + bytes(9_000_000) for name in NAMES[:3]}
 
-    sent, _ = images_sent(
+    texts, _ = images_sent(
         "openai-chat", [good, good], msgspec.structs.replace(large, pictures=pictures), asked("one")
     )  # fmt: skip
 
-    assert sent == [{"two", "three"}, {"one"}]
+    assert texts == [{"two", "three"}, {"one"}]

@@ -50,8 +50,8 @@ WHERE: dict[WireName, Callable[[dict[str, Any]], tuple[str, Any]]] = {
 
 
 def of(call: dict[str, Any], arguments: str) -> tuple[str, Any]:
-    given = call[arguments]
-    return call["name"], json.loads(given) if isinstance(given, str) else given
+    result = call[arguments]
+    return call["name"], json.loads(result) if isinstance(result, str) else result
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -80,11 +80,11 @@ def test_indirect_call_keeps_its_signature() -> None:
 
 
 def test_results_carry_the_tool_name_that_the_model_called() -> None:
-    asked = request(*TALK, tools=TOOLS)
+    result = request(*TALK, tools=TOOLS)
 
-    response = sent("gemini", asked)["contents"][2]["parts"][0]["functionResponse"]
+    response = sent("gemini", result)["contents"][2]["parts"][0]["functionResponse"]
     assert response["name"] == "tool_call"
-    assert sent("ollama", asked)["messages"][2]["tool_name"] == "tool_call"
+    assert sent("ollama", result)["messages"][2]["tool_name"] == "tool_call"
 
 
 def test_text_protocol_sends_an_indirect_call_as_the_model_made_it() -> None:

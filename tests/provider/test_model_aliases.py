@@ -19,13 +19,13 @@ KEY = "not-a-real-key-000000000000"
 
 
 def models(home: Path, *keys: str, settings: Settings | None = None) -> Models:
-    given = {
+    data = {
         "HOME": str(home),
         "REFOLD_HOME": str(home / "refold"),
         **dict.fromkeys(keys, KEY),
     }
     options = LaunchOptions(directory=home)
-    return App(settings or Settings(), paths(given), given, options).models
+    return App(settings or Settings(), paths(data), data, options).models
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_short_name_selects_the_newest_model_of_a_provider_with_a_key(
 
 
 def test_newest_model_may_be_one_that_only_the_provider_lists() -> None:
-    listed = ("claude-opus-9-1", "claude-opus-10", "claude-sonnet-11")
+    texts = ("claude-opus-9-1", "claude-opus-10", "claude-sonnet-11")
 
-    assert newest_model("opus", "anthropic", listed) == "claude-opus-10"
+    assert newest_model("opus", "anthropic", texts) == "claude-opus-10"
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_own_provider_takes_precedence_over_an_alias_of_a_builtin_one(home: Path
 def test_server_named_without_a_model_uses_the_first_model_it_lists(
     home: Path, name: str
 ) -> None:
-    listed = {"/api/tags": {"models": [{"name": "nomic-embed"}, {"name": "codellama"}]}}
-    with list_server(listed) as server:
+    data = {"/api/tags": {"models": [{"name": "nomic-embed"}, {"name": "codellama"}]}}
+    with list_server(data) as server:
         own = {"ollama": Provider(base_url=server.url)}
         here = models(home, settings=Settings(providers=own))
 

@@ -56,14 +56,14 @@ def test_window_comes_from_settings_then_the_provider_then_the_builtin_list(
 def test_price_comes_from_settings_then_the_provider_then_the_builtin_list(
     tmp_path: Path,
 ) -> None:
-    listed = figures(tmp_path).rates(OPENAI, MODEL)
+    rates = figures(tmp_path).rates(OPENAI, MODEL)
     store_list(tmp_path, "openai", StoredModelList(0.0, OPENAI.base_url, (TOLD,)))
 
-    told, own = (figures(tmp_path, set_).rates(OPENAI, MODEL) for set_ in ({}, OWN))
+    result, own = (figures(tmp_path, set_).rates(OPENAI, MODEL) for set_ in ({}, OWN))
 
-    assert listed
-    assert listed.first.input == 2.0
-    assert told == Rates(TOLD.steps)
+    assert rates
+    assert rates.first.input == 2.0
+    assert result == Rates(TOLD.steps)
     assert own
     assert (own.first.input, own.first.output) == (1.0, 2.0)
 
@@ -81,11 +81,11 @@ def test_learned_figures_apply_at_once_and_in_later_sessions(tmp_path: Path) -> 
     first = figures(tmp_path)
     before = first.window(OLLAMA, "m")
 
-    listed = first.learn(OLLAMA, (ListedModel("m", 333),), 9.0)
+    learn = first.learn(OLLAMA, (ListedModel("m", 333),), 9.0)
 
     assert (before, first.window(OLLAMA, "m")) == (0, 333)
     assert figures(tmp_path).window(OLLAMA, "m") == 333
-    assert figures(tmp_path).get_list(OLLAMA) == listed == first.get_list(OLLAMA)
+    assert figures(tmp_path).get_list(OLLAMA) == learn == first.get_list(OLLAMA)
 
 
 def test_model_on_this_machine_costs_nothing(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_model_on_this_machine_costs_nothing(tmp_path: Path) -> None:
 def test_unknown_provider_has_only_figures_from_the_settings(tmp_path: Path) -> None:
     brought = PluginProvider("brought", lambda model, environ: ScriptedProvider())
     own = {"brought/*": Override(input=1.0, output=2.0)}
-    found = figures(tmp_path, own, {"brought": 222})
+    result = figures(tmp_path, own, {"brought": 222})
 
-    assert found.window(brought, "m") == 222
-    assert found.rates(brought, "m") == Rates((PriceTier(0, 1.0, 2.0),))
+    assert result.window(brought, "m") == 222
+    assert result.rates(brought, "m") == Rates((PriceTier(0, 1.0, 2.0),))
     assert figures(tmp_path).window(brought, "m") == 0
     assert figures(tmp_path).rates(brought, "m") is None

@@ -38,7 +38,7 @@ def test_anthropic_model_list_is_read_page_by_page() -> None:
     def model(name: str, **more: Any) -> dict[str, Any]:
         return {"type": "model", "id": name, "display_name": name, **more}
 
-    found, server = listed(
+    models, server = listed(
         "anthropic",
         {
             "/v1/models?limit=1000": {
@@ -57,7 +57,7 @@ def test_anthropic_model_list_is_read_page_by_page() -> None:
         },
     )
 
-    assert found == (ListedModel("claude-a"), ListedModel("claude-b", 200_000))
+    assert models == (ListedModel("claude-a"), ListedModel("claude-b", 200_000))
     assert server.headers[0]["x-api-key"] == KEY
     assert "anthropic-version" in server.headers[0]
     assert "content-length" not in server.headers[0]
@@ -72,7 +72,7 @@ def test_gemini_model_list_leaves_out_models_that_do_not_write_text() -> None:
         }
 
     text = ("generateContent", "countTokens")
-    found, server = listed(
+    models, server = listed(
         "gemini",
         {
             "/v1beta/models?pageSize=1000": {
@@ -89,7 +89,7 @@ def test_gemini_model_list_leaves_out_models_that_do_not_write_text() -> None:
         },
     )
 
-    assert found == (
+    assert models == (
         ListedModel("gemini-3.8-flash", 1_048_576),
         ListedModel("gemma-4-31b-it", 262_144),
     )
@@ -104,9 +104,9 @@ def test_openai_model_list_leaves_out_models_whose_names_are_not_of_text_models(
     )  # fmt: skip
     page = {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
 
-    found, server = listed("openai", {"/v1/models": page}, "/v1")
+    models, server = listed("openai", {"/v1/models": page}, "/v1")
 
-    assert found == (
+    assert models == (
         ListedModel("chatgpt-4o-latest"),
         ListedModel("gpt-6.1-sol"),
         ListedModel("o3-mini"),
@@ -127,7 +127,7 @@ def test_openrouter_model_list_has_windows_and_prices_and_is_read_page_by_page()
         "input_cache_read": "0.0000003",
         "input_cache_write": "0.00000375",
     }
-    found, server = listed(
+    models, server = listed(
         "openrouter",
         {
             "/api/v1/models": {
@@ -148,7 +148,7 @@ def test_openrouter_model_list_has_windows_and_prices_and_is_read_page_by_page()
         "/api/v1",
     )
 
-    assert found == (
+    assert models == (
         ListedModel("a/a-call", 1000),
         ListedModel("a/auto", 1000),
         ListedModel("a/cache", 1000, (PriceTier(0, 3.0, 15.0, None, 3.75),)),
@@ -189,7 +189,7 @@ def test_model_that_cannot_chat_is_left_out(model: dict[str, Any]) -> None:
 
 
 def test_ollama_is_asked_for_the_window_of_each_model() -> None:
-    found, server = listed(
+    models, server = listed(
         "ollama",
         {
             "/api/tags": {"models": [{"name": n} for n in ("q:8b", "nomic:v1", "gone:1b")]},
@@ -201,7 +201,7 @@ def test_ollama_is_asked_for_the_window_of_each_model() -> None:
         },
     )
 
-    assert found == (ListedModel("gone:1b"), ListedModel("q:8b", 40_960))
+    assert models == (ListedModel("gone:1b"), ListedModel("q:8b", 40_960))
     assert len(server.asked) == 4
 
 
@@ -216,12 +216,12 @@ def test_model_without_a_usable_name_is_left_out() -> None:
 def test_model_list_that_repeats_a_page_is_read_once() -> None:
     page = {"data": [{"id": "m"}], "has_more": True, "last_id": "m"}
 
-    found, server = listed(
+    models, server = listed(
         "anthropic",
         {"/v1/models?limit=1000": page, "/v1/models?limit=1000&after_id=m": page},
     )
 
-    assert found == (ListedModel("m"),)
+    assert models == (ListedModel("m"),)
     assert len(server.asked) == 2
 
 
@@ -253,11 +253,11 @@ def test_model_list_with_invalid_values_is_refused() -> None:
 
 
 def test_refused_model_list_request_names_the_key_variable_and_not_the_key() -> None:
-    with pytest.raises(ProviderError, match="401") as told:
+    with pytest.raises(ProviderError, match="401") as error:
         listed("openai", {"/models": 401})
 
-    assert "OPENAI_API_KEY" in str(told.value)
-    assert KEY not in str(told.value)
+    assert "OPENAI_API_KEY" in str(error.value)
+    assert KEY not in str(error.value)
 
 
 def test_model_list_of_a_server_that_does_not_answer_is_unreachable() -> None:
@@ -312,7 +312,7 @@ def test_model_list_that_cannot_be_stored_causes_no_error(tmp_path: Path) -> Non
 def test_provider_from_the_settings_is_listed_like_a_builtin_one() -> None:
     with list_server({"/v1/models": {"data": [{"id": "mine"}]}}) as server:
         spec = ProviderSpec("own", "openai-chat", "own", f"{server.url}/v1")
-        found = anyio.run(partial(list_models, spec, {}))
+        call = anyio.run(partial(list_models, spec, {}))
 
-    assert json.dumps([model.name for model in found]) == '["mine"]'
+    assert json.dumps([model.name for model in call]) == '["mine"]'
     assert "authorization" not in server.headers[0]

@@ -38,14 +38,14 @@ def told(
     says: dict[str, Any] | Answer, *asked: Request, tools: Tools = "auto", window: int = 0
 ) -> tuple[list[list[Delta]], list[ReceivedRequest]]:
     """The result, and the requests to the server."""
-    shown = says if isinstance(says, Answer) else Answer(json.dumps(says).encode())
-    said = answer("ollama", Reply(CALL))
+    outcome = says if isinstance(says, Answer) else Answer(json.dumps(says).encode())
+    result = answer("ollama", Reply(CALL))
 
     def answering(heard: ReceivedRequest) -> Answer:
         if heard.path == "/api/show":
-            return shown
+            return outcome
         without = isinstance(says, Answer) or "tools" not in says.get("capabilities", ())
-        return Answer(REFUSAL, 400) if b'"tools"' in heard.body and without else said
+        return Answer(REFUSAL, 400) if b'"tools"' in heard.body and without else result
 
     async def use() -> tuple[list[list[Delta]], list[ReceivedRequest]]:
         async with wire_server(*[answering] * 6) as server:
@@ -54,7 +54,7 @@ def told(
                 connect(spec_of("ollama"), environ, window=window)
             ) as inner:
                 provider = with_call_protocol(inner, "ollama", "ollama", "m-1", tools)
-                return [await heard(provider, each) for each in asked], server.heard
+                return [await heard(provider, item) for item in asked], server.heard
 
     return anyio.run(use)
 
@@ -72,9 +72,9 @@ def asked_of(server: list[ReceivedRequest]) -> list[tuple[str, bool]]:
 def test_ollama_model_without_tool_support_is_sent_tools_as_text_at_once(
     window: int,
 ) -> None:
-    asked = request(message("user", "A taxi, please."), tools=TOOLS)
+    result = request(message("user", "A taxi, please."), tools=TOOLS)
 
-    (first, second), server = told(CANNOT_CALL, asked, asked, window=window)
+    (first, second), server = told(CANNOT_CALL, result, result, window=window)
 
     assert called(first) == called(second) == ["book"]
     assert asked_of(server) == [("/api/show", False), *[("/api/chat", False)] * 2]
@@ -99,17 +99,17 @@ def test_ollama_model_without_tool_support_gets_text_even_when_calls_are_forbidd
 def test_older_ollama_is_asked_with_tools_and_then_as_text_after_a_refusal(
     says: dict[str, Any] | Answer,
 ) -> None:
-    (found,), server = told(says, ASKED)
+    (deltas,), server = told(says, ASKED)
 
     chats = [with_tools for path, with_tools in asked_of(server) if path == "/api/chat"]
-    assert (called(found), chats) == (["book"], [True, False])
+    assert (called(deltas), chats) == (["book"], [True, False])
 
 
 def test_ollama_model_without_tool_support_gets_text_also_while_traced() -> None:
-    (found,), server = told(MODEL, replace(ASKED, trace=True))
+    (deltas,), server = told(MODEL, replace(ASKED, trace=True))
 
-    assert called(found) == ["book"]
-    assert [d.body for d in found if isinstance(d, RequestSent)] == [
+    assert called(deltas) == ["book"]
+    assert [d.body for d in deltas if isinstance(d, RequestSent)] == [
         h.body for h in server[1:]
     ]
 
@@ -124,9 +124,9 @@ def test_ollama_model_with_tool_support_is_sent_tools() -> None:
 
 
 def test_ollama_model_gets_no_text_protocol_when_no_tools_are_offered() -> None:
-    (found,), server = told(CANNOT_CALL, replace(ASKED, tools=()))
+    (deltas,), server = told(CANNOT_CALL, replace(ASKED, tools=()))
 
-    assert words(found) == CALL
+    assert words(deltas) == CALL
     assert json.loads(server[1].body)["messages"][0]["images"]
 
 

@@ -91,11 +91,11 @@ def keepers(said: Message) -> set[str]:
 def test_opaque_reasoning_is_sent_back_to_the_provider_that_made_it_only(
     wire: WireName, maker: str, other: str
 ) -> None:
-    said = answered(wire, of(wire, maker))
+    outcome = answered(wire, of(wire, maker))
     results = message("tool", ToolResult("call-1", "clouds"))
 
-    asked = request(message("user", "?"), said, results)
-    body = str(sent(wire, asked, spec=of(wire, other)))
+    result = request(message("user", "?"), outcome, results)
+    body = str(sent(wire, result, spec=of(wire, other)))
 
     went = [seal in body for seal in SEALS[wire]]
     assert went == [maker == other] * len(went)
@@ -112,6 +112,6 @@ def test_opaque_reasoning_is_stored_under_the_wire_and_the_own_provider_name(
 
 
 def test_own_provider_named_like_a_wire_does_not_own_the_reasoning_of_that_wire() -> None:
-    named = of("openai-responses", "openai-responses")
+    spec = of("openai-responses", "openai-responses")
 
-    assert keepers(answered("openai-responses", named)) != {"openai-responses"}
+    assert keepers(answered("openai-responses", spec)) != {"openai-responses"}

@@ -62,8 +62,8 @@ def bodies(name: str, *talks: Sequence[Message], **more: Any) -> list[dict[str, 
 
 def mistral_refuses(messages: list[dict[str, Any]]) -> str:
     ids = [call["id"] for m in messages for call in m.get("tool_calls", ())]
-    answered = [m["tool_call_id"] for m in messages if m["role"] == "tool"]
-    if ids != answered or len(set(ids)) != len(ids):
+    tool_call_ids = [m["tool_call_id"] for m in messages if m["role"] == "tool"]
+    if ids != tool_call_ids or len(set(ids)) != len(ids):
         return "calls and results do not match"
     if not all(re.fullmatch("[a-zA-Z0-9]{9}", id_) for id_ in ids):
         return "must be a-z, A-Z, 0-9, with a length of 9"
@@ -105,30 +105,30 @@ def test_mistral_gets_images_of_results_after_an_assistant_message() -> None:
         message("tool", *results),
     ]
 
-    (shown,) = asked("mistral", talk)
+    (records,) = asked("mistral", talk)
     (more,) = asked("mistral", [*talk, message("user", "And?")])
 
-    assert [m["role"] for m in shown] == [
+    assert [m["role"] for m in records] == [
         "user", "assistant", "tool", "tool", "assistant", "user",
     ]  # fmt: skip
-    assert more[: len(shown)] == shown
-    for messages in (shown, more):
+    assert more[: len(records)] == records
+    for messages in (records, more):
         assert mistral_refuses(messages) == ""
         assert str(messages).count("iVBORyBjYXQ=") == 3
 
 
 def test_mistral_request_only_grows_at_its_end() -> None:
-    sent = asked("mistral", *(CONVERSATION[:n] for n in (1, 3, 4, 5)))
+    records = asked("mistral", *(CONVERSATION[:n] for n in (1, 3, 4, 5)))
 
-    for shorter, longer in pairwise(sent):
+    for shorter, longer in pairwise(records):
         assert longer[: len(shorter)] == shorter
 
 
 def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
     def called(n: int, *thought: Thinking) -> list[Message]:
         call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
-        answered = message("assistant", *thought, call)
-        return [answered, message("tool", ToolResult(f"call-{n}", "clouds"))]
+        result = message("assistant", *thought, call)
+        return [result, message("tool", ToolResult(f"call-{n}", "clouds"))]
 
     sealed = Thinking("sealed", "anthropic", Raw(b'{"signature":"s"}'))
     talk = [
@@ -141,8 +141,8 @@ def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
 
     (messages,) = asked("deepseek", talk)
 
-    found = [m.get("reasoning_content") for m in messages if m["role"] == "assistant"]
-    assert found == ["Clouds? �\n\nRain?", "", None]
+    values = [m.get("reasoning_content") for m in messages if m["role"] == "assistant"]
+    assert values == ["Clouds? �\n\nRain?", "", None]
 
 
 @pytest.mark.parametrize("name", ["openai-chat", "openrouter", "groq", "xai", "vllm"])
@@ -161,9 +161,9 @@ def test_mistral_thinking_is_read_from_content_chunks() -> None:
     end = {"choices": [{"delta": {"content": ""}, "finish_reason": "stop"}]}
 
     body = b"".join(sse(c) for c in (*chunks, end))
-    found = said("openai-chat", Answer(body, headers=SSE))
+    deltas = said("openai-chat", Answer(body, headers=SSE))
 
-    assert found[:-1] == [ThinkingDelta("Hm."), TextDelta("Yes.")]
+    assert deltas[:-1] == [ThinkingDelta("Hm."), TextDelta("Yes.")]
 
 
 SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
@@ -215,8 +215,8 @@ def served(
         async with wire_server(*answers) as server:
             environ = {spec.url_env: server.url, spec.key_env: KEY}
             async with aclosing(connect(spec, environ)) as provider:
-                found = [await heard(provider, request(*talk, **more)) for _ in answers]
-            return found, [msgspec.json.decode(h.body) for h in server.heard]
+                deltas = [await heard(provider, request(*talk, **more)) for _ in answers]
+            return deltas, [msgspec.json.decode(h.body) for h in server.heard]
 
     return anyio.run(use)
 
@@ -275,10 +275,10 @@ def called_for(answered: Message) -> list[Message]:
 
 
 def drafted(found: list[Delta]) -> Message:
-    made = Draft(1, "openrouter/m", lambda _model, _usage: None)
+    draft = Draft(1, "openrouter/m", lambda _model, _usage: None)
     for delta in found:
-        made.add(delta)
-    whole = made.to_answer()
+        draft.add(delta)
+    whole = draft.to_answer()
     assert whole is not None
     return whole.message
 
@@ -293,12 +293,12 @@ def test_openrouter_gets_its_complete_reasoning_back_and_other_servers_do_not() 
         *thought[:3], {"content": "Let me look."}, {"tool_calls": [call]}, *thought[3:]
     )
 
-    ((found,), _) = served(find("openrouter"), spoken)
-    answered = drafted(found)
-    (again,) = asked("openrouter", called_for(answered))
-    (other,) = asked("groq", called_for(answered))
+    ((deltas,), _) = served(find("openrouter"), spoken)
+    result = drafted(deltas)
+    (again,) = asked("openrouter", called_for(result))
+    (other,) = asked("groq", called_for(result))
 
-    text = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
+    text = "".join(d.text for d in deltas if isinstance(d, ThinkingDelta))
     assert text == "Clouds?"
     assert again[1]["reasoning_details"] == WHOLE
     assert "reasoning_details" not in str(other)
@@ -308,14 +308,14 @@ def test_openrouter_gets_its_complete_reasoning_back_and_other_servers_do_not() 
 def test_reasoning_details_are_read_as_thinking_and_not_stored_for_other_servers() -> None:
     spoken = streamed(*({"reasoning_details": [detail]} for detail in DETAILS))
 
-    ((found,), _) = served(find("groq"), spoken)
+    ((deltas,), _) = served(find("groq"), spoken)
 
-    assert found[:-1] == [ThinkingDelta("Clo"), ThinkingDelta("uds?")]
+    assert deltas[:-1] == [ThinkingDelta("Clo"), ThinkingDelta("uds?")]
 
 
 def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
     sealed = Thinking("", "openrouter", Raw(msgspec.json.encode(WHOLE)))
-    answered = message("assistant", sealed, ToolCall("call-1", "look", Raw(b"{}")))
+    result = message("assistant", sealed, ToolCall("call-1", "look", Raw(b"{}")))
     no = Answer(b'{"error":{"message":"Invalid `signature` in `thinking` block"}}', 400)
     good = streamed({"content": "Yes."})
     spec = find("openrouter")
@@ -325,7 +325,7 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
             environ = {spec.url_env: server.url, spec.key_env: KEY}
             async with aclosing(connect(spec, environ)) as provider:
                 for _ in range(2):
-                    await heard(provider, request(*called_for(answered)))
+                    await heard(provider, request(*called_for(result)))
             return [b"reasoning_details" in h.body for h in server.heard]
 
     assert anyio.run(use) == [True, False, False]
@@ -333,11 +333,11 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
 
 @pytest.mark.parametrize("data", [b"null", b"{}", b"[", b'"x"'])
 def test_unreadable_reasoning_is_not_sent_back(data: bytes) -> None:
-    answered = message("assistant", Thinking("", "openrouter", Raw(data)), "Yes.")
+    result = message("assistant", Thinking("", "openrouter", Raw(data)), "Yes.")
 
-    (sent,) = asked("openrouter", [message("user", "?"), answered, message("user", "?")])
+    (records,) = asked("openrouter", [message("user", "?"), result, message("user", "?")])
 
-    assert "reasoning_details" not in sent[1]
+    assert "reasoning_details" not in records[1]
 
 
 # One that does not stream.
@@ -372,17 +372,17 @@ def test_server_without_streaming_gives_the_same_deltas_at_once() -> None:
     body = msgspec.json.encode(ANSWER)
     cut = tuple(body[at : at + 9] for at in range(0, len(body), 9))
 
-    ((found,), (sent,)) = served(SILENT, Answer(cut, headers=JSON))
+    ((deltas,), (data,)) = served(SILENT, Answer(cut, headers=JSON))
 
-    assert found == [
+    assert deltas == [
         ThinkingDelta("Clouds?"),
         TextDelta("Let me look. ☂"),
         CallDelta(0, "{}", "a", "look"),
         CallDelta(1, '{"n":1}', "a", "book"),
         Done(Usage(fresh=5, output=2), "calls", "gpt-1", cost=0.5),
     ]
-    assert sent["stream"] is False
-    assert "stream_options" not in sent
+    assert data["stream"] is False
+    assert "stream_options" not in data
 
 
 @pytest.mark.parametrize(
@@ -397,6 +397,6 @@ def test_incomplete_answer_without_streaming_is_an_error(body: bytes) -> None:
 def test_emoji_in_an_answer_without_streaming_is_intact() -> None:
     said_at_once = {"choices": [{"finish_reason": "stop", "message": {"content": "abc🌧️."}}]}
 
-    ((found,), _) = served(SILENT, Answer(msgspec.json.encode(said_at_once), headers=JSON))
+    ((deltas,), _) = served(SILENT, Answer(msgspec.json.encode(said_at_once), headers=JSON))
 
-    assert words(found) == "abc🌧️."
+    assert words(deltas) == "abc🌧️."

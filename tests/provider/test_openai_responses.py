@@ -23,8 +23,8 @@ END = {"type": "response.completed", "response": {"status": "completed", "model"
 
 
 def stream(*events: dict[str, Any], end: dict[str, Any] | None = END) -> list[Delta]:
-    told = (*events, end) if end else events
-    return said(WIRE, Answer(b"".join(map(sse, told)), headers=SSE))
+    result = (*events, end) if end else events
+    return said(WIRE, Answer(b"".join(map(sse, result)), headers=SSE))
 
 
 def event(kind: str, **more: Any) -> dict[str, Any]:
@@ -56,9 +56,9 @@ def test_reasoning_item_is_stored_unchanged_and_its_summary_is_shown_as_thinking
     summary = [event("reasoning_summary_part.added", summary_index=n) for n in (0, 1)]
     delta = event("reasoning_summary_text.delta", delta="Hm.")
 
-    found = stream(*item(0, SEALED, summary[0], delta, summary[1], delta), text("Yes."))
+    deltas = stream(*item(0, SEALED, summary[0], delta, summary[1], delta), text("Yes."))
 
-    assert found == [
+    assert deltas == [
         ThinkingDelta("Hm."),
         ThinkingDelta("\n\n"),
         ThinkingDelta("Hm."),
@@ -80,16 +80,16 @@ def test_open_reasoning_is_shown_as_thinking_and_stored_to_be_sent_back() -> Non
         "content": [{"type": "reasoning_text", "text": "Hm."}],
     }
 
-    found = stream(*item(0, open_item, event("reasoning_text.delta", delta="Hm.")))
+    deltas = stream(*item(0, open_item, event("reasoning_text.delta", delta="Hm.")))
 
-    assert found[:-1] == [
+    assert deltas[:-1] == [
         ThinkingDelta("Hm."),
         ThinkingDelta("", WIRE, Raw(_json(open_item))),
     ]
 
 
 def test_parallel_calls_are_distinguished_by_output_index() -> None:
-    begun = [event("output_item.added", output_index=n, item=call(n)) for n in (1, 2)]
+    records = [event("output_item.added", output_index=n, item=call(n)) for n in (1, 2)]
     pieces = [
         event("function_call_arguments.delta", output_index=n, delta=d)
         for n, d in ((1, '{"a"'), (2, '{"b"'), (1, ":1}"), (2, ":2}"))
@@ -98,9 +98,9 @@ def test_parallel_calls_are_distinguished_by_output_index() -> None:
         event("output_item.done", output_index=n, item=call(n, "whole")) for n in (2, 1)
     ]
 
-    found = stream(*begun, *pieces, *done)
+    deltas = stream(*records, *pieces, *done)
 
-    assert found == [
+    assert deltas == [
         CallDelta(0, "", "c1", "look"),
         CallDelta(1, "", "c2", "look"),
         CallDelta(0, '{"a"'),
@@ -120,9 +120,9 @@ def test_items_without_output_index_are_distinguished_by_item_id() -> None:
         event("output_item.done", item=call(1, "{}")),
     ]
 
-    found = stream(*pieces)
+    deltas = stream(*pieces)
 
-    assert found[2:-1] == [CallDelta(0, "{}"), CallDelta(1, '{"b":2}')]
+    assert deltas[2:-1] == [CallDelta(0, "{}"), CallDelta(1, '{"b":2}')]
 
 
 def test_items_that_arrive_without_deltas_are_read_from_their_done_event() -> None:
@@ -143,10 +143,10 @@ def test_items_that_arrive_without_deltas_are_read_from_their_done_event() -> No
 def test_answer_that_is_only_in_the_final_event_is_read_from_there() -> None:
     output = [{"type": "message", "content": [{"text": "Yes."}]}, call(1, "{}")]
 
-    found = stream(end=ended(status="completed", output=output))
+    deltas = stream(end=ended(status="completed", output=output))
 
-    assert words(found) == "Yes."
-    assert found[-1] == Done(Usage(), "calls", "g")
+    assert words(deltas) == "Yes."
+    assert deltas[-1] == Done(Usage(), "calls", "g")
 
 
 def test_final_event_does_not_repeat_text_already_streamed() -> None:
@@ -161,41 +161,41 @@ def test_final_event_does_not_repeat_text_already_streamed() -> None:
 def test_incomplete_answer_reports_the_reason(reason: str, stop: str) -> None:
     more = {"status": "incomplete", "incomplete_details": {"reason": reason}}
 
-    found = stream(*item(0, call(0), text("Ye")), end=ended(**more))
+    deltas = stream(*item(0, call(0), text("Ye")), end=ended(**more))
 
     why = reason if stop == "refused" else ""
-    assert found[-1] == Done(Usage(), stop, "g", why=why)  # type: ignore[arg-type]
+    assert deltas[-1] == Done(Usage(), stop, "g", why=why)  # type: ignore[arg-type]
 
 
 def test_refusal_text_is_shown_and_the_stop_reason_is_refused() -> None:
-    found = stream(event("refusal.delta", delta="I will not."))
+    deltas = stream(event("refusal.delta", delta="I will not."))
 
-    assert found == [TextDelta("I will not."), Done(Usage(), "refused", "g")]
+    assert deltas == [TextDelta("I will not."), Done(Usage(), "refused", "g")]
 
 
 def test_commentary_and_final_answer_are_sent_back_with_their_phases() -> None:
     phases = ("commentary", "final_answer")
     spoken = [
-        each
+        data
         for n, phase in enumerate(phases)
-        for each in item(n, {"type": "message", "phase": phase}, text(f"{n}."))
+        for data in item(n, {"type": "message", "phase": phase}, text(f"{n}."))
     ]
 
-    found = draft(stream(*spoken))
+    result = draft(stream(*spoken))
 
     assert [Thinking("", WIRE, Raw(b'{"phase":"%s"}' % p.encode())) for p in phases] == [
-        part for part in found.parts if isinstance(part, Thinking)
+        part for part in result.parts if isinstance(part, Thinking)
     ]
-    assert _input(found)[1:3] == [
+    assert _input(result)[1:3] == [
         {"type": "message", "role": "assistant", "phase": "commentary", "content": "0."},
         {"type": "message", "role": "assistant", "phase": "final_answer", "content": "1."},
     ]
 
 
 def test_reasoning_is_sent_back_unchanged_through_the_engine() -> None:
-    found = draft(stream(*item(0, SEALED), *item(1, call(0, '{"a":1}'))))
+    result = draft(stream(*item(0, SEALED), *item(1, call(0, '{"a":1}'))))
 
-    assert _input(found)[1:3] == [
+    assert _input(result)[1:3] == [
         SEALED,
         {
             "type": "function_call",
@@ -210,8 +210,8 @@ def test_reasoning_without_a_following_item_is_not_sent_back() -> None:
     """An answer that was stopped or cut: the API requires its incomplete item."""
     alone = Thinking("", WIRE, Raw(_json(SEALED)))
 
-    for each in (["Well.", alone], [alone, " "], [alone, alone]):
-        items = _input(message("assistant", *each))
+    for value in (["Well.", alone], [alone, " "], [alone, alone]):
+        items = _input(message("assistant", *value))
         assert SEALED not in items
 
 
@@ -257,14 +257,14 @@ def test_answer_without_a_valid_end_is_an_error(last: dict[str, Any] | None) -> 
 
 
 def test_unknown_events_and_items_are_ignored() -> None:
-    found = stream(
+    deltas = stream(
         event("brand_new", delta={"not": "text"}),
         event("audio.delta", delta="base64"),
         *item(0, {"type": "web_search_call", "id": "ws"}),
         text("A"),
     )
 
-    assert found[:-1] == [TextDelta("A")]
+    assert deltas[:-1] == [TextDelta("A")]
 
 
 # What a model or an account does not take is left out, once and for all.
@@ -280,7 +280,7 @@ def refusing(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
     """What comes of two questions to a server that first refuses with these words."""
     body = [_json({"error": {"message": wording}}) for wording in wordings]
     good = answer(WIRE, Reply("Yes."))
-    asked = request(
+    result = request(
         message("user", "?"),
         message("assistant", Thinking("", WIRE, Raw(_json(SEALED))), ToolCall("call-1", "look", Raw(b"{}"))),
         message("tool", ToolResult("call-1", "clouds")),
@@ -288,17 +288,17 @@ def refusing(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
 
     async def use() -> tuple[list[str], list[dict[str, Any]]]:
         async with asking(WIRE, *(Answer(b, 400) for b in body), good, good) as (p, server):
-            found = [words(await heard(p, asked)) for _ in range(2)]
-            return found, [_value(h.body) for h in server.heard]
+            texts = [words(await heard(p, result)) for _ in range(2)]
+            return texts, [_value(h.body) for h in server.heard]
 
     return anyio.run(use)
 
 
 @pytest.mark.parametrize("thing", REFUSALS)
 def test_responses_api_leaves_out_a_refused_feature_for_good(thing: str) -> None:
-    found, bodies = refusing(REFUSALS[thing])
+    texts, bodies = refusing(REFUSALS[thing])
 
-    assert found == ["Yes.", "Yes."]
+    assert texts == ["Yes.", "Yes."]
     assert len(bodies) == 3
     full, *less = [
         {
@@ -313,9 +313,9 @@ def test_responses_api_leaves_out_a_refused_feature_for_good(thing: str) -> None
 
 
 def test_several_features_may_be_refused_one_after_another() -> None:
-    found, bodies = refusing(*REFUSALS.values())
+    texts, bodies = refusing(*REFUSALS.values())
 
-    assert (found, len(bodies)) == (["Yes.", "Yes."], 5)
+    assert (texts, len(bodies)) == (["Yes.", "Yes."], 5)
 
 
 def test_refusal_of_any_other_field_is_raised_and_not_retried() -> None:
@@ -341,10 +341,10 @@ def test_refusal_after_streamed_text_is_raised() -> None:
 
 
 def draft(found: list[Delta]) -> Any:
-    made = Draft(1, "openai/g", lambda _model, _usage: None)
+    result = Draft(1, "openai/g", lambda _model, _usage: None)
     for delta in found:
-        made.add(delta)
-    whole = made.to_answer()
+        result.add(delta)
+    whole = result.to_answer()
     assert whole is not None
     return whole.message
 

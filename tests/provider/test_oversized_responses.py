@@ -68,7 +68,7 @@ class Endless:
 
 
 def test_endless_answer_outside_the_conversation_is_cut_off() -> None:
-    asked = Request(Log[StoredMessage]())
+    request = Request(Log[StoredMessage]())
 
     with pytest.raises(ProviderError, match="more than 2,097,152 characters"):
-        anyio.run(Collector(Model(Endless())).collect, asked)
+        anyio.run(Collector(Model(Endless())).collect, request)

@@ -124,22 +124,22 @@ def _asked(wire: WireName, url: str, asking: Request) -> list[Delta]:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_text_is_read_from_each_wire(wire: WireName, url: str) -> None:
-    found = ask(wire, url, "hello")
+    deltas = ask(wire, url, "hello")
 
-    assert words(found) == "Hello! ☂ How are you?"
-    assert isinstance(found[-1], Done)
-    assert found[-1].stop == "end"
+    assert words(deltas) == "Hello! ☂ How are you?"
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].stop == "end"
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_calls_are_read_and_their_results_are_understood(wire: WireName, url: str) -> None:
-    found = ask(wire, url, "weather")
+    deltas = ask(wire, url, "weather")
 
-    pieces = [d for d in found if isinstance(d, CallDelta)]
+    pieces = [d for d in deltas if isinstance(d, CallDelta)]
     arguments = "".join(p.arguments for p in pieces)
     assert (pieces[0].name, msgspec.json.decode(arguments)) == ("look", {"where": "up ☁"})
-    assert isinstance(found[-1], Done)
-    assert found[-1].stop == "calls"
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].stop == "calls"
 
     call = ToolCall("call-3", "look", Raw(arguments.encode()), pieces[0].id)
     talk = (message("user", "weather"), message("assistant", call))
@@ -150,10 +150,10 @@ def test_calls_are_read_and_their_results_are_understood(wire: WireName, url: st
 
 @pytest.mark.parametrize("wire", [w for w in WIRES if w != "ollama"])  # it misnames those
 def test_thinking_is_separated_from_the_answer(wire: WireName, url: str) -> None:
-    found = ask(wire, url, "think")
+    deltas = ask(wire, url, "think")
 
-    assert words(found) == "Yes."
-    thought = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
+    assert words(deltas) == "Yes."
+    thought = "".join(d.text for d in deltas if isinstance(d, ThinkingDelta))
     assert thought == "Clouds, so rain."
 
 

@@ -28,8 +28,10 @@ def read_by_anthropic() -> list[dict[str, Any]]:
                 model="m-1", max_tokens=9, messages=[{"role": "user", "content": "?"}]
             )
             async with opening as stream:
-                found = await stream.get_final_message()
-                return [block.model_dump(exclude_unset=True) for block in found.content]
+                final_message = await stream.get_final_message()
+                return [
+                    block.model_dump(exclude_unset=True) for block in final_message.content
+                ]
 
     async def serve() -> list[dict[str, Any]]:
         async with wire_server(ANSWERS["anthropic"]) as server:
@@ -60,7 +62,7 @@ def test_openai_client_reads_our_hosted_mcp_mock_as_intended() -> None:
     events = anyio.run(serve)
 
     done = [e.item for e in events if e.type == "response.output_item.done"]
-    assert [each.type for each in done] == ["mcp_list_tools", "mcp_call", "message"]
+    assert [item.type for item in done] == ["mcp_list_tools", "mcp_call", "message"]
     assert done[0].model_dump(exclude_unset=True) == LISTED
     assert done[1].model_dump(exclude_unset=True) == CALL
 
@@ -68,9 +70,9 @@ def test_openai_client_reads_our_hosted_mcp_mock_as_intended() -> None:
 def test_anthropic_mcp_request_has_the_types_of_its_sdk() -> None:
     types: Any = pytest.importorskip("anthropic.types.beta", reason=WHY.format("anthropic"))
     pydantic: Any = pytest.importorskip("pydantic", reason=WHY.format("pydantic"))
-    asked = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
+    result = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
 
-    body = sent("anthropic", asked)
+    body = sent("anthropic", result)
     (back,) = [
         m for m in sent("anthropic", with_servers())["messages"] if m["role"] == "assistant"
     ]
@@ -78,10 +80,10 @@ def test_anthropic_mcp_request_has_the_types_of_its_sdk() -> None:
     server = pydantic.TypeAdapter(types.BetaRequestMCPServerURLDefinitionParam)
     toolset = pydantic.TypeAdapter(types.BetaMCPToolsetParam)
     strict = pydantic.TypeAdapter(list[types.BetaContentBlockParam])
-    for each in body["mcp_servers"]:
-        server.validate_python(each, extra="forbid")
-    for each in body["tools"][2:]:
-        toolset.validate_python(each, extra="forbid")
+    for item in body["mcp_servers"]:
+        server.validate_python(item, extra="forbid")
+    for item in body["tools"][2:]:
+        toolset.validate_python(item, extra="forbid")
     strict.validate_python(back["content"])
 
 
@@ -97,12 +99,12 @@ def test_openai_mcp_request_has_the_types_of_its_sdk() -> None:
     body = sent("openai-responses", with_servers())
 
     tool = pydantic.TypeAdapter(tools.Mcp)
-    for each in body["tools"]:
-        tool.validate_python(each, extra="forbid")
-    found = {each.get("type"): each for each in body["input"]}
+    for item in body["tools"]:
+        tool.validate_python(item, extra="forbid")
+    data = {value.get("type"): value for value in body["input"]}
     kinds = {"mcp_list_tools": inputs.McpListTools, "mcp_call": inputs.McpCall}
     for name, kind in kinds.items():
-        pydantic.TypeAdapter(kind).validate_python(found[name], extra="forbid")
+        pydantic.TypeAdapter(kind).validate_python(data[name], extra="forbid")
 
 
 def with_servers() -> Any:

@@ -39,11 +39,11 @@ TOOL = ToolSpec(
 
 def environ(llmock: Any) -> dict[str, str]:
     """Where it is, as every one of our providers looks for it."""
-    found = dict(llmock.env())
+    env = dict(llmock.env())
     for name in ("mistral", "groq", "xai"):
         spec = find(name)
-        found |= {spec.url_env: llmock.base_url(name), spec.key_env: "llmock-test-key"}
-    return found
+        env |= {spec.url_env: llmock.base_url(name), spec.key_env: "llmock-test-key"}
+    return env
 
 
 def asked(
@@ -56,14 +56,14 @@ def asked(
         provider = connect(spec, environ(llmock), idle=idle)
         patient = RetryingProvider(provider, QUICK, dice=lambda: 1.0)
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
-        found: list[list[Delta]] = []
+        deltas: list[list[Delta]] = []
         for _ in range(times):
             try:
-                found.append(await heard(patient, asking))
+                deltas.append(await heard(patient, asking))
             except ProviderError:
-                found.append([])
+                deltas.append([])
         await provider.aclose()
-        return found
+        return deltas
 
     return anyio.run(use)
 
@@ -72,7 +72,7 @@ def given_up(
     llmock: Any, name: str, *, idle: float
 ) -> tuple[list[Delta], ProviderError | None]:
     """What came of asking before it ended with an error."""
-    found: list[Delta] = []
+    result: list[Delta] = []
 
     async def use() -> ProviderError | None:
         provider = connect(find(name), environ(llmock), idle=idle)
@@ -81,12 +81,12 @@ def given_up(
         async with aclosing(provider), aclosing(patient.stream(asking)) as deltas:
             try:
                 async for delta in deltas:
-                    found.append(delta)
+                    result.append(delta)
             except ProviderError as error:
                 return error
         return None
 
-    return found, anyio.run(use)
+    return result, anyio.run(use)
 
 
 def clean(llmock: Any) -> None:
@@ -116,10 +116,10 @@ def test_temporary_failure_is_retried_until_an_answer(
     llmock.reply("No rain.", times=None)
     fault(llmock)
 
-    (found,) = asked(llmock, name)
+    (deltas,) = asked(llmock, name)
 
-    assert any(isinstance(d, Retrying) for d in found)
-    assert words(found) == "No rain."
+    assert any(isinstance(d, Retrying) for d in deltas)
+    assert words(deltas) == "No rain."
     clean(llmock)
 
 
@@ -131,9 +131,9 @@ def test_incomplete_answer_is_dropped_and_requested_again(
     llmock.reply("No rain at all, and none to come.", times=2)
     getattr(llmock, kind)(after_chunks=5)
 
-    (found,) = asked(llmock, name)
+    (deltas,) = asked(llmock, name)
 
-    *_, whole = attempts(found)
+    *_, whole = attempts(deltas)
     assert words(whole) == "No rain at all, and none to come."
     clean(llmock)
 
@@ -144,11 +144,11 @@ def test_stalled_stream_is_cut_off_at_each_attempt(llmock: Any, name: str) -> No
     whole = "No rain at all, and none to come."
     llmock.stall(after_chunks=5, seconds=3, times=None).reply(whole, times=None)
 
-    found, error = given_up(llmock, name, idle=0.3)
+    deltas, error = given_up(llmock, name, idle=0.3)
 
-    begun = [words(attempt) for attempt in attempts(found)]
-    assert all(whole.startswith(text) and text != whole for text in begun)
-    assert any(begun)
+    texts = [words(attempt) for attempt in attempts(deltas)]
+    assert all(whole.startswith(text) and text != whole for text in texts)
+    assert any(texts)
     assert isinstance(error, Unreachable)
     llmock.assert_resilient(strict=True)
 
@@ -168,7 +168,7 @@ def test_permanent_failure_is_not_retried(llmock: Any, name: str, status: int) -
 def test_overflow_auth_and_overload_errors_have_their_types(llmock: Any, name: str) -> None:
     async def use() -> list[type[ProviderError]]:
         provider = connect(find(name), environ(llmock))
-        found: list[type[ProviderError]] = []
+        result: list[type[ProviderError]] = []
         for fault in (
             lambda: llmock.context_overflow(),
             lambda: llmock.fail(401),
@@ -176,10 +176,10 @@ def test_overflow_auth_and_overload_errors_have_their_types(llmock: Any, name: s
         ):
             fault()
             with pytest.raises(ProviderError) as caught:
-                await heard(provider, request(message("user", f"Rain {len(found)}?")))
-            found.append(type(caught.value))
+                await heard(provider, request(message("user", f"Rain {len(result)}?")))
+            result.append(type(caught.value))
         await provider.aclose()
-        return found
+        return result
 
     assert anyio.run(use) == [TooLong, Refused, Overloaded]
 
@@ -193,7 +193,7 @@ def test_complete_calls_are_read_and_malformed_ones_do_not_crash(
     llmock.break_tool_call("malformed_arguments")
     (broken,) = asked(llmock, name)
 
-    calls = [[d for d in found if isinstance(d, CallDelta)] for found in (whole, broken)]
+    calls = [[d for d in deltas if isinstance(d, CallDelta)] for deltas in (whole, broken)]
     assert [c.name for c in calls[0] if c.name] == ["look"]
     assert "".join(c.arguments for c in calls[0]).replace(" ", "") == '{"where":"up"}'
     assert calls[1]
@@ -220,28 +220,28 @@ def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
         links = [(f"{link}/m-1", connecting(llmock, link)) for link in (down, name)]
         both = Fallback(links, clock=Clock())
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
-        found = [await heard(both, asking) for _ in range(3)]
+        result = [await heard(both, asking) for _ in range(3)]
         await both.aclose()
-        return found
+        return result
 
-    found = anyio.run(use)
+    deltas = anyio.run(use)
 
-    assert [words(f) for f in found] == ["No rain."] * 3
-    assert [f[-1].by for f in found] == [f"{name}/m-1"] * 3  # type: ignore[union-attr]
-    waited = [[d.wait for d in f if isinstance(d, Retrying)] for f in found]
+    assert [words(f) for f in deltas] == ["No rain."] * 3
+    assert [f[-1].by for f in deltas] == [f"{name}/m-1"] * 3  # type: ignore[union-attr]
+    waited = [[d.wait for d in f if isinstance(d, Retrying)] for f in deltas]
     assert [len(w) for w in waited] == [4, 0, 0]  # some more tries, then the other one
     clean(llmock)
 
 
 def attempts(found: list[Delta]) -> list[list[Delta]]:
     """The deltas of each attempt, the last one's last."""
-    made: list[list[Delta]] = [[]]
+    deltas: list[list[Delta]] = [[]]
     for delta in found:
         if isinstance(delta, Dropped):
-            made.append([])
+            deltas.append([])
         else:
-            made[-1].append(delta)
-    return made
+            deltas[-1].append(delta)
+    return deltas
 
 
 def connecting(llmock: Any, name: str) -> Callable[[], RetryingProvider]:

@@ -50,22 +50,22 @@ def ours(wire: WireName) -> Found:
     async def use(server: WireServer) -> list[Delta]:
         environ = {spec.key_env: KEY, spec.url_env: server.url}
         provider = connect(spec, environ)
-        found = await heard(provider, request(message("user", "?")))
+        deltas = await heard(provider, request(message("user", "?")))
         await provider.aclose()
-        return found
+        return deltas
 
-    shown = [Answer(b"{}")] if wire == "ollama" else []
-    found = anyio.run(_serving, use, *shown, answer(wire, REPLY))
+    answers = [Answer(b"{}")] if wire == "ollama" else []
+    serving = anyio.run(_serving, use, *answers, answer(wire, REPLY))
     calls = dict[int, list[str]]()
-    for delta in found:
+    for delta in serving:
         if isinstance(delta, CallDelta):
             call = calls.setdefault(delta.index, [delta.name, ""])
             call[1] += delta.arguments
-    done = found[-1]
+    done = serving[-1]
     assert isinstance(done, Done)
     return (
-        "".join(d.text for d in found if isinstance(d, ThinkingDelta)),
-        "".join(d.text for d in found if isinstance(d, TextDelta)),
+        "".join(d.text for d in serving if isinstance(d, ThinkingDelta)),
+        "".join(d.text for d in serving if isinstance(d, TextDelta)),
         [(name, msgspec.json.decode(arguments)) for name, arguments in calls.values()],
         done.usage.output,
     )
@@ -84,16 +84,18 @@ def test_anthropic_client_reads_the_stream_as_our_wire_does() -> None:
             client = await stack.enter_async_context(
                 anthropic.AsyncAnthropic(base_url=server.url, api_key=KEY)
             )
-            asked = {"role": "user", "content": "?"}
-            opening = client.messages.stream(model="m", max_tokens=9, messages=[asked])
-            found = await (await stack.enter_async_context(opening)).get_final_message()
-        kinds = {b.type: b for b in found.content}
-        calls = [(b.name, b.input) for b in found.content if b.type == "tool_use"]
-        assert found.usage.input_tokens == 7
-        assert found.usage.cache_read_input_tokens == 100
-        assert found.stop_reason == "tool_use"
+            data = {"role": "user", "content": "?"}
+            opening = client.messages.stream(model="m", max_tokens=9, messages=[data])
+            final_message = await (
+                await stack.enter_async_context(opening)
+            ).get_final_message()
+        kinds = {b.type: b for b in final_message.content}
+        calls = [(b.name, b.input) for b in final_message.content if b.type == "tool_use"]
+        assert final_message.usage.input_tokens == 7
+        assert final_message.usage.cache_read_input_tokens == 100
+        assert final_message.stop_reason == "tool_use"
         return (
-            kinds["thinking"].thinking, kinds["text"].text, calls, found.usage.output_tokens,
+            kinds["thinking"].thinking, kinds["text"].text, calls, final_message.usage.output_tokens,
         )  # fmt: skip
 
     assert anyio.run(_serving, use, answer("anthropic", REPLY)) == ours("anthropic")
@@ -103,7 +105,7 @@ def test_openai_client_reads_the_stream_as_our_wire_does() -> None:
     openai = pytest.importorskip("openai", reason="its SDK is not installed")
 
     async def use(server: WireServer) -> Found:
-        thought, said, output, calls = "", "", 0, dict[int, list[str]]()
+        thought, text, output, calls = "", "", 0, dict[int, list[str]]()
         async with openai.AsyncOpenAI(base_url=server.url, api_key=KEY) as client:
             stream = await client.chat.completions.create(
                 model="m",
@@ -118,13 +120,13 @@ def test_openai_client_reads_the_stream_as_our_wire_does() -> None:
                     assert chunk.usage.prompt_tokens_details.cached_tokens == 100
                 for choice in chunk.choices:
                     thought += getattr(choice.delta, "reasoning_content", None) or ""
-                    said += choice.delta.content or ""
+                    text += choice.delta.content or ""
                     for piece in choice.delta.tool_calls or ():
                         call = calls.setdefault(piece.index, ["", ""])
                         call[0] += piece.function.name or ""
                         call[1] += piece.function.arguments or ""
         decoded = [(name, msgspec.json.decode(a)) for name, a in calls.values()]
-        return thought, said, decoded, output
+        return thought, text, decoded, output
 
     assert anyio.run(_serving, use, answer("openai-chat", REPLY)) == ours("openai-chat")
 
@@ -135,17 +137,17 @@ def test_openai_client_reads_response_items_as_our_wire_does() -> None:
     async def use(server: WireServer) -> Found:
         client = openai.AsyncOpenAI(base_url=server.url, api_key=KEY)
         async with client, client.responses.stream(model="m", input="?") as stream:
-            found = await stream.get_final_response()
-        items = {item.type: item for item in found.output}
-        calls = [i for i in found.output if i.type == "function_call"]
-        assert found.usage.input_tokens == 127
-        assert found.usage.input_tokens_details.cached_tokens == 100
+            final_response = await stream.get_final_response()
+        items = {item.type: item for item in final_response.output}
+        calls = [i for i in final_response.output if i.type == "function_call"]
+        assert final_response.usage.input_tokens == 127
+        assert final_response.usage.input_tokens_details.cached_tokens == 100
         assert items["reasoning"].encrypted_content
         return (
             items["reasoning"].summary[0].text,
-            found.output_text,
+            final_response.output_text,
             [(call.name, msgspec.json.decode(call.arguments)) for call in calls],
-            found.usage.output_tokens,
+            final_response.usage.output_tokens,
         )
 
     served = answer("openai-responses", REPLY)
@@ -157,7 +159,7 @@ def test_google_client_reads_the_stream_as_our_wire_does() -> None:
     genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
 
     async def use(server: WireServer) -> Found:
-        thought, said, output, calls = "", "", 0, list[tuple[str, Any]]()
+        thought, text, output, calls = "", "", 0, list[tuple[str, Any]]()
         options = genai.types.HttpOptions(base_url=server.url, api_version="v1beta")
         client = genai.Client(api_key=KEY, http_options=options)
         stream = await client.aio.models.generate_content_stream(model="m", contents="?")
@@ -169,7 +171,7 @@ def test_google_client_reads_the_stream_as_our_wire_does() -> None:
                 elif part.thought:
                     thought += part.text
                 else:
-                    said += part.text or ""
+                    text += part.text or ""
             used = chunk.usage_metadata
             assert used.prompt_token_count == 127
             output = (used.candidates_token_count or 0) + (used.thoughts_token_count or 0)
@@ -177,7 +179,7 @@ def test_google_client_reads_the_stream_as_our_wire_does() -> None:
         client.close()
         assert server.heard[0].path == "/v1beta/models/m:streamGenerateContent?alt=sse"
         assert server.heard[0].headers["x-goog-api-key"] == KEY
-        return thought, said, calls, output
+        return thought, text, calls, output
 
     assert anyio.run(_serving, use, answer("gemini", REPLY)) == ours("gemini")
 
@@ -236,8 +238,8 @@ def test_anthropic_request_has_the_types_of_its_sdk(
 ) -> None:
     params = pytest.importorskip("anthropic.types.message_create_params", reason="no SDK")
 
-    asked = request(*talk, system="Be brief.", model=model, effort=effort, **MORE)
-    body = sent("anthropic", asked)
+    result = request(*talk, system="Be brief.", model=model, effort=effort, **MORE)
+    body = sent("anthropic", result)
 
     shape = params.MessageCreateParamsStreaming
     validate(shape, body)
@@ -249,8 +251,8 @@ def test_anthropic_request_has_the_types_of_its_sdk(
 def test_gemini_request_equals_that_of_the_google_client(talk: Any) -> None:
     genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
 
-    asked = request(*talk, effort="max", tool_choice="none", model="gemini-3", **MORE)
-    body = sent("gemini", asked)
+    result = request(*talk, effort="max", tool_choice="none", model="gemini-3", **MORE)
+    body = sent("gemini", result)
 
     contents = [genai.types.Content.model_validate(c) for c in body["contents"]]
     tools = [genai.types.Tool.model_validate(t) for t in body["tools"]]
@@ -287,9 +289,9 @@ def test_chat_request_has_the_types_of_the_sdk_of_openai(talk: Any, effort: str)
         "openai.types.chat.completion_create_params", reason="no SDK"
     )
 
-    asked = request(*talk, effort=effort, max_output=9, **MORE)
+    result = request(*talk, effort=effort, max_output=9, **MORE)
     there = replace(spec_of("openai-chat"), url_env="")  # not another server in its place
-    body = sent("openai-chat", asked, spec=there)
+    body = sent("openai-chat", result, spec=there)
 
     shape = params.CompletionCreateParamsStreaming
     validate(shape, body)
@@ -301,12 +303,12 @@ def test_chat_request_has_the_types_of_the_sdk_of_openai(talk: Any, effort: str)
 def test_ollama_request_equals_that_of_its_client(told: Any, shown: int) -> None:
     types = pytest.importorskip("ollama._types", reason="its SDK is not installed")
 
-    asked = request(*told, effort="max", tool_choice="none", **MORE)
-    body = sent("ollama", asked)
+    result = request(*told, effort="max", tool_choice="none", **MORE)
+    body = sent("ollama", result)
 
-    found = types.ChatRequest.model_validate(body)
-    assert found.think is True
-    assert found.format == msgspec.json.decode(SCHEMA)
+    model_validate = types.ChatRequest.model_validate(body)
+    assert model_validate.think is True
+    assert model_validate.format == msgspec.json.decode(SCHEMA)
     talk = [types.Message(**{**m, "images": _images(types, m)}) for m in body["messages"]]
     again = [m.model_dump(exclude_none=True) for m in talk]
     images = [image for m in again for image in m.get("images", ())]
@@ -315,27 +317,27 @@ def test_ollama_request_equals_that_of_its_client(told: Any, shown: int) -> None
 
 
 def _images(types: Any, message: dict[str, Any]) -> Any:
-    found = [types.Image(value=b64decode(image)) for image in message.get("images", ())]
-    return found or None
+    images = [types.Image(value=b64decode(image)) for image in message.get("images", ())]
+    return images or None
 
 
 def test_ollama_client_reads_the_stream_as_our_wire_does() -> None:
     ollama = pytest.importorskip("ollama", reason="its SDK is not installed")
 
     async def use(server: WireServer) -> Found:
-        thought, said, output, calls = "", "", 0, list[tuple[str, Any]]()
+        thought, text, output, calls = "", "", 0, list[tuple[str, Any]]()
         client = ollama.AsyncClient(host=server.url)
         async for part in await client.chat(
             model="m", messages=[{"role": "user", "content": "?"}], stream=True
         ):
             thought += part.message.thinking or ""
-            said += part.message.content or ""
+            text += part.message.content or ""
             calls += [
                 (c.function.name, dict(c.function.arguments))
                 for c in part.message.tool_calls or ()
             ]
             output = part.eval_count or output
         await client.close()
-        return thought, said, calls, output
+        return thought, text, calls, output
 
     assert anyio.run(_serving, use, answer("ollama", REPLY)) == ours("ollama")

@@ -31,8 +31,8 @@ async def ask(certificate: Path, environ: dict[str, str]) -> tuple[list[str], in
     async with wire_server(*replies, tls=server_tls(certificate)) as server:
         there = {**environ, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY}
         async with aclosing(connect(find("anthropic"), there)) as provider:
-            found = [words(await heard(provider)) for _ in replies]
-        return found, server.connections
+            texts = [words(await heard(provider)) for _ in replies]
+        return texts, server.connections
 
 
 def test_trusted_server_gets_two_requests_over_one_connection(
@@ -69,9 +69,9 @@ def test_certificate_directory_variable_makes_a_server_trusted(
         check=True, capture_output=True, text=True,
     )  # fmt: skip
     (tmp_path / f"{done.stdout.strip()}.0").write_bytes(certificate.read_bytes())
-    found = anyio.run(ask, certificate, {"SSL_CERT_DIR": f"/nowhere:{tmp_path}"})
+    result = anyio.run(ask, certificate, {"SSL_CERT_DIR": f"/nowhere:{tmp_path}"})
 
-    assert found == (["One.", "Two."], 1)
+    assert result == (["One.", "Two."], 1)
 
 
 def test_named_certificates_replace_system_certificates(
@@ -111,13 +111,13 @@ def test_file_without_a_certificate_is_named(certificate: Path, tmp_path: Path) 
 
 def test_https_goes_through_a_proxy_by_connect(certificate: Path) -> None:
     async def use() -> tuple[list[str], list[str]]:
-        async with http_proxy() as (url, asked):
-            return await _by_way_of(url, certificate), asked
+        async with http_proxy() as (url, outcome):
+            return await _by_way_of(url, certificate), outcome
 
-    found, asked = anyio.run(use)
+    result, texts = anyio.run(use)
 
-    assert found == ["One.", "Two."]
-    assert [line.split()[0] for line in asked] == ["CONNECT"]
+    assert result == ["One.", "Two."]
+    assert [line.split()[0] for line in texts] == ["CONNECT"]
 
 
 async def _by_way_of(url: str, certificate: Path) -> list[str]:

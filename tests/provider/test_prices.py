@@ -33,8 +33,8 @@ def price(
     here: bool = False,
 ) -> float | None:
     """What this usage of a model costs now. `here`: it runs on this machine."""
-    found = rates(provider, model, overrides, is_local=here)
-    return None if found is None else found.cost(usage)
+    result = rates(provider, model, overrides, is_local=here)
+    return None if result is None else result.cost(usage)
 
 
 def test_each_kind_of_token_is_priced_once() -> None:
@@ -133,10 +133,10 @@ def test_cached_token_of_unknown_price_costs_as_much_as_a_fresh_token() -> None:
     ],
 )
 def test_price_applies_from_its_start_date(moment: datetime, dollars: float) -> None:
-    found = rates("gemini", "gemini-3.8-flash", now=moment.timestamp())
+    result = rates("gemini", "gemini-3.8-flash", now=moment.timestamp())
 
-    assert found is not None
-    assert found.first.input == dollars
+    assert result is not None
+    assert result.first.input == dollars
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_time_of_day_price_applies_in_its_hours(
 ) -> None:
     moment = datetime(2026, 12, 1, *clock, tzinfo=UTC)
 
-    found = rates("deepseek", "deepseek-flash", now=moment.timestamp())
+    result = rates("deepseek", "deepseek-flash", now=moment.timestamp())
 
-    assert found is not None
-    assert found.first.input == dollars
+    assert result is not None
+    assert result.first.input == dollars
 
 
 def test_time_of_day_price_may_cross_midnight() -> None:
@@ -164,9 +164,9 @@ def test_time_of_day_price_may_cross_midnight() -> None:
         ),
     )
 
-    held = [model.steps("2026-01-01", at) for at in ("22:29", "22:30", "05:59", "06:00")]
+    steps = [model.steps("2026-01-01", at) for at in ("22:29", "22:30", "05:59", "06:00")]
 
-    assert held == [(day,), (night,), (night,), (day,)]
+    assert steps == [(day,), (night,), (night,), (day,)]
 
 
 def test_price_from_the_settings_takes_precedence_over_the_list() -> None:
@@ -200,9 +200,9 @@ def test_price_from_the_settings_takes_precedence_over_the_list() -> None:
 def test_price_missing_from_the_settings_comes_from_the_list(
     own: Override, step: known_models.PriceTier
 ) -> None:
-    found = rates("openai", "gpt-6.1-sol", {"openai/gpt-6.1-sol": own})
+    result = rates("openai", "gpt-6.1-sol", {"openai/gpt-6.1-sol": own})
 
-    assert found == prices.Rates((step,))
+    assert result == prices.Rates((step,))
 
 
 def test_incomplete_price_of_an_unknown_model_is_none() -> None:
@@ -211,10 +211,10 @@ def test_incomplete_price_of_an_unknown_model_is_none() -> None:
 
 
 def test_price_from_the_provider_takes_precedence_over_the_list() -> None:
-    told = (known_models.PriceTier(0, 1.0, 1.0),)
+    tiers = (known_models.PriceTier(0, 1.0, 1.0),)
 
-    assert rates("openai", "gpt-6.1-sol", listed=told) == prices.Rates(told)
-    assert rates("openai", "gpt-6.1-sol", {"*": Override(output=2.0)}, listed=told) == (
+    assert rates("openai", "gpt-6.1-sol", listed=tiers) == prices.Rates(tiers)
+    assert rates("openai", "gpt-6.1-sol", {"*": Override(output=2.0)}, listed=tiers) == (
         prices.Rates((known_models.PriceTier(0, 1.0, 2.0),))
     )
 
@@ -281,18 +281,18 @@ def anthropic(used: object) -> list[dict[str, Any]]:
 
 
 def chat(used: object) -> list[dict[str, Any]]:
-    said = {"delta": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}
-    return [{"choices": [{"index": 0, **said}]}, {"choices": [], "usage": used}]
+    data = {"delta": {"role": "assistant", "content": "Yes."}, "finish_reason": "stop"}
+    return [{"choices": [{"index": 0, **data}]}, {"choices": [], "usage": used}]
 
 
 def gemini(used: object) -> list[dict[str, Any]]:
-    said = {"content": {"parts": [{"text": "Yes."}]}, "finishReason": "STOP"}
-    return [{"candidates": [said], "usageMetadata": used}]
+    data = {"content": {"parts": [{"text": "Yes."}]}, "finishReason": "STOP"}
+    return [{"candidates": [data], "usageMetadata": used}]
 
 
 def responses(used: object) -> list[dict[str, Any]]:
-    said = {"type": "message", "content": [{"type": "output_text", "text": "Yes."}]}
-    done = {"status": "completed", "model": "m", "output": [said], "usage": used}
+    data = {"type": "message", "content": [{"type": "output_text", "text": "Yes."}]}
+    done = {"status": "completed", "model": "m", "output": [data], "usage": used}
     return [
         {"type": "response.output_text.delta", "output_index": 0, "delta": "Yes."},
         {"type": "response.completed", "response": done},
@@ -346,10 +346,10 @@ def test_token_counts_are_converted_to_dollars(
     name: str, model: str, events: list[dict[str, Any]], dollars: float
 ) -> None:
     spec = find(name)
-    said = "".join(
+    text = "".join(
         f"event: {e.get('type', 'x')}\ndata: {json.dumps(e)}\n\n" for e in events
     )
-    answer = Answer(said.encode(), headers={"content-type": "text/event-stream"})
+    answer = Answer(text.encode(), headers={"content-type": "text/event-stream"})
 
     async def ask() -> list[Done]:
         async with wire_server(answer) as server:
@@ -389,12 +389,12 @@ def peer_rates(seller: str, name: str) -> Any:
 
 
 def peer_price(seller: str, name: str, usage: Usage, now: datetime) -> float | None:
-    found = peer_rates(seller, name)
-    if found is None:
+    result = peer_rates(seller, name)
+    if result is None:
         return None
     from genai_prices import Usage as TheirUsage
 
-    model, provider = found
+    model, provider = result
     counted = TheirUsage(
         input_tokens=usage.input,
         cache_read_tokens=usage.cached,
@@ -407,8 +407,8 @@ def peer_price(seller: str, name: str, usage: Usage, now: datetime) -> float | N
 
 
 def our_price(seller: str, name: str, usage: Usage, now: datetime) -> float | None:
-    found = rates(seller, name, now=now.timestamp())
-    return None if found is None else found.cost(usage)
+    result = rates(seller, name, now=now.timestamp())
+    return None if result is None else result.cost(usage)
 
 
 def fresh_list() -> None:

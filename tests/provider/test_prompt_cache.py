@@ -82,18 +82,18 @@ def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
     """
     match wire:
         case "anthropic":
-            found = [
+            result = [
                 (m["role"], {k: v for k, v in block.items() if k != "cache_control"})
                 for m in body["messages"]
                 for block in m["content"]
             ]
         case "gemini":
-            found = [(c["role"], part) for c in body["contents"] for part in c["parts"]]
+            result = [(c["role"], part) for c in body["contents"] for part in c["parts"]]
         case "openai-responses":
-            found = body["input"]
+            result = body["input"]
         case _:
-            found = body["messages"]
-    return list(found)
+            result = body["messages"]
+    return list(result)
 
 
 def around(body: dict[str, Any]) -> dict[str, Any]:
@@ -117,9 +117,9 @@ def test_nearly_all_repeated_tokens_are_read_from_cache_over_a_hundred_steps(
     text."""
     model, outcome, usage = run(wire, always, monkeypatch, tmp_path)
 
-    sent = [talk(wire, r.body) for r in model.requests]
-    assert (outcome, len(sent)) == ("step_limit", STEPS + 1)
-    for before, after in pairwise(sent):
+    result = [talk(wire, r.body) for r in model.requests]
+    assert (outcome, len(result)) == ("step_limit", STEPS + 1)
+    for before, after in pairwise(result):
         assert after[: len(before)] == before
         assert len(after) > len(before)
     assert all(around(r.body) == around(model.requests[0].body) for r in model.requests)
@@ -169,7 +169,7 @@ def test_request_only_grows_at_its_end_between_two_compactions(
 ) -> None:
     """Also with reminders of todos, of the budget and of the limit of steps."""
     model, spec = CachingModel(wire, busy), spec_of(wire)
-    made: list[Compacted] = []
+    result: list[Compacted] = []
 
     async def use() -> None:
         async with wire_server(model) as server:
@@ -188,17 +188,19 @@ def test_request_only_grows_at_its_end_between_two_compactions(
                     if isinstance(frame.item, Entry) and isinstance(
                         frame.item.event, Compacted
                     ):
-                        made.append(frame.item.event)
+                        result.append(frame.item.event)
 
     anyio.run(use)
 
     bodies = [r.body for r in model.requests]
-    sent = [talk(wire, body) for body in bodies if summary_prompt()[:60] not in str(body)]
-    whole = str(sent)
-    breaks = sum(after[: len(before)] != before for before, after in pairwise(sent))
-    assert len(sent) > 88
-    assert {c.kind for c in made} == {"prune", "full"}
-    assert breaks == len(made) <= 20
+    outcome = [
+        talk(wire, body) for body in bodies if summary_prompt()[:60] not in str(body)
+    ]
+    whole = str(outcome)
+    breaks = sum(after[: len(before)] != before for before, after in pairwise(outcome))
+    assert len(outcome) > 88
+    assert {c.kind for c in result} == {"prune", "full"}
+    assert breaks == len(result) <= 20
     for reminder in ("todos are open", "may use up is left", "more answers are allowed"):
         assert reminder in whole
 
@@ -221,9 +223,9 @@ def asked(model: CachingModel, wire: WireName, *words: str) -> Usage:
         async with wire_server(model) as server:
             provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
             talk = request(*(message("user", w) for w in words), system="Be brief." * 900)
-            found = await heard(provider, talk)
+            deltas = await heard(provider, talk)
             await provider.aclose()
-            return found[-1].usage  # type: ignore[union-attr]  # Done is last
+            return deltas[-1].usage  # type: ignore[union-attr]  # Done is last
 
     return anyio.run(use)
 
@@ -254,9 +256,9 @@ def test_cache_mock_does_not_cache_short_prompts(wire: WireName) -> None:
         async with wire_server(model) as server:
             provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
             short = request(message("user", "Rain? " * 500))
-            found = [await heard(provider, short) for _ in range(2)]
+            deltas = [await heard(provider, short) for _ in range(2)]
             await provider.aclose()
-            return [each[-1].usage for each in found]  # type: ignore[union-attr]
+            return [item[-1].usage for item in deltas]  # type: ignore[union-attr]
 
     assert [u.cached for u in anyio.run(use)] == [0, 0]
 
@@ -284,8 +286,8 @@ def test_each_session_has_its_own_cache(wire: WireName) -> None:
         vendor = replace(spec, base_url="")
         async with wire_server(model) as server:
             provider = connect(vendor, {spec.url_env: server.url, spec.key_env: KEY})
-            found = [await heard(provider, replace(asking, session=s)) for s in "aab"]
+            deltas = [await heard(provider, replace(asking, session=s)) for s in "aab"]
             await provider.aclose()
-            return [each[-1].usage for each in found]  # type: ignore[union-attr]
+            return [item[-1].usage for item in deltas]  # type: ignore[union-attr]
 
     assert [u.cached > 0 for u in anyio.run(use)] == [False, True, False]

@@ -17,9 +17,9 @@ from tests.provider.wires import spec_of
 async def spoken(wire: WireName, *replies: Reply) -> AsyncGenerator[Provider, None]:
     """A real client, and a server that gives these answers."""
     answers = [answer(wire, reply) for reply in replies]
-    shown = [Answer(b"{}")] if wire == "ollama" else []
+    result = [Answer(b"{}")] if wire == "ollama" else []
     spec = spec_of(wire)
-    async with wire_server(*shown, *answers) as server:  # noqa: SIM117 needs its url
+    async with wire_server(*result, *answers) as server:  # noqa: SIM117 needs its url
         async with aclosing(connect(spec, {spec.url_env: server.url})) as provider:
             if wire == "ollama":  # the window is asked for once, before anything else
                 await provider.window("")  # type: ignore[attr-defined]

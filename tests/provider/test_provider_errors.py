@@ -85,11 +85,11 @@ MARKERS: dict[WireName, bytes] = {
 def test_every_http_status_raises_its_error_and_quotes_the_reason(
     wire: WireName, status: int, kind: type[ProviderError]
 ) -> None:
-    found = failing(wire, Answer(error("this is why"), status))
+    provider_error = failing(wire, Answer(error("this is why"), status))
 
-    assert type(found) is kind
-    assert str(status) in str(found)
-    assert status == 307 or "this is why" in str(found)
+    assert type(provider_error) is kind
+    assert str(status) in str(provider_error)
+    assert status == 307 or "this is why" in str(provider_error)
 
 
 @pytest.mark.parametrize(
@@ -117,18 +117,20 @@ def test_exhausted_quota_is_not_retried() -> None:
         "You exceeded your quota", type="insufficient_quota", code="insufficient_quota"
     )
 
-    found = failing("openai-chat", Answer(body, 429))
+    provider_error = failing("openai-chat", Answer(body, 429))
 
-    assert type(found) is Refused
-    assert "not enough credit" in str(found)
+    assert type(provider_error) is Refused
+    assert "not enough credit" in str(provider_error)
 
 
 @pytest.mark.parametrize("wire", [w for w in WIRES if w != "ollama"])
 def test_wrong_key_error_names_the_variable_and_not_the_key(wire: WireName) -> None:
-    found = failing(wire, Answer(error(f"invalid key {KEY} or sk-proj-OTHERSECRET"), 401))
+    provider_error = failing(
+        wire, Answer(error(f"invalid key {KEY} or sk-proj-OTHERSECRET"), 401)
+    )
 
-    assert spec_of(wire).key_env in str(found)
-    assert "OTHERSECRET" not in str(found)
+    assert spec_of(wire).key_env in str(provider_error)
+    assert "OTHERSECRET" not in str(provider_error)
 
 
 def test_key_echoed_inside_a_stream_is_masked() -> None:
@@ -138,16 +140,18 @@ def test_key_echoed_inside_a_stream_is_masked() -> None:
 
 
 def test_unknown_model_is_named_in_the_error() -> None:
-    found = failing("ollama", Answer(b'{"error":"model \\"m-1\\" not found"}', 404))
+    provider_error = failing(
+        "ollama", Answer(b'{"error":"model \\"m-1\\" not found"}', 404)
+    )
 
-    assert "does not know the model 'm-1'" in str(found)
+    assert "does not know the model 'm-1'" in str(provider_error)
 
 
 @pytest.mark.parametrize("body", [b"", b" \n"])
 def test_empty_404_body_leaves_no_gap_in_the_error_message(body: bytes) -> None:
-    found = str(failing("ollama", Answer(body, 404)))
+    text = str(failing("ollama", Answer(body, 404)))
 
-    assert "(404); check" in found
+    assert "(404); check" in text
 
 
 UNKNOWN: list[tuple[WireName, str, int, str, str]] = [
@@ -187,37 +191,37 @@ def test_unknown_model_error_suggests_the_nearest_known_models(
 ) -> None:
     spec = spec_of(wire)
 
-    found = refusing(spec, model, Answer(error(said), status))
+    text = refusing(spec, model, Answer(error(said), status))
 
     start = f"{spec.label} does not know the model {model!r} ({status}): {said}"
-    assert found.startswith(f"{start}; did you mean {meant}")
-    assert found.endswith("?")
-    assert len(found.removeprefix(start).split(" or ")) <= 3
+    assert text.startswith(f"{start}; did you mean {meant}")
+    assert text.endswith("?")
+    assert len(text.removeprefix(start).split(" or ")) <= 3
 
 
 @pytest.mark.parametrize("said", ELSEWHERE)
 def test_unknown_model_is_recognized_by_many_wordings(said: str) -> None:
-    found = refusing(find("deepseek"), "deepseek-chatt", Answer(error(said), 400))
+    text = refusing(find("deepseek"), "deepseek-chatt", Answer(error(said), 400))
 
-    assert f"(400): {said}; did you mean deepseek-chat or " in found
+    assert f"(400): {said}; did you mean deepseek-chat or " in text
 
 
 @pytest.mark.parametrize("code", ["model_not_found", "model_decommissioned"])
 def test_unknown_model_is_recognized_by_its_error_code(code: str) -> None:
-    said = Answer(error("No such luck", code=code), 400)
+    result = Answer(error("No such luck", code=code), 400)
 
-    found = refusing(find("groq"), "openai/gpt-oss-12b", said)
+    text = refusing(find("groq"), "openai/gpt-oss-12b", result)
 
-    assert "does not know the model 'openai/gpt-oss-12b' (400): No such luck" in found
-    assert "; did you mean openai/gpt-oss-120b or " in found
+    assert "does not know the model 'openai/gpt-oss-12b' (400): No such luck" in text
+    assert "; did you mean openai/gpt-oss-120b or " in text
 
 
 def test_known_model_that_the_server_lacks_is_not_suggested() -> None:
-    gone = Answer(error("model: claude-3-opus-latest"), 404)
+    result = Answer(error("model: claude-3-opus-latest"), 404)
 
-    _, _, offered = refusing(spec_of("anthropic"), "claude-3-opus-latest", gone).partition(
-        "did you mean "
-    )
+    _, _, offered = refusing(
+        spec_of("anthropic"), "claude-3-opus-latest", result
+    ).partition("did you mean ")
 
     assert offered
     assert "claude-3-opus-latest" not in offered
@@ -244,27 +248,27 @@ def test_no_model_is_suggested_when_none_is_near() -> None:
     ],
 )
 def test_other_refusals_are_not_reported_as_an_unknown_model(said: str) -> None:
-    found = refusing(spec_of("anthropic"), "claude-sonet-5-5", Answer(error(said), 400))
+    text = refusing(spec_of("anthropic"), "claude-sonet-5-5", Answer(error(said), 400))
 
-    assert found == (
+    assert text == (
         "Anthropic refused the request for Anthropic's 'claude-sonet-5-5' (400): " + said
     )
 
 
 def test_web_page_404_names_the_address() -> None:
-    found = failing("anthropic", Answer(b"<html>nginx</html>", 404, HTML))
+    provider_error = failing("anthropic", Answer(b"<html>nginx</html>", 404, HTML))
 
-    assert "http://127.0.0.1" in str(found)
-    assert "ANTHROPIC_BASE_URL" in str(found)
+    assert "http://127.0.0.1" in str(provider_error)
+    assert "ANTHROPIC_BASE_URL" in str(provider_error)
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_login_page_is_an_error_and_not_an_answer(wire: WireName) -> None:
-    found = failing(wire, Answer(b"<html>please log in</html>", headers=HTML))
+    provider_error = failing(wire, Answer(b"<html>please log in</html>", headers=HTML))
 
-    assert type(found) is Refused
-    assert "text/html" in str(found)
-    assert "<html>please" in str(found)
+    assert type(provider_error) is Refused
+    assert "text/html" in str(provider_error)
+    assert "<html>please" in str(provider_error)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -300,10 +304,10 @@ def test_complete_compressed_answer_is_read() -> None:
 def test_body_that_is_not_a_response_is_refused_with_its_content_type() -> None:
     plain = Answer(b'{"status":"ok"}', headers={"content-type": "application/json"})
 
-    found = failing("openai-chat", plain)
+    provider_error = failing("openai-chat", plain)
 
-    assert type(found) is Refused
-    assert "application/json" in str(found)
+    assert type(provider_error) is Refused
+    assert "application/json" in str(provider_error)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -324,9 +328,9 @@ def test_answer_cut_off_before_its_end_marker_is_an_error(
         async with asking(wire, *answers) as (provider, _):
             return [await _outcome(lambda: heard(provider)) for _ in parts]
 
-    found = anyio.run(use)
+    texts = anyio.run(use)
 
-    assert {*found} == {"Unreachable"}
+    assert {*texts} == {"Unreachable"}
 
 
 @pytest.mark.parametrize("wire", MARKERS)
@@ -335,10 +339,10 @@ def test_answer_cut_off_after_its_end_marker_is_complete(wire: WireName) -> None
     assert isinstance(body, bytes)
     end = body.index(b"\n\n", body.index(MARKERS[wire])) + 2
 
-    found = said(wire, Answer(body[:end], headers=SSE, then="cut"))
+    deltas = said(wire, Answer(body[:end], headers=SSE, then="cut"))
 
-    assert isinstance(found[-1], Done)
-    assert (words(found), found[-1].stop) == ("Hi", "calls")
+    assert isinstance(deltas[-1], Done)
+    assert (words(deltas), deltas[-1].stop) == ("Hi", "calls")
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -347,9 +351,9 @@ def test_connection_lost_after_the_last_event_keeps_the_answer(
 ) -> None:
     whole = answer(wire, Reply("Yes."))
 
-    found = said(wire, Answer(whole.body, headers=whole.headers, then="cut"))
+    deltas = said(wire, Answer(whole.body, headers=whole.headers, then="cut"))
 
-    assert words(found) == "Yes."
+    assert words(deltas) == "Yes."
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -360,10 +364,12 @@ def test_silence_ends_the_request_before_and_after_the_first_byte(
     whole = answer(wire, Reply("Hello there"))
     assert isinstance(whole.body, bytes)
 
-    found = failing(wire, Answer(whole.body[:kept], headers=SSE, then="hang"), idle=0.05)
+    provider_error = failing(
+        wire, Answer(whole.body[:kept], headers=SSE, then="hang"), idle=0.05
+    )
 
-    assert type(found) is Unreachable
-    assert "nothing for 0.05 s" in str(found)
+    assert type(provider_error) is Unreachable
+    assert "nothing for 0.05 s" in str(provider_error)
 
 
 def test_server_that_never_answers_is_given_up_after_the_idle_timeout() -> None:
@@ -375,9 +381,9 @@ def test_keep_alive_events_keep_a_silent_stream_open() -> None:
     assert isinstance(whole.body, bytes)
     slow = (b": hold on\n\n", Pause(0.06), b": hold on\n\n", Pause(0.06), whole.body)
 
-    found = said("anthropic", Answer(slow, headers=SSE), idle=0.1)
+    deltas = said("anthropic", Answer(slow, headers=SSE), idle=0.1)
 
-    assert words(found) == "Yes."
+    assert words(deltas) == "Yes."
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -385,11 +391,11 @@ def test_keep_alive_events_keep_a_silent_stream_open() -> None:
 def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> None:
     whole = answer(wire, Reply("x" * 100))
     assert isinstance(whole.body, bytes)
-    begun = Answer(whole.body[:500], headers=whole.headers, then="hang")
+    result = Answer(whole.body[:500], headers=whole.headers, then="hang")
 
     async def use() -> float:
         silent = Answer(before=60)
-        async with asking(wire, silent if when == "before" else begun) as (
+        async with asking(wire, silent if when == "before" else result) as (
             provider,
             server,
         ):
@@ -438,15 +444,15 @@ def test_connection_closed_by_the_server_is_not_used_again(said_so: bool) -> Non
 
 def test_one_provider_works_in_successive_event_loops() -> None:
     provider = connect(find("ollama"), {"OLLAMA_HOST": "127.0.0.1:1"})
-    found = list[str]()
+    texts = list[str]()
 
     async def use() -> None:
-        found.append(await _outcome(lambda: heard(provider)))
+        texts.append(await _outcome(lambda: heard(provider)))
 
     anyio.run(use)
     anyio.run(use)
 
-    assert found == ["Unreachable"] * 2
+    assert texts == ["Unreachable"] * 2
 
 
 def test_refused_connection_error_names_the_address_and_what_to_check() -> None:
@@ -490,7 +496,7 @@ def test_pieces_before_a_stream_error_are_passed_on() -> None:
     cut = Answer(whole.body[:marker], headers=SSE, then="cut")
 
     async def use() -> str:
-        told = ""
+        text = ""
         async with asking("openai-chat", cut) as (provider, _):
             with pytest.raises(Unreachable):  # noqa: PT012 what came before counts
                 async with aclosing(
@@ -498,8 +504,8 @@ def test_pieces_before_a_stream_error_are_passed_on() -> None:
                 ) as deltas:
                     async for delta in deltas:
                         assert not isinstance(delta, Done)
-                        told += getattr(delta, "text", "")
-        return told
+                        text += getattr(delta, "text", "")
+        return text
 
     assert anyio.run(use) == "Hello wor"
 

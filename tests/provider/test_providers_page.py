@@ -46,18 +46,18 @@ def test_every_effort_level_is_documented_as_it_is_sent() -> None:
 
 
 def test_every_quirk_is_documented_with_its_default() -> None:
-    told = {
+    data = {
         name.strip("`"): cells[0] for name, cells in rows("A server of your own").items()
     }
 
     plain = msgspec.structs.asdict(Quirks())
-    assert told == {
+    assert data == {
         name: f"`{msgspec.json.encode(v).decode()}`" for name, v in plain.items()
     }
 
 
 def test_every_image_type_is_documented() -> None:
-    told = {
+    data = {
         wire.strip("`"): set(cells[0].split(", "))
         for wire, cells in rows("What each is sent").items()
     }
@@ -65,7 +65,7 @@ def test_every_image_type_is_documented() -> None:
     def kinds(known: frozenset[str]) -> set[str]:
         return {kind.removeprefix("image/") for kind in known}
 
-    assert told == {
+    assert data == {
         "anthropic": kinds(images.IMAGE_TYPES),
         "openai-responses": kinds(images.IMAGE_TYPES),
         "openai-chat": kinds(images.IMAGE_TYPES),
@@ -76,12 +76,12 @@ def test_every_image_type_is_documented() -> None:
 
 @pytest.mark.parametrize("example", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
 def test_examples_of_the_page_are_valid_settings(example: str) -> None:
-    written = tomllib.loads(example)
-    if "project" in written:  # of another package, not of our settings
-        assert list(written["project"]["entry-points"]) == [spec.PROVIDER_GROUP]
+    data = tomllib.loads(example)
+    if "project" in data:  # of another package, not of our settings
+        assert list(data["project"]["entry-points"]) == [spec.PROVIDER_GROUP]
         return
-    settings = msgspec.convert(written, Settings)
+    settings = msgspec.convert(data, Settings)
 
-    for found in settings.providers.values():
-        msgspec.convert(found.quirks, Quirks)
+    for provider in settings.providers.values():
+        msgspec.convert(provider.quirks, Quirks)
     assert settings.providers

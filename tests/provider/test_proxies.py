@@ -86,13 +86,13 @@ def test_http_proxy_reads_requests_without_tls() -> None:
     async def run() -> tuple[str, str, Mapping[str, str]]:
         async with wire_server(answer("anthropic", Reply("Hello."))) as server:
             proxy = server.url.replace("http://", "http://me:word@")
-            said = await ask("http://model.example/v", {"HTTP_PROXY": proxy})
+            result = await ask("http://model.example/v", {"HTTP_PROXY": proxy})
             (request,) = server.heard
-            return said, request.path, request.headers
+            return result, request.path, request.headers
 
-    said, path, headers = anyio.run(run)
+    text, path, headers = anyio.run(run)
 
-    assert said == "Hello."
+    assert text == "Hello."
     assert path == "http://model.example/v/v1/messages"
     assert headers["host"] == "model.example"
     assert headers["proxy-authorization"] == "Basic bWU6d29yZA=="
@@ -104,15 +104,15 @@ def in_socks(login: bytes, status: int, scheme: str, user: str) -> tuple[str, li
     async def run() -> tuple[str, list[str]]:
         async with (
             wire_server(answer("anthropic", Reply("Hello."))) as server,
-            socks_proxy(login, status) as (place, asked),
+            socks_proxy(login, status) as (place, texts),
         ):
             port = server.url.rpartition(":")[2]
             url, proxy = f"http://model.example:{port}", f"{scheme}://{user}{place}"
             try:
-                said = await ask(url, {"ALL_PROXY": proxy})
+                text = await ask(url, {"ALL_PROXY": proxy})
             except Unreachable as error:
-                said = str(error)
-            return said, [where.replace(port, "80") for where in asked]
+                text = str(error)
+            return text, [where.replace(port, "80") for where in texts]
 
     return anyio.run(run)
 
@@ -126,9 +126,9 @@ def test_socks_proxy_resolves_the_name_itself(scheme: str, user: str, login: byt
 
 
 def test_socks_proxy_that_refuses_is_named_with_the_reason() -> None:
-    said, _asked = in_socks(b"", 4, "socks5", "")
+    text, _asked = in_socks(b"", 4, "socks5", "")
 
-    assert "the proxy 127.0.0.1 answered: host unreachable" in said
+    assert "the proxy 127.0.0.1 answered: host unreachable" in text
 
 
 def test_proxy_setup_error_is_not_retried() -> None:

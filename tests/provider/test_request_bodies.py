@@ -362,25 +362,25 @@ def test_ollama_gets_the_window_size_and_arguments_as_objects() -> None:
 
 
 def test_tools_stay_in_the_request_when_calls_are_forbidden_except_on_ollama() -> None:
-    asked = request(CONVERSATION[0], tools=TOOLS, tool_choice="none")
+    result = request(CONVERSATION[0], tools=TOOLS, tool_choice="none")
 
-    found = {wire: sent(wire, asked) for wire in WIRES}
+    data = {wire: sent(wire, result) for wire in WIRES}
 
-    assert found["anthropic"]["tool_choice"] == {"type": "none"}
-    assert found["openai-chat"]["tool_choice"] == "none"
-    assert found["openai-responses"]["tool_choice"] == "none"
-    assert found["gemini"]["toolConfig"] == {"functionCallingConfig": {"mode": "NONE"}}
-    assert [len(str(found[w]).split("Look out.")) for w in WIRES] == [2, 2, 2, 2, 1]
+    assert data["anthropic"]["tool_choice"] == {"type": "none"}
+    assert data["openai-chat"]["tool_choice"] == "none"
+    assert data["openai-responses"]["tool_choice"] == "none"
+    assert data["gemini"]["toolConfig"] == {"functionCallingConfig": {"mode": "NONE"}}
+    assert [len(str(data[w]).split("Look out.")) for w in WIRES] == [2, 2, 2, 2, 1]
 
 
 def test_output_limit_has_its_own_field_on_each_wire() -> None:
-    found = {w: sent(w, request(CONVERSATION[0], max_output=99)) for w in WIRES}
+    data = {w: sent(w, request(CONVERSATION[0], max_output=99)) for w in WIRES}
 
-    assert found["anthropic"]["max_tokens"] == 99
-    assert found["openai-chat"]["max_tokens"] == 99  # not OpenAI's own server
-    assert found["openai-responses"]["max_output_tokens"] == 99
-    assert found["gemini"]["generationConfig"]["maxOutputTokens"] == 99
-    assert found["ollama"]["options"] == {"num_ctx": 4096, "num_predict": 99}
+    assert data["anthropic"]["max_tokens"] == 99
+    assert data["openai-chat"]["max_tokens"] == 99  # not OpenAI's own server
+    assert data["openai-responses"]["max_output_tokens"] == 99
+    assert data["gemini"]["generationConfig"]["maxOutputTokens"] == 99
+    assert data["ollama"]["options"] == {"num_ctx": 4096, "num_predict": 99}
 
 
 SHOWN = (
@@ -416,14 +416,14 @@ def test_invalid_unicode_is_replaced_before_sending(wire: WireName) -> None:
         system="half \ud83d",
     )  # fmt: skip
 
-    found = str(sent(wire, odd))
+    text = str(sent(wire, odd))
 
-    assert "half �" in found
-    assert "nul �" in found
-    assert "an_odd_name" in found
-    assert "a': '��" in found or 'a":"��' in found
-    assert "cut off" not in found
-    assert "(no words)" in found
+    assert "half �" in text
+    assert "nul �" in text
+    assert "an_odd_name" in text
+    assert "a': '��" in text or 'a":"��' in text
+    assert "cut off" not in text
+    assert "(no words)" in text
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[1]", b"null", b'"x"', b"\xff", b"[" * 9999])
@@ -447,9 +447,9 @@ def test_nul_escaped_in_arguments_is_replaced() -> None:
 def test_thinking_is_never_the_last_block_of_a_message() -> None:
     thought = Thinking("Hm.", "anthropic", Raw(b'{"signature":"s"}'))
 
-    found = [*message_to_wire(message("assistant", "Well.", thought))]
+    pieces = [*message_to_wire(message("assistant", "Well.", thought))]
 
-    assert [p.body for p in found] == [b'{"type":"text","text":"Well."}']
+    assert [p.body for p in pieces] == [b'{"type":"text","text":"Well."}']
     assert [*message_to_wire(message("assistant", thought))] == []
 
 
@@ -471,8 +471,8 @@ def test_two_sessions_on_one_provider_do_not_mix_messages(wire: WireName) -> Non
     async def use() -> list[bytes]:
         replies = [answer(wire, Reply("Yes.")) for _ in range(4)]
         async with asking(wire, *replies) as (provider, server):
-            for asked in (ours, other, ours, other):
-                await heard(provider, asked)
+            for item in (ours, other, ours, other):
+                await heard(provider, item)
             return [h.body for h in server.heard]
 
     bodies = anyio.run(use)

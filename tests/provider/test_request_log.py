@@ -33,8 +33,8 @@ def traced(
 ) -> tuple[list[Delta], ReceivedRequest, str]:
     async def use() -> tuple[list[Delta], ReceivedRequest, str]:
         async with asking(wire, served) as (provider, server):
-            found = await heard(provider, asked)
-            return found, server.heard[0], server.url
+            deltas = await heard(provider, asked)
+            return deltas, server.heard[0], server.url
 
     return anyio.run(use)
 
@@ -47,24 +47,24 @@ def test_trace_shows_what_was_sent_and_received(wire: WireName, size: int) -> No
     assert isinstance(body, bytes)
     cut = tuple(body[at : at + size] for at in range(0, len(body), size)) if size else body
 
-    found, request_heard, url = traced(wire, Answer(cut, headers=whole.headers), ASKED)
+    deltas, request_heard, url = traced(wire, Answer(cut, headers=whole.headers), ASKED)
 
-    sent = [delta for delta in found if isinstance(delta, RequestSent)]
-    came = b"".join(delta.body for delta in found if isinstance(delta, ResponseBytes))
-    assert sent == [RequestSent(f"POST {url}{PATHS[wire]}", request_heard.body)]
-    assert found[0] == sent[0]
-    assert isinstance(found[-1], Done)
+    result = [delta for delta in deltas if isinstance(delta, RequestSent)]
+    came = b"".join(delta.body for delta in deltas if isinstance(delta, ResponseBytes))
+    assert result == [RequestSent(f"POST {url}{PATHS[wire]}", request_heard.body)]
+    assert deltas[0] == result[0]
+    assert isinstance(deltas[-1], Done)
     assert body.startswith(came)
     assert body.removeprefix(came).strip() == b""  # the last event's own end may be
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_traced_request_and_response_hold_no_credentials(wire: WireName) -> None:
-    found, request_heard, _ = traced(wire, answer(wire, REPLY), ASKED)
+    deltas, request_heard, _ = traced(wire, answer(wire, REPLY), ASKED)
 
-    told = [
+    texts = [
         text
-        for delta in found
+        for delta in deltas
         if isinstance(delta, RequestSent | ResponseBytes)
         for text in (
             delta.body,
@@ -72,70 +72,70 @@ def test_traced_request_and_response_hold_no_credentials(wire: WireName) -> None
         )
     ]
     assert any(KEY in value for value in request_heard.headers.values())
-    assert not any(KEY.encode() in text for text in told)
-    assert not any(b"uthorization" in text or b"api-key" in text for text in told)
+    assert not any(KEY.encode() in text for text in texts)
+    assert not any(b"uthorization" in text or b"api-key" in text for text in texts)
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_nothing_is_traced_unless_requested(wire: WireName) -> None:
-    found, _, _ = traced(wire, answer(wire, REPLY), request(*CONVERSATION))
+    deltas, _, _ = traced(wire, answer(wire, REPLY), request(*CONVERSATION))
 
-    assert not any(isinstance(delta, RequestSent | ResponseBytes) for delta in found)
+    assert not any(isinstance(delta, RequestSent | ResponseBytes) for delta in deltas)
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_tracing_does_not_change_the_other_deltas(wire: WireName) -> None:
     served = answer(wire, REPLY)
 
-    found, _, _ = traced(wire, served, ASKED)
+    deltas, _, _ = traced(wire, served, ASKED)
     plain, _, _ = traced(
         wire, served, request(*CONVERSATION, system="Be brief. ☂", tools=TOOLS)
     )
 
     assert [
-        delta for delta in found if not isinstance(delta, RequestSent | ResponseBytes)
+        delta for delta in deltas if not isinstance(delta, RequestSent | ResponseBytes)
     ] == plain
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_request_that_cannot_be_sent_is_traced_and_refused(wire: WireName) -> None:
-    spec, found = spec_of(wire), list[Delta]()
+    spec, deltas = spec_of(wire), list[Delta]()
 
     async def use() -> None:
         environ = {spec.url_env: "http://127.0.0.1:9", spec.key_env: KEY}
         async with aclosing(connect(spec, environ, window=4096)) as provider:
             # Before it is given tools, Ollama is asked whether the model takes any.
             async for delta in provider.stream(replace(ASKED, tools=())):
-                found.append(delta)
+                deltas.append(delta)
 
     with pytest.raises(Unreachable, match="no server listens there"):
         anyio.run(use)
 
-    assert [type(delta) for delta in found] == [RequestSent]
+    assert [type(delta) for delta in deltas] == [RequestSent]
 
 
 def test_answer_that_breaks_off_is_traced_up_to_there() -> None:
     whole = answer("anthropic", REPLY)
     assert isinstance(whole.body, bytes)
-    half, found = whole.body[:300], list[Delta]()
+    half, deltas = whole.body[:300], list[Delta]()
     served = Answer(half, headers=whole.headers, then="cut")
 
     async def use() -> None:
         async with asking("anthropic", served) as (provider, _):
             async for delta in provider.stream(ASKED):
-                found.append(delta)
+                deltas.append(delta)
 
     with pytest.raises(ProviderError):
         anyio.run(use)
 
     assert (
-        b"".join(delta.body for delta in found if isinstance(delta, ResponseBytes)) == half
+        b"".join(delta.body for delta in deltas if isinstance(delta, ResponseBytes)) == half
     )
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_refusal_body_is_traced_unchanged(wire: WireName) -> None:
-    refusal, found = (
+    refusal, deltas = (
         b'{"error": {"message":  "no \xe2\x98\x82", "type": "x"}}',
         list[Delta](),
     )
@@ -143,10 +143,10 @@ def test_refusal_body_is_traced_unchanged(wire: WireName) -> None:
     async def use() -> None:
         async with asking(wire, Answer(refusal, 400)) as (provider, _):
             async for delta in provider.stream(ASKED):
-                found.append(delta)
+                deltas.append(delta)
 
     with pytest.raises(Refused, match="no ☂"):
         anyio.run(use)
 
-    assert [type(delta) for delta in found] == [RequestSent, ResponseBytes]
-    assert found[1] == ResponseBytes(refusal)
+    assert [type(delta) for delta in deltas] == [RequestSent, ResponseBytes]
+    assert deltas[1] == ResponseBytes(refusal)

@@ -466,10 +466,10 @@ def test_strict_server_accepts_images_and_options(wire: WireName) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_image_without_text_is_a_message(wire: WireName) -> None:
-    found = sent(wire, request(message("user", CAT), pictures=PICTURES))
+    data = sent(wire, request(message("user", CAT), pictures=PICTURES))
 
-    assert DATA in str(found)
-    assert "(no words)" not in str(found)
+    assert DATA in str(data)
+    assert "(no words)" not in str(data)
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -487,14 +487,12 @@ def test_image_that_cannot_be_shown_is_described(
     call = message("assistant", ToolCall("call-1", "look", Raw(b"{}")))
     result = message("tool", ToolResult("call-1", "a dog", images=(image,)))
 
-    found = sent(
-        wire, request(message("user", "?", image), call, result, pictures=PICTURES)
-    )
+    data = sent(wire, request(message("user", "?", image), call, result, pictures=PICTURES))
 
-    told = str(found).replace("\\n", "\n")
-    assert told.count(words) == 2
-    assert f"a dog\n\n{words}" in told
-    assert DATA not in told
+    text = str(data).replace("\\n", "\n")
+    assert text.count(words) == 2
+    assert f"a dog\n\n{words}" in text
+    assert DATA not in text
 
 
 @pytest.mark.parametrize(
@@ -587,19 +585,19 @@ def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
         ]
 
     def thinks(*talk: Any, model: str = "claude-sonnet-4-5") -> bool:
-        asked = request(message("user", "?"), *talk, effort="low", model=model)
-        return "thinking" in sent("anthropic", asked)
+        outcome = request(message("user", "?"), *talk, effort="low", model=model)
+        return "thinking" in sent("anthropic", outcome)
 
-    answered = [*row(1), message("assistant", "Yes."), message("user", "And?")]
+    result = [*row(1), message("assistant", "Yes."), message("user", "And?")]
     assert thinks(*row(1, thought))
     assert thinks(*row(1, thought), *row(2))  # it thinks once, before all of them
     assert not thinks(*row(1))
     assert not thinks(*row(1, sealed))
     assert not thinks(*row(1, "Let me look.", thought))
     assert not thinks(*row(1), *row(2))
-    assert thinks(*answered)
-    assert thinks(*answered, *row(2, thought))
-    assert not thinks(*answered, *row(2))
+    assert thinks(*result)
+    assert thinks(*result, *row(2, thought))
+    assert not thinks(*result, *row(2))
     assert thinks(*row(1), model="claude-sonnet-5-5")
 
 
@@ -620,8 +618,8 @@ def test_gemini_gets_a_thinking_level_or_a_budget(
 ) -> None:
     body = sent("gemini", request(SHOWN[0], model=model, effort=effort))
 
-    found = body["generationConfig"]["thinkingConfig"]
-    assert found == {"includeThoughts": True, **told}
+    result = body["generationConfig"]["thinkingConfig"]
+    assert result == {"includeThoughts": True, **told}
 
 
 @pytest.mark.parametrize(
@@ -651,8 +649,8 @@ def test_each_wire_sends_the_temperature_or_leaves_it_to_the_provider(
 ) -> None:
     bodies = [sent(wire, request(SHOWN[0], temperature=t)) for t in (0.0, None)]
 
-    told = [str(body).count("'temperature': 0.0") for body in bodies]
-    assert told == [1, 0]
+    counts = [str(body).count("'temperature': 0.0") for body in bodies]
+    assert counts == [1, 0]
     assert "temperature" not in str(bodies[1])
 
 
@@ -686,12 +684,12 @@ OLLAMA_SAYS = {
 def test_ollama_think_option_follows_the_model_capabilities(
     says: str, model: str, told: list[Any]
 ) -> None:
-    found = [
+    records = [
         sent("ollama", request(SHOWN[0], model=model, effort=effort), OLLAMA_SAYS[says])
         for effort in ("low", "medium", "high", "max")
     ]
 
-    assert [body.get("think") for body in found] == told
+    assert [body.get("think") for body in records] == told
 
 
 def test_ollama_model_without_vision_gets_descriptions_of_images() -> None:
@@ -733,12 +731,12 @@ def test_schema_is_left_out_on_wires_where_it_would_prevent_calls(
 ) -> None:
     choice = "none" if tools == "shut" else "auto"
     offered = () if tools == "none" else TOOLS
-    asked = request(SHOWN[0], schema=SCHEMA, tools=offered, tool_choice=choice)
+    result = request(SHOWN[0], schema=SCHEMA, tools=offered, tool_choice=choice)
 
-    found = "'rain'" in str(sent(wire, asked))
+    outcome = "'rain'" in str(sent(wire, result))
 
     constrained = wire in ("ollama", "openai-chat")  # another server in OpenAI's place
-    assert found == (tools != "auto" or not constrained)
+    assert outcome == (tools != "auto" or not constrained)
 
 
 @pytest.mark.parametrize(

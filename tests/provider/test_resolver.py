@@ -72,18 +72,18 @@ def test_every_resolved_address_is_checked(
         assert (asked, port) == (host, 443)
         return answer
 
-    said, also = "", kinds_of_users_host(host) if named else ()
+    text, also = "", kinds_of_users_host(host) if named else ()
     try:
         assert anyio.run(resolve_and_judge, host, 443, also, resolve) == answer
     except AddressRefused as error:
-        said = str(error)
+        text = str(error)
 
-    assert (words in said) if words else not said
+    assert (words in text) if words else not text
 
 
 def test_first_address_that_answers_is_used_without_resolving_again() -> None:
     async def run() -> bytes:
-        heard = b""
+        data = b""
         async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
             port: int = listener.extra(anyio.abc.SocketAttribute.local_port)
 
@@ -97,9 +97,9 @@ def test_first_address_that_answers_is_used_without_resolving_again() -> None:
                 closed = "127.0.0.2"  # nothing listens there
                 stream = await dial(where, {}, addresses=(closed, "127.0.0.1"))
                 async with stream:
-                    heard = await stream.receive()
+                    data = await stream.receive()
                 group.cancel_scope.cancel()
-        return heard
+        return data
 
     assert anyio.run(run) == b"here"
 

@@ -68,27 +68,27 @@ def block(
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_every_wire_gives_the_same_deltas_for_the_same_answer(wire: WireName) -> None:
-    found = said(wire, answer(wire, FULL))
+    deltas = said(wire, answer(wire, FULL))
 
-    thought = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
-    calls = [d for d in found if isinstance(d, CallDelta)]
-    assert (thought, words(found)) == ("Clouds?", "Let me look. ☂")
+    thought = "".join(d.text for d in deltas if isinstance(d, ThinkingDelta))
+    calls = [d for d in deltas if isinstance(d, CallDelta)]
+    assert (thought, words(deltas)) == ("Clouds?", "Let me look. ☂")
     assert [d.name for d in calls if d.name] == ["look", "book"]
     for name, arguments in FULL.calls:
         index = next(d.index for d in calls if d.name == name)
         assert "".join(d.arguments for d in calls if d.index == index) == arguments
-    assert isinstance(found[-1], Done)
-    assert found[-1].stop == "calls"
-    assert found[-1].usage.input == 127  # every provider counts them another way
-    assert found[-1].usage.output == 30
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].stop == "calls"
+    assert deltas[-1].usage.input == 127  # every provider counts them another way
+    assert deltas[-1].usage.output == 30
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat"])
 def test_cached_and_reasoning_tokens_are_counted_separately(wire: WireName) -> None:
-    found = said(wire, answer(wire, FULL))
+    deltas = said(wire, answer(wire, FULL))
 
-    assert isinstance(found[-1], Done)
-    assert found[-1].usage == FULL.usage
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].usage == FULL.usage
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -108,13 +108,13 @@ def test_answer_does_not_depend_on_where_its_bytes_are_cut(
 def test_text_events_of_one_read_become_one_delta() -> None:
     whole = answer("openai-chat", Reply("Let me look. " * 5))
 
-    found = said("openai-chat", whole)
+    deltas = said("openai-chat", whole)
 
-    assert [d.text for d in found if isinstance(d, TextDelta)] == ["Let me look. " * 5]
+    assert [d.text for d in deltas if isinstance(d, TextDelta)] == ["Let me look. " * 5]
 
 
 def test_anthropic_thinking_block_ends_with_its_signature() -> None:
-    found = anthropic(
+    deltas = anthropic(
         *block(
             0,
             {"type": "thinking", "thinking": "", "signature": ""},
@@ -124,7 +124,7 @@ def test_anthropic_thinking_block_ends_with_its_signature() -> None:
         *block(1, {"type": "redacted_thinking", "data": "cmVk"}),
     )
 
-    assert found[:-1] == [
+    assert deltas[:-1] == [
         ThinkingDelta("Hm."),
         ThinkingDelta("", "anthropic", Raw(b'{"signature":"c2ln"}')),
         ThinkingDelta("", "anthropic", Raw(b'{"redacted":"cmVk"}')),
@@ -132,11 +132,11 @@ def test_anthropic_thinking_block_ends_with_its_signature() -> None:
 
 
 def test_anthropic_call_without_arguments_gets_an_empty_object() -> None:
-    found = anthropic(
+    deltas = anthropic(
         *block(0, {"type": "tool_use", "id": "t", "name": "look", "input": {}})
     )
 
-    assert found == [
+    assert deltas == [
         CallDelta(0, "", "t", "look"),
         CallDelta(0, "{}"),
         Done(Usage(fresh=5, output=2), "calls", "c"),
@@ -150,7 +150,7 @@ def test_arguments_given_in_the_start_event_are_used() -> None:
 
 
 def test_unknown_events_blocks_and_deltas_are_ignored() -> None:
-    found = anthropic(
+    deltas = anthropic(
         {"type": "ping"},
         {"type": "brand_new", "delta": "not even an object"},
         *block(0, {"type": "web_search_tool_result", "content": []}),
@@ -159,7 +159,7 @@ def test_unknown_events_blocks_and_deltas_are_ignored() -> None:
         ),
     )
 
-    assert found[:-1] == [TextDelta("A")]
+    assert deltas[:-1] == [TextDelta("A")]
 
 
 def test_call_still_open_at_the_end_of_the_stream_is_an_error() -> None:
@@ -180,15 +180,15 @@ def test_anthropic_refusal_gives_the_reason(
 ) -> None:
     delta = {"stop_reason": "refusal", "stop_details": details}
 
-    found = anthropic({"type": "message_delta", "delta": delta})
+    deltas = anthropic({"type": "message_delta", "delta": delta})
 
-    assert found == [Done(Usage(fresh=5, output=2), "refused", "c", why=why)]
+    assert deltas == [Done(Usage(fresh=5, output=2), "refused", "c", why=why)]
 
 
 def test_content_filter_stop_is_a_refusal_with_the_reason() -> None:
-    found = openai(choice(content="Ye"), finish="content_filter")
+    deltas = openai(choice(content="Ye"), finish="content_filter")
 
-    assert found[-1] == Done(Usage(), "refused", why="content_filter")
+    assert deltas[-1] == Done(Usage(), "refused", why="content_filter")
 
 
 @pytest.mark.parametrize(
@@ -235,12 +235,12 @@ def test_ollama_error_line_is_raised() -> None:
 
 
 def test_calls_that_all_have_index_0_are_distinguished_by_id() -> None:
-    found = openai(
+    deltas = openai(
         choice(tool_calls=[{"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}}]),
         choice(tool_calls=[{"index": 0, "id": "b", "function": {"name": "y", "arguments": "{}"}}]),
     )  # fmt: skip
 
-    assert found == [
+    assert deltas == [
         CallDelta(0, "{}", "a", "x"),
         CallDelta(1, "{}", "b", "y"),
         Done(Usage(), "calls"),
@@ -253,9 +253,9 @@ def test_two_calls_with_the_same_id_stay_separate() -> None:
         for n in range(2)
     ]
 
-    found = openai(choice(tool_calls=calls), finish="tool_calls")
+    deltas = openai(choice(tool_calls=calls), finish="tool_calls")
 
-    assert found[:-1] == [
+    assert deltas[:-1] == [
         CallDelta(0, '{"n":0}', "same", "x"),
         CallDelta(1, '{"n":1}', "same", "x"),
     ]
@@ -296,23 +296,23 @@ def test_refusal_text_is_shown_and_the_stop_reason_is_refused() -> None:
 
 
 def test_both_field_names_of_reasoning_are_read_as_thinking() -> None:
-    found = openai(
+    deltas = openai(
         choice(reasoning_content="A"), choice(reasoning="B"), choice(content=None)
     )
 
-    assert found[:-1] == [ThinkingDelta("A"), ThinkingDelta("B")]
+    assert deltas[:-1] == [ThinkingDelta("A"), ThinkingDelta("B")]
 
 
 def test_ollama_calls_are_complete_and_numbered_in_order() -> None:
     call = {"function": {"name": "look", "arguments": {"a": 1}}}
     as_text = {"id": "i", "function": {"name": "look", "arguments": '{"a":2}'}}
 
-    found = ollama(
+    deltas = ollama(
         {"message": {"tool_calls": [call], "content": ""}},
         {"message": {"tool_calls": [as_text]}},
     )
 
-    assert found == [
+    assert deltas == [
         CallDelta(0, '{"a":1}', "", "look"),
         CallDelta(1, '{"a":2}', "i", "look"),
         Done(Usage(fresh=5, output=2), "calls"),
@@ -326,26 +326,26 @@ def test_emoji_split_over_two_deltas_is_joined(wire: WireName) -> None:
     # As a server that counts in UTF-16 would escape and cut it.
     events = _cut_in_half(wire, whole.body)
 
-    found = said(wire, Answer(events, headers=whole.headers))
+    deltas = said(wire, Answer(events, headers=whole.headers))
 
-    assert words(found) == "abc🌧️."
+    assert words(deltas) == "abc🌧️."
 
 
 def _cut_in_half(wire: WireName, body: bytes) -> bytes:
     """The event with the emoji twice: with its first half, then with the other."""
     end = b"\n" if wire == "ollama" else b"\n\n"
-    found: list[bytes] = []
+    chunks: list[bytes] = []
     for event in body.split(end):
         whole = b"response." in event and b"_text.delta" not in event
         if "🌧️".encode() in event and not whole:
             before, after = event.split("🌧️".encode(), 1)
             start = before[: before.rindex(b'"') + 1]
             close = after[after.index(b'"') :]
-            found.append(before + rb"\ud83c" + close)
-            found.append(start + rb"\udf27\ufe0f" + after)
+            chunks.append(before + rb"\ud83c" + close)
+            chunks.append(start + rb"\udf27\ufe0f" + after)
         else:
-            found.append(event)
-    return end.join(found)
+            chunks.append(event)
+    return end.join(chunks)
 
 
 @pytest.mark.parametrize("event", [b"{", b"\xff", b"[]", b'{"type":3}'])

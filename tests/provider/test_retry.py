@@ -55,12 +55,12 @@ def test_provider_that_recovers_answers_after_retry_notices_and_backoff() -> Non
     waits = Waits()
     inner = FaultyProvider("Yes", fault=Overloaded("busy"), times=3)
 
-    found = told(patient(inner, waits))
+    deltas = told(patient(inner, waits))
 
-    assert [d for d in found if isinstance(d, Retrying)] == [
+    assert [d for d in deltas if isinstance(d, Retrying)] == [
         Retrying(1.0, "busy", 2, 4), Retrying(2.0, "busy", 3, 4), Retrying(4.0, "busy", 4, 4),
     ]  # fmt: skip
-    assert words(found) == "Yes"
+    assert words(deltas) == "Yes"
     assert waits.waited == [1.0, 2.0, 4.0]
 
 
@@ -96,14 +96,14 @@ def test_retry_drops_a_response_that_failed_in_the_middle(
 ) -> None:
     inner = FaultyProvider(line, fault=fault, after=1)
 
-    found = told(patient(inner))
+    deltas = told(patient(inner))
 
-    at = found.index(Dropped(str(fault), type(fault).__name__))
+    at = deltas.index(Dropped(str(fault), type(fault).__name__))
     assert at == 1
-    assert isinstance(found[2], Retrying)
+    assert isinstance(deltas[2], Retrying)
     whole = told(FaultyProvider(line, fault=fault, times=0))
-    assert [type(d) for d in found[3:]] == [type(d) for d in whole]
-    assert (words(found[3:]), found[-1]) == (words(whole), whole[-1])
+    assert [type(d) for d in deltas[3:]] == [type(d) for d in whole]
+    assert (words(deltas[3:]), deltas[-1]) == (words(whole), whole[-1])
 
 
 def test_retry_stops_once_the_provider_has_called_a_tool_itself() -> None:
@@ -124,17 +124,17 @@ def test_retry_stops_once_the_provider_has_called_a_tool_itself() -> None:
 
 
 def test_retry_after_an_overload_makes_ten_attempts_and_counts_them() -> None:
-    waits, found = Waits(), list[Delta]()
+    waits, deltas = Waits(), list[Delta]()
     inner = FaultyProvider("Yes", fault=Overloaded("busy", overload=True), times=99)
 
     async def use() -> None:
         async for delta in patient(inner, waits).stream(request(message("user", "?"))):
-            found.append(delta)
+            deltas.append(delta)
 
     with pytest.raises(Overloaded):
         anyio.run(use)
 
-    counts = [(d.attempt, d.attempts) for d in found if isinstance(d, Retrying)]
+    counts = [(d.attempt, d.attempts) for d in deltas if isinstance(d, Retrying)]
     assert counts == [(n, 10) for n in range(2, 11)]
     assert waits.waited == [4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0, 60.0, 60.0]
 
@@ -149,10 +149,10 @@ def test_network_lost_after_an_answer_gets_ten_attempts_unless_another_model_wai
     )
     told(provider)
 
-    found = told(provider)
+    deltas = told(provider)
 
-    assert words(found) == "Two"
-    assert {d.attempts for d in found if isinstance(d, Retrying)} == {attempts}
+    assert words(deltas) == "Two"
+    assert {d.attempts for d in deltas if isinstance(d, Retrying)} == {attempts}
 
 
 def test_retry_limits_overloads_and_other_failures_separately() -> None:
@@ -166,10 +166,10 @@ def test_retry_waits_for_an_overload_without_limit_if_the_caller_has_one() -> No
     inner = FaultyProvider("Yes", fault=Overloaded("busy", overload=True), times=40)
     provider = RetryingProvider(inner, Backoff(endless=True), sleep=Waits())
 
-    found = told(provider)
+    deltas = told(provider)
 
-    assert words(found) == "Yes"
-    assert {d.attempts for d in found if isinstance(d, Retrying)} == {0}
+    assert words(deltas) == "Yes"
+    assert {d.attempts for d in deltas if isinstance(d, Retrying)} == {0}
 
 
 def test_retry_waits_a_little_longer_than_the_provider_asks() -> None:
@@ -204,9 +204,9 @@ def test_rate_limit_with_a_time_waits_that_time_and_a_little_more() -> None:
 
 def test_only_the_status_429_is_a_rate_limit() -> None:
     peer = Peer("P", "https://p.test", "P_KEY")
-    found = {status: failure(peer, ResponseStart(status)) for status in (429, 503, 529)}
+    data = {status: failure(peer, ResponseStart(status)) for status in (429, 503, 529)}
 
-    limited = {s: isinstance(e, Overloaded) and e.limited for s, e in found.items()}
+    limited = {s: isinstance(e, Overloaded) and e.limited for s, e in data.items()}
     assert limited == {429: True, 503: False, 529: False}
 
 
@@ -237,9 +237,9 @@ def test_retry_wait_can_be_cancelled_at_once() -> None:
 
 
 def test_response_without_done_is_not_retried() -> None:
-    found = told(patient(FaultyProvider("Yes", fault="silence", after=2)))
+    deltas = told(patient(FaultyProvider("Yes", fault="silence", after=2)))
 
-    assert found == [TextDelta("Y"), TextDelta("e")]
+    assert deltas == [TextDelta("Y"), TextDelta("e")]
 
 
 def test_busy_server_is_sent_the_identical_request_again() -> None:
@@ -249,12 +249,12 @@ def test_busy_server_is_sent_the_identical_request_again() -> None:
         limited = Answer(b"{}", 429, {"retry-after": "2"})
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", limited, BUSY, BUSY, good) as (provider, server):
-            found = await heard(patient(provider, waits))
-            return words(found), {h.body for h in server.heard}, len(server.heard)
+            deltas = await heard(patient(provider, waits))
+            return words(deltas), {h.body for h in server.heard}, len(server.heard)
 
-    said, bodies, times = anyio.run(use)
+    text, bodies, times = anyio.run(use)
 
-    assert (said, len(bodies), times) == ("Yes.", 1, 4)
+    assert (text, len(bodies), times) == ("Yes.", 1, 4)
     assert waits.waited == [3.0, 8.0, 16.0]
 
 
@@ -269,10 +269,10 @@ def test_error_event_before_the_first_text_is_retried() -> None:
         async with asking("anthropic", early, whole) as (provider, _):
             return await heard(patient(provider))
 
-    found = anyio.run(use)
+    deltas = anyio.run(use)
 
-    assert isinstance(found[0], Retrying)
-    assert (words(found), type(found[-1])) == ("Hello wor", Done)
+    assert isinstance(deltas[0], Retrying)
+    assert (words(deltas), type(deltas[-1])) == ("Hello wor", Done)
 
 
 @pytest.mark.parametrize(
@@ -299,13 +299,13 @@ def test_busy_server_is_retried_also_while_requests_are_traced() -> None:
     async def use() -> list[Delta]:
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", BUSY, good) as (provider, _):
-            asked = request(message("user", "?"), trace=True)
-            return await heard(patient(provider), asked)
+            result = request(message("user", "?"), trace=True)
+            return await heard(patient(provider), result)
 
-    found = anyio.run(use)
+    deltas = anyio.run(use)
 
-    assert words(found) == "Yes."
-    assert [type(d) for d in found[:4]] == [
+    assert words(deltas) == "Yes."
+    assert [type(d) for d in deltas[:4]] == [
         RequestSent,
         ResponseBytes,
         Retrying,

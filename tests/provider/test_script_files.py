@@ -25,12 +25,12 @@ async def test_script_answers_are_complete_and_in_order_for_any_delay(
     file.write_text(f'{{"text": "one"{time}}}\n{{"text": "two"}}\n', "utf-8")
     script = Script(file)
 
-    said = [
+    texts = [
         "".join([d.text async for d in script.stream(ASK) if isinstance(d, TextDelta)])
         for _ in range(2)
     ]  # fmt: skip
 
-    assert said == ["one", "two"]
+    assert texts == ["one", "two"]
 
 
 async def said_by(script: Script) -> str:
@@ -55,8 +55,8 @@ async def test_script_line_with_an_error_fails_after_its_text(tmp_path: Path) ->
 async def test_cassette_is_usable_as_a_script_for_any_request(tmp_path: Path) -> None:
     file = tmp_path / "calls.jsonl"
     recording = Recording(ScriptedProvider("Rain.", "Sun."), CassetteWriter(file))
-    for asked in (ASK, replace(ASK, system="Be brief.")):
-        assert [delta async for delta in recording.stream(asked)]
+    for request in (ASK, replace(ASK, system="Be brief.")):
+        assert [delta async for delta in recording.stream(request)]
     script = Script(file)
 
     assert [await said_by(script) for _ in range(2)] == ["Rain.", "Sun."]
@@ -69,9 +69,9 @@ async def test_cassette_response_may_be_written_by_hand(tmp_path: Path) -> None:
     file = tmp_path / "calls.jsonl"
     recording = Recording(ScriptedProvider("Rain."), CassetteWriter(file))
     assert [delta async for delta in recording.stream(ASK)]
-    head, asked, _ = file.read_text().splitlines()
+    head, text, _ = file.read_text().splitlines()
     file.write_text(
-        "\n".join([head, "# changed", asked, '{"answered": 1, "text": "Snow."}', ""])
+        "\n".join([head, "# changed", text, '{"answered": 1, "text": "Snow."}', ""])
     )
 
     pieces = [delta async for delta in Replaying(file).stream(ASK)]

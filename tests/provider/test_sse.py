@@ -8,7 +8,7 @@ from refold.provider.sse import Events, Lines
 
 
 def all_of(splitter: Lines | Events, *chunks: bytes) -> list[bytes]:
-    return [found for c in chunks for found in splitter.feed(c)] + splitter.end()
+    return [data for c in chunks for data in splitter.feed(c)] + splitter.end()
 
 
 STREAM = (

@@ -45,19 +45,19 @@ class Counted(Log[StoredMessage]):
     @overload
     def __getitem__(self, index: slice) -> tuple[StoredMessage, ...]: ...
     def __getitem__(self, index: int | slice) -> StoredMessage | tuple[StoredMessage, ...]:
-        found = super().__getitem__(index)
-        self.looks += len(found) if isinstance(found, tuple) else 1
-        return found
+        getitem = super().__getitem__(index)
+        self.looks += len(getitem) if isinstance(getitem, tuple) else 1
+        return getitem
 
 
 def working(steps: int) -> list[Message]:
     """A person's words and a row of calls."""
-    found = [message("user", "Go.")]
+    messages = [message("user", "Go.")]
     for n in range(steps):
         call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
-        found.append(message("assistant", call))
-        found.append(message("tool", ToolResult(call.id, "clouds")))
-    return found
+        messages.append(message("assistant", call))
+        messages.append(message("tool", ToolResult(call.id, "clouds")))
+    return messages
 
 
 def looks(spec: ProviderSpec, steps: int) -> int:
@@ -71,8 +71,8 @@ def looks(spec: ProviderSpec, steps: int) -> int:
         opening = asking(wire, good, good, model=MODEL, spec=spec)
         async with opening as (provider, _):
             for messages in (before, after):
-                asked = request(model=MODEL, effort="low")
-                await heard(provider, replace(asked, messages=messages))
+                result = request(model=MODEL, effort="low")
+                await heard(provider, replace(result, messages=messages))
 
     anyio.run(use)
     return after.looks
@@ -87,13 +87,13 @@ def test_step_reads_as_many_messages_in_a_long_conversation_as_in_a_short_one(
 
 def followed() -> tuple[IncrementalFold[str], list[int]]:
     """Joins the texts of a conversation, and counts the messages that it read for that."""
-    shown: list[int] = []
+    numbers: list[int] = []
 
     def step(made: str, spoken: StoredMessage) -> str:
-        shown.append(spoken.seq)
+        numbers.append(spoken.seq)
         return made + spoken.message.text
 
-    return IncrementalFold("", step), shown
+    return IncrementalFold("", step), numbers
 
 
 def talk(words: str) -> list[StoredMessage]:
@@ -101,28 +101,28 @@ def talk(words: str) -> list[StoredMessage]:
 
 
 def test_fold_sees_each_message_once() -> None:
-    joined, shown = followed()
-    said = talk("abcd")
+    joined, numbers = followed()
+    messages = talk("abcd")
 
-    found = [joined.fold(Log(said[:n])) for n in (0, 1, 3, 3, 4)]
+    folds = [joined.fold(Log(messages[:n])) for n in (0, 1, 3, 3, 4)]
 
-    assert found == ["", "a", "abc", "abc", "abcd"]
-    assert shown == [0, 1, 2, 3]
+    assert folds == ["", "a", "abc", "abc", "abcd"]
+    assert numbers == [0, 1, 2, 3]
 
 
 def test_rewound_or_replaced_conversation_is_folded_from_its_beginning() -> None:
     joined, _ = followed()
-    said, other = talk("abcd"), talk("efgh")
+    messages, other = talk("abcd"), talk("efgh")
 
     talks = [
-        said,
-        said[:2],
-        [*said[:2], *other[2:]],
+        messages,
+        messages[:2],
+        [*messages[:2], *other[2:]],
         other,
-        said[:3],
+        messages[:3],
         [],
-        said[:2],
-        [said[0], *other],
+        messages[:2],
+        [messages[0], *other],
     ]
 
     assert [joined.fold(Log(t)) for t in talks] == [
@@ -132,8 +132,8 @@ def test_rewound_or_replaced_conversation_is_folded_from_its_beginning() -> None
 
 def test_mistral_request_after_a_rewind_equals_a_fresh_one() -> None:
     """What stands between a result and a person's words is not put in twice, nor lost."""
-    said = [*working(1), message("user", "And?"), message("assistant", "Yes."), message("user", "Good.")]  # fmt: skip
-    spoken = [StoredMessage(n, m) for n, m in enumerate(said, start=1)]
+    messages = [*working(1), message("user", "And?"), message("assistant", "Yes."), message("user", "Good.")]  # fmt: skip
+    spoken = [StoredMessage(n, m) for n, m in enumerate(messages, start=1)]
     mistral, good = find("mistral"), answer("openai-chat", Reply("Yes."))
     lengths = (4, 6, 3, 4, 6)
 
@@ -144,7 +144,7 @@ def test_mistral_request_after_a_rewind_equals_a_fresh_one() -> None:
                 await heard(provider, replace(request(), messages=Log(spoken[:n])))
             return [h.body for h in server.heard]
 
-    fresh = [sent("openai-chat", request(*said[:n]), spec=mistral) for n in lengths]
+    fresh = [sent("openai-chat", request(*messages[:n]), spec=mistral) for n in lengths]
     assert [msgspec.json.decode(body) for body in anyio.run(use)] == fresh
     assert [str(body).count("(read)") for body in fresh] == [1, 1, 0, 1, 1]
 

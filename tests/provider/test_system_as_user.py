@@ -50,8 +50,8 @@ FIRST = CONVERSATION[0].text
 
 
 def refusal(wire: WireName, number: int = 0) -> Answer:
-    status, said = [(s, body) for name, s, body in REFUSALS if name == wire][number]
-    return Answer(json.dumps(said).encode(), status)
+    status, data = [(s, body) for name, s, body in REFUSALS if name == wire][number]
+    return Answer(json.dumps(data).encode(), status)
 
 
 def conversation(
@@ -66,8 +66,8 @@ def conversation(
 
     async def use() -> tuple[list[str], list[dict[str, Any]]]:
         async with asking(wire, *answers, spec=spec) as (provider, server):
-            found = [words(await heard(provider, each)) for each in asked]
-            return found, [json.loads(h.body) for h in server.heard]
+            texts = [words(await heard(provider, item)) for item in asked]
+            return texts, [json.loads(h.body) for h in server.heard]
 
     return anyio.run(use)
 
@@ -79,7 +79,7 @@ def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
 def has_system(wire: WireName, body: dict[str, Any]) -> bool:
     if wire == "gemini":
         return "systemInstruction" in body
-    return any(said["role"] == "system" for said in body["messages"])
+    return any(item["role"] == "system" for item in body["messages"])
 
 
 def first_words(wire: WireName, body: dict[str, Any]) -> tuple[str, list[str]]:
@@ -94,14 +94,14 @@ def first_words(wire: WireName, body: dict[str, Any]) -> tuple[str, list[str]]:
 def test_model_without_system_role_gets_the_system_text_in_the_first_user_message(
     wire: WireName, status: int, said: dict[str, Any]
 ) -> None:
-    asked = request(*CONVERSATION, system=f"{SYSTEM}\n", tools=TOOLS)
+    result = request(*CONVERSATION, system=f"{SYSTEM}\n", tools=TOOLS)
     no = Answer(json.dumps(said).encode(), status)
 
-    found, (first, *later) = conversation(
-        wire, no, strict(wire), strict(wire), asked=[asked, asked]
+    texts, (first, *later) = conversation(
+        wire, no, strict(wire), strict(wire), asked=[result, result]
     )
 
-    assert found == ["Fine.", "Fine."]
+    assert texts == ["Fine.", "Fine."]
     assert has_system(wire, first)
     assert [has_system(wire, body) for body in later] == [False, False]
     assert first_words(wire, later[0]) == ("user", [SYSTEM, FIRST])
@@ -113,19 +113,21 @@ def test_model_without_system_role_gets_the_system_text_in_the_first_user_messag
 def test_conversation_that_begins_with_an_assistant_gets_a_user_message_first(
     wire: WireName,
 ) -> None:
-    asked = request(message("assistant", "I am back."), message("user", "?"), system=SYSTEM)
+    result = request(
+        message("assistant", "I am back."), message("user", "?"), system=SYSTEM
+    )
 
-    _, (_, body) = conversation(wire, refusal(wire), strict(wire), asked=[asked])
+    _, (_, body) = conversation(wire, refusal(wire), strict(wire), asked=[result])
 
     assert first_words(wire, body) == ("user", [SYSTEM])
     assert len(talk(wire, body)) == 3
 
 
 def test_images_of_the_first_message_are_sent_after_the_system_text() -> None:
-    asked = request(message("user", "?", CAT), system=SYSTEM, pictures=PICTURES)
+    result = request(message("user", "?", CAT), system=SYSTEM, pictures=PICTURES)
 
     _, (_, body) = conversation(
-        "openai-chat", refusal("openai-chat"), strict("openai-chat"), asked=[asked]
+        "openai-chat", refusal("openai-chat"), strict("openai-chat"), asked=[result]
     )
 
     kinds = [part["type"] for part in body["messages"][0]["content"]]
@@ -139,14 +141,14 @@ def test_request_without_system_role_only_grows_at_its_end(
 ) -> None:
     whole = request(*CONVERSATION, message("assistant", "It rains."), system=SYSTEM)
     whole = replace(whole, messages=whole.messages.plus(whole.messages[0]))
-    asked = [replace(whole, messages=Log(whole.messages[:n])) for n in (1, 3, 4, 5, 7)]
-    good = [answer(wire, Reply("Yes."))] * len(asked)
+    requests = [replace(whole, messages=Log(whole.messages[:n])) for n in (1, 3, 4, 5, 7)]
+    good = [answer(wire, Reply("Yes."))] * len(requests)
     quirks = Quirks(bridged=bridged)
 
-    _, (_, *later) = conversation(wire, refusal(wire), *good, asked=asked, quirks=quirks)
+    _, (_, *later) = conversation(wire, refusal(wire), *good, asked=requests, quirks=quirks)
 
-    told = [flat(wire, body) for body in later]
-    for before, after in pairwise(told):
+    result = [flat(wire, body) for body in later]
+    for before, after in pairwise(result):
         assert after[: len(before)] == before
         assert len(after) > len(before)
 
@@ -158,26 +160,26 @@ def flat(wire: WireName, body: dict[str, Any]) -> list[Any]:
 
 
 def test_changed_system_text_is_sent_in_the_first_message_from_then_on() -> None:
-    asked = [request(*CONVERSATION[:1], system=text) for text in ("One.", "Two.", "")]
+    requests = [request(*CONVERSATION[:1], system=text) for text in ("One.", "Two.", "")]
     good = answer("openai-chat", Reply("Yes."))
 
     _, (_, *later) = conversation(
-        "openai-chat", refusal("openai-chat"), good, good, good, asked=asked
+        "openai-chat", refusal("openai-chat"), good, good, good, asked=requests
     )
 
-    said = [first_words("openai-chat", body)[1] for body in later]
-    assert said == [["One.", FIRST], ["Two.", FIRST], [FIRST]]
+    result = [first_words("openai-chat", body)[1] for body in later]
+    assert result == [["One.", FIRST], ["Two.", FIRST], [FIRST]]
 
 
 def test_first_message_with_system_text_stays_the_same_object() -> None:
     """A wire encodes again what is another object."""
-    system_as_user, asked = SystemAsUser(), request(*CONVERSATION, system=SYSTEM)
-    shorter = replace(asked, messages=Log(asked.messages[:1]))
+    system_as_user, result = SystemAsUser(), request(*CONVERSATION, system=SYSTEM)
+    shorter = replace(result, messages=Log(result.messages[:1]))
 
-    made = [system_as_user.apply(each).messages for each in (shorter, asked)]
+    messages = [system_as_user.apply(item).messages for item in (shorter, result)]
 
-    assert made[0][0] is made[1][0]
-    assert all(a is b for a, b in zip(made[1][1:], asked.messages[1:], strict=True))
+    assert messages[0][0] is messages[1][0]
+    assert all(a is b for a, b in zip(messages[1][1:], result.messages[1:], strict=True))
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -200,7 +202,7 @@ def test_refusal_about_alternating_roles_keeps_the_system_message() -> None:
 def gemma(heard: ReceivedRequest) -> Answer:
     """Gemma 2 behind vLLM, as it is started without options."""
     body = json.loads(heard.body)
-    roles = [said["role"] for said in body["messages"]]
+    roles = [item["role"] for item in body["messages"]]
     no = ""
     if "tools" in body:
         no = '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
@@ -219,16 +221,16 @@ def gemma(heard: ReceivedRequest) -> Answer:
 
 
 def test_model_with_neither_tools_nor_system_role_still_makes_calls() -> None:
-    asked = request(*CONVERSATION, system=SYSTEM, tools=TOOLS)
+    result = request(*CONVERSATION, system=SYSTEM, tools=TOOLS)
 
     async def use() -> tuple[str, list[dict[str, Any]]]:
         async with asking("openai-chat", *[gemma] * 4) as (inner, server):
             provider: Provider = CallProtocolSelector(inner)
-            stops = [(await heard(provider, asked))[-1] for _ in range(2)]
-            found = {getattr(done, "stop", "") for done in stops}
-            return " ".join(found), [json.loads(h.body) for h in server.heard]
+            stops = [(await heard(provider, result))[-1] for _ in range(2)]
+            values = {getattr(done, "stop", "") for done in stops}
+            return " ".join(values), [json.loads(h.body) for h in server.heard]
 
     stop, bodies = anyio.run(use)
     assert (stop, len(bodies)) == ("calls", 4)
-    _, told = first_words("openai-chat", bodies[-1])
-    assert (told[0], told[1], told[-1]) == (SYSTEM, "# Tools", FIRST)
+    _, texts = first_words("openai-chat", bodies[-1])
+    assert (texts[0], texts[1], texts[-1]) == (SYSTEM, "# Tools", FIRST)

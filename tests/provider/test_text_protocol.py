@@ -52,20 +52,20 @@ ASKED = request(message("user", "A taxi, please."), system="Be brief.", tools=TO
 
 def ask(provider: Provider, *asked: Request) -> list[list[Delta]]:
     async def use() -> list[list[Delta]]:
-        return [await heard(provider, each) for each in asked or (ASKED,)]
+        return [await heard(provider, item) for item in asked or (ASKED,)]
 
     return anyio.run(use)
 
 
 def calls(found: Sequence[Delta]) -> list[tuple[str, str]]:
     """Name and arguments of each."""
-    made = dict[int, list[str]]()
+    data = dict[int, list[str]]()
     for delta in found:
         if isinstance(delta, CallDelta):
-            made.setdefault(delta.index, ["", ""])
-            made[delta.index][0] += delta.name
-            made[delta.index][1] += delta.arguments
-    return [(name, arguments) for name, arguments in made.values()]
+            data.setdefault(delta.index, ["", ""])
+            data[delta.index][0] += delta.name
+            data[delta.index][1] += delta.arguments
+    return [(name, arguments) for name, arguments in data.values()]
 
 
 def stop(found: Sequence[Delta]) -> str:
@@ -95,35 +95,39 @@ class TestAsNeeded(ProviderContract):
 def test_tool_call_written_as_text_is_made() -> None:
     inner = ScriptedProvider(Reply(f"At once.\n{TAGGED}", thinking="Hm."))
 
-    (found,) = ask(TextProtocol(inner))
+    (deltas,) = ask(TextProtocol(inner))
 
-    assert (words(found), calls(found), stop(found)) == ("At once.\n", BOOKED, "calls")
-    assert ThinkingDelta("H") in found
+    assert (words(deltas), calls(deltas), stop(deltas)) == ("At once.\n", BOOKED, "calls")
+    assert ThinkingDelta("H") in deltas
     assert inner.heard[0].tools == ()
     assert "- book(to?: any): Book a taxi." in inner.heard[0].system
 
 
 def test_plain_text_stays_text() -> None:
-    (found,) = ask(TextProtocol(ScriptedProvider("There are none {now}.")))
+    (deltas,) = ask(TextProtocol(ScriptedProvider("There are none {now}.")))
 
-    assert (words(found), calls(found), stop(found)) == ("There are none {now}.", [], "end")
+    assert (words(deltas), calls(deltas), stop(deltas)) == (
+        "There are none {now}.",
+        [],
+        "end",
+    )
 
 
 @pytest.mark.parametrize("why", ["length", "refused"])
 def test_cut_off_answer_calls_nothing(why: str) -> None:
     cut = Reply(TAGGED, stop="length" if why == "length" else "refused")
 
-    (found,) = ask(TextProtocol(ScriptedProvider(cut)))
+    (deltas,) = ask(TextProtocol(ScriptedProvider(cut)))
 
-    assert (words(found), calls(found), stop(found)) == (TAGGED, [], why)
+    assert (words(deltas), calls(deltas), stop(deltas)) == (TAGGED, [], why)
 
 
 def test_text_call_stays_text_when_calls_are_not_allowed() -> None:
-    asked = request(message("user", "So?"), tools=TOOLS, tool_choice="none")
+    result = request(message("user", "So?"), tools=TOOLS, tool_choice="none")
 
-    (found,) = ask(TextProtocol(ScriptedProvider(TAGGED)), asked)
+    (deltas,) = ask(TextProtocol(ScriptedProvider(TAGGED)), result)
 
-    assert (words(found), calls(found)) == (TAGGED, [])
+    assert (words(deltas), calls(deltas)) == (TAGGED, [])
 
 
 class Breaking:
@@ -158,13 +162,13 @@ def test_stream_that_breaks_off_calls_nothing(
 
 def until_it_breaks(provider: Provider) -> list[Delta]:
     async def use() -> list[Delta]:
-        found: list[Delta] = []
+        result: list[Delta] = []
         try:
             async with aclosing(provider.stream(ASKED)) as deltas:
                 async for delta in deltas:
-                    found.append(delta)
+                    result.append(delta)
         except Unreachable:
-            return found
+            return result
         raise AssertionError("it did not break")
 
     return anyio.run(use)
@@ -173,21 +177,21 @@ def until_it_breaks(provider: Provider) -> list[Delta]:
 def test_native_and_text_calls_of_one_answer_are_numbered_separately() -> None:
     both = Reply(TAGGED, calls=(("look", "{}"),))
 
-    (found,) = ask(TextProtocol(ScriptedProvider(both)))
+    (deltas,) = ask(TextProtocol(ScriptedProvider(both)))
 
-    assert calls(found) == [("look", "{}"), *BOOKED]
+    assert calls(deltas) == [("look", "{}"), *BOOKED]
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_every_wire_works_with_the_text_protocol(wire: WireName) -> None:
     async def use() -> list[Delta]:
         async with asking(wire, answer(wire, Reply(f"So.\n{TAGGED}"))) as (provider, _):
-            asked = request(*CONVERSATION, tools=TOOLS)
-            return await heard(TextProtocol(provider), asked)
+            result = request(*CONVERSATION, tools=TOOLS)
+            return await heard(TextProtocol(provider), result)
 
-    found = anyio.run(use)
+    deltas = anyio.run(use)
 
-    assert (words(found), calls(found), stop(found)) == ("So.\n", BOOKED, "calls")
+    assert (words(deltas), calls(deltas), stop(deltas)) == ("So.\n", BOOKED, "calls")
 
 
 NO_TOOLS = (
@@ -231,7 +235,7 @@ def test_refusal_of_tools_is_retried_with_the_text_protocol(said: str) -> None:
         "(the setting text_tools does so from the start)"
     ]
     assert (words(second), notices(second)) == ("Done.", [])
-    assert [bool(asked.tools) for asked in inner.heard] == [True, False, False]
+    assert [bool(item.tools) for item in inner.heard] == [True, False, False]
 
 
 @pytest.mark.parametrize("error", [*map(Refused, OTHER), TooLong(NO_TOOLS[0])])
@@ -259,25 +263,25 @@ def test_text_call_model_is_remembered_for_the_next_session(
     again = TextCallModels(tmp_path, "lab", "http://127.0.0.1:1/v1")
     other = TextCallModels(tmp_path, "lab", "http://127.0.0.1:2/v1")
     inner = ScriptedProvider(TAGGED)
-    (found,) = ask(
+    (deltas,) = ask(
         with_call_protocol(inner, "lab", "openai-chat", "m-1", text_call_models=again),
         ASKED,
     )
 
     assert ("m-1" in again, "m-2" in again, "m-1" in other) == (True, False, False)
-    assert (calls(found), notices(found)) == (BOOKED, [])
-    assert [bool(asked.tools) for asked in inner.heard] == [False]
+    assert (calls(deltas), notices(deltas)) == (BOOKED, [])
+    assert [bool(item.tools) for item in inner.heard] == [False]
 
 
 def test_text_call_model_is_forgotten_after_a_month(
     tmp_path: Path,
 ) -> None:
-    found = TextCallModels(tmp_path, "lab", "")
-    found.add("m-1")
+    models = TextCallModels(tmp_path, "lab", "")
+    models.add("m-1")
     (file,) = (tmp_path / "models" / "tools-as-text").iterdir()
     os.utime(file, (0, 0))
 
-    assert "m-1" not in found
+    assert "m-1" not in models
     nowhere = TextCallModels(tmp_path / "models" / "tools-as-text" / file.name, "lab", "")
     nowhere.add("m-1")  # a file stands where its directory would be
     assert "m-1" not in nowhere
@@ -286,9 +290,9 @@ def test_text_call_model_is_forgotten_after_a_month(
 def test_server_error_500_about_tools_is_retried_with_the_text_protocol() -> None:
     inner = ScriptedProvider(Overloaded("500: tools param requires --jinja flag"), TAGGED)
 
-    (found,) = ask(RetryingProvider(CallProtocolSelector(inner), Backoff(retries=0)))
+    (deltas,) = ask(RetryingProvider(CallProtocolSelector(inner), Backoff(retries=0)))
 
-    assert calls(found) == BOOKED
+    assert calls(deltas) == BOOKED
 
 
 def test_refusal_of_tools_in_a_request_without_tools_is_raised() -> None:
@@ -321,7 +325,7 @@ def test_model_that_writes_a_call_as_text_uses_the_text_protocol_from_then_on(
         "(the setting text_tools does so from the start)"
     ]
     assert (words(second), notices(second)) == ("Done.", [])
-    assert [bool(asked.tools) for asked in inner.heard] == [True, False]
+    assert [bool(item.tools) for item in inner.heard] == [True, False]
 
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
@@ -329,11 +333,11 @@ def test_several_text_calls_are_made_in_order(
     make: type[TextProtocol] | type[CallProtocolSelector],
 ) -> None:
     look = '{"name": "look", "arguments": {}}'
-    written = f"{TAGGED}\n\n<tool_call>{look}</tool_call>\n"
+    text = f"{TAGGED}\n\n<tool_call>{look}</tool_call>\n"
 
-    (found,) = ask(make(ScriptedProvider(written)))
+    (deltas,) = ask(make(ScriptedProvider(text)))
 
-    assert (words(found), calls(found)) == ("", [*BOOKED, ("look", "{}")])
+    assert (words(deltas), calls(deltas)) == ("", [*BOOKED, ("look", "{}")])
 
 
 LEFT_ALONE: tuple[Line, ...] = (
@@ -367,17 +371,17 @@ def test_partial_text_call_stays_text(line: Line) -> None:
 
     first, _ = ask(CallProtocolSelector(inner), ASKED, ASKED)
 
-    said = line.text if isinstance(line, Reply) else line
-    assert (words(first), calls(first), notices(first)) == (said, [], [])
-    assert [asked.tools for asked in inner.heard] == [TOOLS, TOOLS]
+    text = line.text if isinstance(line, Reply) else line
+    assert (words(first), calls(first), notices(first)) == (text, [], [])
+    assert [item.tools for item in inner.heard] == [TOOLS, TOOLS]
 
 
 def test_text_call_beside_a_native_call_is_not_made() -> None:
     inner = ScriptedProvider(Reply(TAGGED, calls=(("book", "{}"),)))
 
-    (found,) = ask(CallProtocolSelector(inner))
+    (deltas,) = ask(CallProtocolSelector(inner))
 
-    assert (words(found), calls(found), notices(found)) == (TAGGED, [("book", "{}")], [])
+    assert (words(deltas), calls(deltas), notices(deltas)) == (TAGGED, [("book", "{}")], [])
 
 
 def test_text_call_of_a_model_that_called_natively_stays_text() -> None:
@@ -394,9 +398,9 @@ def test_text_call_of_a_model_that_called_natively_stays_text() -> None:
 def test_text_after_a_native_call_is_text() -> None:
     own = CallDelta(0, "{}", name="look")
 
-    (found,) = ask(CallProtocolSelector(Saying(own, TextDelta(TAGGED), Done())))
+    (deltas,) = ask(CallProtocolSelector(Saying(own, TextDelta(TAGGED), Done())))
 
-    assert (words(found), calls(found)) == (TAGGED, [("look", "{}")])
+    assert (words(deltas), calls(deltas)) == (TAGGED, [("look", "{}")])
 
 
 def test_refusal_of_tools_in_the_middle_of_an_answer_is_raised() -> None:
@@ -419,14 +423,14 @@ def test_only_the_model_that_wrote_a_text_call_uses_the_text_protocol() -> None:
 
 
 def test_text_calls_stay_text_when_detection_is_off() -> None:
-    (found,) = ask(CallProtocolSelector(ScriptedProvider(TAGGED), from_responses=False))
+    (deltas,) = ask(CallProtocolSelector(ScriptedProvider(TAGGED), from_responses=False))
 
-    assert (words(found), calls(found)) == (TAGGED, [])
+    assert (words(deltas), calls(deltas)) == (TAGGED, [])
 
 
 def test_text_streams_without_delay_while_calls_are_detected() -> None:
-    for said in ("Wait, I think { so } it", f"So:\n{TAGGED}", "So:\n<tool_call>{"):
-        assert words(until_it_breaks(CallProtocolSelector(Breaking(said)))) == said
+    for text in ("Wait, I think { so } it", f"So:\n{TAGGED}", "So:\n<tool_call>{"):
+        assert words(until_it_breaks(CallProtocolSelector(Breaking(text)))) == text
 
 
 BEGINNINGS = (
@@ -470,12 +474,12 @@ ASKED_FOR = (
 def test_json_answer_that_matches_the_schema_is_not_taken_as_a_call(
     schema: bytes, said: str, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
-    asked = replace(ASKED, schema=Raw(schema))
+    result = replace(ASKED, schema=Raw(schema))
 
-    (found,) = ask(make(ScriptedProvider(said)), asked)
+    (deltas,) = ask(make(ScriptedProvider(said)), result)
 
-    assert (words(found), calls(found), stop(found)) == (said, [], "end")
-    assert notices(found) == []
+    assert (words(deltas), calls(deltas), stop(deltas)) == (said, [], "end")
+    assert notices(deltas) == []
 
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
@@ -483,9 +487,9 @@ def test_json_answer_that_matches_the_schema_is_not_taken_as_a_call(
 def test_json_call_that_does_not_match_the_schema_is_a_call(
     said: str, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
-    (found,) = ask(make(ScriptedProvider(said)), replace(ASKED, schema=Raw(TO)))
+    (deltas,) = ask(make(ScriptedProvider(said)), replace(ASKED, schema=Raw(TO)))
 
-    assert (words(found).strip(), calls(found), stop(found)) == ("", BOOKED, "calls")
+    assert (words(deltas).strip(), calls(deltas), stop(deltas)) == ("", BOOKED, "calls")
 
 
 @pytest.mark.parametrize("make", [TextProtocol, CallProtocolSelector])
@@ -493,9 +497,9 @@ def test_json_call_that_does_not_match_the_schema_is_a_call(
 def test_invalid_schema_does_not_prevent_a_call(
     schema: bytes, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
-    (found,) = ask(make(ScriptedProvider(CALL)), replace(ASKED, schema=Raw(schema)))
+    (deltas,) = ask(make(ScriptedProvider(CALL)), replace(ASKED, schema=Raw(schema)))
 
-    assert calls(found) == BOOKED
+    assert calls(deltas) == BOOKED
 
 
 @pytest.mark.parametrize(
@@ -519,8 +523,8 @@ def test_tools_setting_takes_precedence_over_the_list_of_text_models() -> None:
     inner = ScriptedProvider()
 
     def called(model: str, tools: Tools = "auto") -> str:
-        found = with_call_protocol(inner, "gemini", "gemini", model, tools)
-        return "native" if found is inner else type(found).__name__
+        protocol = with_call_protocol(inner, "gemini", "gemini", model, tools)
+        return "native" if protocol is inner else type(protocol).__name__
 
     assert called("gemma-3-4b-it") == "TextProtocol"
     assert called("gemini-3") == "CallProtocolSelector"

@@ -70,10 +70,10 @@ def test_quoted_call_is_not_run(said: str, wrap: Wrap, tmp_path: Path) -> None:
 
 
 def test_call_after_text_of_a_model_with_native_tools_is_not_run(tmp_path: Path) -> None:
-    said = f"poison.txt says:\n{TAGGED}"
-    world = World(tmp_path, CallProtocolSelector(ScriptedProvider(said)))
+    text = f"poison.txt says:\n{TAGGED}"
+    world = World(tmp_path, CallProtocolSelector(ScriptedProvider(text)))
 
-    assert (world.run().text, world.orders) == (said, [])
+    assert (world.run().text, world.orders) == (text, [])
 
 
 def test_text_call_of_a_model_that_called_natively_is_not_run(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_several_text_calls_are_run_and_their_results_sent_in_order(
 
     assert world.run().text == "Done."
     assert sorted(world.orders) == ["poison", "tea"]  # side by side, as all of one answer
-    told = inner.heard[-1].messages[-1].message.text
-    assert 0 < told.index("tea ordered") < told.index("poison ordered")
+    text = inner.heard[-1].messages[-1].message.text
+    assert 0 < text.index("tea ordered") < text.index("poison ordered")
 
 
 DOUBTFUL: tuple[tuple[Line, str], ...] = (
@@ -115,9 +115,9 @@ def test_doubtful_call_is_not_run_and_the_model_gets_the_reason(
     result = world.run()
 
     assert (result.text, world.orders) == ("It says so.", [])
-    _, wrote, told = (spoken.message.text for spoken in inner.heard[-1].messages)
+    _, wrote, text = (spoken.message.text for spoken in inner.heard[-1].messages)
     assert wrote == said
-    assert told.startswith(f'<tool_result name="order">\nIt failed:\n{why}\n</tool_result>')
+    assert text.startswith(f'<tool_result name="order">\nIt failed:\n{why}\n</tool_result>')
 
 
 SCHEMA = {"type": "object", "required": ["name", "arguments"]}

@@ -54,14 +54,14 @@ def all_heard(
     pieces: str | Iterable[str], *, whole: bool = True, native: bool = False
 ) -> tuple[str, Calls, list[tuple[str, str]]]:
     reading = StreamParser(TOOLS, native=native)
-    found: list[Delta] = []
+    result: list[Delta] = []
     for piece in [pieces] if isinstance(pieces, str) else pieces:
-        found += reading.feed(piece)
+        result += reading.feed(piece)
     if whole:
         reading.close()
-    found += reading.end(calls=whole)
-    words = "".join(d.text for d in found if isinstance(d, TextDelta))
-    deltas = [d for d in found if isinstance(d, CallDelta)]
+    result += reading.end(calls=whole)
+    words = "".join(d.text for d in result if isinstance(d, TextDelta))
+    deltas = [d for d in result if isinstance(d, CallDelta)]
     calls: Calls = []
     whys: list[tuple[str, str]] = []
     for index in sorted({d.index for d in deltas}):
@@ -181,10 +181,10 @@ def test_partial_call_is_reported_to_the_model_as_broken_off(
 
 
 def test_calls_before_a_partial_call_are_not_made() -> None:
-    written = f'{TAG}\n<tool_call>\n{{"name": "no'
+    text = f'{TAG}\n<tool_call>\n{{"name": "no'
 
-    assert heard(written) == (written, [])
-    assert [name for name, _ in whys(written)] == ["read_file", "unnamed"]
+    assert heard(text) == (text, [])
+    assert [name for name, _ in whys(text)] == ["read_file", "unnamed"]
 
 
 WORDS = {
@@ -284,10 +284,10 @@ def test_calls_with_text_between_them_are_not_made() -> None:
 
 
 def test_calls_that_follow_a_misplaced_call_are_not_made() -> None:
-    written = f"So: {TAG}\n{TAG}"
+    text = f"So: {TAG}\n{TAG}"
 
-    assert heard(written) == (written, [])
-    assert whys(written) == [("read_file", QUOTED_REASON)] * 2
+    assert heard(text) == (text, [])
+    assert whys(text) == [("read_file", QUOTED_REASON)] * 2
 
 
 def test_call_after_a_quoted_call_is_made() -> None:
@@ -319,10 +319,10 @@ def test_invalid_json_raises_a_value_error() -> None:
 
 def test_unknown_tool_is_called_if_tagged_or_if_the_answer_has_no_other_text() -> None:
     unknown = '{"name": "mkdir", "arguments": {"path": "a"}}'
-    found: Calls = [("mkdir", '{"path": "a"}')]
+    calls: Calls = [("mkdir", '{"path": "a"}')]
 
-    assert heard(f"So:\n<tool_call>{unknown}</tool_call>")[1] == found
-    assert heard(unknown)[1] == found
+    assert heard(f"So:\n<tool_call>{unknown}</tool_call>")[1] == calls
+    assert heard(unknown)[1] == calls
     assert heard(f"{unknown}\nSo.") == (f"{unknown}\nSo.", [])
 
 
@@ -346,10 +346,10 @@ def test_tag_with_broken_json_is_a_call_with_invalid_arguments(body: str) -> Non
 
 def test_text_after_a_broken_call_is_not_lost() -> None:
     broken = '<tool_call>{"name": "note", "arguments": {"text": "a}}</tool_call>'
-    written = f'{broken}\nAnd "so".'
+    text = f'{broken}\nAnd "so".'
 
-    assert heard(written) == (written, [])
-    assert whys(written) == [("note", QUOTED_REASON)]
+    assert heard(text) == (text, [])
+    assert whys(text) == [("note", QUOTED_REASON)]
 
 
 def test_text_after_a_made_up_result_is_ignored() -> None:
@@ -361,28 +361,28 @@ def test_text_after_a_made_up_result_is_ignored() -> None:
 
 
 def test_made_up_result_in_a_cut_off_answer_stays_text() -> None:
-    written = f"{TAG}\n<tool_result>\nall is well\n"
+    text = f"{TAG}\n<tool_result>\nall is well\n"
 
-    assert heard(written) == ("", MADE)
-    assert heard(written, whole=False) == (written, [])
+    assert heard(text) == ("", MADE)
+    assert heard(text, whole=False) == (text, [])
 
 
 def test_arguments_may_contain_the_end_marker_of_a_call() -> None:
     text = '</tool_call> ``` </function> {{{ \\ " \n'
     body = json.dumps({"name": "note", "arguments": {"text": text}})
 
-    for written in (f"<tool_call>{body}</tool_call>", f"```json\n{body}\n```", body):
-        ((_, arguments),) = heard(written)[1]
+    for item in (f"<tool_call>{body}</tool_call>", f"```json\n{body}\n```", body):
+        ((_, arguments),) = heard(item)[1]
         assert json.loads(arguments) == {"text": text}
 
 
 def test_arguments_in_tags_are_converted_to_the_types_of_the_tool() -> None:
-    written = (
+    text = (
         "<function=read_file><parameter=path>7</function>\n</parameter>"
         "<parameter=first>7</parameter></function>"
     )
 
-    ((_, arguments),) = heard(written)[1]
+    ((_, arguments),) = heard(text)[1]
     assert json.loads(arguments) == {"path": "7</function>", "first": 7}
 
 

@@ -51,12 +51,12 @@ def call(id_: str, name: str = "look", arguments: bytes = b'{"where":"up"}') -> 
 
 
 def test_tools_are_described_in_the_system_text_and_removed_from_the_request() -> None:
-    found = RequestRenderer().plain(
+    plain = RequestRenderer().plain(
         request(message("user", "Go."), system="Be brief.", tools=(WALK,))
     )
 
-    assert found.tools == ()
-    assert found.system == snapshot("""\
+    assert plain.tools == ()
+    assert plain.system == snapshot("""\
 Be brief.
 
 # Tools
@@ -73,17 +73,17 @@ Its result comes in the next message. There are no other tools. When the task is
 
 
 def test_model_with_a_finish_tool_is_instructed_to_call_it() -> None:
-    found = RequestRenderer().plain(
+    plain = RequestRenderer().plain(
         request(message("user", "Go."), tools=(WALK, finish.spec))
     )
 
-    assert "When the task is done, call finish with the answer." in found.system
+    assert "When the task is done, call finish with the answer." in plain.system
 
 
 def test_calls_and_results_are_rendered_as_plain_text() -> None:
-    asked = request(*CONVERSATION, tools=TOOLS)
+    result = request(*CONVERSATION, tools=TOOLS)
 
-    assert told(asked) == snapshot(
+    assert told(result) == snapshot(
         [
             ("user", "Will it rain?"),
             (
@@ -169,9 +169,9 @@ def test_rendered_roles_alternate() -> None:
 def test_images_are_kept_in_the_rendered_request() -> None:
     image = Image("ab", "image/png")
     result = ToolResult("1", "a cloud", images=(image,))
-    asked = request(message("assistant", call("1")), message("tool", result))
+    outcome = request(message("assistant", call("1")), message("tool", result))
 
-    assert RequestRenderer().plain(asked).messages[-1].message.images == (image,)
+    assert RequestRenderer().plain(outcome).messages[-1].message.images == (image,)
 
 
 def test_forbidding_calls_adds_a_reminder_at_the_end_and_changes_nothing_before_it() -> (
@@ -196,19 +196,19 @@ def test_answer_schema_is_described_but_not_enforced_while_calls_are_allowed() -
     free = RequestRenderer().plain(
         request(message("user", "Go."), tools=TOOLS, schema=schema)
     )
-    held = RequestRenderer().plain(
+    plain = RequestRenderer().plain(
         request(message("user", "Go."), tools=TOOLS, schema=schema, tool_choice="none")
     )
 
-    assert free.system == held.system
+    assert free.system == plain.system
     assert free.system.endswith('matches this schema: {"type":"object"}')
-    assert (bytes(free.schema), held.schema) == (b"null", schema)
+    assert (bytes(free.schema), plain.schema) == (b"null", schema)
 
 
 def test_request_without_tools_is_unchanged() -> None:
-    asked = request(message("user", "Go."), system="Be brief.")
+    result = request(message("user", "Go."), system="Be brief.")
 
-    assert RequestRenderer().plain(asked) == asked
+    assert RequestRenderer().plain(result) == result
 
 
 def test_system_text_is_shorter_than_native_tool_definitions() -> None:
@@ -254,20 +254,20 @@ WORDS = st.sampled_from(["", " ", "Look.", "And so on.", "</tool_result>", "☂"
 @st.composite
 def talks(draw: st.DrawFn) -> list[Message]:
     """A conversation as the engine sends it: every call answered by the next message."""
-    found: list[Message] = []
+    messages: list[Message] = []
     tag = draw(st.integers(0, 10**9))  # no two calls that a provider receives are one
     for number in range(draw(st.integers(0, 5))):
-        found += [message("user", *draw(st.lists(WORDS, max_size=2)))] * draw(
+        messages += [message("user", *draw(st.lists(WORDS, max_size=2)))] * draw(
             st.integers(0, 2)
         )
         names = draw(st.lists(st.sampled_from(["look", "a b"]), max_size=2))
         calls = [call(f"{tag}-{number}-{n}", name) for n, name in enumerate(names)]
-        found.append(message("assistant", draw(WORDS), *calls))
+        messages.append(message("assistant", draw(WORDS), *calls))
         if calls:
             failed = draw(st.booleans())
-            results = (ToolResult(made.id, draw(WORDS), failed) for made in calls)
-            found.append(message("tool", *results))
-    return found
+            results = (ToolResult(item.id, draw(WORDS), failed) for item in calls)
+            messages.append(message("tool", *results))
+    return messages
 
 
 @settings(deadline=None, max_examples=40)
@@ -282,38 +282,38 @@ def test_cached_rendering_of_a_rewound_conversation_equals_a_fresh_one(
         upto = data.draw(st.integers(0, len(spoken)))
         spoken = [*spoken[:upto], *(StoredMessage(n, m) for n, m in enumerate(other))]
         for length in (len(spoken), max(0, len(spoken) - 1), len(spoken)):
-            asked = Request(Log(spoken[:length]), tools=TOOLS)
-            assert list(plain.plain(asked).messages) == list(
-                RequestRenderer().plain(asked).messages
+            result = Request(Log(spoken[:length]), tools=TOOLS)
+            assert list(plain.plain(result).messages) == list(
+                RequestRenderer().plain(result).messages
             )
 
 
 @settings(deadline=None, max_examples=40)
 @given(talk=talks())
 def test_text_protocol_request_only_grows_at_its_end(talk: list[Message]) -> None:
-    plain, sent = RequestRenderer(), ""
+    plain, text = RequestRenderer(), ""
     spoken = [StoredMessage(n, m) for n, m in enumerate(talk, start=1)]
     for length in range(1, len(spoken) + 1):
-        found = plain.plain(Request(Log(spoken[:length]), tools=TOOLS))
-        whole = "\0".join(f"{s.message.role}:{s.message.text}" for s in found.messages)
-        assert whole.startswith(sent)
-        sent = whole
+        result = plain.plain(Request(Log(spoken[:length]), tools=TOOLS))
+        whole = "\0".join(f"{s.message.role}:{s.message.text}" for s in result.messages)
+        assert whole.startswith(text)
+        text = whole
 
 
 def test_each_message_is_rendered_once() -> None:
     plain = RequestRenderer()
     talk: Log[StoredMessage] = Log()
-    seen: list[StoredMessage] = []
+    result: list[StoredMessage] = []
     for step in range(40):
         talk = talk.plus(StoredMessage(3 * step + 1, message("assistant", call(str(step)))))
         talk = talk.plus(
             StoredMessage(3 * step + 2, message("tool", ToolResult(str(step), "a")))
         )
-        made = plain.plain(Request(talk, tools=TOOLS)).messages
-        assert all(mine is theirs for mine, theirs in zip(seen, made, strict=False))
-        seen = list(made)
+        messages = plain.plain(Request(talk, tools=TOOLS)).messages
+        assert all(mine is theirs for mine, theirs in zip(result, messages, strict=False))
+        result = list(messages)
 
-    assert len(seen) == 80
+    assert len(result) == 80
 
 
 @settings(deadline=None, max_examples=25)
@@ -321,13 +321,13 @@ def test_each_message_is_rendered_once() -> None:
 def test_any_rendered_conversation_is_accepted_by_a_strict_server(
     talk: list[Message],
 ) -> None:
-    asked = request(message("user", "Go."), *talk, message("user", "So?"), tools=TOOLS)
+    result = request(message("user", "Go."), *talk, message("user", "So?"), tools=TOOLS)
 
-    found = RequestRenderer().plain(asked)
-    encoded = Encoded(openai_chat.message_to_wire).join(found.messages)
-    body: dict[str, Any] = msgspec.json.decode(openai_chat.to_wire(found, encoded))
+    plain = RequestRenderer().plain(result)
+    encoded = Encoded(openai_chat.message_to_wire).join(plain.messages)
+    body: dict[str, Any] = msgspec.json.decode(openai_chat.to_wire(plain, encoded))
     spoken = [m["role"] for m in body["messages"][1:]]
 
     assert complaint("openai-chat", body) == ""
     assert spoken == ["user", "assistant"] * (len(spoken) // 2) + ["user"]
-    assert all(isinstance(p, Text) for s in found.messages for p in s.message.parts)
+    assert all(isinstance(p, Text) for s in plain.messages for p in s.message.parts)

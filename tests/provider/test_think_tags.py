@@ -24,9 +24,9 @@ TEXTS = [
 
 def split(*deltas: Delta) -> tuple[str, str]:
     tags = ThinkTags()
-    found = [piece for delta in deltas for piece in tags.split([delta])]
-    thoughts = "".join(d.text for d in found if isinstance(d, ThinkingDelta))
-    return thoughts, "".join(d.text for d in found if isinstance(d, TextDelta))
+    pieces = [piece for delta in deltas for piece in tags.split([delta])]
+    thoughts = "".join(d.text for d in pieces if isinstance(d, ThinkingDelta))
+    return thoughts, "".join(d.text for d in pieces if isinstance(d, TextDelta))
 
 
 @pytest.mark.parametrize(("text", "thought", "said"), TEXTS)

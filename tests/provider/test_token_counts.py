@@ -19,9 +19,9 @@ def test_invalid_token_count_counts_as_zero(told: Any, tokens: int) -> None:
 def test_cached_tokens_are_part_of_the_input() -> None:
     of_read = {"cached_tokens": 20, "cache_write_tokens": 30}
 
-    found = openai_usage(100, 9, of_read, {"reasoning_tokens": 4})
+    usage = openai_usage(100, 9, of_read, {"reasoning_tokens": 4})
 
-    assert found == Usage(fresh=50, cached=20, cache_write=30, output=9, reasoning=4)
+    assert usage == Usage(fresh=50, cached=20, cache_write=30, output=9, reasoning=4)
 
 
 @pytest.mark.parametrize(
@@ -31,12 +31,12 @@ def test_cached_tokens_are_part_of_the_input() -> None:
 def test_cache_hits_outside_the_details_are_used_when_the_details_have_none(
     details: dict[str, Any] | None, hits: int | None, cached: int
 ) -> None:
-    found = openai_usage(100, None, details, None, hits)
+    usage = openai_usage(100, None, details, None, hits)
 
-    assert found == Usage(fresh=100 - cached, cached=cached)
+    assert usage == Usage(fresh=100 - cached, cached=cached)
 
 
 def test_cached_count_above_the_input_leaves_no_fresh_tokens() -> None:
-    found = openai_usage(10, 1, {"cached_tokens": 25}, {})
+    usage = openai_usage(10, 1, {"cached_tokens": 25}, {})
 
-    assert found == Usage(fresh=0, cached=25, output=1)
+    assert usage == Usage(fresh=0, cached=25, output=1)

@@ -104,8 +104,8 @@ async def asking(
     Ollama has said already what `model` is like.
     """
     spec = spec or spec_of(wire)
-    shown = [Answer(msgspec.json.encode({**MODEL, **says}))]
-    async with wire_server(*(shown if wire == "ollama" else []), *answers) as server:
+    result = [Answer(msgspec.json.encode({**MODEL, **says}))]
+    async with wire_server(*(result if wire == "ollama" else []), *answers) as server:
         environ = {spec.url_env: server.url, spec.key_env: KEY}
         there = spec if spec.url_env else replace(spec, base_url=server.url)
         async with aclosing(connect(there, environ, idle=idle)) as provider:

@@ -98,19 +98,19 @@ class House:
             )
         at_first = self._outside()
         with self._doors(), self._container() if attack.container else nullcontext():
-            heard = self._told(attack)
+            text = self._told(attack)
             if attack.afterwards:
                 line = ["bash", "-c", self._filled(attack.afterwards)]
                 subprocess.run(line, cwd=self.ws, check=False, capture_output=True)
         harm = [f"changed: {name}" for name in self._changed(at_first)]
-        harm += [f"read: {SECRET}"] if SECRET in heard else []
-        harm += [f"ran: {RAN}"] if RAN in heard else []
+        harm += [f"read: {SECRET}"] if SECRET in text else []
+        harm += [f"ran: {RAN}"] if RAN in text else []
         harm += [
             f"made: {name}" for name in attack.reached if os.path.lexists(self.ws / name)
         ]
         harm += [f"rights of the user: {path}" for path in self._with_rights()]
         harm += [f"connected to {name}" for name in self._connected]
-        return Outcome(heard, tuple(harm))
+        return Outcome(text, tuple(harm))
 
     def _filled(self, text: str) -> str:
         return text.replace("{home}", str(self.home)).replace("{other}", str(self.other))
@@ -131,14 +131,14 @@ class House:
             for call in attack.calls
         ]
         provider = ScriptedProvider(*answers, "Done.")
-        asked = list[Question]()
+        questions = list[Question]()
 
         async def approve(question: Question) -> bool:
-            asked.append(question)
-            if len(asked) == 1:
+            questions.append(question)
+            if len(questions) == 1:
                 line = ["bash", "-ec", self._filled(attack.meanwhile)]
                 await anyio.run_process(line, cwd=self.ws)
-            return len(asked) == 1
+            return len(questions) == 1
 
         agent = Agent(
             provider=provider, mode=attack.mode, tools=(), builtin=True,
@@ -173,9 +173,9 @@ class House:
     @contextlib.contextmanager
     def _doors(self) -> Iterator[None]:
         """Programs of the person that listen: under their name, another one, and a second."""
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             for name in ("plain.sock", "renamed.sock", "linked.sock"):
-                server = held.enter_context(socket.socket(socket.AF_UNIX))
+                server = stack.enter_context(socket.socket(socket.AF_UNIX))
                 server.bind(str(self.home / name))
                 server.listen()
                 if name == "renamed.sock":
@@ -186,8 +186,8 @@ class House:
                     target=self._listen, args=(server, name), daemon=True
                 )
                 thread.start()
-                held.callback(thread.join, 5)
-                held.callback(server.shutdown, socket.SHUT_RDWR)
+                stack.callback(thread.join, 5)
+                stack.callback(server.shutdown, socket.SHUT_RDWR)
             yield
 
     def _listen(self, server: socket.socket, name: str) -> None:
@@ -216,7 +216,7 @@ class House:
 
     def _outside(self) -> dict[str, str]:
         """All that lies in the house and not in the workspace."""
-        found = dict[str, str]()
+        data = dict[str, str]()
         for folder, folders, names in os.walk(self.home):
             if Path(folder) == self.home:
                 folders[:] = [name for name in folders if name != "ws"]
@@ -225,8 +225,8 @@ class House:
                 about = path.lstat()
                 if not stat.S_ISSOCK(about.st_mode):
                     what = sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-                    found[str(path)] = f"{about.st_mode} {about.st_ino} {what}"
-        return found
+                    data[str(path)] = f"{about.st_mode} {about.st_ino} {what}"
+        return data
 
     def _changed(self, before: Mapping[str, str]) -> list[str]:
         after = self._outside()

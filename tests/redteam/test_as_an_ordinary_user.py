@@ -58,8 +58,8 @@ def as_nobody(*words: str) -> subprocess.CompletedProcess[str]:
     """Run pytest with these words. Skips where that takes what is missing, or where these tests run so anyway."""
     if os.geteuid() != 0:
         pytest.skip("this is one: the tests themselves have said it")
-    found = Programs(os.environ)
-    missing = [name for name in ("unshare", "setpriv", "mount") if not found.find(name)]
+    programs = Programs(os.environ)
+    missing = [name for name in ("unshare", "setpriv", "mount") if not programs.find(name)]
     if missing:
         pytest.skip(f"to become one takes {', '.join(missing)}")
     nobody = pwd.getpwnam("nobody")

@@ -21,7 +21,7 @@ def connect(target: str) -> bytes:
 @contextmanager
 def server(*, resets: bool) -> Generator[int]:
     """Its port. It resets each connection at once, or keeps all of them open and says nothing."""
-    listener, kept = (
+    listener, result = (
         socket.create_server(("127.0.0.1", 0), backlog=300),
         list[socket.socket](),
     )
@@ -34,13 +34,13 @@ def server(*, resets: bool) -> Generator[int]:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                     client.close()
                 else:
-                    kept.append(client)
+                    result.append(client)
 
     threading.Thread(target=serve, daemon=True).start()
     with listener:
         yield listener.getsockname()[1]
-    for each in kept:
-        each.close()
+    for item in result:
+        item.close()
 
 
 SPELLINGS = (

@@ -99,8 +99,8 @@ def test_a_hostile_mcp_server_is_limited_and_reported(tmp_path: Path, attack: st
     assert outcome.mebibytes < MAX_MEBIBYTES
     assert len(outcome.journal) < MAX_JOURNAL_BYTES
     assert outcome.home_bytes < MAX_HOME_BYTES
-    shown = outcome.printed + outcome.journal.decode()
-    assert not any(order in shown for order in ORDERS)
+    result = outcome.printed + outcome.journal.decode()
+    assert not any(order in result for order in ORDERS)
     assert gone(str(tmp_path / "work" / "server.py"))
     if UNUSABLE in sentence:  # the model reads why, though it calls by `tool_call`
         assert outcome.result.startswith(f"There is no tool 'mcp__s__x': {UNUSABLE}")
@@ -128,8 +128,8 @@ def attacked(folder: Path, attack: str) -> Outcome:
             stdin=subprocess.DEVNULL, stdout=out, stderr=err,
         )  # fmt: skip
         status = process.wait()
-    printed = (folder / "out").read_text() + (folder / "err").read_text()
-    assert status == 0, printed
+    text = (folder / "out").read_text() + (folder / "err").read_text()
+    assert status == 0, text
     (journal,) = home.glob("sessions/*/events.jsonl")
     content = journal.read_bytes()
     (result,) = (
@@ -141,7 +141,7 @@ def attacked(folder: Path, attack: str) -> Outcome:
         result,
         content,
         "".join(log.read_text() for log in home.glob("*.log*")),
-        printed,
+        text,
         int((work / "peak").read_text()) // 1024,
         sum(file.stat().st_size for file in home.rglob("*") if file.is_file()),
     )

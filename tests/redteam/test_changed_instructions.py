@@ -39,20 +39,20 @@ class Folder:
     def run(self, *words: str) -> tuple[int, str]:
         self._capfd.readouterr()
         code = main(words)
-        found = self._capfd.readouterr()
-        return code, found.out + found.err
+        output = self._capfd.readouterr()
+        return code, output.out + output.err
 
     def sent(self, *more: str) -> tuple[str, str]:
         """The instructions that a session is sent, and the notices to the user."""
         script = self.root.parent / "script.jsonl"
         script.write_bytes(msgspec.json.encode({"text": "Hello."}))
-        code, said = self.run("-p", "hello", "--script", str(script), *more)
-        assert code == 0, said
+        code, text = self.run("-p", "hello", "--script", str(script), *more)
+        assert code == 0, text
         journals = (paths(os.environ).data / "sessions").glob("*/events.jsonl")
         newest = max(journals, key=lambda file: file.stat().st_mtime_ns)
         events = map(json.loads, newest.read_text().splitlines())
         systems = [e["data"]["system"] for e in events if e["kind"] == "SystemPromptSet"]
-        return systems[-1], said
+        return systems[-1], text
 
 
 @pytest.fixture
@@ -63,15 +63,15 @@ def folder(
     root.mkdir()
     (root / ".git").mkdir()
     (root / ".git/HEAD").write_text("ref: refs/heads/main\n")
-    found = Folder(root, capfd)
+    result = Folder(root, capfd)
     monkeypatch.chdir(root)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr(select, "select", lambda *_: ([sys.stdin], [], []))
-    assert found.run("trust", "add", "--yes")[0] == 0
-    assert "Use tabs." in found.sent()[0]
+    assert result.run("trust", "add", "--yes")[0] == 0
+    assert "Use tabs." in result.sent()[0]
     monkeypatch.chdir(root / "sub")
-    assert "Only tests here." in found.sent()[0]
-    return found
+    assert "Only tests here." in result.sent()[0]
+    return result
 
 
 def appended(name: str) -> Callable[[Path], object]:
@@ -110,11 +110,11 @@ def test_changed_instructions_are_not_sent_before_the_user_accepts_them(
 ) -> None:
     change(folder.root)
 
-    system, said = folder.sent("--permission-mode", mode)
+    system, text = folder.sent("--permission-mode", mode)
 
     assert "POISON" not in system
-    assert "since you trusted" in said
-    assert "refold trust add" in said
+    assert "since you trusted" in text
+    assert "refold trust add" in text
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
@@ -123,13 +123,13 @@ def test_trust_add_shows_changed_instructions_and_they_are_sent_afterwards(
 ) -> None:
     change(folder.root)
 
-    code, said = folder.run("trust", "add", "--yes")
+    code, text = folder.run("trust", "add", "--yes")
 
     assert code == 0
-    assert POISON in said
-    system, told = folder.sent()
+    assert POISON in text
+    system, result = folder.sent()
     assert POISON in system
-    assert "since you trusted" not in told
+    assert "since you trusted" not in result
 
 
 def test_declined_instructions_are_neither_sent_nor_asked_about_again(
@@ -144,9 +144,9 @@ def test_declined_instructions_are_neither_sent_nor_asked_about_again(
     assert len(find_changed_texts(folder.root, places, folders)) == 1
     monkeypatch.setattr("refold.cli.trust.confirm", lambda _: False)
 
-    code, said = folder.run("trust", "add")
+    code, text = folder.run("trust", "add")
 
-    assert (code, said.endswith("The instructions that you trusted are still used.\n")) == (
+    assert (code, text.endswith("The instructions that you trusted are still used.\n")) == (
         1,
         True,
     )
@@ -164,9 +164,9 @@ def test_instructions_changed_back_to_the_trusted_text_are_sent(folder: Folder) 
 
     (folder.root / "AGENTS.md").write_text(before)
 
-    system, said = folder.sent()
+    system, text = folder.sent()
     assert "Use tabs." in system
-    assert "since you trusted" not in said
+    assert "since you trusted" not in text
 
 
 def test_with_a_damaged_record_of_trusted_texts_no_instructions_are_sent(
@@ -175,10 +175,10 @@ def test_with_a_damaged_record_of_trusted_texts_no_instructions_are_sent(
     for file in (paths(os.environ).data / "trusted_texts").glob("*.json"):
         file.write_text("{")
 
-    system, said = folder.sent()
+    system, text = folder.sent()
 
     assert "Use tabs." not in system
-    assert "is damaged" in said
+    assert "is damaged" in text
 
 
 def test_trusting_a_folder_again_trusts_its_current_instructions(folder: Folder) -> None:
@@ -231,11 +231,11 @@ def used(
     script = folder.root.parent / "script.jsonl"
     answers = [*([{"calls": calls}] if calls else []), {"text": "Done."}]
     script.write_bytes(b"\n".join(map(msgspec.json.encode, answers)))
-    code, said = folder.run(*words, "--script", str(script))
-    assert code == 0, said
+    code, text = folder.run(*words, "--script", str(script))
+    assert code == 0, text
     journals = (paths(os.environ).data / "sessions").glob("*/events.jsonl")
     newest = max(journals, key=lambda file: file.stat().st_mtime_ns)
-    return newest.read_text(), said
+    return newest.read_text(), text
 
 
 @pytest.fixture
@@ -256,11 +256,11 @@ def test_the_trusted_version_of_every_kind_of_changed_text_is_used(
     assert text in used(whole, words, calls)[0]
     appended(name)(whole.root)
 
-    journal, said = used(whole, words, calls)
+    journal, result = used(whole, words, calls)
 
     assert text in journal
     assert "POISON" not in journal
-    assert f"{name} changed since you trusted it" in said
+    assert f"{name} changed since you trusted it" in result
 
 
 @pytest.mark.parametrize("name", USES)
@@ -270,12 +270,12 @@ def test_every_kind_of_changed_text_is_used_after_trust_add_showed_it(
     _, words, calls = USES[name]
     appended(name)(whole.root)
 
-    _, shown = whole.run("trust", "add", "--yes")
+    _, result = whole.run("trust", "add", "--yes")
 
-    assert POISON in shown
-    journal, said = used(whole, words, calls)
+    assert POISON in result
+    journal, text = used(whole, words, calls)
     assert "POISON" in journal
-    assert "since you trusted" not in said
+    assert "since you trusted" not in text
 
 
 def test_a_new_skill_of_a_trusted_folder_is_left_out_until_trust_add(
@@ -285,10 +285,10 @@ def test_a_new_skill_of_a_trusted_folder_is_left_out_until_trust_add(
     skill.parent.mkdir()
     skill.write_text(f"---\nname: evil\ndescription: {POISON}\n---\n{POISON}\n")
 
-    system, said = whole.sent()
+    system, text = whole.sent()
 
     assert "POISON" not in system
-    assert "SKILL.md is left out: it is new" in said
+    assert "SKILL.md is left out: it is new" in text
     assert whole.run("trust", "add", "--yes")[0] == 0
     assert "POISON" in whole.sent()[0]
 
@@ -299,11 +299,11 @@ def test_trust_for_one_start_uses_changed_files_and_reports_them(
     appended("AGENTS.md")(whole.root)
     appended(".agent/memory.md")(whole.root)
 
-    system, said = whole.sent("--trust")
+    system, text = whole.sent("--trust")
 
     assert system.count("POISON") == 2
-    assert "AGENTS.md changed since you trusted this folder; --trust uses it" in said
-    assert ".agent/memory.md changed since you trusted this folder; --trust uses it" in said
+    assert "AGENTS.md changed since you trusted this folder; --trust uses it" in text
+    assert ".agent/memory.md changed since you trusted this folder; --trust uses it" in text
     assert "POISON" not in whole.sent()[0]
 
 
@@ -318,11 +318,11 @@ def test_a_worktree_uses_the_trusted_versions_of_its_repository(
     appended("AGENTS.md")(whole.root)
     subprocess.run([*git, "commit", "-qam", "poison"], check=True, cwd=whole.root)
 
-    system, said = whole.sent("-w", "two")
+    system, text = whole.sent("-w", "two")
 
     assert "POISON" not in system
     assert "Use tabs." in system
-    assert "AGENTS.md changed since you trusted it" in said
+    assert "AGENTS.md changed since you trusted it" in text
 
 
 async def allow(question: Question) -> bool:
@@ -342,6 +342,6 @@ def test_a_change_of_instructions_that_the_user_approved_stays_trusted(
     assert result.denials == ()
     assert "Use few words." in (whole.root / name).read_text()
 
-    _, said = whole.sent()
+    _, outcome = whole.sent()
 
-    assert "since you trusted" not in said
+    assert "since you trusted" not in outcome

@@ -80,8 +80,8 @@ def test_a_resumed_session_has_the_secrets_in_its_python_variables(
     check = 'same = a + raw.decode() + held.key == "".join(open("settings.ini").read().split()[i] for i in (0, 3, 5)); print("same:", same)'
     resumes = script(tmp_path, call("python", code=check), {"text": "Done."})
 
-    shown = ran(
+    data = ran(
         work, "-p", "Go on.", "-c", "--script", resumes, "--output-format", "stream-json"
     )
 
-    assert b"same: True" in shown
+    assert b"same: True" in data

@@ -37,6 +37,6 @@ def test_a_hook_answer_that_is_a_malformed_refusal_blocks(name: str, on: HookEve
     "printed", ["", "checked 3 files", "{}", '{"continue": true}', 'a\n{"x": 1}']
 )
 def test_a_hook_answer_without_a_refusal_passes(printed: str, on: HookEvent) -> None:
-    found = program_answer(Hook(on, command="x"), 0, printed, "")
+    answer = program_answer(Hook(on, command="x"), 0, printed, "")
 
-    assert (found.outcome, found.stop) == ("passed", False)
+    assert (answer.outcome, answer.stop) == ("passed", False)

@@ -52,11 +52,11 @@ def shown(text: str) -> str:
 
 @pytest.mark.parametrize("name", DRESSES)
 def test_a_private_key_is_masked_in_every_format(name: str) -> None:
-    found = shown(f"before\n{DRESSES[name]}\nafter")
+    text = shown(f"before\n{DRESSES[name]}\nafter")
 
-    assert not [line for line in _LINES if line in found], found
-    assert found.startswith("before\n")
-    assert found.endswith("after")
+    assert not [line for line in _LINES if line in text], text
+    assert text.startswith("before\n")
+    assert text.endswith("after")
 
 
 def test_a_private_key_has_the_same_tag_in_every_format() -> None:

@@ -127,9 +127,9 @@ CONNECTS = {
 def test_a_tunnel_to_an_unnamed_target_is_refused(
     door: Filtered, good: LoopbackServer, inside: LoopbackServer, target: str
 ) -> None:
-    asked = connect(target.format(inside.port, good.port))
+    connection = connect(target.format(inside.port, good.port))
 
-    assert door.status(asked, b"GET / HTTP/1.1\r\n\r\n") in (400, 403)
+    assert door.status(connection, b"GET / HTTP/1.1\r\n\r\n") in (400, 403)
     assert not inside.received
     assert not good.received
 
@@ -168,9 +168,9 @@ REQUESTS = {
 def test_an_ambiguous_http_request_is_refused(
     door: Filtered, good: LoopbackServer, inside: LoopbackServer, request_text: str
 ) -> None:
-    sent = request_text.format(inside.port, good.port).encode("latin-1")
+    data = request_text.format(inside.port, good.port).encode("latin-1")
 
-    assert door.status(sent) in (400, 403, 411)
+    assert door.status(data) in (400, 403, 411)
     assert not inside.received
     assert not good.received
 

@@ -27,24 +27,26 @@ PLAIN = (
 
 @pytest.mark.parametrize(("command", "words"), COMMANDS)
 def test_a_question_points_out_lookalike_characters(command: str, words: str) -> None:
-    found = decide(Access("bash", Effect.RUN, command), "default", [], FACTS)
+    decision = decide(Access("bash", Effect.RUN, command), "default", [], FACTS)
 
-    assert found.verdict == "ask"
-    assert words in found.reason.partition("look closely: ")[2]
+    assert decision.verdict == "ask"
+    assert words in decision.reason.partition("look closely: ")[2]
 
 
 def test_a_question_names_a_lookalike_host_and_the_letter_of_a_file_name() -> None:
     page = Access("web_fetch", Effect.NET, "https://\u0430pple.com/")
 
     assert "xn--pple-43d.com" in decide(page, "default", [], FACTS).reason
-    found = decide(on_file("write_file", "src/m\u0430in.py", FACTS), "default", [], FACTS)
-    assert "its \u0430 is U+0430" in found.reason
+    decision = decide(
+        on_file("write_file", "src/m\u0430in.py", FACTS), "default", [], FACTS
+    )
+    assert "its \u0430 is U+0430" in decision.reason
 
 
 @pytest.mark.parametrize("command", PLAIN)
 def test_a_question_about_words_of_one_alphabet_has_no_lookalike_warning(
     command: str,
 ) -> None:
-    found = decide(Access("bash", Effect.RUN, command), "default", [], FACTS)
+    decision = decide(Access("bash", Effect.RUN, command), "default", [], FACTS)
 
-    assert "look closely" not in found.reason
+    assert "look closely" not in decision.reason

@@ -48,9 +48,9 @@ def test_the_harm_check_reports_every_kind_of_harm(
         name="", plants={"go": command}, calls=["bash go"], settings=_OPEN, reached=["made"]
     )
 
-    found = house.attack(script).harm
+    result = house.attack(script).harm
 
-    assert any(each.startswith(harm) for each in found), found
+    assert any(text.startswith(harm) for text in result), result
 
 
 def test_at_least_sixty_attacks_have_unique_names() -> None:
@@ -70,9 +70,9 @@ def in_turn() -> Iterator[ParameterSet]:
 
 @pytest.mark.parametrize("attack", [*in_turn()])
 def test_no_repository_attack_does_harm(house: House, attack: Attack) -> None:
-    found = house.attack(attack)
+    result = house.attack(attack)
 
-    assert found.harm == (), found.heard
+    assert result.harm == (), result.heard
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_no_repository_attack_does_harm_in_mode_sandbox(
     house: House, attack: Attack
 ) -> None:
     """There, programs of the repository may run and write in it; they reach nothing else."""
-    found = house.attack(replace(attack, mode="sandbox"))
+    result = house.attack(replace(attack, mode="sandbox"))
 
     inside = ("ran: ",) if attack.mode == "bypass" else ("ran: ", "made: ")
-    assert [each for each in found.harm if not each.startswith(inside)] == [], found.heard
+    assert [text for text in result.harm if not text.startswith(inside)] == [], result.heard

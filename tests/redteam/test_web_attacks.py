@@ -27,16 +27,16 @@ def test_web_fetch_denies_private_addresses_without_a_rule_for_them(
 ) -> None:
     rules = [parse(rule, "allow")] if rule else []
 
-    found = decide(Access("web_fetch", Effect.NET, url), "bypass", rules, place())
+    decision = decide(Access("web_fetch", Effect.NET, url), "bypass", rules, place())
 
-    assert found.verdict == "deny"
+    assert decision.verdict == "deny"
 
 
 def test_an_allow_rule_for_a_private_host_name_permits_web_fetch() -> None:
     rules = [parse("web_fetch(domain:wiki.internal)", "allow")]
 
-    found = decide(
+    decision = decide(
         Access("web_fetch", Effect.NET, "http://wiki.internal/a"), "default", rules, place()
     )
 
-    assert found.verdict == "allow"
+    assert decision.verdict == "allow"

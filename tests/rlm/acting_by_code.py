@@ -96,9 +96,9 @@ class Told:
         record = Recorder(self.store, clock=lambda: 0.0)
         memo = SessionMemo(record) if self._memo == "session" else None
         every: dict[str, Any] = {"code_limits": LEASH, "rate": RateLimit(), "memo": memo}
-        given = ReplLimits(**{**every, **self._given})
+        limits = ReplLimits(**{**every, **self._given})
         keeper = WorkerKeeper(self.workers)
-        repl = Repl(record, lambda: world, keeper, given)
+        repl = Repl(record, lambda: world, keeper, limits)
         world = World(
             Model(self.model if self.native else CodeActing(StrictProvider(self.model))),
             (python, *self._tools),

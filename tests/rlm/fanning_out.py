@@ -32,10 +32,10 @@ class Counting:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        asked = request.messages[0].message.text.splitlines()[1]
-        os.write(self._file, f"{asked}\n".encode())
+        line = request.messages[0].message.text.splitlines()[1]
+        os.write(self._file, f"{line}\n".encode())
         await anyio.sleep(0.02)
-        yield TextDelta(f"{asked} is answered")
+        yield TextDelta(f"{line} is answered")
         yield Done(Usage(fresh=10, output=3))
 
 

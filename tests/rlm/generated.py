@@ -28,11 +28,11 @@ def tasks(tokens: int) -> list[Task]:
 
 def needle(lines: int) -> Task:
     """One sentence is somewhere; a model has to understand it."""
-    made = _log(lines)
-    made[lines * 2 // 3] = "At noon the keeper said that the code of the gate is 7341."
+    log = _log(lines)
+    log[lines * 2 // 3] = "At noon the keeper said that the code of the gate is 7341."
     return Task(
         "needle",
-        "\n".join(made),
+        "\n".join(log),
         "7341",
         (
             coded("print(type(context), len(context)); print(context[:200])"),
@@ -48,11 +48,11 @@ def needle(lines: int) -> Task:
 
 
 def count(lines: int) -> Task:
-    made = _log(lines)
-    many = sum(" ERROR " in line for line in made)
+    log = _log(lines)
+    many = sum(" ERROR " in line for line in log)
     return Task(
         "count",
-        "\n".join(made),
+        "\n".join(log),
         str(many),
         (
             coded(
@@ -65,11 +65,11 @@ def count(lines: int) -> Task:
 
 def aggregate(lines: int) -> Task:
     """A model reads pieces, code adds up what it says."""
-    made = _log(lines)
-    total = sum("shouted" in line for line in made)
+    log = _log(lines)
+    total = sum("shouted" in line for line in log)
     return Task(
         "aggregate",
-        "\n".join(made),
+        "\n".join(log),
         str(total),
         (
             coded(
@@ -90,16 +90,16 @@ def aggregate(lines: int) -> Task:
 
 def join(lines: int) -> Task:
     """Pairs of lines, anywhere in the material, that name the same number."""
-    made = _log(lines)
+    log = _log(lines)
     some = random.Random(2)
     places = some.sample(range(lines), 20)
     for n, at in enumerate(places[:10]):
-        made[at] = f"order {5000 + n} was made by customer {n}"
+        log[at] = f"order {5000 + n} was made by customer {n}"
     for n, at in enumerate(places[10:]):
-        made[at] = f"order {5000 + 2 * n} was sent to town {n}"
+        log[at] = f"order {5000 + 2 * n} was sent to town {n}"
     return Task(
         "join",
-        "\n".join(made),
+        "\n".join(log),
         '[["0","0"],["2","1"],["4","2"],["6","3"],["8","4"]]',
         (
             coded(

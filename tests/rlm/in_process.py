@@ -44,21 +44,21 @@ class InProcess:
         out = io.StringIO()
 
         def work() -> Cell:
-            given = {**self.variables, **names}
+            data = {**self.variables, **names}
             try:
                 with contextlib.redirect_stdout(out):
-                    exec(compile(cell, "<cell>", "exec"), given)
-                found = Cell(out.getvalue())
+                    exec(compile(cell, "<cell>", "exec"), data)
+                result = Cell(out.getvalue())
             except _Final as final:
-                found = Cell(out.getvalue(), final=Raw(msgspec.json.encode(final.value)))
+                result = Cell(out.getvalue(), final=Raw(msgspec.json.encode(final.value)))
             except WorkerLost:
                 raise
             except Exception:
                 last = traceback.format_exc().strip().splitlines()[-1]
-                found = Cell(out.getvalue() + last, failed=True)
+                result = Cell(out.getvalue() + last, failed=True)
             hidden = {*names, "__builtins__"}
-            self.variables = {k: v for k, v in given.items() if k not in hidden}
-            return found
+            self.variables = {k: v for k, v in data.items() if k not in hidden}
+            return result
 
         return await anyio.to_thread.run_sync(work)
 
@@ -66,15 +66,15 @@ class InProcess:
         self.variables[name] = msgspec.json.decode(value)
 
     async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]:
-        kept: dict[str, Any] = {}
+        data: dict[str, Any] = {}
         lost: list[tuple[str, str]] = []
         for name, value in self.variables.items():
             if isinstance(value, ModuleType | FunctionType):
                 lost.append((name, f"a {type(value).__name__} cannot be kept"))
             else:
-                kept[name] = value
-        types = tuple((name, type(value).__name__) for name, value in kept.items())
-        return Variables(pickle.dumps(kept)), VariableReport(types, tuple(lost))
+                data[name] = value
+        types = tuple((name, type(value).__name__) for name, value in data.items())
+        return Variables(pickle.dumps(data)), VariableReport(types, tuple(lost))
 
     async def restore(
         self, index: bytes, parts: Collection[str], read: ReadPart
@@ -113,8 +113,8 @@ def _function(name: str, takes: tuple[str, ...], host: Host) -> Callable[..., ob
         return await host(name, given)
 
     def call(*args: object, **named: object) -> object:
-        given = {**dict(zip(takes, args, strict=False)), **named}
-        return anyio.from_thread.run(asked, given)
+        data = {**dict(zip(takes, args, strict=False)), **named}
+        return anyio.from_thread.run(asked, data)
 
     return call
 

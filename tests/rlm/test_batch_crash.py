@@ -27,25 +27,25 @@ HERE = Path(__file__).parent
 def test_questions_answered_before_a_kill_are_not_sent_again(
     after: int, tmp_path: Path
 ) -> None:
-    home, heard = tmp_path / "home", tmp_path / "heard"
+    home, path = tmp_path / "home", tmp_path / "heard"
     journal = home / SESSION / FILE_NAME
 
-    with _started(home, heard) as first:
-        _until(lambda: heard.exists() and heard.read_text().count("\n") >= after)
+    with _started(home, path) as first:
+        _until(lambda: path.exists() and path.read_text().count("\n") >= after)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
     done = {asked.key for asked, _ in successful_leaves(_entries(journal))}
-    asked_before = Counter(heard.read_text().splitlines())
+    asked_before = Counter(path.read_text().splitlines())
     # A question is in the journal before it is sent: one of these may not have been
     # received.
     open_then = leaf_counts(activity_of(_entries(journal))).open
-    with _started(home, heard) as second:
-        printed, _ = second.communicate(timeout=60)
+    with _started(home, path) as second:
+        text, _ = second.communicate(timeout=60)
 
-    asked = Counter(heard.read_text().splitlines())
-    again = sum((asked - asked_before).values()) - (MANY - len(asked_before))
-    assert printed == f"[{MANY},{MANY},true]\n"
-    assert len(asked) == MANY
+    counts = Counter(path.read_text().splitlines())
+    again = sum((counts - asked_before).values()) - (MANY - len(asked_before))
+    assert text == f"[{MANY},{MANY},true]\n"
+    assert len(counts) == MANY
     assert again == len(asked_before) - len(done)
     assert len(done) >= after - 16
     view, activity = fold(_entries(journal)), activity_of(_entries(journal))

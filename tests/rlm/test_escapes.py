@@ -38,12 +38,12 @@ async def ended(root: Path, code: str, limits: WorkerLimits) -> str:
 async def lost(root: Path, code: str, limits: WorkerLimits = QUICK) -> str:
     """Why the worker is gone that ran this. Nothing is left of it."""
     async with python(root, limits) as session:
-        with pytest.raises(WorkerLost) as gone:
+        with pytest.raises(WorkerLost) as error:
             await session.cell(code)
         with pytest.raises(WorkerLost):
             await session.worker.names()
     assert marked(owner_token()) == []
-    return str(gone.value)
+    return str(error.value)
 
 
 def test_keys_and_credentials_cannot_be_read(tmp_path: Path, home: Path) -> None:
@@ -54,7 +54,7 @@ def test_keys_and_credentials_cannot_be_read(tmp_path: Path, home: Path) -> None
     os.environ["ACME_API_KEY"] = secret
 
     async def use(session: Session) -> None:
-        found = await session.text(
+        text = await session.text(
             "import os, glob\n"
             "said = [str(dict(os.environ))]\n"
             f"for folder, _, names in os.walk({str(home)!r}):\n"
@@ -63,7 +63,7 @@ def test_keys_and_credentials_cannot_be_read(tmp_path: Path, home: Path) -> None
             "    said.append(open(path).read())\n"
             f"print(len(said), {secret!r} in ''.join(said), 'CANARY' in ''.join(said))"
         )
-        assert found.endswith("False False")
+        assert text.endswith("False False")
 
     try:
         using(tmp_path / "ws", use, own=(str(home / "refold"),))
@@ -76,7 +76,7 @@ def test_code_can_write_only_to_a_private_tmp(tmp_path: Path, home: Path) -> Non
     places = [str(root / "x"), str(home / "x"), str(tmp_path / "x"), "/etc/x", "/usr/x"]
 
     async def use(session: Session) -> None:
-        found = await session.cell(
+        cell = await session.cell(
             "done = []\n"
             f"for path in {[*places, private]!r}:\n"
             "    try:\n"
@@ -84,7 +84,7 @@ def test_code_can_write_only_to_a_private_tmp(tmp_path: Path, home: Path) -> Non
             "    except OSError: pass\n"
             "FINAL(done)"
         )
-        assert private in str(value(found))
+        assert private in str(value(cell))
 
     using(root, use)
 
@@ -101,7 +101,7 @@ def test_code_cannot_connect_to_tcp_or_unix_sockets(tmp_path: Path) -> None:
         port = tcp.getsockname()[1]
 
         async def use(session: Session) -> None:
-            found = await session.cell(
+            cell = await session.cell(
                 "import socket\n"
                 "def attempt(kind, where):\n"
                 "    try:\n"
@@ -113,21 +113,21 @@ def test_code_cannot_connect_to_tcp_or_unix_sockets(tmp_path: Path) -> None:
                 "       attempt(socket.AF_INET, ('1.1.1.1', 53)),\n"
                 f"       attempt(socket.AF_UNIX, {str(door)!r})])"
             )
-            assert value(found) == ["shut"] * 3
+            assert value(cell) == ["shut"] * 3
 
         using(tmp_path / "ws", use)
 
 
 def test_code_cannot_see_or_kill_other_processes(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
-        found = await session.cell(
+        cell = await session.cell(
             "import os, signal\n"
             "seen = [int(n) for n in os.listdir('/proc') if n.isdigit()]\n"
             f"try: os.kill({os.getpid()}, signal.SIGKILL)\n"
             "except ProcessLookupError: pass\n"
             "FINAL(len(seen) < 6)"
         )
-        assert value(found) is True
+        assert value(cell) is True
 
     using(tmp_path / "ws", use)
 
@@ -162,9 +162,9 @@ def test_allocating_ten_gigabytes_is_a_memory_error_and_the_worker_survives(
     tmp_path: Path,
 ) -> None:
     async def use(session: Session) -> None:
-        found = await session.cell("x = 1\ny = [0] * (10 * 2**27)")
-        assert found.failed
-        assert found.text.endswith("MemoryError")
+        cell = await session.cell("x = 1\ny = [0] * (10 * 2**27)")
+        assert cell.failed
+        assert cell.text.endswith("MemoryError")
         assert await session.text("x") == "1"
 
     using(tmp_path / "ws", use)
@@ -272,8 +272,8 @@ def test_restored_snapshot_runs_code_only_in_the_sandbox(tmp_path: Path) -> None
 
     async def use(session: Session) -> None:
         await session.cell(bomb)
-        variables, kept = await session.persist()
-        assert ("bomb", "Bomb") in kept.kept
+        variables, report = await session.persist()
+        assert ("bomb", "Bomb") in report.kept
         restored = await session.restore(variables, session.disk)
         assert await session.text("x") == "1"
         assert ("x", "int") in restored.kept
@@ -362,9 +362,9 @@ def test_a_flood_on_the_socket_does_not_block_the_event_loop(
     async def main() -> str:
         async with anyio.create_task_group() as group:
             group.start_soon(tick)
-            found = await ended(tmp_path / "ws", flood, replace(SHORT, seconds=4))
+            text = await ended(tmp_path / "ws", flood, replace(SHORT, seconds=4))
             group.cancel_scope.cancel()
-        return found
+        return text
 
     assert why in anyio.run(main)
     # The event loop runs meanwhile, also on a busy machine.
@@ -393,9 +393,9 @@ def test_closing_the_connection_ends_the_worker(tmp_path: Path) -> None:
 def test_the_error_names_exit_code_or_signal_of_the_worker(
     tmp_path: Path, code: str, why: str
 ) -> None:
-    said = anyio.run(lost, tmp_path / "ws", code)
+    result = anyio.run(lost, tmp_path / "ws", code)
 
-    assert why in said
+    assert why in result
 
 
 @pytest.mark.slow
@@ -424,23 +424,23 @@ def test_endless_recursion_ends_the_cell_or_the_worker(tmp_path: Path) -> None:
         "class A:\n    def __getattr__(self, name): return getattr(self, name + 'x')\nA().x"
     )
 
-    said = anyio.run(ended, tmp_path / "ws", code, QUICK)
+    text = anyio.run(ended, tmp_path / "ws", code, QUICK)
 
-    assert any(word in said for word in ("SIGSEGV", "RecursionError", "memory"))
+    assert any(word in text for word in ("SIGSEGV", "RecursionError", "memory"))
 
 
 def test_a_forked_process_cannot_call_the_host_or_set_the_final_value(
     tmp_path: Path,
 ) -> None:
     async def use(session: Session) -> None:
-        found = await session.text(
+        text = await session.text(
             "import os\n"
             "child = os.fork()\n"
             "if not child: budget(); FINAL('of the child')\n"
             "_, code = os.waitpid(child, 0)\n"
             "print('ended', code)"
         )
-        assert found.endswith("ended 0")
+        assert text.endswith("ended 0")
         assert session.host.heard == []
 
     using(tmp_path / "ws", use)
@@ -490,9 +490,9 @@ def test_a_stopped_cell_keeps_the_variables(tmp_path: Path) -> None:
             "import time; time.sleep(1e9)",
             "import threading; threading.Lock().acquire(); threading.Event().wait()",
         ):
-            found = await session.cell(f"x = 5\n{code}")
-            assert found.failed
-            assert found.text.endswith("Stopped: the cell ran over 0.2 s.")
+            cell = await session.cell(f"x = 5\n{code}")
+            assert cell.failed
+            assert cell.text.endswith("Stopped: the cell ran over 0.2 s.")
         assert await session.text("x") == "5"
 
     using(tmp_path / "ws", use, WorkerLimits(seconds=0.2, memory=512 * 1024**2))

@@ -50,5 +50,5 @@ def test_sandboxed_code_answers_questions_about_material_of_any_size(
     from tests.rlm.walled_python import workers
 
     for task in tasks(tokens):
-        with workers(tmp_path) as found:
-            check(task, run_of(task, found))
+        with workers(tmp_path) as result:
+            check(task, run_of(task, result))

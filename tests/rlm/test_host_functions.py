@@ -47,9 +47,9 @@ class Siblings:
 
 
 def told(*answers: str, **more: Any) -> Told:
-    seen: list[str] = []
+    texts: list[str] = []
     return Told(
-        ScriptedProvider(*answers), Leaf(str), tools=(peek, scribble), seen=seen, **more
+        ScriptedProvider(*answers), Leaf(str), tools=(peek, scribble), seen=texts, **more
     )
 
 
@@ -59,8 +59,8 @@ def test_a_tool_call_of_code_is_recorded_as_a_nested_call() -> None:
     view = run.run()
 
     assert view.turn.answer == "a.txt from 3"
-    (made,) = run.events(NestedCallMade)
-    assert (made.call.id, made.call.name, made.parent_call) == (
+    (result,) = run.events(NestedCallMade)
+    assert (result.call.id, result.call.name, result.parent_call) == (
         "call-0.1",
         "peek",
         "call-0",
@@ -80,7 +80,7 @@ def test_a_failed_or_refused_tool_call_raises_in_the_code() -> None:
     assert first == "refold.rlm.worker_port.HostFailed: There is no file 'gone'."
     assert "Refused: no rule allows scribble" in second
     assert {e.call_id: e.verdict for e in run.events(Judged)}["call-1.1"] == "deny"
-    assert [each.call.name for each in view.turn.denials] == ["scribble"]
+    assert [denial.call.name for denial in view.turn.denials] == ["scribble"]
 
 
 def test_code_waits_until_the_user_approves_its_tool_call() -> None:

@@ -70,12 +70,12 @@ def test_files_of_initial_variables_count_as_read(
     place = Path(os.path.realpath(tmp_path))
     for name in ("a", "b", "c"):
         (place / name).write_text(f"{name}\n{LINE}")
-    given = {name: (place / name).read_text() for name in ("a", "b")}
+    data = {name: (place / name).read_text() for name in ("a", "b")}
     files = tuple(
         (str(place / name), sha256(text.encode()).hexdigest())
-        for name, text in given.items()
+        for name, text in data.items()
     )
-    begins = InitialVariables({"context": given}, files={"context": files})
+    begins = InitialVariables({"context": data}, files={"context": files})
     run = told(coded("FINAL(1)"), given={"begins": begins})
     run.run()
     (place / "b").write_text("something else")
@@ -106,11 +106,11 @@ def test_attached_session_stores_its_own_copy_of_large_variables(tmp_path: Path)
         )
         other.run()
         begins = InitialVariables(attached="one")
-        given = {"begins": begins, "snapshots": OtherSessions(home, "two", "")}
-        run = told(coded("FINAL(len(x[0]))"), workers=real, given=given)
+        data = {"begins": begins, "snapshots": OtherSessions(home, "two", "")}
+        run = told(coded("FINAL(len(x[0]))"), workers=real, given=data)
         view = run.run()
 
-    (restored,), (kept,) = run.events(VariablesRestored), run.events(VariablesSaved)
+    (restored,), (result,) = run.events(VariablesRestored), run.events(VariablesSaved)
     assert view.turn.answer == "300000"
-    assert restored.parts == kept.parts
-    assert anyio.run(run.store.blobs.get, *kept.parts)
+    assert restored.parts == result.parts
+    assert anyio.run(run.store.blobs.get, *result.parts)

@@ -66,16 +66,16 @@ def test_changed_large_variables_are_restored_in_their_last_state(tmp_path: Path
             before = await kept(session)
             await session.cell("\n".join(changed for _, changed in CHANGES))
             after = await kept(session)
-            said = await session.text(HASHED)
+            result = await session.text(HASHED)
             again = await kept(session)
             disk = session.disk
         async with python(tmp_path / "ws") as session:
             await session.restore(after, disk)
-            found = await session.text(HASHED)
+            text = await session.text(HASHED)
             restored = await kept(session)
         assert (len(before.new), len(after.new)) == (len(CHANGES), len(CHANGES))
         assert again == Variables(after.index, after.parts)
-        assert found == said
+        assert text == result
         assert restored.new == {}
 
     anyio.run(main)
@@ -84,14 +84,14 @@ def test_changed_large_variables_are_restored_in_their_last_state(tmp_path: Path
 def test_a_missing_part_loses_only_its_own_variables(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.cell("x = 'a' * 300_000; n = 1")
-        variables, found = await session.persist()
+        variables, report = await session.persist()
         session.disk.clear()
 
         assert await session.restore(variables, {}) == VariableReport(
             (("n", "int"),),
             (("x", "LookupError: the file that contained it is gone"),),
         )
-        assert dict(found.kept) == {"x": "str", "n": "int"}
+        assert dict(report.kept) == {"x": "str", "n": "int"}
 
     using(tmp_path / "ws", use)
 

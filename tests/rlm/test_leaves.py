@@ -28,9 +28,9 @@ def test_lm_makes_one_model_call_that_the_journal_records() -> None:
 
     view = run.run()
 
-    (asked,), (told_,) = run.leaves
+    (result,), (told_,) = run.leaves
     assert view.turn.answer == "<a text>"
-    assert (asked.leaf, asked.call_id, asked.prompt) == (1, "call-0", "What is it?")
+    assert (result.leaf, result.call_id, result.prompt) == (1, "call-0", "What is it?")
     assert (told_.text, told_.cost, told_.failed) == ("<a text>", 0.01, "")
     (request,) = run.leaf.heard
     assert request.messages[0].message.text == (
@@ -47,7 +47,7 @@ def test_map_lm_keeps_the_order_and_the_concurrency_limit() -> None:
 
     assert view.turn.answer == "[" + ",".join(f'"<{n}>"' for n in range(20)) + "]"
     assert leaf.at_once == 8
-    assert [each.leaf for each in run.leaves[0]] == list(range(1, 21))
+    assert [item.leaf for item in run.leaves[0]] == list(range(1, 21))
 
 
 def test_map_lm_above_the_item_limit_fails_with_advice_to_batch() -> None:
@@ -69,7 +69,7 @@ def test_map_lm_retries_only_the_failed_slot_once() -> None:
 
     assert view.turn.answer == '["<a>","<b>"]'
     assert len(leaf.heard) == 3
-    assert [each.failed for each in run.leaves[1]] == ["the line is down", "", ""]
+    assert [item.failed for item in run.leaves[1]] == ["the line is down", "", ""]
 
 
 def test_map_lm_marks_a_slot_that_fails_twice() -> None:
@@ -242,12 +242,12 @@ def test_invalid_leaf_call_raises_in_the_code(code: str, why: str) -> None:
 
 def test_the_rate_limit_per_minute_delays_further_questions() -> None:
     async def three_of_two() -> list[str]:
-        rate, asked = RateLimit(2), list[str]()
+        rate, texts = RateLimit(2), list[str]()
         for model in ("a/x", "a/y", "b/x", "a/x", "b/x"):
             with anyio.move_on_after(0.01):
                 await rate.wait(model)
-                asked.append(model)
-        return asked
+                texts.append(model)
+        return texts
 
     assert anyio.run(three_of_two) == ["a/x", "a/y", "b/x", "b/x"]
 
@@ -273,8 +273,8 @@ def test_a_run_interrupted_after_any_event_resumes_without_paying_twice(
     store = MemoryStore(*whole.store.lines[:kept])
     store.blobs = whole.store.blobs
     run = Told(whole.model, Leaf(last_line), store=store)
-    given = len(run.events(ModelAnswered))
-    run.model = ScriptedProvider(*ANSWERS[given:])
+    count = len(run.events(ModelAnswered))
+    run.model = ScriptedProvider(*ANSWERS[count:])
     paid = sum(1 for settled in run.leaves[1] if not settled.failed)
 
     view = run.run("")

@@ -22,11 +22,11 @@ def read(top: Path, *named: str, most: int = 10_000) -> Material:
 def test_material_of_one_file_is_its_text(top: Path) -> None:
     (top / "a.txt").write_text("héllo\n")
 
-    found = read(top, "a.txt")
+    result = read(top, "a.txt")
 
     content = sha256("héllo\n".encode()).hexdigest()
-    assert found == Material("héllo\n", 1, 7, read=((str(top / "a.txt"), content),))
-    assert (found.tokens, found.description) == (2, "a text of 6 characters")
+    assert result == Material("héllo\n", 1, 7, read=((str(top / "a.txt"), content),))
+    assert (result.tokens, result.description) == (2, "a text of 6 characters")
 
 
 def test_material_of_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> None:
@@ -35,26 +35,26 @@ def test_material_of_a_folder_is_a_dictionary_from_path_to_text(top: Path) -> No
     (top / "in/deep/a.md").write_text("aa")
     (top / "in/link.txt").symlink_to(top / "in/b.txt")
 
-    found = read(top, "in")
+    result = read(top, "in")
 
-    assert (found.value, found.files, found.size) == (
+    assert (result.value, result.files, result.size) == (
         {"in/b.txt": "b", "in/deep/a.md": "aa"}, 2, 3,
     )  # fmt: skip
-    assert found.read == (
+    assert result.read == (
         (str(top / "in/b.txt"), sha256(b"b").hexdigest()),
         (str(top / "in/deep/a.md"), sha256(b"aa").hexdigest()),
     )
-    assert found.description == "a dict from path to text, 2 files, 3 characters in all"
+    assert result.description == "a dict from path to text, 2 files, 3 characters in all"
 
 
 def test_a_file_name_that_is_not_utf_8_is_escaped(top: Path) -> None:
     (top / "in").mkdir()
     Path(os.fsdecode(os.fsencode(top) + b"/in/\xff.txt")).write_text("b")
 
-    found = read(top, "in")
+    result = read(top, "in")
 
-    assert found.value == {"in/\\xff.txt": "b"}
-    assert [path for path, _ in found.read] == [f"{top}/in/\\xff.txt"]
+    assert result.value == {"in/\\xff.txt": "b"}
+    assert [path for path, _ in result.read] == [f"{top}/in/\\xff.txt"]
 
 
 def test_material_of_a_folder_with_one_file_is_a_dictionary(top: Path) -> None:
@@ -69,9 +69,9 @@ def test_material_of_several_paths_is_one_dictionary_without_duplicates(top: Pat
     (top / "in/b.txt").write_text("b")
     (top / "c.txt").write_text("c")
 
-    found = read(top, "c.txt", "in", "in/b.txt")
+    result = read(top, "c.txt", "in", "in/b.txt")
 
-    assert found.value == {"c.txt": "c", "in/b.txt": "b"}
+    assert result.value == {"c.txt": "c", "in/b.txt": "b"}
 
 
 def test_material_outside_the_directory_has_absolute_paths(top: Path) -> None:
@@ -79,9 +79,9 @@ def test_material_outside_the_directory_has_absolute_paths(top: Path) -> None:
     (top / "there").mkdir()
     (top / "there/a.txt").write_text("a")
 
-    found = material([str(top / "there")], str(top / "here"), lambda _: "")
+    result = material([str(top / "there")], str(top / "here"), lambda _: "")
 
-    assert found.value == {f"{top}/there/a.txt": "a"}
+    assert result.value == {f"{top}/there/a.txt": "a"}
 
 
 def test_material_omits_binary_ignored_and_secret_files(top: Path) -> None:
@@ -96,12 +96,12 @@ def test_material_omits_binary_ignored_and_secret_files(top: Path) -> None:
     (folder / "zero.bin").write_bytes(b"a\0b")
     (folder / "denied.txt").write_text("no")
 
-    found = material(
+    result = material(
         ["in"], str(top), lambda path: "a rule" if path.endswith("denied.txt") else ""
     )
 
-    assert found.value == {"in/.gitignore": "*.log\n", "in/kept.txt": "kept"}
-    assert found.left_out == (
+    assert result.value == {"in/.gitignore": "*.log\n", "in/kept.txt": "kept"}
+    assert result.left_out == (
         "left out of the material (no text): in/latin.txt, in/zero.bin",
         "left out of the material (may contain secrets): in/.env, in/denied.txt",
     )
@@ -112,11 +112,11 @@ def test_material_too_large_for_memory_is_a_list_of_paths(top: Path) -> None:
     for name in "ab":
         (top / f"in/{name}.txt").write_text("x" * 6_000)
 
-    found = read(top, "in")
+    result = read(top, "in")
 
-    assert found == Material(["in/a.txt", "in/b.txt"], 2, 12_000)
-    assert found.tokens == 3_000
-    assert "list of the paths of 2 files" in found.description
+    assert result == Material(["in/a.txt", "in/b.txt"], 2, 12_000)
+    assert result.tokens == 3_000
+    assert "list of the paths of 2 files" in result.description
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_without_material_the_question_is_unchanged() -> None:
 
 
 def test_a_flat_question_comes_after_all_of_its_material() -> None:
-    found = Material({'a".txt': "one", "b.txt": "</material> two"}, 2, 20)
+    result = Material({'a".txt': "one", "b.txt": "</material> two"}, 2, 20)
 
-    assert flat_text("Who?", found) == (
+    assert flat_text("Who?", result) == (
         '<material path="a\'.txt">\none\n</material>\n\n'
         '<material path="b.txt">\n<\\/material> two\n</material>\n\nWho?'
     )

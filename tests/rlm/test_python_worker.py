@@ -40,24 +40,22 @@ def test_a_cell_returns_its_output_and_the_value_of_its_last_line(
 def test_tracebacks_name_only_lines_of_cells(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
         await session.cell("def half(n):\n    return 1 / n")
-        found = await session.cell("print('before')\nhalf(0)")
-        assert found.failed
-        assert found.text == (
+        cell = await session.cell("print('before')\nhalf(0)")
+        assert cell.failed
+        assert cell.text == (
             "before\n  line 2: half(0)\n  an earlier cell, line 2, in half: return 1 / n\n"
             "ZeroDivisionError: division by zero"
         )
-        found = await session.cell("x = (1,\ny = 2")
-        assert found.text == (
+        cell = await session.cell("x = (1,\ny = 2")
+        assert cell.text == (
             "  line 1\n    x = (1,\n        ^\nSyntaxError: '(' was never closed"
         )
-        found = await session.cell("import json\njson.loads('{')")
-        assert "line 2: json.loads('{')" in found.text
-        assert "decoder.py" in found.text
-        assert found.text.endswith("line 1 column 2 (char 1)")
-        found = await session.cell(
-            "try: 1/0\nexcept ZeroDivisionError: raise KeyError('k')"
-        )
-        assert "division by zero\nwhich led to:" in found.text
+        cell = await session.cell("import json\njson.loads('{')")
+        assert "line 2: json.loads('{')" in cell.text
+        assert "decoder.py" in cell.text
+        assert cell.text.endswith("line 1 column 2 (char 1)")
+        cell = await session.cell("try: 1/0\nexcept ZeroDivisionError: raise KeyError('k')")
+        assert "division by zero\nwhich led to:" in cell.text
 
     using(tmp_path / "ws", use)
 
@@ -80,9 +78,9 @@ def test_code_calls_host_functions_with_positional_and_keyword_arguments(
             ("echo(object())", "TypeError: echo['value'] is of type object"),
             ("echo({'a': [1, float('nan')]})", "echo['value']['a'][1] is nan"),
         ):
-            found = await session.cell(code)
-            assert found.failed
-            assert error in found.text
+            cell = await session.cell(code)
+            assert cell.failed
+            assert error in cell.text
         assert await session.text("try: fails('x')\nexcept HostError as e: print(e)") == "x"
 
     using(tmp_path / "ws", use)
@@ -100,10 +98,10 @@ def test_values_passed_to_the_host_are_converted_to_json(tmp_path: Path) -> None
     )
 
     async def use(session: Session) -> None:
-        found = await session.cell(
+        cell = await session.cell(
             f"{code[: code.rindex('echo')]}FINAL({code[code.rindex('echo') :]})"
         )
-        assert value(found) == [
+        assert value(cell) == [
             [1, 3], [1, 2], "2020-01-02", "1.5", "/x", {"x": 1, "y": [2]}, "a",
             {"1": "a", "null": "b", "false": "c"}, 2**70, [0, 1, 2], {"a": 2}, ["k"], True, None, "😀",
         ]  # fmt: skip
@@ -119,12 +117,12 @@ def test_values_passed_to_the_host_are_converted_to_json(tmp_path: Path) -> None
 
 def test_a_failed_slot_is_marked_and_falsy(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
-        found = await session.text(
+        text = await session.text(
             "all = map_lm(['a', 'b', 'c'], 'q')\n"
             "print([bool(one) for one in all], all[1].reason, isinstance(all[1], Failed))\n"
             "[one for one in all if one]"
         )
-        assert found == "[True, False, True] overloaded True\n['one', 'three']"
+        assert text == "[True, False, True] overloaded True\n['one', 'three']"
         assert value(await session.cell("FINAL(all)"))[1] == {"__failed__": "overloaded"}  # pyright: ignore[reportIndexIssue]
 
     using(tmp_path / "ws", use)
@@ -132,13 +130,13 @@ def test_a_failed_slot_is_marked_and_falsy(tmp_path: Path) -> None:
 
 def test_concurrent_calls_of_threads_get_their_own_answers(tmp_path: Path) -> None:
     async def use(session: Session) -> None:
-        found = await session.text(
+        text = await session.text(
             "from concurrent.futures import ThreadPoolExecutor\n"
             "with ThreadPoolExecutor(32) as pool:\n"
             "    got = list(pool.map(echo, range(500)))\n"
             "got == list(range(500))"
         )
-        assert found == "True"
+        assert text == "True"
         assert len(session.host.heard) == 500
 
     using(tmp_path / "ws", use)
@@ -150,9 +148,9 @@ def test_time_spent_waiting_for_the_host_does_not_count(tmp_path: Path) -> None:
             await anyio.sleep(0.4)
             return name
 
-        found = await session.worker.run("lm('a', 'b')", slow, session.printed.append)
-        assert found.text == "'lm'"
-        assert found.seconds < 0.2
+        cell = await session.worker.run("lm('a', 'b')", slow, session.printed.append)
+        assert cell.text == "'lm'"
+        assert cell.seconds < 0.2
 
     using(tmp_path / "ws", use, WorkerLimits(seconds=0.2))
 
@@ -175,9 +173,9 @@ def test_computing_time_counts_while_another_thread_waits_for_the_host(
 
     async def use(session: Session) -> None:
         with anyio.fail_after(60):
-            found = await session.worker.run(code, slow, session.printed.append)
-        assert found.failed
-        assert "the cell ran over 1 s" in found.text
+            cell = await session.worker.run(code, slow, session.printed.append)
+        assert cell.failed
+        assert "the cell ran over 1 s" in cell.text
 
     using(tmp_path / "ws", use, WorkerLimits(seconds=1))
 
@@ -275,18 +273,19 @@ def test_variables_are_restored_in_another_worker(tmp_path: Path) -> None:
                 "holds = {'a': [threading.Lock()]}\n"
                 "big = bytearray(65 * 2 ** 20)\n"
             )
-            variables, kept = await session.persist()
+            variables, report = await session.persist()
             disk = session.disk
-        assert [name for name, _ in kept.lost] == ["g", "f", "lock", "holds", "big"]
+        assert [name for name, _ in report.lost] == ["g", "f", "lock", "holds", "big"]
         assert (
-            dict(kept.lost)["f"] == "an open file cannot be kept: keep its path or its text"
+            dict(report.lost)["f"]
+            == "an open file cannot be kept: keep its path or its text"
         )
-        assert dict(kept.lost)["big"] == "too large: one variable may have 64 MB"
-        assert "cannot pickle '_thread.lock' object" in dict(kept.lost)["holds"]
+        assert dict(report.lost)["big"] == "too large: one variable may have 64 MB"
+        assert "cannot pickle '_thread.lock' object" in dict(report.lost)["holds"]
         async with python(tmp_path / "ws") as session:
             await session.cell("gone = 1")
             restored = await session.restore(variables, disk)
-            assert restored == VariableReport(kept.kept)
+            assert restored == VariableReport(report.kept)
             assert await session.text(
                 "n = 10\n"
                 "outer(1), recursive(5), more(), p.twice(), isinstance(p, P), ask('a', 'b'), "
@@ -298,7 +297,7 @@ def test_variables_are_restored_in_another_worker(tmp_path: Path) -> None:
             )
             assert (await session.cell("gone")).failed
             _, kept_again = await session.persist()
-            assert set(kept.kept) <= set(kept_again.kept)
+            assert set(report.kept) <= set(kept_again.kept)
 
     anyio.run(main)
 
@@ -313,9 +312,9 @@ def test_a_variable_that_cannot_be_restored_loses_only_itself(tmp_path: Path) ->
             "        while True: pass\n"
             "a, odd, b, slow, c = 1, Odd(), 2, Slow(), 3"
         )
-        variables, kept = await session.persist()
-        assert [name for name, _ in kept.lost] == ["slow", "c"]
-        assert dict(kept.lost)["slow"] == "the variables took more than 0.3 s"
+        variables, report = await session.persist()
+        assert [name for name, _ in report.lost] == ["slow", "c"]
+        assert dict(report.lost)["slow"] == "the variables took more than 0.3 s"
         restored = await session.restore(variables, session.disk)
         assert [name for name, _ in restored.lost] == ["odd"]
         assert "invalid literal for int()" in restored.lost[0][1]

@@ -175,14 +175,14 @@ def test_variables_of_an_attached_session_are_available_at_the_start(
     other.run()
     other.run("More.")
     others = OtherSessions(home, "two", "")
-    given = {"begins": InitialVariables(attached="one@1"), "snapshots": others}
-    run = told(coded("FINAL(x)"), given=given)
+    data = {"begins": InitialVariables(attached="one@1"), "snapshots": others}
+    run = told(coded("FINAL(x)"), given=data)
 
     view = run.run()
 
     assert view.turn.answer == "[1]"
     assert observations(view) == ["These variables are of the session one: x\nFINAL"]
-    assert [each.source for each in run.events(VariablesRestored)] == ["one"]
+    assert [event.source for event in run.events(VariablesRestored)] == ["one"]
 
 
 def test_a_session_of_another_directory_cannot_be_attached(tmp_path: Path) -> None:

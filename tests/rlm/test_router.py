@@ -68,20 +68,20 @@ def test_the_router_decides_by_size_and_keywords_and_names_the_reason(
 
 
 def test_counting_in_more_than_ten_files_is_routed_recursive() -> None:
-    asked = "How many errors are there?"
+    text = "How many errors are there?"
 
-    assert route(asked, Size(400, 10, 120_000)).way == "flat"
-    assert route(asked, Size(400, 11, 120_000)).way == "recursive"
+    assert route(text, Size(400, 10, 120_000)).way == "flat"
+    assert route(text, Size(400, 11, 120_000)).way == "recursive"
     assert route("Who wrote it?", Size(400, 11, 120_000)).way == "flat"
 
 
 def test_a_lookup_is_routed_flat_up_to_a_third_of_the_window() -> None:
-    asked = "Who wrote it?"
+    text = "Who wrote it?"
 
-    assert route(asked, Size(40_000, 9, 120_000)) == Route(
+    assert route(text, Size(40_000, 9, 120_000)) == Route(
         "flat", "about 40,000 tokens fit, and the question asks for one thing"
     )
-    assert route(asked, Size(40_001, 9, 120_000)).way == "recursive"
+    assert route(text, Size(40_001, 9, 120_000)).way == "recursive"
 
 
 @pytest.mark.parametrize(

@@ -61,16 +61,16 @@ class Session:
         return (await self.cell(code)).text
 
     async def put(self, name: str, value: object) -> None:
-        said = msgspec.json.encode(value)
-        part = sha256(said).hexdigest()
-        self.disk[part] = said
-        await self.worker.put(name, part, said)
+        data = msgspec.json.encode(value)
+        part = sha256(data).hexdigest()
+        self.disk[part] = data
+        await self.worker.put(name, part, data)
 
     async def persist(self) -> tuple[Variables, VariableReport]:
-        variables, kept = await self.worker.persist(self.disk)
+        variables, report = await self.worker.persist(self.disk)
         assert all(name == sha256(part).hexdigest() for name, part in variables.new.items())
         self.disk |= variables.new
-        return variables, kept
+        return variables, report
 
     async def restore(
         self, variables: Variables, disk: Mapping[str, bytes]
@@ -104,8 +104,10 @@ async def python(
     sandbox = find_sandbox(os.environ, wanted)
     commands = ShellCommands(os.environ, lambda: sandbox)
     try:
-        async with PythonWorkers(commands, str(root.resolve()))(limits, FUNCTIONS) as found:
-            yield Session(found)
+        async with PythonWorkers(commands, str(root.resolve()))(
+            limits, FUNCTIONS
+        ) as worker:
+            yield Session(worker)
     finally:
         commands.close()
 

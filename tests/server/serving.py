@@ -57,23 +57,25 @@ class Client:
     ) -> Answer:
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         more = {"Content-Type": "application/json"} if data is not None else {}
-        sent = {**more, **(self.token if headers is None else headers)}
+        result = {**more, **(self.token if headers is None else headers)}
 
         def work() -> Answer:
             connection = http.client.HTTPConnection(self.netloc, timeout=60)
             try:
-                connection.request(method, path, body=data, headers=sent)
-                found = connection.getresponse()
-                return Answer(found.status, dict(found.getheaders()), found.read())
+                connection.request(method, path, body=data, headers=result)
+                getresponse = connection.getresponse()
+                return Answer(
+                    getresponse.status, dict(getresponse.getheaders()), getresponse.read()
+                )
             finally:
                 connection.close()
 
         return await to_thread.run_sync(work)
 
     async def begin(self, **wanted: object) -> str:
-        made = await self.ask("POST", "/api/conversations", wanted)
-        assert made.status == 201, made.body
-        return made.json["id"]
+        answer = await self.ask("POST", "/api/conversations", wanted)
+        assert answer.status == 201, answer.body
+        return answer.json["id"]
 
     def follow(self, id_: str, after: str | None = None, **more: Any) -> connect:
         query = "" if after is None else f"?after={after}"
@@ -99,9 +101,9 @@ async def server(
     def launch_at(where: Path, roots: Sequence[Path], wanted: NewConversation) -> Launch:
         settings = {"memory": False, **(flags or {})}
         loaded = load_here(where, places, os.environ, settings, trust=wanted.trust)
-        made = provider() if provider is not None else ScriptedProvider(*replies)
+        result = provider() if provider is not None else ScriptedProvider(*replies)
         options = LaunchOptions(
-            directory=where, more_roots=tuple(roots), provider=made,
+            directory=where, more_roots=tuple(roots), provider=result,
             more_system=wanted.system_prompt,
         )  # fmt: skip
         return Launch(App(loaded.settings, places, os.environ, options), settings)
@@ -136,10 +138,10 @@ async def server(
 
 async def said(socket: ClientConnection, until: str) -> list[Plain]:
     """The documents up to the first of this type."""
-    found = list[Plain]()
-    while not found or found[-1]["type"] != until:
-        found.append(json.loads(await socket.recv()))
-    return found
+    plains = list[Plain]()
+    while not plains or plains[-1]["type"] != until:
+        plains.append(json.loads(await socket.recv()))
+    return plains
 
 
 async def order(socket: ClientConnection, type_: str, **fields: object) -> None:

@@ -27,13 +27,13 @@ async def test_the_end_of_a_background_command_starts_a_turn(tmp_path: Path) -> 
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Build it.")
-            begun = await said(socket, "turn_end")
+            records = await said(socket, "turn_end")
             (tmp_path / "go").touch()
-            found = await said(socket, "turn_end")
+            result = await said(socket, "turn_end")
 
-    assert "background_started" in [each["type"] for each in begun]
-    assert "background_ended" in [each["type"] for each in found]
-    texts = [each["text"] for each in found if each["type"] == "assistant_message"]
+    assert "background_started" in [data["type"] for data in records]
+    assert "background_ended" in [data["type"] for data in result]
+    texts = [data["text"] for data in result if data["type"] == "assistant_message"]
     assert texts == ["It is built."]
 
 

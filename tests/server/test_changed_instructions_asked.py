@@ -56,11 +56,11 @@ async def test_the_status_contains_changed_instructions_with_the_texts_of_the_te
         server(folder, "Hello.") as client,
         client.follow(await client.begin()) as socket,
     ):
-        asked = (await status(socket))["instructions"]
+        instructions = (await status(socket))["instructions"]
 
     path = str(folder / "AGENTS.md")
-    assert len(asked.pop("hash")) == 64
-    assert asked == {
+    assert len(instructions.pop("hash")) == 64
+    assert instructions == {
         "question": QUESTION,
         "use": USE,
         "keep": KEEP,
@@ -88,12 +88,12 @@ async def test_an_answer_about_changed_instructions_applies_from_the_next_turn(
             await status(other)
             await turn(socket)
             await order(socket, "instructions_response", hash=hash_, use=use)
-            answered = await status(socket), await status(other)
+            result = await status(socket), await status(other)
             await turn(socket)
         async with client.follow(await client.begin()) as later:
             asked_again = (await status(later))["instructions"]
 
-    assert [each["instructions"] for each in answered] == [None, None]
+    assert [data["instructions"] for data in result] == [None, None]
     assert asked_again is None
     assert list(dict.fromkeys(instructions_sent(id_))) == list(
         dict.fromkeys(["trusted", sent])
@@ -112,12 +112,12 @@ async def test_an_answer_to_an_outdated_change_is_refused_and_the_current_one_is
                 socket, "instructions_response", hash=hash_, use=True, client_key="k"
             )
             newer = (await status(socket))["instructions"]
-            refused = (await said(socket, "error"))[-1]
+            data = (await said(socket, "error"))[-1]
             await turn(socket)
 
     assert newer["changes"][0]["change"]["text"].endswith("+Use four spaces.")
-    assert (refused["kind"], refused["client_key"]) == ("BadInput", "k")
-    assert "changed again" in refused["reason"]
+    assert (data["kind"], data["client_key"]) == ("BadInput", "k")
+    assert "changed again" in data["reason"]
     assert list(instructions_sent(id_)) == ["trusted"]
 
 

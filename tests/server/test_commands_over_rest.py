@@ -12,30 +12,32 @@ pytestmark = pytest.mark.anyio
 
 
 async def run(client: Client, id_: str, text: str, *answers: Any) -> Any:
-    given = [{"question": q, "answer": a} for q, a in answers]
-    body = {"text": text, "answers": given}
-    found = await client.ask("POST", f"/api/conversations/{id_}/commands", body)
-    assert found.status == 200, found.body
-    return found.json
+    records = [{"question": q, "answer": a} for q, a in answers]
+    body = {"text": text, "answers": records}
+    answer = await client.ask("POST", f"/api/conversations/{id_}/commands", body)
+    assert answer.status == 200, answer.body
+    return answer.json
 
 
 def rows(output: Any) -> list[str]:
     return [
-        "".join(text for _, text in each["row"]) if "row" in each else each["markdown"]
-        for each in output["documents"]
+        "".join(text for _, text in document["row"])
+        if "row" in document
+        else document["markdown"]
+        for document in output["documents"]
     ]
 
 
 async def test_a_command_returns_rows_without_a_model_request(tmp_path: Path) -> None:
     async with server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
-        found = await run(client, id_, "/cost")
+        result = await run(client, id_, "/cost")
         wrong = await run(client, id_, "/modle x")
         messages = await client.ask("GET", f"/api/conversations/{id_}/messages")
 
-    assert found["question"] is None
-    assert found["conversation"] == id_
-    assert rows(found) != []
+    assert result["question"] is None
+    assert result["conversation"] == id_
+    assert rows(result) != []
     assert rows(wrong) == ["There is no command /modle. Did you mean /mode?"]
     assert wrong["documents"][0]["row"][0][0] == "bad"
     assert messages.json == []
@@ -44,12 +46,15 @@ async def test_a_command_returns_rows_without_a_model_request(tmp_path: Path) ->
 async def test_every_slash_command_returns_output_over_rest(tmp_path: Path) -> None:
     async with server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
-        shown = {each.name: await run(client, id_, f"/{each.name}") for each in commands()}
+        data = {
+            command.name: await run(client, id_, f"/{command.name}")
+            for command in commands()
+        }
         messages = await client.ask("GET", f"/api/conversations/{id_}/messages")
 
-    silent = {n for n, each in shown.items() if not (each["documents"] or each["question"])}
+    silent = {n for n, each in data.items() if not (each["documents"] or each["question"])}
     assert silent == set()
-    left_out = {n for n, each in shown.items() if "does not work here" in str(rows(each))}
+    left_out = {n for n, each in data.items() if "does not work here" in str(rows(each))}
     assert left_out == {"quit", "shell", "doctor", "theme", "vi", "export"}
     assert messages.json == []
 
@@ -62,9 +67,9 @@ async def test_a_question_of_a_command_is_answered_with_the_next_request(
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Hi.")
             await said(socket, "result")
-        asked = await run(client, id_, "/rewind")
-        point = asked["question"]["items"][0]["id"]
-        picked = (asked["question"]["title"], point)
+        result = await run(client, id_, "/rewind")
+        point = result["question"]["items"][0]["id"]
+        picked = (result["question"]["title"], point)
         sure = await run(client, id_, "/rewind", picked)
         other = await run(client, id_, "/rewind", picked, ("Another question? y/n", "y"))
         before = await client.ask("GET", f"/api/conversations/{id_}/messages")
@@ -83,7 +88,7 @@ async def test_command_list_and_completions_equal_those_of_the_terminal(
 ) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin()
-        listed = (await client.ask("GET", f"/api/conversations/{id_}/commands")).json
+        json = (await client.ask("GET", f"/api/conversations/{id_}/commands")).json
         new = (await client.ask("GET", "/api/commands")).json
         one = await client.ask("GET", "/api/commands/cost")
         none = await client.ask("GET", "/api/commands/csot")
@@ -96,16 +101,16 @@ async def test_command_list_and_completions_equal_those_of_the_terminal(
             )
         ).json
 
-    (cost,) = [each for each in listed if each["name"] == "/cost"]
+    (cost,) = [item for item in json if item["name"] == "/cost"]
     assert (cost["usage"], cost["aliases"]) == ("[turns]", ["usage", "stats"])
     assert {"/quit", "/theme", "/vi", "/shell", "/export"}.isdisjoint(
-        e["name"] for e in listed
+        e["name"] for e in json
     )
     assert cost in new
     assert one.json == cost
     assert none.json == {"problem": "There is no command /csot. Did you mean /cost?"}
-    assert [each["text"] for each in names] == ["/cost"]
-    assert [each["text"] for each in words] == ["plan"]
+    assert [name["text"] for name in names] == ["/cost"]
+    assert [word["text"] for word in words] == ["plan"]
 
 
 async def test_text_that_is_not_a_command_is_refused(tmp_path: Path) -> None:
@@ -113,8 +118,8 @@ async def test_text_that_is_not_a_command_is_refused(tmp_path: Path) -> None:
         id_ = await client.begin()
         path = f"/api/conversations/{id_}/commands"
         for text in ("hello", "!ls", "# a note", "/etc/hosts is wrong"):
-            found = await client.ask("POST", path, {"text": text})
-            assert found.status == 400, text
+            answer = await client.ask("POST", path, {"text": text})
+            assert answer.status == 400, text
 
 
 async def test_a_command_that_switches_conversations_returns_the_new_id(
@@ -122,9 +127,9 @@ async def test_a_command_that_switches_conversations_returns_the_new_id(
 ) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin(name="first")
-        made = await run(client, id_, "/clear")
-        back = await run(client, made["conversation"], "/resume first")
+        result = await run(client, id_, "/clear")
+        back = await run(client, result["conversation"], "/resume first")
 
-    assert made["conversation"] != id_
+    assert result["conversation"] != id_
     assert back["conversation"] == id_
     assert rows(back)[0] == 'Resumed "first".'

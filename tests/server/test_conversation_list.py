@@ -55,13 +55,13 @@ async def test_pages_of_the_list_have_each_conversation_once(
         put(sessions, f"s{number}", *talk("Hi"), changed=float(number // 2))
 
     async with server(tmp_path) as client:
-        listed, link = await ids(client, "?limit=3")
+        texts, link = await ids(client, "?limit=3")
         put(sessions, "s9", *talk("Hi"), changed=99.0)  # moves no page that was not read
         while link:
             page, link = await ids(client, link.removeprefix("/api/conversations"))
-            listed += page
+            texts += page
 
-    assert listed == ["s6", "s5", "s4", "s3", "s2", "s1", "s0"]
+    assert texts == ["s6", "s5", "s4", "s3", "s2", "s1", "s0"]
 
 
 async def test_a_cursor_that_is_none_is_refused(tmp_path: Path) -> None:
@@ -79,14 +79,14 @@ async def test_pinned_conversations_come_first_and_archived_ones_are_listed_apar
         first, second, third = [await client.begin(name=name) for name in "abc"]
         pinned = await client.ask("PATCH", f"/api/conversations/{first}", {"pinned": True})
         await client.ask("PATCH", f"/api/conversations/{third}", {"archived": True})
-        listed, _ = await ids(client)
+        texts, _ = await ids(client)
         archived, _ = await ids(client, "?archived=true")
         await client.ask("PATCH", f"/api/conversations/{first}", {"pinned": False})
         await client.ask("PATCH", f"/api/conversations/{third}", {"archived": False})
         again, _ = await ids(client)
 
     assert pinned.json == {"name": "a", "pinned": True, "archived": False}
-    assert listed == [first, second]
+    assert texts == [first, second]
     assert archived == [third]
     assert again == [third, second, first]  # neither was a use of the conversation
 
@@ -129,7 +129,7 @@ async def test_each_change_of_the_list_comes_over_its_socket(
 
     put(sessions, "old", *talk("Hi"), changed=1.0)
     put(sessions, "gone", *talk("Hi"), changed=2.0)
-    changed, gone = dict[str, str](), list[str]()
+    changed, texts = dict[str, str](), list[str]()
 
     async with server(tmp_path) as client:
         url = f"ws://{client.netloc}/api/conversations/ws"
@@ -138,11 +138,11 @@ async def test_each_change_of_the_list_comes_over_its_socket(
             put(sessions, "new", *talk("A new one"), changed=3.0)
             await client.ask("DELETE", "/api/conversations/gone")
             with anyio.fail_after(20):
-                while set(changed) != {"new"} or gone != ["gone"]:
+                while set(changed) != {"new"} or texts != ["gone"]:
                     news = json.loads(await socket.recv())
                     assert news["type"] == "sessions_changed"
                     changed |= {row["id"]: row["activity"] for row in news["changed"]}
-                    gone += news["gone"]
+                    texts += news["gone"]
 
     assert changed == {"new": "done"}
 

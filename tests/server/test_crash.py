@@ -24,9 +24,9 @@ def started(directory: Path, script: Path) -> tuple[subprocess.Popen[str], str]:
         cwd=directory, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
-    found = re.search(r"http://([^/]+)/", process.stdout.readline())
-    assert found is not None
-    return process, found[1]
+    match = re.search(r"http://([^/]+)/", process.stdout.readline())
+    assert match is not None
+    return process, match[1]
 
 
 async def test_ten_turns_interrupted_by_a_kill_are_finished_by_continue(

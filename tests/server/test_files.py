@@ -35,12 +35,12 @@ async def test_no_path_leads_out_of_the_workspace(tmp_path: Path) -> None:
                 ):
                     continue
                 binary = {**client.token, "Content-Type": "application/octet-stream"}
-                found = await client.ask(
+                answer = await client.ask(
                     method, f"/api/conversations/{id_}/files/{path}",
                     b"x" if method == "PUT" else None, binary,
                 )  # fmt: skip
-                assert found.status in (404, 405), (method, path, found.body)
-                assert b"secret" not in found.body
+                assert answer.status in (404, 405), (method, path, answer.body)
+                assert b"secret" not in answer.body
         strange = await client.ask("GET", "/api/conversations/..%2f..%2fx/files/a")
 
     assert strange.status == 404
@@ -52,13 +52,13 @@ async def test_active_content_is_served_as_an_attachment(tmp_path: Path, name: s
     (tmp_path / name).write_text("<html><script>alert(1)</script>")
     async with server(tmp_path) as client:
         id_ = await client.begin()
-        found = await client.ask("GET", f"/api/conversations/{id_}/files/{name}")
+        answer = await client.ask("GET", f"/api/conversations/{id_}/files/{name}")
 
-    assert found.status == 200
-    assert found.headers["content-disposition"].startswith("attachment")
-    assert found.headers["content-type"] == "application/octet-stream"
-    assert found.headers["x-content-type-options"] == "nosniff"
-    assert found.headers["content-security-policy"].startswith("sandbox")
+    assert answer.status == 200
+    assert answer.headers["content-disposition"].startswith("attachment")
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["content-security-policy"].startswith("sandbox")
 
 
 @pytest.mark.parametrize("name", ['x";filename=evil.exe', "\u202e🎉.txt", "a\tb\x7f.txt"])
@@ -68,13 +68,13 @@ async def test_a_file_name_cannot_inject_response_headers(
     (tmp_path / name).write_text("content")
     async with server(tmp_path) as client:
         id_ = await client.begin()
-        found = await client.ask("GET", f"/api/conversations/{id_}/files/{quote(name)}")
+        answer = await client.ask("GET", f"/api/conversations/{id_}/files/{quote(name)}")
 
-    said = found.headers["content-disposition"]
-    assert (found.status, found.body) == (200, b"content")
-    assert said.isascii()
-    assert said.count('"') == 2
-    assert f"filename*=UTF-8''{quote(name, safe='')}" in said
+    text = answer.headers["content-disposition"]
+    assert (answer.status, answer.body) == (200, b"content")
+    assert text.isascii()
+    assert text.count('"') == 2
+    assert f"filename*=UTF-8''{quote(name, safe='')}" in text
 
 
 async def test_a_file_name_with_line_breaks_is_not_served(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ async def test_a_file_name_with_line_breaks_is_not_served(tmp_path: Path) -> Non
     (tmp_path / name).write_text("content")
     async with server(tmp_path) as client:
         id_ = await client.begin()
-        found = await client.ask("GET", f"/api/conversations/{id_}/files/{quote(name)}")
+        answer = await client.ask("GET", f"/api/conversations/{id_}/files/{quote(name)}")
 
-    assert found.status == 404
-    assert "set-cookie" not in {each.lower() for each in found.headers}
+    assert answer.status == 404
+    assert "set-cookie" not in {header.lower() for header in answer.headers}
 
 
 async def put(client: Client, id_: str, path: str, data: bytes, **headers: str) -> Answer:
@@ -101,12 +101,12 @@ async def test_an_upload_is_stored_in_the_workspace(tmp_path: Path) -> None:
         first = await put(client, id_, "new/a.bin", b"\x00one")
         back = await client.ask("GET", f"/api/conversations/{id_}/files/new/a.bin")
         large = await put(client, id_, "new/a.bin", b"x" * (10 * 1024 * 1024 + 1))
-        listed = await client.ask("GET", f"/api/conversations/{id_}/files?path=new")
+        answer = await client.ask("GET", f"/api/conversations/{id_}/files?path=new")
 
     assert (first.status, first.json) == (201, {"path": "new/a.bin", "size": 4})
     assert (large.status, back.body) == (413, b"\x00one")
     assert back.headers["etag"] == first.headers["etag"]
-    assert [(f["path"], f["kind"], f["size"]) for f in listed.json] == [
+    assert [(f["path"], f["kind"], f["size"]) for f in answer.json] == [
         (os.path.join("new", "a.bin"), "file", 4)
     ]
 
@@ -188,10 +188,10 @@ async def test_upload_that_a_rule_forbids_is_refused(tmp_path: Path) -> None:
     flags = {"permissions.deny": ["write_file(*.txt)"]}
     async with server(tmp_path, flags=flags) as client:
         id_ = await client.begin()
-        refused = await put(client, id_, "a.txt", b"x")
+        answer = await put(client, id_, "a.txt", b"x")
         allowed = await put(client, id_, "a.md", b"x")
 
-    assert (refused.status, allowed.status) == (403, 201)
+    assert (answer.status, allowed.status) == (403, 201)
     assert not (tmp_path / "a.txt").exists()
 
 

@@ -37,7 +37,7 @@ async def status(
 
     `method` WS is a handshake of a WebSocket.
     """
-    sent = list[Any]()
+    result = list[Any]()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
@@ -49,7 +49,7 @@ async def status(
         return {"type": "http.request", "body": body if sends else b""}
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        result.append(message)
 
     scope = {
         "type": "websocket" if method == "WS" else "http", "method": method, "path": path,
@@ -57,18 +57,18 @@ async def status(
     }  # fmt: skip
     guard = Guard(application, ACCESS, NAMES, ("/", "/api/login"), "/hooks/")
     await guard(scope, receive, send)
-    assert [m["type"] for m in sent if m["type"].startswith("websocket")] == [] or (
-        sent[0]["type"] == "websocket.http.response.start"
+    assert [m["type"] for m in result if m["type"].startswith("websocket")] == [] or (
+        result[0]["type"] == "websocket.http.response.start"
     )
-    return sent[0]["status"]
+    return result[0]["status"]
 
 
 @pytest.mark.parametrize("method", ["GET", "WS"])
 async def test_a_request_with_an_absolute_uri_is_refused(method: str) -> None:
-    asked = [("host", HERE), BEARER]
+    texts = [("host", HERE), BEARER]
 
-    assert await status(method, asked, path=f"http://{HERE}/api/x") == 421
-    assert await status(method, asked, path="http://evil.example/api/x") == 421
+    assert await status(method, texts, path=f"http://{HERE}/api/x") == 421
+    assert await status(method, texts, path="http://evil.example/api/x") == 421
 
 
 async def test_only_valid_combinations_of_host_origin_token_and_type_are_accepted() -> None:
@@ -158,14 +158,16 @@ def test_a_launch_token_can_be_redeemed_once() -> None:
 def test_a_launch_token_can_be_redeemed_once_across_servers_with_its_secret(
     tmp_path: Path,
 ) -> None:
-    made, other, restarted = (access.access_from(tmp_path / "server.key") for _ in range(3))
-    token, unused = made.new_launch(), made.new_launch()
+    result, other, restarted = (
+        access.access_from(tmp_path / "server.key") for _ in range(3)
+    )
+    token, unused = result.new_launch(), result.new_launch()
 
-    assert made.has_cookie(other.redeem(token))
-    assert [each.redeem(token) for each in (made, other, restarted)] == [""] * 3
+    assert result.has_cookie(other.redeem(token))
+    assert [item.redeem(token) for item in (result, other, restarted)] == [""] * 3
     assert restarted.redeem(unused)
     access.renew(tmp_path / "server.key")
-    assert access.access_from(tmp_path / "server.key").redeem(made.new_launch()) == ""
+    assert access.access_from(tmp_path / "server.key").redeem(result.new_launch()) == ""
 
 
 def test_a_launch_token_expires_and_its_record_is_deleted(

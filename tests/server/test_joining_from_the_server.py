@@ -21,10 +21,10 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    made = tempfile.mkdtemp(prefix="r")
-    monkeypatch.setenv("XDG_RUNTIME_DIR", made)
-    yield {"XDG_RUNTIME_DIR": made}
-    shutil.rmtree(made)
+    mkdtemp = tempfile.mkdtemp(prefix="r")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", mkdtemp)
+    yield {"XDG_RUNTIME_DIR": mkdtemp}
+    shutil.rmtree(mkdtemp)
 
 
 @asynccontextmanager
@@ -63,11 +63,11 @@ async def test_a_page_joins_the_session_of_a_terminal_and_answers_its_requests(
             assert (about["held_by"], about["open_here"]) == (past[-1]["held_by"], True)
 
             await order(socket, "user_message", text="From the page.", client_key="k")
-            asked = (await said(socket, "tool_approval_request"))[-1]
-            assert [each.id for each in here.session.requests] == [asked["call_id"]]
+            data = (await said(socket, "tool_approval_request"))[-1]
+            assert [request.id for request in here.session.requests] == [data["call_id"]]
             await order(
-                socket, "tool_approval_response", call_id=asked["call_id"],
-                hash=asked["hash"], allowed=True,
+                socket, "tool_approval_response", call_id=data["call_id"],
+                hash=data["hash"], allowed=True,
             )  # fmt: skip
             done = await said(socket, "result")
 
@@ -118,8 +118,8 @@ async def test_a_session_held_without_a_socket_is_readable_and_names_its_holder(
         assert about["held_by"].startswith("process ")
         assert not about["open_here"]
         events = (await client.ask("GET", f"{path}/events")).json
-        assert "One." in [each.get("text") for each in events]
-        refused = await client.ask("PATCH", path, {"name": "x"})
-        assert (refused.status, refused.json["kind"]) == (409, "Held")
-        assert about["held_by"] in refused.json["reason"]
+        assert "One." in [event.get("text") for event in events]
+        answer = await client.ask("PATCH", path, {"name": "x"})
+        assert (answer.status, answer.json["kind"]) == (409, "Held")
+        assert about["held_by"] in answer.json["reason"]
     await launch.aclose()

@@ -42,7 +42,7 @@ def files_of(directory: Path) -> Mapping[str, bytes]:
 
 def resumed(client: Client, id_: str) -> int:
     entries = client.host.stored.entries(id_)
-    return sum(isinstance(each.event, SessionResumed) for each in entries)
+    return sum(isinstance(entry.event, SessionResumed) for entry in entries)
 
 
 async def test_reading_a_session_writes_no_file_and_takes_no_lock(
@@ -67,7 +67,7 @@ async def test_reading_a_session_writes_no_file_and_takes_no_lock(
             done = (await said(other, "result"))[-1]
 
         assert looked == before
-        assert "Hi." in [each.get("text") for each in past]
+        assert "Hi." in [data.get("text") for data in past]
         assert done["text"] == "Here."
         assert resumed(client, id_) == 0
 
@@ -77,9 +77,9 @@ async def test_an_order_that_changes_nothing_takes_no_lock(tmp_path: Path) -> No
     before = files_of(directory)
     async with server(tmp_path) as client, client.follow(id_) as socket:
         await order(socket, "set_mode", mode="default", client_key="k")
-        taken = (await said(socket, "order_taken"))[-1]
+        data = (await said(socket, "order_taken"))[-1]
 
-        assert (taken["client_key"], taken["changed"]) == ("k", False)
+        assert (data["client_key"], data["changed"]) == ("k", False)
         assert files_of(directory) == before
 
 
@@ -94,15 +94,15 @@ async def test_messages_of_another_process_are_shown_in_a_watched_session(
             await session.run("From another process.")
             news = await heard(socket, "result", "status")
             await order(socket, "user_message", text="Two.", client_key="k")
-            refused = (await said(socket, "error"))[-1]
+            data = (await said(socket, "error"))[-1]
         free = (await said(socket, "status"))[-1]
         await order(socket, "user_message", text="Three.")
         done = (await said(socket, "result"))[-1]
 
-    assert "Elsewhere." in [each.get("text") for each in news]
-    held = next(each for each in news if each["type"] == "status")
-    assert (held["held_by"][:8], held["cut_off"]) == ("process ", False)
-    assert (refused["kind"], refused["client_key"]) == ("Held", "k")
+    assert "Elsewhere." in [item.get("text") for item in news]
+    matching_new = next(item for item in news if item["type"] == "status")
+    assert (matching_new["held_by"][:8], matching_new["cut_off"]) == ("process ", False)
+    assert (data["kind"], data["client_key"]) == ("Held", "k")
     assert (free["held_by"], free["cut_off"]) == ("", False)
     assert done["text"] == "Here."
 
@@ -117,21 +117,21 @@ async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
             await order(socket, "user_message", text="a")
-            asked = (await said(socket, "tool_approval_request"))[-1]
+            data = (await said(socket, "tool_approval_request"))[-1]
             await order(
-                socket, "tool_approval_response", call_id=asked["call_id"],
-                hash=asked["hash"], allowed=True, grant="session",
+                socket, "tool_approval_response", call_id=data["call_id"],
+                hash=data["hash"], allowed=True, grant="session",
             )  # fmt: skip
             await said(socket, "result")
             there = client.host.conversation(id_)
             assert there is not None
             await until(lambda: not there.session.has_lease)
             await order(socket, "user_message", text="b")
-            found = await said(socket, "result")
+            records = await said(socket, "result")
         await until(lambda: client.host.conversation(id_) is None)
 
-        assert found[-1]["text"] == "Two."
-        assert not types(found) & {"tool_approval_request", "error"}
+        assert records[-1]["text"] == "Two."
+        assert not types(records) & {"tool_approval_request", "error"}
         assert resumed(client, id_) == 0
 
 
@@ -168,10 +168,10 @@ async def test_an_unanswered_message_of_an_earlier_process_is_answered_by_contin
 
 async def heard(socket: ClientConnection, *wanted: str) -> list[Plain]:
     """The documents until there is one of each of these types."""
-    found = list[Plain]()
-    while set(wanted) - types(found):
-        found += [json.loads(await socket.recv())]
-    return found
+    plains = list[Plain]()
+    while set(wanted) - types(plains):
+        plains += [json.loads(await socket.recv())]
+    return plains
 
 
 async def until(holds: Any) -> None:
@@ -181,4 +181,4 @@ async def until(holds: Any) -> None:
 
 
 def types(documents: list[Plain]) -> set[str]:
-    return {each["type"] for each in documents}
+    return {document["type"] for document in documents}

@@ -29,9 +29,9 @@ class Served:
             cwd=directory, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
-        found = re.search(r"http://([^/]+)/", self.process.stdout.readline())
-        assert found is not None
-        self.netloc = found[1]
+        match = re.search(r"http://([^/]+)/", self.process.stdout.readline())
+        assert match is not None
+        self.netloc = match[1]
         access = access_from(Path(os.environ["REFOLD_HOME"]) / "server.key")
         self.headers = {"Authorization": f"Bearer {access.bearer}"}
 
@@ -47,10 +47,10 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    made = Served(tmp_path)
-    yield made
-    made.process.send_signal(signal.SIGTERM)
-    made.process.communicate(timeout=60)
+    result = Served(tmp_path)
+    yield result
+    result.process.send_signal(signal.SIGTERM)
+    result.process.communicate(timeout=60)
 
 
 def test_generated_requests_get_documented_answers(served: Served) -> None:
@@ -71,8 +71,8 @@ def test_generated_requests_get_documented_answers(served: Served) -> None:
     ]
     tried = set[str]()
 
-    for found in schema.get_all_operations():
-        operation = found.ok()
+    for all_operation in schema.get_all_operations():
+        operation = all_operation.ok()
 
         @settings(
             max_examples=EXAMPLES, deadline=None, database=None,
@@ -86,21 +86,21 @@ def test_generated_requests_get_documented_answers(served: Served) -> None:
 
         run()
 
-    assert len(tried) == sum(len(each) for each in document["paths"].values())
+    assert len(tried) == sum(len(item) for item in document["paths"].values())
     assert len(tried) > 30
 
 
 def _with_a_conversation(paths: dict[str, Any], id_: str) -> dict[str, Any]:
     """The addresses of a conversation, for one that is there. It is not deleted."""
-    found = dict[str, Any]()
+    data = dict[str, Any]()
     for path, methods in paths.items():
         if "{id_}" not in path:
-            found[path] = methods
+            data[path] = methods
             continue
         kept_methods = {name: each for name, each in methods.items() if name != "delete"}
-        for each in kept_methods.values():
-            each["parameters"] = [
-                p for p in each.get("parameters", []) if p["name"] != "id_"
+        for item in kept_methods.values():
+            item["parameters"] = [
+                p for p in item.get("parameters", []) if p["name"] != "id_"
             ]
-        found[path.replace("{id_}", id_)] = kept_methods
-    return found
+        data[path.replace("{id_}", id_)] = kept_methods
+    return data

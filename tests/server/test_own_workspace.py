@@ -25,7 +25,7 @@ class Turn(Struct):
 
 async def turn(client: Client, id_: str, *, allow: bool = True) -> Turn:
     """One turn, each of whose requests gets this answer."""
-    found = Turn([], [])
+    result = Turn([], [])
     async with client.follow(id_) as socket:
         await said(socket, "status")
         await order(socket, "user_message", text="Go.")
@@ -33,15 +33,15 @@ async def turn(client: Client, id_: str, *, allow: bool = True) -> Turn:
             document = json.loads(await socket.recv())
             match document["type"]:
                 case "tool_approval_request":
-                    found.requests.append(document)
+                    result.requests.append(document)
                     answer = {"call_id": document["call_id"], "hash": document["hash"]}
                     await order(socket, "tool_approval_response", **answer, allowed=allow)
                 case "user_message":
-                    found.message = document["seq"]
+                    result.message = document["seq"]
                 case "tool_result":
-                    found.results.append(document)
+                    result.results.append(document)
                 case "result":
-                    return found
+                    return result
                 case _:
                     pass
 
@@ -49,8 +49,8 @@ async def turn(client: Client, id_: str, *, allow: bool = True) -> Turn:
 async def begun(client: Client, mode: str) -> tuple[str, Path]:
     before = set(client.host.paths.workspaces.glob("*"))
     id_ = await client.begin(own_workspace=True, mode=mode)
-    (made,) = set(client.host.paths.workspaces.glob("*")) - before
-    return id_, made
+    (path,) = set(client.host.paths.workspaces.glob("*")) - before
+    return id_, path
 
 
 @pytest.mark.parametrize(

@@ -18,18 +18,18 @@ class Page:
         self._client, self._id = client, id_
 
     async def run(self, *answers: str, dial: str = "") -> Any:
-        given = list[Any]()
+        result = list[Any]()
         while True:
-            body = {"text": "/permissions", "answers": given}
+            body = {"text": "/permissions", "answers": result}
             output = (
                 await self._client.ask(
                     "POST", f"/api/conversations/{self._id}/commands", body
                 )
             ).json
-            if len(given) == len(answers):
+            if len(result) == len(answers):
                 return output
-            title, answer = output["question"]["title"], answers[len(given)]
-            given.append({"question": title, "answer": answer, "dial": dial})
+            title, answer = output["question"]["title"], answers[len(result)]
+            result.append({"question": title, "answer": answer, "dial": dial})
 
     async def rows(self) -> list[str]:
         items = (await self.run())["question"]["items"]
@@ -37,7 +37,9 @@ class Page:
 
 
 def texts(output: Any) -> list[str]:
-    return ["".join(text for _, text in each["row"]) for each in output["documents"]]
+    return [
+        "".join(text for _, text in document["row"]) for document in output["documents"]
+    ]
 
 
 async def test_a_rule_is_added_changed_and_removed(tmp_path: Path) -> None:
@@ -47,7 +49,7 @@ async def test_a_rule_is_added_changed_and_removed(tmp_path: Path) -> None:
             await order(socket, "user_message", text="Hi.")
             await said(socket, "result")
         added = await page.run("add", "deny folder", "bash(git push *)")
-        listed = await page.rows()
+        rows = await page.rows()
         row = "deny bash(git push *) always, in this folder"
         edited = await page.run(row, "edit", "write_file(*.txt)", dial="deny")
         async with client.follow(id_) as socket:
@@ -58,7 +60,7 @@ async def test_a_rule_is_added_changed_and_removed(tmp_path: Path) -> None:
         removed = await page.rows()
 
     assert texts(added)[0] == f"From now on: {row}".replace(") a", ")  a")
-    assert listed == ["+ add a rule", row]
+    assert rows == ["+ add a rule", row]
     assert texts(edited)[0].startswith("From now on: deny write_file(*.txt)")
     assert after[1] == "deny write_file(*.txt) always, in this folder"
     assert after[2].startswith("refused write_file a.txt")
@@ -78,7 +80,7 @@ async def test_an_invalid_rule_is_reported_and_not_saved(tmp_path: Path) -> None
     async with server(tmp_path, "Done.") as client:
         page = Page(client, await client.begin())
         wrong = await page.run("add", "allow folder", "editfile")
-        listed = await page.rows()
+        rows = await page.rows()
 
     assert "names no tool there is" in texts(wrong)[0]
-    assert listed == ["+ add a rule"]
+    assert rows == ["+ add a rule"]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 def ids(found: list[Plain]) -> list[str]:
-    return [each["id"] for each in found if "id" in each and each["type"] != "snapshot"]
+    return [data["id"] for data in found if "id" in data and data["type"] != "snapshot"]
 
 
 class Reader:
@@ -54,7 +54,7 @@ async def _in_pieces(client: Client, id_: str, turns: int, rng: random.Random) -
     reader = Reader()
 
     def ended() -> bool:
-        return sum(each["type"] == "result" for each in reader.seen) == turns
+        return sum(data["type"] == "result" for data in reader.seen) == turns
 
     while not ended():
         async with client.follow(id_, reader.last) as socket:
@@ -78,13 +78,13 @@ async def test_a_client_that_reconnects_at_random_sees_each_document_once(
                 readers.append(await _in_pieces(client, id_, 3, random.Random(7)))
 
             group.start_soon(away)
-            found = list[Plain]()
+            plains = list[Plain]()
             for _ in range(3):
                 await order(whole, "user_message", text="Go on.")
-                found += await said(whole, "result")
+                plains += await said(whole, "result")
 
     (reader,) = readers
-    assert ids(reader.seen) == ids(found)
+    assert ids(reader.seen) == ids(plains)
     assert [e["text"] for e in reader.seen if e["type"] == "result"] == [answer] * 3
     assert all(answer.startswith(text) for text in reader.texts.values())
 
@@ -95,7 +95,7 @@ async def test_a_client_that_reconnects_200_times_sees_each_document_once(
 ) -> None:
     answer = " ".join(f"word{n}" for n in range(60))
     turns, rng, reader = 20, random.Random(11), Reader()
-    found, connects = list[Plain](), 0
+    records, connects = list[Plain](), 0
     async with server(tmp_path, provider=lambda: Slow(*[answer] * turns)) as client:
         id_ = await client.begin()
         async with client.follow(id_, "0") as whole, anyio.create_task_group() as group:
@@ -103,10 +103,10 @@ async def test_a_client_that_reconnects_200_times_sees_each_document_once(
             async def work() -> None:
                 for _ in range(turns):
                     await order(whole, "user_message", text="Go on.")
-                    found.extend(await said(whole, "result"))
+                    records.extend(await said(whole, "result"))
 
             group.start_soon(work)
-            while sum(each["type"] == "result" for each in reader.seen) < turns:
+            while sum(data["type"] == "result" for data in reader.seen) < turns:
                 connects += 1
                 async with client.follow(id_, reader.last) as socket:
                     for _ in range(rng.randint(0, 3)):
@@ -114,7 +114,7 @@ async def test_a_client_that_reconnects_200_times_sees_each_document_once(
                             reader.take(json.loads(await socket.recv()))
 
     assert connects >= 200
-    assert ids(reader.seen) == ids(found)
+    assert ids(reader.seen) == ids(records)
     assert all(answer.startswith(text) for text in reader.texts.values())
 
 
@@ -123,19 +123,19 @@ async def test_resuming_from_any_id_yields_all_later_documents(tmp_path: Path) -
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
             await order(socket, "user_message", text="a")
-            found = await said(socket, "result")
+            records = await said(socket, "result")
             await order(socket, "user_message", text="b")
-            found += await said(socket, "result")
-        every = ids(found)
+            records += await said(socket, "result")
+        every = ids(records)
         await client.host.close(id_)  # what is in memory is gone: the journal has it
         for n, after in enumerate(every[:-1]):
             async with client.follow(id_, after) as socket:
                 rest = await said(socket, "status")
-            later = [each for each in ids(rest) if each in every]
+            later = [text for text in ids(rest) if text in every]
             assert later == every[n + 1 :]
-        told = (await client.ask("GET", f"/api/conversations/{id_}/events")).json
+        result = (await client.ask("GET", f"/api/conversations/{id_}/events")).json
 
-    assert [each["id"] for each in told if each["id"] in every] == every
+    assert [item["id"] for item in result if item["id"] in every] == every
 
 
 async def test_resuming_from_an_unknown_id_gives_a_snapshot(
@@ -145,8 +145,8 @@ async def test_resuming_from_an_unknown_id_gives_a_snapshot(
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
             await order(socket, "user_message", text="a")
-            found = await said(socket, "result")
-        epoch, seq, n = ids(found)[-1].split("-")
+            records = await said(socket, "result")
+        epoch, seq, n = ids(records)[-1].split("-")
         for after in (f"{epoch}-{int(seq) + 90}-0", f"{int(epoch) + 7}-{seq}-{n}"):
             async with client.follow(id_, after) as socket:
                 first = json.loads(await socket.recv())
@@ -166,12 +166,12 @@ async def test_a_client_that_connects_during_an_answer_gets_the_text_so_far(
             await said(first, "text_delta")
             await said(first, "text_delta")
             async with client.follow(id_) as late:
-                found = await said(late, "text_delta")
+                records = await said(late, "text_delta")
             await said(other, "result")
 
-    assert found[-1]["offset"] == 0
-    assert answer.startswith(found[-1]["text"])
-    assert found[0]["type"] == "snapshot"
+    assert records[-1]["offset"] == 0
+    assert answer.startswith(records[-1]["text"])
+    assert records[0]["type"] == "snapshot"
 
 
 def test_a_follower_that_does_not_read_is_disconnected() -> None:
@@ -190,7 +190,7 @@ async def test_an_impossible_resume_position_is_refused_in_the_handshake(
 ) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin()
-        refused = list[int]()
+        numbers = list[int]()
         for where, after in (
             (id_, "nonsense"),
             ("20200101-000000-zzzz", None),
@@ -199,6 +199,6 @@ async def test_an_impossible_resume_position_is_refused_in_the_handshake(
             with pytest.raises(InvalidStatus) as error:
                 async with client.follow(where, after):
                     pass
-            refused.append(error.value.response.status_code)
+            numbers.append(error.value.response.status_code)
 
-    assert refused == [400, 404, 404]
+    assert numbers == [400, 404, 404]

@@ -49,10 +49,10 @@ class Served:
         )  # fmt: skip
         assert self.process.stdout is not None
         self.links = [self.process.stdout.readline().split()[-1] for _ in range(2)]
-        found = re.match(r"(https?)://(.+):(\d+)/#launch=(.+)", self.links[0])
-        assert found, self.links
-        self.scheme, self.name, self.port = found[1], found[2], int(found[3])
-        self.launch = found[4]
+        match = re.match(r"(https?)://(.+):(\d+)/#launch=(.+)", self.links[0])
+        assert match, self.links
+        self.scheme, self.name, self.port = match[1], match[2], int(match[3])
+        self.launch = match[4]
 
     @property
     def bearer(self) -> Headers:
@@ -76,9 +76,9 @@ class Served:
         data = None if body is None else json.dumps(body).encode()
         connection.request(method, path, data, {**(JSON if data else {}), **headers})
         answer = connection.getresponse()
-        found = answer.status, dict(answer.getheaders()), answer.read()
+        result = answer.status, dict(answer.getheaders()), answer.read()
         connection.close()
-        return found
+        return result
 
     def cookie(self) -> Headers:
         """What a browser has after it opened the link."""
@@ -98,16 +98,16 @@ Start = Callable[..., Served]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    made = list[Served]()
+    serveds = list[Served]()
 
     def started(*more: str) -> Served:
-        made.append(Served(tmp_path, *more))
-        return made[-1]
+        serveds.append(Served(tmp_path, *more))
+        return serveds[-1]
 
     yield started
-    for each in made:
-        each.process.kill()
-        each.process.communicate()
+    for item in serveds:
+        item.process.kill()
+        item.process.communicate()
 
 
 def refused(directory: Path, *more: str) -> tuple[int, str]:
@@ -208,8 +208,8 @@ def test_serve_with_a_certificate_uses_tls_for_http_and_websockets(
     status, headers, _ = served.ask(
         "POST", "/api/login", origin, {"launch": served.launch}, tls=tls
     )
-    made = served.ask("POST", "/api/conversations", served.bearer, {}, tls=tls)[2]
-    id_ = json.loads(made)["id"]
+    data = served.ask("POST", "/api/conversations", served.bearer, {}, tls=tls)[2]
+    id_ = json.loads(data)["id"]
     address = f"wss://127.0.0.1:{served.port}/api/conversations/{id_}/ws"
     with connect(address, ssl=tls, additional_headers=served.bearer) as follower:
         first = json.loads(follower.recv())
@@ -232,8 +232,8 @@ def test_at_shutdown_a_turn_is_interrupted_or_with_drain_finished(
     script = json.dumps({"text": text, "pause": 0.05})
     (tmp_path / "answers.jsonl").write_text(f"{script}\n")
     served = start(*more)
-    made = served.ask("POST", "/api/conversations", served.bearer, {})[2]
-    id_ = json.loads(made)["id"]
+    data = served.ask("POST", "/api/conversations", served.bearer, {})[2]
+    id_ = json.loads(data)["id"]
     address = f"ws://127.0.0.1:{served.port}/api/conversations/{id_}/ws"
     with connect(address, additional_headers=served.bearer) as follower:
         follower.send('{"type": "user_message", "text": "Go."}')
@@ -244,10 +244,10 @@ def test_at_shutdown_a_turn_is_interrupted_or_with_drain_finished(
     stored = StoredSessions(JournalDirectory(home() / "sessions"))
     from refold.client.event_documents import FEED_START
 
-    ended = [json.loads(each) for each in stored.events(id_, FEED_START, 1000)]
-    results = [each for each in ended if each["type"] == "result"]
+    ended = [json.loads(event) for event in stored.events(id_, FEED_START, 1000)]
+    results = [item for item in ended if item["type"] == "result"]
     assert code == 0
-    assert [each["outcome"] for each in results] == [outcome]
+    assert [result["outcome"] for result in results] == [outcome]
     assert (results[0]["text"] == text) is bool(more)
 
 
@@ -256,19 +256,21 @@ def test_keys_stay_valid_over_a_restart_until_they_are_renewed(start: Start) -> 
     bearer, cookie = first.bearer, first.cookie()
     first.end()
     again = start()
-    held = [again.ask("GET", "/api/conversations", h)[0] for h in (bearer, cookie)]
+    numbers = [again.ask("GET", "/api/conversations", h)[0] for h in (bearer, cookie)]
     again.end()
     renewed = start("--new-keys")
 
-    assert held == [200, 200]
+    assert numbers == [200, 200]
     assert [renewed.ask("GET", "/api/conversations", h)[0] for h in (bearer, cookie)] == [401, 401]  # fmt: skip
     assert renewed.ask("GET", "/api/conversations", renewed.bearer)[0] == 200
 
 
 def test_every_address_refuses_requests_without_a_token(start: Start) -> None:
     served = start()
-    made = served.ask("POST", "/api/conversations", served.bearer, {"name": "Secret plans"})
-    id_ = json.loads(made[2])["id"]
+    result = served.ask(
+        "POST", "/api/conversations", served.bearer, {"name": "Secret plans"}
+    )
+    id_ = json.loads(result[2])["id"]
     described = json.loads(served.ask("GET", "/openapi.json", served.bearer)[2])["paths"]
     addresses = [
         (method.upper(), re.sub(r"\{\w+\}", "1", path.replace("{id_}", id_)))
@@ -282,25 +284,27 @@ def test_every_address_refuses_requests_without_a_token(start: Start) -> None:
         ("GET", "/"),
     ]
 
-    found = {
-        each: served.ask(*each, {}, {} if each[0] in ("POST", "PUT", "PATCH") else None)
-        for each in addresses
-        if each != ("POST", "/api/login")
+    data = {
+        address: served.ask(
+            *address, {}, {} if address[0] in ("POST", "PUT", "PATCH") else None
+        )
+        for address in addresses
+        if address != ("POST", "/api/login")
     }
     with pytest.raises(InvalidStatus) as socket_refused:
         connect(f"ws://127.0.0.1:{served.port}/api/conversations/{id_}/ws")
 
-    assert len(found) > 30
-    assert {status for status, _, _ in found.values()} == {401}
-    assert [body for _, _, body in found.values() if b"Secret" in body or id_.encode() in body] == []  # fmt: skip
+    assert len(data) > 30
+    assert {status for status, _, _ in data.values()} == {401}
+    assert [body for _, _, body in data.values() if b"Secret" in body or id_.encode() in body] == []  # fmt: skip
     assert socket_refused.value.response.status_code == 401
 
 
 def test_cross_site_simple_requests_change_nothing(start: Start) -> None:
     served = start()
     cookie, own = served.cookie(), {"Origin": f"http://127.0.0.1:{served.port}"}
-    made = served.ask("POST", "/api/conversations", {**cookie, **own}, {"name": "kept"})
-    address = f"/api/conversations/{json.loads(made[2])['id']}"
+    result = served.ask("POST", "/api/conversations", {**cookie, **own}, {"name": "kept"})
+    address = f"/api/conversations/{json.loads(result[2])['id']}"
     evil = {**cookie, "Origin": "https://evil.example"}
     form = {"Content-Type": "multipart/form-data; boundary=x"}
 
@@ -324,24 +328,24 @@ def test_keys_do_not_appear_in_output_or_logs(start: Start, tmp_path: Path) -> N
     served.ask("GET", f"/?token={served.launch}", {"Cookie": f"x={cookie}"})
     served.ask("POST", "/api/login", {}, {"launch": served.launch})
     bearer = served.bearer["Authorization"].partition(" ")[2]
-    _, said = served.end()
+    _, text = served.end()
 
-    files = [each for each in home().rglob("*") if each.is_file()]
+    files = [path for path in home().rglob("*") if path.is_file()]
     kept_in = [
-        str(each)
-        for each in files
+        str(file)
+        for file in files
         for secret in (cookie, bearer, served.launch)
-        if secret.encode() in each.read_bytes()
+        if secret.encode() in file.read_bytes()
     ]
     assert kept_in == []
-    assert [secret for secret in (cookie, bearer, served.launch) if secret in said] == []
+    assert [secret for secret in (cookie, bearer, served.launch) if secret in text] == []
 
 
 def test_a_thousand_clients_all_receive_a_document(start: Start) -> None:
     count = 1000
     served = start()
-    made = served.ask("POST", "/api/conversations", served.bearer, {})[2]
-    address = f"/api/conversations/{json.loads(made)['id']}/ws"
+    result = served.ask("POST", "/api/conversations", served.bearer, {})[2]
+    address = f"/api/conversations/{json.loads(result)['id']}/ws"
     greeting = (
         f"GET {address} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nUpgrade: websocket\r\n"
         "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -359,15 +363,15 @@ def test_a_thousand_clients_all_receive_a_document(start: Start) -> None:
             speaker.send('{"type": "rename", "name": "told to everyone"}')
             while json.loads(speaker.recv())["type"] != "title_changed":
                 pass
-        told = 0
-        for each in there:
+        outcome = 0
+        for item in there:
             data = b""
-            while b'"title_changed"' not in data and (piece := each.recv(65536)):
+            while b'"title_changed"' not in data and (piece := item.recv(65536)):
                 data += piece
-            told += b"HTTP/1.1 101" in data and b"told to everyone" in data
+            outcome += b"HTTP/1.1 101" in data and b"told to everyone" in data
     finally:
-        for each in there:
-            each.close()
+        for item in there:
+            item.close()
 
-    assert told == count
+    assert outcome == count
     assert served.ask("GET", "/api/health", served.bearer)[0] == 200

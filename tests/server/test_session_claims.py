@@ -43,13 +43,13 @@ async def test_a_claim_ends_when_another_process_holds_the_session(tmp_path: Pat
         await said(socket, "status")
         async with opened(tmp_path, id_=id_):
             await order(socket, "user_message", text="One.")
-            refused = (await said(socket, "error"))[-1]
+            data = (await said(socket, "error"))[-1]
             await until(lambda: not conversation(client, id_).claimed)
         await order(socket, "user_message", text="Two.")
         done = (await said(socket, "result"))[-1]
         number = await FileStore(directory).read_claim()
 
-    assert (refused["kind"], done["text"], number) == ("Held", "Here.", 2)
+    assert (data["kind"], done["text"], number) == ("Held", "Here.", 2)
 
 
 async def test_a_conversation_whose_session_directory_was_replaced_is_closed_and_reopened(
@@ -63,7 +63,7 @@ async def test_a_conversation_whose_session_directory_was_replaced_is_closed_and
             directory.rename(tmp_path / "away")
             shutil.copytree(tmp_path / "away", directory)
             await order(socket, "user_message", text="Two.")
-            refused = (await said(socket, "error"))[-1]
+            data = (await said(socket, "error"))[-1]
             with anyio.fail_after(10), pytest.raises(ConnectionClosed):
                 await said(socket, "never")
         await until(lambda: client.host.conversation(id_) is None)
@@ -71,7 +71,7 @@ async def test_a_conversation_whose_session_directory_was_replaced_is_closed_and
             await order(socket, "user_message", text="Three.")
             done = (await said(socket, "result"))[-1]
 
-    assert (refused["kind"], done["text"]) == ("Fenced", "Here.")
+    assert (data["kind"], done["text"]) == ("Fenced", "Here.")
 
 
 async def test_a_session_that_changes_directory_keeps_its_claim_and_is_still_woken(
@@ -90,11 +90,11 @@ async def test_a_session_that_changes_directory_keeps_its_claim_and_is_still_wok
             await said(socket, "turn_end")
             (other / "go").touch()
             with anyio.fail_after(20):
-                found = await said(socket, "turn_end")
+                records = await said(socket, "turn_end")
         numbers = (
             await FileStore(directory).read_claim(),
             conversation(client, id_).session.has_lease,
         )
 
-    assert "It is built." in json.dumps(found)
+    assert "It is built." in json.dumps(records)
     assert numbers == (1, True)

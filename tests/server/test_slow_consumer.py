@@ -17,7 +17,7 @@ LETTERS = 400_000  # of a message: together far more than may wait, and than soc
 
 
 def events(found: list[Plain]) -> list[str]:
-    return [each["id"] for each in found if "id" in each and each["type"] != "snapshot"]
+    return [data["id"] for data in found if "id" in data and data["type"] != "snapshot"]
 
 
 async def read(socket: ClientConnection, into: list[Plain]) -> None:
@@ -51,5 +51,5 @@ async def test_a_client_that_does_not_read_is_disconnected_and_resumes_without_a
 
     assert events(late) == events(every)
     assert so_far < len(events(every))
-    assert sum(len(json.dumps(each)) for each in every) > 4 * MOST_WAITING
+    assert sum(len(json.dumps(data)) for data in every) > 4 * MOST_WAITING
     assert closed.value.rcvd is None or closed.value.rcvd.code == 1013

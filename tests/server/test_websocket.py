@@ -19,16 +19,16 @@ async def test_a_message_is_answered_with_numbered_documents(tmp_path: Path) -> 
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Hi.", client_key="k1")
-            found = await said(socket, "result")
-            taken = [each for each in found if each["type"] == "order_taken"]
-            taken = taken or (await said(socket, "order_taken"))[-1:]
+            records = await said(socket, "result")
+            result = [data for data in records if data["type"] == "order_taken"]
+            result = result or (await said(socket, "order_taken"))[-1:]
 
-    events = [each for each in found if "seq" in each and each["type"] != "status"]
-    assert [each["type"] for each in found[:2]] == ["snapshot", "status"]
-    assert found[-1]["text"] == "Hello."
-    assert {each["conversation"] for each in events} == {id_}
-    assert [each["id"] for each in events] == sorted({each["id"] for each in events})
-    assert taken == [{"type": "order_taken", "client_key": "k1", "changed": True}]
+    events = [data for data in records if "seq" in data and data["type"] != "status"]
+    assert [data["type"] for data in records[:2]] == ["snapshot", "status"]
+    assert records[-1]["text"] == "Hello."
+    assert {event["conversation"] for event in events} == {id_}
+    assert [event["id"] for event in events] == sorted({event["id"] for event in events})
+    assert result == [{"type": "order_taken", "client_key": "k1", "changed": True}]
 
 
 async def test_invalid_frames_get_errors_and_other_clients_are_unaffected(
@@ -55,12 +55,12 @@ async def test_invalid_frames_get_errors_and_other_clients_are_unaffected(
                 with pytest.raises(ConnectionClosed) as large:
                     await _send_and_wait(socket, "x" * 10_000_000)
             await order(other, "user_message", text="Hi.")
-            found = await said(other, "result")
+            records = await said(other, "result")
 
     assert binary.value.rcvd is not None
     assert binary.value.rcvd.code == 1003
     assert large.value.rcvd is None or large.value.rcvd.code == 1009
-    assert found[-1]["text"] == "Hello."
+    assert records[-1]["text"] == "Hello."
 
 
 async def test_the_first_answer_to_a_request_wins_and_the_second_client_is_informed(
@@ -73,12 +73,12 @@ async def test_the_first_answer_to_a_request_wins_and_the_second_client_is_infor
             await order(one, "user_message", text="Go.")
             request = (await said(one, "tool_approval_request"))[-1]
             assert (await said(two, "tool_approval_request"))[-1] == request
-            told = {"call_id": request["call_id"], "allowed": False}
-            await order(two, "tool_approval_response", **told, client_key="blind")
+            data = {"call_id": request["call_id"], "allowed": False}
+            await order(two, "tool_approval_response", **data, client_key="blind")
             blind = (await said(two, "error"))[-1]
-            await order(one, "tool_approval_response", **told, hash=request["hash"])
+            await order(one, "tool_approval_response", **data, hash=request["hash"])
             result = (await said(two, "tool_approval_result"))[-1]
-            late = {**told, "allowed": True, "hash": request["hash"], "client_key": "late"}
+            late = {**data, "allowed": True, "hash": request["hash"], "client_key": "late"}
             await order(two, "tool_approval_response", **late)
             error = (await said(two, "error"))[-1]
             ended = (await said(one, "result"))[-1]
@@ -114,9 +114,9 @@ async def test_a_turn_continues_after_its_client_disconnects(tmp_path: Path) -> 
             await order(socket, "user_message", text="Hi.", client_key="k")
             await said(socket, "order_taken")
         async with client.follow(id_, "0") as socket:
-            found = await said(socket, "result")
+            records = await said(socket, "result")
 
-    assert found[-1]["text"] == "Hello."
+    assert records[-1]["text"] == "Hello."
 
 
 async def _send_and_wait(socket: ClientConnection, text: str) -> None:

@@ -69,20 +69,20 @@ async def test_orders_of_a_page_are_recorded_under_the_person_of_its_link(
             client.follow(id_, additional_headers=bob) as other,
         ):
             await order(first, "user_message", text="Make it.", by="mallory")
-            asked = (await said(other, "tool_approval_request"))[-1]
+            data = (await said(other, "tool_approval_request"))[-1]
             await order(
                 other, "tool_approval_response",
-                call_id=asked["call_id"], hash=asked["hash"], allowed=True,
+                call_id=data["call_id"], hash=data["hash"], allowed=True,
             )  # fmt: skip
             await said(first, "result")
             path = f"/api/conversations/{id_}"
-            named = await client.ask("PATCH", path, {"name": "made"}, ada)
+            answer = await client.ask("PATCH", path, {"name": "made"}, ada)
             typed = await client.ask(
                 "POST", f"{path}/commands", {"text": "/mode accept-edits"}, bob
             )
         entries = client.host.stored.entries(id_)
 
-    assert (named.status // 100, typed.status // 100) == (2, 2), typed.body
+    assert (answer.status // 100, typed.status // 100) == (2, 2), typed.body
     assert by(entries, Said) == by(entries, Renamed) == ["person:Ada Łovelace"]
     assert by(entries, Answered) == by(entries, ModeChanged) == ["person:page"]
 

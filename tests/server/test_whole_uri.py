@@ -14,16 +14,16 @@ async def test_an_absolute_uri_with_another_host_is_refused_like_a_wrong_host_he
     tmp_path: Path, home: Path
 ) -> None:
     async with server(tmp_path) as client:
-        sent = {**client.token, "Host": client.netloc}
+        data = {**client.token, "Host": client.netloc}
         others = [
             f"http://evil.example{PATH}",
             f"http://evil.example@{client.netloc}{PATH}",
             f"HTTP://evil.example:80{PATH}?a=http://{client.netloc}",
         ]
 
-        answers = [await client.ask("GET", each, headers=sent) for each in others]
-        own = await client.ask("GET", f"http://{client.netloc}{PATH}", headers=sent)
-        path = await client.ask("GET", f"{PATH}?a=http://evil.example/", headers=sent)
+        answers = [await client.ask("GET", other, headers=data) for other in others]
+        own = await client.ask("GET", f"http://{client.netloc}{PATH}", headers=data)
+        path = await client.ask("GET", f"{PATH}?a=http://evil.example/", headers=data)
 
-    assert [each.status for each in answers] == [421] * len(others)
+    assert [answer.status for answer in answers] == [421] * len(others)
     assert (own.status, path.status) == (200, 200)

@@ -31,8 +31,8 @@ class SlowDisk(MemoryStore):
 async def sent(watch: Subscription) -> list[object]:
     """What the watcher was sent and has not taken yet."""
     frames = watch.frames()
-    found = [await anext(frames) for _ in range(watch.waiting)]
-    return [f.item.event if isinstance(f.item, Entry) else f.item for f in found]
+    result = [await anext(frames) for _ in range(watch.waiting)]
+    return [f.item.event if isinstance(f.item, Entry) else f.item for f in result]
 
 
 def test_an_acknowledgement_is_published_after_its_sync_to_disk() -> None:
@@ -40,8 +40,8 @@ def test_an_acknowledgement_is_published_after_its_sync_to_disk() -> None:
         disk = SlowDisk()
         record = Recorder(disk)
         await record(Said("one"))
-        watch, heard, joined = record.hub.watch(), list[object](), list[Subscription]()
-        record.hub.subscribe(lambda entry: heard.append(entry.event))
+        watch, result, joined = record.hub.watch(), list[object](), list[Subscription]()
+        record.hub.subscribe(lambda entry: result.append(entry.event))
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: record(TURN, kept=True))
             await disk.keeping.wait()
@@ -50,7 +50,7 @@ def test_an_acknowledgement_is_published_after_its_sync_to_disk() -> None:
             record.publish(TextCame("three"))
             assert (watch.waiting, joined[0].waiting) == (0, 0)
             assert (watch.outstanding, joined[0].outstanding) == (3, 2)
-            assert heard == [TURN, Said("two")]  # the session itself gets it at once
+            assert result == [TURN, Said("two")]  # the session itself gets it at once
             assert record.view.turn.outcome == "answered"
             disk.done.set()
         assert await sent(watch) == [TURN, Said("two"), TextCame("three")]

@@ -52,10 +52,10 @@ class Slow:
 
 async def opened(*said: str, aide: Model | None = None) -> Session:
     provider = ScriptedProvider(*said)
-    given = World(
+    world = World(
         Model(provider), policies=(converse,), helper_model=(lambda: aide) if aide else None
     )
-    return await Session.open(Recorder(MemoryStore()), lambda _: given)
+    return await Session.open(Recorder(MemoryStore()), lambda _: world)
 
 
 def test_a_turn_starts_only_after_a_running_compaction() -> None:
@@ -96,9 +96,9 @@ def test_the_agent_is_not_changed_while_a_turn_runs() -> None:
 def test_start_and_resume_events_record_whether_memory_is_off() -> None:
     async def began(*remember: bool) -> list[bool]:
         store = MemoryStore()
-        for each in remember:
+        for item in remember:
             record = Recorder(store)
-            session_options = SessionOptions(remember=each)
+            session_options = SessionOptions(remember=item)
             async with await Session.open(
                 record,
                 lambda _: World(Model(ScriptedProvider())),
@@ -124,10 +124,10 @@ def test_a_session_without_messages_is_not_the_newest_of_its_directory(
     home = JournalDirectory(tmp_path / "sessions")
 
     async def begin(id_: str, words: str) -> None:
-        given = World(Model(ScriptedProvider("Hi.")), policies=(converse,))
+        world = World(Model(ScriptedProvider("Hi.")), policies=(converse,))
         record = Recorder(home.store(id_))
         async with await Session.open(
-            record, lambda _: given, directory=str(tmp_path)
+            record, lambda _: world, directory=str(tmp_path)
         ) as session:
             if words:
                 await session.inbox.say(words)
@@ -137,10 +137,10 @@ def test_a_session_without_messages_is_not_the_newest_of_its_directory(
     anyio.run(begin, first, "Hello.")
     anyio.run(begin, home.new_id(2.0), "")
 
-    found = home.newest_of(tmp_path)
+    newest = home.newest_of(tmp_path)
 
-    assert found is not None
-    assert found.id == first
+    assert newest is not None
+    assert newest.id == first
 
 
 def test_the_newest_session_has_no_messages_only_if_none_has_any(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ def test_the_newest_session_has_no_messages_only_if_none_has_any(tmp_path: Path)
     silent = home.new_id(1.0)
     anyio.run(begin, silent)
 
-    found = home.newest_of(tmp_path)
+    newest = home.newest_of(tmp_path)
 
-    assert found is not None
-    assert found.id == silent
+    assert newest is not None
+    assert newest.id == silent
 
 
 def test_a_removed_agent_is_replaced_by_main_with_a_notice(
@@ -190,8 +190,8 @@ def test_a_removed_agent_is_replaced_by_main_with_a_notice(
 
 
 def test_a_late_report_of_a_subagent_starts_no_turn() -> None:
-    told = [Said("Go."), TurnStarted(1), Delivered((1,)), Said("Found it.", "child-1")]
-    events = [*told, TurnEnded("budget", "over")]
+    result = [Said("Go."), TurnStarted(1), Delivered((1,)), Said("Found it.", "child-1")]
+    events = [*result, TurnEnded("budget", "over")]
     report = [Entry(seq, event) for seq, event in enumerate(events, start=1)]
     person = [*report, Entry(6, Said("And now?"))]
 

@@ -26,8 +26,8 @@ def test_events_keep_their_order_when_the_clock_is_set_back() -> None:
 
     anyio.run(say)
 
-    found = [entry for entry, _ in codec.decode(store.lines)]
-    assert [(e.seq, e.at) for e in found] == [
+    entries = [entry for entry, _ in codec.decode(store.lines)]
+    assert [(e.seq, e.at) for e in entries] == [
         (1, 1_000.0),
         (2, -2_600.0),
         (3, 31_533_400.0),
@@ -42,7 +42,7 @@ def test_a_retry_of_a_busy_provider_waits_on_the_injected_clock() -> None:
         patient = RetryingProvider(inner, sleep=clock.sleep, dice=lambda: 0.0)
         return [delta async for delta in patient.stream(Request(Log()))]
 
-    found = anyio.run(ask)
+    result = anyio.run(ask)
 
-    assert [type(delta) for delta in found] == [Retrying, Done]
+    assert [type(delta) for delta in result] == [Retrying, Done]
     assert [5.0 <= slept < 6.0 for slept in clock.slept] == [True]

@@ -58,10 +58,10 @@ def numbers(store: MemoryStore) -> list[int]:
 
 def edited(*edits: tuple[int, str | None]) -> tuple[View, MemoryStore, list[Request]]:
     """`edits` name messages by their place; then a third message is sent."""
-    store, given, model = a_talk("Fine.")
+    store, result, model = a_talk("Fine.")
 
     async def main() -> View:
-        session = await two_turns(store, given)
+        session = await two_turns(store, result)
         for place, text in edits:
             await session.inbox.edit_message(numbers(store)[place], text)
         await session.inbox.say("Thanks.")
@@ -71,10 +71,10 @@ def edited(*edits: tuple[int, str | None]) -> tuple[View, MemoryStore, list[Requ
 
 
 def test_an_edited_message_is_new_in_the_next_request_and_old_in_the_journal() -> None:
-    view, store, heard = edited((0, "Coat?"), (5, "No rain."))
+    view, store, requests = edited((0, "Coat?"), (5, "No rain."))
 
-    said = [spoken.message.text for spoken in heard[-1].messages]
-    assert (said[0], said[-2], said[-1]) == ("Coat?", "No rain.", "Thanks.")
+    texts = [spoken.message.text for spoken in requests[-1].messages]
+    assert (texts[0], texts[-2], texts[-1]) == ("Coat?", "No rain.", "Thanks.")
     assert [u.text for u in view.conversation.user_messages] == [
         "Coat?",
         "And now?",
@@ -85,16 +85,16 @@ def test_an_edited_message_is_new_in_the_next_request_and_old_in_the_journal() -
 
 
 def test_deleting_an_answer_also_deletes_the_results_of_its_calls() -> None:
-    view, _, heard = edited((1, None))
+    view, _, requests = edited((1, None))
 
     assert talked(view).splitlines()[:3] == ["› Umbrella?", "‹ Rain.", "› And now?"]
-    assert heard[-1].messages[1].message.text == "Rain."
+    assert requests[-1].messages[1].message.text == "Rain."
 
 
 def test_a_deleted_user_message_is_replaced_by_a_note_of_the_deletion() -> None:
-    view, _, heard = edited((3, None))
+    view, _, requests = edited((3, None))
 
-    assert heard[-1].messages[4].message.text == DELETED_NOTE
+    assert requests[-1].messages[4].message.text == DELETED_NOTE
     assert [u.text for u in view.conversation.user_messages] == ["Umbrella?", "Thanks."]
 
 
@@ -121,8 +121,8 @@ def test_any_edits_give_a_valid_request_and_the_same_fold_on_resume(
         session = await two_turns(store, given_)
         for place, text in edits:
             number = numbers(store)[place]
-            gone = dict(session.view.conversation.edits).get(number, "") is None
-            if gone:
+            result = dict(session.view.conversation.edits).get(number, "") is None
+            if result:
                 with pytest.raises(BadInput, match=f"no message {number}"):
                     await session.inbox.edit_message(number, text)
             else:

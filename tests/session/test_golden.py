@@ -69,11 +69,11 @@ def test_a_golden_journal_folds_to_its_recorded_view(path: Path) -> None:
 
 @pytest.mark.parametrize("path", JOURNALS, ids=name)
 def test_every_line_of_a_golden_journal_decodes_without_loss(path: Path) -> None:
-    found = [entry.event for entry, _ in codec.decode(lines(path))]
-    strange = [event.kind for event in found if isinstance(event, Unknown)]
+    events = [entry.event for entry, _ in codec.decode(lines(path))]
+    strange = [event.kind for event in events if isinstance(event, Unknown)]
     data = [json.loads(line)["data"] for line in lines(path)]
 
-    again = [json.loads(codec.dump(event)) for event in found]
+    again = [json.loads(codec.dump(event)) for event in events]
 
     assert strange == ["Teleported"]
     assert without_what_is_new(again, data) == data

@@ -43,24 +43,24 @@ def seen(watch: Subscription) -> list[Frame]:
 
 def shown(frames: list[Frame]) -> dict[str, str]:
     """What stands on a screen of what is still being said."""
-    found: dict[str, str] = {}
+    data: dict[str, str] = {}
     for frame in frames:
         match frame.item:
             case TextCame(text):
-                found["text"] = found.get("text", "") + text
+                data["text"] = data.get("text", "") + text
             case ThinkingCame(text):
-                found["thinking"] = found.get("thinking", "") + text
+                data["thinking"] = data.get("thinking", "") + text
             case Progress(call, text):
-                found[call] = found.get(call, "") + text
+                data[call] = data.get(call, "") + text
             case Entry(event=ModelAnswered() | ModelFailed() | Stopped()):
-                found = {k: v for k, v in found.items() if k not in ("text", "thinking")}
+                data = {k: v for k, v in data.items() if k not in ("text", "thinking")}
             case Entry(event=Ended(call_id=call)):
-                found.pop(call, None)
+                data.pop(call, None)
             case Entry(event=TurnEnded()):
-                found = {}
+                data = {}
             case _:
                 pass
-    return found
+    return data
 
 
 CALLS = st.sampled_from(("call-0", "call-1", "call-2"))
@@ -95,10 +95,10 @@ def test_a_late_watcher_sees_the_same_as_an_early_one(
 ) -> None:
     hub = Hub()
     first, seq, second = hub.watch(), 0, None
-    for n, each in enumerate(news):
+    for n, result in enumerate(news):
         if n == late:
             second = hub.watch()
-        seq = send(hub, each, seq)
+        seq = send(hub, result, seq)
     second = second or hub.watch()
 
     assert shown(seen(second)) == shown(seen(first))
@@ -111,16 +111,16 @@ def test_merged_frames_have_the_same_content_in_fewer_frames(news: list[object])
 
     hub, seq = Hub(), 0
     one, all_ = hub.watch(), hub.watch()
-    for each in news:
-        seq = send(hub, each, seq)
+    for item in news:
+        seq = send(hub, item, seq)
     all_.close()
 
-    found = [
+    rows = [
         (speaker(frame), said(frame), frame.seq, frame.n)
         for frame in anyio.run(gathered, all_)
     ]
 
-    assert found == [
+    assert rows == [
         (who, "".join(map(said, frames)), frames[-1].seq, frames[-1].n)
         for who, group in groupby(seen(one), speaker)
         if (frames := list(group))
@@ -151,9 +151,9 @@ def test_frames_come_in_order_and_no_event_is_left_out(
 ) -> None:
     hub = Hub()
     watches, seq = [(0, hub.watch())], 0
-    for n, each in enumerate(news):
+    for n, result in enumerate(news):
         watches += [(seq, hub.watch()) for join in joins if join == n]
-        seq = send(hub, each, seq)
+        seq = send(hub, result, seq)
 
     for joined, watch in watches:
         frames = seen(watch)
@@ -195,9 +195,9 @@ def test_a_late_watcher_gets_the_latest_progress_of_each_subagent_in_order() -> 
     for node, steps in (("child-1", 1), ("child-2", 1), ("child-1", 2)):
         hub.publish_live(ChildMoved(node, "explore", "", steps, 0, None, ""))
 
-    told = [frame.item for frame in seen(hub.watch())]
+    items = [frame.item for frame in seen(hub.watch())]
 
-    assert [(m.node, m.steps) for m in told if isinstance(m, ChildMoved)] == [
+    assert [(m.node, m.steps) for m in items if isinstance(m, ChildMoved)] == [
         ("child-2", 1),
         ("child-1", 2),
     ]
@@ -217,20 +217,20 @@ def test_a_slow_watcher_is_cut_off_and_other_watchers_are_not() -> None:
 
 def test_a_slow_watcher_with_a_live_limit_misses_deltas_only_of_that_answer() -> None:
     async def main() -> list[object]:
-        hub, found = Hub(), list[object]()
+        hub, result = Hub(), list[object]()
         watch = hub.watch(live=3)
         frames = watch.frames()
         hub.publish(Entry(1, ModelAsked()))
         for piece in "abc":
             hub.publish_live(TextCame(piece))
         hub.publish(Entry(2, Said("x")))
-        while len(found) < 4:
-            found.append((await anext(frames)).item)
+        while len(result) < 4:
+            result.append((await anext(frames)).item)
         hub.publish_live(TextCame("d"))
         hub.publish(Entry(3, ModelAsked()))
         hub.publish_live(TextCame("e"))
         watch.close()
-        return [*found, *[frame.item async for frame in frames]]
+        return [*result, *[frame.item async for frame in frames]]
 
     assert anyio.run(main) == [
         Entry(1, ModelAsked()), TextCame("a"), TextCame("b"), Entry(2, Said("x")),
@@ -258,13 +258,13 @@ def test_frames_a_watcher_filters_out_do_not_count_toward_its_limit() -> None:
 def test_a_watcher_that_keeps_up_is_never_cut_off() -> None:
     async def main() -> list[int]:
         hub = Hub()
-        watch, found = hub.watch(limit=2), list[int]()
+        watch, numbers = hub.watch(limit=2), list[int]()
         frames = watch.frames()
         for seq in range(1, 9):
             hub.publish(Entry(seq, Said("x")))
-            found.append((await anext(frames)).seq)
+            numbers.append((await anext(frames)).seq)
         await frames.aclose()
-        return found
+        return numbers
 
     assert anyio.run(main) == list(range(1, 9))
 

@@ -129,10 +129,10 @@ def resumed(home: JournalDirectory, id_: str, *words: str) -> tuple[View, list[s
 
     async def go() -> View:
         record = Recorder(home.store(id_), clock=lambda: 900.0)
-        given = world(provider, orders)
-        async with await Session.open(record, lambda _: given) as session:
-            for each in words:
-                await session.inbox.say(each)
+        result = world(provider, orders)
+        async with await Session.open(record, lambda _: result) as session:
+            for word in words:
+                await session.inbox.say(word)
             return await session.go()
 
     return anyio.run(go), orders, len(provider.heard)
@@ -145,18 +145,18 @@ def test_an_imported_session_resumes_no_work_after_any_last_event(
     home = imported(tmp_path, HOSTILE[:kept])
 
     assert_at_rest(fold(entries_of(home.path(ID))))
-    view, orders, asked = resumed(home, ID)
+    view, orders, number = resumed(home, ID)
 
-    assert (orders, asked, view.turn.seq) == ([], 0, 0)
+    assert (orders, number, view.turn.seq) == ([], 0, 0)
     assert view.rights == Rights()
 
 
 def test_a_new_message_in_an_imported_session_is_answered(tmp_path: Path) -> None:
     home = imported(tmp_path, HOSTILE)
 
-    view, orders, asked = resumed(home, ID, "What did I say?")
+    view, orders, number = resumed(home, ID, "What did I say?")
 
-    assert (orders, asked, view.turn.outcome) == ([], 1, "answered")
+    assert (orders, number, view.turn.outcome) == ([], 1, "answered")
     check_history(s.message for s in build_request(view).messages)
 
 
@@ -164,22 +164,22 @@ def test_a_new_message_in_an_imported_session_is_answered(tmp_path: Path) -> Non
 def test_a_fork_of_imported_events_resumes_no_work(tmp_path: Path, at: int | None) -> None:
     home = imported(tmp_path, HOSTILE, str(tmp_path))
 
-    made = fork(home, ID, at, 600.0)
+    result = fork(home, ID, at, 600.0)
 
-    view = fold(entries_of(home.path(made.id)))
+    view = fold(entries_of(home.path(result.id)))
     assert_at_rest(view, str(tmp_path))
-    assert view.session.id == made.id
-    assert current_directory(home.path(made.id)) == str(tmp_path)
-    assert resumed(home, made.id)[1:] == ([], 0)
+    assert view.session.id == result.id
+    assert current_directory(home.path(result.id)) == str(tmp_path)
+    assert resumed(home, result.id)[1:] == ([], 0)
 
 
 def test_a_fork_after_an_import_is_an_ordinary_fork(tmp_path: Path) -> None:
     home = imported(tmp_path, HOSTILE)
     view, _, _ = resumed(home, ID, "Hello.")
 
-    made = fork(home, ID, view.seq, 950.0)
+    result = fork(home, ID, view.seq, 950.0)
 
-    kinds = [type(e.event) for e in entries_of(home.path(made.id))]
+    kinds = [type(e.event) for e in entries_of(home.path(result.id))]
     assert kinds[-1] is Forked
     assert kinds.count(Imported) == 1
 

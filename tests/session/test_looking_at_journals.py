@@ -28,7 +28,7 @@ async def written(store: MemoryStore, *events: Event) -> None:
 
 
 async def kinds(record: Recorder) -> list[str]:
-    return [type(each.event).__name__ for each in await record.entries()]
+    return [type(entry.event).__name__ for entry in await record.entries()]
 
 
 async def looked_at() -> tuple[MemoryStore, Recorder]:
@@ -48,12 +48,12 @@ async def test_look_folds_the_journal_without_lock_or_write() -> None:
 
 async def test_follow_publishes_events_of_other_writers() -> None:
     store, record = await looked_at()
-    seen = list[str]()
-    record.hub.subscribe(lambda entry: seen.append(type(entry.event).__name__))
+    texts = list[str]()
+    record.hub.subscribe(lambda entry: texts.append(type(entry.event).__name__))
     await written(store, Renamed("one"))
     await record.follow()
 
-    assert (seen, record.view.session.name) == (["Renamed"], "one")
+    assert (texts, record.view.session.name) == (["Renamed"], "one")
     assert not record.has_lease
 
 
@@ -61,13 +61,13 @@ async def test_the_first_recorded_event_follows_events_of_others_and_an_opening_
     None
 ):
     store, record = await looked_at()
-    seen = list[str]()
-    record.hub.subscribe(lambda entry: seen.append(type(entry.event).__name__))
+    texts = list[str]()
+    record.hub.subscribe(lambda entry: texts.append(type(entry.event).__name__))
     await written(store, Renamed("one"))
     await record(Renamed("two"))
 
     assert await kinds(record) == ["SessionStarted", "Renamed", "Noted", "Renamed"]
-    assert seen == ["Renamed", "Noted", "Renamed"]
+    assert texts == ["Renamed", "Noted", "Renamed"]
     assert (record.view.session.name, record.has_lease, record.since) == ("two", True, 2)
 
 

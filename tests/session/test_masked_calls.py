@@ -64,14 +64,14 @@ def test_no_tool_writes_a_mask_to_a_file(
 ) -> None:
     async def main() -> list[str]:
         mask = await work.mask()
-        given = {key: text.replace("{}", mask) for key, text in arguments.items()}
-        async with work.agent([(tool, json.dumps(given))], "Done.").session() as session:
+        data = {key: text.replace("{}", mask) for key, text in arguments.items()}
+        async with work.agent([(tool, json.dumps(data))], "Done.").session() as session:
             await session.run(f"My token is {mask}. Write it.")
             return results(session)
 
-    (said,) = anyio.run(main)
+    (result,) = anyio.run(main)
 
-    assert "stands for a secret value" in said or "key or a password" in said
+    assert "stands for a secret value" in result or "key or a password" in result
     assert [p.name for p in work.root.iterdir()] == ["settings.ini"]
     assert work.file.read_text() == BEFORE
 

@@ -108,17 +108,17 @@ def test_a_message_is_acknowledged_to_sender_and_watchers_after_its_sync() -> No
     async def main() -> list[tuple[int, bool]]:
         store = SlowStore()
         record = Recorder(store)
-        watch, said = record.hub.watch(), anyio.Event()
-        heard = list[int]()
-        found = list[tuple[int, bool]]()
+        watch, event = record.hub.watch(), anyio.Event()
+        numbers = list[int]()
+        result = list[tuple[int, bool]]()
 
         async def speak() -> None:
             await Inbox(record).say("Hi.")
-            said.set()
+            event.set()
 
         async def listen() -> None:
             async for frame in watch.frames():
-                heard.append(frame.seq)
+                numbers.append(frame.seq)
 
         async with anyio.create_task_group() as group:
             group.start_soon(listen)
@@ -126,9 +126,9 @@ def test_a_message_is_acknowledged_to_sender_and_watchers_after_its_sync() -> No
             for let in (anyio.Event(), store.may_write, store.may_keep):
                 let.set()
                 await settle()
-                found.append((len(heard), said.is_set()))
+                result.append((len(numbers), event.is_set()))
             watch.close()
-        return found
+        return result
 
     assert anyio.run(main) == [(0, False), (0, False), (1, True)]
 
@@ -142,9 +142,9 @@ def test_an_event_is_written_while_another_waits_for_its_sync() -> None:
             group.start_soon(Inbox(record).say, "Wait for me.")
             await settle()
             await record(Said("I do not wait."))
-            found = words(store)
+            texts = words(store)
             store.may_keep.set()
-        return found
+        return texts
 
     assert anyio.run(main) == ["Wait for me.", "I do not wait."]
 
@@ -187,18 +187,18 @@ def test_of_two_concurrent_answers_to_a_question_only_the_first_is_recorded() ->
                 group.start_soon(answer, allowed)
         return won, [e.event for e in entries(store) if isinstance(e.event, Answered)]
 
-    won, answered = anyio.run(main)
+    won, events = anyio.run(main)
 
     assert sorted(won) == [False, True]
-    assert len(answered) == 1
+    assert len(events) == 1
 
 
 def test_a_message_sent_twice_with_one_client_key_is_recorded_once() -> None:
     async def main() -> tuple[list[bool], list[str]]:
         store = MemoryStore()
         inbox = Inbox(Recorder(store))
-        said = [await inbox.say(text, client_key="k-1") for text in ("Hi.", "Hi.")]
-        return said, words(store)
+        result = [await inbox.say(text, client_key="k-1") for text in ("Hi.", "Hi.")]
+        return result, words(store)
 
     assert anyio.run(main) == ([True, False], ["Hi."])
 
@@ -347,9 +347,9 @@ def test_an_unknown_event_is_stored_unchanged_and_does_not_affect_the_view() -> 
         await again(Said("Go on."))
         return fold(entries(with_it)[:3]), fold(entries(without)), entries(with_it)
 
-    with_it, without, found = anyio.run(main)
+    with_it, without, result = anyio.run(main)
 
-    assert found[1].event == later
+    assert result[1].event == later
     assert (with_it.session, with_it.turn) == (without.session, without.turn)
     assert [s.said.text for s in with_it.conversation.undelivered] == ["Hi."]
 
@@ -357,6 +357,6 @@ def test_an_unknown_event_is_stored_unchanged_and_does_not_affect_the_view() -> 
 def test_a_known_event_kind_with_invalid_data_is_decoded_as_unknown() -> None:
     line, head = codec.encode(Entry(1, Unknown("Said", Raw(b'{"loud":true}'))), Head())
 
-    (found,) = codec.decode([line])
+    (result,) = codec.decode([line])
 
-    assert found == (Entry(1, Unknown("Said", Raw(b'{"loud":true}'))), head)
+    assert result == (Entry(1, Unknown("Said", Raw(b'{"loud":true}'))), head)

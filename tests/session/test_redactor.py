@@ -89,12 +89,12 @@ def test_a_secret_in_a_live_delta_is_masked_for_watchers(
     piece = f"{text} {secret} {text}"
     news = (TextCame(piece), ThinkingCame(piece), Progress("call-0", piece))
 
-    for live in (*news, *(SubagentDelta("child-1", each) for each in news)):
+    for live in (*news, *(SubagentDelta("child-1", item) for item in news)):
         record.publish(live)
 
-    told = repr([frame.item for frame in waiting(watch)])
-    assert told.count("[secret]") == 6
-    assert repr(secret)[1:-1] not in told
+    result = repr([frame.item for frame in waiting(watch)])
+    assert result.count("[secret]") == 6
+    assert repr(secret)[1:-1] not in result
 
 
 def waiting(watch: Subscription) -> list[Frame]:
@@ -157,17 +157,17 @@ def test_a_call_runs_with_its_secret_and_is_stored_masked() -> None:
         store = MemoryStore()
         record = Recorder(store, masks=Redactor([KNOWN]))
         view = await record(call(b'{"command":"login hunter2-hunter2"}'))
-        kept = view.conversation.calls[0].call
-        ours = record.unmask(kept)
+        result = view.conversation.calls[0].call
+        ours = record.unmask(result)
         later = Recorder(store, masks=Redactor([KNOWN]))
         await later.open()
         assert ours
-        return bytes(ours.arguments), bytes(kept.arguments), later.unmask(kept)
+        return bytes(ours.arguments), bytes(result.arguments), later.unmask(result)
 
-    done, kept, after_a_restart = anyio.run(main)
+    done, data, after_a_restart = anyio.run(main)
 
     assert done == b'{"command":"login hunter2-hunter2"}'
-    assert kept == b'{"command":"login [secret]"}'
+    assert data == b'{"command":"login [secret]"}'
     assert after_a_restart is None
 
 

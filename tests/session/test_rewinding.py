@@ -67,16 +67,16 @@ class Agent:
 
     async def take(self) -> None:
         self.kept.note_change()
-        taken = await self.kept.take()
+        result = await self.kept.take()
         saved = self.session.view.checkpoints
-        if taken.trees != saved.trees or saved.disturbed:
-            await self.session.record(Checkpointed(taken.trees, taken.left_out))
+        if result.trees != saved.trees or saved.disturbed:
+            await self.session.record(Checkpointed(result.trees, result.left_out))
 
     def talk(self) -> str:
         return " ".join(
-            each.message.text
-            for each in self.session.view.conversation.messages
-            if each.message.text
+            message.message.text
+            for message in self.session.view.conversation.messages
+            if message.message.text
         )
 
     def put(self, name: str, text: str) -> Callable[[], object]:
@@ -96,10 +96,10 @@ def played(tmp_path: Path) -> Callable[[Story], None]:
     async def play(story: Story) -> None:
         root = tmp_path / "work"
         root.mkdir()
-        given = world(ScriptedProvider([]))
+        result = world(ScriptedProvider([]))
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
         async with await Session.open(
-            record, lambda _: given, directory=str(root)
+            record, lambda _: result, directory=str(root)
         ) as session:
             await story(Agent(root, session, checkpoints(root)))
 
@@ -335,10 +335,10 @@ def test_a_rewind_preview_lists_the_changes_and_makes_none(
         agent.put("b", "mine")()
         seq, then = agent.session.view.seq, agent.now()
 
-        found = await preview(agent.session.view, agent.kept, agent.said[2], "both")
+        result = await preview(agent.session.view, agent.kept, agent.said[2], "both")
 
         assert (agent.session.view.seq, agent.now()) == (seq, then)
-        assert bare(preview_lines(found, str(agent.root), 80)) == (
+        assert bare(preview_lines(result, str(agent.root), 80)) == (
             f"This rewinds the conversation to before event {agent.said[2]}.\n"
             "  a  modified    +1 -1 +-\n"
             "  b  deleted     +0 -1 -\n"
@@ -357,19 +357,19 @@ def test_rewind_points_are_listed_with_their_changed_files_and_status(
         await rewind(agent.session, agent.kept, agent.said[2], "both")
         await agent.turn("make\x1b[31m c", agent.put("c", "c"))
 
-        found = steps(agent.session.view, agent.kept)
-        shown = bare(point_lines(found, 80)).split("\n")
+        points = steps(agent.session.view, agent.kept)
+        parts = bare(point_lines(points, 80)).split("\n")
 
-        assert [(s.kind, s.files, s.in_conversation) for s in found] == [
+        assert [(s.kind, s.files, s.in_conversation) for s in points] == [
             ("said", 1, True),
             ("said", 0, True),
             ("said", 2, False),
             ("rewound", 2, True),
             ("said", 1, True),
         ]
-        assert shown[0].endswith("make a  1 file changed")
-        assert shown[2].endswith("change a, make b  2 files changed  rewound")
-        assert shown[4].endswith(r"make\x1b[31m c  1 file changed")
+        assert parts[0].endswith("make a  1 file changed")
+        assert parts[2].endswith("change a, make b  2 files changed  rewound")
+        assert parts[4].endswith(r"make\x1b[31m c  1 file changed")
 
     played(story)
 
@@ -476,7 +476,7 @@ def test_rewind_records_checkpoints_before_and_after(
         view = agent.session.view
         one = view.checkpoints.at(agent.said[1])
         assert one is not None
-        assert [type(each) for each in news] == [
+        assert [type(event) for event in news] == [
             Checkpointed,
             Rewound,
             FilesRestored,

@@ -64,11 +64,11 @@ WORDS = (
 @some.composite
 def texts(draw: some.DrawFn) -> str:
     """Words, secrets, and secrets that break off."""
-    found = ""
+    text = ""
     for word in draw(some.lists(some.sampled_from((*SECRETS, *WORDS)), max_size=6)):
-        found += word[: draw(some.integers(1, len(word)) | some.just(len(word)))]
-        found += draw(some.sampled_from((" ", " ", "", "\n", '"')))
-    return found
+        text += word[: draw(some.integers(1, len(word)) | some.just(len(word)))]
+        text += draw(some.sampled_from((" ", " ", "", "\n", '"')))
+    return text
 
 
 @some.composite
@@ -128,22 +128,22 @@ def masked(text: str) -> str:
 def test_streamed_pieces_join_to_the_masked_complete_text(
     live: Callable[[str], Live], pieces: list[str]
 ) -> None:
-    whole, shown = masked("".join(pieces)), ""
+    whole, text = masked("".join(pieces)), ""
 
     for piece in words(told(map(live, pieces), TurnEnded("answered"))):
-        shown += piece
-        assert whole.startswith(shown)
+        text += piece
+        assert whole.startswith(text)
 
-    assert shown == whole
+    assert text == whole
 
 
 @given(some.sampled_from(SECRETS), some.data())
 def test_no_part_of_a_split_secret_is_published(secret: str, data: some.DataObject) -> None:
     cut = data.draw(some.integers(1, len(secret) - 1))
 
-    shown = words(told(map(TextCame, ["My key: ", secret[:cut]])))
+    result = words(told(map(TextCame, ["My key: ", secret[:cut]])))
 
-    assert "".join(shown) in (
+    assert "".join(result) in (
         "My key: ",
         masked(f"My key: {secret}"),
     )  # it may be one by then
@@ -235,17 +235,17 @@ def test_text_is_held_separately_per_source_and_model_output_stays_in_order() ->
 
 
 def test_a_masked_delta_of_a_subagent_is_not_held_again() -> None:
-    said = SubagentDelta("child-1", TextCame("sk-"))
+    delta = SubagentDelta("child-1", TextCame("sk-"))
 
-    assert told([said]) == [said]
+    assert told([delta]) == [delta]
 
 
 def test_ordinary_words_are_published_without_delay() -> None:
     pieces = ["The risk", "-adjusted", " task", "-force; ", "A", "n eye for", " 12.5 - 3"]
 
-    shown = words(told(map(TextCame, pieces)))
+    result = words(told(map(TextCame, pieces)))
 
-    assert shown == [
+    assert result == [
         "The risk",
         "-adjusted",
         " task",
@@ -258,18 +258,18 @@ def test_ordinary_words_are_published_without_delay() -> None:
 def test_a_very_long_secret_is_published_as_one_mask_before_its_end() -> None:
     pieces = ["sk-", *["x1" * 50] * 400, " and more"]
 
-    shown = words(told(map(TextCame, pieces)))
+    result = words(told(map(TextCame, pieces)))
 
-    assert shown == [masked("".join(pieces)).removesuffix(" and more"), " and more"]
+    assert result == [masked("".join(pieces)).removesuffix(" and more"), " and more"]
 
 
 def test_a_private_key_without_an_end_is_published_after_the_limit() -> None:
     pieces = ["-----BEGIN RSA PRIVATE KEY-----\n", *["MIIEowIB\n" * 100] * 30]
 
-    shown = words(told(map(TextCame, pieces)))
+    result = words(told(map(TextCame, pieces)))
 
-    assert len("".join(shown)) > 10_000
-    assert "".join(pieces).startswith("".join(shown))
+    assert len("".join(result)) > 10_000
+    assert "".join(pieces).startswith("".join(result))
 
 
 def test_a_secret_learned_during_a_stream_is_masked_from_then_on() -> None:

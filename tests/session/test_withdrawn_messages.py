@@ -51,11 +51,11 @@ def test_only_a_message_that_waits_for_the_end_of_the_turn_can_be_withdrawn() ->
 
     async def main() -> None:
         session = await working(store, model)
-        begun, paint = 2, session.view.message_queue[0].seq
+        result, paint = 2, session.view.message_queue[0].seq
         await session.inbox.say("At once.")
         at_once = session.view.seq
         await session.inbox.withdraw(paint)
-        for number in (begun, at_once, paint, 999):
+        for number in (result, at_once, paint, 999):
             with pytest.raises(
                 BadInput, match=f"message {number} does not wait for the end"
             ):
@@ -63,8 +63,8 @@ def test_only_a_message_that_waits_for_the_end_of_the_turn_can_be_withdrawn() ->
 
     anyio.run(main)
 
-    found = [e.event for e in entries(store) if isinstance(e.event, MessageWithdrawn)]
-    assert len(found) == 1
+    events = [e.event for e in entries(store) if isinstance(e.event, MessageWithdrawn)]
+    assert len(events) == 1
 
 
 def test_stopping_a_turn_queues_every_undelivered_user_message() -> None:
@@ -79,7 +79,7 @@ def test_stopping_a_turn_queues_every_undelivered_user_message() -> None:
     )
 
     assert before.message_queue == []
-    assert [each.said.text for each in after.message_queue] == ["Faster."]
+    assert [item.said.text for item in after.message_queue] == ["Faster."]
 
 
 def test_between_turns_the_message_queue_is_empty() -> None:

@@ -69,13 +69,13 @@ def test_command_files_are_listed_with_arguments_and_description(here: Here) -> 
         "---\ndescription: >\n  long\n---\nText.",
     )
 
-    found = offered(here)
+    data = offered(here)
 
-    assert found["/review"] == ShortcutInfo(
+    assert data["/review"] == ShortcutInfo(
         "/review", "[number] [focus]", "Review one pull request"
     )
-    assert found["/git:tidy"] == ShortcutInfo("/git:tidy", "", "Tidy up")
-    assert found["/folded"] == ShortcutInfo("/folded", "", "Text.")
+    assert data["/git:tidy"] == ShortcutInfo("/git:tidy", "", "Tidy up")
+    assert data["/folded"] == ShortcutInfo("/folded", "", "Text.")
     assert here.shortcuts().notices() == ()
 
 

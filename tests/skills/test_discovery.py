@@ -141,10 +141,10 @@ def test_invalid_front_matter_is_one_notice_and_other_skills_are_found(
     raw(tmp_path / "skills", "x", content)
     write(tmp_path / "skills", "good")
 
-    told = find_skills([place(tmp_path / "skills")])
+    skills = find_skills([place(tmp_path / "skills")])
 
-    assert names(told) == ["good"]
-    (problem,) = told.problems
+    assert names(skills) == ["good"]
+    (problem,) = skills.problems
     assert problem.startswith("the skill in skills/x is ignored: ")
     assert words in problem
 
@@ -178,23 +178,23 @@ def test_skill_links_out_of_a_project_are_not_followed(tmp_path: Path) -> None:
     (folder / "file" / "SKILL.md").symlink_to(outside / "far" / "SKILL.md")
     (project / "all").symlink_to(outside)
 
-    told = find_skills([place(folder), place(project / "all", bound=project)])
+    skills = find_skills([place(folder), place(project / "all", bound=project)])
 
-    assert names(told) == []
-    assert [p.partition(" is ignored")[0].partition(" are ignored")[0] for p in told.problems] == [
+    assert names(skills) == []
+    assert [p.partition(" is ignored")[0].partition(" are ignored")[0] for p in skills.problems] == [
         "the skill in skills/file", "the skill in skills/linked", "the skills in all",
     ]  # fmt: skip
-    assert all("a link that leads out" in problem for problem in told.problems)
+    assert all("a link that leads out" in problem for problem in skills.problems)
 
 
 def test_user_skills_may_be_symbolic_links(here: Here) -> None:
-    kept = here.home / "dotfiles"
-    write(kept, "whole")
-    write(kept, "file")
+    path = here.home / "dotfiles"
+    write(path, "whole")
+    write(path, "file")
     skills = here.home / ".claude/skills"
     (skills / "file").mkdir(parents=True)
-    (skills / "whole").symlink_to(kept / "whole")
-    (skills / "file" / "SKILL.md").symlink_to(kept / "file" / "SKILL.md")
+    (skills / "whole").symlink_to(path / "whole")
+    (skills / "file" / "SKILL.md").symlink_to(path / "file" / "SKILL.md")
 
     catalogue = here.catalogue()
 
@@ -212,10 +212,10 @@ def test_circular_links_in_a_skills_folder_are_ignored(tmp_path: Path) -> None:
     (folder / "round").symlink_to("round")
     (folder / "good" / "again").symlink_to(folder)
 
-    told = find_skills([place(folder)])
+    skills = find_skills([place(folder)])
 
-    assert names(told) == ["good"]
-    assert told.problems == ()
+    assert names(skills) == ["good"]
+    assert skills.problems == ()
 
 
 def test_skills_above_the_maximum_number_are_ignored_with_a_notice(tmp_path: Path) -> None:
@@ -227,10 +227,10 @@ def test_skills_above_the_maximum_number_are_ignored_with_a_notice(tmp_path: Pat
     for number in range(1, 9):
         raw(folder, f"s{number:05}", "bad")
 
-    told = find_skills([place(folder)])
+    skills = find_skills([place(folder)])
 
-    assert names(told) == ["s00000"]
-    assert told.problems[0] == (
+    assert names(skills) == ["s00000"]
+    assert skills.problems[0] == (
         f"skills has more than {MAX_SKILLS} folders: only the first {MAX_SKILLS} skills are used"
     )
 
@@ -239,10 +239,10 @@ def test_start_notices_list_five_skill_problems_and_count_the_others(here: Here)
     for number in range(9):
         raw(here.project / ".claude/skills", f"bad-{number}", "bad")
 
-    told = here.catalogue().notices()
+    notices = here.catalogue().notices()
 
-    assert len(told) == 6
-    assert told[-1] == "and 4 more skills are ignored: refold skills list"
+    assert len(notices) == 6
+    assert notices[-1] == "and 4 more skills are ignored: refold skills list"
 
 
 def test_control_characters_in_skill_names_are_escaped(tmp_path: Path) -> None:
@@ -296,6 +296,6 @@ def test_shipped_skills_may_be_symbolic_links(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "SKILL.md").symlink_to(Path(folder_of_shipped()) / "pdf-writer" / "SKILL.md")
 
-    told = find_skills([SkillFolder(str(tmp_path / "skills"), "refold", "shipped")])
+    skills = find_skills([SkillFolder(str(tmp_path / "skills"), "refold", "shipped")])
 
-    assert names(told) == ["pdf-writer"]
+    assert names(skills) == ["pdf-writer"]

@@ -35,20 +35,20 @@ def values(front: str) -> dict[str, str | None]:
 def test_front_matter_values_are_parsed(
     front: str, expected: dict[str, str | None]
 ) -> None:
-    found = values(front)
+    data = values(front)
 
     # Keys other than these two are ignored so far.
     known = ("name", "description")
-    assert {k: v for k, v in found.items() if k in known} == {
+    assert {k: v for k, v in data.items() if k in known} == {
         k: v for k, v in expected.items() if k in known
     }
-    assert found.keys() == expected.keys()
+    assert data.keys() == expected.keys()
 
 
 def test_front_matter_accepts_crlf_and_a_byte_order_mark() -> None:
-    found = split("\ufeff---\r\nname: a\r\n---\r\n\r\nBody.\r\n")
+    parts = split("\ufeff---\r\nname: a\r\n---\r\n\r\nBody.\r\n")
 
-    assert found == FrontMatter({"name": "a"}, "Body.")
+    assert parts == FrontMatter({"name": "a"}, "Body.")
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_plain_front_matter_needs_no_yaml() -> None:
         "print('yaml' in sys.modules)"
     )
 
-    told = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
-    assert told.split() == ["False", "True"]
+    assert output.split() == ["False", "True"]

@@ -39,8 +39,8 @@ def run(tmp_path: Path, capfd: CAPFD, monkeypatch: pytest.MonkeyPatch) -> Run:
     def run(*words: str) -> tuple[str, str]:
         capfd.readouterr()
         assert main(words) == 0
-        found = capfd.readouterr()
-        return found.out, found.err
+        output = capfd.readouterr()
+        return output.out, output.err
 
     return run
 

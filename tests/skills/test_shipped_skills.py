@@ -17,13 +17,13 @@ SCRIPTS = sorted(path.relative_to(SKILLS) for path in SKILLS.glob("*/scripts/*.p
 
 
 def test_all_eight_shipped_skills_are_found_without_problems() -> None:
-    told = find_skills([SkillFolder(folder_of_shipped(), "refold", "shipped")])
+    skills = find_skills([SkillFolder(folder_of_shipped(), "refold", "shipped")])
 
-    assert [skill.name for skill in told.skills] == [
+    assert [skill.name for skill in skills.skills] == [
         "api-design", "code-review", "design", "dockerfile-builder", "docx-writer",
         "excel-writer", "pdf-writer", "ppt-writer",
     ]  # fmt: skip
-    assert (told.problems, told.notes) == ((), ())
+    assert (skills.problems, skills.notes) == ((), ())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -47,17 +47,17 @@ def test_a_shipped_skill_mentions_exactly_the_files_that_it_has(name: str) -> No
         if path.is_file() and path.name != "SKILL.md" and "__pycache__" not in path.parts
     }
 
-    told = set(re.findall(r"\b(?:scripts|assets)/[\w.-]*\w", text))
+    matches = set(re.findall(r"\b(?:scripts|assets)/[\w.-]*\w", text))
 
-    assert told == files
+    assert matches == files
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=str)
 def test_each_skill_script_prints_its_usage_with_help(script: Path, tmp_path: Path) -> None:
-    code, told = run(script.parts[0], script.name, "--help", cwd=tmp_path)
+    code, text = run(script.parts[0], script.name, "--help", cwd=tmp_path)
 
     assert code == 0
-    assert told.startswith(f"usage: {script.name}")
+    assert text.startswith(f"usage: {script.name}")
 
 
 # dockerfile-builder -------------------------------------------------------------------
@@ -72,9 +72,9 @@ def test_each_dockerfile_template_passes_the_check(language: str, tmp_path: Path
         asset("dockerfile-builder", "dockerignore").read_text()
     )
 
-    code, told = run("dockerfile-builder", "check_dockerfile.py", cwd=tmp_path)
+    code, text = run("dockerfile-builder", "check_dockerfile.py", cwd=tmp_path)
 
-    assert (code, told.count("\n")) == (0, 1), told
+    assert (code, text.count("\n")) == (0, 1), text
 
 
 def test_the_dockerfile_check_reports_every_fault_with_its_line(tmp_path: Path) -> None:
@@ -94,12 +94,12 @@ def test_the_dockerfile_check_reports_every_fault_with_its_line(tmp_path: Path) 
         "MAKE x\n"
     )
 
-    code, told = run("dockerfile-builder", "check_dockerfile.py", cwd=tmp_path)
+    code, text = run("dockerfile-builder", "check_dockerfile.py", cwd=tmp_path)
 
     assert code == 1
     assert [
         (int(line), words)
-        for line, words in re.findall(r"^Dockerfile:(\d+): (.{20})", told, re.MULTILINE)
+        for line, words in re.findall(r"^Dockerfile:(\d+): (.{20})", text, re.MULTILINE)
     ] == [
         (1, "python is another im"),
         (1, "the program runs as "),
@@ -118,7 +118,7 @@ def test_the_dockerfile_check_reports_every_fault_with_its_line(tmp_path: Path) 
         (17, "the shell form hides"),
         (18, "there is no instruct"),
     ]
-    assert ".dockerignore is missing" in told
+    assert ".dockerignore is missing" in text
 
 
 # api-design ---------------------------------------------------------------------------
@@ -156,10 +156,10 @@ def test_the_openapi_check_reports_every_fault(tmp_path: Path) -> None:
     }
     (tmp_path / "api.json").write_text(json.dumps(document))
 
-    code, told = run("api-design", "check_openapi.py", "api.json", cwd=tmp_path)
+    code, text = run("api-design", "check_openapi.py", "api.json", cwd=tmp_path)
 
     assert code == 1
-    assert told.splitlines() == [
+    assert text.splitlines() == [
         "wrong: openapi is 2.0: write 3.1.0",
         "wrong: info has no version",
         "wrong: #/paths//users/{id}/put/responses/500: #/nowhere is not there",
@@ -212,9 +212,9 @@ def test_the_css_and_html_templates_pass_their_checks(tmp_path: Path) -> None:
 def test_contrast_ratios_match_wcag(
     one: str, other: str, told: str, tmp_path: Path
 ) -> None:
-    code, said = run("design", "check_contrast.py", "--pair", one, other, cwd=tmp_path)
+    code, text = run("design", "check_contrast.py", "--pair", one, other, cwd=tmp_path)
 
-    assert (code, said) == ("enough" not in told, told)
+    assert (code, text) == ("enough" not in told, told)
 
 
 def test_the_contrast_check_reports_low_contrast_in_light_and_dark(tmp_path: Path) -> None:
@@ -223,10 +223,10 @@ def test_the_contrast_check_reports_low_contrast_in_light_and_dark(tmp_path: Pat
         "@media (prefers-color-scheme: dark) { :root { --page: #111; --on-page: oklch(1 0 0) } }\n"
     )
 
-    code, told = run("design", "check_contrast.py", "t.css", cwd=tmp_path)
+    code, text = run("design", "check_contrast.py", "t.css", cwd=tmp_path)
 
     assert code == 1
-    assert told.splitlines() == [
+    assert text.splitlines() == [
         ":root: --on-page on --page is 4.48 to 1; 4.5 is needed",
         "@media (prefers-color-scheme: dark): --on-page on --page cannot be computed: "
         "write them as #rrggbb",
@@ -243,10 +243,10 @@ def test_the_page_check_reports_accessibility_faults_with_their_lines(
         '<p style="color: #777">t\n</section></body></html>\n'
     )
 
-    code, told = run("design", "check_page.py", "p.html", cwd=tmp_path)
+    code, text = run("design", "check_page.py", "p.html", cwd=tmp_path)
 
     assert code == 1
-    assert [line.partition(": ")[2] for line in told.splitlines()[:-1]] == [
+    assert [line.partition(": ")[2] for line in text.splitlines()[:-1]] == [
         '<html> does not say its language: lang="en"',
         "there are 0 h1: one says what the page is",
         "there is no <main>",
@@ -290,26 +290,26 @@ def repository(tmp_path: Path) -> Path:
 def test_collect_diff_omits_lock_files_and_names_untracked_files(repository: Path) -> None:
     (repository / "new.py").write_text("x = 1\n")
 
-    code, told = run("code-review", "collect_diff.py", cwd=repository)
+    code, text = run("code-review", "collect_diff.py", cwd=repository)
 
     assert code == 0
-    head = told.splitlines()[:4]
+    head = text.splitlines()[:4]
     assert re.sub(r"[0-9a-f]{7,}", "…", "\n".join(head)) == (
         "# the working tree against main (…), commits: … Make it two\n"
         "# 2 files, +1 -1 lines\n"
         "# left out, look at why they changed: uv.lock\n"
         "# not yet known to git, read them too: new.py"
     )
-    assert "-one = 1\n+one = 2\n" in told
-    assert "diff --git a/uv.lock" not in told
+    assert "-one = 1\n+one = 2\n" in text
+    assert "diff --git a/uv.lock" not in text
 
 
 def test_collect_diff_prefers_uncommitted_changes(repository: Path) -> None:
     (repository / "a.py").write_text("one = 3\n")
 
-    code, told = run("code-review", "collect_diff.py", "--out", "r.diff", cwd=repository)
+    code, text = run("code-review", "collect_diff.py", "--out", "r.diff", cwd=repository)
 
-    assert (code, told.splitlines()[-1]) == (0, "wrote r.diff")
+    assert (code, text.splitlines()[-1]) == (0, "wrote r.diff")
     assert "-one = 2\n+one = 3\n" in (repository / "r.diff").read_text()
 
 
@@ -329,9 +329,9 @@ def test_collect_diff_runs_no_program_configured_in_the_repository(
     (repository / ".gitattributes").write_text("*.py diff=x\n")
     (repository / "a.py").write_text("one = 3\n")
 
-    code, told = run("code-review", "collect_diff.py", "--base", "main", cwd=repository)
+    code, text = run("code-review", "collect_diff.py", "--base", "main", cwd=repository)
 
-    assert (code, "+one = 3" in told) == (0, True)
+    assert (code, "+one = 3" in text) == (0, True)
     assert not (repository / "ran").exists()
 
 
@@ -350,9 +350,9 @@ def test_check_findings_accepts_valid_findings_and_reports_invalid_ones(
         0,
         "1 findings: 1 high, 0 medium, 0 low\n",
     )
-    code, told = run("code-review", "check_findings.py", "bad.md", cwd=repository)
+    code, text = run("code-review", "check_findings.py", "bad.md", cwd=repository)
     assert code == 1
-    assert told.splitlines() == [
+    assert text.splitlines() == [
         "wrong: line 2: the severity 'bad' is none of high, medium, low",
         "wrong: line 2: it does not say what to do (Fix: …)",
         "wrong: line 2: a.py has 1 lines, and no line 9",

@@ -42,13 +42,13 @@ def test_write_pdf_makes_a_pdf_with_the_text_of_the_report(tmp_path: Path) -> No
     pypdf = needs("reportlab", "pypdf")
     source = str(asset("pdf-writer", "report.md"))
 
-    made = run("pdf-writer", "write_pdf.py", source, "out.pdf", cwd=tmp_path)
+    result = run("pdf-writer", "write_pdf.py", source, "out.pdf", cwd=tmp_path)
     checked = run(
         "pdf-writer", "check_pdf.py", "out.pdf", "--pages", "2",
         "--contains", "August were averaged", cwd=tmp_path,
     )  # fmt: skip
 
-    assert made == (0, "wrote out.pdf\n")
+    assert result == (0, "wrote out.pdf\n")
     assert checked[0] == 0, checked[1]
     reader = pypdf.PdfReader(tmp_path / "out.pdf")
     text = reader.pages[0].extract_text()
@@ -58,7 +58,7 @@ def test_write_pdf_makes_a_pdf_with_the_text_of_the_report(tmp_path: Path) -> No
     )
     assert "We used 8 % less water than the year before." in text
     assert "Main 4,120 3,690 −10 %" in " ".join(text.split())
-    assert [each["/Title"] for each in flat(reader.outline)] == [
+    assert [item["/Title"] for item in flat(reader.outline)] == [
         "Water use in 2025", "What was measured", "What follows", "Notes",
     ]  # fmt: skip
     (link,) = [a.get_object()["/A"]["/URI"] for a in reader.pages[0]["/Annots"]]
@@ -67,7 +67,7 @@ def test_write_pdf_makes_a_pdf_with_the_text_of_the_report(tmp_path: Path) -> No
 
 def flat(outline: list[Any]) -> list[Any]:
     return [
-        x for each in outline for x in (flat(each) if isinstance(each, list) else [each])
+        x for item in outline for x in (flat(item) if isinstance(item, list) else [item])
     ]
 
 
@@ -80,9 +80,9 @@ def test_write_pdf_accepts_images_long_tables_and_long_code(tmp_path: Path) -> N
         f"```\n{'x' * 400}\n```\n\n---\n\n> Quoted *so* `<code>`.\n"
     )
 
-    made = run("pdf-writer", "write_pdf.py", "a.md", "a.pdf", "--landscape", cwd=tmp_path)
+    result = run("pdf-writer", "write_pdf.py", "a.md", "a.pdf", "--landscape", cwd=tmp_path)
 
-    assert made == (0, "wrote a.pdf\n")
+    assert result == (0, "wrote a.pdf\n")
     reader = pypdf.PdfReader(tmp_path / "a.pdf")
     text = "".join(page.extract_text() for page in reader.pages)
     assert reader.metadata.title == "<Long> & wide"
@@ -117,12 +117,12 @@ def test_check_pdf_reports_blank_pages_and_missing_text(tmp_path: Path) -> None:
     )
     run("pdf-writer", "write_pdf.py", "a.md", "a.pdf", cwd=tmp_path)
 
-    code, told = run(
+    code, text = run(
         "pdf-writer", "check_pdf.py", "a.pdf", "--contains", "nowhere", cwd=tmp_path
     )
 
     assert code == 1
-    assert told.splitlines() == [
+    assert text.splitlines() == [
         "wrong: it has no title: add `title:` at the top of the text",
         "wrong: page 2 is blank",
         "wrong: the words 'nowhere' are not in it",
@@ -137,10 +137,10 @@ def test_a_description_becomes_a_workbook_with_formulas_and_formats(tmp_path: Pa
     openpyxl = needs("openpyxl")
     source = str(asset("excel-writer", "sales.json"))
 
-    made = run("excel-writer", "write_xlsx.py", source, "out.xlsx", cwd=tmp_path)
+    result = run("excel-writer", "write_xlsx.py", source, "out.xlsx", cwd=tmp_path)
     checked = run("excel-writer", "check_xlsx.py", "out.xlsx", cwd=tmp_path)
 
-    assert made == (0, "wrote out.xlsx: Sales\n")
+    assert result == (0, "wrote out.xlsx: Sales\n")
     assert checked[0] == 0, checked[1]
     page = openpyxl.load_workbook(tmp_path / "out.xlsx")["Sales"]
     values = [[cell.value for cell in row] for row in page.iter_rows(min_row=2)]
@@ -195,10 +195,10 @@ def test_invalid_workbook_description_is_reported(
     sheet = {"name": "A", "columns": columns, "rows": [], **change}
     (tmp_path / "a.json").write_text(json.dumps({"sheets": [sheet]}))
 
-    code, told = run("excel-writer", "write_xlsx.py", "a.json", "a.xlsx", cwd=tmp_path)
+    code, text = run("excel-writer", "write_xlsx.py", "a.json", "a.xlsx", cwd=tmp_path)
 
     assert (code, list(tmp_path.glob("*.xlsx"))) == (1, [])
-    assert words in told
+    assert words in text
 
 
 def test_check_xlsx_reports_missing_headers_broken_formulas_and_text_numbers(
@@ -215,10 +215,10 @@ def test_check_xlsx_reports_missing_headers_broken_formulas_and_text_numbers(
         page.append(row)
     book.save(tmp_path / "a.xlsx")
 
-    code, told = run("excel-writer", "check_xlsx.py", "a.xlsx", cwd=tmp_path)
+    code, text = run("excel-writer", "check_xlsx.py", "a.xlsx", cwd=tmp_path)
 
     assert code == 1
-    assert told.splitlines() == [
+    assert text.splitlines() == [
         "wrong: A: C1: a column without a header",
         "wrong: A: two columns are called 'X'",
         "wrong: A: A2: the number '12' is kept as text",
@@ -239,7 +239,7 @@ def test_minutes_become_a_word_document_with_styles(tmp_path: Path) -> None:
     docx = needs("docx")
     source = str(asset("docx-writer", "minutes.md"))
 
-    made = run("docx-writer", "write_docx.py", source, "out.docx", "--toc", cwd=tmp_path)
+    result = run("docx-writer", "write_docx.py", source, "out.docx", "--toc", cwd=tmp_path)
     checked = run(
         "docx-writer",
         "check_docx.py",
@@ -249,7 +249,7 @@ def test_minutes_become_a_word_document_with_styles(tmp_path: Path) -> None:
         cwd=tmp_path,
     )
 
-    assert made == (0, "wrote out.docx\n")
+    assert result == (0, "wrote out.docx\n")
     assert checked[0] == 0, checked[1]
     document = docx.Document(tmp_path / "out.docx")
     assert document.core_properties.title == "Minutes of the water group"
@@ -285,7 +285,7 @@ def test_write_docx_takes_styles_and_margins_but_no_text_from_a_template(
     picture(tmp_path / "p.png", 4000, 40)
     (tmp_path / "a.md").write_text("# A\n\n![A grey bar](p.png)\n\n```\ncode\n```\n")
 
-    made = run(
+    result = run(
         "docx-writer",
         "write_docx.py",
         "a.md",
@@ -296,7 +296,7 @@ def test_write_docx_takes_styles_and_margins_but_no_text_from_a_template(
     )
     checked = run("docx-writer", "check_docx.py", "a.docx", cwd=tmp_path)
 
-    assert (made[0], checked[0]) == (0, 0), (made, checked)
+    assert (result[0], checked[0]) == (0, 0), (result, checked)
     document = docx.Document(tmp_path / "a.docx")
     assert "Words of the template" not in document.element.xml
     assert round(document.sections[0].left_margin.mm) == 50
@@ -318,12 +318,12 @@ def test_check_docx_reports_headings_and_lists_without_a_style(tmp_path: Path) -
     document.core_properties.title = ""
     document.save(tmp_path / "a.docx")
 
-    code, told = run(
+    code, result = run(
         "docx-writer", "check_docx.py", "a.docx", "--contains", "x y", cwd=tmp_path
     )
 
     assert code == 1
-    assert told.splitlines()[:-1] == [
+    assert result.splitlines()[:-1] == [
         "wrong: the document has no title among its properties",
         "wrong: the heading 'Deep' is of level 3 below one of level 0",
         "wrong: a heading typed in bold: 'A heading'",
@@ -345,10 +345,10 @@ def test_write_pptx_makes_slides_with_titles_notes_tables_and_charts(
     pptx = needs("pptx")
     source = str(asset("ppt-writer", "talk.md"))
 
-    made = run("ppt-writer", "write_pptx.py", source, "out.pptx", cwd=tmp_path)
+    result = run("ppt-writer", "write_pptx.py", source, "out.pptx", cwd=tmp_path)
     checked = run("ppt-writer", "check_pptx.py", "out.pptx", cwd=tmp_path)
 
-    assert made == (0, "wrote out.pptx: 4 slides\n")
+    assert result == (0, "wrote out.pptx: 4 slides\n")
     assert checked[0] == 0, checked[1]
     show = pptx.Presentation(tmp_path / "out.pptx")
     slides = list(show.slides)
@@ -379,7 +379,7 @@ def test_write_pptx_uses_a_template_without_its_slides(tmp_path: Path) -> None:
     picture(tmp_path / "p.png", 300, 900)
     (tmp_path / "a.md").write_text("## One\n\n- a **bold** point\n\n![A bar](p.png)\n")
 
-    made = run(
+    result = run(
         "ppt-writer",
         "write_pptx.py",
         "a.md",
@@ -390,7 +390,7 @@ def test_write_pptx_uses_a_template_without_its_slides(tmp_path: Path) -> None:
     )
     checked = run("ppt-writer", "check_pptx.py", "a.pptx", cwd=tmp_path)
 
-    assert (made[0], checked[0]) == (0, 0), (made, checked)
+    assert (result[0], checked[0]) == (0, 0), (result, checked)
     show = pptx.Presentation(tmp_path / "a.pptx")
     assert [s.shapes.title.text_frame.text for s in show.slides] == ["One"]
     assert show.slide_width / show.slide_height == pytest.approx(4 / 3)
@@ -415,10 +415,10 @@ def test_write_pptx_reports_an_invalid_slide(text: str, words: str, tmp_path: Pa
     needs("pptx")
     (tmp_path / "a.md").write_text(text)
 
-    code, told = run("ppt-writer", "write_pptx.py", "a.md", "a.pptx", cwd=tmp_path)
+    code, result = run("ppt-writer", "write_pptx.py", "a.md", "a.pptx", cwd=tmp_path)
 
     assert (code, list(tmp_path.glob("*.pptx"))) == (1, [])
-    assert told.startswith(words)
+    assert result.startswith(words)
 
 
 def test_check_pptx_reports_small_overlapping_and_overflowing_text(tmp_path: Path) -> None:
@@ -433,7 +433,7 @@ def test_check_pptx_reports_small_overlapping_and_overflowing_text(tmp_path: Pat
         box.text_frame.paragraphs[0].runs[0].font.size = Pt(8 if left == 1 else 20)
     show.save(tmp_path / "a.pptx")
 
-    code, told = run("ppt-writer", "check_pptx.py", "a.pptx", cwd=tmp_path)
+    code, text = run("ppt-writer", "check_pptx.py", "a.pptx", cwd=tmp_path)
 
     assert code == 1
     kinds = [
@@ -441,7 +441,7 @@ def test_check_pptx_reports_small_overlapping_and_overflowing_text(tmp_path: Pat
         "'TextBox 3' and 'TextBox 4' lie over each other", "has letters of 8 points",
         "the text of 'TextBox 4' runs out of its box", "'TextBox 5' lies beyond the edge",
     ]  # fmt: skip
-    assert [kind for kind in kinds if kind not in told] == []
+    assert [kind for kind in kinds if kind not in text] == []
 
 
 # All of them --------------------------------------------------------------------------

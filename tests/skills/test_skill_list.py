@@ -24,16 +24,16 @@ def test_skill_list_never_exceeds_its_budget(lengths: tuple[int, ...], budget: i
 
 
 def test_skill_list_cuts_the_longest_descriptions_first() -> None:
-    found = skill_list(skills(20, 900), len(LIST_INTRODUCTION) + 200).splitlines()
+    lines = skill_list(skills(20, 900), len(LIST_INTRODUCTION) + 200).splitlines()
 
-    assert found[1] == f"- skill-0: {'d' * 20}"
-    assert found[2].endswith("dd…")
+    assert lines[1] == f"- skill-0: {'d' * 20}"
+    assert lines[2].endswith("dd…")
 
 
 def test_skill_list_counts_the_skills_it_omits() -> None:
-    found = skill_list(skills(*(500,) * 40), len(LIST_INTRODUCTION) + 100).splitlines()
+    lines = skill_list(skills(*(500,) * 40), len(LIST_INTRODUCTION) + 100).splitlines()
 
-    assert found[1:] == [
+    assert lines[1:] == [
         "- skill-0",
         "- skill-1",
         "- skill-2",

@@ -37,10 +37,10 @@ def test_a_heading_starts_a_template_and_the_following_lines_are_its_text(
         "### Not a template\n\n```\n## /not one either\n```\n# /note [text]\nNote: {text}\n"
     )
 
-    found, problems = parsed(tmp_path, text)
+    result, problems = parsed(tmp_path, text)
 
     body = "Fix {what} in {file}.\n### Not a template\n\n```\n## /not one either\n```"
-    assert found == (
+    assert result == (
         Template("fix", (Placeholder("file"), Placeholder("what")), body, "skills.md"),
         NOTE,
     )
@@ -56,10 +56,10 @@ def test_slash_lines_start_templates_in_a_file_without_template_headings(
         "```\n/go\n```\n\n/test\nRun the tests.\n"
     )
 
-    found, problems = parsed(tmp_path, text)
+    result, problems = parsed(tmp_path, text)
 
     note = "Note: {text}\n/etc/passwd is no template, nor is\n/tmp or so.\n```\n/go\n```"
-    assert [(each.name, each.usage, each.text) for each in found] == [
+    assert [(template.name, template.usage, template.text) for template in result] == [
         ("fix", "<file> <what>", "Fix {what} in {file}."),
         ("note", "[text]", note),
         ("test", "", "Run the tests."),
@@ -68,17 +68,17 @@ def test_slash_lines_start_templates_in_a_file_without_template_headings(
 
 
 def test_slash_lines_are_text_in_a_file_with_template_headings(tmp_path: Path) -> None:
-    found, _ = parsed(tmp_path, "## /go\nType\n/fix <file>\nfirst.\n")
+    result, _ = parsed(tmp_path, "## /go\nType\n/fix <file>\nfirst.\n")
 
-    assert [(each.name, each.text) for each in found] == [
+    assert [(template.name, template.text) for template in result] == [
         ("go", "Type\n/fix <file>\nfirst.")
     ]
 
 
 def test_a_template_file_without_a_template_is_reported(tmp_path: Path) -> None:
-    found, problems = parsed(tmp_path, "# Mine\n/fix file\nFix it.\n")
+    result, problems = parsed(tmp_path, "# Mine\n/fix file\nFix it.\n")
 
-    assert (found, parsed(tmp_path, "# Nothing yet\n")) == ((), ((), ()))
+    assert (result, parsed(tmp_path, "# Nothing yet\n")) == ((), ((), ()))
     assert problems == (
         "skills.md, line 2: no template begins here: write it as ## /fix <arg>",
     )
@@ -96,9 +96,9 @@ def test_a_template_file_without_a_template_is_reported(tmp_path: Path) -> None:
 def test_an_invalid_template_is_one_notice_with_its_line(
     tmp_path: Path, heading: str, words: str
 ) -> None:
-    found, problems = parsed(tmp_path, f"# T\n\n{heading}\nText.\n## /good\nText.\n")
+    result, problems = parsed(tmp_path, f"# T\n\n{heading}\nText.\n## /good\nText.\n")
 
-    assert [each.name for each in found] == ["good"]
+    assert [template.name for template in result] == ["good"]
     (problem,) = problems
     assert problem.startswith("skills.md, line 3: ")
     assert words in problem
@@ -258,9 +258,9 @@ def test_a_template_without_its_arguments_fails_with_its_usage(here: Here) -> No
 def test_a_skill_can_be_called_as_a_command_with_a_task(here: Here) -> None:
     folder = write(here.config / "skills", "sums", body="Add it up.")
 
-    said = here.shortcuts().expand("sums", "this year's", {})
+    expand = here.shortcuts().expand("sums", "this year's", {})
 
-    assert said == (
+    assert expand == (
         f"Use the skill sums: this year's\n\nThe skill sums is in {folder}\n\nAdd it up."
     )
 

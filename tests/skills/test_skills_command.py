@@ -54,11 +54,11 @@ def test_skills_in_an_untrusted_directory_are_reported_and_not_listed(
     main(["skills", "list", "--json"])
 
     out, err = capsys.readouterr()
-    listed = [json.loads(line) for line in out.splitlines()]
-    assert [(each["name"], each["whose"]) for each in listed][:1] == [
+    result = [json.loads(line) for line in out.splitlines()]
+    assert [(item["name"], item["whose"]) for item in result][:1] == [
         ("api-design", "shipped")
     ]
-    assert len(listed) == 8
+    assert len(result) == 8
     assert "refold: .claude/skills: this folder is not trusted" in err
 
 
@@ -66,13 +66,13 @@ def test_skills_show_prints_a_skill_in_full(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["skills", "show", "pdf-writer"]) == 0
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert main(["skills", "show", "pdf-writer", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
 
-    assert shown.startswith("The skill pdf-writer is in /")
-    assert "- scripts/write_pdf.py\n" in shown
-    assert document["text"].rstrip() == shown.rstrip()
+    assert output.startswith("The skill pdf-writer is in /")
+    assert "- scripts/write_pdf.py\n" in output
+    assert document["text"].rstrip() == output.rstrip()
 
 
 @pytest.mark.parametrize(

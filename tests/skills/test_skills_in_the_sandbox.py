@@ -33,12 +33,12 @@ def test_a_sandboxed_command_runs_a_skill_script_but_cannot_read_keys(
     wish = {"own": (str(config),), "shared": (str(skills),)}
     with walled(tmp_path / "ws", **wish) as ws:
         ran = ws.run(f"bash {skills}/mine/scripts/say.sh")
-        seen = ws.run(f"ls -A {config}; cat {config}/credentials.toml")
+        result = ws.run(f"ls -A {config}; cat {config}/credentials.toml")
         wrote = ws.run(f"echo x >> {skills}/mine/SKILL.md; rm -rf {skills}/mine")
 
     assert ran.text == "from the skill\n"
-    assert seen.text.startswith("skills\n")
-    assert "No such file" in seen.text
+    assert result.text.startswith("skills\n")
+    assert "No such file" in result.text
     assert "Read-only file system" in wrote.text
     assert (skills / "mine" / "SKILL.md").exists()
 
@@ -53,9 +53,9 @@ def test_a_symlinked_skills_folder_is_not_shared_with_the_sandbox(
     (config / "linked").symlink_to(secrets)
     wish = {"own": (str(config),), "shared": (str(config / "linked"),)}
     with walled(tmp_path / "ws", **wish) as ws:
-        seen = ws.run(f"cat {config}/linked/key {config}/secrets/key")
+        result = ws.run(f"cat {config}/linked/key {config}/secrets/key")
 
-    assert "sesame" not in seen.text
+    assert "sesame" not in result.text
 
 
 def workspace(tmp_path: Path, config: Path) -> Workspace:
@@ -67,12 +67,12 @@ def workspace(tmp_path: Path, config: Path) -> Workspace:
 def test_a_workspace_shares_user_skills_and_shipped_skills(
     tmp_path: Path, config: Path
 ) -> None:
-    found = workspace(tmp_path, config)
+    result = workspace(tmp_path, config)
 
-    shared = found.sandbox.config.shared
+    shared = result.sandbox.config.shared
     assert shared[0] == str(config / "skills")
     assert sorted(os.listdir(shared[1]))[0] == "api-design"
-    assert found.facts().shared == shared
+    assert result.facts().shared == shared
 
 
 @pytest.mark.parametrize(

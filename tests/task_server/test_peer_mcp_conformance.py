@@ -84,9 +84,9 @@ def test_mcp_server_passes_all_applicable_conformance_scenarios(
 
     checks = {
         re.sub(
-            r"^server-|-[0-9]{4}(-[0-9]{2}){2}T[0-9-]*Z$", "", each.parent.name
-        ): json.loads(each.read_text())
-        for each in out.glob("*/checks.json")
+            r"^server-|-[0-9]{4}(-[0-9]{2}){2}T[0-9-]*Z$", "", path.parent.name
+        ): json.loads(path.read_text())
+        for path in out.glob("*/checks.json")
     }
     failed = {
         (name, check["id"])
@@ -94,7 +94,7 @@ def test_mcp_server_passes_all_applicable_conformance_scenarios(
         for check in checks[name]
         if check["status"] == "FAILURE"
     }
-    assert failed == {("server-stateless", each) for each in NO_DIAGNOSTIC_TOOL}
+    assert failed == {("server-stateless", text) for text in NO_DIAGNOSTIC_TOOL}
     assert set(checks) == PASSED.union(*NOT_APPLICABLE.values())
 
 

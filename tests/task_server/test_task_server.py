@@ -28,10 +28,10 @@ EDIT = call("edit_file", path="a.py", old="1", new="2")
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    found = tmp_path / "work"
-    found.mkdir()
-    (found / "a.py").write_text("x = 1\n")
-    return found
+    path = tmp_path / "work"
+    path.mkdir()
+    (path / "a.py").write_text("x = 1\n")
+    return path
 
 
 @asynccontextmanager
@@ -82,18 +82,18 @@ async def refused(client: Any, tool: str, **arguments: object) -> str:
 
 
 async def to_the_end(client: Any, task: str) -> dict[str, Any]:
-    begun = await did(client, "start_task", task=task)
-    return await did(client, "follow_task", task_id=begun["task_id"])
+    data = await did(client, "start_task", task=task)
+    return await did(client, "follow_task", task_id=data["task_id"])
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_task_is_completed_and_its_changed_file_can_be_read(
     work: Path, mode: str
 ) -> None:
-    asked = list[str]()
+    texts = list[str]()
 
     def user(params: Any) -> dict[str, object]:
-        asked.append(params.message)
+        texts.append(params.message)
         return {"allow": True}
 
     async def check() -> None:
@@ -104,7 +104,7 @@ def test_a_task_is_completed_and_its_changed_file_can_be_read(
                 "state": "ended", "outcome": "answered", "answer": "Done.",
                 "files": {"a.py": "changed"}, "steps": ["read_file a.py", "edit_file a.py"],
             }  # fmt: skip
-            (question,) = asked
+            (question,) = texts
             assert question.startswith("May refold call edit_file with ")
             read = await did(
                 client, "read_changed_file", task_id=ended["task_id"], path="a.py"
@@ -171,7 +171,7 @@ def test_a_question_of_the_model_is_answered_by_the_user(work: Path, mode: str) 
         async with served(work, ask, {"text": "Blue."}, mode=mode, user=user) as client:
             ended = await to_the_end(client, "Ask")
             assert (ended["outcome"], ended["answer"]) == ("answered", "Blue.")
-            assert [each.message for each in forms] == ["Which colour?"]
+            assert [form.message for form in forms] == ["Which colour?"]
 
     anyio.run(check)
 
@@ -181,8 +181,8 @@ def test_a_task_can_be_stopped_and_continued_with_a_message(work: Path) -> None:
 
     async def check() -> None:
         async with served(work, *lines, user=lambda _: {"allow": True}) as client:
-            begun = await did(client, "start_task", task="Wait")
-            id_ = begun["task_id"]
+            data = await did(client, "start_task", task="Wait")
+            id_ = data["task_id"]
             followed = await did(client, "follow_task", task_id=id_, seconds=1)
             assert followed["state"] == "working"
             stopped = await did(client, "stop_task", task_id=id_)
@@ -198,14 +198,14 @@ def test_tasks_are_limited_to_the_directory_of_the_server(work: Path) -> None:
     async def check() -> None:
         async with served(work, {"text": "x"}) as client:
             for place in ("..", "/", str(work.parent)):
-                said = await refused(client, "start_task", task="x", workspace=place)
-                assert f"{place!r} is not {work} or below it" in said
+                text = await refused(client, "start_task", task="x", workspace=place)
+                assert f"{place!r} is not {work} or below it" in text
             (work / "sub").mkdir()
-            begun = await did(client, "start_task", task="x", workspace="sub")
-            said = await refused(
-                client, "read_changed_file", task_id=begun["task_id"], path="../a.py"
+            data = await did(client, "start_task", task="x", workspace="sub")
+            text = await refused(
+                client, "read_changed_file", task_id=data["task_id"], path="../a.py"
             )
-            assert "'../a.py' is not a file that this task changed" in said
+            assert "'../a.py' is not a file that this task changed" in text
             assert "there is no task 'no'" in await refused(
                 client, "follow_task", task_id="no"
             )
@@ -216,7 +216,7 @@ def test_tasks_are_limited_to_the_directory_of_the_server(work: Path) -> None:
 def until_a_command_runs(home: Path) -> None:
     last = time.monotonic() + LONG
     while time.monotonic() < last:
-        if any(b'"Started"' in each.read_bytes() for each in home.rglob("events.jsonl")):
+        if any(b'"Started"' in path.read_bytes() for path in home.rglob("events.jsonl")):
             return
     raise AssertionError("no command was started")
 
@@ -257,15 +257,15 @@ def test_the_task_server_stops_running_commands_when_it_exits(
         assert process.wait(timeout=60) == 0
 
     (journal,) = home.rglob("events.jsonl")
-    kinds = [json.loads(each)["kind"] for each in journal.read_text().splitlines()]
+    kinds = [json.loads(item)["kind"] for item in journal.read_text().splitlines()]
     assert kinds[-1] == "TurnEnded"
 
 
 def test_a_call_too_long_to_be_shown_is_denied_without_a_request(work: Path) -> None:
-    asked = list[str]()
+    texts = list[str]()
 
     def user(params: Any) -> dict[str, object]:
-        asked.append(params.message)
+        texts.append(params.message)
         return {"allow": True}
 
     async def check() -> None:
@@ -277,7 +277,7 @@ def test_a_call_too_long_to_be_shown_is_denied_without_a_request(work: Path) -> 
     anyio.run(check)
 
     assert not (work / "made").exists()
-    (question,) = asked
+    (question,) = texts
     assert "touch \\u202emade" in question
 
 

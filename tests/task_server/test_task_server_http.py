@@ -45,10 +45,10 @@ class Server(NamedTuple):
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    found = tmp_path / "work"
-    found.mkdir()
-    (found / "a.py").write_text("x = 1\n")
-    return found
+    path = tmp_path / "work"
+    path.mkdir()
+    (path / "a.py").write_text("x = 1\n")
+    return path
 
 
 @contextmanager
@@ -97,13 +97,13 @@ def status(server: Server, **headers: str) -> int:
         "clientInfo": {"name": "t", "version": "1"},
     }  # fmt: skip
     body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
-    sent: Mapping[str, str] = {
+    data: Mapping[str, str] = {
         "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
         "Authorization": f"Bearer {server.token}", **headers,
     }  # fmt: skip
     connection = http.client.HTTPConnection(server.netloc, timeout=LONG)
     try:
-        connection.request("POST", "/mcp", json.dumps(body), sent)
+        connection.request("POST", "/mcp", json.dumps(body), data)
         return connection.getresponse().status
     finally:
         connection.close()
@@ -111,10 +111,10 @@ def status(server: Server, **headers: str) -> int:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_task_over_http_asks_the_user_and_is_completed(work: Path, mode: str) -> None:
-    asked = list[str]()
+    texts = list[str]()
 
     def user(params: Any) -> dict[str, object]:
-        asked.append(params.message)
+        texts.append(params.message)
         return {"allow": True}
 
     async def check(server: Server) -> None:
@@ -130,14 +130,14 @@ def test_a_task_over_http_asks_the_user_and_is_completed(work: Path, mode: str) 
     with served(work, READ, EDIT, {"text": "Done."}) as server:
         anyio.run(check, server)
 
-    (question,) = asked
+    (question,) = texts
     assert question.startswith("May refold call edit_file with ")
 
 
 def test_requests_without_the_token_or_from_another_site_are_refused(work: Path) -> None:
     with served(work, {"text": "x"}) as server:
         port = server.netloc.partition(":")[2]
-        got = {
+        data = {
             "as it is": status(server),
             "localhost": status(server, Host=f"localhost:{port}"),
             "no token": status(server, Authorization=""),
@@ -150,7 +150,7 @@ def test_requests_without_the_token_or_from_another_site_are_refused(work: Path)
             "a form": status(server, **{"Content-Type": "text/plain"}),
         }
 
-    assert got == {
+    assert data == {
         "as it is": 200, "localhost": 200, "no token": 401, "another token": 401,
         "rebound": 421, "a page": 403, "a page without a site": 403,
         "another server here": 403, "its own page": 200, "a form": 415,
@@ -180,8 +180,8 @@ def test_two_clients_do_not_see_tasks_or_questions_of_each_other(
             mine = await did(one, "start_task", task="x", workspace="one")
             other_task = await did(other, "start_task", task="x", workspace="other")
             for client, of in ((one, other_task), (other, mine)):
-                said = await refused(client, "follow_task", task_id=of["session"])
-                assert f"there is no task {of['session']!r}" in said
+                text = await refused(client, "follow_task", task_id=of["session"])
+                assert f"there is no task {of['session']!r}" in text
             async with anyio.create_task_group() as group:
                 group.start_soon(follow, one, "one", mine["task_id"])
                 group.start_soon(follow, other, "other", other_task["task_id"])
@@ -215,10 +215,10 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
 
     async def check(server: Server) -> None:
         async with client_of(server, mode) as client:
-            begun = await did(client, "start_task", task="Wait")
+            data = await did(client, "start_task", task="Wait")
             until_a_command_runs(home)
             async with anyio.create_task_group() as group:
-                group.start_soon(follow, client, begun["task_id"])
+                group.start_soon(follow, client, data["task_id"])
                 await anyio.wait_all_tasks_blocked()
                 server.process.send_signal(signal.SIGTERM)
 
@@ -231,7 +231,7 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
     (ended,) = ends
     assert (ended["state"], ended["outcome"]) == ("ended", "interrupted")
     (journal,) = home.rglob("events.jsonl")
-    kinds = [json.loads(each)["kind"] for each in journal.read_text().splitlines()]
+    kinds = [json.loads(line)["kind"] for line in journal.read_text().splitlines()]
     assert kinds[-1] == "TurnEnded"
 
 
@@ -261,13 +261,13 @@ def test_the_token_is_printed_when_created_and_invalid_once_renewed(
 
 
 def test_serve_refuses_a_network_address_without_tls(work: Path) -> None:
-    found = subprocess.run(
+    completed_process = subprocess.run(
         command("mcp", "serve", "--http", "--host", "0.0.0.0", "--port", "0"),
         capture_output=True, text=True, cwd=work, timeout=LONG,
     )  # fmt: skip
 
-    assert found.returncode == 1
-    assert "--host 0.0.0.0 is reached from other machines" in found.stderr
+    assert completed_process.returncode == 1
+    assert "--host 0.0.0.0 is reached from other machines" in completed_process.stderr
 
 
 @pytest.mark.parametrize(

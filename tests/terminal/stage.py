@@ -144,14 +144,14 @@ def facts_of(here: Path) -> Facts:
 
 def rules(here: Path) -> tuple[Rule, ...]:
     """What was always allowed in this directory."""
-    kept = here / ALWAYS
-    written = kept.read_text(encoding="utf-8").splitlines() if kept.exists() else []
-    return tuple(parse(text, "allow", "always") for text in written)
+    path = here / ALWAYS
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    return tuple(parse(text, "allow", "always") for text in lines)
 
 
 def always(here: Path, rule: str) -> None:
-    with (here / ALWAYS).open("a", encoding="utf-8") as kept:
-        kept.write(f"{rule}\n")
+    with (here / ALWAYS).open("a", encoding="utf-8") as file:
+        file.write(f"{rule}\n")
 
 
 def price(model: str, usage: Usage) -> float:
@@ -244,7 +244,7 @@ class StagedPrompts(SystemPromptBuilder):
         return super().presets() if self.own is None else (self.own, ())
 
     def preset(self, name: str) -> Preset:
-        staged = next((each for each in self.own or () if each.name == name), None)
+        staged = next((item for item in self.own or () if item.name == name), None)
         return staged or super().preset(name)
 
 
@@ -352,9 +352,9 @@ class StagedApp(App):
         return None
 
     def turn_context(self, record: Recorder, id_: str) -> TurnContext:
-        given = world(self._provider, record, Path(self.directory), 9, self._budget)
-        given = replace(given, tools=self.tools)
-        return cast("TurnContext", lambda _: given)
+        result = world(self._provider, record, Path(self.directory), 9, self._budget)
+        result = replace(result, tools=self.tools)
+        return cast("TurnContext", lambda _: result)
 
     async def start(self) -> tuple[str, Session]:
         return "", await opened(self._provider, Path(self.directory))

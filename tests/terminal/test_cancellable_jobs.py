@@ -34,18 +34,18 @@ def test_a_cancelled_job_is_abandoned_while_its_thread_still_runs() -> None:
         return "another"
 
     async def main() -> list[str | None]:
-        found = list[str | None]()
+        texts = list[str | None]()
 
         async def do() -> None:
-            found.append(await apart.wait(abandoned))
-            found.append(await apart.wait(another))
+            texts.append(await apart.wait(abandoned))
+            texts.append(await apart.wait(another))
 
         async with anyio.create_task_group() as group:
             group.start_soon(do)
             await anyio.to_thread.run_sync(began.wait)
             assert apart.stop()
         over.set()
-        return found
+        return texts
 
     assert anyio.run(main) == [None, "another"]
     assert out.getvalue().strip() == "stopped"
@@ -90,7 +90,7 @@ def test_ctrl_c_stops_verify_and_the_session_continues(tmp_path: Path) -> None:
 
     anyio.run(main)
 
-    said = out.getvalue()
-    assert claim in said
-    assert "stopped\n" in said
-    assert said.index("stopped") < said.index("Fine.")
+    text = out.getvalue()
+    assert claim in text
+    assert "stopped\n" in text
+    assert text.index("stopped") < text.index("Fine.")

@@ -51,9 +51,13 @@ def test_the_display_depends_on_the_terminal_and_the_setting(
 
 def test_output_that_is_not_a_terminal_gets_plain_text_without_colours() -> None:
     for wanted in ("auto", "line", "status", "plain"):
-        made = detect_capabilities(io.StringIO(), {"TERM": "xterm"}, wanted=wanted)
+        capabilities = detect_capabilities(io.StringIO(), {"TERM": "xterm"}, wanted=wanted)
 
-        assert (made.display, made.color, made.moves) == ("plain", False, False)
+        assert (capabilities.display, capabilities.color, capabilities.moves) == (
+            "plain",
+            False,
+            False,
+        )
 
 
 @pytest.mark.parametrize(
@@ -116,9 +120,9 @@ def test_a_theme_replaces_colour_codes_with_its_own(
 def test_styles_use_the_strings_of_the_terminfo_entry() -> None:
     known = Terminfo(marks={"1": "<bold>", "2": ""}, inks=EIGHT)
 
-    said = [colours.by_terminfo(codes, known) for codes in ("1;34", "36;2", "91", "4")]
+    terminfos = [colours.by_terminfo(codes, known) for codes in ("1;34", "36;2", "91", "4")]
 
-    assert said == ["<bold><ink 4>", "<ink 6>", "<ink 1>", ""]
+    assert terminfos == ["<bold><ink 4>", "<ink 6>", "<ink 1>", ""]
     assert colours.by_terminfo("1;34", Terminfo()) == ""
 
 
@@ -161,12 +165,12 @@ def test_the_encoding_follows_the_locale_of_the_environment(
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 def test_a_status_fits_on_one_line_however_narrow(columns: int, encoding: str) -> None:
     out = io.StringIO()
-    shown = TerminalCapabilities(
+    capabilities = TerminalCapabilities(
         moves=True, width=lambda: columns, back="<", encoding=encoding
     )
 
     long: Line = (("dim", "⠋ running … 中文 and a long time of it"), ("dim", " and on"))
-    Printer(out, shown).status(long)
+    Printer(out, capabilities).status(long)
 
     drawn = out.getvalue().removeprefix("<")
     assert len(drawn) < columns
@@ -186,19 +190,21 @@ def test_status_has_no_emoji_whose_width_terminals_disagree_about(
     text: str, drawn: str
 ) -> None:
     out = io.StringIO()
-    shown = TerminalCapabilities(moves=True, width=lambda: 60, back="<", encoding="utf-8")
+    capabilities = TerminalCapabilities(
+        moves=True, width=lambda: 60, back="<", encoding="utf-8"
+    )
 
-    Printer(out, shown).status((("plain", text),))
+    Printer(out, capabilities).status((("plain", text),))
 
     assert out.getvalue() == f"<{drawn}"
 
 
 def test_after_a_resize_a_wrapped_status_is_erased_from_every_row() -> None:
     out, width = io.StringIO(), [60]
-    shown = TerminalCapabilities(
+    capabilities = TerminalCapabilities(
         moves=True, width=lambda: width[0], back="<", up="^", refits=True
     )
-    paper = Printer(out, shown)
+    paper = Printer(out, capabilities)
 
     paper.status((("plain", "x" * 50),))
     width[0] = 20
@@ -246,10 +252,10 @@ def test_plain_progress_is_printed_at_growing_intervals() -> None:
     paper.pieces([("plain", "half a line")])
     seconds(99)
 
-    told = [f"running {at} s  tick" for at in (11, 21, 41)]
+    lines = [f"running {at} s  tick" for at in (11, 21, 41)]
     assert out.getvalue().splitlines() == [
         "begun",
-        *told,
+        *lines,
         "news",
         "running 56 s  tick",
         "half a line",
@@ -321,7 +327,7 @@ def test_a_status_has_only_as_many_rows_as_can_be_erased(
     out = io.StringIO()
     look_ = TerminalCapabilities(moves=True, back="<", up=up, height=lambda: height)
 
-    Printer(out, look_).status(*[(("plain", each),) for each in "abc"])
+    Printer(out, look_).status(*[(("plain", text),) for text in "abc"])
 
     assert out.getvalue().removeprefix("<").split("\n") == rows
 
@@ -332,7 +338,7 @@ def luminance(number: int) -> float:
         levels = [8 + 10 * (number - 232)] * 3
     else:
         cube = (number - 16) // 36, (number - 16) // 6 % 6, (number - 16) % 6
-        levels = [55 + 40 * each if each else 0 for each in cube]
+        levels = [55 + 40 * item if item else 0 for item in cube]
     linear = [
         x / 12.92 if x <= 0.03928 else ((x + 0.055) / 1.055) ** 2.4
         for x in (level / 255 for level in levels)

@@ -62,7 +62,7 @@ ENDED = ChildEnded(
     "child-1", "answered", "done", spent=Spent(Usage(900, output=10), 0.25, 1)
 )
 
-TOOLS = {each.name: each for each in builtin()}
+TOOLS = {item.name: item for item in builtin()}
 EDIT = '{"path": "hello.py", "old": "hi", "new": "hello"}'
 ASK = '{"questions": [{"question": "Which colour?"}, {"question": "Why?"}]}'
 MOVED = ChildMoved("child-1", "explore", "a look", 2, 12_345, 0.5, "read_file hello.py")
@@ -83,10 +83,10 @@ def errand_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> Tool:
         record.publish(MOVED)
         record.publish(replace(MOVED, node="child-1/child-1", title="deeper"))
         while True:
-            seen = record.view.seq
+            seq = record.view.seq
             if any(isinstance(e.event, until) for e in await record.entries()):
                 break
-            await record.wait_for_event(after=seen)
+            await record.wait_for_event(after=seq)
         await record(ENDED)
         return Reply("so it was")
 
@@ -231,11 +231,13 @@ def test_tree_shows_each_subagent_with_its_task_tokens_and_cost(
 ) -> None:
     rows, _ = here(["/tree", "/tree all"])
 
-    shown = [row for row in rows if "child-1" in row]
-    assert shown[0].startswith(
+    matching_rows = [row for row in rows if "child-1" in row]
+    assert matching_rows[0].startswith(
         "child-1 (explore) runs · Look around for me. · 12.3k tokens"
     )
-    assert shown[1] == "    child-1/child-1 (explore) · deeper · 12.3k tokens · $0.50"
+    assert (
+        matching_rows[1] == "    child-1/child-1 (explore) · deeper · 12.3k tokens · $0.50"
+    )
     assert "type /tree, not /tree all: refold tree shows any session" in rows
 
 
@@ -414,10 +416,10 @@ def test_each_running_subagent_has_a_status_row_and_then_two_lines_of_its_report
     showing.show(Frame(4, 3, replace(MOVED, node="child-2", label="begins", tokens=0)))
     showing.show(Frame(4, 4, SubagentDelta("child-2", TextCame("I see"))))
     rows = [bare([row]) for row in showing.subagent_rows()]
-    printed = out.getvalue()
+    text = out.getvalue()
     showing.show(Frame(5, 0, Entry(5, report, at=9.0)))
 
-    assert printed == ""  # that they begin is seen
+    assert text == ""  # that they begin is seen
     assert [" ".join(row.split()) for row in rows] == [
         "child-1 (explore) Look around for me.: read_file hello.py 12.3k tokens · 0.0 s",
         "child-2 (explore) the other: … I see 0 tokens · 0.0 s",

@@ -41,8 +41,8 @@ def test_context_command_shows_the_context_window_by_part(evening: Evenings) -> 
     rows = evening([READ], "Well.").tell("/context", "look", "/context")
 
     assert "Nothing has been sent to a model yet." in rows
-    named = [row.split()[0] for row in rows if row.endswith("%")]
-    assert named[1:] == ["tools", "messages", "responses", "tool", "tool", "free"]
+    parts = [row.split()[0] for row in rows if row.endswith("%")]
+    assert parts[1:] == ["tools", "messages", "responses", "tool", "tool", "free"]
 
 
 def test_compact_command_replaces_old_messages_by_a_summary(evening: Evenings) -> None:
@@ -52,11 +52,11 @@ def test_compact_command_replaces_old_messages_by_a_summary(evening: Evenings) -
     rows = tonight.tell("one", "two", "/compact the greeting", "three")
 
     assert [e.focus for e in kinds(tonight, Compacted)] == ["the greeting"]
-    (made,) = kinds(tonight, Compacted)
-    assert (made.kind, made.dropped) == ("full", 4)
-    told = "compacted: 4 messages became a summary, "
-    (row,) = [row for row in rows if row.startswith(told)]
-    before, _, after = row.removeprefix(told).removesuffix(" of window").partition(" -> ")
+    (result,) = kinds(tonight, Compacted)
+    assert (result.kind, result.dropped) == ("full", 4)
+    text = "compacted: 4 messages became a summary, "
+    (row,) = [row for row in rows if row.startswith(text)]
+    before, _, after = row.removeprefix(text).removesuffix(" of window").partition(" -> ")
     assert int(after.rstrip("%")) < int(before.rstrip("%")) < 100
     assert "Third." in rows
 
@@ -69,7 +69,7 @@ def test_compact_command_prints_how_to_undo_the_compaction(evening: Evenings) ->
 
     tonight.tell(undo.partition(": ")[2], "y", "three")
 
-    assert any("First. First." in told for told in heard(tonight))
+    assert any("First. First." in text for text in heard(tonight))
 
 
 def test_a_failed_summary_is_reported_and_old_messages_are_left_out(
@@ -233,8 +233,8 @@ def keyboard() -> Generator[Callable[[str], None]]:
         yield press
     finally:
         os.dup2(before, 0)
-        for each in (before, out, into):
-            os.close(each)
+        for number in (before, out, into):
+            os.close(number)
 
 
 def while_it_works(
@@ -244,9 +244,9 @@ def while_it_works(
 
     async def story() -> None:
         async with await tonight.session() as session:
-            begun = anyio.Event()
+            event = anyio.Event()
             session.hub.subscribe(
-                lambda entry: begun.set() if isinstance(entry.event, Started) else None
+                lambda entry: event.set() if isinstance(entry.event, Started) else None
             )
             here = PromptLoop(
                 tonight.handle(session),
@@ -256,7 +256,7 @@ def while_it_works(
             with keyboard() as press:
                 async with anyio.create_task_group() as group:
                     group.start_soon(here.run, first)
-                    await begun.wait()
+                    await event.wait()
                     for step in steps:
                         await step(session, press)
 
@@ -317,8 +317,8 @@ def test_messages_are_sent_at_the_next_step_and_queued_ones_after_the_turn(
         QueuedMessage("and later that"),
     )
 
-    said = [(e.text, e.when) for e in kinds(tonight, Said)]
-    assert said == [("go", "now"), ("now this", "now"), ("and later that", "next")]
+    pairs = [(e.text, e.when) for e in kinds(tonight, Said)]
+    assert pairs == [("go", "now"), ("now this", "now"), ("and later that", "next")]
     after = rows.index("after this turn: and later that")
     assert rows.index("› now this") < after < rows.index("Done.")
     assert rows.index("Done.") < rows.index("› and later that") < rows.index("And that.")
@@ -345,8 +345,8 @@ def test_up_key_withdraws_the_newest_queued_message_for_editing(
         tonight, [*queued, pressed(up), shown(tonight, "", "give it"), finish], QueuedMessage("give it away"),
     )  # fmt: skip
 
-    said = [e.text for e in kinds(tonight, Said)]
-    assert said == ["go", "paint it", "sell it", "give it away"]
+    texts = [e.text for e in kinds(tonight, Said)]
+    assert texts == ["go", "paint it", "sell it", "give it away"]
     assert "withdrawn: sell it" in rows
     assert "paint itgive it away" in heard(tonight)
     assert "sell it" not in heard(tonight)
@@ -416,7 +416,7 @@ def test_read_only_commands_run_during_a_turn_and_others_after_it(
     assert kinds(tonight, BudgetSet) == [BudgetSet(Budget(7.0))]
     assert rows.index("after this turn: /vi") < done
     assert done < rows.index("this display has no line editor, so it has no vi keys")
-    at_once = {name for each in commands() if each.at_once for name in each.names}
+    at_once = {name for command in commands() if command.at_once for name in command.names}
     assert "context" in at_once
     assert "clear" not in at_once
 
@@ -516,12 +516,12 @@ def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
         async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
             if len(self.heard) == 3:
                 self.heard.append(request)
-                asked.set()
+                event.set()
                 await anyio.sleep_forever()
             async for delta in super().stream(request):
                 yield delta
 
-    asked = anyio.Event()
+    event = anyio.Event()
     tonight = evening()
     tonight.provider = Slow([READ], "First. " * 99, "Second.")
 
@@ -535,11 +535,11 @@ def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
             with keyboard() as press:
                 async with anyio.create_task_group() as group:
                     group.start_soon(here.run, "")
-                    await asked.wait()
+                    await event.wait()
                     press("\x1b")
 
     anyio.run(story)
 
-    said = "Stopped. The conversation is unchanged."
-    assert said in tonight.out.getvalue()
+    text = "Stopped. The conversation is unchanged."
+    assert text in tonight.out.getvalue()
     assert kinds(tonight, Compacted) == []

@@ -94,19 +94,19 @@ class Typist:
         return await self._next(prompt())
 
     async def choose(self, menu: Menu, prompt: Shown = ()) -> str | DraftMessage | Key:
-        shown = prompt or menu_line(menu, typed=False, calm=True)
+        line = prompt or menu_line(menu, typed=False, calm=True)
         while not menu.free_text:
-            found = now(await self._next(shown))
-            if isinstance(found, Key):
-                return found
-            choice = found.removeprefix(AMEND_MARK)
+            result = now(await self._next(line))
+            if isinstance(result, Key):
+                return result
+            choice = result.removeprefix(AMEND_MARK)
             if choice and choice in menu.ids:
-                return found
-        return now(await self._next(shown))
+                return result
+        return now(await self._next(line))
 
     async def choice(self, prompt: Shown, keys: str) -> str | Key:
-        found = now(await self._next(prompt))
-        return found if isinstance(found, Key) or found in keys else ""
+        result = now(await self._next(prompt))
+        return result if isinstance(result, Key) or result in keys else ""
 
     async def secret(
         self, prompt: Shown, shows: Callable[[str], bool] = lambda _: False
@@ -206,8 +206,8 @@ class Evening:
     def remembered(self) -> list[tuple[str, object]]:
         """What was made the default, by its key."""
         file = paths(os.environ).settings
-        kept = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-        return list(kept.items())
+        data = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        return list(data.items())
 
     def tell(
         self,
@@ -222,8 +222,8 @@ class Evening:
         return [row for row in self.out.getvalue().split("\n") if row]
 
     def events(self, *kinds: type) -> list[object]:
-        found = [entry.event for entry, _ in codec.decode(self.store.lines)]
-        return [event for event in found if isinstance(event, kinds)]
+        result = [entry.event for entry, _ in codec.decode(self.store.lines)]
+        return [event for event in result if isinstance(event, kinds)]
 
 
 @pytest.fixture
@@ -496,9 +496,14 @@ def test_one_key_shows_and_decides_all_calls_of_a_response(
         "? Create one?", "? Create one?", "? Create two?", "? Create six?", "? Create .env?",
     ]  # fmt: skip
     assert [row for row in rows if row.startswith("  └ ")][:1] == ["  └ yes to all 3, once"]
-    made = [(tonight.here / name).exists() for name in ("one", "two", "six", ".env")]
-    assert made == [True, True, True, False]
-    assert [each.allowed for each in tonight.events(Answered)] == [True, True, True, False]
+    exists = [(tonight.here / name).exists() for name in ("one", "two", "six", ".env")]
+    assert exists == [True, True, True, False]
+    assert [event.allowed for event in tonight.events(Answered)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_all_calls_of_a_response_can_be_refused_at_once_or_decided_one_by_one(
@@ -510,8 +515,8 @@ def test_all_calls_of_a_response_can_be_refused_at_once_or_decided_one_by_one(
     rows = tonight.tell(typist=typist)
 
     assert "  └ no to all 2: not these" in rows
-    asked = [words for words in typist.asked if "view and decide all" in words]
-    assert [words.split("decide all ")[1][0] for words in asked] == ["3", "3", "2"]
+    texts = [words for words in typist.asked if "view and decide all" in words]
+    assert [words.split("decide all ")[1][0] for words in texts] == ["3", "3", "2"]
     answers = tonight.events(Answered)
     assert answers[0] == Answered("call-0", True)
     assert answers[1:] == [
@@ -529,7 +534,7 @@ def test_esc_after_refusing_all_calls_asks_about_all_of_them_again(
     rows = tonight.tell(typist=typist)
 
     assert "  └ yes to all 3, once" in rows
-    assert [each.allowed for each in tonight.events(Answered)] == [True, True, True]
+    assert [event.allowed for event in tonight.events(Answered)] == [True, True, True]
 
 
 def test_a_refusal_is_sent_to_the_model_with_its_reason(
@@ -885,16 +890,16 @@ def press_ctrl_c(
 
     async def story() -> None:
         async with await tonight.session() as session:
-            begun = anyio.Event()
+            event = anyio.Event()
             session.hub.subscribe(
-                lambda entry: begun.set() if isinstance(entry.event, Started) else None
+                lambda entry: event.set() if isinstance(entry.event, Started) else None
             )
             person = Typist(*typed)
             work = Work(tonight.handle(session), tonight.paper, person)
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
                 group.start_soon(work.run_until_over, session.go)
-                await begun.wait()
+                await event.wait()
                 for _ in range(times):
                     await work.interrupt()
                     await anyio.wait_all_tasks_blocked()

@@ -32,7 +32,7 @@ def bash(command: str) -> dict[str, object]:
 @pytest.fixture
 def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
     """Starts refold in a directory, with these responses of the model."""
-    begun = list[Terminal]()
+    terminals = list[Terminal]()
 
     def open_(
         *responses: object, flags: tuple[str, ...] = (), here: Path = tmp_path, **env: str
@@ -43,12 +43,12 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
             PROGRAM, *flags, "--script", str(script),
             here=here, size=(30, 100), compiled=compiled, REFOLD_MEMORY="0", **env,
         )  # fmt: skip
-        begun.append(at)
+        terminals.append(at)
         at.until("? keys" if "tui" in flags else "leaves\n")
         return at
 
     yield open_
-    for at in begun:
+    for at in terminals:
         at.child.close(force=True)
 
 
@@ -91,8 +91,10 @@ def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
 
         assert "May bash run this?" not in at.text
         log = ["git", "log", "--format=%s by %an <%ae>"]
-        made = subprocess.run(log, cwd=here, check=True, capture_output=True, text=True)
-        assert made.stdout == "Say hello by Ada <ada@example.org>\n"
+        completed_process = subprocess.run(
+            log, cwd=here, check=True, capture_output=True, text=True
+        )
+        assert completed_process.stdout == "Say hello by Ada <ada@example.org>\n"
 
 
 def test_promise_expand_shows_the_newest_result_in_full(
@@ -112,8 +114,8 @@ def test_promise_expand_shows_the_newest_result_in_full(
     at.until_there(tmp_path / "pager.seen")
     at.until_asked()
 
-    shown = (tmp_path / "pager.seen").read_text(encoding="utf-8").split()
-    assert [word for word in shown if word.isdigit()][-3000:] == [*map(str, range(1, 3001))]
+    parts = (tmp_path / "pager.seen").read_text(encoding="utf-8").split()
+    assert [word for word in parts if word.isdigit()][-3000:] == [*map(str, range(1, 3001))]
 
 
 @pytest.mark.parametrize("beside_a_read", [False, True])

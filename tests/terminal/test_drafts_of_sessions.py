@@ -42,36 +42,36 @@ def at_prompts(
 def test_a_draft_is_stored_by_session_and_restored_on_return(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = list[str | Key]()
+    result = list[str | Key]()
 
     async def story(reader: PromptToolkitReader, typing: Type) -> None:
-        found.append(await typing(f"for one{TODOS}"))
+        result.append(await typing(f"for one{TODOS}"))
         reader.switch_draft("one", "two")
-        found.append(await typing(f"for two{TODOS}"))
+        result.append(await typing(f"for two{TODOS}"))
         reader.switch_draft("two", "one")
-        found.append(await typing(", sent\r"))
+        result.append(await typing(", sent\r"))
         reader.switch_draft("one", "two")
-        found.append(await typing("\r"))
+        result.append(await typing("\r"))
 
     at_prompts(story, monkeypatch)
 
-    assert found == [Key.CTRL_T, Key.CTRL_T, "for one, sent", "for two"]
+    assert result == [Key.CTRL_T, Key.CTRL_T, "for one, sent", "for two"]
 
 
 def test_a_draft_stays_while_another_text_is_edited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = list[str | Key]()
+    result = list[str | Key]()
 
     async def story(reader: PromptToolkitReader, typing: Type) -> None:
         await typing(f"a draft{TODOS}")
         await _leave_another(reader)
-        found.append(await typing("\r"))
+        result.append(await typing("\r"))
 
     async def _leave_another(reader: PromptToolkitReader) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(_leave, reader)
-            found.append(
+            result.append(
                 await reader.read_message(lambda: (("plain", "› "),), "an old message")
             )
 
@@ -81,25 +81,25 @@ def test_a_draft_stays_while_another_text_is_edited(
 
     at_prompts(story, monkeypatch)
 
-    assert found == [Key.CTRL_C, "a draft"]
+    assert result == [Key.CTRL_C, "a draft"]
 
 
 def test_ctrl_c_after_a_cancelled_prompt_is_not_taken_for_its_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    answered = list[bool]()
+    result = list[bool]()
 
     async def story(reader: PromptToolkitReader, typing: Type) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(typing, "half a line")
             await anyio.wait_all_tasks_blocked()
-            answered.append(reader.interrupt())
+            result.append(reader.interrupt())
         async with anyio.create_task_group() as group:
             group.start_soon(typing, "half a line")
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()
-        answered.append(reader.interrupt())
+        result.append(reader.interrupt())
 
     at_prompts(story, monkeypatch)
 
-    assert answered == [True, False]
+    assert result == [True, False]

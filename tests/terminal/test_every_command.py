@@ -180,15 +180,15 @@ def desk(tmp_path: Path) -> Callable[..., Desk]:
         here = tmp_path / "work"
         here.mkdir()
         (here / "hello.py").write_text("print(1)\n")
-        found = Desk(here, look)
-        found.tell("paint the fence", "/rename fence work", answers=("It is blue.",))
-        return found
+        result = Desk(here, look)
+        result.tell("paint the fence", "/rename fence work", answers=("It is blue.",))
+        return result
 
     return made
 
 
 def test_every_command_has_a_row_in_the_table() -> None:
-    assert set(ROWS) == {each.name for each in commands()}
+    assert set(ROWS) == {command.name for command in commands()}
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -199,7 +199,7 @@ def test_every_command_prints_the_output_in_its_row(
 
     rows = desk().tell(*row.typed, answers=row.answers)
 
-    assert [each for each in row.seen if not any(re.fullmatch(each, r) for r in rows)] == []
+    assert [text for text in row.seen if not any(re.fullmatch(text, r) for r in rows)] == []
     assert not any("never read" in row for row in rows)
 
 
@@ -219,13 +219,13 @@ def test_a_configured_alias_runs_its_command(desk: Callable[..., Desk], home: Pa
 def test_help_for_a_command_shows_its_description_arguments_and_aliases(
     name: str, desk: Callable[..., Desk]
 ) -> None:
-    (row,) = [each for each in commands() if each.name == name]
+    (row,) = [command for command in commands() if command.name == name]
 
     rows = desk().tell(f"/help {name}", f"/help /{name.upper()}")
 
     at = rows.index(f"/{name} {row.takes}".strip())
-    told = [row.about, *([row.more] if row.more else [])]
-    assert rows[at + 1 : at + 1 + len(told)] == [f"  {each}" for each in told]
+    texts = [row.about, *([row.more] if row.more else [])]
+    assert rows[at + 1 : at + 1 + len(texts)] == [f"  {text}" for text in texts]
     assert rows.count(f"  {row.about}") == 2
     assert [alias for alias in row.aliases if not any(f"/{alias}" in r for r in rows)] == []
 
@@ -233,7 +233,7 @@ def test_help_for_a_command_shows_its_description_arguments_and_aliases(
 def test_an_unknown_command_is_refused_with_the_nearest_name(
     desk: Callable[..., Desk],
 ) -> None:
-    names = {name for each in commands() for name in each.names}
+    names = {name for command in commands() for name in command.names}
 
     rows = desk().tell(
         "/resum", "/loadd", "/plugin", "/help unknown", f"/{HOSTILE}", "/\x1b[2Jx"
@@ -260,8 +260,8 @@ def test_every_command_escapes_control_sequences_on_a_narrow_screen(
     rows = here.tell(HOSTILE, *ROWS[name].typed, "/search second", "1", answers=("\x9b1m",))
 
     # A status line may stand before.
-    shown = [row.rpartition("\r\x1b[K")[2] for row in rows]
-    assert [row for row in shown if not row.isprintable()] == []
+    texts = [row.rpartition("\r\x1b[K")[2] for row in rows]
+    assert [row for row in texts if not row.isprintable()] == []
 
 
 def test_completion_after_a_command_uses_the_table_of_commands(tmp_path: Path) -> None:
@@ -282,8 +282,10 @@ def test_completion_after_a_command_uses_the_table_of_commands(tmp_path: Path) -
     assert after("/backend ") == after("/model ") == ["script/one", "script/two"]
     assert after("/load ti") == after("/resume wor") == ["work"]
     assert after("/? ren") == ["rename"]
-    assert [text for each in commands() for text in after(f"/{each.name} \0")] == []
-    assert [each.name for each in commands() if f"/{each.name}" not in after("/")] == []
+    assert [text for command in commands() for text in after(f"/{command.name} \0")] == []
+    assert [
+        command.name for command in commands() if f"/{command.name}" not in after("/")
+    ] == []
 
 
 def test_resume_refuses_a_session_that_another_process_has_open(
@@ -322,11 +324,13 @@ def test_switching_sessions_records_each_message_in_the_session_where_it_was_typ
     )  # fmt: skip
 
     first, left = (fold(entries_in(here.home.path(id_))[0]) for id_ in here.ids)
-    assert [each.text for each in first.conversation.user_messages] == [
+    assert [user_message.text for user_message in first.conversation.user_messages] == [
         "paint the fence",
         "and now?",
     ]
-    assert [each.text for each in left.conversation.user_messages] == ["hello"]
+    assert [user_message.text for user_message in left.conversation.user_messages] == [
+        "hello"
+    ]
     went = [
         'Resumed "fence work".',
         'Resumed "other".',
@@ -352,7 +356,7 @@ def test_history_with_a_number_shows_that_many_exchanges_and_counts_their_calls(
 ) -> None:
     rows = desk().tell("one", "two", "/history 1", answers=("First.", [LOOK], "Second."))
 
-    told = [row.split(maxsplit=1) for row in rows[-4:-1]]
-    assert [words[-1] for words in told] == ["two", "call)", "Second."]
-    assert told[0][0].isdecimal()
+    parts = [row.split(maxsplit=1) for row in rows[-4:-1]]
+    assert [words[-1] for words in parts] == ["two", "call)", "Second."]
+    assert parts[0][0].isdecimal()
     assert " out · " in rows[-5]  # of the turn before it

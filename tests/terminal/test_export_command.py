@@ -71,9 +71,9 @@ def exported(
         options = LaunchOptions(directory=here, provider=provider, keep=keep)
         launch = Launch(App(settings, places, os.environ, options))
         try:
-            opened = await launch.start()
+            start = await launch.start()
             look = TerminalCapabilities(moves=isinstance(reader, Chooser))
-            session, paper = Session(launch, opened), Printer(out, look)
+            session, paper = Session(launch, start), Printer(out, look)
             there = PromptLoop(session, paper, reader or Typist("hello"))
             await there.run("")
             for rest in orders:
@@ -175,9 +175,9 @@ def test_ctrl_c_stops_an_export_without_a_file_and_the_session_continues(
 
     place = "refold.commands.export.check_cancelled"
     monkeypatch.setattr(place, before_each_piece)
-    _, said = exported(tmp_path, writing=writing)
+    _, text = exported(tmp_path, writing=writing)
 
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
-    assert "stopped\n" in said
-    assert "stopped.tar" not in said
-    assert said.index("stopped") < said.index("Fine.") < said.index("there: 1 session")
+    assert "stopped\n" in text
+    assert "stopped.tar" not in text
+    assert text.index("stopped") < text.index("Fine.") < text.index("there: 1 session")

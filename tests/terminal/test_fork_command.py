@@ -11,21 +11,21 @@ def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object
     """The session that was begun, the rows on the screen, and who said what where."""
     desk = Desk(here)
     rows = desk.tell(*typed, answers=("One.", "Two.", "Three."))
-    found: dict[str, list[object]] = {}
+    data: dict[str, list[object]] = {}
     for session in desk.home.root.iterdir():
         lines = (session / "events.jsonl").read_bytes().split(b"\n")[:-1]
         events = [entry.event for entry, _ in codec.decode(lines)]
-        found[session.name] = [e for e in events if isinstance(e, Said | Forked)]
-    return desk.ids[0], rows, found
+        data[session.name] = [e for e in events if isinstance(e, Said | Forked)]
+    return desk.ids[0], rows, data
 
 
 def test_messages_after_a_fork_are_recorded_only_in_the_copy(tmp_path: Path) -> None:
-    first, rows, found = told(tmp_path, "hello", "/fork", "and now?")
+    first, rows, data = told(tmp_path, "hello", "/fork", "and now?")
 
-    (copy,) = set(found) - {first}
-    assert [e.text for e in found[first] if isinstance(e, Said)] == ["hello"]
-    assert [e.text for e in found[copy] if isinstance(e, Said)] == ["hello", "and now?"]
-    (forked,) = (e for e in found[copy] if isinstance(e, Forked))
+    (copy,) = set(data) - {first}
+    assert [e.text for e in data[first] if isinstance(e, Said)] == ["hello"]
+    assert [e.text for e in data[copy] if isinstance(e, Said)] == ["hello", "and now?"]
+    (forked,) = (e for e in data[copy] if isinstance(e, Forked))
     assert (forked.source, forked.id) == (first, copy)
     assert (
         f"Forked at event {forked.seq}. You are in the copy; {first} is unchanged." in rows
@@ -33,10 +33,10 @@ def test_messages_after_a_fork_are_recorded_only_in_the_copy(tmp_path: Path) -> 
 
 
 def test_fork_takes_an_event_number_and_rejects_invalid_ones(tmp_path: Path) -> None:
-    first, rows, found = told(tmp_path, "hello", "/fork 999", "/fork soon", "/fork 1", "hi")
+    first, rows, data = told(tmp_path, "hello", "/fork 999", "/fork soon", "/fork 1", "hi")
 
-    (copy,) = set(found) - {first}
-    assert [e.text for e in found[copy] if isinstance(e, Said)] == ["hi"]
-    shown = "\n".join(rows)
-    assert f"the session {first} has no event 999" in shown
-    assert "type /fork, or /fork EVENT with its number, not 'soon'" in shown
+    (copy,) = set(data) - {first}
+    assert [e.text for e in data[copy] if isinstance(e, Said)] == ["hi"]
+    text = "\n".join(rows)
+    assert f"the session {first} has no event 999" in text
+    assert "type /fork, or /fork EVENT with its number, not 'soon'" in text

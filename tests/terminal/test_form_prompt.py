@@ -102,9 +102,9 @@ def test_declining_cancelling_and_stopping_a_form_give_different_answers(
 def test_a_page_that_an_mcp_server_asks_to_open_is_shown_with_its_host(
     key: Typed, answer: FormAnswer
 ) -> None:
-    found, rows = fill_in(PAGE, key)
+    result, rows = fill_in(PAGE, key)
 
-    assert found == answer
+    assert result == answer
     assert rows[:4] == [
         "? The MCP server pay asks you to open a page",
         "  Sign in.",

@@ -6,10 +6,10 @@ from refold.terminal.greeting import tip_for
 def test_tips_differ_between_sessions_and_a_reopened_session_shows_the_same_tip() -> None:
     sessions = [f"20261125-10{n:02}00-abcd" for n in range(60)]
 
-    shown = [tip_for(each) for each in sessions]
+    tips = [tip_for(session) for session in sessions]
 
-    assert len(set(shown)) > 5
-    assert shown == [tip_for(each) for each in sessions]
+    assert len(set(tips)) > 5
+    assert tips == [tip_for(session) for session in sessions]
     assert tip_for("") == ""  # not saved
 
 

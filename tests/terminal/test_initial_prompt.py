@@ -58,9 +58,9 @@ def test_a_template_name_on_the_command_line_is_expanded(
     finally:
         terminal.child.close(force=True)
     (journal,) = home.rglob("events.jsonl")
-    (said,) = (row for row in journal.read_text().splitlines() if '"kind":"Said"' in row)
-    assert '"typed":"/init"' in said
-    assert "AGENTS.md" in said
+    (text,) = (row for row in journal.read_text().splitlines() if '"kind":"Said"' in row)
+    assert '"typed":"/init"' in text
+    assert "AGENTS.md" in text
 
 
 @pytest.mark.parametrize("flags", [("-p",), ()])

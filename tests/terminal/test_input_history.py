@@ -41,12 +41,12 @@ def test_two_processes_keep_the_history_entries_of_both(tmp_path: Path) -> None:
 
 def test_secrets_and_long_texts_are_not_written_to_the_history(tmp_path: Path) -> None:
     path = tmp_path / "history"
-    kept = open_history(path, lambda t: t.replace("MARK", "x" * 11_000), str.upper)
+    history = open_history(path, lambda t: t.replace("MARK", "x" * 11_000), str.upper)
 
-    kept.append_string("a mark")
-    kept.append_string("MARK")
+    history.append_string("a mark")
+    history.append_string("MARK")
 
-    assert kept.get_strings() == ["a mark", "MARK"]
+    assert history.get_strings() == ["a mark", "MARK"]
     assert loaded(path) == ["A MARK"]
 
 
@@ -56,12 +56,12 @@ def test_a_long_history_is_shortened_to_its_newer_half(tmp_path: Path) -> None:
         "".join(f"\n# then\n+entry {n} {'x' * 90}\n" for n in range(12_000)), "utf-8"
     )
 
-    found = loaded(path)
+    texts = loaded(path)
 
-    assert found[-1] == f"entry 11999 {'x' * 90}"
-    assert found[0] == f"entry {12_000 - len(found)} {'x' * 90}"
+    assert texts[-1] == f"entry 11999 {'x' * 90}"
+    assert texts[0] == f"entry {12_000 - len(texts)} {'x' * 90}"
     assert path.stat().st_size < 500_001
-    assert loaded(path) == found
+    assert loaded(path) == texts
     assert [p.name for p in tmp_path.iterdir()] == ["history"]
 
 
@@ -70,13 +70,13 @@ def test_a_line_added_while_another_process_shortens_the_history_is_not_lost(
     tmp_path: Path,
 ) -> None:
     path, shorter = tmp_path / "history", tmp_path / "shorter"
-    kept = open_history(path, same, same)
-    kept.append_string("old")
+    history = open_history(path, same, same)
+    history.append_string("old")
     shorter.write_text("\n# then\n+newer half\n", "utf-8")
-    adding = Thread(target=kept.append_string, args=("new",))
+    adding = Thread(target=history.append_string, args=("new",))
 
-    with path.open("rb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         adding.start()
         deadline = time.monotonic() + 60
         while f":{path.stat().st_ino} " not in waiting():
@@ -107,21 +107,21 @@ def test_history_that_cannot_be_written_lasts_for_the_session(
 ) -> None:
     (tmp_path / "file").touch()
 
-    kept = open_history(tmp_path / "file" / "history", same, same)
-    kept.append_string("words")
+    history = open_history(tmp_path / "file" / "history", same, same)
+    history.append_string("words")
 
-    assert kept.get_strings() == ["words"]
+    assert history.get_strings() == ["words"]
 
 
 def test_the_newest_history_line_with_the_typed_prefix_is_suggested() -> None:
-    kept = InMemoryHistory()
+    history = InMemoryHistory()
     for entry in ("make test", "make\nall", "make lint\nand more", "mak\x1be"):
-        kept.append_string(entry)
-    buffer = Buffer(history=kept)
+        history.append_string(entry)
+    buffer = Buffer(history=history)
 
     def suggested(typed: str, at: int | None = None) -> str | None:
-        found = Suggested().get_suggestion(buffer, Document(typed, at))
-        return found.text if found else None
+        suggestion = Suggested().get_suggestion(buffer, Document(typed, at))
+        return suggestion.text if suggestion else None
 
     assert suggested("ma") == "ke lint"
     assert suggested("make t") == "est"

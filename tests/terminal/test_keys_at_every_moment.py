@@ -44,21 +44,21 @@ class TerminalBeside(Terminal):
 @pytest.fixture
 def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
     """Starts refold in this display with the response for each turn; returns the terminal."""
-    begun = list[Terminal]()
+    terminals = list[Terminal]()
 
     def start(*flags: str, term: str = "xterm-256color") -> TerminalBeside:
         at = TerminalBeside(PROGRAM, *flags, here=tmp_path, compiled=compiled, TERM=term)
-        begun.append(at)
+        terminals.append(at)
         return at
 
     def open_(display: str, response: object, *flags: str) -> Terminal:
         (tmp_path / "script").write_text(f"{json.dumps(response)}\n" * (len(MOMENTS) + 1))
-        given = ("--script", "script", *flags)
+        result = ("--script", "script", *flags)
         if display == "plain":
-            at = start(*given, "--display", "plain", term="dumb")
+            at = start(*result, "--display", "plain", term="dumb")
             at.until("\n>" if "default" in flags else "bypass >")
             return at
-        at = start(*(("tui", *given) if display == "full" else given))
+        at = start(*(("tui", *result) if display == "full" else result))
         at.until("? keys" if display == "full" else "›")
         if display != "joined":
             return at
@@ -68,7 +68,7 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
         return joined
 
     yield open_
-    for at in begun:
+    for at in terminals:
         at.child.close(force=True)
 
 

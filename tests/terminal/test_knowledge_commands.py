@@ -168,13 +168,13 @@ def test_several_lines_that_begin_with_a_hash_go_to_the_model(
 def test_memory_update_command_generates_notes(
     evening: Evenings, known: dict[str, Any]
 ) -> None:
-    made = iter((
+    results = iter((
         LearnResult("s", (NoteChange("+", "Decisions", "paint \x1bit red", 1.0),)),
         LearnResult("s", why="there is nothing new in it"),
     ))  # fmt: skip
 
     async def learn() -> LearnResult:
-        return next(made)
+        return next(results)
 
     rows = evening().tell("/memory update", "/memory update", **learning(known, learn))
 

@@ -43,9 +43,9 @@ def test_the_notify_tool_notifies_through_the_terminal_and_the_desktop(
 
     tonight.tell("be quick", "/quit")
 
-    said = "The tests pass.\\x1b]0;x\\x07"
-    assert f"\x1b]99;;refold: {said}\x1b\\\x07" in tonight.out.getvalue()
-    assert desktop.read_text() == f"--app-name=refold\n--\nrefold\n{said}\n"
+    text = "The tests pass.\\x1b]0;x\\x07"
+    assert f"\x1b]99;;refold: {text}\x1b\\\x07" in tonight.out.getvalue()
+    assert desktop.read_text() == f"--app-name=refold\n--\nrefold\n{text}\n"
 
 
 def test_without_a_desktop_no_program_is_started(

@@ -44,13 +44,13 @@ def test_control_sequences_in_files_responses_names_and_reasons_are_escaped(
     evening: Evenings, tmp_path: Path, hostile: str
 ) -> None:
     (tmp_path / "evil.txt").write_text(hostile, encoding="utf-8")
-    asked = {"questions": [{"question": hostile, "options": [{"label": hostile}]}]}
+    data = {"questions": [{"question": hostile, "options": [{"label": hostile}]}]}
     plan = {"plan": f"# {hostile}\n{hostile}", "title": hostile}
     tonight = evening(
         Reply(hostile, (("bash", '{"command": "cat evil.txt"}'),), hostile),
         [("read_file", '{"path": "evil.txt"}')],
         [("write_file", msgspec.json.encode({"path": "x", "content": hostile}).decode())],
-        [("ask_user", msgspec.json.encode(asked).decode())],
+        [("ask_user", msgspec.json.encode(data).decode())],
         [("bash", msgspec.json.encode({"command": hostile}).decode())],
         [("enter_plan_mode", "{}")],
         [("exit_plan_mode", msgspec.json.encode(plan).decode())],
@@ -71,10 +71,10 @@ def test_hostile_text_streamed_by_single_characters_is_escaped_the_same(
 ) -> None:
     pieces = Visible()
 
-    shown = "".join(pieces.add(letter) for letter in hostile) + pieces.end()
+    text = "".join(pieces.add(letter) for letter in hostile) + pieces.end()
 
-    assert shown == visible(hostile)
-    assert ORDERS.findall(shown.replace("\u200d", "")) == []
+    assert text == visible(hostile)
+    assert ORDERS.findall(text.replace("\u200d", "")) == []
 
 
 def test_lone_surrogates_are_never_printed_stored_or_sent(

@@ -26,8 +26,8 @@ def read(slave: int) -> bool:
 
 def working(starts: Starts, here: Path) -> Terminal:
     """A turn lasts until there is a file "go"; the next ones ask nothing."""
-    held = "touch begun; until rm go 2>&-; do sleep 0.02; done"
-    (here / "held.sh").write_text(held, encoding="utf-8")
+    text = "touch begun; until rm go 2>&-; do sleep 0.02; done"
+    (here / "held.sh").write_text(text, encoding="utf-8")
     at = starts("held")
     at.type("go" + ENTER)
     at.choose("this session")
@@ -41,15 +41,15 @@ def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
 ) -> None:
     at = working(starts, tmp_path)
     slave = os.open(f"/proc/{at.child.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
-    begun, go = tmp_path / "begun", tmp_path / "go"
+    path, go = tmp_path / "begun", tmp_path / "go"
     go.touch()
     at.until_asked()
 
     for cut in range(1 + first, LENGTH, 4):
         one, other = PASTE.encode()[:cut], PASTE.encode()[cut:]
-        begun.unlink()
+        path.unlink()
         os.write(at.child.child_fd, b"go\r" + one)
-        at.until_there(begun)
+        at.until_there(path)
         os.write(at.child.child_fd, other)
         at.until("› [pasted 3 lines]")
         at.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn

@@ -62,21 +62,21 @@ async def _at_prompt(
     question = QuestionPrompt(menu, (), Pasted(), clock)
     processor, buffer = session.app.key_processor, session.default_buffer
     processor.before_key_press += question.note_key
-    opened = asyncio.Event()
-    asked = asyncio.ensure_future(
-        session.prompt_async(key_bindings=question.bindings(), pre_run=opened.set)
+    event = asyncio.Event()
+    ensure_future = asyncio.ensure_future(
+        session.prompt_async(key_bindings=question.bindings(), pre_run=event.set)
     )
-    await opened.wait()
+    await event.wait()
     for pause, key in strokes:
         clock.now += pause
         processor.feed(KeyPress(*_NAMED.get(key, (key, key))))
         processor.process_keys()
         if session.app.future is not None and session.app.future.done():
-            return await asked, "", buffer.text
+            return await ensure_future, "", buffer.text
     row = bare([question.line(buffer.text)])
     text = buffer.text
     session.app.exit(result=None)
-    await asked
+    await ensure_future
     return "", row, text
 
 

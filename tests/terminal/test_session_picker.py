@@ -22,14 +22,14 @@ def work(tmp_path: Path) -> Path:
     """A directory with three sessions; in the first, an umbrella was spoken of."""
     home = JournalDirectory(paths(os.environ).data / "sessions")
     for n, title in enumerate(TITLES):
-        head, written = Head(), list[bytes]()
-        said: list[Event] = [SessionStarted(str(tmp_path)), Said(title)]
-        for event in [*said, Said("umbrella" if not n else "sun")]:
+        head, chunks = Head(), list[bytes]()
+        events: list[Event] = [SessionStarted(str(tmp_path)), Said(title)]
+        for event in [*events, Said("umbrella" if not n else "sun")]:
             line, head = codec.encode(Entry(head.seq + 1, event, at=n), head)
-            written.append(line + b"\n")
+            chunks.append(line + b"\n")
         file = home.path(f"s{n}") / "events.jsonl"
         file.parent.mkdir(parents=True)
-        file.write_bytes(b"".join(written))
+        file.write_bytes(b"".join(chunks))
         os.utime(file, (1e9 + n, 1e9 + n))
     return tmp_path
 

@@ -50,9 +50,9 @@ def test_a_shell_command_and_its_output_go_to_the_model_with_the_next_message(
 ) -> None:
     at = evening("I see.")
 
-    printed = at.tell("!echo one; echo two >&2; pwd; exit 3", "fix that")
+    texts = at.tell("!echo one; echo two >&2; pwd; exit 3", "fix that")
 
-    assert printed[2:6] == ["one", "two", str(at.here), "exit code 3"]
+    assert texts[2:6] == ["one", "two", str(at.here), "exit code 3"]
     assert heard(at) == [
         f"{HEAD}<shell>\n$ echo one; echo two >&2; pwd; exit 3\none\ntwo\n{at.here}\n"
         "(exit code 3)\n</shell>",
@@ -111,9 +111,9 @@ def test_a_shell_command_leaves_no_turn_to_interrupt(evening: Evenings) -> None:
 def test_an_exclamation_mark_alone_prints_an_explanation(evening: Evenings) -> None:
     at = evening()
 
-    printed = at.tell("!", "/shell  ")
+    texts = at.tell("!", "/shell  ")
 
-    assert sum("runs a command in your own shell" in row for row in printed) == 2
+    assert sum("runs a command in your own shell" in row for row in texts) == 2
     assert at.events(Said) == []
 
 
@@ -122,9 +122,9 @@ def test_control_sequences_in_shell_output_are_escaped_in_a_plain_terminal(
 ) -> None:
     at = evening("Well.")
 
-    printed = at.tell("!printf '\\033[2Jred\\033[0m\\n'", "so")
+    texts = at.tell("!printf '\\033[2Jred\\033[0m\\n'", "so")
 
-    assert "\\x1b[2Jred\\x1b[0m" in printed
+    assert "\\x1b[2Jred\\x1b[0m" in texts
     assert "\nred\n" in heard(at)[0]
 
 
@@ -142,9 +142,9 @@ def test_a_missing_shell_is_reported_by_name(
     monkeypatch.setenv("SHELL", "/no/such/shell")
     at = evening()
 
-    printed = at.tell("!ls")
+    texts = at.tell("!ls")
 
-    assert any(row.startswith("/no/such/shell could not be started") for row in printed)
+    assert any(row.startswith("/no/such/shell could not be started") for row in texts)
     assert at.events(Said) == []
 
 

@@ -88,11 +88,11 @@ def typed(line: str) -> str:
 def blocks(page: Path) -> Iterator[str]:
     """Commands in blocks, but for those with what they print."""
     text = page.read_text(encoding="utf-8")
-    shown = [
+    bodies = [
         body for language, body in FENCE.findall(text) if language in ("", "text", "sh")
     ]
     indented = re.findall(r"^    (\S.*)$", FENCE.sub("", text), re.MULTILINE)
-    for line in (*"\n".join(shown).split("\n"), *indented):
+    for line in (*"\n".join(bodies).split("\n"), *indented):
         if REFOLD.search(typed(line)) and not line.startswith("You are "):
             yield typed(line)
 
@@ -100,7 +100,7 @@ def blocks(page: Path) -> Iterator[str]:
 def sentences(page: Path) -> Iterator[str]:
     """Commands in the middle of a sentence."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    yield from (found for found in ALONE.findall(text) if REFOLD.search(found))
+    yield from (match for match in ALONE.findall(text) if REFOLD.search(match))
 
 
 def meant(line: str) -> Iterator[list[str]]:
@@ -118,7 +118,7 @@ def meant(line: str) -> Iterator[list[str]]:
 
 
 def misunderstood(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]:
-    found = list[tuple[str, str]]()
+    result = list[tuple[str, str]]()
     for line in lines:
         for words in meant(line):
             try:
@@ -128,8 +128,8 @@ def misunderstood(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]
             except BadInput as error:
                 # In a sentence, the name of a command is enough.
                 if whole or "arguments are required" not in str(error):
-                    found.append((line, str(error)))
-    return found
+                    result.append((line, str(error)))
+    return result
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -156,14 +156,14 @@ def test_make_targets_and_python_modules_named_in_documents_exist() -> None:
         )
     ]
 
-    made = [(name, line.split()[1]) for name, line in lines if line.startswith("make ")]
+    pairs = [(name, line.split()[1]) for name, line in lines if line.startswith("make ")]
     run = [
         (name, found[1]) for name, line in lines
         if (found := re.search(r"(?:^|/)python -m ((?:bench|scripts)[\w.]*)", line))
     ]  # fmt: skip
 
-    assert made
-    assert [found for found in made if found[1] not in targets] == []
+    assert pairs
+    assert [item for item in pairs if item[1] not in targets] == []
     assert run
     paths = [(name, ROOT / module.replace(".", "/")) for name, module in run]
     assert [
@@ -177,7 +177,7 @@ def test_every_flag_named_in_the_text_of_a_document_exists() -> None:
         for parser in (session_parser(), parser_of(SUBCOMMANDS))
         for flag in flags(parser)
     } | OTHERS
-    told = [
+    pairs = [
         (page.name, flag)
         for page in PAGES
         for code in ALONE.findall(ours(page))
@@ -185,8 +185,8 @@ def test_every_flag_named_in_the_text_of_a_document_exists() -> None:
         for flag in re.findall(r"(?<!\S)--[a-z][\w-]*", code)
     ]
 
-    assert told
-    assert [found for found in told if found[1] not in known] == []
+    assert pairs
+    assert [item for item in pairs if item[1] not in known] == []
 
 
 def ours(page: Path) -> str:
@@ -215,7 +215,7 @@ def place(tmp_path: Path) -> Path:
     write = {"path": "made.txt", "content": "made\n"}
     answers.append({"calls": [{"tool": "write_file", "arguments": write}]})
     (tmp_path / "answers.jsonl").write_text(
-        "\n".join(json.dumps(each) for each in [*answers, {"text": "[]"}])
+        "\n".join(json.dumps(item) for item in [*answers, {"text": "[]"}])
     )
     (tmp_path / "routes.schema.json").write_text('{"type": "array"}')
     (tmp_path / "screenshot.png").write_bytes(base64.b64decode(PICTURE))
@@ -243,8 +243,8 @@ def place(tmp_path: Path) -> Path:
 
 
 def with_path(place: Path) -> dict[str, str]:
-    found = {**os.environ, "PATH": f"{place / '.venv/bin'}:{os.environ['PATH']}"}
-    return {**found, "EDITOR": "true"}
+    data = {**os.environ, "PATH": f"{place / '.venv/bin'}:{os.environ['PATH']}"}
+    return {**data, "EDITOR": "true"}
 
 
 def spoken_in(sessions: Path) -> tuple[str, int]:
@@ -259,8 +259,13 @@ def spoken_in(sessions: Path) -> tuple[str, int]:
 
 def filled_in(line: str) -> str:
     """With a session, its words and a directory where their names stand."""
-    id_, said = spoken_in(Path(os.environ["REFOLD_HOME"]) / "sessions")
-    for name, value in (("ID", id_), ("EVENT", str(said)), ("[DIR]", "."), ("…", "hello")):
+    id_, number = spoken_in(Path(os.environ["REFOLD_HOME"]) / "sessions")
+    for name, value in (
+        ("ID", id_),
+        ("EVENT", str(number)),
+        ("[DIR]", "."),
+        ("…", "hello"),
+    ):
         line = re.sub(rf"(?<![\w\"'-]){re.escape(name)}(?!\w)", value, line)
     return line
 
@@ -291,25 +296,25 @@ def test_every_line_of_a_code_block_runs(page: Path, place: Path, compiled: Path
 
 def left(at: Terminal) -> int:
     """Answer what is asked and leave; the exit code."""
-    answered = ""
+    text = ""
     deadline = time.monotonic() + 60
     while at.read():
         assert time.monotonic() < deadline, at.text
         last = (at.text.rstrip().splitlines() or [""])[-1]
-        if last != answered and last.endswith("›"):
+        if last != text and last.endswith("›"):
             at.type("\x04")
-        elif last != answered and last.endswith("y/N]"):
+        elif last != text and last.endswith("y/N]"):
             at.type("y" + ENTER)
-        elif last != answered and last.startswith("› 1 not now"):
+        elif last != text and last.startswith("› 1 not now"):
             at.type("y")
-        elif last != answered and last.endswith("esc quit"):
+        elif last != text and last.endswith("esc quit"):
             at.type("\x04")
-        elif last != answered and last.endswith("esc later"):
+        elif last != text and last.endswith("esc later"):
             at.type(ENTER)
         elif last.endswith("esc no, and stop"):
             at.type("y")
         else:
             continue
-        answered = last
+        text = last
     at.child.close()
     return int(at.child.exitstatus or 0)

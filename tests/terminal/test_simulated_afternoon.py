@@ -83,9 +83,9 @@ def since_user(body: Any) -> tuple[str, int]:
     """The person's newest words, and how many calls have been made for them."""
     words, calls = "", 0
     for message in body["messages"]:
-        said = text_of(message)
-        if message["role"] == "user" and not said.startswith("<reminder>"):
-            words, calls = said, 0
+        text = text_of(message)
+        if message["role"] == "user" and not text.startswith("<reminder>"):
+            words, calls = text, 0
         elif message["role"] == "tool":
             calls += 1
     return words.strip(), calls
@@ -160,7 +160,7 @@ class Place:
         return json.loads(done.stdout)
 
     def terminal(self, *arguments: str) -> Terminal:
-        given = (
+        result = (
             *arguments,
             "-m",
             "openai-chat/m",
@@ -170,7 +170,7 @@ class Place:
             "--yolo",
         )
         here = self.here / "work"
-        return Terminal(PROGRAM, *given, here=here, compiled=self._compiled, **self.env)
+        return Terminal(PROGRAM, *result, here=here, compiled=self._compiled, **self.env)
 
     def paid(self) -> tuple[int, float]:
         """How many answers the journals count, and what they cost together."""
@@ -233,7 +233,7 @@ def test_forty_turns_in_a_terminal_are_answered_by_an_unreliable_provider(
             at.type(f"turn {n}{ENTER}")
             at.until_sent(f"finished {n}.", since=at.sent)
             at.until_asked("bypass ›")
-        said = afternoon.said  # a title may be asked for later
+        result = afternoon.said  # a title may be asked for later
         at.type("/quit" + ENTER)
         assert at.end() == 0
         count, dollars = here.paid()
@@ -244,7 +244,7 @@ def test_forty_turns_in_a_terminal_are_answered_by_an_unreliable_provider(
     assert happened["reset"] >= 16
     assert "attempt 2 of 10, next in" in at.raw
     assert at.raw.count("dropped,") >= 16
-    assert said <= count <= afternoon.said
+    assert result <= count <= afternoon.said
     assert dollars > 2 * TURNS * 0.02
 
 

@@ -54,8 +54,8 @@ def test_text_not_printed_yet_is_shown_in_the_status_line() -> None:
     speech.print_text("It is *nearly* ")
     speech.print_text("done")
     meanwhile = bare([doing.line()])
-    printed = out.getvalue()
+    text = out.getvalue()
     speech.close()
 
-    assert (meanwhile, printed) == ("| writing 0.0 s  It is *nearly* done", "")
+    assert (meanwhile, text) == ("| writing 0.0 s  It is *nearly* done", "")
     assert (doing.line(), out.getvalue()) == ((), "It is *nearly* done\n")

@@ -50,11 +50,11 @@ News = TypeVar("News")
 @pytest.fixture
 def a(tmp_path: Path) -> Path:
     """Where the sessions begin. `b` lies beside it, and `a/sub` in it."""
-    found = tmp_path / "a"
-    (found / "sub").mkdir(parents=True)
-    (found / "hello.txt").write_text("hello\n")
+    path = tmp_path / "a"
+    (path / "sub").mkdir(parents=True)
+    (path / "hello.txt").write_text("hello\n")
     (tmp_path / "b").mkdir()
-    return found
+    return path
 
 
 def view(desk: Desk, which: int = 0) -> View:
@@ -62,8 +62,8 @@ def view(desk: Desk, which: int = 0) -> View:
 
 
 def events(desk: Desk, kind: type[News]) -> list[News]:
-    found, _ = entries_in(desk.home.path(desk.ids[0]))
-    return [entry.event for entry in found if isinstance(entry.event, kind)]
+    entries, _ = entries_in(desk.home.path(desk.ids[0]))
+    return [entry.event for entry in entries if isinstance(entry.event, kind)]
 
 
 def test_cd_continues_the_session_in_the_directory_and_records_it_in_the_journal(
@@ -90,8 +90,8 @@ def test_the_model_is_informed_of_the_new_directory_once(a: Path, tmp_path: Path
 
     desk.tell("hello", "/cd ../b", "and?", "so?", answers=("Hi.", "Well.", "So."))
 
-    told = [part_of(e, "environment") for e in events(desk, SystemPromptSet)]
-    assert [each.split("\n")[0] for each in told] == [
+    parts = [part_of(e, "environment") for e in events(desk, SystemPromptSet)]
+    assert [text.split("\n")[0] for text in parts] == [
         f"You work in: {a}",
         f"You work in: {b}",
     ]
@@ -231,9 +231,9 @@ def test_cd_asks_about_user_namespaces_until_the_user_permits_them_in_the_folder
     again = () if answer == "y" else ("n",)
     rows = desk.tell("/cd ../b", answer, "/cd ../a", "n", "/cd ../b", *again, answers=())
 
-    asked = sum("sandbox.user_namespaces is true: " in row for row in rows)
+    total = sum("sandbox.user_namespaces is true: " in row for row in rows)
     folders = TrustedFolders(places.folders)
-    assert asked == (2 if answer == "y" else 3)
+    assert total == (2 if answer == "y" else 3)
     assert rows.count("Its commands make none.") == (1 if answer == "y" else 3)
     assert folders.has_namespaces(tmp_path / "b") == (answer == "y")
 
@@ -295,13 +295,13 @@ class Leaving:
         self.launch, self.there = Launch(self.app, {}), str(a / "sub")
 
     async def start(self) -> tuple[Engine, Session]:
-        opened = await self.launch.start()
-        return opened.engine, Session(self.launch, opened)
+        result = await self.launch.start()
+        return result.engine, Session(self.launch, result)
 
     async def refused(self, session: Session) -> str:
-        with pytest.raises(RefoldError) as found:
+        with pytest.raises(RefoldError) as error:
             await session.switch(ResumeTarget(directory=self.there), nobody)
-        return str(found.value)
+        return str(error.value)
 
 
 async def nobody(rows: Sequence[str], question: str) -> bool:
@@ -344,10 +344,10 @@ def test_a_session_opened_by_another_writer_cannot_change_directory(a: Path) -> 
 def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
     for folder in (a, a / "sub"):
         (folder / "AGENTS.md").write_text("Be nice.\n")
-    leaving, asked = Leaving(a, trust=True), list[str]()
+    leaving, texts = Leaving(a, trust=True), list[str]()
 
     async def no(rows: Sequence[str], question: str) -> bool:
-        asked.append(question)
+        texts.append(question)
         return False
 
     async def going() -> None:
@@ -358,7 +358,7 @@ def test_trust_given_at_start_applies_only_to_the_start_folder(a: Path) -> None:
 
     anyio.run(going)
 
-    assert asked == ["Trust this folder? Its instructions will be sent to the model."]
+    assert texts == ["Trust this folder? Its instructions will be sent to the model."]
     assert leaving.launch.app.system_prompt.trust_root == str(a)
 
 
@@ -437,7 +437,9 @@ def test_resume_continues_a_session_in_its_own_directory(a: Path, tmp_path: Path
     at = rows.index('Resumed "fence".')
     assert rows[at + 1 : at + 4] == [f"refold · script/own · {b}", "› paint", "Blue."]
     assert "there is no other session of this directory" in rows
-    assert [each.text for each in view(desk).conversation.user_messages] == ["hello"]
+    assert [
+        user_message.text for user_message in view(desk).conversation.user_messages
+    ] == ["hello"]
     assert view(other).session.directory == str(b)
 
 
@@ -451,8 +453,8 @@ def test_a_session_whose_directory_is_missing_continues_in_the_current_one(
 
     rows = Desk(a).tell(f"/resume {other.ids[0]}", "/cd")
 
-    gone = f"{b}, where this session worked, does not exist any more: it continues in {a}"
-    assert gone in rows
+    text = f"{b}, where this session worked, does not exist any more: it continues in {a}"
+    assert text in rows
     assert str(a) in rows
     assert view(other).session.directory == str(a)
 
@@ -471,7 +473,9 @@ def test_resuming_a_session_open_in_another_process_keeps_the_current_session(
         elsewhere.call(record.close)
 
     assert "Yes." in rows
-    assert [each.text for each in view(desk).conversation.user_messages] == ["hello"]
+    assert [
+        user_message.text for user_message in view(desk).conversation.user_messages
+    ] == ["hello"]
 
 
 def test_resume_last_opens_the_newest_other_session_of_the_directory(a: Path) -> None:
@@ -507,9 +511,9 @@ def test_notes_of_a_project_use_only_messages_sent_in_its_directory(
         of = ProjectMemory(paths(os.environ).data, folder, desk.home)
         anyio.run(partial(of.learn_of, desk.ids[0], lambda _: mind, again=True))
 
-    told = [each.messages[0].message.text for each in small.heard]
-    said = [[word for word in ("tabs", "spaces") if word in text] for text in told]
-    assert said == [["spaces"], ["tabs"]]
+    result = [request.messages[0].message.text for request in small.heard]
+    texts = [[word for word in ("tabs", "spaces") if word in text] for text in result]
+    assert texts == [["spaces"], ["tabs"]]
 
 
 @pytest.fixture
@@ -534,8 +538,8 @@ def test_a_worktree_is_listed_entered_left_and_removed(repository: Path) -> None
     assert not (repository / "made.txt").exists()
     assert not tree.exists()
     lost = f"{tree} has 1 file that is not committed, which would be lost."
-    told = ("There are", "It is new", "* ", "The worktree", str(tree), here)
-    assert [row for row in rows if row.startswith(told)] == [
+    texts = ("There are", "It is new", "* ", "The worktree", str(tree), here)
+    assert [row for row in rows if row.startswith(texts)] == [
         "There are no worktrees besides this one. /worktree NAME makes one.",
         "It is new: what is not committed is not in it. /worktree leave goes back.",
         f"* {tree}  refold/paint  1 file that is not committed",

@@ -19,19 +19,19 @@ Starts = Callable[..., Terminal]
 @pytest.fixture
 def b(tmp_path: Path) -> Path:
     """Next to it is `a`, with a name in it that occurs nowhere else."""
-    found = tmp_path / "b"
+    path = tmp_path / "b"
     (tmp_path / "a").mkdir()
-    (found / ".refold").mkdir(parents=True)
-    (found / ".refold/config.toml").write_text('[permissions]\nallow = ["bash(pwd *)"]\n')
-    (found / "unheard-of.txt").write_text("here\n")
-    return found
+    (path / ".refold").mkdir(parents=True)
+    (path / ".refold/config.toml").write_text('[permissions]\nallow = ["bash(pwd *)"]\n')
+    (path / "unheard-of.txt").write_text("here\n")
+    return path
 
 
 @pytest.fixture
 def starts(b: Path, compiled: Path) -> Iterator[Starts]:
     answers = f'{{"text": "Answer a."}}\n{PWD}{{"text": "Answer b."}}\n'
     (b.parent / "script").write_text(answers)
-    begun = list[Terminal]()
+    terminals = list[Terminal]()
 
     def start(display: str, *arguments: str, here: Path = b.parent / "a") -> Terminal:
         flags = ("--script", str(b.parent / "script"), "--display", display, *arguments)
@@ -39,12 +39,12 @@ def starts(b: Path, compiled: Path) -> Iterator[Starts]:
         at = Terminal(
             PROGRAM, *flags, here=here, compiled=compiled, size=(40, 240), TERM=term
         )
-        begun.append(at)
+        terminals.append(at)
         return at
 
     yield start
-    for each in begun:
-        each.child.close(force=True)
+    for terminal in terminals:
+        terminal.child.close(force=True)
 
 
 @pytest.mark.parametrize("display", TERMS)

@@ -19,18 +19,18 @@ def starts(tmp_path: Path, compiled: Path) -> Iterator[Callable[[str], Terminal]
     greet = tmp_path / ".refold/commands/greet.md"
     greet.parent.mkdir(parents=True)
     greet.write_text("Say hello to $1.")
-    begun = list[Terminal]()
+    terminals = list[Terminal]()
 
     def start(display: str) -> Terminal:
         arguments = ("--script", "script", "--trust", "--display", display)
         environ = {"TERM": TERMS[display]}
         at = Terminal(PROGRAM, *arguments, here=tmp_path, compiled=compiled, **environ)
-        begun.append(at)
+        terminals.append(at)
         return at
 
     yield start
-    for each in begun:
-        each.child.close(force=True)
+    for terminal in terminals:
+        terminal.child.close(force=True)
 
 
 @pytest.mark.slow
@@ -40,14 +40,14 @@ def test_a_renamed_session_is_left_and_resumed_from_the_list(
 ) -> None:
     terminal = starts(display)
     terminal.until("Ctrl+D leaves")
-    for typed, shown in (
+    for typed, text in (
         ("paint the fence", "Answer a."),
         ("/rename fence work", "This session is called 'fence work'."),
         ("/clear", "A new session."),
         ("hello", "Answer b."),
     ):
         terminal.type(typed + ENTER)
-        terminal.until(shown)
+        terminal.until(text)
     terminal.type("/resume" + ENTER)
     terminal.until("fence work: paint the f")
     terminal.type(ENTER if display == "line" else "1" + ENTER)

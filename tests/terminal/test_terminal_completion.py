@@ -140,9 +140,9 @@ def test_completion_choices_are_not_computed_at_each_key() -> None:
         looked.append(1)
         yield CompletionChoice("one")
 
-    found = cache_choices(choices, seconds=3600)
+    result = cache_choices(choices, seconds=3600)
 
-    assert [list(found()), list(found())] == [
+    assert [list(result()), list(result())] == [
         [CompletionChoice("one")],
         [CompletionChoice("one")],
     ]
@@ -160,13 +160,13 @@ def test_control_sequences_in_completion_names_are_escaped(tmp_path: Path) -> No
     table = [NamedCommand("x\x1b", "means \x1b[31m", "\u202e")]
     completer = PromptCompleter(completer_of(table, {}, lambda: str(tmp_path)))
 
-    shown = [
-        (each.text, each.display_text, each.display_meta_text)
+    rows = [
+        (completion.text, completion.display_text, completion.display_meta_text)
         for before in ("@", "/")
-        for each in completer.get_completions(Document(before), CompleteEvent())
+        for completion in completer.get_completions(Document(before), CompleteEvent())
     ]
 
-    assert shown == [
+    assert rows == [
         ("a\\x1b[2Jb", "a\\x1b[2Jb", ""),
         ("c\\u202ed", "c\\u202ed", ""),
         ("e\\nf", "e\\nf", ""),

@@ -75,8 +75,8 @@ def test_help_of_the_command_line_names_every_subcommand(
     with pytest.raises(SystemExit):
         flags.parse(["--help", "all"])
 
-    told = capfd.readouterr().out.split("subcommands (")[1].split("\n")[1:]
-    assert [row.split()[0] for row in told if row] == list(subcommands.SUBCOMMANDS)
+    parts = capfd.readouterr().out.split("subcommands (")[1].split("\n")[1:]
+    assert [row.split()[0] for row in parts if row] == list(subcommands.SUBCOMMANDS)
 
 
 class Grounds(Struct, frozen=True):
@@ -110,7 +110,7 @@ def test_only_rules_that_allow_the_call_are_offered(
     call = ToolCall("call-0", name, Raw(msgspec.json.encode(arguments)))
     secret = replace(call, arguments=Raw(b'{"command": "git \\u2026"}'))
 
-    tool = next((each for each in builtin() if each.name == name), None)
+    tool = next((item for item in builtin() if item.name == name), None)
     offers = rules_to_offer(OpenCall(call), call, tool, grounds, View())
     assert list(offers) == [(rule,) for rule in rules]
     assert not rules_to_offer(OpenCall(call, once=True), call, tool, grounds, View())
@@ -168,29 +168,31 @@ def test_ctrl_c_and_end_of_input_are_read_as_keys(
     plain = LineReader(Printer(io.StringIO(), TerminalCapabilities()), source)
 
     async def interrupted() -> str | Key:
-        found: list[str | Key] = []
+        result: list[str | Key] = []
 
         async def read() -> None:
-            found.append(await plain.read_message(tuple))
+            result.append(await plain.read_message(tuple))
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
             await anyio.wait_all_tasks_blocked()
             plain.interrupt()
-        return found[0]
+        return result[0]
 
     assert anyio.run(interrupted) is Key.CTRL_C
     write(b"after\n")
     assert anyio.run(plain.read_message, tuple) == "after"
     with Path(os.devnull).open(encoding="utf-8") as nothing:
-        gone = LineReader(Printer(io.StringIO(), TerminalCapabilities()), nothing.fileno())
-        assert anyio.run(gone.read_message, tuple) is Key.CTRL_D
+        reader = LineReader(
+            Printer(io.StringIO(), TerminalCapabilities()), nothing.fileno()
+        )
+        assert anyio.run(reader.read_message, tuple) is Key.CTRL_D
 
 
 def test_ctrl_c_right_after_enter_does_not_drop_the_line() -> None:
     keyboard, source = os.openpty()
     plain = LineReader(Printer(io.StringIO(), TerminalCapabilities()), source)
-    lines, answered = list[str | Key](), list[bool]()
+    lines, result = list[str | Key](), list[bool]()
 
     async def read() -> None:
         lines.append(await plain.read_message(tuple))
@@ -200,8 +202,8 @@ def test_ctrl_c_right_after_enter_does_not_drop_the_line() -> None:
             group.start_soon(read)
             await anyio.wait_all_tasks_blocked()
             os.write(keyboard, b"words\n")
-            answered.append(plain.interrupt())
-        answered.append(plain.interrupt())  # no prompt is open
+            result.append(plain.interrupt())
+        result.append(plain.interrupt())  # no prompt is open
 
     try:
         anyio.run(story)
@@ -209,7 +211,7 @@ def test_ctrl_c_right_after_enter_does_not_drop_the_line() -> None:
         os.close(keyboard)
         os.close(source)
 
-    assert (lines, answered) == (["words"], [False, False])
+    assert (lines, result) == (["words"], [False, False])
 
 
 def test_text_after_ctrl_d_is_printed_on_a_new_line() -> None:
@@ -313,9 +315,9 @@ def test_colours_and_movement_follow_the_terminal(
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
 
-    made = detect_capabilities(out, environ, color)
+    capabilities = detect_capabilities(out, environ, color)
 
-    assert (made.color, made.moves) == found
+    assert (capabilities.color, capabilities.moves) == found
 
 
 def test_the_status_line_shows_the_activity_and_the_last_line_of_output() -> None:
@@ -346,13 +348,13 @@ def test_ctrl_c_discards_no_output(
     os.set_blocking(keyboard, False)
 
     with mode(screen):
-        printed = os.write(screen, b"x" * 60_000)  # more than a terminal takes at once
+        number = os.write(screen, b"x" * 60_000)  # more than a terminal takes at once
         os.write(keyboard, b"\x03a\n")
         select.select([screen], [], [], 60)  # Ctrl+C has been handled
-        shown = 0
-        while shown < printed and select.select([keyboard], [], [], 10)[0]:
-            shown += os.read(keyboard, 65_536).count(b"x")
+        count = 0
+        while count < number and select.select([keyboard], [], [], 10)[0]:
+            count += os.read(keyboard, 65_536).count(b"x")
 
     os.close(keyboard)
     os.close(screen)
-    assert shown == printed
+    assert count == number

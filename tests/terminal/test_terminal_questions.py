@@ -191,8 +191,8 @@ def test_a_refusal_by_rules_is_shown_without_the_text_for_the_model(
 
     rows = tonight.tell("/plan be friendly")
 
-    (said,) = (row for row in rows if row.startswith("  └"))
-    assert said.startswith("  └ refused: plan mode runs only read-only commands")
+    (text,) = (row for row in rows if row.startswith("  └"))
+    assert text.startswith("  └ refused: plan mode runs only read-only commands")
     assert not any("get round" in row for row in rows)
 
 
@@ -237,8 +237,8 @@ def test_a_plan_is_shown_approved_and_carried_out(evening: Evenings) -> None:
     rows = tonight.tell(typist=typist)
 
     assert [a for a in typist.asked if a.endswith("› ")] == ["› ", "› "]
-    shown = rows.index("? The plan: A friendlier hello")
-    assert rows[shown : shown + 4] == [
+    position = rows.index("? The plan: A friendlier hello")
+    assert rows[position : position + 4] == [
         "? The plan: A friendlier hello",
         "# Greet",
         "1. **Change** the greeting",
@@ -311,12 +311,12 @@ def test_a_plan_edited_in_the_editor_is_carried_out_as_edited(
 
     assert "1. **Change** the farewell" in rows
     assert "  └ approved, as you edited it, in mode default" in rows
-    (answered,) = tonight.events(PlanAnswered)
-    assert isinstance(answered, PlanAnswered)
-    assert answered.text == "# Greet\n\n1. **Change** the farewell"
-    said = tonight.events(Said)[-1]
-    assert isinstance(said, Said)
-    assert "the farewell" in said.text
+    (result,) = tonight.events(PlanAnswered)
+    assert isinstance(result, PlanAnswered)
+    assert result.text == "# Greet\n\n1. **Change** the farewell"
+    event = tonight.events(Said)[-1]
+    assert isinstance(event, Said)
+    assert "the farewell" in event.text
 
 
 @pytest.mark.parametrize("editor", ["", "no-such-editor-here", "false"])
@@ -329,9 +329,9 @@ def test_without_an_editor_changes_to_a_plan_are_typed(
 
     tonight.tell("/plan go", "e", "My own plan", "y")
 
-    (answered,) = tonight.events(PlanAnswered)
-    assert isinstance(answered, PlanAnswered)
-    assert (answered.approved, answered.text) == (True, "My own plan")
+    (result,) = tonight.events(PlanAnswered)
+    assert isinstance(result, PlanAnswered)
+    assert (result.approved, result.text) == (True, "My own plan")
 
 
 def test_feedback_makes_the_model_revise_the_plan(evening: Evenings) -> None:

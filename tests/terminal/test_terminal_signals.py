@@ -51,19 +51,19 @@ displays = pytest.mark.parametrize("display", list(DISPLAYS))
 
 @pytest.fixture
 def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
-    begun: list[Terminal] = []
+    terminals: list[Terminal] = []
 
     def start(display: str, lines: Sequence[object], *flags: str, **env: str) -> Terminal:
         script = tmp_path / "script"
         script.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        given = ("--script", "script", "--display", display, *flags)
+        result = ("--script", "script", "--display", display, *flags)
         env = {"TERM": TERMS[display], **env}
-        at = Terminal(PROGRAM, *given, here=tmp_path, compiled=compiled, **env)
-        begun.append(at)
+        at = Terminal(PROGRAM, *result, here=tmp_path, compiled=compiled, **env)
+        terminals.append(at)
         return at
 
     yield start
-    for at in begun:
+    for at in terminals:
         at.child.close(force=True)
 
 
@@ -102,12 +102,12 @@ def until_kept(at: Terminal, words: str) -> None:
 
 def asleep() -> list[str]:
     """The commands of ours that still run, by how long they sleep."""
-    found: list[str] = []
+    texts: list[str] = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             words = entry.read_bytes().split(b"\0")
-            found += [entry.parent.name] if SECONDS.encode() in words else []
-    return found
+            texts += [entry.parent.name] if SECONDS.encode() in words else []
+    return texts
 
 
 @pytest.mark.slow
@@ -314,8 +314,8 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
         "[http]\nretries = 9\n"
     )
     env = {"TERM": TERMS[display]}
-    given = ("-m", "mine/one", "--display", display)
-    at = Terminal(PROGRAM, *given, here=tmp_path, compiled=tmp_path, **env)
+    texts = ("-m", "mine/one", "--display", display)
+    at = Terminal(PROGRAM, *texts, here=tmp_path, compiled=tmp_path, **env)
     begin(at, display)
     at.until("retrying in" if display == "plain" else "attempt 2 of 10, next in")
     at.type(CTRL_C)

@@ -23,15 +23,15 @@ Starts = Callable[..., Terminal]
 @pytest.fixture
 def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
     (tmp_path / "hello.py").write_text(HELLO, encoding="utf-8")
-    begun: list[Terminal] = []
+    terminals: list[Terminal] = []
 
     def start(*arguments: str, program: Path = STAGE, **more: object) -> Terminal:
         terminal = Terminal(program, *arguments, here=tmp_path, compiled=compiled, **more)  # type: ignore[arg-type]
-        begun.append(terminal)
+        terminals.append(terminal)
         return terminal
 
     yield start
-    for terminal in begun:
+    for terminal in terminals:
         terminal.child.close(force=True)
 
 
@@ -227,9 +227,9 @@ def test_a_typed_api_key_is_not_written_to_the_history(
     at.type("\x04")
 
     assert at.end() == 0
-    kept = (tmp_path / HISTORY).read_text(encoding="utf-8")
-    assert "+use " in kept
-    assert "sk-ant" not in kept
+    text = (tmp_path / HISTORY).read_text(encoding="utf-8")
+    assert "+use " in text
+    assert "sk-ant" not in text
 
 
 @pytest.mark.slow
@@ -524,9 +524,9 @@ def test_shift_tab_cycles_through_the_permission_modes(starts: Starts) -> None:
     at = starts("talk")
     at.until("›")
     at.type("half a wor")
-    for shown in ("accept-edits › half a wor", "plan › half a wor", "\n› half a wor"):
+    for text in ("accept-edits › half a wor", "plan › half a wor", "\n› half a wor"):
         at.type("\x1b[Z")
-        at.until(shown)
+        at.until(text)
     at.type("\x1b[Z")
     at.until("accept-edits › half a wor")
     at.type("d" + ENTER)
@@ -579,14 +579,14 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
     (tmp_path / ".refold/config.toml").write_text('[permissions]\nallow = ["write_file"]\n')
     (tmp_path / "script").write_text(WRITES)
     program = STAGE.with_name("stage_program.py")
-    for answer, asked in (("n", True), ("y", True), ("", False)):
+    for answer, result in (("n", True), ("y", True), ("", False)):
         (tmp_path / "a.txt").unlink(missing_ok=True)
         at = starts("--script", "script", program=program)
         if answer:
             at.until("runs without asking: write_file")
             at.answer(answer)
         at.until_asked()
-        assert ("Trust the settings of this folder?" in at.text) == asked
+        assert ("Trust the settings of this folder?" in at.text) == result
         assert ("with --trust once" in at.text) == (answer == "n")
         at.type("go" + ENTER)
         if answer == "n":
@@ -644,8 +644,8 @@ def test_instructions_of_a_folder_are_shown_and_asked_about_once(
             at.answer(answer)
         at.until_asked()
         assert ("Trust this folder?" in at.text) == bool(answer)
-        said = " ".join(at.text.split())
-        assert ("not trusted, so not read" in said) == (answer == "n"), said
+        text = " ".join(at.text.split())
+        assert ("not trusted, so not read" in text) == (answer == "n"), text
         at.type("\x04")
 
         assert at.end() == 0
@@ -660,7 +660,7 @@ def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
     (tmp_path / "script").write_text('{"text": "Hello."}\n')
     program = STAGE.with_name("stage_program.py")
     # Trust, then a change that is declined, is not asked about again, and another, accepted.
-    for text, asked, answer in (
+    for text, result, answer in (
         ("Use tabs.\n", "Trust this folder? Its instructions will be sent to the model.", "y"),
         ("Use spaces.\n", question, "n"),
         ("Use spaces.\n", "", ""),
@@ -669,13 +669,13 @@ def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
     ):  # fmt: skip
         (tmp_path / "AGENTS.md").write_text(text)
         at = starts("--script", "script", program=program)
-        if asked:
-            at.until(asked)
+        if result:
+            at.until(result)
             at.answer(answer)
         at.until_asked()
-        shown = f"AGENTS.mdchangedsinceyoutrustedit:@@-1,1+1,1@@-Usetabs.+{text}Send"
-        assert ("".join(shown.split()) in "".join(at.text.split())) == (
-            asked == question
+        outcome = f"AGENTS.mdchangedsinceyoutrustedit:@@-1,1+1,1@@-Usetabs.+{text}Send"
+        assert ("".join(outcome.split()) in "".join(at.text.split())) == (
+            result == question
         ), at.text
         at.type("\x04")
 
@@ -804,9 +804,9 @@ def test_output_status_and_questions_appear_above_a_draft(
     at.until("word word")
     at.type("please be")
     at.until("Esc: stop\n› please be")
-    written = at.text.count("word")
+    count = at.text.count("word")
     at.until("a question waits: Enter sends your message first\n› please be")
-    assert at.text.count("word") > written
+    assert at.text.count("word") > count
     assert "? Edit hello.py?" in at.text
     at.type(" quick" + ENTER)
     at.until("for the next step: please be quick\n")

@@ -69,16 +69,16 @@ def entries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def starts(tmp_path: Path, compiled: Path, entries: Path) -> Iterator[Starts]:
     (tmp_path / "hello.py").write_text('print("hi")\n', encoding="utf-8")
-    begun: list[Terminal] = []
+    terminals: list[Terminal] = []
 
     def start(story: str, term: str, **env: object) -> Terminal:
         own = {"TERMINFO_DIRS": f"{entries}:", "TERM": term, "COLORTERM": "", **env}
         at = Terminal(STAGE, story, here=tmp_path, compiled=compiled, **own)  # type: ignore[arg-type]
-        begun.append(at)
+        terminals.append(at)
         return at
 
     yield start
-    for at in begun:
+    for at in terminals:
         at.child.close(force=True)
 
 
@@ -92,8 +92,8 @@ def strings(term: str, entries: Path) -> list[str]:
     )  # fmt: skip
     if done.returncode == 1:
         return []
-    found = done.stdout.decode("latin-1").replace("\0", "").split("|\n")
-    return sorted({each for each in found if each}, key=len, reverse=True)
+    parts = done.stdout.decode("latin-1").replace("\0", "").split("|\n")
+    return sorted({text for text in parts if text}, key=len, reverse=True)
 
 
 def worked_through(at: Terminal) -> None:
@@ -121,8 +121,8 @@ def test_only_control_strings_of_the_terminfo_entry_are_sent_to_a_terminal(
     worked_through(at)
 
     left = at.raw.replace("\r\n", "\n")
-    for each in known:
-        left = left.replace(each, "")
+    for text in known:
+        left = left.replace(text, "")
     assert PRINTABLE.findall(left) == []
     assert "thinking" not in at.text or "\x1b[K" not in known
     if "\r\x1b[K" in at.raw:  # pyte knows this one
@@ -186,10 +186,10 @@ def test_the_plain_display_prints_only_printable_text_and_newlines(
 ) -> None:
     term, display = shown
     at = starts(story, term, size=(60, columns), SHOWN=display, NOTIFY="0.0001")
-    for asked, said in ANSWERS[story]:
+    for text, result in ANSWERS[story]:
         since = at.sent
-        at.until_sent(asked, since=since)
-        at.type(said)
+        at.until_sent(text, since=since)
+        at.type(result)
     at.until_sent(" s\r\n\r\n> ", since=at.sent)
     at.type("exit\n")
 

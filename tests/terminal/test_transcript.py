@@ -45,7 +45,7 @@ GO = (
     ModelAsked(),
 )
 
-TOOLS = {each.name: each for each in builtin()}
+TOOLS = {tool.name: tool for tool in builtin()}
 LS = ToolCall("c1", "bash", Raw(b'{"command":"ls"}'))
 PWD = ToolCall("c2", "bash", Raw(b'{"command":"pwd"}'))
 
@@ -72,13 +72,13 @@ class Evening:
 
     def printed(self, *news: Event | Live) -> str:
         before = len(self._out.getvalue())
-        for each in news:
-            if isinstance(each, TextCame | ThinkingCame | Progress | Waiting):
+        for item in news:
+            if isinstance(item, TextCame | ThinkingCame | Progress | Waiting):
                 self._n += 1
-                self.showing.show(Frame(self._seq, self._n, each))
+                self.showing.show(Frame(self._seq, self._n, item))
             else:
                 self._seq, self._n = self._seq + 1, 0
-                self.showing.show(Frame(self._seq, 0, Entry(self._seq, each)))  # type: ignore[arg-type]
+                self.showing.show(Frame(self._seq, 0, Entry(self._seq, item)))  # type: ignore[arg-type]
         return self._out.getvalue()[before:]
 
 
@@ -108,22 +108,22 @@ def test_thinking_is_printed_before_the_text_that_it_preceded() -> None:
 def test_a_single_running_call_is_printed_before_its_result() -> None:
     tonight = Evening(*GO)
 
-    begun = tonight.hear(answer(LS), Started("c1"))
+    texts = tonight.hear(answer(LS), Started("c1"))
     status = bare([tonight.showing.status()])
     ended = tonight.hear(Ended("c1", "done", "a"))
 
-    assert (begun, ended) == (["● bash ls"], ["  └ a"])
+    assert (texts, ended) == (["● bash ls"], ["  └ a"])
     assert "bash" not in status
 
 
 def test_parallel_calls_are_in_the_status_line_and_then_printed_with_results() -> None:
     tonight = Evening(*GO)
 
-    begun = tonight.hear(answer(LS, PWD), Started("c1"), Started("c2"))
+    texts = tonight.hear(answer(LS, PWD), Started("c1"), Started("c2"))
     status = bare([tonight.showing.status()])
     ended = tonight.hear(Ended("c2", "done", "/w"), Ended("c1", "done", "a"))
 
-    assert begun == []
+    assert texts == []
     assert status.startswith("⠋ running 0.0 s  bash ls · bash pwd  ")
     assert ended == ["● bash pwd", "  └ /w", "● bash ls", "  └ a"]
 
@@ -131,20 +131,20 @@ def test_parallel_calls_are_in_the_status_line_and_then_printed_with_results() -
 def test_notices_are_printed_after_one_empty_line_and_without_gaps_between() -> None:
     tonight = Evening(*GO)
 
-    printed = tonight.printed(TextCame("Words."), answer(Text("Words.")))
-    printed += tonight.printed(ModelChosen("a/b"), ModelChosen("a/c"))
+    text = tonight.printed(TextCame("Words."), answer(Text("Words.")))
+    text += tonight.printed(ModelChosen("a/b"), ModelChosen("a/c"))
 
-    assert printed.endswith("Words.\n\nThe model is now a/b.\nThe model is now a/c.\n")
+    assert text.endswith("Words.\n\nThe model is now a/b.\nThe model is now a/c.\n")
 
 
 def test_parallel_read_only_calls_are_printed_with_results_and_without_gaps() -> None:
     looks = [ToolCall(f"c{n}", "read_file", Raw(b'{"path":"a"}')) for n in (1, 2)]
     tonight = Evening(*GO)
 
-    begun = tonight.hear(answer(*looks), Started("c1"), Started("c2"))
+    texts = tonight.hear(answer(*looks), Started("c1"), Started("c2"))
     ended = tonight.hear(Ended("c1", "done", "x"), Ended("c2", "done", "y"))
 
-    assert begun == []
+    assert texts == []
     assert ended == ["● read_file a", "  └ x", "● read_file a", "  └ y"]
 
 
@@ -333,16 +333,16 @@ def test_a_call_already_running_when_the_transcript_begins_is_named_at_its_resul
 def test_the_first_nested_calls_of_code_are_printed_and_the_rest_counted() -> None:
     run = ToolCall("c1", "python", Raw(b'{"code":"go()"}'))
     tonight = Evening(*GO, answer(run), Started("c1"))
-    made: list[Event] = []
+    events: list[Event] = []
     for n in range(50):
         call = ToolCall(f"c1.{n}", "read_file", Raw(f'{{"path":"f{n}"}}'.encode()))
-        made += [
+        events += [
             NestedCallMade(call, "c1"),
             Started(call.id),
             Ended(call.id, "done", f"read {n}"),
         ]
 
-    rows = tonight.hear(*made, Ended("c1", "done", "so"))
+    rows = tonight.hear(*events, Ended("c1", "done", "so"))
 
     assert rows[:2] == ["● read_file f0", "  └ read 0"]
     assert rows[-5:] == [
@@ -420,12 +420,12 @@ def test_a_shell_command_of_the_user_is_not_printed_again() -> None:
 def test_a_line_split_by_a_message_or_notice_is_printed_complete_after_it() -> None:
     tonight = Evening(*GO, moves=True)
 
-    begun = tonight.hear(TextCame("First.\n\n```py\n# one\ntw"))
+    texts = tonight.hear(TextCame("First.\n\n```py\n# one\ntw"))
     between = tonight.hear(Said("Hurry."))
     ended = tonight.hear(TextCame("o()\n```\n\nSo lo"), ModelChosen("b/n"), TextCame("ng."))
     whole = tonight.hear(answer(Text("First.\n\n```py\n# one\ntwo()\n```\n\nSo long.")))
 
-    assert begun == ["First.", "```py", "# one"]
+    assert texts == ["First.", "```py", "# one"]
     assert between == ["› Hurry."]
     assert ended == ["two()", "```", "The model is now b/n."]
     assert whole == ["So long."]
@@ -434,11 +434,11 @@ def test_a_line_split_by_a_message_or_notice_is_printed_complete_after_it() -> N
 def test_one_empty_line_is_printed_before_continued_text() -> None:
     tonight = Evening(*GO, moves=True)
 
-    said = tonight.printed(TextCame("One"), Said("Hurry."), TextCame(" word.\n\nMore."))
+    text = tonight.printed(TextCame("One"), Said("Hurry."), TextCame(" word.\n\nMore."))
     tonight.printed(ModelChosen("b/n"))
     rest = tonight.printed(answer(Text("One word.\n\nMore.")))
 
-    assert said == "› Hurry.\n\nOne word.\n"
+    assert text == "› Hurry.\n\nOne word.\n"
     assert rest == "\nMore.\n"
 
 

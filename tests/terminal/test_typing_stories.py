@@ -25,17 +25,17 @@ def pasted(text: str) -> str:
 
 @pytest.fixture
 def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
-    begun: list[Terminal] = []
+    terminals: list[Terminal] = []
 
     def start(*arguments: str, **more: object) -> Terminal:
         more = {"SHELL": "/bin/sh", **more}
         terminal = Terminal(STAGE, *arguments, here=tmp_path, compiled=compiled, **more)  # type: ignore[arg-type]
-        begun.append(terminal)
+        terminals.append(terminal)
         terminal.until("›")
         return terminal
 
     yield start
-    for terminal in begun:
+    for terminal in terminals:
         terminal.child.close(force=True)
 
 
@@ -105,9 +105,9 @@ def test_right_or_end_accepts_a_suggestion(starts: Starts, tmp_path: Path) -> No
 
 
 def test_ctrl_r_searches_the_input_history(starts: Starts, tmp_path: Path) -> None:
-    kept = "\n# then\n+/todos with something\n\n# then\n+other words\n"
+    text = "\n# then\n+/todos with something\n\n# then\n+other words\n"
     (tmp_path / HISTORY).parent.mkdir()
-    (tmp_path / HISTORY).write_text(kept, encoding="utf-8")
+    (tmp_path / HISTORY).write_text(text, encoding="utf-8")
     at = starts("talk")
     at.type("\x12someth")
     at.until("/todos with something")
@@ -140,9 +140,9 @@ def test_a_paste_does_not_send_the_message_and_a_long_paste_is_folded(
     at.type(CTRL_C + "\x04")
 
     assert at.end() == 0
-    kept = (tmp_path / HISTORY).read_text(encoding="utf-8")
+    text = (tmp_path / HISTORY).read_text(encoding="utf-8")
     lines = "\n".join(f"+line {n}" for n in range(1, 40))
-    assert f"+a\n+b line 0\n{lines} end\n" in kept
+    assert f"+a\n+b line 0\n{lines} end\n" in text
 
 
 def test_a_paste_of_megabytes_is_folded_and_input_still_works(starts: Starts) -> None:

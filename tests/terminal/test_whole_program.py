@@ -104,9 +104,9 @@ class Person:
 def person(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator[Person]:
     here = tmp_path_factory.mktemp("w")  # a short name: it stands in a line of the screen
     (here / "hello.py").write_text(HELLO, encoding="utf-8")
-    found = Person(here, compiled)
-    yield found
-    for terminal in found.started:
+    result = Person(here, compiled)
+    yield result
+    for terminal in result.started:
         terminal.child.close(force=True)
 
 
@@ -126,8 +126,8 @@ def done(paper: Sequence[str]) -> list[str]:
 def events(at: int = -1) -> list[dict[str, Any]]:
     """The journal of a session as it lies on the disk; the newest is the last."""
     sessions = Path(os.environ["REFOLD_HOME"]) / "sessions"
-    found = sorted(sessions.glob("*/events.jsonl"), key=lambda path: path.stat().st_ctime)
-    return [msgspec.json.decode(line) for line in found[at].read_bytes().splitlines()]
+    paths = sorted(sessions.glob("*/events.jsonl"), key=lambda path: path.stat().st_ctime)
+    return [msgspec.json.decode(line) for line in paths[at].read_bytes().splitlines()]
 
 
 def said(at: int) -> list[str]:
@@ -229,13 +229,13 @@ def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> N
     assert "  └ no: I want to see the output" in rows
     assert rows[rows.index("  4 -print(greet())") + 1] == "  4 +"
     assert (person.here / "hello.py").read_text() == HELLO.replace('"hi"', '"hello"')
-    refused = [
+    texts = [
         e["data"]["text"]
         for e in events()
         if e["kind"] == "Ended" and e["data"]["outcome"] == "refused"
     ]
-    assert len(refused) == 1
-    assert "I want to see the output" in refused[0]
+    assert len(texts) == 1
+    assert "I want to see the output" in texts[0]
 
 
 def test_after_ctrl_c_a_new_message_redirects_the_work(person: Person) -> None:
@@ -260,9 +260,9 @@ def test_after_ctrl_c_a_new_message_redirects_the_work(person: Person) -> None:
     assert at.end() == 0
     rows = done(person.paper(at))
     began = "I rewrite all of it, from the first file to the last. " * 9
-    said = " ".join(rows[3 : rows.index("stopped") - 1])
-    assert said
-    assert began.startswith(said)
+    text = " ".join(rows[3 : rows.index("stopped") - 1])
+    assert text
+    assert began.startswith(text)
     assert rows[:3] == ["", "› tidy up", ""]
     assert rows[rows.index("stopped") :] == [
         "stopped",
@@ -458,12 +458,12 @@ def test_a_fork_continues_and_the_original_session_stays_unchanged(person: Perso
 
 
 def test_an_old_session_is_found_by_search_and_resumed(person: Person) -> None:
-    for words, said in (
+    for words, text in (
         ("mend the roof", "The gutter leaks behind the third tile."),
         ("paint the door", "It is green now."),
     ):
-        person.runs("-p", words, *person.answers({"text": said}))
-    found = person.shell("refold sessions search leak* tile")
+        person.runs("-p", words, *person.answers({"text": text}))
+    shell = person.shell("refold sessions search leak* tile")
     at = person.starts("-r", *person.answers({"text": "The third one."}))
     at.until("mend the roof")
     at.type("gutter")
@@ -477,7 +477,7 @@ def test_an_old_session_is_found_by_search_and_resumed(person: Person) -> None:
     at.type("\x04")
 
     assert at.end() == 0
-    assert found == [
+    assert shell == [
         "ID  WHEN  answered     mend the roof",
         "       7  model  The gutter leaks behind the third tile.",
     ]
@@ -562,9 +562,9 @@ def test_rewind_restores_files_byte_by_byte_and_the_conversation(person: Person)
 def test_a_session_exported_as_html_is_displayed_by_a_browser(person: Person) -> None:
     person.runs("-p", "mend <b>the roof</b>", *person.answers({"text": "It is *mended*."}))
 
-    told = person.runs("sessions", "export", "last", "-o", "talk.html")
+    runs = person.runs("sessions", "export", "last", "-o", "talk.html")
     page = person.here / "talk.html"
-    shown = subprocess.run(
+    text = subprocess.run(
         [
             str(BROWSER), "--headless", "--no-sandbox", "--disable-gpu",
             "--disable-dev-shm-usage", "--disable-background-networking", "--no-first-run",
@@ -573,10 +573,10 @@ def test_a_session_exported_as_html_is_displayed_by_a_browser(person: Person) ->
         capture_output=True, timeout=100, check=False,
     ).stdout.decode()  # fmt: skip
 
-    assert re.fullmatch(r"talk.html: 1 session, \d+ events, [\d.]+ kB", "\n".join(told))
+    assert re.fullmatch(r"talk.html: 1 session, \d+ events, [\d.]+ kB", "\n".join(runs))
     assert page.stat().st_mode & 0o777 == 0o600
-    assert "<em>mended</em>" in shown
-    assert "mend &lt;b&gt;the roof&lt;/b&gt;" in shown
+    assert "<em>mended</em>" in text
+    assert "mend &lt;b&gt;the roof&lt;/b&gt;" in text
 
 
 def test_the_session_list_is_truncated_on_a_narrow_screen(person: Person) -> None:

@@ -20,13 +20,13 @@ DRAWN = "\x1b[70D\x1b[A"  # back to where it was drawn: 70 to the left, and one 
 
 def taken_back(columns: int, look: TerminalCapabilities) -> str:
     """The sequence that erases what was typed, in a terminal of this many columns."""
-    out, width, found = io.StringIO(), [80], list[str]()
+    out, width, texts = io.StringIO(), [80], list[str]()
 
     def narrower(app: Application[str]) -> None:
-        if len(app.current_buffer.text) == TYPED and not found:
+        if len(app.current_buffer.text) == TYPED and not texts:
             width[0], before = columns, len(out.getvalue())
             app.renderer.erase()
-            found.append(out.getvalue()[before:])
+            texts.append(out.getvalue()[before:])
             app.exit(result="")
 
     async def typing() -> None:
@@ -42,7 +42,7 @@ def taken_back(columns: int, look: TerminalCapabilities) -> str:
             await session.prompt_async()
 
     anyio.run(typing)
-    return found[0].partition("\x1b[J")[0]
+    return texts[0].partition("\x1b[J")[0]
 
 
 @pytest.mark.parametrize(

@@ -9,5 +9,5 @@ from refold.testing.places import ToolDirectory, temporary_place
 
 @pytest.fixture
 def place() -> Iterator[ToolDirectory]:
-    with temporary_place() as found:
-        yield found
+    with temporary_place() as result:
+        yield result

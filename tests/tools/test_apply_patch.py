@@ -99,9 +99,9 @@ def test_the_call_names_every_file_that_a_patch_touches() -> None:
         "*** Delete File: /etc/hosts",
     )  # fmt: skip
 
-    named = ("a", "../../moved", "../evil.txt", "/etc/hosts")
-    assert apply_patch.names_files({"patch": text}) == named
-    assert apply_patch.label({"patch": text}) == f"apply_patch {', '.join(named)}"
+    texts = ("a", "../../moved", "../evil.txt", "/etc/hosts")
+    assert apply_patch.names_files({"patch": text}) == texts
+    assert apply_patch.label({"patch": text}) == f"apply_patch {', '.join(texts)}"
     diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n--- /dev/null\n+++ b/../y\n@@ -0,0 +1 @@\n+a\n"
     assert apply_patch.names_files({"patch": diff}) == ("x", "../y")
 
@@ -126,9 +126,9 @@ def test_a_patch_with_one_file_that_is_not_allowed_changes_nothing(
     put(place, a="a\n", b="b\n")
     place.files = place.files.only([str(place.directory / name) for name in "ab"])
 
-    said = refused(place, marked("*** Update File: a", "@@", "-a", "+b", *bad))
+    text = refused(place, marked("*** Update File: a", "@@", "-a", "+b", *bad))
 
-    assert "not what was allowed" in said
+    assert "not what was allowed" in text
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_one_part_that_cannot_be_applied_cancels_the_whole_patch(
     (place.directory / "link").symlink_to("b")
     os.mkfifo(place.directory / "pipe")
 
-    told = refused(place, marked("*** Update File: a", "@@", "-a", "+b", *section))
+    text = refused(place, marked("*** Update File: a", "@@", "-a", "+b", *section))
 
-    assert said in told
+    assert said in text
     assert not list(place.directory.glob(".refold*"))
 
 
@@ -195,9 +195,9 @@ def test_a_patch_with_an_ambiguous_hunk_is_refused_with_the_matching_lines(
 ) -> None:
     put(place, a=CLASSES)
 
-    told = refused(place, update("@@", "-        return 1", "+        return 2"))
+    text = refused(place, update("@@", "-        return 1", "+        return 2"))
 
-    assert "Hunk 1 (line 3 of the patch) fits 2 places in a, at lines 3, 7." in told
+    assert "Hunk 1 (line 3 of the patch) fits 2 places in a, at lines 3, 7." in text
     assert "fits 2 places" in refused(
         place, update("@@ def run(self):", "-        return 1", "+        return 2")
     )
@@ -235,9 +235,9 @@ def test_the_second_hunk_matches_only_after_the_first(place: ToolDirectory) -> N
 def test_hunks_in_the_wrong_order_are_refused(place: ToolDirectory) -> None:
     put(place, a="one\ntwo\nthree\n")
 
-    told = refused(place, update("@@", "-three", "+3", "@@", "-one", "+1"))
+    text = refused(place, update("@@", "-three", "+3", "@@", "-one", "+1"))
 
-    assert "Hunk 2 (line 6 of the patch) stands in a only at line 1" in told
+    assert "Hunk 2 (line 6 of the patch) stands in a only at line 1" in text
 
 
 def test_a_hunk_header_that_is_not_in_the_file_is_refused(place: ToolDirectory) -> None:
@@ -291,9 +291,9 @@ def test_whitespace_differences_at_line_ends_are_accepted_and_reported(
 def test_other_whitespace_differences_are_refused(place: ToolDirectory) -> None:
     put(place, a="    one\n")
 
-    told = refused(place, update("@@", "-  one", "+2"))
+    text = refused(place, update("@@", "-  one", "+2"))
 
-    assert "The nearest text is at line 1. It differs only in white space." in told
+    assert "The nearest text is at line 1. It differs only in white space." in text
 
 
 @pytest.mark.parametrize(
@@ -430,10 +430,10 @@ def test_the_line_number_selects_one_of_several_matching_places(
     put(place, a="x\n" * 5)
 
     patch(place, "--- a\n+++ a\n@@ -3 +3 @@\n-x\n+y\n")
-    told = refused(place, "--- a\n+++ a\n@@ -9 +9 @@\n-x\n+y\n")
+    text = refused(place, "--- a\n+++ a\n@@ -9 +9 @@\n-x\n+y\n")
 
     assert tree(place)["a"] == "x\nx\ny\nx\nx\n"
-    assert "fits 4 places in a, at lines 1, 2, 4, 5." in told
+    assert "fits 4 places in a, at lines 1, 2, 4, 5." in text
 
 
 @pytest.mark.parametrize(
@@ -544,9 +544,9 @@ def test_many_hunks_in_a_large_file_are_applied_quickly(place: ToolDirectory) ->
     hunks = [
         part for n in picked for part in ("@@", f" {lines[n]}", f"-{lines[n + 1]}", "+x")
     ]
-    begun = time.monotonic()
+    start = time.monotonic()
 
     patch(place, update(*hunks))
 
     assert tree(place)["a"].split("\n").count("x") == len(picked)
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - start < 60

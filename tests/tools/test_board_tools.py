@@ -111,7 +111,7 @@ def test_refused_claims_and_damaged_boards_fail_the_call(
 def test_task_update_passes_only_the_fields_that_change() -> None:
     task_update = TOOLS["task_update"]
 
-    found = task_update.parse(msgspec.json.encode({"id": 1, "owner": ""}))
+    data = task_update.parse(msgspec.json.encode({"id": 1, "owner": ""}))
 
-    assert found == {"id": 1, "owner": ""}
+    assert data == {"id": 1, "owner": ""}
     assert getattr(task_update.arguments(id=1), "subject", None) is UNSET

@@ -17,14 +17,14 @@ WRONG = Evidence(path="a.py", lines="1", quote="return user in KNOWN")
 
 
 def claims(*evidence: Evidence) -> list[tuple[str, str]]:
-    told = [
+    records = [
         {
             "claim": f"claim {n}",
             "evidence": [{"path": e.path, "lines": e.lines, "quote": e.quote}],
         }
         for n, e in enumerate(evidence, 1)
     ]
-    return [("claim", json.dumps({"claims": told}))]
+    return [("claim", json.dumps({"claims": records}))]
 
 
 def ends(past: Past) -> list[Ended]:
@@ -51,9 +51,9 @@ def test_a_claim_that_the_journal_contradicts_is_not_recorded(
         "Not accepted: correct it, or leave it out."
     )
     assert first.control == Claimed((Claim("claim 1", (GOOD,)),))
-    taken = (Claim("claim 1", (GOOD,)), Claim("claim 2", (GOOD,)))
-    assert second.control == Claimed(taken)
-    assert claims_in(entries_in(past.path)[0]).claims == taken
+    result = (Claim("claim 1", (GOOD,)), Claim("claim 2", (GOOD,)))
+    assert second.control == Claimed(result)
+    assert claims_in(entries_in(past.path)[0]).claims == result
 
 
 def test_output_of_the_claim_tool_is_not_accepted_as_evidence(

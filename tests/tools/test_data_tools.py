@@ -158,9 +158,9 @@ def test_json_query_reads_files_blobs_and_text_alike(
     (place.directory / "people.json").write_text(json.dumps(PEOPLE))
     place.blobs.kept["sha"] = json.dumps(PEOPLE).encode()
 
-    found = queried(place, expression="people[?age < `30`].name", **where)
+    text = queried(place, expression="people[?age < `30`].name", **where)
 
-    assert found == '[\n "Bö"\n]'
+    assert text == '[\n "Bö"\n]'
 
 
 def test_json_query_reads_json_lines_as_a_list(place: ToolDirectory) -> None:
@@ -196,9 +196,9 @@ def test_json_query_reports_invalid_input(
 def test_json_query_truncates_a_huge_result(place: ToolDirectory) -> None:
     doubling = "|".join(["[@, @]"] * 60)
 
-    found = queried(place, json="1", expression=doubling)
+    text = queried(place, json="1", expression=doubling)
 
-    assert found.endswith("(Only the first 2,000,000 characters of the result are here.)")
+    assert text.endswith("(Only the first 2,000,000 characters of the result are here.)")
 
 
 @pytest.mark.slow

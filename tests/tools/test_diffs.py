@@ -20,9 +20,9 @@ def test_two_distant_changes_make_two_hunks() -> None:
     before = [str(n) for n in range(1, 31)]
     after = [*before[:4], "five", *before[5:24], *before[25:], "31"]
 
-    found = compare_texts("\n".join(before) + "\n", "\n".join(after) + "\n")
+    texts = compare_texts("\n".join(before) + "\n", "\n".join(after) + "\n")
 
-    assert found == DiffText(
+    assert texts == DiffText(
         "@@ -2,7 +2,7 @@\n 2\n 3\n 4\n-5\n+five\n 6\n 7\n 8\n"
         "@@ -22,9 +22,9 @@\n 22\n 23\n 24\n-25\n 26\n 27\n 28\n 29\n 30\n+31",
         plus=2,
@@ -48,12 +48,12 @@ def test_the_patch_program_applies_our_diffs(
 ) -> None:
     if not shutil.which("patch"):
         pytest.skip("there is no patch: optional")
-    found = compare_texts(before, after).text
+    result = compare_texts(before, after).text
     file = tmp_path_factory.mktemp("patched") / "a"
     file.write_text(before)
 
-    if found:
-        patch(file, f"--- a\n+++ a\n{found}\n")
+    if result:
+        patch(file, f"--- a\n+++ a\n{result}\n")
 
     assert (file.read_text() if file.exists() else "") == after
 
@@ -69,11 +69,11 @@ def test_a_change_of_too_many_lines_is_only_counted() -> None:
 
 @pytest.mark.slow
 def test_a_long_diff_is_truncated_at_a_line_and_all_lines_are_counted() -> None:
-    found = compare_texts("", "".join(f"line {n}\n" for n in range(10_000)))
+    texts = compare_texts("", "".join(f"line {n}\n" for n in range(10_000)))
 
-    assert (found.plus, found.minus) == (10_000, 0)
-    assert len(found.text) < 20_100
-    assert found.text.rpartition("\n")[2] == "@@ 8,083 more lines of diff @@"
+    assert (texts.plus, texts.minus) == (10_000, 0)
+    assert len(texts.text) < 20_100
+    assert texts.text.rpartition("\n")[2] == "@@ 8,083 more lines of diff @@"
 
 
 def test_small_changes_and_the_nearest_text_are_found_in_a_large_file() -> None:
@@ -83,10 +83,10 @@ def test_small_changes_and_the_nearest_text_are_found_in_a_large_file() -> None:
     near = find_nearest(
         text, "value_70000 = compute(70000, 490000)\nvalue_70001 = compute(70001, x)"
     )
-    found = compare_texts(text, text.replace("value_70000 ", "v "))
+    texts = compare_texts(text, text.replace("value_70000 ", "v "))
 
     assert near == NearestMatch(70001, tuple(lines[70000:70002]), only_white_space=False)
-    assert (found.plus, found.minus) == (1, 1)
+    assert (texts.plus, texts.minus) == (1, 1)
 
 
 def applied(before: str, diff: str) -> str:

@@ -278,9 +278,9 @@ def test_in_a_file_of_mixed_line_ends_only_the_edited_lines_change(
 
 @given(st.binary(max_size=60))
 def test_decoding_and_encoding_a_file_gives_the_same_bytes(content: bytes) -> None:
-    found = decode_text(content)
+    text = decode_text(content)
 
-    assert found is None or found.encode(found.text) == content
+    assert text is None or text.encode(text.text) == content
 
 
 @given(
@@ -288,8 +288,8 @@ def test_decoding_and_encoding_a_file_gives_the_same_bytes(content: bytes) -> No
 )
 def test_undecodable_bytes_around_an_edit_are_preserved(content: bytes) -> None:
     whole = content + b"@" + content
-    found = decode_text(whole)
-    assume(found is not None)
+    text = decode_text(whole)
+    assume(text is not None)
 
     assert edited(whole, "@", "!") == whole.replace(b"@", b"!")
 
@@ -298,5 +298,5 @@ def edited(content: bytes, old: str, new: str) -> bytes:
     """What edit_file does to the content of a file, without the file."""
     was = decode_text(content)
     assert isinstance(was, EditableText)
-    found = find_places(was.plain, old, new, "a", all=False)
-    return was.encode(was.replace_at(found, old, new))
+    places = find_places(was.plain, old, new, "a", all=False)
+    return was.encode(was.replace_at(places, old, new))

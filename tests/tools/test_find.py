@@ -60,9 +60,9 @@ def place(request: pytest.FixtureRequest) -> Iterator[ToolDirectory]:
     plain = ShellCommands()
     with temporary_place(
         plain if request.param == "rg" else WithoutPrograms(plain, "rg")
-    ) as found:
-        plant(found.directory)
-        yield found
+    ) as result:
+        plant(result.directory)
+        yield result
 
 
 def plant(directory: Path) -> None:
@@ -215,10 +215,10 @@ def test_a_match_in_a_line_that_is_too_long_to_show_is_still_reported(
     (place.directory / "short.txt").write_text("x\n")
 
     for pattern in ("x", "needle"):
-        found = "\n".join(search(place, pattern=pattern, glob="{long,short}.*"))
+        text = "\n".join(search(place, pattern=pattern, glob="{long,short}.*"))
 
-        assert "long.json" in found
-        assert "Nothing was found" not in found
+        assert "long.json" in text
+        assert "Nothing was found" not in text
     assert "long.json" in "\n".join(search(place, path="long.json", pattern="x+"))
 
 
@@ -243,17 +243,17 @@ def test_a_file_that_cannot_be_read_is_reported(place: ToolDirectory) -> None:
 def test_a_directory_that_cannot_be_listed_is_reported(place: ToolDirectory) -> None:
     (place.directory / "src/deep").chmod(0)
     try:
-        found = named(place, "*.ts"), named(place, "*.none")
+        result = named(place, "*.ts"), named(place, "*.none")
         searched = search(place, pattern="nowhere")
         with pytest.raises(ToolFailed, match=r"src/deep"):
             anyio.run(place.use, list_files, {"path": "src/deep"})
     finally:
         (place.directory / "src/deep").chmod(0o755)
 
-    said = "Not shown: src/deep (permission denied)."
-    assert found[0] == ["src/d.ts", said]
-    assert found[1] == ["No file below . matches *.none.", said]
-    assert searched == ["No line can be shown.", said]
+    text = "Not shown: src/deep (permission denied)."
+    assert result[0] == ["src/d.ts", text]
+    assert result[1] == ["No file below . matches *.none.", text]
+    assert searched == ["No line can be shown.", text]
 
 
 def test_a_directory_that_cannot_be_opened_is_reported_without_ripgrep_too(
@@ -315,11 +315,11 @@ def test_a_path_that_cannot_be_searched_is_refused(place: ToolDirectory, path: s
 def test_grep_shows_at_most_300_lines_and_counts_all(place: ToolDirectory) -> None:
     (place.directory / "many").write_text("needle\n" * 1000)
 
-    found = search(place, path="many")
+    match = search(place, path="many")
 
-    assert len(found) == 301
+    assert len(match) == 301
     assert (
-        found[-1]
+        match[-1]
         == "(1,000 lines in 1 file; only the first 300 are shown: narrow the search)"
     )
 
@@ -360,10 +360,10 @@ def test_glob_shows_at_most_200_names_and_counts_all(place: ToolDirectory) -> No
     for number in range(205):
         (place.directory / f"{number}.rs").touch()
 
-    found = anyio.run(place.use, glob, {"pattern": "*.rs"}).text.split("\n")
+    parts = anyio.run(place.use, glob, {"pattern": "*.rs"}).text.split("\n")
 
-    assert len(found) == 201
-    assert found[-1] == "(the 200 newest of 205; narrow the pattern)"
+    assert len(parts) == 201
+    assert parts[-1] == "(the 200 newest of 205; narrow the pattern)"
 
 
 @pytest.mark.parametrize(
@@ -378,9 +378,9 @@ def test_glob_and_list_files_refuse_paths_that_are_not_directories(
 
 
 def test_list_files_shows_sizes_and_marks_ignored_names(place: ToolDirectory) -> None:
-    found = anyio.run(place.use, list_files, {}).text.split("\n")
+    parts = anyio.run(place.use, list_files, {}).text.split("\n")
 
-    assert found == [
+    assert parts == [
         ".git/\tignored", "build/\tignored", "other/", "src/",
         ".gitignore\t23 B", ".hidden\t7 B", "a.py\t38 B", "b.txt\t16 B",
         "binary\t9 B", "b\\xffd\t7 B", "keep.log\t7 B", "latin\t9 B", "link.py\tlink", "loop\tlink",
@@ -392,7 +392,7 @@ def test_a_search_with_a_catastrophic_pattern_can_be_cancelled() -> None:
     """Python's own matching can take for ever; it must be possible to go away."""
     with temporary_place(WithoutPrograms(ShellCommands(), "rg")) as place:
         (place.directory / "a").write_text("a" * 60 + "!")
-        begun = time.monotonic()
+        start = time.monotonic()
 
         async def use() -> None:
             with anyio.move_on_after(0.1):
@@ -400,7 +400,7 @@ def test_a_search_with_a_catastrophic_pattern_can_be_cancelled() -> None:
 
         anyio.run(use)
 
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - start < 60
 
 
 def test_a_search_that_takes_too_long_fails_with_the_reason() -> None:
@@ -456,10 +456,10 @@ def hidden(place: ToolDirectory) -> ToolDirectory:
 
 
 def test_grep_omits_lines_of_files_that_may_not_be_read(hidden: ToolDirectory) -> None:
-    found = search(hidden, context=2)
+    match = search(hidden, context=2)
 
-    assert not [line for line in found if ".hidden" in line or "deep" in line]
-    assert found[-2] == "(7 lines in 7 files)"
+    assert not [line for line in match if ".hidden" in line or "deep" in line]
+    assert match[-2] == "(7 lines in 7 files)"
     assert search(hidden, pattern="needle and needle") == ["Nothing was found."]
 
 
@@ -474,11 +474,11 @@ def test_grep_refuses_a_path_that_may_not_be_read(hidden: ToolDirectory, path: s
 
 def test_glob_and_list_files_omit_names_that_may_not_be_read(hidden: ToolDirectory) -> None:
     by_name = anyio.run(hidden.use, glob, {"pattern": "**"}).text
-    listed = anyio.run(hidden.use, list_files, {}).text
+    text = anyio.run(hidden.use, list_files, {}).text
     deep = anyio.run(hidden.use, list_files, {"path": "src/deep"}).text
 
     assert not any(word in by_name for word in (".hidden", "deep"))
-    assert ".hidden" not in listed
+    assert ".hidden" not in text
     assert deep == "src/deep is empty."
 
 
@@ -533,9 +533,9 @@ def test_no_file_pattern_takes_long_to_match(pattern: str, path: str) -> None:
 def test_combined_wildcards_and_braces_match_only_the_expected_paths(
     pattern: str, yes: list[str], no: list[str]
 ) -> None:
-    found = matcher(pattern)
+    result = matcher(pattern)
 
-    assert ([p for p in yes if not found(p)], [p for p in no if found(p)]) == ([], [])
+    assert ([p for p in yes if not result(p)], [p for p in no if result(p)]) == ([], [])
 
 
 def test_braces_that_expand_to_too_many_patterns_are_refused() -> None:
@@ -552,6 +552,6 @@ def test_no_line_of_an_ignore_file_takes_long_to_match(tmp_path: Path, line: str
     (tmp_path / ".gitignore").write_text(f"{line}\nignored\n")
     (tmp_path / "ignored").touch()
 
-    found = set(walk(str(tmp_path), lambda: None))
+    texts = set(walk(str(tmp_path), lambda: None))
 
-    assert found == {*map(str, names), str(tmp_path / ".gitignore")}
+    assert texts == {*map(str, names), str(tmp_path / ".gitignore")}

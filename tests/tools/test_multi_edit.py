@@ -29,8 +29,8 @@ def get(place: ToolDirectory, name: str = "a") -> bytes:
 
 
 def edit(place: ToolDirectory, *edits: tuple[str, str] | tuple[str, str, bool]) -> Reply:
-    named = [dict(zip(("old", "new", "all"), each, strict=False)) for each in edits]
-    return anyio.run(place.use, multi_edit, {"path": "a", "edits": named})
+    pairs = [dict(zip(("old", "new", "all"), item, strict=False)) for item in edits]
+    return anyio.run(place.use, multi_edit, {"path": "a", "edits": pairs})
 
 
 def test_each_edit_applies_to_the_result_of_the_previous_one(place: ToolDirectory) -> None:

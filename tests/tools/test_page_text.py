@@ -79,11 +79,11 @@ def test_html_without_a_content_type_is_recognized_by_its_beginning() -> None:
 
 
 def test_redirects_and_truncation_are_reported() -> None:
-    found = page(
+    result = page(
         b"Hello.", whole=False, redirects=("https://a.example/", "https://b.example/")
     )
 
-    assert read(found)[0] == (
+    assert read(result)[0] == (
         "(only the first 6 bytes were read)\n(redirected from https://a.example/)\n"
     )
 
@@ -116,12 +116,12 @@ def test_the_character_set_of_a_page_is_detected(
 ) -> None:
     raw = content.encode() if isinstance(content, str) else content
 
-    found, said = decode(page(raw, charset=charset))
+    result, texts = decode(page(raw, charset=charset))
 
     if odd == "x":
-        assert len(said) == 1
+        assert len(texts) == 1
     else:
-        assert (found, "; ".join(said)) == (text, odd)
+        assert (result, "; ".join(texts)) == (text, odd)
 
 
 def test_a_character_cut_in_half_does_not_change_the_character_set() -> None:
@@ -169,11 +169,11 @@ def test_the_user_sees_the_address_type_and_size_of_the_page() -> None:
 )  # fmt: skip
 def test_no_hostile_page_crashes_the_process(html: bytes) -> None:
     try:
-        said = page_reply(page(html, "text/html")).text
+        text = page_reply(page(html, "text/html")).text
     except ToolFailed as error:
-        said = str(error)
+        text = str(error)
 
-    assert "[outside " in said or "cannot be made Markdown" in said
+    assert "[outside " in text or "cannot be made Markdown" in text
 
 
 def test_a_page_of_many_comments_is_read_quickly() -> None:

@@ -33,9 +33,11 @@ def test_lines_are_numbered_and_the_hash_of_the_file_is_recorded(
 
     reply = anyio.run(place.use, read_file, {"path": "a.txt"})
 
-    seen = ReadRange(str(place.directory / "a.txt"), sha256(b"one\n\n  three").hexdigest())
+    result = ReadRange(
+        str(place.directory / "a.txt"), sha256(b"one\n\n  three").hexdigest()
+    )
     text = "1\tone\n2\t\n3\t  three\n(3 lines)"
-    assert reply == Reply(text, (Note("read a.txt, 3 lines"),), (seen,))
+    assert reply == Reply(text, (Note("read a.txt, 3 lines"),), (result,))
 
 
 @pytest.mark.parametrize(
@@ -162,19 +164,19 @@ def test_an_unknown_path_is_refused_with_similar_names(
         (place.directory / name).parent.mkdir(exist_ok=True)
         put(place, name, b"1")
 
-    with pytest.raises(ToolFailed) as found:
+    with pytest.raises(ToolFailed) as error:
         read(place, path=path)
 
-    assert said in str(found.value)
+    assert said in str(error.value)
 
 
 def test_names_outside_the_workspace_are_not_suggested(place: ToolDirectory) -> None:
     put(place, "../secret-plan", b"1")
 
-    with pytest.raises(ToolFailed) as found:
+    with pytest.raises(ToolFailed) as error:
         read(place, path=str(place.directory.parent / "secret-plans"))
 
-    assert "Did you mean" not in str(found.value)
+    assert "Did you mean" not in str(error.value)
 
 
 def test_no_names_are_suggested_from_a_directory_with_many_files(
@@ -214,11 +216,11 @@ def test_a_notebook_is_read_by_its_cells(place: ToolDirectory) -> None:
     ]
     put(place, "n.ipynb", msgspec.json.encode({"cells": cells}))
 
-    told = [
+    texts = [
         line.partition("\t")[2] for line in read(place, path="n.ipynb").split("\n")[:-1]
     ]
 
-    assert told == [
+    assert texts == [
         "--- cell 1, markdown ---", "# Title", "words",
         "--- cell 2, code ---", "1 + 1",
         "--- output ---", "hello", "",

@@ -28,8 +28,8 @@ ANSWERS = {
 
 @pytest.fixture
 def place() -> Iterator[ToolDirectory]:
-    with temporary_place(ScriptedCommands(ANSWERS)) as found:
-        yield found
+    with temporary_place(ScriptedCommands(ANSWERS)) as result:
+        yield result
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_the_model_gets_the_full_output_and_the_user_its_beginning_and_end(
     reply = anyio.run(place.use, bash, {"command": "long"})
 
     half = "x" * 5000
-    shown = f"{half}\n[10,000 characters are not shown]\n{half}"
-    assert reply == Reply("x" * 20_000, (Output("long", shown, 0),))
+    text = f"{half}\n[10,000 characters are not shown]\n{half}"
+    assert reply == Reply("x" * 20_000, (Output("long", text, 0),))
 
 
 def test_bash_reports_output_immediately_as_progress(place: ToolDirectory) -> None:

@@ -93,10 +93,14 @@ def test_a_tool_signature_separates_arguments_from_context_and_resources() -> No
         """Sail there."""
         return Reply(f"{about} {to} {by} {charts}")
 
-    found = sail.signature()
+    signature = sail.signature()
 
-    assert (found.context, found.needs, found.subject) == ("about", ("charts",), "to")
-    assert json.loads(bytes(found.schema)) == {
+    assert (signature.context, signature.needs, signature.subject) == (
+        "about",
+        ("charts",),
+        "to",
+    )
+    assert json.loads(bytes(signature.schema)) == {
         "type": "object",
         "properties": {"to": {"type": "string"}, "by": {"type": "integer", "default": 3}},
         "required": ["to"],

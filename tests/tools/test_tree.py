@@ -14,8 +14,8 @@ from refold.tools.tree import tree
 
 @pytest.fixture
 def place() -> Iterator[ToolDirectory]:
-    with temporary_place() as found:
-        yield found
+    with temporary_place() as result:
+        yield result
 
 
 def plant(place: ToolDirectory, *names: str) -> None:

@@ -41,7 +41,7 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
     work = tmp_path / "work"
     work.mkdir()
     (work / "hello.py").write_text(HELLO, encoding="utf-8")
-    begun = list[Terminal]()
+    terminals = list[Terminal]()
 
     def open_(
         *answers: dict[str, object], flags: tuple[str, ...] = (), script: bool = True,
@@ -49,15 +49,15 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
     ) -> Terminal:  # fmt: skip
         file = tmp_path / "script.jsonl"
         if script:
-            file.write_text("".join(f"{json.dumps(each)}\n" for each in answers))
+            file.write_text("".join(f"{json.dumps(answer)}\n" for answer in answers))
             flags = ("--script", str(file), *flags)
         terminal = Terminal(
             PROGRAM, "tui", *flags, here=work, compiled=compiled,
             REFOLD_HOME=str(tmp_path / "home"), REFOLD_MEMORY="0", **{"size": (24, 80), **more},  # type: ignore[arg-type]
         )  # fmt: skip
-        begun.append(terminal)
+        terminals.append(terminal)
         return terminal
 
     yield open_
-    for terminal in begun:
+    for terminal in terminals:
         terminal.child.close(force=True)

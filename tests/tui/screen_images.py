@@ -89,7 +89,7 @@ def taken(story: Story, place: Path) -> str:
     work.mkdir()
     (work / "hello.py").write_text(HELLO, encoding="utf-8")
     script = place / "script.jsonl"
-    script.write_text("".join(f"{json.dumps(each)}\n" for each in story.answers))
+    script.write_text("".join(f"{json.dumps(answer)}\n" for answer in story.answers))
     at = Terminal(
         PROGRAM, "tui", "--script", str(script), *story.flags, here=work,
         compiled=place / "compiled", size=story.size, HOME=str(place), REFOLD_HOME=str(place / "home"),
@@ -97,10 +97,10 @@ def taken(story: Story, place: Path) -> str:
     )  # fmt: skip
     try:
         at.until("Ask anything")
-        for keys, shown in story.steps:
+        for keys, text in story.steps:
             time.sleep(0.7)
             at.type(keys)
-            at.until(shown)
+            at.until(text)
         time.sleep(0.5)
         at.read(100_000)
         return svg(at.screen, story.name)
@@ -131,12 +131,12 @@ def _row(cells: Any, columns: int, y: int) -> str:
             else (ink, paper, cell.bold, cell.italics)
         )
 
-    found, top = list[str](), 12 + y * LINE
+    texts, top = list[str](), 12 + y * LINE
     for (ink, paper, bold, italic), run in groupby(range(columns), style):
         xs = list(run)
         text = "".join(cells[x].data for x in xs)
         if paper != PAPER:
-            found.append(
+            texts.append(
                 f'<rect x="{_left(xs[0])}" y="{top}" width="{len(xs) * CELL:.1f}" height="{LINE}" '
                 f'fill="{paper}"/>\n'
             )
@@ -144,11 +144,11 @@ def _row(cells: Any, columns: int, y: int) -> str:
             first = xs[len(text) - len(text.lstrip())]
             more = ' font-weight="bold"' if bold else ""
             more += ' font-style="italic"' if italic else ""
-            found.append(
+            texts.append(
                 f'<text x="{_left(first)}" y="{top + SIZE}" textLength="{len(words) * CELL:.1f}" '
                 f'fill="{ink}"{more}>{escape(words.replace(" ", NBSP))}</text>\n'
             )
-    return "".join(found)
+    return "".join(texts)
 
 
 def _left(column: int) -> str:

@@ -46,19 +46,19 @@ class Story:
         self.tell(SessionStarted("/w"))
 
     def tell(self, *news: Event | Live) -> "Story":
-        for each in news:
-            if isinstance(each, TextCame | ThinkingCame | CallComing | Progress):
-                self.frames.append(Frame(self._seq, 1, each))
+        for item in news:
+            if isinstance(item, TextCame | ThinkingCame | CallComing | Progress):
+                self.frames.append(Frame(self._seq, 1, item))
             else:
                 self._seq += 1
-                entry = Entry(self._seq, each, at=10.0 * self._seq)
+                entry = Entry(self._seq, item, at=10.0 * self._seq)
                 self.frames.append(Frame(self._seq, 0, entry))
         return self
 
     def turn(self, said: str, *steps: Event | Live | Sequence[Event | Live]) -> "Story":
         self.tell(Said(said))
-        heard = self._seq
-        self.tell(TurnStarted(heard), Delivered((heard,)), ModelAsked())
+        seq = self._seq
+        self.tell(TurnStarted(seq), Delivered((seq,)), ModelAsked())
         for step in steps:
             self.tell(*(step if isinstance(step, list | tuple) else [step]))
         return self
@@ -66,9 +66,11 @@ class Story:
     def call(self, end: Ended, name: str = "bash", arguments: str = '{"command":"ls"}'):
         self._calls += 1
         call = ToolCall(f"c{self._calls}", name, Raw(arguments.encode()))
-        made = ModelAnswered(Message("assistant", (call,)), Usage(9, output=3), model="a/m")
+        answer = ModelAnswered(
+            Message("assistant", (call,)), Usage(9, output=3), model="a/m"
+        )
         return [
-            made, Judged(call.id, "ask", reason="no rule"), Answered(call.id, True),
+            answer, Judged(call.id, "ask", reason="no rule"), Answered(call.id, True),
             Started(call.id), Progress(call.id, "so far\n"),
             Ended(call.id, end.outcome, end.text, end.shown, control=end.control), ModelAsked(),
         ]  # fmt: skip

@@ -59,12 +59,12 @@ def test_completions_for_another_text_are_not_shown() -> None:
     offers = (CompletionItem("/help", 3, "lists"), CompletionItem("/hello", 3))
 
     assert with_offers(composer, "/h", offers).offers == ()
-    shown = with_offers(composer, "/he", offers)
-    assert shown.offers == offers
-    assert after(shown, "tab").field.text == "/help"
-    assert after(shown, "down", "down", "enter").field.text == "/hello"
-    assert after(shown, "esc").offers == ()
-    assert accept_completion(shown, 1).field.text == "/hello"
+    result = with_offers(composer, "/he", offers)
+    assert result.offers == offers
+    assert after(result, "tab").field.text == "/help"
+    assert after(result, "down", "down", "enter").field.text == "/hello"
+    assert after(result, "esc").offers == ()
+    assert accept_completion(result, 1).field.text == "/hello"
 
 
 def test_an_input_repeated_in_a_row_is_in_the_history_once() -> None:

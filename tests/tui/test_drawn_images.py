@@ -156,21 +156,21 @@ def test_kitty_receives_an_image_once_and_then_only_its_position_and_visible_par
     first = terminal.shows(frame(line("text"), *rows_of(0, 3)))
     scrolled = terminal.shows(frame(*rows_of(2, 3), line("more")))
     same = terminal.shows(frame(*rows_of(2, 3), line("more")))
-    gone = terminal.shows(frame(line("other")))
+    shows = terminal.shows(frame(line("other")))
 
-    sent = re.findall(
+    matches = re.findall(
         r"\x1b_G(?:a=t,f=100,i=(\d+),q=2,)?m=(\d)(?:,q=2)?;([A-Za-z0-9+/=]+)\x1b", first
     )
-    number = sent[0][0]
-    assert base64.b64decode("".join(code for _, _, code in sent)) == content
-    assert [more for _, more, _ in sent] == [*["1"] * (len(sent) - 1), "0"]
+    number = matches[0][0]
+    assert base64.b64decode("".join(code for _, _, code in matches)) == content
+    assert [more for _, more, _ in matches] == [*["1"] * (len(matches) - 1), "0"]
     assert puts(first) == [("2;5", f"a=p,i={number},p=1,x=0,y=0,w=50,h=80,c=5,r=4,C=1,q=2")]
     assert puts(scrolled) == [
         ("1;5", f"a=p,i={number},p=1,x=0,y=40,w=50,h=40,c=5,r=2,C=1,q=2")
     ]
     assert same == ""
-    assert puts(gone) == [("", f"a=d,d=i,i={number},p=1,q=2")]
-    assert ";a" not in scrolled + gone  # no bytes again
+    assert puts(shows) == [("", f"a=d,d=i,i={number},p=1,q=2")]
+    assert ";a" not in scrolled + shows  # no bytes again
 
 
 def test_the_same_image_can_be_drawn_in_two_positions() -> None:
@@ -194,13 +194,13 @@ def test_iterm_receives_an_image_when_fully_visible_and_again_after_a_move() -> 
     again = terminal.shows(frame(line("c"), *rows_of(0, 3)))
 
     code = base64.b64encode(content).decode()
-    said = (
+    text = (
         f"\x1b]1337;File=inline=1;size={len(content)};width=5;height=4;"
         f"preserveAspectRatio=0:{code}\x07"
     )
     assert (part.count("1337"), typed.count("1337")) == (0, 0)
-    assert f"\x1b[1;5H{said}\x1b8" in whole
-    assert f"\x1b[2;5H{said}\x1b8" in again
+    assert f"\x1b[1;5H{text}\x1b8" in whole
+    assert f"\x1b[2;5H{text}\x1b8" in again
 
 
 def test_hostile_bytes_of_an_image_are_never_written() -> None:
@@ -254,5 +254,5 @@ def test_an_image_is_shown_as_a_card_until_its_size_is_known() -> None:
 
     assert wanted == (MeasureImages(("sha",)),)
     assert "  ▣ plan.png · image/png" in card
-    assert [each.rows for each in images_in_rows(rows)] == [3]
+    assert [item.rows for item in images_in_rows(rows)] == [3]
     assert images_in_rows(rows)[0].is_whole

@@ -79,19 +79,19 @@ NOT_HERE = {
 
 
 def test_every_panel_and_every_dialog_has_a_test() -> None:
-    told = {*OF_PANELS.values(), *OF_DIALOGS.values()}
+    texts = {*OF_PANELS.values(), *OF_DIALOGS.values()}
 
     assert set(OF_PANELS) == set(PANEL_NAMES)
     assert _asking() == NOT_HERE | set(OF_DIALOGS)
     assert {
-        each for each in told if each not in globals() and not hasattr(stories, each)
+        text for text in texts if text not in globals() and not hasattr(stories, text)
     } == set()
 
 
 def _asking() -> set[str]:
     """The functions of commands and terminals that ask the person, or let them pick."""
     root = Path(refold.__path__[0])
-    found = set[str]()
+    texts = set[str]()
     for file in root.rglob("*.py"):
         where = file.relative_to(root).as_posix()
         if (
@@ -99,18 +99,18 @@ def _asking() -> set[str]:
             and "/input/" not in where
         ):
             tree = ast.parse(file.read_text(encoding="utf-8"))
-            found |= {f"{where}: {name}" for name in _functions_that_ask(tree)}
-    return found
+            texts |= {f"{where}: {name}" for name in _functions_that_ask(tree)}
+    return texts
 
 
 def _functions_that_ask(tree: ast.AST) -> set[str]:
-    found = set[str]()
+    texts = set[str]()
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            calls = (each.func for each in ast.walk(function) if isinstance(each, ast.Call))
+            calls = (item.func for item in ast.walk(function) if isinstance(item, ast.Call))
             if any(_asks(call) for call in calls):
-                found.add(function.name)
-    return found
+                texts.add(function.name)
+    return texts
 
 
 def _asks(function: ast.expr) -> bool:
@@ -255,7 +255,7 @@ def test_several_questions_are_decided_with_one_key(opens: Opens, tmp_path: Path
     at.choose("all of them, once")
     at.until("Now hello.py says hello.")
 
-    assert {each.name for each in (tmp_path / "work").iterdir()} == {"a", "b", "hello.py"}
+    assert {item.name for item in (tmp_path / "work").iterdir()} == {"a", "b", "hello.py"}
 
 
 @pytest.mark.slow
@@ -366,10 +366,10 @@ def _until(at: Terminal, holds: Callable[[], bool]) -> None:
 
 @pytest.mark.slow
 def test_a_session_is_picked_from_the_list_with_its_preview(opens: Opens) -> None:
-    for said, answer in (("hello there", "The quick answer."), ("another", "Other words.")):
+    for text, answer in (("hello there", "The quick answer."), ("another", "Other words.")):
         at = opens({"text": answer})
         ready(at)
-        at.type(said + ENTER)
+        at.type(text + ENTER)
         at.until(answer)
         at.type("\x04")
         at.end()

@@ -386,7 +386,7 @@ def test_kitty_draws_images_and_distinguishes_keys_until_refold_exits(
 
     assert at.end() == 0
     assert at.raw.index("\x1b[?1049h") < at.raw.index("\x1b[>5u")
-    end = [at.raw.rindex(each) for each in ("\x1b_Ga=d,d=A", "\x1b[<u", "\x1b[?1049l")]
+    end = [at.raw.rindex(text) for text in ("\x1b_Ga=d,d=A", "\x1b[<u", "\x1b[?1049l")]
     assert end == sorted(end)
 
 
@@ -509,17 +509,17 @@ def test_on_a_slow_connection_keys_are_handled_while_a_long_response_is_written(
     pressed = time.monotonic()
     while "› xyz" not in at.text and time.monotonic() < pressed + 20:
         at.read_slowly(10_000)
-    answered = time.monotonic() - pressed
+    start = time.monotonic() - pressed
     while "word599" not in at.text and time.monotonic() < began + 60:
         at.read_slowly(10_000)
 
     assert "word599" in at.text
-    assert answered < 3
+    assert start < 3
     assert len(at.raw) - before < 25 * len(words)
 
 
 def test_a_screenshot_for_the_documents_shows_the_question(tmp_path: Path) -> None:
-    (story,) = (each for each in STORIES if each.name == "question")
+    (story,) = (item for item in STORIES if item.name == "question")
 
     image = taken(story, tmp_path)
 

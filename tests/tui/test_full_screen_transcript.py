@@ -60,7 +60,7 @@ def test_long_output_is_folded_until_it_is_opened() -> None:
     story = Story()
     story.turn("Go.").tell(*story.call(ENDS[0]))
     folded = model_of(story).transcript
-    opened = Transcript(folded.items, whole=True)
+    transcript = Transcript(folded.items, whole=True)
 
     assert rows_of(folded)[3:] == [
         "  └ 0",
@@ -69,15 +69,15 @@ def test_long_output_is_folded_until_it_is_opened() -> None:
         "    38",
         "    39",
     ]
-    assert rows_of(opened)[-2:] == ["  └ a", "    b"]
+    assert rows_of(transcript)[-2:] == ["  └ a", "    b"]
 
 
 def test_an_expanded_plan_is_shown_completely() -> None:
     story = Story()
     story.turn("Plan it.").tell(*story.call(PLAN, "exit_plan_mode", "{}"))
-    shown = model_of(story).transcript
+    transcript = model_of(story).transcript
 
-    assert rows_of(Transcript(shown.items, whole=True))[-3:] == [
+    assert rows_of(Transcript(transcript.items, whole=True))[-3:] == [
         "    ",
         "    1. Look",
         "    2. Do",
@@ -94,42 +94,42 @@ def test_a_finished_subagent_takes_two_rows_and_opens_to_its_whole_report() -> N
     story.tell(*before, ChildBorn("child-1", "c1", "explore", "look"))
     story.tell(ChildEnded("child-1", "answered", "done", text=report), end)
 
-    shown = model_of(story).transcript
-    rows = rows_of(shown)
-    opened = rows_of(replace(shown, whole=True))
+    transcript = model_of(story).transcript
+    rows = rows_of(transcript)
+    result = rows_of(replace(transcript, whole=True))
 
     assert rows[:2] == ["› Go.", ""]
     assert [row[:33] for row in rows[2:]] == [
         "child-1 (explore) is done · look ",
         "  └ Two files use it. - file 0 - ",
     ]
-    assert opened[2] == rows[2]
-    assert opened[3] == "  └ Two files use it."
-    assert opened[-1] == "    • file 29"
+    assert result[2] == rows[2]
+    assert result[3] == "  └ Two files use it."
+    assert result[-1] == "    • file 29"
 
 
 def test_a_mode_chosen_between_turns_adds_no_row_but_one_chosen_in_a_turn_does() -> None:
     story = Story().turn("Go.").tell(ModeChanged("sandbox"), TurnEnded("answered"))
-    shown = rows_of(model_of(story).transcript)
+    rows = rows_of(model_of(story).transcript)
 
     story.tell(ModeChanged("plan"), ModeChanged("default"))
 
-    assert "The mode is now sandbox." in shown
-    assert rows_of(model_of(story).transcript) == shown
+    assert "The mode is now sandbox." in rows
+    assert rows_of(model_of(story).transcript) == rows
 
 
 @given(stories(), some.integers(20, 120), some.integers(3, 30), some.data())
 def test_a_scrolled_screen_shows_consecutive_rows_of_the_transcript(
     story: Story, room: int, height: int, data: some.DataObject
 ) -> None:
-    shown = model_of(story).transcript
-    whole = [row for at in range(len(shown)) for row in shown.rows(at, room)]
+    transcript = model_of(story).transcript
+    whole = [row for at in range(len(transcript)) for row in transcript.rows(at, room)]
     by = data.draw(some.lists(some.integers(-40, 40), max_size=5))
 
     anchor = None
-    for each in by:
-        anchor = scroll_anchor(shown, anchor, each, room, height)
-        rows, _ = visible_rows(shown, anchor, room, height)
+    for number in by:
+        anchor = scroll_anchor(transcript, anchor, number, room, height)
+        rows, _ = visible_rows(transcript, anchor, room, height)
         start = next(
             (n for n in range(len(whole) + 1) if whole[n : n + len(rows)] == rows), None
         )
@@ -143,14 +143,14 @@ def test_a_scrolled_screen_shows_consecutive_rows_of_the_transcript(
 def test_a_scrolled_view_stays_in_place_while_text_arrives(
     story: Story, more: Story, room: int, height: int, up: int
 ) -> None:
-    shown = model_of(story).transcript
-    anchor = scroll_anchor(shown, None, -up, room, height)
-    before, _ = visible_rows(shown, anchor, room, height)
-    later = extend(shown, list(model_of(more).transcript.items))
+    transcript = model_of(story).transcript
+    anchor = scroll_anchor(transcript, None, -up, room, height)
+    before, _ = visible_rows(transcript, anchor, room, height)
+    later = extend(transcript, list(model_of(more).transcript.items))
 
     after, _ = visible_rows(later, anchor, room, height)
 
-    if anchor is not None and not shown.open and not shown.coming:
+    if anchor is not None and not transcript.open and not transcript.coming:
         assert after[: len(before)] == before
 
 
@@ -158,18 +158,18 @@ def test_a_scrolled_view_stays_in_place_while_text_arrives(
 def test_scrolling_up_and_down_again_returns_to_the_same_rows(
     story: Story, room: int, height: int, by: int
 ) -> None:
-    shown = model_of(story).transcript
-    up = scroll_anchor(shown, None, -by, room, height)
+    transcript = model_of(story).transcript
+    up = scroll_anchor(transcript, None, -by, room, height)
 
     again = scroll_anchor(
-        shown, scroll_anchor(shown, up, -3, room, height), 3, room, height
+        transcript, scroll_anchor(transcript, up, -3, room, height), 3, room, height
     )
 
     if up is not None and up != Anchor(0):
-        before, _ = visible_rows(shown, up, room, height)
-        now, _ = visible_rows(shown, again, room, height)
-        at_top, _ = visible_rows(shown, Anchor(0), room, height)
-        assert now == before or before == at_top or _near_top(shown, up, room)
+        before, _ = visible_rows(transcript, up, room, height)
+        now, _ = visible_rows(transcript, again, room, height)
+        at_top, _ = visible_rows(transcript, Anchor(0), room, height)
+        assert now == before or before == at_top or _near_top(transcript, up, room)
 
 
 def _near_top(shown: Transcript, anchor: Anchor, room: int) -> bool:
@@ -178,22 +178,22 @@ def _near_top(shown: Transcript, anchor: Anchor, room: int) -> bool:
 
 
 def test_a_block_is_laid_out_once_for_a_width() -> None:
-    shown = extend(Transcript(), [words("one"), words("two")])
-    first = shown.rows(0, 40)[-1]
+    transcript = extend(Transcript(), [words("one"), words("two")])
+    first = transcript.rows(0, 40)[-1]
 
-    assert shown.rows(0, 40)[-1] is first
-    assert extend(shown, [words("three")]).rows(0, 40)[-1] is first
-    assert shown.rows(0, 30)[-1] is not first
+    assert transcript.rows(0, 40)[-1] is first
+    assert extend(transcript, [words("three")]).rows(0, 40)[-1] is first
+    assert transcript.rows(0, 30)[-1] is not first
 
 
 def test_search_finds_text_in_any_block_in_both_directions() -> None:
-    shown = extend(Transcript(), [words("alpha"), words("Beta"), words("alpha beta")])
+    transcript = extend(Transcript(), [words("alpha"), words("Beta"), words("alpha beta")])
 
-    assert find_item(shown, "beta", 2, -1) == 2
-    assert find_item(shown, "BETA", 1, -1) == 1
-    assert find_item(shown, "alpha", 1, -1) == 0
-    assert find_item(shown, "alpha", 1, 1) == 2
-    assert find_item(shown, "gamma", 2, -1) is None
+    assert find_item(transcript, "beta", 2, -1) == 2
+    assert find_item(transcript, "BETA", 1, -1) == 1
+    assert find_item(transcript, "alpha", 1, -1) == 0
+    assert find_item(transcript, "alpha", 1, 1) == 2
+    assert find_item(transcript, "gamma", 2, -1) is None
 
 
 def test_copying_takes_the_last_code_block_of_a_text() -> None:
@@ -203,8 +203,8 @@ def test_copying_takes_the_last_code_block_of_a_text() -> None:
     assert code_block("none") == ""
     story = Story()
     story.turn("Go.").tell(*story.call(ENDS[1], "edit_file", '{"path":"a.py"}'))
-    shown = model_of(story).transcript
-    assert DIFF.text in item_text(shown.item(1))
+    transcript = model_of(story).transcript
+    assert DIFF.text in item_text(transcript.item(1))
 
 
 def test_a_long_message_and_a_long_command_are_shown_whole_when_opened() -> None:
@@ -219,9 +219,9 @@ def test_a_long_message_and_a_long_command_are_shown_whole_when_opened() -> None
         return f"bash {command}"
 
     folded = replace(model_of(story).transcript, label=label)
-    opened = replace(folded, whole=True, memo=Memo())
+    transcript = replace(folded, whole=True, memo=Memo())
 
-    short, full = rows_of(folded), rows_of(opened)
+    short, full = rows_of(folded), rows_of(transcript)
 
     assert "  … 49 more lines; Ctrl+O shows them …" in short
     assert "    … 22 more lines; Ctrl+O shows them …" in short

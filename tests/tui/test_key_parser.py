@@ -22,8 +22,8 @@ PIECES = [
 
 def heard(*pieces: bytes) -> list[Message]:
     keyboard = Keyboard()
-    found = [each for piece in pieces for each in keyboard.feed(piece, 1.0)]
-    return [*found, *keyboard.flush(1.0)]
+    messages = [message for piece in pieces for message in keyboard.feed(piece, 1.0)]
+    return [*messages, *keyboard.flush(1.0)]
 
 
 @pytest.mark.parametrize(

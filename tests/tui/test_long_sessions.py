@@ -19,7 +19,7 @@ def entries() -> list[Entry]:
     story = Story()
     for n in range(6):
         story.turn(f"question {n}", story.says(f"answer {n}"))
-    return [each.item for each in story.frames if isinstance(each.item, Entry)]
+    return [frame.item for frame in story.frames if isinstance(frame.item, Entry)]
 
 
 def begun() -> Model:
@@ -30,14 +30,14 @@ def begun() -> Model:
 
 
 def test_a_loaded_session_looks_the_same_as_one_that_was_watched_live() -> None:
-    told = entries()
+    result = entries()
 
-    loaded, _ = update(begun(), Loaded(screen_of(told)))
-    heard, _ = update(begun(), News(tuple(Frame(each.seq, 0, each) for each in told)))
+    loaded, _ = update(begun(), Loaded(screen_of(result)))
+    model, _ = update(begun(), News(tuple(Frame(entry.seq, 0, entry) for entry in result)))
 
-    assert loaded.screen == heard.screen
-    assert list(loaded.transcript.items) == list(heard.transcript.items)
-    assert view(loaded) == view(heard)
+    assert loaded.screen == model.screen
+    assert list(loaded.transcript.items) == list(model.transcript.items)
+    assert view(loaded) == view(model)
 
 
 def test_the_view_at_the_end_stays_when_earlier_entries_arrive() -> None:
@@ -46,7 +46,7 @@ def test_the_view_at_the_end_stays_when_earlier_entries_arrive() -> None:
     model, _ = update(begun(), Loaded(end))
     model, _ = update(model, RowsPrinted((line("a command has printed this"),)))
     model = replace(model, anchor=Anchor(1), selected=1, focus="transcript")
-    seen = view(model).rows
+    rows = view(model).rows
 
     model, _ = update(model, Loaded(whole))
 
@@ -54,7 +54,7 @@ def test_the_view_at_the_end_stays_when_earlier_entries_arrive() -> None:
     assert more > 0
     assert (model.anchor, model.selected) == (Anchor(1 + more), 1 + more)
     assert (
-        view(model).rows[1:] == seen[1:]
+        view(model).rows[1:] == rows[1:]
     )  # the first may be set off from one above by now
     top, _ = update(model, Key("ctrl+home"))
     assert "question 0" in str(view(top).rows[0])
@@ -79,4 +79,4 @@ def test_no_more_than_thirty_frames_are_painted_in_a_second() -> None:
             pace.note_frame(now)
             now += 0.001
 
-        assert max(sum(at <= each < at + 1 for each in frames) for at in frames) <= 31
+        assert max(sum(at <= frame < at + 1 for frame in frames) for at in frames) <= 31

@@ -21,9 +21,9 @@ def typed(text: str, *keys: str) -> TextField:
     at = text.index("|")
     field = TextField(text.replace("|", ""), at)
     for key in keys:
-        found = edit_field(field, key)
-        assert found is not None
-        field = found
+        result = edit_field(field, key)
+        assert result is not None
+        field = result
     return field
 
 
@@ -157,12 +157,12 @@ def test_the_cursor_is_always_in_the_text_and_no_row_is_too_wide(
     for key in keys:
         field = edit_field(field, key) or field
 
-        found = lay_out(field, room)
+        out = lay_out(field, room)
 
         assert 0 <= field.at <= len(field.text)
-        assert all(cells(row) <= max(room, 2) for row in found.rows)
-        assert found.row < len(found.rows)
-        assert found.cell <= max(room, 2)
+        assert all(cells(row) <= max(room, 2) for row in out.rows)
+        assert out.row < len(out.rows)
+        assert out.cell <= max(room, 2)
 
 
 @given(WORDS)

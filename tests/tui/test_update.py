@@ -129,10 +129,10 @@ def test_ctrl_enter_queues_the_message_and_shift_enter_is_a_new_line() -> None:
 
 
 def test_shift_enter_is_a_new_line_in_a_text_question_that_accepts_several_lines() -> None:
-    asked = Asked(7, (), line("say › "), many=True)
+    result = Asked(7, (), line("say › "), many=True)
 
     model, done = after(
-        idle(), asked, Typed("a"), Key("shift+enter"), Typed("b"), Key("enter")
+        idle(), result, Typed("a"), Key("shift+enter"), Typed("b"), Key("enter")
     )
 
     assert (model.overlay, done) == (None, [Answer(7, "a\nb")])
@@ -184,12 +184,12 @@ def test_a_stop_before_the_answer_restores_the_message_to_an_empty_input(
     answer: list[str], typed: str, draft: str
 ) -> None:
     story = Story()
-    sent, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
+    model, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
     story.turn("go")
     for words in answer:
         story.tell(*story.says(words))
     story.tell(Stopped("interrupted"), TurnEnded("interrupted"))
-    working = replace(sent, composer=insert(sent.composer, typed))
+    working = replace(model, composer=insert(model.composer, typed))
 
     stopped, _ = after(working, *(News((frame,)) for frame in story.frames[1:]))
 
@@ -201,13 +201,13 @@ def test_a_stop_key_pressed_before_the_turn_begins_interrupts_it_at_its_start(
     key: str,
 ) -> None:
     story = Story()
-    sent, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
-    pressed, commands = after(sent, Key(key, 50.1))
+    result, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
+    pressed, commands = after(result, Key(key, 50.1))
     assert commands == []
 
-    begun, commands = after(pressed, News(tuple(story.turn("go").frames[1:])))
+    model, commands = after(pressed, News(tuple(story.turn("go").frames[1:])))
     assert commands == [Send(Interrupt())]
-    assert not begun.stops_next
+    assert not model.stops_next
 
 
 def test_ctrl_c_stops_the_turn_or_clears_the_input_and_pressed_twice_leaves() -> None:
@@ -239,15 +239,15 @@ def test_each_runtime_key_produces_its_command(key: str, wanted: Command) -> Non
 
 
 def test_a_question_receives_the_keys_and_restores_the_draft_after_its_answer() -> None:
-    asked, _ = after(idle(), Typed("draft"), replace(QUESTION, at=900.0))
+    result, _ = after(idle(), Typed("draft"), replace(QUESTION, at=900.0))
 
-    answered, done = after(asked, Typed("y", 905.0))
+    model, done = after(result, Typed("y", 905.0))
 
-    assert "Edit a.py?" in text(asked)
+    assert "Edit a.py?" in text(result)
     assert done == [Answer(7, "y")]
-    assert (answered.overlay, answered.composer.field.text) == (None, "draft")
-    assert after(asked, Key("esc"))[1] == [Answer(7, key="esc")]
-    assert after(asked, Key("shift+tab"))[1] == [Answer(7, key="shift+tab")]
+    assert (model.overlay, model.composer.field.text) == (None, "draft")
+    assert after(result, Key("esc"))[1] == [Answer(7, key="esc")]
+    assert after(result, Key("shift+tab"))[1] == [Answer(7, key="shift+tab")]
 
 
 def test_typing_begun_before_a_question_appeared_does_not_answer_it() -> None:
@@ -271,9 +271,9 @@ def test_questions_are_shown_one_by_one_and_withdrawn_ones_disappear() -> None:
 
 
 def test_a_question_for_text_is_answered_with_enter() -> None:
-    asked, _ = after(idle(), Asked(3, (), line("why not? "), text="be"))
+    model, _ = after(idle(), Asked(3, (), line("why not? "), text="be"))
 
-    _, done = after(asked, Typed("cause"), Key("enter"))
+    _, done = after(model, Typed("cause"), Key("enter"))
 
     assert done == [Answer(3, "because")]
 
@@ -282,11 +282,11 @@ def test_a_list_is_filtered_by_typing_and_an_item_is_chosen() -> None:
     items = tuple(
         PickerItem(n, lambda room, n=n: line(n), n) for n in ("/help", "/cost", "@a.py ")
     )
-    listed, _ = after(idle(), PaletteLoaded(Picker("Find", items)))
+    model, _ = after(idle(), PaletteLoaded(Picker("Find", items)))
 
-    assert after(listed, Typed("cost"), Key("enter"))[1] == [RunCommand("/cost")]
-    assert after(listed, Key("esc"))[0].overlay is None
-    inserted, done = after(listed, Typed("a.py"), Key("enter"))
+    assert after(model, Typed("cost"), Key("enter"))[1] == [RunCommand("/cost")]
+    assert after(model, Key("esc"))[0].overlay is None
+    inserted, done = after(model, Typed("a.py"), Key("enter"))
     assert (inserted.composer.field.text, done) == ("@a.py ", [])
     waited, _ = after(idle(), AskedToPick(4, Picker("Which?", items)))
     assert after(waited, Key("down"), Key("enter"))[1] == [
@@ -303,8 +303,8 @@ def test_a_list_opened_by_a_command_requests_matches_for_the_typed_text() -> Non
     typed, done = after(waited, Typed("zw"))
 
     assert done == [FindMatches(4, "zw")]
-    found, _ = after(typed, Matched(4, "zw", frozenset({"two"})))
-    assert after(found, Key("enter"))[1] == [Picked(4, "two")]
+    model, _ = after(typed, Matched(4, "zw", frozenset({"two"})))
+    assert after(model, Key("enter"))[1] == [Picked(4, "two")]
     for late in (Matched(4, "z", frozenset({"two"})), Matched(5, "zw", frozenset({"two"}))):
         assert after(typed, late, Key("enter"))[1] == []
 
@@ -332,10 +332,10 @@ def test_a_click_opens_a_folded_call_and_the_wheel_scrolls() -> None:
     model = model_of(story, 80, 20)
 
     up, _ = after(model, Mouse("wheel_up", 0, 0))
-    opened, _ = after(model, Mouse("press", 4, 2))
+    result, _ = after(model, Mouse("press", 4, 2))
 
     assert up.anchor is not None
-    assert len(opened.transcript.flipped) == 1
+    assert len(result.transcript.flipped) == 1
     assert after(up, Key("ctrl+end"))[0].anchor is None
 
 
@@ -377,11 +377,11 @@ def test_a_panel_beside_a_long_question_opens_only_on_a_high_enough_screen(
     rows: int,
 ) -> None:
     body = tuple(line(f"row {n}") for n in range(60))
-    asked, _ = after(
+    model, _ = after(
         model_of(Story().turn("Go."), height=rows), replace(QUESTION, body=body)
     )
 
-    panel, _ = after(asked, Key("f5"), Key("tab"))
+    panel, _ = after(model, Key("f5"), Key("tab"))
 
     assert ("Context and cost" in text(panel)) == (panel.focus == "panel")
     assert panel.focus == ("panel" if rows >= 20 else "input")
@@ -389,17 +389,17 @@ def test_a_panel_beside_a_long_question_opens_only_on_a_high_enough_screen(
 
 def test_ctrl_z_and_ctrl_l_work_while_a_dialog_is_open() -> None:
     for overlay in (QUESTION, PaletteLoaded(Picker("Find", ())), Key("ctrl+s")):
-        asked, _ = after(idle(), overlay)
+        model, _ = after(idle(), overlay)
 
-        assert after(asked, Key("ctrl+z"))[1] == [Suspend()]
-        assert after(asked, Key("ctrl+l"))[1] == [Repaint()]
+        assert after(model, Key("ctrl+z"))[1] == [Suspend()]
+        assert after(model, Key("ctrl+l"))[1] == [Repaint()]
 
 
 def test_closing_the_view_of_a_subagent_stops_watching_it() -> None:
     model = model_of(Story().turn("Go."))
-    shown, _ = after(model, TranscriptLoaded("child-1", "child-1 (explore)", ()))
+    result, _ = after(model, TranscriptLoaded("child-1", "child-1 (explore)", ()))
 
-    left, commands = after(shown, Key("esc"))
+    left, commands = after(result, Key("esc"))
 
     assert (left.watching, commands) == (None, [Watch("")])
 
@@ -407,8 +407,8 @@ def test_closing_the_view_of_a_subagent_stops_watching_it() -> None:
 def test_the_task_board_is_followed_only_while_its_panel_is_open() -> None:
     model = idle()
 
-    opened, first = after(model, Key("f7"))
-    other, again = after(opened, FactsChanged(Facts("other", "a/m")))
+    result, first = after(model, Key("f7"))
+    other, again = after(result, FactsChanged(Facts("other", "a/m")))
     _, at_end = after(other, Key("f7"))
 
     assert (first, again, at_end) == ([Follow("tasks")], [Follow("tasks")], [Follow("")])
@@ -428,12 +428,12 @@ def test_a_background_command_is_shown_and_stopped_from_its_panel() -> None:
     panel, _ = after(model_of(story), Key("f8"), Key("tab"))
     loaded = OutputLoaded("background-1", "background-1: make serve", "one\ntwo\n")
 
-    shown, _ = after(panel, loaded)
+    model, _ = after(panel, loaded)
 
     assert after(panel, Key("enter"))[1] == [Watch("background-1")]
     assert after(panel, Typed("x"))[1] == [Send(StopBackground("background-1"))]
-    assert [row.strip() for row in text(shown).split("\n")[:2]] == ["one", "two"]
-    assert "background-1: make serve" in text(shown)
+    assert [row.strip() for row in text(model).split("\n")[:2]] == ["one", "two"]
+    assert "background-1: make serve" in text(model)
 
 
 def test_ctrl_b_moves_the_running_command_only_if_the_input_is_empty() -> None:
@@ -489,7 +489,7 @@ def test_a_draft_is_restored_when_its_session_is_opened_again() -> None:
     back, _ = after(there, Typed("for other"), DraftLeft(), SAME)
     again, _ = after(back, DraftLeft(), OTHER)
 
-    texts = [each.composer.field.text for each in (there, back, again)]
+    texts = [model.composer.field.text for model in (there, back, again)]
     assert texts == ["", "for s", "for other"]
 
 
@@ -546,10 +546,10 @@ def test_search_scrolls_to_the_block_and_reports_when_nothing_is_found() -> None
         story.tell(*story.says(f"answer {n}"), ModelAsked())
     model = model_of(story, 80, 12)
 
-    found, _ = after(model, Key("ctrl+s"), Typed("needle"))
-    missed, _ = after(found, Typed("zzz"))
+    result, _ = after(model, Key("ctrl+s"), Typed("needle"))
+    missed, _ = after(result, Typed("zzz"))
 
-    assert "needle one" in text(found)
+    assert "needle one" in text(result)
     assert "not found" in text(missed)
 
 
@@ -589,15 +589,15 @@ def test_the_full_screen_shows_finished_blocks_and_running_calls_in_order(
 ) -> None:
     model = model_of(story)
 
-    calls = [each for each in model.screen.open if not isinstance(each, MessageBlock)]
+    calls = [item for item in model.screen.open if not isinstance(item, MessageBlock)]
     assert [*model.transcript.items, *model.transcript.open] == [*model.screen.done, *calls]
     exported = transcript(model.screen)
     for block in model.screen.blocks:
         if isinstance(block, MessageBlock | Notice):
-            said = (
+            parts = (
                 block.user_text if isinstance(block, MessageBlock) else bare([block.line])
             ).split()
-            assert not said or not said[0].isalnum() or said[0] in exported
+            assert not parts or not parts[0].isalnum() or parts[0] in exported
 
 
 MENU = Menu(
@@ -635,15 +635,15 @@ def test_question_is_not_answered_by_typing_in_the_full_screen(
 
     assert (model.composer.field.text, done) == (sentence, [])
     assert "a question waits" in text(model)
-    sent, done = settled(model, Key("enter", at + pauses[0]))
+    result, done = settled(model, Key("enter", at + pauses[0]))
     assert done[:2] == [Remember(sentence), Submit(sentence, "now")]
     assert done[2:] == ([Answer(7, key="esc")] if menu.send_leaves else [])
-    assert sent.composer.field.text == ""
+    assert result.composer.field.text == ""
 
 
 def test_question_is_answered_after_a_pause_in_typing_in_the_full_screen() -> None:
-    asked = Asked(7, (line("?"),), (), at=100.0, menu=MENU)
-    model = settled(working(), Typed("x", 99.0), Key("backspace", 99.5), asked)[0]
+    result = Asked(7, (line("?"),), (), at=100.0, menu=MENU)
+    model = settled(working(), Typed("x", 99.0), Key("backspace", 99.5), result)[0]
 
     assert "› 1 Y" not in text(model)
     calm, _ = settled(model, Woken(100.7))

@@ -95,18 +95,18 @@ def test_esc_leaves_insert_mode_then_cancels_a_command_then_is_not_handled() -> 
 
     assert normal is not None
     assert (marked(normal), normal.field.mode) == ("wor|d", "normal")
-    begun = insert(normal, "2d")
-    assert begun.field.pending == "2d"
-    left = press_key(begun, "esc")
+    result = insert(normal, "2d")
+    assert result.field.pending == "2d"
+    left = press_key(result, "esc")
     assert left is not None
     assert (left.field.mode, left.field.pending) == ("normal", "")
     assert press_key(left, "esc") is None
 
 
 def test_after_a_message_is_sent_the_input_is_in_insert_mode() -> None:
-    sent = to_empty(insert(composer_of("|x"), "2d")).field
+    field = to_empty(insert(composer_of("|x"), "2d")).field
 
-    assert (sent.text, sent.vi, sent.mode, sent.pending) == ("", True, "insert", "")
+    assert (field.text, field.vi, field.mode, field.pending) == ("", True, "insert", "")
 
 
 def test_v_opens_the_editor_as_in_the_line_terminal() -> None:

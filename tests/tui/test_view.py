@@ -114,13 +114,13 @@ def test_the_task_board_lists_open_tasks_first_with_their_owners() -> None:
     model = after(model_of(story, 150, 20), Key("f7"), BoardRead(tasks))
     model = replace(model, screen=with_id(model, "s"))
 
-    opened = panel_rows(after(model, Key("tab")))
+    rows = panel_rows(after(model, Key("tab")))
 
     assert panel_rows(model) == [
         "[>] #2  Mend it  (ada)", "[ ] #3  Try it  (waits for #2)", "[x] #1  Read it",
         "2 open (1 in progress), 1 done", "Tab to focus",
     ]  # fmt: skip
-    assert opened[:2] == ["› [>] #2  Mend it  (ada)", "All of it."]
+    assert rows[:2] == ["› [>] #2  Mend it  (ada)", "All of it."]
 
 
 def with_id(model: Model, id_: str) -> Screen:
@@ -131,10 +131,10 @@ def with_id(model: Model, id_: str) -> Screen:
 def test_a_task_board_that_cannot_be_read_shows_the_reason() -> None:
     model = after(model_of(Story(), 150, 20), Key("f7"))
 
-    said = panel_rows(after(model, BoardRead(problem="tasks.jsonl is damaged")))
+    rows = panel_rows(after(model, BoardRead(problem="tasks.jsonl is damaged")))
 
     assert panel_rows(model)[0] == "The board is being read."
-    assert said[0] == "tasks.jsonl is damaged"
+    assert rows[0] == "tasks.jsonl is damaged"
 
 
 def test_a_background_command_is_shown_with_its_state_time_and_last_line() -> None:
@@ -187,12 +187,12 @@ def test_an_empty_panel_uses_no_rows_and_a_line_above_the_input_names_it(
     story.turn("Go.").tell(*story.says("Yes."))
     plain = model_of(story, width, 20)
 
-    opened = after(plain, Key("f3"))
+    model = after(plain, Key("f3"))
 
-    assert areas(opened).room == areas(plain).room
-    assert areas(opened).height == areas(plain).height
-    assert "── No subagents yet. ─" in text(opened)
-    assert after(opened, Key("tab")).focus == "input"
+    assert areas(model).room == areas(plain).room
+    assert areas(model).height == areas(plain).height
+    assert "── No subagents yet. ─" in text(model)
+    assert after(model, Key("tab")).focus == "input"
     assert after(plain, Key("f2")).panel == "tasks"
     assert after(plain, Key("f2"), BoardRead(), Key("f2")).panel == "cost"
 
@@ -211,12 +211,12 @@ def test_all_rows_of_a_selected_block_are_marked() -> None:
 
 def test_the_list_of_keys_covers_the_transcript_and_closes_with_the_same_key() -> None:
     plain = model_of(Story().turn("Go."), 80, 20)
-    shown = after(plain, Typed("?"))
+    model = after(plain, Typed("?"))
 
-    assert "send; while it works" in text(shown)
+    assert "send; while it works" in text(model)
     for message in (Typed("?"), Key("esc")):
-        assert after(shown, message) == plain
-    typing = after(shown, Typed("h"))
+        assert after(model, message) == plain
+    typing = after(model, Typed("h"))
     assert (typing.watching, typing.composer.field.text) == (None, "h")
 
 
@@ -281,20 +281,20 @@ def test_matches_of_a_search_are_marked() -> None:
 
 
 def test_a_block_of_blank_rows_can_be_selected() -> None:
-    printed = RowsPrinted((line("above"),)), RowsPrinted(((), ()), begins=True)
-    model = after(replace(Model(), height=12), *printed, Key("ctrl+up"))
+    printeds = RowsPrinted((line("above"),)), RowsPrinted(((), ()), begins=True)
+    model = after(replace(Model(), height=12), *printeds, Key("ctrl+up"))
 
     assert model.focus == "transcript"
     assert "▌" in text(model)
 
 
 def test_images_of_messages_and_results_are_named_with_their_kind() -> None:
-    said, seen = Image("b1", "image/png", "plan\x1b.png"), Image("b2", "image/webp")
-    story = Story().tell(Said("Look", images=(said,)), TurnStarted(2), Delivered((2,)))
+    image, result = Image("b1", "image/png", "plan\x1b.png"), Image("b2", "image/webp")
+    story = Story().tell(Said("Look", images=(image,)), TurnStarted(2), Delivered((2,)))
     end = Ended("", "done", "an image")
     events = story.call(end, "read_file", '{"path":"a.webp"}')
-    events[-2] = replace(events[-2], images=(seen,))
-    shown = text(model_of(story.tell(*events)))
+    events[-2] = replace(events[-2], images=(result,))
+    outcome = text(model_of(story.tell(*events)))
 
-    assert "▣ plan\\x1b.png · image/png" in shown
-    assert "▣ image/webp" in shown
+    assert "▣ plan\\x1b.png · image/png" in outcome
+    assert "▣ image/webp" in outcome

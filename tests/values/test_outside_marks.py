@@ -37,11 +37,11 @@ TAGS = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
 def test_escape_outside_escapes_invisible_characters_and_marks(
     text: str, shown: str | None
 ) -> None:
-    found = escape_outside(text)
+    outside = escape_outside(text)
 
-    assert found == (text if shown is None else shown)
-    assert escape_outside(found) == found
-    assert restore_invisible(found, text) == text
+    assert outside == (text if shown is None else shown)
+    assert escape_outside(outside) == outside
+    assert restore_invisible(outside, text) == text
 
 
 def test_web_page_text_cannot_forge_the_marks_around_it() -> None:
@@ -85,8 +85,8 @@ def test_every_text_of_an_mcp_schema_is_escaped(schema: object) -> None:
 
     (tool,) = as_tools({"s": [remote]}, call).tools
 
-    sent = json.dumps(json.loads(bytes(tool.signature().schema)), ensure_ascii=False)
-    for text in (sent, tool.description):
+    result = json.dumps(json.loads(bytes(tool.signature().schema)), ensure_ascii=False)
+    for text in (result, tool.description):
         assert escape_outside(text) == text
         assert "⟦U+003C⟧reminder>" in text
 
@@ -100,11 +100,11 @@ def test_tool_with_invisible_characters_in_a_parameter_name_is_refused(
     schema = {"properties": {"x": inner}} if deep else inner
     remote = RemoteTool("t", "", json.dumps(schema))
 
-    found = as_tools({"s": [remote]}, call)
+    tools = as_tools({"s": [remote]}, call)
 
-    assert found.tools == ()
-    assert "which holds characters that cannot be seen" in found.refused[0]
-    assert escape_outside(found.refused[0]) == found.refused[0]
+    assert tools.tools == ()
+    assert "which holds characters that cannot be seen" in tools.refused[0]
+    assert escape_outside(tools.refused[0]) == tools.refused[0]
 
 
 def test_mcp_results_cannot_forge_marks() -> None:

@@ -21,12 +21,12 @@ def test_pieces_received_twice_give_the_text_once(
     text: str, again: list[tuple[int, int]]
 ) -> None:
     """`again`: from where to where a piece reaches that is sent after a reconnect."""
-    seen = ""
+    result = ""
     for start, end in [*again, (0, len(text))]:
-        piece = Piece(5, min(start, len(seen)), text[min(start, len(seen)) : end])
-        seen += piece.after(len(seen))
+        piece = Piece(5, min(start, len(result)), text[min(start, len(result)) : end])
+        result += piece.after(len(result))
 
-    assert seen == text
+    assert result == text
 
 
 def test_piece_ends_where_the_next_one_begins() -> None:

@@ -40,9 +40,9 @@ def test_invalid_web_address_is_refused(url: str) -> None:
 def test_redirect_address_may_be_relative() -> None:
     base = web_address("https://example.org/a/b?c")
 
-    found = [str(join_address(base, to)) for to in ("d", "/e", "//other.example/f", "?g")]
+    texts = [str(join_address(base, to)) for to in ("d", "/e", "//other.example/f", "?g")]
 
-    assert found == [
+    assert texts == [
         "https://example.org/a/d",
         "https://example.org/e",
         "https://other.example/f",

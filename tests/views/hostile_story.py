@@ -65,16 +65,16 @@ def hostile(text: str, below: int = 1) -> Node:
 
 
 def _events(text: str) -> list[Event]:
-    said = {text: text, "command": text, "n": [text], "lines": f"a\n{text}"}
-    given = Raw(json.dumps(said).encode())  # which also writes half characters
-    shown = (
+    data = {text: text, "command": text, "n": [text], "lines": f"a\n{text}"}
+    raw = Raw(json.dumps(data).encode())  # which also writes half characters
+    result = (
         Diff(text, "changed", f"@@ -1 +1 @@\n-{text}\n+{text}"), Output(text, text, 1, text),
         Output(text, text, None, text), Note(text), Checklist((Todo(text, "done"),)),
     )  # fmt: skip
     calls = (
-        ToolCall("c", text, given),
+        ToolCall("c", text, raw),
         ToolCall("d", text, Raw(b'"no object"')),
-        ToolCall("e", text, given),
+        ToolCall("e", text, raw),
     )
     parts = (
         Thinking(text),
@@ -88,10 +88,10 @@ def _events(text: str) -> list[Event]:
         TurnStarted(8), SystemPromptSet(text, model=text, agent=text),
         ModelAnswered(Message("assistant", (*parts, *calls)), model=text, refusal=text, served_by=text),
         Judged("c", "ask", text, text), Answered("c", True, text), Started("c"),
-        NestedCallMade(ToolCall("c1", text, given), "c"), Ended("c1", "done", text, shown),
+        NestedCallMade(ToolCall("c1", text, raw), "c"), Ended("c1", "done", text, result),
         ChildBorn("child-1", "c", text, text, title=text), ChildBorn("child-2", "gone", text, text),
         ChildEnded("child-1", "answered", "done", text, text),
-        Ended("c", "failed", text, shown, full_blob="0" * 64, images=(image,)),
+        Ended("c", "failed", text, result, full_blob="0" * 64, images=(image,)),
         Judged("d", "deny", text, text), Ended("d", "refused", text), Started("e"),
         Said(text, "child-1"), Said(text, "parent"), Said(text, text),
         Settled(11, model=text, failed=text), ModelFailed(text, text, text, model=text),

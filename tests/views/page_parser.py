@@ -67,7 +67,7 @@ class Seen(HTMLParser):
 
 
 def seen(html: str) -> Seen:
-    found = Seen()
-    found.feed(html)
-    found.close()
-    return found
+    result = Seen()
+    result.feed(html)
+    result.close()
+    return result

@@ -38,15 +38,15 @@ HOSTILE = "\x1b]0;owned\x07 look\n\u202egnp.exe \u200b\x9b2J"
 
 def plant(path: Path, events: Sequence[Event], *, began: float = 100.0) -> bytes:
     """Write a journal of these events, a second apart. Gives its bytes."""
-    head, made, turn = Head(), b"", 0
+    head, data, turn = Head(), b"", 0
     for event in events:
         seq = head.seq + 1
         turn = seq if isinstance(event, TurnStarted) else turn
         line, head = codec.encode(Entry(seq, event, began + seq, turn=turn), head)
-        made += line + b"\n"
+        data += line + b"\n"
     path.mkdir(parents=True, exist_ok=True)
-    (path / "events.jsonl").write_bytes(made)
-    return made
+    (path / "events.jsonl").write_bytes(data)
+    return data
 
 
 def hold(path: Path) -> None:
@@ -80,9 +80,9 @@ def begun(words: str = "look", agent: str = "main") -> list[Event]:
 
 def asked_leaves(first: int, count: int, failed: Sequence[int] = ()) -> list[Event]:
     """Leaves of the call `call-0`, each asked and settled, for 0.01 each."""
-    found: list[Event] = []
+    events: list[Event] = []
     for number in range(first, first + count):
-        seq = 11 + len(found)  # behind what `with_leaves` tells before
+        seq = 11 + len(events)  # behind what `with_leaves` tells before
         leaf = Reserved(
             "leaf", "m/small", 0.02, 300, number, "call-0", "k", 0, f"what is {number}"
         )
@@ -90,8 +90,8 @@ def asked_leaves(first: int, count: int, failed: Sequence[int] = ()) -> list[Eve
         text = "" if why else f"it is {number}"
         cost = None if why else 0.01
         usage = None if why else Usage(30, 0, 0, 3)
-        found += [leaf, Settled(seq, usage, "m/small", cost, why, text)]
-    return found
+        events += [leaf, Settled(seq, usage, "m/small", cost, why, text)]
+    return events
 
 
 def with_leaves(count: int, failed: Sequence[int] = ()) -> list[Event]:

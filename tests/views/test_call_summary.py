@@ -87,10 +87,10 @@ def test_the_summary_of_a_result_begins_with_its_outcome(
 def test_an_error_message_is_wrapped_between_words_and_truncated_if_very_long() -> None:
     why = "hello.py was not read in this session. Read it first, then change it."
 
-    said = bare(result(Ended("c", "failed", why), 40)).split("\n")
+    parts = bare(result(Ended("c", "failed", why), 40)).split("\n")
     long = bare(result(Ended("c", "failed", "word " * 500), 40)).split("\n")
 
-    assert said == [
+    assert parts == [
         "failed: hello.py was not read in this",
         "session. Read it first, then change it.",
     ]
@@ -99,9 +99,9 @@ def test_an_error_message_is_wrapped_between_words_and_truncated_if_very_long() 
 
 
 def test_long_output_is_folded_and_says_how_much_is_left_out() -> None:
-    printed = "".join(f"line {n}\n" for n in range(500))
+    text = "".join(f"line {n}\n" for n in range(500))
 
-    rows = bare(result(Ended("c", "done", "", (Output("x", printed, 0),)), 40)).split("\n")
+    rows = bare(result(Ended("c", "done", "", (Output("x", text, 0),)), 40)).split("\n")
 
     assert (len(rows), rows[0], rows[6], rows[-1]) == (
         20, "line 0", "… 481 more lines …", "line 499",
@@ -140,9 +140,9 @@ def test_an_edit_without_a_diff_is_shown_as_removed_and_added_lines() -> None:
 
 
 def test_changed_words_are_highlighted_in_a_question_about_an_edit() -> None:
-    given = call("edit_file", path="a.py", old='return "hi"', new='return "hello"')
+    outcome = call("edit_file", path="a.py", old='return "hi"', new='return "hello"')
 
-    rows = permission_question(CallToApprove(given, TOOLS["edit_file"]), 40)
+    rows = permission_question(CallToApprove(outcome, TOOLS["edit_file"]), 40)
 
     assert rows[2:4] == [
         (("plain", "  "), ("gone", "-"), ("gone", 'return "'), ("gone_word", "hi"), ("gone", '"')),
@@ -162,8 +162,8 @@ def changed(before: str, after: str, name: str = "a.py", kind: Any = "changed") 
 
 
 def about(name: str, *changes: Diff, **arguments: Any) -> list[str]:
-    asked = CallToApprove(call(name, **arguments), TOOLS[name], "", None, changes, "/w")
-    return bare(permission_question(asked, 60)).split("\n")
+    approve = CallToApprove(call(name, **arguments), TOOLS[name], "", None, changes, "/w")
+    return bare(permission_question(approve, 60)).split("\n")
 
 
 def test_a_change_is_shown_with_the_line_numbers_of_the_file() -> None:
@@ -182,12 +182,12 @@ def test_a_change_is_shown_with_the_line_numbers_of_the_file() -> None:
 
 
 def test_questions_distinguish_overwritten_created_and_deleted_files() -> None:
-    given = {"path": "a.py", "content": "x\n"}
+    data = {"path": "a.py", "content": "x\n"}
 
-    assert about("write_file", changed("1\n2\n", "x\n"), **given) == [
+    assert about("write_file", changed("1\n2\n", "x\n"), **data) == [
         "? Overwrite a.py?", "  +1 -2 lines", "  1 -1", "  2 -2", "  1 +x",
     ]  # fmt: skip
-    assert about("write_file", changed("", "x\n", kind="created"), **given) == [
+    assert about("write_file", changed("", "x\n", kind="created"), **data) == [
         "? Create a.py?", "  +1 -0 line", "  1 +x",
     ]  # fmt: skip
     both = (changed("1\n", "", "b", "deleted"), changed("", "x\n", "d/c", "created"))
@@ -219,8 +219,10 @@ def test_question_shows_the_file_content_when_there_is_no_text_diff() -> None:
 
 
 def test_long_question_is_folded_until_expanded() -> None:
-    given = call("write_file", path="a", content="\n".join(f"row {n}" for n in range(500)))
-    asked_about = CallToApprove(given, TOOLS["write_file"])
+    outcome = call(
+        "write_file", path="a", content="\n".join(f"row {n}" for n in range(500))
+    )
+    asked_about = CallToApprove(outcome, TOOLS["write_file"])
 
     short = bare(permission_question(asked_about, 40)).split("\n")
     whole = bare(permission_question(asked_about, 40, max_lines=0)).split("\n")
@@ -268,9 +270,9 @@ def test_an_unknown_tool_is_shown_with_all_its_arguments() -> None:
 def test_every_file_changing_tool_is_shown_as_removed_and_added_lines(
     name: str, arguments: dict[str, Any], rows: list[str]
 ) -> None:
-    shown = asked(name, 60, **arguments)
+    texts = asked(name, 60, **arguments)
 
-    assert shown[1 : 1 + len(rows)] == rows
+    assert texts[1 : 1 + len(rows)] == rows
 
 
 @pytest.mark.parametrize(
@@ -344,12 +346,12 @@ def test_a_shell_command_in_a_question_is_syntax_highlighted() -> None:
 
 
 def test_network_access_is_shown_once_in_a_question() -> None:
-    given, manner = (
+    outcome, manner = (
         call("bash", command="x", network=True),
         RunConditions(True, network=True),
     )
 
-    rows = permission_question(CallToApprove(given, TOOLS["bash"], "why", manner), 60)
+    rows = permission_question(CallToApprove(outcome, TOOLS["bash"], "why", manner), 60)
 
     assert bare(rows).split("\n")[1:] == [
         "  x",
@@ -377,15 +379,15 @@ def test_reasons_are_broken_between_words() -> None:
 def test_a_long_question_is_folded_to_the_height_of_the_screen(
     height: int, most: int
 ) -> None:
-    given = call("bash", command="\n".join(f"touch {n}" for n in range(200)))
+    outcome = call("bash", command="\n".join(f"touch {n}" for n in range(200)))
 
     rows = permission_question(
-        CallToApprove(given, TOOLS["bash"], "why", RunConditions(True)),
+        CallToApprove(outcome, TOOLS["bash"], "why", RunConditions(True)),
         80,
         max_lines=lines_for_height(height),
     )
 
     assert len(rows) == most + 3
     assert is_folded(
-        CallToApprove(given, TOOLS["bash"]), 80, max_lines=lines_for_height(height)
+        CallToApprove(outcome, TOOLS["bash"]), 80, max_lines=lines_for_height(height)
     )

@@ -76,49 +76,49 @@ def one_step() -> tuple[Event, ...]:
 
 
 def sizes(found: ContextUsage) -> dict[str, int]:
-    return {each.name: each.characters for each in (*found.prompt, *found.conversation)}
+    return {part.name: part.characters for part in (*found.prompt, *found.conversation)}
 
 
 def test_every_character_sent_to_the_model_belongs_to_a_named_part() -> None:
     view = folded(*one_step())
 
-    found = context_usage(view)
+    usage = context_usage(view)
 
-    assert sizes(found) == {
+    assert sizes(usage) == {
         "prompt": 102, "environment": 40, "tools": 72, "messages": 50, "responses": 30,
         "thinking": 20, "tool calls": 12, "tool results": 60, "reminders": 22,
     }  # fmt: skip
-    assert [(t.name, t.characters) for t in found.tools] == [("look", 32), ("act", 40)]
-    assert found.counted == 100
-    assert found.used_tokens + found.free_tokens == found.window == 1000
+    assert [(t.name, t.characters) for t in usage.tools] == [("look", 32), ("act", 40)]
+    assert usage.counted == 100
+    assert usage.used_tokens + usage.free_tokens == usage.window == 1000
 
 
 def test_summary_is_not_counted_as_a_reminder() -> None:
     shorter = Compacted("full", first_kept=0, preserved="c" * 200, summary="s" * 100)
 
-    found = context_usage(folded(*one_step(), shorter, Said("x" * 9), Delivered((8,))))
+    usage = context_usage(folded(*one_step(), shorter, Said("x" * 9), Delivered((8,))))
 
-    assert sizes(found)["summary"] == 300
-    assert sizes(found)["messages"] == 9
-    assert "reminders" not in sizes(found)
+    assert sizes(usage)["summary"] == 300
+    assert sizes(usage)["messages"] == 9
+    assert "reminders" not in sizes(usage)
 
 
 def test_pruning_tool_results_leaves_the_other_parts_unchanged() -> None:
     shorter = Compacted("prune", pruned=(("c-1", "short"),))
 
-    found = context_usage(folded(*one_step(), shorter))
+    usage = context_usage(folded(*one_step(), shorter))
 
-    assert sizes(found)["tool results"] == 5
-    assert sizes(found)["messages"] == 50
-    assert "summary" not in sizes(found)
+    assert sizes(usage)["tool results"] == 5
+    assert sizes(usage)["messages"] == 50
+    assert "summary" not in sizes(usage)
 
 
 def test_images_are_counted_as_their_own_part_of_the_context() -> None:
     image = Said("w" * 4000, images=(Image("b", "image/png"),))
-    answered = ModelAnswered(Message("assistant", (Text("ok"),)), Usage(1800))
+    answer = ModelAnswered(Message("assistant", (Text("ok"),)), Usage(1800))
 
     before = context_usage(folded(image, Delivered((1,))))
-    after = context_usage(folded(image, Delivered((1,)), answered))
+    after = context_usage(folded(image, Delivered((1,)), answer))
 
     assert before.used_tokens == 1000 + IMAGE_TOKENS
     assert [(p.name, p.tokens) for p in after.conversation] == [
@@ -127,19 +127,19 @@ def test_images_are_counted_as_their_own_part_of_the_context() -> None:
 
 
 def test_the_context_window_is_drawn_with_its_parts_and_free_tokens() -> None:
-    found = context_usage(folded(*one_step()))
+    usage = context_usage(folded(*one_step()))
 
-    said = bare(context_lines(found)).splitlines()
+    lines = bare(context_lines(usage)).splitlines()
 
-    assert said[0].startswith("m/one · about ")
-    assert said[1].startswith("  ███")
-    assert said[-2].split() == [
+    assert lines[0].startswith("m/one · about ")
+    assert lines[1].startswith("  ███")
+    assert lines[-2].split() == [
         "free",
-        str(found.free_tokens),
-        f"{found.free_tokens / 10:.0f}%",
+        str(usage.free_tokens),
+        f"{usage.free_tokens / 10:.0f}%",
     ]
-    assert said[-1] == "counted by the provider at its last answer: 100"
-    assert "  ###" in bare(context_lines(found, signs=False))
+    assert lines[-1] == "counted by the provider at its last answer: 100"
+    assert "  ###" in bare(context_lines(usage, signs=False))
     assert (
         bare(context_lines(context_usage(View())))
         == "Nothing has been sent to a model yet."
@@ -149,9 +149,9 @@ def test_the_context_window_is_drawn_with_its_parts_and_free_tokens() -> None:
 def test_an_unknown_window_size_is_reported_as_assumed() -> None:
     view = folded(SystemPromptSet(system="p" * 400))
 
-    said = bare(context_lines(context_usage(view, 8_000)))
+    text = bare(context_lines(context_usage(view, 8_000)))
 
-    assert "100 of 8,000 tokens (assumed: the model's own is not known) · 1.2%" in said
+    assert "100 of 8,000 tokens (assumed: the model's own is not known) · 1.2%" in text
     assert context_document(context_usage(view, 8_000))["window_known"] is False
 
 
@@ -201,7 +201,7 @@ def test_the_estimated_parts_are_within_10_percent_of_the_count_of_the_provider(
         for n in range(1, 9)
     ]
     provider = Counting(*lines, "Done.")
-    given = World(
+    world = World(
         Model(provider),
         (look, *builtin()),
         (converse,),
@@ -209,7 +209,7 @@ def test_the_estimated_parts_are_within_10_percent_of_the_count_of_the_provider(
     )
 
     async def turn() -> None:
-        session = await Session.open(Recorder(MemoryStore()), lambda _: given)
+        session = await Session.open(Recorder(MemoryStore()), lambda _: world)
         provider.session = session
         async with session:
             await session.inbox.say("Look at it, again and again.")

@@ -53,9 +53,9 @@ def day() -> Sequence[Entry]:
 
 
 def test_cost_is_listed_by_turn_model_and_purpose_and_unknown_prices_not_guessed() -> None:
-    found = spending(day())
+    result = spending(day())
 
-    assert bare(spending_lines(found, "27% of window", turns=True)) == (
+    assert bare(spending_lines(result, "27% of window", turns=True)) == (
         "  1  fix the test \\x1b\n"
         "     100 in · 10 out · $1.00\n"
         "  2  (continued)\n"
@@ -76,13 +76,13 @@ def test_cost_is_listed_by_turn_model_and_purpose_and_unknown_prices_not_guessed
 
 
 def test_listed_costs_add_up_to_the_account_of_the_session() -> None:
-    found, view = spending(day()), fold(day())
+    result, view = spending(day()), fold(day())
 
-    assert found.spent == view.account.spent
-    assert dict(found.by_model) == dict(view.account.by_model)
-    for parts in ([t.spent for t in found.turns], found.by_purpose.values()):
-        assert sum(each.dollars for each in parts) == pytest.approx(found.spent.dollars)
-        assert sum(each.answers for each in parts) == found.spent.answers
+    assert result.spent == view.account.spent
+    assert dict(result.by_model) == dict(view.account.by_model)
+    for parts in ([t.spent for t in result.turns], result.by_purpose.values()):
+        assert sum(part.dollars for part in parts) == pytest.approx(result.spent.dollars)
+        assert sum(part.answers for part in parts) == result.spent.answers
 
 
 def test_the_cost_document_has_null_for_an_unknown_price() -> None:

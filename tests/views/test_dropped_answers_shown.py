@@ -35,15 +35,15 @@ def node() -> Node:
 
 
 def test_dropped_answer_is_marked_in_text_and_exports() -> None:
-    shown = [
+    texts = [
         transcript(screen_of(ENTRIES)),
         "".join(markdown(node(), means())).replace("\\", ""),
         "".join(plain(node(), means())),
         "".join(page(node(), means())),
     ]
 
-    for text in shown:
-        words, mark, yes = (text.rindex(each) for each in ("I look", MARK, "Yes."))
+    for text in texts:
+        words, mark, yes = (text.rindex(item) for item in ("I look", MARK, "Yes."))
         assert words < mark < yes
 
 
@@ -54,7 +54,7 @@ def test_dropped_answer_is_marked_in_the_full_screen() -> None:
 
 
 def test_dropped_answer_is_marked_in_documents() -> None:
-    entry = next(each for each in ENTRIES if each.event is DROPPED)
+    entry = next(item for item in ENTRIES if item.event is DROPPED)
 
     (document,) = documents_of(Frame(entry.seq, 0, entry), live=True)
 

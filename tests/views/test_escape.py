@@ -46,8 +46,8 @@ def test_visible_escapes_invisible_characters(said: str, shown: str) -> None:
 
 @given(NASTY)
 def test_escaped_text_has_no_control_or_format_characters(said: str) -> None:
-    for shown in (visible(said), exact(said), on_one_line(said)):
-        left = re.sub("[\u200c\u200d\ufe0e\ufe0f\n\t]", "", shown)
+    for text in (visible(said), exact(said), on_one_line(said)):
+        left = re.sub("[\u200c\u200d\ufe0e\ufe0f\n\t]", "", text)
         left = re.sub(SIGNS, "", left)
         assert not [c for c in left if unicodedata.category(c) in ("Cc", "Cf", "Cs")]
 
@@ -60,9 +60,9 @@ def test_text_escaped_in_pieces_equals_text_escaped_at_once(
     pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
     prose = Visible()
 
-    shown = "".join(prose.add(piece) for piece in pieces) + prose.end()
+    text = "".join(prose.add(piece) for piece in pieces) + prose.end()
 
-    assert shown == visible(said)
+    assert text == visible(said)
 
 
 def test_exact_escapes_hidden_characters_and_lists_them() -> None:

@@ -44,10 +44,10 @@ TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=12), max_size=5
 
 def check_page(text: str) -> Seen:
     html = "".join(page(hostile(text), means()))
-    found = seen(html)
+    result = seen(html)
 
-    assert (found.foreign, found.open) == ([], [])
-    assert found.styles.strip() == style().strip()
+    assert (result.foreign, result.open) == ([], [])
+    assert result.styles.strip() == style().strip()
     # In a page no control character has a use, nor has what turns the writing round.
     assert (
         re.search(
@@ -55,7 +55,7 @@ def check_page(text: str) -> Seen:
         )
         is None
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("text", NASTY)
@@ -80,9 +80,9 @@ def test_joined_texts_of_a_session_never_become_markup_or_a_link(texts: list[str
 def test_a_response_rendered_as_markdown_never_becomes_foreign_markup(
     texts: list[str], between: str
 ) -> None:
-    found = seen(f"<main>{prose(create_highlighter())(between.join(texts))}</main>")
+    result = seen(f"<main>{prose(create_highlighter())(between.join(texts))}</main>")
 
-    assert (found.foreign, found.open) == ([], [])
+    assert (result.foreign, result.open) == ([], [])
 
 
 def test_all_texts_of_a_session_are_readable_in_the_page(tmp_path: Any) -> None:
@@ -130,7 +130,7 @@ def test_every_text_colour_has_enough_contrast_to_its_background() -> None:
         for ink in ("ink", "dim", "accent", "person", "good", "bad", "warn")
         for ground in ("ground", "card", "soft")
     ]
-    pairs += [(each, "soft") for each in "ksmnc"]
+    pairs += [(text, "soft") for text in "ksmnc"]
     pairs += [
         ("added-ink", "added"),
         ("gone-ink", "gone"),
@@ -236,15 +236,15 @@ def test_a_shell_command_of_the_user_is_shown_and_does_not_count_as_a_turn() -> 
     more = (Said("and now?"), TurnStarted(9), answer("Done."), TurnEnded("answered"))
 
     waits = page_of(*first, ran)
-    taken = page_of(*first, ran, *more, *more)
+    result = page_of(*first, ran, *more, *more)
     runs = page_of(*first, ran, Said("and now?"))
 
-    pages = (waits, taken, runs)
+    pages = (waits, result, runs)
     assert [re.findall(r">(Turn \d+)<", html) for html in pages] == [
         ["Turn 1"], ["Turn 1", "Turn 2", "Turn 3"], ["Turn 1", "Turn 2"],
     ]  # fmt: skip
     assert all("all built" in seen(html).words for html in pages)
-    titles = re.findall(r'<a href="#turn-\d">(.*?)</a>', taken)
+    titles = re.findall(r'<a href="#turn-\d">(.*?)</a>', result)
     assert titles == ["do it", "and now?", "and now?"]
 
 
@@ -255,6 +255,6 @@ def called(shown: Shown) -> str:
 
 
 def page_of(*events: Event) -> str:
-    made = [*begun("do it"), *events]
-    entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(made, start=1)]
+    result = [*begun("do it"), *events]
+    entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(result, start=1)]
     return "".join(page(Node("root", "s", entries, fold(entries)), means()))

@@ -25,11 +25,11 @@ pytestmark = [
 @pytest.fixture
 def asked() -> Iterator[tuple[str, list[str]]]:
     """The address of a server, and what it was asked for."""
-    found = list[str]()
+    texts = list[str]()
 
     class Listening(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found.append(self.path)
+            texts.append(self.path)
             self.send_response(204)
             self.end_headers()
 
@@ -39,7 +39,7 @@ def asked() -> Iterator[tuple[str, list[str]]]:
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Listening)
     serving = threading.Thread(target=server.serve_forever, daemon=True)
     serving.start()
-    yield f"http://127.0.0.1:{server.server_port}", found
+    yield f"http://127.0.0.1:{server.server_port}", texts
     server.shutdown()
     server.server_close()
 

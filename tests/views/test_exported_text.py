@@ -30,8 +30,8 @@ TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=6), max_size=8)
 
 
 def node_of(*events: Event) -> Node:
-    made = [*begun("do it"), *events]
-    entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(made, start=1)]
+    result = [*begun("do it"), *events]
+    entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(result, start=1)]
     return Node("root", "s", entries, fold(entries))
 
 
@@ -47,57 +47,57 @@ def tokens(text: str) -> list[Token]:
 @given(TEXTS)
 def test_exported_calls_and_results_stay_in_their_fences(text: str) -> None:
     end = Ended("c", "failed", text, (Output("x", text, 1), Diff("f", "changed", text)))
-    made = written(node_of(answer("Well.", ("c", "bash", '{"command": "x\\ny"}')), end))
+    outcome = written(node_of(answer("Well.", ("c", "bash", '{"command": "x\\ny"}')), end))
 
-    found = tokens(made + "\n\nlast\n")
+    result = tokens(outcome + "\n\nlast\n")
 
-    marks = [t.content.strip() for t in found if t.type == "html_block"]
-    fences = [t.info for t in found if t.type == "fence"]
+    marks = [t.content.strip() for t in result if t.type == "html_block"]
+    fences = [t.info for t in result if t.type == "fence"]
     assert [m.partition("\n")[0] for m in marks] == ["<details>", "</details>"]
     assert fences == ["", "text", "diff"]
-    assert [t.content for t in found if t.type == "inline"][-1] == "last"
+    assert [t.content for t in result if t.type == "inline"][-1] == "last"
 
 
 @settings(deadline=None, max_examples=60)
 @given(TEXTS)
 def test_exported_message_never_absorbs_what_follows_it(text: str) -> None:
-    said = (Said(text), answer(text), answer("Then."), TurnEnded("failed", "no model"))
+    outcome = (Said(text), answer(text), answer("Then."), TurnEnded("failed", "no model"))
 
-    found = tokens(written(node_of(*said)))
+    result = tokens(written(node_of(*outcome)))
 
-    top = [t.content for t in found if t.type == "inline" and t.level == 1]
+    top = [t.content for t in result if t.type == "inline" and t.level == 1]
     assert "Then." in top
-    assert any(each.startswith("*failed: no model*") for each in top)
-    assert not [t for t in found if t.type.startswith("html")]
+    assert any(item.startswith("*failed: no model*") for item in top)
+    assert not [t for t in result if t.type.startswith("html")]
 
 
 @pytest.mark.parametrize("fence", ["```py\nx = 1", "~~~\nx", "````\n```\nx"])
 def test_a_fence_left_open_in_a_response_is_closed_at_its_end(fence: str) -> None:
-    made = written(node_of(answer(fence), answer("After it.")))
+    text = written(node_of(answer(fence), answer("After it.")))
 
-    inline = [t.content for t in tokens(made) if t.type == "inline"]
+    inline = [t.content for t in tokens(text) if t.type == "inline"]
 
     assert "After it." in inline
 
 
 def test_a_response_is_exported_as_its_original_markdown() -> None:
-    said = "# One\n\n**two** `three`\n\n| a | b |\n|---|---|\n| 1 | 2 |"
+    text = "# One\n\n**two** `three`\n\n| a | b |\n|---|---|\n| 1 | 2 |"
 
-    assert said in written(node_of(answer(said)))
+    assert text in written(node_of(answer(text)))
 
 
 def test_each_subagent_is_exported_once_at_the_call_that_started_it(tmp_path: Path) -> None:
     node = tree(family(tmp_path / "s"), "s")
 
-    made = written(node)
+    result = written(node)
     text = "".join(plain(node, means()))
 
-    for found in (made, text):
+    for item in (result, text):
         assert [
-            found.count(said) for said in ("Deep.", "All asked.", "It is in parse().")
+            item.count(value) for value in ("Deep.", "All asked.", "It is in parse().")
         ] == [1, 1, 1]
-    assert "### child-1: find it" in made
-    assert made.index("Deep.") < made.index("It is in parse().")
+    assert "### child-1: find it" in result
+    assert result.index("Deep.") < result.index("It is in parse().")
 
 
 def test_thinking_is_exported_only_if_requested() -> None:
@@ -107,9 +107,9 @@ def test_thinking_is_exported_only_if_requested() -> None:
     silent = replace(means(), thoughts=False)
 
     both = [
-        ("".join(form(node, each)).count("Hm, hm."))
+        ("".join(form(node, options)).count("Hm, hm."))
         for form in (markdown, plain)
-        for each in (means(), silent)
+        for options in (means(), silent)
     ]
 
     assert both == [1, 0, 1, 0]
@@ -125,6 +125,6 @@ def test_subagents_are_exported_only_if_requested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["\x1b]0;x\x07", "\u202egnp.exe", "\x9b2J", "\x00"])
 def test_control_sequences_are_escaped_in_text_exports(text: str) -> None:
-    made = written(hostile(text)) + "".join(plain(hostile(text), means()))
+    result = written(hostile(text)) + "".join(plain(hostile(text), means()))
 
-    assert not set(made) & set("\x00\x07\x1b\x9b\u202e")
+    assert not set(result) & set("\x00\x07\x1b\x9b\u202e")

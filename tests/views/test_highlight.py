@@ -77,8 +77,8 @@ def test_line_by_line_highlighting_equals_highlighting_of_the_full_text() -> Non
 
     rows = shown("py", PYTHON)
 
-    found = [text.strip() for row in rows for style, text in row if style == "keyword"]
-    assert found == keywords
+    texts = [text.strip() for row in rows for style, text in row if style == "keyword"]
+    assert texts == keywords
     assert [text for _, text in rows[3]] == ['    of two lines."""']
 
 

@@ -59,9 +59,9 @@ def test_a_table_block_has_exactly_the_lines_of_the_table(
     indent = "  " if before == "- " else ""
     text = before + f"\n{indent}".join(lines) + after
 
-    found = [leaf for leaf in leaves(text) if leaf.kind == "table"]
+    result = [leaf for leaf in leaves(text) if leaf.kind == "table"]
 
-    assert [leaf.lines for leaf in found] == [tuple(lines)]
+    assert [leaf.lines for leaf in result] == [tuple(lines)]
 
 
 @pytest.mark.parametrize(
@@ -102,16 +102,16 @@ def test_a_paragraph_is_emitted_as_soon_as_the_next_line_begins_a_list_item() ->
 
     early = [blocks.end_paragraph_early(start) for start in ("-", "- ", "- t", "- two")]
 
-    assert [[leaf.lines for leaf in found] for found in early] == [[], [], [("one",)], []]
+    assert [[leaf.lines for leaf in item] for item in early] == [[], [], [("one",)], []]
     assert [leaf.lines for leaf in (*blocks.line("- two"), *blocks.end())] == [("two",)]
 
 
 def test_an_endless_paragraph_is_emitted_in_parts() -> None:
     blocks = Blocks()
 
-    found = [len(blocks.line("word " * 20)) for _ in range(1_000)]
+    counts = [len(blocks.line("word " * 20)) for _ in range(1_000)]
 
-    assert sum(found) == 24
+    assert sum(counts) == 24
 
 
 def leaves(text: str) -> list[Leaf]:
@@ -122,7 +122,7 @@ def leaves(text: str) -> list[Leaf]:
 def of_leaves(found: list[Leaf]) -> Iterator[Found]:
     fenced: list[str] | None = None
     for leaf in found:
-        around = "".join("i" if each.sign else "q" for each in leaf.around)
+        around = "".join("i" if container.sign else "q" for container in leaf.around)
         match leaf.kind:
             case "fence":
                 fenced = []

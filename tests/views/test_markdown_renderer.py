@@ -47,12 +47,12 @@ def test_text_rendered_in_pieces_prints_the_same_as_at_once(
     )
 
     at_once = whole.add(said) + whole.end()
-    shown: list[Piece] = []
+    result: list[Piece] = []
     for at in range(0, len(said), size):
-        shown += pieces.add(said[at : at + size])
-    shown += pieces.end()
+        result += pieces.add(said[at : at + size])
+    result += pieces.end()
 
-    assert shown == at_once
+    assert result == at_once
 
 
 WORDY = st.lists(
@@ -69,11 +69,11 @@ def test_rows_printed_early_equal_rows_of_the_complete_text(
     said: str, size: int, room: int, styled: bool
 ) -> None:
     pieces = MarkdownRenderer(room, styled=styled)
-    shown: list[Piece] = []
+    result: list[Piece] = []
     for at in range(0, len(said), size):
-        shown += pieces.add(said[at : at + size])
+        result += pieces.add(said[at : at + size])
 
-    assert bare([tuple(shown + pieces.end())]) == printed(said, room, styled=styled)
+    assert bare([tuple(result + pieces.end())]) == printed(said, room, styled=styled)
 
 
 @given(TEXTS, ROOMS, st.booleans(), st.booleans())
@@ -98,19 +98,19 @@ BLOCKS = st.sampled_from(
 def test_every_word_of_every_block_is_printed_once_and_in_order(
     blocks: list[tuple[str, str]], room: int
 ) -> None:
-    said = "\n\n".join(block.format(words) for block, words in blocks)
+    text = "\n\n".join(block.format(words) for block, words in blocks)
 
-    shown = printed(said, room)
+    result = printed(text, room)
 
-    told = [word for _, words in blocks for word in words.split()]
-    assert re.findall("[α-ω]", shown) == told
+    outcome = [word for _, words in blocks for word in words.split()]
+    assert re.findall("[α-ω]", result) == outcome
 
 
 @given(TEXTS)
 def test_without_markdown_rendering_text_is_printed_unchanged(said: str) -> None:
-    shown = printed(said, 0, marks=False)
+    text = printed(said, 0, marks=False)
 
-    assert [row.rstrip(" ") for row in shown.split("\n")] == [
+    assert [row.rstrip(" ") for row in text.split("\n")] == [
         row.rstrip(" ") for row in said.split("\n")
     ]
 
@@ -164,12 +164,12 @@ def test_inline_markdown_is_styled_by_its_kind(said: str, pieces: list[Piece]) -
 
 
 def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
-    said = "# A\n\nB\n---\n### C\n- **b** *c* `d`\n\n> e\n\n```py\nf\n```\n\n***"
+    text = "# A\n\nB\n---\n### C\n- **b** *c* `d`\n\n> e\n\n```py\nf\n```\n\n***"
 
-    shown = printed(said, 8, styled=False, signs=False)
+    result = printed(text, 8, styled=False, signs=False)
 
     assert (
-        shown
+        result
         == "# A\n\n## B\n### C\n- **b**\n  *c*\n  `d`\n\n> e\n\n```py\nf\n```\n\n--------\n"
     )
 
@@ -204,9 +204,9 @@ def test_a_link_shows_its_address_unless_the_terminal_opens_links(
 
 
 def test_all_words_of_a_link_carry_its_address_where_the_terminal_opens_links() -> None:
-    found = styles("[the `code` **here**](https://a.b/ö)", links=True)
+    pieces = styles("[the `code` **here**](https://a.b/ö)", links=True)
 
-    assert found == [(Link("https://a.b/%C3%B6"), "the code here")]
+    assert pieces == [(Link("https://a.b/%C3%B6"), "the code here")]
 
 
 @pytest.mark.parametrize(
@@ -240,9 +240,9 @@ def test_table_cells_are_wrapped_to_fit_the_screen() -> None:
 
 
 def test_an_address_in_a_table_cell_is_wrapped_like_any_word() -> None:
-    shown = printed("| where |  |\n|---|---|\n| https://example.com/a/b/c/d | x |", 20)
+    text = printed("| where |  |\n|---|---|\n| https://example.com/a/b/c/d | x |", 20)
 
-    assert shown == (
+    assert text == (
         "where            │\n─────────────────┼──\nhttps://example. │ x\ncom/a/b/c/d      │\n"
     )
 
@@ -251,9 +251,9 @@ def test_a_table_too_wide_for_columns_is_printed_row_by_row() -> None:
     wide = "|".join(f"a long head {n}" for n in range(4))
     table = f"{wide}\n-|-|-|-\nan entry|another entry||last of them\n"
 
-    shown = printed(table, 24)
+    text = printed(table, 24)
 
-    assert shown == (
+    assert text == (
         "a long head 0: an entry\na long head 1: another\nentry\na long head 2:\n"
         "a long head 3: last of\nthem\n"
     )
@@ -280,11 +280,11 @@ def test_a_new_width_applies_from_the_next_block() -> None:
     room = 20
     prose = MarkdownRenderer(lambda: room)
 
-    shown = prose.add("one two three four five six seven eight nine ten ")
+    pieces = prose.add("one two three four five six seven eight nine ten ")
     room = 10
-    shown += prose.add("eleven twelve\n\none two three four") + prose.end()
+    pieces += prose.add("eleven twelve\n\none two three four") + prose.end()
 
-    assert bare([tuple(shown)]) == (
+    assert bare([tuple(pieces)]) == (
         "one two three four\nfive six seven eight\nnine ten eleven\ntwelve\n\n"
         "one two\nthree four\n"
     )
@@ -311,8 +311,8 @@ def test_a_row_is_printed_as_soon_as_later_text_cannot_change_it(
 ) -> None:
     prose = MarkdownRenderer(20)
 
-    shown = [prose.add(letter) for letter in f"{said} "]
-    before = bare([tuple(piece for pieces in shown for piece in pieces)])
+    result = [prose.add(letter) for letter in f"{said} "]
+    before = bare([tuple(piece for pieces in result for piece in pieces)])
 
     assert before[: len(early) or None] == early
     rest = bare([tuple(prose.end())])
@@ -330,18 +330,16 @@ def test_an_endless_line_is_printed_in_parts_and_stays_one_block() -> None:
     prose = MarkdownRenderer(60)
 
     early = prose.add("- " + "word " * 2_000)
-    shown = bare([tuple(early + prose.add("# not a title\nx") + prose.end())])
+    text = bare([tuple(early + prose.add("# not a title\nx") + prose.end())])
 
     assert len(early) > 100
-    assert shown.count("word") == 2_000
-    assert shown.startswith("• word word")
-    assert "# not a title" in shown.replace("\n", " ").replace("   ", " ")
+    assert text.count("word") == 2_000
+    assert text.startswith("• word word")
+    assert "# not a title" in text.replace("\n", " ").replace("   ", " ")
 
 
 def test_deeply_nested_text_fits_a_narrow_screen() -> None:
-    shown = printed("> " * 14 + "- " * 14 + "1. word\n", 20)
+    text = printed("> " * 14 + "- " * 14 + "1. word\n", 20)
 
-    assert [cells(row) <= 20 for row in shown.split("\n")] == [True] * len(
-        shown.split("\n")
-    )
-    assert "word" in shown
+    assert [cells(row) <= 20 for row in text.split("\n")] == [True] * len(text.split("\n"))
+    assert "word" in text

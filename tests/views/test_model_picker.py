@@ -40,9 +40,9 @@ def test_a_narrow_screen_shows_model_names_without_window_and_prices() -> None:
 
 
 def test_typing_a_role_finds_its_model_and_arrow_keys_change_the_effort() -> None:
-    found = with_query(PICKER, "main")
+    query = with_query(PICKER, "main")
 
-    assert [each.id for each in found.items] == ["anthropic/claude-sonnet-5"]
+    assert [item.id for item in query.items] == ["anthropic/claude-sonnet-5"]
     assert turn_dial(PICKER, 1).dial == Stepper("effort", ("default", *EFFORTS), 3)
 
 

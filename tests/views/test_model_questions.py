@@ -63,9 +63,9 @@ def test_hidden_characters_in_a_question_are_escaped_and_its_lines_fit() -> None
 
 
 def test_questions_and_option_descriptions_are_wrapped_between_words() -> None:
-    asked = AskedQuestion("Which one of these?", [Option("red", "the colour of it")])
+    question = AskedQuestion("Which one of these?", [Option("red", "the colour of it")])
 
-    rows = bare(question_lines(asked, 1, 1, 14)).split("\n")
+    rows = bare(question_lines(question, 1, 1, 14)).split("\n")
 
     assert rows == [
         "? The model asks you",

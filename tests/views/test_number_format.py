@@ -24,8 +24,8 @@ def answer(
     usage: Usage | None = None,
     cost: float | None = None,
 ) -> ModelAnswered:
-    said = Message("assistant", (Text(text),))
-    return ModelAnswered(said, usage or Usage(), model=model, cost=cost)
+    message = Message("assistant", (Text(text),))
+    return ModelAnswered(message, usage or Usage(), model=model, cost=cost)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_large_token_counts_are_abbreviated(count: int, said: str) -> None:
 def test_the_outcome_of_an_unanswered_turn_is_named(
     outcome: Any, reason: str, said: str | None
 ) -> None:
-    found = outcome_line(outcome, reason)
+    line = outcome_line(outcome, reason)
 
-    assert (bare([found]) if found else None) == said
+    assert (bare([line]) if line else None) == said
 
 
 @pytest.mark.parametrize(

@@ -28,18 +28,18 @@ RULES = (
 
 
 def test_refusals_by_rules_and_by_the_user_are_listed_once_newest_first() -> None:
-    made = ModelAnswered(Message("assistant", CALLS), Usage(), model="a/m")
+    answer = ModelAnswered(Message("assistant", CALLS), Usage(), model="a/m")
 
-    shown = recent_refusals(
+    refusals = recent_refusals(
         entries(
-            made, Judged("1", "deny", reason="a rule"), Ended("1", "refused", "x"),
+            answer, Judged("1", "deny", reason="a rule"), Ended("1", "refused", "x"),
             Judged("2", "ask"), Answered("2", False, "not now"), Ended("2", "refused", "x"),
             Judged("3", "deny", reason="a rule"), Ended("3", "refused", "x"),
             Judged("4", "allow"), Ended("4", "done", "x"),
         )
     )  # fmt: skip
 
-    assert shown == [
+    assert refusals == [
         Refusal(CALLS[2], "a rule", by_user=False), Refusal(CALLS[1], "not now", by_user=True),
     ]  # fmt: skip
 

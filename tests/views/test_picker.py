@@ -41,7 +41,7 @@ ALL = session_picker(CARDS, NOW)
 
 
 def ids(picking: Picker) -> list[str]:
-    return [each.id for each in picking.items]
+    return [item.id for item in picking.items]
 
 
 def chosen(picking: Picker) -> str:
@@ -66,19 +66,19 @@ def test_picker_query_filters_the_list(typed: str, shown: list[str]) -> None:
 def test_picker_lists_text_matches_after_name_matches() -> None:
     picking = with_query(ALL, "tree")
 
-    found = with_matches(picking, "tree", frozenset("ac"))
+    matches = with_matches(picking, "tree", frozenset("ac"))
 
-    assert ids(found) == ["a", "c"]
+    assert ids(matches) == ["a", "c"]
     assert with_matches(picking, "something else", frozenset("c")) == picking
 
 
 def test_the_selected_item_stays_selected_when_more_matches_are_found() -> None:
     picking = move_selection(with_query(ALL, "the"), 1)
 
-    found = with_matches(picking, "the", frozenset("ab"))
+    matches = with_matches(picking, "the", frozenset("ab"))
 
-    assert ids(found) == ["d", "c", "b", "a"]
-    assert chosen(found) == chosen(picking) == "c"
+    assert ids(matches) == ["d", "c", "b", "a"]
+    assert chosen(matches) == chosen(picking) == "c"
 
 
 @pytest.mark.parametrize(("steps", "at"), [([1], 1), ([-1], 0), ([9], 3), ([9, -1], 2)])
@@ -114,10 +114,10 @@ def test_the_list_is_drawn_within_the_available_rows() -> None:
 
 
 def test_the_last_message_and_response_of_the_selected_session_are_previewed() -> None:
-    told = replace(
+    card = replace(
         CARDS[0], asked="Which\ncolour?", answer="Red.\n\nOr:\n\n- blue\n- green"
     )
-    picking = session_picker([told, *CARDS[1:]], NOW)
+    picking = session_picker([card, *CARDS[1:]], NOW)
 
     assert bare(picker_rows(picking, 40, 10)).split("\n")[4:] == [
         "", "  › Which colour?", "    Red.", "    Or:", "    - blue",

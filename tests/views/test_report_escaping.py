@@ -22,28 +22,28 @@ def harmless(text: str) -> bool:
 def test_a_setting_is_shown_in_one_line_with_control_sequences_escaped(
     key: str, value: str, where: str
 ) -> None:
-    found = Setting(
+    setting = Setting(
         "limits.steps", value, (LayerValue(value, "default"), LayerValue(value, where))
     )
 
-    shown = list(setting_lines([found], whole=True))
+    result = list(setting_lines([setting], whole=True))
 
-    assert len(shown) == 2
-    assert all(harmless(each) and "\n" not in each for each in shown)
+    assert len(result) == 2
+    assert all(harmless(text) and "\n" not in text for text in result)
 
 
 @given(hostile, hostile)
 def test_a_finding_is_one_line_and_its_advice_another(said: str, do: str) -> None:
-    shown = list(lines([Finding("disk", "wrong", said, do)]))
+    texts = list(lines([Finding("disk", "wrong", said, do)]))
 
-    assert len(shown) == (2 if do else 1)
-    assert all(harmless(each) and "\n" not in each for each in shown)
+    assert len(texts) == (2 if do else 1)
+    assert all(harmless(text) and "\n" not in text for text in texts)
 
 
 def test_a_finding_is_wrapped_between_words_at_the_screen_width() -> None:
-    found = Finding("model", "wrong", "no model is configured: set a key", "refold tour")
+    finding = Finding("model", "wrong", "no model is configured: set a key", "refold tour")
 
-    assert list(lines([found], 48)) == [
+    assert list(lines([finding], 48)) == [
         "WRONG    model       no model is configured: set",
         "                     a key",
         "                     refold tour",
@@ -53,7 +53,9 @@ def test_a_finding_is_wrapped_between_words_at_the_screen_width() -> None:
 def test_findings_are_summarized_in_one_sentence() -> None:
     ok, warning, wrong = (Finding("x", s, "") for s in ("ok", "warning", "wrong"))  # pyright: ignore[reportArgumentType]
 
-    assert [summary(found) for found in ([ok], [ok, warning], [wrong, wrong, warning])] == [
+    assert [
+        summary(findings) for findings in ([ok], [ok, warning], [wrong, wrong, warning])
+    ] == [
         "No problems found.",
         "1 warning.",
         "2 things are wrong, 1 warning.",

@@ -85,10 +85,10 @@ def answer(*parts: Part, usage: Usage | None = None) -> ModelAnswered:
 
 
 def after(screen: Screen, *news: Event | Live) -> Screen:
-    for each in news:
+    for item in news:
         seq = screen.view.seq
         if isinstance(
-            each,
+            item,
             TextCame
             | ThinkingCame
             | CallComing
@@ -97,9 +97,9 @@ def after(screen: Screen, *news: Event | Live) -> Screen:
             | ChildMoved
             | SubagentDelta,
         ):
-            screen = apply_frame(screen, Frame(seq, 1, each))
+            screen = apply_frame(screen, Frame(seq, 1, item))
         else:
-            entry = Entry(seq + 1, each, at=10.0 * (seq + 1))
+            entry = Entry(seq + 1, item, at=10.0 * (seq + 1))
             screen = apply_frame(screen, Frame(seq + 1, 0, entry))
     return screen
 
@@ -129,12 +129,12 @@ def test_a_streamed_response_grows_and_becomes_blocks_when_complete() -> None:
 
 
 def test_a_call_block_changes_from_asked_to_running_to_done() -> None:
-    asked = begun(answer(CALL), Judged("c1", "ask", reason="no rule"))
-    answered = after(asked, Answered("c1", True))
-    running = after(answered, Started("c1"), Progress("c1", "a\n"), Progress("c1", "b\n"))
+    result = begun(answer(CALL), Judged("c1", "ask", reason="no rule"))
+    screen = after(result, Answered("c1", True))
+    running = after(screen, Started("c1"), Progress("c1", "a\n"), Progress("c1", "b\n"))
     done = after(running, Ended("c1", "done", "a\nb\n"))
 
-    assert [s.open[0] for s in (asked, answered, running)] == [
+    assert [s.open[0] for s in (result, screen, running)] == [
         CallBlock(seq=6, at=60.0, call=CALL, stage="asked", reason="no rule"),
         CallBlock(seq=6, at=60.0, call=CALL, reason="no rule", answered="yes"),
         CallBlock(
@@ -142,7 +142,7 @@ def test_a_call_block_changes_from_asked_to_running_to_done() -> None:
             began=90.0, tail="a\nb\n",
         ),
     ]  # fmt: skip
-    assert [s.status.doing for s in (asked, answered, running, done)] == [
+    assert [s.status.doing for s in (result, screen, running, done)] == [
         "", "", "running", "",
     ]  # fmt: skip
     assert done.open == ()
@@ -157,25 +157,25 @@ def test_a_call_block_changes_from_asked_to_running_to_done() -> None:
     [(Answered("c1", False, "later"), "no: later"), (Answered("c1", False), "no")],
 )
 def test_refused_call_keeps_the_answer_of_the_user(verdict: Answered, said: str) -> None:
-    found = begun(
+    screen = begun(
         answer(CALL), Judged("c1", "ask"), verdict, Answered("c1", True),
         Ended("c1", "refused", "Refused."),
     )  # fmt: skip
 
-    (block,) = [b for b in found.done if isinstance(b, CallBlock)]
+    (block,) = [b for b in screen.done if isinstance(b, CallBlock)]
     assert (block.stage, block.answered) == ("refused", said)
 
 
 def test_calls_are_ordered_by_their_ends_with_running_calls_last() -> None:
-    found = begun(
+    screen = begun(
         answer(CALL, OTHER), Started("c1"), Started("c2"), Ended("c2", "done", "/w"),
         ModelChosen("b/n"),
     )  # fmt: skip
 
-    assert [b.call.id for b in found.blocks if isinstance(b, CallBlock)] == ["c2", "c1"]
-    assert lines(found.blocks) == ["The model is now b/n."]
-    assert found.blocks[-1] == found.open[0]
-    assert found.status.doing == "running"
+    assert [b.call.id for b in screen.blocks if isinstance(b, CallBlock)] == ["c2", "c1"]
+    assert lines(screen.blocks) == ["The model is now b/n."]
+    assert screen.blocks[-1] == screen.open[0]
+    assert screen.status.doing == "running"
 
 
 def test_running_call_keeps_only_the_end_of_its_output() -> None:
@@ -190,14 +190,14 @@ def test_running_call_keeps_only_the_end_of_its_output() -> None:
 
 
 def test_a_nested_call_names_the_call_that_made_it_and_ends_with_it() -> None:
-    made = ToolCall("c1.1", "read_file", Raw(b"{}"))
+    call = ToolCall("c1.1", "read_file", Raw(b"{}"))
     lost = ToolCall("c1.2", "read_file", Raw(b"{}"))
-    found = begun(
-        answer(CALL), Started("c1"), NestedCallMade(made, "c1"), Started("c1.1"),
+    screen = begun(
+        answer(CALL), Started("c1"), NestedCallMade(call, "c1"), Started("c1.1"),
         Ended("c1.1", "done", "x"), NestedCallMade(lost, "c1"), Ended("c1", "done", "y"),
     )  # fmt: skip
 
-    assert [(b.call.id, b.within, b.stage) for b in found.blocks if isinstance(b, CallBlock)] == [
+    assert [(b.call.id, b.within, b.stage) for b in screen.blocks if isinstance(b, CallBlock)] == [
         ("c1.1", "c1", "done"), ("c1", "", "done"), ("c1.2", "c1", "unknown"),
     ]  # fmt: skip
 
@@ -205,14 +205,14 @@ def test_a_nested_call_names_the_call_that_made_it_and_ends_with_it() -> None:
 def test_a_final_answer_from_a_tool_is_shown_after_its_call() -> None:
     end = Ended("c1", "done", "Given.", control=Final("It is 7."))
 
-    found = begun(answer(CALL), Started("c1"), end)
+    screen = begun(answer(CALL), Started("c1"), end)
 
-    assert [type(block).__name__ for block in found.done] == [
+    assert [type(block).__name__ for block in screen.done] == [
         "MessageBlock",
         "CallBlock",
         "AnswerBlock",
     ]
-    assert found.done[-1] == AnswerBlock(seq=8, at=80.0, text="It is 7.", model="a/m")
+    assert screen.done[-1] == AnswerBlock(seq=8, at=80.0, text="It is 7.", model="a/m")
 
 
 def test_queued_messages_are_shown_at_the_end_until_delivered() -> None:
@@ -245,10 +245,10 @@ def test_stopping_a_streamed_response_keeps_the_text_received_so_far() -> None:
 
 
 def test_failed_response_keeps_its_partial_text() -> None:
-    found = begun(TextCame("So"), ModelFailed("gone", partial_text="So far", model="a/m"))
+    screen = begun(TextCame("So"), ModelFailed("gone", partial_text="So far", model="a/m"))
 
-    assert found.coming == ()
-    assert found.done[-1] == AnswerBlock(
+    assert screen.coming == ()
+    assert screen.done[-1] == AnswerBlock(
         seq=6, at=60.0, text="So far", model="a/m", partial=True
     )
 
@@ -259,9 +259,9 @@ def test_text_parts_separated_by_signed_thinking_are_one_block() -> None:
         Message("assistant", (Text("So "), signed, Text("so."))), stop="length"
     )
 
-    found = begun(cut)
+    screen = begun(cut)
 
-    assert found.done[-1] == AnswerBlock(seq=6, at=60.0, text="So so.", partial=True)
+    assert screen.done[-1] == AnswerBlock(seq=6, at=60.0, text="So so.", partial=True)
 
 
 def test_subagent_reports_and_messages_between_turns_are_not_shown_as_queued() -> None:
@@ -311,20 +311,20 @@ def test_the_status_shows_the_reason_and_number_of_each_retry() -> None:
 
 
 def test_the_outcome_and_usage_of_a_turn_are_one_block() -> None:
-    found = begun(answer(Text("Yes."), usage=Usage(90, output=10)), TurnEnded("answered"))
+    screen = begun(answer(Text("Yes."), usage=Usage(90, output=10)), TurnEnded("answered"))
 
-    assert found.done[-1] == TurnEndBlock(
+    assert screen.done[-1] == TurnEndBlock(
         seq=7, at=70.0, outcome="answered", seconds=40.0,
         spent=Spent(Usage(90, output=10), 0.0, 1, 1), last=Usage(90, output=10), model="a/m",
     )  # fmt: skip
 
 
 def test_time_without_a_process_is_not_counted_in_the_duration_of_a_turn() -> None:
-    found = begun(
+    screen = begun(
         SessionResumed("2"), ModelAsked(), answer(Text("Yes.")), TurnEnded("answered")
     )
 
-    over = found.done[-1]
+    over = screen.done[-1]
     assert isinstance(over, TurnEndBlock)
     assert over.seconds == 30.0
 
@@ -346,26 +346,26 @@ def test_a_rewind_is_reported_and_earlier_blocks_stay_on_the_screen() -> None:
 
 
 def test_running_calls_are_closed_by_a_rewind() -> None:
-    found = begun(answer(CALL), Started("c1"), Rewound(2))
+    screen = begun(answer(CALL), Started("c1"), Rewound(2))
 
-    assert found.open == ()
-    assert [b.stage for b in found.done if isinstance(b, CallBlock)] == ["unknown"]
+    assert screen.open == ()
+    assert [b.stage for b in screen.done if isinstance(b, CallBlock)] == ["unknown"]
 
 
 def test_a_running_call_is_closed_by_the_next_response() -> None:
-    found = begun(answer(CALL), Started("c1"), answer(Text("Well.")))
+    screen = begun(answer(CALL), Started("c1"), answer(Text("Well.")))
 
-    assert found.open == ()
-    assert [b.stage for b in found.done if isinstance(b, CallBlock)] == ["unknown"]
+    assert screen.open == ()
+    assert [b.stage for b in screen.done if isinstance(b, CallBlock)] == ["unknown"]
 
 
 def test_a_rewind_removes_messages_from_the_queue() -> None:
-    found = begun(
+    screen = begun(
         answer(Text("Yes.")), Said("Then?", when="next"), Rewound(2), TurnEnded("answered"),
     )  # fmt: skip
 
-    assert found.open == ()
-    assert [b.words for b in found.done if isinstance(b, MessageBlock)] == ["Go.", "Then?"]
+    assert screen.open == ()
+    assert [b.words for b in screen.done if isinstance(b, MessageBlock)] == ["Go.", "Then?"]
 
 
 def test_importing_a_session_closes_its_running_calls_and_streams() -> None:
@@ -382,13 +382,13 @@ def test_importing_a_session_closes_its_running_calls_and_streams() -> None:
 
 def test_events_outside_the_conversation_are_shown_as_one_line_each() -> None:
     born = ChildBorn("child-1", "c1", "explore", "Look\naround")
-    found = begun(
+    screen = begun(
         Forked("s1", 4), FilesRestored(4, 5, 1), FilesRestored(4, 5, 2), PlanAnswered(1, True),
         born, ChildEnded("child-1", "failed", "failed", reason="gone"),
         Settled(1, failed="no\x1b[2J model"), Compacted("trim", dropped=1, size_before=9, size_after=2),
     )  # fmt: skip
 
-    assert lines(found.blocks) == [
+    assert lines(screen.blocks) == [
         "Forked from session s1 at event 4. The original is unchanged.",
         "1 file was restored to event 4.",
         "2 files were restored to event 4.",
@@ -401,11 +401,11 @@ def test_events_outside_the_conversation_are_shown_as_one_line_each() -> None:
 
 
 def test_changes_of_session_settings_are_shown_as_one_line_each() -> None:
-    found = begun(
+    screen = begun(
         Renamed("my\x1bwork"), Renamed(""), Tagged(("a", "b")), Tagged(()), BudgetSet(),
         BudgetSet(Budget(2, 300_000, 1, 90)), StepLimitSet(7), StepLimitSet(),
     )  # fmt: skip
-    lent = apply_frame(found, Frame(99, 0, Entry(99, BudgetSet(Budget(1)), by="parent")))
+    lent = apply_frame(screen, Frame(99, 0, Entry(99, BudgetSet(Budget(1)), by="parent")))
 
     assert lines(lent.blocks) == [
         "The session is now called my\\x1bwork.",
@@ -447,14 +447,14 @@ def test_a_screen_opened_during_a_turn_shows_open_calls_and_queued_messages() ->
         Said("Then?", when="next"),
     )  # fmt: skip
 
-    found = screen_at(whole.view)
+    screen = screen_at(whole.view)
 
-    assert len(found.done) == 0
-    assert [(b.call, b.stage, b.reason) for b in found.open if isinstance(b, CallBlock)] == [
+    assert len(screen.done) == 0
+    assert [(b.call, b.stage, b.reason) for b in screen.open if isinstance(b, CallBlock)] == [
         (CALL, "asked", "no rule"), (OTHER, "running", ""),
     ]  # fmt: skip
-    assert [b.words for b in found.open if isinstance(b, MessageBlock)] == ["Then?"]
-    assert found.status.doing == "running"
+    assert [b.words for b in screen.open if isinstance(b, MessageBlock)] == ["Then?"]
+    assert screen.status.doing == "running"
 
 
 def counted(work: Callable[[], object]) -> int:
@@ -480,9 +480,9 @@ def counted(work: Callable[[], object]) -> int:
 def long_session(turns: int) -> list[Entry]:
     events: list[Event] = [SessionStarted("/w")]
     for _ in range(turns):
-        said = len(events) + 1
+        count = len(events) + 1
         events += [
-            Said("Go on."), TurnStarted(said), Delivered((said,)), ModelAsked(), answer(CALL),
+            Said("Go on."), TurnStarted(count), Delivered((count,)), ModelAsked(), answer(CALL),
             Started("c1"), Ended("c1", "done", "x"), ModelAsked(), answer(Text("Done.")),
             TurnEnded("answered"),
         ]  # fmt: skip
@@ -492,9 +492,11 @@ def long_session(turns: int) -> list[Entry]:
 def test_opening_a_long_session_costs_the_same_as_opening_a_short_one() -> None:
     short, long = (fold(long_session(turns)) for turns in (20, 600))
 
-    found = [counted(lambda v=view: (screen_at(v), recap(v, 80))) for view in (short, long)]
+    numbers = [
+        counted(lambda v=view: (screen_at(v), recap(v, 80))) for view in (short, long)
+    ]
 
-    assert found[1] <= found[0] + 100  # a few steps of a binary search
+    assert numbers[1] <= numbers[0] + 100  # a few steps of a binary search
 
 
 def test_updating_the_screen_costs_the_same_in_long_and_short_sessions() -> None:

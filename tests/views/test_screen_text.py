@@ -31,7 +31,7 @@ REPORT = (
 
 
 def test_every_text_has_a_mark_of_its_author() -> None:
-    found = begun(
+    screen = begun(
         answer(Thinking("Hm.\nSo."), Text("I look.\n› not a person\n\nAnd do."), CALL, OTHER),
         Judged("c1", "ask", reason="no rule"), Answered("c1", True), Started("c1"),
         Started("c2"), Ended("c1", "done", "", (Output("ls", "a\nb\n", 2),)),
@@ -41,7 +41,7 @@ def test_every_text_has_a_mark_of_its_author() -> None:
     )  # fmt: skip
 
     assert (
-        transcript(found)
+        transcript(screen)
         == """\
 › Go.
 
@@ -104,11 +104,11 @@ def test_a_stopped_response_is_marked_and_a_nested_call_names_its_parent() -> No
 
 def test_file_paths_are_relative_and_call_labels_can_be_customized() -> None:
     diff = Diff("/w/a.py", "changed", "@@ -1 +1 @@\n-x\n+y")
-    found = begun(answer(CALL), Started("c1"), Ended("c1", "done", "", (diff,)))
+    screen = begun(answer(CALL), Started("c1"), Ended("c1", "done", "", (diff,)))
 
-    told = transcript(found, lambda call: f"<{call.name}>").split("\n")
+    parts = transcript(screen, lambda call: f"<{call.name}>").split("\n")
 
-    assert told[2:] == [
+    assert parts[2:] == [
         "● <bash>", "  └ changed a.py +1 -1", "    @@ -1 +1 @@", "    -x", "    +y",
     ]  # fmt: skip
 
@@ -119,10 +119,10 @@ HOSTILE = some.text(some.sampled_from("a\n\x1b[2J\x9b\r\x07\u202e\u200b\t "), ma
 @given(HOSTILE)
 def test_control_sequences_in_transcripts_are_escaped(text: str) -> None:
     call = ToolCall("c1", text or "x", Raw(b'{"command":"\\u001b[2J"}'))
-    found = after(
+    screen = after(
         begun(answer(Thinking(text), Text(text), call), Started("c1"), Ended("c1", "done", text)),
         Said(text, sender="child-1"), Said(text, sender=text or "x"),
         TurnEnded("failed", text), TextCame(text), ThinkingCame(text), CallComing(text),
     )  # fmt: skip
 
-    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]", transcript(found)) == []
+    assert re.findall("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]", transcript(screen)) == []

@@ -87,9 +87,9 @@ def test_a_session_tree_shows_nested_subagents_below_their_parents(tmp_path: Pat
 def test_leaf_calls_are_listed_one_by_one_if_requested(tmp_path: Path) -> None:
     plant(tmp_path, with_leaves(2, failed=(2,)))
 
-    found = tree_lines(row(tmp_path), 60, every_leaf=True, signs=False)
+    lines = tree_lines(row(tmp_path), 60, every_leaf=True, signs=False)
 
-    assert bare(found).split("\n")[2:] == [
+    assert bare(lines).split("\n")[2:] == [
         "   leaf-1  done  m/small  1.0 s  what is 1",
         "   leaf-2  failed  m/small  1.0 s  what is 2  the model was…",
     ]
@@ -99,8 +99,8 @@ def test_tree_lines_fit_the_screen_and_use_only_ascii_if_requested(tmp_path: Pat
     root = row(family(tmp_path))
 
     for room in (20, 40, 80):
-        found = bare(tree_lines(root, room, every_leaf=True)).split("\n")
-        assert max(map(cells, found)) <= room
+        parts = bare(tree_lines(root, room, every_leaf=True)).split("\n")
+        assert max(map(cells, parts)) <= room
     plain = bare(tree_lines(root, 200, signs=False))
     assert set(filter(lambda c: not c.isascii(), plain)) == {"·"}
 
@@ -153,10 +153,10 @@ def test_session_tree_shows_the_activity_of_running_agents(
     plant(tmp_path, [*begun(), *events])
     hold(tmp_path)
 
-    found = row(tmp_path, now=110.0)
+    result = row(tmp_path, now=110.0)
 
-    assert (found.activity, found.seconds) == (said, 7.0)
-    assert f"now: {said}" in bare(tree_lines(found, 100))
+    assert (result.activity, result.seconds) == (said, 7.0)
+    assert f"now: {said}" in bare(tree_lines(result, 100))
 
 
 def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
@@ -166,27 +166,27 @@ def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
     own = [spent_by(deed) for node in walk(root) for deed in activity_of(node.entries).spans
            if not deed.id.startswith("child")]  # fmt: skip
 
-    told = sum(own, Spent())
-    shown = rows(root, 0.0, words)
+    total = sum(own, Spent())
+    result = rows(root, 0.0, words)
     cost = tree_spending(root, agent_of)
 
-    assert (told.usage, round(told.dollars, 3), told.answers) == (
+    assert (total.usage, round(total.dollars, 3), total.answers) == (
         Usage(697, 0, 0, 69),
         1.655,
         10,
     )
-    assert shown.total == told
-    assert cost.spent == told
-    assert sum((n.spent for n in cost.nodes), Spent()) == told
+    assert result.total == total
+    assert cost.spent == total
+    assert sum((n.spent for n in cost.nodes), Spent()) == total
     for parts in (cost.by_model, cost.by_purpose):
-        assert sum(parts.values(), Spent()) == told
+        assert sum(parts.values(), Spent()) == total
     assert set(cost.by_purpose) == {"main", "summary", "leaf"}
 
 
 def test_cost_lists_each_node_and_the_subagent_usage_of_each_turn(tmp_path: Path) -> None:
-    found = tree_spending(read(family(tmp_path)), agent_of)
+    spending = tree_spending(read(family(tmp_path)), agent_of)
 
-    assert bare(spending_lines(found, turns=True)) == (
+    assert bare(spending_lines(spending, turns=True)) == (
         "  1  find the bug\n"
         "     207 in · 20 out · $0.62\n"
         "     490 in · 49 out · $1.03 by its subagents\n"
@@ -204,7 +204,7 @@ def test_cost_lists_each_node_and_the_subagent_usage_of_each_turn(tmp_path: Path
         "root/child-2 rlm              290 in · 29 out · $0.53\n"
         "in all  697 in · 69 out · $1.66"
     )
-    document = json.loads(msgspec.json.encode(spending_document(found)))
+    document = json.loads(msgspec.json.encode(spending_document(spending)))
     assert [n["address"] for n in document["nodes"]] == [
         "root", "root/child-1", "root/child-1/child-1", "root/child-2",
     ]  # fmt: skip
@@ -223,7 +223,7 @@ def test_a_subagent_with_a_lost_journal_has_the_cost_recorded_by_its_parent(
 
     root = row(tmp_path)
 
-    assert [each.status for each in root.below] == ["final", "missing"]
+    assert [item.status for item in root.below] == ["final", "missing"]
     assert root.total == used
     assert tree_spending(root.node, agent_of).spent == used
 
@@ -248,12 +248,12 @@ def test_control_and_bidi_characters_in_a_tree_are_escaped(tmp_path: Path) -> No
         bare(spending_lines(tree_spending(root.node, agent_of), turns=True)),
     ))  # fmt: skip
 
-    assert [each.node.address for each in root.below] == ["root/child-1"]
+    assert [item.node.address for item in root.below] == ["root/child-1"]
     for letter in "\x1b\x07\x9b\u202e\u200b":
         assert letter not in text
     assert all("\\x1b]0;owned" in r for r in text.split("\n") if "owned" in r)
     documents = [tree_document(root, every_leaf=True), *every]
-    again = [json.loads(msgspec.json.encode(each)) for each in documents]
+    again = [json.loads(msgspec.json.encode(document)) for document in documents]
     assert again[0]["leaf_nodes"][0]["failed"] == HOSTILE
 
 
@@ -264,10 +264,10 @@ def test_control_sequences_in_the_address_of_a_waiting_subagent_are_escaped(
     plant(tmp_path, [*begun(), ChildAsked("x", HOSTILE, "explore", call)])
     hold(tmp_path)
 
-    shown = bare(tree_lines(row(tmp_path), 400))
+    text = bare(tree_lines(row(tmp_path), 400))
 
-    assert "\x1b" not in shown
-    assert "now: \\x1b]0;owned" in shown
+    assert "\x1b" not in text
+    assert "now: \\x1b]0;owned" in text
 
 
 def test_a_damaged_subagent_journal_is_reported_and_other_journals_are_read(
@@ -285,7 +285,7 @@ def test_a_damaged_subagent_journal_is_reported_and_other_journals_are_read(
     one, two = root.below
     assert (len(one.node.entries), one.status, two.status) == (5, "cut_off", "answered")
     assert "was changed after it was written" in one.node.damage
-    assert [each.node.address for each in one.below] == ["root/child-1/child-1"]
+    assert [item.node.address for item in one.below] == ["root/child-1/child-1"]
     assert "damaged: " in bare(tree_lines(root, 400))
     assert not two.node.damage
 
@@ -297,9 +297,9 @@ def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
     )
     plant(tmp_path / "children/child-1", with_leaves(2, failed=(2,)), began=105.0)
 
-    found = timeline(read(tmp_path), 1000.0, words)
+    result = timeline(read(tmp_path), 1000.0, words)
 
-    assert [(t.address, t.kind, t.outcome, t.seconds) for t in found] == [
+    assert [(t.address, t.kind, t.outcome, t.seconds) for t in result] == [
         ("root/child-1", "child", "cut_off", None),
         ("root/step-1", "model", "done", 1.0),
         ("root/child-1/step-1", "model", "done", 1.0),
@@ -309,13 +309,13 @@ def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
         ("root/child-1/leaf-2", "leaf", "failed", 1.0),
         ("root/child-1/step-2", "model", "done", 1.0),
     ]
-    assert [t.address for t in slowest(found, 2)] == [
+    assert [t.address for t in slowest(result, 2)] == [
         "root/child-1/call-0", "root/child-1/call-0.1",
     ]  # fmt: skip
-    assert [t.within for t in found if t.kind == "leaf"] == ["call-0", "call-0"]
-    shown = bare(timeline_lines(found, 60)).split("\n")
-    assert max(map(cells, shown)) <= 60
-    assert shown[4].endswith("root/child-1/call-0.1  done  read_fil…")
+    assert [t.within for t in result if t.kind == "leaf"] == ["call-0", "call-0"]
+    parts = bare(timeline_lines(result, 60)).split("\n")
+    assert max(map(cells, parts)) <= 60
+    assert parts[4].endswith("root/child-1/call-0.1  done  read_fil…")
 
 
 def test_an_address_finds_its_node(tmp_path: Path) -> None:
@@ -340,9 +340,9 @@ def test_a_tree_of_1000_leaf_calls_and_50_subagents_is_shown_within_a_second(
         (tmp_path / "children" / name / "events.jsonl").write_bytes(whole)
 
     began = perf_counter()
-    found = row(tmp_path)
-    shown = tree_lines(found, 100, every_leaf=True)
+    result = row(tmp_path)
+    lines = tree_lines(result, 100, every_leaf=True)
     took = perf_counter() - began
 
-    assert (found.all_leaves.count, len(shown)) == (1000, 2 + 50 * 2 + 1000 + 1)
+    assert (result.all_leaves.count, len(lines)) == (1000, 2 + 50 * 2 + 1000 + 1)
     assert took < 1.0

@@ -50,12 +50,12 @@ def tried(
 ) -> list[Event]:
     """A call of a tool that changes files, as an answer of its own, and its end."""
     arguments = Raw(json.dumps(given or {"path": "notes.md"}).encode())
-    asked = Message("assistant", (ToolCall("w", name, arguments),))
+    message = Message("assistant", (ToolCall("w", name, arguments),))
     path = str(given.get("path", "notes.md"))
     real = "/w/a.md" if "patch" in given else real or f"/w/{path}"
     judged = [Judged("w", "allow", real_path=real)]
-    shown = (Diff(f"/w/{path}", "changed", ""),) if outcome == "done" else ()
-    return [ModelAnswered(asked), *judged, Started("w"), Ended("w", outcome, text, shown)]
+    diffs = (Diff(f"/w/{path}", "changed", ""),) if outcome == "done" else ()
+    return [ModelAnswered(message), *judged, Started("w"), Ended("w", outcome, text, diffs)]
 
 
 FULL = "Cannot write notes.md: the disk is full."
@@ -124,19 +124,19 @@ def test_a_file_that_could_not_be_written_is_named(
 
 def test_changed_encodings_are_named() -> None:
     names = ["a.ini", "sub/b.txt", *(f"{n}.c" for n in range(5))]
-    shown = tuple(
+    diffs = tuple(
         Diff(f"/w/{name}", "changed", "", recoded="windows-1252 to UTF-8") for name in names
     )
 
-    said = warnings(
-        turn(Ended("p", "done", "Wrote.", (*shown, Diff("/w/c", "changed", ""))))
+    texts = warnings(
+        turn(Ended("p", "done", "Wrote.", (*diffs, Diff("/w/c", "changed", ""))))
     )
 
-    assert said[:2] == (
+    assert texts[:2] == (
         "the encoding of a.ini was changed from windows-1252 to UTF-8",
         "the encoding of sub/b.txt was changed from windows-1252 to UTF-8",
     )
-    assert said[5:] == ("the encoding of 2 more files was changed",)
+    assert texts[5:] == ("the encoding of 2 more files was changed",)
 
 
 def test_response_warning_is_shown_once_per_turn() -> None:
@@ -159,16 +159,16 @@ def test_a_warning_of_a_response_is_a_notice_in_the_event_stream() -> None:
 def test_only_some_of_many_unwritten_files_are_named() -> None:
     events = [e for n in range(60) for e in tried("failed", "No.", path=f"{n}.md")]
 
-    said = warnings(turn(*events))
+    texts = warnings(turn(*events))
 
-    assert said[:1] == ("10.md was not written: No.",)  # of the newest fifty
-    assert said[5:] == ("45 more files were not written",)
+    assert texts[:1] == ("10.md was not written: No.",)  # of the newest fifty
+    assert texts[5:] == ("45 more files were not written",)
 
 
 def test_a_failed_write_with_invalid_arguments_adds_no_warning() -> None:
-    asked = Message("assistant", (ToolCall("w", "write_file", Raw(b"[1")),))
+    message = Message("assistant", (ToolCall("w", "write_file", Raw(b"[1")),))
 
-    assert warnings(turn(ModelAnswered(asked), Ended("w", "failed", "No object."))) == ()
+    assert warnings(turn(ModelAnswered(message), Ended("w", "failed", "No object."))) == ()
 
 
 @pytest.mark.parametrize("outcome", ["interrupted", "cancelled", "plan_ready"])
@@ -188,10 +188,10 @@ def test_the_screen_and_the_result_document_have_the_same_warnings() -> None:
     answer = ModelAnswered(Message("assistant", (Text("All is well."),)))
     view = turn(ran("make \x1b[31m", "", 2), *tried("failed", FULL), answer)
 
-    said = list(result(view, "s", 1.0).warnings)
+    outcome = list(result(view, "s", 1.0).warnings)
 
-    assert said == list(warnings(view))
-    assert "\x1b" not in str(said)
+    assert outcome == list(warnings(view))
+    assert "\x1b" not in str(outcome)
 
 
 def test_each_hook_that_failed_in_the_turn_is_named_once() -> None:

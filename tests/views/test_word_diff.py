@@ -75,16 +75,16 @@ ROWS = st.lists(st.text(st.sampled_from("+- \\@ab c\x1b\t"), max_size=12), max_s
 
 @given(ROWS)
 def test_a_diff_keeps_its_text_and_escapes_control_sequences(rows: list[str]) -> None:
-    shown = bare(diff_lines("\n".join(rows)))
+    text = bare(diff_lines("\n".join(rows)))
 
     expected = "\n".join(rows).replace("\x1b", "\\x1b")
-    assert shown == "\n".join(row.expandtabs(4) for row in expected.split("\n"))
+    assert text == "\n".join(row.expandtabs(4) for row in expected.split("\n"))
 
 
 def test_changed_lines_are_syntax_highlighted() -> None:
-    gone, come = diff_lines("-    return 1  # x\n+    return 12  # x", "a/b.py")
+    result, come = diff_lines("-    return 1  # x\n+    return 12  # x", "a/b.py")
 
-    assert gone == (
+    assert result == (
         ("gone", "-"), ("gone", "    "), ("keyword", "return"), ("gone", " "),
         ("gone_word", "1"), ("gone", "  "), ("comment", "# x"),
     )  # fmt: skip
@@ -145,12 +145,12 @@ def test_a_diff_has_one_column_without_room_or_with_one_side(
 def test_diff_columns_keep_all_text_and_fit_the_screen(
     rows: list[str], room: int, path: str
 ) -> None:
-    shown = diff_rows("\n".join(rows))
+    result = diff_rows("\n".join(rows))
 
-    columns = diff_in_columns(shown, path, room)
+    columns = diff_in_columns(result, path, room)
 
     assert all(cells(bare([row])) <= room for row in columns)
     if columns:
-        for row in shown:
+        for row in result:
             if row[:1] in ("+", "-"):
                 assert row in bare(columns)

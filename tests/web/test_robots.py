@@ -40,9 +40,9 @@ def test_the_longest_matching_robots_rule_decides(path: str, allowed: bool) -> N
 def test_a_robots_group_for_refold_replaces_the_general_group() -> None:
     text = TEXT + "\nUser-Agent: Refold\nDisallow: /only-this\n"
 
-    found = parse_robots(text, "refold")
+    robots = parse_robots(text, "refold")
 
-    assert [found.allows(path) for path in ("/private", "/only-this/a")] == [True, False]
+    assert [robots.allows(path) for path in ("/private", "/only-this/a")] == [True, False]
 
 
 @pytest.mark.parametrize(

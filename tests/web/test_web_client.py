@@ -80,7 +80,7 @@ def content(found: WebPage | str) -> bytes:
 
 
 def paths(server: WireServer) -> list[str]:
-    return [heard.path for heard in server.heard]
+    return [request.path for request in server.heard]
 
 
 def to(location: str, status: int = 302) -> Answer:
@@ -94,31 +94,31 @@ def test_a_page_is_read_from_the_address_that_was_resolved() -> None:
     assert (page.kind, page.charset, page.content, page.whole) == (
         "text/plain", "utf-8", b"Hello.", True,
     )  # fmt: skip
-    (heard,) = server.heard
-    assert heard.path == "/a?b=c"
-    assert heard.headers["host"].startswith("site.example:")
-    assert {"cookie", "authorization", "referer"} & set(heard.headers) == set()
+    (request,) = server.heard
+    assert request.path == "/a?b=c"
+    assert request.headers["host"].startswith("site.example:")
+    assert {"cookie", "authorization", "referer"} & set(request.headers) == set()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.169.254", "10.0.0.1"])
 def test_a_host_that_resolves_to_a_private_address_is_not_connected(address: str) -> None:
-    said, server = fetched(Answer(b"secret"), judge=only_public, addresses=[address])
+    result, server = fetched(Answer(b"secret"), judge=only_public, addresses=[address])
 
-    assert said == "Refused: it is private. Nothing was read from there."
+    assert result == "Refused: it is private. Nothing was read from there."
     assert server.connections == 0
 
 
 def test_each_redirect_is_checked_with_a_new_name_resolution() -> None:
-    seen = list[tuple[str, bool]]()
+    outcome = list[tuple[str, bool]]()
 
     def judge(url: str, private: bool) -> Decision:
-        seen.append((url.partition("example")[0], private))
-        third = len([each for each in seen if each[1]]) > 1
+        outcome.append((url.partition("example")[0], private))
+        third = len([item for item in outcome if item[1]]) > 1
         return Decision("deny", reason="it is private") if third else Decision("allow")
 
-    said, server = fetched(to("/two"), Answer(b"secret"), judge=judge)
+    result, server = fetched(to("/two"), Answer(b"secret"), judge=judge)
 
-    assert said == "Refused: it is private. Nothing was read from there."
+    assert result == "Refused: it is private. Nothing was read from there."
     assert paths(server) == ["/"]
 
 
@@ -131,16 +131,16 @@ def test_a_redirect_to_a_denied_address_is_not_followed(location: str) -> None:
         inside = "site.example" not in url
         return Decision("deny", reason="it is private") if inside else Decision("allow")
 
-    said, server = fetched(to(location), judge=judge)
+    result, server = fetched(to(location), judge=judge)
 
-    assert said == "Refused: it is private. Nothing was read from there."
+    assert result == "Refused: it is private. Nothing was read from there."
     assert server.connections == 1
 
 
 def test_a_redirect_to_another_host_is_reported_and_not_followed() -> None:
-    said, _ = fetched(to("https://other.example/x"), judge=asks)
+    result, _ = fetched(to("https://other.example/x"), judge=asks)
 
-    assert said == (
+    assert result == (
         "http://site.example/ redirects to another host, https://other.example/x. Nothing "
         "was read from there: call web_fetch with that address if it is meant."
     )
@@ -156,10 +156,10 @@ def test_a_redirect_on_the_same_host_is_followed_without_another_question() -> N
 
 
 def test_more_than_three_redirects_are_refused() -> None:
-    said, server = fetched(lambda _: to("/again"))
+    result, server = fetched(lambda _: to("/again"))
 
-    assert isinstance(said, str)
-    assert "redirects more than 3 times" in said
+    assert isinstance(result, str)
+    assert "redirects more than 3 times" in result
     assert len(server.heard) == 4
 
 
@@ -167,10 +167,10 @@ def test_more_than_three_redirects_are_refused() -> None:
     "location", ["file:///etc/passwd", "gopher://x/", "", "http://a b/"]
 )
 def test_a_redirect_to_an_invalid_url_is_not_followed(location: str) -> None:
-    said, server = fetched(to(location))
+    result, server = fetched(to(location))
 
-    assert isinstance(said, str)
-    assert "redirects" in said
+    assert isinstance(result, str)
+    assert "redirects" in result
     assert server.connections == 1
 
 
@@ -226,10 +226,10 @@ def test_a_compressed_page_is_unpacked_in_small_chunks() -> None:
 def test_page_that_cannot_be_unpacked_is_an_error(
     encoding: str, body: bytes, said: str
 ) -> None:
-    found, _ = fetched(Answer(body, headers={"content-encoding": encoding}))
+    result, _ = fetched(Answer(body, headers={"content-encoding": encoding}))
 
-    assert isinstance(found, str)
-    assert said in found
+    assert isinstance(result, str)
+    assert said in result
 
 
 @pytest.mark.parametrize(
@@ -241,10 +241,10 @@ def test_page_that_cannot_be_unpacked_is_an_error(
     ],
 )
 def test_a_slow_server_is_abandoned_at_the_time_limit(answer: Answer) -> None:
-    found, _ = fetched(answer, limits=FetchLimits(seconds=0.1))
+    result, _ = fetched(answer, limits=FetchLimits(seconds=0.1))
 
-    assert isinstance(found, str)
-    assert "took more than 0.1 s in all" in found
+    assert isinstance(result, str)
+    assert "took more than 0.1 s in all" in result
 
 
 @pytest.mark.parametrize(
@@ -259,10 +259,10 @@ def test_a_slow_server_is_abandoned_at_the_time_limit(answer: Answer) -> None:
     ],
 )  # fmt: skip
 def test_a_failed_fetch_gives_a_one_sentence_error(answer: Answer, said: str) -> None:
-    found, _ = fetched(answer)
+    result, _ = fetched(answer)
 
-    assert isinstance(found, str)
-    assert found.startswith(said), found
+    assert isinstance(result, str)
+    assert result.startswith(said), result
 
 
 def test_the_error_for_an_unknown_host_names_the_host() -> None:
@@ -291,10 +291,10 @@ def test_robots_txt_is_requested_once_and_obeyed() -> None:
                 await client.fetch(f"{url}/private/c", allowed)
             return paths(server), str(failure.value)
 
-    asked, said = anyio.run(run)
+    texts, text = anyio.run(run)
 
-    assert asked == ["/robots.txt", "/a", "/b"]
-    assert "asks programs to keep out. The setting web.robots = false ignores that." in said
+    assert texts == ["/robots.txt", "/a", "/b"]
+    assert "asks programs to keep out. The setting web.robots = false ignores that." in text
 
 
 @pytest.mark.parametrize("answer", [Answer(status=404), Answer(status=503), to("ftp://x/")])
@@ -305,8 +305,8 @@ def test_without_a_robots_txt_every_page_may_be_read(answer: Answer) -> None:
 
 
 def test_a_redirect_to_a_page_that_robots_txt_forbids_is_refused() -> None:
-    said, server = fetched(FORBIDS, to("/private/x"), obey_robots=True)
+    result, server = fetched(FORBIDS, to("/private/x"), obey_robots=True)
 
-    assert isinstance(said, str)
-    assert "asks programs to keep out" in said
+    assert isinstance(result, str)
+    assert "asks programs to keep out" in result
     assert paths(server) == ["/robots.txt", "/"]

@@ -28,7 +28,7 @@ class Turn:
         self, directory: Path, result: Result, read: str, server: WireServer
     ) -> None:
         self.directory, self.result, self.read = directory, result, read
-        self.heard = [heard.path for heard in server.heard]
+        self.heard = [request.path for request in server.heard]
 
 
 @pytest.fixture
@@ -58,8 +58,8 @@ def turn(tmp_path: Path, home: Path) -> Callable[..., Turn]:
                 async with agent.session() as session:
                     result = await session.run("Go.")
                 (read,) = [
-                    part.text for sent in provider.heard[-1].messages
-                    for part in sent.message.parts if isinstance(part, ToolResult)
+                    part.text for message in provider.heard[-1].messages
+                    for part in message.message.parts if isinstance(part, ToolResult)
                 ]  # fmt: skip
                 return Turn(tmp_path, result, read, server)
 
@@ -71,16 +71,16 @@ def turn(tmp_path: Path, home: Path) -> Callable[..., Turn]:
 def test_a_page_of_an_allowed_host_is_read_without_asking(
     turn: Callable[..., Turn],
 ) -> None:
-    found = turn(
+    result = turn(
         "http://localhost:PORT/a",
         Answer(b"Hello.", headers=PLAIN),
         allow=["web_fetch(domain:localhost)"],
         names={"localhost": "127.0.0.1"},
     )
 
-    assert "Hello." in found.read
-    assert found.result.denials == ()
-    assert found.heard == ["/a"]
+    assert "Hello." in result.read
+    assert result.result.denials == ()
+    assert result.heard == ["/a"]
 
 
 LOCAL = {
@@ -94,11 +94,11 @@ def test_a_fetch_of_the_front_page_mentions_an_existing_llms_txt(
 ) -> None:
     index = Answer(b"# Site", headers={"content-type": "text/markdown; charset=utf-8"})
 
-    found = turn("http://localhost:PORT/", Answer(b"Hi.", headers=PLAIN), index, **LOCAL)
+    result = turn("http://localhost:PORT/", Answer(b"Hi.", headers=PLAIN), index, **LOCAL)
 
-    assert found.heard == ["/", "/llms.txt"]
-    assert "an index of this site for language models: http://localhost:" in found.read
-    assert "/llms.txt" in found.read
+    assert result.heard == ["/", "/llms.txt"]
+    assert "an index of this site for language models: http://localhost:" in result.read
+    assert "/llms.txt" in result.read
 
 
 @pytest.mark.parametrize(
@@ -111,39 +111,39 @@ def test_a_fetch_of_the_front_page_mentions_an_existing_llms_txt(
 def test_a_fetch_of_a_site_without_llms_txt_mentions_no_index(
     turn: Callable[..., Turn], index: Answer
 ) -> None:
-    found = turn("http://localhost:PORT/", Answer(b"Hi.", headers=PLAIN), index, **LOCAL)
+    result = turn("http://localhost:PORT/", Answer(b"Hi.", headers=PLAIN), index, **LOCAL)
 
-    assert "Hi." in found.read
-    assert "language models" not in found.read
+    assert "Hi." in result.read
+    assert "language models" not in result.read
 
 
 def test_without_a_user_a_host_without_a_rule_is_refused(turn: Callable[..., Turn]) -> None:
-    found = turn("http://site.example:PORT/", names={"site.example": "127.0.0.1"})
+    result = turn("http://site.example:PORT/", names={"site.example": "127.0.0.1"})
 
-    assert "no rule allows web_fetch here" in found.read
-    assert found.heard == []
+    assert "no rule allows web_fetch here" in result.read
+    assert result.heard == []
 
 
 def test_mode_bypass_refuses_a_public_name_with_a_private_address(
     turn: Callable[..., Turn],
 ) -> None:
-    found = turn(
+    result = turn(
         "http://site.example:PORT/", mode="bypass", names={"site.example": "127.0.0.1"}
     )
 
     assert (
         "site.example is this machine or in a private network, which is refused in every "
         "mode. To permit it: --allow 'web_fetch(private:site.example)', or that rule in the "
-        "settings" in found.read
+        "settings" in result.read
     )
-    assert "web_fetch(private:site.example)" in found.read
-    assert found.heard == []
+    assert "web_fetch(private:site.example)" in result.read
+    assert result.heard == []
 
 
 def test_a_redirect_to_the_metadata_service_is_refused_in_mode_bypass(
     turn: Callable[..., Turn],
 ) -> None:
-    found = turn(
+    result = turn(
         "http://site.example:PORT/",
         Answer(status=302, headers={"location": "http://169.254.169.254/latest/"}),
         mode="bypass",
@@ -151,22 +151,22 @@ def test_a_redirect_to_the_metadata_service_is_refused_in_mode_bypass(
         names={"site.example": "127.0.0.1"},
     )
 
-    assert "169.254.169.254 is this machine or in a private network" in found.read
-    assert found.heard == ["/"]
+    assert "169.254.169.254 is this machine or in a private network" in result.read
+    assert result.heard == ["/"]
 
 
 def test_a_long_page_is_shortened_and_stored_completely(turn: Callable[..., Turn]) -> None:
-    found = turn(
+    result = turn(
         "http://site.example:PORT/",
         Answer(b"line of the page\n" * 5_000, headers=PLAIN),
         allow=["web_fetch(private:site.example)"],
         names={"site.example": "127.0.0.1"},
     )
 
-    assert len(found.read) < 31_000
-    assert 'read_file with path "blob:' in found.read
-    assert found.read.startswith("[outside ")
-    assert "[end of outside " in found.read
+    assert len(result.read) < 31_000
+    assert 'read_file with path "blob:' in result.read
+    assert result.read.startswith("[outside ")
+    assert "[end of outside " in result.read
 
 
 @pytest.mark.parametrize(
@@ -191,26 +191,26 @@ def test_a_long_page_is_shortened_and_stored_completely(turn: Callable[..., Turn
 def test_no_rule_for_a_public_host_permits_a_private_address(
     turn: Callable[..., Turn], rule: str, addresses: str, words: str
 ) -> None:
-    found = turn(
+    result = turn(
         "http://site.example:PORT/",
         Answer(b"secret", headers=PLAIN),
         allow=[f"web_fetch({rule})"],
         names={"site.example": addresses},
     )
 
-    assert words in found.read
-    assert found.heard == []
+    assert words in result.read
+    assert result.heard == []
 
 
 def test_a_redirect_to_a_named_host_with_a_private_address_is_refused(
     turn: Callable[..., Turn],
 ) -> None:
-    found = turn(
+    result = turn(
         "http://site.example:PORT/",
         Answer(status=302, headers={"location": "http://docs.example:1/"}),
         allow=["web_fetch(private:site.example)", "web_fetch(domain:docs.example)"],
         names={"site.example": "127.0.0.1", "docs.example": "127.0.0.1"},
     )
 
-    assert "To permit it: --allow 'web_fetch(private:docs.example)'" in found.read
-    assert found.heard == ["/"]
+    assert "To permit it: --allow 'web_fetch(private:docs.example)'" in result.read
+    assert result.heard == ["/"]

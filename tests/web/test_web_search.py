@@ -69,10 +69,10 @@ def by(
         async with wire_server(answer) as server:
             client = WebClient({}, limits=FetchLimits(seconds=20.0, size=100_000))
             try:
-                found = await client.search(make(server.url), "green tea & toast", 8)
+                match = await client.search(make(server.url), "green tea & toast", 8)
             except ToolFailed as error:
                 return str(error), server.heard[0]
-            return found, server.heard[0]
+            return match, server.heard[0]
 
     return anyio.run(run)
 
@@ -84,11 +84,11 @@ def ok(document: object) -> Answer:
 
 
 def test_brave_search_sends_its_key_in_a_header() -> None:
-    found, heard = by(lambda url: Brave("a-key", url), ok(BRAVE))
+    result, request = by(lambda url: Brave("a-key", url), ok(BRAVE))
 
-    assert heard.path == "/res/v1/web/search?q=green+tea+%26+toast&count=8"
-    assert heard.headers["x-subscription-token"] == "a-key"
-    assert found == SearchHits(
+    assert request.path == "/res/v1/web/search?q=green+tea+%26+toast&count=8"
+    assert request.headers["x-subscription-token"] == "a-key"
+    assert result == SearchHits(
         "Brave Search",
         (
             WebHit("Tea & toast", "https://a.example/", "How tea is made", "3 days ago"),
@@ -98,12 +98,12 @@ def test_brave_search_sends_its_key_in_a_header() -> None:
 
 
 def test_tavily_search_sends_a_post_request_with_its_key() -> None:
-    found, heard = by(lambda url: Tavily("a-key", url), ok(TAVILY))
+    result, request = by(lambda url: Tavily("a-key", url), ok(TAVILY))
 
-    assert (heard.method, heard.path) == ("POST", "/search")
-    assert heard.headers["authorization"] == "Bearer a-key"
-    assert json.loads(heard.body) == {"query": "green tea & toast", "max_results": 8}
-    assert found == SearchHits(
+    assert (request.method, request.path) == ("POST", "/search")
+    assert request.headers["authorization"] == "Bearer a-key"
+    assert json.loads(request.body) == {"query": "green tea & toast", "max_results": 8}
+    assert result == SearchHits(
         "Tavily",
         (
             WebHit("Tea", "https://a.example/", "How tea is made."),
@@ -113,10 +113,10 @@ def test_tavily_search_sends_a_post_request_with_its_key() -> None:
 
 
 def test_searxng_search_requests_json() -> None:
-    found, heard = by(SearXng, ok(SEARXNG))
+    result, request = by(SearXng, ok(SEARXNG))
 
-    assert heard.path == "/search?q=green+tea+%26+toast&format=json"
-    assert found == SearchHits(
+    assert request.path == "/search?q=green+tea+%26+toast&format=json"
+    assert result == SearchHits(
         "SearXNG",
         (
             WebHit("Tea", "https://a.example/", "How tea is made."),
@@ -128,10 +128,10 @@ def test_searxng_search_requests_json() -> None:
 def test_duckduckgo_results_are_parsed_without_advertisements() -> None:
     page = Answer(DUCKDUCKGO.encode(), headers={"content-type": "text/html; charset=UTF-8"})
 
-    found, heard = by(DuckDuckGo, page)
+    result, request = by(DuckDuckGo, page)
 
-    assert heard.path == "/html/?q=green+tea+%26+toast"
-    assert found == SearchHits(
+    assert request.path == "/html/?q=green+tea+%26+toast"
+    assert result == SearchHits(
         "DuckDuckGo",
         (
             WebHit("Tea & toast", "https://a.example/tea?q=1", "How tea is made"),
@@ -165,11 +165,11 @@ def test_duckduckgo_results_are_parsed_without_advertisements() -> None:
 def test_a_failed_search_reports_how_to_fix_it(
     make: Any, answer: Answer, said: str
 ) -> None:
-    found, _ = by(make, answer)
+    result, _ = by(make, answer)
 
-    assert isinstance(found, str)
-    assert found.startswith(said)
-    assert "a-key" not in found
+    assert isinstance(result, str)
+    assert result.startswith(said)
+    assert "a-key" not in result
 
 
 KEYS = {"BRAVE_API_KEY": "b", "TAVILY_API_KEY": "t", "SEARXNG_URL": "http://s"}

@@ -61,8 +61,8 @@ def shell(place: Path, body: str, name: str = "agent") -> Path:
 
 
 def spec(program: Path, *arguments: str, **more: Any) -> CommandSpec:
-    given = {"name": "fake", "label": "Fake", "tools": "none", **more}
-    return CommandSpec(argv=(str(program), *arguments), **given)
+    data = {"name": "fake", "label": "Fake", "tools": "none", **more}
+    return CommandSpec(argv=(str(program), *arguments), **data)
 
 
 def connected(
@@ -73,8 +73,8 @@ def connected(
     **environ: str,
 ) -> CommandLine:
     timeouts = timeouts or ProgramTimeouts(5.0, 1.0, 1.0)
-    given = {**os.environ, **environ}
-    return connect(found, model, environ=given, secrets=secrets, timeouts=timeouts)
+    data = {**os.environ, **environ}
+    return connect(found, model, environ=data, secrets=secrets, timeouts=timeouts)
 
 
 def request(*words: str, **more: Any) -> Request:
@@ -107,12 +107,12 @@ def lines(*documents: Mapping[str, Any]) -> str:
 
 def alive(marker: str) -> list[int]:
     """Processes whose command line holds this word, and that are no zombies."""
-    found = list[int]()
+    numbers = list[int]()
     for entry in Path("/proc").iterdir():
         try:
             line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
         except OSError:
             continue
         if marker.encode() in line and int(entry.name) != os.getpid():
-            found.append(int(entry.name))
-    return found
+            numbers.append(int(entry.name))
+    return numbers

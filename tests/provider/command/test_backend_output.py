@@ -26,8 +26,8 @@ LINES = ProgramOutput(
 
 def read(output: ProgramOutput, *pieces: bytes) -> tuple[list[Delta], ProgramOutputReader]:
     reading = ProgramOutputReader(output)
-    found = [delta for piece in pieces for delta in reading.feed(piece)]
-    return [*found, *reading.end()], reading
+    deltas = [delta for piece in pieces for delta in reading.feed(piece)]
+    return [*deltas, *reading.end()], reading
 
 
 def words(found: list[Delta]) -> str:
@@ -61,13 +61,13 @@ def test_bad_json_path_is_refused_with_an_example(text: str) -> None:
 
 
 def test_json_lines_stream_text_and_thinking_and_give_the_cost_at_the_end() -> None:
-    found, reading = read(
+    deltas, reading = read(
         LINES,
         b'{"type":"text","say":"Hel"}\n{"thought":"hm","type":"text",',
         b'"say":"lo"}\n{"type":"other","say":"no"}\n\n{"cost":0.5,"end":true,"all":"Hello"}',
     )
 
-    assert found == [TextDelta("Hel"), ThinkingDelta("hm"), TextDelta("\nlo")]
+    assert deltas == [TextDelta("Hel"), ThinkingDelta("hm"), TextDelta("\nlo")]
     assert reading.over
     assert reading.to_done() == Done(cost=0.5, by_agent=True)
 
@@ -77,15 +77,15 @@ def test_json_answer_without_pieces_is_taken_from_the_final_line() -> None:
 
 
 def test_output_lines_that_are_not_json_are_skipped_and_recorded() -> None:
-    found, reading = read(LINES, b'warning: x\n[1]\n{"type":"text","say":"Hi"}\n')
+    deltas, reading = read(LINES, b'warning: x\n[1]\n{"type":"text","say":"Hi"}\n')
 
-    assert (words(found), reading.strange) == ("Hi", "warning: x")
+    assert (words(deltas), reading.strange) == ("Hi", "warning: x")
 
 
 def test_emoji_cut_in_two_does_not_lose_its_json_line() -> None:
-    found, reading = read(LINES, b'{"type":"text","say":"a\\ud83d"}\n')
+    deltas, reading = read(LINES, b'{"type":"text","say":"a\\ud83d"}\n')
 
-    assert (words(found), reading.strange) == ("a\ufffd", "")
+    assert (words(deltas), reading.strange) == ("a\ufffd", "")
 
 
 def test_error_from_the_program_is_recorded_in_its_own_words() -> None:

@@ -365,17 +365,17 @@ Assistant: done
 def test_each_context_mode_and_format_renders_the_expected_prompt(
     context: Context, form: Format
 ) -> None:
-    told = format_transcript(transcript(TALK, context, 1, "You are Refold."), form)
+    result = format_transcript(transcript(TALK, context, 1, "You are Refold."), form)
 
-    assert told == TOLD[context, form]
+    assert result == TOLD[context, form]
 
 
 def test_summarize_mode_shows_each_earlier_message_as_one_line() -> None:
     long = talk(("user", "one\ntwo " + "x" * 200), ("assistant", "yes"), ("user", "and?"))
 
-    told = transcript(long, "summarize", 1)
+    transcript_lines = transcript(long, "summarize", 1)
 
-    assert told[1:] == (
+    assert transcript_lines[1:] == (
         TranscriptLine(
             "note",
             "Earlier, in short:\n- user: one two " + "x" * 111 + "…\n- assistant: yes",
@@ -403,9 +403,9 @@ def test_sliding_window_never_splits_a_tool_result_from_its_call() -> None:
         ("tool", "result 3"),
     )
 
-    told = transcript(turn, "sliding", 3)
+    transcript_lines = transcript(turn, "sliding", 3)
 
-    assert [said.text for said in told[1:]] == [
+    assert [transcript_line.text for transcript_line in transcript_lines[1:]] == [
         "go",
         "call 1",
         "result 1",
@@ -476,10 +476,10 @@ TALKS = st.lists(st.tuples(ROLES, NASTY), min_size=1, max_size=5)
 def test_message_text_cannot_forge_another_message_in_the_prompt(
     said: list[tuple[Role, str]], system: str, context: Context, form: Format, window: int
 ) -> None:
-    told = transcript(talk(*said), context, window, system)
+    transcript_lines = transcript(talk(*said), context, window, system)
 
-    assert PARSED[form](format_transcript(told, form)) == [
-        (one.speaker, kept(one.text, form)) for one in told
+    assert PARSED[form](format_transcript(transcript_lines, form)) == [
+        (one.speaker, kept(one.text, form)) for one in transcript_lines
     ]
 
 
@@ -490,9 +490,9 @@ def test_newest_messages_are_in_the_prompt_complete_in_every_mode(
 ) -> None:
     whole = (*said, ("user", "the newest: ☂"), ("assistant", "c"), ("tool", "r"))
 
-    told = transcript(talk(*whole), context, window)
+    transcript_lines = transcript(talk(*whole), context, window)
 
-    assert told[-3:] == (
+    assert transcript_lines[-3:] == (
         TranscriptLine("user", "the newest: ☂"),
         TranscriptLine("assistant", "c"),
         TranscriptLine("tool", "r"),
@@ -521,9 +521,9 @@ def test_prompt_of_a_rewound_conversation_equals_one_rendered_from_scratch(
 
     for back, new in steps:
         spoken = (*spoken[: max(len(spoken) - back, 0)], *talk(*new))
-        told = format_transcript(transcript(spoken, context, 2, system), form)
+        result = format_transcript(transcript(spoken, context, 2, system), form)
 
-        assert prompts.prompt(Log(spoken), system) == told
+        assert prompts.prompt(Log(spoken), system) == result
 
 
 def test_cached_prompt_is_not_reused_for_a_conversation_with_another_beginning() -> None:
@@ -535,9 +535,9 @@ def test_cached_prompt_is_not_reused_for_a_conversation_with_another_beginning()
     end = talk(("assistant", "c"))
 
     prompts.prompt(Log((*one, *end)))
-    told = prompts.prompt(Log((*other, *end)))
+    prompt = prompts.prompt(Log((*other, *end)))
 
-    assert told.endswith("User: b\n\nAssistant: c")
+    assert prompt.endswith("User: b\n\nAssistant: c")
 
 
 def test_cached_prompts_of_two_conversations_do_not_mix() -> None:
@@ -569,13 +569,13 @@ def test_each_step_renders_only_new_messages(form: Format) -> None:
 
     for n in range(50):
         log = log.plus(StoredMessage(n, Message("user", Counted((Text(str(n)),)))))
-        told = prompts.prompt(log)
+        prompt = prompts.prompt(log)
     rewound = log[:40]
     prompts.prompt(rewound)
     prompts.prompt((*rewound, StoredMessage(41, Message("user", Counted((Text("x"),))))))
 
     assert len(read) == 51
-    assert told == format_transcript(transcript(log, "continue", 1), form)
+    assert prompt == format_transcript(transcript(log, "continue", 1), form)
 
 
 def kept(text: str, form: Format) -> str:
@@ -593,37 +593,37 @@ def kept(text: str, form: Format) -> str:
 
 
 def from_plain(text: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
+    result: list[tuple[str, str]] = []
     for part in re.split(r"(?<=[\n\v\f\x1c\x1d\x1e\x85\u2028\u2029])", text):
         head = re.match(r"(System|User|Assistant|Tool|Note): ", part)
         if head:
-            found.append((head[1].lower(), part[head.end() :]))
+            result.append((head[1].lower(), part[head.end() :]))
         else:
-            found[-1] = (found[-1][0], found[-1][1] + part)
+            result[-1] = (result[-1][0], result[-1][1] + part)
     names = "System|User|Assistant|Tool|Note"
     slash = re.compile(
         rf"(\A|(?<=[\n\v\f\x1c-\x1e\x85\u2028\u2029]))(\s*?)\\(\\*(?:{names})\s*[::])",
         re.IGNORECASE,
     )
     whole = [
-        (who, said if n == len(found) - 1 else said.removesuffix("\n\n"))
-        for n, (who, said) in enumerate(found)
+        (who, said if n == len(result) - 1 else said.removesuffix("\n\n"))
+        for n, (who, said) in enumerate(result)
     ]
     return [(who, slash.sub(r"\1\2\3", said)) for who, said in whole]
 
 
 def from_markdown(text: str) -> list[tuple[str, str]]:
-    found, lines = list[tuple[str, str]](), text.split("\n")
+    result, lines = list[tuple[str, str]](), text.split("\n")
     while lines:
         head = lines.pop(0)
         assert head.startswith("## ")
         assert lines.pop(0) == ""
         fence = lines.pop(0).removesuffix("text")
         end = next(n for n, line in enumerate(lines) if line.strip() == fence)
-        found.append((head[3:].lower(), "\n".join(lines[:end])))
+        result.append((head[3:].lower(), "\n".join(lines[:end])))
         assert lines[end + 1 : end + 2] in ([""], [])
         lines = lines[end + 2 :]
-    return found
+    return result
 
 
 def from_json(text: str) -> list[tuple[str, str]]:

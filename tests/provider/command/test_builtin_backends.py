@@ -67,11 +67,11 @@ def test_ollama_output_gives_text_and_token_counts(tmp_path: Path) -> None:
         "total duration:       1.2s\nprompt eval count:    26 token(s)\n"
         "eval count:           298 token(s)\neval rate: 48 tokens/s\nEND",
     )
-    found = replace(find("ollama-cli"), argv=(str(program), *find("ollama-cli").argv[1:]))
+    spec = replace(find("ollama-cli"), argv=(str(program), *find("ollama-cli").argv[1:]))
 
-    told = ask(connected(found, "qwen3:4b"), request("Hi"))
+    deltas = ask(connected(spec, "qwen3:4b"), request("Hi"))
 
-    assert (words(told), told[-1]) == (
+    assert (words(deltas), deltas[-1]) == (
         "Hello!",
         Done(Usage(fresh=26, output=298), by_agent=True),
     )
@@ -144,9 +144,9 @@ def test_gemini_cli_thinking_tokens_are_computed_from_the_total() -> None:
         b'"input_tokens":100,"output_tokens":9,"cached":30,"input":70,"tool_calls":0}}'
     )
 
-    found = token_usage(line, find("gemini-cli").output.counts)
+    usage = token_usage(line, find("gemini-cli").output.counts)
 
-    assert found == Usage(fresh=70, cached=30, output=50, reasoning=41)
+    assert usage == Usage(fresh=70, cached=30, output=50, reasoning=41)
 
 
 @pytest.mark.parametrize(

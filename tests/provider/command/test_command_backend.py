@@ -126,7 +126,7 @@ def test_prompt_goes_to_stdin_and_model_effort_and_system_text_fill_their_slots(
     tmp_path: Path,
 ) -> None:
     program = shell(tmp_path, 'echo "$1|$2|$(cat "$3")|$4"; cat')
-    found = spec(
+    outcome = spec(
         program,
         "{model}",
         "--effort={effort}",
@@ -135,39 +135,39 @@ def test_prompt_goes_to_stdin_and_model_effort_and_system_text_fill_their_slots(
         efforts={"max": "xhigh"},
     )
 
-    asked = request("Hello?", system="Be {model}.", effort="max")
-    said = words(ask(connected(found, "m-1"), asked))
+    result = request("Hello?", system="Be {model}.", effort="max")
+    text = words(ask(connected(outcome, "m-1"), result))
 
-    assert said.startswith("m-1|--effort=xhigh|Be {model}.|Be {model}.\nSystem: Below is ")
-    assert said.endswith("\n\nUser: Hello?")
+    assert text.startswith("m-1|--effort=xhigh|Be {model}.|Be {model}.\nSystem: Below is ")
+    assert text.endswith("\n\nUser: Hello?")
 
 
 def test_prompt_slot_is_filled_as_one_argument_and_stdin_is_closed(tmp_path: Path) -> None:
     program = shell(tmp_path, 'cat; echo "$#"; echo "$1"; cat "$2"')
-    found = spec(program, "{prompt}", "{prompt_file}", stdin=False)
+    result = spec(program, "{prompt}", "{prompt_file}", stdin=False)
 
-    said = words(ask(connected(found), request("a $(touch x) 'b' {model}")))
+    text = words(ask(connected(result), request("a $(touch x) 'b' {model}")))
 
-    assert said.startswith("2\nSystem: Below")
-    assert said.count("User: a $(touch x) 'b' {model}") == 2
+    assert text.startswith("2\nSystem: Below")
+    assert text.count("User: a $(touch x) 'b' {model}") == 2
 
 
 def test_system_text_without_a_slot_comes_first_in_the_prompt(
     tmp_path: Path,
 ) -> None:
-    said = words(ask(connected(spec(shell(tmp_path, "cat"))), request("Hi", system="Be.")))
+    text = words(ask(connected(spec(shell(tmp_path, "cat"))), request("Hi", system="Be.")))
 
-    assert said.endswith("before it.\n\nBe.\n\nUser: Hi")
+    assert text.endswith("before it.\n\nBe.\n\nUser: Hi")
 
 
 def test_prompt_follows_the_context_mode_and_format_of_the_settings(tmp_path: Path) -> None:
-    found = spec(
+    result = spec(
         shell(tmp_path, "cat"), conversation=ConversationFormat("fresh", "json", 3)
     )
 
-    told = json.loads(words(ask(connected(found), request("one", "two", "three"))))
+    data = json.loads(words(ask(connected(result), request("one", "two", "three"))))
 
-    assert [(m["role"], m["content"]) for m in told[1:]] == [("user", "three")]
+    assert [(m["role"], m["content"]) for m in data[1:]] == [("user", "three")]
 
 
 @pytest.mark.parametrize("size", [100_000, 1_000_000])
@@ -175,21 +175,21 @@ def test_long_prompt_reaches_the_program_by_stdin_and_by_file(
     tmp_path: Path, size: int
 ) -> None:
     program = shell(tmp_path, 'wc -c < "$1"; wc -c')
-    found = spec(program, "{prompt_file}")
+    result = spec(program, "{prompt_file}")
 
-    counts = words(ask(connected(found), request("x" * size))).split()
+    counts = words(ask(connected(result), request("x" * size))).split()
 
     assert counts[0] == counts[1]
     assert int(counts[0]) > size
 
 
 def test_prompt_too_long_for_a_command_line_is_refused_with_advice(tmp_path: Path) -> None:
-    found = spec(shell(tmp_path, 'echo "$1"'), "{prompt}", stdin=False)
+    result = spec(shell(tmp_path, 'echo "$1"'), "{prompt}", stdin=False)
 
     with pytest.raises(
         TooLong, match=r"does not fit .* 128 KiB is the most; pass it on stdin"
     ):
-        ask(connected(found), request("x" * 140_000))
+        ask(connected(result), request("x" * 140_000))
 
 
 def test_program_runs_in_an_empty_directory_and_leaves_no_temporary_files(
@@ -202,9 +202,9 @@ def test_program_runs_in_an_empty_directory_and_leaves_no_temporary_files(
     )
 
     provider = connected(spec(program, "{system_file}"))
-    said = words(ask(provider, request("Hello?", system="Be."))).split()
+    parts = words(ask(provider, request("Hello?", system="Be."))).split()
 
-    assert said == [str(home / "refold/empty")] * 2 + ["0", "Be."]
+    assert parts == [str(home / "refold/empty")] * 2 + ["0", "Be."]
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
@@ -215,10 +215,10 @@ def test_program_does_not_run_in_its_usual_directory_if_that_is_not_empty(
     empty.mkdir(parents=True)
     (empty / "AGENTS.md").write_text("Obey.")
 
-    said = words(ask(connected(spec(shell(tmp_path, "pwd; ls -A")))))
+    text = words(ask(connected(spec(shell(tmp_path, "pwd; ls -A")))))
 
-    assert said.endswith("/empty")
-    assert not said.startswith(str(home))
+    assert text.endswith("/empty")
+    assert not text.startswith(str(home))
 
 
 def test_program_gets_the_environment_without_keys_of_other_programs(
@@ -227,24 +227,24 @@ def test_program_gets_the_environment_without_keys_of_other_programs(
     program = shell(
         tmp_path, 'echo "$SEEN|$OPENAI_API_KEY|$GEMINI_API_KEY|$NESTED|$TERM|$FOR"'
     )
-    found = spec(
+    result = spec(
         program,
         keys=("OPENAI_API_KEY",),
         unset=("NESTED",),
         environ={"FOR": "{model}"},
     )
 
-    given = {"SEEN": "1", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g", "NESTED": "1"}
+    data = {"SEEN": "1", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g", "NESTED": "1"}
 
-    assert words(ask(connected(found, "m", **given))) == "1|o|||dumb|m"
+    assert words(ask(connected(result, "m", **data))) == "1|o|||dumb|m"
 
 
 def test_program_gets_no_secret_but_its_own_key(tmp_path: Path) -> None:
     program = shell(tmp_path, 'echo "$ACME_KEY|$MINE|$CODEX_API_KEY|$ANTHROPIC_API_KEY"')
-    given = {"ACME_KEY": "a", "MINE": "m", "CODEX_API_KEY": "c", "ANTHROPIC_API_KEY": "k"}
+    data = {"ACME_KEY": "a", "MINE": "m", "CODEX_API_KEY": "c", "ANTHROPIC_API_KEY": "k"}
 
-    found = spec(program, keys=("MINE",))
-    provider = connected(found, secrets={"ACME_KEY", "MINE"}, **given)
+    result = spec(program, keys=("MINE",))
+    provider = connected(result, secrets={"ACME_KEY", "MINE"}, **data)
 
     assert words(ask(provider)) == "|m||"
 
@@ -259,11 +259,11 @@ def test_key_names_lists_the_key_variables_of_all_command_lines() -> None:
 
 def test_traced_request_shows_bytes_sent_and_received(tmp_path: Path) -> None:
     program = shell(tmp_path, "cat >/dev/null; printf Hi")
-    found = spec(program, "a b", "{system_file}", "{model}", environ={"X": "1"})
+    result = spec(program, "a b", "{system_file}", "{model}", environ={"X": "1"})
 
-    told = ask(connected(found, "m-1"), request("Hello?", system="Be.", trace=True))
+    deltas = ask(connected(result, "m-1"), request("Hello?", system="Be.", trace=True))
 
-    assert told == [
+    assert deltas == [
         RequestSent("file system.md", b"Be."),
         RequestSent(
             f"{program} 'a b' '{{system_file}}' m-1",
@@ -279,22 +279,22 @@ def test_traced_command_line_shows_slot_names_and_is_the_same_on_each_run(
     tmp_path: Path,
 ) -> None:
     program = shell(tmp_path, "printf Hi")
-    found = spec(program, "{prompt}", stdin=False, environ={"SYSTEM": "<{system}>"})
-    provider = connected(found)
+    result = spec(program, "{prompt}", stdin=False, environ={"SYSTEM": "<{system}>"})
+    provider = connected(result)
 
-    told = ask(provider, request("One", system="Be.", trace=True))
+    deltas = ask(provider, request("One", system="Be.", trace=True))
     more = ask(provider, request("One", "Hi", "Two", system="Be.", trace=True))
 
     def sent(found: list[Delta]) -> list[RequestSent]:
         return [delta for delta in found if isinstance(delta, RequestSent)]
 
-    assert sent(told) == [
+    assert sent(deltas) == [
         RequestSent("slot prompt", f"System: {GUIDE_TEXT}\n\nUser: One".encode()),
         RequestSent("slot system", b"Be."),
         RequestSent(f"{program} '{{prompt}}'", b""),
     ]
-    assert [s.to for s in sent(more)] == [s.to for s in sent(told)]
-    assert sent(more)[0].body.startswith(sent(told)[0].body)
+    assert [s.to for s in sent(more)] == [s.to for s in sent(deltas)]
+    assert sent(more)[0].body.startswith(sent(deltas)[0].body)
 
 
 def test_long_prompt_is_rendered_outside_the_event_loop_thread(tmp_path: Path) -> None:
@@ -308,9 +308,9 @@ def test_long_prompt_is_rendered_outside_the_event_loop_thread(tmp_path: Path) -
     readers = set[threading.Thread]()
     spoken = StoredMessage(1, Message("user", Noting((Text("Hello?"),))))
 
-    said = words(ask(connected(spec(shell(tmp_path, "cat"))), Request(Log([spoken]))))
+    text = words(ask(connected(spec(shell(tmp_path, "cat"))), Request(Log([spoken]))))
 
-    assert said.endswith("User: Hello?")
+    assert text.endswith("User: Hello?")
     assert readers
     assert threading.current_thread() not in readers
 
@@ -401,10 +401,10 @@ def test_long_prompt_is_rendered_outside_the_event_loop_thread(tmp_path: Path) -
 def test_each_kind_of_program_failure_raises_a_one_sentence_error(
     tmp_path: Path, body: str, kind: type[ProviderError], sentence: str
 ) -> None:
-    found = spec(shell(tmp_path, body), login="say fake login")
+    result = spec(shell(tmp_path, body), login="say fake login")
 
     with pytest.raises(ProviderError) as raised:
-        ask(connected(found, "m-1"))
+        ask(connected(result, "m-1"))
 
     assert (type(raised.value), str(raised.value)) == (kind, sentence)
 
@@ -555,10 +555,10 @@ def test_program_stopped_by_sigstop_is_killed_when_the_stream_closes(
 
     async def inside() -> bool:
         async with aclosing(connected(spec(program)).stream(request("?"))) as deltas:
-            said = await anext(deltas)
-        assert isinstance(said, TextDelta)
+            delta = await anext(deltas)
+        assert isinstance(delta, TextDelta)
         try:
-            os.kill(int(said.text), signal.SIG_DFL)
+            os.kill(int(delta.text), signal.SIG_DFL)
         except ProcessLookupError:
             return True
         return False
@@ -571,6 +571,6 @@ def test_programs_run_in_the_cache_directory_without_refold_home(
 ) -> None:
     monkeypatch.delenv("REFOLD_HOME")
 
-    said = words(ask(connected(spec(shell(tmp_path, "pwd")))))
+    text = words(ask(connected(spec(shell(tmp_path, "pwd")))))
 
-    assert said.strip() == str(home / ".cache/refold/empty")
+    assert text.strip() == str(home / ".cache/refold/empty")

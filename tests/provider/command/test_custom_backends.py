@@ -28,10 +28,8 @@ PAGE = (Path(__file__).parents[3] / "docs/backends.md").read_text(encoding="utf-
 
 
 def settings(text: str) -> tuple[CommandSpec, ...]:
-    found: Any = tomllib.loads(text)
-    return parse_own_commands(
-        msgspec.convert(found["commands"], dict[str, ProgramSettings])
-    )
+    data: Any = tomllib.loads(text)
+    return parse_own_commands(msgspec.convert(data["commands"], dict[str, ProgramSettings]))
 
 
 def mine(**given: Any) -> CommandSpec:
@@ -52,11 +50,11 @@ def test_one_line_of_settings_is_enough_for_a_program_that_reads_and_prints_text
         """
     )
 
-    found = parse_name("command/mine/gpt/4", known)
+    name = parse_name("command/mine/gpt/4", known)
 
-    assert found is not None
+    assert name is not None
     path = f"{tmp_path}:{os.environ['PATH']}"
-    provider = connect(*found, environ={**os.environ, "PATH": path})
+    provider = connect(*name, environ={**os.environ, "PATH": path})
     assert words(ask(provider, request("Hi"))) == "gpt/4:\nUser: Hi"
 
 
@@ -71,7 +69,7 @@ def test_json_lines_output_is_parsed_with_the_json_paths_of_the_settings(
             {"kind": "end", "usd": 0.5, "used": {"in": 9, "hit": 4, "out": 2}},
         ),
     )
-    (found,) = settings(
+    (spec,) = settings(
         f"""
         [commands.mine]
         command = ["{program}"]
@@ -84,7 +82,7 @@ def test_json_lines_output_is_parsed_with_the_json_paths_of_the_settings(
         """
     )
 
-    assert ask(connect(found, "", environ=os.environ)) == [
+    assert ask(connect(spec, "", environ=os.environ)) == [
         TextDelta("Hel"),
         TextDelta("lo"),
         Done(Usage(fresh=5, cached=4, output=2), cost=0.5, by_agent=True),
@@ -100,18 +98,18 @@ light = {"refold.provider", "refold.provider.settings", "refold.provider.command
 print(sorted(name for name in {*sys.modules} - light if name.startswith("refold.prov")))
 """
 
-    told = subprocess.run(
+    completed_process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
 
-    assert told.stdout == "[]\n"
+    assert completed_process.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL))
 def test_every_example_of_the_documentation_is_valid(block: str) -> None:
-    found = settings(block)
+    specs = settings(block)
 
-    assert all(spec.tools == "none" for spec in found)
+    assert all(spec.tools == "none" for spec in specs)
 
 
 def test_every_key_and_slot_is_documented() -> None:
@@ -180,6 +178,6 @@ def test_command_model_without_command_settings_is_refused_with_an_example() -> 
 
 
 def test_default_model_of_the_command_settings_is_used_when_none_is_named() -> None:
-    found = mine(command=("prog", "{model}"), model="small")
+    spec = mine(command=("prog", "{model}"), model="small")
 
-    assert parse_name("command/MINE", (found,)) == (found, "small")
+    assert parse_name("command/MINE", (spec,)) == (spec, "small")

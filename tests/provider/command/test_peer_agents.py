@@ -181,18 +181,18 @@ def against(
 
     async def inside() -> T:
         async with wire_server(answering(agent, *answers)) as server:
-            found = spec or agent.spec
+            result = spec or agent.spec
             if agent.wire == "openai-responses":
                 url = f'openai_base_url="{server.url}/v1"'
-                found = replace(found, argv=(*found.argv, "-c", url))
-            given = {
+                result = replace(result, argv=(*result.argv, "-c", url))
+            data = {
                 **os.environ,
                 **(agent.environ if environ is None else environ),
                 "PATH": f"{agent.program.parent}:{os.environ['PATH']}",
                 agent.url_env or "UNUSED": server.url,
             }
             timeouts = ProgramTimeouts(idle)
-            provider = connect(found, agent.model, environ=given, timeouts=timeouts)
+            provider = connect(result, agent.model, environ=data, timeouts=timeouts)
             return await use(provider, server)
 
     return anyio.run(inside)
@@ -217,33 +217,33 @@ def told(server: WireServer) -> str:
 
 def left(home: Path) -> list[str]:
     """Processes that have this home."""
-    found = list[str]()
+    texts = list[str]()
     for entry in Path("/proc").iterdir():
         try:
             variables = (entry / "environ").read_bytes() if entry.name.isdigit() else b""
         except OSError:
             continue
         if f"HOME={home}\0".encode() in variables and int(entry.name) != os.getpid():
-            found.append((entry / "cmdline").read_text())
-    return found
+            texts.append((entry / "cmdline").read_text())
+    return texts
 
 
 @each
 def test_text_usage_system_prompt_and_model_pass_through_the_program(agent: Agent) -> None:
-    asked = request("What is it? ☂", system="You are REFOLD-7.", effort="high")
+    result = request("What is it? ☂", system="You are REFOLD-7.", effort="high")
     reply = said(agent, "It is rain. ☂ \\ <b>", usage=Usage(70, 30, 0, 9, 4))
 
     async def use(
         provider: CommandLine, server: WireServer
     ) -> tuple[list[Delta], str, str]:
-        found = await heard(provider, asked)
+        outcome = await heard(provider, result)
         last = server.heard[-1]
-        return found, last.path, told(server)
+        return outcome, last.path, told(server)
 
-    found, path, all_told = against(agent, use, reply)
+    deltas, path, all_told = against(agent, use, reply)
 
-    assert words(found) == "It is rain. ☂ \\ <b>"
-    done = found[-1]
+    assert words(deltas) == "It is rain. ☂ \\ <b>"
+    done = deltas[-1]
     assert isinstance(done, Done)
     assert done.usage == Usage(fresh=70, cached=30, output=9, reasoning=4)
     assert (done.cost or 0) > 0 if agent.name == "claude-code" else done.cost is None
@@ -251,7 +251,7 @@ def test_text_usage_system_prompt_and_model_pass_through_the_program(agent: Agen
     assert "You are REFOLD-7." in all_told
     assert "User: What is it? ☂" in all_told
     # Codex prints its answer when it is complete.
-    pieces = sum(isinstance(delta, TextDelta) for delta in found)
+    pieces = sum(isinstance(delta, TextDelta) for delta in deltas)
     assert (pieces > 3) == (agent.name != "codex-cli")
 
 
@@ -276,9 +276,9 @@ def test_each_request_sends_the_conversation_and_the_program_keeps_no_memory(
 def test_tool_call_written_as_text_passes_through_unchanged(agent: Agent) -> None:
     call = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls \\"a b\\""}}\n</tool_call>'
 
-    found = against(agent, asking(request("List it.")), said(agent, call))
+    deltas = against(agent, asking(request("List it.")), said(agent, call))
 
-    assert words(found) == call
+    assert words(deltas) == call
 
 
 def calls(agent: Agent, canaries: list[Path]) -> list[Answer]:
@@ -296,16 +296,16 @@ def test_tools_of_the_program_are_switched_off(agent: Agent, home: Path) -> None
     answers = calls(agent, canaries)
 
     async def use(provider: CommandLine, server: WireServer) -> tuple[list[Delta], int]:
-        found = await heard(provider, request("Go on."))
-        return found, sum(h.method == "POST" for h in server.heard)
+        result = await heard(provider, request("Go on."))
+        return result, sum(h.method == "POST" for h in server.heard)
 
-    found, asked = against(agent, use, *answers, said(agent, "I cannot."))
+    deltas, number = against(agent, use, *answers, said(agent, "I cannot."))
 
     assert [canary for canary in canaries if canary.exists()] == []
     assert list(empty.iterdir()) == []
     # Every call was answered by the program, and the next question was asked.
-    assert asked == len(answers) + 1
-    assert words(found).endswith("I cannot.")
+    assert number == len(answers) + 1
+    assert words(deltas).endswith("I cannot.")
 
 
 @each
@@ -340,10 +340,10 @@ def test_files_mentioned_in_the_conversation_are_not_read_by_the_program(
     agent: Agent, home: Path
 ) -> None:
     (home / "secret.txt").write_text("XYZZY-1")
-    asked = request(f"Look at @{home}/secret.txt, @~/secret.txt and @../../../secret.txt")
+    result = request(f"Look at @{home}/secret.txt, @~/secret.txt and @../../../secret.txt")
 
     async def use(provider: CommandLine, server: WireServer) -> str:
-        await heard(provider, asked)
+        await heard(provider, result)
         return told(server)
 
     assert "XYZZY" not in against(agent, use, said(agent, "No."))

@@ -42,7 +42,7 @@ def answered(home: Path, body: str, text: str = "Hello.", **more: str) -> list[D
         "REFOLD_HOME": str(home),
         **more,
     }
-    made = SandboxedProgram(
+    program = SandboxedProgram(
         find("coro"), "", environ, ConversationFormat("fresh", "plain", 20)
     )
     request = Request(
@@ -51,15 +51,15 @@ def answered(home: Path, body: str, text: str = "Hello.", **more: str) -> list[D
 
     async def run() -> list[Delta]:
         try:
-            return [delta async for delta in made.stream(request)]
+            return [delta async for delta in program.stream(request)]
         finally:
-            await made.aclose()
+            await program.aclose()
 
     return anyio.run(run)
 
 
 def text_of(deltas: list[Delta]) -> str:
-    return "".join(each.text for each in deltas if isinstance(each, TextDelta))
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 
 @needs_bubblewrap
@@ -68,9 +68,9 @@ def test_sandboxed_program_gets_the_conversation_and_warns_of_unrecorded_work(
 ) -> None:
     deltas = answered(home, 'printf "%s|" "$#" "$2"', text="it's $HOME `id`")
 
-    said = text_of(deltas)
-    assert said.startswith("2|System: Below is a conversation")
-    assert "\n\nBe brief.\n\nUser: it's $HOME `id`|" in said
+    text = text_of(deltas)
+    assert text.startswith("2|System: Below is a conversation")
+    assert "\n\nBe brief.\n\nUser: it's $HOME `id`|" in text
     assert isinstance(deltas[0], ThinkingDelta)
     assert deltas[0].text.endswith(
         "read-only sandbox; what it does there is not in the journal."
@@ -124,10 +124,10 @@ def test_sandboxed_program_cannot_write_files_or_read_home_and_project(home: Pat
 def test_sandboxed_program_gets_only_its_own_key(home: Path) -> None:
     body = 'echo warning >&2; echo "$OPENAI_API_KEY $ANTHROPIC_API_KEY $CORO_MODEL"'
 
-    said = text_of(
+    text = text_of(
         answered(home, body, OPENAI_API_KEY="one", ANTHROPIC_API_KEY="two", CORO_MODEL="m")
     )
-    assert said == "one  m"
+    assert text == "one  m"
 
 
 @needs_bubblewrap
@@ -145,10 +145,10 @@ def test_sandboxed_program_failure_raises_an_error_that_names_it(
 def test_sandboxed_program_crash_is_reported_with_its_output_and_not_retried(
     home: Path,
 ) -> None:
-    said = "FileNotFoundError: [Errno 2] No such file or directory: 'a'"
+    text = "FileNotFoundError: [Errno 2] No such file or directory: 'a'"
 
     with pytest.raises(Refused, match=r"coro failed \(exit code 1\): FileNotFoundError: "):
-        answered(home, f'echo "{said}" >&2; exit 1')
+        answered(home, f'echo "{text}" >&2; exit 1')
 
 
 def test_sandboxed_program_is_refused_without_bubblewrap(home: Path) -> None:

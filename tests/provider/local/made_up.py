@@ -124,9 +124,9 @@ def serving(hub: Hub) -> Iterator[Hub]:
             self.end_headers()
 
         def do_GET(self) -> None:
-            asked = self.headers.get("Range", "")
-            hub.asked.append(asked)
-            start = int(asked.removeprefix("bytes=").rstrip("-") or 0) if hub.ranges else 0
+            value = self.headers.get("Range", "")
+            hub.asked.append(value)
+            start = int(value.removeprefix("bytes=").rstrip("-") or 0) if hub.ranges else 0
             self.send_response(206 if start else 200)
             self.send_header("Content-Length", str(len(hub.content) - start))
             self.end_headers()

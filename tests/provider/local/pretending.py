@@ -24,7 +24,7 @@ def say(known: object) -> None:
 
 
 def load(order: ServeRequest) -> tuple[str, object]:
-    told = {
+    data = {
         "model": order.model,
         "key": order.key,
         "context": order.context,
@@ -32,7 +32,7 @@ def load(order: ServeRequest) -> tuple[str, object]:
         "threads": order.threads,
     }
     say(
-        {"pid": os.getpid(), "order": told, "environ": dict(os.environ), "cwd": os.getcwd()}
+        {"pid": os.getpid(), "order": data, "environ": dict(os.environ), "cwd": os.getcwd()}
     )
     if HOW == "fail":
         sys.stderr.write("load_model: failed to load model\n")

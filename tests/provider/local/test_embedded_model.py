@@ -100,42 +100,42 @@ class TestEmbedded(ProviderContract):
 
 def test_embedded_model_answer_in_call_format_becomes_a_tool_call() -> None:
     async def use() -> list[Delta]:
-        said = '{"tool": "look", "arguments": {"where": "up"}}'
-        async with embedded(Reply(said)) as (provider, _, _):
+        text = '{"tool": "look", "arguments": {"where": "up"}}'
+        async with embedded(Reply(text)) as (provider, _, _):
             return await heard(provider)
 
-    found = anyio.run(use)
+    deltas = anyio.run(use)
 
-    calls = [d for d in found if isinstance(d, CallDelta)]
+    calls = [d for d in deltas if isinstance(d, CallDelta)]
     assert calls[0].name == "look"
     assert "".join(d.arguments for d in calls) == '{"where": "up"}'
-    assert isinstance(found[-1], Done)
-    assert found[-1].stop == "calls"
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].stop == "calls"
 
 
 def test_first_token_of_the_embedded_model_is_reported_at_once() -> None:
-    said = '{"tool": "finish", "arguments": {"answer": "It is 3."}}'
+    text = '{"tool": "finish", "arguments": {"answer": "It is 3."}}'
 
     async def use() -> list[Delta]:
-        async with embedded(Reply(said)) as (provider, running, _):
+        async with embedded(Reply(text)) as (provider, running, _):
             running.running = True
             return await heard(provider)
 
-    found = anyio.run(use)
+    deltas = anyio.run(use)
 
-    assert found[:2] == [TextDelta(""), TextDelta("It is 3.")]
+    assert deltas[:2] == [TextDelta(""), TextDelta("It is 3.")]
 
 
 def test_embedded_model_call_cut_off_by_the_output_limit_is_not_a_call() -> None:
     async def use() -> list[Delta]:
-        said = Reply('{"tool": "look", "arguments": {"where": "u', stop="length")
-        async with embedded(said) as (provider, _, _):
+        reply = Reply('{"tool": "look", "arguments": {"where": "u', stop="length")
+        async with embedded(reply) as (provider, _, _):
             return await heard(provider)
 
-    found = anyio.run(use)
+    deltas = anyio.run(use)
 
-    assert isinstance(found[-1], Done)
-    assert found[-1].stop == "length"
+    assert isinstance(deltas[-1], Done)
+    assert deltas[-1].stop == "length"
 
 
 def cut(text: str) -> tuple[str, list[str]]:
@@ -150,19 +150,19 @@ def cut(text: str) -> tuple[str, list[str]]:
     async def use() -> list[Delta]:
         return [delta async for delta in stop_repetition(response())]
 
-    found = anyio.run(use)
-    said = "".join(d.text for d in found if isinstance(d, TextDelta))
-    return said, [d.stop for d in found if isinstance(d, Done)]
+    deltas = anyio.run(use)
+    result = "".join(d.text for d in deltas if isinstance(d, TextDelta))
+    return result, [d.stop for d in deltas if isinstance(d, Done)]
 
 
 @pytest.mark.parametrize(
     "piece", ["x", "echo apples >> fruit.txt; ", "a line\\n" * 9 + "b"]
 )
 def test_response_that_only_repeats_itself_is_cut_off(piece: str) -> None:
-    said, stops = cut("first " + piece * 2_000)
+    text, stops = cut("first " + piece * 2_000)
 
     assert stops == ["length"]
-    assert len(said) <= 6 + 64 + 7 + max(800, 6 * len(piece))
+    assert len(text) <= 6 + 64 + 7 + max(800, 6 * len(piece))
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_response_without_long_repetition_is_not_cut_off(text: str) -> None:
 
 def test_model_server_starts_with_the_first_request_and_outlives_the_provider() -> None:
     async def use() -> tuple[list[Delta], list[Delta], Running]:
-        said = Reply('{"tool": "look", "arguments": {}}')
-        async with embedded(said, said) as (provider, running, _):
+        reply = Reply('{"tool": "look", "arguments": {}}')
+        async with embedded(reply, reply) as (provider, running, _):
             assert running.starts == 0
             first, second = await heard(provider), await heard(provider)
         return first, second, running
@@ -193,20 +193,20 @@ def test_model_server_starts_with_the_first_request_and_outlives_the_provider() 
 
 
 def test_model_server_is_started_with_the_prompt_prefix_shared_by_all_sessions() -> None:
-    asked = replace(ASKED, system="Be brief.\n\nYou work in: /home/me", shared=9)
+    request = replace(ASKED, system="Be brief.\n\nYou work in: /home/me", shared=9)
 
     async def use() -> tuple[Running, WireServer]:
-        async with embedded(Reply('{"tool": "look", "arguments": {}}')) as found:
-            await heard(found[0], asked)
-            return found[1:]
+        async with embedded(Reply('{"tool": "look", "arguments": {}}')) as result:
+            await heard(result[0], request)
+            return result[1:]
 
     running, server = anyio.run(use)
 
     (prefix,) = running.prefixes
-    sent = msgspec.json.decode(server.heard[0].body)["messages"][0]["content"]
+    content = msgspec.json.decode(server.heard[0].body)["messages"][0]["content"]
     assert prefix.startswith("Be brief.\n\nReply with one JSON object")
     assert "- look(where): look out" in prefix
-    assert sent == f"{prefix}\n\nYou work in: /home/me"
+    assert content == f"{prefix}\n\nYou work in: /home/me"
 
 
 CALL = '{"tool": "look", "arguments": {"where": "up"}}'
@@ -235,10 +235,10 @@ def after_a_crash(second: Reply) -> tuple[list[Delta], Running]:
 
 
 def test_after_a_crash_the_server_is_started_again_and_the_response_continues() -> None:
-    found, running = after_a_crash(Reply(CALL))
+    deltas, running = after_a_crash(Reply(CALL))
 
-    calls = [d for d in found if isinstance(d, CallDelta)]
-    waits = [d.reason for d in found if isinstance(d, Retrying)]
+    calls = [d for d in deltas if isinstance(d, CallDelta)]
+    waits = [d.reason for d in deltas if isinstance(d, Retrying)]
     assert "".join(d.name for d in calls) == "look"
     assert "".join(d.arguments for d in calls) == '{"where": "up"}'
     assert waits[1:] == [
@@ -271,13 +271,13 @@ def test_embedded_model_request_carries_the_key_and_asks_for_exactly_one_call() 
             await heard(provider)
             return server
 
-    (asked,) = anyio.run(use).heard
+    (request,) = anyio.run(use).heard
 
-    assert (asked.path, asked.headers["authorization"]) == (
+    assert (request.path, request.headers["authorization"]) == (
         "/v1/chat/completions",
         "Bearer the-key",
     )
-    body = msgspec.json.decode(asked.body)
+    body = msgspec.json.decode(request.body)
     shape = body.pop("response_format")["json_schema"]["schema"]
     assert [s["properties"]["tool"]["const"] for s in shape["anyOf"]] == ["look", "finish"]
     assert body.pop("messages")[1:] == [{"role": "user", "content": "Look up."}]
@@ -295,12 +295,12 @@ def test_tool_with_plain_arguments_is_constrained_by_a_grammar() -> None:
     plain = (
         b'{"type":"object","properties":{"where":{"type":"string"}},"required":["where"]}'
     )
-    asked = replace(ASKED, tools=(ToolSpec("look", "look out", Raw(plain)),))
+    request = replace(ASKED, tools=(ToolSpec("look", "look out", Raw(plain)),))
 
     async def use() -> WireServer:
-        said = Reply('{"tool": "look", "arguments": {"where": "up"}}')
-        async with embedded(said) as (provider, _, server):
-            await heard(provider, asked)
+        reply = Reply('{"tool": "look", "arguments": {"where": "up"}}')
+        async with embedded(reply) as (provider, _, server):
+            await heard(provider, request)
             return server
 
     body = msgspec.json.decode(anyio.run(use).heard[0].body)

@@ -25,12 +25,12 @@ def test_install_prints_the_size_the_source_and_how_to_use_the_model(
 
     code = local.install(MODEL, shelf, str(tmp_path / "mine.gguf"))
 
-    said = capfd.readouterr().out
+    output = capfd.readouterr().out
     assert code == 0
-    assert "100 %" in said
-    assert f"checked: sha256 {MODEL.sha256}\nfrom {tmp_path / 'mine.gguf'}\n" in said
-    assert "refold -m local/tiny" in said
-    assert "\r" not in said
+    assert "100 %" in output
+    assert f"checked: sha256 {MODEL.sha256}\nfrom {tmp_path / 'mine.gguf'}\n" in output
+    assert "refold -m local/tiny" in output
+    assert "\r" not in output
     assert local.install(MODEL, shelf) == 0
     assert "is already installed" in capfd.readouterr().out
 
@@ -51,11 +51,11 @@ def test_status_lists_installed_missing_and_partly_downloaded_models(
 
     assert run("status") == 0
 
-    said = capfd.readouterr().out
-    assert f"models are stored in {models}\n" in said
-    assert "local/qwen2.5-coder-1.5b  not installed, 1.12 GB download" in said
-    assert "local/qwen2.5-coder-0.5b  partly downloaded, 2 MB of 491 MB" in said
-    assert "llama.cpp" in said
+    output = capfd.readouterr().out
+    assert f"models are stored in {models}\n" in output
+    assert "local/qwen2.5-coder-1.5b  not installed, 1.12 GB download" in output
+    assert "local/qwen2.5-coder-0.5b  partly downloaded, 2 MB of 491 MB" in output
+    assert "llama.cpp" in output
 
 
 def test_missing_model_cannot_be_removed(capfd: pytest.CaptureFixture[str]) -> None:

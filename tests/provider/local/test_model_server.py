@@ -33,8 +33,8 @@ def place(tmp_path: Path) -> Iterator[Path]:
     """A directory with a model; its server is stopped with the test."""
     (tmp_path / "model.gguf").write_bytes(b"a model")
     yield tmp_path
-    for each in running(tmp_path):
-        stop(each)
+    for status in running(tmp_path):
+        stop(status)
 
 
 def server(place: Path, how: str = "", keep: float = 60.0, **more: Any) -> SharedServer:
@@ -80,18 +80,18 @@ def test_all_sessions_share_one_model_server(place: Path) -> None:
 
     assert addresses[0] == addresses[1]
     assert second.running
-    (found,) = running(place)
-    assert (found.record.pid, found.in_use) == (log(place)[0]["pid"], False)
+    (status,) = running(place)
+    assert (status.record.pid, status.in_use) == (log(place)[0]["pid"], False)
 
 
 @pytest.mark.slow
 def test_sessions_that_start_together_wait_for_one_model_server(place: Path) -> None:
-    found: list[Address] = []
+    addresses: list[Address] = []
 
     async def at_once() -> None:
         async def one() -> None:
             async with server(place, "silent").lease() as address:
-                found.append(address)
+                addresses.append(address)
 
         async with anyio.create_task_group() as group:
             group.start_soon(one)
@@ -101,8 +101,8 @@ def test_sessions_that_start_together_wait_for_one_model_server(place: Path) -> 
 
     anyio.run(at_once)
 
-    assert len(found) == 3
-    assert len(set(found)) == 1
+    assert len(addresses) == 3
+    assert len(set(addresses)) == 1
 
 
 @pytest.mark.slow
@@ -126,34 +126,34 @@ def test_model_server_environment_holds_no_api_keys(place: Path) -> None:
 
     address = used(server(place, environ=environ))
 
-    said = log(place)[0]
-    order = said["order"]
+    result = log(place)[0]
+    order = result["order"]
     assert (order["model"], order["context"]) == (str(place / "model.gguf"), 512)
     assert (order["template"], order["key"]) == ("{{ messages }}", address.key)
     assert order["threads"] >= 1
     known = {"HOME", "PATH", "OMP_WAIT_POLICY", "PYTHONPATH", "LC_CTYPE"}
-    assert set(said["environ"]) <= known
-    assert said["environ"]["OMP_WAIT_POLICY"] == "passive"
-    assert said["cwd"] == str(place)
+    assert set(result["environ"]) <= known
+    assert result["environ"]["OMP_WAIT_POLICY"] == "passive"
+    assert result["cwd"] == str(place)
 
 
 @pytest.mark.slow
 def test_model_server_exits_some_time_after_its_last_use(place: Path) -> None:
     used(server(place, keep=0.5))
-    (found,) = running(place)
+    (status,) = running(place)
 
-    assert ended(found.record.pid)
+    assert ended(status.record.pid)
     assert running(place) == []
-    assert not found.path.exists()
+    assert not status.path.exists()
 
 
 @pytest.mark.slow
 def test_model_server_does_not_exit_while_in_use(place: Path) -> None:
     async def long() -> bool:
         async with server(place, keep=0.1).lease():
-            (found,) = running(place)
-            assert found.in_use
-            return await anyio.to_thread.run_sync(ended, found.record.pid, 2.5)
+            (status,) = running(place)
+            assert status.in_use
+            return await anyio.to_thread.run_sync(ended, status.record.pid, 2.5)
 
     assert anyio.run(long) is False
 
@@ -161,25 +161,25 @@ def test_model_server_does_not_exit_while_in_use(place: Path) -> None:
 @pytest.mark.slow
 def test_model_server_exits_when_its_files_are_removed(place: Path) -> None:
     used(server(place))
-    (found,) = running(place)
+    (status,) = running(place)
 
     shutil.rmtree(place / "local")
 
-    assert ended(found.record.pid)
+    assert ended(status.record.pid)
 
 
 @pytest.mark.slow
 def test_killed_model_server_is_restarted_with_another_key(place: Path) -> None:
     first = used(server(place))
-    (found,) = running(place)
-    os.kill(found.record.pid, signal.SIGKILL)
-    assert ended(found.record.pid)
+    (status,) = running(place)
+    os.kill(status.record.pid, signal.SIGKILL)
+    assert ended(status.record.pid)
 
     second = used(server(place))
 
     assert second.key != first.key
     (again,) = running(place)
-    assert again.record.pid != found.record.pid
+    assert again.record.pid != status.record.pid
 
 
 @pytest.mark.slow
@@ -197,9 +197,9 @@ def test_changed_model_file_gets_a_new_server(place: Path) -> None:
 def test_stopping_kills_a_model_server_that_is_in_use(place: Path) -> None:
     async def use() -> None:
         async with server(place).lease():
-            (found,) = running(place)
-            await anyio.to_thread.run_sync(stop, found)
-            assert process_start(found.record.pid) == ""
+            (status,) = running(place)
+            await anyio.to_thread.run_sync(stop, status)
+            assert process_start(status.record.pid) == ""
 
     anyio.run(use)
 
@@ -233,10 +233,10 @@ def test_model_server_that_fails_while_loading_is_reported_with_its_output(
 ) -> None:
     served = server(place, "fail")
 
-    with pytest.raises(Refused, match="load_model: failed to load model") as found:
+    with pytest.raises(Refused, match="load_model: failed to load model") as error:
         used(served)
 
-    assert str(place / "local") in str(found.value)
+    assert str(place / "local") in str(error.value)
     assert not served.running
 
 
@@ -262,12 +262,12 @@ def test_prompt_prefix_is_computed_once_and_restored_by_later_servers(place: Pat
         {"role": "system", "content": "You are brief."},
         {"role": "user", "content": ""},
     )
-    asked = {"messages": [system, user], "max_tokens": 1, "id_slot": 0}
+    data = {"messages": [system, user], "max_tokens": 1, "id_slot": 0}
     restored = [path for path, _, _ in log(place)[1:]]
     assert restored[0] == "/slots/0?action=restore"
     assert {path.partition("?")[2] for path in restored} == {"action=restore"}
     assert read[:2] == [
-        ["/v1/chat/completions", True, asked],
+        ["/v1/chat/completions", True, data],
         ["/slots/0?action=save", True, {"filename": saved.name}],
     ]
     assert [path for path, _, _ in read[2:]] == restored

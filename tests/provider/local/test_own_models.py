@@ -65,11 +65,11 @@ def test_gguf_file_is_installed_by_path_and_used_by_name(
 ) -> None:
     assert run("install", str(mine)) == 0
 
-    said = capfd.readouterr().out
+    output = capfd.readouterr().out
     assert (
-        "tiny, 4,096 tokens of context, its own chat template, tool calls in JSON" in said
+        "tiny, 4,096 tokens of context, its own chat template, tool calls in JSON" in output
     )
-    assert "use it with: refold -m local/my-model-q4\n" in said
+    assert "use it with: refold -m local/my-model-q4\n" in output
     (model,) = shelf().list_installed()
     assert (model.name, model.context, model.size) == ("my-model-q4", 4096, len(gguf()))
     assert shelf().place(model).read_bytes() == gguf()
@@ -83,12 +83,12 @@ def test_context_window_is_that_of_the_file_capped_at_what_the_server_allows(
     large.write_bytes(gguf(131_072))
     run("install", str(large))
 
-    found = Connections(Settings(), paths(os.environ), os.environ, {})
+    connections = Connections(Settings(), paths(os.environ), os.environ, {})
 
-    assert found.list_installed() == ("local/large", "local/my-model-q4")
-    assert found.window_of_embedded("local/my-model-q4") == 4096
-    assert found.window_of_embedded("local/large") == 8192
-    found.check("local/my-model-q4")
+    assert connections.list_installed() == ("local/large", "local/my-model-q4")
+    assert connections.window_of_embedded("local/my-model-q4") == 4096
+    assert connections.window_of_embedded("local/large") == 8192
+    connections.check("local/my-model-q4")
 
 
 def test_gguf_header_gives_weight_size_tool_support_and_memory_per_token(

@@ -59,13 +59,13 @@ def use_index(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
 
 def only(program: str) -> str:
     """Its path, or the test is skipped."""
-    found = shutil.which(program)
+    which = shutil.which(program)
     if (
-        not found
-        or subprocess.run([found, "--version"], capture_output=True, check=False).returncode
+        not which
+        or subprocess.run([which, "--version"], capture_output=True, check=False).returncode
     ):
         pytest.skip(f"optional: there is no {program} here")
-    return found
+    return which
 
 
 @pytest.mark.parametrize("program", ["uv", "pip"])
@@ -107,8 +107,8 @@ def test_package_missing_from_the_index_is_named_in_the_error(
 
 
 def test_installer_environment_has_its_own_settings_and_no_api_keys() -> None:
-    found = installer_environment(
+    environment = installer_environment(
         {"PIP_INDEX_URL": "i", "UV_CACHE_DIR": "c", "PATH": "p", "OPENAI_API_KEY": "k"}
     )
 
-    assert found == {"PIP_INDEX_URL": "i", "UV_CACHE_DIR": "c", "PATH": "p"}
+    assert environment == {"PIP_INDEX_URL": "i", "UV_CACHE_DIR": "c", "PATH": "p"}

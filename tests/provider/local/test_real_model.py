@@ -60,10 +60,10 @@ def serving() -> list[ServerStatus]:
 
 
 def test_real_model_creates_a_file(model: LocalModel, tmp_path: Path) -> None:
-    found = do(model, "Create a file hello.txt with the text hello.", tmp_path)
+    data = do(model, "Create a file hello.txt with the text hello.", tmp_path)
 
     assert (tmp_path / "hello.txt").read_text().strip() == "hello"
-    assert found["outcome"] == "final"
+    assert data["outcome"] == "final"
 
 
 def test_real_model_reads_a_number_from_a_file_and_answers_with_it(
@@ -71,9 +71,9 @@ def test_real_model_reads_a_number_from_a_file_and_answers_with_it(
 ) -> None:
     (tmp_path / "number.txt").write_text("4217\n")
 
-    found = do(model, "Read number.txt and tell me the number in it.", tmp_path)
+    data = do(model, "Read number.txt and tell me the number in it.", tmp_path)
 
-    assert "4217" in str(found["text"])
+    assert "4217" in str(data["text"])
     assert (tmp_path / "number.txt").read_text() == "4217\n"
 
 
@@ -95,9 +95,9 @@ def test_sessions_that_start_together_compute_the_prompt_prefix_once(
         )
 
     together = [begun(str(n)) for n in range(4)]
-    used = [json.loads(each.communicate()[0])["usage"] for each in together]
+    used = [json.loads(popen.communicate()[0])["usage"] for popen in together]
 
-    assert [each["cached"] > each["fresh"] for each in used] == [True] * 4, used
+    assert [item["cached"] > item["fresh"] for item in used] == [True] * 4, used
 
 
 def test_model_server_exits_soon_after_the_session(

@@ -74,9 +74,9 @@ def test_task_longer_than_the_window_is_completed_with_compaction(
     for n, (name, secret) in enumerate(SECRETS.items()):
         asks = f"Read {name}.txt with read_file. Its last line tells a secret word: say it."
         assert secret in turn(asks, *(("-c",) if n else ()))
-    said = turn("Which secret words were there? Say them all.", "-c")
+    text = turn("Which secret words were there? Say them all.", "-c")
 
     (journal,) = home.glob("sessions/*/events.jsonl")
-    assert [secret for secret in SECRETS.values() if secret not in said] == []
+    assert [secret for secret in SECRETS.values() if secret not in text] == []
     assert f'"kind":"{Compacted.__name__}"' in journal.read_text()
     assert size / 4 > DEFAULT_CONTEXT_TOKENS * 0.95

@@ -32,8 +32,8 @@ ENDED = {"final": 0, "answered": 0, "stuck": 2, "step_limit": 2}
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for n in range(1, 7):
-        told = "The code of the new safe is Quartz-77.\n" if n == 4 else ""
-        (tmp_path / f"week-{n}.txt").write_text(f"Report of week {n}\n\n{FILLS}\n{told}")
+        text = "The code of the new safe is Quartz-77.\n" if n == 4 else ""
+        (tmp_path / f"week-{n}.txt").write_text(f"Report of week {n}\n\n{FILLS}\n{text}")
     return tmp_path
 
 
@@ -61,10 +61,10 @@ def asked(name: str, folder: Path, way: str) -> dict[str, Any]:
         check=False,
     )
     assert done.stdout, done.stderr
-    found = json.loads(done.stdout)
-    assert done.returncode == ENDED[found["outcome"]], done.stderr
+    data = json.loads(done.stdout)
+    assert done.returncode == ENDED[data["outcome"]], done.stderr
     again = subprocess.run(
-        [REFOLD, "replay", found["session_id"], "--run"],
+        [REFOLD, "replay", data["session_id"], "--run"],
         cwd=folder,
         env=environ,
         capture_output=True,
@@ -72,7 +72,7 @@ def asked(name: str, folder: Path, way: str) -> dict[str, Any]:
         check=False,
     )
     assert (again.returncode, "all agree" in again.stdout) == (0, True), again
-    return found
+    return data
 
 
 @pytest.mark.parametrize(
@@ -86,15 +86,15 @@ def asked(name: str, folder: Path, way: str) -> dict[str, Any]:
 def test_rlm_run_with_a_small_model_completes(
     folder: Path, model: str, flag: str, way: str
 ) -> None:
-    found = asked(model, folder, flag)
+    data = asked(model, folder, flag)
 
-    assert found["route"]["way"] == way
-    assert found["steps"] >= 1
-    assert found["usage"]["output"] > 0
-    assert found["text"].strip() or found["reason"]
+    assert data["route"]["way"] == way
+    assert data["steps"] >= 1
+    assert data["usage"]["output"] > 0
+    assert data["text"].strip() or data["reason"]
 
 
 def test_larger_model_finds_a_needle_by_code(folder: Path) -> None:
-    found = asked(LARGER, folder, "--rlm")
+    data = asked(LARGER, folder, "--rlm")
 
-    assert "Quartz-77" in found["text"], found
+    assert "Quartz-77" in data["text"], data

@@ -42,6 +42,6 @@ def test_real_model_with_text_calls_completes_a_task(
     monkeypatch.setenv("REFOLD_MODELS", str(SHELF.directory))
     task = next(task for task in TASKS if task.name == "create")
 
-    (found,) = anyio.run(all_talked, SMALLEST.name, SHELF.directory, calls, [task])
+    (outcome,) = anyio.run(all_talked, SMALLEST.name, SHELF.directory, calls, [task])
 
-    assert found.good, found.result
+    assert outcome.good, outcome.result

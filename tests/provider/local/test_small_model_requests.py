@@ -55,29 +55,29 @@ def told(asked: Request) -> list[tuple[str, str]]:
 
 
 def offered(asked: Request) -> list[str]:
-    found = call_schema(asked)
-    assert found is not None
-    return [each["properties"]["tool"]["const"] for each in found["anyOf"]]
+    schema = call_schema(asked)
+    assert schema is not None
+    return [item["properties"]["tool"]["const"] for item in schema["anyOf"]]
 
 
 def read(asked: Request, answer: str) -> list[Delta]:
     """What an answer means that comes in single characters."""
     reading = LocalStreamState(asked)
-    found = [delta for character in answer for delta in reading.feed(character)]
-    return [*found, *reading.end()]
+    deltas = [delta for character in answer for delta in reading.feed(character)]
+    return [*deltas, *reading.end()]
 
 
 def called(asked: Request, answer: str) -> tuple[str, Any]:
-    found = [d for d in read(asked, answer) if isinstance(d, CallDelta)]
-    name, arguments = "".join(d.name for d in found), "".join(d.arguments for d in found)
+    deltas = [d for d in read(asked, answer) if isinstance(d, CallDelta)]
+    name, arguments = "".join(d.name for d in deltas), "".join(d.arguments for d in deltas)
     return name, msgspec.json.decode(arguments)
 
 
 def test_small_model_system_prompt_lists_one_tool_per_line() -> None:
-    found = plain_request(request(message("user", "Look up.")))
+    outcome = plain_request(request(message("user", "Look up.")))
 
-    assert found.tools == ()
-    assert found.system == snapshot("""\
+    assert outcome.tools == ()
+    assert outcome.system == snapshot("""\
 Be brief.
 
 Reply with one JSON object: {"tool": NAME, "arguments": {...}}
@@ -89,7 +89,7 @@ Tools:
 
 
 def test_small_model_reads_calls_as_json_and_results_as_plain_text() -> None:
-    asked = request(
+    outcome = request(
         message("user", "Look up."),
         call("1"),
         result("1", "a cloud"),
@@ -100,7 +100,7 @@ def test_small_model_reads_calls_as_json_and_results_as_plain_text() -> None:
         message("user", "Thanks."),
     )
 
-    assert told(asked) == snapshot(
+    assert told(outcome) == snapshot(
         [
             ("user", "Look up."),
             ("assistant", '{"tool": "look", "arguments": {"where": "up"}}'),
@@ -147,15 +147,15 @@ def test_answers_are_sent_as_plain_text_when_there_are_no_tools() -> None:
 
 
 def test_line_numbers_are_sent_with_colons_so_that_they_are_not_read_as_digits() -> None:
-    asked = request(call("1", "read_file"), result("1", "1\t4217\n2\tx\ty\n(2 lines)"))
+    outcome = request(call("1", "read_file"), result("1", "1\t4217\n2\tx\ty\n(2 lines)"))
 
-    assert told(asked)[1][1].startswith("Result:\n1: 4217\n2: x\ty\n(2 lines)\n")
+    assert told(outcome)[1][1].startswith("Result:\n1: 4217\n2: x\ty\n(2 lines)\n")
 
 
 def test_long_result_is_cut_in_the_middle() -> None:
-    asked = request(call("1"), result("1", "a" * 5000 + "b" * 5000))
+    outcome = request(call("1"), result("1", "a" * 5000 + "b" * 5000))
 
-    text = told(asked)[1][1]
+    text = told(outcome)[1][1]
     assert "a" * 2000 + "\n[6,000 characters are not shown]\n" + "b" * 2000 in text
 
 
@@ -192,11 +192,11 @@ def test_finish_call_becomes_answer_text_unless_finish_is_a_tool() -> None:
 
 
 def test_small_model_is_offered_only_finish_when_calls_are_not_allowed() -> None:
-    asked = request(tools=(LOOK, finish.spec), tool_choice="none")
+    outcome = request(tools=(LOOK, finish.spec), tool_choice="none")
 
-    assert offered(asked) == ["finish"]
+    assert offered(outcome) == ["finish"]
     answer = '{"tool": "finish", "arguments": {"answer": "So far: nothing."}}'
-    assert read(asked, answer) == [TextDelta("So far: nothing.")]
+    assert read(outcome, answer) == [TextDelta("So far: nothing.")]
 
 
 def test_text_that_is_not_a_call_stays_text() -> None:
@@ -214,7 +214,7 @@ def test_next_step_instruction_follows_the_note_about_files() -> None:
         "After that call:\n\na.txt (1 line):\nup",
         message("user", "<reminder>Hurry.</reminder>"),
     )
-    asked = request(
+    outcome = request(
         message("user", "Look up."),
         call("1"),
         result("1", "ok"),
@@ -222,7 +222,7 @@ def test_next_step_instruction_follows_the_note_about_files() -> None:
         again,
     )
 
-    assert told(asked)[2:] == [
+    assert told(outcome)[2:] == [
         ("user", "Result:\nok"),
         (
             "user",
@@ -242,25 +242,25 @@ def test_next_step_instruction_follows_the_note_about_files() -> None:
     ],
 )
 def test_finish_written_as_a_shell_command_ends_the_turn(command: str, answer: str) -> None:
-    written = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
+    text = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
 
-    assert read(request(), written) == [TextDelta(answer)]
+    assert read(request(), text) == [TextDelta(answer)]
 
 
 @pytest.mark.parametrize(
     "command", ["finish.sh now and then and again", "finishing", "echo finish(3)", "up"]
 )
 def test_shell_command_that_does_not_finish_stays_a_call(command: str) -> None:
-    written = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
+    text = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
 
-    assert called(request(), written) == ("look", {"where": command})
+    assert called(request(), text) == ("look", {"where": command})
 
 
 def test_small_model_request_without_tools_has_no_call_schema() -> None:
-    asked = request(message("user", "Hello."), tools=())
+    outcome = request(message("user", "Hello."), tools=())
 
-    assert call_schema(asked) is None
-    assert plain_request(asked) == asked
+    assert call_schema(outcome) is None
+    assert plain_request(outcome) == outcome
 
 
 def test_every_tool_is_offered_along_with_finish() -> None:
@@ -288,9 +288,9 @@ def test_call_that_failed_twice_alike_is_left_out_of_the_offered_tools() -> None
         *(call("2"), result("2", "a", failed=True)),
     )
 
-    found = offered(request(*twice, tools=(LOOK, finish.spec, TOOLS[0])))
+    texts = offered(request(*twice, tools=(LOOK, finish.spec, TOOLS[0])))
 
-    assert found == ["finish", "read_file"]
+    assert texts == ["finish", "read_file"]
 
 
 def test_calls_with_different_arguments_or_results_do_not_count_as_repeated() -> None:
@@ -304,9 +304,9 @@ def test_calls_with_different_arguments_or_results_do_not_count_as_repeated() ->
 
 def test_small_model_prompt_stays_small() -> None:
     """Measured by its own tokenizer it is 270; four characters a token is close."""
-    found = plain_request(request(system=small_system(), tools=TOOLS))
+    outcome = plain_request(request(system=small_system(), tools=TOOLS))
 
-    assert len(found.system) / 4 < 350
+    assert len(outcome.system) / 4 < 350
     assert [tool.name for tool in TOOLS] == list(SMALL_TOOLS)
 
 

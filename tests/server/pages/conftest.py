@@ -58,13 +58,13 @@ class Server:
         )  # fmt: skip
         assert self._process.stdout
         self.links = []
-        said = ""
+        text = ""
         for line in self._process.stdout:
-            said += line
+            text += line
             self.links += re.findall(r"http\S+#launch=\S+", line)
             if len(self.links) == 2:
                 break
-        assert len(self.links) == 2, said
+        assert len(self.links) == 2, text
         self.port = urlsplit(self.links[0]).port or 0
 
     @property
@@ -93,14 +93,14 @@ class Server:
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     """Starts a server: `serve({"text": "Hello."}, …)`."""
     pytest.importorskip("fastapi", reason=NEEDS)
-    made = list[Server]()
+    servers = list[Server]()
 
     def start(*lines: dict[str, Any]) -> Server:
-        made.append(Server(tmp_path, list(lines)))
-        return made[-1]
+        servers.append(Server(tmp_path, list(lines)))
+        return servers[-1]
 
     yield start
-    for server in made:
+    for server in servers:
         server.stop()
 
 
@@ -114,16 +114,16 @@ class Watched:
         self.expect_loss = False
 
     def context(self, server: Server, **options: Any) -> Any:
-        made = self._browser.new_context(
+        result = self._browser.new_context(
             **{"viewport": {"width": 1280, "height": 800}, **options}
         )
-        made.set_default_timeout(60_000)
-        self._contexts.append(made)
-        made.on("request", lambda request: self._asked(request.url, server))
-        made.on("weberror", lambda error: self.wrong.append(f"error: {error.error}"))
-        made.on("console", self._said)
-        made.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
-        return made
+        result.set_default_timeout(60_000)
+        self._contexts.append(result)
+        result.on("request", lambda request: self._asked(request.url, server))
+        result.on("weberror", lambda error: self.wrong.append(f"error: {error.error}"))
+        result.on("console", self._said)
+        result.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
+        return result
 
     def open(
         self, server: Server, path: str = "/", script: str = "", **options: Any
@@ -150,8 +150,8 @@ class Watched:
             )
 
     def close(self) -> None:
-        for each in self._contexts:
-            each.close()
+        for context in self._contexts:
+            context.close()
 
 
 # Started once for a module, whose tests have contexts of their own: as long as it runs, its

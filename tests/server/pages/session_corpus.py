@@ -104,18 +104,18 @@ class Session:
         return [*ways, *[self._ask] * 6, self._news, self._deliver]
 
     def _open(self) -> list[Any]:
-        found = (*self.view.conversation.calls, *self.view.conversation.nested)
-        return [call for call in found if call.result is None]
+        calls = (*self.view.conversation.calls, *self.view.conversation.nested)
+        return [call for call in calls if call.result is None]
 
     def _say(self) -> None:
         r = self._random
         images = (Image("b" * 64, "image/png", "a.png"),) if r.random() < 0.1 else ()
-        said = news.Said(
+        result = news.Said(
             r.choice(WORDS), r.choice(["person", "person", "child-1"]),
             r.choice(["now", "next"]), self._id("key"), images,
             r.choice([None, None, "typed"]),
         )  # fmt: skip
-        self._add(said)
+        self._add(result)
 
     def _begin(self) -> None:
         self._add(news.TurnStarted(self.view.seq))
@@ -123,7 +123,7 @@ class Session:
         self._ask()
 
     def _deliver(self) -> None:
-        if waits := [each.seq for each in self.view.conversation.undelivered]:
+        if waits := [item.seq for item in self.view.conversation.undelivered]:
             self._add(news.Delivered(tuple(waits)))
 
     def _ask(self) -> None:
@@ -183,16 +183,16 @@ class Session:
         if r.random() < 0.4:
             self._add(Progress(id_, r.choice(WORDS) * 300))
         elif r.random() < 0.2 and "." not in id_:
-            made = ToolCall(f"{id_}.{self._id('n')}", "read_file", Raw(b"{}"))
-            self._add(NestedCallMade(made, id_))
+            call = ToolCall(f"{id_}.{self._id('n')}", "read_file", Raw(b"{}"))
+            self._add(NestedCallMade(call, id_))
         else:
             controls: list[Control | None] = [
                 None, None, Final("It is 7."), PlanReady("T", "1. Do"), EnterPlan(),
                 Todos((Todo("look", "done"), Todo("act"))),
             ]  # fmt: skip
-            shown = (Diff("/w/a", "changed", "+x"),) if r.random() < 0.4 else ()
+            diffs = (Diff("/w/a", "changed", "+x"),) if r.random() < 0.4 else ()
             self._add(news.Ended(
-                id_, r.choice(["done", "done", "failed"]), r.choice(WORDS), shown, (),
+                id_, r.choice(["done", "done", "failed"]), r.choice(WORDS), diffs, (),
                 r.choice(["", "f" * 64]), r.choice(controls),
                 (Image("c" * 64, "image/png"),) if r.random() < 0.1 else (),
             ))  # fmt: skip
@@ -281,9 +281,9 @@ class Session:
 def documents_with_ends(frames: Sequence[Frame]) -> Iterator[tuple[Frame, list[Plain]]]:
     """Each frame with its documents, as they go over a socket."""
     for frame in frames:
-        found = [
-            msgspec.json.decode(msgspec.json.encode(each))
-            for each in documents_of(frame, live=True)
+        texts = [
+            msgspec.json.decode(msgspec.json.encode(document))
+            for document in documents_of(frame, live=True)
         ]
         at = frame.item.at if isinstance(frame.item, Entry) else 0.0
-        yield frame, [{**each, "at": at} for each in found]
+        yield frame, [{**item, "at": at} for item in texts]

@@ -54,7 +54,7 @@ def test_changed_instructions_are_shown_and_used_after_approval(
     answer(page, "Hello.")
     card = page.get_by_role("dialog", name=QUESTION)
     card.wait_for()
-    shown = card.locator("tr.gone .text, tr.added .text").all_inner_texts()
+    inner_texts = card.locator("tr.gone .text, tr.added .text").all_inner_texts()
     warning = card.locator(".warning").inner_text()
     before = prompts(server, page)
     button(page, USE).click()
@@ -62,7 +62,7 @@ def test_changed_instructions_are_shown_and_used_after_approval(
     say(page, "And now?")
     answer(page, "Again.")
 
-    assert shown == ["Use tabs.", "Use spaces.\\u200b"]
+    assert inner_texts == ["Use tabs.", "Use spaces.\\u200b"]
     assert warning == "1 hidden character is written out."
     assert "AGENTS.md changed since you trusted it" in "".join(page.evaluate("told"))
     assert ("Use tabs." in before, "Use spaces." in prompts(server, page)) == (True, True)

@@ -26,18 +26,20 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     """`refold` with these flags in a pseudo terminal, in the workspace of the server."""
     from tests.terminal.pty_terminal import Terminal
 
-    made = list[Terminal]()
+    terminals = list[Terminal]()
     compiled = tmp_path_factory.mktemp("compiled")
 
     def start(server: Server, *flags: str) -> Terminal:
         words = ("-m", "refold", *flags)
         program = Path(sys.executable)
-        made.append(Terminal(program, *words, here=server.workspace, compiled=compiled))
-        return made[-1]
+        terminals.append(
+            Terminal(program, *words, here=server.workspace, compiled=compiled)
+        )
+        return terminals[-1]
 
     yield start
-    for each in made:
-        each.child.close(force=True)  # pyright: ignore[reportUnknownMemberType]
+    for item in terminals:
+        item.child.close(force=True)  # pyright: ignore[reportUnknownMemberType]
 
 
 @BOTH

@@ -48,7 +48,7 @@ def test_options_apply_to_the_conversation_and_are_shown_when_reopened(
     page.reload()
     page.locator(".light[data-state=online]").wait_for()
     dialog = options(page)
-    shown = (
+    result = (
         dialog.get_by_label(ADDED[path]).input_value(),
         dialog.get_by_label("US dollars").input_value(),
         dialog.get_by_label(TEAMS[path]).is_checked(),
@@ -58,7 +58,7 @@ def test_options_apply_to_the_conversation_and_are_shown_when_reopened(
     say(page, "And now?")
     answer(page, "Again.")
 
-    assert shown == (str(more), "0.5", True, True)
+    assert result == (str(more), "0.5", True, True)
     assert unrecorded == []
     assert len(page.request.get(f"{address}/requests").json()) == 1
 

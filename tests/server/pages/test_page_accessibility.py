@@ -33,12 +33,12 @@ def problems(page: Any) -> list[str]:
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: scripts/peers gets it")
     page.evaluate(AXE.read_text("utf-8"))
-    found = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
+    value = page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
     return [
-        f"{each['id']}: {node['target']} {node['failureSummary']}"
-        for each in found["violations"]
-        if each["impact"] in SERIOUS
-        for node in each["nodes"]
+        f"{violation['id']}: {node['target']} {node['failureSummary']}"
+        for violation in value["violations"]
+        if violation["impact"] in SERIOUS
+        for node in violation["nodes"]
     ]
 
 
@@ -53,7 +53,7 @@ def shown_request(page: Any) -> Any:
 def test_axe_finds_no_serious_problem(
     serve: Serve, pages: Watched, path: str, scheme: str
 ) -> None:
-    asked = {
+    data = {
         "calls": [
             {
                 "tool": "ask_user",
@@ -67,26 +67,26 @@ def test_axe_finds_no_serious_problem(
         {"text": f"## Look\n\n{TABLE}", "thinking": "Hm."},
         bash("touch leaf"),
         WRITE,
-        asked,
+        data,
         {"text": "Done."},
     )
     page = pages.open(server, path, color_scheme=scheme)
     page.get_by_label("Colours").select_option(scheme)
-    found = [("empty", problems(page))]
+    texts = [("empty", problems(page))]
     say(page, "Look")
     answer(page, "Look")
-    found.append(("answered", problems(page)))
+    texts.append(("answered", problems(page)))
     say(page, "/model")
     page.locator(".command-list button").first.wait_for()
-    found.append(("command asks", problems(page)))
+    texts.append(("command asks", problems(page)))
     page.locator(".command-output").get_by_role("button", name="Close").click()
     say(page, "/context")
     page.locator(".command-rows").wait_for()
-    found.append(("command shows", problems(page)))
+    texts.append(("command shows", problems(page)))
     say(page, "Go on")
     for what in ("command", "change", "question"):
         page.locator(".request").wait_for()
-        found.append((what, problems(page)))
+        texts.append((what, problems(page)))
         card = shown_request(page)
         button(page, "Answer" if what == "question" else WORDS[path]["yes"]).click()
         card.wait_for(state="detached")
@@ -98,12 +98,12 @@ def test_axe_finds_no_serious_problem(
     for tab in page.get_by_role("tab").all():
         tab.click()
         page.wait_for_timeout(300)
-        found.append((tab.inner_text(), problems(page)))
+        texts.append((tab.inner_text(), problems(page)))
     page.locator(".list").get_by_role("button", name="New chat").click()
     page.locator("dialog").wait_for()
-    found.append(("dialog", problems(page)))
+    texts.append(("dialog", problems(page)))
 
-    assert [(where, what) for where, what in found if what] == []
+    assert [(where, what) for where, what in texts if what] == []
 
 
 @BOTH
@@ -186,9 +186,9 @@ def test_live_regions_announce_requests_and_answers_to_screen_readers(
     answer(page, "All written.")
     until(page, "() => told.some((t) => t.includes('All **written**'))")
 
-    told = page.evaluate("() => told")
+    value = page.evaluate("() => told")
     assert any(
-        "I need your permission. May I create the file “a.txt”?" in each for each in told
+        "I need your permission. May I create the file “a.txt”?" in item for item in value
     )
     assert page.locator(".request").count() == 0
 
@@ -216,20 +216,20 @@ def test_model_text_runs_no_script_and_loads_nothing(
     answer(page, "alert(6)")
     say(page, "Write")
     page.locator(".request").wait_for()
-    shown = page.locator(".request").inner_text()
+    inner_text = page.locator(".request").inner_text()
     button(page, WORDS[path]["yes"]).click()
     answer(page, "End.")
     for summary in page.locator("article summary").all():
         summary.click()
     page.wait_for_timeout(300)
 
-    assert name in shown
-    found = page.evaluate(
+    assert name in inner_text
+    value = page.evaluate(
         "() => [...document.querySelectorAll('script, iframe, svg[onload], img, [onerror], a')]"
         ".filter((e) => e.closest('article') && !e.matches('a:not([href])') && !/^(https?:|mailto:|blob:|data:image)/.test(e.href ?? e.src ?? '')"
         " || e.matches('article script, article iframe')).map((e) => e.outerHTML)"
     )
-    assert found == []  # and `pages` saw no dialog and no request
+    assert value == []  # and `pages` saw no dialog and no request
 
 
 @BOTH
@@ -263,7 +263,7 @@ def test_of_ten_thousand_blocks_only_a_few_are_in_the_dom(
               "model": "a/m", "stop": "end", "partial": False, "usage": {}, "cost": 0.0}
         for n in range(10_000)
     ]  # fmt: skip
-    frames = json.dumps([json.dumps(each) for each in documents])
+    frames = json.dumps([json.dumps(document) for document in documents])
 
     took = page.evaluate(
         f"""async () => {{

@@ -21,9 +21,9 @@ pytestmark = [
 
 def run(program: str, module: str, **given: object) -> Any:
     assert NODE
-    sent = json.dumps({"module": (SHARED / module).as_uri(), **given})
+    text = json.dumps({"module": (SHARED / module).as_uri(), **given})
     done = subprocess.run(
-        [NODE, HERE / program], input=sent.encode(), capture_output=True, check=True,
+        [NODE, HERE / program], input=text.encode(), capture_output=True, check=True,
         timeout=60,
     )  # fmt: skip
     return json.loads(done.stdout)
@@ -61,10 +61,10 @@ def test_drafts_are_bounded_in_number_and_length() -> None:
 
 
 def test_the_oldest_drafts_are_removed_if_storage_is_full() -> None:
-    kept = drafts(["set", "a", "x" * 50], ["set", "b", "y" * 50], ["get", "a"], ["get", "b"],
+    result = drafts(["set", "a", "x" * 50], ["set", "b", "y" * 50], ["get", "a"], ["get", "b"],
                   room=100)  # fmt: skip
 
-    assert kept[2:] == ["", "y" * 50]
+    assert result[2:] == ["", "y" * 50]
 
 
 @pytest.mark.parametrize(

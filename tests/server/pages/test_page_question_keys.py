@@ -19,10 +19,10 @@ CORPUS = json.loads((HERE.parents[1] / "views/question_keys.json").read_text("ut
 @pytest.mark.skipif(NODE is None, reason="node is not installed")
 def test_question_keys_of_the_pages_match_the_shared_corpus() -> None:
     assert NODE
-    given = json.dumps({"module": MODULE.as_uri(), "stories": CORPUS})
+    text = json.dumps({"module": MODULE.as_uri(), "stories": CORPUS})
 
     done = subprocess.run(
-        [NODE, HERE / "question_keys.mjs"], input=given.encode(), capture_output=True,
+        [NODE, HERE / "question_keys.mjs"], input=text.encode(), capture_output=True,
         check=True, timeout=60,
     )  # fmt: skip
 

@@ -163,19 +163,19 @@ def test_a_plan_is_edited_and_approved(serve: Serve, pages: Watched, path: str) 
     events = page.request.get(
         f"{server.address}/api/conversations/{id_of(page)}/events?after=0"
     ).json()
-    approved = [each for each in events if each["type"] == "plan_approved"]
-    assert [each["text"] for each in approved] == ["1. Look\n2. Write\n3. Check"]
+    approved = [event for event in events if event["type"] == "plan_approved"]
+    assert [item["text"] for item in approved] == ["1. Look\n2. Write\n3. Check"]
 
 
 @BOTH
 def test_a_question_of_the_model_is_answered(
     serve: Serve, pages: Watched, path: str
 ) -> None:
-    asked = {"calls": [{"tool": "ask_user", "arguments": {"questions": [
+    data = {"calls": [{"tool": "ask_user", "arguments": {"questions": [
         {"question": "Which colour?", "options": [{"label": "Moss", "about": "green"}, {"label": "Bark"}]},
         {"question": "Which name?"},
     ]}}]}  # fmt: skip
-    page = pages.open(serve(asked, {"text": "Moss it is."}), path)
+    page = pages.open(serve(data, {"text": "Moss it is."}), path)
     say(page, "Paint")
     page.locator(".request").wait_for()
 
@@ -376,18 +376,18 @@ def test_files_can_be_uploaded_and_downloaded(
     say(page, "Write a.txt")
     button(page, WORDS[path]["yes"]).click()
     answer(page, "Written.")
-    given = tmp_path / "gïven <b>.txt"
-    given.write_text("given", "utf-8")
+    result = tmp_path / "gïven <b>.txt"
+    result.write_text("given", "utf-8")
 
     if page.locator(".panel").is_hidden():
         page.get_by_role("button", name="Show details").click()
     page.get_by_role("tab", name="Files").click()
-    page.locator(".panel input[type=file]").set_input_files(given)
+    page.locator(".panel input[type=file]").set_input_files(result)
     page.locator(".panel .file-link", has_text="gïven <b>.txt").wait_for()
     with page.expect_download() as loading:
         page.locator(".panel .file-link", has_text="a.txt").click()
 
-    assert (server.workspace / given.name).read_text("utf-8") == "given"
+    assert (server.workspace / result.name).read_text("utf-8") == "given"
     assert Path(loading.value.path()).read_text() == "one\ntwo\n"
 
 
@@ -411,8 +411,8 @@ def test_an_attached_image_is_shown_and_sent(
 
     answer(page, "A picture.")
     assert page.locator(".thumbs").is_hidden()
-    shown = page.locator(".block-heard img")
-    shown.wait_for()
+    locator = page.locator(".block-heard img")
+    locator.wait_for()
     until(page, "() => document.querySelector('.block-heard img').naturalWidth === 1")
 
 
@@ -564,23 +564,23 @@ def test_a_slash_command_shows_its_output_and_is_not_sent_as_a_message(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
-    shown = page.locator(".command-output")
+    locator = page.locator(".command-output")
 
     say(page, "/csot")
     page.get_by_text("There is no command /csot. Did you mean /cost?").wait_for()
     say(page, "Hi")
     answer(page, "Hello.")
     say(page, "/cost")
-    shown.get_by_text("10 in · 6 out").wait_for()
+    locator.get_by_text("10 in · 6 out").wait_for()
     say(page, "/csot")
-    shown.get_by_text("There is no command /csot. Did you mean /cost?").wait_for()
+    locator.get_by_text("There is no command /csot. Did you mean /cost?").wait_for()
     say(page, "/theme")
-    shown.get_by_text("/theme does not work here").wait_for()
+    locator.get_by_text("/theme does not work here").wait_for()
     page.locator("#message").press_sequentially("/mode pl")
     page.locator("#suggestion-0 .name", has_text="plan").wait_for()
     page.locator("#message").press_sequentially("an")
     page.keyboard.press("Enter")
-    shown.get_by_text("plan: ").wait_for()
+    locator.get_by_text("plan: ").wait_for()
 
     assert page.locator(".block-heard").count() == 1
 
@@ -590,25 +590,25 @@ def test_permission_rules_can_be_added_and_searched(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
-    shown = page.locator(".command-output")
+    locator = page.locator(".command-output")
     say(page, "Hi")
     answer(page, "Hello.")
     for rule in ("bash(make *)", "bash(git push *)"):
         say(page, "/permissions")
-        shown.get_by_text("+ add a rule").click()
-        shown.get_by_text("deny always, in this folder").click()
-        shown.get_by_role("textbox").fill(rule)
-        shown.get_by_role("textbox").press("Enter")
-        shown.get_by_text(f"From now on: deny {rule}").wait_for()
+        locator.get_by_text("+ add a rule").click()
+        locator.get_by_text("deny always, in this folder").click()
+        locator.get_by_role("textbox").fill(rule)
+        locator.get_by_role("textbox").press("Enter")
+        locator.get_by_text(f"From now on: deny {rule}").wait_for()
     say(page, "/permissions")
-    shown.get_by_text("bash(make *)").wait_for()
-    shown.locator("select").select_option("ask")
-    shown.get_by_text("bash(make *)").wait_for(state="hidden")
-    shown.locator("select").select_option("deny")
-    shown.get_by_text("bash(make *)").click()
-    shown.get_by_text("edit it").click()
+    locator.get_by_text("bash(make *)").wait_for()
+    locator.locator("select").select_option("ask")
+    locator.get_by_text("bash(make *)").wait_for(state="hidden")
+    locator.locator("select").select_option("deny")
+    locator.get_by_text("bash(make *)").click()
+    locator.get_by_text("edit it").click()
 
-    assert shown.get_by_role("textbox").input_value() == "bash(make *)"
+    assert locator.get_by_role("textbox").input_value() == "bash(make *)"
 
 
 @BOTH
@@ -616,16 +616,16 @@ def test_questions_of_a_command_are_answered_with_buttons(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
-    shown = page.locator(".command-output")
+    locator = page.locator(".command-output")
     say(page, "Hi")
     answer(page, "Hello.")
 
     say(page, "/rewind")
-    shown.get_by_role("button", name="Hi").click()
-    shown.get_by_role("button", name="Yes").click()
-    shown.get_by_text("The conversation was rewound.").wait_for()
+    locator.get_by_role("button", name="Hi").click()
+    locator.get_by_role("button", name="Yes").click()
+    locator.get_by_text("The conversation was rewound.").wait_for()
     say(page, "/clear")
-    shown.get_by_text("A new session.").wait_for()
+    locator.get_by_text("A new session.").wait_for()
     page.keyboard.press("Escape")
 
     assert page.get_by_text("Hello.", exact=True).count() == 0
@@ -657,19 +657,19 @@ def test_developer_panels_show_frames_subagents_usage_timeline_todos_and_history
     say(page, "Count the leaves")
     answer(page, "Three.")
 
-    seen = {}
+    data = {}
     for name in ("Frames", "Tree", "Usage", "Timeline", "Todos", "History"):
         page.get_by_role("tab", name=name).click()
         page.locator(".panel-body > *").first.wait_for()
         page.wait_for_timeout(400)
-        seen[name] = page.locator(".panel-body").inner_text()
+        data[name] = page.locator(".panel-body").inner_text()
 
-    assert "assistant_message" in seen["Frames"]
-    assert "explore" in seen["Tree"]
-    assert "output" in seen["Usage"]
-    assert "todo_write" in seen["Timeline"]
-    assert "Look" in seen["Todos"]
-    assert "Count the leaves" in seen["History"]
+    assert "assistant_message" in data["Frames"]
+    assert "explore" in data["Tree"]
+    assert "output" in data["Usage"]
+    assert "todo_write" in data["Timeline"]
+    assert "Look" in data["Todos"]
+    assert "Count the leaves" in data["History"]
 
 
 def test_frames_of_one_text_are_grouped_in_one_expandable_row(
@@ -687,11 +687,11 @@ def test_frames_of_one_text_are_grouped_in_one_expandable_row(
     times = int(rows.locator(".times").inner_text().strip(" ×"))
     rows.locator("summary").click()
     until(page, "document.querySelector('.frame [open] pre')?.textContent !== ''")
-    frames = [json.loads(each) for each in rows.locator("pre").inner_text().splitlines()]
+    frames = [json.loads(line) for line in rows.locator("pre").inner_text().splitlines()]
 
     assert times == len(frames) > 1
-    assert {each["type"] for each in frames} == {"text_delta"}
-    assert "".join(each["text"] for each in frames) == text
+    assert {frame["type"] for frame in frames} == {"text_delta"}
+    assert "".join(frame["text"] for frame in frames) == text
 
 
 def test_model_requests_are_recorded_in_a_chat_with_that_option(

@@ -71,18 +71,18 @@ def test_panels_of_tasks_commands_and_teammates_pass_axe_and_fit_a_phone(
     if options:
         page.get_by_role("button", name="Show details").click()
 
-    found, wide = list[tuple[str, list[str]]](), list[str]()
+    result, wide = list[tuple[str, list[str]]](), list[str]()
     for name in TABS[path].values():
-        shown = panel(page, name)
-        shown.locator("li").first.wait_for()
-        for summary in shown.locator("summary").all():
+        outcome = panel(page, name)
+        outcome.locator("li").first.wait_for()
+        for summary in outcome.locator("summary").all():
             summary.click()
         page.wait_for_timeout(200)
-        found.append((name, problems(page)))
+        result.append((name, problems(page)))
         if not fits(page):
             wide.append(name)
 
-    assert [(where, what) for where, what in found if what] == []
+    assert [(where, what) for where, what in result if what] == []
     assert wide == []
 
 
@@ -96,11 +96,11 @@ def test_dialogs_pass_axe_and_fit_a_phone(
     say(page, "Hi")
     answer(page, "Hello.")
     id_of(page)
-    found, wide = list[tuple[str, list[str]]](), list[str]()
+    result, wide = list[tuple[str, list[str]]](), list[str]()
 
     def look(name: str) -> None:
         page.wait_for_timeout(200)
-        found.append((name, problems(page)))
+        result.append((name, problems(page)))
         if not fits(page):
             wide.append(name)
 
@@ -128,5 +128,5 @@ def test_dialogs_pass_axe_and_fit_a_phone(
     page.locator("#suggestions li").first.wait_for()
     look("suggestions")
 
-    assert [(where, what) for where, what in found if what] == []
+    assert [(where, what) for where, what in result if what] == []
     assert wide == []

@@ -101,12 +101,12 @@ def test_task_lists_numbered_lists_and_table_alignment_are_rendered(
     say(page, "Look")
     answer(page, "seven")
 
-    found = page.evaluate(
+    value = page.evaluate(
         "() => [[...document.querySelectorAll('.prose input')].map((i) => [i.type, i.checked, i.disabled]),"
         " document.querySelector('.prose ol').start,"
         " [...document.querySelectorAll('.prose td')].map((c) => getComputedStyle(c).textAlign)]"
     )
-    assert found == [
+    assert value == [
         [["checkbox", True, True], ["checkbox", False, True]],
         7,
         ["center", "end"],

@@ -52,9 +52,9 @@ pytestmark = [
 def folded(sessions: list[Plain]) -> list[list[Plain]]:
     """What the pages would show, by the JavaScript."""
     assert NODE
-    given = json.dumps({"reducer": REDUCER.as_uri(), "sessions": sessions})
+    text = json.dumps({"reducer": REDUCER.as_uri(), "sessions": sessions})
     done = subprocess.run(
-        [NODE, HERE / "fold.mjs"], input=given.encode(), capture_output=True, check=False,
+        [NODE, HERE / "fold.mjs"], input=text.encode(), capture_output=True, check=False,
         timeout=110,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr.decode()
@@ -73,7 +73,7 @@ def plain(screen: Screen, told: set[int]) -> Plain:
         "blocks": [block(b) for b in blocks],
         "coming": [[part.kind, str(part.text)] for part in screen.coming],
         "status": [screen.status.doing, screen.status.reason, screen.status.tries],
-        "moved": [each.node for each in screen.moved],
+        "moved": [item.node for item in screen.moved],
         "requests": sorted(r.id for r in waits if not isinstance(r, PlanToJudge)),
         "plan": plan,
         "turn": view.turn.seq,
@@ -134,16 +134,16 @@ def called(found: CallBlock) -> list[Any]:
 def compared(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
     """The session for the JavaScript, and the screen in Python at each of its cuts."""
     documents, cuts, expected = list[Plain](), [0], [plain(Screen(), set())]
-    screen, told = Screen(), set[int]()
-    for frame, found in documents_with_ends(frames):
+    screen, numbers = Screen(), set[int]()
+    for frame, records in documents_with_ends(frames):
         screen = apply_frame(screen, frame)
-        documents += found
+        documents += records
         if isinstance(frame.item, Entry) and isinstance(frame.item.event, Rewound):
             documents.append(asked_for(screen.view))
-        if found:
-            told.add(frame.seq)
+        if records:
+            numbers.add(frame.seq)
             cuts.append(len(documents))
-            expected.append(plain(screen, told))
+            expected.append(plain(screen, numbers))
     return {"documents": documents, "cuts": cuts}, expected
 
 
@@ -160,10 +160,10 @@ def asked_for(view: View) -> Plain:
 
 def differences(sessions: list[list[Frame]]) -> list[str]:
     pairs = [compared(frames) for frames in sessions]
-    found = folded([session for session, _ in pairs])
+    records = folded([session for session, _ in pairs])
     return [
         f"session {n}, {part} after {session['documents'][cut - 1]}: {unlike(mine, there)}"
-        for n, ((session, expected), screens) in enumerate(zip(pairs, found, strict=True))
+        for n, ((session, expected), screens) in enumerate(zip(pairs, records, strict=True))
         for cut, mine, there in zip(session["cuts"], expected, screens, strict=True)
         for part in unlike(mine, {**there, "requests": sorted(there["requests"])})
     ]
@@ -171,16 +171,16 @@ def differences(sessions: list[list[Frame]]) -> list[str]:
 
 def unlike(mine: Plain, there: Plain) -> Plain:
     """By part of the screen, what only Python shows and what only JavaScript does."""
-    found: Plain = {}
+    data: Plain = {}
     for part, ours in mine.items():
         if ours != there[part]:
             pairs = (
                 (ours, there[part]) if isinstance(ours, list) else ([ours], [there[part]])
             )
-            found[part] = [
+            data[part] = [
                 [x for x in a if x not in b] for a, b in (pairs, pairs[::-1])
             ] or pairs
-    return found
+    return data
 
 
 def test_python_and_page_reducers_agree_on_random_sessions() -> None:
@@ -218,25 +218,25 @@ def windows(entries: list[Entry], size: int) -> tuple[Plain, Plain]:
 
 
 def parts(entries: list[Entry], size: int) -> list[list[Plain]]:
-    found, before = list[list[Plain]](), None
-    while not found or before:
+    records, before = list[list[Plain]](), None
+    while not records or before:
         part = older_documents(entries, before, size, "c")
-        found.append([msgspec.json.decode(data) for data in part])
-        begin = [doc["id"] for doc in found[-1] if doc["type"] == "history"]
+        records.append([msgspec.json.decode(data) for data in part])
+        begin = [doc["id"] for doc in records[-1] if doc["type"] == "history"]
         before = cursor(begin[0]) if begin else None
-    return found
+    return records
 
 
 @pytest.mark.parametrize("size", [1, 7, 40])
 def test_windows_of_a_session_fold_to_the_screen_of_all_its_documents(size: int) -> None:
     pairs = [windows(entries_of(seed), size) for seed in range(SESSIONS)]
-    found = folded([session for pair in pairs for session in pair])
+    records = folded([session for pair in pairs for session in pair])
 
     cut = 0
-    for n, (session, (whole,), got) in enumerate(
-        zip([pair[1] for pair in pairs], found[::2], found[1::2], strict=True)
+    for n, (session, (whole,), result) in enumerate(
+        zip([pair[1] for pair in pairs], records[::2], records[1::2], strict=True)
     ):
-        newest, full = got[0], got[-1]
+        newest, full = result[0], result[-1]
         assert unlike(whole, full) == {}, f"session {n} with all its windows"
         blocks = newest.pop("blocks")
         assert unlike({k: whole[k] for k in newest}, newest) == {}, f"session {n}"

@@ -16,7 +16,7 @@ FREE = {"MIT", "BSD-3-Clause", "MPL-2.0 OR Apache-2.0"}
 
 
 def test_every_vendored_file_is_in_the_manifest_with_its_licence() -> None:
-    files = {each["file"] for each in LISTED} | {each["licence_file"] for each in LISTED}
+    files = {item["file"] for item in LISTED} | {item["licence_file"] for item in LISTED}
 
     assert {path.name for path in VENDOR.iterdir()} == files | {"manifest.json"}
 
@@ -45,11 +45,11 @@ def test_pages_load_nothing_from_other_hosts_and_never_parse_text_as_html() -> N
         r"|\beval\(|new Function|\bon[a-z]+=\"|<style|style=\"|javascript:|setAttribute\(\"style",
     )
 
-    found = [
+    pairs = [
         (path.name, hit[0])
         for path in own
         for hit in wrong.finditer(path.read_text(encoding="utf-8"))
     ]
 
     assert len(own) > 15
-    assert found == []
+    assert pairs == []

@@ -104,8 +104,8 @@ def test_a_background_command_can_be_followed_and_stopped(
 def test_the_running_command_of_a_turn_is_moved_to_the_background(
     serve: Serve, pages: Watched, path: str
 ) -> None:
-    held = "touch begun; until test -e go; do sleep 0.02; done"
-    server = serve(calls(("bash", {"command": held})), {"text": "I go on."})
+    text = "touch begun; until test -e go; do sleep 0.02; done"
+    server = serve(calls(("bash", {"command": text})), {"text": "I go on."})
     page = pages.open(server, path)
     say(page, "Build it")
     page.locator(".request").wait_for()

@@ -174,8 +174,8 @@ def fold_again(name: str) -> None:
 
 
 def write(path: Path, view: View) -> None:
-    found = msgspec.json.format(msgspec.json.encode(as_json(view)), indent=1)
-    path.write_text(found.decode() + "\n", encoding="utf-8")
+    text = msgspec.json.format(msgspec.json.encode(as_json(view)), indent=1)
+    path.write_text(text.decode() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
