@@ -15,9 +15,9 @@ from msgspec import Struct
 from refold.app.app import App
 from refold.app.local_servers import LocalServer, local_servers
 from refold.app.model_connections import LOCAL_PREFIX
-from refold.cli.auth import try_key
 from refold.cli.local import install
 from refold.cli.tour import give_tour, opening_with
+from refold.client.provider_keys import KEY_PAGES, try_key
 from refold.config.api_keys import key_problem
 from refold.config.credentials import store
 from refold.config.set_setting import remember
@@ -42,16 +42,6 @@ from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import Line
 
 _BYTES_PER_SECOND = 5e6  # bytes per second of a usual connection
-_KEY_PAGES = {
-    "anthropic": "https://platform.claude.com/settings/keys",
-    "openai": "https://platform.openai.com/api-keys",
-    "gemini": "https://aistudio.google.com/apikey",
-    "openrouter": "https://openrouter.ai/settings/keys",
-    "groq": "https://console.groq.com/keys",
-    "xai": "https://console.x.ai",
-    "mistral": "https://console.mistral.ai/api-keys",
-    "deepseek": "https://platform.deepseek.com/api_keys",
-}
 _MAX_MENU_PROVIDERS = 3  # providers in the menu; the next question lists all
 _SHOWN_MODELS = 9  # of one server: each has a key to press
 _MAX_NAME_CHARS = 16  # of a provider; what is longer may be a key
@@ -264,7 +254,7 @@ class _ModelQuestions:
 
     async def _set_up_key(self, name: str, key: str = "") -> FirstChoice | None:
         """Check and store a key of this provider; without `key`, ask for one."""
-        if (page := _KEY_PAGES.get(name)) and not key:
+        if (page := KEY_PAGES.get(name)) and not key:
             self._printer.say(f"Keys are made at {page}", "dim")
         while True:
             key = key if key and self._is_key_of(name, key) else await self._read_key(name)
