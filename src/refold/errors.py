@@ -2,6 +2,7 @@
 
     RefoldError
     ├── BadInput              input of the user is invalid; says what to change
+    │   └── NoModel           no model is configured; says how to get one
     ├── ProviderError         the model could not be called, or did not answer
     │   ├── Overloaded        try again later; may say when
     │   ├── Unreachable       no connection, or it broke; trying again may help
@@ -30,6 +31,10 @@ class RefoldError(Exception):
 
 class BadInput(RefoldError):
     """A setting, flag, file or name given to us is invalid."""
+
+
+class NoModel(BadInput):
+    """No model is configured, so no conversation can begin."""
 
 
 class ProviderError(RefoldError):

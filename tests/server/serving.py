@@ -88,12 +88,16 @@ class Client:
 async def server(
     directory: Path,
     *replies: Any,
-    provider: Callable[[], Provider] | None = None,
+    provider: Callable[[], Provider | None] | None = None,
     flags: Mapping[str, object] | None = None,
+    listening: Listening | None = None,
     drain: bool = False,
     idle_seconds: float = 60.0,
 ) -> AsyncGenerator[Client]:
-    """Serve until this is left. Each conversation gets the replies from the first on."""
+    """Serve until this is left. Each conversation gets the replies from the first on.
+
+    A `provider` that returns None leaves the choice of a model to the settings.
+    """
     import os
 
     places = paths(os.environ)
@@ -126,7 +130,7 @@ async def server(
 
         async def run() -> None:
             with scope:
-                await serve(host, access, Listening(drain=drain), heard)
+                await serve(host, access, listening or Listening(drain=drain), heard)
 
         group.start_soon(run)
         await ready.wait()

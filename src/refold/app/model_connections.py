@@ -16,7 +16,7 @@ from refold.config.api_keys import Keys
 from refold.config.paths import Paths
 from refold.config.settings import Provider as OwnProvider
 from refold.config.settings import Settings
-from refold.errors import BadInput, Refused
+from refold.errors import BadInput, NoModel, Refused
 from refold.logs.logbook import Logbook
 from refold.provider import catalog
 from refold.provider.capability_fallback import ToolFallback
@@ -192,7 +192,7 @@ class Connections:
 
     def _connect(self, name: str, form: Format | Literal[""]) -> Provider:
         if not name:
-            raise BadInput(NO_MODEL_TEXT)
+            raise NoModel(NO_MODEL_TEXT)
         if name.startswith(SCRIPT_PREFIX):
             return self._script_provider()
         if name.startswith(LOCAL_PREFIX):

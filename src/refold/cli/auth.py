@@ -1,7 +1,7 @@
 """`refold auth set|list|test|remove`: API keys, never shown in full.
 
 A key is read without echo, or from a pipe; never from the command line, which other
-programs and the shell's history see. `client.provider_keys` checks and stores keys.
+programs and the shell's history see. `client.settings.provider_keys` checks and stores keys.
 """
 
 import os
@@ -10,7 +10,12 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 
 import anyio
 
-from refold.client.provider_keys import KeyCheck, KeyRow, ProviderKeys, last_characters
+from refold.client.settings.provider_keys import (
+    KeyCheck,
+    KeyRow,
+    ProviderKeys,
+    last_characters,
+)
 from refold.config.api_keys import key_problem
 from refold.config.paths import paths
 from refold.errors import BadInput

@@ -17,7 +17,7 @@ from refold.app.local_servers import LocalServer, local_servers
 from refold.app.model_connections import LOCAL_PREFIX
 from refold.cli.local import install
 from refold.cli.tour import give_tour, opening_with
-from refold.client.provider_keys import KEY_PAGES, try_key
+from refold.client.settings.provider_keys import KEY_PAGES, try_key
 from refold.config.api_keys import key_problem
 from refold.config.credentials import store
 from refold.config.set_setting import remember

@@ -119,6 +119,7 @@ class Host:
             self._ports.orders, self._ports.runner, self._runnable, idle_seconds
         )
         self._there = dict[str, Conversation]()
+        self._outdated = set[Conversation]()  # of earlier settings
         self._opening = anyio.Lock()
         self._group: TaskGroup | None = None
         self._ended = anyio.Event()
@@ -216,13 +217,34 @@ class Host:
 
     async def offers(self, what: str) -> Sequence[Offer]:
         """The choices for a new conversation in the directory of the server."""
-        launch = await to_thread.run_sync(
-            self._launch_at, self.paths.directory, (), NewConversation()
-        )
-        try:
+        async with self.start_in() as launch:
             return await to_thread.run_sync(offers, launch, what)
+
+    @asynccontextmanager
+    async def start_in(self, directory: str = "") -> AsyncGenerator[Launch]:
+        """A start in a directory, "" the server's, to look at what counts there.
+
+        Raises `BadInput` if it is not a directory.
+        """
+        wanted = NewConversation(workspace=directory)
+        path = await to_thread.run_sync(self._directory, wanted)
+        launch = await to_thread.run_sync(self._launch_at, path, (), wanted)
+        try:
+            yield launch
         finally:
-            await launch.aclose()
+            with anyio.CancelScope(shield=True):
+                await launch.aclose()
+
+    def renew_starts(self) -> None:
+        """Open each conversation anew with the settings as they are now, once it is at rest.
+
+        Its clients connect again by themselves.
+        """
+        assert self._group is not None, "it is used in `running`"
+        for id_, chat in self._there.items():
+            self._outdated.add(chat)
+            if isinstance(chat, OwnConversation) and not (chat.at_work or chat.closing):
+                self._group.start_soon(self.close, id_, "")
 
     async def delete(self, id_: str) -> None:
         """Delete a conversation for good. Raises `Held` while another process has it."""
@@ -257,6 +279,7 @@ class Host:
             conversation.feed.close()
         finally:
             del self._there[id_]
+            self._outdated.discard(conversation)
             ended, self._ended = self._ended, anyio.Event()
             ended.set()
 
@@ -283,6 +306,9 @@ class Host:
             for id_, chat in tuple(self._there.items()):
                 if isinstance(chat, OwnConversation):
                     await self._check_holder(id_, chat)
+                    if chat in self._outdated and not (chat.at_work or chat.closing):
+                        self._group.start_soon(self.close, id_, "")
+                        continue
                 if chat.busy:
                     chat.idle_since = now
                 elif now - chat.idle_since > self._idle_seconds and not chat.closing:

@@ -7,7 +7,7 @@ their schemas are put into the OpenAPI from the same types. The routes are in `r
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import msgspec
 from fastapi import FastAPI, Request, Response
@@ -20,12 +20,13 @@ from refold.server.guard import Rejected
 from refold.values.json_check import find_repeated_key
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Route = TypeVar("Route", bound=Callable[..., Awaitable[Response]])
 _SCHEMA_REFERENCE = "#/components/schemas/{name}"
 _JSON_TYPE = "application/json"
 _REFUSAL_STATUSES = (400, 401, 403, 404, 405, 409, 412, 413, 415, 421, 422, 428, 429, 503)
 _STATUS_OF_ERROR = {
-    "NotThere": 404, "Protected": 403, "Held": 409, "BadInput": 400,
+    "NotThere": 404, "Protected": 403, "Held": 409, "BadInput": 400, "NoModel": 400,
     "FileExists": 428, "OtherContent": 412,
 }  # fmt: skip
 
@@ -137,6 +138,14 @@ async def body_of(request: Request, kind: type[T]) -> T:
     if (key := find_repeated_key(data)) is not None:
         raise BadInput(f"the body is not what is expected here: {key[:60]!r} stands twice")
     return value
+
+
+def or_not_there(find: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `find`, which raises `BadInput` for a name in a path. Raises `NotThere` then."""
+    try:
+        return find(*args, **kwargs)
+    except BadInput as error:
+        raise NotThere(str(error)) from error
 
 
 async def to_error_response(request: Request, error: Exception) -> Response:

@@ -25,6 +25,7 @@ from refold.server.guard import App, Guard, Names, Rejected
 from refold.server.hooks import HOOKS_PREFIX, add_hooks
 from refold.server.listening import Listening, listen, names_of, serve_until_signal
 from refold.server.rest import add_rest
+from refold.server.settings.models import add_models
 from refold.server.websocket import add_websocket
 
 PAGE_FILES = {"/": "user/index.html", "/dev": "developer/index.html"}
@@ -58,9 +59,10 @@ def application(
     names: Names,
     *,
     tls: bool,
+    safe: bool = True,
     webhooks: Webhooks | None = None,
 ) -> App:
-    """The whole server, without a socket."""
+    """The whole server, without a socket. `safe`: what is sent cannot be read on its way."""
     app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
     api = Api(app)
     _add_access(api, host, access, tls=tls)
@@ -68,6 +70,7 @@ def application(
     add_commands(api, host)
     add_files(api, host)
     add_changes(api, host)
+    add_models(api, host, safe=safe)
     add_websocket(app, host)
     _add_pages(app, access)
     if webhooks is not None:
@@ -158,5 +161,8 @@ async def serve(
     with closing(listen(setup)) as listener:
         async with host.run(drain=setup.drain):
             names = names_of(setup, listener)
-            app = application(host, access, names, tls=setup.tls, webhooks=webhooks)
+            safe = setup.tls or not setup.beyond_loopback
+            app = application(
+                host, access, names, tls=setup.tls, safe=safe, webhooks=webhooks
+            )
             await serve_until_signal(app, listener, setup, ready)

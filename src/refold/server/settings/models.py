@@ -1,0 +1,180 @@
+"""REST of models: the default model, providers and their keys, and embedded models.
+
+A key is taken, checked and stored, and never sent back: a page sees its last characters.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import Query, Request, Response
+from msgspec import Meta, Struct
+
+from refold.client.host import Host
+from refold.client.settings import models
+from refold.client.settings.model_downloads import ModelDownloads
+from refold.client.settings.models import (
+    EmbeddedModel,
+    EmbeddedModels,
+    ModelChoice,
+    ProviderRow,
+)
+from refold.client.settings.provider_keys import KeyCheck, ProviderKeys
+from refold.errors import BadInput
+from refold.server.api import Api, body_of, json_of, or_not_there
+
+PATH = "/api/settings"
+_MAX_KEY_CHARS = 4096
+_UNSAFE = (
+    "a key is not taken here, because the traffic can be read on its way: store it on the machine "
+    "of the server with `refold auth set`, or serve with --tls-cert"
+)
+Folder = Annotated[str, Query(max_length=4096, description='"": that of the server')]
+
+
+class WantedModel(Struct, frozen=True, forbid_unknown_fields=True):
+    model: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
+    """`unchecked`: store it even if the provider could not be asked. A refused one is not."""
+
+    key: Annotated[str, Meta(min_length=1, max_length=_MAX_KEY_CHARS)]
+    unchecked: bool = False
+
+
+class StoredKey(Struct, frozen=True):
+    """Whether the key was stored. If not, the provider could not be asked: `text` says why."""
+
+    stored: bool
+    text: str
+    model: str = ""  # the model of new conversations now
+    notices: Sequence[str] = ()
+
+
+class KeyVerdict(Struct, frozen=True):
+    good: bool
+    text: str
+
+
+class RemovedKey(Struct, frozen=True):
+    places: Sequence[str]
+    notices: Sequence[str]
+
+
+# pyright: reportUnusedFunction=false
+# Each function below is a route: it is called by FastAPI.
+def add_models(api: Api, host: Host, *, safe: bool) -> None:
+    """`safe`: whether a key that a page sends cannot be read on its way."""
+    _add_default(api, host)
+    _add_keys(api, host, safe=safe)
+    _add_embedded(api, host)
+
+
+def _add_default(api: Api, host: Host) -> None:
+    @api.route("GET", f"{PATH}/model", ModelChoice)
+    async def model(folder: Folder = "") -> Response:
+        """The model of new conversations in a folder, and what can be chosen."""
+        async with host.start_in(folder) as launch:
+            return json_of(await to_thread.run_sync(models.model_choice, launch))
+
+    @api.route("PUT", f"{PATH}/model", ModelChoice, body=WantedModel)
+    async def choose(request: Request) -> Response:
+        """Make a model the default, if it can be used."""
+        wanted = await body_of(request, WantedModel)
+        async with host.start_in() as launch:
+            await to_thread.run_sync(models.choose_model, launch, wanted.model)
+        return json_of(await _renewed_choice(host))
+
+
+def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
+    @api.route("GET", f"{PATH}/providers", list[ProviderRow])
+    async def providers() -> Response:
+        """The providers that have a key or need one. No key is shown."""
+        keys = await _keys(host)
+        return json_of(await to_thread.run_sync(models.provider_rows, keys))
+
+    @api.route("PUT", f"{PATH}/providers/{{name}}/key", StoredKey, body=NewKey)
+    async def store(request: Request, name: str) -> Response:
+        """Check a key with its provider, and store it as `refold auth set` does."""
+        if not safe:
+            raise BadInput(_UNSAFE)
+        keys, new = await _keys(host), await body_of(request, NewKey)
+        spec, key = or_not_there(keys.spec, name), new.key.strip()
+        check = await keys.check_new(spec, key)
+        if check.refused:
+            raise BadInput(check.text)
+        if not (check.good or new.unchecked):
+            return json_of(StoredKey(False, check.text))
+        change = await to_thread.run_sync(keys.store, spec, key)
+        choice = await _renewed_choice(host)
+        return json_of(StoredKey(True, check.text, choice.model, change.notices))
+
+    @api.route("DELETE", f"{PATH}/providers/{{name}}/key", RemovedKey)
+    async def remove(name: str) -> Response:
+        """Remove a stored key, as `refold auth remove` does."""
+        keys = await _keys(host)
+        spec = or_not_there(keys.spec, name)
+        change = await to_thread.run_sync(keys.remove, spec.name)
+        host.renew_starts()
+        return json_of(RemovedKey(change.places, change.notices))
+
+    @api.route("POST", f"{PATH}/providers/{{name}}/check", KeyVerdict)
+    async def check(name: str) -> Response:
+        """Ask the provider whether it takes its key, as `refold auth test` does."""
+        keys = await _keys(host)
+        spec = or_not_there(keys.spec, name)
+        try:
+            verdict = await keys.check(spec, await to_thread.run_sync(keys.find, spec))
+        except BadInput as error:
+            verdict = KeyCheck(str(error))
+        return json_of(KeyVerdict(verdict.good, verdict.text))
+
+
+def _add_embedded(api: Api, host: Host) -> None:
+    made: list[ModelDownloads] = []  # one, made at the first request
+
+    async def get_downloads() -> ModelDownloads:
+        if not made:
+            async with host.start_in() as launch:
+                made.append(ModelDownloads(launch.app.environ))
+        return made[0]
+
+    @api.route("GET", f"{PATH}/embedded", EmbeddedModels)
+    async def embedded() -> Response:
+        """The models that run on this machine, and downloads with their progress."""
+        downloads = await get_downloads()
+        return json_of(await to_thread.run_sync(models.embedded_models, downloads))
+
+    @api.route("GET", f"{PATH}/embedded/{{name}}", EmbeddedModel)
+    async def progress(name: str) -> Response:
+        """One of these models, with the progress of its download."""
+        downloads = await get_downloads()
+        return json_of(or_not_there(models.embedded_model, downloads, name))
+
+    @api.route("POST", f"{PATH}/embedded/{{name}}", None, status=202)
+    async def download(name: str) -> Response:
+        """Begin to download a model. The list has its progress."""
+        or_not_there((await get_downloads()).start, name)
+        return Response(status_code=202)
+
+    @api.route("DELETE", f"{PATH}/embedded/{{name}}", None, status=204)
+    async def remove(name: str) -> Response:
+        """Stop its download, or delete a model that is not being downloaded."""
+        downloads = await get_downloads()
+        or_not_there(models.embedded_model, downloads, name)
+        if not downloads.stop(name):
+            await to_thread.run_sync(downloads.remove, name)
+        return Response(status_code=204)
+
+
+async def _keys(host: Host) -> ProviderKeys:
+    async with host.start_in() as launch:
+        return await to_thread.run_sync(models.provider_keys, launch)
+
+
+async def _renewed_choice(host: Host) -> ModelChoice:
+    """The choice after a change, which counts for open conversations, too."""
+    host.renew_starts()
+    async with host.start_in() as launch:
+        return await to_thread.run_sync(models.model_choice, launch)
