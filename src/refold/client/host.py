@@ -236,7 +236,7 @@ class Host:
                 await launch.aclose()
 
     def renew_starts(self) -> None:
-        """Open each conversation anew with the settings as they are now, once it is at rest.
+        """Open each conversation again with the settings as they are now, once it is at rest.
 
         Its clients connect again by themselves.
         """

@@ -31,10 +31,14 @@ NEEDS = "the extra `server`, playwright and chromium are needed here"
 
 
 class Server:
-    """`refold serve` in a directory of its own, with the responses of a script."""
+    """`refold serve` in a directory of its own, with the responses of a script, or of the model
+    of the settings.
+    """
 
-    def __init__(self, directory: Path, lines: list[dict[str, Any]]) -> None:
-        self.directory = directory
+    def __init__(
+        self, directory: Path, lines: list[dict[str, Any]], *, scripted: bool = True
+    ) -> None:
+        self.directory, self.scripted = directory, scripted
         self.workspace = directory / "work"
         self.workspace.mkdir()
         self.script = directory / "answers.jsonl"
@@ -48,10 +52,8 @@ class Server:
         self.script.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
 
     def start(self) -> None:
-        words = [
-            sys.executable, "-m", "refold", "serve", "--port", str(self.port), "--script",
-            str(self.script),
-        ]  # fmt: skip
+        words = [sys.executable, "-m", "refold", "serve", "--port", str(self.port)]
+        words += ["--script", str(self.script)] if self.scripted else []
         self._process = subprocess.Popen(
             words, cwd=self.workspace, env=dict(os.environ), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -95,8 +97,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     pytest.importorskip("fastapi", reason=NEEDS)
     servers = list[Server]()
 
-    def start(*lines: dict[str, Any]) -> Server:
-        servers.append(Server(tmp_path, list(lines)))
+    def start(*lines: dict[str, Any], scripted: bool = True) -> Server:
+        servers.append(Server(tmp_path, list(lines), scripted=scripted))
         return servers[-1]
 
     yield start

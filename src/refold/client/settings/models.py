@@ -79,15 +79,20 @@ def provider_keys(launch: Launch) -> ProviderKeys:
 
 
 def provider_rows(keys: ProviderKeys) -> list[ProviderRow]:
-    """Providers with a key first, then those that are asked for most."""
+    """All that take a key: those that have one first, then those that are asked for most.
+
+    Of a provider that is there by several wires, the first without a key is enough.
+    """
     specs = {spec.name: spec for spec in keys.specs}
     rows = [
         ProviderRow(
             row.provider, specs[row.provider].label, row.source, row.variable, row.ends,
             KEY_PAGES.get(row.provider, ""), specs[row.provider].model,
         )
-        for row in keys.rows()
+        for row in keys.rows(optional=True)
     ]  # fmt: skip
+    labels = {row.label: row.name for row in reversed(rows)}
+    rows = [row for row in rows if row.source or labels[row.label] == row.name]
     return sorted(rows, key=lambda row: (not row.source, row.name not in KEY_PAGES))
 
 

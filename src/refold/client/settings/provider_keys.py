@@ -87,11 +87,11 @@ class ProviderKeys:
         except BadInput:  # its address is not set yet
             return True
 
-    def rows(self) -> Iterator[KeyRow]:
-        """The providers that have a key, or need one."""
+    def rows(self, *, optional: bool = False) -> Iterator[KeyRow]:
+        """The providers that have a key or need one; with `optional`, all that take one."""
         for spec in self.specs:
             source, key = self._source(spec)
-            if source or self.needs_key(spec):
+            if source or self.needs_key(spec) or (optional and self._keys.uses_key(spec)):
                 ends = last_characters(key.key) if key else ""
                 yield KeyRow(spec.name, source, key.variable if key else "", ends)
 
@@ -153,7 +153,7 @@ class ProviderKeys:
     async def check_new(self, spec: ProviderSpec, key: str) -> KeyCheck:
         """Ask the provider whether it takes this key, which is not stored yet.
 
-        Raises `BadInput` for a text that is no key, or the key of another provider, and sends
+        Raises `BadInput` for a text that cannot be a key, or the key of another provider, and sends
         it to no one then.
         """
         if problem := key_problem(key):

@@ -23,9 +23,9 @@ from refold.client.settings.provider_keys import KeyCheck, ProviderKeys
 from refold.errors import BadInput
 from refold.server.api import Api, body_of, json_of, or_not_there
 
-PATH = "/api/settings"
+SETTINGS_PATH = "/api/settings"
 _MAX_KEY_CHARS = 4096
-_UNSAFE = (
+_UNSAFE_TRAFFIC = (
     "a key is not taken here, because the traffic can be read on its way: store it on the machine "
     "of the server with `refold auth set`, or serve with --tls-cert"
 )
@@ -72,33 +72,33 @@ def add_models(api: Api, host: Host, *, safe: bool) -> None:
 
 
 def _add_default(api: Api, host: Host) -> None:
-    @api.route("GET", f"{PATH}/model", ModelChoice)
+    @api.route("GET", f"{SETTINGS_PATH}/model", ModelChoice)
     async def model(folder: Folder = "") -> Response:
         """The model of new conversations in a folder, and what can be chosen."""
         async with host.start_in(folder) as launch:
             return json_of(await to_thread.run_sync(models.model_choice, launch))
 
-    @api.route("PUT", f"{PATH}/model", ModelChoice, body=WantedModel)
+    @api.route("PUT", f"{SETTINGS_PATH}/model", ModelChoice, body=WantedModel)
     async def choose(request: Request) -> Response:
         """Make a model the default, if it can be used."""
         wanted = await body_of(request, WantedModel)
         async with host.start_in() as launch:
             await to_thread.run_sync(models.choose_model, launch, wanted.model)
-        return json_of(await _renewed_choice(host))
+        return json_of(await _read_choice(host))
 
 
 def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
-    @api.route("GET", f"{PATH}/providers", list[ProviderRow])
+    @api.route("GET", f"{SETTINGS_PATH}/providers", list[ProviderRow])
     async def providers() -> Response:
         """The providers that have a key or need one. No key is shown."""
         keys = await _keys(host)
         return json_of(await to_thread.run_sync(models.provider_rows, keys))
 
-    @api.route("PUT", f"{PATH}/providers/{{name}}/key", StoredKey, body=NewKey)
+    @api.route("PUT", f"{SETTINGS_PATH}/providers/{{name}}/key", StoredKey, body=NewKey)
     async def store(request: Request, name: str) -> Response:
         """Check a key with its provider, and store it as `refold auth set` does."""
         if not safe:
-            raise BadInput(_UNSAFE)
+            raise BadInput(_UNSAFE_TRAFFIC)
         keys, new = await _keys(host), await body_of(request, NewKey)
         spec, key = or_not_there(keys.spec, name), new.key.strip()
         check = await keys.check_new(spec, key)
@@ -107,10 +107,10 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
         if not (check.good or new.unchecked):
             return json_of(StoredKey(False, check.text))
         change = await to_thread.run_sync(keys.store, spec, key)
-        choice = await _renewed_choice(host)
+        choice = await _read_choice(host)
         return json_of(StoredKey(True, check.text, choice.model, change.notices))
 
-    @api.route("DELETE", f"{PATH}/providers/{{name}}/key", RemovedKey)
+    @api.route("DELETE", f"{SETTINGS_PATH}/providers/{{name}}/key", RemovedKey)
     async def remove(name: str) -> Response:
         """Remove a stored key, as `refold auth remove` does."""
         keys = await _keys(host)
@@ -119,7 +119,7 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
         host.renew_starts()
         return json_of(RemovedKey(change.places, change.notices))
 
-    @api.route("POST", f"{PATH}/providers/{{name}}/check", KeyVerdict)
+    @api.route("POST", f"{SETTINGS_PATH}/providers/{{name}}/check", KeyVerdict)
     async def check(name: str) -> Response:
         """Ask the provider whether it takes its key, as `refold auth test` does."""
         keys = await _keys(host)
@@ -140,25 +140,25 @@ def _add_embedded(api: Api, host: Host) -> None:
                 made.append(ModelDownloads(launch.app.environ))
         return made[0]
 
-    @api.route("GET", f"{PATH}/embedded", EmbeddedModels)
-    async def embedded() -> Response:
+    @api.route("GET", f"{SETTINGS_PATH}/embedded", EmbeddedModels)
+    async def list_embedded() -> Response:
         """The models that run on this machine, and downloads with their progress."""
         downloads = await get_downloads()
         return json_of(await to_thread.run_sync(models.embedded_models, downloads))
 
-    @api.route("GET", f"{PATH}/embedded/{{name}}", EmbeddedModel)
+    @api.route("GET", f"{SETTINGS_PATH}/embedded/{{name}}", EmbeddedModel)
     async def progress(name: str) -> Response:
         """One of these models, with the progress of its download."""
         downloads = await get_downloads()
         return json_of(or_not_there(models.embedded_model, downloads, name))
 
-    @api.route("POST", f"{PATH}/embedded/{{name}}", None, status=202)
+    @api.route("POST", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=202)
     async def download(name: str) -> Response:
         """Begin to download a model. The list has its progress."""
         or_not_there((await get_downloads()).start, name)
         return Response(status_code=202)
 
-    @api.route("DELETE", f"{PATH}/embedded/{{name}}", None, status=204)
+    @api.route("DELETE", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=204)
     async def remove(name: str) -> Response:
         """Stop its download, or delete a model that is not being downloaded."""
         downloads = await get_downloads()
@@ -173,8 +173,8 @@ async def _keys(host: Host) -> ProviderKeys:
         return await to_thread.run_sync(models.provider_keys, launch)
 
 
-async def _renewed_choice(host: Host) -> ModelChoice:
-    """The choice after a change, which counts for open conversations, too."""
+async def _read_choice(host: Host) -> ModelChoice:
+    """Return the choice after a change, which counts for open conversations, too."""
     host.renew_starts()
     async with host.start_in() as launch:
         return await to_thread.run_sync(models.model_choice, launch)

@@ -34,7 +34,8 @@ export const get = (path) => request("GET", path);
 export const getPage = (path) => request("GET", path, { whole: true });
 export const post = (path, json = {}) => request("POST", path, { json });
 export const patch = (path, json) => request("PATCH", path, { json });
-export const put = (path, bytes) => request("PUT", path, { bytes });
+/** Put bytes there, or JSON. */
+export const put = (path, bytes, json) => request("PUT", path, json === undefined ? { bytes } : { json });
 /** Put a file there that replaces none: the answer has the path that it got. */
 export const putBeside = (path, bytes) => put(`${path}?rename=true`, bytes);
 export const remove = (path) => request("DELETE", path);

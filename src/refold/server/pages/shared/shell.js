@@ -16,6 +16,7 @@ import { waiting } from "./reducer.js";
 import { ConversationList, isArchived, isPinned, titleOf } from "./list.js";
 import { askOptions } from "./options.js";
 import { Requests } from "./requests.js";
+import { Settings } from "./settings/dialog.js";
 import { Transcript } from "./transcript.js";
 
 const SAY_EVERY = 400; // milliseconds between two announcements
@@ -52,7 +53,7 @@ class Page {
       h("div", { class: "brand" }, this.skin.brand(), iconButton("close", t.closeList, () => this.toggle("list", false), { class: "icon-button only-narrow" })),
       h("button", { type: "button", class: "button primary new", on: { click: () => this.newChat() } }, icon("plus"), t.newChat),
       this.list.element,
-      h("div", { class: "side-foot" }, this.themes(), h("a", { class: "other-page", href: this.skin.otherPage, on: { click: (e) => this.otherPage(e) } }, t.otherPage)));
+      h("div", { class: "side-foot" }, this.themes(), iconButton("gear", t.settings.title, () => this.settings.open()), h("a", { class: "other-page", href: this.skin.otherPage, on: { click: (e) => this.otherPage(e) } }, t.otherPage)));
     this.title = h("h1", { class: "title" }, t.welcome);
     this.light = h("span", { class: "light", data: { state: "none" } });
     this.menu = h("details", { class: "menu", hidden: true },
@@ -89,6 +90,9 @@ class Page {
       stop: () => this.stop(), composer: this.composer,
     });
     this.again = new Again(this, t);
+    this.settings = new Settings({
+      texts: t, say: (text) => this.say(text), folder: () => this.conversation?.screen.directory ?? "", modelsChanged: () => this.offerModels(),
+    });
     this.transcript = new Transcript(this.scroller, this.skin, this.context());
     this.scroller.append(this.again.element);
     this.makeTabs();
@@ -218,6 +222,18 @@ class Page {
           titleOf(card, t)))))));
   }
 
+  /** Where no model is set up, the way to one. */
+  async offerModels() {
+    const { problem } = await api.get("/api/settings/model").catch(() => ({}));
+    this.noModel?.remove();
+    this.composer.complain("");
+    if (!problem || !this.welcome?.isConnected) return;
+    const t = this.texts.settings.models;
+    this.noModel = h("section", { class: "no-model", "aria-label": t.noneTitle }, h("h3", {}, t.noneTitle), h("p", {}, t.noneAbout),
+      h("button", { type: "button", class: "button primary", on: { click: () => this.settings.open("models") } }, t.setUp));
+    this.welcome.querySelector("p").after(this.noModel);
+  }
+
   forked(made) {
     this.open(made);
     this.again.opened();
@@ -255,6 +271,7 @@ class Page {
     this.welcome = this.skin.welcome({ use: (text) => this.composer.add(text) });
     this.scroller.append(this.welcome);
     this.offerCutOff(this.welcome);
+    this.offerModels();
     this.list.draw();
     this.showPanel();
     this.composer.text.focus();
@@ -319,7 +336,11 @@ class Page {
   /** There is a conversation after this. */
   async begin(wanted = {}) {
     if (this.conversation) return;
-    const made = await api.post("/api/conversations", wanted);
+    const made = await api.post("/api/conversations", wanted).catch((error) => {
+      if (error.kind !== "NoModel") throw error;
+      this.settings.open("models");
+      throw new Error(this.texts.settings.models.noneYet);
+    });
     this.composer.began(made.id);
     this.open(made.id);
     this.tell(made.notices);
