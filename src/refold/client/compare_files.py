@@ -30,6 +30,7 @@ SESSION_START = Since()
 async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileChange, ...]:
     """The changed files, by path. Raises `BadInput`."""
     try:
+        snapshots.forget()  # files may have changed since
         before, after = await _trees(view, snapshots, since)
         compared = await anyio.to_thread.run_sync(snapshots.changes, before, after)
     except ToolFailed as error:
@@ -40,8 +41,12 @@ async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileC
 async def diffs(
     view: View, snapshots: Snapshots, since: Since, only: Collection[str]
 ) -> tuple[Diff, ...]:
-    """The same with the changed lines; with `only`, of no files but these."""
+    """The same with the changed lines. With `only`, of no files but these, and a scan of the last
+    seconds is new enough: a page asks for them one after the other.
+    """
     try:
+        if not only:
+            snapshots.forget()
         before, after = await _trees(view, snapshots, since)
         patches = await anyio.to_thread.run_sync(snapshots.patch, before, after, only)
     except ToolFailed as error:
@@ -57,7 +62,6 @@ async def _trees(view: View, snapshots: Snapshots, since: Since) -> tuple[Trees,
     checkpoint = None if since.commit else view.checkpoints.at(since.event)
     if not since.commit and checkpoint is None:
         return (), ()
-    snapshots.forget()  # files may have changed since
     after = (await snapshots.take()).trees
     if checkpoint is not None:
         return checkpoint.trees, after

@@ -189,34 +189,24 @@ class Checkpoints:
     def patch(
         self, before: Trees, after: Trees, only: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
-        texts, trees_after = dict[str, str](), dict(after)
+        texts, restricted = dict[str, str](), list[FileChange]()
         for root, tree in before:
-            tree_after = trees_after.get(root, EMPTY_TREE)
+            tree_after = dict(after).get(root, EMPTY_TREE)
             names = [os.path.relpath(path, root) for path in only if below(path, root)]
             if only and not names:
                 continue
             # git names the files in one order, with lines or with text.
-            changed = [
-                change
-                for change in self._changes(root, tree, tree_after)
-                if not only or change.path in only
-            ]
-            comparison = ("-p", "--no-color", tree, tree_after)
-            diff = (
-                self._diff(*comparison, *(["--", *names] if only else ()))
-                if changed
-                else b""
-            )
+            changed = self._changes(root, tree, tree_after, names)
+            restricted += changed
+            what = (tree, tree_after, "--", *names)
+            diff = self._diff("-p", "--no-color", *what) if changed else b""
             parts = re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]
             for change, part in zip(changed, parts, strict=False):
                 _, marker, text = part.decode(errors="replace").partition("\n@@ ")
                 hunks = re.sub(_HUNK_HEADER, _whole_hunk, f"@@ {text}".rstrip("\n"))
                 texts[change.path] = hunks if marker else ""
-        return tuple(
-            (change, texts.get(change.path, ""))
-            for change in self.changes(before, after)
-            if not only or change.path in only
-        )
+        every = restricted if only else self.changes(before, after)
+        return tuple((change, texts.get(change.path, "")) for change in every)
 
     def commits(self, head: str) -> tuple[Commit, ...]:
         return self._history.newest(head)
@@ -326,13 +316,16 @@ class Checkpoints:
             )
         return steps
 
-    def _changes(self, root: str, before: str, after: str) -> list[FileChange]:
+    def _changes(
+        self, root: str, before: str, after: str, names: Sequence[str] = ()
+    ) -> list[FileChange]:
         if before == after:
             return []
+        what = (before, after, "--", *names)
         try:
-            diff = self._diff("--raw", "--numstat", before, after)
+            diff = self._diff("--raw", "--numstat", *what)
         except GitFailed:  # a content is lost: no lines are counted
-            diff = self._diff("--raw", before, after)
+            diff = self._diff("--raw", *what)
         parts, kinds = iter(diff.split(b"\0")), dict[bytes, _Kind]()
         lines = dict[bytes, tuple[int | None, ...]]()
         for part in parts:

@@ -4,13 +4,12 @@ This module puts them together. `guard` decides who is let in; REST is in `rest`
 the WebSocket in `websocket`, calls of webhooks in `hooks`, and the socket in `listening`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from importlib.resources import files
 
 from fastapi import FastAPI, Request, Response
 from msgspec import Struct
-from starlette.exceptions import HTTPException
 
 from refold._version import __version__
 from refold.client.host import Host
@@ -24,18 +23,12 @@ from refold.server.files import add_files
 from refold.server.guard import App, Guard, Names, Rejected
 from refold.server.hooks import HOOKS_PREFIX, add_hooks
 from refold.server.listening import Listening, listen, names_of, serve_until_signal
+from refold.server.page_files import PAGE_FILES, PUBLIC_FILES, PageFiles
 from refold.server.rest import add_rest
 from refold.server.settings.models import add_models
 from refold.server.websocket import add_websocket
 
-PAGE_FILES = {"/": "user/index.html", "/dev": "developer/index.html"}
 _LOGIN_PATHS = ("/login.js", "/api/login")
-_MEDIA_TYPES: Mapping[str, str] = {
-    ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
-    ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png",
-    ".woff2": "font/woff2", ".json": "application/json", ".txt": "text/plain; charset=utf-8",
-    ".webmanifest": "application/manifest+json",
-}  # fmt: skip
 
 
 class Login(Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,9 +68,8 @@ def application(
     _add_pages(app, access)
     if webhooks is not None:
         add_hooks(api, webhooks)
-    return Guard(
-        app, access, names, (*PAGE_FILES, *_LOGIN_PATHS), HOOKS_PREFIX if webhooks else ""
-    )
+    public = (*PAGE_FILES, *PUBLIC_FILES, *_LOGIN_PATHS)
+    return Guard(app, access, names, public, HOOKS_PREFIX if webhooks else "")
 
 
 def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
@@ -116,34 +108,22 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
 
 def _add_pages(app: FastAPI, access: Access) -> None:
     """The pages. Without a cookie there is one that trades the launch token for it."""
-    here = files("refold.server")
+    here, pages = files("refold.server"), PageFiles()
 
     async def page(request: Request) -> Response:
         if not access.has_cookie(request.cookies.get(access.cookie_name, "")):
             data = (here / "login.html").read_bytes()
-            return Response(data, 401, media_type=_MEDIA_TYPES[".html"])
-        return _file(f"{PAGE_FILES[request.url.path]}")
+            return Response(data, 401, media_type="text/html; charset=utf-8")
+        return pages.page(request.url.path)
 
     async def script() -> Response:
         data = (here / "login.js").read_bytes()
-        return Response(data, media_type=_MEDIA_TYPES[".js"])
-
-    def _file(name: str) -> Response:
-        parts = name.split("/")
-        kind = _MEDIA_TYPES.get(name[name.rfind(".") :], "")
-        path = (here / "pages").joinpath(*parts)
-        strange = not all(parts) or any(part.startswith(".") for part in parts)
-        if strange or "\\" in name or not kind or not path.is_file():
-            raise HTTPException(404)
-        return Response(path.read_bytes(), media_type=kind)
-
-    async def asset(name: str) -> Response:
-        return _file(name)
+        return Response(data, media_type="text/javascript; charset=utf-8")
 
     for path in PAGE_FILES:
         app.add_api_route(path, page, include_in_schema=False)
     app.add_api_route("/login.js", script, include_in_schema=False)
-    app.add_api_route("/pages/{name:path}", asset, include_in_schema=False)
+    pages.add_routes(app)
 
 
 async def serve(

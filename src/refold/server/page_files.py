@@ -1,0 +1,107 @@
+"""The files of the pages, and what makes an app of them that can be installed.
+
+They are read once. Scripts and styles have a hash of all files in their address, so a browser keeps
+them for good and never shows parts of two versions. Manifests and icons are public, because a
+browser asks for them without a cookie.
+"""
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import TypeAlias
+
+import msgspec
+from fastapi import FastAPI, Response
+from starlette.exceptions import HTTPException
+
+PAGE_FILES: Mapping[str, str] = {"/": "user/index.html", "/dev": "developer/index.html"}
+_MANIFESTS: Mapping[str, tuple[str, str, str]] = {  # page, name, colour
+    "/refold.webmanifest": ("/", "refold", "#f6f5ec"),
+    "/developer.webmanifest": ("/dev", "refold developer", "#0e1114"),
+}
+_ICONS: Mapping[str, tuple[str, str]] = {  # sizes, purpose
+    "/icon.svg": ("any", "any"),
+    "/icon-192.png": ("192x192", "any"),
+    "/icon-512.png": ("512x512", "any"),
+    "/icon-maskable-512.png": ("512x512", "maskable"),
+}
+PUBLIC_FILES = (*_MANIFESTS, *_ICONS)  # paths that need no token
+_MEDIA_TYPES: Mapping[str, str] = {
+    ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png",
+    ".woff2": "font/woff2", ".json": "application/json", ".txt": "text/plain; charset=utf-8",
+}  # fmt: skip
+_MANIFEST_TYPE = "application/manifest+json"
+_FOR_GOOD = {"cache-control": "private, max-age=31536000, immutable"}
+_FOR_A_DAY = {"cache-control": "max-age=86400"}
+_HASH_CHARS = 16
+Route: TypeAlias = Callable[[], Awaitable[Response]]
+
+
+class PageFiles:
+    """All files by their names, such as `shared/dom.js`."""
+
+    def __init__(self) -> None:
+        self._files = dict(_read(files("refold.server") / "pages", ""))
+        digest = hashlib.sha256()
+        for name, data in sorted(self._files.items()):
+            digest.update(f"{name} {len(data)} ".encode() + data)
+        self._hash = digest.hexdigest()[:_HASH_CHARS]
+
+    def page(self, path: str) -> Response:
+        """The HTML of a page, which names the other files with the hash."""
+        data = self._files[PAGE_FILES[path]]
+        named = data.replace(b'"/pages/', f'"/pages/{self._hash}/'.encode())
+        return Response(named, media_type=_MEDIA_TYPES[".html"])
+
+    def add_routes(self, app: FastAPI) -> None:
+        async def asset(version: str, name: str) -> Response:
+            if version != self._hash:
+                raise HTTPException(404)
+            return self._respond(name, _FOR_GOOD)
+
+        for path in _MANIFESTS:
+            app.add_api_route(path, _manifest_route(path), include_in_schema=False)
+        for path in _ICONS:
+            app.add_api_route(path, self._icon_route(path), include_in_schema=False)
+        app.add_api_route("/pages/{version}/{name:path}", asset, include_in_schema=False)
+
+    def _respond(self, name: str, headers: Mapping[str, str]) -> Response:
+        kind = _MEDIA_TYPES.get(name[name.rfind(".") :])
+        if name not in self._files or kind is None:
+            raise HTTPException(404)
+        return Response(self._files[name], media_type=kind, headers=dict(headers))
+
+    def _icon_route(self, path: str) -> Route:
+        async def icon() -> Response:
+            return self._respond(f"shared{path}", _FOR_A_DAY)
+
+        return icon
+
+
+def _manifest_route(path: str) -> Route:
+    page, name, colour = _MANIFESTS[path]
+    icons = [
+        {"src": icon, "sizes": sizes, "purpose": purpose,
+         "type": _MEDIA_TYPES[icon[icon.rfind(".") :]]}
+        for icon, (sizes, purpose) in _ICONS.items()
+    ]  # fmt: skip
+    data = msgspec.json.encode({
+        "id": page, "start_url": page, "scope": "/", "name": name, "short_name": name,
+        "display": "standalone", "background_color": colour, "theme_color": colour,
+        "icons": icons,
+    })  # fmt: skip
+
+    async def manifest() -> Response:
+        return Response(data, media_type=_MANIFEST_TYPE, headers=dict(_FOR_A_DAY))
+
+    return manifest
+
+
+def _read(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _read(entry, f"{prefix}{entry.name}/")
+        elif not entry.name.startswith("."):
+            yield f"{prefix}{entry.name}", entry.read_bytes()
