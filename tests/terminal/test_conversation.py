@@ -94,7 +94,7 @@ class Typist:
         return await self._next(prompt())
 
     async def choose(self, menu: Menu, prompt: Shown = ()) -> str | DraftMessage | Key:
-        line = prompt or menu_line(menu, typed=False, calm=True)
+        line = prompt or menu_line(menu, 100, typed=False, calm=True)
         while not menu.free_text:
             result = now(await self._next(line))
             if isinstance(result, Key):

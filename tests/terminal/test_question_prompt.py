@@ -59,7 +59,7 @@ async def _at_prompt(
     menu: Menu, clock: Clock, strokes: tuple[Stroke, ...]
 ) -> tuple[object, str, str]:
     session = PromptSession[object]()
-    question = QuestionPrompt(menu, (), Pasted(), clock)
+    question = QuestionPrompt(menu, (), Pasted(), clock, lambda: 80)
     processor, buffer = session.app.key_processor, session.default_buffer
     processor.before_key_press += question.note_key
     event = asyncio.Event()

@@ -245,7 +245,7 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
     if (menu := dialog.menu) is not None:
         drafts = typed and not menu.writing
         calm = is_calm(model, model.clock)
-        row = menu_line(menu, typed=typed, calm=calm)
+        row = menu_line(menu, room, typed=typed, calm=calm)
         if menu.choices or drafts or not (calm or typed):
             above_input = [row]
     body = [part for row in asked.body for part in _break_row(row, room)]

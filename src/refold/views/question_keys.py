@@ -27,12 +27,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.views.styled import Line, Style
+from refold.views.wrap import wrap_line
 
 CALM_SECONDS = 0.7
 WAITING_NOTICE = "a question waits"
 _MAX_DIGIT = 9
 AMEND_MARK = "\t"  # before the id of a choice: with words for the model
 _MAX_ROW_CELLS = 76  # of choices in one row
+_CHOICE_INDENT_CELLS = 4  # of a choice that goes on in a second row
 _ARROW_STEPS = {"up": -1, "left": -1, "down": 1, "right": 1}
 _LEAVE_KEYS = ("esc", "ctrl+c", "ctrl+d")
 
@@ -144,10 +146,16 @@ def is_tall(menu: Menu) -> bool:
     return sum(len(choice.label) + 9 for choice in menu.choices) > _MAX_ROW_CELLS
 
 
-def menu_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
-    """The choices, in one row if they are short. One is highlighted only while Enter would
-    choose it.
+def menu_line(menu: Menu, room: int, *, typed: bool, calm: bool) -> Line:
+    """The choices, in one row if they are short, broken at `room` cells.
+
+    One is highlighted only while Enter would choose it.
     """
+    indent = _CHOICE_INDENT_CELLS if is_tall(menu) else 0
+    return wrap_line(_choices_line(menu, typed=typed, calm=calm), room, indent)
+
+
+def _choices_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
     drafts = typed and not menu.writing
     open_ = (calm or bool(menu.digit)) and not drafts
     between = "\n" if is_tall(menu) else " · "

@@ -49,9 +49,14 @@ class QuestionPrompt:
     """One question while it is open."""
 
     def __init__(
-        self, menu: Menu, prompt: Line, pasted: Pasted, clock: Callable[[], float]
+        self,
+        menu: Menu,
+        prompt: Line,
+        pasted: Pasted,
+        clock: Callable[[], float],
+        room: Callable[[], int],
     ) -> None:
-        self.menu = menu
+        self.menu, self._room = menu, room
         self._prompt, self._pasted = prompt, pasted
         self._pace = TypingPace(clock)
         self._pace.note_key()  # what was typed earlier is a draft
@@ -77,7 +82,7 @@ class QuestionPrompt:
     def line(self, text: str) -> Line:
         """Return the line before the cursor, with `text` in the buffer."""
         calm, typed = self._pace.is_calm, bool(text)
-        row = menu_line(self.menu, typed=typed, calm=calm)
+        row = menu_line(self.menu, self._room(), typed=typed, calm=calm)
         if typed and not self.menu.writing:
             return (*row, ("person", "\n› "))
         if not self._prompt or (not calm and not typed):

@@ -139,7 +139,9 @@ class PromptToolkitReader:
         return answer if isinstance(answer, QueuedMessage) else _without_later(answer)
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
-        open_ = QuestionPrompt(menu, prompt, self._pasted, time.monotonic)
+        open_ = QuestionPrompt(
+            menu, prompt, self._pasted, time.monotonic, lambda: self._printer.room
+        )
         answer: _Answer = Key.CTRL_C
         with open_.opened_in(self._short_prompt) as options:
             try:
