@@ -34,7 +34,7 @@ WAITING_NOTICE = "a question waits"
 _MAX_DIGIT = 9
 AMEND_MARK = "\t"  # before the id of a choice: with words for the model
 _MAX_ROW_CELLS = 76  # of choices in one row
-_CHOICE_INDENT_CELLS = 4  # of a choice that goes on in a second row
+_CHOICE_INDENT_CELLS = 4  # of the second row of a choice
 _ARROW_STEPS = {"up": -1, "left": -1, "down": 1, "right": 1}
 _LEAVE_KEYS = ("esc", "ctrl+c", "ctrl+d")
 
