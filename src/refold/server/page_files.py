@@ -16,17 +16,17 @@ from fastapi import FastAPI, Response
 from starlette.exceptions import HTTPException
 
 PAGE_FILES: Mapping[str, str] = {"/": "user/index.html", "/dev": "developer/index.html"}
-_MANIFESTS: Mapping[str, tuple[str, str, str]] = {  # page, name, colour
+_MANIFEST_PAGES: Mapping[str, tuple[str, str, str]] = {  # page, name, colour
     "/refold.webmanifest": ("/", "refold", "#f6f5ec"),
     "/developer.webmanifest": ("/dev", "refold developer", "#0e1114"),
 }
-_ICONS: Mapping[str, tuple[str, str]] = {  # sizes, purpose
+_ICON_SIZES: Mapping[str, tuple[str, str]] = {  # sizes, purpose
     "/icon.svg": ("any", "any"),
     "/icon-192.png": ("192x192", "any"),
     "/icon-512.png": ("512x512", "any"),
     "/icon-maskable-512.png": ("512x512", "maskable"),
 }
-PUBLIC_FILES = (*_MANIFESTS, *_ICONS)  # paths that need no token
+PUBLIC_FILES = (*_MANIFEST_PAGES, *_ICON_SIZES)  # paths that need no token
 _MEDIA_TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml", ".png": "image/png",
@@ -61,9 +61,9 @@ class PageFiles:
                 raise HTTPException(404)
             return self._respond(name, _FOR_GOOD)
 
-        for path in _MANIFESTS:
+        for path in _MANIFEST_PAGES:
             app.add_api_route(path, _manifest_route(path), include_in_schema=False)
-        for path in _ICONS:
+        for path in _ICON_SIZES:
             app.add_api_route(path, self._icon_route(path), include_in_schema=False)
         app.add_api_route("/pages/{version}/{name:path}", asset, include_in_schema=False)
 
@@ -81,11 +81,11 @@ class PageFiles:
 
 
 def _manifest_route(path: str) -> Route:
-    page, name, colour = _MANIFESTS[path]
+    page, name, colour = _MANIFEST_PAGES[path]
     icons = [
         {"src": icon, "sizes": sizes, "purpose": purpose,
          "type": _MEDIA_TYPES[icon[icon.rfind(".") :]]}
-        for icon, (sizes, purpose) in _ICONS.items()
+        for icon, (sizes, purpose) in _ICON_SIZES.items()
     ]  # fmt: skip
     data = msgspec.json.encode({
         "id": page, "start_url": page, "scope": "/", "name": name, "short_name": name,
