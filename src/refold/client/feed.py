@@ -160,6 +160,11 @@ class Feed:
     def followers(self) -> int:
         return len(self._followers)
 
+    @property
+    def position(self) -> Cursor:
+        """The position of the document that was sent last."""
+        return self._last
+
     async def run(self) -> None:
         """Follow the session, also to another directory, until `close`."""
         while True:

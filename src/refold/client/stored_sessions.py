@@ -23,7 +23,7 @@ from refold.client.export import ExportChoice, export_session
 from refold.errors import BadInput
 from refold.journal.catalogue.session_card import Card, without_old_runs
 from refold.journal.events.kinds import Entry
-from refold.journal.session_index import SessionIndex
+from refold.journal.session_index import SessionIndex, TreeNews
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
 from refold.journal.store.logged_requests import WireCall, wire_calls
@@ -105,6 +105,8 @@ class StoredSessions:
         return [self.document(session) for session in rest[:limit]], cursor
 
     def card(self, id_: str) -> SessionDocument:
+        if "/" in id_:
+            return self.document(self._read_subagent(id_))
         known = self.read_list().get(id_)
         return self.document(known or self._with_activity(Card(id_), asks=False))
 
@@ -159,6 +161,10 @@ class StoredSessions:
     def tree(self, id_: str) -> TreeDocument:
         return tree_document(rows(self._tree(id_), time.time(), self._label))
 
+    def follow(self, id_: str) -> TreeNews:
+        """What is new in a subagent and those below it, by their address below the root."""
+        return self._home.follow(id_, id_.partition("/")[2])
+
     def timeline(self, id_: str) -> Sequence[TimelineRow]:
         """Every call with its time and cost."""
         return timeline(self._tree(id_), time.time(), self._label)
@@ -182,6 +188,11 @@ class StoredSessions:
     def export(self, id_: str, form: str) -> Iterator[bytes]:
         """The session as a file, in one of the forms of `views.export.formats`."""
         yield from export_session(self._home, id_, ExportChoice(form), self._label).pieces
+
+    def _read_subagent(self, id_: str) -> ListedSession:
+        cards = self._home.catalogue().cards(seconds=_READ_SECONDS, children=True)
+        card = next((card for card in cards if card.id == id_), Card(id_))
+        return self._with_activity(card, asks=bool(card.asking))
 
     def _writer(self, id_: str) -> int:
         """The id of the process that writes it now; 0 if none does."""

@@ -13,6 +13,7 @@ import msgspec
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from msgspec import Struct
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 
 from refold.errors import BadInput, RefoldError, reason_of
@@ -48,10 +49,20 @@ class NotThere(BadInput):
     """What a path names does not exist."""
 
 
+class _SessionId(StringConvertor):
+    """The id of a session, or of a subagent: ID/child-1, also with the slash as %2F."""
+
+    regex = r"[^/]+(?:/child-[0-9]+)*"
+
+
 class Api:
-    """Adds routes to an application, and describes them in its OpenAPI."""
+    """Adds routes to an application, and describes them in its OpenAPI.
+
+    In a path, `{id_:session}` is the id of a conversation or of a subagent.
+    """
 
     def __init__(self, app: FastAPI) -> None:
+        register_url_convertor("session", _SessionId())
         self._app = app
         self._kinds: list[Any] = [Problem]
         for kind in (RefoldError, Rejected, HTTPException, RequestValidationError):

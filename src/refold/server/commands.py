@@ -20,11 +20,10 @@ from refold.commands.hosted_context import HostedContext, run_hosted_command
 from refold.commands.table import SlashCommand, command_in, commands, find
 from refold.errors import BadInput
 from refold.server.api import Api, body_of, json_of
-from refold.server.rest import conversation
+from refold.server.rest import CONVERSATION_PATH, conversation
 from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.styled import Line
 
-_OF_ONE = "/api/conversations/{id_}"
 _UNAVAILABLE_COMMANDS = ("terminal", "files")
 MAX_ITEMS = 200  # of a list to pick from
 MAX_COMPLETIONS = 50
@@ -93,7 +92,7 @@ class CommandOutput(Struct, frozen=True):
 def add_commands(api: Api, host: Host) -> None:
     _add_table(api, host)
 
-    @api.route("POST", f"{_OF_ONE}/commands", CommandOutput, body=TypedCommand)
+    @api.route("POST", f"{CONVERSATION_PATH}/commands", CommandOutput, body=TypedCommand)
     async def run(request: Request, id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """Run a slash command, without asking the model what it means."""
         chat = await conversation(host, id_)
@@ -104,7 +103,7 @@ def add_commands(api: Api, host: Host) -> None:
 
 
 def _add_table(api: Api, host: Host) -> None:
-    @api.route("GET", f"{_OF_ONE}/commands", list[Row])
+    @api.route("GET", f"{CONVERSATION_PATH}/commands", list[Row])
     async def list_commands_of(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """The commands that can be typed in it."""
         chat = await conversation(host, id_)
@@ -134,7 +133,7 @@ def _add_table(api: Api, host: Host) -> None:
             {"problem": unknown_command_error(name, (str(row["name"]) for row in own))}
         )
 
-    @api.route("GET", f"{_OF_ONE}/completions", list[Row])
+    @api.route("GET", f"{CONVERSATION_PATH}/completions", list[Row])
     async def completions(  # pyright: ignore[reportUnusedFunction]
         id_: str, before: Annotated[str, Query(max_length=2000)]
     ) -> Response:

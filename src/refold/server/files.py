@@ -18,9 +18,9 @@ from refold.client.host import Conversation, Host
 from refold.client.types import FileExists, Files, OtherContent, Protected, Real, Upload
 from refold.errors import BadInput, ToolFailed
 from refold.server.api import Api, NotThere, json_of
-from refold.server.rest import conversation
+from refold.server.rest import CONVERSATION_PATH, conversation
 
-_FILES_PATH = "/api/conversations/{id_}/files"
+_FILES_PATH = f"{CONVERSATION_PATH}/files"
 _BINARY_TYPE = "application/octet-stream"
 _RENAME_ADVICE = "keep a file that is there, and store this one as name-1"
 _IF_MATCH = "the ETag of the file to be replaced, or *"

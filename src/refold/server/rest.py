@@ -38,9 +38,9 @@ from refold.views.stream_json.snapshot import SnapshotMessage
 from refold.views.timeline import TimelineRow
 
 T = TypeVar("T")
-_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}(/child-[0-9]{1,9}){0,20}")
 _BLOB_PATTERN = re.compile(r"[0-9a-f]{64}")
-_CONVERSATION_PATH = "/api/conversations/{id_}"
+CONVERSATION_PATH = "/api/conversations/{id_:session}"
 _MEDIA_TYPES = {
     "md": "text/markdown; charset=utf-8", "text": "text/plain; charset=utf-8",
     "html": "text/html; charset=utf-8", "tar": "application/x-tar",
@@ -79,7 +79,16 @@ async def conversation(host: Host, id_: str) -> Conversation:
     if (chat := host.conversation(id_)) is not None:
         return chat
     await check_exists(host, id_)
+    _check_no_subagent(id_)
     return await host.open(id_)
+
+
+def _check_no_subagent(id_: str) -> None:
+    root, _, node = id_.partition("/")
+    if node:
+        raise BadInput(
+            f"{id_!r} is a subagent, which is read only: ask for this of {root!r}"
+        )
 
 
 async def check_exists(host: Host, id_: str) -> None:
@@ -117,18 +126,18 @@ def _add_conversations(api: Api, host: Host) -> None:
         chat = await host.create(await body_of(request, NewConversation))
         return json_of(Created(chat.session.id, await chat.notices()), 201)
 
-    @api.route("GET", _CONVERSATION_PATH, SessionDocument)
+    @api.route("GET", CONVERSATION_PATH, SessionDocument)
     async def get_conversation(id_: str) -> Response:
         """One conversation; `held_by` says which other process has it."""
         await check_exists(host, id_)
         card = await to_thread.run_sync(host.stored.card, id_)
-        chat = host.conversation(id_)
+        chat = host.conversation(id_.partition("/")[0])
         if chat is not None:
-            holder = chat.status().held_by
-            card = replace(card, held_by=holder, cut_off=chat.cut_off)
+            cut_off = chat.cut_off and card.open
+            card = replace(card, held_by=chat.status().held_by, cut_off=cut_off)
         return json_of(replace(card, open_here=chat is not None))
 
-    @api.route("PATCH", _CONVERSATION_PATH, ListedAs, body=ConversationChanges)
+    @api.route("PATCH", CONVERSATION_PATH, ListedAs, body=ConversationChanges)
     async def change(request: Request, id_: str) -> Response:
         """Give it a name, pin it, or archive it."""
         wanted = await body_of(request, ConversationChanges)
@@ -140,10 +149,11 @@ def _add_conversations(api: Api, host: Host) -> None:
             ListedAs(about.name, PINNED_TAG in about.tags, ARCHIVED_TAG in about.tags)
         )
 
-    @api.route("DELETE", _CONVERSATION_PATH, None, status=204)
+    @api.route("DELETE", CONVERSATION_PATH, None, status=204)
     async def delete(id_: str) -> Response:
         """Delete it for good, with its subagents and checkpoints."""
         await check_exists(host, id_)
+        _check_no_subagent(id_)
         await host.delete(id_)
         return Response(status_code=204)
 
@@ -209,12 +219,12 @@ def _add_reports(api: Api, host: Host) -> None:
         await check_exists(host, id_)
         return await to_thread.run_sync(work, id_)
 
-    @api.route("GET", f"{_CONVERSATION_PATH}/messages", list[SnapshotMessage])
+    @api.route("GET", f"{CONVERSATION_PATH}/messages", list[SnapshotMessage])
     async def messages(id_: str) -> Response:
         """The conversation as the model has it now."""
         return json_of(await read(id_, host.stored.messages))
 
-    @api.route("GET", f"{_CONVERSATION_PATH}/events", list[Document])
+    @api.route("GET", f"{CONVERSATION_PATH}/events", list[Document])
     async def events(
         id_: str,
         after: Annotated[str, Query(max_length=64)] = "0",
@@ -237,22 +247,22 @@ def _add_reports(api: Api, host: Host) -> None:
         data = await read(id_, lambda id_: b",".join(documents(id_)))
         return Response(b"[" + data + b"]", media_type="application/json")
 
-    @api.route("GET", f"{_CONVERSATION_PATH}/usage", SpendingDocument)
+    @api.route("GET", f"{CONVERSATION_PATH}/usage", SpendingDocument)
     async def usage(id_: str) -> Response:
         """Tokens and cost by turn, model and purpose."""
         return json_of(await read(id_, host.stored.usage))
 
-    @api.route("GET", f"{_CONVERSATION_PATH}/tree", TreeDocument)
+    @api.route("GET", f"{CONVERSATION_PATH}/tree", TreeDocument)
     async def tree(id_: str) -> Response:
         """The session and its subagents."""
         return json_of(await read(id_, host.stored.tree))
 
-    @api.route("GET", f"{_CONVERSATION_PATH}/timeline", list[TimelineRow])
+    @api.route("GET", f"{CONVERSATION_PATH}/timeline", list[TimelineRow])
     async def timeline(id_: str) -> Response:
         """Every call with its time and cost."""
         return json_of(await read(id_, host.stored.timeline))
 
-    @api.route("GET", f"{_CONVERSATION_PATH}/points", list[RewindPoint])
+    @api.route("GET", f"{CONVERSATION_PATH}/points", list[RewindPoint])
     async def points(id_: str) -> Response:
         """The points to which the conversation can be rewound."""
         chat = await conversation(host, id_)
@@ -262,14 +272,14 @@ def _add_reports(api: Api, host: Host) -> None:
 def _add_work(api: Api, host: Host) -> None:
     """The task board, and what works in the background."""
 
-    @api.route("GET", f"{_CONVERSATION_PATH}/tasks", list[BoardTask])
+    @api.route("GET", f"{CONVERSATION_PATH}/tasks", list[BoardTask])
     async def tasks(id_: str) -> Response:
         """The task board of its project, as it is now."""
         chat = await conversation(host, id_)
         board = chat.session.workspace.tasks
         return json_of((await to_thread.run_sync(board.read)).tasks)
 
-    @api.route("GET", f"{_CONVERSATION_PATH}/background/{{name}}", OutputSoFar)
+    @api.route("GET", f"{CONVERSATION_PATH}/background/{{name}}", OutputSoFar)
     async def output(id_: str, name: str) -> Response:
         """What a background command has printed so far."""
         chat = await conversation(host, id_)
@@ -280,13 +290,13 @@ def _add_work(api: Api, host: Host) -> None:
 
 
 def _add_requests(api: Api, host: Host) -> None:
-    @api.route("GET", f"{_CONVERSATION_PATH}/requests", list[RequestDocument])
+    @api.route("GET", f"{CONVERSATION_PATH}/requests", list[RequestDocument])
     async def requests(id_: str) -> Response:
         """The model calls that were recorded."""
         await check_exists(host, id_)
         return json_of(await to_thread.run_sync(host.stored.requests, id_))
 
-    @api.route("GET", f"{_CONVERSATION_PATH}/requests/{{seq}}", RequestDocument)
+    @api.route("GET", f"{CONVERSATION_PATH}/requests/{{seq}}", RequestDocument)
     async def request(id_: str, seq: Seq) -> Response:
         """A recorded model call, as it was sent, with its response."""
         await check_exists(host, id_)
@@ -298,7 +308,7 @@ def _add_requests(api: Api, host: Host) -> None:
 
 def _add_bytes(api: Api, host: Host) -> None:
     @api.route(
-        "GET", f"{_CONVERSATION_PATH}/export", MediaTypes(tuple(_MEDIA_TYPES.values()))
+        "GET", f"{CONVERSATION_PATH}/export", MediaTypes(tuple(_MEDIA_TYPES.values()))
     )
     async def export(
         id_: str, form: Annotated[str, Query(max_length=20)] = "md"
@@ -317,7 +327,7 @@ def _add_bytes(api: Api, host: Host) -> None:
 
     @api.route(
         "GET",
-        f"{_CONVERSATION_PATH}/blobs/{{name}}",
+        f"{CONVERSATION_PATH}/blobs/{{name}}",
         MediaTypes((_BINARY_TYPE, *_IMAGE_SIGNATURES.values())),
     )
     async def blob(id_: str, name: str) -> Response:
@@ -341,7 +351,7 @@ def _add_bytes(api: Api, host: Host) -> None:
 
 
 def _add_offers(api: Api, host: Host, kind: str) -> None:
-    @api.route("GET", f"{_CONVERSATION_PATH}/{kind}", list[Row])
+    @api.route("GET", f"{CONVERSATION_PATH}/{kind}", list[Row])
     async def list_offers_of(id_: str) -> Response:
         """What can be chosen in it."""
         chat = await conversation(host, id_)

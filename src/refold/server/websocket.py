@@ -15,30 +15,38 @@ from starlette.websockets import WebSocketDisconnect
 from refold.client.event_documents import Cursor, Newest, cursor
 from refold.client.feed import Follower
 from refold.client.host import Host
+from refold.client.protocol import order_in
 from refold.client.shared_session import SharedSession, problem
+from refold.client.subagent_feed import SubagentFeed
 from refold.errors import BadInput, RefoldError
 from refold.server.api import error_response
-from refold.server.rest import conversation
+from refold.server.rest import CONVERSATION_PATH, check_exists, conversation
+from refold.views.stream_json.documents import Error
 
 _TOO_SLOW = "you read too slowly: connect again with the last id"
 _CONVERSATION_CLOSED = "the conversation was closed here: connect again"
 _NO_TEXT = "an order is text, and this frame is binary"
+_NO_ORDERS = "a subagent takes no orders here: send them to the conversation it works for"
 
 
 def add_websocket(app: FastAPI, host: Host) -> None:
-    @app.websocket("/api/conversations/{id_}/ws")
+    @app.websocket(f"{CONVERSATION_PATH}/ws")
     async def follow(  # pyright: ignore[reportUnusedFunction] - a route
         socket: WebSocket, id_: str, after: str | None = None, newest: int = 0
     ) -> None:
         try:
             place = Newest(newest) if newest > 0 else None
             place = place if after is None else cursor(after)
-            chat = await conversation(host, id_)
+            await check_exists(host, id_)
+            chat = await conversation(host, id_.partition("/")[0])
         except RefoldError as error:
             await socket.send_denial_response(error_response(error))
             return
         await socket.accept()
-        await _Connection(socket, chat).run(place)
+        if chat.session.id == id_:
+            await _Connection(socket, chat).run(place)
+        else:
+            await _follow_subagent(socket, SubagentFeed(host.stored, chat, id_), place)
 
     @app.websocket("/api/conversations/ws")
     async def watch(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
@@ -56,6 +64,38 @@ def add_websocket(app: FastAPI, host: Host) -> None:
             while (await socket.receive())["type"] != "websocket.disconnect":
                 pass
             group.cancel_scope.cancel()
+
+
+async def _follow_subagent(
+    socket: WebSocket, feed: SubagentFeed, after: Cursor | Newest | None
+) -> None:
+    """Send its documents, and refuse orders."""
+
+    async def send(frame: bytes) -> None:
+        await socket.send_text(frame.decode())
+
+    async def follow() -> None:
+        with suppress(WebSocketDisconnect, RuntimeError):  # the client has left
+            try:
+                await feed.run(after, send)
+            except RefoldError as error:
+                await send(msgspec.json.encode(problem(error)))
+            await socket.close(1012, _CONVERSATION_CLOSED)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(follow)
+        while (message := await socket.receive())["type"] != "websocket.disconnect":
+            await send(msgspec.json.encode(_refusal(message.get("text") or "")))
+        group.cancel_scope.cancel()
+
+
+def _refusal(text: str) -> Error:
+    """The response to an order for a subagent."""
+    try:
+        order = order_in(text.encode(errors="surrogatepass"))
+    except RefoldError as error:
+        return problem(error)
+    return problem(BadInput(_NO_ORDERS), order.client_key)
 
 
 class _Connection:
