@@ -78,7 +78,9 @@ async def test_a_running_subagent_is_followed_live(tmp_path: Path) -> None:
     assert (card["id"], card["parent"]) == (f"{id_}/child-1", id_)
 
 
-async def test_a_client_continues_a_subagent_after_the_last_document(tmp_path: Path) -> None:
+async def test_a_client_continues_a_subagent_after_the_last_document(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "go").touch()
     async with server(tmp_path, *REPLIES, flags=FLAGS) as client:
         id_ = await finished(client)

@@ -7,6 +7,7 @@ import { dollars, duration, fill, h, iconButton, short } from "../shared/dom.js"
 import { exact, onOneLine } from "../shared/escape.js";
 import { downloadLink } from "../shared/files.js";
 import { markdown } from "../shared/markdown.js";
+import { openChild } from "../shared/nodes.js";
 import { growing } from "../shared/transcript.js";
 import { developer as t } from "../shared/texts.js";
 
@@ -134,9 +135,9 @@ function compact(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-function news(block) {
+function news(block, context) {
   const said = t.news[block.what]?.(block.doc);
-  return said ? h("p", { class: "news" }, exact(said)) : null;
+  return said ? h("p", { class: "news" }, exact(said), openChild(block, context, t)) : null;
 }
 
 function turnOver(block, context) {

@@ -5,6 +5,7 @@
 import * as api from "../shared/api.js";
 import { dollars, duration, fill, h, short } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
+import { openButton } from "../shared/nodes.js";
 import { historyPanel, todosPanel } from "../shared/panels.js";
 import { developer as t } from "../shared/texts.js";
 import { backgroundPanel, tasksPanel, teamPanel } from "../shared/work.js";
@@ -175,18 +176,18 @@ function request(each, page) {
 }
 
 function tree(element, page) {
-  return report(element, page, "tree", (root) => h("ul", { class: "tree" }, node(root)));
+  return report(element, page, "tree", (root) => h("ul", { class: "tree" }, node(root, page)));
 }
 
-function node(each) {
+function node(each, page) {
   const below = each.children ?? each.below ?? [];
   return h("li", {},
     h("div", { class: "node" }, h("span", { class: `stage stage-${GOOD.has(each.status) ? "done" : each.status}` }),
-      h("strong", {}, onOneLine(each.agent || each.address)), h("span", { class: "tag" }, each.status),
+      h("strong", {}, openButton(each.session_id, onOneLine(each.agent || each.address), t.node.open(each.address), (id) => page.open(id))), h("span", { class: "tag" }, each.status),
       h("p", {}, onOneLine(each.title ?? "")),
       h("p", { class: "sum" }, [`${each.steps} steps`, `${each.calls} calls`, duration(each.seconds ?? 0), dollars(each.cost)].filter(Boolean).join(" · ")),
       each.activity ? h("p", { class: "now" }, onOneLine(each.activity)) : null),
-    below.length ? lazyList("ul", "", below, node) : null);
+    below.length ? lazyList("ul", "", below, (child) => node(child, page)) : null);
 }
 
 /** A list of which the first rows exist, and more when their end is in sight. */

@@ -4,6 +4,7 @@
 
 import * as api from "./api.js";
 import { Connection, NEWEST } from "./connection.js";
+import { isNode } from "./nodes.js";
 import { emptyScreen, reduce, withOlder } from "./reducer.js";
 
 const FRAMES = 2000; // the newest, for the panel of a developer
@@ -25,7 +26,7 @@ export class Conversation {
     this.screen = emptyScreen();
     this.frames = [];
     this.queue = [];
-    this.readOnly = false;
+    this.readOnly = isNode(id);
     this.caughtUp = false; // is all told that had happened when it was opened?
     this.cost = 0; // milliseconds that the last drawing took
     this.connect();
@@ -189,7 +190,7 @@ export class Conversation {
 
   /** The process that had it open has ended, or can be joined now. */
   join(after) {
-    this.readOnly = false;
+    this.readOnly = isNode(this.id);
     this.connection.close();
     this.connect(after);
     this.on.joined();

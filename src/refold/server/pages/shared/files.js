@@ -4,16 +4,17 @@
 import * as api from "./api.js";
 import { fill, h, icon } from "./dom.js";
 import { onOneLine } from "./escape.js";
+import { rootOf } from "./nodes.js";
 
 /** What stands in a folder: [{name, folder, size}], folders first. */
 export async function listFolder(id, folder) {
-  const found = await api.get(`${api.of(id, "files")}?path=${encodeURIComponent(folder)}`);
+  const found = await api.get(`${api.of(rootOf(id), "files")}?path=${encodeURIComponent(folder)}`);
   return found.map((row) => ({
     name: row.name, folder: row.kind === "directory", size: row.size,
   })).sort((a, b) => Number(b.folder) - Number(a.folder) || a.name.localeCompare(b.name));
 }
 
-export const addressOf = (id, path) => api.of(id, "files", path);
+export const addressOf = (id, path) => api.of(rootOf(id), "files", path);
 
 /** A link that downloads. */
 export function downloadLink(id, path, texts, words = path) {

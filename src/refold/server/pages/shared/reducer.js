@@ -231,7 +231,7 @@ const REDUCERS = {
   },
   subagent_end(screen, doc) {
     const children = screen.children.map((c) => (c.name !== doc.child ? c : {
-      ...c, running: false, status: doc.status, text: doc.text, reason: doc.reason,
+      ...c, running: false, status: doc.status, text: doc.text, reason: doc.reason, cost: doc.cost,
       endedAt: doc.at ?? 0,
     }));
     const moved = screen.moved.filter((m) => !`${m.node}/`.startsWith(`${doc.child}/`));

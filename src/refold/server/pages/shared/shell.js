@@ -15,6 +15,7 @@ import { FilesPanel, listFolder } from "./files.js";
 import { waiting } from "./reducer.js";
 import { ConversationList, isArchived, isPinned, titleOf } from "./list.js";
 import { askOptions } from "./options.js";
+import { isNode, NodeBar, rootOf } from "./nodes.js";
 import { Requests } from "./requests.js";
 import { Settings } from "./settings/dialog.js";
 import { Transcript } from "./transcript.js";
@@ -46,7 +47,7 @@ class Page {
     const t = this.texts;
     this.said = h("div", { class: "unseen", role: "status", "aria-live": "polite" });
     this.list = new ConversationList(t, {
-      open: (id) => this.pick(id), current: () => this.conversation?.id ?? "", changed: () => this.listChanged(),
+      open: (id) => this.pick(id), current: () => rootOf(this.conversation?.id ?? ""), changed: () => this.listChanged(),
       say: (text) => this.say(text), loggedOut: () => location.reload(),
     });
     this.nav = h("nav", { class: "side list", "aria-label": t.conversations },
@@ -78,7 +79,8 @@ class Page {
     this.panel = h("aside", { class: "side panel", id: "panel", "aria-label": t.panelsLabel },
       h("div", { class: "panel-head" }, this.tabs, iconButton("close", t.closePanel, () => this.toggle("panel", false))), this.panelBody);
     this.nav.id = "list";
-    this.main = h("main", { class: "main" }, this.bar, h("div", { class: "reading" }, this.scroller, this.latest),
+    this.nodeBar = new NodeBar(this, t);
+    this.main = h("main", { class: "main" }, h("div", {}, this.bar, this.nodeBar.element), h("div", { class: "reading" }, this.scroller, this.latest),
       h("div", { class: "dock" }, this.notice, this.requestsElement, this.output.element, this.status, this.composer.element, this.chips));
     this.app = h("div", { class: "app" }, this.nav, this.main, this.panel,
       h("div", { class: "shade", on: { click: () => { this.toggle("list", false); this.toggle("panel", false); } } }));
@@ -132,6 +134,7 @@ class Page {
       onAtEnd: (atEnd) => { this.latest.hidden = atEnd; },
       readOnly: () => this.conversation?.readOnly ?? true,
       showFiles: () => this.openPanel("files"),
+      openChild: (name) => this.open(`${this.conversation.id}/${name}`),
     };
   }
 
@@ -190,6 +193,7 @@ class Page {
 
   listChanged() {
     if (this.conversation && !this.menu.open) this.makeMenu();
+    this.nodeBar.open(this.conversation?.id ?? "");
     this.setTitle();
   }
 
@@ -198,6 +202,8 @@ class Page {
     this.drop();
     if (push) history.pushState(null, "", `?c=${encodeURIComponent(id)}`);
     this.app.dataset.at = id;
+    this.app.dataset.node = isNode(id) ? "yes" : "no";
+    this.nodeBar.open(id);
     this.composer.setConversation(id);
     this.conversation = new Conversation(id, {
       changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLight(name, seconds),
@@ -208,7 +214,7 @@ class Page {
     this.list.draw();
     this.makeMenu();
     this.showPanel();
-    if (matchMedia("(min-width: 800px)").matches) this.composer.text.focus();
+    if (matchMedia("(min-width: 800px)").matches) (isNode(id) ? this.scroller : this.composer.text).focus();
   }
 
   /** Conversations whose process ended in the middle of a turn: one can be continued. */
@@ -243,6 +249,8 @@ class Page {
     this.conversation?.close();
     this.conversation = null;
     delete this.app.dataset.at;
+    this.app.dataset.node = "no";
+    this.nodeBar.open("");
     this.before = null;
     this.offers = {};
     this.transcript.clear();
@@ -278,7 +286,9 @@ class Page {
   }
 
   gone() {
-    this.leave();
+    const { id } = this.conversation;
+    if (isNode(id)) this.open(rootOf(id));
+    else this.leave();
     this.showNotice(this.texts.notThere);
   }
 
@@ -414,6 +424,8 @@ class Page {
 
   makeMenu() {
     const t = this.texts;
+    this.menu.hidden = isNode(this.conversation.id);
+    if (this.menu.hidden) return;
     const item = (label, click) => h("button", { type: "button", on: { click: () => { this.menu.open = false; click(); } } }, label);
     const card = this.list.cards.get(this.conversation.id) ?? {};
     const mark = (what, on) => this.tried(api.patch(api.of(this.conversation.id), { [what]: on }).then(() => this.list.load()));
@@ -425,7 +437,6 @@ class Page {
         href: `${api.of(this.conversation.id, "export")}?form=${form}`, download: "", on: { click: () => { this.menu.open = false; } },
       }, `${t.export}: ${label}`)),
       item(t.delete, () => this.deleteIt()));
-    this.menu.hidden = false;
   }
 
   async uploadFiles(files) {
@@ -501,6 +512,7 @@ class Page {
     this.before = screen;
     this.transcript.show(screen);
     this.requests.show(screen, this.conversation.readOnly);
+    this.nodeBar.show(screen);
     const running = Boolean(screen.turn);
     if (!this.conversation.readOnly) this.composer.setRunning(running && !screen.cutOff);
     if (!before || screen.title !== before.title || !before.done.length) this.showTitle(screen);

@@ -232,6 +232,10 @@ export const developer = {
       failed: "failed", stopped: "stopped", lost: "lost", foreign: "of another session",
     },
   },
+  node: {
+    path: "Where this subagent belongs", conversation: "Conversation", back: (title) => `Back to ${title}`, open: (name) => `Open ${name}`,
+    show: "open", readOnly: "read only", asks: "It waits for your answer in the conversation above.",
+  },
   noTodos: "No todos.", noChildren: "No subagents.",
   todo: { pending: "pending", in_progress: "in progress", done: "done", cancelled: "cancelled" },
   byTurn: "By turn", byModel: "By model", byPurpose: "By purpose",
@@ -407,6 +411,10 @@ export const user = {
       partial: "partly done", failed: "did not work", stopped: "stopped", lost: "ended when I was closed",
       foreign: "from another conversation",
     },
+  },
+  node: {
+    path: "Whom this helper works for", conversation: "Conversation", back: (title) => `Back to ${title}`, open: (name) => `See what ${name} does`,
+    show: "Look at its work", readOnly: "You see its work. Messages go to the conversation above.", asks: "It waits for your answer in the conversation above.",
   },
   noTodos: "There is no list of steps at the moment.",
   todo: { pending: "to do", in_progress: "doing this now", done: "done", cancelled: "left out" },

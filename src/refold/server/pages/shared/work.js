@@ -3,8 +3,9 @@
 // processes do on the board and what a running command prints, is read while a panel is open.
 
 import * as api from "./api.js";
-import { duration, fill, h } from "./dom.js";
+import { dollars, duration, fill, h } from "./dom.js";
 import { exact, onOneLine } from "./escape.js";
+import { openButton, rootOf } from "./nodes.js";
 
 const AGAIN = 1500; // milliseconds between two looks
 const TASK = 160; // characters of a helper's task that are shown
@@ -18,7 +19,7 @@ export function tasksPanel(element, page, t) {
     const { id } = page.conversation;
     let drawn;
     try {
-      const tasks = await api.get(api.of(id, "tasks"));
+      const tasks = await api.get(api.of(rootOf(id), "tasks"));
       const names = owners(page.conversation.screen, id, t);
       drawn = [JSON.stringify([tasks, [...names]]), () => taskList(tasks, names, t)];
     } catch (error) {
@@ -98,9 +99,11 @@ function helper(child, screen, page, t, stopping) {
     page.tried(page.order({ type: "stop_child", child: child.name }));
   }) : null;
   return h("li", { class: "worker" },
-    h("div", { class: "worker-head" }, dot(state), h("strong", {}, name),
+    h("div", { class: "worker-head" }, dot(state), h("strong", {}, child.foreign ? name
+      : openButton(`${page.conversation.id}/${child.name}`, name, t.node.open(name), (id) => page.open(id))),
       t.work.showAgents ? h("span", { class: "tag" }, onOneLine(child.agent)) : null,
-      h("span", { class: "state" }, t.work.states[state] ?? state), time(child), stop),
+      h("span", { class: "state" }, t.work.states[state] ?? state), time(child),
+      h("span", { class: "time" }, dollars((child.running ? now : child)?.cost)), stop),
     h("p", { class: "about-one" }, brief(child.task)),
     child.running && now?.label ? h("p", { class: "now" }, onOneLine(now.label)) : null,
     child.reason ? h("p", { class: "why-ended" }, onOneLine(child.reason)) : null);

@@ -7,6 +7,7 @@ import { dollars, fill, h, icon, iconButton } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
 import { addressOf, downloadLink } from "../shared/files.js";
 import { markdown } from "../shared/markdown.js";
+import { isNode, openChild } from "../shared/nodes.js";
 import { user as t } from "../shared/texts.js";
 import { growing } from "../shared/transcript.js";
 
@@ -31,7 +32,8 @@ export function renderBlock(block, context, waits = false) {
 const RENDER = { heard, words, dropped, thought, called, news, turn_over: turnOver };
 
 function heard(block, context, waits) {
-  if (block.sender !== "person") return null; // reports of helpers are for the model
+  const isTask = block.sender === "parent" && isNode(context.id());
+  if (block.sender !== "person" && !isTask) return null; // reports of helpers are for the model
   const tools = context.readOnly() ? null : h("span", { class: "tools" }, waits
     ? iconButton("undo", t.editQueued, () => context.editQueued(block))
     : [copyButton(t.again.copyMessage, block.said, t), iconButton("pencil", t.again.edit, () => context.editAgain(block)),
@@ -109,9 +111,9 @@ function details(block, context) {
     text && !block.diffs.length ? [h("h3", {}, t.output), h("pre", { tabindex: "0" }, exact(text))] : null];
 }
 
-function news(block) {
+function news(block, context) {
   const said = t.news[block.what]?.(block.doc);
-  return said ? h("p", { class: "news" }, exact(said)) : null;
+  return said ? h("p", { class: "news" }, exact(said), openChild(block, context, t)) : null;
 }
 
 function turnOver(block, context) {
