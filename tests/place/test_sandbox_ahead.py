@@ -19,7 +19,7 @@ from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.spawn import SpawnRequest
 from refold.testing.providers import ScriptedProvider
 from refold.values.tools import Confinement
-from tests.place.walled import Walled, marked, needs_bubblewrap, walled
+from tests.place.walled import LONG, Walled, marked, needs_bubblewrap, walled
 
 BORN = f"echo ${ENVIRONMENT_NAME}; "  # its last number says when its sandbox was begun
 
@@ -115,6 +115,81 @@ def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walle
 
     assert sorted(Told(item, ordered).ahead for item in result) == [False, True]
     wait(ws)
+    assert len(waiting(ws)) == 1
+
+
+def test_the_next_sandbox_is_set_up_while_a_command_runs(ws: Walled) -> None:
+    async def use() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_in, ws, "sleep 1000")
+            while not waiting(ws):  # the time limit of tests ends this
+                await anyio.sleep(0.001)
+            second = await ws.commands.run("echo two", cwd=str(ws.root), seconds=LONG)
+            assert second.text == "two\n"
+            group.cancel_scope.cancel()
+
+    anyio.run(use)
+
+
+async def run_in(ws: Walled, command: str) -> None:
+    await ws.commands.run(command, cwd=str(ws.root), seconds=LONG)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_change_while_a_command_runs_is_seen_by_the_next(
+    ws: Walled, writes: bool
+) -> None:
+    (ws.root / "sub").mkdir()
+    confines = Confinement(writes=writes)
+
+    async def use() -> Told:
+        async with anyio.create_task_group() as group:
+
+            async def go() -> None:
+                await ws.commands.run(
+                    "until [ -e go ]; do sleep 0.01; done",
+                    cwd=str(ws.root), seconds=LONG, confines=confines,
+                )  # fmt: skip
+
+            group.start_soon(go)
+            while not waiting(ws):  # the time limit of tests ends this
+                await anyio.sleep(0.001)
+            a_renamed_folder(ws.root)
+            (ws.root / "go").touch()
+        ordered = time.monotonic_ns()
+        return Told(
+            await ws.commands.run(f"{BORN}cat other/.env", cwd=str(ws.root), seconds=LONG),
+            ordered,
+        )
+
+    after = anyio.run(use)
+
+    assert not after.ahead
+    assert "key" not in re.sub("holds? keys", "", after.text)
+
+
+def test_a_sandbox_waits_for_each_kind_of_command(ws: Walled) -> None:
+    expected(ws, writes=False)
+    ws.run("true", writes=True)
+    while len(waiting(ws)) < 2:  # the time limit of tests ends this
+        time.sleep(0.001)
+
+    reading = told(ws, "true", writes=False)
+    writing = told(ws, "true", writes=True)
+
+    assert (reading.ahead, writing.ahead) == (True, True)
+
+
+def test_two_sandboxes_wait_if_commands_come_faster_than_they_are_set_up(
+    ws: Walled,
+) -> None:
+    while len(waiting(ws)) < 2:  # the time limit of tests ends this
+        ws.run("true", writes=False)
+    time.sleep(0.1)  # then both are ready
+    for _ in range(2):
+        told(ws, "true")
+        wait(ws)
+
     assert len(waiting(ws)) == 1
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from refold.place.spawn import SpawnRequest
     from refold.place.supervise import Supervisor
 
+_MAX_AHEAD = 2  # sandboxes that wait for a command
 _MAX_START_TRIES = 5  # mounted files may be deleted or renamed during setup
 
 
@@ -122,15 +123,16 @@ class ShellCommands:
         try:
             filtered = request.confines.network and request.confines.hosts is not None
             usual = request.given.usual and not filtered
-            ahead = self._ahead.take() if usual else None
+            ahead = self._ahead.take(request) if usual else None
             running = Supervisor(request, limits, seconds, on_output, make_launch, ahead)
-            running.on_end = partial(self._expect_another, request)
+            running.on_start = partial(self._prepare_next, request)
             running.begin()
         except BaseException:
             if gate is not None:
                 gate.command_ended()
             raise
-        going, handover = _ContinuedCommand(running, gate), request.given.handover
+        going = _ContinuedCommand(running, gate, self._ahead)
+        handover = request.given.handover
         if handover is None:
             return await going.wait(), running.broken
         let_go = False
@@ -166,50 +168,90 @@ class ShellCommands:
             request.cwd, request.confines, request.given, self._unread
         )
 
-    def _expect_another(self, request: "SpawnRequest") -> Callable[[], None] | None:
+    def _prepare_next(
+        self, request: "SpawnRequest", launch: "Launch"
+    ) -> Callable[[], None] | None:
         """The function that sets up a sandbox for a next command like this one, or None."""
-        from refold.place.sandbox_ahead import SandboxAhead
-
         sandbox = self._sandbox
         if sandbox is None or sandbox.kind != "bubblewrap" or not request.given.usual:
             return None  # all others are quick to set up
-        # Paths that the user approved were approved for that command alone.
-        confines = replace(request.confines, opened=(), of_git=(), seen=())
-        launch = sandbox.launch_without_guards(request.cwd, confines, self._unread)
+        confines = request.confines
+        if confines.opened or confines.of_git or confines.seen:
+            # Paths that the user approved were approved for that command alone.
+            confines = replace(confines, opened=(), of_git=(), seen=())
+            request = replace(request, confines=confines)
+            launch = sandbox.launch_without_guards(request.cwd, confines, self._unread)
         if launch.hosts is not None:
             return None  # its listener belongs to one command
-        return partial(self._ahead.set_up, partial(SandboxAhead, request, launch))
+        return partial(self._ahead.set_up, request, launch)
 
 
 class _Ahead:
-    """The sandbox of a next command. There is at most one, and none after `close`."""
+    """The sandboxes of next commands: at most `_MAX_AHEAD`, and none after `close`.
+
+    One waits for each kind of command, because agents read and write in turn. If it is not
+    ready when its command comes, two are kept for that kind.
+    """
 
     def __init__(self) -> None:
-        self._stands: SandboxAhead | None = None
+        self._waiting: list[SandboxAhead] = []
         self._lock, self._closed = Lock(), False
+        self._wanted = 1  # for the kind of the last command
 
-    def set_up(self, begin: "Callable[[], SandboxAhead]") -> None:
-        with self._lock:
-            if self._stands is None and not self._closed:
-                self._stands = begin()
+    def set_up(self, request: "SpawnRequest", launch: "Launch") -> None:
+        """Set up what is missing for commands like `request`, and end what became useless."""
+        from refold.place.sandbox_ahead import SandboxAhead
 
-    def take(self) -> "SandboxAhead | None":
         with self._lock:
-            stands, self._stands = self._stands, None
-        return stands
+            if self._closed:
+                return
+            waiting: list[SandboxAhead] = []
+            suited = 0
+            for ahead in self._waiting:
+                suits = ahead.suits(request)
+                if ahead.ended or (suits and not ahead.is_of(launch)):
+                    ahead.close()
+                else:
+                    waiting.append(ahead)
+                    suited += suits
+            missing = range(suited, self._wanted)
+            waiting += (SandboxAhead(request, launch) for _ in missing)
+            for ahead in waiting[:-_MAX_AHEAD]:
+                ahead.close()
+            self._waiting = waiting[-_MAX_AHEAD:]
+
+    def take(self, request: "SpawnRequest") -> "SandboxAhead | None":
+        """The oldest for a command like this one."""
+        with self._lock:
+            suited = [ahead for ahead in self._waiting if ahead.suits(request)]
+            self._wanted = 1 if all(ahead.is_ready for ahead in suited) else _MAX_AHEAD
+            if not suited:
+                return None
+            self._waiting.remove(suited[0])
+        return suited[0]
+
+    def discard(self) -> None:
+        """End all that wait."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for ahead in waiting:
+            ahead.close()
+        for ahead in waiting:
+            ahead.wait_until_ended()
 
     def close(self) -> None:
-        self._closed = True
-        if stands := self.take():
-            stands.close()
-            stands.wait_until_ended()
+        with self._lock:
+            self._closed = True
+        self.discard()
 
 
 class _ContinuedCommand:
     """Implements `port.Continued`."""
 
-    def __init__(self, running: "Supervisor", gate: "EditorGate | None") -> None:
-        self._running, self._gate = running, gate
+    def __init__(
+        self, running: "Supervisor", gate: "EditorGate | None", ahead: _Ahead
+    ) -> None:
+        self._running, self._gate, self._ahead = running, gate, ahead
 
     async def end(self) -> Finished:
         finished = await self.wait()
@@ -233,6 +275,8 @@ class _ContinuedCommand:
             if running.needs_settling:
                 await anyio.to_thread.run_sync(running.settle)
         running.close()
+        if not running.ended_by_itself:
+            self._ahead.discard()
         if self._gate is not None:
             self._gate.command_ended()
 

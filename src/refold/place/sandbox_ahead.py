@@ -1,13 +1,12 @@
 """Sets up a sandbox before its command is known: setup takes longer than most commands.
 
-It is one like that of the command that has just ended, and waits at its gate
+It is one like that of a command that has just started, and waits at its gate
 (`spawn.GatedSandbox`). The next command takes it only if it would get the very same now, and
 if the files that it shows are those that lie there now. Otherwise it is closed, unused, and
 the command gets a new one.
 
-It is set up when a command ends, in that command's thread: 0.4 ms there, 3 ms beside the
-event loop. If all commands of a session shared one sandbox, each would meet what the one
-before left running.
+If all commands of a session shared one sandbox, each would meet what the one before left
+running, and none would be kept from a file that was created after the first (decision 192).
 """
 
 import os
@@ -47,38 +46,43 @@ class SandboxAhead:
         self, request: SpawnRequest, launch: Launch, limits: Limits
     ) -> RunningCommand | None:
         """Run the command in it, if this is the sandbox of `launch`; otherwise None."""
-        command, gated = self._command(request), None
-        if command is not None:
+        command, gated = _encode_command(request.command), None
+        if command is not None and self.is_of(launch):
             self._stands.wait()
             with self._lock:
                 gated = self._gated  # None: setup failed, or it has waited too long
-                self._taken = gated is not None and self._is_of(launch, gated)
+                self._taken = gated is not None and gated.shows(launch)
         if command is None or gated is None or not self._taken:
             self._over.set()
             return None
         return gated.release(launch, limits, command)
 
-    def _command(self, request: SpawnRequest) -> bytes | None:
-        """The line for the shell inside; None for a command that cannot run in this sandbox."""
-        target = (self._request.cwd, self._request.environ)
-        if request.given.stdin is not None or (request.cwd, request.environ) != target:
-            return None
-        try:
-            command = os.fsencode(request.command)
-        except UnicodeEncodeError:  # a lone surrogate: the normal start reports it
-            return None
-        return (
-            command if len(command) <= _MAX_COMMAND_BYTES and b"\0" not in command else None
+    def suits(self, request: SpawnRequest) -> bool:
+        """Whether it was set up for commands like this one."""
+        ours = self._request
+        return request.given.stdin is None and (
+            (request.cwd, request.confines, request.environ)
+            == (ours.cwd, ours.confines, ours.environ)
         )
 
-    def _is_of(self, launch: Launch, gated: GatedSandbox) -> bool:
+    def is_of(self, launch: Launch) -> bool:
+        """Whether it was set up as `launch` says."""
         expected = self._launch
         same = (launch.arguments, launch.environ) == (expected.arguments, expected.environ)
-        return same and launch.hosts is None and gated.shows(launch)
+        return same and launch.hosts is None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it waits for its command, or has ended."""
+        return self._stands.is_set()
 
     def close(self) -> None:
         """Close it when its command has ended, or if it was not taken."""
         self._over.set()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended.is_set()
 
     def wait_until_ended(self) -> None:
         self._ended.wait()
@@ -105,3 +109,12 @@ class SandboxAhead:
                 self._over.wait()
             else:
                 gated.end()
+
+
+def _encode_command(text: str) -> bytes | None:
+    """The line for the shell inside; None for a command that cannot run in a waiting sandbox."""
+    try:
+        command = os.fsencode(text)
+    except UnicodeEncodeError:  # a lone surrogate: the normal start reports it
+        return None
+    return command if len(command) <= _MAX_COMMAND_BYTES and b"\0" not in command else None

@@ -64,17 +64,15 @@ class Supervisor:
         self._ahead = ahead
         self._until = math.inf if seconds is None else time.monotonic() + seconds
         self._on_output, self._used = on_output, request.given.used
-        self._heard = deque[str | float]()
+        self._heard = deque[str | float | Callable[[], None]]()
         self.over, self.broken = False, ""
         self._finished: Finished | None = None
         self._error: BaseException | None = None
         self._after: Callable[[], GuardReport] | None = None
         self._guard = ExitStack()
-        # Called in the thread when it has ended by itself, before that is reported. What
-        # it returns is called by `close`: a thread that starts another passes on what it
-        # released.
-        self.on_end: Callable[[], Callable[[], None] | None] = lambda: None
-        self._then: Callable[[], None] | None = None
+        # Called in the thread when the command has started. `deliver` calls the result: a
+        # thread that starts another passes on what it released.
+        self.on_start: Callable[[Launch], Callable[[], None] | None] = lambda launch: None
         self.news, self._tell_news = _wake_pipe()
         self._stop, self._tell_stop = _wake_pipe()
 
@@ -90,7 +88,7 @@ class Supervisor:
         self._until, self._on_output = math.inf, None
 
     def deliver(self) -> None:
-        """On the event loop: pass on new output and used CPU seconds."""
+        """On the event loop: pass on new output and used CPU seconds, and the start."""
         with suppress(BlockingIOError):
             # The thread closes its end last of all: then its ends are ours to close.
             self.over = self.over or not os.read(self.news, 4096)
@@ -100,8 +98,18 @@ class Supervisor:
                     self._on_output(text)
                 case float(seconds) if self._used:
                     self._used(seconds)
+                case function if callable(function):
+                    function()
                 case _:
                     pass
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """Whether it is over, and neither a limit nor a stop ended it."""
+        finished = self._finished
+        return bool(
+            finished and not (finished.timed_out or finished.stopped or self.broken)
+        )
 
     @property
     def needs_settling(self) -> bool:
@@ -122,8 +130,6 @@ class Supervisor:
 
     def close(self) -> None:
         close(self.news, self._stop, self._tell_stop)
-        if self._then:
-            self._then()
 
     def _work(self) -> None:
         try:
@@ -141,9 +147,11 @@ class Supervisor:
         ended, why = False, ""
         guarded, attempts = GuardReport(), tuple[HostAttempt, ...]()
         try:
-            ended, why = (
-                (True, "") if call.problem else self._wait_until_ended(watch, output)
-            )
+            if call.problem:
+                ended = True
+            else:
+                self._publish_start(call.launch)
+                ended, why = self._wait_until_ended(watch, output)
         finally:
             watch.end(kindly=not why)
             attempts = call.attempts()
@@ -156,9 +164,6 @@ class Supervisor:
             watch.close()
             close(call.reading, call.news)
             self._guard.close()
-        if ended and not self.broken:
-            with suppress(OSError, ValueError, ToolFailed):
-                self._then = self.on_end()
         output_bytes, timed_out = output.printed, not ended and not why
         return Finished(
             _exit_code(call.process.returncode) if ended else None,
@@ -174,6 +179,11 @@ class Supervisor:
             filtered=call.launch.hosts is not None,
             attempts=attempts,
         )
+
+    def _publish_start(self, launch: Launch) -> None:
+        with suppress(OSError, ValueError, ToolFailed):
+            if function := self.on_start(launch):
+                self._publish(function)
 
     def _start(self) -> RunningCommand:
         launch = Launch()
@@ -237,7 +247,7 @@ class Supervisor:
         pause = min(next_look, self._until) - time.monotonic()
         return max(0.0, pause if output.due is None else min(pause, output.due))
 
-    def _publish(self, news: str | float) -> None:
+    def _publish(self, news: str | float | Callable[[], None]) -> None:
         self._heard.append(news)
         _wake(self._tell_news)
 
@@ -306,7 +316,8 @@ class _Watch:
             signal_group(self._group, signal.SIGKILL)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
-            _is_readable(self._first)
+            if not _has_no_children(self._group):
+                _is_readable(self._first)
         elif self._call.launch.own_space:
             signal_group(self._process.pid, signal.SIGKILL)
         elif not _is_running(self._number, self._process) and not self._has_members():
@@ -351,6 +362,19 @@ def _is_running(number: int | None, process: "subprocess.Popen[bytes]") -> bool:
     if number is None:
         return process.poll() is None
     return not _is_readable(number, 0)
+
+
+def _has_no_children(first: int) -> bool:
+    """Whether nothing else is left in the PID namespace of its first process.
+
+    What loses its parent becomes a child of the first process. That one ends later: the
+    kernel takes milliseconds to undo its mounts.
+    """
+    try:
+        with open(f"/proc/{first}/task/{first}/children", "rb") as file:
+            return not file.read()
+    except OSError:  # it has ended, or the kernel does not list children
+        return False
 
 
 def _is_readable(number: int, milliseconds: int | None = None) -> bool:
