@@ -18,7 +18,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
 )
 from refold.journal.state.fold import fold
-from refold.journal.store.port import Blobs, Lease, MemoryStore
+from refold.journal.store.port import Blobs, Lease, MemoryStore, Views
 from refold.permissions.rules import parse
 from refold.provider.port import Delta, Request
 from refold.session.session import Session
@@ -228,6 +228,10 @@ class Counted:
     @property
     def blobs(self) -> Blobs:
         return self.store.blobs
+
+    @property
+    def views(self) -> Views:
+        return self.store.views
 
     async def read_claim(self) -> int:
         return await self.store.read_claim()

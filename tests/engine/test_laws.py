@@ -20,6 +20,7 @@ from refold.journal.events import kinds as news
 from refold.journal.events.codec import KINDS_BY_NAME
 from refold.journal.events.kinds import Entry, Event
 from refold.journal.state.fold import View, apply, fold
+from refold.journal.state.view_codec import EncodedView, ListTable, decode_view
 from refold.journal.store.port import MemoryStore
 from refold.provider.encoding_cache import Encoded, EncodedPiece
 from refold.provider.port import Delta, Pictures, Request
@@ -131,6 +132,27 @@ def test_folding_further_events_never_changes_an_earlier_view(
     fold(entries[cut:], start=early)
 
     assert early == fold(entries[:cut])
+
+
+@given(JOURNALS, TURNS, some.lists(some.integers(0, 70), max_size=6))
+def test_view_decoded_from_pieces_and_the_later_events_equals_folding_all(
+    before: list[Event], events: list[Event], cuts: list[int]
+) -> None:
+    entries = placed([*before, *events])
+    view, table, pieces = View(), ListTable(), list[bytes]()
+    ends = sorted({min(cut, len(entries)) for cut in cuts})
+    for start, end in pairwise([0, *ends]):
+        view = fold(entries[start:end], view)
+        encoded = EncodedView(view, table)
+        if end % 5:  # else it could not be stored
+            encoded.commit()
+            pieces.append(encoded.piece)
+            decoded = decode_view(pieces)
+            assert decoded.view == view
+            assert fold(entries[end:], decoded.view) == fold(entries)
+        if end % 3 == 0 and pieces:  # another process continues
+            decoded = decode_view(pieces)
+            view, table = fold(entries[decoded.view.seq : end], decoded.view), decoded.table
 
 
 def alternating(message: Message, _: Pictures) -> list[EncodedPiece]:

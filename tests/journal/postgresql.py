@@ -28,7 +28,7 @@ import pytest
 
 from refold.errors import Conflict, Fenced, JournalError
 from refold.journal.events import codec
-from refold.journal.store.port import Blobs, Fence, Lease, Store
+from refold.journal.store.port import Blobs, Fence, Lease, NoViews, Store, Views
 
 T = TypeVar("T")
 
@@ -110,6 +110,7 @@ class PostgreSQLStore:
         self._server, self._session = server, session
         self._fence, self._epoch, self._all_is_kept = Fence(), 0, True
         self.blobs: Blobs = PostgreSQLBlobs(server, session)
+        self.views: Views = NoViews()
 
     async def read_claim(self) -> int:
         query = "select claim from journal where id = $1"

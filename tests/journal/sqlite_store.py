@@ -13,7 +13,15 @@ from typing import TypeVar
 from anyio import to_thread
 
 from refold.errors import JournalError
-from refold.journal.store.port import Blobs, Fence, Lease, check, check_claim
+from refold.journal.store.port import (
+    Blobs,
+    Fence,
+    Lease,
+    NoViews,
+    Views,
+    check,
+    check_claim,
+)
 
 T = TypeVar("T")
 _SCHEMA = """
@@ -30,6 +38,7 @@ class SQLiteStore:
     def __init__(self, file: Path) -> None:
         self._file, self._fence, self._epoch = file, Fence(), 0
         self.blobs: Blobs = SQLiteBlobs(file)
+        self.views: Views = NoViews()
 
     async def read_claim(self) -> int:
         return await _in_thread(self._file, lambda db: _journal(db)[1])

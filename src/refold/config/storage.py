@@ -46,6 +46,10 @@ LOCAL_MODELS = StoredKind(
 UNKNOWN_FILES = StoredKind("other", "data", (), "unknown files")
 # The first kind that matches counts.
 STORED_KINDS = (
+    StoredKind(
+        "folded views", "data", ("sessions/*/views", "sessions/.views.key"), _CLEAN_COMMAND,
+        is_cache=True,
+    ),
     StoredKind("blobs", "data", ("sessions/*/blobs/*",), _CLEAN_COMMAND),
     StoredKind("journals", "data", ("sessions/*",), _CLEAN_COMMAND),
     StoredKind("checkpoints", "data", ("checkpoints/*",), _CLEAN_COMMAND),

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from refold.journal.store.tree_reader import TreeFollower
 
 ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
+VIEWS_KEY_FILE = ".views.key"  # in the directory of all sessions
 MAX_START_BYTES = 64_000  # a longer first line is not read
 _MAX_UNINDEXED_SESSIONS = 64  # read before the catalogue is queried
 _START_BYTES = 64 * 1024  # searched for the first message
@@ -81,7 +82,7 @@ class JournalDirectory:
         above = (parent for parent in path.parents if parent.is_relative_to(self.root))
         with as_journal_errors("open", path):
             check_no_links(path, *above)
-        return FileStore(path, self._writers)
+        return FileStore(path, self._writers, views_key=self.root / VIEWS_KEY_FILE)
 
     def sessions(self) -> Iterator[StoredSession]:
         """All sessions, the last written first. Reads names and times only."""

@@ -40,6 +40,7 @@ from refold.values.text import clean_struct
 
 MakeEvents = Callable[[View], Sequence[Event]]
 PERSON = "person"
+VIEW_EVENTS = 1_000  # after which a folded view is saved
 _ACTING: ContextVar[str] = ContextVar("acting", default="")
 
 
@@ -89,6 +90,7 @@ class Recorder:
         self._broken = True  # until the journal is opened again
         # The view is that of the lines up to the head, of which this process wrote the last.
         self._known, self._own_end = False, -1
+        self._saved_seq = 0  # of the newest view in the cache
         self._news: anyio.Event | None = None  # set while a task waits for an event
         self._failures = 0  # of syncs
         self._calls: dict[str, ToolCall] = {}  # open calls whose arguments were masked
@@ -228,6 +230,7 @@ class Recorder:
                 raise
             await self._read_all()  # lines read before are gone: they were never synced
         self._epoch, self._known, self._broken = lease.epoch, False, False
+        self._save_view()
         self._calls.clear()
         if self.hub.has_unkept:  # a sync had failed
             await self._keep()
@@ -240,11 +243,21 @@ class Recorder:
                     await self._write(events, "journal")
 
     async def _read_all(self) -> None:
-        head, entries = Head(), list[Entry]()
-        for entry, head in codec.decode(await self._store.read()):  # noqa: B007 - the last counts
+        folded = await self._store.views.load()
+        head, entries = Head(*folded.head) if folded else Head(), list[Entry]()
+        self._saved_seq = head.seq
+        lines = await self._store.read(head.seq)
+        for entry, after in codec.decode(lines, head):
             entries.append(entry)
-        self.view, self._head = fold(entries), head
+            head = after
+        self.view, self._head = fold(entries, folded and folded.view), head
         self.since = self.view.seq
+
+    def _save_view(self) -> None:
+        """Save the view if it is much newer than the saved one. This process has the lock."""
+        if self._head.seq - self._saved_seq >= VIEW_EVENTS:
+            self._saved_seq = self._head.seq
+            self._store.views.save_soon(self.view, self._head)
 
     async def _read_on(self) -> None:
         """Fold the lines after the head, and publish them."""
@@ -284,6 +297,7 @@ class Recorder:
         await self._store.append(lines, expect=expect, epoch=self._epoch, head=position)
         self._broken = self._failures != failures
         self._head, self.view = head, view
+        self._save_view()
         self._calls |= whole
         if self._calls or self._lent:
             self._forget_calls()

@@ -26,6 +26,18 @@ class Log(Sequence[T], Generic[T]):
         longer._items, longer._length = mine, self._length + 1
         return longer
 
+    @classmethod
+    def sharing(cls, items: list[T], length: int) -> "Log[T]":
+        """A log of the first `length` of these items, like one from which the others grew."""
+        log = cls()
+        log._items, log._length = items, length
+        return log
+
+    @property
+    def shared_items(self) -> list[T]:
+        """The list that it shares with logs that grew from it: not to be changed."""
+        return self._items
+
     def __len__(self) -> int:
         return self._length
 

@@ -3,6 +3,7 @@
     events.jsonl   one line for each event; locked by its writer    (log_file, reader)
     `pen`          the writer, and where the last line ended        (writer_lock)
     blobs/         what is too large for a line, by sha256          (blobs)
+    views          a cache of folded views, for a long session      (view_cache)
 
 Directories have mode 0700 and files 0600. Each promise of `store.Store` is carried out in a
 queue of the threads of `writer_threads`. Only an append to an open file is done by the event
@@ -14,29 +15,45 @@ appends a step, that was a fifth of refold's own time. Events that are held back
 batch is worth a hop would be lost in a crash.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from refold.journal.store import log_file
 from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.journal.store.journal_writer import JournalWriter
-from refold.journal.store.port import Blobs, Lease
+from refold.journal.store.port import Blobs, FoldedView, Lease, NoViews, Views
 from refold.journal.store.reader import Reader
 from refold.journal.store.writer_threads import WorkQueue, Writers
+
+if TYPE_CHECKING:
+    from refold.journal.events.codec import Head
+    from refold.journal.state.fold import View
+    from refold.journal.store.view_cache import ViewCache
 
 SLOW_WRITE_SECONDS = 0.02  # a slower write has waited for the disk
 PENALTY_SECONDS = 30.0  # in which the threads write after that
 MAX_DIRECT_BYTES = 256_000  # of one write in the event loop
+VIEWS_FILE_NAME = "views"
 
 
 class FileStore:
-    """One session's directory. Stores of one process share their `writers`."""
+    """One session's directory. Stores of one process share their `writers`.
+
+    `views_key` is the file with the key that authenticates the cache of views; without it, there
+    is no cache.
+    """
 
     def __init__(
-        self, directory: Path, writers: Writers | None = None, disk: Disk | None = None
+        self,
+        directory: Path,
+        writers: Writers | None = None,
+        disk: Disk | None = None,
+        views_key: Path | None = None,
     ) -> None:
         self._writers, disk = writers or Writers(), disk or Disk()
         self._ledger, files = JournalWriter(directory, disk), BlobFiles(directory, disk)
@@ -45,6 +62,10 @@ class FileStore:
         self._keeping = WorkQueue(shared=True)
         self._slow_until = 0.0
         self.blobs: Blobs = FileBlobs(files, self._writers)
+        self.views: Views = NoViews()
+        if views_key is not None:
+            work = (self._writers, self._reading)
+            self.views = FileViews(directory, views_key, disk, self._reader, work)
 
     async def read_claim(self) -> int:
         return await self._writers.run(self._reading, self._ledger.read_claim)
@@ -54,6 +75,8 @@ class FileStore:
 
     async def release(self) -> None:
         await self._writers.run(self._writing, self._ledger.release)
+        if self._reading.busy:  # a view is being saved
+            await self._writers.run(self._reading, lambda: None)
 
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
@@ -101,3 +124,46 @@ class FileBlobs:
 
     async def get(self, name: str) -> bytes:
         return await self._writers.run(self._reading, partial(self._files.get, name))
+
+
+class FileViews:
+    """The cache of views in one session's directory. `work` is the queue of reads."""
+
+    def __init__(
+        self,
+        directory: Path,
+        key_file: Path,
+        disk: Disk,
+        reader: Reader,
+        work: tuple[Writers, WorkQueue],
+    ) -> None:
+        self._directory, self._key_file, self._disk = directory, key_file, disk
+        self._reader, (self._writers, self._queue) = reader, work
+        self._opened: ViewCache | None = None
+
+    async def load(self, until: int | None = None) -> FoldedView | None:
+        if not self._is_stored():  # as of most sessions: without a hop to a thread
+            return None
+        return await self._writers.run(self._queue, partial(self._load, until))
+
+    def save_soon(self, view: "View", head: "Head") -> None:
+        self._writers.start(self._queue, lambda: self._cache.save(view, head))
+
+    def _is_stored(self) -> bool:
+        return os.path.exists(self._directory / VIEWS_FILE_NAME)
+
+    def _load(self, until: int | None) -> FoldedView | None:
+        folded = self._cache.load(until)
+        if folded is not None:
+            self._reader.skip_to(folded.view.seq, folded.end)
+        return folded
+
+    @property
+    def _cache(self) -> "ViewCache":
+        if self._opened is None:
+            from refold.journal.store.view_cache import (
+                ViewCache,  # few sessions are so long
+            )
+
+            self._opened = ViewCache(self._directory, self._key_file, self._disk)
+        return self._opened

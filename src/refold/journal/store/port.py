@@ -6,11 +6,15 @@ for the chain, numbers and meaning.
 
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
 from refold.errors import Conflict, Fenced, JournalError
+
+if TYPE_CHECKING:
+    from refold.journal.events.codec import Head
+    from refold.journal.state.fold import View
 
 
 class Lease(Struct, frozen=True):
@@ -35,6 +39,39 @@ class Blobs(Protocol):
 
     async def put(self, blob: bytes) -> str: ...
     async def get(self, name: str) -> bytes: ...
+
+
+class FoldedView(Struct, frozen=True):
+    """A view, and the head (seq, hash) of the journal up to which it was folded.
+
+    `end` is where that line ends, in bytes, if the store has a file.
+    """
+
+    view: "View"
+    head: tuple[int, str]
+    end: int = 0
+
+
+class Views(Protocol):
+    """A cache of folded views, so that a long journal need not be folded from its start.
+
+    `load` gives the newest view that may be used, or the newest one up to the event `until`; None:
+    there is none. `save_soon` returns at once, and may fail without notice. It is for the holder
+    of the writer lock.
+    """
+
+    async def load(self, until: int | None = None) -> FoldedView | None: ...
+    def save_soon(self, view: "View", head: "Head") -> None: ...
+
+
+class NoViews:
+    """The cache of a store that keeps none."""
+
+    async def load(self, until: int | None = None) -> FoldedView | None:
+        return None
+
+    def save_soon(self, view: "View", head: "Head") -> None:
+        pass
 
 
 class Store(Protocol):
@@ -64,6 +101,8 @@ class Store(Protocol):
 
     @property
     def blobs(self) -> Blobs: ...
+    @property
+    def views(self) -> Views: ...
 
     async def read_claim(self) -> int: ...
     async def lease(self, claim: int = 0) -> Lease: ...
@@ -101,6 +140,7 @@ class MemoryStore:
     def __init__(self, *lines: bytes, blobs: MemoryBlobs | None = None) -> None:
         self.lines, self.kept = list(lines), len(lines)
         self.blobs = blobs or MemoryBlobs()
+        self.views: Views = NoViews()
         self._writer, self._fence = _LastWriter(), Fence()
         self._epoch = 0  # 0: released
 

@@ -26,6 +26,10 @@ class Reader:
         self._line, self._byte = line + len(lines), byte + end
         return lines[after - line :]
 
+    def skip_to(self, line: int, byte: int) -> None:
+        """Continue after line `line`, which ends at `byte`, as if what is before had been read."""
+        self._line, self._byte = line, byte
+
     def _read_from(self, byte: int, until: int | None) -> bytes | None:
         try:
             with self._path.open("rb", buffering=0) as file:

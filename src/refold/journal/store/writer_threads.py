@@ -53,6 +53,12 @@ class Writers:
 
     async def run(self, queue: WorkQueue, work: Callable[[], T]) -> T:
         """Run `work` after the queue's earlier jobs, and return its result."""
+        job = self.start(queue, work)
+        await job.ended.wait()
+        return job.outcome()
+
+    def start(self, queue: WorkQueue, work: Callable[[], T]) -> "Job[T]":
+        """Run `work` after the queue's earlier jobs, without waiting for it."""
         job = Job(work)
         with self._lock:
             queue.jobs.append(job)
@@ -62,8 +68,7 @@ class Writers:
                 self._queues.put(queue)
                 if self._running < min(self._most, self._busy_queues):
                     self._start()
-        await job.ended.wait()
-        return job.outcome()
+        return job
 
     def run_here(self, queue: WorkQueue, work: Callable[[], object]) -> bool:
         """Do `work` in this thread, if the queue is idle. Returns False if it is not.

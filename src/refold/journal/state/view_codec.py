@@ -1,0 +1,276 @@
+"""Encodes the views of one journal, each as the difference to an earlier one, and decodes them.
+
+A view shares most of its content with the view of a thousand events before: its logs only grow, and
+each mark has a conversation that differs little from that of the mark before. So a piece has
+the new items of each list, and the other parts of the view. `journal.store.view_cache` stores the
+pieces and decides which may be used.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from types import MappingProxyType
+from typing import Any, cast, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict, fields
+
+from refold.journal.state.conversation import Conversation
+from refold.journal.state.fold import Mark, View
+from refold.values.growing import Log
+
+_MARKS_PART, _CONVERSATION_PART = "marks", "conversation"
+
+
+class _Addition(Struct, frozen=True, array_like=True):
+    """New items of a list. A new list may begin with the first items of another, its base."""
+
+    number: int
+    count: int
+    base: int = -1  # -1: it begins empty, or is known
+    base_length: int = 0
+
+
+class _Frame(Struct, frozen=True):
+    """The first line of a piece. The new items follow in this order, one in each line."""
+
+    additions: tuple[_Addition, ...]
+    view: msgspec.Raw
+
+
+class ListTable:
+    """The lists of the logs of a view by their numbers, and how much of each is encoded.
+
+    Logs that grew from each other share a list, which only grows.
+    """
+
+    def __init__(self) -> None:
+        self.lists = dict[int, list[Any]]()  # kept, so that no other list gets the address
+        self.lengths = dict[int, int]()
+        self.in_marks = set[int]()
+        self.next_number = 0
+        self._numbers = dict[int, int]()  # by address
+
+    def add(self, number: int, items: list[Any], length: int) -> None:
+        self.lists[number], self._numbers[id(items)] = items, number
+        self.lengths[number] = length
+        self.next_number = max(self.next_number, number + 1)
+
+    def number_of(self, items: list[Any]) -> int:
+        """The number of this list, which is new to the table if its length is not there."""
+        number = self._numbers.get(id(items))
+        if number is None:
+            number, self.next_number = self.next_number, self.next_number + 1
+            self.lists[number], self._numbers[id(items)] = items, number
+        return number
+
+    def drop_all_but(self, numbers: set[int]) -> None:
+        for number in self.lists.keys() - numbers:
+            self._numbers.pop(id(self.lists.pop(number)))
+            self.lengths.pop(number, None)
+
+    def find_base(self, items: list[Any], length: int) -> tuple[int, int]:
+        """The encoded list from which this one was copied, and the length of their beginning."""
+        best, longest = -1, 0
+        for number, encoded in self.lengths.items():
+            known = self.lists[number]
+            if not (encoded and length) or known[0] is not items[0]:
+                continue
+            most = min(encoded, length)
+            differing = (n for n in range(most) if known[n] is not items[n])
+            shared = next(differing, most)
+            if shared > longest:
+                best, longest = number, shared
+        return best, longest
+
+
+class EncodedView:
+    """A piece. `commit` says that it was stored: the next one is the difference to it."""
+
+    def __init__(self, view: View, table: ListTable) -> None:
+        self._table, self._done = table, dict[int, int]()
+        self._grown, self._referred = list[int](), set[int]()
+        self._in_marks = set(table.in_marks)
+        self._within_mark = False
+        self._wanted = dict[int, int]()
+        self._encode = msgspec.json.Encoder(enc_hook=self._encode_odd).encode
+        self.piece = self._encode_view(view)
+
+    def commit(self) -> None:
+        self._table.lengths |= self._done
+        self._table.in_marks = self._in_marks
+        self._table.drop_all_but(self._referred | self._in_marks)
+
+    def _encode_view(self, view: View) -> bytes:
+        before = view.marks[-1].conversation if view.marks else Conversation()
+        parts = asdict(view) | {_CONVERSATION_PART: _changes(before, view.conversation)}
+        head = self._encode(parts)
+        additions, lines = list[_Addition](), list[bytes]()
+        while self._grown:
+            additions.append(self._add_items(self._grown.pop(), lines))
+        frame = _Frame(tuple(additions), msgspec.Raw(head))
+        return b"\n".join([self._encode(frame), *lines])
+
+    def _add_items(self, number: int, lines: list[bytes]) -> _Addition:
+        items, end, base = self._table.lists[number], self._wanted[number], -1
+        start = self._done.get(number, self._table.lengths.get(number))
+        if start is None:
+            base, start = self._table.find_base(items, end)
+        self._done[number] = end
+        for index in range(start, end):
+            lines.append(self._encode_item(items, index))
+        return _Addition(number, end - start, base, start if base >= 0 else 0)
+
+    def _encode_item(self, items: list[Any], index: int) -> bytes:
+        item = items[index]
+        if not isinstance(item, Mark):
+            return self._encode(item)
+        before = items[index - 1].conversation if index else Conversation()
+        self._within_mark = True
+        try:
+            return self._encode({"seq": item.seq} | _changes(before, item.conversation))
+        finally:
+            self._within_mark = False
+
+    def _encode_odd(self, value: Any) -> object:
+        if isinstance(value, Log):
+            return self._refer_to(cast("Log[Any]", value))
+        if isinstance(value, MappingProxyType):
+            return dict(cast("Mapping[Any, Any]", value))
+        raise NotImplementedError(f"a view has a {type(value).__name__}")
+
+    def _refer_to(self, log: Log[Any]) -> tuple[int, int]:
+        number, length = self._table.number_of(log.shared_items), len(log)
+        self._referred.add(number)
+        if self._within_mark:
+            self._in_marks.add(number)
+        known = self._done.get(number, self._table.lengths.get(number, -1))
+        if max(known, self._wanted.get(number, -1)) < length:
+            self._wanted[number] = length
+            if number not in self._grown:
+                self._grown.append(number)
+        return number, length
+
+
+class DecodedView(Struct, frozen=True):
+    """A view, and the table with which the next one is encoded."""
+
+    view: View
+    table: ListTable
+
+
+def decode_view(pieces: Sequence[bytes]) -> DecodedView:
+    """The view of the last piece. All pieces before it are needed.
+
+    Raises `msgspec.DecodeError` or `LookupError` for what `EncodedView` has not made.
+    """
+    lists = _DecodedLists()
+    for piece in pieces:
+        lists.read(piece)
+    marks_and_parts = msgspec.json.Decoder(_stored_view_type(), dec_hook=lists.decode_log)
+    stored = marks_and_parts.decode(lists.newest_view)
+    parts = {name: getattr(stored, name) for name in View.__struct_fields__}
+    marks: Log[Mark] = parts[_MARKS_PART]
+    before = marks[-1].conversation if marks else Conversation()
+    parts[_CONVERSATION_PART] = _apply_changes(before, parts[_CONVERSATION_PART])
+    return DecodedView(View(**parts), lists.table())
+
+
+class _DecodedLists:
+    """The lists of the pieces that were read. One is decoded when a log refers to it."""
+
+    def __init__(self) -> None:
+        self.newest_view: msgspec.Raw | bytes = b""
+        self._additions = dict[int, list[tuple[_Addition, Sequence[bytes]]]]()
+        self._decoded = dict[int, list[Any]]()
+        self._in_marks = set[int]()
+        self._frames = msgspec.json.Decoder(_Frame)
+        self._changes = msgspec.json.Decoder(_changes_type(), dec_hook=self._decode_in_mark)
+
+    def read(self, piece: bytes) -> None:
+        first, *lines = piece.split(b"\n")
+        frame = self._frames.decode(first)
+        self.newest_view, start = frame.view, 0
+        for addition in frame.additions:
+            end = start + addition.count
+            rows = self._additions.setdefault(addition.number, [])
+            rows.append((addition, lines[start:end]))
+            start = end
+
+    def table(self) -> ListTable:
+        table = ListTable()
+        for number, items in self._decoded.items():
+            table.add(number, items, len(items))
+        table.in_marks = self._in_marks
+        table.next_number = max(self._additions, default=-1) + 1
+        return table
+
+    def decode_log(self, type_: Any, value: Any) -> Any:
+        if get_origin(type_) is not Log:
+            raise NotImplementedError(f"a view has a {type_}")
+        number, length = value
+        return Log[Any].sharing(self._list(number, get_args(type_)[0]), length)
+
+    def _decode_in_mark(self, type_: Any, value: Any) -> Any:
+        self._in_marks.add(value[0])
+        return self.decode_log(type_, value)
+
+    def _list(self, number: int, item_type: Any) -> list[Any]:
+        if number not in self._decoded:
+            items = self._decoded[number] = []
+            for addition, lines in self._additions[number]:
+                if addition.base >= 0:
+                    items += self._list(addition.base, item_type)[: addition.base_length]
+                items += (
+                    self._marks(items, lines)
+                    if item_type is Mark
+                    else self._items(lines, item_type)
+                )
+        return self._decoded[number]
+
+    def _items(self, lines: Sequence[bytes], item_type: Any) -> list[Any]:
+        # Each from a line of its own: a `Raw` in it keeps that line, and not the whole piece.
+        return list(map(msgspec.json.Decoder(item_type).decode, lines))
+
+    def _marks(self, earlier: Sequence[Mark], lines: Sequence[bytes]) -> Iterator[Mark]:
+        before = earlier[-1].conversation if earlier else Conversation()
+        for line in lines:
+            changes = self._changes.decode(line)
+            before = _apply_changes(before, changes)
+            yield Mark(changes.seq, before)
+
+
+def _changes(before: Conversation, after: Conversation) -> dict[str, Any]:
+    """The fields that differ, by name."""
+    return {
+        name: value
+        for name in Conversation.__struct_fields__
+        if (value := getattr(after, name)) is not getattr(before, name)
+    }
+
+
+def _apply_changes(before: Conversation, changes: Any) -> Conversation:
+    parts = asdict(before)
+    for name in Conversation.__struct_fields__:
+        value = getattr(changes, name)
+        if value is not UNSET:
+            parts[name] = value
+    return Conversation(**parts)
+
+
+@cache
+def _changes_type() -> type[Any]:
+    """A struct with the fields of a conversation that changed, and the seq of its mark."""
+    changed = [(f.name, f.type | UnsetType, UNSET) for f in fields(Conversation)]
+    return msgspec.defstruct("_Changes", [("seq", int, 0), *changed])
+
+
+@cache
+def _stored_view_type() -> type[Any]:
+    return msgspec.defstruct(
+        "_StoredView",
+        [
+            (f.name, _changes_type() if f.name == _CONVERSATION_PART else f.type)
+            for f in fields(View)
+        ],
+    )

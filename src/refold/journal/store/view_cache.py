@@ -1,0 +1,210 @@
+"""The folded views of a session, beside its journal: a cache, so that opening a long one is fast.
+
+    views   pieces of `state.view_codec`, each for about a thousand events more
+
+A piece is used only if this installation made it with this source code (`_key_of`), if none before
+it was changed, and if the lines that it stands for are, byte for byte, those whose chain was
+followed when it was made. Otherwise its events are folded again. So it can be deleted, cut or
+overwritten at any time, and two processes that write it at once make it useless, never wrong. The
+holder of the writer lock writes it, in the threads of `writer_threads`.
+"""
+
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from refold import __version__
+from refold.errors import Corrupt
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.state.fold import View
+from refold.journal.state.view_codec import EncodedView, ListTable, decode_view
+from refold.journal.store import log_file
+from refold.journal.store.disk import Disk
+from refold.journal.store.file import VIEWS_FILE_NAME
+from refold.journal.store.port import FoldedView
+from refold.safe_open import create_file, open_checked, read_regular
+
+_KEY_BYTES = 32
+_MAX_BYTES = 1_000_000_000
+_SOURCE_FOLDERS = ("journal/events", "journal/state", "values")
+
+
+class _PieceHeader(Struct, frozen=True):
+    """The line before a piece. `mac` authenticates the piece and all before it.
+
+    `seq` and `h` are the head of the journal, and `end` is where its lines end. `digest` is the
+    sha256 of the lines since the end of the piece before.
+    """
+
+    mac: str
+    bytes: int
+    seq: int
+    h: str
+    end: int
+    digest: str
+
+
+class _Piece(Struct, frozen=True):
+    header: _PieceHeader
+    content: bytes
+    file_end: int  # where it ends in the file of views
+
+
+class ViewCache:
+    """The cache of one session. For one thread at a time."""
+
+    def __init__(self, directory: Path, key_file: Path, disk: Disk) -> None:
+        self._path = directory / VIEWS_FILE_NAME
+        self._lines_path = directory / log_file.FILE_NAME
+        self._key_file, self._disk = key_file, disk
+        self._table, self._last = ListTable(), _NO_PIECE
+
+    def load(self, until: int | None = None) -> FoldedView | None:
+        """The newest view that may be used, or the newest one up to the event `until`."""
+        try:
+            key = _key_of(self._key_file)
+            data, _ = read_regular(self._path, _MAX_BYTES, follow=False)
+            with (
+                self._lines_path.open("rb") as lines,
+                mmap.mmap(lines.fileno(), 0, access=mmap.ACCESS_READ) as journal,
+            ):
+                pieces = list(_valid_pieces(data, journal, key))
+            pieces = [p for p in pieces if until is None or p.header.seq <= until]
+            if not pieces:
+                return None
+            decoded = decode_view([piece.content for piece in pieces])
+        except (OSError, ValueError, msgspec.MsgspecError):
+            return None  # `ValueError`: the journal is empty
+        if until is None:
+            self._table, self._last = decoded.table, pieces[-1]
+        header = pieces[-1].header
+        return FoldedView(decoded.view, (header.seq, header.h), header.end)
+
+    def save(self, view: View, head: Head) -> None:
+        """Add a piece for this view, which is the one at `head`. Nothing happens on an error.
+
+        Nor does it if the piece would be larger than the lines that it stands for.
+        """
+        with suppress(OSError, Corrupt):
+            file = self._open()
+            try:
+                self._add_piece(file, view, head)
+            finally:
+                self._disk.close(file)
+
+    def _open(self) -> int:
+        file = open_checked(self._path, os.O_RDWR | os.O_CREAT)
+        try:
+            if os.fstat(file).st_size < self._last.file_end:  # it was deleted meanwhile
+                self._table, self._last = ListTable(), _NO_PIECE
+        except BaseException:
+            self._disk.close(file)
+            raise
+        return file
+
+    def _add_piece(self, file: int, view: View, head: Head) -> None:
+        before = self._last.header
+        lines = _lines_between(self._lines_path, before, head)
+        encoded = EncodedView(view, self._table)
+        if not lines or len(encoded.piece) > len(lines):
+            return
+        header = _PieceHeader(
+            "", len(encoded.piece), head.seq, head.h, before.end + len(lines),
+            sha256(lines).hexdigest(),
+        )  # fmt: skip
+        key = _key_of(self._key_file, create=True)
+        header = replace(header, mac=_mac(key, before.mac, header, encoded.piece))
+        start = self._last.file_end
+        data = msgspec.json.encode(header) + b"\n" + encoded.piece + b"\n"
+        self._disk.truncate(file, start)
+        try:
+            self._disk.write(file, data, start)
+        except BaseException:
+            self._disk.truncate(file, start)
+            raise
+        encoded.commit()
+        self._last = _Piece(header, b"", start + len(data))
+
+
+_NO_PIECE = _Piece(_PieceHeader("", 0, 0, Head().h, 0, ""), b"", 0)
+
+
+def _valid_pieces(data: bytes, journal: mmap.mmap, key: bytes) -> Iterator[_Piece]:
+    """The pieces up to the first one that must not be used."""
+    lines, start, before = memoryview(journal), 0, _NO_PIECE.header
+    with lines:
+        while (line_end := data.find(b"\n", start)) >= 0:
+            try:
+                header = msgspec.json.decode(data[start:line_end], type=_PieceHeader)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return
+            end = line_end + 1 + header.bytes
+            content = data[line_end + 1 : end]
+            if not _is_authentic(header, content, before, key):
+                return
+            with lines[before.end : header.end] as stretch:
+                if sha256(stretch).hexdigest() != header.digest:
+                    return
+            before, start = header, end + 1
+            yield _Piece(header, content, start)
+
+
+def _is_authentic(
+    header: _PieceHeader, content: bytes, before: _PieceHeader, key: bytes
+) -> bool:
+    import hmac
+
+    right = _mac(key, before.mac, header, content)
+    return hmac.compare_digest(header.mac.encode(), right.encode())
+
+
+def _mac(key: bytes, before: str, header: _PieceHeader, content: bytes) -> str:
+    import hmac  # few sessions are that long
+
+    about = msgspec.json.encode(replace(header, mac=before))
+    return hmac.digest(key, about + b"\n" + content, "sha256").hex()
+
+
+def _lines_between(path: Path, before: _PieceHeader, head: Head) -> bytes:
+    """The lines after a piece, up to `head`, if they are a chain. Else nothing."""
+    with path.open("rb") as file:
+        file.seek(before.end)
+        data = file.read()
+    size = 0
+    lines = data[: data.rfind(b"\n") + 1].split(b"\n")[:-1]
+    known = Head(before.seq, before.h)
+    for line, (_, after) in zip(lines, codec.follow(lines, known), strict=True):
+        size += len(line) + 1
+        if after.seq == head.seq:
+            return data[:size] if after == head else b""
+    return b""
+
+
+@cache
+def _source_fingerprint() -> bytes:
+    """What the source of the events and the fold is, as a change in it may change a view."""
+    package, digest = Path(__file__).parents[2], sha256(__version__.encode())
+    for folder in _SOURCE_FOLDERS:
+        for file in sorted((package / folder).glob("*.py")):
+            digest.update(file.read_bytes())
+    return digest.digest()
+
+
+def _key_of(file: Path, *, create: bool = False) -> bytes:
+    """The key of this installation for this source code. Raises `OSError`."""
+    if create and not file.exists():
+        with suppress(FileExistsError):
+            create_file(file, os.urandom(_KEY_BYTES))
+    key, size = read_regular(file, _KEY_BYTES, follow=False)
+    if size != _KEY_BYTES:
+        raise OSError(f"{file} is not a key of {_KEY_BYTES} bytes")
+    return sha256(key + _source_fingerprint()).digest()

@@ -1,0 +1,376 @@
+"""The cache of folded views: it saves time, and is never believed against the journal."""
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from itertools import cycle, islice
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+from msgspec import Raw
+
+from refold.errors import Corrupt
+from refold.journal.events import codec
+from refold.journal.events.codec import Head
+from refold.journal.events.kinds import (
+    Delivered,
+    Ended,
+    Entry,
+    Event,
+    Judged,
+    ModelAnswered,
+    ModelAsked,
+    Rewound,
+    Said,
+    SessionStarted,
+    Started,
+    TurnEnded,
+    TurnStarted,
+)
+from refold.journal.home import VIEWS_KEY_FILE, JournalDirectory
+from refold.journal.state.fold import View, fold
+from refold.journal.store.disk import Disk
+from refold.journal.store.view_cache import ViewCache
+from refold.session.recorder import VIEW_EVENTS, Recorder
+from refold.values.messages import Message, Text, ToolCall
+from tests.journal.disks import Failing
+
+SESSION_ID = "20260101-000000-aaaa"
+EVENT_COUNT = 2 * VIEW_EVENTS + 300
+
+
+def turns(after: int = 0) -> Iterator[Event]:
+    """The events of a session, or those that follow on event `after`."""
+    numbered, seq, message = _turns(), after, 0
+    if after:
+        next(numbered)
+    for event in numbered:
+        seq += 1
+        match event:
+            case Said():
+                message = seq
+            case Delivered():
+                event = Delivered((message,))
+            case Rewound():
+                event = Rewound(message - 44)
+            case _:
+                pass
+        yield event
+
+
+def _turns() -> Iterator[Event]:
+    yield SessionStarted("/work", "0.1")
+    for turn in range(10_000):
+        yield Said(f"Do step {turn}.")
+        yield TurnStarted(1)
+        yield Delivered(())
+        yield ModelAsked()
+        call = ToolCall(f"c{turn}", "bash", Raw(b'{"command":"make"}'))
+        yield ModelAnswered(Message("assistant", (Text("I do it."), call)))
+        yield Judged(call.id, "allow", "bypass")
+        yield Started(call.id)
+        yield Ended(call.id, "done", f"done {turn}\n" + "output\n" * 9)
+        yield ModelAsked()
+        yield ModelAnswered(Message("assistant", (Text("It is done."),)))
+        yield TurnEnded("answered")
+        if turn % 50 == 49:
+            yield Rewound(0)
+
+
+def record(home: JournalDirectory, events: list[Event], name: str = SESSION_ID) -> View:
+    async def write() -> View:
+        recorder = Recorder(home.store(name), clock=lambda: 5.0, durable=False)
+        await recorder.open()
+        for first in range(0, len(events), 7):
+            await recorder(*events[first : first + 7])
+        await recorder.close()
+        return recorder.view
+
+    return anyio.run(write)
+
+
+def look(home: JournalDirectory, name: str = SESSION_ID) -> View:
+    return anyio.run(Recorder(home.store(name)).look)
+
+
+def entries_of(home: JournalDirectory) -> list[Entry]:
+    return [entry for entry, _ in codec.decode(lines_of(home))]
+
+
+def lines_of(home: JournalDirectory) -> list[bytes]:
+    return journal_of(home).read_bytes().split(b"\n")[:-1]
+
+
+def journal_of(home: JournalDirectory) -> Path:
+    return home.path(SESSION_ID) / "events.jsonl"
+
+
+def views_of(home: JournalDirectory) -> Path:
+    return home.path(SESSION_ID) / "views"
+
+
+def cache_of(home: JournalDirectory, disk: Disk | None = None) -> ViewCache:
+    return ViewCache(home.path(SESSION_ID), home.root / VIEWS_KEY_FILE, disk or Disk())
+
+
+def seq_of_cached_view(home: JournalDirectory) -> int:
+    loaded = cache_of(home).load()
+    return loaded.view.seq if loaded else 0
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> JournalDirectory:
+    home = JournalDirectory(tmp_path_factory.mktemp("data") / "sessions")
+    record(home, list(islice(turns(), EVENT_COUNT)))
+    return home
+
+
+@pytest.fixture
+def home(original: JournalDirectory, tmp_path: Path) -> JournalDirectory:
+    shutil.copytree(original.root, tmp_path / "sessions")
+    return JournalDirectory(tmp_path / "sessions")
+
+
+def test_long_session_is_opened_from_its_newest_view_and_the_events_after_it(
+    home: JournalDirectory,
+) -> None:
+    expected = fold(entries_of(home))
+
+    assert look(home) == expected
+    assert EVENT_COUNT - seq_of_cached_view(home) < VIEW_EVENTS
+    journal, views = journal_of(home).stat(), views_of(home).stat()
+    assert views.st_size < journal.st_size
+    assert views.st_mode & 0o777 == 0o600
+
+
+def test_short_session_has_no_cache(tmp_path: Path) -> None:
+    home = JournalDirectory(tmp_path)
+
+    record(home, list(islice(turns(), VIEW_EVENTS - 1)))
+
+    assert not views_of(home).exists()
+    assert not (home.root / VIEWS_KEY_FILE).exists()
+
+
+def test_resumed_session_adds_to_its_cache(home: JournalDirectory) -> None:
+    before = views_of(home).read_bytes()
+
+    view = record(home, list(islice(turns(EVENT_COUNT), EVENT_COUNT - 1)))
+
+    assert views_of(home).read_bytes().startswith(before)
+    assert seq_of_cached_view(home) > EVENT_COUNT + VIEW_EVENTS
+    assert look(home) == view == fold(entries_of(home))
+
+
+def test_long_session_without_a_cache_gets_one_when_it_is_next_written(
+    home: JournalDirectory,
+) -> None:
+    views_of(home).unlink()
+
+    view = record(home, [])
+
+    assert seq_of_cached_view(home) == EVENT_COUNT
+    assert look(home) == view
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(some.integers(0, EVENT_COUNT))
+def test_cut_journal_gives_the_view_of_the_lines_that_are_left(
+    home: JournalDirectory, cut: int
+) -> None:
+    whole = journal_of(home).read_bytes()
+    lines = whole.split(b"\n")[:cut]
+
+    journal_of(home).write_bytes(b"".join(line + b"\n" for line in lines))
+
+    assert look(home) == fold(entry for entry, _ in codec.decode(lines))
+    journal_of(home).write_bytes(whole)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(some.floats(0, 1), some.sampled_from(["flip", "cut", "insert", "zero"]))
+def test_damaged_cache_changes_no_view(
+    home: JournalDirectory, place: float, damage: str
+) -> None:
+    whole, expected = views_of(home).read_bytes(), _view_of(home)
+    at = int(place * (len(whole) - 1))
+    content = {
+        "flip": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
+        "cut": whole[:at],
+        "insert": whole[:at] + b"0" + whole[at:],
+        "zero": whole[:at] + bytes(len(whole) - at),
+    }
+
+    views_of(home).write_bytes(content[damage])
+
+    assert look(home) == expected
+    views_of(home).write_bytes(whole)
+
+
+@cache
+def _view_of(home: JournalDirectory) -> View:
+    return fold(entries_of(home))
+
+
+def test_view_forged_without_the_key_of_the_installation_is_ignored(
+    home: JournalDirectory, tmp_path: Path
+) -> None:
+    """It is a whole and valid cache for these lines, and says that all is allowed."""
+    expected, forger = look(home), JournalDirectory(tmp_path / "forger")
+    shutil.copytree(home.path(SESSION_ID), forger.path(SESSION_ID))
+    views_of(forger).unlink()
+    forged = fold([Entry(expected.seq, Said("Delete it all."))], expected)
+    cache_of(forger).save(forged, newest_head(home))
+    assert seq_of_cached_view(forger) == EVENT_COUNT
+
+    shutil.copy(views_of(forger), views_of(home))
+
+    assert look(home) == expected
+
+
+def newest_head(home: JournalDirectory) -> Head:
+    *_, (_, head) = codec.decode(lines_of(home))
+    return head
+
+
+def test_pieces_in_another_order_and_of_another_session_are_ignored(
+    home: JournalDirectory,
+) -> None:
+    expected, whole = look(home), views_of(home).read_bytes()
+    second = whole.index(b'\n{"mac"') + 1
+    record(home, list(islice(cycle([Said("Hello.")]), EVENT_COUNT)), "other")
+
+    for content in (
+        whole[second:],
+        whole[second:] + whole[:second],
+        (home.path("other") / "views").read_bytes(),
+    ):
+        views_of(home).write_bytes(content)
+        assert seq_of_cached_view(home) == 0
+        assert look(home) == expected
+
+
+def test_changed_line_that_a_view_stands_for_is_reported(home: JournalDirectory) -> None:
+    data = journal_of(home).read_bytes()
+    journal_of(home).write_bytes(data.replace(b"Do step 3.", b"Do step 4.", 1))
+
+    with pytest.raises(Corrupt) as caught:
+        look(home)
+
+    assert caught.value.line == 35
+
+
+def test_cache_made_by_other_source_code_is_ignored(home: JournalDirectory) -> None:
+    """The key of a cache contains what the source is."""
+    (home.root / VIEWS_KEY_FILE).write_bytes(os.urandom(32))
+
+    assert seq_of_cached_view(home) == 0
+    assert look(home) == fold(entries_of(home))
+
+
+@pytest.mark.parametrize(("call", "times"), [(1, 1), (2, 1), (2, 2)])
+def test_full_disk_leaves_the_cache_as_it_was(
+    home: JournalDirectory, call: int, times: int
+) -> None:
+    disk = Failing(call, errno.ENOSPC, times)
+    cache = cache_of(home, disk)
+    before = cache.load()
+    assert before is not None
+    view = fold(entries_of(home)[before.view.seq :], before.view)
+
+    cache.save(view, newest_head(home))
+
+    assert seq_of_cached_view(home) == before.view.seq < EVENT_COUNT
+    cache.save(view, newest_head(home))
+    assert seq_of_cached_view(home) == EVENT_COUNT
+    assert disk.calls > call
+    assert look(home) == view
+
+
+def test_two_processes_that_save_at_once_leave_a_right_view_or_none(
+    home: JournalDirectory,
+) -> None:
+    entries, heads = entries_of(home), [head for _, head in codec.decode(lines_of(home))]
+    views_of(home).unlink()
+    caches, views = [cache_of(home), cache_of(home)], dict[int, View]()
+
+    for turn, seq in enumerate(range(500, EVENT_COUNT, 300)):
+        views[seq] = fold(entries[:seq])
+        caches[turn % 2].save(views[seq], heads[seq - 1])
+        loaded = cache_of(home).load()
+        assert loaded is None or loaded.view == views[loaded.view.seq]
+
+
+def test_pieces_of_two_processes_are_not_joined(home: JournalDirectory) -> None:
+    """Both are right, but the second numbers its lists in another way."""
+    entries, heads = entries_of(home), [head for _, head in codec.decode(lines_of(home))]
+    contents = list[bytes]()
+    for disk in (Disk(), Failing(1)):
+        views_of(home).unlink()
+        cache = cache_of(home, disk)
+        if isinstance(disk, Failing):
+            cache.save(fold(entries[:1000]), heads[999])
+        view = fold(entries[:1000])
+        cache.save(view, heads[999])
+        cache.save(fold(entries[1000:2000], view), heads[1999])
+        assert seq_of_cached_view(home) == 2000
+        contents.append(views_of(home).read_bytes())
+    first, second = (content.index(b'\n{"mac"') + 1 for content in contents)
+
+    views_of(home).write_bytes(contents[0][:first] + contents[1][second:])
+
+    assert seq_of_cached_view(home) == 1000
+
+
+def test_view_of_a_head_that_the_journal_does_not_have_is_not_saved(
+    home: JournalDirectory,
+) -> None:
+    views_of(home).unlink()
+
+    cache_of(home).save(_view_of(home), Head(EVENT_COUNT, "0" * 16))
+
+    assert views_of(home).read_bytes() == b""
+
+
+def test_deleted_cache_is_written_anew_by_the_process_that_has_the_session(
+    home: JournalDirectory,
+) -> None:
+    async def write() -> View:
+        recorder = Recorder(home.store(SESSION_ID))
+        await recorder.open()
+        views_of(home).unlink()
+        await recorder(*islice(turns(EVENT_COUNT), VIEW_EVENTS))
+        await recorder.close()
+        return recorder.view
+
+    view = anyio.run(write)
+
+    assert seq_of_cached_view(home) == view.seq == EVENT_COUNT + VIEW_EVENTS
+    assert look(home) == view
+
+
+def test_pipe_in_place_of_the_cache_stops_nobody(home: JournalDirectory) -> None:
+    expected = look(home)
+    views_of(home).unlink()
+    os.mkfifo(views_of(home))
+
+    assert look(home) == expected
+    assert record(home, []) == expected
+
+
+def test_link_in_place_of_the_cache_is_not_written_through(
+    home: JournalDirectory, tmp_path: Path
+) -> None:
+    target = tmp_path / "target"
+    target.write_bytes(b"precious")
+    views_of(home).unlink()
+    views_of(home).symlink_to(target)
+
+    record(home, list(islice(turns(EVENT_COUNT), VIEW_EVENTS)))
+
+    assert target.read_bytes() == b"precious"
