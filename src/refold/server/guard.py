@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from refold.client.types import acting_as
 from refold.server.access import Access
+from refold.views.number_format import size_text
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
@@ -213,7 +214,7 @@ def _body_limit(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> 
             "application/octet-stream",
         )  # fmt: skip
     if length is not None and length.isdecimal() and int(length[:15]) > limit:
-        raise Rejected(413, f"a body may have {limit} bytes here")
+        raise Rejected(413, f"not more than {size_text(limit)} can be sent here")
     return limit
 
 
@@ -225,7 +226,7 @@ def _with_limit(receive: Receive, limit: int) -> Receive:
         message = await receive()
         size += len(message.get("body", b""))
         if size > limit:
-            raise Rejected(413, f"a body may have {limit} bytes here")
+            raise Rejected(413, f"not more than {size_text(limit)} can be sent here")
         return message
 
     return receive_within_limit

@@ -33,15 +33,21 @@ export class FilesPanel {
       type: "file", multiple: true, class: "unseen", "aria-label": texts.upload, tabindex: "-1",
       on: { change: () => this.upload([...this.picker.files]) },
     });
+    this.hidden = h("button", { type: "button", class: "button quiet show-hidden", hidden: true, on: { click: () => {
+      this.showsHidden = true;
+      this.show();
+    } } }, texts.showHidden);
     fill(element, h("div", { class: "panel-tools" }, this.where,
       h("button", { type: "button", class: "button", on: { click: () => this.picker.click() } }, texts.upload), this.picker),
-    this.problem, this.list);
+    this.problem, this.list, this.hidden);
     this.show();
   }
 
   async show(folder = this.folder) {
     try {
-      const rows = await listFolder(this.id, folder);
+      const all = await listFolder(this.id, folder);
+      const rows = all.filter((row) => this.showsHidden || !this.texts.showHidden || !row.name.startsWith("."));
+      this.hidden.hidden = rows.length === all.length;
       this.folder = folder;
       this.where.textContent = folder ? `/${onOneLine(folder)}` : "/";
       const up = folder ? [this.folderRow("..", folder.split("/").slice(0, -1).join("/"), this.texts.upFolder)] : [];

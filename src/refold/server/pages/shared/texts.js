@@ -325,7 +325,11 @@ export const user = {
     refused: "you said no", stopped: "stopped", unknown: "not finished",
   },
   steps: (count) => many(count, "step", "steps"),
+  showHidden: "Show hidden files, too",
   activity: (tool, stage = "running") => activity(tool, stage),
+  didSteps: (did, count) => (count > 1 ? `${did}, ${count.toLocaleString("en")} times` : did),
+  someOf: (names, count) => (count > names.length ? `${names.join(", ")} and ${many(count - names.length, "other", "others")}` : names.join(", ")),
+  summary: (counts, files, time) => summary(counts, files, time),
   request: {
     title: (tool) => `May I ${mayI(tool)}?`, edit: (path) => `May I change the file “${path}”?`,
     create: (path) => `May I create the file “${path}”?`,
@@ -433,7 +437,7 @@ export const user = {
     default: "before each change", "accept-edits": "only before commands", sandbox: "rarely: commands run in a safe place",
     plan: "make a plan first", "rules-only": "never: skip what is not allowed", bypass: "never: allow everything",
   },
-  spent: "This conversation has cost", amount: "Read and written", tokensPlain: (count) => `about ${count} words`,
+  spent: "This conversation has cost", amount: "Text handled, with all that I am told again for each step", tokensPlain: (count) => `about ${count} words`,
   news: {
     plan_approved: () => "You approved the plan.", plan_rejected: () => "You asked for another plan.",
     message_edited: () => "A message was changed.",
@@ -512,6 +516,19 @@ function activity(tool, stage) {
   const now = ["called", "asked", "running"].includes(stage);
   if (!found) return now ? "Working…" : "Used a tool";
   return now ? `${found[1]}…` : found[2];
+}
+
+/** What was done in a turn; "" if it was only talk. */
+function summary(counts, files, time) {
+  const times = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  if (!times) return "";
+  const of = (kind) => files.filter((file) => file.kind === kind).length;
+  const [made, changed, gone, ran] = [of("created"), of("changed"), of("deleted"), counts[activity("bash", "done")] ?? 0];
+  const parts = [
+    made && many(made, "file created", "files created"), changed && many(changed, "file changed", "files changed"),
+    gone && many(gone, "file deleted", "files deleted"), ran && many(ran, "command run", "commands run"),
+  ].filter(Boolean);
+  return `${(parts.length ? parts : [many(times, "step", "steps")]).join(", ")} in ${time}.`;
 }
 
 function mayI(tool) {

@@ -4,6 +4,7 @@
 
 import { h } from "./dom.js";
 import { GrowingMarkdown } from "./markdown.js";
+import { PlainLog } from "./steps.js";
 
 const CHUNK = 30; // blocks
 const DRAWN = 90; // blocks at the end that are drawn at once
@@ -19,6 +20,7 @@ export class Transcript {
   constructor(scroller, skin, context) {
     this.scroller = scroller;
     this.skin = skin;
+    this.plain = skin.kindOf ? new PlainLog(skin.kindOf) : null;
     this.context = context;
     this.chunks = [];
     this.items = null; // the list whose blocks are drawn
@@ -47,7 +49,7 @@ export class Transcript {
   }
 
   show(screen) {
-    this.showDone(screen.done);
+    this.showDone(this.plain ? this.plain.read(screen.done) : screen.done);
     this.showOlder(screen.older);
     this.showOpen(screen.open);
     this.showComing(screen.coming);
@@ -64,11 +66,12 @@ export class Transcript {
     if (older) this.atStart.observe(this.older); // it is told again whether that is near
   }
 
-  /** The first `count` blocks of this screen are new; what is visible stays where it is. */
-  prepend(screen, count) {
+  /** The first `added` blocks of this screen are new; what is visible stays where it is. */
+  prepend(screen, added) {
+    const { items, count } = this.plain?.prepend(screen.done, added) ?? { items: screen.done.items, count: added };
     const chunks = [];
     for (let first = 0; first < count; first += CHUNK) {
-      const blocks = screen.done.items.slice(first, Math.min(first + CHUNK, count));
+      const blocks = items.slice(first, Math.min(first + CHUNK, count));
       chunks.push(this.makeChunk(first, blocks));
     }
     for (const chunk of this.chunks) {
@@ -77,7 +80,7 @@ export class Transcript {
     }
     this.chunks.unshift(...chunks);
     this.drawn += count;
-    this.items = screen.done.items;
+    this.items = items;
     this.inPlace(() => {
       this.past.prepend(...chunks.map((chunk) => chunk.element));
       for (const chunk of chunks) {
@@ -130,6 +133,7 @@ export class Transcript {
   clear() {
     for (const chunk of this.chunks) this.near.unobserve(chunk.element);
     this.chunks = [];
+    this.plain?.clear();
     this.drawn = 0;
     this.items = null;
     this.showOlder(null);

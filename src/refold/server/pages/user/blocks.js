@@ -2,8 +2,9 @@
 // words, and files as cards. What exactly was done can be unfolded.
 
 import { copyButton } from "../shared/again.js";
+import { runningTime } from "../shared/clock.js";
 import { diffView } from "../shared/diff.js";
-import { dollars, fill, h, icon, iconButton } from "../shared/dom.js";
+import { dollars, duration, fill, h, icon, iconButton } from "../shared/dom.js";
 import { exact, onOneLine } from "../shared/escape.js";
 import { addressOf, downloadLink } from "../shared/files.js";
 import { markdown } from "../shared/markdown.js";
@@ -19,6 +20,7 @@ const DRAWINGS = [
 ];
 
 const PROGRESS_CHARS = 100;
+const MAX_NAMES = 3; // of files that steps were about
 
 export function subject(args) {
   return SUBJECTS.find((name) => typeof args?.[name] === "string") ?? "";
@@ -29,7 +31,7 @@ export function renderBlock(block, context, waits = false) {
   return RENDER[block.kind](block, context, waits);
 }
 
-const RENDER = { heard, words, dropped, thought, called, news, turn_over: turnOver };
+const RENDER = { heard, words, dropped, thought, called, steps, news, turn_over: turnOver };
 
 function heard(block, context, waits) {
   const isTask = block.sender === "parent" && isNode(context.id());
@@ -82,8 +84,21 @@ function called(block, context) {
   const summary = [h("span", { class: `mark mark-${busy ? "busy" : wrong ? "wrong" : "done"}` }, icon(wrong ? "close" : drawing)),
     h("span", { class: "did" }, t.activity(block.tool, block.stage)),
     about ? h("span", { class: "about" }, about) : null,
+    block.stage === "running" && block.began ? runningTime(block.began) : null,
     wrong || block.stage === "asked" ? h("span", { class: "tag" }, t.stages[block.stage]) : null];
   return fold(context, block.id, "step", summary, () => details(block, context));
+}
+
+/** Steps of which this gives the same text are shown as one. */
+export const kindOf = (block) => t.activity(block.tool, "done");
+
+function steps({ seq, blocks }, context) {
+  const calls = blocks.filter((block) => block.kind === "called");
+  const names = [...new Set(calls.map((block) => fileOf(block, context)).filter(Boolean))];
+  const drawing = DRAWINGS.find(([name]) => name.test(calls[0].tool))?.[1] ?? "more";
+  const summary = [h("span", { class: "mark mark-done" }, icon(drawing)), h("span", { class: "did" }, t.didSteps(kindOf(calls[0]), calls.length)),
+    names.length ? h("span", { class: "about" }, t.someOf(names.slice(0, MAX_NAMES), names.length)) : null];
+  return fold(context, `steps-${seq}`, "step", summary, () => h("ol", { class: "inner-steps" }, blocks.map((block) => h("li", {}, renderBlock(block, context)))));
 }
 
 function fileOf(block, context) {
@@ -91,10 +106,9 @@ function fileOf(block, context) {
   return typeof path === "string" && path !== "." ? onOneLine(near(path, context).split("/").pop()) : "";
 }
 
-// What an MCP server says of its progress; the output of a command is in the details.
+// The last line that it printed.
 function progressOf(block) {
-  const lines = block.tool.startsWith("mcp__") ? block.tail.trimEnd().split("\n") : [""];
-  return onOneLine(lines.at(-1)).slice(0, PROGRESS_CHARS);
+  return onOneLine(block.tail.trimEnd().split("\n").at(-1)).slice(0, PROGRESS_CHARS);
 }
 
 function near(path, context) {
@@ -120,8 +134,10 @@ function turnOver(block, context) {
   const how = t.turnOver[block.outcome];
   const files = block.files.filter((f) => f.kind !== "deleted");
   const gone = block.files.filter((f) => f.kind === "deleted");
-  if (!how && !block.files.length) return null;
+  const sum = t.summary(block.counts ?? {}, block.files, duration(block.seconds ?? 0));
+  if (!how && !block.files.length && !sum) return null;
   return h("div", { class: "over" },
+    sum ? h("p", { class: "summary" }, sum) : null,
     how ? h("p", { class: "how" }, block.outcome === "failed" ? t.whyFailed(block.reason) : how) : null,
     block.outcome === "failed" && block.reason ? fold(context, `why-${block.seq}`, "thought", [t.exactError], () => h("p", { class: "text" }, exact(block.reason))) : null,
     block.files.length ? h("section", { "aria-label": t.filesMade }, h("ul", { class: "made" },
@@ -161,6 +177,7 @@ export function labelOf(block) {
     case "thought": return t.thought;
     case "dropped": return t.dropped();
     case "called": return `${t.activity(block.tool, block.stage)}: ${t.stages[block.stage]}`;
+    case "steps": return t.didSteps(kindOf(block.blocks[0]), block.blocks.filter((each) => each.kind === "called").length);
     case "turn_over": return t.said.over;
     default: return t.news[block.what]?.(block.doc) ?? "";
   }

@@ -5,10 +5,10 @@ import { historyPanel, todosPanel } from "../shared/panels.js";
 import { startPage } from "../shared/shell.js";
 import { user as texts } from "../shared/texts.js";
 import { backgroundPanel, tasksPanel, teamPanel } from "../shared/work.js";
-import { aboutPanel, labelOf, renderBlock, renderComing, subject } from "./blocks.js";
+import { aboutPanel, kindOf, labelOf, renderBlock, renderComing, subject } from "./blocks.js";
 
 startPage({
-  texts, renderBlock, renderComing, labelOf, subject, otherPage: "/dev", theme: "system", limits: ["dollars"],
+  texts, renderBlock, renderComing, labelOf, kindOf, subject, otherPage: "/dev", theme: "system", limits: ["dollars"],
   panels: {
     todos: (element) => todosPanel(element, texts),
     tasks: (element, page) => tasksPanel(element, page, texts),

@@ -1,0 +1,27 @@
+// The time that something has been running for, which counts on while it is in the page.
+
+import { duration, h } from "./dom.js";
+
+const SOON = 2; // seconds that are not worth a word
+let timer = 0;
+
+/** `at`: seconds since 1970. */
+export function runningTime(at) {
+  const element = h("span", { class: "time running-time", data: { began: String(at) } });
+  timer ||= setInterval(tick, 1000);
+  show(element);
+  return element;
+}
+
+function tick() {
+  const running = document.querySelectorAll(".running-time");
+  running.forEach(show);
+  if (running.length) return;
+  clearInterval(timer);
+  timer = 0;
+}
+
+function show(element) {
+  const seconds = Math.floor(Date.now() / 1000 - Number(element.dataset.began));
+  element.textContent = seconds < SOON ? "" : duration(seconds).replace(/\.0 /, " ");
+}

@@ -1,0 +1,78 @@
+// The log of a conversation as somebody reads it who does not program: steps of one kind that
+// follow each other are one block, with the thoughts between them, and the end of a turn has what was
+// done in it. Pure: no DOM. A block that did not change stays the same object.
+
+/** Is this a step that has been done, and can be told with others like it? */
+const isDone = (block) => block.kind === "called" && block.stage === "done";
+
+export class PlainLog {
+  /** Steps for which `kindOf` gives the same text are alike. */
+  constructor(kindOf) {
+    this.kindOf = kindOf;
+    this.ends = new WeakMap(); // of each turn: its block, with what was done
+    this.clear();
+  }
+
+  clear() {
+    this.source = null; // the list that was read, up to `length`
+    this.length = 0;
+    this.items = [];
+    this.counts = {}; // the steps of the turn, by kind
+  }
+
+  /** The log to be shown for this one. */
+  read(log) {
+    if (log.items !== this.source || log.length < this.length) {
+      const before = this.items;
+      this.clear();
+      this.source = log.items;
+      this.append(log);
+      before.slice(0, this.items.length).forEach((block, n) => {
+        if (isSame(block, this.items[n])) this.items[n] = block;
+      });
+    } else this.append(log);
+    return { items: this.items, length: this.items.length };
+  }
+
+  /** The first `count` blocks of this log are new. How many blocks are shown for them. */
+  prepend(log, count) {
+    const older = new PlainLog(this.kindOf);
+    older.ends = this.ends;
+    older.read({ items: log.items, length: count });
+    this.items = [...older.items, ...this.items];
+    this.source = log.items;
+    this.length = log.length;
+    return { items: this.items, count: older.items.length };
+  }
+
+  append(log) {
+    for (; this.length < log.length; this.length += 1) this.add(log.items[this.length]);
+  }
+
+  add(block) {
+    const last = this.items.at(-1);
+    if (isDone(block)) this.counts[this.kindOf(block)] = (this.counts[this.kindOf(block)] ?? 0) + 1;
+    if (last && this.isOneMore(last, block)) this.items = [...this.items.slice(0, -1), run([...stepsOf(last), block])];
+    else this.items.push(block.kind === "turn_over" ? this.end(block) : block);
+  }
+
+  isOneMore(last, block) {
+    const first = stepsOf(last)[0];
+    if (!isDone(first) || Boolean(first.rewound) !== Boolean(block.rewound)) return false;
+    return block.kind === "thought" || (isDone(block) && this.kindOf(block) === this.kindOf(first));
+  }
+
+  end(block) {
+    const { counts } = this;
+    this.counts = {};
+    if (!this.ends.has(block)) this.ends.set(block, { ...block, counts });
+    return this.ends.get(block);
+  }
+}
+
+const stepsOf = (block) => (block.kind === "steps" ? block.blocks : [block]);
+
+const run = (blocks) => ({ kind: "steps", seq: blocks[0].seq, at: blocks[0].at, rewound: blocks[0].rewound, blocks });
+
+const isSame = (one, other) => one === other || (one.kind === "steps" && other.kind === "steps"
+  && one.blocks.length === other.blocks.length && one.blocks.every((block, n) => block === other.blocks[n]));
