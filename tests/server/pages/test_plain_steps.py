@@ -20,12 +20,10 @@ HERE = Path(__file__).parent
 MODULE = Path(refold.__file__).parent / "server/pages/shared/steps.js"
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
-BLOCKS = st.one_of(
-    st.builds(
-        lambda tool, stage: {"kind": "called", "tool": tool, "stage": stage},
-        st.sampled_from("ab"), st.sampled_from(["done", "done", "failed"]),
-    ),
-    st.sampled_from(["thought", "words", "heard", "turn_over"]).map(lambda kind: {"kind": kind}),
+KINDS = ["thought", "words", "heard", "turn_over"]
+BLOCKS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [{"kind": "called", "tool": tool, "stage": stage} for tool in "ab" for stage in ("done", "failed")]
+    + [{"kind": kind} for kind in KINDS]
 )  # fmt: skip
 
 
