@@ -1091,5 +1091,27 @@ def test_a_resumed_session_hides_rewound_messages(
     rows = tonight.tell("/quit")
 
     came = rows[len(rows) - rows[::-1].index("› first") :]
-    assert "  One." in came
+    assert "One." in came
     assert not any("second" in row or "Two." in row for row in came)
+
+
+def test_a_resumed_session_shows_messages_of_a_rewind_that_was_undone(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening("One.", "Two.", "Three.")
+    tonight.tell("first", "second", "/undo", "y", "/undo", "y", "/quit")
+
+    rows = tonight.tell("/quit")
+
+    assert "Two." in rows[len(rows) - rows[::-1].index("› second") :]
+
+
+def test_a_session_resumed_after_a_rewind_says_at_what_its_last_turn_was_stopped(
+    evening: Callable[..., Evening],
+) -> None:
+    tonight = evening([READ], Reply("I change it.", (EDIT,)), "Two.")
+    tonight.tell("first", Key.ESC, "second", "/undo", "y", "/quit")
+
+    rows = tonight.tell("/quit")
+
+    assert "stopped at a question" in rows[len(rows) - rows[::-1].index("› first") :]

@@ -281,6 +281,55 @@ def _in_the_shell(tmp_path: Path, *words: str) -> None:
     )  # fmt: skip
 
 
+SLEEP = {"calls": [{"tool": "bash", "arguments": {"command": "sleep 60"}}]}
+
+
+def resume_after_kill(
+    opens: Opens, call: dict[str, object], running: str, mode: str
+) -> Terminal:
+    """The screen of a session whose process was killed while `running` was shown."""
+    at = opens(call, flags=("--permission-mode", mode))
+    ready(at)
+    at.type("go" + ENTER)
+    at.until(running)
+    at.child.kill(signal.SIGKILL)
+    at.child.wait()
+    return opens({"text": "Resumed and done."}, flags=("-c",))
+
+
+@pytest.mark.parametrize(
+    ("typed", "end"),
+    [
+        (ESC, "Type what to do instead."),
+        ("/continue" + ENTER, "Resumed and done."),
+        ("well?" + ENTER, "Resumed and done."),
+    ],
+    ids=["stopped", "continued", "message"],
+)
+def test_a_turn_that_was_cut_off_is_named_and_can_be_stopped_or_continued(
+    opens: Opens, typed: str, end: str
+) -> None:
+    again = resume_after_kill(opens, SLEEP, "running", "bypass")
+    again.until("was running; it may or may not have taken effect")
+    again.until("this turn was cut off")
+    again.until("/continue continues it")
+    again.type(typed)
+    again.until(end)
+    again.until_gone("this turn was cut off")
+
+
+def test_a_turn_that_was_cut_off_at_a_question_continues_after_the_answer(
+    opens: Opens, tmp_path: Path
+) -> None:
+    touch = {"calls": [{"tool": "bash", "arguments": {"command": "touch made"}}]}
+    again = resume_after_kill(opens, touch, "May bash run this?", "default")
+    again.until("May bash run this?")
+    again.answer("y")
+    again.until("Resumed and done.")
+
+    assert (tmp_path / "work" / "made").exists()
+
+
 def test_a_session_is_resumed_with_its_earlier_messages(opens: Opens) -> None:
     at = opens({"text": "The first answer."})
     ready(at)

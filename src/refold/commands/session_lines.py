@@ -30,6 +30,21 @@ def has_interrupted_work(session: Session) -> bool:
     return not session.idle and not session.running and not session.requests
 
 
+def is_cut_off(session: Session) -> bool:
+    """Return True if the process of an unfinished turn exited, and none runs it now."""
+    return has_interrupted_work(session) and session.owns_turns
+
+
+def cut_off_turn(session: Session, room: int) -> list[Line]:
+    """Return what the unfinished turn was doing when its process exited."""
+    from refold.views.call_summary import label
+    from refold.views.screen.history import cut_off_lines
+
+    return cut_off_lines(
+        session.view, lambda call: label(call, session.tool(call.name)), room
+    )
+
+
 def farewell(session: Session) -> Iterator[Line]:
     """Yield the last lines: what ends with the session, and how to resume it."""
     if session.owns_turns and (ends := session_end_notice(session.view)):

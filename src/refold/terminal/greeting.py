@@ -6,16 +6,14 @@ import anyio
 
 from refold.client.session import Session
 from refold.client.types import View
-from refold.commands.session_lines import heading
+from refold.commands.session_lines import cut_off_turn, heading
 from refold.console.printer import Printer
 from refold.terminal.screen.transcript import TranscriptPrinter
-from refold.values.messages import ToolCall
-from refold.views.call_summary import label
 from refold.views.escape import on_one_line
 from refold.views.notices import unsent_messages, unsent_notice
 from refold.views.number_format import outcome_line
 from refold.views.screen.blocks import CONTINUED_BY_ENTER
-from refold.views.screen.history import cut_off_lines, last_exchange, last_message, recap
+from refold.views.screen.history import last_exchange, last_message, recap
 
 _MAX_CELLS = 100  # cells
 _MAX_BLOCKS = 12  # of the last exchange: calls, texts, notices
@@ -65,7 +63,7 @@ async def print_last_exchange(session: Session, printer: Printer) -> bool:
             screen, _MAX_BLOCKS
         )
         return True
-    if is_resumable(view) and (row := outcome_line(view.turn.outcome, view.turn.reason)):
+    if row := outcome_line(view.turn.outcome, view.turn.reason):
         printer.line(row)
     if waits := unsent_notice(view):
         printer.say(waits, "dim")
@@ -74,12 +72,8 @@ async def print_last_exchange(session: Session, printer: Printer) -> bool:
 
 def print_cut_off_turn(session: Session, printer: Printer) -> None:
     """Print what an unfinished turn was doing, and the keys that continue or end it."""
-
-    def name(call: ToolCall) -> str:
-        return label(call, session.tool(call.name))
-
     printer.gap()
-    printer.lines(cut_off_lines(session.view, name, min(printer.room, _MAX_CELLS)))
+    printer.lines(cut_off_turn(session, min(printer.room, _MAX_CELLS)))
     printer.say(_CUT_OFF, "strong")
 
 

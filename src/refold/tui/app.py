@@ -23,10 +23,17 @@ from typing import Literal
 import anyio
 from anyio.abc import TaskGroup
 
+from refold.client.protocol import Interrupt, Order
 from refold.client.session import Session
 from refold.client.types import ImageData
 from refold.commands.mode import set_next_mode
-from refold.commands.session_lines import farewell, heading, sentence
+from refold.commands.session_lines import (
+    cut_off_turn,
+    farewell,
+    heading,
+    is_cut_off,
+    sentence,
+)
 from refold.commands.table import command_in
 from refold.console import plan_prompt as plans
 from refold.console.bell import Bell, desktop_notice, ring_bell
@@ -92,9 +99,8 @@ def _greet(session: Session, printer: Printer) -> None:
     printer.line(heading(session))
     for notice in session.notices():
         printer.say(on_one_line(notice), "warn")
-    if not session.idle:
-        text = "The last turn was cut off. /continue continues it, and so does a message."
-        printer.say(text, "warn")
+    if is_cut_off(session):
+        printer.lines(cut_off_turn(session, printer.room))
 
 
 async def _stop_turn(session: Session, reason: str) -> None:
@@ -217,7 +223,7 @@ class App:
         )  # fmt: skip
         await self._following.load()
         _greet(session, self._printer)
-        if session.idle:
+        if not is_cut_off(session):
             self._following.may_work.set()
         self._group.start_soon(self._following.run, self._live)
 
@@ -286,7 +292,7 @@ class App:
     async def _carry_out(self, command: m.Command) -> None:
         match command:
             case m.Send(order):
-                await self.session.send(order)
+                await self._send(order)
             case m.Submit(text, when):
                 await self._submit(text, when)
             case m.EditQueued(message, text):
@@ -305,6 +311,11 @@ class App:
                 self._foreground.suspend()
             case _:
                 return
+
+    async def _send(self, order: Order) -> None:
+        await self.session.send(order)
+        if isinstance(order, Interrupt):  # a turn that was cut off ends, too
+            self.wake_turn_loop()
 
     async def _submit(self, text: str, when: Literal["now", "next"]) -> None:
         if self._terminal.commands.is_command(text):
@@ -325,7 +336,8 @@ class App:
 
     async def _run_command(self, typed: str) -> None:
         name = (command_in(typed) or ("",))[0]
-        if self.session.view.turn.seq and not self._terminal.commands.is_immediate(typed):
+        works = self.session.view.turn.seq and not is_cut_off(self.session)
+        if works and not self._terminal.commands.is_immediate(typed):
             self._printer.say(f"after this turn: {on_one_line(typed)}", "dim")
             self._delayed.append(typed)
             return

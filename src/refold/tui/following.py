@@ -25,7 +25,7 @@ from refold.client.types import (
     TaskBoard,
     events,
 )
-from refold.commands.session_lines import sentence
+from refold.commands.session_lines import is_cut_off, sentence
 from refold.console import plan_prompt as plans
 from refold.console.asker import Asker
 from refold.console.printer import Printer
@@ -138,6 +138,7 @@ class SessionFollower:
         return Facts(
             session=now.id or "-", model=now.model, effort=now.effort, agent=now.agent,
             mode=now.mode, branch=self._branch, directory=now.view.session.directory,
+            cut_off=is_cut_off(now),
         )  # fmt: skip
 
     async def load(self) -> None:

@@ -87,6 +87,7 @@ class Facts(Struct, frozen=True):
     mode: Mode = "default"
     branch: str = ""
     directory: str = ""
+    cut_off: bool = False  # the process of an unfinished turn exited, and none runs it now
 
 
 class FactsChanged(Struct, frozen=True):

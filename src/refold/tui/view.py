@@ -32,7 +32,7 @@ from refold.views.question_keys import WAITING_NOTICE
 from refold.views.screen.blocks import CallBlock, MessageBlock
 from refold.views.screen.conversation import is_from_shell
 from refold.views.screen.status import attempt_text
-from refold.views.styled import Line, Piece, Style
+from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut, truncate
 
 _WHEEL_SIGNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -45,6 +45,11 @@ _WORKING_HINTS = (
     "Enter: for the next step",
     "Alt+Enter: after this turn",
     "Esc stops",
+)
+_CUT_OFF_HINTS = (
+    "/continue continues it",
+    "a message is sent with it",
+    "Esc ends it",
 )
 _KEY_HINT = "Esc closes · Shift+↑↓ scroll"
 
@@ -199,6 +204,8 @@ def _activity_rows(model: Model) -> list[Line]:
     view, status = model.screen.view, model.screen.status
     if not view.turn.seq or isinstance(model.overlay, Dialog):
         return []
+    if model.facts.cut_off:
+        return [truncate(line("this turn was cut off", "warn"), model.width)]
     spent = max(model.now - (status.since or view.turn.started_at), 0.0)
     turned = _WHEEL_SIGNS[int(model.now * 10) % len(_WHEEL_SIGNS)]
     if status.reason and status.doing == "waiting":
@@ -274,8 +281,10 @@ def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
 
 def _empty_input_hints(model: Model) -> str:
     """Return as many hints as there is room for."""
-    text = ""
-    for hint in _WORKING_HINTS if model.screen.view.turn.seq else _EMPTY_HINTS:
+    text, hints = "", _EMPTY_HINTS
+    if model.screen.view.turn.seq:
+        hints = _CUT_OFF_HINTS if model.facts.cut_off else _WORKING_HINTS
+    for hint in hints:
         longer = f"{text} · {hint}" if text else hint
         if cells(longer) > model.width - 2:
             break

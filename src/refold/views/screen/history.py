@@ -131,14 +131,21 @@ def recap(view: View, room: int, sign: str = "›", newest: int = 0) -> list[Lin
     ]
 
 
-def last_exchange(view: View, entries: Iterable[Entry]) -> Screen | None:
+def last_exchange(view: View, entries: Iterable[Entry]) -> Screen:
     """The last message and all after it, from the `entries` since that message.
 
-    None if the conversation was rewound since: the entries then contain removed messages.
+    What a rewind took out is not in it, unless that rewind was undone.
     """
-    if any(isinstance(entry.event, Rewound) for entry in entries):
-        return None
-    return screen_of(entries, Screen(view=View(session=view.session)))
+    left, before_rewinds = list[Entry](), list[tuple[int, list[Entry]]]()
+    for entry in entries:
+        if not isinstance(entry.event, Rewound):
+            left.append(entry)
+            continue
+        mark = entry.event.mark
+        before_rewinds.append((entry.seq, left))
+        then = next(earlier for seq, earlier in before_rewinds if seq >= mark)
+        left = [earlier for earlier in then if earlier.seq < mark]
+    return screen_of(left, Screen(view=View(session=view.session)))
 
 
 def last_message(view: View) -> int:
