@@ -20,6 +20,7 @@ from refold.app.mcp_servers import (
 )
 from refold.cli import mcp_login, mcp_registry, mcp_serve, mcp_start
 from refold.cli.output import confirm
+from refold.client.settings.mcp_servers import find_server, remove_server
 from refold.config.folder_settings import project_here, reason_settings_ignored
 from refold.config.paths import MCP_FILES, Paths, here, paths
 from refold.config.trusted_folders import TrustedFolders
@@ -27,11 +28,9 @@ from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write
 from refold.mcp.connections import ServerStatus
 from refold.mcp.manifests import Manifest, Manifests
-from refold.mcp.packages import read_record
 from refold.mcp.registry import is_registry_name, local_name
-from refold.mcp.server_file_edit import add, remove
-from refold.mcp.server_home import server_home
-from refold.mcp.servers import ServerConfig, variable_mark
+from refold.mcp.server_file_edit import add
+from refold.mcp.servers import variable_mark
 from refold.values.hosts import expand_all
 from refold.values.log_level import Level
 from refold.values.printable_names import shorten
@@ -142,7 +141,7 @@ def run(args: Namespace) -> int:
             return _allow(args.name, args.variables, places, directory)
         case "update" | "login" | "logout":
             known = _load_servers(places, directory)
-            servers = [_find_server(args.name, known)] if args.name else known.servers
+            servers = [find_server(args.name, known)] if args.name else known.servers
             if args.what != "update":
                 return mcp_login.run(args, servers[0], places)
             code = mcp_start.update(args, servers, directory, places)
@@ -174,7 +173,7 @@ def _add(args: Namespace, file: Path, places: Paths, directory: Path) -> int:
 
 def _try_server(name: str, places: Paths, directory: Path) -> int:
     """Start a new server once, and say whether it works. Return the exit code."""
-    server = _find_server(name, _load_servers(places, directory))
+    server = find_server(name, _load_servers(places, directory))
     with mcp_start.connect_servers((server,), directory, places, asks=True) as servers:
         (status,) = servers.statuses()
     if status.state != "connected":
@@ -320,24 +319,17 @@ def _count(many: int, noun: str) -> str:
 
 
 def _remove(name: str, file: Path, places: Paths, *, data: bool) -> int:
-    if not remove(file, name):
-        raise BadInput(
-            f"{file} has no MCP server {name!r} (refold mcp list shows where each is defined)"
-        )
+    left = remove_server(file, name, places, data=data)
     write(f"The MCP server {name} is removed from {on_one_line(str(file))}.\n")
-    home = server_home(places.data, name, str(file))
-    package = read_record(home)
-    node = package is not None and package.kind == "node"
-    beside = (package.own, package.installed + 1) if package and node else ("", 0.0)
-    if home.remove(data=data, beside_code=beside[0], since=beside[1]):
-        place = on_one_line(str(home.directory))
+    if left:
+        place = on_one_line(left)
         write(f"What it stored is still in {place}; --data would have removed it.\n")
     return 0
 
 
 def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
     everything = _load_servers(places, directory)
-    server = _find_server(name, everything)
+    server = find_server(name, everything)
     with mcp_start.connect_servers(
         (server,), directory, places, _Tell(), asks=True
     ) as servers:
@@ -377,26 +369,6 @@ def _allow(name: str, variables: Sequence[str], places: Paths, directory: Path) 
         f"{', '.join(wanted)}, until its entry in {on_one_line(server.source)} changes.\n"
     )
     return 0
-
-
-def _find_server(name: str, config: ConfiguredServers) -> ServerConfig:
-    for server in config.servers:
-        if server.name == name:
-            return server
-    if name in {server.name for server in config.remote}:
-        raise BadInput(
-            f"the MCP server {name!r} is in remote mode: the provider connects to it, and not "
-            'refold; take "remote" out of its entry to use it from here'
-        )
-    for notice in config.notices:
-        if repr(name) in notice:
-            raise BadInput(notice)
-    names = ", ".join(server.name for server in config.servers)
-    known = f"choose from {names}" if names else "refold mcp add adds one"
-    raise BadInput(
-        f"there is no MCP server {name!r} here: {known} (those of a folder count once it is "
-        "trusted: refold trust add)"
-    )
 
 
 def _show(status: ServerStatus) -> None:

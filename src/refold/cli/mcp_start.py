@@ -12,28 +12,22 @@ from pathlib import Path
 
 import anyio
 
-from refold.app.mcp_servers import ConfiguredServers, McpServers, load_servers
+from refold.app.mcp_servers import McpServers, load_servers
 from refold.app.server_programs import ServerPrograms
-from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.cli.doctor_checks import CheckContext
 from refold.cli.mcp_questions import terminal_context
 from refold.cli.output import confirm, is_interactive
-from refold.config.folder_settings import load_here
+from refold.client.settings.mcp_servers import StartPlace, open_workspace
+from refold.client.settings.mcp_servers import connect_servers as connect
 from refold.config.paths import Paths
-from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
-from refold.logs.logbook import Logbook
 from refold.mcp.packages import Installation, read_record
 from refold.mcp.servers import ServerConfig
-from refold.values.log_level import Level, WriteLog, discard_line
+from refold.values.log_level import WriteLog, discard_line
 from refold.views.check_findings import Finding
 from refold.views.escape import on_one_line
 
-_REFUSED_UPDATE = (
-    "the packages of {name} were installed without their scripts, which wanted {host}: if it needs "
-    "what they install, allow net({host}) in permissions.allow, and remove and add it again"
-)
 _CHECK_SECONDS = 20.0  # for all servers, which start at once
 
 
@@ -52,45 +46,22 @@ def connect_servers(
     `log` gets what `refold logs` shows afterwards. With `asks`, the user answers at this
     terminal what the servers ask.
     """
-    settings = load_here(directory, places, os.environ, {}).settings
-    masks = masks_of(os.environ, places)
-    logbook = Logbook(places.state, settings.log_level, masks.mask)
-
-    def write_log(level: Level, message: str, session: str = "") -> None:
-        logbook(level, message, session)
-        log(level, message, session)
-
-    with _workspace(directory, places) as workspace:
-        mcp = McpServers(
-            ConfiguredServers(tuple(servers)),
-            workspace,
-            places,
-            os.environ,
-            write_log,
-            masks.learn,
-        )
-        try:
-            waiting = [item for item in servers if mcp.programs.launch_to_install(item)]
-            for sentence in mcp.programs.pending_installs(waiting):
-                print_error(on_one_line(sentence))
-            context = terminal_context(directory, places) if asks else None
-            anyio.run(mcp.connections.wait_until_settled, seconds, context)
-            for item in waiting:
-                record = read_record(mcp.programs.home(item))
-                if record and record.reached:
-                    print_error(f"{item.name}: {on_one_line(record.sentence)}")
-                if record and record.refused:
-                    print_error(_REFUSED_UPDATE.format(name=item.name, host=record.refused))
-            yield mcp
-        finally:
-            mcp.close()
+    with connect(
+        servers,
+        StartPlace(directory, places, os.environ),
+        report=lambda text: print_error(on_one_line(text)),
+        log=log,
+        seconds=seconds,
+        context=terminal_context(directory, places) if asks else None,
+    ) as mcp:
+        yield mcp
 
 
 def update(
     args: Namespace, servers: Iterable[ServerConfig], directory: Path, places: Paths
 ) -> int:
     """Install the newest versions of what these servers consist of, and ask before they count."""
-    with _workspace(directory, places) as workspace:
+    with open_workspace(StartPlace(directory, places, os.environ)) as workspace:
         programs = ServerPrograms(workspace, places, os.environ)
         updates = [_try_update(programs, server, accept=args.yes) for server in servers]
     return 0 if all(updates) else 1
@@ -101,7 +72,9 @@ def check_servers(ground: CheckContext) -> Iterator[Finding]:
     here = load_servers(str(ground.folder), ground.places, ground.environ)
     for notice in here.notices:
         yield Finding("mcp", "warning", notice)
-    with _workspace(ground.folder, ground.places) as workspace:
+    with open_workspace(
+        StartPlace(ground.folder, ground.places, ground.environ)
+    ) as workspace:
         programs = ServerPrograms(workspace, ground.places, ground.environ)
         missing = [item.name for item in here.servers if programs.launch_to_install(item)]
     for name in missing:
@@ -129,16 +102,6 @@ def check_servers(ground: CheckContext) -> Iterator[Finding]:
                     yield Finding(
                         "mcp", "wrong", f"{name}: {why}", f"refold mcp test {name}"
                     )
-
-
-@contextmanager
-def _workspace(directory: Path, places: Paths) -> Generator[Workspace]:
-    settings = load_here(directory, places, os.environ, {}).settings
-    workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
-    try:
-        yield workspace
-    finally:
-        workspace.close()
 
 
 def _try_update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> bool:

@@ -6,7 +6,6 @@ are answered through the handle.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from anyio import to_thread
@@ -130,14 +129,10 @@ class Permissions:
 
     def placed_rules(self) -> Sequence[PlacedRule]:
         """The rules in force, those of the settings first."""
-        rules = [
-            PlacedRule(r.verdict, str(r), r.source or SETTINGS_SOURCE, self._rule_place(r))
-            for r in self.rules
-        ]
         grants = (
             PlacedRule("allow", text, "this session", "session") for text in self.grants
         )
-        return [*rules, *grants]
+        return [*rules_of_settings(self._app), *grants]
 
     async def change(self, rule: PlacedRule, new: str) -> str:
         """Replace the text of a rule, and return the new one as it is written.
@@ -148,29 +143,8 @@ class Permissions:
         """
         if rule.place == "session" and new:
             return await self.allow(new)
-        if new:
-            check_tools((parsed := parse(new, rule.verdict),), self._app.all_tools)
-            new = str(parsed)
-        app = self._app
-        match rule.place:
-            case "folder":
-                source, folder = ALWAYS_CHOICE, app.workspace.directory
-                save = partial(TrustedFolders(app.paths.folders).change_rule, folder)
-            case "user":
-                from refold.config.set_setting import change_rule
-
-                source, save = _user_source(app), partial(change_rule, app.paths)
-            case _:
-                raise BadInput(f"{rule.text!r} is set in {rule.source}: change it there")
-        await to_thread.run_sync(save, rule.verdict, rule.text, new)
-        left = [
-            r
-            for r in self.rules
-            if (r.verdict, str(r), self._rule_place(r))
-            != (rule.verdict, rule.text, rule.place)
-        ]
-        added = [parse(new, rule.verdict, source)] if new else []
-        app.workspace.rules = (*left, *added)
+        new = await to_thread.run_sync(save_rule, self._app, rule, new)
+        apply_rule(self._app, rule, new)
         return new
 
     async def refusals(self) -> "Sequence[Refusal]":
@@ -187,11 +161,6 @@ class Permissions:
             values = tool.parse(call.arguments) if tool else {}
             subject = str(values.get(tool.subject, "")) if tool else ""
         return f"{call.name}({subject})" if subject else call.name
-
-    def _rule_place(self, rule: Rule) -> RulePlace:
-        if rule.source == ALWAYS_CHOICE:
-            return "folder"
-        return "user" if rule.source == _user_source(self._app) else ""
 
     def rules_about(self, tool: Tool) -> Sequence[Rule]:
         """The rules that name this tool."""
@@ -309,6 +278,54 @@ class Permissions:
 
     def _tool(self, name: str) -> Tool | None:
         return next((tool for tool in self._app.all_tools if tool.name == name), None)
+
+
+def rules_of_settings(app: App) -> Sequence[PlacedRule]:
+    """The rules of the settings of a start."""
+    return [
+        PlacedRule(r.verdict, str(r), r.source or SETTINGS_SOURCE, _rule_place(app, r))
+        for r in app.rules
+    ]
+
+
+def save_rule(app: App, rule: PlacedRule, new: str) -> str:
+    """Store a change of a rule, and return its text as it is written.
+
+    An empty text of `rule` adds the new one, an empty `new` removes the rule. Raises
+    `BadInput` for an invalid rule, or one that is set elsewhere.
+    """
+    if new:
+        check_tools((parsed := parse(new, rule.verdict),), app.all_tools)
+        new = str(parsed)
+    match rule.place:
+        case "folder":
+            folders = TrustedFolders(app.paths.folders)
+            folders.change_rule(app.workspace.directory, rule.verdict, rule.text, new)
+        case "user":
+            from refold.config.set_setting import change_rule
+
+            change_rule(app.paths, rule.verdict, rule.text, new)
+        case _:
+            raise BadInput(f"{rule.text!r} is set in {rule.source}: change it there")
+    return new
+
+
+def apply_rule(app: App, rule: PlacedRule, new: str) -> None:
+    """Judge the calls of a start by a change that was saved."""
+    left = [
+        r
+        for r in app.rules
+        if (r.verdict, str(r), _rule_place(app, r)) != (rule.verdict, rule.text, rule.place)
+    ]
+    source = ALWAYS_CHOICE if rule.place == "folder" else _user_source(app)
+    added = [parse(new, rule.verdict, source)] if new else []
+    app.workspace.rules = (*left, *added)
+
+
+def _rule_place(app: App, rule: Rule) -> RulePlace:
+    if rule.source == ALWAYS_CHOICE:
+        return "folder"
+    return "user" if rule.source == _user_source(app) else ""
 
 
 def _user_source(app: App) -> str:
