@@ -15,17 +15,22 @@ from msgspec import Struct
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.session_schedules import addition_text, narrow, recurrence_of, rights_of
+from refold.app.session_schedules import addition_text, narrow
 from refold.cli.launch import command_names
 from refold.cli.scheduled_run import ScheduledRuns, times
 from refold.client import webhooks
 from refold.client.launch import Launch
+from refold.client.settings.schedules import (
+    ScheduleRequest,
+    new_schedule,
+    open_book,
+    stop_schedule,
+)
 from refold.config.folder_settings import load_here
 from refold.config.paths import Paths, here, paths
-from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import ReaderGone, print_document, print_note, write
-from refold.journal.schedules.recurrence import Recurrence, format_moment, local_zone, never
+from refold.journal.schedules.recurrence import format_moment
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
 from refold.values.modes import MODE_NAMES
 from refold.values.printable_names import shorten
@@ -92,7 +97,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     places = paths(os.environ)
-    book = ScheduleBook(places.data, masks_of(os.environ, places).mask_event)
+    book = open_book(places, os.environ)
     match args.what:
         case "list":
             _list(book, every=args.all, as_json=args.json)
@@ -102,9 +107,7 @@ def run(args: Namespace) -> int:
             _change_webhook(places, book, args)
         case "stop":
             for id_ in args.schedule:
-                stopped = book.stop(id_)
-                webhooks.forget(places, stopped.webhook)
-                running = stopped.running
+                running = stop_schedule(places, book, id_).running
                 goes_on = "; its current run continues" if running else ""
                 write(f"schedule {id_} is stopped{goes_on}\n")
         case "run":
@@ -205,36 +208,16 @@ def _take_new(parser: ArgumentParser) -> None:
 
 def _new_schedule(args: Namespace) -> NewSchedule:
     """Return the new schedule, with the settings of this directory as its rights."""
-    flags: dict[str, object] = {
-        "permissions.allow": tuple(args.allow),
-        "permission_mode": MODE_NAMES.get(args.permission_mode or ""),
-        "budget.dollars": args.max_budget_usd,
-        "budget.tokens": args.max_tokens,
-    }
-    values = {key: value for key, value in flags.items() if value is not None}
     if not (args.at or args.every or args.webhook):
         raise BadInput("a schedule needs --at, --every or --webhook: give one of them")
-    places = paths(os.environ)
-    loaded = load_here(here(), places, os.environ, values)
-    settings = loaded.settings
-    if loaded.reason_ignored:
-        print_note(loaded.reason_ignored)
-    options = LaunchOptions(directory=here(), model=args.model, attended=False)
-    App(settings, places, os.environ, options)  # raises for rules and agents that are none
-    return NewSchedule(
-        args.prompt,
-        str(here()),
-        _recurrence(args),
-        rights_of(settings, options),
-        args.agent,
-        args.model,
-    )
-
-
-def _recurrence(args: Namespace) -> Recurrence:
-    if not (args.at or args.every):
-        return never(args.zone or local_zone(os.environ.get("TZ", "")))
-    return recurrence_of(args.at, args.every, time.time(), os.environ, args.zone)
+    request = ScheduleRequest(
+        args.prompt, args.at, args.every, args.zone, args.model, args.agent,
+        args.permission_mode or "", args.allow, args.max_budget_usd, args.max_tokens,
+    )  # fmt: skip
+    plan, notice = new_schedule(request, here(), paths(os.environ), os.environ)
+    if notice:
+        print_note(notice)
+    return plan
 
 
 def _start_of(schedule: Schedule, script: Path | None) -> Launch:

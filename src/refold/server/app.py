@@ -25,6 +25,7 @@ from refold.server.hooks import HOOKS_PREFIX, add_hooks
 from refold.server.listening import Listening, listen, names_of, serve_until_signal
 from refold.server.page_files import PAGE_FILES, PUBLIC_FILES, PageFiles
 from refold.server.rest import add_rest
+from refold.server.settings.folder import add_folder_settings
 from refold.server.settings.models import add_models
 from refold.server.websocket import add_websocket
 
@@ -64,6 +65,7 @@ def application(
     add_files(api, host)
     add_changes(api, host)
     add_models(api, host, safe=safe)
+    add_folder_settings(api, host)
     add_websocket(app, host)
     _add_pages(app, access)
     if webhooks is not None:

@@ -119,11 +119,12 @@ def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
     """The servers of a folder. `live` are those that open conversations have there."""
     known = load_servers(app.directory, app.paths, app.environ)
     manifests = Manifests(manifests_in(app.paths))
-    statuses = {status.config: status for status in live}
+    statuses = {(item.config.name, item.config.source): item for item in live}
     rows = [
         _row(
             app,
-            statuses.get(server) or ServerStatus(server, "", manifests.read(server)),
+            statuses.get((server.name, server.source))
+            or ServerStatus(server, "", manifests.read(server)),
         )
         for server in known.servers
     ]
@@ -148,8 +149,7 @@ def try_server(app: App, name: str, accept: Sequence[str] | None = None) -> Serv
     `accept` are differences that the user has seen: the tools are accepted if they are still
     those. Raises `BadInput` for an unknown name, or if the tools have changed again.
     """
-    known = load_servers(app.directory, app.paths, app.environ)
-    server = find_server(name, known)
+    server = find_here(app, name)
     reports = list[str]()
     place = StartPlace(Path(app.directory), app.paths, app.environ)
     with connect_servers((server,), place, report=reports.append) as servers:
@@ -179,6 +179,16 @@ def remove_server(file: Path, name: str, places: Paths, *, data: bool) -> str:
     beside = (package.own, package.installed + 1) if package and node else ("", 0.0)
     left = home.remove(data=data, beside_code=beside[0], since=beside[1])
     return str(home.directory) if left else ""
+
+
+def remove_own(app: App, name: str, *, data: bool) -> str:
+    """Remove a server from the user's own file, as `remove_server` does."""
+    return remove_server(user_file(app.paths), name, app.paths, data=data)
+
+
+def find_here(app: App, name: str) -> ServerConfig:
+    """The server of that name in the folder of a start. Raises `BadInput`."""
+    return find_server(name, load_servers(app.directory, app.paths, app.environ))
 
 
 def find_server(name: str, config: ConfiguredServers) -> ServerConfig:

@@ -1,0 +1,58 @@
+"""Settings of permissions: the rules that count in a folder, added, changed and removed.
+
+`client.permissions` stores a rule and judges by it; a session has the same with its own grants.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from refold.app.app import App
+from refold.client.permissions import (
+    PlacedRule,
+    RulePlace,
+    apply_rule,
+    rules_of_settings,
+    save_rule,
+)
+from refold.errors import BadInput
+from refold.values.modes import Mode, Verdict
+
+_TERMINAL_ONLY = (
+    "an allow rule for all folders is added in a terminal: refold config set permissions.allow "
+    "RULE; here it can be allowed in this folder"
+)
+
+
+class RuleList(Struct, frozen=True):
+    """The rules of a folder. `mode` is that of new conversations there."""
+
+    directory: str
+    mode: Mode
+    rules: Sequence[PlacedRule]
+
+
+class ChangedRule(Struct, frozen=True, forbid_unknown_fields=True):
+    """`old` is replaced by `new`; "" adds the new rule, or removes the old one."""
+
+    verdict: Verdict
+    place: RulePlace
+    old: str = ""
+    new: str = ""
+
+
+def list_rules(app: App) -> RuleList:
+    return RuleList(app.directory, app.mode, rules_of_settings(app))
+
+
+def change_rule(app: App, change: ChangedRule, running: Sequence[App]) -> None:
+    """Store a change, and judge the calls of `running` starts by it. Raises `BadInput`."""
+    rule = PlacedRule(change.verdict, change.old, "", change.place)
+    if not (change.old or change.new):
+        raise BadInput("a rule is missing: give the old one, the new one, or both")
+    if change.place == "user" and change.verdict == "allow" and change.new:
+        raise BadInput(_TERMINAL_ONLY)
+    new = save_rule(app, rule, change.new)
+    for other in running:
+        if change.place == "user" or other.workspace.directory == app.workspace.directory:
+            apply_rule(other, rule, new)

@@ -1,0 +1,132 @@
+"""Settings of schedules: work for later, added with the rights of a folder, listed and stopped.
+
+`schedule_book` keeps them; the server runs what is due. `refold schedule` and the pages use this.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold.app.app import App
+from refold.app.launch_options import LaunchOptions
+from refold.app.session_schedules import recurrence_of, rights_of
+from refold.client import webhooks
+from refold.config.folder_settings import load_here
+from refold.config.paths import Paths
+from refold.config.secret_values import masks_of
+from refold.errors import BadInput
+from refold.journal.schedules.recurrence import format_moment, local_zone, never
+from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
+from refold.values.modes import MODE_NAMES
+
+
+class ScheduleRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """A schedule as a person asks for it. `at` is a time, `every` a recurrence.
+
+    With neither, it runs only when its webhook is called.
+    """
+
+    prompt: str
+    at: str = ""
+    every: str = ""
+    zone: str = ""
+    model: str = ""
+    agent: str = ""
+    mode: str = ""
+    allow: Sequence[str] = ()
+    dollars: float | None = None  # limit of each run
+    tokens: int | None = None
+
+
+class ScheduleRow(Struct, frozen=True):
+    """A schedule as it is now. Times are in words, in its own time zone; "": none."""
+
+    id: int
+    prompt: str
+    directory: str
+    when: str
+    next: str
+    mode: str
+    allow: Sequence[str]
+    last: str  # the time of its last run
+    outcome: str  # of that; "" while it runs
+    session: str  # the conversation of that
+    stopped: bool
+
+
+def open_book(places: Paths, environ: Mapping[str, str]) -> ScheduleBook:
+    return ScheduleBook(places.data, masks_of(environ, places).mask_event)
+
+
+def new_schedule(
+    request: ScheduleRequest, directory: Path, places: Paths, environ: Mapping[str, str]
+) -> tuple[NewSchedule, str]:
+    """The new schedule, with the settings of the directory as its rights, and a notice.
+
+    Raises `BadInput` for times, rules and agents that are invalid.
+    """
+    if request.mode and request.mode not in MODE_NAMES:
+        raise BadInput(f"{request.mode!r} is not a mode: {', '.join(MODE_NAMES)}")
+    flags: dict[str, object] = {
+        "permissions.allow": tuple(request.allow),
+        "permission_mode": MODE_NAMES.get(request.mode),
+        "budget.dollars": request.dollars,
+        "budget.tokens": request.tokens,
+    }
+    values = {key: value for key, value in flags.items() if value is not None}
+    loaded = load_here(directory, places, environ, values)
+    options = LaunchOptions(directory=directory, model=request.model, attended=False)
+    App(
+        loaded.settings, places, environ, options
+    )  # raises for rules and agents that are none
+    if request.at or request.every:
+        recurrence = recurrence_of(
+            request.at, request.every, time.time(), environ, request.zone
+        )
+    else:
+        recurrence = never(request.zone or local_zone(environ.get("TZ", "")))
+    rights = rights_of(loaded.settings, options)
+    plan = NewSchedule(
+        request.prompt, str(directory), recurrence, rights, request.agent, request.model
+    )
+    return plan, loaded.reason_ignored
+
+
+def stop_schedule(places: Paths, book: ScheduleBook, id_: int) -> Schedule:
+    """Stop a schedule, and forget the secret of its webhook. Raises `BadInput`."""
+    stopped = book.stop(id_)
+    webhooks.forget(places, stopped.webhook)
+    return stopped
+
+
+def list_schedules(app: App) -> list[ScheduleRow]:
+    """The schedules that run again, or run now."""
+    book = open_book(app.paths, app.environ)
+    book.settle()
+    return [_row(item) for item in book.every() if not item.is_over or item.running]
+
+
+def add_schedule(app: App, request: ScheduleRequest) -> ScheduleRow:
+    """Add a schedule for a folder. Raises `BadInput`."""
+    if not (request.at or request.every):
+        raise BadInput("a schedule needs a time, or how often it runs: give one of them")
+    directory = Path(app.directory)
+    plan, _ = new_schedule(request, directory, app.paths, app.environ)
+    return _row(open_book(app.paths, app.environ).add(plan, time.time()))
+
+
+def _row(schedule: Schedule) -> ScheduleRow:
+    plan, zone = schedule.plan, schedule.plan.recurrence.zone
+    word = "at" if plan.recurrence.once else "every"
+    last = schedule.runs[-1] if schedule.runs else None
+    due = schedule.next
+    return ScheduleRow(
+        schedule.id, plan.prompt, plan.workspace,
+        f"{word} {plan.recurrence.text}" if plan.recurrence.text else "",
+        format_moment(due, zone) if due is not None else "",
+        plan.rights.mode, plan.rights.allow,
+        format_moment(last.started, zone) if last else "",
+        last.outcome if last else "", last.session if last else "", schedule.stopped,
+    )  # fmt: skip

@@ -1,0 +1,226 @@
+"""REST of what counts in a folder: rules, MCP servers, skills, agents, notes and schedules.
+
+`folder` is a directory of the machine of the server. A change counts for new conversations, and for
+open ones once they are at rest; a rule counts at once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
+
+from anyio import to_thread
+from fastapi import Path, Query, Request, Response
+from msgspec import Struct
+
+from refold.client.host import Host
+from refold.client.launch import Launch
+from refold.client.settings import knowledge, mcp_servers, rules, schedules
+from refold.client.settings.knowledge import (
+    AgentList,
+    NewNote,
+    NoteList,
+    SkillList,
+    SkillText,
+)
+from refold.client.settings.mcp_servers import NewServer, ServerList, ServerRow
+from refold.client.settings.rules import ChangedRule, RuleList
+from refold.client.settings.schedules import ScheduleRequest, ScheduleRow
+from refold.server.api import Api, body_of, json_of, or_not_there
+from refold.server.settings.models import SETTINGS_PATH, Folder
+
+T = TypeVar("T")
+_ScheduleId = Annotated[int, Path(ge=1, le=10**9)]
+
+
+class RemovedServer(Struct, frozen=True):
+    """`left` is the directory with what the server stored, or ""."""
+
+    left: str
+
+
+class SeenDifferences(Struct, frozen=True, forbid_unknown_fields=True):
+    """The differences of the blocked tools, as they were shown to the user."""
+
+    differences: Sequence[str]
+
+
+class Confirmation(Struct, frozen=True):
+    text: str
+
+
+# pyright: reportUnusedFunction=false
+# Each function below is a route: it is called by FastAPI.
+def add_folder_settings(api: Api, host: Host) -> None:
+    _add_rules(api, host)
+    _add_servers(api, host)
+    _add_knowledge(api, host)
+    _add_notes(api, host)
+    _add_schedules(api, host)
+
+
+def _add_rules(api: Api, host: Host) -> None:
+    @api.route("GET", f"{SETTINGS_PATH}/rules", RuleList)
+    async def list_rules(folder: Folder = "") -> Response:
+        """The permission rules that count in a folder, and where each is set."""
+        return json_of(await _in_folder(host, folder, lambda s: rules.list_rules(s.app)))
+
+    @api.route("POST", f"{SETTINGS_PATH}/rules", RuleList, body=ChangedRule)
+    async def change_rule(request: Request, folder: Folder = "") -> Response:
+        """Add, change or remove a rule. It counts at once, in running turns, too."""
+        change = await body_of(request, ChangedRule)
+        running = [chat.launch.app for chat in host.conversations]
+        async with host.start_in(folder) as launch:
+            await to_thread.run_sync(rules.change_rule, launch.app, change, running)
+        return json_of(await _in_folder(host, folder, lambda s: rules.list_rules(s.app)))
+
+
+def _add_servers(api: Api, host: Host) -> None:
+    path = f"{SETTINGS_PATH}/mcp"
+
+    @api.route("GET", path, ServerList)
+    async def list_servers(folder: Folder = "") -> Response:
+        """The MCP servers that count in a folder. Starts none."""
+        live = [
+            status
+            for chat in host.conversations
+            if chat.session.mcp is not None
+            for status in chat.session.mcp.statuses()
+        ]
+        return json_of(
+            await _in_folder(host, folder, lambda s: mcp_servers.list_servers(s.app, live))
+        )
+
+    @api.route("POST", path, ServerList, status=201, body=NewServer)
+    async def add_server(request: Request) -> Response:
+        """Add a server to the user's own file, as `refold mcp add` does; starts nothing."""
+        new = await body_of(request, NewServer)
+
+        def add(launch: Launch) -> ServerList:
+            mcp_servers.add_server(launch.app, new)
+            return mcp_servers.list_servers(launch.app)
+
+        listed = await _in_folder(host, "", add)
+        host.renew_starts()
+        return json_of(listed, 201)
+
+    @api.route("DELETE", f"{path}/{{name}}", RemovedServer)
+    async def remove_server(name: str, data: bool = False) -> Response:
+        """Remove a server from the user's own file; with `data`, what it stored, too."""
+
+        def remove(launch: Launch) -> str:
+            return or_not_there(mcp_servers.remove_own, launch.app, name, data=data)
+
+        left = await _in_folder(host, "", remove)
+        host.renew_starts()
+        return json_of(RemovedServer(left))
+
+    @api.route("POST", f"{path}/{{name}}/test", ServerRow)
+    async def try_server(name: str, folder: Folder = "") -> Response:
+        """Connect to a server, and list what it offers and what has changed."""
+        return json_of(await _in_folder(host, folder, _tries(name)))
+
+    @api.route("POST", f"{path}/{{name}}/accept", ServerRow, body=SeenDifferences)
+    async def accept(request: Request, name: str, folder: Folder = "") -> Response:
+        """Accept the changed tools of a server, if they are those that were shown."""
+        seen = await body_of(request, SeenDifferences)
+        row = await _in_folder(host, folder, _tries(name, seen.differences))
+        host.renew_starts()
+        return json_of(row)
+
+
+def _tries(name: str, accept: Sequence[str] | None = None) -> Callable[[Launch], ServerRow]:
+    def try_it(launch: Launch) -> ServerRow:
+        or_not_there(mcp_servers.find_here, launch.app, name)
+        return mcp_servers.try_server(launch.app, name, accept)
+
+    return try_it
+
+
+def _add_knowledge(api: Api, host: Host) -> None:
+    @api.route("GET", f"{SETTINGS_PATH}/skills", SkillList)
+    async def list_skills(folder: Folder = "") -> Response:
+        """The skills that count in a folder, and what is wrong with others."""
+        return json_of(
+            await _in_folder(host, folder, lambda s: knowledge.list_skills(s.app))
+        )
+
+    @api.route("GET", f"{SETTINGS_PATH}/skills/{{name}}", SkillText)
+    async def read_skill(name: str, folder: Folder = "") -> Response:
+        """A skill as the model reads it."""
+
+        def read(launch: Launch) -> SkillText:
+            return or_not_there(knowledge.read_skill, launch.app, name)
+
+        return json_of(await _in_folder(host, folder, read))
+
+    @api.route("GET", f"{SETTINGS_PATH}/agents", AgentList)
+    async def list_agents(folder: Folder = "") -> Response:
+        """The agents that count in a folder, and what is wrong with others."""
+        return json_of(
+            await _in_folder(host, folder, lambda s: knowledge.list_agents(s.app))
+        )
+
+
+def _add_notes(api: Api, host: Host) -> None:
+    @api.route("GET", f"{SETTINGS_PATH}/notes", NoteList)
+    async def list_notes(folder: Folder = "") -> Response:
+        """The notes that conversations in a folder get."""
+        return json_of(
+            await _in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
+        )
+
+    @api.route("POST", f"{SETTINGS_PATH}/notes", Confirmation, status=201, body=NewNote)
+    async def add_note(request: Request, folder: Folder = "") -> Response:
+        """Store a note."""
+        new = await body_of(request, NewNote)
+        text = await _in_folder(host, folder, lambda s: knowledge.add_note(s.app, new.text))
+        return json_of(Confirmation(text), 201)
+
+    @api.route("DELETE", f"{SETTINGS_PATH}/notes", None, status=204)
+    async def forget_note(
+        text: Annotated[str, Query(max_length=10_000)], folder: Folder = ""
+    ) -> Response:
+        """Delete the note with this text for good, and never learn it again."""
+
+        def forget(launch: Launch) -> None:
+            or_not_there(knowledge.forget_note, launch.app, text)
+
+        await _in_folder(host, folder, forget)
+        return Response(status_code=204)
+
+
+def _add_schedules(api: Api, host: Host) -> None:
+    path = f"{SETTINGS_PATH}/schedules"
+
+    @api.route("GET", path, list[ScheduleRow])
+    async def list_schedules() -> Response:
+        """The schedules that run again, in every folder."""
+        return json_of(
+            await _in_folder(host, "", lambda s: schedules.list_schedules(s.app))
+        )
+
+    @api.route("POST", path, ScheduleRow, status=201, body=ScheduleRequest)
+    async def add_schedule(request: Request, folder: Folder = "") -> Response:
+        """Add a schedule with the rights of a folder, as `refold schedule add` does."""
+        wanted = await body_of(request, ScheduleRequest)
+        row = await _in_folder(
+            host, folder, lambda s: schedules.add_schedule(s.app, wanted)
+        )
+        return json_of(row, 201)
+
+    @api.route("DELETE", f"{path}/{{number}}", None, status=204)
+    async def stop_schedule(number: _ScheduleId) -> Response:
+        """Stop a schedule. A run that has begun continues."""
+
+        def stop(launch: Launch) -> None:
+            app = launch.app
+            book = schedules.open_book(app.paths, app.environ)
+            or_not_there(schedules.stop_schedule, app.paths, book, number)
+
+        await _in_folder(host, "", stop)
+        return Response(status_code=204)
+
+
+async def _in_folder(host: Host, folder: str, work: Callable[[Launch], T]) -> T:
+    """Do this in a thread, for a start in the folder. Raises `BadInput` if it is not one."""
+    async with host.start_in(folder) as launch:
+        return await to_thread.run_sync(work, launch)
