@@ -1,16 +1,18 @@
 """The settings of the pages, from a start without a model to a conversation."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from refold.testing import model_hub
+from tests.mcp import fake_server
 from tests.provider.list_server import list_server
 from tests.provider.local.made_up import gguf
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
-from tests.server.pages.test_page_stories import BOTH, answer, button, say
+from tests.server.pages.test_page_stories import BOTH, answer, bash, button, say
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -42,7 +44,7 @@ def open_settings(page: Any, section: str) -> Any:
         page.locator(".bar button").first.click()
     button(page, "Settings").click()
     page.locator(f"#settings-{section}").click()
-    settings(page).locator(".settings-part").first.wait_for()
+    settings(page).locator(".settings-part, .settings-rows").first.wait_for()
     return settings(page)
 
 
@@ -136,3 +138,125 @@ def test_settings_open_over_a_conversation_and_give_the_focus_back(
 
     settings(page).wait_for(state="detached")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "Settings"
+
+
+SECTIONS = ("models", "rules", "mcp", "skills", "agents", "notes", "schedules")
+
+
+@SIZES
+@BOTH
+def test_every_section_fits_its_width_and_is_accessible(
+    serve: Serve, pages: Watched, path: str, size: Any
+) -> None:
+    page = pages.open(serve({"text": "Hello."}), path, **size)
+    dialog = open_settings(page, "models")
+    wide, found = list[str](), list[str]()
+    for name in SECTIONS:
+        page.locator(f"#settings-{name}").click()
+        dialog.locator(".settings-part, .settings-rows").first.wait_for()
+        fits = dialog.locator(".settings-body").evaluate(
+            "e => e.scrollWidth <= e.clientWidth"
+        )
+        wide += [] if fits else [name]
+        found += problems(page)
+
+    assert (wide, found) == ([], [])
+
+
+def test_sections_are_reached_with_the_keyboard(serve: Serve, pages: Watched) -> None:
+    page = pages.open(serve({"text": "Hello."}), "/dev")
+    dialog = open_settings(page, "models")
+
+    page.locator("#settings-models").focus()
+    page.keyboard.press("ArrowDown")
+    dialog.get_by_text("No rules are set.").wait_for()
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowUp")
+    dialog.get_by_text("There are no schedules.").wait_for()
+
+    assert page.evaluate("document.activeElement.id") == "settings-schedules"
+
+
+def test_a_rule_that_is_added_in_the_settings_decides_the_next_call(
+    serve: Serve, pages: Watched
+) -> None:
+    server = serve({"text": "Hello."}, bash("touch made"), {"text": "Done."})
+    page = pages.open(server, "/dev")
+    say(page, "Hi")
+    answer(page, "Hello.")
+    dialog = open_settings(page, "rules")
+    dialog.get_by_label("Calls that match").select_option("deny")
+    dialog.get_by_label("Rule", exact=False).last.fill("bash(touch *)")
+    button(page, "Add").click()
+    dialog.locator("code", has_text="bash(touch *)").wait_for()
+    page.keyboard.press("Escape")
+
+    say(page, "Make it")
+    answer(page, "Done.")
+    dialog = open_settings(page, "rules")
+    button(page, "Remove").click()
+    dialog.get_by_text("No rules are set.").wait_for()
+
+    assert not (server.workspace / "made").exists()
+    assert "denied" in page.locator(".feed").inner_text()
+
+
+@BOTH
+def test_an_mcp_server_is_added_tested_and_removed(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    words = {
+        "/": {"add": "Connect", "test": "Try it", "works": "It works, and can do 1 thing."},
+        "/dev": {"add": "Add", "test": "Test", "works": "It works: 1 tool."},
+    }[path]
+    page = pages.open(serve({"text": "Hello."}), path)
+    dialog = open_settings(page, "mcp")
+    dialog.get_by_label("Name", exact=True).fill("good")
+    dialog.get_by_label("Kind").select_option("command")
+    dialog.get_by_label("Command", exact=False).fill(
+        f"{sys.executable}\n{fake_server.__file__}"
+    )
+    button(page, words["add"]).click()
+    row = dialog.locator(".settings-server", has_text="good")
+    row.get_by_role("button", name=words["test"]).click()
+    row.get_by_text(words["works"]).wait_for()
+    row.locator("summary").click()
+    tools = row.locator("dt").all_inner_texts()
+    row.get_by_role("button", name="Remove").click()
+    row.wait_for(state="detached")
+
+    assert tools == ["echo"]
+
+
+def test_an_mcp_server_that_does_not_work_shows_why(serve: Serve, pages: Watched) -> None:
+    page = pages.open(serve({"text": "Hello."}), "/dev")
+    dialog = open_settings(page, "mcp")
+    dialog.get_by_label("Name", exact=True).fill("bad")
+    dialog.get_by_label("Kind").select_option("command")
+    dialog.get_by_label("Command", exact=False).fill(
+        f"{sys.executable}\n{fake_server.__file__}\ncrash"
+    )
+    button(page, "Add").click()
+    row = dialog.locator(".settings-server", has_text="bad")
+    row.get_by_role("button", name="Test").click()
+    row.locator(".tag.is-failed").wait_for()
+
+    assert "out of luck" in row.locator("small.problem").inner_text()
+
+
+def test_notes_and_schedules_are_added_and_removed(serve: Serve, pages: Watched) -> None:
+    page = pages.open(serve({"text": "Hello."}), "/")
+    dialog = open_settings(page, "notes")
+    dialog.get_by_label("What should I remember?").fill("Invoices are in the folder 2026.")
+    button(page, "Remember").click()
+    dialog.locator(".settings-row", has_text="Invoices are in").wait_for()
+    button(page, "Forget").click()
+    dialog.get_by_text("I remember nothing yet.").wait_for()
+
+    page.locator("#settings-schedules").click()
+    dialog.get_by_label("What should be done").fill("Sum up the new files.")
+    dialog.get_by_label("When").fill("mon-fri 08:00")
+    button(page, "Plan it").click()
+    dialog.locator(".settings-row", has_text="every mon-fri 08:00").wait_for()
+    button(page, "Stop").last.click()
+    dialog.get_by_text("Nothing is planned.").wait_for()

@@ -36,7 +36,7 @@ class SkillText(Struct, frozen=True):
 
 
 class AgentRow(Struct, frozen=True):
-    """`use` is who works with it: main (the user), child (other agents) or both."""
+    """`use`: main (for the user), child (for other agents), or both."""
 
     name: str
     description: str

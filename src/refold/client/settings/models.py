@@ -96,7 +96,7 @@ def provider_rows(keys: ProviderKeys) -> list[ProviderRow]:
     return sorted(rows, key=lambda row: (not row.source, row.name not in KEY_PAGES))
 
 
-def embedded_models(downloads: ModelDownloads) -> EmbeddedModels:
+def list_local_models(downloads: ModelDownloads) -> EmbeddedModels:
     machine = this_machine(downloads.environ)
     models = [_row(downloads, machine, item) for item in downloads.directory.list_all()]
     runtime = "" if is_runtime_installed() else HOW_TO_GET_RUNTIME
@@ -104,7 +104,7 @@ def embedded_models(downloads: ModelDownloads) -> EmbeddedModels:
     return EmbeddedModels(models, servers, runtime, machine.text)
 
 
-def embedded_model(downloads: ModelDownloads, name: str) -> EmbeddedModel:
+def find_local_model(downloads: ModelDownloads, name: str) -> EmbeddedModel:
     """One of them. Raises `BadInput` for an unknown name."""
     model = downloads.directory.find(name)
     return _row(downloads, this_machine(downloads.environ), model)

@@ -144,13 +144,13 @@ def _add_embedded(api: Api, host: Host) -> None:
     async def list_embedded() -> Response:
         """The models that run on this machine, and downloads with their progress."""
         downloads = await get_downloads()
-        return json_of(await to_thread.run_sync(models.embedded_models, downloads))
+        return json_of(await to_thread.run_sync(models.list_local_models, downloads))
 
     @api.route("GET", f"{SETTINGS_PATH}/embedded/{{name}}", EmbeddedModel)
     async def progress(name: str) -> Response:
         """One of these models, with the progress of its download."""
         downloads = await get_downloads()
-        return json_of(or_not_there(models.embedded_model, downloads, name))
+        return json_of(or_not_there(models.find_local_model, downloads, name))
 
     @api.route("POST", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=202)
     async def download(name: str) -> Response:
@@ -162,7 +162,7 @@ def _add_embedded(api: Api, host: Host) -> None:
     async def remove(name: str) -> Response:
         """Stop its download, or delete a model that is not being downloaded."""
         downloads = await get_downloads()
-        or_not_there(models.embedded_model, downloads, name)
+        or_not_there(models.find_local_model, downloads, name)
         if not downloads.stop(name):
             await to_thread.run_sync(downloads.remove, name)
         return Response(status_code=204)

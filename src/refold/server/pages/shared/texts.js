@@ -90,7 +90,36 @@ const common = {
   },
   settings: {
     title: "Settings", working: "One moment…",
-    sections: { models: "Models and keys" },
+    sections: { models: "Models and keys", rules: "Permissions", mcp: "MCP servers", skills: "Skills", agents: "Agents", notes: "Memory", schedules: "Schedules" },
+    rules: {
+      about: (directory, mode) => `Rules for calls in ${directory}. New conversations there begin in mode ${mode}.`, none: "No rules are set.",
+      verdicts: { allow: "Allow", ask: "Ask", deny: "Deny" }, places: { folder: "for this folder", user: "for all folders" },
+      remove: "Remove", removed: "The rule is removed.", add: "Add a rule", addIt: "Add", added: "The rule is added.", verdict: "Calls that match", where: "Where", rule: "Rule",
+      ruleHint: "TOOL or TOOL(PATTERN), such as bash(npm test *)",
+    },
+    mcp: {
+      about: "Programs and services that give the model more tools. A test connects once and lists them.", none: "There are no MCP servers.",
+      states: { new: "not connected yet", known: "known", connected: "connected", failed: "failed", remote: "called by the provider", waiting: "connecting" },
+      test: "Test", works: (count) => `It works: ${many(count, "tool", "tools")}.`, remove: "Remove", removed: (name) => `${name} is removed.`,
+      left: (where) => `It is removed. What it stored is still in ${where}.`, from: (source) => `from ${source}`, tools: (count) => many(count, "tool", "tools"),
+      blocked: (names) => `These tools are not as you accepted them, and are blocked until you have seen the difference: ${names}`, accept: "Accept the changes",
+      add: "Add a server", addIt: "Add", added: (name) => `${name} is added. A test shows whether it works.`, name: "Name", kind: "Kind", isAddress: "an address", isProgram: "a program",
+      url: "Address", headers: "Headers", headersHint: "NAME: VALUE, one on each line", command: "Command", commandHint: "the program and its arguments, one on each line",
+      env: "Environment", envHint: "NAME=VALUE, one on each line", hosts: "Hosts that it may reach", hostsHint: "such as api.example.org; empty: all", writes: "It may change files of the workspace",
+    },
+    skills: { about: "Instructions that the model reads when a task needs them. Each is a folder with a file SKILL.md.", none: "There are no skills.", show: "Show", byHand: "not shown to the model" },
+    agents: { about: "Agents with their own prompts, tools and limits. Each is a file.", uses: { main: "for you", child: "for other agents", both: "" } },
+    notes: {
+      about: "Notes from earlier conversations, which new ones get.", off: "Memory is off (memory = false): no conversation gets these.", none: "Nothing is remembered here.",
+      whose: { project: "About this project", person: "About you" }, forget: "Forget", forgotten: "The note is forgotten.", add: "Add a note", addIt: "Add", text: "Note",
+    },
+    schedules: {
+      about: "What runs later, by itself, with the rights that are fixed now. This server starts it when it is due.", none: "There are no schedules.",
+      next: (when) => `next ${when}`, last: (when, outcome) => `last ${when}: ${outcome || "running"}`, open: "Open the last", stop: "Stop", stopped: "The schedule is stopped.",
+      add: "Add a schedule", addIt: "Add", added: "The schedule is added.", prompt: "What should be done", kind: "How often", every: "again and again", at: "once", when: "When",
+      everyHint: "30m, 2h, 1d, mon-fri 08:00, or five fields of cron", atHint: "2027-01-31T08:00, 08:00, tomorrow 08:00",
+      allow: "Calls that it may make", allowHint: "rules, one on each line; what would ask is refused", dollars: "Limit of each run in US dollars", dollarsHint: "empty: as in the settings",
+    },
     models: {
       current: "Model", name: "Model of new conversations", nameHint: "PROVIDER/MODEL, or a name of the list",
       none: "No model is set up. Add a key of a provider, or use a model that runs on this machine.",
@@ -374,7 +403,30 @@ export const user = {
   exactError: "The exact error",
   settings: {
     ...common.settings,
-    sections: { models: "Who answers" },
+    sections: { models: "Who answers", rules: "What I may do", mcp: "Connected services", skills: "Instructions", agents: "Roles", notes: "What I remember", schedules: "Planned work" },
+    rules: {
+      ...common.settings.rules, about: (directory, mode) => `This holds in ${directory}. There I ask you: ${mode}.`, none: "Nothing is settled yet: I ask as usual.",
+      verdicts: { allow: "I do this without asking", ask: "I ask before this", deny: "I never do this" }, places: { folder: "in this folder", user: "everywhere" },
+      removed: "That no longer holds.", added: "From now on, that holds.", add: "Add one", verdict: "What", rule: "Action", ruleHint: "for example bash(npm test *) for commands, write_file(*.txt) for files",
+    },
+    mcp: {
+      ...common.settings.mcp, about: "Programs and services that let me do more, such as reading a calendar. They are called MCP servers.", none: "None is connected.",
+      states: { ...common.settings.mcp.states, new: "not tried yet", known: "worked before", failed: "does not work", remote: "used by the service that answers" },
+      test: "Try it", works: (count) => `It works, and can do ${many(count, "thing", "things")}.`, tools: (count) => `can do ${many(count, "thing", "things")}`,
+      blocked: (names) => `This changed since you agreed to it, so I do not use it until you have looked: ${names}`, accept: "I agree to the changes", add: "Connect another",
+      addIt: "Connect", added: (name) => `${name} is connected. Try it to see whether it works.`, writes: "It may change files in the folder",
+    },
+    skills: { ...common.settings.skills, about: "Instructions for special tasks, which I read when I need them.", none: "There are none.", byHand: "only when you call it" },
+    agents: { about: "Roles that I can work in, each with its own instructions.", uses: { main: "for you", child: "for my helpers", both: "" } },
+    notes: {
+      ...common.settings.notes, about: "What I noted in earlier chats, to know it in later ones.", off: "Remembering is switched off, so I do not use these.", none: "I remember nothing yet.",
+      whose: { project: "About this folder", person: "About you" }, forgotten: "I have forgotten that.", add: "Tell me something to remember", addIt: "Remember", text: "What should I remember?",
+    },
+    schedules: {
+      ...common.settings.schedules, about: "What I do later, by myself. I do only what is allowed now, and this server has to run then.", none: "Nothing is planned.", open: "Open the last result",
+      stopped: "I will not do that any more.", add: "Plan something", addIt: "Plan it", added: "It is planned.", allow: "What I may do for it without asking",
+      allowHint: "one on each line; anything else that I would have to ask about, I leave out", dollars: "The most that it may cost each time, in US dollars", dollarsHint: "empty: as usual",
+    },
     models: {
       ...common.settings.models, current: "Who answers you", name: "Model for new chats", nameHint: "Choose one of the list, or leave it as it is.",
       none: "Nobody is there to answer yet. Add a key of a service such as Anthropic or OpenAI, or use a model that runs on this computer.",

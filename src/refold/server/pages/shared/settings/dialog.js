@@ -2,9 +2,13 @@
 // changes, the server changes by the functions of the command line.
 
 import { fill, h, iconButton } from "../dom.js";
+import { agents, notes, skills } from "./knowledge.js";
+import { mcp } from "./mcp.js";
 import { models } from "./models.js";
+import { rules } from "./rules.js";
+import { schedules } from "./schedules.js";
 
-const SECTIONS = { models };
+const SECTIONS = { models, rules, mcp, skills, agents, notes, schedules };
 const OPENED = "refold-settings"; // the section that was shown last, in this browser
 
 /**

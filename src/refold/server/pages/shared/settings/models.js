@@ -31,7 +31,7 @@ export async function models(place, page) {
 function current(choice, use, page) {
   const t = page.texts.settings.models;
   const into = outcome();
-  const list = h("datalist", { id: "settings-models" }, choice.names.map((name) => h("option", { value: name })));
+  const list = h("datalist", { id: "model-names" }, choice.names.map((name) => h("option", { value: name })));
   const input = h("input", { type: "text", value: choice.model, list: list.id, autocomplete: "off", spellcheck: "false", required: true });
   const none = Boolean(choice.problem);
   return part(t.current, none ? h("p", { class: "warning" }, choice.model ? t.unusable(choice.model, choice.problem) : t.none) : null,

@@ -55,3 +55,12 @@ async function run(button, work, into, page) {
   }
   button.disabled = false;
 }
+
+/** An address for the folder of the open conversation; without one, for that of the server. */
+export function inFolder(address, page) {
+  const folder = page.folder();
+  if (!folder) return address;
+  return `${address}${address.includes("?") ? "&" : "?"}folder=${encodeURIComponent(folder)}`;
+}
+
+export const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
