@@ -139,7 +139,7 @@ def test_view_decoded_from_pieces_and_the_later_events_equals_folding_all(
     before: list[Event], events: list[Event], cuts: list[int]
 ) -> None:
     entries = placed([*before, *events])
-    view, table, pieces = View(), ListTable(), list[bytes]()
+    view, table, pieces, views = View(), ListTable(), list[bytes](), list[View]()
     ends = sorted({min(cut, len(entries)) for cut in cuts})
     for start, end in pairwise([0, *ends]):
         view = fold(entries[start:end], view)
@@ -147,8 +147,9 @@ def test_view_decoded_from_pieces_and_the_later_events_equals_folding_all(
         if end % 5:  # else it could not be stored
             encoded.commit()
             pieces.append(encoded.piece)
+            views.append(view)
             decoded = decode_view(pieces)
-            assert decoded.view == view
+            assert [*decoded.earlier, decoded.view] == views[-3:]
             assert fold(entries[end:], decoded.view) == fold(entries)
         if end % 3 == 0 and pieces:  # another process continues
             decoded = decode_view(pieces)

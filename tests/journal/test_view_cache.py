@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 from msgspec import Raw
 
+from refold.client.event_documents import ALL_DOCUMENTS, Cursor
+from refold.client.stored_sessions import StoredSessions
 from refold.errors import Corrupt
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
@@ -146,6 +148,24 @@ def test_long_session_is_opened_from_its_newest_view_and_the_events_after_it(
     journal, views = journal_of(home).stat(), views_of(home).stat()
     assert views.st_size < journal.st_size
     assert views.st_mode & 0o777 == 0o600
+
+
+def test_stored_session_gives_the_same_documents_with_and_without_the_cache(
+    home: JournalDirectory,
+) -> None:
+    stored = StoredSessions(home)
+    middle = Cursor(1_500, ALL_DOCUMENTS, 1)
+
+    def documents() -> list[object]:
+        sizes = ((None, 40), (None, 700), (middle, 40))
+        windows = (stored.window(SESSION_ID, before, n) for before, n in sizes)
+        events = stored.events(SESSION_ID, middle, 1_000)
+        return [*map(list, windows), list(events), stored.messages(SESSION_ID)]
+
+    from_views = documents()
+    views_of(home).unlink()
+
+    assert from_views == documents()
 
 
 def test_short_session_has_no_cache(tmp_path: Path) -> None:

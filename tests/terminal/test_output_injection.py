@@ -20,9 +20,9 @@ from refold.journal.events import codec
 from refold.provider.port import Request
 from refold.testing.providers import Reply, ScriptedProvider
 from refold.tools.builtin import builtin
+from refold.values.display import RunConditions
 from refold.values.messages import ToolCall
 from refold.views.escape import Visible, visible
-from refold.values.display import RunConditions
 from refold.views.questions import CallToApprove, permission_question
 from refold.views.styled import bare
 from tests.terminal.test_conversation import Evening

@@ -36,7 +36,8 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.state.fold import Mark, View, apply, fold
+from refold.journal.history import History, entries_of_kinds
+from refold.journal.state.fold import Mark, View, apply
 from refold.values.control import TasksChanged
 from refold.views.screen.status import EVENT_KINDS as STATUS_KINDS
 from refold.views.stream_json.documents import Placed, ToolResult
@@ -56,6 +57,7 @@ _LASTING_KINDS = frozenset((
     ChildBorn, ChildEnded, ChildStopped, TeammateIdled, MailSent, BackgroundStarted,
     BackgroundEnded, Forked, Imported,
 ))  # fmt: skip
+_MAY_LAST_KINDS = _LASTING_KINDS | {TurnStarted, Stopped, ChildAsked, Ended}
 
 
 class Cursor(Struct, frozen=True, order=True):
@@ -122,35 +124,34 @@ def event_documents(
 
 def documents_after(
     after: Cursor,
-    entries: Sequence[Entry],
+    journal: History,
     conversation: str,
     make_request: MakeRequest = approval_request,
 ) -> Iterator[bytes]:
-    """The frames that follow `after`. `entries` are all events of the session.
-
-    What comes before them is folded at once.
-    """
+    """The frames that follow `after`. What comes before them is folded at once."""
+    entries = journal.entries
     start = max(min(after.seq, len(entries)) - 1, 0)
-    view = fold(entries[:start])
+    view = journal.view_at(start)
     pairs = _documents(entries[start:], view, conversation, make_request)
     return (data for position, data in pairs if position > after)
 
 
 def window(
-    entries: Sequence[Entry],
+    journal: History,
     marks: Sequence[Mark],
     size: int,
     conversation: str,
     make_request: MakeRequest = approval_request,
 ) -> Iterator[bytes]:
-    """The frames of at least `size` events at the end of `entries`, with what comes before.
+    """The frames of at least `size` events at the end, with what comes before.
 
     `marks` are those of the view that is folded from these or more events. What comes before
     the window is folded at once.
     """
+    entries = journal.entries
     start = _find_start(entries, marks, size)
     earlier, frames = entries[:start], list[bytes]()
-    view = fold(earlier)
+    view = journal.view_at(start)
     if earlier:
         place = partial(_place, conversation=conversation)
         documents = (
@@ -173,17 +174,18 @@ def window(
 
 
 def older_documents(
-    entries: Sequence[Entry], before: Cursor | None, size: int, conversation: str
+    journal: History, before: Cursor | None, size: int, conversation: str
 ) -> Iterator[bytes]:
     """The frames of the window that ends at `before`; None: of the newest one.
 
     Raises `BadInput` if the journal does not have that event.
     """
     if before is not None:
-        if not has_event(entries, before):
+        if not has_event(journal.entries, before):
             raise BadInput(f"there is no document {str(before)!r}: open the session again")
-        entries = entries[: before.seq]
-    return window(entries, fold(entries).marks, size, conversation)
+        journal = journal.until(before.seq)
+    marks = journal.view_at(len(journal.entries)).marks
+    return window(journal, marks, size, conversation)
 
 
 def _documents(
@@ -231,7 +233,7 @@ def _lasting_entries(entries: Sequence[Entry], view: View) -> Iterator[Entry]:
     """The events of which something holds after them: the turn, subagents, commands."""
     open_questions = {ask.id for ask in view.children.asks}
     turn = view.turn.seq
-    for entry in entries:
+    for entry in entries_of_kinds(entries, _MAY_LAST_KINDS):
         match entry.event:
             case TurnStarted() | Stopped():
                 lasts = 0 < turn <= entry.seq
@@ -239,8 +241,8 @@ def _lasting_entries(entries: Sequence[Entry], view: View) -> Iterator[Entry]:
                 lasts = id_ in open_questions
             case Ended(control=control):
                 lasts = isinstance(control, TasksChanged)
-            case event:
-                lasts = type(event) in _LASTING_KINDS
+            case _:
+                lasts = True
         if lasts:
             yield entry
 

@@ -355,21 +355,23 @@ class Feed:
 
     async def _replay(self, after: Cursor) -> tuple[list[bytes], Cursor]:
         session = self._session
-        entries = await session.reports.entries()
+        history = await session.reports.history()
+        entries = history.entries
         if after.seq and not has_event(entries, after):
             return await self._snapshot()
         frames = await to_thread.run_sync(
-            documents_after, after, entries, session.id, session.request
+            documents_after, after, history, session.id, session.request
         )
         return await self._collect(frames), end_cursor(entries[-1]) if entries else after
 
     async def _newest(self, count: int) -> tuple[list[bytes], Cursor]:
         """The newest events, and in front of them what older ones still say."""
         session = self._session
-        marks, entries = session.view.marks, await session.reports.entries()
+        marks, history = session.view.marks, await session.reports.history()
         frames = await to_thread.run_sync(
-            window, entries, marks, count, session.id, session.request
+            window, history, marks, count, session.id, session.request
         )
+        entries = history.entries
         last = end_cursor(entries[-1]) if entries else FEED_START
         return await self._collect(frames), last
 

@@ -24,7 +24,6 @@ from refold.errors import BadInput
 from refold.journal.catalogue.session_card import Card, without_old_runs
 from refold.journal.events.kinds import Entry
 from refold.journal.session_index import SessionIndex, TreeNews
-from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
 from refold.journal.store.logged_requests import WireCall, wire_calls
 from refold.tools.contract import Tool
@@ -141,18 +140,20 @@ class StoredSessions:
 
     def messages(self, id_: str) -> Sequence[SnapshotMessage]:
         """The conversation as the model has it now."""
-        return messages_of(fold(self.entries(id_)))
+        history = self._home.history(id_)
+        return messages_of(history.view_at(len(history.entries)))
 
     def events(self, id_: str, after: Cursor, limit: int) -> Iterator[bytes]:
         """The documents after `after`, encoded."""
-        return islice(documents_after(after, self.entries(id_), id_), limit)
+        return islice(documents_after(after, self._home.history(id_), id_), limit)
 
     def window(self, id_: str, before: Cursor | None, size: int) -> Iterator[bytes]:
         """The documents of at least `size` events that end at `before`; None: the newest.
 
         Raises `BadInput` if there is no such document.
         """
-        return older_documents(self.entries(id_), before, size, id_)
+        history = self._home.history(id_, until=before.seq if before else None)
+        return older_documents(history, before, size, id_)
 
     def usage(self, id_: str) -> SpendingDocument:
         """Tokens and cost, its subagents included."""

@@ -26,6 +26,7 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
+from refold.journal.history import History
 from refold.journal.session_index import SessionWriter, StoredSession
 from refold.journal.state.children import CHILD_PATTERN
 from refold.journal.state.session_info import SessionDirectories
@@ -168,6 +169,13 @@ class JournalDirectory:
         from refold.journal.store.tree_reader import entries_in
 
         return entries_in(self.path(session), known, begins=begins)
+
+    def history(self, session: str, *, until: int | None = None) -> History:
+        from refold.journal.store.tree_reader import history_in
+
+        path = self.path(session)
+        with as_journal_errors("read", path):
+            return history_in(path, self.root / VIEWS_KEY_FILE, until)
 
     def mentions(self, session: str, text: bytes) -> bool:
         try:

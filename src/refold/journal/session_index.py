@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from refold.journal.events.kinds import Entry
+from refold.journal.history import History
 from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store.port import Store
 
@@ -142,6 +143,10 @@ class SessionIndex(Protocol):
         `known` is an event that the parent recorded, as (seq, hash). With `begins` there
         may be no journal yet.
         """
+        ...
+
+    def history(self, session: str, *, until: int | None = None) -> History:
+        """The valid events, decoded when they are read. It has views near `until`, or its end."""
         ...
 
     def mentions(self, session: str, text: bytes) -> bool:

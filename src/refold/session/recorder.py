@@ -27,6 +27,7 @@ from refold.journal.events import codec
 from refold.journal.events.child_events import HookRan, NestedCallMade
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Event, JournalRepaired, ModelAnswered
+from refold.journal.history import History, LineEntries
 from refold.journal.state.fold import View, apply, cause_of, fold
 from refold.journal.store.port import Lease, Store
 from refold.session.hub import Hub
@@ -41,6 +42,7 @@ from refold.values.text import clean_struct
 MakeEvents = Callable[[View], Sequence[Event]]
 PERSON = "person"
 VIEW_EVENTS = 1_000  # after which a folded view is saved
+_MAX_VIEWS = 3  # that are kept in memory
 _ACTING: ContextVar[str] = ContextVar("acting", default="")
 
 
@@ -91,6 +93,7 @@ class Recorder:
         # The view is that of the lines up to the head, of which this process wrote the last.
         self._known, self._own_end = False, -1
         self._saved_seq = 0  # of the newest view in the cache
+        self._views: tuple[View, ...] = ()  # some that were loaded or saved, oldest first
         self._news: anyio.Event | None = None  # set while a task waits for an event
         self._failures = 0  # of syncs
         self._calls: dict[str, ToolCall] = {}  # open calls whose arguments were masked
@@ -178,6 +181,12 @@ class Recorder:
             lines = await self._store.read(max(after - 1, 0))
         return await anyio.to_thread.run_sync(codec.decode_after, after, lines)
 
+    async def history(self) -> History:
+        """The journal so far. Its events are decoded when they are read."""
+        async with self._lock:
+            lines = await self._store.read()
+        return History(LineEntries(lines), self._views)
+
     async def wait_for_event(self, after: int) -> None:
         while self.view.seq <= after:
             self._news = self._news or anyio.Event()
@@ -246,6 +255,7 @@ class Recorder:
         folded = await self._store.views.load()
         head, entries = Head(*folded.head) if folded else Head(), list[Entry]()
         self._saved_seq = head.seq
+        self._views = (*folded.earlier, folded.view) if folded else ()
         lines = await self._store.read(head.seq)
         for entry, after in codec.decode(lines, head):
             entries.append(entry)
@@ -257,6 +267,7 @@ class Recorder:
         """Save the view if it is much newer than the saved one. This process has the lock."""
         if self._head.seq - self._saved_seq >= VIEW_EVENTS:
             self._saved_seq = self._head.seq
+            self._views = (*self._views[-_MAX_VIEWS:], self.view)
             self._store.views.save_soon(self.view, self._head)
 
     async def _read_on(self) -> None:

@@ -66,6 +66,7 @@ _EVENT_DECODERS = _Decoders()
 _LINE_DECODER = msgspec.json.Decoder(Line)
 # 16 hex digits stand between them.
 _LINE_START, _HASH_END, _BODY_OFFSET = b'{"h":"', b'",', 24
+_KIND_START = b'"kind":"'
 
 
 def dump(event: Event) -> bytes:
@@ -151,10 +152,7 @@ def decode(lines: Iterable[bytes], head: Head = Head()) -> Iterator[tuple[Entry,
     """The entries of `lines`, which follow on `head`. Raises `Corrupt`."""
     for line, after in follow(lines, head):
         event = load(line.kind, line.data)
-        yield (
-            Entry(line.seq, event, line.at, line.epoch, line.turn, line.by, line.cause),
-            after,
-        )
+        yield _entry(line, event), after
 
 
 def decode_after(after: int, lines: Sequence[bytes]) -> list[Entry]:
@@ -168,6 +166,25 @@ def decode_after(after: int, lines: Sequence[bytes]) -> list[Entry]:
         return []
     head, _ = possible_heads(lines[0], Head())
     return [entry for entry, _ in decode(lines[1:], head)]
+
+
+def decode_line(line: bytes) -> Entry:
+    """The entry of a line whose chain was followed before. Raises `Corrupt`."""
+    try:
+        decoded = _LINE_DECODER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(0, "it was changed after it was read") from error
+    return _entry(decoded, load(decoded.kind, decoded.data))
+
+
+def kind_name(line: bytes) -> bytes:
+    """The kind that a line states. No text before it has a quote that is not escaped."""
+    start = line.find(_KIND_START) + len(_KIND_START)
+    return line[start : line.find(b'"', start)]
+
+
+def _entry(line: Line, event: Event) -> Entry:
+    return Entry(line.seq, event, line.at, line.epoch, line.turn, line.by, line.cause)
 
 
 def _chain_hash(before: str, rest: bytes) -> str:

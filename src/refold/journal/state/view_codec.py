@@ -19,6 +19,7 @@ from refold.journal.state.conversation import Conversation
 from refold.journal.state.fold import Mark, View
 from refold.values.growing import Log
 
+_EARLIER_VIEWS = 2  # that are decoded, too: what shows the end of a session begins there
 _MARKS_PART, _CONVERSATION_PART = "marks", "conversation"
 
 
@@ -136,7 +137,7 @@ class EncodedView:
         if isinstance(value, Log):
             return self._refer_to(cast("Log[Any]", value))
         if isinstance(value, MappingProxyType):
-            return dict(cast("Mapping[Any, Any]", value))
+            return dict(cast("MappingProxyType[Any, Any]", value))
         raise NotImplementedError(f"a view has a {type(value).__name__}")
 
     def _refer_to(self, log: Log[Any]) -> tuple[int, int]:
@@ -153,9 +154,10 @@ class EncodedView:
 
 
 class DecodedView(Struct, frozen=True):
-    """A view, and the table with which the next one is encoded."""
+    """A view, some before it, oldest first, and the table with which the next one is encoded."""
 
     view: View
+    earlier: tuple[View, ...]
     table: ListTable
 
 
@@ -165,37 +167,40 @@ def decode_view(pieces: Sequence[bytes]) -> DecodedView:
     Raises `msgspec.DecodeError` or `LookupError` for what `EncodedView` has not made.
     """
     lists = _DecodedLists()
-    for piece in pieces:
-        lists.read(piece)
-    marks_and_parts = msgspec.json.Decoder(_stored_view_type(), dec_hook=lists.decode_log)
-    stored = marks_and_parts.decode(lists.newest_view)
+    stored = [lists.read(piece) for piece in pieces][-1 - _EARLIER_VIEWS :]
+    decoder = msgspec.json.Decoder(_stored_view_type(), dec_hook=lists.decode_log)
+    *earlier, newest = map(_to_view, map(decoder.decode, stored))
+    return DecodedView(newest, tuple(earlier), lists.table())
+
+
+def _to_view(stored: Any) -> View:
     parts = {name: getattr(stored, name) for name in View.__struct_fields__}
     marks: Log[Mark] = parts[_MARKS_PART]
     before = marks[-1].conversation if marks else Conversation()
     parts[_CONVERSATION_PART] = _apply_changes(before, parts[_CONVERSATION_PART])
-    return DecodedView(View(**parts), lists.table())
+    return View(**parts)
 
 
 class _DecodedLists:
     """The lists of the pieces that were read. One is decoded when a log refers to it."""
 
     def __init__(self) -> None:
-        self.newest_view: msgspec.Raw | bytes = b""
         self._additions = dict[int, list[tuple[_Addition, Sequence[bytes]]]]()
         self._decoded = dict[int, list[Any]]()
         self._in_marks = set[int]()
         self._frames = msgspec.json.Decoder(_Frame)
         self._changes = msgspec.json.Decoder(_changes_type(), dec_hook=self._decode_in_mark)
 
-    def read(self, piece: bytes) -> None:
+    def read(self, piece: bytes) -> msgspec.Raw:
+        """Read the new items, and return the other parts of the view."""
         first, *lines = piece.split(b"\n")
-        frame = self._frames.decode(first)
-        self.newest_view, start = frame.view, 0
+        frame, start = self._frames.decode(first), 0
         for addition in frame.additions:
             end = start + addition.count
             rows = self._additions.setdefault(addition.number, [])
             rows.append((addition, lines[start:end]))
             start = end
+        return frame.view
 
     def table(self) -> ListTable:
         table = ListTable()

@@ -44,12 +44,14 @@ class Blobs(Protocol):
 class FoldedView(Struct, frozen=True):
     """A view, and the head (seq, hash) of the journal up to which it was folded.
 
-    `end` is where that line ends, in bytes, if the store has a file.
+    `end` is where that line ends, in bytes, if the store has a file. `earlier` are some views of
+    events before it, oldest first.
     """
 
     view: "View"
     head: tuple[int, str]
     end: int = 0
+    earlier: "tuple[View, ...]" = ()
 
 
 class Views(Protocol):

@@ -16,10 +16,12 @@ from refold.errors import Corrupt, JournalError
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import ChildBorn, ChildEnded, Entry
+from refold.journal.history import History, LineEntries
 from refold.journal.state.children import CHILD_PATTERN, Child
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import ROOT_ADDRESS, Node
 from refold.journal.store import log_file, writer_lock
+from refold.journal.store.disk import Disk
 from refold.journal.store.reader import Reader
 from refold.journal.store.session_files import CHILDREN_DIRECTORY
 
@@ -57,6 +59,20 @@ def entries_in(
     if not entries and not begins and not is_written(path):
         return entries, f"{file}: no event is left in it (refold sessions check says more)"
     return entries, ""
+
+
+def history_in(path: Path, key_file: Path, until: int | None) -> History:
+    """The valid entries of a session, with views near `until`, or near its end."""
+    from refold.journal.store.view_cache import ViewCache
+
+    lines = Reader(path / log_file.FILE_NAME).read(0)
+    folded = ViewCache(path, key_file, Disk()).load(until)
+    head = Head(*folded.head) if folded else Head()
+    with suppress(Corrupt):
+        for _, after in codec.follow(lines[head.seq :], head):
+            head = after
+    views = (*folded.earlier, folded.view) if folded else ()
+    return History(LineEntries(lines[: head.seq]), views)
 
 
 def is_written(path: Path) -> bool:

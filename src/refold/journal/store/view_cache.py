@@ -87,7 +87,8 @@ class ViewCache:
         if until is None:
             self._table, self._last = decoded.table, pieces[-1]
         header = pieces[-1].header
-        return FoldedView(decoded.view, (header.seq, header.h), header.end)
+        head = (header.seq, header.h)
+        return FoldedView(decoded.view, head, header.end, decoded.earlier)
 
     def save(self, view: View, head: Head) -> None:
         """Add a piece for this view, which is the one at `head`. Nothing happens on an error.
