@@ -96,15 +96,15 @@ async def ask(
         max_output=400,
         temperature=0.0,
     )
-    draft = Draft(1, model, _unpriced)
+    draft = Draft(1, model, _no_price)
     async for delta in provider.stream(request):
         draft.add(delta)
     if (answer := draft.to_answer()) is None:
         return []
-    return [(call.name, _decoded(call.arguments)) for call in answer.message.calls]
+    return [(call.name, _decode_arguments(call.arguments)) for call in answer.message.calls]
 
 
-def _unpriced(_model: str, _usage: Usage) -> None:
+def _no_price(_model: str, _usage: Usage) -> None:
     """What it costs is not counted here."""
 
 
@@ -165,7 +165,7 @@ def _lines(data: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in data.splitlines() if line.strip()]
 
 
-def _decoded(arguments: Raw) -> Mapping[str, Any]:
+def _decode_arguments(arguments: Raw) -> Mapping[str, Any]:
     try:
         return msgspec.json.decode(arguments, type=dict[str, Any])
     except msgspec.DecodeError:

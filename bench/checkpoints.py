@@ -35,20 +35,20 @@ def report(count: int, times: int) -> None:
     with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as directory:
         root, store = Path(directory) / "work", Path(directory) / "data" / "checkpoints"
         grown(root, count)
-        rows = anyio.run(looked, root, store, times)
+        rows = anyio.run(take_snapshots, root, store, times)
     table.show(
         f"checkpoints, {count} files, {times} steps", ["median", "max", "ratio"], rows
     )
 
 
-async def looked(root: Path, store: Path, times: int) -> list[tuple[str, ...]]:
+async def take_snapshots(root: Path, store: Path, times: int) -> list[tuple[str, ...]]:
     checkpoints = Checkpoints([root], store, os.environ, "bench")
     first = await took(checkpoints)
     another = await took(Checkpoints([root], store, os.environ, "another"))
     status, nothing, step = list[float](), list[float](), list[float]()
     back = list[float]()
     for n in range(times):
-        status.append(timed_status(root))
+        status.append(time_status(root))
         await took(checkpoints)  # sees what was restored
         nothing.append(await took(checkpoints))
         before = await checkpoints.take()
@@ -75,7 +75,7 @@ async def took(kept: Checkpoints) -> float:
     return time.perf_counter() - began
 
 
-def timed_status(root: Path) -> float:
+def time_status(root: Path) -> float:
     began = time.perf_counter()
     subprocess.run(
         ("git", "status", "--porcelain"), cwd=root, capture_output=True, check=True

@@ -73,7 +73,7 @@ def report(times: int, blocks: int, letters: int, peers: bool = False) -> None:
         here = Path(directory)
         with _serving(here, letters) as port:
             for program in _programs(here, blocks, peers=peers):
-                rows.append((program.name, *_measured(program, here, port, times)))
+                rows.append((program.name, *_measure(program, here, port, times)))
     table.show(
         f"full screens in tmux, {letters} letters in a response, {times} starts (median)",
         HEADS, [*rows, ("target for refold", *TARGETS)],
@@ -98,30 +98,30 @@ def _programs(here: Path, blocks: int, *, peers: bool) -> Iterator[Program]:
         yield Program("claude", (str(claude),), "(shift+tab to cycle)", _claude)
 
 
-def _measured(program: Program, here: Path, port: int, times: int) -> Iterator[str]:
+def _measure(program: Program, here: Path, port: int, times: int) -> Iterator[str]:
     starts = list[float]()
     for _ in range(times - 1):
-        screen, took = _started(program, here, port)
+        screen, took = _start(program, here, port)
         starts.append(took)
         screen.close()
-    screen, took = _started(program, here, port)
+    screen, took = _start(program, here, port)
     starts.append(took)
     try:
         time.sleep(2)  # what is done after the first paint
         idle, ticks, number = (
-            list(_pressed(screen)),
+            list(_time_keys(screen)),
             screen.ticks(),
-            screen.written,
+            screen.byte_count,
         )
         time.sleep(IDLE)
-        ticks, quiet = screen.ticks() - ticks, screen.written - number
+        ticks, quiet = screen.ticks() - ticks, screen.byte_count - number
         if program.prepare is _nothing:
             yield from ("", _of_keys(idle), *[""] * (len(HEADS) - 2))
             return
-        number = screen.written
-        screen.until(END, _say(screen))
+        number = screen.byte_count
+        screen.until(END, _send_message(screen))
         time.sleep(1)
-        number = screen.written - number
+        number = screen.byte_count - number
         busy = list(_while_writing(screen))
         yield table.ms(median(starts))
         yield _of_keys(idle)
@@ -134,7 +134,7 @@ def _measured(program: Program, here: Path, port: int, times: int) -> Iterator[s
         screen.close()
 
 
-def _started(program: Program, here: Path, port: int) -> tuple[Screen, float]:
+def _start(program: Program, here: Path, port: int) -> tuple[Screen, float]:
     home, work = here / "home", here / "work"
     home.mkdir(exist_ok=True)
     work.mkdir(exist_ok=True)
@@ -147,7 +147,7 @@ def _started(program: Program, here: Path, port: int) -> tuple[Screen, float]:
     return screen, screen.until(program.ready) - began
 
 
-def _say(screen: Screen) -> int:
+def _send_message(screen: Screen) -> int:
     """Ask for a response; what is written from here on belongs to it."""
     screen.type("go")
     time.sleep(0.5)
@@ -156,7 +156,7 @@ def _say(screen: Screen) -> int:
     return mark
 
 
-def _pressed(screen: Screen) -> Iterator[float]:
+def _time_keys(screen: Screen) -> Iterator[float]:
     """From each key to what is painted for it. Each letter is another one, to be known again."""
     for letter in LETTERS[:KEYS]:
         mark, began = screen.mark, screen.type(letter)
@@ -167,9 +167,9 @@ def _pressed(screen: Screen) -> Iterator[float]:
 
 
 def _while_writing(screen: Screen) -> Iterator[float]:
-    mark = _say(screen)
+    mark = _send_message(screen)
     screen.until("Part 1", mark)
-    yield from _pressed(screen)
+    yield from _time_keys(screen)
     screen.until(END, mark)
 
 

@@ -323,23 +323,23 @@ def index_sessions(run: Run) -> Action:
 
 def list_sessions(run: Run) -> Action:
     """All cards of an up-to-date catalogue."""
-    return _indexed(run.folder, run.size).catalogue().cards
+    return _build_index(run.folder, run.size).catalogue().cards
 
 
 def search_sessions(run: Run) -> Action:
     """A word that stands in every session."""
-    return partial(_indexed(run.folder, run.size).catalogue().search, "the journal", 20)
+    return partial(_build_index(run.folder, run.size).catalogue().search, "the journal", 20)
 
 
 def resume_newest(run: Run) -> Action:
     """The newest session of a directory in which only the oldest session was started."""
-    home = _indexed(run.folder, run.size)
+    home = _build_index(run.folder, run.size)
     return partial(home.newest_of, run.folder / "work" / "oldest")
 
 
 def measure_storage(run: Run) -> Action:
     """`refold storage`, with what belongs to no session."""
-    home = _indexed(run.folder, run.size)
+    home = _build_index(run.folder, run.size)
     here = paths({"REFOLD_HOME": str(home.root.parent)})
     storage = Storage(home, here, here.data / "models", lambda _, __: None)
 
@@ -356,7 +356,7 @@ def _sessions(folder: Path, count: int) -> JournalDirectory:
     return home
 
 
-def _indexed(folder: Path, count: int) -> JournalDirectory:
+def _build_index(folder: Path, count: int) -> JournalDirectory:
     home = _sessions(folder, count)
     home.catalogue().rebuild()
     return home

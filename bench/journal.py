@@ -86,13 +86,13 @@ def report(opened: int, folded: int) -> None:
 def open_one(directory: Path) -> None:
     """In a process of its own, so that its memory is that of one open session."""
 
-    async def opened() -> float:
+    async def time_opening() -> float:
         began = time.perf_counter()
         view = await recorder(directory).look()
         assert view.seq
         return time.perf_counter() - began
 
-    took = anyio.run(opened)  # starting an event loop is not part of it
+    took = anyio.run(time_opening)  # starting an event loop is not part of it
     # `ru_maxrss` would have what the process was forked from.
     status = Path("/proc/self/status").read_text(encoding="ascii")
     largest = int(status.partition("VmHWM:")[2].split()[0]) // 1024
@@ -154,7 +154,7 @@ async def side_by_side(directory: Path) -> tuple[list[float], list[float]]:
         await store.keep()
         ours.append(time.perf_counter() - began)
         head = after
-        bare.append(timed(lambda line=line: write_and_sync(file, line)))
+        bare.append(time_call(lambda line=line: write_and_sync(file, line)))
     os.close(file)
     await store.release()
     return ours, bare
@@ -165,7 +165,7 @@ def write_and_sync(file: int, line: bytes) -> None:
     os.fdatasync(file)
 
 
-def timed(work: Callable[[], None]) -> float:
+def time_call(work: Callable[[], None]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

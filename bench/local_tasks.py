@@ -76,7 +76,7 @@ def holds(name: str, text: str) -> Judge:
     return lambda here, said: (here / name).read_text().strip() == text
 
 
-def says(number: str) -> Judge:
+def answers_number(number: str) -> Judge:
     return lambda here, said: re.search(rf"(?<!\d){number}(?!\d)", said) is not None
 
 
@@ -88,7 +88,7 @@ def adds_up(here: Path, said: str) -> bool:
     ).returncode
 
 
-def renamed(here: Path, said: str) -> bool:
+def is_renamed(here: Path, said: str) -> bool:
     return [p.name for p in here.iterdir()] == ["report.txt"] and holds(
         "report.txt", "figures of May"
     )(here, said)
@@ -103,14 +103,14 @@ TASKS = (
     Task(
         "read a number",
         "Read secret.txt and tell me the number in it.",
-        says("58213"),
+        answers_number("58213"),
         {"secret.txt": "58213\n"},
         ("58213",),
     ),
     Task(
         "count files",
         "How many .log files are in this directory?",
-        says("4"),
+        answers_number("4"),
         {**{f"run{n}.log": f"run {n}\n" for n in range(1, 5)}, "notes.md": "-\n"},
         ("run 1", "run 2", "run 3", "run 4"),
     ),
@@ -122,12 +122,12 @@ TASKS = (
     Task(
         "run",
         "Run the command: expr 19 + 23 and tell me what it prints.",
-        says("42"),
+        answers_number("42"),
     ),
     Task(
         "rename",
         "Rename draft.txt to report.txt.",
-        renamed,
+        is_renamed,
         {"draft.txt": "figures of May\n"},
         ("figures of May",),
     ),
@@ -187,10 +187,14 @@ def run(task: Task, model: str, models: str, where: Path, home: Path) -> Outcome
     if not done.stdout.strip():
         raise RuntimeError(f"refold gave no result (exit {done.returncode}): {done.stderr}")
     result = json.loads(done.stdout)
-    return Outcome(task, judged(task, work, result), lost(task, work), seconds, result)
+    return Outcome(
+        task, is_solved(task, work, result), find_lost_words(task, work), seconds, result
+    )
 
 
-async def talked(task: Task, model: str, provider: Provider, where: Path) -> Outcome:
+async def run_in_process(
+    task: Task, model: str, provider: Provider, where: Path
+) -> Outcome:
     """The same task in this process, with a provider of ours."""
     work = where / "work"
     work.mkdir()
@@ -221,7 +225,9 @@ async def talked(task: Task, model: str, provider: Provider, where: Path) -> Out
                 ),
             }
     seconds = time.monotonic() - began
-    return Outcome(task, judged(task, work, data), lost(task, work), seconds, data)
+    return Outcome(
+        task, is_solved(task, work, data), find_lost_words(task, work), seconds, data
+    )
 
 
 class Steady(Http):
@@ -270,14 +276,14 @@ class Limited:
         return self._inner.stream(msgspec.structs.replace(request, max_output=512))
 
 
-def judged(task: Task, work: Path, result: Mapping[str, Any]) -> bool:
+def is_solved(task: Task, work: Path, result: Mapping[str, Any]) -> bool:
     try:
         return task.judge(work, str(result["text"]))
     except (OSError, UnicodeDecodeError):
         return False
 
 
-def lost(task: Task, work: Path) -> tuple[str, ...]:
+def find_lost_words(task: Task, work: Path) -> tuple[str, ...]:
     """Words that were to survive and are in no file any more."""
     files = [p for p in work.rglob("*") if p.is_file()]
     there = "\n".join(path.read_text(errors="replace") for path in files)
@@ -309,8 +315,8 @@ async def all_talked(
     async with speaking(find(model), models, calls) as provider:
         for task in tasks:
             with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
-                outcomes.append(await talked(task, model, provider, Path(where)))
-            told(outcomes[-1])
+                outcomes.append(await run_in_process(task, model, provider, Path(where)))
+            print_outcome(outcomes[-1])
     return outcomes
 
 
@@ -321,11 +327,11 @@ def all_run(model: str, models: Path, tasks: Sequence[Task]) -> list[Outcome]:
         for task in tasks:
             with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
                 outcomes.append(run(task, model, str(models), Path(where), Path(home)))
-            told(outcomes[-1])
+            print_outcome(outcomes[-1])
     return outcomes
 
 
-def told(outcome: Outcome) -> None:
+def print_outcome(outcome: Outcome) -> None:
     print(f"{outcome.task.name}: {'good' if outcome.good else 'bad'}", flush=True)
 
 

@@ -50,7 +50,7 @@ class Server:
     ) -> bool:
         head = await reader.readuntil(b"\r\n\r\n")
         body = await whole_body(head, reader)
-        came, computed = time.monotonic(), self.computed()
+        came, computed = time.monotonic(), self.cpu_seconds()
         method, path = head.split(b" ", 2)[:2]
         if method != b"POST" or not path.endswith(b"/chat/completions"):
             writer.write(plain(path))
@@ -59,7 +59,7 @@ class Server:
         done = body.count(b'"tool_call_id"')
         events = script(done, self.turns, self.last)
         streaming = b'"stream":true' in body or b'"stream": true' in body
-        writer.write(streamed(events) if streaming else at_once(events))
+        writer.write(encode_stream(events) if streaming else at_once(events))
         await writer.drain()
         line = {
             **{"turn": done, "came": came, "went": time.monotonic()},
@@ -69,7 +69,7 @@ class Server:
         self.log.flush()
         return True
 
-    def computed(self) -> float:
+    def cpu_seconds(self) -> float:
         """Seconds of processor time that the client has used, its children not counted."""
         if sys.platform != "linux" or not self.client.exists():
             return 0.0
@@ -144,7 +144,7 @@ def event(choices: list, used: dict | None) -> dict:
     }
 
 
-def streamed(events: list[dict]) -> bytes:
+def encode_stream(events: list[dict]) -> bytes:
     data = [piece(b"data: " + json.dumps(event).encode() + b"\n\n") for event in events]
     return HEAD + b"".join(data) + piece(b"data: [DONE]\n\n") + b"0\r\n\r\n"
 

@@ -39,13 +39,13 @@ def report(letters: int, blocks: int) -> str:
     lines = [f"a page while {letters} letters stream (target: tasks < 1.5 s)", ""]
     for path in ("/", "/dev"):
         with tempfile.TemporaryDirectory() as directory:
-            cost = streamed(Path(directory), letters, path)
+            cost = measure_streaming(Path(directory), letters, path)
         parts = ", ".join(f"{name} {value:.2f} s" for name, value in cost.items())
         lines.append(f"{path:5} {parts}")
     lines += ["", f"{blocks} blocks (target: shown < 1 s, a key < 0.05 s)", ""]
     for path in ("/", "/dev"):
         with tempfile.TemporaryDirectory() as directory:
-            number, cpu, key = opened(Path(directory), blocks, path)
+            number, cpu, key = measure_opening(Path(directory), blocks, path)
         lines.append(
             f"{path:5} shown after {number:.2f} s, {cpu:.2f} s of CPU; slowest key {key:.3f} s"
         )
@@ -57,11 +57,11 @@ def answer(letters: int) -> str:
     return (paragraph * (letters // len(paragraph) + 1))[:letters] + " done."
 
 
-def streamed(directory: Path, letters: int, path: str) -> dict[str, float]:
+def measure_streaming(directory: Path, letters: int, path: str) -> dict[str, float]:
     """Seconds that the page computed, by what for."""
     with _page(directory, {"text": answer(letters), "pace": PAUSE}, path) as page:
         page.fill("#message", "Go")
-        session = _measured(page)
+        session = _open_profiler(page)
         before = _counters(session)
         page.keyboard.press("Enter")
         page.locator(".block-words", has_text="done.").wait_for(timeout=240_000)
@@ -69,12 +69,12 @@ def streamed(directory: Path, letters: int, path: str) -> dict[str, float]:
     return {name: after[name] - before[name] for name in before}
 
 
-def opened(directory: Path, blocks: int, path: str) -> tuple[float, float, float]:
+def measure_opening(directory: Path, blocks: int, path: str) -> tuple[float, float, float]:
     """Seconds until `blocks` blocks are shown, CPU of that, and seconds of the slowest
     key."""
     skin = "user" if path == "/" else "developer"
     with _page(directory, {"text": "Hello."}, path) as page:
-        session = _measured(page)
+        session = _open_profiler(page)
         page.evaluate(f"window.frames_ = {json.dumps(_frames(blocks))}")
         loaded = _counters(session)["tasks"]
         value = page.evaluate(_SHOW.replace("SKIN", skin))
@@ -157,7 +157,7 @@ def _page(directory: Path, reply: Any, path: str) -> Generator[Any]:
         server.communicate()
 
 
-def _measured(page: Any) -> Any:
+def _open_profiler(page: Any) -> Any:
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
     return session

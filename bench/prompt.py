@@ -67,14 +67,14 @@ def once(arguments: tuple[str, ...], sources: Path | None = None) -> float:
             os.chdir(home)
             os.execve(sys.executable, [sys.executable, *arguments], environ)
         try:
-            return _shown(screen, began) - began
+            return _seconds_until_shown(screen, began) - began
         finally:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             os.close(screen)
 
 
-def _shown(screen: int, began: float) -> float:
+def _seconds_until_shown(screen: int, began: float) -> float:
     data = b""
     while select.select([screen], [], [], max(0, began + _PATIENCE - time.monotonic()))[0]:
         try:

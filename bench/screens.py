@@ -66,7 +66,7 @@ def folding(times: int, blocks: int) -> None:
         many = list(entries(len(many) * 2))
     count = len(screen_of(many).done)
     bare, ours = turn_about(
-        [lambda: _ignored(fold(many)), lambda: _ignored(screen_of(many))], times
+        [lambda: _ignore(fold(many)), lambda: _ignore(screen_of(many))], times
     )
     table.show(
         f"CPU to fold {len(many)} events, {count} blocks, best of {times}",
@@ -80,15 +80,15 @@ def folding(times: int, blocks: int) -> None:
 
 def printing(times: int, letters: int, pieces: int) -> None:
     text = answer(letters)
-    came = cut(text, pieces)
+    came = split_evenly(text, pieces)
     plain, full = TerminalCapabilities(), TerminalCapabilities(color=True, moves=True)
     for look in (plain, full):
-        not_repeated(printed(came, text, look, ticks=False), text)
+        not_repeated(render_transcript(came, text, look, ticks=False), text)
     bare, to_plain, to_full = turn_about(
         [
-            lambda: written(came),
-            lambda: _ignored(printed(came, text, plain)),
-            lambda: _ignored(printed(came, text, full)),
+            lambda: write_plain(came),
+            lambda: _ignore(render_transcript(came, text, plain)),
+            lambda: _ignore(render_transcript(came, text, full)),
         ],
         times,
     )
@@ -117,12 +117,12 @@ def answer(letters: int) -> str:
     return "".join(rows)[:letters]
 
 
-def cut(text: str, pieces: int) -> list[str]:
+def split_evenly(text: str, pieces: int) -> list[str]:
     size = len(text) / pieces
     return [text[round(n * size) : round((n + 1) * size)] for n in range(pieces)]
 
 
-def printed(
+def render_transcript(
     came: Sequence[str], text: str, look: TerminalCapabilities, *, ticks: bool = True
 ) -> str:
     out = io.StringIO()
@@ -155,7 +155,7 @@ def not_repeated(out: str, text: str) -> None:
             raise RuntimeError(f"printed more than once: {matching_rows}")
 
 
-def written(came: Sequence[str]) -> None:
+def write_plain(came: Sequence[str]) -> None:
     out = io.StringIO()
     for piece in came:
         out.write(piece)
@@ -165,7 +165,7 @@ def _row(name: str, took: float, count: int, measure: float) -> tuple[str, ...]:
     return name, table.ms(took), f"{took / count * 1e6:.2f} µs", table.times(took, measure)
 
 
-def _ignored(value: object) -> None:
+def _ignore(value: object) -> None:
     """So that what is measured is all that a call does."""
 
 

@@ -61,9 +61,11 @@ def report(count: int, steps: int, runs: int) -> None:
     with tempfile.TemporaryDirectory(prefix="refold-bench-") as directory:
         home = JournalDirectory(Path(directory) / "home" / "sessions")
         number = make(home, count, steps, Path(directory) / "work")
-        rows = list(built(home, count, number))
+        rows = list(measure_build(home, count, number))
         table.show(f"a catalogue of {count} sessions", ["took", ""], rows)
-        table.show("asked within a process", ["median", "hits"], list(asked(home, runs)))
+        table.show(
+            "asked within a process", ["median", "hits"], list(measure_queries(home, runs))
+        )
         oldest = Path(directory) / "work" / "oldest"
         oldest.mkdir(parents=True)
         table.show(
@@ -127,7 +129,7 @@ def story(
     yield TurnEnded("answered")
 
 
-def built(
+def measure_build(
     home: JournalDirectory, count: int, written: int
 ) -> Iterator[tuple[str, str, str]]:
     rebuild = home.catalogue().rebuild()
@@ -145,15 +147,17 @@ def built(
     home.catalogue().freshen()
     took = time.perf_counter() - began
     yield f"look into {half} that changed", f"{took:.2f} s", f"{table.ms(took / half)} each"
-    yield "nothing has changed", table.ms(timed(home.catalogue().freshen)), ""
+    yield "nothing has changed", table.ms(time_call(home.catalogue().freshen)), ""
 
 
-def asked(home: JournalDirectory, runs: int) -> Iterator[tuple[str, str, object]]:
-    took = [timed(home.catalogue().cards) for _ in range(runs)]
+def measure_queries(home: JournalDirectory, runs: int) -> Iterator[tuple[str, str, object]]:
+    took = [time_call(home.catalogue().cards) for _ in range(runs)]
     yield "list all", table.ms(median(took)), len(home.catalogue().cards())
     for query in QUERIES:
         hits = home.catalogue().search(query, 20)
-        took = [timed(lambda q=query: home.catalogue().search(q, 20)) for _ in range(runs)]
+        took = [
+            time_call(lambda q=query: home.catalogue().search(q, 20)) for _ in range(runs)
+        ]
         yield f"search {query}", table.ms(median(took)), len(hits)
 
 
@@ -187,10 +191,10 @@ def run(home: JournalDirectory, runs: int, where: Path, *words: str) -> float:
         )
 
     once()
-    return median(timed(once) for _ in range(runs))
+    return median(time_call(once) for _ in range(runs))
 
 
-def timed(work: Callable[[], object]) -> float:
+def time_call(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began

@@ -46,7 +46,7 @@ def middle(done: Sequence[runs.Run]) -> float:
     return median(gap for run in done for gap in run.gaps)
 
 
-def computed(done: Sequence[runs.Run]) -> float:
+def cpu_per_step(done: Sequence[runs.Run]) -> float:
     """Of the run that was disturbed least."""
     return min((run.computed[-1] - run.computed[0]) / len(run.gaps) for run in done)
 
@@ -61,8 +61,8 @@ def row(
         name,
         table.ms(middle(done)),
         table.times(middle(done), middle(floor)),
-        table.ms(computed(done)),
-        table.times(computed(done), computed(floor)),
+        table.ms(cpu_per_step(done)),
+        table.times(cpu_per_step(done), cpu_per_step(floor)),
         table.at_most(TARGETS.get(name)),
         table.ms(early),
         table.ms(late),

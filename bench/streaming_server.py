@@ -36,10 +36,10 @@ async def converse(
                 continue
             body = answer(wire, Reply(text)).body
             assert isinstance(body, bytes)
-            await _written(body.split(b"\n\n"), writer)
+            await _write_stream(body.split(b"\n\n"), writer)
 
 
-async def _written(events: list[bytes], writer: asyncio.StreamWriter) -> None:
+async def _write_stream(events: list[bytes], writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD)
     for at in range(0, len(events), TOGETHER):
         body = b"".join(event + b"\n\n" for event in events[at : at + TOGETHER] if event)

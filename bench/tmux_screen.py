@@ -81,7 +81,7 @@ class Screen:
         return at
 
     @property
-    def written(self) -> int:
+    def byte_count(self) -> int:
         """Bytes that the program has written so far."""
         return sum(len(data) for _, data in self._came)
 

@@ -127,15 +127,15 @@ def split(body: bytes, decode: Callable[[bytes], object]) -> None:
 def ours_of(wire: WireName, body: bytes) -> Callable[[], None]:
     recorded = Recorded([body[at : at + CHUNK] for at in range(0, len(body), CHUNK)])
     provider = provider_of(wire, recorded)
-    asyncio.run(heard(provider))  # what is looked up once is known from then on
+    asyncio.run(read_answer(provider))  # what is looked up once is known from then on
 
     def work() -> None:
-        asyncio.run(heard(provider))
+        asyncio.run(read_answer(provider))
 
     return work
 
 
-async def heard(provider: Provider) -> None:
+async def read_answer(provider: Provider) -> None:
     draft = Draft(1, "m-1", lambda model, usage: None)
     async for delta in provider.stream(ASKED):
         draft.add(delta)

@@ -197,7 +197,7 @@ class Project:
             subprocess.run((*run, "commit", "-q", "--allow-empty", "-m", title), check=True)
         subprocess.run((sys.executable, "-m", "venv", self.folder / ".venv"), check=True)
 
-    def filled(self, call: Call) -> tuple[str, str]:
+    def fill_in_places(self, call: Call) -> tuple[str, str]:
         name, arguments = call
         text = json.dumps(arguments)
         for mark, value in self._places.items():
@@ -230,7 +230,7 @@ async def play(place: Project, mode: Mode, *, grants: bool = False) -> Day:
     script = [
         line
         for turn in TURNS
-        for line in (*([place.filled(call)] for call in turn), "Done for now.")
+        for line in (*([place.fill_in_places(call)] for call in turn), "Done for now.")
     ]
     provider, person = ScriptedProvider(*script), _Person(place, grants=grants)
     agent = Agent(
@@ -254,7 +254,7 @@ class _Person:
     """Says no to what is unsafe, and yes to the rest: once, or for the session."""
 
     def __init__(self, place: Project, *, grants: bool) -> None:
-        self._refused = [_words(*place.filled(call)) for call in UNSAFE]
+        self._refused = [_words(*place.fill_in_places(call)) for call in UNSAFE]
         self._grants = grants
         self.session: Session | None = None
         self.asked: list[str] = []
@@ -399,14 +399,14 @@ def main() -> None:
     if mode is None:
         report()
         return
-    for call in played(mode).asked:
+    for call in run_day(mode).asked:
         print(f"? {call.splitlines()[0]}")
 
 
 def report() -> None:
     rows = list[tuple[str, ...]]()
     for mode in MODES:
-        days = [played(mode), played(mode, grants=True)]
+        days = [run_day(mode), run_day(mode, grants=True)]
         texts = [str(len(day.asked)) for day in days]
         rows.append((mode, *texts, str(sum(len(day.harm) for day in days))))
     table.show(
@@ -417,7 +417,7 @@ def report() -> None:
     )
 
 
-def played(mode: Mode, *, grants: bool = False) -> Day:
+def run_day(mode: Mode, *, grants: bool = False) -> Day:
     """A day in a new project, in a new home."""
     with _home() as home, project(home) as place:
         return anyio.run(partial(play, place, mode, grants=grants))

@@ -46,7 +46,7 @@ FAMILIES = (
 )  # fmt: skip
 
 
-def written(today: date) -> str:
+def render_table(today: date) -> str:
     """The whole file, one model a line, as it is known today."""
     sellers = {OURS.get(p.id, p.id): _seller(p, today) for p in data.providers}
     table: dict[str, object] = {
@@ -55,20 +55,18 @@ def written(today: date) -> str:
         "windows": dict(sorted(_windows().items())),
         "sellers": {name: row for name, row in sorted(sellers.items()) if row["models"]},
     }
-    return _laid_out(table) + "\n"
+    return _render(table) + "\n"
 
 
-def _laid_out(value: object) -> str:
+def _render(value: object) -> str:
     match value:
         case {"names": _}:
             return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
         case dict():
-            rows = (
-                f"{json.dumps(name)}:{_laid_out(inner)}" for name, inner in value.items()
-            )
+            rows = (f"{json.dumps(name)}:{_render(inner)}" for name, inner in value.items())
             return "{\n" + ",\n".join(rows) + "\n}"
         case list():
-            return "[\n" + ",\n".join(map(_laid_out, value)) + "\n]"
+            return "[\n" + ",\n".join(map(_render, value)) + "\n]"
         case _:
             return json.dumps(value)
 
@@ -184,7 +182,7 @@ def _price(price: Decimal | TieredPrices | None, over: int) -> float | int | Non
 
 
 def main() -> None:
-    TARGET.write_text(written(date.today()), encoding="utf-8")
+    TARGET.write_text(render_table(date.today()), encoding="utf-8")
 
 
 if __name__ == "__main__":

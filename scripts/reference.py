@@ -34,7 +34,7 @@ def main() -> None:
     whole = {MANUAL: man.man_page()}
     whole |= {DOCS / "schema" / name: text for name, text in schemas().items()}
     for page in sorted(DOCS.glob("*.md")):
-        whole[page] = written_again(page.read_text(encoding="utf-8"))
+        whole[page] = replace_blocks(page.read_text(encoding="utf-8"))
     for file, text in whole.items():
         if not file.exists() or file.read_text(encoding="utf-8") != text:
             file.parent.mkdir(exist_ok=True)
@@ -49,7 +49,7 @@ def schemas() -> dict[str, str]:
     return {f"{name}.json": schema_text(name) for name in SCHEMA_NAMES}
 
 
-def written_again(page: str) -> str:
+def replace_blocks(page: str) -> str:
     return BLOCK.sub(lambda m: f"{m[1]}{BLOCKS[m[2]]()}\n{m[4]}", page)
 
 
@@ -194,7 +194,7 @@ def structure(module: types.ModuleType, node: ast.ClassDef) -> str:
     fields = [n for n in node.body if isinstance(n, ast.AnnAssign)]
     about = ast.get_docstring(node) or ""
     rows = [
-        f"| `{ast.unparse(f.target)}` | {typed(f)} | {value(f)} | {comment(lines, f)} |"
+        f"| `{ast.unparse(f.target)}` | {type_of(f)} | {value(f)} | {comment(lines, f)} |"
         for f in fields
     ]
     table = "\n".join(["| field | type | default | |", "|---|---|---|---|", *rows])
@@ -202,7 +202,7 @@ def structure(module: types.ModuleType, node: ast.ClassDef) -> str:
     return "\n\n".join(piece for piece in pieces if piece)
 
 
-def typed(field: ast.AnnAssign) -> str:
+def type_of(field: ast.AnnAssign) -> str:
     return f"`{ast.unparse(field.annotation)}`".replace("|", "\\|")
 
 

@@ -99,7 +99,7 @@ def words(hint: Any, bounds: str = "") -> str:
     """What may be written for a setting."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        return words(inner[0], bounded(inner[1]))
+        return words(inner[0], describe_bounds(inner[1]))
     if origin is tuple:
         return f"list of {several(inner[0])}"
     if origin is dict:
@@ -111,7 +111,7 @@ def words(hint: Any, bounds: str = "") -> str:
     return f"{PLAIN.get(hint, 'string')}{bounds}"
 
 
-def bounded(meta: Meta) -> str:
+def describe_bounds(meta: Meta) -> str:
     bounds = [
         f"at least {meta.ge:,}" if meta.ge is not None else "",
         f"above {meta.gt:,}" if meta.gt is not None else "",

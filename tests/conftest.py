@@ -145,11 +145,13 @@ def canary() -> str:
 @pytest.fixture(scope="session", autouse=True)
 def no_key_was_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
-    leaks = [str(path) for path in kept(tmp_path_factory.getbasetemp()) if holds(path)]
+    leaks = [
+        str(path) for path in files_to_scan(tmp_path_factory.getbasetemp()) if holds(path)
+    ]
     assert not leaks, f"the canary key was written to {leaks}"
 
 
-def kept(base: Path) -> Iterator[Path]:
+def files_to_scan(base: Path) -> Iterator[Path]:
     """Files in the homes of tests, and whatever lies in a directory with a journal."""
     for top in os.scandir(base):
         for directory, _, names in os.walk(top):

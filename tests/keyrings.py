@@ -67,7 +67,7 @@ class Ring:
         return self._read()["keys"]
 
     @property
-    def asked(self) -> int:
+    def request_count(self) -> int:
         return self._read()["asked"]
 
     def _read(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def agent(here: Path, *script: Any, **more: Any) -> Agent:
     return Agent(directory=here, **options | more)
 
 
-def heard(made: Agent) -> ScriptedProvider:
+def provider_of(made: Agent) -> ScriptedProvider:
     assert isinstance(made.provider, ScriptedProvider)
     return made.provider
 
@@ -205,7 +205,7 @@ async def find_a_deferred_tool(here: Path) -> None:
         result = await session.run("6 times 7?")
 
         described, called = (
-            heard(outcome).heard[n].messages[-1].message.parts[0] for n in (1, 2)
+            provider_of(outcome).heard[n].messages[-1].message.parts[0] for n in (1, 2)
         )
         assert "expression" in described.text  # type: ignore[union-attr]
         assert called.text == "6*7 = 42"  # type: ignore[union-attr]
@@ -242,7 +242,7 @@ async def choose_among_agents(here: Path) -> None:
         assert {"main", "explore", "plan", "nono", "poet"} <= set(data)
         assert (data["nono"], data["main"]) == ("both", "main")
         assert (await session.run("Write.")).text == "Rain, rain."
-        assert [spec.name for spec in heard(result).heard[0].tools] == ["read_file"]
+        assert [spec.name for spec in provider_of(result).heard[0].tools] == ["read_file"]
         await session.set_agent("nono")
         assert (await session.run("Yes?")).text == "No."
         assert session.agent == "nono"
@@ -270,7 +270,8 @@ async def start_a_subagent(here: Path) -> None:
 
     assert [child.address for child in tree.children] == ["root/child-1"]
     parent, child = (
-        {spec.name: spec for spec in request.tools} for request in heard(result).heard[:2]
+        {spec.name: spec for spec in request.tools}
+        for request in provider_of(result).heard[:2]
     )
     assert all(
         name in str(parent["task"]) for name in ("explore", "code", "plan", "research")
@@ -338,7 +339,7 @@ async def offer_skills_and_notes(here: Path) -> None:
         await session.run("Hi.")
 
     assert "code-review" in names
-    assert "- code-review: " in heard(result).heard[0].system
+    assert "- code-review: " in provider_of(result).heard[0].system
 
 
 @use("WithConfig")

@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
+def parse_file(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
 @cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """All nodes of a module, in the order of `ast.walk`."""
-    return tuple(ast.walk(parsed(path)))
+    return tuple(ast.walk(parse_file(path)))

@@ -86,7 +86,7 @@ def prose(page: str) -> str:
     return page
 
 
-def banned(
+def find_banned(
     text: str, phrases: dict[str, str] = BANNED_FOR_USERS, first: int = 1
 ) -> list[str]:
     """Each banned phrase of a text, with its line and what to write instead.
@@ -108,13 +108,13 @@ def banned(
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_document_has_no_banned_phrase(page: Path) -> None:
-    assert banned(prose(page.read_text(encoding="utf-8"))) == []
+    assert find_banned(prose(page.read_text(encoding="utf-8"))) == []
 
 
 def test_a_banned_phrase_in_prose_is_found_and_one_in_code_is_not() -> None:
     page = "# Page\n\n```\nthe talk\n```\nIt runs unasked.\n`unasked`, and the\ntalk too.\n"
 
-    assert banned(prose(page)) == [
+    assert find_banned(prose(page)) == [
         "line 6: 'unasked': write 'without asking'",
         "line 7: 'the\\ntalk': write 'conversation'",
     ]
@@ -134,7 +134,7 @@ def help_texts() -> dict[str, str]:
 
 def test_help_has_no_banned_phrase() -> None:
     texts = {name: text.replace("root/child-1", "") for name, text in help_texts().items()}
-    wrong = {name: banned(text) for name, text in texts.items()}
+    wrong = {name: find_banned(text) for name, text in texts.items()}
 
     assert {name: found for name, found in wrong.items() if found} == {}
 
@@ -142,7 +142,7 @@ def test_help_has_no_banned_phrase() -> None:
 def test_the_manual_page_has_no_banned_phrase() -> None:
     page = (ROOT / "docs/refold.1").read_text(encoding="utf-8").replace("\\-", "-")
 
-    assert banned(prose(re.sub(r"--[a-z-]+|child-1", "", page))) == []
+    assert find_banned(prose(re.sub(r"--[a-z-]+|child-1", "", page))) == []
 
 
 def modules(folder: str) -> list[Path]:
@@ -188,7 +188,7 @@ def test_docstrings_and_comments_have_no_banned_phrase(folder: str) -> None:
         for path in modules(folder)
         for texts in (docstrings(nodes(path)), comments(path.read_text(encoding="utf-8")))
         for first, text in texts
-        for item in banned(text, BANNED, first)
+        for item in find_banned(text, BANNED, first)
     ]
 
     assert wrong == []
@@ -215,7 +215,7 @@ def test_a_banned_phrase_in_a_docstring_or_comment_is_found_with_its_line() -> N
         phrase
         for texts in (docstrings(ast.walk(ast.parse(source))), comments(source))
         for first, text in texts
-        for phrase in banned(text, BANNED, first)
+        for phrase in find_banned(text, BANNED, first)
     ]
 
     assert [line.split(": write")[0] for line in phrases] == [
@@ -245,7 +245,7 @@ def sentences(call: ast.Call) -> Iterator[tuple[int, str]]:
                 left += ast.iter_child_nodes(other)
 
 
-def shown_texts(tree: Collection[ast.AST]) -> Iterator[tuple[int, str]]:
+def texts_for_readers(tree: Collection[ast.AST]) -> Iterator[tuple[int, str]]:
     """What users and models may read: messages, and each text of four words or more."""
     left_out = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
     for node in tree:
@@ -274,8 +274,8 @@ def test_texts_that_are_shown_have_no_banned_phrase() -> None:
         f"{name}:{line}: {text!r}: {found}"
         for path in modules("src/refold")
         if (name := str(path.relative_to(ROOT / "src/refold"))) not in NO_SENTENCES
-        for line, text in shown_texts(nodes(path))
-        if (found := banned(re.sub(r"child-(\d|N)|<child[^>]*>", "", text)))
+        for line, text in texts_for_readers(nodes(path))
+        if (found := find_banned(re.sub(r"child-(\d|N)|<child[^>]*>", "", text)))
     }
 
     assert wrong == set()
@@ -284,7 +284,7 @@ def test_texts_that_are_shown_have_no_banned_phrase() -> None:
 def test_a_banned_phrase_in_a_shown_text_is_found_and_one_in_a_docstring_is_not() -> None:
     source = '"""The talk of these people."""\nROWS = {"a": ("it is", "all of the talk")}\n'
 
-    assert [text for _, text in shown_texts([*ast.walk(ast.parse(source))])] == [
+    assert [text for _, text in texts_for_readers([*ast.walk(ast.parse(source))])] == [
         "all of the talk"
     ]
 
@@ -292,7 +292,9 @@ def test_a_banned_phrase_in_a_shown_text_is_found_and_one_in_a_docstring_is_not(
 def test_a_banned_phrase_in_a_short_message_is_found() -> None:
     source = 'raise errors.BadInput(f"{x} " f"is {y or \'nobody\'}: mend it" + "the talk")'
 
-    texts = [banned(text) for _, text in shown_texts([*ast.walk(ast.parse(source))])]
+    texts = [
+        find_banned(text) for _, text in texts_for_readers([*ast.walk(ast.parse(source))])
+    ]
 
     assert {phrase.split("'")[1] for item in texts for phrase in item} == {
         "nobody", "mend", "the talk",

@@ -56,10 +56,10 @@ def test_each_example_prints_its_expected_output(
     lines, text = RUNS[name]
     provider = ScriptedProvider(*lines)
 
-    def scripted(**fields: object) -> Agent:
+    def make_scripted(**fields: object) -> Agent:
         return Agent(**{"provider": provider, "directory": tmp_path} | fields)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(refold, "Agent", scripted, raising=False)
+    monkeypatch.setattr(refold, "Agent", make_scripted, raising=False)
     monkeypatch.setattr("sys.argv", [name])
     monkeypatch.chdir(tmp_path)
 

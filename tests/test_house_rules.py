@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import refold
-from tests.source_tree import nodes, parsed
+from tests.source_tree import nodes, parse_file
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
@@ -120,7 +120,9 @@ def test_no_class_is_split_into_a_base_class_of_its_own_package() -> None:
 
 def test_every_module_has_a_docstring() -> None:
     """What it is, what not, and who does that instead."""
-    assert offenders(lambda path: len(ast.get_docstring(parsed(path)) or "") <= 20) == []
+    assert (
+        offenders(lambda path: len(ast.get_docstring(parse_file(path)) or "") <= 20) == []
+    )
 
 
 def test_class_names_have_no_meaningless_suffix() -> None:
@@ -152,7 +154,7 @@ def test_importing_a_module_has_no_side_effects() -> None:
     def deeds(path: Path) -> list[int]:
         return [
             node.lineno
-            for node in parsed(path).body
+            for node in parse_file(path).body
             if path.name != "__main__.py"
             and (
                 isinstance(node, ast.For | ast.While | ast.With | ast.Try)
@@ -410,7 +412,7 @@ def test_the_number_of_one_word_constant_names_does_not_grow() -> None:
         f"{name(path)}: {target.id}"
         for path in MODULES
         if PROGRAM_PARTS not in path.as_posix()  # their names are those of the programs
-        for statement in parsed(path).body
+        for statement in parse_file(path).body
         if isinstance(statement, ast.Assign | ast.AnnAssign)
         for target in getattr(statement, "targets", None)
         or [getattr(statement, "target", None)]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.source_tree import parsed
+from tests.source_tree import parse_file
 
 SOURCE = Path(__file__).parents[1] / "src"
 FILES = {
@@ -22,7 +22,7 @@ FILES = {
 }
 
 
-def imported(
+def list_imports(
     tree: ast.AST, names: Collection[str], *, types: bool = False
 ) -> Iterator[str]:
     """The modules among `names` that run when this does, or later, in a function of it.
@@ -32,7 +32,7 @@ def imported(
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             if types:
-                yield from imported(ast.Module(node.body, []), names)
+                yield from list_imports(ast.Module(node.body, []), names)
             continue
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
@@ -40,14 +40,14 @@ def imported(
                 yield from {whole if whole in names else node.module} & set(names)
         elif isinstance(node, ast.Import):
             yield from {alias.name for alias in node.names} & set(names)
-        yield from imported(node, names, types=types)
+        yield from list_imports(node, names, types=types)
 
 
 @cache
 def graph(*, types: bool = False) -> Mapping[str, set[str]]:
     """The modules that each module imports."""
     return {
-        name: set(imported(parsed(path), FILES, types=types)) - {name}
+        name: set(list_imports(parse_file(path), FILES, types=types)) - {name}
         for name, path in FILES.items()
     }
 
@@ -122,14 +122,14 @@ def test_an_import_inside_a_function_is_in_the_import_graph() -> None:
         "def f():\n    from a import b\n    import a.c\nif TYPE_CHECKING:\n    import d"
     )
 
-    assert set(imported(tree, {"a.b", "a.c", "d"})) == {"a.b", "a.c"}
+    assert set(list_imports(tree, {"a.b", "a.c", "d"})) == {"a.b", "a.c"}
 
 
 def test_no_public_class_name_is_used_more_than_twice() -> None:
     """The third reader of a name would have to ask which one is meant."""
     data: dict[str, list[str]] = defaultdict(list)
     for name, path in FILES.items():
-        for node in parsed(path).body:
+        for node in parse_file(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 data[node.name].append(name)
 

@@ -37,7 +37,7 @@ from refold.web.client import WebClient
 from refold.web.search import SearXng
 from tests.loopback_network import http_proxy, server_tls, socks_proxy, with_openssl
 from tests.mcp.preparing import prepare
-from tests.provider.wires import KEY, heard, words
+from tests.provider.wires import KEY, stream_deltas, words
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow, with_openssl]
 
@@ -54,7 +54,7 @@ SHA256 = "5" * 64
 async def ask_model(url: str, environ: Environ, home: Path) -> object:
     there = {**environ, "ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": KEY}
     async with aclosing(connect(find("anthropic"), there)) as provider:
-        return words(await heard(provider))
+        return words(await stream_deltas(provider))
 
 
 async def list_of_models(url: str, environ: Environ, home: Path) -> object:
@@ -241,7 +241,7 @@ def mcp(message: dict[str, object]) -> Answer:
     return page({"jsonrpc": "2.0", "id": message["id"], "result": result})
 
 
-async def sent(
+async def send_request(
     ask: Ask, host: str, environ: Environ, certificate: Path, home: Path
 ) -> object:
     """What the request brought, or why it failed."""
@@ -268,7 +268,7 @@ def test_request_uses_the_connect_tunnel_of_an_http_proxy(
         async with http_proxy() as (proxy, texts):
             environ = {"HTTPS_PROXY": proxy, "SSL_CERT_FILE": str(certificate)}
             set_environ(monkeypatch, environ)
-            result = await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
+            result = await send_request(ask, "127.0.0.2", environ, certificate, tmp_path)
             return result, {line.rpartition(":")[0] for line in texts}
 
     assert anyio.run(run) == (REQUESTS[ask], {"CONNECT 127.0.0.2"})
@@ -285,7 +285,7 @@ def test_request_goes_through_a_socks_proxy(
                 "CURL_CA_BUNDLE": str(certificate),
             }
             set_environ(monkeypatch, environ)
-            result = await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
+            result = await send_request(ask, "127.0.0.2", environ, certificate, tmp_path)
             return result, {place.partition(":")[0] for place in texts}
 
     assert anyio.run(run) == (REQUESTS[ask], {"127.0.0.2"})
@@ -299,7 +299,7 @@ def test_request_to_a_host_in_no_proxy_bypasses_the_proxy(
         async with http_proxy() as (proxy, texts):
             environ = {"HTTPS_PROXY": proxy, "NO_PROXY": "127.0.0.0/8"}
             set_environ(monkeypatch, environ)
-            await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
+            await send_request(ask, "127.0.0.2", environ, certificate, tmp_path)
             return texts
 
     assert anyio.run(run) == []
@@ -313,7 +313,7 @@ def test_request_trusts_the_certificates_of_the_environment(
     environ = {name: str(certificate)}
     set_environ(monkeypatch, environ)
 
-    result = anyio.run(sent, ask, "127.0.0.1", environ, certificate, tmp_path)
+    result = anyio.run(send_request, ask, "127.0.0.1", environ, certificate, tmp_path)
 
     assert result == REQUESTS[ask]
 
@@ -326,7 +326,7 @@ def test_untrusted_certificate_error_names_the_variable_and_is_not_retried(
         async with http_proxy() as (proxy, texts):
             environ = {"HTTPS_PROXY": proxy}
             set_environ(monkeypatch, environ)
-            outcome = await sent(ask, "127.0.0.2", environ, certificate, tmp_path)
+            outcome = await send_request(ask, "127.0.0.2", environ, certificate, tmp_path)
             return outcome, len(texts)
 
     result, connections = anyio.run(run)

@@ -262,7 +262,9 @@ def chat(*deltas: Sequence[Chunk], end: str = "tool_calls") -> Answer:
     return Answer(body + b"data: [DONE]\n\n", headers=SSE)
 
 
-def booked(*answers: Answer, wire: WireName = "openai-chat") -> tuple[list[str], list[Any]]:
+def list_orders(
+    *answers: Answer, wire: WireName = "openai-chat"
+) -> tuple[list[str], list[Any]]:
     """The orders of these answers and a last one, and the messages of the last request."""
     orders: list[str] = []
 
@@ -296,13 +298,13 @@ def booked(*answers: Answer, wire: WireName = "openai-chat") -> tuple[list[str],
     ids=["pieces of two calls", "one index for two calls", "no index", "the name in each piece"],
 )  # fmt: skip
 def test_streamed_pieces_of_tool_calls_are_joined(given: Answer, orders: list[str]) -> None:
-    assert booked(given)[0] == orders
+    assert list_orders(given)[0] == orders
 
 
 def test_tool_calls_are_sent_back_with_unique_short_ids() -> None:
     ids = ("same", "same", "L" * 200, "", "a b/\u00e9")
 
-    orders, messages = booked(
+    orders, messages = list_orders(
         *(chat([piece("book", taxi(i[:1]), index=0, id=i)]) for i in ids)
     )
 
@@ -319,7 +321,7 @@ def test_tool_calls_are_sent_back_with_unique_short_ids() -> None:
 @pytest.mark.parametrize("arguments", ["", None])
 def test_missing_call_arguments_are_sent_as_an_empty_object(arguments: str | None) -> None:
     """The tool says what is missing, and the call is sent back as it has to be."""
-    orders, messages = booked(chat([piece("book", arguments, index=0, id="a")]))
+    orders, messages = list_orders(chat([piece("book", arguments, index=0, id="a")]))
 
     (called,) = (c for m in messages for c in m.get("tool_calls") or ())
     (result,) = (m["content"] for m in messages if m["role"] == "tool")
@@ -350,7 +352,7 @@ def test_a_surrogate_pair_split_over_two_pieces_is_one_character() -> None:
 # --- the machine
 
 
-def printed(
+def run_refold(
     here: Path, environ: dict[str, str], before: str = ""
 ) -> "subprocess.CompletedProcess[bytes]":
     line = f'{before}exec "$@"'
@@ -379,7 +381,7 @@ def printed(
 def test_an_answer_is_printed_in_any_locale(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    done = printed(tmp_path, environ)
+    done = run_refold(tmp_path, environ)
 
     assert (done.returncode, done.stdout.decode().strip()) == (
         0,
@@ -405,7 +407,7 @@ def test_an_answer_is_printed_in_any_locale(
 def test_a_missing_requirement_of_the_machine_is_a_one_sentence_error(
     tmp_path: Path, before: str, words: str
 ) -> None:
-    done = printed(tmp_path, {"REFOLD_HOME": str(tmp_path / "home")}, before)
+    done = run_refold(tmp_path, {"REFOLD_HOME": str(tmp_path / "home")}, before)
 
     text = (done.stdout + done.stderr).decode()
     assert (done.returncode, words in text, "Traceback" in text) == (1, True, False)
@@ -415,7 +417,7 @@ def test_a_missing_requirement_of_the_machine_is_a_one_sentence_error(
 def test_a_session_needs_few_open_files_and_its_files_are_private(tmp_path: Path) -> None:
     home = tmp_path / "home"
 
-    done = printed(tmp_path, {"REFOLD_HOME": str(home)}, "umask 0; ulimit -n 24; ")
+    done = run_refold(tmp_path, {"REFOLD_HOME": str(home)}, "umask 0; ulimit -n 24; ")
 
     assert (done.returncode, done.stderr.decode()) == (0, "")
     assert [
@@ -428,7 +430,7 @@ def test_a_session_needs_few_open_files_and_its_files_are_private(tmp_path: Path
 @pytest.mark.slow
 def test_a_journal_damaged_in_the_middle_is_an_error_with_advice(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    assert printed(tmp_path, {"REFOLD_HOME": str(home)}).returncode == 0
+    assert run_refold(tmp_path, {"REFOLD_HOME": str(home)}).returncode == 0
     (journal,) = home.rglob("events.jsonl")
     lines = journal.read_bytes().split(b"\n")
     journal.write_bytes(b"\n".join((*lines[:4], b"\0" * 300, *lines[4:])))

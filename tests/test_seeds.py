@@ -48,7 +48,7 @@ from tests.mcp import fake_server
 from tests.provider.command.fakes import shell
 from tests.provider.list_server import list_server
 from tests.seeds_library import NAMES, NOT_HERE, USES, Use
-from tests.server.serving import said, server
+from tests.server.serving import read_until, server
 from tests.terminal.at_home import Desk
 
 DATA = Path(__file__).with_name("seeds_data")
@@ -127,7 +127,7 @@ class _Pages(dict[str, object]):
         return super().get(path, default)
 
 
-def started(
+def run_line(
     loop: Path, line: str, typed: str = "What is 2+2?\n", **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """The line, run by a shell as it is written."""
@@ -167,7 +167,7 @@ def test_every_line_of_the_quick_start_has_a_test_case() -> None:
 
 @pytest.mark.parametrize("line", EXPECTED)
 def test_each_line_of_the_quick_start_runs_unchanged(loop: Path, line: str) -> None:
-    done = started(loop, line)
+    done = run_line(loop, line)
 
     assert (done.returncode, done.stderr if done.returncode else "") == (0, "")
     assert EXPECTED[line] in done.stdout
@@ -179,9 +179,9 @@ def test_gemini_uses_the_api_and_without_a_key_the_error_names_gemini_cli(
 ) -> None:
     """`gemini` is the API, a server on loopback here, and `gemini-cli` the fake program."""
     key = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": (loop / "url").read_text()}
-    done = started(loop, GEMINI, **key)
-    completed_process = started(loop, GEMINI)
-    by_program = started(loop, GEMINI.replace("gemini", "gemini-cli"))
+    done = run_line(loop, GEMINI, **key)
+    completed_process = run_line(loop, GEMINI)
+    by_program = run_line(loop, GEMINI.replace("gemini", "gemini-cli"))
 
     assert (done.returncode, done.stdout.strip()) == (0, "From Gemini.")
     assert completed_process.returncode == 1
@@ -538,7 +538,7 @@ def test_ollama_conversations_use_the_chat_endpoint(
     loop: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ollama is a server on loopback, as in every line above that names it."""
-    done = started(loop, 'python3 agent_loop.py -m ollama/llama3 "local prompt"')
+    done = run_line(loop, 'python3 agent_loop.py -m ollama/llama3 "local prompt"')
 
     assert (done.returncode, done.stdout.strip()) == (0, "From Ollama.")
 
@@ -558,12 +558,12 @@ def test_the_openagent_command_lines_run_unchanged(loop: Path) -> None:
     (loop / "work/error.log").write_text("It broke.\n")
 
     plain, listing, resume, pipe = (line for line in lines)
-    completed_processes = [started(loop, pipe), started(loop, plain)]
-    completed_process = started(loop, listing, "")
+    completed_processes = [run_line(loop, pipe), run_line(loop, plain)]
+    completed_process = run_line(loop, listing, "")
     id_ = re.findall(
         r"\d{8}-\d{6}-\w{4}", completed_process.stdout + completed_process.stderr
     )[0]
-    resumed = started(loop, resume.replace("<ID>", id_))
+    resumed = run_line(loop, resume.replace("<ID>", id_))
 
     assert [
         (done.returncode, done.stdout.strip()) for done in (*completed_processes, resumed)
@@ -608,16 +608,16 @@ async def test_the_openagent_browser_frames_are_accepted_as_orders(tmp_path: Pat
         id_ = await client.begin(mode="bypass")
         async with client.follow(id_) as socket:
             await socket.send(message)
-            first = await said(socket, "result")
+            first = await read_until(socket, "result")
             await socket.send(message)
-            await said(socket, "tool_start")
+            await read_until(socket, "tool_start")
             await socket.send(cancel)
-            stopped = await said(socket, "result")
+            stopped = await read_until(socket, "result")
             await socket.send(message)
-            await said(socket, "tool_start")
+            await read_until(socket, "tool_start")
             await socket.send(interrupt)
-            await said(socket, "result")
-            redirected = await said(socket, "result")
+            await read_until(socket, "result")
+            redirected = await read_until(socket, "result")
 
     types = [data["type"] for data in first]
     content = json.loads(message)["content"]
@@ -742,7 +742,7 @@ LEAVES = {"<material>\none": "1", "<material>\nx": "2", "<material>\ny": "3"}
 BELOW = {"sub": "FINAL(4)", "p": "FINAL(5)", "q": "FINAL(6)"}
 
 
-def coded(cell: str, first: str = "") -> str:
+def encode_cell(cell: str, first: str = "") -> str:
     line = {"text": f"```python\n{cell}\n```"} | ({"for": first} if first else {})
     return json.dumps(line) + "\n"
 
@@ -751,23 +751,25 @@ def test_the_six_fractal_functions_work_with_a_scripted_model(loop: Path) -> Non
     """Every model is scripted. The second question continues from the variables of the first."""
     names = (DATA / "fractal_functions.txt").read_text().replace("-", "_").split()
     leaves = "".join(json.dumps({"for": f, "text": t}) + "\n" for f, t in LEAVES.items())
-    below = "".join(coded(cell, first) for first, cell in BELOW.items())
-    (loop / "work/one.jsonl").write_text(coded(CELL) + leaves + below)
+    below = "".join(encode_cell(cell, first) for first, cell in BELOW.items())
+    (loop / "work/one.jsonl").write_text(encode_cell(CELL) + leaves + below)
 
-    first = started(loop, "openagent rlm all? --rlm --fake-script one.jsonl", "")
+    first = run_line(loop, "openagent rlm all? --rlm --fake-script one.jsonl", "")
     id_ = re.findall(r"session (\S+)", first.stderr)[0]
     attach = f"FINAL(attach_rlm('{id_}', 'more'))"
-    (loop / "work/two.jsonl").write_text(coded(attach) + coded("FINAL([a, b])", "more"))
-    second = started(loop, "openagent rlm on? --rlm --fake-script two.jsonl", "")
+    (loop / "work/two.jsonl").write_text(
+        encode_cell(attach) + encode_cell("FINAL([a, b])", "more")
+    )
+    second = run_line(loop, "openagent rlm on? --rlm --fake-script two.jsonl", "")
 
     assert all(f"{name}(" in CELL + attach for name in names)
     assert (first.returncode, json.loads(first.stdout)) == (0, ["1", ["2", "3"], 4, [5, 6]])
     assert (second.returncode, json.loads(second.stdout)) == (0, ["1", ["2", "3"]])
     for line in (f"tree {id_} --json", f"show {id_} --json", f"cost {id_} --json"):
-        read = started(loop, f"openagent {line}", "")
+        read = run_line(loop, f"openagent {line}", "")
         assert (read.returncode, json.loads(read.stdout) is not None) == (0, True)
     (loop / "work/none.jsonl").write_text("")  # for no claim is there to judge
-    checked = started(loop, f"openagent verify {id_} --deep --script none.jsonl", "")
+    checked = run_line(loop, f"openagent verify {id_} --deep --script none.jsonl", "")
     assert checked.returncode == 0
 
 

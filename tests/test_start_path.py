@@ -69,7 +69,7 @@ UNTRIED = {"REFOLD_SANDBOX__PROFILE": "off"}
 REFOLD = (sys.executable, "-X", "importtime", "-m", "refold")
 
 
-def loaded(
+def list_loaded_modules(
     directory: Path, *arguments: str, environ: Mapping[str, str] = MappingProxyType({})
 ) -> set[str]:
     """The modules that a run of `refold` loads, as Python itself reports them."""
@@ -84,10 +84,10 @@ def loaded(
         timeout=60,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return reported(done.stderr)
+    return parse_import_times(done.stderr)
 
 
-def reported(text: str) -> set[str]:
+def parse_import_times(text: str) -> set[str]:
     rows = [r for r in text.splitlines() if r.startswith("import time:")]
     return {row.rsplit("|", 1)[1].strip() for row in rows[1:]}
 
@@ -99,7 +99,7 @@ def on(listed: set[str], modules: set[str]) -> list[str]:
 
 
 def test_printing_the_version_imports_no_heavy_module(tmp_path: Path) -> None:
-    modules = loaded(tmp_path, "--version")
+    modules = list_loaded_modules(tmp_path, "--version")
 
     assert on(FOR_A_VERSION, modules) == []
 
@@ -108,7 +108,9 @@ def test_a_scripted_answer_imports_no_terminal_or_network_module(tmp_path: Path)
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"text": "Good morning."}), encoding="utf-8")
 
-    modules = loaded(tmp_path, "-p", "hello", "--script", str(script), environ=UNTRIED)
+    modules = list_loaded_modules(
+        tmp_path, "-p", "hello", "--script", str(script), environ=UNTRIED
+    )
 
     assert on(FOR_A_TASK, modules) == []
 
@@ -119,7 +121,7 @@ def test_a_text_answer_imports_no_module_for_unused_features(tmp_path: Path) -> 
             environ = UNTRIED | {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "nobody"}
             task = ("-p", "hello", "-m", "openai-chat/some")
             return await anyio.to_thread.run_sync(
-                lambda: loaded(tmp_path, *task, environ=environ)
+                lambda: list_loaded_modules(tmp_path, *task, environ=environ)
             )
 
     modules = anyio.run(run)
@@ -136,7 +138,7 @@ def test_completing_an_agent_name_imports_no_tools(tmp_path: Path) -> None:
         "_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "offered"),
         "COMP_LINE": line, "COMP_POINT": str(len(line)),
     }  # fmt: skip
-    modules = loaded(tmp_path, environ=tab)
+    modules = list_loaded_modules(tmp_path, environ=tab)
 
     assert "refold.agents.registry" in modules
     assert on(FOR_A_NAME, modules) == []
@@ -157,7 +159,7 @@ def test_the_prompt_is_shown_before_model_modules_are_imported(tmp_path: Path) -
     shell.expect("› ")
     shell.kill(signal.SIGKILL)  # it would load more to leave
 
-    modules = reported(path.read_text())
+    modules = parse_import_times(path.read_text())
     assert "prompt_toolkit.application" in modules
     assert on(FOR_A_PROMPT, modules) == []
 
@@ -189,7 +191,7 @@ def modules_at_the_first_request(directory: Path) -> str:
 
 @pytest.mark.slow
 def test_a_start_without_mcp_servers_imports_no_mcp_module(tmp_path: Path) -> None:
-    names = loaded(
+    names = list_loaded_modules(
         tmp_path, "-p", "--script", script_for(tmp_path), "Hello.", environ=UNTRIED
     )
 

@@ -183,7 +183,7 @@ class Editor:
         return "".join(item.content.text for item in self.of("agent_message_chunk"))
 
     @property
-    def printed(self) -> str:
+    def output_text(self) -> str:
         """What running calls have shown so far."""
         parts = [
             part for item in self.of("tool_call_update") for part in item.content or []

@@ -23,7 +23,7 @@ from refold.journal.events.kinds import ModeChanged, Said
 from refold.values.modes import MODE_MEANINGS
 from tests.acp.editor import Connected, editor
 from tests.cli.running import call
-from tests.client.test_joined_sessions import Owner, launched
+from tests.client.test_joined_sessions import Owner, make_launch
 from tests.mcp import fake_server
 
 PNG = (
@@ -150,7 +150,7 @@ def test_cancel_ends_a_running_command_and_the_turn(work: Path) -> None:
             async with anyio.create_task_group() as group:
 
                 async def stop() -> None:
-                    await at.editor.until(lambda: "begun" in at.editor.printed)
+                    await at.editor.until(lambda: "begun" in at.editor.output_text)
                     await at.agent.cancel(session_id=session)
 
                 group.start_soon(stop)
@@ -568,7 +568,7 @@ def test_progress_and_loss_of_an_mcp_server_are_shown_in_the_editor(
             await at.prompt(session.session_id, "Use it")
             await anyio.sleep(2.0)  # it is started again after half a second
             await at.prompt(session.session_id, "Well?")
-            assert output in at.editor.printed
+            assert output in at.editor.output_text
             thoughts = [part.content.text for part in at.editor.of("agent_thought_chunk")]
             assert report in "".join(thoughts)
 
@@ -612,7 +612,7 @@ def test_further_directories_belong_to_the_workspace(work: Path, tmp_path: Path)
             session = await at.new(additional_directories=[str(other)])
             await at.prompt(session, "Read it")
             assert at.editor.asked == []
-            assert "there" in at.editor.printed
+            assert "there" in at.editor.output_text
 
     anyio.run(check)
 
@@ -621,7 +621,7 @@ def test_a_session_that_a_terminal_has_open_is_joined(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def check(runtime: dict[str, str]) -> None:
-        launch = launched(work, "From the terminal.")
+        launch = make_launch(work, "From the terminal.")
         here = Owner(Session(launch, await launch.start()), launch, runtime)
         async with anyio.create_task_group() as group:
             group.start_soon(here.socket.run)
@@ -725,12 +725,12 @@ def test_a_form_of_an_mcp_server_is_shown_by_the_editor(
     )
     uses = call("tool_call", name="mcp__shop__echo", arguments={"text": "hi"})
 
-    def said(asked: Any, options: list[schema.PermissionOption]) -> str:
+    def choose_option(asked: Any, options: list[schema.PermissionOption]) -> str:
         return chosen if "Your order?" in asked.title else "once"
 
     async def check() -> None:
         lines = (call("tool_search", query="echo"), uses, {"text": "Done."})
-        async with editor(work, *lines, elicits=elicits, said=said) as at:
+        async with editor(work, *lines, elicits=elicits, said=choose_option) as at:
             at.editor.filled = filled
             session = await at.agent.new_session(cwd=str(work), mcp_servers=[server])
             await at.prompt(session.session_id, "Order")

@@ -23,7 +23,7 @@ def line(id_: int | None, method: str, **params: Any) -> bytes:
     return json.dumps({k: v for k, v in message.items() if v is not None}).encode() + b"\n"
 
 
-def asked(process: "subprocess.Popen[bytes]", data: bytes) -> Any:
+def ask(process: "subprocess.Popen[bytes]", data: bytes) -> Any:
     """The next line of stdout after this was written to stdin."""
     assert process.stdin
     assert process.stdout
@@ -34,11 +34,11 @@ def asked(process: "subprocess.Popen[bytes]", data: bytes) -> Any:
 
 def test_an_invalid_message_gets_an_error_and_the_next_message_is_handled() -> None:
     with refold("acp", stdin=subprocess.PIPE) as process:
-        broken = asked(process, b"{not json\n")
-        result = asked(process, b"[1]\n")
-        unknown = asked(process, line(1, "no/such"))
-        wrong = asked(process, line(2, "session/new", cwd=7))
-        outcome = asked(process, line(3, "initialize", protocolVersion=1))
+        broken = ask(process, b"{not json\n")
+        result = ask(process, b"[1]\n")
+        unknown = ask(process, line(1, "no/such"))
+        wrong = ask(process, line(2, "session/new", cwd=7))
+        outcome = ask(process, line(3, "initialize", protocolVersion=1))
 
     codes = [item["error"]["code"] for item in (broken, result, unknown, wrong)]
     assert codes == [-32700, -32600, -32601, -32602]
@@ -47,7 +47,7 @@ def test_an_invalid_message_gets_an_error_and_the_next_message_is_handled() -> N
 
 def test_acp_exits_when_its_input_ends_and_prints_only_responses() -> None:
     with refold("acp", stdin=subprocess.PIPE) as process:
-        result = asked(process, line(1, "initialize", protocolVersion=1))
+        result = ask(process, line(1, "initialize", protocolVersion=1))
         out, err = process.communicate(timeout=60)
 
     assert result["id"] == 1
@@ -61,13 +61,15 @@ def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
     outcome.mkdir(parents=True)
     answers = script(work.parent, {"text": "Hi."})
     with refold("acp", "--script", answers, stdin=subprocess.PIPE) as process:
-        result = asked(process, line(1, "initialize", protocolVersion=1))
-        made = asked(process, line(2, "session/new", cwd=str(work), mcpServers=[]))
+        result = ask(process, line(1, "initialize", protocolVersion=1))
+        made = ask(process, line(2, "session/new", cwd=str(work), mcpServers=[]))
         id_ = made["result"]["sessionId"]
         asked_of = {"..": "..", "path": "../sessions", "child": f"{id_}/child-1", "": ""}
-        others = [deleted(process, n, name) for n, name in enumerate(asked_of.values(), 3)]
+        others = [
+            delete_session(process, n, name) for n, name in enumerate(asked_of.values(), 3)
+        ]
         there = [path.parent.name for path in home.rglob("events.jsonl")]
-        twice = [deleted(process, n, id_) for n in (20, 21)]
+        twice = [delete_session(process, n, id_) for n in (20, 21)]
         listed = answer(process, 22, line(22, "session/list"))
         wrong = answer(process, 23, line(23, "session/delete", session=id_))
 
@@ -80,15 +82,15 @@ def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
     ]
 
 
-def deleted(process: "subprocess.Popen[bytes]", id_: int, session: str) -> Any:
+def delete_session(process: "subprocess.Popen[bytes]", id_: int, session: str) -> Any:
     return answer(process, id_, line(id_, "session/delete", sessionId=session))["result"]
 
 
 def answer(process: "subprocess.Popen[bytes]", id_: int, data: bytes) -> Any:
     """The response to this request; updates of sessions come between."""
-    result = asked(process, data)
+    result = ask(process, data)
     while result.get("id") != id_:
-        result = asked(process, b"")
+        result = ask(process, b"")
     return result
 
 
@@ -126,7 +128,7 @@ def test_acp_ends_on_sigterm_while_a_command_runs(work: Path, home: Path) -> Non
 
             async with anyio.create_task_group() as group:
                 group.start_soon(prompt)
-                await at.editor.until(lambda: "begun" in at.editor.printed)
+                await at.editor.until(lambda: "begun" in at.editor.output_text)
                 at.process.send_signal(signal.SIGTERM)
                 await at.process.wait()
             return at.process.returncode

@@ -30,7 +30,7 @@ def answer(words: str, thinking: str = "") -> AssistantMessage:
     )  # fmt: skip
 
 
-def told(*documents: Document) -> list[tuple[str, str]]:
+def list_updates(*documents: Document) -> list[tuple[str, str]]:
     updates = SessionUpdates(lambda *_: CallDisplay("", "other", ()), "/w")
     result: list[Any] = [
         update for document in documents for update in updates.updates_of(document)
@@ -39,20 +39,20 @@ def told(*documents: Document) -> list[tuple[str, str]]:
 
 
 def test_streamed_text_is_not_sent_again_when_complete() -> None:
-    assert told(text(0, "Hel"), text(3, "lo"), answer("Hello")) == [
+    assert list_updates(text(0, "Hel"), text(3, "lo"), answer("Hello")) == [
         ("agent_message_chunk", "Hel"), ("agent_message_chunk", "lo"),
     ]  # fmt: skip
 
 
 def test_repeated_text_in_a_longer_piece_is_sent_once() -> None:
-    assert told(text(0, "Hel"), text(0, "Hello"), answer("Hello.")) == [
+    assert list_updates(text(0, "Hel"), text(0, "Hello"), answer("Hello.")) == [
         ("agent_message_chunk", "Hel"), ("agent_message_chunk", "lo"),
         ("agent_message_chunk", "."),
     ]  # fmt: skip
 
 
 def test_a_response_that_was_not_streamed_is_sent_after_its_thinking() -> None:
-    assert told(answer("Yes.", "Hm.")) == [
+    assert list_updates(answer("Yes.", "Hm.")) == [
         ("agent_thought_chunk", "Hm."), ("agent_message_chunk", "Yes."),
     ]  # fmt: skip
 
@@ -60,18 +60,20 @@ def test_a_response_that_was_not_streamed_is_sent_after_its_thinking() -> None:
 def test_a_notice_during_a_session_is_sent_as_a_thought() -> None:
     notice = Notice(seq=9, text="the MCP server s cannot be used: it is gone")
 
-    assert told(notice) == [
+    assert list_updates(notice) == [
         ("agent_thought_chunk", "refold: the MCP server s cannot be used: it is gone\n\n")
     ]
 
 
 def test_a_piece_received_after_the_complete_response_is_not_sent() -> None:
-    assert told(answer("Hello"), text(0, "Hel")) == [("agent_message_chunk", "Hello")]
+    assert list_updates(answer("Hello"), text(0, "Hel")) == [
+        ("agent_message_chunk", "Hello")
+    ]
 
 
 def test_offsets_of_thinking_and_text_are_counted_separately() -> None:
     thought = ThinkingDelta(after=4, message=5, offset=0, text="Hm.")
-    assert told(thought, text(0, "Yes"), answer("Yes.", "Hm.")) == [
+    assert list_updates(thought, text(0, "Yes"), answer("Yes.", "Hm.")) == [
         ("agent_thought_chunk", "Hm."), ("agent_message_chunk", "Yes"),
         ("agent_message_chunk", "."),
     ]  # fmt: skip
@@ -105,7 +107,7 @@ def test_a_hunk_is_sent_as_the_old_and_new_text_of_its_lines(
 ) -> None:
     old = "\n".join(before) + ("\n" if ends and before else "")
     new = "\n".join(after) + ("\n" if ended and after else "")
-    contents = edits("a.py", "changed", unified(old, new), "/w")
+    contents = edits("a.py", "changed", make_diff(old, new), "/w")
 
     if old == new:
         assert contents == []
@@ -115,7 +117,7 @@ def test_a_hunk_is_sent_as_the_old_and_new_text_of_its_lines(
         ]
 
 
-def unified(old: str, new: str) -> str:
+def make_diff(old: str, new: str) -> str:
     """With all of both texts as context, and without a head, as tools write it."""
     rows = difflib.unified_diff(
         old.splitlines(keepends=True), new.splitlines(keepends=True), n=100

@@ -42,7 +42,7 @@ def give(prompt: str, agent: str = "code", **more: object) -> Call:
     return "task", msgspec.json.encode({"prompt": prompt, "agent": agent, **more}).decode()
 
 
-def called(name: str, /, **arguments: object) -> Call:
+def tool_call(name: str, /, **arguments: object) -> Call:
     return name, msgspec.json.encode(arguments).decode()
 
 
@@ -81,7 +81,7 @@ def events(node: Node, kind: type[Event] | tuple[type[Event], ...]) -> list[Any]
     return [entry.event for entry in node.entries if isinstance(entry.event, kind)]
 
 
-def told(cast: ScriptedConversations, name: str, request: int = -1) -> str:
+def last_message(cast: ScriptedConversations, name: str, request: int = -1) -> str:
     """The last message of a request in a conversation, as text."""
     parts = cast.of(name)[request].messages[-1].message.parts
     return " ".join(getattr(part, "text", "") for part in parts)
@@ -151,13 +151,15 @@ class Tree:
                 result.stores[name] = _Logged(result.log, name, *store.lines[:total])
         return result
 
-    async def opened(self, id_: str = "root", child: ChildSpec | None = None) -> Session:
+    async def open_session(
+        self, id_: str = "root", child: ChildSpec | None = None
+    ) -> Session:
         store = self.stores.setdefault(id_, _Logged(self.log, id_))
         record = Recorder(store, clock=lambda: 0.0)
         position = child.position if child else self.position
         trees = Worktrees(Path("/nonexistent"), {}, "/")
         children = Children(record, id_, self._child, self._find, trees, position)
-        house = self.prepared(children, record, id_, child)
+        house = self.tool_extensions(children, record, id_, child)
         world = self._world(children, child, house)
         children.begin_turn(world)
         return await Session.open(record, lambda _: world, id_=id_)
@@ -170,7 +172,7 @@ class Tree:
 
     @asynccontextmanager
     async def _child(self, spec: ChildSpec) -> AsyncGenerator[Session]:
-        async with await self.opened(spec.id, spec) as session:
+        async with await self.open_session(spec.id, spec) as session:
             yield session
 
     def _find(self, name: str) -> Profile:
@@ -178,7 +180,7 @@ class Tree:
             raise BadInput(f"there is no agent {name!r}")
         return self.profiles[name]
 
-    def prepared(
+    def tool_extensions(
         self, children: Children, record: Recorder, id_: str, child: ChildSpec | None
     ) -> dict[str, object]:
         """What more the tools of this session may ask for."""
@@ -212,7 +214,7 @@ class Tree:
 
 
 async def turn(tree_: Tree, *words: str) -> Session:
-    session = await tree_.opened()
+    session = await tree_.open_session()
     for word in words:
         await session.inbox.say(word)
     await session.go()

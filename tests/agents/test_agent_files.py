@@ -41,14 +41,14 @@ def write(folder: Path, name: str, fields: str = "", body: str = "Do it.") -> Pa
     return file
 
 
-def found(here: Here, around: SkillScope | None = None) -> Registry:
+def load_agents(here: Here, around: SkillScope | None = None) -> Registry:
     return registry(around or here.around(), lambda: KNOWN)
 
 
 def one(here: Here, fields: str, body: str = "Do it.") -> tuple[Profile, tuple[str, ...]]:
     """The agent of a file with these fields, and the findings about it."""
     write(here.project / ".refold/agents", "mine", fields, body)
-    agents = found(here)
+    agents = load_agents(here)
     texts = tuple(
         p.removeprefix("the agent in .refold/agents/mine.md") for p in agents.problems
     )
@@ -58,13 +58,13 @@ def one(here: Here, fields: str, body: str = "Do it.") -> tuple[Profile, tuple[s
 def wrong(here: Here, fields: str) -> str:
     """Why an agent with these fields is ignored."""
     write(here.project / ".refold/agents", "mine", fields)
-    agents = found(here)
+    agents = load_agents(here)
     assert agents.profiles == ()
     (text,) = agents.problems
     return text.removeprefix("the agent in .refold/agents/mine.md is ignored: ")
 
 
-def given(agent: Profile, tools: tuple[Tool, ...] = TOOLS) -> set[str]:
+def names_of_tools(agent: Profile, tools: tuple[Tool, ...] = TOOLS) -> set[str]:
     return {tool.name for tool in tools_of(agent, tools).active}
 
 
@@ -78,7 +78,7 @@ def test_agents_are_found_in_all_agent_directories_nearest_first(here: Here) -> 
     for number, folder in enumerate(places):
         write(folder, f"own-{number}")
 
-    agents = found(here, here.around(sub))
+    agents = load_agents(here, here.around(sub))
 
     assert [(profile.name, profile.where) for profile in agents.profiles] == [
         ("own-0", ".refold/agents/own-0.md"),
@@ -94,7 +94,7 @@ def test_agents_are_found_in_all_agent_directories_nearest_first(here: Here) -> 
 def test_built_in_agents_come_first_and_are_always_present(here: Here) -> None:
     write(here.config / "agents", "aardvark")
 
-    agents = found(here)
+    agents = load_agents(here)
 
     assert [profile.name for profile in agents.every()][:2] == ["main", "code"]
     assert agents.every()[-1].name == "aardvark"
@@ -105,7 +105,7 @@ def test_an_untrusted_project_has_no_agents(here: Here) -> None:
     write(here.project / ".claude/agents", "mine")
     write(here.home / ".claude/agents", "yours")
 
-    agents = found(here, here.untrusting())
+    agents = load_agents(here, here.untrusting())
 
     assert [profile.name for profile in agents.profiles] == ["yours"]
     assert trust_notice(here.untrusting()) == (
@@ -129,7 +129,7 @@ def test_an_agent_file_written_for_another_program_is_read(here: Here) -> None:
         "You review.\n\nAlways.",
     )
 
-    agents = found(here)
+    agents = load_agents(here)
 
     assert agents.profiles == (
         Profile(
@@ -181,8 +181,8 @@ def test_an_agent_without_a_tools_field_has_every_tool_and_an_empty_one_none(
     here: Here,
 ) -> None:
     assert one(here, "")[0].tools == ("*",)
-    assert given(one(here, "tools: []")[0]) == set()
-    assert given(one(here, "tools:")[0]) == set()
+    assert names_of_tools(one(here, "tools: []")[0]) == set()
+    assert names_of_tools(one(here, "tools:")[0]) == set()
 
 
 @pytest.mark.parametrize(
@@ -218,8 +218,8 @@ def test_a_read_only_agent_gets_only_read_only_tools(here: Here) -> None:
 
     assert agent.effects == READ_ONLY_EFFECTS
     assert {tool.effect for tool in (*tools.active, *tools.deferred)} <= READ_ONLY_EFFECTS
-    assert "read_file" in given(agent)
-    assert "task" not in given(agent)  # another could do for it what it cannot
+    assert "read_file" in names_of_tools(agent)
+    assert "task" not in names_of_tools(agent)  # another could do for it what it cannot
 
 
 def test_effects_in_an_agent_file_limit_the_agent(here: Here) -> None:
@@ -250,10 +250,18 @@ def test_a_tool_with_a_pattern_in_an_agent_file_becomes_a_tool_that_asks(
 def test_disallowed_write_removes_every_tool_that_edits_files(here: Here) -> None:
     agent, _ = one(here, "disallowedTools: Write, Bash(rm *)")
 
-    assert not given(agent) & {"write_file", "edit_file", "multi_edit", "apply_patch"}
-    assert "bash" in given(agent)
+    assert not names_of_tools(agent) & {
+        "write_file",
+        "edit_file",
+        "multi_edit",
+        "apply_patch",
+    }
+    assert "bash" in names_of_tools(agent)
     assert agent.deny == ("Bash(rm *)",)
-    assert given(one(here, "without: apply_patch")[0]) >= {"write_file", "edit_file"}
+    assert names_of_tools(one(here, "without: apply_patch")[0]) >= {
+        "write_file",
+        "edit_file",
+    }
 
 
 def test_unknown_fields_and_tools_are_reported_and_the_rest_is_used(here: Here) -> None:
@@ -316,14 +324,14 @@ def test_the_use_of_an_agent_is_written_as_a_word_or_a_list(
 ) -> None:
     write(here.project / ".claude/agents", "mine", f"as: {written}")
 
-    assert found(here).find("mine").use == use
+    assert load_agents(here).find("mine").use == use
 
 
 def test_choosing_an_invalid_agent_fails_with_the_reason(here: Here) -> None:
     write(here.project / ".claude/agents", "mine", "role: boss")
 
     with pytest.raises(BadInput) as error:
-        found(here).find("mine", "main")
+        load_agents(here).find("mine", "main")
 
     assert str(error.value).startswith(
         "there is no agent 'mine'. The agent in .claude/agents/mine.md is ignored: role "
@@ -346,7 +354,7 @@ def test_files_that_are_not_agent_definitions_are_ignored_with_the_reason(
     (folder / "notes.txt").write_text("nothing of ours")
     (folder / "empty").mkdir()
 
-    agents = found(here)
+    agents = load_agents(here)
 
     assert agents.profiles == ()
     assert [
@@ -368,7 +376,7 @@ def test_agent_files_of_the_user_may_be_links(here: Here) -> None:
     (here.config / "agents").mkdir()
     (here.config / "agents/mine.md").symlink_to(elsewhere)
 
-    assert found(here).find("mine").where == "~/.config/refold/agents/mine.md"
+    assert load_agents(here).find("mine").where == "~/.config/refold/agents/mine.md"
 
 
 def test_an_agent_directory_that_links_out_of_the_project_is_ignored(here: Here) -> None:
@@ -376,7 +384,7 @@ def test_an_agent_directory_that_links_out_of_the_project_is_ignored(here: Here)
     (here.project / ".refold").mkdir()
     (here.project / ".refold/agents").symlink_to(here.home / "others")
 
-    agents = found(here)
+    agents = load_agents(here)
 
     assert agents.profiles == ()
     assert "it is a link that leads out of the project" in agents.problems[0]
@@ -387,7 +395,7 @@ def test_of_two_agents_with_one_name_the_nearest_is_used(here: Here) -> None:
     write(here.project / ".claude/agents", "MINE", body="Another.")
     write(here.home / ".claude/agents", "mine", body="One.")  # the same again is not a loss
 
-    agents = found(here)
+    agents = load_agents(here)
 
     assert [profile.prompt for profile in agents.profiles] == ["One."]
     assert agents.problems == (
@@ -406,7 +414,7 @@ def test_a_directory_can_define_an_agent(here: Here) -> None:
         "inject_memory: false\nadvertise_skills: true\n"
     )
 
-    agents = found(here)
+    agents = load_agents(here)
 
     assert agents.problems == ()
     assert agents.profiles == (
@@ -433,7 +441,7 @@ def test_problem_in_an_agent_directory_names_the_file(here: Here) -> None:
         here.home / "elsewhere.md"
     )
 
-    assert [p.split(" is ignored: ")[1] for p in found(here).problems] == [
+    assert [p.split(" is ignored: ")[1] for p in load_agents(here).problems] == [
         "meta.yml, line 2: this is not YAML: expected the node content, but found "
         "'<stream end>'",
         f"system_prompt.md: it is a link that leads out, to {here.home}/elsewhere.md",
@@ -470,7 +478,7 @@ def test_at_most_100_agents_of_a_directory_are_read(here: Here) -> None:
     for number in range(MAX_FOLDER_AGENTS + 5):
         write(here.config / "agents", f"a{number:03}", "role: boss" if number < 8 else "")
 
-    agents = found(here)
+    agents = load_agents(here)
 
     assert len(agents.profiles) == MAX_FOLDER_AGENTS - 8
     assert len(agents.notices()) == 6

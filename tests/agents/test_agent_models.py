@@ -42,7 +42,7 @@ def models(asked: Asked, roles: dict[str, str] = ROLES) -> Models:
     return Models(settings, paths(environ), environ, {}, asked)
 
 
-def heard(provider: Provider) -> list[Delta]:
+def read_deltas(provider: Provider) -> list[Delta]:
     async def listen() -> list[Delta]:
         stream: AsyncGenerator[Delta, None] = provider.stream(REQUEST)
         return [delta async for delta in stream]
@@ -69,7 +69,7 @@ def test_an_agent_uses_the_model_of_its_role_unless_the_user_named_one(
 def test_in_text_mode_tools_are_described_as_text_and_calls_parsed_from_text() -> None:
     model = ScriptedProvider(CALL)
 
-    deltas = heard(models(Asked(model)).provider("script/own", "text"))
+    deltas = read_deltas(models(Asked(model)).provider("script/own", "text"))
 
     assert (model.heard[0].tools, "think(" in model.heard[0].system) == ((), True)
     assert [d.name for d in deltas if isinstance(d, CallDelta) and d.name] == ["think"]
@@ -78,7 +78,7 @@ def test_in_text_mode_tools_are_described_as_text_and_calls_parsed_from_text() -
 def test_without_text_mode_tools_are_sent_as_tool_specifications() -> None:
     model = ScriptedProvider("Well.")
 
-    heard(models(Asked(model)).provider("script/own"))
+    read_deltas(models(Asked(model)).provider("script/own"))
 
     assert model.heard[0].tools == (think.spec,)
 

@@ -10,7 +10,7 @@ import pytest
 
 from refold.journal.events.kinds import Ended
 from refold.testing.providers import Line
-from tests.agents.families import Call, Household, called, events, give
+from tests.agents.families import Call, Household, events, give, tool_call
 from tests.place.walled import needs_bubblewrap
 
 SECRET = "TOPSECRET"
@@ -26,16 +26,16 @@ ONE, OTHER = (
     for first, last in (("secr", "ets/k.txt"), ("pla", "in.txt"))
 )
 BY_TOOLS: Sequence[Call] = (
-    called("read_file", path="secrets/k.txt"),
-    called("grep", pattern=SECRET, path="."),
-    called("grep", pattern=SECRET, path="secrets"),
-    called("edit_file", path="secrets/k.txt", old="TOPSECRETS", new="x"),
-    called("bash", command="cat secrets/k.txt"),
-    called("bash", command="cat secr*/k.txt"),
+    tool_call("read_file", path="secrets/k.txt"),
+    tool_call("grep", pattern=SECRET, path="."),
+    tool_call("grep", pattern=SECRET, path="secrets"),
+    tool_call("edit_file", path="secrets/k.txt", old="TOPSECRETS", new="x"),
+    tool_call("bash", command="cat secrets/k.txt"),
+    tool_call("bash", command="cat secr*/k.txt"),
 )
 IN_WALLS: Sequence[Call] = (
-    called("bash", command=f"{OTHER}; {ONE}"),
-    called("python", code=OPEN),
+    tool_call("bash", command=f"{OTHER}; {ONE}"),
+    tool_call("python", code=OPEN),
 )
 
 
@@ -62,7 +62,7 @@ def household(root: Path, calls: Sequence[Call], below: int, **more: Any) -> Hou
     return Household(root, scripts, mode="bypass", settings=settings)
 
 
-def heard(house: Household, below: int) -> list[str]:
+def read_results(house: Household, below: int) -> list[str]:
     """What the calls of that one came to."""
     house.run("Go.")
     (session,) = os.listdir(house.home / "sessions")
@@ -76,7 +76,7 @@ def test_no_tool_reads_files_that_the_rules_of_an_agent_deny(
 ) -> None:
     write(tmp_path, "shy", DENY)
 
-    texts = heard(household(tmp_path, BY_TOOLS, below), below)
+    texts = read_results(household(tmp_path, BY_TOOLS, below), below)
 
     assert len(texts) == len(BY_TOOLS)
     assert not [text for text in texts if f"{SECRET}\n" in text or f" {SECRET}" in text]
@@ -89,7 +89,7 @@ def test_no_command_or_python_code_reads_files_that_the_rules_of_an_agent_deny(
     needs_bubblewrap()
     write(tmp_path, "shy", DENY)
 
-    texts = heard(household(tmp_path, IN_WALLS, below), below)
+    texts = read_results(household(tmp_path, IN_WALLS, below), below)
 
     assert not [text for text in texts if SECRET in text]
     assert len(texts) == len(IN_WALLS)
@@ -103,11 +103,15 @@ def test_a_subagent_cannot_read_files_denied_to_it_or_to_its_parent(tmp_path: Pa
     household(tmp_path, (), 0)
     scripts: dict[str, Sequence[Line]] = {
         "": [[give("task", "code2")], "Done."],
-        "task": [[called("python", code=OPEN)], [called("grep", pattern="TOP")], "Done."],
+        "task": [
+            [tool_call("python", code=OPEN)],
+            [tool_call("grep", pattern="TOP")],
+            "Done.",
+        ],
     }
     house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
 
-    texts = heard(house, 1)
+    texts = read_results(house, 1)
 
     assert not [text for text in texts if SECRET in text or "PLAIN" in text]
 
@@ -125,7 +129,7 @@ def test_a_subagent_that_acts_by_code_cannot_read_files_denied_to_its_parent(
     }
     house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
 
-    texts = heard(house, 1)
+    texts = read_results(house, 1)
 
     assert not [text for text in texts if SECRET in text]
     assert [text for text in texts if "PLAIN" in text]
@@ -135,9 +139,9 @@ def test_a_folder_with_a_denied_file_cannot_be_renamed(tmp_path: Path) -> None:
     needs_bubblewrap()
     write(tmp_path, "shy", 'deny: ["Read(secrets/k.txt)"]')
     rename = "python3 -c \"import os; os.rename('secr' + 'ets', 'others')\""
-    calls = (called("bash", command=rename), called("read_file", path="others/k.txt"))
+    calls = (tool_call("bash", command=rename), tool_call("read_file", path="others/k.txt"))
 
-    renamed, read = heard(household(tmp_path, calls, 0), 0)
+    renamed, read = read_results(household(tmp_path, calls, 0), 0)
 
     assert "busy" in renamed
     assert SECRET not in read
@@ -151,15 +155,15 @@ def test_a_denied_file_cannot_be_read_in_a_worktree_either(tmp_path: Path) -> No
     git = ("git", "-C", str(work), "-c", "user.name=a", "-c", "user.email=a@b")
     for order in (("init", "-q"), ("add", "plain.txt"), ("commit", "-q", "-m", "first")):
         subprocess.run((*git, *order), check=True)
-    read = called("read_file", path=str(work / "secrets" / "k.txt"))
-    search = called("grep", pattern=SECRET, path=str(work))
+    read = tool_call("read_file", path=str(work / "secrets" / "k.txt"))
+    search = tool_call("grep", pattern=SECRET, path=str(work))
     scripts: dict[str, Sequence[Line]] = {
         "": [[give("task", worktree=True)], "Done."],
-        "task": [[read], [search], [called("read_file", path="plain.txt")], "Done."],
+        "task": [[read], [search], [tool_call("read_file", path="plain.txt")], "Done."],
     }
     house = Household(tmp_path, scripts, mode="bypass", settings={"agent": "shy"})
 
-    texts = heard(house, 1)
+    texts = read_results(house, 1)
 
     assert not [text for text in texts if f"{SECRET}\n" in text or f" {SECRET}" in text]
     assert "PLAIN" in texts[2]
@@ -168,7 +172,7 @@ def test_a_denied_file_cannot_be_read_in_a_worktree_either(tmp_path: Path) -> No
 def test_an_agent_without_the_deny_rules_can_read_the_files(tmp_path: Path) -> None:
     write(tmp_path, "shy", DENY)
 
-    texts = heard(household(tmp_path, (*BY_TOOLS, *IN_WALLS), 0, agent="main"), 0)
+    texts = read_results(household(tmp_path, (*BY_TOOLS, *IN_WALLS), 0, agent="main"), 0)
 
     assert len(texts) == len(BY_TOOLS) + len(IN_WALLS)
     assert all(SECRET in text for text in texts)

@@ -27,7 +27,7 @@ from refold.values.display import Note, Output, Shown
 from refold.values.kept_output import Printed
 from refold.values.messages import Text, ToolResult
 from refold.views.notices import warnings
-from tests.agents.families import Household, called, events, give
+from tests.agents.families import Household, events, give, tool_call
 
 FIRST = "background-1"
 UNTIL = "until test -e {file}; do sleep 0.01; done;"  # a command ends when a file is there
@@ -93,7 +93,7 @@ def running(pattern: str) -> list[str]:
     return completed_process.stdout.split()
 
 
-async def ended(session: Session, name: str = FIRST) -> BackgroundEnded:
+async def wait_for_end(session: Session, name: str = FIRST) -> BackgroundEnded:
     """Wait for the end of a background command."""
     while True:
         seq, command = session.view.seq, session.view.background.command(name)
@@ -108,7 +108,7 @@ async def until_read(session: Session, text: str) -> None:
         await anyio.sleep(0.01)
 
 
-async def shown(session: Session) -> list[Shown]:
+async def list_shown_results(session: Session) -> list[Shown]:
     """What a person was shown of the results of calls."""
     result = [entry.event for entry in await session.reports.entries()]
     return [part for event in result if isinstance(event, Ended) for part in event.shown]
@@ -125,7 +125,7 @@ def test_a_background_command_continues_after_its_turn(tmp_path: Path) -> None:
             await session.run("Start it.")
             running = [item.name for item in session.view.background.running]
             (tmp_path / "work/go").touch()
-            end = await ended(session)
+            end = await wait_for_end(session)
             await session.run("And now?")
 
             assert running == [FIRST]
@@ -145,7 +145,7 @@ def test_output_of_a_command_with_network_counts_as_outside_text(
         async with talking(tmp_path, *lines) as (session, _):
             after = list[bool]()
             await session.run("Start it.")
-            end = await ended(session)
+            end = await wait_for_end(session)
             after.append(session.view.outside_text.since > 0)
             for words in ("Is it over?", "What does it say?"):
                 await session.run(words)
@@ -169,7 +169,7 @@ def test_output_that_the_user_has_viewed_still_reaches_the_model(
             while not (early := await session.reports.background_output(FIRST)):
                 await anyio.sleep(0.01)
             (tmp_path / "work/go").touch()
-            await ended(session)
+            await wait_for_end(session)
             await session.run("And now?")
             late = await session.reports.background_output(FIRST)
 
@@ -194,7 +194,7 @@ def test_the_user_sees_the_last_lines_of_a_long_output(tmp_path: Path) -> None:
             ):
                 await anyio.sleep(0.01)
             (tmp_path / "work/go").touch()
-            await ended(session)
+            await wait_for_end(session)
             whole = await session.reports.background_output(FIRST)
 
             assert part == "8999\n9000\n"
@@ -210,7 +210,7 @@ def test_the_model_is_notified_of_an_exit_once_and_no_turn_starts(tmp_path: Path
         async with talking(tmp_path, *lines) as (session, provider):
             await session.run("Start it.")
             (tmp_path / "work/go").touch()
-            await ended(session)
+            await wait_for_end(session)
             work = session.has_work
             await session.run("And now?")
             await session.run("And then?")
@@ -229,7 +229,7 @@ def test_an_exit_wakes_the_agent_if_it_requested_that(tmp_path: Path) -> None:
         async with talking(tmp_path, *lines) as (session, provider):
             await session.run("Build it.")
             (tmp_path / "work/go").touch()
-            await ended(session)
+            await wait_for_end(session)
             await session.settle()
 
             woken = f"{FIRST} ({command}) has ended: exit code 0. It printed last:\nbuilt"
@@ -324,13 +324,13 @@ def test_the_user_sees_a_running_command_and_later_its_exit_code(tmp_path: Path)
             await session.run("Start it.")
             await there(tmp_path / "work/said")
             await session.run("Look.")
-            while_it_runs = (await shown(session))[-1], warnings(session.view)
+            while_it_runs = (await list_shown_results(session))[-1], warnings(session.view)
             (tmp_path / "work/go").touch()
-            await ended(session)
+            await wait_for_end(session)
             await session.run("Look again.")
 
             assert while_it_runs == (Note(f"{FIRST}: it runs; its last line: one"), ())
-            assert (await shown(session))[-1] == Output(FIRST, "two", 3)
+            assert (await list_shown_results(session))[-1] == Output(FIRST, "two", 3)
             assert warnings(session.view) == (
                 f"the last command failed with code 3: {FIRST}",
             )
@@ -348,7 +348,7 @@ def test_background_stop_ends_all_processes_of_the_command(tmp_path: Path) -> No
             await session.run("Stop it.")
 
             assert results(provider.heard[-1])[-1] == f"{FIRST} is stopped."
-            assert await ended(session) == BackgroundEnded(
+            assert await wait_for_end(session) == BackgroundEnded(
                 FIRST, "stopped", None, "it was asked for", told=True
             )
             assert running("sleep 98[67]") == []
@@ -379,7 +379,7 @@ def test_after_a_compaction_the_model_sees_the_running_commands(tmp_path: Path) 
         later = ("A summary.", "Yes.")
         async with talking(tmp_path, *lines, *later) as (session, provider):
             await session.run("Start it.")
-            await ended(session)
+            await wait_for_end(session)
             await session.compact()
             await session.run("Go on.")
 
@@ -494,7 +494,7 @@ def test_only_the_beginning_and_end_of_a_gigabyte_of_output_are_stored(
         lines = (call(START, command=command), "It runs.", call(READ, name=FIRST), "So.")
         async with talking(tmp_path, *lines) as (session, provider):
             await session.run("Print.")
-            end = await ended(session)
+            end = await wait_for_end(session)
             await session.run("Look.")
 
             total = sum(
@@ -519,7 +519,7 @@ def test_a_fork_bomb_is_stopped_by_the_process_limit(tmp_path: Path) -> None:
         async with talking(tmp_path, *lines, settings=more) as (session, _):
             await session.run("Go.")
 
-            assert await ended(session) == BackgroundEnded(
+            assert await wait_for_end(session) == BackgroundEnded(
                 FIRST, "failed", None, "it ran more than 60 processes at a time"
             )
 
@@ -569,12 +569,12 @@ def test_no_background_process_survives_a_killed_refold(
             assert results(provider.heard[-1])[-1].startswith(f"{FIRST}: {how}: sleep 98.2")
             assert how in words(provider.heard[0])
 
-    async def gone() -> None:
+    async def wait_until_gone() -> None:
         while running("sleep 98.2"):
             await anyio.sleep(0.01)
 
     if profile == "workspace":
-        anyio.run(gone)  # the kernel ends what is in the sandbox
+        anyio.run(wait_until_gone)  # the kernel ends what is in the sandbox
     anyio.run(test)
 
 
@@ -591,7 +591,7 @@ def test_plan_mode_stops_background_commands_that_may_write_and_no_others(
                 await session.set_mode("plan")
             else:
                 await session.run("Plan.")
-            end = await ended(session)
+            end = await wait_for_end(session)
 
             assert (end.outcome, end.reason) == ("stopped", PLANNING_BEGAN)
 
@@ -604,7 +604,7 @@ def test_the_agent_is_woken_at_most_a_limited_number_of_times(tmp_path: Path) ->
         async with talking(tmp_path, *watching * (2 * MAX_WAKES)) as (session, provider):
             await session.run("Watch it.")
             while len(session.view.background.commands) <= MAX_WAKES or session.has_work:
-                await ended(session, session.view.background.commands[-1].name)
+                await wait_for_end(session, session.view.background.commands[-1].name)
                 await session.settle()
                 await anyio.sleep(0.001)  # neither need wait, and what wakes is a task
             woken = len(provider.heard)
@@ -621,8 +621,8 @@ def test_plan_mode_of_a_parent_stops_background_commands_of_its_subagent(
     tmp_path: Path,
 ) -> None:
     async def test() -> None:
-        start = called(START, command="sleep 98.4")
-        wait = called("bash", command="sleep 30")
+        start = tool_call(START, command="sleep 98.4")
+        wait = tool_call("bash", command="sleep 30")
         house = Household(
             tmp_path,
             {"Go": [[give("Work", "code")], "Ok."], "Work": [[start], [wait], "Ok."]},

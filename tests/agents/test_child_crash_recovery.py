@@ -17,26 +17,26 @@ from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import walk
 from refold.session.session import Session
 from refold.testing.providers import ScriptedConversations
-from tests.agents.families import Tree, called, give, turn
+from tests.agents.families import Tree, give, tool_call, turn
 
 SYNC = {
     "Go": [[give("Work", "worker"), give("Also", "worker")], "Done."],
-    "Work": [[called("weather", city="Oslo")], "Rain."],
+    "Work": [[tool_call("weather", city="Oslo")], "Rain."],
     "Also": ["Yes."],
 }
 DEEP = {
     "Go": [[give("Middle", "worker")], "Done."],
     "Middle": [[give("Work", "worker")], "Passed on."],
-    "Work": [[called("weather", city="Oslo")], "Rain."],
+    "Work": [[tool_call("weather", city="Oslo")], "Rain."],
 }
 BESIDE = {
     "Go": [[give("Work", "worker", background=True)], "I wait.", "Done."],
-    "Work": [[called("weather", city="Oslo")], "Rain."],
+    "Work": [[tool_call("weather", city="Oslo")], "Rain."],
 }
 
 
 async def go_on(tree: Tree) -> Session:
-    session = await tree.opened()
+    session = await tree.open_session()
     if (
         not session.view.conversation.user_messages
         and not session.view.conversation.undelivered
@@ -96,7 +96,7 @@ def test_after_a_crash_the_subagents_of_a_stopped_turn_are_not_resumed() -> None
     whole = Tree(ScriptedConversations(DEEP))
 
     async def stop(tree: Tree) -> None:
-        session = await tree.opened()
+        session = await tree.open_session()
         await session.inbox.interrupt("enough")
 
     anyio.run(turn, whole, "Go.")
@@ -146,7 +146,7 @@ def test_a_process_killed_during_a_subagent_resumes_that_subagent(tmp_path: Path
     process = subprocess.Popen((*refold, "Go."), cwd=tmp_path, env=environ)
     below = tmp_path / "home" / "sessions"
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and not _asked_twice(below):
+    while time.monotonic() < deadline and not _has_two_model_calls(below):
         time.sleep(0.05)
     process.kill()
     process.wait()
@@ -171,7 +171,7 @@ def test_a_process_killed_during_a_subagent_resumes_that_subagent(tmp_path: Path
     assert kinds.count("ModelAsked") == 3
 
 
-def _asked_twice(sessions: Path) -> bool:
+def _has_two_model_calls(sessions: Path) -> bool:
     journals = sessions.glob("*/children/child-1/events.jsonl")
     return any(
         journal.read_bytes().count(b'"kind":"ModelAsked"') == 2 for journal in journals

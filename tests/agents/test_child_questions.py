@@ -14,9 +14,9 @@ from refold.session.session import Session
 from refold.testing.providers import ScriptedConversations
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
-from tests.agents.families import TOOLS, WORKER, Tree, called, give, turn
+from tests.agents.families import TOOLS, WORKER, Tree, give, tool_call, turn
 
-BOOK = called("book", what="taxi")
+BOOK = tool_call("book", what="taxi")
 ONE = {"Go": [[give("Work", "worker")], "Done."], "Work": [[BOOK], "Booked."]}
 TWO = {
     "Go": [[give("Middle", "worker")], "Done."],
@@ -26,9 +26,9 @@ TWO = {
 ASKS: dict[str, Any] = {"rules": (parse("book", "ask"),)}
 
 
-async def asked(tree: Tree) -> Session:
+async def run_to_question(tree: Tree) -> Session:
     """A turn that has come to a question of a child."""
-    session = await tree.opened()
+    session = await tree.open_session()
     await session.inbox.say("Go.")
     return session
 
@@ -54,7 +54,7 @@ def test_a_question_names_its_subagent_and_the_answer_is_applied(
     tree = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def main() -> Session:
-        session = await asked(tree)
+        session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)
@@ -78,7 +78,7 @@ def test_a_denied_call_of_a_subagent_is_refused_and_its_parent_continues() -> No
     tree = Tree(ScriptedConversations(ONE), **ASKS)
 
     async def main() -> None:
-        session = await asked(tree)
+        session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)
@@ -94,12 +94,12 @@ def test_a_denied_call_of_a_subagent_is_refused_and_its_parent_continues() -> No
 def test_a_grant_applies_to_the_whole_tree_at_once() -> None:
     scripts = {
         "Go": [[give("Work", "worker")], [BOOK], "Done."],
-        "Work": [[BOOK], [called("book", what="bus")], "Booked."],
+        "Work": [[BOOK], [tool_call("book", what="bus")], "Booked."],
     }
     tree = Tree(ScriptedConversations(scripts), **ASKS | {"rules": ()})
 
     async def main() -> Session:
-        session = await asked(tree)
+        session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)
@@ -119,7 +119,7 @@ def test_stopping_a_subagent_withdraws_its_question() -> None:
     tree = Tree(ScriptedConversations(ONE), **ASKS)
 
     async def main() -> None:
-        session = await asked(tree)
+        session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)
@@ -140,14 +140,14 @@ def test_a_question_is_still_open_after_a_restart_and_can_be_answered(scripts: A
     before = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def ask() -> None:
-        session = await asked(before)
+        session = await run_to_question(before)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             await until_asked(session)
             group.cancel_scope.cancel()
 
     async def answer(tree: Tree) -> Session:
-        session = await tree.opened()
+        session = await tree.open_session()
         assert len(requests(session.view)) == 1
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -172,7 +172,7 @@ def test_an_answer_given_just_before_a_crash_is_not_requested_again(scripts: Any
     before = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def main(tree: Tree, allowed: bool | None) -> Session:
-        session = await tree.opened()
+        session = await tree.open_session()
         if allowed is not None:
             await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
@@ -212,7 +212,7 @@ def test_an_ask_rule_of_a_subagent_asks_even_if_its_parent_is_allowed() -> None:
     tree.profiles = {"worker": careful}
 
     async def main() -> Session:
-        session = await asked(tree)
+        session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)
@@ -237,7 +237,7 @@ def test_call_denied_to_a_parent_is_denied_to_its_child() -> None:
 
 def test_the_question_shows_the_original_call_and_the_journal_masks_secrets() -> None:
     secret = "sk-" + "a" * 40
-    call = called("book", what=secret)
+    call = tool_call("book", what=secret)
     scripts = {
         "Go": [[give("Middle", "worker")], "Done."],
         "Middle": [[give("Work", "worker")], "Passed on."],
@@ -246,7 +246,7 @@ def test_the_question_shows_the_original_call_and_the_journal_masks_secrets() ->
     tree = Tree(ScriptedConversations(scripts), **ASKS)
 
     async def main() -> None:
-        session = await asked(tree)
+        session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)
@@ -267,7 +267,7 @@ def test_an_unanswered_question_of_a_subagent_is_denied_at_the_time_limit() -> N
     tree = Tree(ScriptedConversations(ONE), **ASKS)
 
     async def main() -> Session:
-        session = await asked(tree)
+        session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)
@@ -289,7 +289,7 @@ async def fetch() -> Reply:
     return Reply("Order a taxi.")
 
 
-FETCH = called("fetch")
+FETCH = tool_call("fetch")
 CAUTIOUS: dict[str, Any] = {
     "tools": (*TOOLS, fetch),
     "rules": (parse("*", "allow"),),
@@ -305,7 +305,7 @@ def test_a_subagent_report_with_outside_text_makes_the_next_call_ask() -> None:
     tree = Tree(ScriptedConversations(scripts), **CAUTIOUS)
 
     async def main() -> Session:
-        session = await asked(tree)
+        session = await run_to_question(tree)
         (request,) = requests(await session.go())
         assert tree.orders == []
         await session.inbox.answer(request.id, allowed=True)
@@ -326,7 +326,7 @@ def test_approving_a_call_of_a_subagent_also_allows_later_calls_of_its_parent() 
     tree = Tree(ScriptedConversations(scripts), **CAUTIOUS)
 
     async def main() -> Session:
-        session = await asked(tree)
+        session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             id_ = await until_asked(session)

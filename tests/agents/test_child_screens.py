@@ -15,28 +15,28 @@ from refold.testing.providers import ScriptedConversations
 from refold.values.live import Live
 from refold.views.screen.screen import Screen, apply_frame, screen_of
 from refold.views.screen.transcript import transcript
-from tests.agents.families import Tree, called, give
+from tests.agents.families import Tree, give, tool_call
 
 SYNC = {
     "Go": [[give("Work", "worker"), give("Also", "worker")], "Done."],
-    "Work": [[called("weather", city="Oslo")], "Rain."],
+    "Work": [[tool_call("weather", city="Oslo")], "Rain."],
     "Also": ["Yes."],
 }
 DEEP = {
     "Go": [[give("Middle", "worker")], "Done."],
     "Middle": [[give("Work", "worker")], "Passed on."],
-    "Work": [[called("weather", city="Oslo")], "Rain."],
+    "Work": [[tool_call("weather", city="Oslo")], "Rain."],
 }
 BESIDE = {
     "Go": [[give("Work", "worker", background=True)], "I wait.", "Done."],
-    "Work": [[called("weather", city="Oslo")], "Rain."],
+    "Work": [[tool_call("weather", city="Oslo")], "Rain."],
 }
 Seen = tuple[list[Entry], list[Entry | Live]]
 
 
-async def watched(tree: Tree) -> Seen:
+async def watch_tree(tree: Tree) -> Seen:
     """The journal when the watcher joined, and the frames it received from then on."""
-    session = await tree.opened()
+    session = await tree.open_session()
     before, watch = tree.entries("root"), session.hub.watch()
     if (
         not session.view.conversation.user_messages
@@ -48,7 +48,9 @@ async def watched(tree: Tree) -> Seen:
     return before, [frame.item async for frame in watch.frames()]
 
 
-async def heard(news: list[Entry | Live], join: int) -> tuple[list[Frame], list[Frame]]:
+async def split_frames(
+    news: list[Entry | Live], join: int
+) -> tuple[list[Frame], list[Frame]]:
     """The frames of who watched from the start, and of who joined there."""
     hub = Hub()
     first, late = hub.watch(), None
@@ -64,7 +66,7 @@ async def heard(news: list[Entry | Live], join: int) -> tuple[list[Frame], list[
     return [f async for f in first.frames()], [f async for f in late.frames()]
 
 
-def seen(frames: list[Frame], start: Screen) -> Screen:
+def apply_frames(frames: list[Frame], start: Screen) -> Screen:
     for frame in frames:
         start = apply_frame(start, frame)
     return start
@@ -74,16 +76,16 @@ def seen(frames: list[Frame], start: Screen) -> Screen:
 def test_a_watcher_that_joins_late_sees_the_same_subagents_as_one_from_the_start(
     scripts: Any,
 ) -> None:
-    before, news = anyio.run(watched, Tree(ScriptedConversations(scripts)))
+    before, news = anyio.run(watch_tree, Tree(ScriptedConversations(scripts)))
     start = screen_of(before)
     for join in range(0, len(news) + 1, 7):
-        first, late = anyio.run(heard, news, join)
+        first, late = anyio.run(split_frames, news, join)
         known = screen_of((e for e in news[:join] if isinstance(e, Entry)), start)
 
-        assert seen(late, known) == seen(first, start)
+        assert apply_frames(late, known) == apply_frames(first, start)
         assert (
-            seen(first[:join], start).moved
-            == seen(late[: len(late) - len(news) + join], known).moved
+            apply_frames(first[:join], start).moved
+            == apply_frames(late[: len(late) - len(news) + join], known).moved
         )
 
 
@@ -93,20 +95,20 @@ def test_after_a_crash_at_any_event_the_screen_matches_the_journal(
     scripts: Any, step: int
 ) -> None:
     whole = Tree(ScriptedConversations(scripts))
-    anyio.run(watched, whole)
+    anyio.run(watch_tree, whole)
     for cut in range(step, len(whole.log), step):
         tree = whole.after(cut, ScriptedConversations(scripts))
 
-        before, news = anyio.run(watched, tree)
+        before, news = anyio.run(watch_tree, tree)
 
-        frames, _ = anyio.run(heard, news, 0)
-        assert seen(frames, screen_of(before)) == screen_of(tree.entries("root"))
+        frames, _ = anyio.run(split_frames, news, 0)
+        assert apply_frames(frames, screen_of(before)) == screen_of(tree.entries("root"))
 
 
 def test_report_of_a_child_is_shown_under_its_name_without_tags() -> None:
     tree = Tree(ScriptedConversations(BESIDE))
-    before, news = anyio.run(watched, tree)
-    frames, _ = anyio.run(heard, news, 0)
+    before, news = anyio.run(watch_tree, tree)
+    frames, _ = anyio.run(split_frames, news, 0)
     out = io.StringIO()
     showing = TranscriptPrinter(Printer(out, TerminalCapabilities()), lambda: 0.0)
 

@@ -10,9 +10,9 @@ from refold.errors import ProviderError
 from refold.journal.events.kinds import ChildEnded, ChildStopped, Ended, TurnEnded
 from refold.session.session import Session
 from refold.testing.providers import ScriptedConversations
-from tests.agents.families import Tree, called, give, turn
+from tests.agents.families import Tree, give, tool_call, turn
 
-WAIT = called("wait")
+WAIT = tool_call("wait")
 DEEP = {
     "Go": [[give("Middle", "worker")], "Done."],
     "Middle": [[give("Bottom", "worker")], "Passed on."],
@@ -26,7 +26,7 @@ BESIDE = {
 
 def run(tree: Tree, do: Callable[[Session], Awaitable[object]]) -> Session:
     async def main() -> Session:
-        session = await tree.opened()
+        session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -99,7 +99,7 @@ def test_closing_a_session_ends_its_subagents_within_a_second() -> None:
 
     async def main() -> float:
         began = 0.0
-        session = await tree.opened()
+        session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)

@@ -29,7 +29,7 @@ PATCH = "*** Begin Patch\\n*** Update File: a.txt\\n@@\\n-two\\n+patched\\n*** E
 PATCHED = [("apply_patch", f'{{"patch": "{PATCH}"}}')]
 
 
-def edited(old: str, new: str) -> list[tuple[str, str]]:
+def edit_call(old: str, new: str) -> list[tuple[str, str]]:
     return [("edit_file", f'{{"path": "a.txt", "old": "{old}", "new": "{new}"}}')]
 
 
@@ -83,7 +83,7 @@ async def slow_edit(path: str, *, inside: list[str]) -> Reply:
     return Reply("alone" if alone else "together")
 
 
-def worked(worlds: Sequence[World]) -> list[View]:
+def run_side_by_side(worlds: Sequence[World]) -> list[View]:
     """What all of them came to, at work side by side."""
 
     async def main() -> list[View]:
@@ -111,17 +111,19 @@ def results(view: View) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "second", [edited("two", "second"), PATCHED], ids=["edit", "patch"]
+    "second", [edit_call("two", "second"), PATCHED], ids=["edit", "patch"]
 )
 def test_an_edit_of_a_file_changed_by_a_sibling_is_refused_naming_the_sibling(
     tmp_path: Path, second: list[tuple[str, str]]
 ) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     shared, read, changed = Shared(), anyio.Event(), anyio.Event()
-    one = InTurn(READ, edited("one", "first"), "Done.", waits={1: read}, tells={2: changed})
+    one = InTurn(
+        READ, edit_call("one", "first"), "Done.", waits={1: read}, tells={2: changed}
+    )
     two = InTurn(READ, second, READ, second, "Done.", waits={1: changed}, tells={1: read})
 
-    first, last = worked(
+    first, last = run_side_by_side(
         [
             at(tmp_path, one, shared, "root/child-1"),
             at(tmp_path, two, shared, "root/child-2"),
@@ -149,8 +151,8 @@ def test_a_file_created_by_a_sibling_meanwhile_is_not_overwritten(tmp_path: Path
     one = at(tmp_path, ScriptedProvider(making, "Done."), shared, "root/child-1")
     two = at(tmp_path, ScriptedProvider(making, "Done."), shared, "root/child-2")
 
-    worked([one])
-    (last,) = worked([two])
+    run_side_by_side([one])
+    (last,) = run_side_by_side([two])
 
     assert "root/child-1" in results(last)[0]
     assert "was not read in this session" in results(last)[0]
@@ -170,8 +172,8 @@ def test_edits_of_one_file_run_one_after_the_other_in_the_whole_tree(
         for _ in range(2)
     ]
 
-    texts = {text for view in worked(worlds) for text in results(view)}
-    unlocked = {text for view in worked(apart) for text in results(view)}
+    texts = {text for view in run_side_by_side(worlds) for text in results(view)}
+    unlocked = {text for view in run_side_by_side(apart) for text in results(view)}
 
     assert texts == {"alone"}
     assert unlocked == {"alone", "together"}

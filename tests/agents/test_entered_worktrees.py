@@ -10,15 +10,15 @@ from refold import Question
 from refold.errors import BadInput
 from refold.journal.events.child_events import WorktreeEntered, WorktreeLeft
 from refold.journal.events.kinds import Ended
-from tests.agents.families import Household, called, events, told
+from tests.agents.families import Household, events, last_message, tool_call
 from tests.place.repositories import git
 
 pytestmark = pytest.mark.slow
 
-ENTER = called("enter_worktree", name="paint")
-KEEP = called("exit_worktree", action="keep")
-REMOVE = called("exit_worktree", action="remove")
-WRITE = called("write_file", path="new.txt", content="new\n")
+ENTER = tool_call("enter_worktree", name="paint")
+KEEP = tool_call("exit_worktree", action="keep")
+REMOVE = tool_call("exit_worktree", action="remove")
+WRITE = tool_call("write_file", path="new.txt", content="new\n")
 MAY = ("enter_worktree", "exit_worktree")
 ALLOWED = {"permissions.allow": [*MAY]}
 
@@ -30,7 +30,7 @@ def _ends(house: Household, session: str) -> list[str]:
 def test_files_and_commands_use_the_entered_worktree_until_it_is_left(
     tmp_path: Path, repository: Path
 ) -> None:
-    where = called("bash", command="pwd; git branch --show-current")
+    where = tool_call("bash", command="pwd; git branch --show-current")
     tree = repository.parent / "work-paint"
     house = Household(
         tmp_path,
@@ -65,7 +65,7 @@ def test_a_link_in_a_branch_cannot_lead_the_session_out_of_the_worktree(
     git(repository, "commit", "-q", "-m", "link")
     git(repository, "checkout", "-q", "main")
     (repository / way).mkdir(exist_ok=True)
-    enter = called("enter_worktree", name="paint", branch="bad")
+    enter = tool_call("enter_worktree", name="paint", branch="bad")
     house = Household(
         tmp_path,
         {"Go": [[enter], [WRITE], "Done."]},
@@ -94,8 +94,8 @@ def test_a_root_that_is_a_link_in_the_worktree_gives_no_access_to_its_target(
     git(repository, "commit", "-q", "-m", "link")
     git(repository, "checkout", "-q", "main")
     (repository / "lib").mkdir(exist_ok=True)
-    enter = called("enter_worktree", name="paint", branch="bad")
-    write = called("write_file", path=str(elsewhere / "new.txt"), content="x")
+    enter = tool_call("enter_worktree", name="paint", branch="bad")
+    write = tool_call("write_file", path=str(elsewhere / "new.txt"), content="x")
     house = Household(
         tmp_path,
         {"Go": [[enter], [write], "Done."]},
@@ -118,7 +118,7 @@ def test_a_root_that_is_a_link_in_the_worktree_gives_no_access_to_its_target(
 def test_entering_from_a_subfolder_limits_the_session_to_that_subfolder(
     tmp_path: Path, repository: Path
 ) -> None:
-    above = called("write_file", path="../above.txt", content="x")
+    above = tool_call("write_file", path="../above.txt", content="x")
     house = Household(
         tmp_path,
         {"Go": [[ENTER], [WRITE], [above], "Done."]},
@@ -138,11 +138,11 @@ def test_rules_and_protected_files_apply_in_a_worktree_as_in_the_repository(
     tmp_path: Path, repository: Path
 ) -> None:
     hook = str(repository / ".git" / "hooks" / "post-commit")
-    by_command = called(
+    by_command = tool_call(
         "bash", command=f"echo touch x > {hook}; git config core.hooksPath /tmp; echo done"
     )
-    secret = called("write_file", path="sub/b.txt", content="no")
-    by_tool = called("write_file", path=hook, content="no")
+    secret = tool_call("write_file", path="sub/b.txt", content="no")
+    by_tool = tool_call("write_file", path=hook, content="no")
     house = Household(
         tmp_path,
         {"Go": [[ENTER], [secret], [by_tool], [by_command], "Done."]},
@@ -218,7 +218,7 @@ def test_removing_uncommitted_work_asks_the_user_in_every_mode(
 def test_commits_stay_on_the_branch_of_a_worktree_that_is_removed(
     tmp_path: Path, repository: Path
 ) -> None:
-    commit = called(
+    commit = tool_call(
         "bash",
         command="git add . && git commit -qm more && echo ok",
     )
@@ -240,7 +240,7 @@ def test_commits_stay_on_the_branch_of_a_worktree_that_is_removed(
 def test_a_worktree_with_a_commit_on_no_branch_is_not_removed(
     tmp_path: Path, repository: Path
 ) -> None:
-    stray = called(
+    stray = tool_call(
         "bash",
         command="git checkout -q --detach && git commit -qm x --allow-empty && echo ok",
     )
@@ -269,8 +269,8 @@ def test_an_existing_branch_is_checked_out_and_an_unknown_one_is_refused(
     tmp_path: Path, repository: Path
 ) -> None:
     git(repository, "branch", "topic/one")
-    enter = called("enter_worktree", branch="topic/one")
-    none = called("enter_worktree", branch="topic/two")
+    enter = tool_call("enter_worktree", branch="topic/one")
+    none = tool_call("enter_worktree", branch="topic/two")
     house = Household(tmp_path, {"Go": [[none], [enter], "Done."]}, settings=ALLOWED)
 
     result = house.run("Go.")
@@ -353,11 +353,11 @@ def test_the_user_enters_leaves_and_removes_a_worktree_between_turns(
 
 
 def test_subagents_have_no_enter_worktree_tool(tmp_path: Path, repository: Path) -> None:
-    task = called("task", prompt="Work", agent="code")
+    task = tool_call("task", prompt="Work", agent="code")
     house = Household(
         tmp_path, {"Go": [[task], "Done."], "Work": [[ENTER], "ok"]}, mode="bypass"
     )
 
     house.run("Go.")
 
-    assert "There is no tool 'enter_worktree'" in told(house.cast, "Work")
+    assert "There is no tool 'enter_worktree'" in last_message(house.cast, "Work")

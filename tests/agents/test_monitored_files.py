@@ -68,16 +68,16 @@ def result(provider: ScriptedProvider) -> str:
     return text
 
 
-def rotated(log: Path) -> None:
+def rotate(log: Path) -> None:
     log.rename(log.with_suffix(".1"))
     log.write_text("Error after the rotation\n")
 
 
-def cut_short(log: Path) -> None:
+def truncate(log: Path) -> None:
     log.write_text("Error\n")
 
 
-def made_again(log: Path) -> None:
+def recreate(log: Path) -> None:
     log.unlink()
     log.write_text("Error in a new file\n")
 
@@ -86,10 +86,10 @@ def made_again(log: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "change", "line"),
     [
-        ("ready before\n", rotated, "Error after the rotation"),
-        ("ready before, and more of it\n", cut_short, "Error"),
-        ("", made_again, "Error in a new file"),
-        (None, cut_short, "Error"),
+        ("ready before\n", rotate, "Error after the rotation"),
+        ("ready before, and more of it\n", truncate, "Error"),
+        ("", recreate, "Error in a new file"),
+        (None, truncate, "Error"),
     ],
 )
 def test_a_new_line_of_a_monitored_file_wakes_the_agent(

@@ -23,11 +23,11 @@ from tests.agents.test_background_commands import (
     STOP,
     UNTIL,
     call,
-    ended,
+    list_shown_results,
     results,
     running,
-    shown,
     talking,
+    wait_for_end,
     words,
 )
 
@@ -43,7 +43,9 @@ def bash(command: str, **more: object) -> Sequence[tuple[str, str]]:
     return [("bash", json.dumps({"command": command, **more}))]
 
 
-async def moved(session: Session, said: str, text: str, call_id: str = "") -> None:
+async def move_to_background(
+    session: Session, said: str, text: str, call_id: str = ""
+) -> None:
     """Run a turn, and move its command to the background when it has printed this text."""
     watch = session.watch()
     async with anyio.create_task_group() as group:
@@ -75,15 +77,15 @@ def test_moving_a_command_ends_its_call_and_the_command_keeps_running(
             "So.",
         )
         async with talking(tmp_path, *lines) as (session, provider):
-            await moved(session, "Run it.", "one\n")
+            await move_to_background(session, "Run it.", "one\n")
             (started,) = [
                 e.event
                 for e in await session.reports.entries()
                 if isinstance(e.event, BackgroundStarted)
             ]
-            result = (await shown(session))[-1]
+            result = (await list_shown_results(session))[-1]
             (tmp_path / "work/go").touch()
-            end = await ended(session)
+            end = await wait_for_end(session)
             await session.run("And now?")
             await session.run("All of it?")
 
@@ -109,9 +111,9 @@ def test_the_time_limit_of_a_call_does_not_apply_to_its_moved_command(
     async def test() -> None:
         lines = (bash("echo one; sleep 1.5; echo two", timeout=1), "I go on.")
         async with talking(tmp_path, *lines) as (session, _):
-            await moved(session, "Run it.", "one\n")
+            await move_to_background(session, "Run it.", "one\n")
 
-            assert await ended(session) == BackgroundEnded(
+            assert await wait_for_end(session) == BackgroundEnded(
                 FIRST, "done", 0, "", "one\ntwo\n"
             )
 
@@ -125,8 +127,8 @@ def test_background_stop_stops_a_moved_command(tmp_path: Path) -> None:
             session,
             provider,
         ):
-            await moved(session, "Run it.", "one\n")
-            await ended(session)
+            await move_to_background(session, "Run it.", "one\n")
+            await wait_for_end(session)
 
             assert results(provider.heard[-1])[-1] == f"{FIRST} is stopped."
             assert running("sleep 97[.][12]") == []
@@ -140,7 +142,7 @@ def test_a_moved_command_ends_with_the_session(tmp_path: Path) -> None:
             session,
             _,
         ):
-            await moved(session, "Run it.", "one\n")
+            await move_to_background(session, "Run it.", "one\n")
             before = running("sleep 97[.]3")
 
         assert len(before) == 1
@@ -155,9 +157,9 @@ def test_plan_mode_stops_a_moved_command_that_may_write(tmp_path: Path) -> None:
             session,
             _,
         ):
-            await moved(session, "Run it.", "one\n")
+            await move_to_background(session, "Run it.", "one\n")
             await session.set_mode("plan")
-            end = await ended(session)
+            end = await wait_for_end(session)
 
             assert (end.outcome, end.reason) == ("stopped", PLANNING_BEGAN)
 
@@ -173,7 +175,7 @@ def test_moving_a_call_that_runs_no_command_is_refused(tmp_path: Path) -> None:
             ):
                 await session.send(MoveToBackground())
             with pytest.raises(ExceptionGroup) as caught:
-                await moved(session, "Run it.", "one\n", "call-9")
+                await move_to_background(session, "Run it.", "one\n", "call-9")
             with pytest.raises(
                 BadInput, match="no command of this session is running that"
             ):
@@ -195,7 +197,7 @@ def test_no_command_is_moved_while_sixteen_run_in_the_background(tmp_path: Path)
         async with talking(tmp_path, *lines) as (session, _):
             await session.run("Start many.")
             with pytest.raises(ExceptionGroup) as caught:
-                await moved(session, "And one more.", "one\n")
+                await move_to_background(session, "And one more.", "one\n")
 
             assert str(caught.value.exceptions[0]).endswith("background-16: stop one first")
             assert len(session.view.background.running) == MAX_RUNNING

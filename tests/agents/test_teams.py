@@ -38,7 +38,7 @@ from refold.tools.team import LEAD_NAME, TEAM_TOOLS
 from refold.tools.todo import task_claim, task_create, task_list, task_update
 from refold.values.control import BoardTask, NewTask, TaskChange
 from refold.values.messages import Text, ToolResult
-from tests.agents.families import TOOLS, Call, Tree, called, turn
+from tests.agents.families import TOOLS, Call, Tree, tool_call, turn
 
 ON_BOARD = (task_create, task_claim, task_update, task_list)
 
@@ -53,16 +53,16 @@ class LoggedBoard:
         self.board = fold_board(Board(), events)
 
     async def add(self, task: NewTask, by: str, key: str) -> BoardTask:
-        event = self._did(lambda: self.board.addition(task, key))
+        event = self._decide(lambda: self.board.addition(task, key))
         return self.board.task(event.id if event else self.board.calls[key])
 
     async def change(self, id_: int, change: TaskChange, by: str) -> BoardTask:
-        self._did(lambda: self.board.update(id_, change, by))
+        self._decide(lambda: self.board.update(id_, change, by))
         return self.board.task(id_)
 
     async def claim(self, id_: int, by: str, key: str) -> BoardTask:
         await anyio.lowlevel.checkpoint()
-        event = self._did(lambda: self.board.claim(id_, by, key))
+        event = self._decide(lambda: self.board.claim(id_, by, key))
         return self.board.task(event.id if event else id_ or self.board.calls[key])
 
     async def task(self, id_: int) -> BoardTask:
@@ -71,7 +71,7 @@ class LoggedBoard:
     async def tasks(self) -> Sequence[BoardTask]:
         return self.board.tasks
 
-    def _did(self, decide: Callable[[], BoardEvent | None]) -> BoardEvent | None:
+    def _decide(self, decide: Callable[[], BoardEvent | None]) -> BoardEvent | None:
         try:
             event = decide()
         except BadInput as error:
@@ -92,7 +92,7 @@ class TeamTree(Tree):
         self.board = LoggedBoard(self.log)
         self.patience = (60.0, 5.0)
 
-    def prepared(
+    def tool_extensions(
         self, children: Children, record: Recorder, id_: str, child: ChildSpec | None
     ) -> dict[str, object]:
         children.board, children.patience = self.board, self.patience
@@ -114,13 +114,13 @@ class TeamTree(Tree):
 
 
 def spawn(name: str, prompt: str = "Work.", agent: str = "worker") -> Call:
-    return called(
+    return tool_call(
         "spawn_teammate", name=name, role=f"the {name}", prompt=prompt, agent=agent
     )
 
 
 def mail(to: str, content: str, **more: object) -> Call:
-    return called("send_message", to=to, content=content, **more)
+    return tool_call("send_message", to=to, content=content, **more)
 
 
 def mail_of(sender: str, text: str, kind: str = "") -> str:
@@ -128,11 +128,11 @@ def mail_of(sender: str, text: str, kind: str = "") -> str:
 
 
 def run(tree: TeamTree, words: str = "Go.") -> Session:
-    async def bounded() -> Session:
+    async def run_bounded() -> Session:
         with anyio.fail_after(30):
             return await turn(tree, words)
 
-    return anyio.run(bounded)
+    return anyio.run(run_bounded)
 
 
 def ends(tree: Tree) -> dict[str, tuple[str, str]]:
@@ -144,7 +144,7 @@ def ends(tree: Tree) -> dict[str, tuple[str, str]]:
 
 TALK = {
     "Go": [
-        [spawn("ann"), spawn("bob")], [called("broadcast", content="Begin")], "I wait.",
+        [spawn("ann"), spawn("bob")], [tool_call("broadcast", content="Begin")], "I wait.",
         "Thanks.", "All is done.", "Truly.", "Yes.", "Yes.", "Yes.",
     ],
     "You are ann": ["Ready.", [mail("bob", "Are you there?")], "Asked.", "Good.", "Good."],
@@ -194,7 +194,7 @@ class Crew:
         match response_count(request):
             case 0:
                 return [
-                    called("task_create", subject=f"task {n}") for n in range(self.tasks)
+                    tool_call("task_create", subject=f"task {n}") for n in range(self.tasks)
                 ]
             case 1:
                 return [spawn(name) for name in self.names]
@@ -205,12 +205,12 @@ class Crew:
         last = request.messages[-1].message.parts[-1]
         text = last.text if isinstance(last, Text | ToolResult) else ""
         if match := re.search(r"(?:Yours now: #|Task #)(\d+)", text):
-            return [called("book", what=f"task {match[1]}")]
+            return [tool_call("book", what=f"task {match[1]}")]
         if match := re.fullmatch(r"task (\d+) ordered", text):
-            return [called("task_update", id=int(match[1]), status="done")]
+            return [tool_call("task_update", id=int(match[1]), status="done")]
         if "no task is free" in text:
             return "There is nothing left."
-        return [called("task_claim")]
+        return [tool_call("task_claim")]
 
 
 @pytest.mark.slow
@@ -243,16 +243,16 @@ def test_after_a_crash_at_any_line_every_task_is_done_once(step: int) -> None:
         tree = whole.after(cut, Crew(3, 6))
         at = f"cut at {cut}: {whole.log[cut - 1]}"
 
-        run(tree) if not tree.stores else anyio.run(resumed, tree)
+        run(tree) if not tree.stores else anyio.run(resume_tree, tree)
 
         assert outcome(tree) == outcome(whole), at
         events = [type(e).__name__ for e in tree.board.events]
         assert events.count("TaskAdded") == 6, at
 
 
-async def resumed(tree: TeamTree) -> Session:
+async def resume_tree(tree: TeamTree) -> Session:
     with anyio.fail_after(30):
-        session = await tree.opened()
+        session = await tree.open_session()
         view = session.view
         if not (view.conversation.user_messages or view.conversation.undelivered):
             await session.inbox.say("Go.")
@@ -270,7 +270,7 @@ def test_after_a_crash_at_any_line_mail_arrives_once_and_in_order(step: int) -> 
         at = f"cut at {cut}: {whole.log[cut - 1]}"
         before = tree.events("root", MailSent) if tree.stores else []
 
-        anyio.run(resumed, tree)
+        anyio.run(resume_tree, tree)
 
         again = tree.events("root", MailSent)
         assert again[: len(before)] == before, at
@@ -326,7 +326,7 @@ def test_mail_that_arrives_while_a_teammate_looks_for_work_starts_a_turn(
     lost = list[int]()
     for seed in range(hundred * 100, hundred * 100 + 100):
         tree = TeamTree(ScriptedConversations({
-            "Go": [[spawn("ann"), spawn("bob")], *[[called("list_teammates")]] * (seed % 8),
+            "Go": [[spawn("ann"), spawn("bob")], *[[tool_call("list_teammates")]] * (seed % 8),
                    [mail("ann", "More."), mail("bob", "More.")], *["End."] * 6],
             "You are ann": ["First.", "Did more.", "Did more."],
             "You are bob": ["First.", "Did more.", "Did more."],
@@ -348,8 +348,8 @@ def test_mail_that_arrives_while_a_teammate_looks_for_work_starts_a_turn(
 
 def test_a_teammate_asked_to_shut_down_ends_after_a_last_answer() -> None:
     tree = TeamTree(ScriptedConversations({
-        "Go": [[spawn("ann"), spawn("bob")], [called("shutdown_teammate", name="ann", reason="Enough.")],
-               [called("list_teammates")], "I wait.", "Good.", "Good."],
+        "Go": [[spawn("ann"), spawn("bob")], [tool_call("shutdown_teammate", name="ann", reason="Enough.")],
+               [tool_call("list_teammates")], "I wait.", "Good.", "Good."],
         "You are ann": ["Ready.", "I leave nothing behind."],
         "You are bob": ["Ready."],
     }))  # fmt: skip
@@ -362,9 +362,9 @@ def test_a_teammate_asked_to_shut_down_ends_after_a_last_answer() -> None:
 
 
 def test_a_plan_is_sent_and_reviewed_by_mail() -> None:
-    review = called("review_plan", name="ann", approve=False, feedback="Smaller.")
+    review = tool_call("review_plan", name="ann", approve=False, feedback="Smaller.")
     tree = TeamTree(ScriptedConversations({
-        "Go": [[spawn("ann")], "I wait.", [called("list_teammates")], [review], "I wait.", "Well.", "Well."],
+        "Go": [[spawn("ann")], "I wait.", [tool_call("list_teammates")], [review], "I wait.", "Well.", "Well."],
         "You are ann": [[mail("lead", "1. All", kind="plan")], "I wait.", "Smaller, then."],
     }))  # fmt: skip
 
@@ -428,7 +428,7 @@ def test_the_idle_tool_ends_a_turn_and_mail_starts_the_next() -> None:
     cast = ScriptedConversations({
         "Go": [[spawn("ann")], "I wait.", [mail("ann", "Count again.")], "I wait.", "End.", "End."],
         "You are ann": [
-            [mail("lead", "One."), called("idle")], [called("idle", report="Two it is.")], "Never said.",
+            [mail("lead", "One."), tool_call("idle")], [tool_call("idle", report="Two it is.")], "Never said.",
         ],
     })  # fmt: skip
     tree = TeamTree(cast)
@@ -442,7 +442,7 @@ def test_the_idle_tool_ends_a_turn_and_mail_starts_the_next() -> None:
 
 
 def test_a_subagent_of_the_task_tool_has_no_team_tools() -> None:
-    give = called("task", prompt="Work", agent="worker")
+    give = tool_call("task", prompt="Work", agent="worker")
     cast = ScriptedConversations({"Go": [[give], "Ok."], "Work": ["Done."]})
 
     run(TeamTree(cast))
@@ -453,8 +453,8 @@ def test_a_subagent_of_the_task_tool_has_no_team_tools() -> None:
 
 def holding(*more: Line) -> dict[str, Sequence[Line]]:
     return {
-        "Go": [[called("task_create", subject="it")], [spawn("ann")], "I wait.", "I see.", "I see."],
-        "You are ann": [[called("task_claim")], *more],
+        "Go": [[tool_call("task_create", subject="it")], [spawn("ann")], "I wait.", "I see.", "I see."],
+        "You are ann": [[tool_call("task_claim")], *more],
     }  # fmt: skip
 
 
@@ -473,10 +473,10 @@ def test_a_failed_teammate_frees_its_task_and_reports_that() -> None:
 
 
 def test_a_stopped_teammate_frees_its_task() -> None:
-    tree = TeamTree(ScriptedConversations(holding([called("wait")])))
+    tree = TeamTree(ScriptedConversations(holding([tool_call("wait")])))
 
     async def story() -> None:
-        session = await tree.opened()
+        session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -493,13 +493,13 @@ def test_a_stopped_teammate_frees_its_task() -> None:
 def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
     tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann"), spawn("bob")], "I wait.", "Yes.", "Yes."],
-        "You are ann": [[called("wait")]],
+        "You are ann": [[tool_call("wait")]],
         "You are bob": ["Ready.", "I look at b.txt."],
     }))  # fmt: skip
     result = list[bool]()
 
     async def story() -> None:
-        session = await tree.opened()
+        session = await tree.open_session()
         await session.inbox.say("Go.")
 
         async def until(right: Callable[[], bool]) -> None:
@@ -536,11 +536,11 @@ def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
 def test_unread_mail_of_a_stopped_teammate_is_reported_to_the_leader() -> None:
     tree = TeamTree(ScriptedConversations({
         "Go": [[spawn("ann")], "I wait.", "I see."],
-        "You are ann": [[called("wait")]],
+        "You are ann": [[tool_call("wait")]],
     }))  # fmt: skip
 
     async def story() -> None:
-        session = await tree.opened()
+        session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -562,16 +562,16 @@ def test_unread_mail_of_a_stopped_teammate_is_reported_to_the_leader() -> None:
 
 
 def with_time(story: Callable[[], Any]) -> None:
-    async def bounded() -> None:
+    async def run_bounded() -> None:
         with anyio.fail_after(30):
             await story()
 
-    anyio.run(bounded)
+    anyio.run(run_bounded)
 
 
 def test_an_idle_teammate_is_reminded_of_its_task_in_progress() -> None:
     tree = TeamTree(ScriptedConversations(holding(
-        "Done, I think.", [called("task_update", id=1, status="done")], "Now it is.",
+        "Done, I think.", [tool_call("task_update", id=1, status="done")], "Now it is.",
     )))  # fmt: skip
 
     run(tree)
@@ -587,7 +587,7 @@ def test_an_idle_teammate_ends_while_its_leader_is_busy() -> None:
     tree.patience = (0.05, 0.01)
 
     async def story() -> None:
-        session = await tree.opened()
+        session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)

@@ -15,24 +15,24 @@ from refold.journal.events.kinds import ChildBorn, ChildEnded, MailSent, Said
 from refold.journal.home import JournalDirectory
 from refold.journal.state.session_tree import Node, walk
 from refold.testing.providers import Line
-from tests.agents.families import Call, Household, called, events
+from tests.agents.families import Call, Household, events, tool_call
 
 NAMES = ("ann", "bob", "cy")
 
 
 def spawn(name: str) -> Call:
-    return called("spawn_teammate", name=name, role="writer", prompt="Write.")
+    return tool_call("spawn_teammate", name=name, role="writer", prompt="Write.")
 
 
 def start(agent: str) -> Call:
-    return called("spawn_teammate", name="ann", role="r", prompt="Work.", agent=agent)
+    return tool_call("spawn_teammate", name="ann", role="r", prompt="Work.", agent=agent)
 
 
 def build(name: str, id_: int) -> list[Line]:
     return [
-        [called("task_claim", id=id_)],
-        [called("write_file", path=f"{name}.txt", content=f"by {name}\n")],
-        [called("task_update", id=id_, status="done")],
+        [tool_call("task_claim", id=id_)],
+        [tool_call("write_file", path=f"{name}.txt", content=f"by {name}\n")],
+        [tool_call("task_update", id=id_, status="done")],
         f"{name} is done.",
         *["The others have it."]
         * 20,  # it may be offered a task that another takes just now
@@ -40,10 +40,10 @@ def build(name: str, id_: int) -> list[Line]:
 
 
 def team(names: Sequence[str] = NAMES) -> dict[str, Sequence[Line]]:
-    tasks = [called("task_create", subject=f"write {name}.txt") for name in names]
+    tasks = [tool_call("task_create", subject=f"write {name}.txt") for name in names]
     at_work = {f"You are {name}": build(name, n) for n, name in enumerate(names, 1)}
     return {
-        "Go": [[called("tool_call", name=n, arguments=json.loads(a)) for n, a in tasks],
+        "Go": [[tool_call("tool_call", name=n, arguments=json.loads(a)) for n, a in tasks],
                [spawn(name) for name in names], *["I wait."] * 5],
         **at_work,
     }  # fmt: skip
@@ -79,7 +79,7 @@ def test_without_the_teams_setting_no_teammate_starts(tmp_path: Path) -> None:
 def test_a_read_only_teammate_has_the_team_tools(tmp_path: Path) -> None:
     cast = {
         "Go": [[start("explore")], "I wait.", "Ok."],
-        "You are ann": [[called("idle")]],
+        "You are ann": [[tool_call("idle")]],
     }
     house = Household(tmp_path, cast, settings={"subagents.teams": True})
 
@@ -93,14 +93,14 @@ def test_a_read_only_teammate_has_the_team_tools(tmp_path: Path) -> None:
 
 
 def test_an_idle_teammate_stays_until_a_command_that_wakes_it_exits(tmp_path: Path) -> None:
-    build = called(
+    build = tool_call(
         "tool_call",
         name="background_run",
         arguments={"command": "sleep 0.2; echo built", "notify": True},
     )
     cast = {
         "Go": [[start("code")], "I wait.", "Ok."],
-        "You are ann": [[build], [called("idle")], "It is built."],
+        "You are ann": [[build], [tool_call("idle")], "It is built."],
     }
     house = Household(tmp_path, cast, settings={"subagents.teams": True}, mode="bypass")
 
@@ -136,7 +136,7 @@ def test_a_killed_team_resumes_and_does_each_task_once(claims: int, tmp_path: Pa
     scripts = team()
     for name in NAMES:  # all tell the next one
         after = NAMES[(NAMES.index(name) + 1) % 3]
-        mail = called("send_message", to=after, content=f"from {name}")
+        mail = tool_call("send_message", to=after, content=f"from {name}")
         lines = [*scripts[f"You are {name}"]]
         lines[1] = [*lines[1], mail]  # pyright: ignore - it is a list of calls
         scripts[f"You are {name}"] = [*lines, *["Read."] * 3]
@@ -175,10 +175,12 @@ def test_a_killed_team_resumes_and_does_each_task_once(claims: int, tmp_path: Pa
         f"from {name}" for name in sorted(NAMES)
     ]
     for mail in result:
-        assert heard(nodes[f"root/child-{NAMES.index(mail.to) + 1}"]).count(mail.text) == 1
+        assert (
+            read_mail(nodes[f"root/child-{NAMES.index(mail.to) + 1}"]).count(mail.text) == 1
+        )
 
 
-def heard(node: Node) -> list[str]:
+def read_mail(node: Node) -> list[str]:
     """The mail that a teammate got, in order."""
     texts = [item.text for item in events(node, Said)]
     return [text.split("\n")[1] for text in texts if text.startswith("<mail")]

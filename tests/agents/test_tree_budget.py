@@ -77,11 +77,15 @@ class CountingModel:
         if request.tools:
             self._step += 1
         await self._tree.spend(usage)
-        reply = Answer("So.", usage=usage) if not request.tools else self._said(step, usage)
+        reply = (
+            Answer("So.", usage=usage)
+            if not request.tools
+            else self._answer_step(step, usage)
+        )
         for delta in deltas(reply, step):
             yield delta
 
-    def _said(self, step: int, usage: Usage) -> Answer:
+    def _answer_step(self, step: int, usage: Usage) -> Answer:
         plan, below = self._plan, self._depth < self._plan.depth
         if step >= plan.steps:
             return Answer("Done.", usage=usage)
@@ -398,14 +402,14 @@ def test_grants_and_reservations_count_once_after_a_crash() -> None:
     born = ChildBorn("child-1", "c1", "code", "", grant=Budget(2.0))
     result = [TurnStarted(0), born, ModelAsked(dollars=0.5), Reserved("leaf", "x", 0.25, 1)]
 
-    async def written() -> View:
+    async def write_events() -> View:
         record = Recorder(store, clock=lambda: 0.0)
         return await record(*result)
 
-    async def resumed() -> View:
+    async def read_again() -> View:
         return await Recorder(store, clock=lambda: 0.0).open()
 
-    before, after = anyio.run(written), anyio.run(resumed)
+    before, after = anyio.run(write_events), anyio.run(read_again)
 
     assert budget_used(after) == budget_used(before)
     assert budget_used(after).dollars == pytest.approx(2.75)
@@ -415,7 +419,7 @@ def test_a_child_is_warned_once_at_50_and_25_percent_of_the_budget() -> None:
     policies = warn_of_budget(NO_LIMIT, lent=True)
     answer = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "calls")
 
-    def told(left: float, *noted: str) -> list[str]:
+    def list_warnings(left: float, *noted: str) -> list[str]:
         view = fold([
             Entry(1, TurnStarted(0)),
             Entry(2, ModelAsked(policies=noted)),
@@ -424,10 +428,10 @@ def test_a_child_is_warned_once_at_50_and_25_percent_of_the_budget() -> None:
         ])  # fmt: skip
         return [p.__name__ for p in policies if p(view) is not None]
 
-    assert told(1.0) == told(0.7) == []
-    assert told(0.4) == ["budget_50%"]
-    assert told(0.4, "budget_50%") == []
-    assert told(0.2, "budget_50%") == ["budget_25%"]
+    assert list_warnings(1.0) == list_warnings(0.7) == []
+    assert list_warnings(0.4) == ["budget_50%"]
+    assert list_warnings(0.4, "budget_50%") == []
+    assert list_warnings(0.2, "budget_50%") == ["budget_25%"]
 
 
 def test_a_model_call_beyond_the_grant_requests_more_budget_or_fails() -> None:

@@ -13,10 +13,10 @@ from refold.agents.named_worktrees import make_tree
 from refold.agents.worktree import Worktrees
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import ChildAsked, ChildBorn, ChildEnded
-from tests.agents.families import Household, called, events, give, told
+from tests.agents.families import Household, events, give, last_message, tool_call
 from tests.place.repositories import git
 
-WRITE = called("write_file", path="new.txt", content="new\n")
+WRITE = tool_call("write_file", path="new.txt", content="new\n")
 ALONE = give("Work", "code", worktree=True)
 
 
@@ -24,7 +24,7 @@ def test_an_unchanged_worktree_of_a_subagent_is_removed_with_its_branch(
     tmp_path: Path, repository: Path
 ) -> None:
     (repository / "a.txt").write_text("changed and not committed\n")
-    read = called("read_file", path="a.txt")
+    read = tool_call("read_file", path="a.txt")
     house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[read], "Looked."]})
     before = git(repository, "status", "--porcelain")
 
@@ -32,9 +32,9 @@ def test_an_unchanged_worktree_of_a_subagent_is_removed_with_its_branch(
 
     (end,) = events(house.tree(result.session_id), ChildEnded)
     (born,) = events(house.tree(result.session_id), ChildBorn)
-    assert "1\tone" in told(house.cast, "Work").replace(" ", "")
+    assert "1\tone" in last_message(house.cast, "Work").replace(" ", "")
     assert (end.branch, end.directory) == ("", "")
-    assert told(house.cast, "Go") == (
+    assert last_message(house.cast, "Go") == (
         "child-1 is done.\n\nLooked.\n\n(Its working tree began at commit "
         f"{born.base[:12]}. What is not committed here was not in it.)"
     )
@@ -57,8 +57,9 @@ def test_a_changed_worktree_is_kept_and_its_path_reported_to_the_parent(
     assert (Path(end.directory) / "new.txt").read_text() == "new\n"
     assert Path(end.directory).is_relative_to(house.home / "worktrees")
     assert not (repository / "new.txt").exists()
-    assert f"It changed files in {end.directory}, on the branch {end.branch}." in told(
-        house.cast, "Go"
+    assert (
+        f"It changed files in {end.directory}, on the branch {end.branch}."
+        in last_message(house.cast, "Go")
     )
     assert result.files == {}
 
@@ -70,7 +71,7 @@ def test_a_subagent_works_in_the_same_subfolder_of_its_worktree_as_its_parent(
         tmp_path,
         {
             "Go": [[ALONE], "Done."],
-            "Work": [[WRITE, called("bash", command="cat b.txt")], "ok"],
+            "Work": [[WRITE, tool_call("bash", command="cat b.txt")], "ok"],
         },
         directory=repository / "sub",
         mode="bypass",
@@ -80,13 +81,13 @@ def test_a_subagent_works_in_the_same_subfolder_of_its_worktree_as_its_parent(
 
     (end,) = events(house.tree(result.session_id), ChildEnded)
     assert (Path(end.directory) / "sub" / "new.txt").exists()
-    assert "two" in told(house.cast, "Work")
+    assert "two" in last_message(house.cast, "Work")
 
 
 def test_a_subagent_in_a_worktree_cannot_write_to_the_directory_of_its_parent(
     tmp_path: Path, repository: Path
 ) -> None:
-    outside = called("write_file", path=str(repository / "a.txt"), content="mine\n")
+    outside = tool_call("write_file", path=str(repository / "a.txt"), content="mine\n")
     house = Household(tmp_path, {"Go": [[ALONE], "Done."], "Work": [[outside], "ok"]})
 
     house.run("Go.")
@@ -135,12 +136,12 @@ def test_a_worktree_without_a_repository_or_commit_is_refused_with_the_reason(
 
     result = house.run("Go.")
 
-    assert "is not a git repository" in told(house.cast, "Go")
-    assert "You can call task without worktree." in told(house.cast, "Go")
+    assert "is not a git repository" in last_message(house.cast, "Go")
+    assert "You can call task without worktree." in last_message(house.cast, "Go")
     assert events(house.tree(result.session_id), ChildBorn) == []
     git(house.directory, "init", "-q")
     house.run("Go.")
-    assert "has no commit to begin at" in told(house.cast, "Go")
+    assert "has no commit to begin at" in last_message(house.cast, "Go")
 
 
 def test_hooks_and_filters_of_a_repository_are_not_run(

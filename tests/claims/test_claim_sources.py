@@ -39,11 +39,11 @@ from refold.values.messages import Message, ToolCall
 LINE = "this stands in the file, word for word"
 
 
-def made(*events: Event, at: float = 0.0) -> list[Entry]:
+def numbered_entries(*events: Event, at: float = 0.0) -> list[Entry]:
     return [Entry(seq, event, at) for seq, event in enumerate(events, 1)]
 
 
-def called(id_: str, tool: str, **arguments: object) -> tuple[Event, ...]:
+def call_events(id_: str, tool: str, **arguments: object) -> tuple[Event, ...]:
     call = ToolCall(id_, tool, Raw(json.dumps(arguments).encode()))
     return ModelAnswered(Message("assistant", (call,))), Started(id_)
 
@@ -52,22 +52,22 @@ def read(id_: str, path: Path, text: str) -> tuple[Event, ...]:
     rows = "\n".join(f"{n}\t{line}" for n, line in enumerate(text.split("\n"), 1))
     result = ((str(path), sha256(text.encode()).hexdigest()),)
     return (
-        *called(id_, "read_file", path=str(path)),
+        *call_events(id_, "read_file", path=str(path)),
         Ended(id_, "done", rows, file_hashes=result),
     )
 
 
-def ran(
+def command_events(
     id_: str, command: str, text: str, code: int | None = 0, whole: str = ""
 ) -> tuple[Event, ...]:
     outputs = (Output(command, text, code),)
     return (
-        *called(id_, "bash", command=command),
+        *call_events(id_, "bash", command=command),
         Ended(id_, "done", text, outputs, full_blob=whole),
     )
 
 
-def checked(
+def check_claim(
     place: Path,
     told: Sequence[SessionRecord],
     *evidence: Evidence,
@@ -83,7 +83,7 @@ def place(tmp_path: Path) -> Path:
     return Path(os.path.realpath(tmp_path))
 
 
-def quoted(path: object, lines: str = "1") -> Evidence:
+def quote_evidence(path: object, lines: str = "1") -> Evidence:
     return Evidence(path=str(path), lines=lines, quote=LINE)
 
 
@@ -92,10 +92,10 @@ def test_calls_of_a_subagent_are_evidence(place: Path) -> None:
     journal = place / "s" / "children" / "child-1" / "children" / "child-2"
     journal.mkdir(parents=True)
     lines, head = list[bytes](), Head()
-    own = made(
+    own = numbered_entries(
         SessionStarted(str(place)),
         *read("call-0", place / "a.py", LINE),
-        *ran("call-1", "make", "all 17 are well"),
+        *command_events("call-1", "make", "all 17 are well"),
     )
     for entry in own:
         line, head = encode(entry, head)
@@ -105,52 +105,60 @@ def test_calls_of_a_subagent_are_evidence(place: Path) -> None:
         Entry(1, ChildBorn("child-2", "call-0", "explore", "Look.")), Head()
     )
     (journal.parent.parent / "events.jsonl").write_bytes(between + b"\n")
-    root = made(SessionStarted(str(place)), ChildBorn("child-1", "call-0", "code", "Do."))
+    root = numbered_entries(
+        SessionStarted(str(place)), ChildBorn("child-1", "call-0", "code", "Do.")
+    )
 
     result = records(JournalDirectory(place), "s", root)
 
-    assert checked(place, result, quoted("a.py")).state == "supported"
+    assert check_claim(place, result, quote_evidence("a.py")).state == "supported"
     by_id = Evidence(call="child-1/child-2/call-1", quote="all 17 are well")
-    assert checked(place, result, by_id).state == "supported"
-    half = checked(place, result, Evidence(call="call-1", quote="all 17 are well"))
+    assert check_claim(place, result, by_id).state == "supported"
+    half = check_claim(place, result, Evidence(call="call-1", quote="all 17 are well"))
     assert (half.state, "child-1/child-2/call-1" in half.reason) == ("unknown", True)
 
 
 def test_the_report_of_a_subagent_is_not_evidence(place: Path) -> None:
     report = "child-1 is done.\n\nAll 40 tests pass"
     record = SessionRecord(
-        made(*called("call-0", "task", prompt="Test."), Ended("call-0", "done", report))
+        numbered_entries(
+            *call_events("call-0", "task", prompt="Test."), Ended("call-0", "done", report)
+        )
     )
 
-    claim = checked(place, [record], Evidence(call="call-0", quote="All 40 tests pass"))
+    claim = check_claim(place, [record], Evidence(call="call-0", quote="All 40 tests pass"))
 
     assert claim.state == "unknown"
 
 
 def test_an_answer_of_a_leaf_model_is_not_evidence(place: Path) -> None:
     answer = "the author was born in Oslo in 1901"
-    entries = made(
-        *called("call-0", "python", code="print(lm('Where?')); print(open('a').read())"),
+    entries = numbered_entries(
+        *call_events(
+            "call-0", "python", code="print(lm('Where?')); print(open('a').read())"
+        ),
         Reserved("leaf", "m", leaf=1, call_id="call-0"),
         Settled(3, text=answer),
         Ended("call-0", "done", f"{answer}\nthe house stands in Bergen"),
     )
 
-    claim = checked(place, [SessionRecord(entries)], Evidence(call="call-0", quote=answer))
+    claim = check_claim(
+        place, [SessionRecord(entries)], Evidence(call="call-0", quote=answer)
+    )
     read_by_code = Evidence(call="call-0", quote="the house stands in Bergen")
 
     assert claim.state == "unknown"
-    assert checked(place, [SessionRecord(entries)], read_by_code).state == "supported"
+    assert check_claim(place, [SessionRecord(entries)], read_by_code).state == "supported"
 
 
 def test_a_missing_file_that_code_named_is_unknown_with_that_reason(place: Path) -> None:
-    entries = made(
+    entries = numbered_entries(
         SessionStarted(str(place)),
-        *called("call-0", "python", code="print(open('nowhere.py').read())"),
+        *call_events("call-0", "python", code="print(open('nowhere.py').read())"),
         Ended("call-0", "done", "something"),
     )
 
-    claim = checked(
+    claim = check_claim(
         place, [SessionRecord(entries)], Evidence(path="nowhere.py", quote="something else")
     )
 
@@ -159,78 +167,92 @@ def test_a_missing_file_that_code_named_is_unknown_with_that_reason(place: Path)
 
 
 def test_an_unfinished_call_is_not_evidence(place: Path) -> None:
-    record = SessionRecord(made(*called("call-0", "bash", command="make")))
+    record = SessionRecord(numbered_entries(*call_events("call-0", "bash", command="make")))
     cut_off = SessionRecord(
-        made(
-            *called("call-0", "bash", command="make"),
+        numbered_entries(
+            *call_events("call-0", "bash", command="make"),
             Ended("call-0", "unknown", "all is well here"),
         )
     )
 
     for item in (record, cut_off):
-        claim = checked(place, [item], Evidence(call="make", quote="all is well here"))
+        claim = check_claim(place, [item], Evidence(call="make", quote="all is well here"))
         assert claim.state == "unknown"
 
 
 def test_a_claim_that_a_refused_call_ran_is_contradicted(place: Path) -> None:
     record = SessionRecord(
-        made(
-            *called("call-0", "bash", command="make"),
+        numbered_entries(
+            *call_events("call-0", "bash", command="make"),
             Ended("call-0", "refused", "Refused: no"),
         )
     )
 
     assert (
-        checked(place, [record], Evidence(call="make"), claim="make ran").state
+        check_claim(place, [record], Evidence(call="make"), claim="make ran").state
         == "contradicted"
     )
 
 
 def test_shortened_output_is_checked_in_its_blob(place: Path) -> None:
     text = "begins\n[… 900 of 1000 characters are left out here. …]\nends"
-    entries = made(*ran("call-0", "make", text, whole="b" * 64))
+    entries = numbered_entries(*command_events("call-0", "make", text, whole="b" * 64))
     evidence = Evidence(call="make", quote="in the middle of it")
 
     whole = SessionRecord(entries, blob=lambda _: b"begins, and in the middle of it\nends")
 
-    assert checked(place, [whole], evidence).state == "supported"
-    assert checked(place, [SessionRecord(entries)], evidence).state == "unknown"
+    assert check_claim(place, [whole], evidence).state == "supported"
+    assert check_claim(place, [SessionRecord(entries)], evidence).state == "unknown"
 
 
 def test_a_quote_of_a_file_read_by_code_needs_the_unchanged_file(place: Path) -> None:
     (place / "data.txt").write_text(f"{LINE}\nand more of it on the second\n")
-    code = called("call-0", "python", code="print(len(open('data.txt').read()))")
-    later = made(
+    code = call_events("call-0", "python", code="print(len(open('data.txt').read()))")
+    later = numbered_entries(
         SessionStarted(str(place)), *code, Ended("call-0", "done", "70"), at=time.time() + 5
     )
-    before = made(SessionStarted(str(place)), *code, Ended("call-0", "done", "70"), at=1.0)
-    other = made(
+    before = numbered_entries(
+        SessionStarted(str(place)), *code, Ended("call-0", "done", "70"), at=1.0
+    )
+    other = numbered_entries(
         SessionStarted(str(place)),
-        *called("call-0", "python", code="1 + 1"),
+        *call_events("call-0", "python", code="1 + 1"),
         Ended("call-0", "done", "2"),
         at=time.time() + 5,
     )
     absent = Evidence(path="data.txt", quote="words that stand nowhere in it")
 
-    assert checked(place, [SessionRecord(later)], quoted("data.txt")).state == "supported"
     assert (
-        checked(place, [SessionRecord(later)], quoted("data.txt", "2")).state
+        check_claim(place, [SessionRecord(later)], quote_evidence("data.txt")).state
+        == "supported"
+    )
+    assert (
+        check_claim(place, [SessionRecord(later)], quote_evidence("data.txt", "2")).state
         == "contradicted"
     )
-    assert checked(place, [SessionRecord(later)], absent).state == "contradicted"
-    assert checked(place, [SessionRecord(before)], quoted("data.txt")).state == "unknown"
-    assert checked(place, [SessionRecord(other)], quoted("data.txt")).state == "unknown"
+    assert check_claim(place, [SessionRecord(later)], absent).state == "contradicted"
+    assert (
+        check_claim(place, [SessionRecord(before)], quote_evidence("data.txt")).state
+        == "unknown"
+    )
+    assert (
+        check_claim(place, [SessionRecord(other)], quote_evidence("data.txt")).state
+        == "unknown"
+    )
 
 
 def test_a_read_file_call_made_by_code_is_evidence(place: Path) -> None:
     (place / "a.py").write_text(LINE)
     call = ToolCall("call-0.1", "read_file", Raw(b'{"path": "a.py"}'))
     *_, end = read("call-0.1", place / "a.py", LINE)
-    entries = made(
+    entries = numbered_entries(
         SessionStarted(str(place)), NestedCallMade(call, "call-0"), Started("call-0.1"), end
     )
 
-    assert checked(place, [SessionRecord(entries)], quoted("a.py")).state == "supported"
+    assert (
+        check_claim(place, [SessionRecord(entries)], quote_evidence("a.py")).state
+        == "supported"
+    )
 
 
 def test_a_file_that_the_session_never_read_is_not_opened(place: Path) -> None:
@@ -239,15 +261,20 @@ def test_a_file_that_the_session_never_read_is_not_opened(place: Path) -> None:
             raise AssertionError(real)
 
     (place / "a.py").write_text(LINE)
-    record = SessionRecord(made(SessionStarted(str(place))))
+    record = SessionRecord(numbered_entries(SessionStarted(str(place))))
 
-    assert checked(place, [record], quoted("a.py"), files=Locked(place)).state == "unknown"
+    assert (
+        check_claim(place, [record], quote_evidence("a.py"), files=Locked(place)).state
+        == "unknown"
+    )
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "huge", "binary", "directory", "unread"])
 def test_a_path_that_is_no_longer_a_plain_file_is_not_read(place: Path, kind: str) -> None:
     path = place / "a.py"
-    record = SessionRecord(made(SessionStarted(str(place)), *read("call-0", path, LINE)))
+    record = SessionRecord(
+        numbered_entries(SessionStarted(str(place)), *read("call-0", path, LINE))
+    )
     files = DiskFiles(place)
     match kind:
         case "pipe":
@@ -266,7 +293,7 @@ def test_a_path_that_is_no_longer_a_plain_file_is_not_read(place: Path, kind: st
             path.write_text(LINE)
             files = DiskFiles(place, unread=lambda _: "a rule says so")
 
-    claim = checked(place, [record], quoted("a.py"), files=files)
+    claim = check_claim(place, [record], quote_evidence("a.py"), files=files)
 
     assert claim.state == ("stale" if kind == "binary" else "unknown"), claim
 
@@ -274,21 +301,21 @@ def test_a_path_that_is_no_longer_a_plain_file_is_not_read(place: Path, kind: st
 @pytest.mark.parametrize("path", ["\0", "~/a.py", "", "../" * 5000, "a\ud800", "x" * 5000])
 def test_an_invalid_path_gives_the_verdict_unknown(place: Path, path: str) -> None:
     record = SessionRecord(
-        made(SessionStarted(str(place)), *read("call-0", place / "a.py", LINE))
+        numbered_entries(SessionStarted(str(place)), *read("call-0", place / "a.py", LINE))
     )
 
-    assert checked(place, [record], quoted(path)).state == "unknown"
+    assert check_claim(place, [record], quote_evidence(path)).state == "unknown"
 
 
 def test_the_search_for_a_very_repetitive_quote_ends_in_time(place: Path) -> None:
     text = "a" * 2_000_000
     (place / "a.py").write_text(text)
     record = SessionRecord(
-        made(SessionStarted(str(place)), *read("call-0", place / "a.py", text))
+        numbered_entries(SessionStarted(str(place)), *read("call-0", place / "a.py", text))
     )
     began = time.monotonic()
 
-    claim = checked(place, [record], Evidence(path="a.py", quote="a" * 100_000))
+    claim = check_claim(place, [record], Evidence(path="a.py", quote="a" * 100_000))
 
     assert claim.state != "supported"
     assert time.monotonic() - began < 40
@@ -318,13 +345,13 @@ def test_a_repeated_claim_replaces_the_earlier_one() -> None:
     from refold.journal.events.kinds import TurnStarted
     from refold.values.control import Claimed
 
-    first, second = Claim("It  is so."), Claim("It is so.", (quoted("a.py"),))
+    first, second = Claim("It  is so."), Claim("It is so.", (quote_evidence("a.py"),))
     ends = [
         Ended(f"call-{n}", "done", "", control=Claimed((c,)))
         for n, c in enumerate((first, second))
     ]
 
-    assert claims_in(made(TurnStarted(0), *ends)).claims == (second,)
+    assert claims_in(numbered_entries(TurnStarted(0), *ends)).claims == (second,)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def place(path: str, lines: object, quote: str, **more: object) -> dict[str, obj
     return {"path": path, "lines": lines, "quote": quote, **more}
 
 
-def ran(line: str, quote: str = "", **more: object) -> dict[str, object]:
+def command_evidence(line: str, quote: str = "", **more: object) -> dict[str, object]:
     return {"call": line, "quote": quote, **more}
 
 
@@ -93,14 +93,14 @@ TRUE = (
     Case("by its real path", place("ABSOLUTE/src/app.py", "8", "stored = read_password(user)"), "supported"),
     Case("as cat printed it", place("src/printed.py", "2", "print('printed by a command')"), "supported"),
     Case("it was changed", place("src/app.py", "", "", changed=True), "supported", "app.py is mended"),
-    Case("tests pass", ran(PASSING, "3 passed"), "supported", "All tests pass"),
-    Case("tests pass, no quote", ran(PASSING), "supported", "The tests pass"),
-    Case("tests pass, by id", ran("call-10", "3 passed in 0.05s"), "supported", "All tests pass"),
-    Case("tests fail", ran(FAILING, "1 failed, 2 passed in 0.10s"), "supported", "1 test fails and 2 pass"),
-    Case("the exit code", ran(FAILING, "exit code 1"), "supported", "The run fails"),
-    Case("found nothing", ran(UNUSED, nothing=True), "supported", "never_used is not used"),
-    Case("grep found nothing", ran("grep never_used src", nothing=True), "supported", "never_used is not used"),
-    Case("one part of a chain", ran("wc -l app.py", "20 app.py"), "supported", "app.py has 20 lines"),
+    Case("tests pass", command_evidence(PASSING, "3 passed"), "supported", "All tests pass"),
+    Case("tests pass, no quote", command_evidence(PASSING), "supported", "The tests pass"),
+    Case("tests pass, by id", command_evidence("call-10", "3 passed in 0.05s"), "supported", "All tests pass"),
+    Case("tests fail", command_evidence(FAILING, "1 failed, 2 passed in 0.10s"), "supported", "1 test fails and 2 pass"),
+    Case("the exit code", command_evidence(FAILING, "exit code 1"), "supported", "The run fails"),
+    Case("found nothing", command_evidence(UNUSED, nothing=True), "supported", "never_used is not used"),
+    Case("grep found nothing", command_evidence("grep never_used src", nothing=True), "supported", "never_used is not used"),
+    Case("one part of a chain", command_evidence("wc -l app.py", "20 app.py"), "supported", "app.py has 20 lines"),
 )  # fmt: skip
 OPEN = (
     Case("changed since", place("moved.py", "2", "second line of it"), "stale"),
@@ -108,8 +108,8 @@ OPEN = (
     Case("mended since", place("src/app.py", "11", "return stored == hashlib.md5(password.encode()).hexdigest()"), "stale"),
     Case("shifted since", place("shifted.py", "2", "the second of the lines"), "stale"),
     Case("the words left out", place("src/app.py", "8", "stored = ... read_password(user)"), "unknown"),
-    Case("an earlier run", ran(FLAKY, "40 passed in 1.00s"), "stale", "It printed that"),
-    Case("changed after the run", ran(EARLY, "5 passed in 0.01s"), "stale", "Five tests pass"),
+    Case("an earlier run", command_evidence(FLAKY, "40 passed in 1.00s"), "stale", "It printed that"),
+    Case("changed after the run", command_evidence(EARLY, "5 passed in 0.01s"), "stale", "Five tests pass"),
 )  # fmt: skip
 LIES = (
     Case("another quote", place("src/app.py", "8", "stored = read_secret(user)"), "contradicted"),
@@ -134,22 +134,22 @@ LIES = (
     Case("one good, one empty", ["src/app.py:8: stored = read_password(user)", " "], "unknown"),
     Case("no evidence", [], "unknown"),
     Case("words for evidence", "I looked at it carefully.", "unknown"),
-    Case("not run", ran("pytest -x --slow", "3 passed"), "contradicted", "All tests pass"),
-    Case("no such call", ran("call-77", "3 passed in 0.05s"), "contradicted", "All tests pass"),
-    Case("other output", ran(PASSING, "30 passed in 0.05s"), "contradicted", "All tests pass"),
-    Case("part of a number", ran(PASSING, "passed in 0.0"), "contradicted", "All tests pass"),
-    Case("it failed", ran(FAILING, "2 passed in 0.10s"), "contradicted", "All tests pass"),
-    Case("it failed, no quote", ran(FAILING), "contradicted", "The suite is green"),
-    Case("it failed, in two minds", ran(FAILING, "2 passed in 0.10s"), "unknown", "All pass, except one error"),
-    Case("a false exit code", ran(FAILING, "exit code 0"), "contradicted", "It ends well"),
-    Case("it failed the last time", ran(FLAKY, "40 passed in 1.00s"), "stale", "All tests pass"),
-    Case("an earlier success, by id", ran("call-16", "40 passed in 1.00s"), "stale", "All tests pass"),
-    Case("it found something", ran("grep def helper_2[0-9] src", nothing=True), "contradicted", "No helpers"),
-    Case("an error is no proof", ran("read_file src/never.py.txt", "There is no file"), "contradicted", "It is gone"),
-    Case("its own thoughts", ran("call-21", "99 passed in 3.00s"), "unknown", "All tests pass"),
-    Case("its own echo", ran("echo '77 passed in 7.00s'", "77 passed in 7.00s"), "unknown", "All tests pass"),
+    Case("not run", command_evidence("pytest -x --slow", "3 passed"), "contradicted", "All tests pass"),
+    Case("no such call", command_evidence("call-77", "3 passed in 0.05s"), "contradicted", "All tests pass"),
+    Case("other output", command_evidence(PASSING, "30 passed in 0.05s"), "contradicted", "All tests pass"),
+    Case("part of a number", command_evidence(PASSING, "passed in 0.0"), "contradicted", "All tests pass"),
+    Case("it failed", command_evidence(FAILING, "2 passed in 0.10s"), "contradicted", "All tests pass"),
+    Case("it failed, no quote", command_evidence(FAILING), "contradicted", "The suite is green"),
+    Case("it failed, in two minds", command_evidence(FAILING, "2 passed in 0.10s"), "unknown", "All pass, except one error"),
+    Case("a false exit code", command_evidence(FAILING, "exit code 0"), "contradicted", "It ends well"),
+    Case("it failed the last time", command_evidence(FLAKY, "40 passed in 1.00s"), "stale", "All tests pass"),
+    Case("an earlier success, by id", command_evidence("call-16", "40 passed in 1.00s"), "stale", "All tests pass"),
+    Case("it found something", command_evidence("grep def helper_2[0-9] src", nothing=True), "contradicted", "No helpers"),
+    Case("an error is no proof", command_evidence("read_file src/never.py.txt", "There is no file"), "contradicted", "It is gone"),
+    Case("its own thoughts", command_evidence("call-21", "99 passed in 3.00s"), "unknown", "All tests pass"),
+    Case("its own echo", command_evidence("echo '77 passed in 7.00s'", "77 passed in 7.00s"), "unknown", "All tests pass"),
     Case("it was not changed", place("src/util.py", "", "", changed=True), "contradicted", "util.py is mended"),
-    Case("only a part of a line", ran("cat verdict", "40 passed in 1.00s"), "unknown"),
+    Case("only a part of a line", command_evidence("cat verdict", "40 passed in 1.00s"), "unknown"),
     Case("both, one false", {**place("src/app.py", "8", "3 passed in 0.05s"), "call": PASSING}, "contradicted"),
 )  # fmt: skip
 
@@ -242,7 +242,10 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from((*place("", "", ""), *ran(""), "changed", "nothing")), inner
+            st.sampled_from(
+                (*place("", "", ""), *command_evidence(""), "changed", "nothing")
+            ),
+            inner,
         )
     ),
     max_leaves=8,

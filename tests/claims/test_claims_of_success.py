@@ -42,12 +42,12 @@ def verdict(
 def test_exit_code_0_of_a_line_that_hides_failures_supports_no_success(
     command: str,
 ) -> None:
-    def said(printed: str, quote: str) -> State:
+    def judge_quote(printed: str, quote: str) -> State:
         return verdict(command, printed, 0, command, "all tests pass", quote)
 
-    assert said(FAILED, "") == "unknown"
-    assert said(FAILED, "2 passed in 0.10s") == "unknown"
-    assert said("12 passed, 0 failed in 3.10s", "12 passed, 0 failed") == "supported"
+    assert judge_quote(FAILED, "") == "unknown"
+    assert judge_quote(FAILED, "2 passed in 0.10s") == "unknown"
+    assert judge_quote("12 passed, 0 failed in 3.10s", "12 passed, 0 failed") == "supported"
 
 
 @pytest.mark.parametrize(

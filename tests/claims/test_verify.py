@@ -26,11 +26,11 @@ def answering(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> An
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text(TEXT)
 
-    def answered(*claims: Mapping[str, object]) -> Past:
+    def session_with_claims(*claims: Mapping[str, object]) -> Past:
         reads = [("read_file", '{"path": "a.py"}')]
         return session(tmp_path, home / "refold", reads, json.dumps({"claims": claims}))
 
-    return answered
+    return session_with_claims
 
 
 def second(place: Path, *lines: object) -> str:
@@ -40,7 +40,7 @@ def second(place: Path, *lines: object) -> str:
     return str(file)
 
 
-def says(*verdicts: Mapping[str, str]) -> dict[str, str]:
+def judge_answer(*verdicts: Mapping[str, str]) -> dict[str, str]:
     plain = {"why": "so it is", "quote": "", "path": "", "lines": ""}
     return {
         "text": json.dumps({"verdicts": [{**plain, **verdict} for verdict in verdicts]})
@@ -162,19 +162,19 @@ def test_a_claim_about_a_file_that_a_rule_denies_is_unknown(
     ("claims", "script", "code", "states"),
     [
         # Borne out twice; and what the first look could not tell, by evidence of its own.
-        ((GOOD, BARE), (LOOKS, says({"id": "1", "verdict": "supported", **HOLDS}, {"id": "2", "verdict": "supported", **HOLDS})), 0, ["supported", "supported"]),
+        ((GOOD, BARE), (LOOKS, judge_answer({"id": "1", "verdict": "supported", **HOLDS}, {"id": "2", "verdict": "supported", **HOLDS})), 0, ["supported", "supported"]),
         # Refuted, with a place that shows it; and without one.
-        ((GOOD, BARE), (LOOKS, says({"id": "1", "verdict": "refuted", **HOLDS}, {"id": "2", "verdict": "unclear"})), 5, ["contradicted", "unknown"]),
-        ((GOOD,), (LOOKS, says({"id": "1", "verdict": "refuted", **HOLDS, "quote": "made up by the second"})), 0, ["unknown"]),
+        ((GOOD, BARE), (LOOKS, judge_answer({"id": "1", "verdict": "refuted", **HOLDS}, {"id": "2", "verdict": "unclear"})), 5, ["contradicted", "unknown"]),
+        ((GOOD,), (LOOKS, judge_answer({"id": "1", "verdict": "refuted", **HOLDS, "quote": "made up by the second"})), 0, ["unknown"]),
         # Its evidence is nothing without having read the file.
-        ((GOOD,), (says({"id": "1", "verdict": "supported", **HOLDS}),), 0, ["unknown"]),
+        ((GOOD,), (judge_answer({"id": "1", "verdict": "supported", **HOLDS}),), 0, ["unknown"]),
         # It says nothing of one, says two things, says nothing at all, dies.
-        ((GOOD, BARE), (LOOKS, says({"id": "2", "verdict": "unclear"})), 5, ["unknown", "unknown"]),
-        ((GOOD,), (LOOKS, says({"id": "1", "verdict": "supported", **HOLDS}, {"id": "1", "verdict": "refuted"})), 5, ["unknown"]),
+        ((GOOD, BARE), (LOOKS, judge_answer({"id": "2", "verdict": "unclear"})), 5, ["unknown", "unknown"]),
+        ((GOOD,), (LOOKS, judge_answer({"id": "1", "verdict": "supported", **HOLDS}, {"id": "1", "verdict": "refuted"})), 5, ["unknown"]),
         ((GOOD,), ({"text": "All is well."}, {"text": "All is well."}, {"text": "Really."}, {"text": "Yes."}), 5, ["unknown"]),
         ((GOOD,), (), 5, ["unknown"]),
         # What the first look contradicts is not asked again.
-        ((WRONG, GOOD), (LOOKS, says({"id": "1", "verdict": "supported", **HOLDS}, {"id": "2", "verdict": "supported", **HOLDS})), 5, ["contradicted", "supported"]),
+        ((WRONG, GOOD), (LOOKS, judge_answer({"id": "1", "verdict": "supported", **HOLDS}, {"id": "2", "verdict": "supported", **HOLDS})), 5, ["contradicted", "supported"]),
     ],
 )  # fmt: skip
 def test_verdicts_of_the_second_check_need_evidence_too(
@@ -261,20 +261,22 @@ def test_a_second_check_does_not_support_a_stale_claim(
 ) -> None:
     answering(GOOD)
     (tmp_path / "a.py").write_text(f"{TEXT}\n# one line more\n")
-    script = second(tmp_path, LOOKS, says({"id": "1", "verdict": "supported", **HOLDS}))
+    script = second(
+        tmp_path, LOOKS, judge_answer({"id": "1", "verdict": "supported", **HOLDS})
+    )
 
     assert main(["verify", "--deep", "--strict", "--script", script]) == 5
 
     assert capsys.readouterr().out.startswith("stale ")
 
 
-def _changed(file: Path) -> None:
+def _change(file: Path) -> None:
     file.write_bytes(file.read_bytes().replace(b"KNOWN", b"OTHER"))
 
 
 def _rewritten(file: Path) -> None:
     """By an author who knows how lines are chained."""
-    _changed(file)
+    _change(file)
     head, lines = codec.Head(), list[bytes]()
     for line in file.read_bytes().splitlines():
         result = msgspec.json.decode(line)
@@ -285,11 +287,11 @@ def _rewritten(file: Path) -> None:
     file.write_bytes(b"".join(line.rstrip(b"\n") + b"\n" for line in lines))
 
 
-def _cut(file: Path) -> None:
+def _truncate(file: Path) -> None:
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-2]))
 
 
-@pytest.mark.parametrize("damage", [_changed, _rewritten, _cut])
+@pytest.mark.parametrize("damage", [_change, _rewritten, _truncate])
 def test_verify_reports_a_damaged_journal_of_a_subagent(
     tmp_path: Path,
     home: Path,
@@ -316,7 +318,7 @@ def test_the_session_of_a_second_check_is_not_the_newest_of_its_directory(
     answering: Answering, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     past = answering(GOOD)
-    verdict = says({"id": "1", "verdict": "supported", **HOLDS})
+    verdict = judge_answer({"id": "1", "verdict": "supported", **HOLDS})
     main(["verify", "--deep", "--script", second(tmp_path, LOOKS, verdict)])
     capsys.readouterr()
 

@@ -20,7 +20,7 @@ class ForkedStarts:
     def __init__(self, forks: "subprocess.Popen[str]") -> None:
         self._forks = forks
 
-    def ran(
+    def run(
         self, here: Path, environ: Mapping[str, str], *arguments: str
     ) -> tuple[int, str]:
         """Run it; return its exit code and all that it printed."""

@@ -69,7 +69,7 @@ def rest(process: "subprocess.Popen[bytes]") -> tuple[list[Document], str]:
     ], err.decode()
 
 
-def gone(words: str) -> bool:
+def wait_until_gone(words: str) -> bool:
     """Whether no process with these words in its command line runs any more."""
     until_then = time.monotonic() + LONG
     while time.monotonic() < until_then:

@@ -231,7 +231,7 @@ def test_auth_list_reads_a_failing_keyring_once_and_reports_its_error(
     assert code == 0
     assert rows(result)["xai"]["from"] == "file"
     assert err == "refold: the keyring cannot be used: the collection is locked\n"
-    assert ring.asked == 1
+    assert ring.request_count == 1
 
 
 # test ---------------------------------------------------------------------------------

@@ -29,12 +29,12 @@ def at_once(*_: object) -> tuple[list[object], list[object], list[object]]:
     return [sys.stdin], [], []
 
 
-def deferred(name: str, **arguments: object) -> dict[str, Any]:
+def deferred_call(name: str, **arguments: object) -> dict[str, Any]:
     return call("tool_call", name=name, arguments=arguments)
 
 
-BUILD = deferred("background_run", command="sleep 0.1; echo built", notify=True)
-ENDLESS = deferred("background_run", command="sleep 995", notify=True)
+BUILD = deferred_call("background_run", command="sleep 0.1; echo built", notify=True)
+ENDLESS = deferred_call("background_run", command="sleep 995", notify=True)
 
 
 def result(out: str) -> dict[str, Any]:
@@ -75,7 +75,9 @@ def test_the_result_counts_all_turns_of_a_task(
 def test_a_task_does_not_wait_for_the_end_of_a_monitored_server(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    watch = deferred("monitor", command="sleep 0.1; echo ready; sleep 996", until="ready")
+    watch = deferred_call(
+        "monitor", command="sleep 0.1; echo ready; sleep 996", until="ready"
+    )
     path = script(workspace, watch, WAIT, {"text": "It is ready."})
 
     code = main(["-p", "Go", "--yolo", "--script", path])
@@ -160,7 +162,7 @@ def test_over_stdio_the_wait_for_background_commands_is_bounded_without_a_timeou
 def test_schedule_tool_in_print_mode_reports_that_the_run_does_not_start_it(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    plan = deferred("schedule", prompt="Look.", every="1h")
+    plan = deferred_call("schedule", prompt="Look.", every="1h")
     path = script(workspace, plan, {"text": "Planned."})
 
     main(["-p", "Go", "--yolo", "--script", path, "--output-format", "stream-json"])

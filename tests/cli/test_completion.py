@@ -39,7 +39,7 @@ def bash(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[s
     """What bash is offered for a line, with the cursor at its end."""
     monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
 
-    def offered(line: str, *breaks: str) -> list[str]:
+    def complete(line: str, *breaks: str) -> list[str]:
         done = subprocess.run(
             ["bash", "--norc", "-c", REPLY, "bash", str(scripts / "bash"), line, *breaks],
             capture_output=True, text=True, check=True, timeout=60,
@@ -47,7 +47,7 @@ def bash(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[s
         assert done.stderr == ""
         return [part.rstrip() for part in done.stdout.split("\n") if part]
 
-    return offered
+    return complete
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def test_bash_completes_names_that_contain_colons_spaces_and_quotes(
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    named("my 'first' session", tmp_path)
+    make_named_session("my 'first' session", tmp_path)
 
     assert bash("refold -m ollama/qw") == ["ollama/qwen:7b"]
     assert bash("refold -m ollama/qwen:") == ["7b"]
@@ -114,7 +114,7 @@ def test_bash_completion_quotes_session_names_that_contain_commands(
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
-    id_ = named("$(date) `date` !x", tmp_path)
+    id_ = make_named_session("$(date) `date` !x", tmp_path)
 
     assert bash("refold -r ") == ["\\$\\(date\\)\\ \\`date\\`\\ \\!x", id_]
     assert bash('refold -r "') == [id_]  # bash would replace !x by a line of its history
@@ -168,7 +168,7 @@ def test_fish_completes_subcommands_flags_and_values(
 ) -> None:  # fmt: skip
     monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
-    named("$(date) `date`", tmp_path)
+    make_named_session("$(date) `date`", tmp_path)
     capfd.readouterr()
     expected = {
         "refold sess": ["sessions"],
@@ -228,7 +228,7 @@ def test_completion_offers_sessions_by_name_and_id_with_their_title(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    id_ = named("mine", tmp_path)
+    id_ = make_named_session("mine", tmp_path)
 
     for line in ("refold -r ", "refold tree ", "refold sessions show "):
         assert completions(line, tmp_path) == {"mine": f"{id_}  Hello.", id_: "Hello."}
@@ -250,7 +250,7 @@ def test_completion_offers_nothing_from_a_broken_home_and_writes_nothing(
     assert (untouched, os.listdir(home)) == ([], [".config"])
 
 
-def named(name: str, folder: Path) -> str:
+def make_named_session(name: str, folder: Path) -> str:
     """Make a session of this name; gives its id."""
     (folder / "script.json").write_text('{"text": "Good morning."}')
     with Path(os.devnull).open() as nothing:
@@ -278,12 +278,12 @@ def in_a_terminal(
     try:
         child.sendline(f"{begin}; {show}; echo rea''dy")
         child.expect("ready")
-        return [_typed(child, line) for line in typed]
+        return [_type_and_complete(child, line) for line in typed]
     finally:
         child.close(force=True)
 
 
-def _typed(child: "pexpect.spawn[str]", line: str) -> str:
+def _type_and_complete(child: "pexpect.spawn[str]", line: str) -> str:
     before, _, _ = line.rpartition("|")
     child.send(before)
     # Ctrl+A, put the showing function in front, and send it off.

@@ -24,11 +24,11 @@ class House:
         self.outside.mkdir()
         write = call("write_file", path="a.txt", content="a")
         self.script = script(here, write, {"text": "Done."})
-        done = self.ran("-p", "go")
+        done = self.run("-p", "go")
         assert done[0] == 0, done
         (self.session,) = (self.home / "sessions").glob("2*")
 
-    def ran(self, *arguments: str) -> tuple[int, str]:
+    def run(self, *arguments: str) -> tuple[int, str]:
         rights = ("--script", self.script, "--allow", "write_file")
         completed_process = subprocess.run(
             command(*arguments, *rights) if arguments[0] == "-p" else command(*arguments),
@@ -41,7 +41,7 @@ class House:
         )
         return completed_process.returncode, completed_process.stderr.decode()
 
-    def replaced(self, name: str) -> Path:
+    def replace_by_link(self, name: str) -> Path:
         """What lay there lies outside now, and a link to it in its place."""
         place = self.session / name if not name.startswith("/") else self.home / name[1:]
         away = self.outside / place.name
@@ -68,10 +68,10 @@ def house(tmp_path: Path) -> House:
 def test_a_session_directory_that_contains_a_symlink_is_not_resumed(
     house: House, name: str
 ) -> None:
-    house.replaced(name)
+    house.replace_by_link(name)
     before = house.outside_now()
 
-    code, text = house.ran("-p", "more", "-r", house.session.name)
+    code, text = house.run("-p", "more", "-r", house.session.name)
 
     assert (code, text.count(SAID), text.count("\n")) == (1, 1, 1)
     assert str(house.session) in text
@@ -82,11 +82,11 @@ def test_a_session_directory_that_contains_a_symlink_is_not_resumed(
 @pytest.mark.parametrize("name", ["events.jsonl", "", "/sessions"])
 def test_sessions_subcommands_refuse_a_symlinked_session(house: House, name: str) -> None:
     id_ = house.session.name
-    house.replaced(name or f"/sessions/{id_}")
+    house.replace_by_link(name or f"/sessions/{id_}")
     before = house.outside_now()
 
     for words in (("show", id_), ("check", id_), ("export", id_), ("delete", id_, "--yes")):
-        code, text = house.ran("sessions", *words)
+        code, text = house.run("sessions", *words)
         assert (code, text.count("\n")) == (1, 1)
         assert "is a link, and no session is read, copied or deleted through one" in text
     assert house.outside_now() == before
@@ -94,11 +94,11 @@ def test_sessions_subcommands_refuse_a_symlinked_session(house: House, name: str
 
 @pytest.mark.slow
 def test_symlinked_session_and_sessions_directories_are_refused(house: House) -> None:
-    house.replaced(f"/sessions/{house.session.name}")
-    one = house.ran("-p", "more", "-r", house.session.name)
-    house.replaced("/sessions")
+    house.replace_by_link(f"/sessions/{house.session.name}")
+    one = house.run("-p", "more", "-r", house.session.name)
+    house.replace_by_link("/sessions")
     before = house.outside_now()
-    fresh = house.ran("-p", "anew")
+    fresh = house.run("-p", "anew")
 
     assert [code for code, _ in (one, fresh)] == [1, 1]
     assert SAID in one[1]
@@ -113,10 +113,10 @@ def test_symlinked_session_and_sessions_directories_are_refused(house: House) ->
 )  # fmt: skip
 def test_checkpoints_are_not_written_through_a_symlink(house: House, name: str) -> None:
     (first, *_) = sorted(house.home.glob(name))
-    house.replaced(f"/{first.relative_to(house.home)}")
+    house.replace_by_link(f"/{first.relative_to(house.home)}")
     before = house.outside_now()
 
-    code, text = house.ran("-p", "anew")
+    code, text = house.run("-p", "anew")
 
     assert (code, SAID in text) == (0, True)
     assert house.outside_now() == before
@@ -127,12 +127,12 @@ def test_checkpoints_are_not_written_through_a_symlink(house: House, name: str) 
 def test_a_symlinked_log_or_catalogue_is_not_written_through(
     house: House, name: str
 ) -> None:
-    house.ran("sessions", "list")
-    house.replaced(f"/{name}")
+    house.run("sessions", "list")
+    house.replace_by_link(f"/{name}")
     before = house.outside_now()
 
-    assert house.ran("sessions", "list")[0] == 0
-    assert house.ran("-p", "anew")[0] == 0
+    assert house.run("sessions", "list")[0] == 0
+    assert house.run("-p", "anew")[0] == 0
     assert house.outside_now() == before
 
 
@@ -141,7 +141,7 @@ def test_refold_home_may_be_a_symlink(house: House) -> None:
     house.home.rename(house.outside / "home")
     house.home.symlink_to(house.outside / "home")
 
-    assert house.ran("-p", "more", "-r", house.session.name)[0] == 0
+    assert house.run("-p", "more", "-r", house.session.name)[0] == 0
 
 
 def _history(place: Path) -> None:

@@ -15,7 +15,7 @@ ID = "20260101-000000-abcd"
 Output = pytest.CaptureFixture[str]
 
 
-def exported(capsys: Output, *more: str, code: int = 0) -> str:
+def export(capsys: Output, *more: str, code: int = 0) -> str:
     assert main(["sessions", "export", ID, *more]) == code
     return capsys.readouterr().out
 
@@ -39,7 +39,7 @@ def test_export_prints_markdown_unless_another_format_is_named(capsys: Output) -
     family(at_home())
 
     forms = [
-        exported(capsys, *more) for more in ((), ("--format", "html"), ("--format", "text"))
+        export(capsys, *more) for more in ((), ("--format", "html"), ("--format", "text"))
     ]
 
     assert [form.partition("\n")[0] for form in forms] == [
@@ -58,7 +58,7 @@ def test_export_chooses_the_format_by_the_file_extension(
 ) -> None:
     family(at_home())
 
-    assert exported(capsys, "-o", str(tmp_path / name)) == ""
+    assert export(capsys, "-o", str(tmp_path / name)) == ""
 
     assert (tmp_path / name).read_text("utf-8").startswith(begins)
     assert os.listdir(tmp_path) == [name]
@@ -73,7 +73,7 @@ def test_export_overwrites_an_existing_file_only_with_force(
 
     code = main(["sessions", "export", ID, "-o", str(file)])
     result, text = capsys.readouterr().err, file.read_text("utf-8")
-    exported(capsys, "-o", str(file), "--force")
+    export(capsys, "-o", str(file), "--force")
 
     assert (code, text) == (1, "mine")
     assert result == f"refold: {file} already exists: choose another name, or use --force\n"
@@ -94,7 +94,7 @@ def test_export_with_no_children_omits_subagents(capsys: Output) -> None:
     family(at_home())
 
     every = [
-        exported(capsys, "--format", f, "--no-children")
+        export(capsys, "--format", f, "--no-children")
         for f in ("md", "html", "tar", "text")
     ]
 
@@ -132,8 +132,8 @@ def test_an_imported_session_exports_the_same_bytes(
 ) -> None:
     family(at_home())
     file = tmp_path / "s.tar"
-    exported(capsys, "-o", str(file))
-    before = exported(capsys, "--format", "tar")
+    export(capsys, "-o", str(file))
+    before = export(capsys, "--format", "tar")
     os.rename(at_home(), tmp_path / "away")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
 
@@ -142,7 +142,7 @@ def test_an_imported_session_exports_the_same_bytes(
     assert capsys.readouterr().out == f"{ID}: 4 sessions, 59 events\n"
     assert main(["sessions", "check", ID]) == 0
     capsys.readouterr()
-    assert exported(capsys, "--format", "tar") == before == file.read_text("utf-8")
+    assert export(capsys, "--format", "tar") == before == file.read_text("utf-8")
 
 
 @pytest.mark.parametrize(

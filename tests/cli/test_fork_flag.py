@@ -26,7 +26,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def says(capfd: CAPFD, answer: str, *words: str) -> tuple[int, str, str]:
+def run_script(capfd: CAPFD, answer: str, *words: str) -> tuple[int, str, str]:
     script = Path("script.jsonl")
     script.write_bytes(msgspec.json.encode({"text": answer}))
     capfd.readouterr()
@@ -43,10 +43,10 @@ def sessions() -> dict[str, bytes]:
 def test_fork_continues_the_newest_session_in_a_copy_and_keeps_the_original(
     capfd: CAPFD,
 ) -> None:
-    says(capfd, "One.", "first")
+    run_script(capfd, "One.", "first")
     ((old, before),) = sessions().items()
 
-    code, out, err = says(capfd, "Two.", "-c", "--fork", "second")
+    code, out, err = run_script(capfd, "Two.", "-c", "--fork", "second")
 
     now = sessions()
     (new,) = set(now) - {old}
@@ -65,11 +65,11 @@ def test_fork_continues_the_newest_session_in_a_copy_and_keeps_the_original(
 
 
 def test_fork_at_an_event_omits_later_messages(capfd: CAPFD) -> None:
-    says(capfd, "One.", "first")
-    says(capfd, "Two.", "-c", "second")
+    run_script(capfd, "One.", "first")
+    run_script(capfd, "Two.", "-c", "second")
     ((old, _),) = sessions().items()
 
-    code, out, _ = says(
+    code, out, _ = run_script(
         capfd,
         "Three.",
         "-r",
@@ -91,11 +91,11 @@ def test_fork_at_an_event_omits_later_messages(capfd: CAPFD) -> None:
 
 
 def test_continue_flag_resumes_the_fork_which_was_used_last(capfd: CAPFD) -> None:
-    says(capfd, "One.", "first")
-    says(capfd, "Two.", "-c", "--fork", "second")
+    run_script(capfd, "One.", "first")
+    run_script(capfd, "Two.", "-c", "--fork", "second")
     forks = sessions()
 
-    says(capfd, "Three.", "-c", "third")
+    run_script(capfd, "Three.", "-c", "third")
 
     changed = [id_ for id_, lines in sessions().items() if forks[id_] != lines]
     ((fork, _),) = [(i, text) for i, text in forks.items() if b'"kind":"Forked"' in text]
@@ -108,8 +108,8 @@ def test_memory_notes_of_a_fork_are_taken_only_from_messages_after_the_fork(
     from tests.memory.workplace import Workplace
 
     place = Workplace(workspace)
-    says(capfd, "One.", "always answer in German")
-    says(capfd, "Two.", "-c", "--fork", "use pnpm for packages")
+    run_script(capfd, "One.", "always answer in German")
+    run_script(capfd, "Two.", "-c", "--fork", "use pnpm for packages")
     ((fork, _),) = [(i, t) for i, t in sessions().items() if b'"kind":"Forked"' in t]
 
     _, small = place.asks(fork, '{"notes": []}')
@@ -130,10 +130,10 @@ def test_memory_notes_of_a_fork_are_taken_only_from_messages_after_the_fork(
     ],
 )
 def test_a_contradictory_fork_is_refused(capfd: CAPFD, words: list[str], why: str) -> None:
-    says(capfd, "One.", "first")
+    run_script(capfd, "One.", "first")
     before = sessions()
 
-    code, _, err = says(capfd, "Two.", *words)
+    code, _, err = run_script(capfd, "Two.", *words)
 
     assert code == 1
     assert why in err
@@ -143,12 +143,12 @@ def test_a_contradictory_fork_is_refused(capfd: CAPFD, words: list[str], why: st
 def test_resume_reports_changes_of_the_prompt_since_the_session_was_left(
     workspace: Path, capfd: CAPFD
 ) -> None:
-    says(capfd, "One.", "--trust", "first")
-    same = says(capfd, "Two.", "--trust", "-c", "second")
+    run_script(capfd, "One.", "--trust", "first")
+    same = run_script(capfd, "Two.", "--trust", "-c", "second")
     (workspace / "AGENTS.md").write_text("Be brief.\n")
 
-    other = says(capfd, "Three.", "--trust", "-c", "third")
-    again = says(capfd, "Four.", "--trust", "-c", "fourth")
+    other = run_script(capfd, "Three.", "--trust", "-c", "third")
+    again = run_script(capfd, "Four.", "--trust", "-c", "fourth")
 
     assert [without_sandbox_notice(one[2]) for one in (same, again)] == ["", ""]
     assert "refold: since this session was left: system text, instructions: 0" in other[2]

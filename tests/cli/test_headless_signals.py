@@ -12,7 +12,16 @@ import pytest
 
 from refold.headless.stop_signals import StopSignals
 from tests.cli.contract import documents
-from tests.cli.running import SIGNALS, call, command, gone, refold, rest, script, until
+from tests.cli.running import (
+    SIGNALS,
+    call,
+    command,
+    refold,
+    rest,
+    script,
+    until,
+    wait_until_gone,
+)
 
 STREAM = ("--output-format", "stream-json", "--include-partial-messages")
 pytestmark = pytest.mark.slow
@@ -45,7 +54,7 @@ def test_a_signal_ends_the_turn_as_interrupted_and_stops_its_command(
         out, err = process.communicate(timeout=60)
 
     assert process.returncode == 130
-    assert gone(f"sleep\0{seconds}")
+    assert wait_until_gone(f"sleep\0{seconds}")
     if format_ == "text":
         assert (out, err.decode()) == (
             b"",

@@ -13,7 +13,7 @@ from refold.journal.events.kinds import Said
 pytestmark = pytest.mark.slow
 
 
-def printed(
+def print_template(
     here: Path, text: str, piped: bytes = b""
 ) -> tuple[subprocess.CompletedProcess[bytes], list[Said]]:
     """The result of `refold -p TEXT`, and the message to the model."""
@@ -62,28 +62,28 @@ def printed(
 def test_a_template_is_expanded_and_text_without_a_template_is_sent_unchanged(
     text: str, words: str, typed: str | None, tmp_path: Path
 ) -> None:
-    done, result = printed(tmp_path, text)
+    done, result = print_template(tmp_path, text)
 
     assert done.stdout == b"Done.\n"
     assert [(item.text, item.typed) for item in result] == [(words, typed)]
 
 
 def test_stdin_is_appended_to_the_expanded_template(tmp_path: Path) -> None:
-    _, (result,) = printed(tmp_path, "/fix a.py it", b"the log")
+    _, (result,) = print_template(tmp_path, "/fix a.py it", b"the log")
 
     assert result.text == "Fix it in a.py, and nothing else.\n\nthe log"
     assert result.typed == "/fix a.py it"
 
 
 def test_a_missing_template_argument_is_an_error_and_starts_no_turn(tmp_path: Path) -> None:
-    done, result = printed(tmp_path, "/fix a.py")
+    done, result = print_template(tmp_path, "/fix a.py")
 
     assert (done.returncode, result) == (1, [])
     assert b"/fix takes <file> <what>: what is missing" in done.stderr
 
 
 def test_a_slash_skill_sends_the_text_of_the_skill(tmp_path: Path) -> None:
-    _, (result,) = printed(tmp_path, "/code-review src")
+    _, (result,) = print_template(tmp_path, "/code-review src")
 
     assert result.text.startswith("Use the skill code-review: src\n\n")
     assert result.typed == "/code-review src"

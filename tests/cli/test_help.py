@@ -14,7 +14,7 @@ LINES, COLUMNS = 40, 80
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][A-Za-z-]*")
 
 
-def printed(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+def help_text(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     with pytest.raises(SystemExit) as end:
         parse(words)
     assert not end.value.code
@@ -38,7 +38,7 @@ def test_help_of_refold_and_of_every_subcommand_fits_one_screen(
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
 
     pages = {
-        name: printed(capfd, *name.split(), "--help").splitlines()
+        name: help_text(capfd, *name.split(), "--help").splitlines()
         for name in ("", *SUBCOMMANDS)
     }
 
@@ -51,7 +51,7 @@ def test_help_of_refold_and_of_every_subcommand_fits_one_screen(
 def test_help_all_prints_every_option_and_subcommand(
     capfd: pytest.CaptureFixture[str], words: tuple[str, ...]
 ) -> None:
-    text = printed(capfd, *words)
+    text = help_text(capfd, *words)
 
     assert flags_of(session_parser()) - set(FLAG.findall(text)) == set()
     assert [name for name in SUBCOMMANDS if f"\n  {name} " not in text] == []
@@ -88,4 +88,4 @@ def test_short_help_names_only_options_commands_and_modes_that_exist() -> None:
 def test_help_word_and_help_flag_print_the_same_help_of_a_subcommand(
     capfd: pytest.CaptureFixture[str], words: tuple[str, ...], same: tuple[str, ...]
 ) -> None:
-    assert printed(capfd, *words) == printed(capfd, *same)
+    assert help_text(capfd, *words) == help_text(capfd, *same)

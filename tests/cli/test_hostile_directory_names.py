@@ -43,7 +43,7 @@ def ran() -> Iterator[Ran]:
         def ran(here: Path, *arguments: str) -> tuple[int, str]:
             home = str(here.parent / "home")
             environ = {**os.environ, "REFOLD_HOME": home, "HOME": home}
-            return starts.ran(here, environ, *arguments)
+            return starts.run(here, environ, *arguments)
 
         yield ran
 

@@ -39,14 +39,14 @@ def refold(
         yield run
 
 
-def made(files: Mapping[str, str]) -> None:
+def write_files(files: Mapping[str, str]) -> None:
     for name, text in files.items():
         file = Path(name)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
 
-def written() -> str:
+def read_agents_file() -> str:
     return Path("AGENTS.md").read_text()
 
 
@@ -67,13 +67,13 @@ def writing(directory: Path, text: str = "# By the model\n") -> str:
 def test_init_lets_the_model_write_agents_md_in_a_session(
     refold: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    made({"README.md": "# Adder\n"})
+    write_files({"README.md": "# Adder\n"})
 
     code, out, err = refold("--script", writing(tmp_path))
 
     sandbox_notices = (code, out, without_sandbox_notice(err))
     assert sandbox_notices == (0, f"Written.\n{UNTRUSTED}", "")
-    assert written() == "# By the model\n"
+    assert read_agents_file() == "# By the model\n"
 
 
 def test_init_session_begins_with_the_init_template(
@@ -104,7 +104,7 @@ def test_init_allows_the_model_to_write_only_agents_md(
 def test_init_changes_an_existing_agents_md_without_a_user_only_with_force(
     refold: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    made({"AGENTS.md": "# Mine\n", "Makefile": "test:\n"})
+    write_files({"AGENTS.md": "# Mine\n", "Makefile": "test:\n"})
     updating = script(
         tmp_path,
         call("read_file", path="AGENTS.md"),
@@ -113,9 +113,9 @@ def test_init_changes_an_existing_agents_md_without_a_user_only_with_force(
     )
 
     rans = [refold(*flags) for flags in ((), ("--script", updating), ("--no-model",))]
-    text = written()
-    by_model = refold("--script", updating, "--force")[0], written()
-    by_build_files = refold("--force")[0], commands(written())
+    text = read_agents_file()
+    by_model = refold("--script", updating, "--force")[0], read_agents_file()
+    by_build_files = refold("--force")[0], commands(read_agents_file())
 
     file = Path("AGENTS.md").absolute()
     assert set(rans) == {
@@ -133,7 +133,7 @@ def test_init_changes_an_existing_agents_md_without_a_user_only_with_force(
 def test_init_with_no_model_writes_agents_md_from_the_build_files(
     refold: Callable[..., Ran], tmp_path: Path
 ) -> None:
-    made({"Makefile": "test:\n"})
+    write_files({"Makefile": "test:\n"})
 
     code, out, _ = refold("--no-model", "--script", writing(tmp_path))
 
@@ -141,7 +141,7 @@ def test_init_with_no_model_writes_agents_md_from_the_build_files(
         0,
         f"Wrote AGENTS.md from the build files: 1 command.\n{UNTRUSTED}",
     )
-    assert commands(written()) == ["make test"]
+    assert commands(read_agents_file()) == ["make test"]
 
 
 PROJECTS: dict[str, tuple[dict[str, str], list[str], str]] = {
@@ -216,13 +216,13 @@ def test_init_without_a_model_writes_the_commands_of_the_build_files(
     refold: Callable[..., Ran], name: str
 ) -> None:
     files, lines, about = PROJECTS[name]
-    made(files)
+    write_files(files)
 
     code, out, _ = refold()
 
     assert (code, out.partition(":")[0]) == (0, "Wrote AGENTS.md from the build files")
-    assert commands(written()) == lines
-    assert written().split("## Commands")[0].split("\n", 1)[1].strip() == about
+    assert commands(read_agents_file()) == lines
+    assert read_agents_file().split("## Commands")[0].split("\n", 1)[1].strip() == about
     assert not list(Path().glob(".AGENTS*"))
 
 
@@ -249,16 +249,16 @@ def test_init_without_a_model_and_build_commands_writes_no_file(
 
 
 def test_init_with_print_writes_no_file(refold: Callable[..., Ran]) -> None:
-    made({"AGENTS.md": "# Mine\n"})
+    write_files({"AGENTS.md": "# Mine\n"})
 
     assert refold("--print") == (0, "# project\n", "")
-    assert written() == "# Mine\n"
+    assert read_agents_file() == "# Mine\n"
 
 
 def test_init_escapes_control_characters_of_a_build_file(
     refold: Callable[..., Ran],
 ) -> None:
-    made({"package.json": json.dumps({
+    write_files({"package.json": json.dumps({
         "name": "\x1b[2J", "description": "a\nb | `c`", "scripts": {"test;rm -rf": "x", "test": "y"},
     }), "pyproject.toml": ""})  # fmt: skip
 
@@ -281,7 +281,7 @@ def test_init_keeps_project_name_and_command_on_one_line(text: str) -> None:
 def test_init_does_not_write_through_a_symlink_that_leaves_the_directory(
     refold: Callable[..., Ran], name: str, home: Path
 ) -> None:
-    made({"Makefile": "test:\n"})
+    write_files({"Makefile": "test:\n"})
     Path(name).symlink_to(home / ".profile")
 
     code, _, err = refold("--force")
@@ -295,13 +295,13 @@ def test_init_does_not_write_through_a_symlink_that_leaves_the_directory(
             "remove it first\n",
         )
     else:
-        assert commands(written()) == ["make test"]
+        assert commands(read_agents_file()) == ["make test"]
 
 
 def test_init_reports_an_unwritable_agents_md_in_one_sentence(
     refold: Callable[..., Ran],
 ) -> None:
-    made({"Makefile": "test:\n"})
+    write_files({"Makefile": "test:\n"})
     Path(".AGENTS.md.new").mkdir()
 
     code, out, err = refold()

@@ -15,7 +15,7 @@ from refold.provider.model_figures import (
 )
 
 
-def offered(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:
+def list_offers(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:
     data = {"HOME": str(home), "REFOLD_HOME": str(home / "refold"), **environ}
     settings = Settings(models=Roles(small="anthropic/claude-haiku-5-5"))
     return App(
@@ -26,7 +26,7 @@ def offered(home: Path, tmp_path: Path, **environ: str) -> tuple[str, ...]:
 def test_model_completion_offers_roles_and_providers_with_a_key(
     home: Path, tmp_path: Path
 ) -> None:
-    names = offered(home, tmp_path, GROQ_API_KEY="gsk-not-a-real-key-000000000000")
+    names = list_offers(home, tmp_path, GROQ_API_KEY="gsk-not-a-real-key-000000000000")
 
     assert names == ("anthropic/claude-haiku-5-5", "groq/openai/gpt-oss-120b")
 
@@ -40,4 +40,4 @@ def test_model_completion_offers_the_stored_model_list_of_a_local_server(
     )
     store_list(directory_in(state), "ollama", model_list)
 
-    assert offered(home, tmp_path)[1:] == ("ollama/llama4", "ollama/qwen4")
+    assert list_offers(home, tmp_path)[1:] == ("ollama/llama4", "ollama/qwen4")

@@ -26,7 +26,7 @@ from refold.testing.wire_server import Answer, WireServer, wire_server
 from refold.values.usage import Usage
 from refold.views.traces import TraceSpan, traces
 from tests.cli.running import LONG, refold, script
-from tests.views.planted import HOSTILE, answer, at_home, begun, family, plant
+from tests.views.planted import HOSTILE, answer, at_home, family, plant, start_events
 
 ID = "20260101-000000-abcd"
 Output = pytest.CaptureFixture[str]
@@ -45,7 +45,7 @@ def export(*more: str) -> int:
     return main(["sessions", "export", ID, *more])
 
 
-def sent(body: bytes) -> list[dict[str, Any]]:
+def read_spans(body: bytes) -> list[dict[str, Any]]:
     resources = json.loads(body)["resourceSpans"]
     return [
         span for one in resources for item in one["scopeSpans"] for span in item["spans"]
@@ -66,7 +66,7 @@ def test_a_collector_receives_every_span_of_the_session(capsys: Output) -> None:
     assert (code, request.method, request.path) == (0, "POST", "/v1/traces")
     assert request.headers["content-type"] == "application/json"
     assert request.body == encode_spans(spans_here())
-    assert len(sent(request.body)) == 18
+    assert len(read_spans(request.body)) == 18
     assert capsys.readouterr().err == f"{server.url}/v1/traces: 18 spans of {ID}\n"
 
 
@@ -184,7 +184,7 @@ def test_otlp_export_with_no_children_omits_spans_of_subagents(capsys: Output) -
 
     assert main(["sessions", "export", ID, "--otlp", "-o", "-", "--no-children"]) == 0
 
-    names = [data["name"] for data in sent(capsys.readouterr().out.encode())]
+    names = [data["name"] for data in read_spans(capsys.readouterr().out.encode())]
     assert names == [
         "invoke_agent main", "chat big", "execute_tool task", "chat small", "chat big",
     ]  # fmt: skip
@@ -199,7 +199,9 @@ def test_otlp_export_splits_many_or_large_spans_into_several_requests() -> None:
     with serving(*[Answer(b"{}")] * 6) as server:
         anyio.run(send, [*many, *large], Collector(server.url))
 
-    ids = [[data["spanId"] for data in sent(request.body)] for request in server.heard]
+    ids = [
+        [data["spanId"] for data in read_spans(request.body)] for request in server.heard
+    ]
     assert [len(item) for item in ids] == [512, 512, 77, 1, 1]
     assert [one for some in ids for one in some] == [
         span.span_id for span in (*many, *large)
@@ -274,7 +276,7 @@ def test_the_hook_of_the_tracing_page_exports_a_session_at_its_end(tmp_path: Pat
             out, err = process.communicate(timeout=LONG)
 
     assert (out, err) == (b"Good.\n", b"")
-    assert [data["name"] for data in sent(server.heard[0].body)] == [
+    assert [data["name"] for data in read_spans(server.heard[0].body)] == [
         "invoke_agent main", "chat script.jsonl",
     ]  # fmt: skip
 
@@ -289,7 +291,7 @@ def test_otlp_export_is_readable_by_the_official_protobuf_package() -> None:
     family(at_home())
     plant(
         at_home("hostile"),
-        [*begun(HOSTILE), ModelAsked(), answer(usage=Usage(2**70))],
+        [*start_events(HOSTILE), ModelAsked(), answer(usage=Usage(2**70))],
         began=1e300,
     )
     spans = [

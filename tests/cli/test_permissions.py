@@ -24,7 +24,7 @@ class Told:
         out, err = self._capfd.readouterr()
         return code, out, err
 
-    def explained(self, tool: str, input_: object, *more: str) -> dict[str, Any]:
+    def explain(self, tool: str, input_: object, *more: str) -> dict[str, Any]:
         texts = ("--tool", tool, "--input", json.dumps(input_), "--json")
         code, out, err = self("explain", *texts, *more)
         assert (code, err) == (0, "")
@@ -32,7 +32,7 @@ class Told:
         return json.loads(out)
 
     def verdict(self, command: str, *more: str) -> str:
-        return self.explained("bash", {"command": command}, *more)["decision"]
+        return self.explain("bash", {"command": command}, *more)["decision"]
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def settings(text: str) -> Path:
 def test_permissions_explain_names_the_deciding_rule_and_its_file(refold: Told) -> None:
     file = settings('[permissions]\ndeny = ["bash(rm *)"]\n')
 
-    data = refold.explained("bash", {"command": "ls; rm x"}, "--allow", "bash(rm *)")
+    data = refold.explain("bash", {"command": "ls; rm x"}, "--allow", "bash(rm *)")
 
     assert data["reason"]
     assert {key: data[key] for key in ("decision", "rule", "source", "once")} == {
@@ -72,7 +72,7 @@ def test_permissions_explain_names_the_deciding_rule_and_its_file(refold: Told) 
 
 
 def test_permissions_explain_gives_a_reason_for_a_call_without_a_rule(refold: Told) -> None:
-    data = refold.explained("bash", {"command": "make test"})
+    data = refold.explain("bash", {"command": "make test"})
 
     assert (data["decision"], data["rule"], data["source"]) == ("ask", None, None)
     assert data["reason"]
@@ -81,7 +81,7 @@ def test_permissions_explain_gives_a_reason_for_a_call_without_a_rule(refold: To
 def test_explain_gives_the_decision_after_text_from_outside(refold: Told) -> None:
     settings("ask_after_outside_text = true\n")
 
-    data = refold.explained("bash", {"command": "make test"}, "--allow", "bash(make *)")
+    data = refold.explain("bash", {"command": "make test"}, "--allow", "bash(make *)")
     _, out, _ = refold("explain", "bash(make test)", "--allow", "bash(make *)")
     _, looking, _ = refold("explain", "bash(ls)")
 
@@ -104,7 +104,7 @@ def test_permissions_explain_applies_mode_and_rule_flags(refold: Told) -> None:
     )
     assert refold.verdict("ls", "--mode", "rulesOnly") == "ask"
     for name in ("acceptEdits", "accept-edits"):
-        data = refold.explained("write_file", {"path": "a", "content": "x"}, "--mode", name)
+        data = refold.explain("write_file", {"path": "a", "content": "x"}, "--mode", name)
         assert (data["decision"], data["sandbox"], data["network"]) == ("allow", None, None)
 
 
@@ -124,10 +124,10 @@ def test_permissions_explain_applies_cwd_and_add_dir_flags(
     (tmp_path / "other").mkdir()
     file = {"path": str(tmp_path / "other/a.txt")}
 
-    assert refold.explained("read_file", file)["decision"] == "ask"
+    assert refold.explain("read_file", file)["decision"] == "ask"
     for more in ("--cwd", "--add-dir"):
         assert (
-            refold.explained("read_file", file, more, str(tmp_path / "other"))["decision"]
+            refold.explain("read_file", file, more, str(tmp_path / "other"))["decision"]
             == "allow"
         )
 
@@ -165,7 +165,7 @@ def test_permissions_explain_applies_project_rules_only_if_trusted(
 
 
 def test_permissions_explain_denies_an_invalid_path_with_the_reason(refold: Told) -> None:
-    data = refold.explained("read_file", {"path": "a\0b"})
+    data = refold.explain("read_file", {"path": "a\0b"})
 
     assert (data["decision"], data["rule"]) == ("deny", None)
     assert "cannot be a path" in data["reason"]
@@ -360,7 +360,7 @@ def test_permissions_import_lists_and_applies_the_rules_of_claude_code(
     )
     assert text.count("  # always, in this folder\n") == 5
     assert refold.verdict("npm run test unit") == "allow"
-    assert refold.explained("read_file", {"path": ".env"})["decision"] == "deny"
+    assert refold.explain("read_file", {"path": ".env"})["decision"] == "deny"
     assert not (tmp_path / "work/.refold").exists()
 
 

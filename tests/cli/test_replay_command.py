@@ -36,7 +36,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def said(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
+def run_replay(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
     capfd.readouterr()
     code = main(["replay", *words])
     output = capfd.readouterr()
@@ -62,14 +62,14 @@ def rewritten(journal: bytes, old: bytes, new: bytes) -> bytes:
     return b"".join(lines)
 
 
-def configured(text: str) -> None:
+def write_settings(text: str) -> None:
     file = paths(os.environ).settings
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
 
 def test_replay_without_run_prints_the_conversation(capfd: CAPFD) -> None:
-    code, out, err = said(capfd, the_session())
+    code, out, err = run_replay(capfd, the_session())
 
     assert (code, err) == (0, "")
     assert "‹ Done." in out
@@ -81,7 +81,7 @@ def test_replay_with_run_agrees_for_unchanged_code_and_writes_nothing(capfd: CAP
     journal = paths(os.environ).data / "sessions" / the_session() / "events.jsonl"
     before = journal.read_bytes()
 
-    code, out, err = said(capfd, "--run")
+    code, out, err = run_replay(capfd, "--run")
 
     assert (code, err) == (0, "")
     assert out == f"{the_session()}: 3 steps, 14 events reproduced, all agree\n"
@@ -91,9 +91,9 @@ def test_replay_with_run_agrees_for_unchanged_code_and_writes_nothing(capfd: CAP
 def test_replay_under_other_rules_reports_event_step_field_and_both_values(
     capfd: CAPFD,
 ) -> None:
-    configured('[permissions]\ndeny = ["read_file"]\n')
+    write_settings('[permissions]\ndeny = ["read_file"]\n')
 
-    code, out, _ = said(capfd, "--run", "--all")
+    code, out, _ = run_replay(capfd, "--run", "--all")
 
     assert code == 1
     assert out.splitlines()[:3] == [
@@ -104,9 +104,9 @@ def test_replay_under_other_rules_reports_event_step_field_and_both_values(
 
 
 def test_replay_with_another_step_limit_reports_a_divergence(capfd: CAPFD) -> None:
-    configured("[limits]\nsteps = 2\nwrap_up_steps = 0\n")
+    write_settings("[limits]\nsteps = 2\nwrap_up_steps = 0\n")
 
-    code, out, _ = said(capfd, "--run", "--json")
+    code, out, _ = run_replay(capfd, "--run", "--json")
 
     data = json.loads(out)
     first = data["divergences"][0]
@@ -125,8 +125,8 @@ def test_replay_with_tools_again_runs_read_only_tools_again(
 ) -> None:
     (workspace / "a.txt").write_text("changed\n")
 
-    recorded = said(capfd, "--run")
-    again = said(capfd, "--run", "--tools", "again")
+    recorded = run_replay(capfd, "--run")
+    again = run_replay(capfd, "--run", "--tools", "again")
 
     assert recorded[0] == 0
     assert again[0] == 1
@@ -137,10 +137,10 @@ def test_replay_with_tools_again_runs_read_only_tools_again(
 def test_a_changed_model_setup_is_reported_and_fails_a_strict_replay(
     capfd: CAPFD,
 ) -> None:
-    configured("[limits]\noutput_tokens = 999\n")
+    write_settings("[limits]\noutput_tokens = 999\n")
 
-    result = said(capfd, "--run")
-    strict = said(capfd, "--run", "--strict")
+    result = run_replay(capfd, "--run")
+    strict = run_replay(capfd, "--run", "--strict")
 
     assert (result[0], strict[0]) == (0, 1)
     assert (
@@ -163,13 +163,13 @@ def test_a_replay_uses_the_flags_of_each_start(
     workspace: Path, capfd: CAPFD, flags: list[str]
 ) -> None:
     """And no longer where the session was resumed without them."""
-    configured('permission_mode = "accept-edits"\n')
+    write_settings('permission_mode = "accept-edits"\n')
     again = ["--script", str(workspace / "script.jsonl")]
     main(["-p", "Go", *again, *flags])
     session = the_newest()
     main(["-p", "Go on", "-r", session, *again])
 
-    code, out, err = said(capfd, session, "--run", "--all")
+    code, out, err = run_replay(capfd, session, "--run", "--all")
 
     assert (code, err) == (0, "")
     assert out.endswith("all agree\n")
@@ -178,7 +178,7 @@ def test_a_replay_uses_the_flags_of_each_start(
 def test_replay_with_run_has_the_added_directories_of_the_session(
     workspace: Path, capfd: CAPFD
 ) -> None:
-    configured("checkpoints = false\n")
+    write_settings("checkpoints = false\n")
     other = workspace.parent / "other"
     other.mkdir()
     (other / "x.txt").write_text("there\n")
@@ -187,7 +187,7 @@ def test_replay_with_run_has_the_added_directories_of_the_session(
     script.write_bytes(msgspec.json.encode({"calls": [call]}) + b'\n{"text": "So."}')
     main(["-p", "Go", "--script", str(script), "--add-dir", str(other)])
 
-    code, out, _ = said(capfd, the_newest(), "--run", "--all")
+    code, out, _ = run_replay(capfd, the_newest(), "--run", "--all")
 
     assert (code, out.splitlines()[-1].endswith("all agree")) == (0, True)
 
@@ -203,7 +203,7 @@ def test_replay_reports_a_recorded_rule_that_is_invalid_now(
     )
     journal.write_bytes(rewritten(journal.read_bytes(), b'"read_file"]', b'"reed_file"]'))
 
-    code, _, err = said(capfd, session, "--run")
+    code, _, err = run_replay(capfd, session, "--run")
 
     assert code == 1
     assert err.startswith(
@@ -222,7 +222,7 @@ def test_replay_reports_a_recorded_rule_that_is_invalid_now(
 def test_an_invalid_replay_command_is_refused(
     capfd: CAPFD, words: list[str], why: str
 ) -> None:
-    code, _, err = said(capfd, *words)
+    code, _, err = run_replay(capfd, *words)
 
     assert code == 1
     assert why in err
@@ -233,7 +233,7 @@ def test_a_damaged_journal_is_replayed_up_to_the_damage(capfd: CAPFD) -> None:
     whole = journal.read_bytes()
     journal.write_bytes(whole.replace(b'"Done."', b'"Gone."'))
 
-    code, out, err = said(capfd, the_session(), "--run")
+    code, out, err = run_replay(capfd, the_session(), "--run")
 
     assert code == 1
     assert "all agree" in out

@@ -30,7 +30,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def say(here: Path, *flags: str, text: str = "Hi", answers: Any = None) -> int:
+def run_session(here: Path, *flags: str, text: str = "Hi", answers: Any = None) -> int:
     path = here.parent / "script.jsonl"
     if answers:
         path.write_bytes(b"\n".join(msgspec.json.encode(answer) for answer in answers))
@@ -53,13 +53,13 @@ def test_a_resumed_session_works_in_its_own_directories(
     more, other = tmp_path / "more", tmp_path / "other"
     more.mkdir()
     other.mkdir()
-    say(here, "--add-dir", str(more))
+    run_session(here, "--add-dir", str(more))
     monkeypatch.chdir(other)
     write = {"calls": [{"tool": "write_file", "arguments": {
         "path": str(more / "a.txt"), "content": "x"}}]}  # fmt: skip
 
     flags = ("-r", the_session().name, "--permission-mode", "accept-edits")
-    code = say(here, *flags, answers=[write, {"text": "Done."}])
+    code = run_session(here, *flags, answers=[write, {"text": "Done."}])
 
     assert (code, (more / "a.txt").read_text()) == (0, "x")
     assert events("SessionStarted")[0]["roots"] == [str(more)]
@@ -69,12 +69,14 @@ def test_a_resumed_session_works_in_its_own_directories(
 
 
 def test_a_security_profile_changes_the_mode_of_a_resumed_session(here: Path) -> None:
-    say(here, "--permission-mode", "accept-edits")
+    run_session(here, "--permission-mode", "accept-edits")
     write = {
         "calls": [{"tool": "write_file", "arguments": {"path": "a.txt", "content": "x"}}]
     }
 
-    say(here, "-c", "--security-profile", "paranoid", answers=[write, {"text": "Done."}])
+    run_session(
+        here, "-c", "--security-profile", "paranoid", answers=[write, {"text": "Done."}]
+    )
 
     assert not (here / "a.txt").exists()
 
@@ -85,14 +87,16 @@ def test_resume_continues_in_the_current_directory_if_the_original_is_gone(
 ) -> None:  # fmt: skip
     more = tmp_path / "more"
     more.mkdir()
-    say(here, "--add-dir", str(more))
+    run_session(here, "--add-dir", str(more))
     more.rmdir()
     here.rename(tmp_path / "renamed")
     monkeypatch.chdir(tmp_path / "renamed")
     capfd.readouterr()
 
     pwd = {"calls": [{"tool": "bash", "arguments": {"command": "pwd > where"}}]}
-    code = say(here, "-r", the_session().name, "--yolo", answers=[pwd, {"text": "Done."}])
+    code = run_session(
+        here, "-r", the_session().name, "--yolo", answers=[pwd, {"text": "Done."}]
+    )
 
     new = str(tmp_path / "renamed")
     assert code == 0
@@ -103,17 +107,19 @@ def test_resume_continues_in_the_current_directory_if_the_original_is_gone(
     assert (tmp_path / "renamed/where").read_text().strip() == new
     assert [(e["directory"], e["roots"]) for e in events("SessionResumed")] == [(new, [])]
     # It belongs here from now on.
-    assert say(here, "-c") == 4  # its one call is denied
+    assert run_session(here, "-c") == 4  # its one call is denied
 
 
 def test_mode_bypass_is_not_resumed(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    say(here, "--yolo")
+    run_session(here, "--yolo")
     touch = {"calls": [{"tool": "bash", "arguments": {"command": "touch a"}}]}
     capfd.readouterr()
 
-    say(here, "-c", "--output-format", "json", answers=[touch, {"text": "I may not."}])
+    run_session(
+        here, "-c", "--output-format", "json", answers=[touch, {"text": "I may not."}]
+    )
     out, err = capfd.readouterr()
-    say(here, "-c", answers=[{"text": "Hello."}])
+    run_session(here, "-c", answers=[{"text": "Hello."}])
     again = capfd.readouterr().err
 
     err = without_sandbox_notice(err)
@@ -129,11 +135,11 @@ def test_mode_bypass_is_not_resumed(here: Path, capfd: pytest.CaptureFixture[str
 def test_resume_with_yolo_again_prints_no_notice_of_the_mode(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    say(here, "--yolo")
+    run_session(here, "--yolo")
     touch = {"calls": [{"tool": "bash", "arguments": {"command": "touch a"}}]}
     capfd.readouterr()
 
-    say(here, "-c", "--yolo", answers=[touch, {"text": "Done."}])
+    run_session(here, "-c", "--yolo", answers=[touch, {"text": "Done."}])
 
     err = without_sandbox_notice(capfd.readouterr().err)
     assert (err, (here / "a").exists()) == ("", True)
@@ -177,11 +183,11 @@ def test_resume_reports_a_missing_agent_and_a_changed_version_of_refold(
     )
     with monkeypatch.context() as then:
         then.setattr("refold.app.session_opener.__version__", "0.0.9")
-        assert say(here, "--agent", "poet") == 0
+        assert run_session(here, "--agent", "poet") == 0
     (folder / "poet.md").unlink()
     capfd.readouterr()
 
-    assert say(here, "-c") == 0
+    assert run_session(here, "-c") == 0
 
     err = capfd.readouterr().err
     assert "the agent 'poet' of this session no longer exists: main is used instead" in err
@@ -191,7 +197,7 @@ def test_resume_reports_a_missing_agent_and_a_changed_version_of_refold(
 def test_resume_of_a_session_open_elsewhere_names_its_process_and_fork_works(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    say(here)
+    run_session(here)
     session = the_session()
 
     with start_blocking_portal() as other:  # who writes need not be another process
@@ -199,7 +205,10 @@ def test_resume_of_a_session_open_elsewhere_names_its_process_and_fork_works(
         other.call(record.open)
         capfd.readouterr()
 
-        codes = say(here, "-c", "--output-format", "json"), say(here, "-c", "--fork")
+        codes = (
+            run_session(here, "-c", "--output-format", "json"),
+            run_session(here, "-c", "--fork"),
+        )
 
         other.call(record.close)
     assert codes == (1, 0)

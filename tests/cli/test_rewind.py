@@ -27,7 +27,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "work"
     path.mkdir()
     monkeypatch.chdir(path)
-    anyio.run(played, path)
+    anyio.run(run_turns, path)
     return path
 
 
@@ -36,7 +36,7 @@ def recorder() -> Recorder:
     return Recorder(home.store(ID), clock=lambda: 0.0)
 
 
-async def played(root: Path) -> None:
+async def run_turns(root: Path) -> None:
     store = Path(os.environ["REFOLD_HOME"]) / "checkpoints"
     checkpoints, record = Checkpoints([root], store, os.environ, ID), recorder()
     result = world(ScriptedProvider([]))
@@ -56,7 +56,7 @@ def rewind(*arguments: str) -> int:
     return run(parser.parse_args(["rewind", *arguments]))
 
 
-def printed(capsys: pytest.CaptureFixture[str]) -> str:
+def read_output(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
@@ -65,7 +65,7 @@ def test_rewind_without_an_event_lists_the_points_to_rewind_to(
 ) -> None:
     code = rewind(ID[:10])
 
-    rows = [line.split("  ") for line in printed(capsys).splitlines()]
+    rows = [line.split("  ") for line in read_output(capsys).splitlines()]
     assert code == 0
     assert [(row[0], *row[2:]) for row in rows] == [
         ("2", "make a.txt", "1 file changed"),
@@ -78,7 +78,7 @@ def test_rewind_list_json_has_one_line_for_each_point(
 ) -> None:
     rewind("last", "--json")
 
-    assert [json.loads(line) for line in printed(capsys).splitlines()] == [
+    assert [json.loads(line) for line in read_output(capsys).splitlines()] == [
         {"seq": 2, "at": 0.0, "kind": "said", "text": "make a.txt", "to": 0, "files": 1,
          "in_conversation": True},
         {"seq": 5, "at": 0.0, "kind": "said", "text": "change it", "to": 0, "files": 1,
@@ -90,7 +90,7 @@ def test_rewind_restores_files_and_prints_the_command_that_undoes_it(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = rewind(ID, "5")
-    text, back = printed(capsys), (root / "a.txt").read_text()
+    text, back = read_output(capsys), (root / "a.txt").read_text()
     command = text.rpartition("To undo this: refold rewind ")[2].split()
     rewind(*command)
 
@@ -108,10 +108,10 @@ def test_rewind_preview_reports_a_change_of_the_executable_bit(
 
     rewind(ID, "5", "--files", "--dry-run")
 
-    assert "  a.txt  modified    +1 -1" in printed(capsys)
+    assert "  a.txt  modified    +1 -1" in read_output(capsys)
     (root / "a.txt").write_text("one\n")
     rewind(ID, "5", "--files", "--dry-run")
-    assert "  a.txt  modified    only whether it can be run\n" in printed(capsys)
+    assert "  a.txt  modified    only whether it can be run\n" in read_output(capsys)
 
 
 def test_rewind_dry_run_previews_changes_and_writes_nothing(
@@ -124,7 +124,7 @@ def test_rewind_dry_run_previews_changes_and_writes_nothing(
 
     code = rewind(ID, "2", "--files", "--dry-run")
 
-    assert (code, printed(capsys)) == (
+    assert (code, read_output(capsys)) == (
         0,
         "  a.txt  deleted     +0 -1 -\n1 file changes, +0 -1 lines\n",
     )
@@ -140,7 +140,7 @@ def test_rewind_json_reports_changed_files_and_the_undo_command(
 ) -> None:
     rewind(ID, "2", "--files", "--json")
 
-    data = json.loads(printed(capsys))
+    data = json.loads(read_output(capsys))
     assert (data["seq"], data["what"], data["files"], data["drift"]) == (
         2,
         "files",
@@ -194,13 +194,13 @@ def test_rewind_fails_when_the_workspace_no_longer_exists(
 
 
 def test_rewind_is_refused_while_another_process_has_the_session_open(root: Path) -> None:
-    async def held() -> None:
+    async def hold_session() -> None:
         record = recorder()
         await record.open()
         with pytest.raises(Held):
             await anyio.to_thread.run_sync(rewind, ID, "5")
         await record.close()
 
-    anyio.run(held)
+    anyio.run(hold_session)
 
     assert (root / "a.txt").read_text() == "two\n"

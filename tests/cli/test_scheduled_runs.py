@@ -47,7 +47,7 @@ class Until:
             self._scope.cancel()
 
 
-async def watched(
+async def run_schedule(
     directory: Path, text: str, start: float, end: float, *, wakes: float = 0.0
 ) -> tuple[list[str], Schedule]:
     """What is printed from the one time to the other, and the schedule then."""
@@ -79,7 +79,7 @@ def at(*moment: int) -> float:
 async def test_a_daily_schedule_runs_once_each_day_across_a_clock_change(
     tmp_path: Path,
 ) -> None:
-    texts, schedule = await watched(
+    texts, schedule = await run_schedule(
         tmp_path, "02:30", at(2026, 3, 27, 20, 0), at(2026, 3, 30, 3, 0)
     )
 
@@ -93,7 +93,7 @@ async def test_a_daily_schedule_runs_once_each_day_across_a_clock_change(
 
 @pytest.mark.anyio
 async def test_runs_missed_during_sleep_are_replaced_by_one_run(tmp_path: Path) -> None:
-    texts, schedule = await watched(
+    texts, schedule = await run_schedule(
         tmp_path, "every 2h", at(2026, 11, 23, 20, 0), at(2026, 11, 24, 8, 16),
         wakes=at(2026, 11, 24, 8, 15),
     )  # fmt: skip

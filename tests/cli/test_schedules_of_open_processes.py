@@ -46,7 +46,7 @@ def background(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REFOLD_NO_BACKGROUND")
 
 
-def ended(id_: int = 1) -> Schedule:
+def wait_for_run(id_: int = 1) -> Schedule:
     """The schedule, when its first run has ended."""
     until = time.monotonic() + LONG
     while not (runs := book().find(id_).runs) or not runs[0].outcome:
@@ -74,7 +74,7 @@ class Watching:
             book().add(NewSchedule("Do it.", "/", soon), now)
 
 
-async def looked(*steps: str) -> tuple[list[str], list[float]]:
+async def run_watcher(*steps: str) -> tuple[list[str], list[float]]:
     """What a process says that looks until those steps are done, and how long it slept."""
     texts = list[str]()
     with anyio.CancelScope() as scope:
@@ -83,18 +83,18 @@ async def looked(*steps: str) -> tuple[list[str], list[float]]:
     return texts, watching.slept
 
 
-async def said_until(word: str, *program: str) -> list[str]:
+async def output_until(word: str, *program: str) -> list[str]:
     """What a process says whose runs are this program, up to a line with that word."""
     texts = list[str]()
     with anyio.fail_after(LONG):
         async with anyio.create_task_group() as group:
 
-            def say(line: str) -> None:
+            def add_line(line: str) -> None:
                 texts.append(line)
                 if word in line:
                     group.cancel_scope.cancel()
 
-            group.start_soon(DueSchedules(book(), program, os.environ, say).run)
+            group.start_soon(DueSchedules(book(), program, os.environ, add_line).run)
     return texts
 
 
@@ -102,13 +102,13 @@ async def said_until(word: str, *program: str) -> list[str]:
 async def test_a_process_without_schedules_polls_once_a_minute_and_creates_no_file(
     tmp_path: Path,
 ) -> None:
-    assert await looked("", "") == ([], [60.0, 60.0, 60.0])
+    assert await run_watcher("", "") == ([], [60.0, 60.0, 60.0])
     assert not (Path(os.environ["REFOLD_HOME"]) / "schedules").exists()
 
 
 @pytest.mark.anyio
 async def test_a_schedule_that_another_process_adds_is_noticed(tmp_path: Path) -> None:
-    texts, slept = await looked("", "add soon", "")
+    texts, slept = await run_watcher("", "add soon", "")
 
     assert texts == []
     assert slept[:2] == [60.0, 60.0]
@@ -121,7 +121,7 @@ async def test_a_damaged_schedules_file_is_reported_once(tmp_path: Path) -> None
     file = Path(os.environ["REFOLD_HOME"]) / "schedules" / "schedules.jsonl"
     file.write_bytes(file.read_bytes().replace(b"Do it.", b"Do this."))
 
-    texts, slept = await looked("", "")
+    texts, slept = await run_watcher("", "")
 
     assert slept == [60.0, 60.0, 60.0]
     assert len(texts) == 1
@@ -137,7 +137,7 @@ async def test_a_due_schedule_starts_once_and_its_output_is_forwarded(
     due(tmp_path)
     program = (sys.executable, "-c", RUNS, os.environ["REFOLD_HOME"])
 
-    texts = await said_until("ends", *program)
+    texts = await output_until("ends", *program)
 
     assert texts == ["schedule 1: begins", "schedule 1: ends"]
     assert [run.outcome for run in book().find(1).runs] == ["answered"]
@@ -149,7 +149,7 @@ async def test_a_run_process_that_exits_without_output_is_reported(tmp_path: Pat
     due(tmp_path)
     program = (sys.executable, "-c", "raise SystemExit(3)")
 
-    texts = await said_until("exited", *program)
+    texts = await output_until("exited", *program)
 
     assert texts == ["schedule 1: its process exited with 3"]
     assert book().find(1).runs == ()
@@ -166,7 +166,7 @@ def test_two_servers_and_a_timer_run_each_due_schedule_once(
 
     with refold(*serve, cwd=tmp_path) as one, refold(*serve, cwd=tmp_path) as other:
         with refold("schedule", "run", "--script", answers, cwd=tmp_path) as timer:
-            schedules = [ended(id_) for id_ in (1, 2, 3)]
+            schedules = [wait_for_run(id_) for id_ in (1, 2, 3)]
             out = timer.communicate(timeout=LONG)[0].decode()
         for server in (one, other):
             server.send_signal(signal.SIGTERM)
@@ -193,7 +193,7 @@ def test_a_scheduled_run_continues_when_its_server_is_killed(
         os.kill(server.pid, signal.SIGKILL)
         server.wait()
 
-    assert [(run.outcome, run.text) for run in ended().runs] == [
+    assert [(run.outcome, run.text) for run in wait_for_run().runs] == [
         ("answered", "Done at last.")
     ]
     again = subprocess.run(command("schedule", "run"), capture_output=True, check=False)

@@ -20,7 +20,7 @@ from refold.values.usage import Usage
 LONG = "Please look into why the gutter of the northern roof drips whenever it rains. " * 40
 
 
-def titled(
+def make_titles(
     place: Path, words: str, *answers: str, name: str = "", **env: str
 ) -> tuple[list[str], ScriptedProvider, list[type]]:
     """Run a session with these messages, leave it, and make titles `times` times. Return
@@ -56,7 +56,9 @@ def titled(
 
 
 def test_a_session_title_is_generated_once_and_its_cost_recorded(tmp_path: Path) -> None:
-    texts, provider, kinds = titled(tmp_path, LONG, '"The dripping gutter."\n', "Another")
+    texts, provider, kinds = make_titles(
+        tmp_path, LONG, '"The dripping gutter."\n', "Another"
+    )
 
     assert texts == ["The dripping gutter", ""]
     assert kinds == [Reserved, Settled, Titled]
@@ -78,7 +80,7 @@ def test_a_session_title_is_generated_once_and_its_cost_recorded(tmp_path: Path)
 def test_no_title_is_generated_for_short_or_named_sessions_or_when_disabled(
     tmp_path: Path, words: str, more: dict[str, str]
 ) -> None:
-    texts, provider, kinds = titled(tmp_path, words, "A title", **more)
+    texts, provider, kinds = make_titles(tmp_path, words, "A title", **more)
 
     assert (texts, provider.heard, kinds) == ([""], [], [])
 

@@ -66,7 +66,7 @@ class Shell:
         _, out, _ = self("sessions", *words, "--json")
         return [json.loads(line) for line in out.splitlines()]
 
-    def said(self, words: str, answer: str = "Done.") -> str:
+    def ask(self, words: str, answer: str = "Done.") -> str:
         """Have it said in a session of its own. Its id."""
         script = Path("../script.json")
         script.write_bytes(msgspec.json.encode({"text": answer}))
@@ -83,7 +83,7 @@ def home() -> JournalDirectory:
     return JournalDirectory(paths(os.environ).data / "sessions")
 
 
-async def _opened_and_left(id_: str, directory: Path) -> None:
+async def _open_and_leave(id_: str, directory: Path) -> None:
     record = Recorder(home().store(id_))
     await record.open()
     await record(SessionStarted(str(directory)))
@@ -93,9 +93,9 @@ async def _opened_and_left(id_: str, directory: Path) -> None:
 def test_a_session_without_a_message_is_counted_and_not_listed(
     shell: Shell, workspace: Path
 ) -> None:
-    full = shell.said("Fix it.")
+    full = shell.ask("Fix it.")
     empty = "20260101-000000-aaaa"
-    anyio.run(_opened_and_left, empty, workspace)
+    anyio.run(_open_and_leave, empty, workspace)
 
     _, out, err = shell.sessions("list")
 
@@ -170,7 +170,7 @@ def test_list_shows_the_newest_run_of_a_schedule_and_runs_a_user_named_or_resume
 def test_a_scheduled_run_is_not_continued_until_a_user_has_resumed_it(
     shell: Shell, workspace: Path
 ) -> None:
-    mine, run = shell.said("Fix it."), "20990101-000000-aaaa"
+    mine, run = shell.ask("Fix it."), "20990101-000000-aaaa"
     anyio.run(_run_of_a_schedule, run, workspace)
     before = home().newest_of(workspace)
     anyio.run(_run_of_a_schedule, run, workspace, SessionResumed())
@@ -180,7 +180,7 @@ def test_a_scheduled_run_is_not_continued_until_a_user_has_resumed_it(
 
 
 def test_sessions_are_listed_with_name_title_and_tags(shell: Shell) -> None:
-    first, second = shell.said("mend the roof"), shell.said("paint the door")
+    first, second = shell.ask("mend the roof"), shell.ask("paint the door")
     sessions = shell.sessions("rename", first, "roof")
     tagged = shell.sessions("tag", "roof", "+house", "old", "-old")
 
@@ -196,7 +196,7 @@ def test_sessions_are_listed_with_name_title_and_tags(shell: Shell) -> None:
 
 
 def test_a_name_or_a_tag_does_not_make_a_session_the_newest(shell: Shell) -> None:
-    first, second = shell.said("mend the roof"), shell.said("paint the door")
+    first, second = shell.ask("mend the roof"), shell.ask("paint the door")
 
     shell.sessions("rename", first, "roof")
     shell.sessions("tag", first, "x")
@@ -207,8 +207,8 @@ def test_a_name_or_a_tag_does_not_make_a_session_the_newest(shell: Shell) -> Non
 
 
 def test_a_session_is_resumed_by_the_beginning_of_its_name(shell: Shell) -> None:
-    first = shell.said("mend the roof")
-    shell.said("paint the door")
+    first = shell.ask("mend the roof")
+    shell.ask("paint the door")
     shell.sessions("rename", first, "roof")
 
     shell("-p", "and the gutter", "-r", "roo", "--script", "../script.json")
@@ -219,7 +219,7 @@ def test_a_session_is_resumed_by_the_beginning_of_its_name(shell: Shell) -> None
 
 
 def test_sessions_list_can_be_filtered_and_sorted(shell: Shell, workspace: Path) -> None:
-    first, second = shell.said("mend the roof"), shell.said("a door")
+    first, second = shell.ask("mend the roof"), shell.ask("a door")
     shell.sessions("tag", first, "house")
     elsewhere = workspace / "elsewhere"
     elsewhere.mkdir()
@@ -238,7 +238,7 @@ def test_sessions_list_can_be_filtered_and_sorted(shell: Shell, workspace: Path)
 def test_sessions_search_finds_a_message_with_session_and_marked_words(
     shell: Shell,
 ) -> None:
-    id_ = shell.said("mend foo_bar in the roof", "The roof is mended.")
+    id_ = shell.ask("mend foo_bar in the roof", "The roof is mended.")
 
     code, out, err = shell.sessions("search", "roof", "mended")
     documents = shell.documents("search", "foo_bar")
@@ -262,7 +262,7 @@ def test_sessions_search_finds_a_message_with_session_and_marked_words(
 def test_sessions_search_for_punctuation_fails_with_one_line(
     shell: Shell, query: str
 ) -> None:
-    shell.said("mend the roof")
+    shell.ask("mend the roof")
 
     code, out, err = shell.sessions("search", "--all", "--", query)
 
@@ -271,7 +271,7 @@ def test_sessions_search_for_punctuation_fails_with_one_line(
 
 
 def test_titles_names_and_snippets_of_sessions_are_escaped(shell: Shell) -> None:
-    id_ = shell.said(f"{EVIL} roof")
+    id_ = shell.ask(f"{EVIL} roof")
     shell.sessions("tag", id_, "x")
 
     out = "".join(
@@ -312,7 +312,7 @@ def test_titles_names_and_snippets_of_sessions_are_escaped(shell: Shell) -> None
 def test_an_invalid_sessions_command_changes_no_session(
     shell: Shell, words: list[str], told: str
 ) -> None:
-    id_ = shell.said("mend the roof")
+    id_ = shell.ask("mend the roof")
     before = home().path(id_).joinpath("events.jsonl").read_bytes()
 
     code, out, err = shell.sessions(*(word.replace("ID", id_) for word in words))
@@ -323,7 +323,7 @@ def test_an_invalid_sessions_command_changes_no_session(
 
 
 def test_sessions_delete_without_a_terminal_needs_yes(shell: Shell) -> None:
-    id_ = shell.said("mend the roof")
+    id_ = shell.ask("mend the roof")
 
     sessions = shell.sessions("delete", id_)
     there = home().path(id_).exists()
@@ -343,7 +343,7 @@ def test_sessions_delete_without_a_terminal_needs_yes(shell: Shell) -> None:
 
 
 def test_an_open_session_cannot_be_deleted_or_renamed(shell: Shell) -> None:
-    id_ = shell.said("mend the roof")
+    id_ = shell.ask("mend the roof")
 
     async def meanwhile(*words: str) -> tuple[int, str, str]:
         store = home().store(id_)
@@ -367,7 +367,7 @@ def test_an_open_session_cannot_be_deleted_or_renamed(shell: Shell) -> None:
 def test_snapshots_are_deleted_with_the_last_session_of_their_workspace(
     shell: Shell, workspace: Path
 ) -> None:
-    first, second = shell.said("mend the roof"), shell.said("paint the door")
+    first, second = shell.ask("mend the roof"), shell.ask("paint the door")
     store = paths(os.environ).data / "checkpoints"
     (workspace / "a.txt").write_text("one")
     for id_ in (first, second):
@@ -386,7 +386,7 @@ def test_snapshots_are_deleted_with_the_last_session_of_their_workspace(
 def test_snapshots_remain_for_a_session_that_moved_to_another_directory(
     shell: Shell, workspace: Path, tmp_path: Path
 ) -> None:
-    moved, last = shell.said("mend the roof"), shell.said("paint the door")
+    moved, last = shell.ask("mend the roof"), shell.ask("paint the door")
     store = paths(os.environ).data / "checkpoints"
     for id_ in (moved, last):
         anyio.run(Checkpoints([workspace], store, os.environ, id_).take)
@@ -402,7 +402,7 @@ def test_snapshots_remain_for_a_session_that_moved_to_another_directory(
 def test_snapshots_remain_while_a_damaged_session_may_need_them(
     shell: Shell, workspace: Path
 ) -> None:
-    damaged, last = shell.said("mend the roof"), shell.said("paint the door")
+    damaged, last = shell.ask("mend the roof"), shell.ask("paint the door")
     store = paths(os.environ).data / "checkpoints"
     anyio.run(Checkpoints([workspace], store, os.environ, last).take)
     journal = home().path(damaged) / "events.jsonl"
@@ -416,7 +416,7 @@ def test_snapshots_remain_while_a_damaged_session_may_need_them(
 
 
 def test_sessions_delete_deletes_none_if_one_of_them_is_a_symlink(shell: Shell) -> None:
-    text, stuck = shell.said("mend the roof"), shell.said("paint the door")
+    text, stuck = shell.ask("mend the roof"), shell.ask("paint the door")
     elsewhere = home().path(stuck).rename(home().root.parent / "elsewhere")
     home().path(stuck).symlink_to(elsewhere)
 
@@ -435,7 +435,7 @@ async def _goes_on_in(id_: str, directory: Path) -> None:
 
 
 def test_sessions_reindex_rebuilds_the_catalogue(shell: Shell) -> None:
-    shell.said("mend the roof")
+    shell.ask("mend the roof")
     before = shell.documents("list")
 
     code, out, _ = shell.sessions("reindex")
@@ -451,14 +451,14 @@ def test_reindex_repairs_sessions_whose_directory_was_masked(
     shell: Shell, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(workspace.parent))
-    shell.said("mend the roof")  # so that its directory is known
+    shell.ask("mend the roof")  # so that its directory is known
     for id_, stored in (
         ("20260101-000000-aaaa", f"[secret]/{workspace.name}"),
         ("20260101-000000-bbbb", f"[secret:3f2a]/{workspace.name}"),
         ("20260101-000000-cccc", "[secret]/nowhere"),
         ("20260101-000000-dddd", "[secret]"),
     ):
-        anyio.run(_opened_and_left, id_, Path(stored))
+        anyio.run(_open_and_leave, id_, Path(stored))
     times = {p: p.stat().st_mtime_ns for p in home().root.glob("*/events.jsonl")}
 
     code, out, err = shell.sessions("reindex")
@@ -479,7 +479,7 @@ def test_reindex_repairs_sessions_whose_directory_was_masked(
 @pytest.mark.slow
 def test_resume_without_an_id_in_a_script_lists_the_newest_sessions(shell: Shell) -> None:
     nothing = shell("-r")
-    ids = [shell.said(f"say {n}") for n in range(6)]
+    ids = [shell.ask(f"say {n}") for n in range(6)]
 
     code, out, err = shell("-p", "-r")
 

@@ -54,7 +54,7 @@ class Program:
         self._lines: SimpleQueue[bytes] = SimpleQueue()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def say(self, raw: str = "", /, **order: Any) -> None:
+    def send(self, raw: str = "", /, **order: Any) -> None:
         assert self.process.stdin
         line = raw.encode() if raw else msgspec.json.encode(order)
         self.process.stdin.write(line + b"\n")
@@ -113,10 +113,10 @@ def starts(tmp_path: Path) -> Iterator[Starts]:
 @pytest.mark.slow
 def test_an_allowed_tool_call_runs_over_stdio(starts: Starts, tmp_path: Path) -> None:
     program = starts(WRITE, {"text": "Done."})
-    program.say(type="user_message", text="write")
+    program.send(type="user_message", text="write")
     request = program.until("tool_approval_request")
     assert not (tmp_path / "a.txt").exists()
-    program.say(
+    program.send(
         type="tool_approval_response", call_id=request["call_id"], hash=request["hash"],
         allowed=True,
     )  # fmt: skip
@@ -135,10 +135,10 @@ def test_an_allowed_tool_call_runs_over_stdio(starts: Starts, tmp_path: Path) ->
 @pytest.mark.slow
 def test_status_and_snapshot_orders_return_the_state_of_the_session(starts: Starts) -> None:
     program = starts(WRITE, {"text": "Done."})
-    program.say(type="user_message", text="write")
+    program.send(type="user_message", text="write")
     request = program.until("tool_approval_request")
-    program.say(type="status")
-    program.say(type="snapshot")
+    program.send(type="status")
+    program.send(type="snapshot")
 
     status, snapshot = program.until("status"), program.until("snapshot")
 
@@ -153,17 +153,17 @@ def test_a_denial_reaches_the_model_and_stale_approvals_are_errors(
     starts: Starts, tmp_path: Path
 ) -> None:
     program = starts(WRITE, {"text": "I may not."})
-    program.say(type="user_message", text="write")
+    program.send(type="user_message", text="write")
     request = program.until("tool_approval_request")
     answer = {"type": "tool_approval_response", "call_id": request["call_id"]}
-    program.say(**answer, allowed=True, hash="of something else")
+    program.send(**answer, allowed=True, hash="of something else")
     stale = program.until("error")
-    program.say(**answer | {"call_id": "call-9"}, allowed=True)
+    program.send(**answer | {"call_id": "call-9"}, allowed=True)
     unknown = program.until("error")
-    program.say(**answer, allowed=False, reason="not here")
+    program.send(**answer, allowed=False, reason="not here")
     document = program.until("tool_result")
     program.until("result")
-    program.say(**answer, allowed=True)
+    program.send(**answer, allowed=True)
     late = program.until("error")
 
     assert program.end() == 0
@@ -181,9 +181,9 @@ def test_an_approval_may_be_granted_for_the_session_or_always(
     again = call("write_file", path="a.txt", content="again\n")
     for grant in ("session", "always"):
         program = starts(WRITE, again, {"text": "Done."})
-        program.say(type="user_message", text="write")
+        program.send(type="user_message", text="write")
         request = program.until("tool_approval_request")
-        program.say(
+        program.send(
             type="tool_approval_response", call_id=request["call_id"], allowed=True,
             grant=grant,
         )  # fmt: skip
@@ -193,7 +193,7 @@ def test_an_approval_may_be_granted_for_the_session_or_always(
         assert program.kinds().count("tool_approval_request") == 1
         (tmp_path / "a.txt").unlink()
     program = starts(WRITE, {"text": "Done."})
-    program.say(type="user_message", text="write")
+    program.send(type="user_message", text="write")
 
     assert program.end() == 0
     assert "tool_approval_request" not in program.kinds()
@@ -203,15 +203,15 @@ def test_an_approval_may_be_granted_for_the_session_or_always(
 @pytest.mark.slow
 def test_a_question_response_answers_each_question_in_order(starts: Starts) -> None:
     program = starts(ASK, {"text": "Red it is."})
-    program.say(type="user_message", text="paint")
+    program.send(type="user_message", text="paint")
     document = program.until("question")
-    program.say(type="tool_approval_response", call_id=document["call_id"], allowed=True)
+    program.send(type="tool_approval_response", call_id=document["call_id"], allowed=True)
     wrong = program.until("error")
-    program.say(
+    program.send(
         type="question_response", call_id=document["call_id"], answers=["a", "b", "c"]
     )
     many = program.until("error")
-    program.say(type="question_response", call_id=document["call_id"], answers=["red", ""])
+    program.send(type="question_response", call_id=document["call_id"], answers=["red", ""])
     result = program.until("tool_result")
 
     assert program.end() == 0
@@ -235,16 +235,16 @@ def test_a_plan_is_rejected_then_approved_and_executed(
     program = starts(
         PLAN, PLAN, WRITE, {"text": "Painted."}, flags=("--allow", "write_file")
     )
-    program.say(type="set_mode", mode="plan")
-    program.say(type="user_message", text="paint")
+    program.send(type="set_mode", mode="plan")
+    program.send(type="user_message", text="paint")
     first = program.until("plan_ready")
     ended = program.until("result")
-    program.say(type="plan_approval", plan=first["plan"], approved=False, feedback="Blue.")
+    program.send(type="plan_approval", plan=first["plan"], approved=False, feedback="Blue.")
     second = program.until("plan_ready")
     program.until("result")
-    program.say(type="plan_approval", plan=first["plan"], approved=True)
+    program.send(type="plan_approval", plan=first["plan"], approved=True)
     stale = program.until("error")
-    program.say(type="plan_approval", plan=second["plan"], approved=True, text="1. Blue")
+    program.send(type="plan_approval", plan=second["plan"], approved=True, text="1. Blue")
     result = program.until("result")
 
     assert program.end() == 0
@@ -269,7 +269,7 @@ def test_pending_requests_are_denied_when_stdin_ends(
     starts: Starts, tmp_path: Path
 ) -> None:
     program = starts(WRITE, ASK, {"text": "Nobody answered."})
-    program.say(type="user_message", text="write")
+    program.send(type="user_message", text="write")
     program.until("tool_approval_request")
 
     assert program.end() == 0
@@ -286,7 +286,7 @@ def test_an_approval_request_without_an_answer_is_denied_after_the_limit(
     monkeypatch.setenv("REFOLD_LIMITS__ANSWER_SECONDS", "0.3")
     program = starts(WRITE, {"text": "Pity."})
 
-    program.say(type="user_message", text="Write it.")
+    program.send(type="user_message", text="Write it.")
     done = program.until("tool_result")
 
     assert done["outcome"] == "refused"
@@ -299,10 +299,10 @@ def test_an_approval_can_grant_only_the_offered_rule(
     starts: Starts, tmp_path: Path
 ) -> None:
     program = starts(WRITE, {"text": "Ok."})
-    program.say(type="user_message", text="Write it.")
+    program.send(type="user_message", text="Write it.")
     document = program.until("tool_approval_request")
 
-    program.say(
+    program.send(
         type="tool_approval_response",
         call_id=document["call_id"],
         allowed=True,
@@ -322,13 +322,13 @@ def test_an_approval_grants_all_rules_of_a_compound_call_together(
 ) -> None:
     makes = call("bash", command="touch one; touch two")
     program = starts(makes, makes, {"text": "Done."})
-    program.say(type="user_message", text="Make them.")
+    program.send(type="user_message", text="Make them.")
     document = program.until("tool_approval_request")
     answer = {"call_id": document["call_id"], "allowed": True, "grant": "always"}
 
-    program.say(type="tool_approval_response", **answer, rule_set=["bash(touch one)"])
+    program.send(type="tool_approval_response", **answer, rule_set=["bash(touch one)"])
     reason = program.until("error")["reason"]
-    program.say(type="tool_approval_response", **answer, **chosen)
+    program.send(type="tool_approval_response", **answer, **chosen)
     program.until("result")
 
     assert program.end() == 0
@@ -344,10 +344,10 @@ def test_an_approval_grants_all_rules_of_a_compound_call_together(
 @pytest.mark.slow
 def test_each_message_starts_a_turn_with_its_own_result(starts: Starts) -> None:
     program = starts({"text": "One."}, {"text": "Two."}, {"text": "Three."})
-    program.say(type="user_message", text="a", client_key="k")
-    program.say(type="user_message", text="a", client_key="k")
-    program.say('{"type": "user", "message": {"role": "user", "content": "b"}}')
-    program.say(json.dumps(
+    program.send(type="user_message", text="a", client_key="k")
+    program.send(type="user_message", text="a", client_key="k")
+    program.send('{"type": "user", "message": {"role": "user", "content": "b"}}')
+    program.send(json.dumps(
         {"type": "user", "message": {"content": [{"type": "text", "text": "c"}]}}
     ))  # fmt: skip
 
@@ -361,9 +361,9 @@ def test_a_message_and_a_compact_order_sent_at_once_are_both_executed(
     starts: Starts,
 ) -> None:
     program = starts({"text": "One."}, {"text": "Two."}, {"text": "What was said."})
-    program.say(type="user_message", text="a")
+    program.send(type="user_message", text="a")
     program.until("result")
-    program.say('{"type": "user_message", "text": "b"}\n{"type": "compact"}')
+    program.send('{"type": "user_message", "text": "b"}\n{"type": "compact"}')
 
     assert program.end() == 0
     assert [d["text"] for d in program.seen if d["type"] == "result"] == ["One.", "Two."]
@@ -381,10 +381,10 @@ def test_invalid_lines_are_errors_with_line_number_and_later_lines_work(
         '{"type": "user_message", "texd": "a"}',
         "\xff[]",
     ):
-        program.say(line)
-    program.say(type="set_mode", mode="yes")
-    program.say(type="continue")
-    program.say(type="user_message", text="a")
+        program.send(line)
+    program.send(type="set_mode", mode="yes")
+    program.send(type="continue")
+    program.send(type="user_message", text="a")
     program.until("result")
 
     assert program.end() == 0
@@ -396,8 +396,8 @@ def test_invalid_lines_are_errors_with_line_number_and_later_lines_work(
 @pytest.mark.slow
 def test_a_run_with_invalid_input_only_ends_with_a_failed_result(starts: Starts) -> None:
     program = starts({"text": "One."})
-    program.say(type="user_message", text=" ")
-    program.say('{"type": "user_mess')
+    program.send(type="user_message", text=" ")
+    program.send('{"type": "user_mess')
 
     assert program.end() == 1
     assert program.kinds() == ["system", "error", "error", "result"]
@@ -411,9 +411,9 @@ def test_a_run_with_invalid_input_only_ends_with_a_failed_result(starts: Starts)
 def test_an_interrupt_order_replaces_the_turn_with_a_new_message(starts: Starts) -> None:
     wait = call("bash", command="sleep 30")
     program = starts(wait, {"text": "As you like."}, flags=("--yolo",))
-    program.say(type="user_message", text="wait")
+    program.send(type="user_message", text="wait")
     program.until("tool_approval_result")
-    program.say(type="interrupt", instead="be short")
+    program.send(type="interrupt", instead="be short")
     stopped = program.until("result")
     result = program.until("result")
 
@@ -424,7 +424,7 @@ def test_an_interrupt_order_replaces_the_turn_with_a_new_message(starts: Starts)
 @pytest.mark.slow
 def test_a_signal_ends_the_program_while_an_approval_is_pending(starts: Starts) -> None:
     program = starts(WRITE)
-    program.say(type="user_message", text="write")
+    program.send(type="user_message", text="write")
     program.until("tool_approval_request")
     program.process.send_signal(signal.SIGTERM)
     result = program.until("result")
@@ -435,7 +435,7 @@ def test_a_signal_ends_the_program_while_an_approval_is_pending(starts: Starts) 
 @pytest.mark.slow
 def test_timeout_flag_ends_a_session_while_an_approval_is_pending(starts: Starts) -> None:
     program = starts(WRITE, flags=("--timeout", "0.5"))
-    program.say(type="user_message", text="write")
+    program.send(type="user_message", text="write")
     result = program.until("result")
 
     assert (program.process.wait(60), result["reason"]) == (3, "out of time")

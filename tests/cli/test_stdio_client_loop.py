@@ -26,7 +26,7 @@ class Driver:
         self._process, self._answers = process, answers
         self.seen: list[Document] = []
 
-    def say(self, *orders: Any) -> None:
+    def send(self, *orders: Any) -> None:
         assert self._process.stdin
         for order in orders:
             raw = order if isinstance(order, bytes) else msgspec.json.encode(order)
@@ -45,7 +45,7 @@ class Driver:
             answer = self._answers.get(document["type"])
             result = answer(document) if answer else None
             if result is not None:
-                self.say(*(result if isinstance(result, list) else [result]))
+                self.send(*(result if isinstance(result, list) else [result]))
         return self._process.wait(60)
 
     def of(self, kind: str) -> list[Document]:
@@ -103,7 +103,7 @@ def test_one_client_loop_handles_approvals_questions_and_plans(
             document, True, grant="session"
         )  # fmt: skip
 
-    def ended(document: Document) -> list[Document] | None:
+    def answer_plan(document: Document) -> list[Document] | None:
         if document["outcome"] == "plan_ready":
             number = document["plan"]["id"]
             return [
@@ -126,10 +126,10 @@ def test_one_client_loop_handles_approvals_questions_and_plans(
             "question": lambda d: {
                 "type": "question_response", "call_id": d["call_id"], "answers": ["red"],
             },
-            "result": ended,
+            "result": answer_plan,
         },
     )  # fmt: skip
-    at.say(words("Write."))
+    at.send(words("Write."))
 
     assert at.run() == 0
     assert [d["text"] for d in at.of("result")] == [
@@ -154,7 +154,7 @@ def test_the_first_of_two_approval_responses_counts(
             "result": lambda _: at.close(),
         },
     )
-    at.say(words("Write."))
+    at.send(words("Write."))
 
     assert at.run() == 0
     assert not (tmp_path / "a.txt").exists()
@@ -184,7 +184,7 @@ def test_a_message_joins_the_running_turn_and_a_queued_one_starts_the_next(
         },
         "--yolo",
     )
-    at.say(words("Look."))
+    at.send(words("Look."))
 
     assert at.run() == 0
     assert texts == ["Look.", "Here.", "And then?"]
@@ -212,7 +212,7 @@ def test_an_invalid_order_yields_one_error_and_the_session_continues(
     at = driver(
         [{"text": "One."}], {"error": lambda _: words("Hi"), "result": lambda _: at.close()}
     )
-    at.say(line)
+    at.send(line)
 
     assert at.run() == 0
     (error,) = at.of("error")
@@ -222,7 +222,7 @@ def test_an_invalid_order_yields_one_error_and_the_session_continues(
 
 def test_a_message_of_five_megabytes_is_accepted(driver: Callable[..., Driver]) -> None:
     at = driver([{"text": "One."}], {"result": lambda _: at.close()})
-    at.say(words("x" * 5_000_000))
+    at.send(words("x" * 5_000_000))
 
     assert at.run() == 0
     assert len(at.of("user_message")[0]["text"]) == 5_000_000
@@ -256,7 +256,7 @@ def test_an_exceeded_budget_ends_the_turn_with_exit_code_6(
 ) -> None:
     look = call("list_files", path=".")
     at = driver([look, look, {"text": "x"}], {"result": lambda _: at.close()})
-    at.say({"type": "budget", "calls": 1}, words("Look."))
+    at.send({"type": "budget", "calls": 1}, words("Look."))
 
     assert at.run() == 6
     assert at.of("result")[0]["outcome"] == "budget"

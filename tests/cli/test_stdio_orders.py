@@ -69,7 +69,7 @@ async def desk(here: Path) -> AsyncGenerator[tuple[Handle, Session]]:
         await launch.aclose()
 
 
-def obeyed(here: Path, *orders: bytes) -> list[Event]:
+def run_orders(here: Path, *orders: bytes) -> list[Event]:
     """What stands in the journal after these orders, but for how it begins."""
 
     async def story() -> list[Event]:
@@ -96,7 +96,7 @@ def obeyed(here: Path, *orders: bytes) -> list[Event]:
 def test_an_order_is_recorded_as_an_event(
     tmp_path: Path, order: bytes, event: Event
 ) -> None:
-    assert obeyed(tmp_path, order) == [event]
+    assert run_orders(tmp_path, order) == [event]
 
 
 def test_a_compact_order_is_executed_by_the_next_step_between_turns(
@@ -132,13 +132,13 @@ def test_an_order_that_cannot_be_executed_is_refused_with_the_reason(
     tmp_path: Path, order: bytes, said: str
 ) -> None:
     with pytest.raises(BadInput, match=said):
-        obeyed(tmp_path, order)
+        run_orders(tmp_path, order)
 
 
 Plain = dict[str, Any]  # a document as it goes over the wire
 
 
-def told(event: Event) -> list[Plain]:
+def documents_about(event: Event) -> list[Plain]:
     documents = documents_of(Frame(7, 0, Entry(7, event)), live=False)
     return [msgspec.to_builtins(document) for document in documents]
 
@@ -179,13 +179,13 @@ def told(event: Event) -> list[Plain]:
 def test_events_outside_the_conversation_are_sent_as_documents(
     event: Event, document: Plain
 ) -> None:
-    assert told(event) == [{"seq": 7, **document}]
+    assert documents_about(event) == [{"seq": 7, **document}]
 
 
 def test_a_todo_update_document_follows_the_tool_result() -> None:
     outcome = Ended("c", "done", "1 todo", control=Todos((Todo("look", "done"),)))
 
-    result, update = told(outcome)
+    result, update = documents_about(outcome)
 
     assert result["type"] == "tool_result"
     assert update == {
@@ -196,7 +196,9 @@ def test_a_todo_update_document_follows_the_tool_result() -> None:
 def test_a_task_update_document_follows_the_tool_result() -> None:
     task = BoardTask(3, "look", blocked_by=(1,))
 
-    result, update = told(Ended("c", "done", "Added", control=TasksChanged((task,))))
+    result, update = documents_about(
+        Ended("c", "done", "Added", control=TasksChanged((task,)))
+    )
 
     assert result["type"] == "tool_result"
     assert update == {
@@ -215,7 +217,7 @@ def of_a_child(call: ToolCall) -> ChildAsked:
     return ChildAsked("child-1/c7", "child-1", "code", call, "no rule allows it", "h1")
 
 
-def asked(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event]]:
+def ask_child(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event]]:
     """The documents about a child's question, and the journal after it."""
 
     async def story() -> tuple[Plain, list[Event]]:
@@ -239,7 +241,7 @@ def test_an_approval_request_names_the_subagent_and_accepts_a_session_grant(
         b'"grant":"session"}'
     )
 
-    data, events = asked(tmp_path, EDIT, yes)
+    data, events = ask_child(tmp_path, EDIT, yes)
 
     assert data == {
         "type": "tool_approval_request", "seq": 7, "call_id": "child-1/c7", "hash": "h1",
@@ -256,7 +258,7 @@ def test_an_approval_request_names_the_subagent_and_accepts_a_session_grant(
 def test_questions_of_a_subagent_are_answered_by_its_call_id(tmp_path: Path) -> None:
     answers = b'{"type":"question_response","call_id":"child-1/c7","answers":["so"]}'
 
-    data, events = asked(tmp_path, ASK, answers)
+    data, events = ask_child(tmp_path, ASK, answers)
 
     assert (data["type"], data["who"]) == ("question", "child-1 (code)")
     assert events == [ChildAnswered("child-1/c7", True, "", ("so",), hash="h1")]
@@ -266,7 +268,7 @@ def test_an_approval_of_an_unknown_subagent_call_is_refused(tmp_path: Path) -> N
     verdict = b'{"type":"tool_approval_response","call_id":"child-2/c7","allowed":true}'
 
     with pytest.raises(BadInput, match="no call 'child-2/c7' waits"):
-        asked(tmp_path, EDIT, verdict)
+        ask_child(tmp_path, EDIT, verdict)
 
 
 def test_questions_of_a_handle_name_the_subagent(tmp_path: Path) -> None:
@@ -283,13 +285,13 @@ def test_stop_child_stops_a_running_subagent_and_refuses_a_stopped_one(
 ) -> None:
     stop = b'{"type":"stop_child","child":"child-1"}'
 
-    _, events = asked(tmp_path, EDIT, stop)
+    _, events = ask_child(tmp_path, EDIT, stop)
 
     assert events == [ChildStopped("child-1")]
     with pytest.raises(BadInput, match="no subagent 'child-1' is running"):
-        asked(tmp_path, EDIT, stop, stop)
+        ask_child(tmp_path, EDIT, stop, stop)
     with pytest.raises(BadInput, match="no subagent is running"):
-        obeyed(tmp_path, b'{"type":"stop_child"}')
+        run_orders(tmp_path, b'{"type":"stop_child"}')
 
 
 def test_mail_to_an_unknown_teammate_or_without_text_is_refused(
@@ -299,6 +301,6 @@ def test_mail_to_an_unknown_teammate_or_without_text_is_refused(
     empty = b'{"type":"mail_teammate","teammate":"ann","text":" "}'
 
     with pytest.raises(BadInput, match="no teammate 'ann' is at work; there are no teamm"):
-        obeyed(tmp_path, mail)
+        run_orders(tmp_path, mail)
     with pytest.raises(BadInput, match="the message is empty"):
-        obeyed(tmp_path, empty)
+        run_orders(tmp_path, empty)

@@ -27,7 +27,7 @@ KINDS = [
 ]
 
 
-def say(process: "subprocess.Popen[bytes]", **order: Any) -> None:
+def send(process: "subprocess.Popen[bytes]", **order: Any) -> None:
     assert process.stdin
     process.stdin.write(msgspec.json.encode(order) + b"\n")
     process.stdin.flush()
@@ -48,17 +48,17 @@ def answer(request: Document) -> Document:
     }  # fmt: skip
 
 
-def killed_while_it_waits(here: Path, kind: str, *lines: Document) -> tuple[str, Document]:
+def kill_while_waiting(here: Path, kind: str, *lines: Document) -> tuple[str, Document]:
     """The session, and its unanswered request."""
     answers = script(here, *lines)
     with refold(*STDIO, "--script", answers, cwd=here, stdin=subprocess.PIPE) as process:
-        say(process, type="user_message", text="go")
+        send(process, type="user_message", text="go")
         documents = until(process, is_a(kind))
         process.kill()
         return documents[0]["session_id"], documents[-1]
 
 
-def resumed(here: Path, session: str) -> Any:
+def resume(here: Path, session: str) -> Any:
     answers = script(here, *ENDS)
     more = ("--script", answers, "-r", session)
     return refold(*STDIO, *more, cwd=here, stdin=subprocess.PIPE)
@@ -69,11 +69,11 @@ def resumed(here: Path, session: str) -> Any:
 def test_a_pending_request_is_repeated_and_answered_before_new_messages(
     tmp_path: Path, kind: str, lines: tuple[Document, ...]
 ) -> None:
-    session, request = killed_while_it_waits(tmp_path, kind, *lines)
-    with resumed(tmp_path, session) as process:
-        say(process, type="user_message", text="and then")
+    session, request = kill_while_waiting(tmp_path, kind, *lines)
+    with resume(tmp_path, session) as process:
+        send(process, type="user_message", text="and then")
         again = until(process, is_a(kind))
-        say(process, **answer(again[-1]))
+        send(process, **answer(again[-1]))
         until(process, is_a("result"))
         second = until(process, is_a("result"))
         documents, _ = rest(process)
@@ -90,8 +90,8 @@ def test_a_pending_request_is_repeated_and_answered_before_new_messages(
 def test_a_repeated_request_is_denied_when_stdin_ends(
     tmp_path: Path, kind: str, lines: tuple[Document, ...]
 ) -> None:
-    session, _ = killed_while_it_waits(tmp_path, kind, *lines)
-    with resumed(tmp_path, session) as process:
+    session, _ = kill_while_waiting(tmp_path, kind, *lines)
+    with resume(tmp_path, session) as process:
         documents, _ = rest(process)
 
     result = documents[-1]
@@ -127,7 +127,7 @@ def test_a_request_of_a_subagent_is_denied_after_the_answer_limit(
     with refold(
         *STDIO, "--script", answers, cwd=tmp_path, stdin=subprocess.PIPE
     ) as process:
-        say(process, type="user_message", text="go")
+        send(process, type="user_message", text="go")
         documents = until(process, is_a("result"))
 
     assert documents[-1]["text"] == "Done."
@@ -142,12 +142,12 @@ def test_a_pending_plan_is_sent_again_with_the_same_id_after_a_resume(
     answers = script(tmp_path, plan)
     first = ("--permission-mode", "plan", "--script", answers)
     with refold(*STDIO, *first, cwd=tmp_path, stdin=subprocess.PIPE) as process:
-        say(process, type="user_message", text="go")
+        send(process, type="user_message", text="go")
         documents = until(process, is_a("result"))
     ready = next(document for document in documents if document["type"] == "plan_ready")
-    with resumed(tmp_path, documents[0]["session_id"]) as process:
+    with resume(tmp_path, documents[0]["session_id"]) as process:
         again = until(process, is_a("plan_ready"))[-1]
-        say(process, type="plan_approval", plan=again["plan"], approved=True)
+        send(process, type="plan_approval", plan=again["plan"], approved=True)
         result = until(process, is_a("result"))[-1]
 
     assert again == ready

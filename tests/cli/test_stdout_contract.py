@@ -57,7 +57,7 @@ def time_is_over(here: Path) -> tuple[Sequence[str], dict[str, str]]:
     ), {}
 
 
-def denied(here: Path) -> tuple[Sequence[str], dict[str, str]]:
+def run_with_denials(here: Path) -> tuple[Sequence[str], dict[str, str]]:
     lines = [call("bash", command=f"touch {n}") for n in range(3)]
     return ("Hi", "--script", script(here, *lines)), {}
 
@@ -87,7 +87,7 @@ def no_name(here: Path) -> tuple[Sequence[str], dict[str, str]]:
 CASES: dict[Case, tuple[int, str]] = {
     no_key: (1, "failed"), nobody_listens: (3, "cancelled"), no_answers: (1, "failed"),
     no_script: (1, "failed"), no_session: (1, "failed"), steps: (2, "step_limit"),
-    time_is_over: (3, "cancelled"), denied: (4, "denied"), no_home: (1, "failed"),
+    time_is_over: (3, "cancelled"), run_with_denials: (4, "denied"), no_home: (1, "failed"),
     odd_words: (1, "failed"), no_name: (1, "failed"),
 }  # fmt: skip
 

@@ -191,7 +191,7 @@ def _one(*processes: "subprocess.Popen[bytes]") -> bool:
     return any(process.poll() is not None for process in processes)
 
 
-def stored(here: Path) -> tuple[str, Path]:
+def store_session(here: Path) -> tuple[str, Path]:
     """A session that no process has open, and its directory."""
     assert subprocess.run(
         command("-p", "hi", "--script", script(here, DONE)),
@@ -202,7 +202,7 @@ def stored(here: Path) -> tuple[str, Path]:
 
 @pytest.mark.slow
 def test_a_session_holder_that_ignores_sigterm_is_killed(here: Path) -> None:
-    session, directory = stored(here)
+    session, directory = store_session(here)
     with lock_holder(directory, "deaf") as holder:
         holder.send_signal(signal.SIGSTOP)
         wait_until(lambda: (f := find_holder(index(), session)) is not None and f.hangs)
@@ -220,7 +220,7 @@ def test_a_session_holder_that_ignores_sigterm_is_killed(here: Path) -> None:
 def test_a_session_holder_whose_socket_does_not_answer_counts_as_hanging(
     here: Path,
 ) -> None:
-    session, directory = stored(here)
+    session, directory = store_session(here)
     with tempfile.TemporaryDirectory(prefix="r") as runtime:
         environ = {"XDG_RUNTIME_DIR": runtime}
         path = socket_path(directory, environ)
@@ -237,7 +237,7 @@ def test_a_session_holder_whose_socket_does_not_answer_counts_as_hanging(
 def test_steal_does_not_kill_a_process_that_reuses_the_pid_of_the_holder(
     here: Path,
 ) -> None:
-    session, directory = stored(here)
+    session, directory = store_session(here)
     with lock_holder(directory) as holder:
         old = find_holder(index(), session)
         assert old is not None
@@ -261,7 +261,7 @@ def test_steal_does_not_kill_a_process_that_reuses_the_pid_of_the_holder(
 
 @pytest.mark.slow
 def test_steal_is_refused_when_the_holder_is_on_another_host(here: Path) -> None:
-    session, directory = stored(here)
+    session, directory = store_session(here)
     with lock_holder(directory) as holder:
         _name_as_writer(directory, holder.pid, "far.example")
         holder.send_signal(signal.SIGSTOP)

@@ -42,7 +42,7 @@ def home() -> JournalDirectory:
     return JournalDirectory(paths(os.environ).data / "sessions")
 
 
-def put_session(id_: str, directory: Path, days: float) -> Path:
+def store_session(id_: str, directory: Path, days: float) -> Path:
     """A session with a checkpoint of `directory`, last written `days` ago."""
 
     async def write() -> None:
@@ -111,7 +111,7 @@ def test_all_files_of_real_sessions_have_a_kind(
 
 
 def test_the_table_shows_each_kind_with_its_size_and_age(capfd: CAPFD, work: Path) -> None:
-    put_session(OLD, work, 100)
+    store_session(OLD, work, 100)
 
     code, out, err = storage(capfd)
 
@@ -132,8 +132,8 @@ def test_clean_deletes_old_sessions_with_their_checkpoints(
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    put_session(OLD, other, 100)
-    put_session(NEW, work, 80)
+    store_session(OLD, other, 100)
+    store_session(NEW, work, 80)
     for directory in (other, work):
         age(repository(directory), 100)
 
@@ -151,8 +151,8 @@ def test_clean_deletes_old_sessions_with_their_checkpoints(
 def test_clean_keeps_a_repository_that_another_session_uses(
     capfd: CAPFD, work: Path
 ) -> None:
-    put_session(OLD, work, 100)
-    put_session(NEW, work, 1)
+    store_session(OLD, work, 100)
+    store_session(NEW, work, 1)
     age(repository(work), 100)
 
     clean(capfd, "--yes")
@@ -164,7 +164,7 @@ def test_clean_keeps_a_repository_that_another_session_uses(
 def test_a_dry_run_prints_what_would_be_deleted_and_deletes_nothing(
     capfd: CAPFD, work: Path
 ) -> None:
-    put_session(OLD, work, 100)
+    store_session(OLD, work, 100)
     age(repository(work), 100)
 
     code, out, _ = clean(capfd, "--dry-run")
@@ -179,7 +179,7 @@ def test_a_dry_run_prints_what_would_be_deleted_and_deletes_nothing(
 
 
 def test_clean_without_a_terminal_needs_yes(capfd: CAPFD, work: Path) -> None:
-    put_session(OLD, work, 100)
+    store_session(OLD, work, 100)
 
     code, _, err = clean(capfd)
 
@@ -202,8 +202,8 @@ async def hold_open(id_: str) -> AsyncGenerator[None]:
 def test_clean_keeps_a_session_that_a_process_has_open(
     capfd: CAPFD, work: Path, open_one: str
 ) -> None:
-    put_session(OLD, work, 100)
-    put_session(f"{OLD}{CHILD}", work, 100)
+    store_session(OLD, work, 100)
+    store_session(f"{OLD}{CHILD}", work, 100)
     age(home().path(OLD), 100)
     age(repository(work), 100)
 
@@ -219,8 +219,8 @@ def test_clean_keeps_a_session_that_a_process_has_open(
 
 
 def test_a_session_with_a_new_subagent_is_not_old(capfd: CAPFD, work: Path) -> None:
-    put_session(OLD, work, 100)
-    put_session(f"{OLD}{CHILD}", work, 1)
+    store_session(OLD, work, 100)
+    store_session(f"{OLD}{CHILD}", work, 1)
     journal = home().path(OLD) / "events.jsonl"
     os.utime(journal, (1.0, 1.0))
 
@@ -233,8 +233,8 @@ def test_a_session_with_a_new_subagent_is_not_old(capfd: CAPFD, work: Path) -> N
 def test_blobs_and_checkpoints_without_a_session_are_listed_and_cleaned(
     capfd: CAPFD, work: Path, tmp_path: Path
 ) -> None:
-    put_session(NEW, work, 1)
-    lost, path = put_session(OLD, tmp_path, 100), tmp_path / "gone"
+    store_session(NEW, work, 1)
+    lost, path = store_session(OLD, tmp_path, 100), tmp_path / "gone"
     path.mkdir()
     anyio.run(Checkpoints([path], paths(os.environ).checkpoints, os.environ, "x").take)
     (lost / "blobs").mkdir()
@@ -263,7 +263,7 @@ def test_blobs_and_checkpoints_without_a_session_are_listed_and_cleaned(
 def test_no_repository_is_unused_while_a_journal_cannot_be_read(
     capfd: CAPFD, work: Path, tmp_path: Path
 ) -> None:
-    put_session(OLD, work, 1)
+    store_session(OLD, work, 1)
     (home().path(OLD) / "events.jsonl").write_bytes(b"?\n")
     anyio.run(Checkpoints([tmp_path], paths(os.environ).checkpoints, os.environ, "x").take)
     age(repository(tmp_path), 100)
@@ -373,8 +373,8 @@ def test_a_cleanup_that_is_killed_leaves_a_home_that_can_be_read(
     capfd: CAPFD, work: Path
 ) -> None:
     """It is killed right after a directory was renamed, before anything in it is deleted."""
-    put_session(OLD, work, 100)
-    put_session(NEW, work, 1)
+    store_session(OLD, work, 100)
+    store_session(NEW, work, 1)
     code = clean_until_deletion()
     (left,) = [name for name in names() if name != NEW]
     ids = [card.id for card in home().catalogue().cards()]

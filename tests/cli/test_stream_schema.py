@@ -156,7 +156,7 @@ STATE = Choices(
 MOVED = (Rewound(3), MessageEdited(3, "new"), MessageEdited(3), MessageWithdrawn(3))
 
 
-def written() -> list[dict[str, Any]]:
+def sample_documents() -> list[dict[str, Any]]:
     """A document of every type, as it goes over the wire."""
     news = [Frame(7, 0, Entry(7, event)) for event in (*EVENTS, *MOVED)]
     news += [Frame(7, n, live) for n, live in enumerate(LIVE, 1)]
@@ -185,7 +185,7 @@ def written() -> list[dict[str, Any]]:
     return [msgspec.json.decode(msgspec.json.encode(document)) for document in outcome]
 
 
-@pytest.mark.parametrize("document", written(), ids=lambda d: d["type"])
+@pytest.mark.parametrize("document", sample_documents(), ids=lambda d: d["type"])
 def test_each_written_document_matches_the_schema(document: dict[str, Any]) -> None:
     conforming(document)
 
@@ -200,7 +200,7 @@ def test_the_schema_has_exactly_the_document_types_that_are_written() -> None:
         ]
     }
 
-    assert values == {data["type"] for data in written()}
+    assert values == {data["type"] for data in sample_documents()}
 
 
 @pytest.mark.parametrize("which", SCHEMA_NAMES)

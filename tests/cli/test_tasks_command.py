@@ -110,7 +110,7 @@ def test_tasks_escapes_control_characters(shell: Shell) -> None:
 def test_an_owner_is_shown_by_its_name_and_the_title_of_its_session(shell: Shell) -> None:
     leader = "20261125-080000-abcd"
 
-    async def stored() -> None:
+    async def write_owner() -> None:
         record = Recorder(
             JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions").store(leader)
         )
@@ -120,7 +120,7 @@ def test_an_owner_is_shown_by_its_name_and_the_title_of_its_session(shell: Shell
         await record(SessionStarted("/", leader), Said("Build the importer"), mate, other)
         await record.close()
 
-    anyio.run(stored)
+    anyio.run(write_owner)
     owners = (
         f"{leader}/child-1",
         f"{leader}/child-2",

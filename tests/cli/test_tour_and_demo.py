@@ -11,7 +11,7 @@ from refold.place.reaper import owner_token
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
-from tests.place.walled import marked
+from tests.place.walled import list_marked
 
 READ = Reply(calls=(("read_file", '{"path": "number.txt"}'),))
 SAID = Reply("The number is 4217.")
@@ -27,7 +27,7 @@ def test_the_tour_needs_no_model_and_shows_its_journal(
     assert code == 0
     assert "Hello, you!" in output
     assert str(journal) in output
-    assert marked(owner_token()) == []  # no sandbox waits for another command
+    assert list_marked(owner_token()) == []  # no sandbox waits for another command
 
 
 def test_the_demo_runs_a_task_with_a_model_and_prints_the_journal_path(

@@ -12,7 +12,7 @@ from refold.values.messages import ToolResult
 from tests.place.walled import needs_bubblewrap
 
 
-def told(home: Path, rule: str, script: str) -> str:
+def run_allowed_script(home: Path, rule: str, script: str) -> str:
     """What an allowed script prints, in a workspace below the home."""
     needs_bubblewrap()
     (home / "ws").mkdir(exist_ok=True)
@@ -54,7 +54,7 @@ def test_command_cannot_open_a_file_that_a_deny_pattern_matches(
     (home / "free").write_text("free")
     script = "cat ~/x/a.key ~/linked/a.key ~/free"
 
-    text = told(home, rule.format(home=home), script)
+    text = run_allowed_script(home, rule.format(home=home), script)
 
     assert "S3CRET" not in text
     assert "free" in text
@@ -64,4 +64,4 @@ def test_command_opens_a_file_that_no_deny_pattern_matches(home: Path) -> None:
     (home / "x").mkdir()
     (home / "x/a.txt").write_text("plain")
 
-    assert "plain" in told(home, "read_file(~/x/*.key)", "cat ~/x/a.txt")
+    assert "plain" in run_allowed_script(home, "read_file(~/x/*.key)", "cat ~/x/a.txt")

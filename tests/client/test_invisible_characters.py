@@ -57,7 +57,7 @@ def test_restore_invisible_restores_only_characters_of_the_original() -> None:
     assert restore_invisible("⟦U+200B⟧", "it says ⟦U+200B⟧ and holds \u200b") == "⟦U+200B⟧"
 
 
-def ended(here: Path, *calls: tuple[str, dict[str, Any]]) -> list[Ended]:
+def run_calls(here: Path, *calls: tuple[str, dict[str, Any]]) -> list[Ended]:
     lines = [[(name, msgspec.json.encode(given).decode())] for name, given in calls]
     provider = ScriptedProvider(*lines, "Done.")
     agent = Agent(provider=provider, directory=here, mode="bypass")
@@ -76,7 +76,7 @@ def test_invisible_characters_of_a_file_are_escaped_and_counted_once(
 ) -> None:
     (tmp_path / "a.py").write_text(TEXT)
 
-    (read,) = ended(tmp_path, ("read_file", {"path": "a.py"}))
+    (read,) = run_calls(tmp_path, ("read_file", {"path": "a.py"}))
 
     assert "x⟦U+200B⟧y" in read.text
     assert "see⟦U+E0072 U+E0075" in read.text
@@ -89,7 +89,7 @@ def test_invisible_characters_in_output_and_errors_of_commands_are_escaped(
 ) -> None:
     (tmp_path / "a\u202eb").write_text("x\u200by")
 
-    result, failed = ended(
+    result, failed = run_calls(
         tmp_path,
         ("bash", {"command": "cat a*b"}),
         ("read_file", {"path": "no\u202eb"}),
@@ -118,7 +118,7 @@ def test_an_edit_preserves_invisible_characters_of_a_file(
 ) -> None:
     (tmp_path / "a.py").write_text(TEXT)
 
-    _, done = ended(tmp_path, ("read_file", {"path": "a.py"}), (tool, arguments))
+    _, done = run_calls(tmp_path, ("read_file", {"path": "a.py"}), (tool, arguments))
 
     assert done.outcome == "done", done.text
     assert (tmp_path / "a.py").read_text() == TEXT.replace("\nb", " # new\nb")
@@ -128,6 +128,6 @@ def test_an_edit_can_remove_invisible_characters_from_a_file(tmp_path: Path) -> 
     (tmp_path / "a.py").write_text(TEXT)
     change = {"path": "a.py", "old": "x⟦U+200B⟧y", "new": "xy"}
 
-    ended(tmp_path, ("read_file", {"path": "a.py"}), ("edit_file", change))
+    run_calls(tmp_path, ("read_file", {"path": "a.py"}), ("edit_file", change))
 
     assert "'xy'" in (tmp_path / "a.py").read_text()

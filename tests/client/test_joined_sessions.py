@@ -78,15 +78,15 @@ class Owner:
             await self.session.settle()
 
     @asynccontextmanager
-    async def joined(self) -> AsyncGenerator[Session, None]:
-        launch = launched(Path(self.launch.app.directory))
+    async def join(self) -> AsyncGenerator[Session, None]:
+        launch = make_launch(Path(self.launch.app.directory))
         while not socket_path(self.session.journal_directory, self.runtime).exists():
             await anyio.sleep(0.005)
         async with attach(launch, self.session.id, self.runtime) as session:
             yield session
 
 
-def launched(directory: Path, *replies: Any, **settings: object) -> Launch:
+def make_launch(directory: Path, *replies: Any, **settings: object) -> Launch:
     places = paths(os.environ)
     flags = {"memory": False, "permissions.ask": ("bash(touch *)",), **settings}
     loaded = load_here(directory, places, os.environ, flags, trust=False)
@@ -100,7 +100,7 @@ def launched(directory: Path, *replies: Any, **settings: object) -> Launch:
 async def owner(
     directory: Path, runtime: Mapping[str, str], *replies: Any
 ) -> AsyncGenerator[Owner, None]:
-    launch = launched(directory, *replies)
+    launch = make_launch(directory, *replies)
     session = Session(launch, await launch.start())
     result = Owner(session, launch, runtime)
     async with anyio.create_task_group() as group:
@@ -303,34 +303,34 @@ class TestASessionHere(HandleContract):
     @pytest.fixture
     def open_session(self, tmp_path: Path, runtime: Mapping[str, str]) -> Any:
         @asynccontextmanager
-        async def opened(*replies: Any) -> AsyncGenerator[Session, None]:
-            launch = launched(tmp_path, *replies)
+        async def open_session_here(*replies: Any) -> AsyncGenerator[Session, None]:
+            launch = make_launch(tmp_path, *replies)
             yield Session(launch, await launch.start())
             await launch.aclose()
 
-        return opened
+        return open_session_here
 
 
 class TestAJoinedSession(HandleContract):
     @pytest.fixture
     def open_session(self, tmp_path: Path, runtime: Mapping[str, str]) -> Any:
         @asynccontextmanager
-        async def opened(*replies: Any) -> AsyncGenerator[Session, None]:
-            async with owner(tmp_path, runtime, *replies) as here, here.joined() as session:
+        async def join_session(*replies: Any) -> AsyncGenerator[Session, None]:
+            async with owner(tmp_path, runtime, *replies) as here, here.join() as session:
                 yield session
 
-        return opened
+        return join_session
 
 
 @asynccontextmanager
-async def asked(
+async def open_with_clients(
     directory: Path, runtime: Mapping[str, str]
 ) -> AsyncGenerator[tuple[Owner, Session, Session]]:
     """An owner, and two clients of it; the first has begun a turn that asks about a call."""
     async with (
         owner(directory, runtime, [TOUCH], "Done.") as here,
-        here.joined() as one,
-        here.joined() as two,
+        here.join() as one,
+        here.join() as two,
     ):
         await one.say("Go.")
         await one.settle()
@@ -340,7 +340,7 @@ async def asked(
 async def test_the_first_answer_of_two_clients_counts_and_the_second_is_refused(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
-    async with asked(tmp_path, runtime) as (here, one, two):
+    async with open_with_clients(tmp_path, runtime) as (here, one, two):
         while not two.requests:
             await two.wait_for_change(after=two.view.seq)
         (request,) = two.requests
@@ -357,7 +357,7 @@ async def test_the_first_answer_of_two_clients_counts_and_the_second_is_refused(
 async def test_an_answer_after_the_end_of_the_turn_raises_already_answered(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
-    async with asked(tmp_path, runtime) as (_, one, two):
+    async with open_with_clients(tmp_path, runtime) as (_, one, two):
         (request,) = one.requests
         assert isinstance(request, Permission)
         assert await one.answer(request, True)
@@ -377,7 +377,7 @@ async def test_a_client_that_joins_during_a_response_receives_its_earlier_text(
                 await go_on.wait()
 
     go_on = anyio.Event()
-    launch = launched(tmp_path)
+    launch = make_launch(tmp_path)
     options = LaunchOptions(directory=tmp_path, provider=Halting("One two three."))
     launch = Launch(App(launch.app.settings, launch.app.paths, os.environ, options))
     session = Session(launch, await launch.start())
@@ -389,7 +389,7 @@ async def test_a_client_that_joins_during_a_response_receives_its_earlier_text(
         while not session.view.turn.seq:
             await session.wait_for_change(after=session.view.seq)
         await anyio.wait_all_tasks_blocked()
-        async with here.joined() as late:
+        async with here.join() as late:
             assert late.running
             watch = late.watch()
             go_on.set()
@@ -407,7 +407,7 @@ async def test_an_order_is_acknowledged_after_the_documents_of_its_events(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     kinds = list[str]()
-    async with owner(tmp_path, runtime, "One two three. " * 200) as here, here.joined():
+    async with owner(tmp_path, runtime, "One two three. " * 200) as here, here.join():
         path = socket_path(here.session.journal_directory, runtime)
         async with await anyio.connect_unix(path) as stream:
             lines = receive_lines(stream.receive)
@@ -429,7 +429,7 @@ async def test_a_permission_request_shows_the_unmasked_secret_to_the_client(
 ) -> None:
     secret = "sk-proj-" + "a1B2" * 12
     call = ("bash", f'{{"command": "touch made.txt {secret}"}}')
-    async with owner(tmp_path, runtime, [call], "Done.") as here, here.joined() as session:
+    async with owner(tmp_path, runtime, [call], "Done.") as here, here.join() as session:
         await session.say("Go.")
         await session.settle()
         (request,) = session.requests
@@ -445,12 +445,12 @@ async def test_a_client_that_leaves_does_not_stop_the_turn(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     async with owner(tmp_path, runtime, [TOUCH], "Done.") as here:
-        async with here.joined() as session:
+        async with here.join() as session:
             await session.say("Go.")
             await session.settle()
         assert here.session.requests
 
-        async with here.joined() as again:
+        async with here.join() as again:
             (request,) = again.requests
             assert isinstance(request, Permission)
             await again.answer(request, True)
@@ -463,7 +463,7 @@ async def test_orders_raise_after_the_owner_closed_the_session(
 ) -> None:
     async with anyio.create_task_group() as group:
         async with owner(tmp_path, runtime) as here:
-            joined = here.joined()
+            joined = here.join()
             session = await joined.__aenter__()
             here.socket.follow(await here.session.new())
             with pytest.raises(BadInput, match="has closed it"):
@@ -478,14 +478,14 @@ async def test_orders_raise_after_the_owner_closed_the_session(
 async def test_the_session_socket_is_private_and_removed_at_the_end(
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
-    async with owner(tmp_path, runtime) as here, here.joined():
+    async with owner(tmp_path, runtime) as here, here.join():
         path = socket_path(here.session.journal_directory, runtime)
         modes = path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777
         stored = here.session.journal_directory
     assert modes == (0o600, 0o700)
     assert not path.exists()
     with pytest.raises(Held, match="no process can be joined"):
-        async with attach(launched(tmp_path), stored.name, runtime):
+        async with attach(make_launch(tmp_path), stored.name, runtime):
             pass
 
 
@@ -507,12 +507,12 @@ async def test_a_client_that_disconnects_with_unread_data_does_not_end_the_sessi
     tmp_path: Path, runtime: Mapping[str, str]
 ) -> None:
     async with owner(tmp_path, runtime, "Hi.") as here:
-        async with here.joined():
+        async with here.join():
             pass  # it listens
         for _ in range(5):
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(str(socket_path(here.session.journal_directory, runtime)))
                 client.sendall(b"{}\n")
                 await anyio.wait_readable(client)  # something came, and is not read
-        async with here.joined() as session:
+        async with here.join() as session:
             assert (await session.run("Hello.")).text == "Hi."

@@ -74,7 +74,7 @@ class World:
         plain = {"tools": (weather, book, wait), "builtin": False, "dependencies": needs}
         self.agent = Agent(provider=self.provider, **{**plain, **more})
 
-    def heard(self, request: int = -1) -> str:
+    def last_message(self, request: int = -1) -> str:
         """The last message of a request, as text."""
         parts = self.provider.heard[request].messages[-1].message.parts
         return " ".join(getattr(part, "text", "") for part in parts)
@@ -100,7 +100,7 @@ def test_agent_run_runs_a_turn_with_custom_tools() -> None:
         session_id=result.session_id, usage=Usage(fresh=20, output=33), cost=None,
         denials=(), files={},
     )  # fmt: skip
-    assert world.heard() == "rain in Oslo"
+    assert world.last_message() == "rain in Oslo"
 
 
 def test_an_agent_has_built_in_tools_and_custom_tools(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_the_approve_function_allows_or_denies_a_call(
     assert [(q.tool, q.arguments, q.reason) for q in questions] == [
         ("book", {"what": "taxi"}, "no rule allows book here")
     ]
-    assert (world.orders, world.heard()) == (ordered, told)
+    assert (world.orders, world.last_message()) == (ordered, told)
     assert (result.outcome, len(result.denials)) == ("answered", 0 if ordered else 1)
 
 
@@ -463,7 +463,7 @@ def test_a_concurrent_second_run_is_refused_and_its_message_is_not_sent() -> Non
         "One.", "a turn of this session is running already: wait, or stop it",
     ]  # fmt: skip
     requests = world.provider.heard
-    assert (len(requests), world.heard()) == (1, "First.")
+    assert (len(requests), world.last_message()) == (1, "First.")
 
 
 def test_a_stream_during_a_run_is_refused() -> None:
@@ -552,7 +552,7 @@ def test_a_tool_can_end_the_turn_with_an_answer_and_report_failures_to_the_model
     result = world.agent.run("6 * 7?")
 
     assert (result.outcome, result.text) == ("final", "42")
-    assert world.heard() == "That is no answer."
+    assert world.last_message() == "That is no answer."
 
 
 def test_a_failure_of_the_model_is_an_outcome_not_an_exception() -> None:
@@ -583,7 +583,7 @@ def test_a_function_that_is_not_async_is_a_tool_and_its_value_is_sent_as_json() 
     world = World([("distances", '{"city": "Bergen"}')], "Far.", tools=(distances,))
 
     assert world.agent.run("How far?").text == "Far."
-    assert world.heard().endswith('{"Bergen to Oslo":3}')
+    assert world.last_message().endswith('{"Bergen to Oslo":3}')
 
 
 def test_a_tool_whose_parameter_has_no_type_is_refused() -> None:
@@ -632,7 +632,7 @@ def test_a_pending_call_is_asked_again_or_refused_without_an_approve_function() 
     async def agrees(question: Question) -> bool:
         return True
 
-    def left_open() -> str:
+    def leave_open() -> str:
         async def work(session: Session) -> str:
             with pytest.raises(Gone):
                 await session.run("Book.")
@@ -641,8 +641,8 @@ def test_a_pending_call_is_asked_again_or_refused_without_an_approve_function() 
         return in_session(World([BOOK], approve=leaves).agent, work)
 
     alone, together = World("I may not."), World("Booked.", approve=agrees)
-    result = in_session(alone.agent, lambda session: session.continue_(), left_open())
-    allowed = in_session(together.agent, lambda session: session.continue_(), left_open())
+    result = in_session(alone.agent, lambda session: session.continue_(), leave_open())
+    allowed = in_session(together.agent, lambda session: session.continue_(), leave_open())
 
     assert (result.text, alone.orders) == ("I may not.", [])
     assert (allowed.text, together.orders) == ("Booked.", ["taxi"])

@@ -33,7 +33,7 @@ def agent(provider: ScriptedProvider, hooks: Any, **more: Any) -> Agent:
     return Agent(provider=provider, hooks=hooks, **{**plain, **more})
 
 
-def heard(provider: ScriptedProvider) -> str:
+def last_message(provider: ScriptedProvider) -> str:
     """The last message of the last request."""
     parts = provider.heard[-1].messages[-1].message.parts
     return " ".join(str(getattr(part, "text", "")) for part in parts)
@@ -51,7 +51,7 @@ def test_a_hook_function_refuses_a_call_and_the_model_reads_the_reason() -> None
     agent(provider, {"PreToolUse": refuse}).run("A taxi.")
 
     assert ORDERED == []
-    assert "no taxi" in heard(provider)
+    assert "no taxi" in last_message(provider)
 
 
 def test_an_async_hook_function_changes_the_input_of_a_call() -> None:

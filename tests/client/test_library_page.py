@@ -31,12 +31,12 @@ def test_each_example_of_the_library_page_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def scripted(model: str, **more: object) -> Agent:
+    def make_scripted(model: str, **more: object) -> Agent:
         assert model
         provider = ScriptedProvider("Hi.", "17.", "So.")
         return Agent(provider=provider, directory=tmp_path, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(refold, "Agent", scripted, raising=False)
+    monkeypatch.setattr(refold, "Agent", make_scripted, raising=False)
 
     # Tools are found by their annotations, so the example has a module of its own.
     exec(compile(example, "library.md", "exec"), {"__name__": "example"})

@@ -37,7 +37,9 @@ anyio.run(main)
 """
 
 
-def ran(here: Path, how: str, session: str = "", *, there: str = "somebody") -> list[str]:
+def run_program(
+    here: Path, how: str, session: str = "", *, there: str = "somebody"
+) -> list[str]:
     completed_process = subprocess.run(
         [sys.executable, "-c", PROGRAM, how, there, session],
         cwd=here,
@@ -55,8 +57,8 @@ def ran(here: Path, how: str, session: str = "", *, there: str = "somebody") -> 
 def test_a_pending_request_is_asked_again_and_its_answer_is_applied(
     tmp_path: Path, whose: str, who: str
 ) -> None:
-    session, put = ran(tmp_path, whose)
-    again = ran(tmp_path, whose, session)
+    session, put = run_program(tmp_path, whose)
+    again = run_program(tmp_path, whose, session)
 
     assert put == f"write_file {who}"
     assert again == [session, put, "Done."]
@@ -68,8 +70,8 @@ def test_a_pending_request_is_asked_again_and_its_answer_is_applied(
 def test_a_pending_request_is_refused_without_an_approve_function(
     tmp_path: Path, whose: str
 ) -> None:
-    session, _ = ran(tmp_path, whose)
-    again = ran(tmp_path, whose, session, there="")
+    session, _ = run_program(tmp_path, whose)
+    again = run_program(tmp_path, whose, session, there="")
 
     assert again == [session, "Done."]
     assert not (tmp_path / "a.txt").exists()

@@ -10,7 +10,7 @@ PROGRAM = Path(__file__).with_name("typed_program.py")
 ROOT = Path(__file__).parents[2]
 
 
-def checked(path: Path) -> tuple[int, str]:
+def check_types(path: Path) -> tuple[int, str]:
     command = [sys.executable, "-m", "basedpyright", str(path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
@@ -18,7 +18,7 @@ def checked(path: Path) -> tuple[int, str]:
 
 @pytest.mark.slow
 def test_a_program_with_correct_use_of_the_public_names_type_checks() -> None:
-    code, text = checked(PROGRAM)
+    code, text = check_types(PROGRAM)
 
     assert (code, text.strip()) == (0, "0 errors, 0 warnings, 0 notes")
 
@@ -35,7 +35,7 @@ def test_a_program_with_wrong_use_of_the_public_names_gets_type_errors(
         "Agent().run(3)\n"
     )
 
-    code, text = checked(wrong)
+    code, text = check_types(wrong)
 
     assert code == 1
     for line in (2, 3, 4):

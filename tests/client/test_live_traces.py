@@ -28,7 +28,7 @@ from refold.session.recorder import Recorder
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from refold.views.metrics import DURATION_METRIC, FIRST_CHUNK_METRIC, TOKENS_METRIC
 from refold.views.traces import traces
-from tests.agents.families import Household, called, give
+from tests.agents.families import Household, give, tool_call
 from tests.agents.test_teams_at_work import team
 from tests.cli.running import LONG, command, script
 from tests.tui.sessions import Story, stories
@@ -60,7 +60,7 @@ def spans_in(*bodies: bytes) -> Spans:
     }
 
 
-def sent(server: WireServer, path: str = "/v1/traces") -> Sequence[bytes]:
+def request_bodies(server: WireServer, path: str = "/v1/traces") -> Sequence[bytes]:
     return [request.body for request in server.heard if request.path == path]
 
 
@@ -75,17 +75,17 @@ def points(body: bytes) -> Mapping[str, list[dict[str, Any]]]:
 def house_at(root: Path, endpoint: str, **more: Any) -> Household:
     scripts = {
         "Go": [
-            [give("Look.", "explore"), called("list_files", path=".")],
-            [called("read_file", path="none.txt")],
+            [give("Look.", "explore"), tool_call("list_files", path=".")],
+            [tool_call("read_file", path="none.txt")],
             "Done.",
         ],
-        "Look.": [[called("list_files", path=".")], "Seen."],
+        "Look.": [[tool_call("list_files", path=".")], "Seen."],
         "Again": ["Nothing new."],
     }
     return Household(root, scripts, settings={"otel.endpoint": endpoint, **more})
 
 
-def folded(house: Household, session: str, *, content: bool = False) -> Spans:
+def collect_spans(house: Household, session: str, *, content: bool = False) -> Spans:
     path = JournalDirectory(house.home / "sessions").path(session)
     return spans_in(encode_spans(traces(tree(path, session), content=content)))
 
@@ -108,9 +108,11 @@ def test_live_spans_of_a_session_equal_the_spans_computed_from_its_journal(
 
         id_ = anyio.run(work)
 
-    assert len(sent(server)) == 3
-    assert spans_in(*sent(server)) == folded(house, id_, content=content)
-    assert sum(len(spans_in(data)) for data in sent(server)) == len(folded(house, id_))
+    assert len(request_bodies(server)) == 3
+    assert spans_in(*request_bodies(server)) == collect_spans(house, id_, content=content)
+    assert sum(len(spans_in(data)) for data in request_bodies(server)) == len(
+        collect_spans(house, id_)
+    )
 
 
 def test_a_key_in_messages_and_results_is_masked_in_spans_with_content(
@@ -120,7 +122,7 @@ def test_a_key_in_messages_and_results_is_masked_in_spans_with_content(
     (tmp_path / "work").mkdir()
     (tmp_path / "work/notes.txt").write_text(f"token {key}\n")
     with collecting() as server:
-        scripts = {"Go": [[called("read_file", path="notes.txt")], f"It is {key}."]}
+        scripts = {"Go": [[tool_call("read_file", path="notes.txt")], f"It is {key}."]}
         house = Household(
             tmp_path, scripts, settings={"otel.endpoint": server.url, "otel.content": True}
         )
@@ -157,9 +159,9 @@ def test_live_spans_of_teammates_equal_the_spans_computed_from_their_journals(
 
         id_ = anyio.run(work)
 
-    names = [data["name"] for data in folded(house, id_).values()]
+    names = [data["name"] for data in collect_spans(house, id_).values()]
     assert sum(name.startswith("invoke_agent") for name in names) > 3
-    assert spans_in(*sent(server)) == folded(house, id_)
+    assert spans_in(*request_bodies(server)) == collect_spans(house, id_)
 
 
 @pytest.mark.slow
@@ -186,7 +188,7 @@ def test_live_spans_of_generated_sessions_equal_those_computed_from_the_journal(
             entries = await record.entries()
             await live.aclose()
             node = Node("root", "s", entries, View(), written=True)
-            assert spans_in(*sent(server)) == spans_in(
+            assert spans_in(*request_bodies(server)) == spans_in(
                 encode_spans(traces(node, content=True))
             )
             assert lost == []
@@ -206,9 +208,9 @@ def test_metrics_are_the_sums_over_the_spans_since_the_start_of_the_process(
                 await session.run("Again")
                 return session.id
 
-        spans = folded(house, anyio.run(work)).values()
+        spans = collect_spans(house, anyio.run(work)).values()
 
-    first, last = (points(item) for item in sent(server, "/v1/metrics"))
+    first, last = (points(item) for item in request_bodies(server, "/v1/metrics"))
     operations = {
         (
             *(
@@ -342,7 +344,7 @@ def test_metrics_are_readable_by_the_official_protobuf_package(tmp_path: Path) -
     json_format = pytest.importorskip("google.protobuf.json_format", reason=why)
     with collecting() as server:
         house_at(tmp_path, server.url).run("Go")
-    (body,) = sent(server, "/v1/metrics")
+    (body,) = request_bodies(server, "/v1/metrics")
 
     read = json_format.Parse(body, service.ExportMetricsServiceRequest())
 

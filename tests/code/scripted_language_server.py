@@ -55,12 +55,14 @@ def main() -> None:
         message = _read()
         if message.get("method") == "initialize":
             _root = unquote(message["params"]["rootUri"].removeprefix("file://"))
-        if _mode == "hang" or (_mode == "hang-later" and "id" in message and _asked_more()):
+        if _mode == "hang" or (
+            _mode == "hang-later" and "id" in message and _is_asked_again()
+        ):
             continue
         _handle(message)
 
 
-def _asked_more() -> bool:
+def _is_asked_again() -> bool:
     global _asked
     _asked += 1
     return _asked > 1
@@ -75,7 +77,7 @@ def _handle(message: dict[str, Any]) -> None:
         case "initialized" if _mode == "slow":
             _tell("$/progress", {"token": 1, "value": {"kind": "begin"}})
         case "textDocument/didOpen" if _mode == "pull-later":
-            _changed(method, params)
+            _store_text(method, params)
             wants = {"registrations": [{"id": "d", "method": "textDocument/diagnostic"}]}
             _send({"id": "r", "method": "client/registerCapability", "params": wants})
         case "initialized" if _mode == "asks":
@@ -84,7 +86,7 @@ def _handle(message: dict[str, Any]) -> None:
             _send({"id": "b", "method": "window/showDocument", "params": {}})
             _texts["asked"] = json.dumps([_read_reply("a"), _read_reply("b")])
         case "textDocument/didOpen" | "textDocument/didChange":
-            _changed(method, params)
+            _store_text(method, params)
         case "textDocument/didClose":
             _texts.pop(params["textDocument"]["uri"], None)
         case "shutdown":
@@ -92,26 +94,26 @@ def _handle(message: dict[str, Any]) -> None:
         case "exit":
             sys.exit(0)
         case _ if "id" in message:
-            _answer(message, _found(method, params))
+            _answer(message, _answer_request(method, params))
         case _:
             pass
 
 
-def _found(method: str, params: dict[str, Any]) -> object:
+def _answer_request(method: str, params: dict[str, Any]) -> object:
     document = params.get("textDocument", {}).get("uri", "")
     match method:
         case "textDocument/documentSymbol":
             _perhaps_crash()
             if _mode == "asks":
                 return [_symbol(_texts["asked"], 0)]
-            return [_symbol(name, row) for name, row in _defined(_texts[document])]
+            return [_symbol(name, row) for name, row in _find_definitions(_texts[document])]
         case "textDocument/diagnostic":
             return {"kind": "full", "items": _wrong(document)}
         case "workspace/symbol":
             records = [
                 {"name": name, "kind": 12, "location": _at(str(file.as_uri()), row)}
                 for file in sorted(Path(_root).rglob("*.py"))
-                for name, row in _defined(file.read_text())
+                for name, row in _find_definitions(file.read_text())
             ]
             return records if _mode != "odd" else {"name": 1}
         case "textDocument/definition":
@@ -152,7 +154,7 @@ def _perhaps_crash() -> None:
         sys.exit(139)
 
 
-def _changed(method: str, params: dict[str, Any]) -> None:
+def _store_text(method: str, params: dict[str, Any]) -> None:
     uri = params["textDocument"]["uri"]
     endswith = method.endswith("didOpen")
     _texts[uri] = (
@@ -190,7 +192,7 @@ def _wrong(uri: str) -> list[dict[str, Any]]:
     ]
 
 
-def _defined(text: str) -> list[tuple[str, int]]:
+def _find_definitions(text: str) -> list[tuple[str, int]]:
     matches = (re.match(r"def (\w+)", line) for line in text.splitlines())
     return [(each[1], row) for row, each in enumerate(matches) if each]
 

@@ -51,7 +51,7 @@ class Kitchen:
         self.log = list[tuple[str, str]]()
         commands = ShellCommands(environ)
         find = Programs(environ, [str(self.root)]).find
-        surroundings = ServerContext(str(self.root), commands, find, self._logged, seconds)
+        surroundings = ServerContext(str(self.root), commands, find, self._log, seconds)
         self.servers = LanguageServers(surroundings)
         self.place = ToolDirectory(self.root, commands)
         self.files = DiskFiles(self.root, unread=self._unread)
@@ -60,7 +60,7 @@ class Kitchen:
         self.place.code = self.code  # pyright: ignore[reportAttributeAccessIssue]
         self.forbidden = ""
 
-    def _logged(self, level: Level, what: str, session: str = "") -> None:
+    def _log(self, level: Level, what: str, session: str = "") -> None:
         self.log.append((level, what))
 
     def _unread(self, real: Real) -> str:
@@ -69,7 +69,7 @@ class Kitchen:
     async def outline(self, file: str = "tea.py") -> str:
         return (await self.place.use(symbols, {"file": file})).text
 
-    async def named(self, query: str) -> str:
+    async def find_symbols(self, query: str) -> str:
         return (await self.place.use(symbols, {"query": query})).text
 
     async def wrong(self, file: str = "tea.py") -> str:
@@ -102,9 +102,9 @@ def test_outline_lists_the_symbols_of_a_file(tmp_path: Path) -> None:
 
 def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> None:
     async def ask(here: Kitchen) -> list[str]:
-        first = await here.named("MILK")
+        first = await here.find_symbols("MILK")
         (here.root / "milk.py").write_text("def pour_milk(): ...\n")
-        return [first, await here.named("MILK")]
+        return [first, await here.find_symbols("MILK")]
 
     with kitchen(tmp_path, "good") as here:
         texts = anyio.run(ask, here)
@@ -292,7 +292,7 @@ def test_an_invalid_server_answer_is_reported_and_tree_sitter_answers(
     tmp_path: Path,
 ) -> None:
     with kitchen(tmp_path, "odd") as here:
-        text = anyio.run(here.named, "tea")
+        text = anyio.run(here.find_symbols, "tea")
 
     assert text.startswith("tea.py:1 function make_tea\nBy tree-sitter for Python.\n")
     assert "its answer is not as the protocol has it" in text
@@ -313,7 +313,7 @@ def test_symbol_search_waits_until_the_server_has_indexed_the_workspace(
     tmp_path: Path,
 ) -> None:
     with kitchen(tmp_path, "slow") as here:
-        text = anyio.run(here.named, "drink")
+        text = anyio.run(here.find_symbols, "drink")
 
     assert text == f"tea.py:5 function drink\n{BY}"
 
@@ -321,7 +321,7 @@ def test_symbol_search_waits_until_the_server_has_indexed_the_workspace(
 def test_symbol_search_works_after_an_outline_on_a_slow_server(tmp_path: Path) -> None:
     async def ask(here: Kitchen) -> str:
         await here.outline()
-        return await here.named("drink")
+        return await here.find_symbols("drink")
 
     with kitchen(tmp_path, "slow", seconds=30.0) as here:
         text = anyio.run(ask, here)
@@ -335,7 +335,12 @@ def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
         here.forbidden = "secret"
         wrong = await _failing(here.wrong, "secret.py")
         outline = await _failing(here.outline, "secret.py")
-        return [await here.named("tea"), await here.mentions(1, "make_tea"), wrong, outline]
+        return [
+            await here.find_symbols("tea"),
+            await here.mentions(1, "make_tea"),
+            wrong,
+            outline,
+        ]
 
     with kitchen(tmp_path, "good") as here:
         text, mentions, wrong, outline = anyio.run(ask, here)

@@ -80,7 +80,9 @@ def test_api_key_order_is_environment_key_command_keyring_file(
 
     assert key
     assert (key.source, key.key) == (first, f"of-the-{first}")
-    assert ring.asked == (first in ("keyring", "file"))  # and no other process is affected
+    assert ring.request_count == (
+        first in ("keyring", "file")
+    )  # and no other process is affected
 
 
 def test_api_key_is_none_when_no_source_has_one(ring: Ring) -> None:
@@ -89,7 +91,7 @@ def test_api_key_is_none_when_no_source_has_one(ring: Ring) -> None:
 
 def test_no_source_is_read_for_a_provider_that_needs_no_key(ring: Ring) -> None:
     assert keys().find(catalog.find("ollama")) is None
-    assert ring.asked == 0
+    assert ring.request_count == 0
 
 
 def test_repr_of_a_found_key_does_not_contain_the_key() -> None:

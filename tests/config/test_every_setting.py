@@ -89,7 +89,7 @@ def looks(count: int) -> list[list[tuple[str, str]]]:
     return [[("look", f'{{"n": {n}}}')] for n in range(count)]
 
 
-async def said_by(agent: Agent) -> str:
+async def run_turn(agent: Agent) -> str:
     """What a turn came to, in words."""
     async with agent.session() as session:
         result = await session.run("Go.")
@@ -101,7 +101,7 @@ async def said_by(agent: Agent) -> str:
 
 async def answers_in_a_turn(build: Build) -> object:
     provider = ScriptedProvider(*looks(60))
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     return len(provider.heard) - 1  # the last is the summary
 
 
@@ -112,7 +112,7 @@ def errand(prompt: str) -> tuple[str, str]:
 async def levels_of_children(build: Build) -> object:
     levels = {f"{n}.": [[errand(f"{n + 1}.")], "Done."] for n in range(5)}
     cast = ScriptedConversations({"Go.": [[errand("0.")], "Done."], **levels})
-    await said_by(build(provider=cast, tools=(), builtin=True))
+    await run_turn(build(provider=cast, tools=(), builtin=True))
     return len(cast.asked) - 1
 
 
@@ -125,7 +125,7 @@ async def children_at_once(build: Build) -> object:
     async with agent.session() as session, anyio.create_task_group() as group:
         group.start_soon(session.run, "Go.")
         await cast.waits.wait()
-        at_once = await _settled(lambda: len(cast.asked) - 1)
+        at_once = await _wait_until_stable(lambda: len(cast.asked) - 1)
         cast.holding.clear()
     return at_once
 
@@ -134,13 +134,13 @@ async def children_in_all(build: Build) -> object:
     names = [f"{n}." for n in range(201)]
     cast = ScriptedConversations({"Go.": [[errand(name) for name in names], "Done."]}
                 | {name: ["Done."] for name in names})  # fmt: skip
-    await said_by(build(provider=cast, tools=(), builtin=True))
+    await run_turn(build(provider=cast, tools=(), builtin=True))
     return len(cast.asked) - 1
 
 
 async def may_lead_a_team(build: Build) -> object:
     provider = ScriptedProvider("Done.")
-    await said_by(build(provider=provider, tools=(), builtin=True))
+    await run_turn(build(provider=provider, tools=(), builtin=True))
     return "spawn_teammate" in {item.name for item in provider.heard[0].tools}
 
 
@@ -149,7 +149,7 @@ def bound_of_code(place: int) -> Probe:
 
     async def probe(build: Build) -> object:
         provider = ScriptedProvider("Done.", "It is done.")
-        await said_by(writing_code(build, provider))
+        await run_turn(writing_code(build, provider))
         (line,) = re.findall(r"^Your limits: .*$", provider.heard[0].system, re.MULTILINE)
         return float(re.findall(r"[0-9.]*[0-9]", line)[place])
 
@@ -166,7 +166,7 @@ async def memory_of_code(build: Build) -> object:
 async def equal_questions(build: Build) -> object:
     cell = "```python\nFINAL([lm('a text', 'q'), lm('a text', 'q')])\n```"
     provider = ScriptedProvider(cell, "First.", "Second.")
-    await said_by(writing_code(build, provider))
+    await run_turn(writing_code(build, provider))
     return len(provider.heard) - 1
 
 
@@ -178,7 +178,7 @@ async def questions_in_a_minute(build: Build) -> object:
         group.start_soon(session.run, "Go.")
         while len(provider.heard) < 2:
             await anyio.sleep(0.01)
-        number = await _settled(lambda: len(provider.heard) - 1)
+        number = await _wait_until_stable(lambda: len(provider.heard) - 1)
         await session.interrupt()
     return number
 
@@ -187,7 +187,7 @@ def writing_code(build: Build, provider: ScriptedProvider) -> Agent:
     return build(provider=provider, tools=(), builtin=True, settings={"agent": "rlm"})
 
 
-async def _settled(count: Callable[[], int]) -> int:
+async def _wait_until_stable(count: Callable[[], int]) -> int:
     """A number, once it has not changed for a while."""
     number, still = count(), 0
     while still < 10:
@@ -199,7 +199,7 @@ async def _settled(count: Callable[[], int]) -> int:
 
 async def first_warning(build: Build) -> object:
     provider = ScriptedProvider(*looks(9), "Summary.")
-    await said_by(build(provider=provider, settings={"limits.steps": 8}))
+    await run_turn(build(provider=provider, settings={"limits.steps": 8}))
     result = [
         any("more answers are allowed" in p.text for s in request.messages
             for p in s.message.parts if isinstance(p, Text))
@@ -210,13 +210,13 @@ async def first_warning(build: Build) -> object:
 
 async def continuations(build: Build) -> object:
     provider = ScriptedProvider(*[Line("so", stop="length")] * 9)
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     return len(provider.heard) - 1
 
 
 async def same_calls(build: Build) -> object:
     provider = ScriptedProvider(*[[("look", '{"n": 1}')]] * 9)
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     return len(provider.heard) - 1
 
 
@@ -226,7 +226,7 @@ def answers_to(name: str, *arguments: str) -> Probe:
     async def let_through(build: Build) -> object:
         result = [arguments[n % len(arguments)].replace("N", str(n)) for n in range(12)]
         provider = ScriptedProvider(*[[(name, text)] for text in result], "Done.")
-        await said_by(build(provider=provider, tools=(look, fail)))
+        await run_turn(build(provider=provider, tools=(look, fail)))
         return len(provider.heard)
 
     return let_through
@@ -246,13 +246,13 @@ async def searching(build: Build) -> object:
 
     words = [[("web_search", f'{{"query": "words {n}"}}')] for n in range(12)]
     provider = ScriptedProvider(*words, "Done.")
-    await said_by(build(provider=provider, tools=(web_search,)))
+    await run_turn(build(provider=provider, tools=(web_search,)))
     return len(provider.heard)
 
 
 async def sums_up(build: Build) -> object:
     provider = ScriptedProvider(*looks(4), "Summary.")
-    await said_by(build(provider=provider, settings={"limits.steps": 4}))
+    await run_turn(build(provider=provider, settings={"limits.steps": 4}))
     return len(provider.heard) == 5
 
 
@@ -265,15 +265,15 @@ async def is_reminded(build: Build) -> object:
     return "cook" in provider.heard[-1].messages[-1].message.text
 
 
-async def refused_answers(build: Build) -> object:
+async def count_refused_answers(build: Build) -> object:
     provider = ScriptedProvider(*[[("act", '{"what": "x"}')]] * 9)
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     return len(provider.heard)
 
 
 async def longest_result(build: Build) -> object:
     provider = ScriptedProvider([("look", '{"n": 99999}')], "Long.")
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     (result,) = provider.heard[-1].messages[-1].message.parts
     assert isinstance(result, ToolResult)
     return result.text.count("x")
@@ -281,7 +281,7 @@ async def longest_result(build: Build) -> object:
 
 async def longest_answer(build: Build) -> object:
     provider = ScriptedProvider("Hello.")
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     return provider.heard[0].max_output
 
 
@@ -291,7 +291,7 @@ def of_role(role: str, field: str) -> Probe:
     async def probe(build: Build) -> object:
         provider = ScriptedProvider("Hello.")
         agent = Profile(name="mine", description="Mine.", role=role)  # pyright: ignore[reportArgumentType] - a role
-        await said_by(build(provider=provider, agents=[agent], agent="mine"))
+        await run_turn(build(provider=provider, agents=[agent], agent="mine"))
         return getattr(provider.heard[0], field)
 
     return probe
@@ -336,7 +336,7 @@ async def reads_what_a_site_excludes(build: Build) -> object:
             [("web_fetch", json.dumps({"url": server.url}))], "Done."
         )
         allow = {"permissions.allow": ["web_fetch(domain:127.0.0.1)"]}
-        await said_by(build(provider=provider, tools=(web_fetch,), settings=allow))
+        await run_turn(build(provider=provider, tools=(web_fetch,), settings=allow))
         return any(request.path == "/" for request in server.heard)
 
 
@@ -348,7 +348,7 @@ async def where_it_searches(build: Build) -> object:
         allow = {"permissions.allow": ["web_search"]}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SEARXNG_URL", server.url)
-            await said_by(build(provider=provider, tools=(web_search,), settings=allow))
+            await run_turn(build(provider=provider, tools=(web_search,), settings=allow))
         return bool(server.heard)
 
 
@@ -418,30 +418,30 @@ async def syncs(build: Build) -> object:
 def model_asked_for(model: str = "") -> Probe:
     """Which model a server is asked for, by an agent that names this one."""
 
-    async def asked(build: Build) -> object:
+    async def send_request(build: Build) -> object:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             settings = {"providers.mine.base_url": server.url}
             settings |= {"providers.mine.wire": "openai-chat"}
             if model:
                 settings |= {"models.main": "mine/main"}
-            await said_by(build(settings=settings, model=model))
+            await run_turn(build(settings=settings, model=model))
             return json.loads(server.heard[0].body)["model"] if server.heard else None
 
-    return asked
+    return send_request
 
 
 async def effort(build: Build) -> object:
     provider = ScriptedProvider("Hello.")
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     return provider.heard[0].effort
 
 
 async def who_answers_while_the_main_one_is_down(build: Build) -> object:
-    def served(heard: ReceivedRequest) -> Answer:
+    def serve_second_model(heard: ReceivedRequest) -> Answer:
         up = json.loads(heard.body)["model"] == "other"
         return answer("openai-chat", Line("Hi.")) if up else Answer(b"{}", 503)
 
-    async with wire_server(served) as server:
+    async with wire_server(serve_second_model) as server:
         settings = mine(providers__mine__base_url=server.url, http__retries=0)
         async with build(settings=settings).session() as session:
             await session.run("Go.")
@@ -450,7 +450,7 @@ async def who_answers_while_the_main_one_is_down(build: Build) -> object:
 
 async def reviews(build: Build) -> object:
     provider = ScriptedProvider("Hello.")
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     return "an agent that reviews" in provider.heard[0].system
 
 
@@ -458,13 +458,13 @@ async def heeds_instructions(build: Any) -> object:
     (build.directory / "AGENTS.md").write_text("Use tabs.")
     TrustedFolders(paths(os.environ).folders).trust_texts(build.directory)
     provider = ScriptedProvider("Hello.")
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     return "Use tabs." in provider.heard[0].system
 
 
 async def is_told_skills(build: Any) -> object:
     provider = ScriptedProvider("Hello.")
-    await said_by(build(provider=provider, tools=(look, act, read_skill)))
+    await run_turn(build(provider=provider, tools=(look, act, read_skill)))
     return "- pdf-writer: " in provider.heard[0].system
 
 
@@ -474,7 +474,7 @@ async def is_told_notes(build: Any) -> object:
         "CI runs on ARM"
     )
     provider = ScriptedProvider("Hello.")
-    await said_by(build(provider=provider))
+    await run_turn(build(provider=provider))
     return "CI runs on ARM" in provider.heard[0].system
 
 
@@ -494,7 +494,7 @@ async def traces(build: Build) -> object:
 
 async def corrections(build: Build) -> object:
     provider = ScriptedProvider(*["no"] * 9)
-    await said_by(build(provider=provider, schema={"type": "object"}))
+    await run_turn(build(provider=provider, schema={"type": "object"}))
     return len(provider.heard) - 1
 
 
@@ -508,14 +508,14 @@ async def retries(build: Build) -> object:
         settings = mine(
             providers__mine__base_url=server.url, http__max_retry_wait_seconds=0.01
         )
-        await said_by(build(settings=settings))
+        await run_turn(build(settings=settings))
         return len(server.heard)
 
 
 async def longest_wait(build: Build) -> object:
     busy = Answer(b"{}", 429, headers={"retry-after": "99"})
     async with wire_server(busy) as server:
-        text = await said_by(build(settings=mine(providers__mine__base_url=server.url)))
+        text = await run_turn(build(settings=mine(providers__mine__base_url=server.url)))
     return text.partition("refold waits ")[2].partition(" at most")[0]
 
 
@@ -524,11 +524,11 @@ async def idle(build: Build) -> object:
         url = server.url
         settings = mine(providers__mine__base_url=url, http__retries=0)
         with anyio.move_on_after(0.5):
-            return "0.05 s" in await said_by(build(settings=settings))
+            return "0.05 s" in await run_turn(build(settings=settings))
     return "more than half a second"
 
 
-async def kept_model(build: Build) -> object:
+async def read_kept_model(build: Build) -> object:
     """How long the server of an embedded model says that it stays; llama.cpp is pretended."""
     model, folder = find("qwen2.5-coder-0.5b"), Path(os.environ["REFOLD_HOME"])
     (folder / "models").mkdir(parents=True, exist_ok=True)
@@ -543,7 +543,7 @@ async def kept_model(build: Build) -> object:
         patch.delenv("REFOLD_NO_BACKGROUND")
         for name, value in environ.items():
             patch.setenv(name, value)
-        await said_by(build(settings={"model": f"local/{model.name}", "http.retries": 0}))
+        await run_turn(build(settings={"model": f"local/{model.name}", "http.retries": 0}))
     (server,) = running_servers(paths(os.environ).state / "local", time.time())
     stop(server)
     return server.record.keep
@@ -569,7 +569,7 @@ async def warns_of_the_quota(build: Any) -> object:
     measured = paths(os.environ).measured_size
     measured.parent.mkdir(parents=True, exist_ok=True)
     measured.write_text('{"bytes": 5000000000, "at": 1.0}')
-    async with started(build) as (app, _, _):
+    async with start_app(build) as (app, _, _):
         return any("storage.quota_gb" in notice for notice in app.notices())
 
 
@@ -586,7 +586,7 @@ async def connecting(build: Build) -> object:
         url = "http://{}:{}".format(*full.getsockname())
         settings = mine(providers__mine__base_url=url, http__retries=0)
         with anyio.move_on_after(0.5):
-            return "0.05 s" in await said_by(build(settings=settings))
+            return "0.05 s" in await run_turn(build(settings=settings))
         return "more than half a second"
     finally:
         for item in (full, *callers):
@@ -618,28 +618,28 @@ def as_a_program_reads(what: str) -> Probe:
     return read
 
 
-def told_by(command: str) -> Probe:
+def probe_command(command: str) -> Probe:
     """What a command prints that a session runs, however it was allowed."""
 
-    async def told(build: Build) -> object:
+    async def run_command(build: Build) -> object:
         provider = ScriptedProvider([("bash", json.dumps({"command": command}))], "Done.")
         agent = build(provider=provider, mode="bypass", tools=(), builtin=True)
-        await said_by(agent)
+        await run_turn(agent)
         (result,) = provider.heard[-1].messages[-1].message.parts
         assert isinstance(result, ToolResult)
         return result.text
 
-    return told
+    return run_command
 
 
 async def writes_where_it_works(build: Build) -> object:
-    return "made" in str(await told_by("touch here && echo made")(build))
+    return "made" in str(await probe_command("touch here && echo made")(build))
 
 
 async def writes_in_another_directory(build: Build) -> object:
     path = Path(os.environ["HOME"], "kept")
     path.mkdir()
-    return "made" in str(await told_by(f"touch {path}/there && echo made")(build))
+    return "made" in str(await probe_command(f"touch {path}/there && echo made")(build))
 
 
 async def reads_in_another_directory(build: Any) -> object:
@@ -647,27 +647,29 @@ async def reads_in_another_directory(build: Any) -> object:
     path.mkdir()
     (path / "note").write_text("remembered")
     (build.directory / "linked").symlink_to(path)
-    return "remembered" in str(await told_by("cat link*/note")(build))
+    return "remembered" in str(await probe_command("cat link*/note")(build))
 
 
 async def reaches_the_network(build: Build) -> object:
     with socket.create_server(("127.0.0.1", 0)) as door:
         name = f"/dev/tcp/127.0.0.1/{door.getsockname()[1]}"
-        return "reached" in str(await told_by(f"echo > {name} && echo reached")(build))
+        return "reached" in str(
+            await probe_command(f"echo > {name} && echo reached")(build)
+        )
 
 
 async def makes_namespaces(build: Build) -> object:
-    return "made one" in str(await told_by("unshare -U true && echo made one")(build))
+    return "made one" in str(await probe_command("unshare -U true && echo made one")(build))
 
 
 async def too_many_processes(build: Build) -> object:
     command = "for n in {1..30}; do sleep 0.6 & done; wait"
-    return "processes at a time" in str(await told_by(command)(build))
+    return "processes at a time" in str(await probe_command(command)(build))
 
 
 async def most_memory(build: Build) -> object:
     hungry = "python3 -c 'x = b\"x\" * 300_000_000; import time; time.sleep(0.7)'"
-    return "memory" in str(await told_by(hungry)(build))
+    return "memory" in str(await probe_command(hungry)(build))
 
 
 async def keeps_checkpoints(build: Build) -> object:
@@ -691,23 +693,23 @@ async def reuses_results(build: Any) -> object:
 
 async def may_write(build: Build) -> object:
     provider = ScriptedProvider("Hello.")
-    await said_by(build(provider=provider, tools=(), builtin=True))
+    await run_turn(build(provider=provider, tools=(), builtin=True))
     return "write_file" in [tool.name for tool in provider.heard[0].tools]
 
 
 async def how_long_a_question_stands(build: Any) -> object:
-    async with started(build) as (_, _, session):
+    async with start_app(build) as (_, _, session):
         return session.question_timeout.seconds
 
 
 async def how_long_a_program_is_waited_for(build: Any) -> object:
-    async with started(build) as (app, _, session):
+    async with start_app(build) as (app, _, session):
         handle = Session(Launch(app), OpenedSession(app, session))
         return StdioClient(handle, StreamWriter("stream-json", live=False)).answer_seconds
 
 
 @asynccontextmanager
-async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
+async def start_app(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
     places = paths(os.environ)
     settings = load(places.settings, os.environ, build.flags).settings
     options = LaunchOptions(directory=build.directory, provider=ScriptedProvider("Hi."))
@@ -722,7 +724,7 @@ async def started(build: Any) -> AsyncGenerator[tuple[App, str, Session]]:
 
 async def prints_tokens(build: Any) -> object:
     """Whether a line below the response says what the turn used."""
-    async with started(build) as (app, _, engine):
+    async with start_app(build) as (app, _, engine):
         buffer = io.StringIO()
         paper = Printer(buffer, TerminalCapabilities(moves=False, display="plain"))
         work = Work(
@@ -735,7 +737,7 @@ async def prints_tokens(build: Any) -> object:
 
 async def rings(build: Any) -> object:
     """Whether the bell rings at the end of a turn, in a terminal that has one."""
-    async with started(build) as (app, _, engine):
+    async with start_app(build) as (app, _, engine):
         buffer = io.StringIO()
         paper = Printer(buffer, TerminalCapabilities(moves=True, display="status"))
         work = Work(
@@ -748,16 +750,16 @@ async def rings(build: Any) -> object:
 
 async def finds_a_title(build: Any) -> object:
     """Which title a model finds for a session that was left."""
-    async with started(build) as (app, id_, session):
+    async with start_app(build) as (app, id_, session):
         await session.inbox.say("The gutter of the northern roof drips when it rains. " * 2)
         await session.go()
     aide = Model(ScriptedProvider("A dripping gutter"), "mine/m")
     return await find_title(app, id_, lambda _: aide)
 
 
-async def seen_by(build: Any) -> TerminalCapabilities:
+async def printed_by(build: Any) -> TerminalCapabilities:
     """What a terminal that can do everything is sent."""
-    async with started(build) as (app, _, _):
+    async with start_app(build) as (app, _, _):
         here = app.settings.terminal
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
@@ -766,29 +768,29 @@ async def seen_by(build: Any) -> TerminalCapabilities:
 
 
 async def display(build: Build) -> object:
-    return (await seen_by(build)).display
+    return (await printed_by(build)).display
 
 
 async def good_news(build: Build) -> object:
-    return (await seen_by(build)).paint("good", "good")
+    return (await printed_by(build)).paint("good", "good")
 
 
 async def keys_of_vi(build: Any) -> object:
     """What the prompt of the terminal receives."""
-    async with started(build) as (app, _, _):
+    async with start_app(build) as (app, _, _):
         return app.settings.terminal.vi
 
 
 async def draws_images(build: Any) -> object:
     """What the full screen does in a terminal that can."""
-    async with started(build) as (app, _, _):
+    async with start_app(build) as (app, _, _):
         wanted = app.settings.terminal.images
         return ImagePainter({"TERM": "xterm-kitty"}, wanted=wanted).protocol
 
 
 async def reads_the_mouse(build: Any) -> object:
     """What the full screen sends to its terminal when it begins."""
-    async with started(build) as (app, _, _):
+    async with start_app(build) as (app, _, _):
         return "\x1b[?1000h" in enter_sequence(mouse=app.settings.terminal.mouse)
 
 
@@ -860,14 +862,14 @@ def messages_kept(events: list[Compacted], heard: list[Request]) -> int:
     return len(next(first).messages) - 1
 
 
-def used_up(**usage: int) -> Probe:
+def count_answers(**usage: int) -> Probe:
     """How many answers a turn has before its budget ends it."""
 
     async def probe(build: Build) -> object:
         used = Usage(**usage)
         asks = [Line(calls=(("look", f'{{"n": {n}}}'),), usage=used) for n in range(9)]
         provider = ScriptedProvider(*asks, "Done.")
-        text = await said_by(build(provider=provider))
+        text = await run_turn(build(provider=provider))
         assert text.startswith(("answered", "budget"))
         return len(provider.heard)
 
@@ -899,11 +901,11 @@ async def seconds(build: Build) -> object:
         return Reply(str(n))
 
     provider = ScriptedProvider([("wait", '{"n": 1}')], [("wait", '{"n": 2}')], "Done.")
-    return (await said_by(build(provider=provider, tools=[wait]))).partition(":")[0]
+    return (await run_turn(build(provider=provider, tools=[wait]))).partition(":")[0]
 
 
 async def logs_its_start(build: Build) -> object:
-    await said_by(build(provider=ScriptedProvider("Done.")))
+    await run_turn(build(provider=ScriptedProvider("Done.")))
     file = Path(os.environ["REFOLD_HOME"], "refold.log")
     return file.exists() and " opened in " in file.read_text()
 
@@ -922,7 +924,7 @@ async def is_sent_to_the_collector_of_the_environment(build: Build) -> object:
     async with wire_server(lambda _: Answer(b"{}")) as server:
         os.environ[name] = server.url
         try:
-            await said_by(build(provider=ScriptedProvider("Done.")))
+            await run_turn(build(provider=ScriptedProvider("Done.")))
         finally:
             del os.environ[name]
         return [request.path for request in server.heard]
@@ -931,7 +933,7 @@ async def is_sent_to_the_collector_of_the_environment(build: Build) -> object:
 async def is_sent_with_content(build: Build) -> object:
     async with wire_server(lambda _: Answer(b"{}")) as server:
         to = {"otel.endpoint": server.url}
-        await said_by(build(provider=ScriptedProvider("Done."), settings=to))
+        await run_turn(build(provider=ScriptedProvider("Done."), settings=to))
         return b"Done." in server.heard[0].body
 
 
@@ -978,8 +980,8 @@ CHANGED: dict[str, Change] = {
     "python.cache": Change("session", 2, 1, equal_questions),
     "python.calls_per_minute": Change(2, 3, 2, questions_in_a_minute),
     "budget.dollars": Change(2, 5.0, 2.0, money),
-    "budget.tokens": Change(2_500, 10, 3, used_up(fresh=1_000)),
-    "budget.calls": Change(4, 10, 4, used_up(fresh=1)),
+    "budget.tokens": Change(2_500, 10, 3, count_answers(fresh=1_000)),
+    "budget.calls": Change(4, 10, 4, count_answers(fresh=1)),
     "budget.seconds": Change(0.01, "answered", "budget", seconds),
     "effort": Change("max", "", "max", effort),
     "fallback_models": Change(
@@ -1029,13 +1031,13 @@ CHANGED: dict[str, Change] = {
     "limits.repeated_searches": Change(2, 6, 4, searching),
     "limits.final_summary": Change(False, True, False, sums_up),
     "reminders": Change(False, True, False, is_reminded),
-    "limits.refused_responses": Change(2, 3, 2, refused_answers),
+    "limits.refused_responses": Change(2, 3, 2, count_refused_answers),
     "limits.result_chars": Change(1000, 30_000, 1000, longest_result),
     "limits.output_tokens": Change(77, 0, 77, longest_answer),
     "backend.context": Change("fresh", "True", "False", as_a_program_reads("context")),
     "backend.format": Change("xml", "False", "True", as_a_program_reads("format")),
     "backend.window_messages": Change(3, "4", "2", as_a_program_reads("window")),
-    "local.keep_seconds": Change(77.0, 600.0, 77.0, kept_model),
+    "local.keep_seconds": Change(77.0, 600.0, 77.0, read_kept_model),
     "storage.quota_gb": Change(3.5, False, True, warns_of_the_quota),
     "otel.endpoint": Change(
         "environment",
@@ -1092,37 +1094,39 @@ def test_the_table_of_changed_settings_is_complete() -> None:
 
 
 def test_a_model_alias_resolves_to_its_model(build: Build) -> None:
-    async def asked() -> str:
+    async def ask_alias() -> str:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             plain = mine(
                 providers__mine__base_url=server.url, model_aliases__fast="mine/quick"
             )
-            await said_by(build(settings={**plain, "model": "fast"}))
+            await run_turn(build(settings={**plain, "model": "fast"}))
             return json.loads(server.heard[0].body)["model"]
 
-    assert anyio.run(asked) == "quick"
+    assert anyio.run(ask_alias) == "quick"
 
 
 @pytest.fixture
 def build(tmp_path: Path, home: Path) -> Build:
     """An agent with these settings, in a place of its own."""
 
-    def built(settings: dict[str, object] | None = None, **more: Any) -> Agent:
+    def build_agent(settings: dict[str, object] | None = None, **more: Any) -> Agent:
         plain = {"tools": (look, act), "builtin": False, "directory": tmp_path / "work"}
         return Agent(settings={**flags, **(settings or {})}, **{**plain, **more})
 
     flags: dict[str, object] = {}
     (tmp_path / "work").mkdir()
-    built.flags = flags  # pyright: ignore[reportFunctionMemberAccess]
-    built.directory = tmp_path / "work"  # pyright: ignore[reportFunctionMemberAccess]
-    return built
+    build_agent.flags = flags  # pyright: ignore[reportFunctionMemberAccess]
+    build_agent.directory = tmp_path / "work"  # pyright: ignore[reportFunctionMemberAccess]
+    return build_agent
 
 
 def as_text(value: object) -> str:
     return ",".join(value) if isinstance(value, list) else str(value)
 
 
-def put(layer: str, key: str, value: object, build: Any, monkeypatch: Any) -> None:
+def write_setting(
+    layer: str, key: str, value: object, build: Any, monkeypatch: Any
+) -> None:
     """Set `key` in one of the layers."""
     match layer:
         case "file":
@@ -1162,7 +1166,7 @@ def test_a_setting_takes_effect_from_each_layer(
 ) -> None:
     skip_without_sandbox(key)
     change = CHANGED[key]
-    put(layer, key, change.value, build, monkeypatch)
+    write_setting(layer, key, change.value, build, monkeypatch)
 
     assert anyio.run(change.probe, build) == change.after
 
@@ -1215,26 +1219,26 @@ async def of_mine(
 
 
 def test_provider_names_are_case_insensitive(build: Build) -> None:
-    async def asked() -> str:
+    async def ask_provider() -> str:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             own = {
                 "providers.MyOwn.wire": "openai-chat",
                 "providers.MyOwn.base_url": server.url,
             }
-            return await said_by(build(settings=own, model="myOwn/M"))
+            return await run_turn(build(settings=own, model="myOwn/M"))
 
-    assert anyio.run(asked) == "answered: "
+    assert anyio.run(ask_provider) == "answered: "
 
 
 def test_a_provider_quirk_is_applied_and_an_unknown_one_refused(build: Build) -> None:
-    async def asked(quirk: str) -> dict[str, object]:
+    async def ask_with_quirk(quirk: str) -> dict[str, object]:
         quirks = {"providers.mine.quirks": {quirk: "max_new_tokens"}}
         _, request = await of_mine(build, "Hi.", limits__output_tokens=9, **quirks)
         return json.loads(request.body)
 
-    assert anyio.run(asked, "output_limit")["max_new_tokens"] == 9
+    assert anyio.run(ask_with_quirk, "output_limit")["max_new_tokens"] == 9
     with pytest.raises(BadInput, match="no quirk 'outputlimit'; there are output_limit"):
-        anyio.run(asked, "outputlimit")
+        anyio.run(ask_with_quirk, "outputlimit")
 
 
 @pytest.mark.parametrize(
@@ -1250,19 +1254,19 @@ def test_a_provider_quirk_is_applied_and_an_unknown_one_refused(build: Build) ->
 def test_tools_are_offered_natively_or_as_text_as_set_for_the_provider(
     how: dict[str, object], offered: bool, build: Build
 ) -> None:
-    async def asked() -> dict[str, Any]:
+    async def ask_for_tools() -> dict[str, Any]:
         data = {f"providers__mine__{key}": value for key, value in how.items()}
         _, request = await of_mine(build, "Hi.", **data)
         return json.loads(request.body)
 
-    body = anyio.run(asked)
+    body = anyio.run(ask_for_tools)
 
     assert ("tools" in body) == offered
     assert ("look(n: integer)" in body["messages"][0]["content"]) == (not offered)
 
 
 def test_the_window_setting_of_a_provider_limits_the_request(build: Build) -> None:
-    async def said(window: int) -> bytes:
+    async def ask_with_window(window: int) -> bytes:
         async with wire_server(answer("openai-chat", Line("Hi."))) as server:
             where = {"providers__mine__base_url": server.url}
             data = mine(providers__mine__window=window, **where)
@@ -1270,8 +1274,8 @@ def test_the_window_setting_of_a_provider_limits_the_request(build: Build) -> No
                 await session.run("x" * 60_000)
                 return bytes(server.heard[-1].body)
 
-    assert len(anyio.run(said, 5_000)) < 5_000 * 4
-    assert len(anyio.run(said, 0)) > 60_000
+    assert len(anyio.run(ask_with_window, 5_000)) < 5_000 * 4
+    assert len(anyio.run(ask_with_window, 0)) > 60_000
 
 
 @pytest.mark.parametrize(
@@ -1331,8 +1335,8 @@ def test_a_custom_provider_is_called_with_its_wire_base_url_and_key(
                 file.write_text("[providers.mine]\n" + "".join(lines))
             else:
                 for key, value in table.items():
-                    put(layer, f"providers.mine.{key}", value, build, monkeypatch)
-            text = await said_by(build(settings={"model": "mine/m"}))
+                    write_setting(layer, f"providers.mine.{key}", value, build, monkeypatch)
+            text = await run_turn(build(settings={"model": "mine/m"}))
             assert text == "answered: "
             requests = [h for h in server.heard if h.path.endswith(PATHS[wire])]
             return len(requests), "sk-of-mine" in "".join(requests[0].headers.values())

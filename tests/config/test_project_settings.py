@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def says(folder: Path, text: str, name: str = "config.toml") -> None:
+def write_config(folder: Path, text: str, name: str = "config.toml") -> None:
     (folder / ".refold" / name).write_text(text, encoding="utf-8")
 
 
@@ -44,11 +44,11 @@ def here(
 
 def trusting(folder: Path, places: Paths, **flags: object) -> FolderSettings:
     """As `here`, after a person has seen what is there now."""
-    TrustedFolders(places.folders).trust(found(folder, places))
+    TrustedFolders(places.folders).trust(load_project(folder, places))
     return here(folder, places, **flags)
 
 
-def found(folder: Path, places: Paths) -> Project:
+def load_project(folder: Path, places: Paths) -> Project:
     return project(folder, places.settings)
 
 
@@ -81,7 +81,7 @@ def test_each_settings_layer_overrides_the_layers_before_it(
         lines = (f"{key} = {1000 * (at + 1)}\n" for key in keys[at:])
         file.write_text(f"# {name}\n[limits]\n" + "".join(lines))
     (places.config / "managed.toml").write_text("[limits]\nresult_chars = 6000\n")
-    TrustedFolders(places.folders).trust(found(folder, places))
+    TrustedFolders(places.folders).trust(load_project(folder, places))
 
     at = load_here(
         folder,
@@ -114,8 +114,8 @@ def test_permission_rules_of_all_layers_are_combined_with_their_sources(
     places.config.mkdir()
     places.settings.write_text('[permissions]\nallow = ["bash(ls)"]\n')
     (places.config / "managed.toml").write_text('[permissions]\ndeny = ["bash(sudo *)"]\n')
-    says(folder, '[permissions]\nallow = ["bash(make test)"]\n')
-    says(folder, '[permissions]\nask = ["bash(git push *)"]\n', "config.local.toml")
+    write_config(folder, '[permissions]\nallow = ["bash(make test)"]\n')
+    write_config(folder, '[permissions]\nask = ["bash(git push *)"]\n', "config.local.toml")
     TrustedFolders(places.folders).store_allow_rules(folder, "bash(npm test)")
 
     at = trusting(folder, places, permissions__deny=("bash(rm *)",))
@@ -149,7 +149,7 @@ def test_permission_mode_accepts_the_mode_names_of_claude_code(
 def test_project_settings_apply_only_after_the_folder_is_trusted(
     folder: Path, places: Paths
 ) -> None:
-    says(folder, RULES)
+    write_config(folder, RULES)
 
     before = here(folder, places)
     after = trusting(folder, places)
@@ -162,7 +162,7 @@ def test_project_settings_apply_only_after_the_folder_is_trusted(
 def test_trust_for_one_start_applies_project_settings_and_is_not_stored(
     folder: Path, places: Paths
 ) -> None:
-    says(folder, RULES)
+    write_config(folder, RULES)
 
     assert (here(folder, places, trust=True).state, here(folder, places).state) == (
         "trusted",
@@ -173,15 +173,15 @@ def test_trust_for_one_start_applies_project_settings_and_is_not_stored(
 @pytest.mark.parametrize(
     "change",
     [
-        lambda at: says(at, RULES + " "),
-        lambda at: says(at, "", "config.local.toml"),
+        lambda at: write_config(at, RULES + " "),
+        lambda at: write_config(at, "", "config.local.toml"),
         lambda at: (at / ".refold/config.toml").rename(at / ".refold/config.local.toml"),
     ],
 )
 def test_changed_project_settings_are_ignored_until_trusted_again(
     folder: Path, places: Paths, change: Callable[[Path], object]
 ) -> None:
-    says(folder, RULES)
+    write_config(folder, RULES)
     trusting(folder, places)
     change(folder)
 
@@ -196,12 +196,12 @@ def test_changed_project_settings_are_ignored_until_trusted_again(
 def test_trust_applies_to_the_real_folder_and_not_to_subfolders_or_siblings(
     folder: Path, places: Paths, tmp_path: Path
 ) -> None:
-    says(folder, RULES)
+    write_config(folder, RULES)
     trusting(folder, places)
     (tmp_path / "link").symlink_to(folder)
     for other in (folder / "below", tmp_path / "work2"):
         (other / ".refold").mkdir(parents=True)
-        says(other, RULES)
+        write_config(other, RULES)
 
         assert here(other, places).state == "new"
     assert here(tmp_path / "link", places).state == "trusted"
@@ -211,7 +211,7 @@ def test_a_folder_cannot_declare_itself_trusted(folder: Path, places: Paths) -> 
     (folder / ".refold/folders.toml").write_text(
         f'[folders."{folder}"]\ntrusted = true\nallow = ["bash"]\n'
     )
-    says(folder, "trusted = true")
+    write_config(folder, "trusted = true")
 
     at = here(folder, places)
 
@@ -222,7 +222,7 @@ def test_user_settings_in_the_current_folder_are_not_project_settings(
     folder: Path,
 ) -> None:
     own = folder / ".refold"
-    says(folder, 'permission_mode = "bypass"\n')
+    write_config(folder, 'permission_mode = "bypass"\n')
 
     at = here(folder, Paths(own, own, own))
 
@@ -254,7 +254,7 @@ def test_user_settings_in_the_current_folder_are_not_project_settings(
 def test_a_forbidden_project_setting_is_refused_in_one_sentence(
     folder: Path, places: Paths, text: str, key: str
 ) -> None:
-    says(folder, text)
+    write_config(folder, text)
 
     at = here(folder, places)
 
@@ -284,7 +284,7 @@ def test_a_forbidden_project_setting_is_refused_in_one_sentence(
 def test_project_settings_cannot_loosen_permission_mode_and_sandbox(
     folder: Path, places: Paths, text: str, said: str
 ) -> None:
-    says(folder, text)
+    write_config(folder, text)
 
     assert said in here(folder, places).reason_ignored
 
@@ -292,7 +292,7 @@ def test_project_settings_cannot_loosen_permission_mode_and_sandbox(
 def test_a_project_may_set_models_effort_limits_mode_sandbox_and_rules(
     folder: Path, places: Paths
 ) -> None:
-    says(
+    write_config(
         folder,
         'model = "a/b"\neffort = "low"\nfallback_models = ["c/d"]\npermission_mode = "acceptEdits"\n'
         '[models]\nsmall = "e/f"\n[limits]\nsteps = 9\n'
@@ -313,14 +313,14 @@ def test_a_project_may_set_models_effort_limits_mode_sandbox_and_rules(
 def test_project_settings_are_shown_with_escaped_control_characters(
     folder: Path, places: Paths
 ) -> None:
-    says(folder, RULES + '[limits]\nsteps = 9\n[models]\nmain = "a\\u001b[2Jb"\n')
-    says(
+    write_config(folder, RULES + '[limits]\nsteps = 9\n[models]\nmain = "a\\u001b[2Jb"\n')
+    write_config(
         folder,
         '[permissions]\nask = [{rule = "bash(git \\u202e *)"}]\n',
         "config.local.toml",
     )
 
-    assert content_lines(found(folder, places)) == (
+    assert content_lines(load_project(folder, places)) == (
         ".refold/config.toml:",
         "  runs without asking: bash(make test)",
         "  is refused: bash(rm *)",

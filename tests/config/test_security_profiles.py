@@ -37,7 +37,7 @@ def rules_by_verdict(settings: Settings) -> tuple[tuple[object, ...], ...]:
     return permissions.allow, permissions.ask, permissions.deny
 
 
-def loaded(
+def load_profile(
     tmp_path: Path, user: str = "", managed: str = "", *, environ: str = "", flag: str = ""
 ) -> Loaded:
     files = tmp_path / "user.toml", tmp_path / "managed.toml"
@@ -59,7 +59,7 @@ def rules(settings: Settings) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", MODES)
 def test_a_profile_sets_mode_sandbox_and_rules(name: str, tmp_path: Path) -> None:
-    settings = loaded(tmp_path, f'security_profile = "{name}"\n').settings
+    settings = load_profile(tmp_path, f'security_profile = "{name}"\n').settings
 
     assert bundle(settings) == MODES[name]
     assert [len(group) for group in rules_by_verdict(settings)] == RULES[name]
@@ -67,7 +67,7 @@ def test_a_profile_sets_mode_sandbox_and_rules(name: str, tmp_path: Path) -> Non
 
 def test_guarded_and_paranoid_refuse_to_read_a_file_of_keys(tmp_path: Path) -> None:
     for name in ("guarded", "paranoid"):
-        settings = loaded(tmp_path, f'security_profile = "{name}"\n').settings
+        settings = load_profile(tmp_path, f'security_profile = "{name}"\n').settings
 
         assert ("deny", "read_file(**/.env)") in rules(settings)
 
@@ -75,17 +75,17 @@ def test_guarded_and_paranoid_refuse_to_read_a_file_of_keys(tmp_path: Path) -> N
 def test_a_setting_in_the_same_file_wins_over_the_profile(tmp_path: Path) -> None:
     text = 'permission_mode = "plan"\nsecurity_profile = "open"\n'
 
-    assert bundle(loaded(tmp_path, text).settings) == ("plan", "workspace", True)
+    assert bundle(load_profile(tmp_path, text).settings) == ("plan", "workspace", True)
 
 
 def test_a_profile_of_the_flag_wins_over_the_mode_in_the_users_file(tmp_path: Path) -> None:
-    result = loaded(tmp_path, 'permission_mode = "bypass"\n', flag="paranoid")
+    result = load_profile(tmp_path, 'permission_mode = "bypass"\n', flag="paranoid")
 
     assert bundle(result.settings) == MODES["paranoid"]
 
 
 def test_a_managed_setting_wins_over_a_profile_of_any_layer(tmp_path: Path) -> None:
-    result = loaded(
+    result = load_profile(
         tmp_path,
         managed='permission_mode = "default"\n[sandbox]\nnetwork = false\n',
         flag="open",
@@ -95,13 +95,13 @@ def test_a_managed_setting_wins_over_a_profile_of_any_layer(tmp_path: Path) -> N
 
 
 def test_a_managed_profile_wins_over_the_flag(tmp_path: Path) -> None:
-    result = loaded(tmp_path, managed='security_profile = "paranoid"\n', flag="open")
+    result = load_profile(tmp_path, managed='security_profile = "paranoid"\n', flag="open")
 
     assert bundle(result.settings) == MODES["paranoid"]
 
 
 def test_only_the_profile_chosen_last_adds_rules(tmp_path: Path) -> None:
-    result = loaded(tmp_path, 'security_profile = "paranoid"\n', environ="cautious")
+    result = load_profile(tmp_path, 'security_profile = "paranoid"\n', environ="cautious")
 
     assert rules(result.settings) == {("ask", "bash(git push *)")}
 
@@ -109,7 +109,7 @@ def test_only_the_profile_chosen_last_adds_rules(tmp_path: Path) -> None:
 def test_rules_of_the_user_are_added_to_those_of_a_profile(tmp_path: Path) -> None:
     text = 'security_profile = "cautious"\n[permissions]\nallow = ["bash(make *)"]\n'
 
-    settings = loaded(tmp_path, text).settings
+    settings = load_profile(tmp_path, text).settings
 
     assert rules(settings) == {("ask", "bash(git push *)"), ("allow", "bash(make *)")}
 
@@ -117,13 +117,13 @@ def test_rules_of_the_user_are_added_to_those_of_a_profile(tmp_path: Path) -> No
 def test_settings_of_a_profile_flag_are_recorded_as_flags(
     tmp_path: Path,
 ) -> None:
-    limits = limits_from_flags(loaded(tmp_path, flag="cautious"))
+    limits = limits_from_flags(load_profile(tmp_path, flag="cautious"))
 
     assert (limits.mode, limits.ask) == ("sandbox", ("bash(git push *)",))
 
 
 def test_a_profile_of_a_file_is_not_recorded_as_given_by_flags(tmp_path: Path) -> None:
-    limits = limits_from_flags(loaded(tmp_path, 'security_profile = "cautious"\n'))
+    limits = limits_from_flags(load_profile(tmp_path, 'security_profile = "cautious"\n'))
 
     assert (limits.mode, limits.ask) == (None, ())
 

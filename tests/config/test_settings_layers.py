@@ -22,13 +22,13 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "settings" / "config.toml"
 
 
-def written(file: Path, text: str) -> Path:
+def write_settings(file: Path, text: str) -> Path:
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, encoding="utf-8")
     return file
 
 
-def refused(
+def read_refusal(
     file: Path,
     environ: dict[str, str] | None = None,
     flags: dict[str, object] | None = None,
@@ -44,7 +44,7 @@ def test_without_a_settings_file_all_values_are_defaults(file: Path) -> None:
 
 @pytest.mark.parametrize("whose", ["user", "managed"])
 def test_an_empty_settings_file_is_refused(file: Path, tmp_path: Path, whose: str) -> None:
-    written(file, "")
+    write_settings(file, "")
 
     with pytest.raises(BadInput) as caught:
         load(*((file,) if whose == "user" else (tmp_path / "none",)), {}, {}, managed=file)
@@ -58,7 +58,7 @@ def test_an_empty_settings_file_is_refused(file: Path, tmp_path: Path, whose: st
 def test_flags_override_the_environment_and_the_environment_overrides_the_file(
     file: Path,
 ) -> None:
-    written(file, "[limits]\nsteps = 1\nwrap_up_steps = 1\nrepeated_calls = 1\n")
+    write_settings(file, "[limits]\nsteps = 1\nwrap_up_steps = 1\nrepeated_calls = 1\n")
     environ = {"REFOLD_LIMITS__WRAP_UP_STEPS": "2", "REFOLD_LIMITS__REPEATED_CALLS": "2"}
 
     result = load(
@@ -75,7 +75,7 @@ def test_flags_override_the_environment_and_the_environment_overrides_the_file(
 
 
 def test_permission_rules_of_file_environment_and_flags_are_combined(file: Path) -> None:
-    written(file, '[permissions]\nallow = ["ls"]\ndeny = ["bash(rm *)"]\n')
+    write_settings(file, '[permissions]\nallow = ["ls"]\ndeny = ["bash(rm *)"]\n')
     environ = {"REFOLD_PERMISSIONS__ALLOW": "glob,grep", "REFOLD_PERMISSIONS__DENY": "x"}
 
     result = load(file, environ, {"permissions.allow": ("think",)})
@@ -108,7 +108,7 @@ def test_a_comma_within_the_pattern_of_a_rule_does_not_separate_rules(file: Path
 def test_a_renamed_setting_is_an_error_in_a_file_and_a_warning_in_a_variable(
     file: Path, old: str, new: str
 ) -> None:
-    written(file, f"{old} = 1\n")
+    write_settings(file, f"{old} = 1\n")
     variable = f"REFOLD_{old.upper().replace('.', '__')}"
 
     with pytest.raises(BadInput) as in_file:
@@ -183,7 +183,7 @@ def test_empty_variables_and_refold_home_and_models_set_no_setting(
 def test_an_invalid_value_in_the_file_is_reported_with_its_location(
     file: Path, text: str, said: str
 ) -> None:
-    result = refused(written(file, text))
+    result = read_refusal(write_settings(file, text))
 
     assert result.startswith(str(file))
     assert said in result
@@ -195,8 +195,8 @@ def test_an_invalid_value_of_a_variable_or_flag_is_reported_with_its_source(
     file: Path,
 ) -> None:
     unknown = load(file, {"REFOLD_MODEL_NAME": "x", "REFOLD_LIMITS__STEPS": "3"}, {})
-    wrong = refused(file, {"REFOLD_LIMITS__STEPS": "many"})
-    flag = refused(file, {}, {"limits.steps": -3})
+    wrong = read_refusal(file, {"REFOLD_LIMITS__STEPS": "many"})
+    flag = read_refusal(file, {}, {"limits.steps": -3})
 
     assert unknown.unknown == (
         "environment variable REFOLD_MODEL_NAME: there is no setting 'model_name'; "
@@ -211,19 +211,19 @@ def test_an_invalid_value_of_a_variable_or_flag_is_reported_with_its_source(
 
 def test_an_unreadable_settings_file_is_an_error(file: Path) -> None:
     file.mkdir(parents=True)
-    folder = refused(file)
+    folder = read_refusal(file)
     file.rmdir()
     file.write_bytes(b"model = '\xff'")
 
     assert f"the settings in {file} cannot be read: " in folder
-    assert f"the settings in {file} cannot be read: " in refused(file)
+    assert f"the settings in {file} cannot be read: " in read_refusal(file)
 
 
 def test_the_example_of_the_settings_page_loads_as_described(file: Path) -> None:
     page = Path(__file__).parents[2] / "docs/settings.md"
     example = page.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
 
-    settings = load(written(file, example), {}, {}).settings
+    settings = load(write_settings(file, example), {}, {}).settings
 
     assert (settings.models.main, settings.limits.steps) == (
         "anthropic/claude-sonnet-5-5",
@@ -235,7 +235,7 @@ def test_the_example_of_the_settings_page_loads_as_described(file: Path) -> None
 
 
 def test_a_provider_table_may_set_only_some_of_its_keys(file: Path) -> None:
-    written(
+    write_settings(
         file, '[providers.openai-chat]\nkey_env = "MINE"\n[providers.p]\nwire = "ollama"'
     )
 
@@ -320,7 +320,7 @@ def test_remember_writes_one_setting_and_preserves_the_rest_of_the_file(
     file: Path, before: str, after: str
 ) -> None:
     if before:
-        written(file, before)
+        write_settings(file, before)
 
     remember(Paths(*(file.parent,) * 3), "model", "a/b")
 

@@ -19,7 +19,7 @@ from refold.config.storage import (
     find_stored_files,
     sizes_by_kind,
 )
-from tests.source_tree import parsed
+from tests.source_tree import parse_file
 
 SOURCE = Path(__file__).parents[2] / "src/refold"
 BASES: Mapping[str, Base] = MappingProxyType(
@@ -51,7 +51,7 @@ def base_of(node: ast.expr) -> str:
 def constants(path: Path) -> dict[str, str]:
     """The texts that a module assigns to names, or imports."""
     texts = dict[str, str]()
-    for statement in parsed(path).body:
+    for statement in parse_file(path).body:
         match statement:
             case ast.ImportFrom(str(module), aliases) if module.startswith("refold."):
                 source = SOURCE.parent / f"{module.replace('.', '/')}.py"
@@ -87,7 +87,7 @@ def places() -> Iterator[tuple[Path, str, str]]:
     for module in SOURCE.rglob("*.py"):
         if not re.search(_JOIN_PATTERN, module.read_text(encoding="utf-8")):
             continue  # parsing them all takes seconds
-        for base, part in parts_below_bases(parsed(module)):
+        for base, part in parts_below_bases(parse_file(module)):
             match part:
                 case ast.Constant(str(name)):
                     yield module, base, name
@@ -131,7 +131,7 @@ def test_the_search_finds_the_places_that_there_are() -> None:
     assert {"sessions", "checkpoints", "memo", "models", "local", "refold.log"} <= names
 
 
-def put(file: Path, size: int, age_days: float = 0.0) -> Path:
+def write_aged(file: Path, size: int, age_days: float = 0.0) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"x" * size)
     at = 1_800_000_000 - age_days * 86_400
@@ -141,14 +141,14 @@ def put(file: Path, size: int, age_days: float = 0.0) -> Path:
 
 def test_sizes_are_reported_by_kind_and_age(tmp_path: Path) -> None:
     here = Paths(tmp_path / "c", tmp_path / "d", tmp_path / "s")
-    put(here.data / "sessions/one/events.jsonl", 10_000, 100)
-    blob = put(here.data / "sessions/one/blobs/aa", 50_000, 8)
+    write_aged(here.data / "sessions/one/events.jsonl", 10_000, 100)
+    blob = write_aged(here.data / "sessions/one/blobs/aa", 50_000, 8)
     fork = here.data / "sessions/two/blobs/aa"
     fork.parent.mkdir(parents=True)
     fork.hardlink_to(blob)
-    put(here.state / "models/acme.json", 10)
-    put(here.data / "models/big.gguf", 100_000)
-    put(here.data / "novel/thing", 10)
+    write_aged(here.state / "models/acme.json", 10)
+    write_aged(here.data / "models/big.gguf", 100_000)
+    write_aged(here.data / "novel/thing", 10)
 
     sizes = sizes_by_kind(find_stored_files(here, here.data / "models"), 1_800_000_000)
 
@@ -165,7 +165,7 @@ def test_sizes_are_reported_by_kind_and_age(tmp_path: Path) -> None:
 
 def test_models_outside_of_the_home_are_counted(tmp_path: Path) -> None:
     here = paths({"REFOLD_HOME": str(tmp_path / "home")})
-    put(tmp_path / "disk/big.gguf", 10_000)
+    write_aged(tmp_path / "disk/big.gguf", 10_000)
 
     (size,) = sizes_by_kind(find_stored_files(here, tmp_path / "disk"), 1_800_000_000)
 
@@ -190,7 +190,7 @@ def test_one_directory_for_all_files_has_the_same_kinds(
     tmp_path: Path, name: str, kind: str
 ) -> None:
     here = paths({"REFOLD_HOME": str(tmp_path)})
-    put(tmp_path / name, 1)
+    write_aged(tmp_path / name, 1)
 
     (file,) = find_stored_files(here, tmp_path / "models")
 

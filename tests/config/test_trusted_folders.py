@@ -23,11 +23,11 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "settings" / "folders.toml"
 
 
-def shown(folder: Path) -> Project:
+def make_project(folder: Path) -> Project:
     return Project(str(folder), (ProjectFile(".refold/config.toml", "abc"),))
 
 
-def allowed(file: Path, folder: Path) -> object:
+def read_allow_rules(file: Path, folder: Path) -> object:
     return (
         dict(TrustedFolders(file).layer(folder))
         .get("permissions.allow", Origin(None, ""))
@@ -48,7 +48,7 @@ def test_reading_trusted_folders_without_a_file_creates_none(
 def test_trusted_folders_are_stored_in_a_file_that_only_the_owner_can_read(
     file: Path, tmp_path: Path
 ) -> None:
-    TrustedFolders(file).trust(shown(tmp_path))
+    TrustedFolders(file).trust(make_project(tmp_path))
     TrustedFolders(file).store_allow_rules(tmp_path, "bash(make test)")
     TrustedFolders(file).store_allow_rules(tmp_path, "bash(make test)", "bash(ls)")
 
@@ -90,13 +90,13 @@ def test_distrust_removes_the_trust_and_keeps_always_allowed_rules(
     file: Path, tmp_path: Path
 ) -> None:
     folders = TrustedFolders(file)
-    folders.trust(shown(tmp_path))
+    folders.trust(make_project(tmp_path))
     folders.store_allow_rules(tmp_path, "bash(ls)")
 
     assert folders.distrust(tmp_path)
 
-    assert (folders.folders_by_path(), folders.state(shown(tmp_path))) == ({}, "new")
-    assert allowed(file, tmp_path) == ("bash(ls)",)
+    assert (folders.folders_by_path(), folders.state(make_project(tmp_path))) == ({}, "new")
+    assert read_allow_rules(file, tmp_path) == ("bash(ls)",)
 
 
 def test_a_symlink_to_a_folder_has_the_rules_of_that_folder(
@@ -107,7 +107,7 @@ def test_a_symlink_to_a_folder_has_the_rules_of_that_folder(
 
     TrustedFolders(file).store_allow_rules(tmp_path / "link", "bash(ls)")
 
-    assert allowed(file, tmp_path / "real") == ("bash(ls)",)
+    assert read_allow_rules(file, tmp_path / "real") == ("bash(ls)",)
 
 
 def test_always_refuses_an_invalid_rule(file: Path, tmp_path: Path) -> None:
@@ -168,11 +168,11 @@ def test_an_invalid_rule_in_the_file_of_trusted_folders_is_reported(
 def test_concurrent_writers_of_trusted_folders_lose_no_rule(
     file: Path, tmp_path: Path
 ) -> None:
-    def say(who: int) -> None:
+    def store_rules(who: int) -> None:
         for n in range(5):
             TrustedFolders(file).store_allow_rules(tmp_path, f"bash(echo {who} {n})")
 
-    writers = [Thread(target=say, args=(who,)) for who in range(4)]
+    writers = [Thread(target=store_rules, args=(who,)) for who in range(4)]
     for writer in writers:
         writer.start()
     for writer in writers:
@@ -242,13 +242,13 @@ def test_a_damaged_file_of_trusted_folders_is_refused_and_not_changed(
     file: Path, tmp_path: Path, how: str
 ) -> None:
     folders = TrustedFolders(file)
-    folders.trust(shown(tmp_path))
+    folders.trust(make_project(tmp_path))
     folders.add(tmp_path, {"deny": ["bash(git push *)"]})
     damage(file, how)
     before = file.read_bytes()
 
     for use in (
-        lambda: folders.state(shown(tmp_path)),
+        lambda: folders.state(make_project(tmp_path)),
         lambda: list(folders.layer(tmp_path)),
         lambda: folders.store_allow_rules(tmp_path, "bash(ls)"),
     ):
@@ -266,7 +266,7 @@ def test_a_hand_written_file_of_trusted_folders_needs_no_end_marker(
     file.write_text(f'[folders."{tmp_path}"]\nallow = ["bash(ls)"]\n')
     file.chmod(0o600)
 
-    assert allowed(file, tmp_path) == ("bash(ls)",)
+    assert read_allow_rules(file, tmp_path) == ("bash(ls)",)
 
 
 def test_a_rule_of_a_folder_is_added_replaced_and_removed(
@@ -277,7 +277,7 @@ def test_a_rule_of_a_folder_is_added_replaced_and_removed(
 
     for old, new in steps:
         folders.change_rule(tmp_path, "allow", old, new)
-    changed = allowed(file, tmp_path)
+    changed = read_allow_rules(file, tmp_path)
     with pytest.raises(BadInput):
         folders.change_rule(tmp_path, "allow", "bash(b)", "bash(")
     with pytest.raises(BadInput, match="in the meantime"):

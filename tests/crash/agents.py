@@ -43,7 +43,7 @@ class Run(NamedTuple):
     struck: bool
 
 
-def written(path: Path, lines: Sequence[dict[str, Any]]) -> Path:
+def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 
@@ -54,7 +54,7 @@ def struck(workspace: Path, inject: str, *arguments: str) -> Run:
     # Not with --seccomp-bpf: then strace counts no calls, and strikes the first or none.
     trace = ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={inject.split(':')[0]}"]
     program = [sys.executable, "-m", "refold", "-p", *arguments, "--yolo"]
-    path = written(workspace.parent / "script.jsonl", SCRIPT)
+    path = write_lines(workspace.parent / "script.jsonl", SCRIPT)
     done = subprocess.run(
         [*trace, "-e", f"inject={inject}", *program, "--script", str(path),
          "--output-format", "stream-json"],

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.agents import COUNTED, SCRIPT, Refold, Run, call, struck, written
+from tests.crash.agents import COUNTED, SCRIPT, Refold, Run, call, struck, write_lines
 
 pytestmark = [
     pytest.mark.slow,
@@ -82,7 +82,7 @@ def assert_goes_on(run: Run, workspace: Path, refold: Refold) -> None:
         return
 
     total = sum(d["type"] == "assistant_message" for d in before)
-    rest = written(workspace.parent / "rest.jsonl", SCRIPT[total:])
+    rest = write_lines(workspace.parent / "rest.jsonl", SCRIPT[total:])
     outcome = any(d["type"] == "user_message" for d in before)
     over = any(d["type"] == "turn_end" for d in before)
     if not over:
@@ -163,9 +163,9 @@ def test_a_second_process_gets_an_error_with_the_process_that_uses_the_session(
     places: Iterator[Path], refold: Refold
 ) -> None:
     workspace = next(places)
-    path = written(workspace.parent / "one.jsonl", [{"text": "Hello."}])
+    path = write_lines(workspace.parent / "one.jsonl", [{"text": "Hello."}])
     refold("-p", "Hi", "--script", str(path))
-    slow = written(workspace.parent / "two.jsonl", [
+    slow = write_lines(workspace.parent / "two.jsonl", [
         {"calls": [call("bash", command="echo started; sleep 60")]},
     ])  # fmt: skip
     command = [sys.executable, "-m", "refold", "-p", "-c", "Wait", "--yolo", "--script",
@@ -198,8 +198,8 @@ def test_a_command_that_ran_during_a_kill_is_not_repeated_on_resume(
         {"calls": [call("bash", command="echo 1 >> counter; echo started; sleep 60")]},
         {"text": "Looked."},
     ]
-    path = written(workspace.parent / "one.jsonl", lines)
-    rest = written(workspace.parent / "rest.jsonl", lines[1:])
+    path = write_lines(workspace.parent / "one.jsonl", lines)
+    rest = write_lines(workspace.parent / "rest.jsonl", lines[1:])
     command = [sys.executable, "-m", "refold", "-p", "Go", "--yolo", "--script", str(path),
                "--output-format", "stream-json", "--include-partial-messages"]  # fmt: skip
 

@@ -62,7 +62,7 @@ def write(path: str, **fields: Any) -> None:
     Path(path).write_text(json.dumps(fields))
 
 
-def made(**fields: Any) -> Tool:
+def make_tool(**fields: Any) -> Tool:
     """The tool of a file that says this."""
     write("t/one.json", **fields)
     variant = Variant(name="one", tools=("t/one.json",))
@@ -75,13 +75,15 @@ def line(tool: Tool, **arguments: object) -> str:
     return tool.command(tool.parse(json.dumps(arguments).encode())).text
 
 
-def started(text: str, *words: str) -> App:
+def start_app(text: str, *words: str) -> App:
     Path("a.toml").write_text(f'[agents.one]\nbackend = "ollama"\nmodel = "m"\n{text}')
     result = ("--agents", "a.toml", "--agent", "one", *words)
     return app_of(session_parser().parse_args(result), attended=False)
 
 
-def judged(app: App, name: str, arguments: Mapping[str, object], *denied: str) -> Decision:
+def judge_call(
+    app: App, name: str, arguments: Mapping[str, object], *denied: str
+) -> Decision:
     tool = next(item for item in app.tools if item.name == name)
     rules = (*app.rules, *(parse(text, "deny") for text in denied))
     access = describe_access(tool, arguments, app.facts())
@@ -97,7 +99,7 @@ WORDS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0
     ["$(touch x)", "`id`", "'; rm -rf /; '", '"', "a\nb", "\\", "*", "~", "", "!!", "é"]
 )
 def test_bash_passes_each_argument_unchanged_as_one_word(values: list[str]) -> None:
-    tool = made(
+    tool = make_tool(
         name="show",
         description="Show.",
         command=["printf", "%s\\0", "a{word}b"],
@@ -111,7 +113,7 @@ def test_bash_passes_each_argument_unchanged_as_one_word(values: list[str]) -> N
 
 
 def test_a_missing_optional_argument_omits_its_word_from_the_command() -> None:
-    tool = made(**TAG)
+    tool = make_tool(**TAG)
 
     assert line(tool, name="a b", more=3) == "touch 'tag-a b.txt' 3"
     assert line(tool, name="x") == "touch tag-x.txt"
@@ -120,18 +122,18 @@ def test_a_missing_optional_argument_omits_its_word_from_the_command() -> None:
 def test_an_argument_cannot_become_an_option() -> None:
     without_mark = {**COUNT, "command": ["wc", "{path}"]}
 
-    assert line(made(**COUNT), path="--help") == "wc -l -- --help"
+    assert line(make_tool(**COUNT), path="--help") == "wc -l -- --help"
     with pytest.raises(
         ToolFailed, match="'path' must not begin with '-': wc would take it"
     ):
-        line(made(**without_mark), path="--files0-from=/etc/shadow")
+        line(make_tool(**without_mark), path="--files0-from=/etc/shadow")
 
 
 def test_an_argument_may_be_an_option_of_its_enum_but_not_a_negative_number() -> None:
     fields = {**COUNT, "command": ["wc", "{how}", "{more}", "--", "{path}"]}
     how = {"enum": ["-l", "-w"]}
     more = {"type": "integer", "optional": True}
-    tool = made(**{**fields, "parameters": {"how": how, "more": more, "path": {}}})
+    tool = make_tool(**{**fields, "parameters": {"how": how, "more": more, "path": {}}})
 
     assert line(tool, how="-w", path="a") == "wc -w -- a"
     with pytest.raises(ToolFailed, match="'more' must not begin with '-'"):
@@ -141,7 +143,7 @@ def test_an_argument_may_be_an_option_of_its_enum_but_not_a_negative_number() ->
 def test_an_argument_is_a_positional_parameter_of_a_script_in_the_file() -> None:
     command = ["bash", "-c", 'wc -l < "$1"', "bash", "{path}"]
 
-    assert line(made(**{**COUNT, "command": command}), path="a; id") == (
+    assert line(make_tool(**{**COUNT, "command": command}), path="a; id") == (
         "bash -c 'wc -l < \"$1\"' bash 'a; id'"
     )
 
@@ -164,7 +166,7 @@ def test_an_argument_is_a_positional_parameter_of_a_script_in_the_file() -> None
 def test_an_argument_next_to_code_in_the_command_is_passed_as_one_word(
     command: list[str],
 ) -> None:
-    tool = made(**{**COUNT, "command": command})
+    tool = make_tool(**{**COUNT, "command": command})
 
     assert line(tool, path="x y") == shlex.join(w.replace("{path}", "x y") for w in command)
 
@@ -186,7 +188,7 @@ def test_only_a_double_dash_of_the_program_itself_ends_its_options(
     how = {"how": "-"} if "-{how}" in command else {}
 
     with pytest.raises(ToolFailed, match="'path' must not begin with '-'"):
-        line(made(**fields), path="-x", **how)
+        line(make_tool(**fields), path="-x", **how)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +229,7 @@ def test_an_unsafe_command_tool_file_is_an_error_with_the_reason(
     change: Mapping[str, Any], expected: str
 ) -> None:
     with pytest.raises(BadInput) as raised:
-        made(**{**COUNT, **change})
+        make_tool(**{**COUNT, **change})
 
     assert str(raised.value).startswith("a.toml:3: one.tools: ")
     assert "one.json" in str(raised.value)
@@ -237,48 +239,49 @@ def test_an_unsafe_command_tool_file_is_an_error_with_the_reason(
 def test_a_tool_with_the_name_of_another_is_refused() -> None:
     write("t/one.json", **{**COUNT, "name": "read_file"})
     with pytest.raises(BadInput, match="there is a tool 'read_file' already"):
-        started('tools = ["t/one.json"]\n')
+        start_app('tools = ["t/one.json"]\n')
 
     write("t/one.json", **COUNT)
     write("t/two.json", **{**COUNT, "description": "Another."})
     with pytest.raises(BadInput, match="has the name 'count_lines', and so has"):
-        started('tools = ["./t"]\n')
+        start_app('tools = ["./t"]\n')
 
 
 @pytest.mark.parametrize("name", ["write", "edit", "read", "shell"])
 def test_a_command_tool_cannot_have_an_alias_of_a_built_in_tool_as_name(name: str) -> None:
     """Or the rule that lets it run, as `auto_tools` writes one, would let the other run."""
     with pytest.raises(BadInput, match=f"the name '{name}' means another tool in rules"):
-        made(**{**COUNT, "name": name})
+        make_tool(**{**COUNT, "name": name})
 
 
 def test_a_command_tool_is_judged_by_the_rules_for_bash() -> None:
     write("t/count.json", **COUNT)
     write("t/tag.json", **TAG)
-    asks = started('tools = ["./t"]\n')
-    runs = started('tools = ["./t"]\nauto_tools = true\n')
+    asks = start_app('tools = ["./t"]\n')
+    runs = start_app('tools = ["./t"]\nauto_tools = true\n')
 
-    inside = judged(asks, "count_lines", {"path": "a.txt"})
+    inside = judge_call(asks, "count_lines", {"path": "a.txt"})
     assert inside == Decision(
         "allow", reason="every part of it is read-only, inside the workspace"
     )
-    assert judged(asks, "count_lines", {"path": "/etc/shadow"}).verdict == "ask"
+    assert judge_call(asks, "count_lines", {"path": "/etc/shadow"}).verdict == "ask"
     assert (
-        judged(asks, "count_lines", {"path": ".env"}, "read_file(.env)").verdict == "deny"
+        judge_call(asks, "count_lines", {"path": ".env"}, "read_file(.env)").verdict
+        == "deny"
     )
-    assert judged(asks, "tag", {"name": "x"}).verdict == "ask"
-    assert judged(runs, "tag", {"name": "x"}).rule == "tag"
-    assert judged(runs, "tag", {"name": "x"}, "bash(touch *)").rule == "bash(touch *)"
-    assert judged(runs, "tag", {"name": "x"}, "tag").verdict == "deny"
+    assert judge_call(asks, "tag", {"name": "x"}).verdict == "ask"
+    assert judge_call(runs, "tag", {"name": "x"}).rule == "tag"
+    assert judge_call(runs, "tag", {"name": "x"}, "bash(touch *)").rule == "bash(touch *)"
+    assert judge_call(runs, "tag", {"name": "x"}, "tag").verdict == "deny"
 
 
 def test_an_allowed_tool_still_asks_before_a_catastrophe_or_a_protected_file() -> None:
     fields = {**COUNT, "name": "drop", "command": ["rm", "-rf", "--", "{path}"]}
     write("t/drop.json", **fields)
-    app = started('tools = ["t/drop.json"]\nauto_tools = true\n')
+    app = start_app('tools = ["t/drop.json"]\nauto_tools = true\n')
 
-    assert judged(app, "drop", {"path": "build"}).verdict == "allow"
-    assert [judged(app, "drop", {"path": p}).once for p in ("/", ".git/hooks")] == [
+    assert judge_call(app, "drop", {"path": "build"}).verdict == "allow"
+    assert [judge_call(app, "drop", {"path": p}).once for p in ("/", ".git/hooks")] == [
         True,
         True,
     ]
@@ -286,7 +289,7 @@ def test_an_allowed_tool_still_asks_before_a_catastrophe_or_a_protected_file() -
 
 def test_the_rule_offered_for_a_command_tool_allows_its_command() -> None:
     write("t/tag.json", **TAG)
-    app = started('tools = ["t/tag.json"]\n')
+    app = start_app('tools = ["t/tag.json"]\n')
     tool = next(item for item in app.tools if item.name == "tag")
     access = describe_access(tool, {"name": "x"}, app.facts())
 
@@ -302,14 +305,14 @@ def test_an_approval_is_void_once_the_tool_file_changes_the_command() -> None:
     def hash_of(tool: Tool) -> str:
         return fingerprint(call, describe_access(tool, {"path": "a"}, app.facts()))
 
-    app = started("")
-    before = hash_of(made(**COUNT))
-    assert hash_of(made(**COUNT)) == before
-    assert hash_of(made(**{**COUNT, "command": ["rm", "--", "{path}"]})) != before
+    app = start_app("")
+    before = hash_of(make_tool(**COUNT))
+    assert hash_of(make_tool(**COUNT)) == before
+    assert hash_of(make_tool(**{**COUNT, "command": ["rm", "--", "{path}"]})) != before
 
 
 def test_only_an_agent_that_lists_a_command_tool_has_it() -> None:
-    every = (made(**COUNT),)
+    every = (make_tool(**COUNT),)
 
     def names(**fields: Any) -> list[str]:
         profile = Profile(name="x", description="x", **fields)

@@ -36,19 +36,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def started(*words: str) -> App:
+def start_app(*words: str) -> App:
     return app_of(session_parser().parse_args(words), attended=False)
 
 
-def declared(text: str, *words: str) -> App:
+def start_declared(text: str, *words: str) -> App:
     Path("a.toml").write_text(text)
-    return started("--agents", "a.toml", "--agent", "one", *words)
+    return start_app("--agents", "a.toml", "--agent", "one", *words)
 
 
 def fault(text: str, name: str = "a.toml") -> str:
     Path(name).write_text(text)
     with pytest.raises(BadInput) as raised:
-        started("--agents", name, "--agent", "one")
+        start_app("--agents", name, "--agent", "one")
     return str(raised.value)
 
 
@@ -111,19 +111,19 @@ def test_each_agent_key_changes_the_setting_that_it_names(key: str) -> None:
     Path("skill/SKILL.md").write_text("From a folder.\n")
     value, read, expected = EVERY[key]
 
-    assert read(declared(f"{FIRST}{key} = {value}\n")) == expected
+    assert read(start_declared(f"{FIRST}{key} = {value}\n")) == expected
     if key not in ("host", "port", "base_url", "api_key_env"):
-        assert read(declared(FIRST)) != expected
+        assert read(start_declared(FIRST)) != expected
 
 
 @pytest.mark.parametrize("text", ["bash", "fly: Go up.", "bash:", ": Words."])
 def test_describe_without_a_tool_name_and_a_text_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="is not the name of a tool and words about it"):
-        declared(f"{FIRST}describe = ['{text}']\n").agents.find("one")
+        start_declared(f"{FIRST}describe = ['{text}']\n").agents.find("one")
 
 
 def test_describe_text_precedes_the_built_in_description_of_a_tool() -> None:
-    profile = declared(f"{FIRST}describe = ['bash: Run it.']\n").agents.find("one")
+    profile = start_declared(f"{FIRST}describe = ['bash: Run it.']\n").agents.find("one")
 
     tools = {tool.name: tool for tool in tools_of(profile, builtin()).active}
 
@@ -132,16 +132,18 @@ def test_describe_text_precedes_the_built_in_description_of_a_tool() -> None:
 
 
 def test_backend_and_model_keys_choose_the_model_and_flags_override_them() -> None:
-    assert declared(FIRST).models.default() == "ollama/llama3"
-    assert declared(FIRST, "-m", "ollama/qwen").models.default() == "ollama/qwen"
+    assert start_declared(FIRST).models.default() == "ollama/llama3"
+    assert start_declared(FIRST, "-m", "ollama/qwen").models.default() == "ollama/qwen"
     assert (
-        declared('[agents.one]\nbackend = "ollama-api"\nmodel = "x"\n').models.default()
+        start_declared(
+            '[agents.one]\nbackend = "ollama-api"\nmodel = "x"\n'
+        ).models.default()
         == "ollama/x"
     )
 
 
 def test_auto_tools_allows_listed_tools_in_the_workspace_but_deny_rules_win() -> None:
-    app = declared(FIRST + 'tools = ["write"]\nauto_tools = true\n')
+    app = start_declared(FIRST + 'tools = ["write"]\nauto_tools = true\n')
     root = os.path.realpath(".")
 
     def verdict(tool: str, path: str, *denied: str) -> str:
@@ -159,7 +161,7 @@ def test_auto_tools_allows_listed_tools_in_the_workspace_but_deny_rules_win() ->
 
 
 def test_auto_tools_without_a_list_allows_only_bash_edit_and_read() -> None:
-    app = declared(FIRST + "auto_tools = true\n")
+    app = start_declared(FIRST + "auto_tools = true\n")
 
     assert sorted(str(rule) for rule in app.rules if rule.verdict == "allow") == [
         "bash", "edit_file(**)", "read_file(**)",
@@ -172,7 +174,7 @@ def test_extends_inherits_agent_keys_and_variables_are_expanded(
 ) -> None:
     monkeypatch.setenv("MODEL", "big")
     text = '[agents.base]\nbackend = "ollama"\nmodel = "${MODEL}"\ntimeout = 5\n'
-    app = declared(text + '[agents.one]\nextends = "base"\ntimeout = 6\n')
+    app = start_declared(text + '[agents.one]\nextends = "base"\ntimeout = 6\n')
 
     assert app.models.default() == "ollama/big"
     assert app.settings.http.idle_seconds == 6.0
@@ -218,7 +220,7 @@ def test_the_nearest_of_four_agent_files_wins_and_default_selects_the_agent(
         )
 
     def model(*words: str) -> str:
-        return started("--trust", *words).models.default()
+        return start_app("--trust", *words).models.default()
 
     write(home / "agents.toml", "of-the-user")
     assert model() == "ollama/of-the-user"
@@ -238,7 +240,7 @@ def test_an_untrusted_agent_file_is_ignored_with_a_notice(
         'default = "one"\n[agents.one]\ncommand = ["touch", "ran"]\nown_tools = "none"\n'
         'tools = ["bash"]\nauto_tools = true\n[agents.far]\nbackend = "ollama"\nhost = "evil"\n'
     )
-    app = started()
+    app = start_app()
 
     assert [profile.name for profile in app.agents.profiles] == []
     assert app.settings.commands == {}
@@ -257,7 +259,7 @@ def test_an_agent_file_given_with_agents_is_used_without_an_ignored_notice(
     tools.mkdir()
     (tools / "a.json").write_text("{}")
 
-    assert "agents.toml" not in " ".join(started("--agents", "agents.toml").notices())
+    assert "agents.toml" not in " ".join(start_app("--agents", "agents.toml").notices())
     main(["--agents", "./agents.toml", "--list-agents"])
     assert capfd.readouterr().err == ""
     Path(".refold/agents.toml").write_text(FIRST)
@@ -272,16 +274,16 @@ def test_trust_ends_when_the_agent_file_changes(capfd: pytest.CaptureFixture[str
     file.write_text(FIRST)
     main(["trust", "add", "--yes"])
     assert 'model = "llama3"' in capfd.readouterr().out
-    assert [profile.name for profile in started().agents.profiles] == ["one"]
+    assert [profile.name for profile in start_app().agents.profiles] == ["one"]
 
     file.write_text(FIRST + "timeout = 3\n")
-    assert [profile.name for profile in started().agents.profiles] == []
+    assert [profile.name for profile in start_app().agents.profiles] == []
 
 
 def test_an_api_key_in_a_user_file_works_with_a_warning_and_in_a_project_is_refused() -> (
     None
 ):
-    app = declared('[agents.one]\nbackend = "openai"\napi_key = "sk-secret-secret"\n')
+    app = start_declared('[agents.one]\nbackend = "openai"\napi_key = "sk-secret-secret"\n')
     spec = next(item for item in app.models.connections.known if item.name == "openai")
 
     assert app.environ[spec.key_env] == "sk-secret-secret"
@@ -289,7 +291,7 @@ def test_an_api_key_in_a_user_file_works_with_a_warning_and_in_a_project_is_refu
     assert "better name the variable" in " ".join(app.notices())
     Path("agents.toml").write_text('[agents.one]\nbackend = "openai"\napi_key = "sk-x"\n')
     with pytest.raises(BadInput, match="a project must not hold a key"):
-        started("--trust")
+        start_app("--trust")
 
 
 def test_a_project_agent_file_cannot_read_text_outside_the_project(tmp_path: Path) -> None:
@@ -297,13 +299,13 @@ def test_a_project_agent_file_cannot_read_text_outside_the_project(tmp_path: Pat
     Path("agents.toml").write_text('[agents.one]\nagent_md = "../secret.md"\n')
 
     with pytest.raises(BadInput, match="leads out of the project"):
-        started("--trust")
+        start_app("--trust")
 
 
 def test_an_agents_yaml_of_another_program_is_ignored_without_a_notice() -> None:
     Path("agents.yaml").write_text("researcher:\n  role: Researcher\n")
 
-    assert started().notices() == started("--trust").notices()
+    assert start_app().notices() == start_app("--trust").notices()
 
 
 @pytest.mark.parametrize("kind", ["toml", "yaml", "json"])
@@ -349,8 +351,8 @@ def test_agent_loop_variants_can_be_listed_selected_and_generated(
     main(["--agents", "agents.json", "--list-agents"])
     parts = [row.split()[0] for row in capfd.readouterr().out.splitlines()]
     assert {*names} <= {*parts}
-    assert started("--agents", "agents.json").settings.agent == "sonnet"
-    models = [started("--agents", "agents.json", "-a", n).models.default() for n in names]
+    assert start_app("--agents", "agents.json").settings.agent == "sonnet"
+    models = [start_app("--agents", "agents.json", "-a", n).models.default() for n in names]
     assert models == [
         "claude-code/sonnet", "claude-code/haiku", "ollama/codellama", "claude-code/sonnet",
     ]  # fmt: skip
@@ -359,7 +361,7 @@ def test_agent_loop_variants_can_be_listed_selected_and_generated(
 def test_an_agent_with_a_command_uses_that_program_as_its_model() -> None:
     Path("says.py").write_text("import sys; sys.stdin.read(); print('It says so.')")
     program = json.dumps([sys.executable, os.path.abspath("says.py")])
-    app = declared(f'[agents.one]\ncommand = {program}\nown_tools = "none"\n')
+    app = start_declared(f'[agents.one]\ncommand = {program}\nown_tools = "none"\n')
 
     assert app.models.check(app.models.default()) == "command/one"
 

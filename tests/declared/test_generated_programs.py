@@ -251,7 +251,7 @@ def fake_program(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = Path("bin")
     place.mkdir()
     lines = [
-        f"I call it.\n\n<tool_call>\n{called(name, arguments)}\n</tool_call>"
+        f"I call it.\n\n<tool_call>\n{encode_call(name, arguments)}\n</tool_call>"
         for name, arguments in STEPS
     ]
     (place / "replies").write_text(json.dumps([*lines, "Done."]))
@@ -261,7 +261,7 @@ def fake_program(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     return place
 
 
-def called(name: str, arguments: dict[str, Any]) -> str:
+def encode_call(name: str, arguments: dict[str, Any]) -> str:
     """A call as refold writes it to the conversation; the program keeps the model's words."""
     return (
         f'{{"name": "{name}", "arguments": {json.dumps(arguments, separators=(",", ":"))}}}'

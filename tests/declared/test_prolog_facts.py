@@ -34,7 +34,7 @@ from refold.errors import BadInput
 LOOP = Path(__file__).with_name("data") / "agent_loop.pl"
 
 
-def loaded(text: str | bytes, name: str = "a.pl") -> AgentFile:
+def parse_agent(text: str | bytes, name: str = "a.pl") -> AgentFile:
     content = text.encode() if isinstance(text, str) else text
     return parse_agent_file(content, name, f"/here/{name}", {})
 
@@ -109,7 +109,7 @@ def test_a_hostile_prolog_file_fails_with_one_error_within_a_second(
 
 
 def test_the_agent_loop_facts_file_is_imported_unchanged() -> None:
-    file = loaded(LOOP.read_bytes())
+    file = parse_agent(LOOP.read_bytes())
     models = {item.variant.name: overlay_of(item).model for item in file.agents}
 
     assert models == {
@@ -182,12 +182,12 @@ def test_each_agent_loop_fact_changes_a_setting_or_is_refused(fact: str) -> None
     changed = text.replace(old, new, 1)
     if isinstance(expected, str):
         with pytest.raises(BadInput) as raised:
-            loaded(changed)
+            parse_agent(changed)
         assert expected in str(raised.value)
     else:
         name, key, value = expected
-        data = {e.variant.name: e.variant for e in loaded(changed).agents}
-        before = {e.variant.name: e.variant for e in loaded(text).agents}
+        data = {e.variant.name: e.variant for e in parse_agent(changed).agents}
+        before = {e.variant.name: e.variant for e in parse_agent(text).agents}
         assert getattr(data[name], key) == value
         assert getattr(before[name], key) != value
 
@@ -208,7 +208,7 @@ def test_every_agent_loop_fact_has_a_test_case() -> None:
 def test_default_agent_fact_selects_the_default_agent() -> None:
     text = "agent(a, []). agent(b, []). default_agent({})."
 
-    assert [loaded(text.format(name)).default for name in "ab"] == ["a", "b"]
+    assert [parse_agent(text.format(name)).default for name in "ab"] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_default_agent_fact_selects_the_default_agent() -> None:
 )  # fmt: skip
 def test_unsupported_fact_is_an_error_with_its_line(text: str, expected: str) -> None:
     with pytest.raises(BadInput) as raised:
-        loaded(text)
+        parse_agent(text)
     assert str(raised.value).startswith(expected)
 
 
@@ -283,8 +283,8 @@ def test_exported_agents_are_equal_after_import(variants: list[Variant]) -> None
     agents = tuple(Declared(variant, "a.pl") for variant in variants)
     file = AgentFile(agents, variants[0].name if variants else "")
 
-    as_prolog = loaded(as_facts(file))
-    as_table = loaded(as_toml(document(file)), "a.toml")
+    as_prolog = parse_agent(as_facts(file))
+    as_table = parse_agent(as_toml(document(file)), "a.toml")
 
     for back in (as_prolog, as_table):
         assert [agent.variant for agent in back.agents] == variants
@@ -321,8 +321,8 @@ def test_import_prints_toml_that_loads_and_export_prints_facts(
 
     assert "ollama  " in output
     assert "  model = 'llama3'\n" in output
-    same = [agent.variant for agent in loaded(LOOP.read_bytes()).agents]
-    assert [e.variant for e in loaded(Path(facts).read_bytes()).agents] == same
+    same = [agent.variant for agent in parse_agent(LOOP.read_bytes()).agents]
+    assert [e.variant for e in parse_agent(Path(facts).read_bytes()).agents] == same
 
 
 NAMES = ("a", "b1", "[]", "it's", "A b", "-", "+", ":-", "\\", "é", "a\nb", "*", "!", ";")
@@ -333,11 +333,11 @@ SHAPES = (
 )  # fmt: skip
 
 
-def written_terms(many: int) -> list[str]:
+def random_terms(many: int) -> list[str]:
     """Terms as a person could have written them, with operators."""
     chance = random.Random(21)
 
-    def made(depth: int) -> str:
+    def random_term(depth: int) -> str:
         if depth == 0 or chance.random() < 0.2:
             plain: list[Term] = [
                 Atom(chance.choice(NAMES)),
@@ -346,9 +346,11 @@ def written_terms(many: int) -> list[str]:
                 Number(2.5),
             ]
             return f"({term_text(chance.choice(plain))})"
-        return f"({chance.choice(SHAPES).format(*(made(depth - 1) for _ in range(3)))})"
+        return (
+            f"({chance.choice(SHAPES).format(*(random_term(depth - 1) for _ in range(3)))})"
+        )
 
-    return [made(3) for _ in range(many)]
+    return [random_term(3) for _ in range(many)]
 
 
 def canonical(texts: Sequence[str], tmp_path: Path) -> list[str]:
@@ -378,7 +380,7 @@ def canonical(texts: Sequence[str], tmp_path: Path) -> list[str]:
     not shutil.which("swipl"), reason="swipl (swi-prolog-nox) is not installed"
 )
 def test_swi_prolog_reads_the_same_terms(tmp_path: Path) -> None:
-    texts = written_terms(200)
+    texts = random_terms(200)
     ours = [term_text(read_terms(f"{text}.".encode(), "a.pl")[0].term) for text in texts]
 
     assert canonical(ours, tmp_path) == canonical(texts, tmp_path)
@@ -393,7 +395,7 @@ def test_swi_prolog_reads_the_same_terms(tmp_path: Path) -> None:
     not shutil.which("swipl"), reason="swipl (swi-prolog-nox) is not installed"
 )
 def test_swi_prolog_reads_exported_facts(tmp_path: Path) -> None:
-    exported = as_facts(loaded(LOOP.read_bytes()))
+    exported = as_facts(parse_agent(LOOP.read_bytes()))
     read = canonical([exported.rstrip().rstrip(".")], tmp_path)
 
     assert len(read) == 7

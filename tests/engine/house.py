@@ -62,13 +62,13 @@ def world(provider: Provider, orders: list[str] | None = None, **more: Any) -> W
     return world_with(plain, **more)
 
 
-async def opened(store: Store, given: World, secrets: Sequence[str] = ()) -> Session:
+async def open_session(store: Store, given: World, secrets: Sequence[str] = ()) -> Session:
     record = Recorder(store, masks=Redactor(secrets), clock=lambda: 0.0)
     return await Session.open(record, lambda _: given)
 
 
 async def converse_once(store: Store, given: World, *words: str) -> View:
-    session = await opened(store, given)
+    session = await open_session(store, given)
     for word in words:
         await session.inbox.say(word)
     return await session.go()
@@ -98,5 +98,5 @@ def raw(text: str) -> Raw:
     return Raw(text.encode())
 
 
-def started(*events: Event) -> list[Event]:
+def after_start(*events: Event) -> list[Event]:
     return [SessionStarted("/"), *events]

@@ -53,7 +53,7 @@ from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text, ToolCall
 from refold.values.tools import Effect
 from refold.values.usage import Budget, Estimate, Spent, Usage
-from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather, world
+from tests.engine.house import OPEN_HAND, WEATHER, entries, open_session, weather, world
 from tests.engine.long_talks import words
 
 WORDS = Log([StoredMessage(0, Message("user", (Text("How many?"),)))])
@@ -70,7 +70,7 @@ def unknown(model: str, usage: Usage) -> float | None:
     return None
 
 
-def priced(
+def world_with_price(
     model: ScriptedProvider, budget: Budget, price: Price = a_cent_for_ten_tokens
 ) -> World:
     policies = (going_on, converse, end_over_budget(budget), *warn_of_budget(budget))
@@ -111,10 +111,10 @@ def test_fifty_concurrent_model_calls_exceed_the_budget_by_at_most_one_call() ->
         return Said("asked")
 
     async def main() -> View:
-        opening = priced(ScriptedProvider([("fan_out", '{"n": 50}')]), budget)
+        opening = world_with_price(ScriptedProvider([("fan_out", '{"n": 50}')]), budget)
         here: list[Session] = []
         result = replace(opening, tools=(fan_out,), tool_dependencies={"session": here})
-        here.append(await opened(store, result))
+        here.append(await open_session(store, result))
         await here[0].inbox.say("Go.")
         return await here[0].go()
 
@@ -137,7 +137,7 @@ def test_used_up_budget_ends_the_turn_and_continue_grants_the_same_amount_again(
     store, model = MemoryStore(), each_costs(STEP)
 
     async def main() -> list[View]:
-        session = await opened(store, priced(model, Budget(dollars=0.12)))
+        session = await open_session(store, world_with_price(model, Budget(dollars=0.12)))
         await session.inbox.say("Go.")
         return [await session.go(), await session.continue_()]
 
@@ -154,8 +154,8 @@ def test_used_up_budget_ends_the_turn_and_continue_grants_the_same_amount_again(
 
 def test_budget_set_by_the_user_replaces_the_configured_one() -> None:
     async def main() -> View:
-        session = await opened(
-            MemoryStore(), priced(each_costs(STEP), Budget(dollars=0.12))
+        session = await open_session(
+            MemoryStore(), world_with_price(each_costs(STEP), Budget(dollars=0.12))
         )
         await session.inbox.set_budget(Budget(dollars=0.22))
         await session.inbox.say("Go.")
@@ -168,10 +168,10 @@ def test_tokens_are_limited_instead_of_dollars_when_the_price_is_unknown() -> No
     model = ScriptedProvider(
         *[Reply(calls=(WEATHER,), usage=Usage(fresh=60, cached=900, output=40))] * 9
     )
-    result = priced(model, Budget(dollars=0.01, tokens=250), unknown)
+    result = world_with_price(model, Budget(dollars=0.01, tokens=250), unknown)
 
     async def main() -> View:
-        session = await opened(MemoryStore(), result)
+        session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -185,10 +185,10 @@ def test_token_limit_does_not_apply_when_prices_are_known() -> None:
 
     asks = Reply(calls=(WEATHER,), usage=Usage(fresh=1000))
     model = ScriptedProvider(asks, asks, "Done.")
-    result = priced(model, Budget(dollars=0.01, tokens=250), free)
+    result = world_with_price(model, Budget(dollars=0.01, tokens=250), free)
 
     async def main() -> View:
-        session = await opened(MemoryStore(), result)
+        session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -207,7 +207,7 @@ def test_call_limit_and_time_limit_end_a_turn(budget: Budget, reason: str) -> No
 
     async def main() -> View:
         record = Recorder(store, clock=lambda: next(ticks) / 10)
-        result = priced(each_costs(STEP), budget)
+        result = world_with_price(each_costs(STEP), budget)
         session = await Session.open(record, lambda _: result)
         await session.inbox.say("Go.")
         return await session.go()
@@ -234,7 +234,9 @@ def test_final_answer_that_uses_up_the_budget_still_counts_as_answered() -> None
     model = ScriptedProvider(Reply("All done.", usage=Usage(fresh=1000)))
 
     async def main() -> View:
-        session = await opened(MemoryStore(), priced(model, Budget(dollars=0.01)))
+        session = await open_session(
+            MemoryStore(), world_with_price(model, Budget(dollars=0.01))
+        )
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -245,7 +247,9 @@ def test_model_is_warned_before_the_budget_is_used_up() -> None:
     model = each_costs(STEP)
 
     async def main() -> View:
-        session = await opened(MemoryStore(), priced(model, Budget(dollars=0.52)))
+        session = await open_session(
+            MemoryStore(), world_with_price(model, Budget(dollars=0.52))
+        )
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -299,7 +303,7 @@ def test_dollar_limit_with_an_unknown_price_is_refused(
         price: Price = lambda model, usage: cost  # noqa: E731
         policies = (enforceable(budget, price), converse, end_over_budget(budget))
         result = world(model, policies=policies, name="x/main")
-        session = await opened(MemoryStore(), result)
+        session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -327,7 +331,7 @@ def test_reservation_for_a_summary_is_settled_in_the_journal() -> None:
             "Hello.", "Yes.", Reply("A summary.", usage=Usage(fresh=7, output=3))
         )
         result = world(model, price=a_cent_for_ten_tokens, name="x/main")
-        session = await opened(store, result)
+        session = await open_session(store, result)
         await session.inbox.say("Go.")
         await session.go()
         await session.inbox.say("Are you sure?")
@@ -387,10 +391,10 @@ def test_costs_of_turns_and_models_add_up_to_the_total(
         of_turns.append(view.turn.spent)
 
     everything = view.account.spent
-    assert added(of_turns) == added(s for _, s in view.account.by_model) == everything
+    assert add_up(of_turns) == add_up(s for _, s in view.account.by_model) == everything
 
 
-def added(several: Iterable[Spent]) -> Spent:
+def add_up(several: Iterable[Spent]) -> Spent:
     whole = Spent()
     for one in several:
         whole = Spent(
@@ -404,7 +408,9 @@ def added(several: Iterable[Spent]) -> Spent:
 
 def test_zero_budget_ends_the_turn_with_its_message_delivered() -> None:
     async def main() -> View:
-        session = await opened(MemoryStore(), priced(each_costs(STEP), Budget(dollars=0.0)))
+        session = await open_session(
+            MemoryStore(), world_with_price(each_costs(STEP), Budget(dollars=0.0))
+        )
         await session.inbox.say("Go.")
         return await session.go()
 
@@ -418,7 +424,7 @@ def test_zero_budget_ends_the_turn_with_its_message_delivered() -> None:
 )
 def test_invalid_budget_is_refused(budget: Budget) -> None:
     async def main() -> None:
-        session = await opened(MemoryStore(), world(ScriptedProvider()))
+        session = await open_session(MemoryStore(), world(ScriptedProvider()))
         await session.inbox.set_budget(budget)
 
     with pytest.raises(BadInput, match=r"a budget's (dollars|tokens) cannot be"):
@@ -445,7 +451,7 @@ def test_model_call_outside_the_conversation_is_traced() -> None:
     async def main() -> None:
         provider = OverAWire("Hello. " * 99, "Yes.", "A summary.")
         result = world(provider, trace=Trace(), system="Be kind.")
-        session = await opened(store, result)
+        session = await open_session(store, result)
         for text in ("Go.", "Are you sure?"):
             await session.inbox.say(text)
             await session.go()

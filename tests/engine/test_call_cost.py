@@ -19,7 +19,7 @@ from refold.values.usage import Budget, Usage
 from refold.views.notices import ESTIMATED_NOTICE
 from refold.views.number_format import spent_row
 from refold.views.screen.screen import screen_of
-from tests.engine.house import OPEN_HAND, WEATHER, entries, opened, weather
+from tests.engine.house import OPEN_HAND, WEATHER, entries, open_session, weather
 
 PAGE = "word " * 600
 CALL = MeasuredCall(sent_chars=3_000, received_chars=3_000)
@@ -104,7 +104,7 @@ def test_charged_tokens_are_never_far_below_the_text_length(
     assert usage.input + usage.output <= 12_000_000 + 4 * heard
 
 
-def spent_by(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
+def spend_budget(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
     """Where a model answers the same again and again, until there is no money left."""
     policies = (going_on, converse, end_over_budget(budget))
     mind = Model(ScriptedProvider(*[answer] * 50), price=a_cent_for_ten_tokens)
@@ -114,7 +114,7 @@ def spent_by(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
     )
 
     async def main() -> View:
-        session = await opened(store, given_)
+        session = await open_session(store, given_)
         await session.inbox.say("How is it everywhere?")
         return await session.go()
 
@@ -125,7 +125,7 @@ def spent_by(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
 def test_budget_stops_a_provider_that_reports_no_usage(usage: Usage) -> None:
     answer = Reply(PAGE, calls=(WEATHER,), usage=usage)
 
-    view, _ = spent_by(answer, Budget(dollars=10.0))
+    view, _ = spend_budget(answer, Budget(dollars=10.0))
 
     assert view.turn.outcome == "budget"
     assert 3 < view.turn.steps < 20
@@ -133,7 +133,7 @@ def test_budget_stops_a_provider_that_reports_no_usage(usage: Usage) -> None:
 
 
 def test_estimated_costs_are_announced_once_and_marked_with_a_tilde() -> None:
-    view, store = spent_by(Reply(PAGE, calls=(WEATHER,), usage=Usage()), Budget(10.0))
+    view, store = spend_budget(Reply(PAGE, calls=(WEATHER,), usage=Usage()), Budget(10.0))
 
     text = "".join(str(block) for block in screen_of(entries(store)).done)
 
@@ -145,14 +145,16 @@ def test_estimated_costs_are_announced_once_and_marked_with_a_tilde() -> None:
 def test_reported_costs_are_not_marked_as_estimated() -> None:
     usage = Usage(fresh=900, output=900)
 
-    view, store = spent_by(Reply(PAGE, calls=(WEATHER,), usage=usage), Budget(10.0))
+    view, store = spend_budget(Reply(PAGE, calls=(WEATHER,), usage=usage), Budget(10.0))
 
     assert ESTIMATED_NOTICE not in "".join(str(b) for b in screen_of(entries(store)).done)
     assert "~" not in spent_row(view.account.spent)
 
 
 def test_answer_that_fails_after_streaming_text_is_charged() -> None:
-    _, store = spent_by(Reply(PAGE.replace("word ", " " * 5), usage=Usage()), Budget(10.0))
+    _, store = spend_budget(
+        Reply(PAGE.replace("word ", " " * 5), usage=Usage()), Budget(10.0)
+    )
 
     failed = [e.event for e in entries(store) if isinstance(e.event, ModelFailed)]
     assert {item.usage and item.usage.output for item in failed} == {1_000}

@@ -21,7 +21,7 @@ from refold.tools.contract import Reply, tool
 from refold.tools.edit import edit_file, write_file
 from refold.tools.read import read_file
 from refold.values.tools import Effect
-from tests.engine.house import entries, opened, world
+from tests.engine.house import entries, open_session, world
 
 READ = ("read_file", '{"path": "a"}')
 
@@ -58,12 +58,12 @@ def place(here: Path, *script: Line) -> World:
     )
 
 
-def asked(given: World, *verdicts: bool) -> list[Event]:
+def run_with_verdicts(given: World, *verdicts: bool) -> list[Event]:
     """All events of a turn in which a person gives these verdicts, one after the other."""
     store = MemoryStore()
 
     async def story() -> None:
-        session = await opened(store, given)
+        session = await open_session(store, given)
         await session.inbox.say("go")
         await session.go()
         for allowed in verdicts:
@@ -77,7 +77,7 @@ def asked(given: World, *verdicts: bool) -> list[Event]:
     return [entry.event for entry in entries(store)]
 
 
-def shown(events: list[Event]) -> list[list[tuple[str, str]]]:
+def list_previews(events: list[Event]) -> list[list[tuple[str, str]]]:
     return [
         [(diff.kind, diff.text) for diff in event.changes]
         for event in events
@@ -90,10 +90,10 @@ def failures(events: list[Event]) -> list[str]:
 
 
 def test_question_shows_the_diff_that_the_call_then_makes(here: Path) -> None:
-    events = asked(place(here, [READ], [edit("two", "2")], "Done."), True)
+    events = run_with_verdicts(place(here, [READ], [edit("two", "2")], "Done."), True)
 
     diff = ("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")
-    assert shown(events) == [[diff]]
+    assert list_previews(events) == [[diff]]
     done = [e for e in events if isinstance(e, Ended) and e.shown]
     assert [(d.kind, d.text) for d in done[-1].shown] == [diff]  # type: ignore[union-attr]
     assert (here / "a").read_text() == "one\n2\n"
@@ -102,10 +102,10 @@ def test_question_shows_the_diff_that_the_call_then_makes(here: Path) -> None:
 def test_nothing_is_written_before_approval_or_after_a_denial(here: Path) -> None:
     script = [READ], [call("write_file", path="a", content="x\n")], "Pity."
 
-    events = asked(place(here, *script))
-    assert shown(events) == [[("changed", "@@ -1,2 +1,1 @@\n-one\n-two\n+x")]]
+    events = run_with_verdicts(place(here, *script))
+    assert list_previews(events) == [[("changed", "@@ -1,2 +1,1 @@\n-one\n-two\n+x")]]
     assert (here / "a").read_text() == "one\ntwo\n"
-    asked(place(here, *script), False)
+    run_with_verdicts(place(here, *script), False)
     assert (here / "a").read_text() == "one\ntwo\n"
 
 
@@ -120,41 +120,41 @@ def test_nothing_is_written_before_approval_or_after_a_denial(here: Path) -> Non
 def test_call_that_would_fail_fails_without_a_question(
     here: Path, made: tuple[str, str], said: str
 ) -> None:
-    events = asked(place(here, [made], "Then not."))
+    events = run_with_verdicts(place(here, [made], "Then not."))
 
     assert [text.startswith(said) for text in failures(events)] == [True]
     assert not any(isinstance(event, Judged) for event in events)
 
 
 def test_edit_of_missing_text_fails_without_a_question(here: Path) -> None:
-    events = asked(place(here, [READ], [edit("three", "3")], "Then not."))
+    events = run_with_verdicts(place(here, [READ], [edit("three", "3")], "Then not."))
 
     assert len(failures(events)) == 1
-    assert shown(events) == []
+    assert list_previews(events) == []
 
 
 def test_edit_of_missing_text_beside_a_read_of_the_file_fails_without_a_question(
     here: Path,
 ) -> None:
-    events = asked(place(here, [READ, edit("three", "3")], "Then not."))
+    events = run_with_verdicts(place(here, [READ, edit("three", "3")], "Then not."))
 
     assert len(failures(events)) == 1
-    assert shown(events) == []
+    assert list_previews(events) == []
 
 
 def test_edit_beside_a_read_of_the_file_is_previewed(here: Path) -> None:
-    events = asked(place(here, [READ, edit("two", "2")], "Done."), True)
+    events = run_with_verdicts(place(here, [READ, edit("two", "2")], "Done."), True)
 
-    assert shown(events) == [[("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")]]
+    assert list_previews(events) == [[("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")]]
     assert (here / "a").read_text() == "one\n2\n"
 
 
 def test_second_edit_of_a_file_is_previewed_on_top_of_the_first(here: Path) -> None:
     script = [READ], [edit("two", "2"), edit("2", "II")], "Done."
 
-    events = asked(place(here, *script), True, True)
+    events = run_with_verdicts(place(here, *script), True, True)
 
-    assert shown(events) == [
+    assert list_previews(events) == [
         [("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")],
         [("changed", "@@ -1,2 +1,2 @@\n one\n-2\n+II")],
     ]
@@ -164,7 +164,7 @@ def test_second_edit_of_a_file_is_previewed_on_top_of_the_first(here: Path) -> N
 def test_edit_that_depends_on_a_denied_edit_fails(here: Path) -> None:
     script = [READ], [edit("two", "2"), edit("2", "II")], "Pity."
 
-    events = asked(place(here, *script), False, True)
+    events = run_with_verdicts(place(here, *script), False, True)
 
     assert [isinstance(e, Answered) for e in events].count(True) == 2
     assert len(failures(events)) == 1
@@ -177,7 +177,7 @@ def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
     store, result = MemoryStore(), place(here, [READ], [edit("two", "2")], "Pity.")
 
     async def story() -> None:
-        session = await opened(store, result)
+        session = await open_session(store, result)
         await session.inbox.say("go")
         await session.go()
         (here / "a").write_text("one\ntwo\nthree\n")
@@ -196,9 +196,11 @@ def test_question_shows_every_file_change_of_a_patch(here: Path) -> None:
         "*** Begin Patch\n*** Delete File: a\n*** Add File: d/new\n+first\n*** End Patch\n"
     )
 
-    events = asked(place(here, [READ], [call("apply_patch", patch=patch)], "Done."))
+    events = run_with_verdicts(
+        place(here, [READ], [call("apply_patch", patch=patch)], "Done.")
+    )
 
-    assert shown(events) == [
+    assert list_previews(events) == [
         [("deleted", "@@ -1,2 +0,0 @@\n-one\n-two"), ("created", "@@ -0,0 +1,1 @@\n+first")]
     ]
     assert (here / "a").exists()
@@ -213,7 +215,7 @@ def test_tool_that_raises_in_the_preview_fails_without_a_question(here: Path) ->
 
     result = place(here, [call("broken", path="a")], "Then not.")
 
-    events = asked(replace(result, tools=(broken,)))
+    events = run_with_verdicts(replace(result, tools=(broken,)))
 
     assert failures(events) == ["ZeroDivisionError: integer division or modulo by zero"]
 
@@ -224,8 +226,8 @@ def test_file_outside_the_workspace_is_not_previewed_before_approval(
     (tmp_path / "secret").write_text("x")
     for name in ("secret", "missing"):
         result = call("edit_file", path=str(tmp_path / name), old="x", new="y")
-        events = asked(place(here, [result], "Then not."))
-        assert (failures(events), shown(events)) == ([], [[]])
+        events = run_with_verdicts(place(here, [result], "Then not."))
+        assert (failures(events), list_previews(events)) == ([], [[]])
 
 
 def test_tool_with_dry_run_may_use_files_only() -> None:

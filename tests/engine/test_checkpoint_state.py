@@ -35,7 +35,7 @@ STORY: tuple[Event, ...] = (
 )
 
 
-def saved(*events: Event) -> Checkpoints:
+def fold_checkpoints(*events: Event) -> Checkpoints:
     return fold(Entry(seq, event) for seq, event in enumerate(events, start=1)).checkpoints
 
 
@@ -44,7 +44,7 @@ def saved(*events: Event) -> Checkpoints:
     [(1, 3), (2, 3), (3, 3), (4, 5), (5, 5), (6, 8), (7, 8), (9, 10), (10, 10)],
 )
 def test_each_event_maps_to_the_checkpoint_of_its_time(seq: int, made: int) -> None:
-    checkpoint = saved(*STORY).at(seq)
+    checkpoint = fold_checkpoints(*STORY).at(seq)
 
     assert checkpoint is not None
     assert checkpoint.seq == made
@@ -52,17 +52,17 @@ def test_each_event_maps_to_the_checkpoint_of_its_time(seq: int, made: int) -> N
 
 @pytest.mark.parametrize("seq", [11, 12, 13])
 def test_event_after_the_newest_checkpoint_has_no_checkpoint(seq: int) -> None:
-    assert saved(*STORY).at(seq) is None
+    assert fold_checkpoints(*STORY).at(seq) is None
 
 
 def test_session_without_checkpoints_finds_no_checkpoint() -> None:
-    checkpoints = saved(Said("first"))
+    checkpoints = fold_checkpoints(Said("first"))
 
     assert (checkpoints.at(1), checkpoints.trees, checkpoints.seq) == (None, (), 0)
 
 
 def test_newest_checkpoint_is_the_last_recorded_state() -> None:
-    checkpoints = saved(*STORY[:10])
+    checkpoints = fold_checkpoints(*STORY[:10])
 
     assert (checkpoints.newest, checkpoints.disturbed) == (Checkpoint(10, C), False)
 
@@ -80,7 +80,7 @@ def test_newest_checkpoint_is_the_last_recorded_state() -> None:
 def test_events_after_a_checkpoint_update_disturbed_and_doubtful(
     event: Event, known: tuple[bool, bool]
 ) -> None:
-    checkpoints = saved(*STORY[:10], event)
+    checkpoints = fold_checkpoints(*STORY[:10], event)
 
     assert (checkpoints.disturbed, checkpoints.doubtful) == known
 
@@ -88,7 +88,7 @@ def test_events_after_a_checkpoint_update_disturbed_and_doubtful(
 def test_rewind_is_undone_to_the_checkpoint_just_before_it() -> None:
     back = (Checkpointed(C), Rewound(6), FilesRestored(3, 11, 1), Checkpointed(A))
 
-    checkpoints = saved(*STORY[:10], *back)
+    checkpoints = fold_checkpoints(*STORY[:10], *back)
 
     assert [checkpoints.at(seq) for seq in (11, 12, 13, 14)] == [
         Checkpoint(11, C),
@@ -103,7 +103,7 @@ BACK = SessionResumed(directory="/w")
 
 
 def test_checkpoints_of_another_directory_are_not_used() -> None:
-    checkpoints = saved(SessionStarted("/w"), *STORY[:10], THERE)
+    checkpoints = fold_checkpoints(SessionStarted("/w"), *STORY[:10], THERE)
 
     assert (checkpoints.directory, checkpoints.trees, checkpoints.at(1), checkpoints.disturbed) == (
         "/there", (), None, False,
@@ -119,9 +119,11 @@ def test_checkpoints_of_another_directory_are_not_used() -> None:
 
 
 def test_checkpoints_are_known_again_after_returning_to_their_directory() -> None:
-    before = saved(SessionStarted("/w"), *STORY)
+    before = fold_checkpoints(SessionStarted("/w"), *STORY)
 
-    checkpoints = saved(SessionStarted("/w"), *STORY, THERE, Checkpointed(A), BACK)
+    checkpoints = fold_checkpoints(
+        SessionStarted("/w"), *STORY, THERE, Checkpointed(A), BACK
+    )
 
     assert (checkpoints.trees, checkpoints.disturbed, checkpoints.at(2)) == (
         C,
@@ -140,6 +142,6 @@ def test_checkpoints_are_known_again_after_returning_to_their_directory() -> Non
 def test_additional_directories_do_not_change_the_checkpoints() -> None:
     more = SessionResumed(roots=("/more",))
 
-    assert saved(SessionStarted("/w"), *STORY, more, BACK) == saved(
+    assert fold_checkpoints(SessionStarted("/w"), *STORY, more, BACK) == fold_checkpoints(
         SessionStarted("/w"), *STORY
     )

@@ -30,7 +30,7 @@ from refold.tools.todo import todo_write
 from refold.tools.turn_control import compact
 from refold.values.control import PlanReady
 from refold.values.tools import Effect
-from tests.engine.house import OPEN_HAND, entries, opened
+from tests.engine.house import OPEN_HAND, entries, open_session
 from tests.engine.long_talks import LongModel, size, words
 from tests.engine.worlds import world_with
 
@@ -71,7 +71,7 @@ def world(
 
 
 async def with_history(store: MemoryStore, given: World) -> Session:
-    session = await opened(store, given)
+    session = await open_session(store, given)
     house = {**given.tool_dependencies, "history": History(session.record)}
     session._world_for = lambda _: replace(given, tool_dependencies=house)  # type: ignore[assignment]
     return session
@@ -148,7 +148,7 @@ def check_a_long_session(steps: int, letters: float) -> None:
     assert max(size(request, letters) for request in model.asked) <= WINDOW
     assert max(size(request, letters) for request in model.summed) <= WINDOW
     assert all(CONSTRAINT in words(request) for request in model.asked)
-    assert all(_tells_the_todos(request) for request in model.asked[2:])
+    assert all(_has_todos(request) for request in model.asked[2:])
     shortened = [words(r) for r in model.asked if words(r).startswith(PRESERVED_START)]
     assert shortened
     assert [text for text in shortened if PLAN not in text] == []
@@ -157,7 +157,7 @@ def check_a_long_session(steps: int, letters: float) -> None:
     assert view == fold(entries(store))
 
 
-def _tells_the_todos(request: Request) -> bool:
+def _has_todos(request: Request) -> bool:
     """As the model wrote them, or as the journal carries them."""
     wrote = any(c.name == "todo_write" for s in request.messages for c in s.message.calls)
     return wrote or "- [pending] write the report" in words(request)
@@ -261,7 +261,9 @@ def test_compaction_waits_for_the_answer_to_an_open_question() -> None:
     result = world(model)
 
     async def main() -> View:
-        session = await opened(store, replace(result, tools=(*result.tools, ask_first)))
+        session = await open_session(
+            store, replace(result, tools=(*result.tools, ask_first))
+        )
         await session.inbox.say("Go.")
         await session.go()
         await session.compact()
@@ -282,7 +284,7 @@ def test_conversation_can_be_compacted_three_times_in_a_row() -> None:
     store = MemoryStore()
 
     async def main() -> View:
-        session = await opened(store, world(model))
+        session = await open_session(store, world(model))
         await session.inbox.say(CONSTRAINT)
         await session.go()
         for focus in ("a", "b", "c"):
@@ -301,7 +303,9 @@ def test_conversation_can_be_compacted_three_times_in_a_row() -> None:
 
 def test_empty_conversation_is_not_compacted() -> None:
     async def main() -> bool:
-        session = await opened(MemoryStore(), world(LongModel(lambda _: Reply("Hello."))))
+        session = await open_session(
+            MemoryStore(), world(LongModel(lambda _: Reply("Hello.")))
+        )
         return await session.compact()
 
     assert anyio.run(main) is False
@@ -350,7 +354,7 @@ def test_rewind_to_before_a_compaction_restores_all_messages() -> None:
     )
 
     async def main() -> tuple[View, View]:
-        session = await opened(store, world(model))
+        session = await open_session(store, world(model))
         await session.inbox.say("Look.")
         before = await session.go()
         await session.inbox.say("Again.")
@@ -383,7 +387,7 @@ def test_interrupted_summary_leaves_the_conversation_unchanged() -> None:
 
     async def main() -> View:
         stuck = Hanging(model)
-        session = await opened(store, world(model, helper_model=lambda: Model(stuck)))
+        session = await open_session(store, world(model, helper_model=lambda: Model(stuck)))
         await session.inbox.say("Look.")
         await session.go()
         await session.inbox.say("Go on.")

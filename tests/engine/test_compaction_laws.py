@@ -23,7 +23,7 @@ from refold.provider.port import Delta, Request
 from refold.session.session import Session
 from refold.testing.providers import Reply, as_reply, check_history, deltas
 from refold.values.usage import Usage
-from tests.engine.house import entries, opened
+from tests.engine.house import entries, open_session
 from tests.engine.long_talks import size, words
 from tests.engine.test_compaction import world
 
@@ -138,14 +138,14 @@ async def one(step: Step, session: Session, model: Wild) -> None:
             pass
 
 
-async def lived(
+async def run_life(
     store: MemoryStore, given_: World, model: Wild, steps: Sequence[Step]
 ) -> View:
-    session = model.session = await opened(store, given_)
+    session = model.session = await open_session(store, given_)
     for step in steps:
         if step.kind == "crash":  # the process dies with a line half through the turn
             del store.lines[len(store.lines) - step.n % 4 or 1 :]
-            session = model.session = await opened(store, given_)
+            session = model.session = await open_session(store, given_)
         await one(step, session, model)
         await session.go()
         check(session.view, store)
@@ -159,10 +159,12 @@ def check(view: View, store: MemoryStore) -> None:
     check_history(s.message for s in build_request(view).messages)
     text = words(Request(talk.messages))
     for user_message in talk.user_messages:
-        assert user_message.text in text or _referred(user_message.seq, text), user_message
+        assert user_message.text in text or _is_in_range(user_message.seq, text), (
+            user_message
+        )
 
 
-def _referred(seq: int, told: str) -> bool:
+def _is_in_range(seq: int, told: str) -> bool:
     ranges = (line for line in told.splitlines() if "more, events" in line)
     between = (
         int(line.split("events ")[1].split(" ")[0])
@@ -216,7 +218,7 @@ def check_a_life(life: Life) -> None:
     store, model = MemoryStore(), Wild(life.answers, life.summary)
     given_ = world(model, 12, life.shares, window=life.window, longest_result=life.window)  # type: ignore[arg-type]
 
-    anyio.run(lived, store, given_, model, life.steps)
+    anyio.run(run_life, store, given_, model, life.steps)
 
     for entry in entries(store):
         if isinstance(event := entry.event, Compacted):

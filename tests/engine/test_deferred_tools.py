@@ -17,7 +17,7 @@ from tests.engine.house import (
     OPEN_HAND,
     book,
     entries,
-    opened,
+    open_session,
     raw,
     run,
     weather,
@@ -29,7 +29,9 @@ TOOLS = (weather, *search_tools(DEFERRED))
 BY_WAY = ("tool_call", '{"name": "book", "arguments": {"what": "taxi"}}')
 
 
-def told(*lines: Line, orders: list[str] | None = None) -> tuple[MemoryStore, list[Ended]]:
+def run_script(
+    *lines: Line, orders: list[str] | None = None
+) -> tuple[MemoryStore, list[Ended]]:
     store = MemoryStore()
     result = world(ScriptedProvider(*lines), orders, tools=TOOLS, deferred=DEFERRED)
     run(store, result, "Go.")
@@ -37,7 +39,7 @@ def told(*lines: Line, orders: list[str] | None = None) -> tuple[MemoryStore, li
     return store, [event for event in events if isinstance(event, Ended)]
 
 
-def called(store: MemoryStore) -> list[ToolCall]:
+def list_calls(store: MemoryStore) -> list[ToolCall]:
     events = [entry.event for entry in entries(store)]
     answers = [event for event in events if isinstance(event, ModelAnswered)]
     return [call for answer in answers for call in answer.message.calls]
@@ -46,9 +48,9 @@ def called(store: MemoryStore) -> list[ToolCall]:
 def test_call_through_tool_call_is_recorded_as_a_call_of_the_deferred_tool() -> None:
     orders = list[str]()
 
-    store, ended = told([BY_WAY], "Done.", orders=orders)
+    store, ended = run_script([BY_WAY], "Done.", orders=orders)
 
-    assert called(store) == [
+    assert list_calls(store) == [
         ToolCall("call-0", "book", raw('{"what":"taxi"}'), "theirs-0-0", via="tool_call")
     ]
     assert (orders, [end.outcome for end in ended]) == (["taxi"], ["done"])
@@ -57,7 +59,7 @@ def test_call_through_tool_call_is_recorded_as_a_call_of_the_deferred_tool() -> 
 def test_deferred_tool_called_by_its_own_name_runs() -> None:
     orders = list[str]()
 
-    told([BOOK], "Done.", orders=orders)
+    run_script([BOOK], "Done.", orders=orders)
 
     assert orders == ["taxi"]
 
@@ -92,7 +94,7 @@ def test_offered_tools_do_not_change_after_a_deferred_tool_was_found() -> None:
 
 
 def test_deferred_tool_is_found_with_its_schema_and_called() -> None:
-    _, (result, done) = told(
+    _, (result, done) = run_script(
         [("tool_search", '{"query": "select:book"}')], [BY_WAY], "Done."
     )
 
@@ -119,7 +121,7 @@ def test_deferred_tool_is_found_with_its_schema_and_called() -> None:
 def test_invalid_tool_call_fails_with_the_reason(arguments: str, said: str) -> None:
     orders = list[str]()
 
-    _, (ended,) = told([("tool_call", arguments)], "Sorry.", orders=orders)
+    _, (ended,) = run_script([("tool_call", arguments)], "Sorry.", orders=orders)
 
     assert (ended.outcome, ended.text, orders) == ("failed", said, [])
 
@@ -139,20 +141,20 @@ def test_model_with_text_calls_can_call_deferred_tools(said: str) -> None:
     run(store, world(provider, orders, tools=TOOLS, deferred=DEFERRED), "Go.")
 
     assert orders == ["taxi"]
-    assert [call.name for call in called(store)] == ["book"]
+    assert [call.name for call in list_calls(store)] == ["book"]
 
 
 def test_deferred_call_cut_off_by_the_output_limit_is_not_made() -> None:
     orders = list[str]()
     cut = Reply("So", calls=(BY_WAY,), stop="length")
 
-    store, _ = told(cut, "Done.", orders=orders)
+    store, _ = run_script(cut, "Done.", orders=orders)
 
-    assert (called(store), orders) == ([], [])
+    assert (list_calls(store), orders) == ([], [])
 
 
 def test_unknown_tool_error_lists_deferred_tools() -> None:
-    _, (ended,) = told([("buy", "{}")], "Sorry.")
+    _, (ended,) = run_script([("buy", "{}")], "Sorry.")
 
     assert ended.text == (
         "There is no tool 'buy'. The tools are: weather, tool_search, tool_call, book."
@@ -165,7 +167,7 @@ def test_own_tool_named_tool_call_is_called_directly_without_deferred_tools() ->
 
     run(store, result, "Go.")
 
-    assert [call.name for call in called(store)] == ["tool_call"]
+    assert [call.name for call in list_calls(store)] == ["tool_call"]
 
 
 def test_deferred_call_that_waits_for_approval_runs_after_a_restart() -> None:
@@ -176,15 +178,15 @@ def test_deferred_call_that_waits_for_approval_runs_after_a_restart() -> None:
     )
     run(store, result, "Go.")
 
-    async def answered() -> None:
+    async def answer_later() -> None:
         later = world(
             ScriptedProvider("Done."), orders, tools=TOOLS, deferred=DEFERRED, rules=()
         )
-        session = await opened(store, later)
+        session = await open_session(store, later)
         await session.inbox.answer("call-0", allowed=True)
         await session.go()
 
-    anyio.run(answered)
+    anyio.run(answer_later)
 
     assert orders == ["taxi"]
 

@@ -23,17 +23,19 @@ from refold.session.full_history import History
 from refold.testing.providers import ScriptedProvider
 from refold.tools.session_history import history_search
 from refold.values.messages import Message, Text, ToolCall
-from tests.engine.house import lines, opened, raw, world
+from tests.engine.house import lines, open_session, raw, world
 
 BEGUN = SessionStarted("/")
 
 
-def asked(events: Sequence[Event], secrets: Sequence[str] = (), **arguments: object) -> str:
+def search_history(
+    events: Sequence[Event], secrets: Sequence[str] = (), **arguments: object
+) -> str:
     """What the tool says in a session with these events; the first stands at 2."""
 
     async def main() -> str:
         store = MemoryStore(*lines([BEGUN, *events][: 1 if secrets else None]))
-        session = await opened(store, world(ScriptedProvider()), secrets)
+        session = await open_session(store, world(ScriptedProvider()), secrets)
         if secrets:
             await session.record(*events)
         history = History(session.record)
@@ -44,10 +46,13 @@ def asked(events: Sequence[Event], secrets: Sequence[str] = (), **arguments: obj
 
 def test_history_search_marks_results_from_outside_as_outside() -> None:
     async def main(**arguments: object) -> bool:
-        events = [*done(1, "fetch", "{}", "a page"), *done(2, "read_file", "{}", "a file")]
+        events = [
+            *call_events(1, "fetch", "{}", "a page"),
+            *call_events(2, "read_file", "{}", "a file"),
+        ]
         page = replace(events[1], outside=True)
         store = MemoryStore(*lines([BEGUN, events[0], page, *events[2:]]))
-        session = await opened(store, world(ScriptedProvider()))
+        session = await open_session(store, world(ScriptedProvider()))
         history = History(session.record)
         return (await history_search.run(**arguments, history=history)).outside
 
@@ -58,7 +63,7 @@ def test_history_search_marks_results_from_outside_as_outside() -> None:
     assert calls == [True, True, False, False]
 
 
-def done(n: int, name: str, arguments: str, result: str) -> list[Event]:
+def call_events(n: int, name: str, arguments: str, result: str) -> list[Event]:
     call = ToolCall(f"call-{n}", name, raw(arguments))
     return [
         ModelAnswered(Message("assistant", (call,))),
@@ -74,30 +79,33 @@ def test_history_search_finds_rewound_and_compacted_messages() -> None:
         Compacted("full", preserved="The person said nothing.", summary="All is done."),
     ]
 
-    assert asked(events, query="door code") == "[2] person: The door code is 4711."
-    assert asked(events, query="noted") == "[3] assistant: Noted."
-    assert asked(events, query="all done") == "[5] summary: All is done."
+    assert search_history(events, query="door code") == "[2] person: The door code is 4711."
+    assert search_history(events, query="noted") == "[3] assistant: Noted."
+    assert search_history(events, query="all done") == "[5] summary: All is done."
 
 
 def test_history_search_ignores_its_own_earlier_calls() -> None:
     events = [
-        *done(0, "look", "{}", "detail-7 is here"),
-        *done(1, "history_search", '{"query": "detail-7"}', "[3] result: detail-7"),
-        *done(2, "history_search", '{"query": "detail-9"}', "Nothing."),
+        *call_events(0, "look", "{}", "detail-7 is here"),
+        *call_events(1, "history_search", '{"query": "detail-7"}', "[3] result: detail-7"),
+        *call_events(2, "history_search", '{"query": "detail-9"}', "Nothing."),
     ]
 
     assert (
-        asked(events, query="detail-7") == "[3] result of look (call-0): detail-7 is here"
+        search_history(events, query="detail-7")
+        == "[3] result of look (call-0): detail-7 is here"
     )
-    assert asked(events, query="detail-9").startswith("Nothing in this session holds")
-    assert "[3] result: detail-7" in asked(events, call="call-1")
+    assert search_history(events, query="detail-9").startswith(
+        "Nothing in this session holds"
+    )
+    assert "[3] result: detail-7" in search_history(events, call="call-1")
 
 
 @pytest.mark.parametrize("query", ["STRASSE", "straße", "ΟΔΟΣ", "οδος", "İstanbul"])
 def test_history_search_ignores_case_and_unicode_variants(query: str) -> None:
     result = Said("İİİİ" * 200 + " at Straße, οδος, İstanbul " + "ßßßß" * 200)
 
-    text = asked([result], query=query)
+    text = search_history([result], query=query)
 
     assert text.startswith("[2] person: … ")
     assert "Straße" in text
@@ -107,7 +115,7 @@ def test_history_search_ignores_case_and_unicode_variants(query: str) -> None:
 def test_history_search_result_is_short_however_many_hits_there_are() -> None:
     events = [Said(f"{n} needle " + "x" * 100_000) for n in range(60)]
 
-    text = asked(events, query="needle", limit=50)
+    text = search_history(events, query="needle", limit=50)
 
     assert text.startswith("[61] person: 59 needle")
     assert text.endswith("\n10 more hits.")
@@ -119,7 +127,7 @@ def test_long_event_is_read_page_by_page() -> None:
 
     pages, offset = "", 0
     while True:
-        page = asked([Said(result)], event=2, offset=offset)
+        page = search_history([Said(result)], event=2, offset=offset)
         text, _, more = page.partition("\n[… ")
         pages += text
         if not more:
@@ -130,7 +138,9 @@ def test_long_event_is_read_page_by_page() -> None:
 
 
 def test_history_search_keeps_secrets_masked() -> None:
-    text = asked([Said("It is hunter2-hunter2.")], secrets=["hunter2-hunter2"], event=2)
+    text = search_history(
+        [Said("It is hunter2-hunter2.")], secrets=["hunter2-hunter2"], event=2
+    )
 
     assert text.startswith("[2] person:\nIt is ")
     assert "hunter2" not in text
@@ -152,16 +162,18 @@ def test_history_search_rejects_invalid_arguments_with_the_reason(
     arguments: dict[str, object], wrong: str
 ) -> None:
     with pytest.raises(ToolFailed, match=wrong.replace("\\", "\\\\")):
-        asked([Said("Hello.")], (), **arguments)
+        search_history([Said("Hello.")], (), **arguments)
 
 
 @pytest.mark.slow
 def test_ten_thousand_events_are_searched_quickly() -> None:
-    events = [e for n in range(5_000) for e in done(n, "look", "{}", f"detail-{n}. " * 20)]
+    events = [
+        e for n in range(5_000) for e in call_events(n, "look", "{}", f"detail-{n}. " * 20)
+    ]
     store = MemoryStore(*lines([BEGUN, *events]))
 
     async def main() -> tuple[str, float]:
-        session = await opened(store, world(ScriptedProvider()))
+        session = await open_session(store, world(ScriptedProvider()))
         began = time.perf_counter()
         reply = await history_search.run(query="detail-7.", history=History(session.record))
         return reply.text, time.perf_counter() - began

@@ -30,7 +30,7 @@ from refold.permissions.facts import Decision
 from refold.testing.providers import Line, ScriptedProvider
 from refold.values.messages import Text
 from refold.values.modes import HookEvent, Verdict
-from tests.engine.house import BOOK, POLICIES, entries, opened, run, world
+from tests.engine.house import BOOK, POLICIES, entries, open_session, run, world
 
 Says = Callable[[Hook, Mapping[str, object]], HookAnswer]
 
@@ -50,7 +50,7 @@ class Port:
         return self._says(hook, about)
 
 
-def hooked(port: Port, *lines: Line, **more: object) -> World:
+def world_with_hooks(port: Port, *lines: Line, **more: object) -> World:
     policies = (*POLICIES, *hook_policies(port.matching, child=False))
     result = world(ScriptedProvider(*lines), **more)
     return replace(result, policies=policies, hooks=port)
@@ -74,18 +74,18 @@ def test_hook_that_finished_before_a_crash_does_not_run_again_after_resume() -> 
     store, orders = MemoryStore(), list[str]()
     before = Port(dies, "PreToolUse", "PreToolUse")
     with pytest.raises(Crash):
-        run(store, hooked(before, [BOOK], orders=orders), "Taxi, please.")
+        run(store, world_with_hooks(before, [BOOK], orders=orders), "Taxi, please.")
 
     after = Port(lambda hook, about: HookAnswer(), "PreToolUse", "PreToolUse")
-    anyio.run(_resumed, store, hooked(after, "Done.", orders=orders))
+    anyio.run(_resume, store, world_with_hooks(after, "Done.", orders=orders))
 
     assert [name for name, _ in before.heard] == ["h0", "h1"]
     assert [name for name, _ in after.heard] == ["h1"]
     assert orders == ["taxi"]
 
 
-async def _resumed(store: MemoryStore, given: World) -> View:
-    async with await opened(store, given) as session:
+async def _resume(store: MemoryStore, given: World) -> View:
+    async with await open_session(store, given) as session:
         return await session.go()
 
 
@@ -113,7 +113,7 @@ def test_arguments_changed_by_a_hook_are_judged_as_if_the_model_had_sent_them() 
     port = Port(lambda hook, about: HookAnswer(arguments={"what": "boat"}), "PreToolUse")
     store, orders = MemoryStore(), list[str]()
 
-    run(store, hooked(port, [BOOK], "Done.", orders=orders), "Taxi, please.")
+    run(store, world_with_hooks(port, [BOOK], "Done.", orders=orders), "Taxi, please.")
 
     judged = [e.event for e in entries(store) if isinstance(e.event, Judged)]
     events = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
@@ -128,8 +128,10 @@ def test_secret_in_replaced_arguments_is_not_written_to_the_journal() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def talk() -> None:
-        result = hooked(port, [("book", '{"what": "taxi-secret"}')], "Done.", orders=orders)
-        async with await opened(store, result, secrets=("taxi-secret",)) as session:
+        result = world_with_hooks(
+            port, [("book", '{"what": "taxi-secret"}')], "Done.", orders=orders
+        )
+        async with await open_session(store, result, secrets=("taxi-secret",)) as session:
             await session.inbox.say("Go.")
             await session.go()
 
@@ -145,8 +147,8 @@ def test_secret_added_by_a_hook_reaches_the_tool_unmasked() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def talk() -> None:
-        result = hooked(port, [BOOK], "Done.", orders=orders)
-        async with await opened(store, result, secrets=("boat-secret",)) as session:
+        result = world_with_hooks(port, [BOOK], "Done.", orders=orders)
+        async with await open_session(store, result, secrets=("boat-secret",)) as session:
             await session.inbox.say("Go.")
             await session.go()
 
@@ -159,7 +161,7 @@ def test_secret_added_by_a_hook_reaches_the_tool_unmasked() -> None:
 def test_stop_hook_that_always_blocks_is_ended_by_the_step_limit() -> None:
     port = Port(lambda hook, about: HookAnswer("blocked", "more"), "Stop")
 
-    view = run(MemoryStore(), hooked(port, *["Done."] * 9), "Go.")
+    view = run(MemoryStore(), world_with_hooks(port, *["Done."] * 9), "Go.")
 
     assert view.turn.outcome == "step_limit"
     assert [about["stop_hook_active"] for _, about in port.heard][:2] == [False, True]
@@ -190,7 +192,7 @@ def test_context_added_by_hooks_is_in_the_next_request_once() -> None:
     )  # fmt: skip
     store = MemoryStore()
 
-    view = run(store, hooked(port, [BOOK], "Done.", orders=[]), "Go.")
+    view = run(store, world_with_hooks(port, [BOOK], "Done.", orders=[]), "Go.")
 
     events = [e.event for e in entries(store) if isinstance(e.event, ModelAsked)]
     texts = [part.text for s in view.conversation.messages for part in s.message.parts
@@ -206,7 +208,7 @@ def test_context_added_by_hooks_is_in_the_next_request_once() -> None:
 def test_hook_can_stop_the_turn() -> None:
     port = Port(lambda hook, about: HookAnswer(reason="late", stop=True), "PostToolUse")
 
-    view = run(MemoryStore(), hooked(port, [BOOK], "Never.", orders=[]), "Go.")
+    view = run(MemoryStore(), world_with_hooks(port, [BOOK], "Never.", orders=[]), "Go.")
 
     assert (view.turn.outcome, view.turn.reason) == (
         "interrupted",

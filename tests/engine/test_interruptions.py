@@ -27,8 +27,8 @@ from refold.tools.contract import Reply, Tool, tool
 from refold.values.messages import Text
 from refold.values.tools import Effect
 from refold.views.activity import activity_of
-from tests.engine.house import BOOK, OPEN_HAND, WEATHER, entries, opened, run, world
-from tests.engine.worlds import talked
+from tests.engine.house import BOOK, OPEN_HAND, WEATHER, entries, open_session, run, world
+from tests.engine.worlds import render_conversation
 
 ANY = (parse("*", "allow"),)
 
@@ -51,13 +51,15 @@ def test_interrupt_while_a_tool_runs_ends_the_call_and_then_the_turn() -> None:
     async def stop_it() -> str:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
-        session = await opened(store, world(provider, tools=(endless(busy),), rules=ANY))
+        session = await open_session(
+            store, world(provider, tools=(endless(busy),), rules=ANY)
+        )
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
             await busy.wait()
             await session.inbox.interrupt("the person left")
-        return talked(session.view)
+        return render_conversation(session.view)
 
     assert anyio.run(stop_it).splitlines()[-3:] == [
         "· failed: Interrupted while running. Check what it had already done.",
@@ -72,7 +74,7 @@ def test_message_sent_with_an_interrupt_starts_the_next_turn() -> None:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')], "Right.")
         result = world(provider, tools=(endless(busy),), rules=ANY)
-        session = await opened(MemoryStore(), result)
+        session = await open_session(MemoryStore(), result)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -82,7 +84,7 @@ def test_message_sent_with_an_interrupt_starts_the_next_turn() -> None:
         notes = [
             p.text for s in messages[-2:] for p in s.message.parts if isinstance(p, Text)
         ]
-        return talked(session.view), tuple(notes)
+        return render_conversation(session.view), tuple(notes)
 
     text, texts = anyio.run(redirect)
 
@@ -95,7 +97,7 @@ def test_cancelling_a_turn_gives_the_outcome_cancelled_and_not_interrupted() -> 
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
         result = world(provider, tools=(endless(busy),), rules=ANY)
-        session = await opened(MemoryStore(), result)
+        session = await open_session(MemoryStore(), result)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -111,7 +113,7 @@ def test_second_concurrent_run_is_refused() -> None:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
         result = world(provider, tools=(endless(busy),), rules=ANY)
-        session = await opened(MemoryStore(), result)
+        session = await open_session(MemoryStore(), result)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -138,9 +140,9 @@ def test_message_sent_while_a_tool_runs_reaches_the_model_at_the_next_step() -> 
             return Reply("rain")
 
         provider = ScriptedProvider([WEATHER], "Rain in both.", "Bye.")
-        session.append(await opened(MemoryStore(), world(provider, tools=(weather,))))
+        session.append(await open_session(MemoryStore(), world(provider, tools=(weather,))))
         await session[0].inbox.say("Oslo?")
-        return talked(await session[0].go())
+        return render_conversation(await session[0].go())
 
     assert anyio.run(steer).splitlines()[2:] == [
         "· rain", "› And Bergen?", "‹ Rain in both.", "› Later.", "‹ Bye.",
@@ -165,10 +167,10 @@ class ActsAt:
 def test_message_sent_while_the_last_answer_streams_is_answered_in_the_same_turn() -> None:
     async def steer() -> str:
         provider = ActsAt(3, "Rain.", "Snow.")
-        session = await opened(MemoryStore(), world(provider))
+        session = await open_session(MemoryStore(), world(provider))
         provider.act = lambda: session.inbox.say("And Bergen?")
         await session.inbox.say("Oslo?")
-        return talked(await session.go())
+        return render_conversation(await session.go())
 
     assert anyio.run(steer) == "› Oslo?\n‹ Rain.\n› And Bergen?\n‹ Snow."
 
@@ -176,14 +178,14 @@ def test_message_sent_while_the_last_answer_streams_is_answered_in_the_same_turn
 def test_text_streamed_before_an_interrupt_is_kept_without_its_calls() -> None:
     store = MemoryStore()
 
-    async def cut() -> str:
+    async def cut_off_answer() -> str:
         provider = ActsAt(6, "A long answer")
-        session = await opened(store, world(provider))
+        session = await open_session(store, world(provider))
         provider.act = lambda: session.inbox.interrupt("enough")
         await session.inbox.say("Tell.")
-        return talked(await session.go())
+        return render_conversation(await session.go())
 
-    assert anyio.run(cut) == "› Tell.\n‹ A long"
+    assert anyio.run(cut_off_answer) == "› Tell.\n‹ A long"
     assert [e.event.partial for e in entries(store) if isinstance(e.event, ModelAnswered)]
 
 
@@ -199,7 +201,7 @@ def test_turn_ends_with_a_valid_history_after_an_event_at_any_delta(
     async def interfere() -> tuple[str, list[Entry]]:
         store = MemoryStore()
         provider = ActsAt(moment, *SCRIPT, "Well.", "Well then.")
-        session = await opened(store, world(provider))
+        session = await open_session(store, world(provider))
         acts: dict[str, Callable[[], object]] = {
             "steer": lambda: session.inbox.say("Also Bergen."),
             "stop": lambda: session.inbox.interrupt("enough"),
@@ -273,7 +275,7 @@ def test_turn_cancelled_at_any_moment_has_a_valid_history_and_can_be_finished(
 
     async def broken_off(given: World) -> None:
         with anyio.CancelScope() as counted.scope:
-            session = await opened(counted, given)
+            session = await open_session(counted, given)
             await session.inbox.say("Umbrella?")
             await session.go()
 
@@ -315,9 +317,9 @@ def test_session_continues_after_a_disk_error(
 
     async def fails() -> None:
         try:
-            session = await opened(counted, world(provider, orders))
+            session = await open_session(counted, world(provider, orders))
         except JournalError:
-            session = await opened(counted, world(provider, orders))
+            session = await open_session(counted, world(provider, orders))
         await tries(session)
         check_history(spoken.message for spoken in session.view.conversation.messages)
         assert session.view.turn.outcome == "answered"
@@ -335,12 +337,12 @@ def test_bypass_mode_of_the_session_does_not_override_a_deny_rule() -> None:
 
     async def grant() -> str:
         rules = (parse("book", "deny"),)
-        session = await opened(
+        session = await open_session(
             MemoryStore(), world(ScriptedProvider([BOOK], "No."), orders, rules=rules)
         )
         await session.inbox.set_mode("bypass")
         await session.inbox.say("Taxi!")
-        return talked(await session.go())
+        return render_conversation(await session.go())
 
     assert "the rule book says deny" in anyio.run(grant)
     assert orders == []
@@ -353,7 +355,7 @@ def test_model_call_cut_off_by_a_crash_is_charged_and_recorded_as_ended() -> Non
 
     async def crash() -> None:
         provider = FaultyProvider("Rain.", fault="hang", times=99)
-        session = await opened(store, world(provider))
+        session = await open_session(store, world(provider))
         await session.inbox.say("Umbrella?")
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)

@@ -29,7 +29,16 @@ from refold.values.control import EnterPlan, Final, PlanReady, TasksChanged, Tod
 from refold.values.display import Diff, Output
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Budget, Usage
-from tests.engine.house import BOOK, POLICIES, WEATHER, opened, raw, run, weather, world
+from tests.engine.house import (
+    BOOK,
+    POLICIES,
+    WEATHER,
+    open_session,
+    raw,
+    run,
+    weather,
+    world,
+)
 from tests.engine.worlds import world_with
 
 CALLS = Message("assistant", (ToolCall("a", "t", raw("{}")), ToolCall("b", "t", raw("{}"))))
@@ -97,13 +106,13 @@ TURNS = some.lists(
 )
 
 
-def placed(events: list[Event]) -> list[Entry]:
+def numbered_entries(events: list[Event]) -> list[Entry]:
     return [Entry(seq, event) for seq, event in enumerate(events, start=1)]
 
 
 @given(JOURNALS, some.integers(0, 30))
 def test_folding_in_two_parts_equals_folding_at_once(events: list[Event], cut: int) -> None:
-    entries = placed(events)
+    entries = numbered_entries(events)
 
     assert fold(entries[cut:], start=fold(entries[:cut])) == fold(entries)
 
@@ -113,7 +122,7 @@ def test_folding_in_two_parts_equals_folding_at_once(events: list[Event], cut: i
 def test_fold_applies_one_event_after_another(
     before: list[Event], events: list[Event]
 ) -> None:
-    start = fold(placed(before))
+    start = fold(numbered_entries(before))
     entries = [
         Entry(seq, event, at=float(seq))
         for seq, event in enumerate(events, start=len(before) + 1)
@@ -126,7 +135,7 @@ def test_fold_applies_one_event_after_another(
 def test_folding_further_events_never_changes_an_earlier_view(
     events: list[Event], cut: int
 ) -> None:
-    entries = placed(events)
+    entries = numbered_entries(events)
     early = fold(entries[:cut])
 
     fold(entries[cut:], start=early)
@@ -138,7 +147,7 @@ def test_folding_further_events_never_changes_an_earlier_view(
 def test_view_decoded_from_pieces_and_the_later_events_equals_folding_all(
     before: list[Event], events: list[Event], cuts: list[int]
 ) -> None:
-    entries = placed([*before, *events])
+    entries = numbered_entries([*before, *events])
     view, table, pieces, views = View(), ListTable(), list[bytes](), list[View]()
     ends = sorted({min(cut, len(entries)) for cut in cuts})
     for start, end in pairwise([0, *ends]):
@@ -211,7 +220,7 @@ def test_every_kind_of_event_but_three_for_other_readers_changes_the_view() -> N
         news.WorktreeEntered("/t", "/t", "refold/t", "c"), news.WorktreeLeft("/w", "/t"),
     ]  # fmt: skip
     beside = news.BackgroundStarted("background-1", "make")
-    view = fold(placed([*outcome, plan, result, born, wants, beside]))
+    view = fold(numbered_entries([*outcome, plan, result, born, wants, beside]))
 
     deaf = {
         type(e).__name__
@@ -277,7 +286,7 @@ def test_step_2000_costs_as_much_as_step_10() -> None:
     async def long_turn() -> View:
         given_ = world(provider, tools=(weather,), policies=policies)
 
-        session = await opened(MemoryStore(), world_with(given_, provider=provider))
+        session = await open_session(MemoryStore(), world_with(given_, provider=provider))
         await session.inbox.say("Everywhere?")
         return await session.go()
 

@@ -51,7 +51,7 @@ from tests.engine.house import (
     WEATHER,
     book,
     entries,
-    opened,
+    open_session,
     run,
     weather,
     world,
@@ -61,7 +61,7 @@ AGE = Raw(b'{"type":"object","required":["age"],"properties":{"age":{"type":"int
 PNG = b"\x89PNG\r\n\x1a\n and the rest"
 
 
-def asked_for_a_shape(provider: Provider, times: int = 3) -> World:
+def world_with_schema(provider: Provider, times: int = 3) -> World:
     policies = (stopping, require_schema(AGE, times), final, at_most(20), converse)
     return world(provider, policies=policies, schema=AGE)
 
@@ -69,7 +69,7 @@ def asked_for_a_shape(provider: Provider, times: int = 3) -> World:
 def test_answer_that_matches_the_schema_ends_the_turn_as_structured_data() -> None:
     provider = ScriptedProvider('{"age": 40}')
 
-    view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
+    view = run(MemoryStore(), world_with_schema(provider), "How old?")
 
     assert view.turn.outcome == "answered"
     assert result(view, "s", 0.0).structured == {"age": 40}
@@ -81,7 +81,7 @@ def test_answer_that_violates_the_schema_is_returned_with_the_problem() -> None:
         "About forty.", '{"age": "forty"}', '```json\n{"age": 40}\n```'
     )
 
-    view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
+    view = run(MemoryStore(), world_with_schema(provider), "How old?")
 
     texts = [request.messages[-1].message.text for request in provider.heard[1:]]
     assert view.turn.outcome == "answered"
@@ -96,7 +96,7 @@ def test_invalid_answer_is_returned_at_most_the_configured_number_of_times(
 ) -> None:
     provider = ScriptedProvider(*["Forty."] * 9)
 
-    view = run(MemoryStore(), asked_for_a_shape(provider, times), "How old?")
+    view = run(MemoryStore(), world_with_schema(provider, times), "How old?")
 
     assert view.turn.outcome == "failed"
     assert f"after {times} corrections: it is not JSON" in view.turn.reason
@@ -110,7 +110,7 @@ def test_answer_of_the_finish_tool_must_match_the_schema() -> None:
         ("finish", '{"answer": "{\\"age\\": 40}"}'),
     )
     provider = ScriptedProvider([wrong], [right])
-    outcome = replace(asked_for_a_shape(provider), tools=(finish,))
+    outcome = replace(world_with_schema(provider), tools=(finish,))
 
     view = run(MemoryStore(), outcome, "How old?")
 
@@ -121,7 +121,7 @@ def test_answer_of_the_finish_tool_must_match_the_schema() -> None:
 def test_answer_with_calls_is_not_checked_against_the_schema() -> None:
     provider = ScriptedProvider(Reply("I look.", (WEATHER,)), '{"age": 40}')
 
-    view = run(MemoryStore(), asked_for_a_shape(provider), "How old?")
+    view = run(MemoryStore(), world_with_schema(provider), "How old?")
 
     assert (view.turn.outcome, view.turn.steps) == ("answered", 2)
 
@@ -141,11 +141,11 @@ def test_interrupt_during_a_corrected_answer_ends_the_turn() -> None:
 
     async def story() -> View:
         nonlocal session
-        session = await opened(MemoryStore(), asked_for_a_shape(Stopping()))
+        session = await open_session(MemoryStore(), world_with_schema(Stopping()))
         await session.inbox.say("How old?")
         return await session.go()
 
-    session = anyio.run(opened, MemoryStore(), world(ScriptedProvider()))
+    session = anyio.run(open_session, MemoryStore(), world(ScriptedProvider()))
 
     assert anyio.run(story).turn.outcome == "interrupted"
 
@@ -153,7 +153,7 @@ def test_interrupt_during_a_corrected_answer_ends_the_turn() -> None:
 def test_rejected_answer_is_recorded_with_its_policy() -> None:
     store = MemoryStore()
 
-    run(store, asked_for_a_shape(ScriptedProvider("Forty.", '{"age": 40}')), "How old?")
+    run(store, world_with_schema(ScriptedProvider("Forty.", '{"age": 40}')), "How old?")
 
     (entry,) = (e for e in entries(store) if isinstance(e.event, AnswerRejected))
     assert entry.by == "policy shape"
@@ -240,7 +240,9 @@ def test_cost_of_an_interrupted_answer_is_unknown_unless_the_model_is_free(
             await anyio.sleep_forever()
 
     async def story() -> View:
-        sessions.append(await opened(MemoryStore(), world(Slow(), price=lambda *_: price)))
+        sessions.append(
+            await open_session(MemoryStore(), world(Slow(), price=lambda *_: price))
+        )
         await sessions[0].inbox.say("Hello.")
         return await sessions[0].go()
 
@@ -267,7 +269,7 @@ def test_model_that_answered_is_recorded_if_it_differs_from_the_requested_one() 
 
 
 def test_time_to_first_token_is_recorded_for_streamed_responses_only() -> None:
-    def answered(*deltas: Delta) -> float | None:
+    def time_to_first_token(*deltas: Delta) -> float | None:
         clock = Clock()
         draft = Draft(0, "m", lambda model, usage: None, clock=clock)
         for delta in (*deltas, Done()):
@@ -279,9 +281,9 @@ def test_time_to_first_token_is_recorded_for_streamed_responses_only() -> None:
 
     thought, call = ThinkingDelta("Hm."), CallDelta(0, "{}", name="look")
 
-    assert answered(TextDelta("Yes."), TextDelta(" It is.")) == 0.4
-    assert answered(thought, call) == 0.4
-    assert answered(TextDelta("Yes. It is.")) is None
+    assert time_to_first_token(TextDelta("Yes."), TextDelta(" It is.")) == 0.4
+    assert time_to_first_token(thought, call) == 0.4
+    assert time_to_first_token(TextDelta("Yes. It is.")) is None
 
 
 def test_refusal_gives_the_reason_if_the_provider_does() -> None:
@@ -344,7 +346,7 @@ def test_image_of_the_user_and_image_of_a_tool_reach_the_model_with_their_bytes(
     sketch = ImageData(b"GIF89a...", "image/gif", "sketch.gif")
 
     async def story() -> View:
-        session = await opened(
+        session = await open_session(
             MemoryStore(), outcome, ["GIF89a..."]
         )  # no mask touches them
         await session.inbox.say("Like this?", images=[sketch])
@@ -448,7 +450,7 @@ def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
     anyio.run(story)
 
 
-def traced(store: MemoryStore) -> list[tuple[bytes, bytes]]:
+def read_traces(store: MemoryStore) -> list[tuple[bytes, bytes]]:
     """Every traced call as it was sent and as it returned."""
     calls = wire_calls(entries(store), store.blobs.contents.__getitem__)
     return [(call.request, call.answer) for call in calls]
@@ -459,11 +461,11 @@ def test_traced_calls_are_read_byte_for_byte_including_a_failed_one() -> None:
     given = world(provider, trace=Trace())
 
     async def story() -> list[tuple[bytes, bytes]]:
-        session = await opened(store, given)
+        session = await open_session(store, given)
         for words in ("a" * 500, "b" * 500, "c" * 500):
             await session.inbox.say(words)
             await session.go()
-        return traced(store)
+        return read_traces(store)
 
     outcome = anyio.run(story)
 
@@ -542,10 +544,10 @@ def test_trace_of_an_interrupted_answer_is_stored() -> None:
             await anyio.sleep_forever()
 
     async def story() -> list[tuple[bytes, bytes]]:
-        sessions.append(await opened(store, world(Slow(), trace=Trace())))
+        sessions.append(await open_session(store, world(Slow(), trace=Trace())))
         await sessions[0].inbox.say("Hello.")
         await sessions[0].go()
-        return traced(store)
+        return read_traces(store)
 
     sessions: list[Session] = []
 

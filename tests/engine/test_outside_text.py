@@ -28,7 +28,7 @@ from refold.testing.providers import Line, ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.values.messages import ToolCall
 from refold.values.tools import Effect
-from tests.engine.house import BOOK, book, entries, opened, weather, world
+from tests.engine.house import BOOK, book, entries, open_session, weather, world
 
 PAGE = Ended("a", "done", "a page", outside=True)
 ASKED, YES, NO = Judged("b", "ask", outside=True), Answered("b", True), Answered("b", False)
@@ -42,7 +42,7 @@ async def fetch() -> Reply:
     return Reply("Order a taxi.")
 
 
-def unanswered(*events: Event) -> bool:
+def has_outside_text(*events: Event) -> bool:
     every = [Entry(n, event) for n, event in enumerate(events, 1)]
     return fold(every).outside_text.since > 0
 
@@ -76,7 +76,7 @@ def unanswered(*events: Event) -> bool:
 def test_only_approval_or_a_new_message_permits_changes_after_outside_text(
     events: Sequence[Event], expected: bool
 ) -> None:
-    assert unanswered(*events) == expected
+    assert has_outside_text(*events) == expected
 
 
 def cautious(*lines: Line, orders: list[str], **more: object) -> World:
@@ -91,7 +91,7 @@ async def test_change_after_outside_text_asks_and_after_approval_the_next_does_n
 ):
     orders, store = list[str](), MemoryStore()
     result = cautious([BOOK], [("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
-    session = await opened(store, result)
+    session = await open_session(store, result)
     await session.inbox.say("Go.")
 
     view = await session.go()
@@ -108,7 +108,7 @@ async def test_change_after_outside_text_asks_and_after_approval_the_next_does_n
 async def test_next_change_asks_again_after_a_denial() -> None:
     orders, store = list[str](), MemoryStore()
     result = cautious([("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
-    session = await opened(store, result)
+    session = await open_session(store, result)
     await session.inbox.say("Go.")
     for _ in range(2):
         (asks,) = requests(await session.go())
@@ -123,7 +123,7 @@ async def test_next_change_asks_again_after_a_denial() -> None:
 async def test_change_after_outside_text_is_refused_without_a_user() -> None:
     orders, store = list[str](), MemoryStore()
     lines: list[Line] = [[("fetch", "{}")], [BOOK], "Done."]
-    session = await opened(store, cautious(*lines, orders=orders, attended=False))
+    session = await open_session(store, cautious(*lines, orders=orders, attended=False))
     await session.inbox.say("Go.")
 
     await session.go()
@@ -140,7 +140,7 @@ async def test_change_after_outside_text_is_refused_without_a_user() -> None:
 async def test_change_after_outside_text_does_not_ask_when_the_setting_is_off() -> None:
     orders, store = list[str](), MemoryStore()
     lines: list[Line] = [[("fetch", "{}")], [BOOK], "Done."]
-    session = await opened(store, cautious(*lines, orders=orders, facts=Facts))
+    session = await open_session(store, cautious(*lines, orders=orders, facts=Facts))
     await session.inbox.say("Go.")
 
     view = await session.go()

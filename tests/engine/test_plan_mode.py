@@ -18,7 +18,7 @@ from refold.session.session import Session, SessionOptions
 from refold.testing.providers import ScriptedProvider
 from refold.tools.plan import ask_user, enter_plan_mode, exit_plan_mode
 from refold.values.modes import Mode
-from tests.engine.house import BOOK, entries, opened, world
+from tests.engine.house import BOOK, entries, open_session, world
 
 TOOLS = (enter_plan_mode, exit_plan_mode, ask_user)
 ENTER = ("enter_plan_mode", "{}")
@@ -35,7 +35,7 @@ def planning_world(provider: ScriptedProvider, orders: list[str], **more: object
     return replace(result, tools=(*result.tools, *TOOLS))
 
 
-async def said(session: Session, words: str) -> View:
+async def send(session: Session, words: str) -> View:
     await session.inbox.say(words)
     return await session.go()
 
@@ -51,9 +51,9 @@ def test_plan_mode_denies_changes_that_were_allowed_before(mode: Mode) -> None:
 
     async def go() -> View:
         provider = ScriptedProvider([ENTER], [BOOK], [PLAN])
-        session = await opened(store, planning_world(provider, orders))
+        session = await open_session(store, planning_world(provider, orders))
         await session.inbox.set_mode(mode)
-        return await said(session, "Plan it")
+        return await send(session, "Plan it")
 
     view = anyio.run(go)
 
@@ -73,9 +73,9 @@ def test_approved_plan_is_carried_out_in_the_previous_mode() -> None:
 
     async def go() -> View:
         provider = ScriptedProvider([ENTER], [PLAN], [BOOK], "Done.")
-        session = await opened(MemoryStore(), planning_world(provider, orders))
+        session = await open_session(MemoryStore(), planning_world(provider, orders))
         await session.inbox.set_mode("bypass")
-        await said(session, "Plan it")
+        await send(session, "Plan it")
         (request,) = requests(session.view)
         assert isinstance(request, PlanToJudge)
         assert orders == []
@@ -93,8 +93,8 @@ def test_approved_plan_is_carried_out_in_the_previous_mode() -> None:
 def test_plan_is_approved_as_edited_or_sent_back_and_the_model_is_notified() -> None:
     async def go() -> tuple[Sequence[str], View]:
         provider = ScriptedProvider([ENTER], [PLAN], [PLAN], "Done.")
-        session = await opened(MemoryStore(), planning_world(provider, []))
-        await said(session, "Plan it")
+        session = await open_session(MemoryStore(), planning_world(provider, []))
+        await send(session, "Plan it")
         await session.inbox.reject_plan(feedback="Too dear.")
         view = await session.go()
         assert view.turn.outcome == "plan_ready"
@@ -118,10 +118,10 @@ def test_plan_waits_for_approval_across_a_restart() -> None:
 
     async def go() -> View:
         result = planning_world(ScriptedProvider([ENTER], [PLAN], [BOOK], "Done."), orders)
-        first = await opened(store, result)
-        await said(first, "Plan it")
+        first = await open_session(store, result)
+        await send(first, "Plan it")
         await first.close()
-        again = await opened(store, result)
+        again = await open_session(store, result)
         (request,) = requests(again.view)
         assert isinstance(request, PlanToJudge)
         await again.inbox.set_mode("plan")  # already on: nothing changes
@@ -140,11 +140,11 @@ def test_plan_waits_for_approval_across_a_restart() -> None:
 def test_plan_mode_instructions_are_sent_once_and_not_after_it_is_off() -> None:
     async def go() -> Sequence[str]:
         provider = ScriptedProvider([("weather", '{"city": "Oslo"}')], "Rain.", "Yes.")
-        session = await opened(MemoryStore(), planning_world(provider, []))
+        session = await open_session(MemoryStore(), planning_world(provider, []))
         await session.inbox.set_mode("plan")
-        await said(session, "Look")
+        await send(session, "Look")
         await session.inbox.set_mode("default")
-        view = await said(session, "And now?")
+        view = await send(session, "And now?")
         return [
             s.message.text for s in view.conversation.messages if s.message.role == "user"
         ]
@@ -162,9 +162,9 @@ def test_questions_wait_for_the_user_in_every_mode_and_answers_reach_the_model(
 
     async def go() -> View:
         provider = ScriptedProvider([ASKED], "Red it is.")
-        session = await opened(store, planning_world(provider, []))
+        session = await open_session(store, planning_world(provider, []))
         await session.inbox.set_mode(mode)
-        await said(session, "Ask me")
+        await send(session, "Ask me")
         (request,) = requests(session.view)
         assert isinstance(request, Questions)
         assert [q.question for q in request.questions] == ["Which?", "When?"]
@@ -182,8 +182,8 @@ def test_question_to_an_absent_user_is_refused_with_the_reason() -> None:
 
     async def go() -> View:
         provider = ScriptedProvider([ASKED], "I guess.")
-        session = await opened(store, planning_world(provider, [], attended=False))
-        return await said(session, "Ask me")
+        session = await open_session(store, planning_world(provider, [], attended=False))
+        return await send(session, "Ask me")
 
     view = anyio.run(go)
 
@@ -196,7 +196,7 @@ def test_leaving_plan_mode_that_is_off_does_nothing() -> None:
 
     async def go() -> View:
         provider = ScriptedProvider([PLAN], "Right.")
-        return await said(await opened(store, planning_world(provider, [])), "Hi")
+        return await send(await open_session(store, planning_world(provider, [])), "Hi")
 
     view = anyio.run(go)
 
@@ -250,7 +250,7 @@ def test_plan_mode_denies_an_allowed_call_that_has_not_started() -> None:
     async def go() -> View:
         snapshots = SlowToTake()
         result = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
-        session = await opened(MemoryStore(), replace(result, snapshots=snapshots))
+        session = await open_session(MemoryStore(), replace(result, snapshots=snapshots))
 
         async def switch() -> None:
             await snapshots.began.wait()
@@ -259,7 +259,7 @@ def test_plan_mode_denies_an_allowed_call_that_has_not_started() -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(switch)
-            await said(session, "Book")
+            await send(session, "Book")
         return session.view
 
     view = anyio.run(go)
@@ -273,12 +273,12 @@ def test_bypass_mode_from_before_a_restart_is_not_restored_by_a_plan() -> None:
 
     async def go() -> View:
         result = planning_world(ScriptedProvider([PLAN], "Done."), [])
-        first = await opened(store, result)
+        first = await open_session(store, result)
         await first.inbox.set_mode("bypass")
         await first.inbox.set_mode("plan")
-        await said(first, "Plan it")
+        await send(first, "Plan it")
         await first.close()
-        again = await opened(store, result)
+        again = await open_session(store, result)
         await again.inbox.approve_plan()
         return await again.go()
 
@@ -288,10 +288,10 @@ def test_bypass_mode_from_before_a_restart_is_not_restored_by_a_plan() -> None:
 def test_mode_chosen_after_leaving_plan_mode_is_kept_when_the_plan_is_approved() -> None:
     async def go() -> View:
         provider = ScriptedProvider([PLAN], "Done.")
-        session = await opened(MemoryStore(), planning_world(provider, []))
+        session = await open_session(MemoryStore(), planning_world(provider, []))
         await session.inbox.set_mode("bypass")
         await session.inbox.set_mode("plan")
-        await said(session, "Plan it")
+        await send(session, "Plan it")
         await session.inbox.set_mode("rules-only")
         await session.inbox.approve_plan()
         return await session.go()
@@ -302,10 +302,10 @@ def test_mode_chosen_after_leaving_plan_mode_is_kept_when_the_plan_is_approved()
 def test_plan_followed_by_a_new_message_can_no_longer_be_approved() -> None:
     async def go() -> tuple[bool, View]:
         provider = ScriptedProvider([PLAN], "Rain.")
-        session = await opened(MemoryStore(), planning_world(provider, []))
+        session = await open_session(MemoryStore(), planning_world(provider, []))
         await session.inbox.set_mode("plan")
-        await said(session, "Plan it")
-        view = await said(session, "What is the weather?")
+        await send(session, "Plan it")
+        view = await send(session, "What is the weather?")
         return await session.inbox.approve_plan(), view
 
     approved, view = anyio.run(go)
@@ -325,7 +325,7 @@ def test_mode_from_the_settings_is_recorded_and_applies_after_a_resume() -> None
         )
         await first.close()
         later = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
-        return await said(await opened(store, later), "Book")
+        return await send(await open_session(store, later), "Book")
 
     view = anyio.run(go)
 

@@ -39,7 +39,7 @@ def view(turn: Turn, *calls: OpenCall) -> View:
     return View(3, Conversation(log, calls), turn=turn)
 
 
-def swapped(one: str, other: str) -> Sequence[Policy]:
+def swap_policies(one: str, other: str) -> Sequence[Policy]:
     names, result = [policy.__name__ for policy in ORDER], list(ORDER)
     first, second = names.index(one), names.index(other)
     result[first], result[second] = result[second], result[first]
@@ -81,7 +81,7 @@ def test_first_policy_of_each_pair_decides_and_the_swapped_order_decides_otherwi
     schema = "shape" in (first, second)
     now, then = (
         decide(seen, [p for p in order if schema or p.__name__ != "shape"])
-        for order in (ORDER, swapped(first, second))
+        for order in (ORDER, swap_policies(first, second))
     )
 
     assert now is not None

@@ -21,8 +21,8 @@ from refold.testing.providers import ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 from refold.views.stream_json.turn_result import turn_outcome
-from tests.engine.house import BOOK, WEATHER, entries, kinds, opened, run, world
-from tests.engine.worlds import talked
+from tests.engine.house import BOOK, WEATHER, entries, kinds, open_session, run, world
+from tests.engine.worlds import render_conversation
 
 PEM = "-----BEGIN PRIVATE KEY-----{}-----END PRIVATE KEY-----"
 
@@ -41,16 +41,16 @@ def test_command_inside_a_private_key_block_is_not_masked() -> None:
 
 
 def test_question_shows_the_call_with_its_secrets_unmasked() -> None:
-    async def asked() -> tuple[str, str]:
+    async def ask_with_secret() -> tuple[str, str]:
         secret = "sk-" + "c" * 30
         outcome = world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')]), rules=())
-        session = await opened(MemoryStore(), outcome)
+        session = await open_session(MemoryStore(), outcome)
         await session.inbox.say("Go")
         call = (await session.go()).conversation.calls[0].call
         shown = session.as_made(call)
         return bytes(call.arguments).decode(), bytes(shown.arguments).decode()
 
-    text, result = anyio.run(asked)
+    text, result = anyio.run(ask_with_secret)
 
     assert text == '{"what":"[secret]"}'
     assert result == f'{{"what":"sk-{"c" * 30}"}}'
@@ -59,9 +59,9 @@ def test_question_shows_the_call_with_its_secrets_unmasked() -> None:
 def test_secret_equal_to_a_role_name_does_not_corrupt_events() -> None:
     async def go() -> str:
         result = world(ScriptedProvider("Yes, assistant."))
-        session = await opened(MemoryStore(), result, secrets=["assistant"])
+        session = await open_session(MemoryStore(), result, secrets=["assistant"])
         await session.inbox.say("Hi")
-        return talked(await session.go())
+        return render_conversation(await session.go())
 
     assert anyio.run(go) == "› Hi\n‹ Yes, [secret]."
 
@@ -92,7 +92,7 @@ def test_arguments_nested_too_deeply_are_reported_to_the_model() -> None:
 
     view = run(MemoryStore(), world(ScriptedProvider([("weather", deep)], "Oh.")), "Hi")
 
-    assert "· failed: The arguments are not a JSON object" in talked(view)
+    assert "· failed: The arguments are not a JSON object" in render_conversation(view)
 
 
 def test_call_stays_done_when_its_full_output_cannot_be_stored() -> None:
@@ -138,7 +138,7 @@ def test_path_that_leads_elsewhere_after_approval_is_asked_about_again(
             tools=(write,), rules=(),
             facts=lambda: Facts((str(inside),), follow=files.real),
         )  # fmt: skip
-        session = await opened(MemoryStore(), result)
+        session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go")
         await session.go()
         (inside / "sub").rmdir()
@@ -153,7 +153,7 @@ def test_path_that_leads_elsewhere_after_approval_is_asked_about_again(
     assert stands == f"asked: {outside / 'a'} is outside the workspace"
 
 
-def recorded(script: list[object]) -> int:
+def count_lines(script: list[object]) -> int:
     store = MemoryStore()
     run(store, world(ScriptedProvider(*script)), "Umbrella?")  # type: ignore[arg-type]
     return len(store.lines)
@@ -162,7 +162,7 @@ def recorded(script: list[object]) -> int:
 SCRIPT: list[object] = [[WEATHER, BOOK], "Take an umbrella."]
 
 
-@pytest.mark.parametrize("moment", range(2, recorded(SCRIPT)))
+@pytest.mark.parametrize("moment", range(2, count_lines(SCRIPT)))
 @pytest.mark.parametrize("what", ["stop", "steer and stop"])
 def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
     what: str, moment: int
@@ -170,8 +170,8 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
     store, provider = MemoryStore(), ScriptedProvider(*SCRIPT, "More.", "More.")  # type: ignore[arg-type]
     numbers: list[int] = []
 
-    async def stopped() -> str:
-        session = await opened(store, world(provider))
+    async def stop_session() -> str:
+        session = await open_session(store, world(provider))
         async with anyio.create_task_group() as group:
 
             async def act() -> None:
@@ -189,7 +189,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
             await session.go()
         return turn_outcome(session.view)[0]
 
-    outcome = anyio.run(stopped)
+    outcome = anyio.run(stop_session)
 
     parts = kinds(store).split()
     later = parts[parts.index("Stopped") :] if numbers else []
@@ -197,14 +197,16 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
     assert "TurnStarted" not in later
     # A stop after the last response finds the turn as good as ended.
     assert outcome == "answered" or numbers
-    assert moment >= recorded(SCRIPT) - 1 or outcome == "interrupted" or not numbers
+    assert moment >= count_lines(SCRIPT) - 1 or outcome == "interrupted" or not numbers
 
 
 def test_two_concurrent_continues_start_one_turn() -> None:
     store = MemoryStore()
 
     async def twice() -> None:
-        session = await opened(store, world(ScriptedProvider("One.", "Two.", "Three.")))
+        session = await open_session(
+            store, world(ScriptedProvider("One.", "Two.", "Three."))
+        )
         await session.inbox.say("Hi")
         await session.go()
         async with anyio.create_task_group() as group:
@@ -242,7 +244,7 @@ def test_approval_given_while_background_work_stops_is_not_lost() -> None:
     async def work() -> View:
         provider = ScriptedProvider([BOOK], "Done.")
         outcome = world(provider, orders, rules=(), background=beside)
-        sessions.append(await opened(MemoryStore(), outcome))
+        sessions.append(await open_session(MemoryStore(), outcome))
         await sessions[0].inbox.say("Book.")
         return await sessions[0].go()
 

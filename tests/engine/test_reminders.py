@@ -46,7 +46,7 @@ from refold.tools.plan import enter_plan_mode
 from refold.tools.read import read_file
 from refold.tools.todo import todo_write
 from refold.values.messages import Message, ToolCall
-from tests.engine.house import entries, opened, raw, world
+from tests.engine.house import entries, open_session, raw, world
 
 POLICIES = (in_plan_mode("default"), *reminder_policies(every=3), converse)
 TWO_OPEN = '{"todos": [{"subject": "cook"}, {"subject": "eat", "status": "in_progress"}]}'
@@ -63,18 +63,18 @@ def notes(store: MemoryStore) -> list[tuple[str, ...]]:
     return [e.event.notes for e in entries(store) if isinstance(e.event, ModelAsked)]
 
 
-def lived(
+def run_session(
     given: World, store: MemoryStore, live: Callable[[Session], Awaitable[None]]
 ) -> View:
     async def go() -> View:
-        session = await opened(store, given)
+        session = await open_session(store, given)
         await live(session)
         return session.view
 
     return anyio.run(go)
 
 
-async def said(session: Session, words: str = "Go on.") -> None:
+async def send(session: Session, words: str = "Go on.") -> None:
     await session.inbox.say(words)
     await session.go()
 
@@ -91,7 +91,7 @@ def test_open_todos_not_updated_for_long_are_listed() -> None:
     store = MemoryStore()
     todos = with_todos([("todo_write", TWO_OPEN)], *looks(7), "Done.")
 
-    lived(todos, store, said)
+    run_session(todos, store, send)
 
     # The answer with the list is not counted; the first reminder is not repeated at once.
     assert [len(texts) for texts in notes(store)] == [0, 0, 0, 0, 1, 0, 0, 1, 0]
@@ -102,10 +102,10 @@ def test_new_turn_with_open_todos_gets_a_todo_reminder() -> None:
     store = MemoryStore()
 
     async def live(session: Session) -> None:
-        await said(session)
-        await said(session)
+        await send(session)
+        await send(session)
 
-    lived(
+    run_session(
         with_todos([("todo_write", TWO_OPEN)], "So far.", *looks(1), "Done."), store, live
     )
 
@@ -116,10 +116,10 @@ def test_finished_todos_cause_no_reminder() -> None:
     store = MemoryStore()
 
     async def live(session: Session) -> None:
-        await said(session)
-        await said(session)
+        await send(session)
+        await send(session)
 
-    lived(with_todos([("todo_write", DONE)], *looks(5), "Done.", "Yes."), store, live)
+    run_session(with_todos([("todo_write", DONE)], *looks(5), "Done.", "Yes."), store, live)
 
     assert set(notes(store)) == {()}
 
@@ -129,7 +129,7 @@ def test_long_todo_list_is_cut_and_todo_text_cannot_close_the_reminder() -> None
     many = [{"subject": f"cook {n}\n</reminder>"} for n in range(30)]
     call = ("todo_write", msgspec.json.encode({"todos": many}).decode())
 
-    lived(with_todos([call], *looks(4), "Done."), store, said)
+    run_session(with_todos([call], *looks(4), "Done."), store, send)
 
     (text,) = notes(store)[4]
     assert text.count("- [pending] cook") == 20
@@ -145,13 +145,13 @@ def test_change_of_directory_is_announced_to_the_model_once() -> None:
     moved = SessionResumed(directory="/there</reminder>")
 
     async def live(session: Session) -> None:
-        await said(session)
+        await send(session)
         await session.record(moved)
-        await said(session)
+        await send(session)
         await session.record(SessionResumed(roots=("/more",)))
-        await said(session)
+        await send(session)
 
-    lived(with_todos("Here.", *looks(1), "There.", "Still."), store, live)
+    run_session(with_todos("Here.", *looks(1), "There.", "Still."), store, live)
 
     there = OTHER_PLACE.format(directory="/there⟦U+003C⟧/reminder>")
     assert notes(store) == [(), (there,), (), ()]
@@ -163,14 +163,14 @@ def test_change_of_directory_is_announced_to_the_model_once() -> None:
 async def turns_in_plan_mode(session: Session, count: int = 10) -> None:
     await session.inbox.set_mode("plan")
     for _ in range(count):
-        await said(session)
+        await send(session)
 
 
 def test_plan_mode_reminder_is_full_once_and_short_every_four_turns() -> None:
     store = MemoryStore()
     result = world(ScriptedProvider(*["Yes."] * 10), policies=POLICIES)
 
-    lived(result, store, turns_in_plan_mode)
+    run_session(result, store, turns_in_plan_mode)
 
     still = (STILL_PLANNING,)
     assert notes(store) == [(PLAN_INSTRUCTIONS,), (), (), (), still, (), (), (), still, ()]
@@ -183,7 +183,7 @@ def test_short_plan_mode_reminder_is_sent_once_per_turn() -> None:
     async def live(session: Session) -> None:
         await turns_in_plan_mode(session, 5)
 
-    lived(result, store, live)
+    run_session(result, store, live)
 
     assert notes(store)[4:] == [(STILL_PLANNING,), (), ()]
 
@@ -195,11 +195,11 @@ def test_end_of_plan_mode_is_announced_and_the_next_plan_mode_explained_in_full(
     async def live(session: Session) -> None:
         await turns_in_plan_mode(session, 1)
         await session.inbox.set_mode("default")
-        await said(session)
-        await said(session)
+        await send(session)
+        await send(session)
         await turns_in_plan_mode(session, 1)
 
-    lived(result, store, live)
+    run_session(result, store, live)
 
     assert notes(store) == [
         (PLAN_INSTRUCTIONS,),
@@ -220,9 +220,9 @@ def test_switching_out_of_plan_mode_and_back_causes_no_reminder() -> None:
         await turns_in_plan_mode(session, 1)
         await session.inbox.set_mode("default")
         await session.inbox.set_mode("plan")
-        await said(session)
+        await send(session)
 
-    lived(structs, store, live)
+    run_session(structs, store, live)
 
     assert notes(store) == [(PLAN_INSTRUCTIONS,), (), ()]
 
@@ -234,13 +234,13 @@ def test_plan_reminder_is_repeated_after_rewind_and_full_compaction() -> None:
     async def live(session: Session) -> None:
         await turns_in_plan_mode(session, 1)
         await session.record(Rewound(session.view.marks[0].seq))
-        await said(session)
+        await send(session)
         await session.record(Compacted("prune"))
-        await said(session)
+        await send(session)
         await session.record(Compacted("full", summary="So far."))
-        await said(session)
+        await send(session)
 
-    lived(result, store, live)
+    run_session(result, store, live)
 
     assert notes(store) == [
         (PLAN_INSTRUCTIONS,),
@@ -283,7 +283,7 @@ def between_turns(given: World, store: MemoryStore, *changes: Callable[[], objec
             await session.go()
             change()
 
-    return lived(given, store, live)
+    return run_session(given, store, live)
 
 
 def test_file_changed_by_others_is_named_once_and_must_be_read_before_an_edit() -> None:
@@ -347,7 +347,7 @@ def test_files_are_not_checked_for_changes_during_a_turn() -> None:
             await session.record(Ended("x", "done", "one", file_hashes=texts))
             await find_external_edits(result, session.record)
 
-        lived(result, store, live)
+        run_session(result, store, live)
 
     assert not [e for e in entries(store) if isinstance(e.event, ExternalEditsFound)]
 
@@ -385,7 +385,7 @@ def test_files_are_not_checked_when_no_policy_reports_changes() -> None:
     assert not [e for e in entries(store) if isinstance(e.event, ExternalEditsFound)]
 
 
-def written(directory: Path, count: int, size: int = 10) -> dict[str, str]:
+def write_files(directory: Path, count: int, size: int = 10) -> dict[str, str]:
     """Files as a model knows them; the newest last."""
     content = b"x" * size
     for n in range(count):
@@ -394,7 +394,7 @@ def written(directory: Path, count: int, size: int = 10) -> dict[str, str]:
 
 
 def test_only_the_newest_hundred_files_are_checked_for_changes(tmp_path: Path) -> None:
-    known = written(tmp_path, 120)
+    known = write_files(tmp_path, 120)
     for path in known:
         Path(path).write_bytes(b"y")
 
@@ -406,7 +406,7 @@ def test_only_the_newest_hundred_files_are_checked_for_changes(tmp_path: Path) -
 def test_find_changes_skips_large_files_directories_and_denied_files(
     tmp_path: Path,
 ) -> None:
-    known = written(tmp_path, 4)
+    known = write_files(tmp_path, 4)
     large, folder, secret, strange = (Path(path) for path in known)
     large.write_bytes(b"y" * 1_100_000)
     folder.unlink()
@@ -422,7 +422,7 @@ def test_find_changes_skips_large_files_directories_and_denied_files(
 
 
 def test_change_check_reads_a_limited_number_of_bytes(tmp_path: Path) -> None:
-    known = written(tmp_path, 12, size=900_000)
+    known = write_files(tmp_path, 12, size=900_000)
     for path in known:
         Path(path).write_bytes(b"y" * 900_000)
 

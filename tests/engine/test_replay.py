@@ -35,13 +35,13 @@ from tests.engine.house import (
     book,
     entries,
     kinds,
-    opened,
+    open_session,
     run,
     weather,
     world,
 )
 from tests.engine.test_compaction import world as long_world
-from tests.engine.test_compaction_laws import LIVES, Life, Wild, lived
+from tests.engine.test_compaction_laws import LIVES, Life, Wild, run_life
 from tests.engine.test_laws import LINES
 from tests.engine.worlds import world_with
 
@@ -52,7 +52,9 @@ async def no_blob(name: str) -> bytes:
     raise AssertionError(name)
 
 
-def replayed(found: Sequence[Entry], given_: World, *, again: bool = False) -> Replayed:
+def replay_entries(
+    found: Sequence[Entry], given_: World, *, again: bool = False
+) -> Replayed:
     replay = Replay(lambda _: given_, no_blob, again=again)
     return anyio.run(replay.run, found)
 
@@ -67,9 +69,9 @@ def check_a_life(life: Life) -> None:
     given_ = long_world(
         model, 12, life.shares, window=life.window, longest_result=life.window
     )  # type: ignore[arg-type]
-    anyio.run(lived, store, given_, model, life.steps)
+    anyio.run(run_life, store, given_, model, life.steps)
 
-    result = replayed(entries(store), given_)
+    result = replay_entries(entries(store), given_)
 
     assert (result.divergences, result.briefings) == ((), ())
 
@@ -98,13 +100,13 @@ def test_any_model_output_replays_without_divergence(
     given_ = world(ScriptedProvider(*script), rules=rules, attended=attended)
     run(store, given_, "Well?")
 
-    result = replayed(entries(store), given_)
+    result = replay_entries(entries(store), given_)
 
     assert result.divergences == ()
     assert result.steps == kinds(store).split().count("ModelAnswered")
 
 
-def worked(*script: Line, **more: object) -> list[Entry]:
+def run_script(*script: Line, **more: object) -> list[Entry]:
     store = MemoryStore()
     run(store, world(ScriptedProvider(*script), **more), "Well?")
     return entries(store)
@@ -115,10 +117,10 @@ LOOKS: tuple[Line, ...] = ([WEATHER], [("weather", '{"city": "Rome"}')], "Done."
 
 def test_replay_asks_no_model_and_runs_no_tool() -> None:
     orders: list[str] = []
-    result = worked([BOOK, WEATHER], "Done.")
+    result = run_script([BOOK, WEATHER], "Done.")
     provider = ScriptedProvider()
 
-    assert replayed(result, world(provider, orders)).divergences == ()
+    assert replay_entries(result, world(provider, orders)).divergences == ()
 
     assert (provider.heard, orders) == ([], [])
 
@@ -128,7 +130,7 @@ def test_changed_step_limit_is_reported_with_step_field_and_both_values() -> Non
         at_most(2, warn=0) if p.__name__ == "step_limit" else p for p in POLICIES
     )
 
-    result = replayed(worked(*LOOKS), world(ScriptedProvider(), policies=shorter))
+    result = replay_entries(run_script(*LOOKS), world(ScriptedProvider(), policies=shorter))
 
     _, step, event, field, then, now = first(result)
     assert (step, event, field, then) == (3, "ModelAsked", "notes", [])
@@ -141,7 +143,9 @@ def test_changed_step_limit_is_reported_with_step_field_and_both_values() -> Non
 def test_changed_permission_rules_are_reported_with_the_verdict() -> None:
     rules = (parse("book", "deny"),)
 
-    result = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), rules=rules))
+    result = replay_entries(
+        run_script([BOOK], "Done."), world(ScriptedProvider(), rules=rules)
+    )
 
     assert first(result) == (8, 1, "Judged", "verdict", "allow", "deny")
 
@@ -153,16 +157,16 @@ def test_changed_policy_order_is_reported_with_the_policy() -> None:
     policies: tuple[Policy, ...] = (hasty, *POLICIES)  # type: ignore[arg-type, assignment]
     store = MemoryStore()
 
-    async def stopped() -> None:
-        session = await opened(store, world(ScriptedProvider([BOOK]), rules=()))
+    async def stop_session() -> None:
+        session = await open_session(store, world(ScriptedProvider([BOOK]), rules=()))
         await session.inbox.say("Book.")
         await session.go()  # it waits for a person
         await session.inbox.interrupt()
         await session.go()
 
-    anyio.run(stopped)
-    same = replayed(entries(store), world(ScriptedProvider(), rules=()))
-    result = replayed(
+    anyio.run(stop_session)
+    same = replay_entries(entries(store), world(ScriptedProvider(), rules=()))
+    result = replay_entries(
         entries(store), world(ScriptedProvider(), rules=(), policies=policies)
     )
 
@@ -172,13 +176,17 @@ def test_changed_policy_order_is_reported_with_the_policy() -> None:
 
 
 def test_replay_with_other_prices_has_no_divergence() -> None:
-    dear = replayed(worked(*LOOKS), world(ScriptedProvider(), price=lambda *_: 2.0))
+    dear = replay_entries(
+        run_script(*LOOKS), world(ScriptedProvider(), price=lambda *_: 2.0)
+    )
 
     assert dear.divergences == ()  # prices are none of the loop's doing
 
 
 def test_removed_tool_is_reported_as_a_divergence() -> None:
-    result = replayed(worked([BOOK], "Done."), world(ScriptedProvider(), tools=(weather,)))
+    result = replay_entries(
+        run_script([BOOK], "Done."), world(ScriptedProvider(), tools=(weather,))
+    )
 
     seq, step, event, field, then, now = first(result)
     assert (seq, step, event, field, then) == (8, 1, "Judged", "kind", "Judged")
@@ -194,12 +202,15 @@ def test_replay_can_run_read_only_calls_again() -> None:
         """Say what the weather is."""
         return Reply(f"sun in {city}")
 
-    result = worked([BOOK, WEATHER], "Done.")
+    result = run_script([BOOK, WEATHER], "Done.")
     sun: tuple[Tool, ...] = (weather, book)
 
-    assert replayed(result, world(ScriptedProvider(), orders), again=True).divergences == ()
-    other = replayed(result, world(ScriptedProvider(), orders, tools=sun), again=True)
-    recorded = replayed(result, world(ScriptedProvider(), orders, tools=sun))
+    assert (
+        replay_entries(result, world(ScriptedProvider(), orders), again=True).divergences
+        == ()
+    )
+    other = replay_entries(result, world(ScriptedProvider(), orders, tools=sun), again=True)
+    recorded = replay_entries(result, world(ScriptedProvider(), orders, tools=sun))
 
     assert first(other)[2:] == ("Ended", "text", "rain in Oslo", "sun in Oslo")
     assert (recorded.divergences, orders) == ((), [])
@@ -211,7 +222,7 @@ def test_replay_does_not_run_code_again_that_asks_models() -> None:
         """Say what code finds out of the weather."""
         return Reply(f"{repl} in {city}")
 
-    def given_(repl: str) -> World:
+    def build_world(repl: str) -> World:
         both: tuple[Tool, ...] = (weather, book)
         return replace(
             world(ScriptedProvider([WEATHER], "Done."), tools=both),
@@ -219,9 +230,9 @@ def test_replay_does_not_run_code_again_that_asks_models() -> None:
         )
 
     store = MemoryStore()
-    run(store, given_("rain"), "How is it?")
+    run(store, build_world("rain"), "How is it?")
 
-    assert replayed(entries(store), given_("sun"), again=True).divergences == ()
+    assert replay_entries(entries(store), build_world("sun"), again=True).divergences == ()
 
 
 def test_session_with_a_crash_replays_without_divergence() -> None:
@@ -232,13 +243,13 @@ def test_session_with_a_crash_replays_without_divergence() -> None:
         again = MemoryStore(*store.lines[:cut])
         run(again, world(ScriptedProvider("I looked.", "Done.")), "And now?")
 
-        assert replayed(entries(again), given_).divergences == (), kinds(again)
+        assert replay_entries(entries(again), given_).divergences == (), kinds(again)
 
 
 def test_failed_model_call_replays_without_divergence() -> None:
-    result = worked(ProviderError("down"))
+    result = run_script(ProviderError("down"))
 
-    assert replayed(result, world(ScriptedProvider())).divergences == ()
+    assert replay_entries(result, world(ScriptedProvider())).divergences == ()
 
 
 def test_changed_summary_size_is_reported_as_a_divergence() -> None:
@@ -246,7 +257,7 @@ def test_changed_summary_size_is_reported_as_a_divergence() -> None:
     given_ = long_world(model, 12, window=1_000)  # type: ignore[arg-type]
 
     async def talk() -> None:
-        session = model.session = await opened(store, given_)
+        session = model.session = await open_session(store, given_)
         for n in range(8):
             await session.inbox.say(f"Tell me of {n}. " + "y" * 300)
             await session.go()
@@ -254,7 +265,7 @@ def test_changed_summary_size_is_reported_as_a_divergence() -> None:
     anyio.run(talk)
     wider = replace(given_, shares=replace(given_.shares, results=0))
     assert "Compacted" in kinds(store)
-    assert replayed(entries(store), given_).divergences == ()
+    assert replay_entries(entries(store), given_).divergences == ()
 
     changed = [
         replace(e, event=replace(e.event, size_after=e.event.size_after + 1))
@@ -262,7 +273,7 @@ def test_changed_summary_size_is_reported_as_a_divergence() -> None:
         else e
         for e in entries(store)
     ]
-    assert first(replayed(changed, wider))[2:4] == ("Compacted", "size_after")
+    assert first(replay_entries(changed, wider))[2:4] == ("Compacted", "size_after")
 
 
 def test_forked_session_replays_without_divergence(tmp_path: Path) -> None:
@@ -285,7 +296,7 @@ def test_forked_session_replays_without_divergence(tmp_path: Path) -> None:
             live, outcome.id, "And?", world(ScriptedProvider("I look.", "Now."))
         )
 
-        assert replayed(result, given_).divergences == ()
+        assert replay_entries(result, given_).divergences == ()
 
 
 SHOWN: dict[str, Callable[[World], World]] = {
@@ -299,10 +310,10 @@ SHOWN: dict[str, Callable[[World], World]] = {
 def test_replay_lists_changes_of_the_request_as_briefings_not_divergences(
     sentence: str,
 ) -> None:
-    result = worked("Done.", tools=(book,))
+    result = run_script("Done.", tools=(book,))
     given_ = SHOWN[sentence](world(ScriptedProvider()))
 
-    other = replayed(result, given_)
+    other = replay_entries(result, given_)
 
     assert other.divergences == ()
     assert sentence in [words for _, words in other.briefings]

@@ -50,7 +50,7 @@ from refold.views.screen.blocks import (
 from refold.views.screen.screen import Screen, apply_frame, screen_of
 from refold.views.screen.transcript import transcript
 from refold.views.styled import bare
-from tests.engine.house import entries, opened
+from tests.engine.house import entries, open_session
 from tests.engine.test_compaction import world
 from tests.engine.test_compaction_laws import LIVES, Life, Wild, one
 
@@ -65,13 +65,13 @@ class Run(Struct, frozen=True):
     frames: tuple[Frame, ...]
 
 
-async def watched(life: Life) -> list[Run]:
+async def watch_runs(life: Life) -> list[Run]:
     """A session as a permanent watcher sees it; a crash ends a process."""
     store, model, runs = MemoryStore(), Wild(life.answers, life.summary), list[Run]()
     given_ = world(model, 12, life.shares, window=life.window, longest_result=life.window)  # type: ignore[arg-type]
 
-    async def lived() -> None:
-        session = model.session = await opened(store, given_)
+    async def live() -> None:
+        session = model.session = await open_session(store, given_)
         before, watch = tuple(entries(store)), session.hub.watch()
         while steps:
             if steps[0].kind == "crash":
@@ -84,7 +84,7 @@ async def watched(life: Life) -> list[Run]:
 
     steps = list(life.steps)
     while steps or not runs:
-        await lived()
+        await live()
         del store.lines[max(1, len(store.lines) - len(runs) % 3) :]
     return runs
 
@@ -102,7 +102,7 @@ THOUGHTS = some.lists(some.sampled_from(["", "Hm.\nSo.", "\n"]), min_size=1, max
 SEEN = some.builds(talkative, LIVES, THOUGHTS)
 
 
-def told(run: Run) -> list[Entry | Live]:
+def add_progress(run: Run) -> list[Entry | Live]:
     """The news of a run, and some that its calls print."""
     result = list[Entry | Live]()
     for frame in run.frames:
@@ -113,13 +113,13 @@ def told(run: Run) -> list[Entry | Live]:
     return result
 
 
-def heard(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
+def split_frames(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
     """What a watcher receives from the start, and one that joins at `join`."""
 
-    async def collected() -> tuple[list[Frame], list[Frame]]:
+    async def collect_frames() -> tuple[list[Frame], list[Frame]]:
         hub = Hub()
         first, late = hub.watch(), None
-        for n, news in enumerate(told(run)):
+        for n, news in enumerate(add_progress(run)):
             if n == join:
                 late = hub.watch()
             if isinstance(news, Entry):
@@ -130,16 +130,16 @@ def heard(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
         hub.close()
         return [f async for f in first.frames()], [f async for f in late.frames()]
 
-    return anyio.run(collected)
+    return anyio.run(collect_frames)
 
 
-def known(run: Run, join: int) -> Screen:
+def screen_at(run: Run, join: int) -> Screen:
     """The journal folded, as far as it went when a watcher joined at `join`."""
-    so_far = (news for news in told(run)[:join] if isinstance(news, Entry))
+    so_far = (news for news in add_progress(run)[:join] if isinstance(news, Entry))
     return screen_of((*run.before, *so_far))
 
 
-def seen(frames: Sequence[Frame], start: Screen) -> Screen:
+def apply_frames(frames: Sequence[Frame], start: Screen) -> Screen:
     for frame in frames:
         start = apply_frame(start, frame)
     return start
@@ -156,8 +156,8 @@ def test_watched_screen_matches_the_journal(life: Life) -> None:
 
 
 def check_against_the_journal(life: Life) -> None:
-    for run in anyio.run(watched, life):
-        frames, _ = heard(run, 0)
+    for run in anyio.run(watch_runs, life):
+        frames, _ = split_frames(run, 0)
         now = folded = screen_of(run.before)
         for frame in frames:
             now = apply_frame(now, frame)
@@ -177,15 +177,17 @@ def test_client_that_joins_at_any_moment_gets_the_same_screen(
 
 
 def check_who_joins(life: Life, moment: float) -> None:
-    for run in anyio.run(watched, life):
-        join = round(moment * len(told(run)))
+    for run in anyio.run(watch_runs, life):
+        join = round(moment * len(add_progress(run)))
 
-        first, late = heard(run, join)
+        first, late = split_frames(run, join)
 
-        assert seen(late, known(run, join)) == seen(first, screen_of(run.before))
+        assert apply_frames(late, screen_at(run, join)) == apply_frames(
+            first, screen_of(run.before)
+        )
 
 
-def printed(frames: Sequence[Frame], start: Screen) -> str:
+def print_frames(frames: Sequence[Frame], start: Screen) -> str:
     out = io.StringIO()
     showing = TranscriptPrinter(Printer(out, PLAIN), lambda: 0.0)
     showing.begin(start.view)
@@ -203,15 +205,15 @@ def test_streamed_run_is_printed_like_an_unstreamed_one(
 
 
 def check_pieces(life: Life) -> None:
-    for run in anyio.run(watched, life):
-        frames, _ = heard(run, 0)
+    for run in anyio.run(watch_runs, life):
+        frames, _ = split_frames(run, 0)
         start = screen_of(run.before)
 
-        live = printed(frames, start)
-        whole = printed([f for f in frames if isinstance(f.item, Entry)], start)
+        live = print_frames(frames, start)
+        whole = print_frames([f for f in frames if isinstance(f.item, Entry)], start)
 
         assert without_thoughts(live) == without_thoughts(whole)
-        assert_holds(live, seen(frames, start), start)
+        assert_holds(live, apply_frames(frames, start), start)
 
 
 def without_thoughts(out: str) -> list[str]:
@@ -228,15 +230,18 @@ def test_client_that_reconnects_at_any_moment_gets_all_later_events(
 
 
 def check_who_comes_back(life: Life, moment: float) -> None:
-    for run in anyio.run(watched, life):
-        join = round(moment * len(told(run)))
-        start = known(run, join)
-        first, late = heard(run, join)
+    for run in anyio.run(watch_runs, life):
+        join = round(moment * len(add_progress(run)))
+        start = screen_at(run, join)
+        first, late = split_frames(run, join)
 
-        before, rest = printed(first[:join], screen_of(run.before)), printed(late, start)
+        before, rest = (
+            print_frames(first[:join], screen_of(run.before)),
+            print_frames(late, start),
+        )
 
         assert_holds(before, start, screen_of(run.before))
-        assert_holds(rest, seen(late, start), start)
+        assert_holds(rest, apply_frames(late, start), start)
 
 
 def assert_holds(out: str, screen: Screen, since: Screen) -> None:
@@ -317,9 +322,9 @@ def test_streamed_answer_is_printed_like_a_complete_one_for_any_pieces(
     if not answer.message.calls:
         ending.append(Frame(7, 0, Entry(7, TurnEnded("answered"))))
 
-    came, whole = printed([*frames, *ending], start), printed(ending, start)
+    came, whole = print_frames([*frames, *ending], start), print_frames(ending, start)
 
-    assert seen([*frames, *ending], start) == seen(ending, start)
+    assert apply_frames([*frames, *ending], start) == apply_frames(ending, start)
     if answer.message.text == draft.text:
         assert came.split() == whole.split()
     else:  # blanks alone between two thoughts were streamed, and are stored nowhere
@@ -348,7 +353,7 @@ def test_text_masked_after_it_streamed_is_not_printed_twice() -> None:
     start = screen_of(Entry(seq, event) for seq, event in enumerate(opening, start=1))
     answer = ModelAnswered(Message("assistant", (Text("The key is <secret>."),)))
 
-    out = printed(
+    out = print_frames(
         [Frame(5, 1, TextCame("The key is hunter2.")), Frame(6, 0, Entry(6, answer))], start
     )
 

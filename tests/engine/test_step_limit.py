@@ -16,7 +16,7 @@ from refold.provider.port import Delta, Request
 from refold.session.session import Session
 from refold.testing.providers import Line, ScriptedProvider
 from refold.testing.providers import Reply as Said
-from tests.engine.house import entries, opened, run, world
+from tests.engine.house import entries, open_session, run, world
 
 
 def looks(count: int) -> list[Line]:
@@ -117,7 +117,9 @@ def test_message_sent_during_the_last_allowed_response_begins_the_next_turn(
 
     async def go() -> None:
         policies = (at_most(1, summary=False), converse)
-        sessions.append(await opened(store, world(Interrupted(speak), policies=policies)))
+        sessions.append(
+            await open_session(store, world(Interrupted(speak), policies=policies))
+        )
         await sessions[0].inbox.say("One?")
         await sessions[0].go()
 
@@ -133,7 +135,7 @@ def test_step_limit_of_the_session_overrides_the_policy() -> None:
     store = MemoryStore()
 
     async def turns() -> list[str]:
-        async with await opened(store, world(provider, policies=policies)) as session:
+        async with await open_session(store, world(provider, policies=policies)) as session:
             texts = list[str]()
             for steps in (2, 0):
                 assert await session.inbox.set_steps(steps)

@@ -39,7 +39,7 @@ from refold.tools.contract import Reply, tool
 from refold.tools.turn_control import think
 from refold.values.display import Output
 from refold.values.tools import Effect
-from tests.engine.house import entries, opened, run, world
+from tests.engine.house import entries, open_session, run, world
 
 
 class Call(NamedTuple):
@@ -137,13 +137,18 @@ class Step(Struct):
     @property
     def line(self) -> Line:
         calls = (
-            (c.name, c.arguments if isinstance(c.arguments, str) else written(c.arguments))
+            (
+                c.name,
+                c.arguments
+                if isinstance(c.arguments, str)
+                else encode_arguments(c.arguments),
+            )
             for c in self.calls
         )
         return Said(self.text, tuple(calls))
 
 
-def written(arguments: dict[str, Any]) -> str:
+def encode_arguments(arguments: dict[str, Any]) -> str:
     return msgspec.json.encode(arguments).decode()
 
 
@@ -183,7 +188,7 @@ def turn(
     return anyio.run(go)
 
 
-def told(store: MemoryStore) -> list[str]:
+def list_rules(store: MemoryStore) -> list[str]:
     """The rules that spoke to the model, in turn."""
     events = (e.event for e in entries(store) if isinstance(e.event, ModelAsked))
     return [name for event in events for name in event.policies]
@@ -207,7 +212,7 @@ def thinking_between() -> Iterator[Step]:
         yield step("read_file", "x = 1", path="a.py")
 
 
-def reordered() -> Iterator[Step]:
+def steps_with_reordered_keys() -> Iterator[Step]:
     one = '{"pattern": "main", "path": "src"}'
     other = '{ "path":"src",\n  "pattern":"main" }'
     for n in count():
@@ -245,7 +250,7 @@ CIRCLES: dict[str, tuple[Iterator[Step], int, str]] = {
         (step("bash", "bash: make: command not found\n", command=f"make all -j{n}", code=127)
          for n in count()),
         4, "repeated_errors"),
-    "the same search with its arguments in another order": (reordered(), 4, "repeated_calls"),
+    "the same search with its arguments in another order": (steps_with_reordered_keys(), 4, "repeated_calls"),
     "the same call several times at once": (at_once(), 4, "repeated_calls"),
     "a thought between two calls alike": (thinking_between(), 8, "repeated_calls"),
     "other words before the same call": (
@@ -275,7 +280,7 @@ def test_repeated_calls_are_warned_about_and_then_stopped(circle: str) -> None:
     view = turn(list(islice(steps, after + 2)), store)
 
     assert (view.turn.outcome, view.turn.steps) == ("stuck", after)
-    assert told(store) == [rule]
+    assert list_rules(store) == [rule]
     (end,) = (e for e in entries(store) if isinstance(e.event, TurnEnded))
     assert end.by == f"policy {rule}"
 
@@ -285,11 +290,11 @@ def test_repeated_calls_are_warned_about_and_then_stopped(circle: str) -> None:
 PENDING = "status: pending\n"
 
 
-def edited(n: int, path: str = "a.py") -> Step:
+def edit_step(n: int, path: str = "a.py") -> Step:
     return step("edit_file", f"Changed {path}, line {n}.", path=path, old=f"{n}", new="y")
 
 
-def mixed(*kinds: Step | Callable[[int], Step], rounds: int = 8) -> list[Step]:
+def repeat_steps(*kinds: Step | Callable[[int], Step], rounds: int = 8) -> list[Step]:
     """Each of `kinds` in turn, with a number where it is a function."""
     return [k if isinstance(k, Step) else k(n) for n in range(rounds) for k in kinds]
 
@@ -301,36 +306,36 @@ def searching_and_reading(n: int) -> list[Step]:
 
 HONEST: dict[str, tuple[list[Step], list[str]]] = {
     "a build is polled, and says the same": (
-        mixed(step("bash", PENDING, command="sleep 5; curl -s host/status")), []),
+        repeat_steps(step("bash", PENDING, command="sleep 5; curl -s host/status")), []),
     "a build is polled, and says how far it is": (
-        mixed(lambda n: step("bash", f"{n * 10} %\n", command="curl -s host/status")), []),
+        repeat_steps(lambda n: step("bash", f"{n * 10} %\n", command="curl -s host/status")), []),
     "a request that is long answered with nothing new": (
-        mixed(step("bash", PENDING, command="curl -s host/next", took=30)), ["repeated_calls"]),
+        repeat_steps(step("bash", PENDING, command="curl -s host/next", took=30)), ["repeated_calls"]),
     "a server is waited for that is not up yet": (
-        mixed(step("bash", "refused\n", command="sleep 2 && curl host", code=7)), []),
+        repeat_steps(step("bash", "refused\n", command="sleep 2 && curl host", code=7)), []),
     "a log is followed for a while, again and again": (
-        mixed(step("bash", "no news\n", command="timeout 5 tail -n1 -f log")), []),
-    "many files are edited": (mixed(lambda n: edited(1, f"{n}.py"), rounds=20), []),
-    "one file is edited in many places": (mixed(edited, rounds=20), []),
+        repeat_steps(step("bash", "no news\n", command="timeout 5 tail -n1 -f log")), []),
+    "many files are edited": (repeat_steps(lambda n: edit_step(1, f"{n}.py"), rounds=20), []),
+    "one file is edited in many places": (repeat_steps(edit_step, rounds=20), []),
     "a log is read page by page": (
-        mixed(lambda n: step("read_file", f"line {n}", path="log", first=1 + 200 * n)), []),
+        repeat_steps(lambda n: step("read_file", f"line {n}", path="log", first=1 + 200 * n)), []),
     "tests fail alike after each edit": (
-        mixed(edited, step("bash", "1 failed\n", command="pytest -q", code=1)), []),
+        repeat_steps(edit_step, step("bash", "1 failed\n", command="pytest -q", code=1)), []),
     "forty files are read": (
-        mixed(lambda n: step("read_file", "import os", path=f"{n}.py"), rounds=40), []),
+        repeat_steps(lambda n: step("read_file", "import os", path=f"{n}.py"), rounds=40), []),
     "the state is looked at between edits": (
-        mixed(step("bash", " M a.py\n", command="git status -s"), edited), []),
+        repeat_steps(step("bash", " M a.py\n", command="git status -s"), edit_step), []),
     "todos are ticked off": (
-        mixed(edited, lambda n: step("todo_write", "Written.", todos=[f"{n} done"])), []),
+        repeat_steps(edit_step, lambda n: step("todo_write", "Written.", todos=[f"{n} done"])), []),
     "it thinks before each step": (
-        mixed(thought, lambda n: step("read_file", "x", path=f"{n}.py")), []),
+        repeat_steps(thought, lambda n: step("read_file", "x", path=f"{n}.py")), []),
     "what failed succeeds when it is tried again": (
         [*[step("bash", "busy\n", command=f"deploy --try {n}", code=1) for n in range(3)],
          step("bash", "deployed\n", command="deploy --try 3")], ["repeated_errors"]),
     "searches, and what they found is read": (
         [s for n in range(4) for s in searching_and_reading(n)], []),
     "nothing is found, by many patterns": (
-        mixed(lambda n: step("bash", "", command=f"grep -r word{n} .", code=1)), []),
+        repeat_steps(lambda n: step("bash", "", command=f"grep -r word{n} .", code=1)), []),
     "the same is asked three times, and then something else": (
         [*[step("list_files", "a.py")] * 3, step("read_file", "x", path="a.py")], ["repeated_calls"]),
 }  # fmt: skip
@@ -344,7 +349,7 @@ def test_repetitive_but_useful_work_is_not_stopped(work: str) -> None:
     view = turn(steps, store)
 
     assert (view.turn.outcome, view.turn.steps) == ("answered", len(steps) + 1)
-    assert told(store) == nudges
+    assert list_rules(store) == nudges
 
 
 # The rules themselves. ----------------------------------------------------------------
@@ -449,7 +454,7 @@ def test_stuck_warning_is_given_only_once_even_after_a_cut_off_answer() -> None:
 
     run(store, result, "Go.")
 
-    assert told(store) == ["repeated_calls", "continuation"]
+    assert list_rules(store) == ["repeated_calls", "continuation"]
 
 
 def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
@@ -462,7 +467,7 @@ def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
     )
 
     async def go() -> list[str]:
-        session = await opened(MemoryStore(), result)
+        session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go.")
         first = await session.go()
         return [first.turn.outcome, (await session.continue_()).turn.outcome]
@@ -486,13 +491,13 @@ def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
             Recorder(MemoryStore(), masks=Redactor(())), lambda _: result
         )
 
-        async def say_again() -> None:
+        async def send_again() -> None:
             while session.view.turn.steps < 3:
                 await session.record.wait_for_event(session.view.seq)
             await session.inbox.say("Look again.")
 
         async with anyio.create_task_group() as group:
-            group.start_soon(say_again)
+            group.start_soon(send_again)
             await session.inbox.say("Look.")
             await session.go()
         return session.view

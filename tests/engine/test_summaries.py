@@ -30,7 +30,7 @@ from refold.testing.providers import Reply, check_history
 from refold.testing.tool_conformance import cut_at_each_wait
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
 from refold.values.usage import Usage
-from tests.engine.house import entries, opened
+from tests.engine.house import entries, open_session
 from tests.engine.long_talks import LongModel, size, words
 from tests.engine.test_compaction import CONSTRAINT, a_look, compactions, talk, world
 
@@ -50,7 +50,7 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
 
 
 async def after_looking(store: MemoryStore, given: World) -> Session:
-    session = await opened(store, given)
+    session = await open_session(store, given)
     await session.inbox.say(CONSTRAINT)
     await session.go()
     return session
@@ -132,7 +132,7 @@ def test_secrets_in_a_summary_are_masked() -> None:
     )
 
     async def main() -> None:
-        session = await opened(store, world(model), ["hunter2-hunter2"])
+        session = await open_session(store, world(model), ["hunter2-hunter2"])
         await session.inbox.say(CONSTRAINT)
         await session.go()
         await session.compact()
@@ -222,7 +222,7 @@ def test_unread_results_are_kept_when_a_message_follows_them() -> None:
     result = world(model, shares=CompactionShares(prune=1, messages=1))
 
     async def main() -> None:
-        session = await opened(store, result)
+        session = await open_session(store, result)
         await session.inbox.say(CONSTRAINT)
         async with anyio.create_task_group() as group:
             group.start_soon(session.go)
@@ -307,7 +307,7 @@ def test_message_sent_during_a_summary_reaches_the_model_after_it() -> None:
 def test_compaction_cancelled_at_any_moment_is_complete_or_not_done() -> None:
     stores: list[MemoryStore] = []
 
-    async def compacted() -> None:
+    async def compact() -> None:
         store = MemoryStore()
         stores.append(store)
         session = await after_looking(store, world(looks(6, 100)))
@@ -322,7 +322,7 @@ def test_compaction_cancelled_at_any_moment_is_complete_or_not_done() -> None:
         assert len(events) <= len(aside) <= 1
         assert not compactions(stores[-1]) or events
 
-    assert anyio.run(cut_at_each_wait, compacted, check, 3_000) > 20
+    assert anyio.run(cut_at_each_wait, compact, check, 3_000) > 20
 
 
 @pytest.mark.parametrize("left", range(1, 12))
@@ -339,7 +339,7 @@ def test_turn_continues_after_a_crash_at_any_event_around_a_compaction(left: int
         await session.go()
         del store.lines[count + left :]
         before = fold(entries(store))
-        session = await opened(store, result)
+        session = await open_session(store, result)
         await session.inbox.say("And now?")
         return before, session.view, await session.go()
 

@@ -24,8 +24,8 @@ from refold.tools.contract import Reply, tool
 from refold.values.control import Final
 from refold.values.messages import Text
 from refold.values.tools import Effect
-from tests.engine.house import BOOK, WEATHER, entries, kinds, opened, run, world
-from tests.engine.worlds import talked
+from tests.engine.house import BOOK, WEATHER, entries, kinds, open_session, run, world
+from tests.engine.worlds import render_conversation
 
 SCRIPT = ([WEATHER, BOOK], "Take an umbrella.")
 TOLD = (
@@ -42,7 +42,7 @@ def last_words(provider: ScriptedProvider, request: int = -1) -> tuple[str, ...]
 def test_tools_are_called_and_their_results_reach_the_model() -> None:
     view = run(MemoryStore(), world(ScriptedProvider(*SCRIPT)), "Umbrella?")
 
-    assert talked(view) == TOLD
+    assert render_conversation(view) == TOLD
     assert view.turn.outcome == "answered"
 
 
@@ -76,7 +76,7 @@ def test_change_cut_off_by_a_crash_is_not_repeated_but_a_read_is() -> None:
 
     view = run(store, world(ScriptedProvider(SCRIPT[1])))
 
-    assert talked(view).splitlines()[3:5] == [
+    assert render_conversation(view).splitlines()[3:5] == [
         "· rain in Oslo",
         "· failed: Interrupted. It may have taken effect: check before repeating it.",
     ]
@@ -104,7 +104,7 @@ def test_concurrent_results_are_sent_in_the_order_of_their_calls() -> None:
 
     ended = [e.event.call_id for e in entries(store) if isinstance(e.event, Ended)]
     assert ended == ["call-1", "call-0"]
-    assert talked(view).splitlines()[3:5] == ["· slow", "· fast"]
+    assert render_conversation(view).splitlines()[3:5] == ["· slow", "· fast"]
 
 
 def test_two_changes_to_one_file_run_one_after_the_other() -> None:
@@ -160,10 +160,10 @@ def test_turn_continues_after_the_step_limit_without_a_new_message() -> None:
     provider = ScriptedProvider(*script, "Five done.", [WEATHER], "Six done.")
 
     async def go_on() -> str:
-        session = await opened(MemoryStore(), world(provider))
+        session = await open_session(MemoryStore(), world(provider))
         await session.inbox.say("Umbrella?")
         await session.go()
-        return talked(await session.continue_())
+        return render_conversation(await session.continue_())
 
     assert anyio.run(go_on).splitlines()[-1] == "‹ Six done."
     assert last_words(provider, 6) == (GO_ON,)
@@ -286,7 +286,7 @@ def test_empty_answer_is_requested_twice_more_and_then_fails_the_turn() -> None:
 def test_invalid_call_is_reported_to_the_model(call: tuple[str, str], told: str) -> None:
     view = run(MemoryStore(), world(ScriptedProvider([call], "Oh.")), "Umbrella?")
 
-    assert talked(view).splitlines()[2].startswith(f"· failed: {told}")
+    assert render_conversation(view).splitlines()[2].startswith(f"· failed: {told}")
 
 
 def test_tool_exception_is_reported_to_the_model_and_the_turn_continues() -> None:
@@ -298,7 +298,7 @@ def test_tool_exception_is_reported_to_the_model_and_the_turn_continues() -> Non
     result = world(ScriptedProvider([WEATHER], "Oh."), tools=(weather,))
     view = run(MemoryStore(), result, "Umbrella?")
 
-    assert talked(view).splitlines()[2:] == [
+    assert render_conversation(view).splitlines()[2:] == [
         "· failed: ZeroDivisionError: no weather", "‹ Oh.",
     ]  # fmt: skip
 
@@ -324,7 +324,9 @@ def test_question_stays_open_across_a_restart_and_its_first_answer_wins() -> Non
     assert [c.stage for c in waiting.conversation.calls] == ["ended", "asked"]
 
     async def next_morning() -> list[bool]:
-        session = await opened(store, world(ScriptedProvider("Done."), orders, rules=()))
+        session = await open_session(
+            store, world(ScriptedProvider("Done."), orders, rules=())
+        )
         won = [
             await session.inbox.answer("call-1", allowed=True),
             await session.inbox.answer("call-1", allowed=False),
@@ -357,7 +359,9 @@ def test_call_approved_while_another_runs_starts_at_once() -> None:
             return Reply("ordered")
 
         provider = ScriptedProvider([WEATHER, BOOK], "Done.")
-        session = await opened(store, world(provider, tools=(weather, book), rules=()))
+        session = await open_session(
+            store, world(provider, tools=(weather, book), rules=())
+        )
         await session.inbox.say("Taxi!")
 
         async def allow() -> None:
@@ -381,11 +385,11 @@ def test_call_approved_while_another_runs_starts_at_once() -> None:
 def test_denial_reaches_the_model_with_its_reason_and_the_turn_continues() -> None:
     async def refuse() -> str:
         result = world(ScriptedProvider([BOOK], "Then not."), rules=())
-        session = await opened(MemoryStore(), result)
+        session = await open_session(MemoryStore(), result)
         await session.inbox.say("Taxi!")
         await session.go()
         await session.inbox.answer("call-0", allowed=False, reason="too dear")
-        return talked(await session.go())
+        return render_conversation(await session.go())
 
     assert anyio.run(refuse).splitlines()[2:] == [
         "· failed: Refused: too dear. It was not done; do not try to get round this.",
@@ -398,7 +402,7 @@ def test_grant_for_the_session_prevents_further_questions() -> None:
 
     async def twice() -> list[str]:
         script = ([BOOK], [("book", '{"what": "bus"}')], "Done.")
-        session = await opened(
+        session = await open_session(
             MemoryStore(), world(ScriptedProvider(*script), orders, rules=())
         )
         await session.inbox.say("Taxi!")
@@ -480,26 +484,29 @@ def test_invalid_utf8_does_not_stop_the_journal() -> None:
     provider = ScriptedProvider([WEATHER], "Half an emoji: \ud83d.")
     view = run(MemoryStore(), world(provider, tools=(weather,)), "Umbrella?")
 
-    assert talked(view).splitlines()[2:] == ["· caf\ufffd", "‹ Half an emoji: \ufffd."]
+    assert render_conversation(view).splitlines()[2:] == [
+        "· caf\ufffd",
+        "‹ Half an emoji: \ufffd.",
+    ]
 
 
 def test_message_sent_twice_with_one_key_is_accepted_once() -> None:
     async def twice() -> list[bool]:
-        session = await opened(MemoryStore(), world(ScriptedProvider()))
+        session = await open_session(MemoryStore(), world(ScriptedProvider()))
         return [await session.inbox.say("Hi", client_key="k") for _ in range(2)]
 
     assert anyio.run(twice) == [True, False]
 
 
 def test_secret_is_written_neither_to_the_journal_nor_to_the_view() -> None:
-    async def told() -> tuple[bytes, str]:
+    async def send_secret() -> tuple[bytes, str]:
         store = MemoryStore()
         result = world(ScriptedProvider("Noted."))
-        session = await opened(store, result, secrets=['se"cret3'])
+        session = await open_session(store, result, secrets=['se"cret3'])
         await session.inbox.say('It is se"cret3, or sk-' + "a" * 30)
-        return b"".join(store.lines), talked(await session.go())
+        return b"".join(store.lines), render_conversation(await session.go())
 
-    data, text = anyio.run(told)
+    data, text = anyio.run(send_secret)
 
     assert b"cret3" not in data
     assert text == "› It is [secret], or [secret]\n‹ Noted."
@@ -521,7 +528,9 @@ def test_call_with_a_secret_runs_unmasked_but_is_not_repeated_after_a_crash() ->
     assert orders == [secret]
     assert secret.encode() not in b"".join(store.lines)
     assert (
-        talked(view).splitlines()[2].startswith("· failed: Interrupted, and not repeated")
+        render_conversation(view)
+        .splitlines()[2]
+        .startswith("· failed: Interrupted, and not repeated")
     )
 
 
@@ -529,7 +538,7 @@ def test_rewind_restores_the_conversation_but_not_the_costs_and_can_be_undone() 
     async def there_and_back() -> tuple[list[str], list[int]]:
         store = MemoryStore()
         provider = ScriptedProvider("One.", "Two.", "Three.")
-        session = await opened(store, world(provider))
+        session = await open_session(store, world(provider))
         result, paid = list[str](), list[int]()
         for words in ("1?", "2?"):
             await session.inbox.say(words)
@@ -537,7 +546,7 @@ def test_rewind_restores_the_conversation_but_not_the_costs_and_can_be_undone() 
         second = next(e.seq for e in entries(store) if e.event == Said("2?"))
         for mark in (second, lambda: session.view.seq):
             await session.rewind(mark if isinstance(mark, int) else mark())
-            result.append(talked(session.view))
+            result.append(render_conversation(session.view))
             paid.append(session.view.account.spent.usage.input)
         return result, paid
 
@@ -591,7 +600,7 @@ def test_resumed_session_asks_again_although_it_was_in_bypass_mode() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def dare() -> None:
-        session = await opened(store, world(ScriptedProvider()))
+        session = await open_session(store, world(ScriptedProvider()))
         await session.inbox.set_mode("bypass")
 
     anyio.run(dare)
@@ -614,7 +623,7 @@ def test_single_call_runs_in_the_task_of_its_turn_and_several_in_their_own_tasks
     result = world(ScriptedProvider([call], [call, call], "Done."), tools=(where,))
 
     async def turn() -> int:
-        async with await opened(MemoryStore(), result) as session:
+        async with await open_session(MemoryStore(), result) as session:
             await session.inbox.say("Go.")
             await session.go()
         return anyio.get_current_task().id

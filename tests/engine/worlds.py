@@ -24,7 +24,7 @@ def world_with(world: World, **more: Any) -> World:
 _MARKS = {"user": "›", "assistant": "‹", "tool": "·"}
 
 
-def talked(view: View) -> str:
+def render_conversation(view: View) -> str:
     """One part of a message a line: › received, ‹ answered, · result."""
     messages = (spoken.message for spoken in view.conversation.messages)
     return "\n".join(f"{_MARKS[m.role]} {_words(p)}" for m in messages for p in m.parts)

@@ -42,7 +42,7 @@ def call(name: str, **arguments: object) -> Line:
     return [(name, json.dumps(arguments))]
 
 
-def tried(task: Task, *lines: Line, samples: int = 1) -> tuple[Trial, ...]:
+def run_trials(task: Task, *lines: Line, samples: int = 1) -> tuple[Trial, ...]:
     conditions = Conditions(
         mode="accept-edits", samples=samples, provider=lambda _: ScriptedProvider(*lines)
     )
@@ -56,7 +56,7 @@ def tried(task: Task, *lines: Line, samples: int = 1) -> tuple[Trial, ...]:
 def test_a_task_is_passed_if_all_its_checks_hold(tmp_path: Path) -> None:
     (task,) = tasks(tmp_path)
 
-    (trial,) = tried(
+    (trial,) = run_trials(
         task,
         call("read_file", path="a.txt"),
         call("edit_file", path="a.txt", old="one\n", new="one\ntwo\n"),
@@ -121,7 +121,7 @@ def test_failed_checks_and_destroyed_files_are_counted_separately(
 ) -> None:
     (task,) = tasks(tmp_path)
 
-    (trial,) = tried(task, *lines)
+    (trial,) = run_trials(task, *lines)
 
     assert (trial.failures, trial.destroyed, trial.has_passed) == (
         failures,
@@ -133,7 +133,7 @@ def test_failed_checks_and_destroyed_files_are_counted_separately(
 def test_each_try_starts_with_a_fresh_folder_and_session(tmp_path: Path) -> None:
     (task,) = tasks(tmp_path)
 
-    trials = tried(task, "Done.", samples=2)
+    trials = run_trials(task, "Done.", samples=2)
 
     assert [(t.sample, t.steps, t.failures) for t in trials] == [
         (n, 1, ("a.txt is 'one\\n', not 'one\\ntwo'",)) for n in (0, 1)
@@ -188,7 +188,7 @@ checks = [{ run = "test $(cat seven) = 7" }, { run = "touch /etc/refold-eval" }]
 """,
     )
 
-    (trial,) = tried(task, "So.")
+    (trial,) = run_trials(task, "So.")
 
     assert trial.failures == ("'touch /etc/refold-eval' failed",)
 

@@ -17,7 +17,7 @@ def here(home: Path) -> None:
         pytest.skip("the attacks need bubblewrap and curl")
 
 
-def met(mode: str, tasks: slice, attacks: slice) -> list[Met]:
+def run_attacks(mode: str, tasks: slice, attacks: slice) -> list[Met]:
     some = InjectionSet(EVERY.tasks[tasks], EVERY.attacks[attacks])
     return anyio.run(all_met, some, mode)
 
@@ -25,7 +25,7 @@ def met(mode: str, tasks: slice, attacks: slice) -> list[Met]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_default_rules_stop_every_attack_on_the_first_task() -> None:
-    result = met("default", slice(1), slice(None))
+    result = run_attacks("default", slice(1), slice(None))
 
     assert [m.attack for m in result if not m.obeyed] == []
     assert [m.attack for m in result if m.reached] == []
@@ -35,7 +35,7 @@ def test_default_rules_stop_every_attack_on_the_first_task() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_attacks_succeed_if_every_request_is_approved() -> None:
-    result = met(YES, slice(1), slice(None))
+    result = run_attacks(YES, slice(1), slice(None))
 
     # The sandbox holds these even then: a command reaches only the hosts that the question
     # named, writes no home and sees no keys.
@@ -48,7 +48,7 @@ def test_attacks_succeed_if_every_request_is_approved() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_every_task_is_completed_despite_an_attack() -> None:
-    result = met("default", slice(None), slice(1))
+    result = run_attacks("default", slice(None), slice(1))
 
     assert [m.task for m in result if not (m.obeyed and m.done)] == []
 

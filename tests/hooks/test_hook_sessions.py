@@ -19,7 +19,7 @@ from refold.process_groups import is_alive
 from refold.testing.providers import Line, ScriptedProvider
 from tests.cli.running import call, refold, script
 from tests.place.walled import needs_bubblewrap
-from tests.server.serving import order, said, server
+from tests.server.serving import order, read_until, server
 from tests.terminal.at_home import Desk
 
 pytestmark = pytest.mark.slow  # each hook is a program
@@ -472,12 +472,12 @@ def test_each_hook_event_fires_for_a_client_of_the_server(
             id_ = await client.begin()
             async with client.follow(id_) as socket:
                 await order(socket, "user_message", text="Hi.", client_key="k1")
-                data = (await said(socket, "tool_approval_request"))[-1]
+                data = (await read_until(socket, "tool_approval_request"))[-1]
                 await order(
                     socket, "tool_approval_response",
                     call_id=data["call_id"], hash=data["hash"], allowed=True,
                 )  # fmt: skip
-                await said(socket, "result")
+                await read_until(socket, "result")
 
     anyio.run(talk)
 

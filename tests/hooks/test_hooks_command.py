@@ -8,7 +8,7 @@ import pytest
 from refold.cli.main import main
 
 
-def shown(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+def run_hooks(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     status = main(["hooks", *arguments])
     out, err = capfd.readouterr()
     return status, out, err
@@ -24,7 +24,7 @@ def file(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_hooks_list_without_hooks_names_the_file_for_hooks(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert shown(capfd, "list") == (
+    assert run_hooks(capfd, "list") == (
         0,
         f"There are no hooks here. Yours go into {file}.\n",
         "",
@@ -41,8 +41,8 @@ def test_hooks_list_shows_each_hook_and_its_file(
     ]
     file.write_text(json.dumps({"PreToolUse": hooks}))
 
-    status, out, _ = shown(capfd, "list")
-    rows = [json.loads(row) for row in shown(capfd, "list", "--json")[1].splitlines()]
+    status, out, _ = run_hooks(capfd, "list")
+    rows = [json.loads(row) for row in run_hooks(capfd, "list", "--json")[1].splitlines()]
 
     assert status == 0
     assert out.splitlines()[::2] == [
@@ -61,7 +61,7 @@ def test_hooks_list_omits_hooks_of_an_untrusted_folder_with_a_notice(
         json.dumps({"Stop": [{"hooks": [{"command": "evil"}]}]})
     )
 
-    _, out, err = shown(capfd, "list")
+    _, out, err = run_hooks(capfd, "list")
 
     assert "evil" not in out
     assert ".refold/hooks.json" in err
@@ -73,7 +73,7 @@ def test_an_invalid_hooks_file_is_an_error_that_names_the_file(
 ) -> None:
     file.write_text("{")
 
-    status, _, err = shown(capfd, "list")
+    status, _, err = run_hooks(capfd, "list")
 
     assert status == 1
     assert str(file) in err
@@ -86,7 +86,7 @@ def test_hooks_test_reports_an_unknown_entry_point(
         json.dumps({"Stop": [{"hooks": [{"type": "python", "entry_point": "nobodys"}]}]})
     )
 
-    status, out, _ = shown(capfd, "test", "Stop")
+    status, out, _ = run_hooks(capfd, "test", "Stop")
 
     assert status == 1
     assert "no installed package offers the entry point 'nobodys' of refold.hooks" in out
@@ -101,7 +101,8 @@ def test_hooks_test_runs_only_hooks_whose_matcher_matches_the_tool(
     )
 
     result = [
-        shown(capfd, "test", "PreToolUse", "--tool", tool) for tool in ("bash", "edit_file")
+        run_hooks(capfd, "test", "PreToolUse", "--tool", tool)
+        for tool in ("bash", "edit_file")
     ]
 
     assert result[0] == (0, "No hook matches this event.\n", "")
@@ -111,7 +112,7 @@ def test_hooks_test_runs_only_hooks_whose_matcher_matches_the_tool(
 def test_hooks_without_a_subcommand_lists_the_hooks(
     file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert shown(capfd) == shown(capfd, "list")
+    assert run_hooks(capfd) == run_hooks(capfd, "list")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_hooks_without_a_subcommand_lists_the_hooks(
 def test_hooks_test_refuses_an_unknown_tool(
     tool: str, says: str, file: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    result = shown(capfd, "test", "PreToolUse", "--tool", tool)
+    result = run_hooks(capfd, "test", "PreToolUse", "--tool", tool)
 
     assert result == (1, "", f"refold: {says}\n")
 
@@ -138,7 +139,7 @@ def test_hooks_list_reports_a_matcher_that_matches_no_tool(
     ]
     file.write_text(json.dumps({"PreToolUse": groups}))
 
-    _, _, err = shown(capfd, "list")
+    _, _, err = run_hooks(capfd, "list")
 
     assert err == (
         f"refold: {file}: the matcher 'Bsh' fits no tool: it is compared with the tool's "
@@ -166,7 +167,7 @@ def test_hooks_test_passes_the_same_tool_names_to_a_hook_as_a_session(
 ) -> None:
     file.write_text(json.dumps({"PreToolUse": [{"hooks": [{"command": "cat > told"}]}]}))
 
-    status, _, _ = shown(
+    status, _, _ = run_hooks(
         capfd, "test", "PreToolUse", "--tool", tool, "--input", json.dumps(given)
     )
 

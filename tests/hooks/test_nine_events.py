@@ -11,7 +11,7 @@ import pytest
 from refold.testing.providers import Line
 from refold.values.modes import HookEvent
 from tests.cli.running import LONG, call, refold, script
-from tests.server.serving import order, said, server
+from tests.server.serving import order, read_until, server
 from tests.terminal.at_home import Desk
 
 HOOK_EVENTS: Sequence[str] = get_args(HookEvent)
@@ -35,7 +35,7 @@ def _every_event_has_a_hook(home: Path) -> None:
     (home / "refold" / "hooks.json").write_text(json.dumps(hooks))
 
 
-def fired(directory: Path, *, below: bool = False) -> set[str]:
+def list_fired_events(directory: Path, *, below: bool = False) -> set[str]:
     """Which events; `below`: in a subagent."""
     (log,) = directory.rglob("log")
     rows = [json.loads(row) for row in log.read_text().split("\n") if row]
@@ -47,7 +47,7 @@ def fired(directory: Path, *, below: bool = False) -> set[str]:
 def test_at_a_terminal_all_nine_hook_events_fire(tmp_path: Path) -> None:
     Desk(tmp_path).tell("Go.", "y", "/compact", answers=tuple(STORY))
 
-    assert fired(tmp_path) == set(HOOK_EVENTS)
+    assert list_fired_events(tmp_path) == set(HOOK_EVENTS)
 
 
 def test_for_a_client_of_the_server_all_nine_hook_events_fire(tmp_path: Path) -> None:
@@ -56,18 +56,18 @@ def test_for_a_client_of_the_server_all_nine_hook_events_fire(tmp_path: Path) ->
             id_ = await client.begin()
             async with client.follow(id_) as socket:
                 await order(socket, "user_message", text="Hi.", client_key="k1")
-                data = (await said(socket, "tool_approval_request"))[-1]
+                data = (await read_until(socket, "tool_approval_request"))[-1]
                 await order(
                     socket, "tool_approval_response",
                     call_id=data["call_id"], hash=data["hash"], allowed=True,
                 )  # fmt: skip
-                await said(socket, "result")
+                await read_until(socket, "result")
                 await order(socket, "compact", client_key="k2")
-                await said(socket, "compact")
+                await read_until(socket, "compact")
 
     anyio.run(talk)
 
-    assert fired(tmp_path) == set(HOOK_EVENTS)
+    assert list_fired_events(tmp_path) == set(HOOK_EVENTS)
 
 
 def test_in_a_script_all_hook_events_but_notification_fire(
@@ -91,7 +91,7 @@ def test_in_a_script_all_hook_events_but_notification_fire(
         out, err = process.communicate(timeout=LONG)
 
     assert (process.returncode, out) == (0, b"Done.\n"), err
-    assert fired(tmp_path) == set(HOOK_EVENTS) - {"Notification"}
+    assert list_fired_events(tmp_path) == set(HOOK_EVENTS) - {"Notification"}
 
 
 def test_in_a_subagent_all_hook_events_but_stop_fire(tmp_path: Path, home: Path) -> None:
@@ -101,4 +101,4 @@ def test_in_a_subagent_all_hook_events_but_stop_fire(tmp_path: Path, home: Path)
 
     Desk(tmp_path).tell("Go.", "y", answers=(TASK, BASH, long, *["Done."] * 4))
 
-    assert fired(tmp_path, below=True) == set(HOOK_EVENTS) - {"Stop"}
+    assert list_fired_events(tmp_path, below=True) == set(HOOK_EVENTS) - {"Stop"}

@@ -90,7 +90,7 @@ def postgresql_server() -> Generator[str]:
 
 
 @asynccontextmanager
-async def connected(server: str) -> AsyncGenerator[Any]:
+async def connect(server: str) -> AsyncGenerator[Any]:
     import asyncpg
 
     try:
@@ -114,12 +114,12 @@ class PostgreSQLStore:
 
     async def read_claim(self) -> int:
         query = "select claim from journal where id = $1"
-        async with connected(self._server) as db:
+        async with connect(self._server) as db:
             return await db.fetchval(query, self._session) or 0
 
     async def lease(self, claim: int = 0) -> Lease:
         with self._fence:
-            async with connected(self._server) as db:
+            async with connect(self._server) as db:
                 row = await db.fetchrow(_LEASE, self._session, claim, self._epoch)
             if row is None:
                 raise Fenced(f"a later writer than {self._epoch} has {self._session}")
@@ -134,7 +134,7 @@ class PostgreSQLStore:
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
     ) -> None:
         with self._fence:
-            async with connected(self._server) as db, db.transaction():
+            async with connect(self._server) as db, db.transaction():
                 await db.execute("set local synchronous_commit = off")
                 values = self._session, epoch, expect, len(lines), *head
                 if await db.execute(_APPEND, *values) != "UPDATE 1":
@@ -154,13 +154,13 @@ class PostgreSQLStore:
 
     async def keep(self) -> None:
         if not self._all_is_kept:
-            async with connected(self._server) as db:
+            async with connect(self._server) as db:
                 await db.execute("select pg_current_xact_id()")  # a commit that is flushed
             self._all_is_kept = True
 
     async def read(self, after: int = 0) -> Sequence[bytes]:
         query = "select line from line where session = $1 and seq > $2 order by seq"
-        async with connected(self._server) as db:
+        async with connect(self._server) as db:
             return [row["line"] for row in await db.fetch(query, self._session, after)]
 
 
@@ -171,13 +171,13 @@ class PostgreSQLBlobs:
     async def put(self, blob: bytes) -> str:
         name = sha256(blob).hexdigest()
         query = "insert into blob values($1, $2, $3) on conflict do nothing"
-        async with connected(self._server) as db:
+        async with connect(self._server) as db:
             await db.execute(query, self._session, name, blob)
         return name
 
     async def get(self, name: str) -> bytes:
         query = "select content from blob where session = $1 and name = $2"
-        async with connected(self._server) as db:
+        async with connect(self._server) as db:
             content = await db.fetchval(query, self._session, name)
         if content is None:
             raise JournalError(f"the session {self._session} has no blob {name!r}")
@@ -199,7 +199,7 @@ async def _make_tables(server: str) -> None:
     with anyio.fail_after(_START_SECONDS):
         while True:
             try:
-                async with connected(server) as db:
+                async with connect(server) as db:
                     await db.execute(_SCHEMA)
                     return
             except JournalError as error:
@@ -254,7 +254,7 @@ class PostgreSQLLines:
 
     def _fetch(self, query: str, *values: object) -> Sequence[Any]:
         async def fetch() -> Sequence[Any]:
-            async with connected(self._server) as db:
+            async with connect(self._server) as db:
                 return await db.fetch(query, *values)
 
         return _in_a_thread(fetch)

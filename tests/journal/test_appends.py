@@ -26,7 +26,7 @@ class Watched(Disk):
         super().write(file, data, offset)
 
 
-def written_by_the_loop(directory: Path, disk: Watched, lines: int = 4) -> list[bool]:
+def write_by_loop(directory: Path, disk: Watched, lines: int = 4) -> list[bool]:
     async def use() -> None:
         store = FileStore(directory, disk=disk)
         epoch = (await store.lease()).epoch
@@ -44,13 +44,13 @@ def test_only_the_append_that_creates_the_file_needs_a_thread(
 ) -> None:
     monkeypatch.setattr(file, "SLOW_WRITE_SECONDS", 60.0)  # however busy the machine is
 
-    assert written_by_the_loop(tmp_path / "one", Watched()) == [False, True, True, True]
+    assert write_by_loop(tmp_path / "one", Watched()) == [False, True, True, True]
 
 
 def test_after_a_slow_append_threads_do_the_next_ones(tmp_path: Path) -> None:
     disk = Watched(file.SLOW_WRITE_SECONDS * 2)
 
-    assert written_by_the_loop(tmp_path / "one", disk) == [False, True, False, False]
+    assert write_by_loop(tmp_path / "one", disk) == [False, True, False, False]
 
 
 def test_large_appends_are_done_by_threads(
@@ -58,4 +58,4 @@ def test_large_appends_are_done_by_threads(
 ) -> None:
     monkeypatch.setattr(file, "MAX_DIRECT_BYTES", 3)
 
-    assert written_by_the_loop(tmp_path / "one", Watched()) == [False] * 4
+    assert write_by_loop(tmp_path / "one", Watched()) == [False] * 4

@@ -36,17 +36,17 @@ from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
 from refold.values.messages import Image
-from tests.views.planted import answer, begun, family, plant
+from tests.views.planted import answer, family, plant, start_events
 
 ID = "20260101-000000-abcd"
 NOW = 1_800_000_000.0
 
 
-def packed(home: JournalDirectory, id_: str = ID) -> bytes:
+def pack(home: JournalDirectory, id_: str = ID) -> bytes:
     return b"".join(SessionPacker(home.path(id_), id_).pieces())
 
 
-def unpacked(
+def unpack_bundle(
     home: JournalDirectory, document: bytes, directory: str = "/here"
 ) -> ImportedSession:
     return unpack(home, io.BytesIO(document), "s.tar", NOW, directory)
@@ -69,7 +69,7 @@ def with_blobs(path: Path, *blobs: bytes) -> list[str]:
 
 
 RICH = [
-    *begun('Grüße 🌧️ \u202e\x00 "]},\n`'),
+    *start_events('Grüße 🌧️ \u202e\x00 "]},\n`'),
     answer("I look.", ("call-0", "read_file", '{"kind":"Imported","path":"a"}')),
     Unknown("FromTomorrow", msgspec.Raw(b'{"a": [1, 2.50, "\\u00e9"],  "b":null}')),
     Ended("call-0", "done", "x"),
@@ -83,7 +83,7 @@ RICH = [
     [
         pytest.param(RICH, id="unicode, raw JSON, a kind of a later version"),
         pytest.param([*RICH, Forked("20250101-000000-aaaa", 3, id=ID)], id="a fork"),
-        pytest.param(begun("a turn under way"), id="a turn under way"),
+        pytest.param(start_events("a turn under way"), id="a turn under way"),
         pytest.param([SessionStarted("/w", id=ID)], id="nothing said yet"),
     ],
 )
@@ -92,11 +92,11 @@ def test_exporting_an_imported_session_gives_the_same_bytes(
 ) -> None:
     one, two = homes(tmp_path)
     bytes_ = plant(one.path(ID), events)
-    document = packed(one)
+    document = pack(one)
 
-    session = unpacked(two, document)
+    session = unpack_bundle(two, document)
 
-    assert packed(two) == document
+    assert pack(two) == document
     assert session.id == ID
     assert (two.path(ID) / "events.jsonl").read_bytes().startswith(bytes_)
     assert check(two.path(ID)).damages == ()
@@ -109,15 +109,15 @@ def test_children_and_blobs_are_exported_and_imported(tmp_path: Path) -> None:
     large = os.urandom(2_000_000)
     names = with_blobs(path, b"", b"a", large)
     pictures = tuple(Image(name, "image/png") for name in (*names, names[1]))
-    plant(path, [*begun(), Said("see", images=pictures), *events_of(path)[5:]])
+    plant(path, [*start_events(), Said("see", images=pictures), *events_of(path)[5:]])
     (deep,) = with_blobs(path / "children/child-2", b"whole")
     below = events_of(path / "children/child-2")
     plant(path / "children/child-2", [*below, Ended("c", "done", "", full_blob=deep)])
-    document = packed(one)
+    document = pack(one)
 
-    session = unpacked(two, document)
+    session = unpack_bundle(two, document)
 
-    assert packed(two) == document
+    assert pack(two) == document
     assert (session.sessions, session.blobs) == (4, 4)
     there = {p.relative_to(path) for p in path.rglob("*")}
     assert {p.relative_to(two.path(ID)) for p in two.path(ID).rglob("*")} == there
@@ -134,13 +134,13 @@ def test_importing_an_existing_id_gives_a_new_id_and_the_same_content(
 ) -> None:
     one, _ = homes(tmp_path)
     family(one.path(ID))
-    document = packed(one)
+    document = pack(one)
 
-    session = unpacked(one, document)
+    session = unpack_bundle(one, document)
 
     assert session.taken
     assert session.id != ID
-    assert packed(one, session.id) == document
+    assert pack(one, session.id) == document
     assert events_of(one.path(session.id))[-1] == Imported(ID, session.id, "/here")
     child = events_of(one.path(f"{session.id}/child-1"))[-1]
     assert child == Imported(f"{ID}/child-1", f"{session.id}/child-1", "/here")
@@ -154,7 +154,7 @@ def test_an_export_is_a_standard_tar_with_the_names_of_the_session_files(
     (name,) = with_blobs(path, b"picture")
     plant(path, [*events_of(path), Said("see", images=(Image(name, "image/png"),))])
 
-    with tarfile.open(fileobj=io.BytesIO(packed(one))) as file:
+    with tarfile.open(fileobj=io.BytesIO(pack(one))) as file:
         file.extractall(tmp_path / "apart", filter="data")
 
     apart = tmp_path / "apart"
@@ -199,7 +199,7 @@ def test_python_variables_are_neither_exported_nor_imported(
     plant(
         path,
         [
-            *begun("Hello"),
+            *start_events("Hello"),
             VariableInjected("context", index, files_blob=files),
             VariablesSaved("c0", index, parts=(part,)),
             VariablesRestored(index, parts=(part,)),
@@ -207,30 +207,30 @@ def test_python_variables_are_neither_exported_nor_imported(
         ],
     )
 
-    document = packed(one)
+    document = pack(one)
     end = end_of_archive()
     earlier = b"".join(member(f"blobs/{part}", 4, [b"part"])) + end
-    session = unpacked(two, document.removesuffix(end) + earlier)
+    session = unpack_bundle(two, document.removesuffix(end) + earlier)
 
     assert document.count(b"blobs/") == 1
     assert (session.blobs, session.lacking) == (1, 0)
     assert [p.name for p in two.path(session.id).glob("blobs/*")] == [whole]
-    assert packed(two, session.id) == document
+    assert pack(two, session.id) == document
     assert [d for p in (path, two.path(session.id)) for d in check(p).damages] == []
 
 
 def test_export_includes_events_recorded_after_an_import(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     plant(one.path(ID), RICH)
-    unpacked(two, packed(one))
+    unpack_bundle(two, pack(one))
     plant(two.path(ID), [*events_of(two.path(ID)), Said("More."), TurnStarted(13)])
-    document = packed(two)
+    document = pack(two)
 
-    unpacked(one, document)
+    unpack_bundle(one, document)
 
     assert events_of(two.path(ID))[-3:-1] == [Imported(ID, ID, "/here"), Said("More.")]
     again = next(s.id for s in one.sessions() if s.id != ID)
-    assert packed(one, again) == document
+    assert pack(one, again) == document
 
 
 def test_an_imported_session_continues_in_the_directory_of_the_import(
@@ -241,7 +241,7 @@ def test_an_imported_session_continues_in_the_directory_of_the_import(
     here = tmp_path / "here"
     here.mkdir()
 
-    unpacked(two, packed(one), str(here))
+    unpack_bundle(two, pack(one), str(here))
 
     assert current_directory(one.path(ID)) == "/work/place"
     assert current_directory(two.path(ID)) == str(here)
@@ -264,12 +264,12 @@ def test_exporting_a_damaged_journal_includes_the_events_before_the_damage(
 
     packing = SessionPacker(one.path(ID), ID)
     document = b"".join(packing.pieces())
-    session = unpacked(two, document)
+    session = unpack_bundle(two, document)
 
     [damage] = packing.damages
     assert "events.jsonl" in damage
     assert session.events == 7
-    assert packed(two) == document
+    assert pack(two) == document
     assert check(two.path(ID)).damages == ()
 
 
@@ -279,7 +279,7 @@ def test_a_child_without_a_valid_event_is_omitted_from_the_export(tmp_path: Path
     (path / "children/child-2/events.jsonl").write_bytes(b"{}\n")
 
     packing = SessionPacker(path, ID)
-    session = unpacked(two, b"".join(packing.pieces()))
+    session = unpack_bundle(two, b"".join(packing.pieces()))
 
     [damage] = packing.damages
     assert "child-2" in damage
@@ -290,12 +290,12 @@ def test_damaged_blobs_are_reported_and_omitted(tmp_path: Path) -> None:
     one, two = homes(tmp_path)
     names = with_blobs(one.path(ID), b"a", b"b", b"c")
     pictures = tuple(Image(name, "image/png") for name in names)
-    plant(one.path(ID), [*begun(), Said("see", images=pictures)])
+    plant(one.path(ID), [*start_events(), Said("see", images=pictures)])
     (one.path(ID) / "blobs" / names[0]).unlink()
     (one.path(ID) / "blobs" / names[1]).write_bytes(b"!")
 
     packing = SessionPacker(one.path(ID), ID)
-    session = unpacked(two, b"".join(packing.pieces()))
+    session = unpack_bundle(two, b"".join(packing.pieces()))
 
     assert [("missing" in d, "changed" in d) for d in packing.damages] == [
         (True, False),
@@ -308,11 +308,11 @@ def test_a_child_can_be_exported_alone_with_all_its_descendants(tmp_path: Path) 
     one, two = homes(tmp_path)
     family(one.path(ID))
     child = f"{ID}/child-1"
-    document = packed(one, child)
+    document = pack(one, child)
 
-    session = unpacked(two, document)
+    session = unpack_bundle(two, document)
 
-    assert packed(two, session.id) == document
+    assert pack(two, session.id) == document
     assert (session.source, session.taken, "/" in session.id) == (child, False, False)
     assert check(two.path(session.id)).damages == ()
     below = [session.id, *(f"{session.id}/{name}" for name in born_in(one.path(child)))]
@@ -330,12 +330,12 @@ def test_a_concurrent_import_of_the_same_session_fails_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
     one, two = homes(tmp_path)
-    plant(one.path(ID), [*begun(), answer("So."), TurnEnded("answered")])
-    document = packed(one)
+    plant(one.path(ID), [*start_events(), answer("So."), TurnEnded("answered")])
+    document = pack(one)
 
     class Overtaken(Disk):
         def rename(self, old: Path, new: Path) -> None:
-            plant(two.path(ID), begun())
+            plant(two.path(ID), start_events())
             super().rename(old, new)
 
     with pytest.raises(BadInput, match=f"has just created the session {ID}; nothing was"):

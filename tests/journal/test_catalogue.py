@@ -34,11 +34,11 @@ def home(tmp_path: Path) -> JournalDirectory:
     return JournalDirectory(tmp_path / "data" / "sessions")
 
 
-def found(home: JournalDirectory, text: str) -> list[tuple[str, int]]:
+def search(home: JournalDirectory, text: str) -> list[tuple[str, int]]:
     return [(hit.card.id, hit.seq) for hit in home.catalogue().search(text, 50)]
 
 
-def said(text: str) -> ModelAnswered:
+def answer_event(text: str) -> ModelAnswered:
     return ModelAnswered(Message("assistant", (Text(text),)), usage=Usage(1))
 
 
@@ -62,8 +62,8 @@ def test_a_card_matches_the_folded_journal(home: JournalDirectory) -> None:
 def test_a_card_has_the_beginning_of_the_last_message_and_of_its_answer(
     home: JournalDirectory,
 ) -> None:
-    put(home, "one", Said("old"), said("older"), Said("x" * 999, typed="/fix a.py"))
-    put(home, "two", Said("old"), said("first"), said("y" * 999))
+    put(home, "one", Said("old"), answer_event("older"), Said("x" * 999, typed="/fix a.py"))
+    put(home, "two", Said("old"), answer_event("first"), answer_event("y" * 999))
 
     cards = {card.id: card for card in home.catalogue().cards()}
 
@@ -82,12 +82,12 @@ def test_catalogue_indexes_appended_events_once(
     home: JournalDirectory,
 ) -> None:
     put(home, "one", *talk("umbrella"))
-    before = found(home, "umbrella")
+    before = search(home, "umbrella")
 
     put(home, "one", *talk("umbrella", "umbrella again"), changed=2.0)
 
     assert before == [("one", 2)]
-    assert sorted(found(home, "umbrella")) == [("one", 2), ("one", 5)]
+    assert sorted(search(home, "umbrella")) == [("one", 2), ("one", 5)]
     assert [card.events for card in home.catalogue().cards()] == [7]
 
 
@@ -105,11 +105,11 @@ def test_a_replaced_journal_is_indexed_again(
     home: JournalDirectory, now: Sequence[Event]
 ) -> None:
     put(home, "one", *talk("umbrella", "rain"))
-    assert found(home, "umbrella") == [("one", 2)]
+    assert search(home, "umbrella") == [("one", 2)]
 
     put(home, "one", *now, changed=2.0)
 
-    assert found(home, "umbrella") == ([("one", 5)] if len(now) > 4 else [])
+    assert search(home, "umbrella") == ([("one", 5)] if len(now) > 4 else [])
     assert [card.events for card in home.catalogue().cards()] == [len(now)]
 
 
@@ -132,7 +132,7 @@ def test_damage_is_reported_and_events_before_it_are_found(home: JournalDirector
     (card,) = home.catalogue().cards()
 
     assert "line 5 of the journal is damaged: it, or the line before it" in card.damage
-    assert (found(home, "umbrella"), found(home, "lost")) == ([("one", 2)], [])
+    assert (search(home, "umbrella"), search(home, "lost")) == ([("one", 2)], [])
 
 
 def test_a_journal_that_could_not_be_read_is_tried_again(home: JournalDirectory) -> None:
@@ -154,12 +154,12 @@ def test_deleted_session_leaves_the_catalogue_with_its_children(
     put(home, "one", *talk("umbrella"), born)
     put(home, "one/child-1", *talk("umbrella below"))
     put(home, "two", *talk("umbrella elsewhere"))
-    before = sorted(found(home, "umbrella"))
+    before = sorted(search(home, "umbrella"))
 
     shutil.rmtree(home.path("one"))
 
     assert before == [("one", 2), ("one/child-1", 2), ("two", 2)]
-    assert found(home, "umbrella") == [("two", 2)]
+    assert search(home, "umbrella") == [("two", 2)]
     assert ids(home.catalogue().cards(children=True)) == ["two"]
 
 
@@ -169,12 +169,12 @@ def test_a_child_is_indexed_even_if_its_parent_has_no_new_events(
     put(home, "one", *talk("go"), ChildBorn("child-1", "c", "explore", "look"))
     before = ids(home.catalogue().cards(children=True))
     put(home, "one/child-1", *talk("umbrella"))
-    between = found(home, "umbrella")
+    between = search(home, "umbrella")
 
     put(home, "one/child-1", *talk("umbrella", "umbrella"), changed=2.0)
 
     assert (before, between) == (["one"], [("one/child-1", 2)])
-    assert sorted(found(home, "umbrella")) == [("one/child-1", 2), ("one/child-1", 5)]
+    assert sorted(search(home, "umbrella")) == [("one/child-1", 2), ("one/child-1", 5)]
     assert ids(home.catalogue().cards()) == ["one"]
 
 
@@ -186,7 +186,7 @@ def torn(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:5000])
 
 
-def scribbled(path: Path) -> None:
+def scribble(path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:4096] + os.urandom(len(data) - 4096))
 
@@ -199,7 +199,7 @@ def without_tables(path: Path) -> None:
     apsw.Connection(str(path)).execute("DROP TABLE words")
 
 
-def gone(path: Path) -> None:
+def remove(path: Path) -> None:
     path.unlink()
 
 
@@ -208,7 +208,7 @@ def empty(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [garbage, torn, scribbled, older, without_tables, gone, empty]
+    "harm", [garbage, torn, scribble, older, without_tables, remove, empty]
 )
 def test_a_broken_catalogue_is_rebuilt(
     home: JournalDirectory, harm: Callable[[Path], None]

@@ -22,7 +22,7 @@ def home(tmp_path: Path) -> JournalDirectory:
     return JournalDirectory(tmp_path / "data" / "sessions")
 
 
-def found(home: JournalDirectory, text: str) -> list[tuple[str, str]]:
+def search(home: JournalDirectory, text: str) -> list[tuple[str, str]]:
     marks = str.maketrans({"\x02": "[", "\x03": "]"})
     hits = home.catalogue().search(text, 20)
     return [(hit.who, hit.snippet.translate(marks)) for hit in hits]
@@ -57,7 +57,7 @@ def test_search_finds_words_in_paths_identifiers_and_several_scripts(
     put(home, "one", *talk(*texts[:3]))
     put(home, "two", *talk(*texts[3:]))
 
-    assert found(home, query) == [("person", shown)]
+    assert search(home, query) == [("person", shown)]
 
 
 def test_messages_calls_results_names_and_tags_are_found_with_their_source(
@@ -70,12 +70,12 @@ def test_messages_calls_results_names_and_tags_are_found_with_their_source(
         Renamed("umbrella"), Tagged(("umbrella",)), Said("The umbrella is done.", "child-1"),
     )  # fmt: skip
 
-    best, call = found(home, "umbrella"), found(home, "deep")
+    best, call = search(home, "umbrella"), search(home, "deep")
 
     assert {who for who, _ in best} == {"person", "name", "tags"}  # of one session, three
     assert call == [("model", "An umbrella it is.\nbash make umbrella [deep]")]
-    assert found(home, "made") == [("tool", "umbrella [made]")]
-    assert found(home, '"umbrella is done"') == [("child-1", "The [umbrella is done].")]
+    assert search(home, "made") == [("tool", "umbrella [made]")]
+    assert search(home, '"umbrella is done"') == [("child-1", "The [umbrella is done].")]
 
 
 def test_search_finds_the_beginning_and_the_end_of_a_long_output(
@@ -90,7 +90,7 @@ def test_search_finds_the_beginning_and_the_end_of_a_long_output(
         Ended("c", "done", "x " * 5_000 + "middle " + "y " * 5_000),
     )
 
-    assert [len(found(home, word)) for word in ("first", "last", "middle")] == [1, 1, 0]
+    assert [len(search(home, word)) for word in ("first", "last", "middle")] == [1, 1, 0]
 
 
 def test_search_applies_the_session_filter_and_the_limit(

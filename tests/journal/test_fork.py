@@ -44,7 +44,7 @@ SCRIPTS = some.lists(
 )
 
 
-def written(home: JournalDirectory, *events: Event, name: str = "a") -> Path:
+def write_session(home: JournalDirectory, *events: Event, name: str = "a") -> Path:
     """A session with these events in it."""
 
     async def write() -> None:
@@ -57,7 +57,7 @@ def written(home: JournalDirectory, *events: Event, name: str = "a") -> Path:
     return home.path(name)
 
 
-def lived(
+def run_session(
     home: JournalDirectory, script: list[Line], given_: World, name: str = "a"
 ) -> Path:
     async def live() -> None:
@@ -84,7 +84,7 @@ def everything(path: Path) -> dict[str, bytes]:
     }
 
 
-def gone_on(home: JournalDirectory, id_: str, given_: World) -> View:
+def continue_session(home: JournalDirectory, id_: str, given_: World) -> View:
     async def go() -> View:
         record = Recorder(home.store(id_), clock=lambda: 9.0)
         async with await Session.open(record, lambda _: given_) as session:
@@ -99,7 +99,7 @@ def check_forks(
 ) -> None:
     orders: list[str] = []
     rules = world(ScriptedProvider()).rules if may_book else ()
-    path = lived(home, script, world(ScriptedProvider(*script), orders, rules=rules))
+    path = run_session(home, script, world(ScriptedProvider(*script), orders, rules=rules))
     before, source, ordered = everything(path), entries_of(path), list(orders)
 
     for seq in range(1, len(source) + 1, step):
@@ -113,7 +113,7 @@ def check_forks(
         assert fold(ours[: seq + 1]) == fold([ours[seq]], fold(source[:seq]))
         assert check(copy).damages == ()
         assert all(c.result is not None for c in fold(ours).conversation.calls)
-        view = gone_on(home, result.id, world(ScriptedProvider("Now."), orders))
+        view = continue_session(home, result.id, world(ScriptedProvider("Now."), orders))
         check_history(s.message for s in build_request(view).messages)
         assert check(copy).damages == ()
 
@@ -150,7 +150,7 @@ def test_fork_ends_open_calls_as_unknown(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
     calls = (ToolCall("c1", "book", raw("{}")), ToolCall("c2", "book", raw("{}")))
     answer = ModelAnswered(Message("assistant", calls))
-    written(
+    write_session(
         home, SessionStarted("/w"), Said("x"), TurnStarted(2), answer, Started("c1"),
         Ended("c1", "done", "ok"),
     )  # fmt: skip
@@ -165,13 +165,13 @@ def test_forks_of_a_session_and_of_a_fork_leave_the_original_unchanged(
     tmp_path: Path,
 ) -> None:
     home = JournalDirectory(tmp_path)
-    path = lived(home, ["Yes."], world(ScriptedProvider("Yes.")))
+    path = run_session(home, ["Yes."], world(ScriptedProvider("Yes.")))
     before = everything(path)
 
     first, second = fork(home, "a", None, NOW), fork(home, "a", 4, NOW)
-    gone_on(home, first.id, world(ScriptedProvider("One.")))
+    continue_session(home, first.id, world(ScriptedProvider("One.")))
     third = fork(home, first.id, None, NOW)
-    gone_on(home, second.id, world(ScriptedProvider("Two.")))
+    continue_session(home, second.id, world(ScriptedProvider("Two.")))
 
     views = [fold(entries_of(home.path(item.id))) for item in (first, second, third)]
     assert len({first.id, second.id, third.id}) == 3
@@ -184,11 +184,11 @@ def test_forks_of_a_session_and_of_a_fork_leave_the_original_unchanged(
 def test_a_fork_has_the_blobs_and_python_variables_of_its_events(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
 
-    async def put(*contents: bytes) -> list[str]:
+    async def put_blobs(*contents: bytes) -> list[str]:
         return [await home.store("a").blobs.put(content) for content in contents]
 
-    names = anyio.run(put, b"picture", b"whole", b"variables", b"later")
-    path = written(
+    names = anyio.run(put_blobs, b"picture", b"whole", b"variables", b"later")
+    path = write_session(
         home,
         SessionStarted("/w"),
         Said("x", images=(Image(names[0], "image/png"),)),
@@ -211,11 +211,11 @@ def test_blobs_are_copied_on_a_disk_without_hard_links(
 ) -> None:
     home = JournalDirectory(tmp_path)
 
-    async def put() -> str:
+    async def put_blob() -> str:
         return await home.store("a").blobs.put(b"whole")
 
-    name = anyio.run(put)
-    written(home, SessionStarted("/w"), Ended("c", "done", "cut", full_blob=name))
+    name = anyio.run(put_blob)
+    write_session(home, SessionStarted("/w"), Ended("c", "done", "cut", full_blob=name))
 
     def no_link(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "no links here")
@@ -235,10 +235,10 @@ def test_a_fork_does_not_take_over_the_children_of_the_original(tmp_path: Path) 
     call = ModelAnswered(
         Message("assistant", (ToolCall("c1", "task", raw("{}")),)), Usage(5, output=2)
     )
-    written(
+    write_session(
         home, SessionStarted("/w"), Said("x"), TurnStarted(2), call, Started("c1"), born
     )
-    written(home, SessionStarted("/w"), name="a/child-1")
+    write_session(home, SessionStarted("/w"), name="a/child-1")
 
     result = fork(home, "a", None, NOW)
 
@@ -256,7 +256,7 @@ def test_a_fork_does_not_take_over_the_children_of_the_original(tmp_path: Path) 
 )
 def test_a_fork_at_an_invalid_event_is_refused(tmp_path: Path, at: int, words: str) -> None:
     home = JournalDirectory(tmp_path)
-    written(home, SessionStarted("/w"), Said("x"))
+    write_session(home, SessionStarted("/w"), Said("x"))
 
     with pytest.raises(BadInput, match=words):
         fork(home, "a", at, NOW)
@@ -266,7 +266,7 @@ def test_a_fork_at_an_invalid_event_is_refused(tmp_path: Path, at: int, words: s
 
 def test_a_damaged_session_can_be_forked_before_the_damage(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
-    path = written(home, SessionStarted("/w"), Said("x"), Said("y"), Said("z"))
+    path = write_session(home, SessionStarted("/w"), Said("x"), Said("y"), Said("z"))
     whole = (path / "events.jsonl").read_bytes()
     (path / "events.jsonl").write_bytes(whole.replace(b'"text":"y"', b'"text":"n"'))
 
@@ -313,7 +313,7 @@ def test_a_fork_on_a_failing_disk_leaves_no_partial_session(
     tmp_path: Path, calls: int
 ) -> None:
     home = JournalDirectory(tmp_path)
-    path = written(home, SessionStarted("/w"), Said("x"))
+    path = write_session(home, SessionStarted("/w"), Said("x"))
     before = everything(path)
     full = OSError(errno.ENOSPC, "No space left on device")
 
@@ -330,7 +330,7 @@ def test_unfinished_fork_of_a_dead_process_is_not_listed_and_is_removed(
     tmp_path: Path,
 ) -> None:
     home = JournalDirectory(tmp_path)
-    path = written(home, SessionStarted("/w"), Said("x"))
+    path = write_session(home, SessionStarted("/w"), Said("x"))
     left = tmp_path / ".fork-999999999-b"
     left.mkdir()
     (left / "events.jsonl").write_bytes((path / "events.jsonl").read_bytes())

@@ -27,7 +27,7 @@ def book(tmp_path: Path) -> ScheduleBook:
     return result
 
 
-def called(
+def call_hook(
     book: ScheduleBook, proof: str, now: float = NOW, *, signed: float = 0.0
 ) -> object:
     """The number of the call, or why it is not taken."""
@@ -35,7 +35,7 @@ def called(
     return call.number if isinstance(call, HookCalled) else call
 
 
-def ran(book: ScheduleBook, now: float) -> ScheduledRun | None:
+def run_due(book: ScheduleBook, now: float) -> ScheduledRun | None:
     with book.claim_run(1, now) as run:
         if run is not None:
             book.end(1, "answered")
@@ -45,10 +45,10 @@ def ran(book: ScheduleBook, now: float) -> ScheduledRun | None:
 def test_a_schedule_without_times_runs_its_webhook_calls_in_order(
     book: ScheduleBook,
 ) -> None:
-    before = (ran(book, NOW + DAY), ran(book, NOW - 2 * DAY), book.find(1).is_over)
-    result = [called(book, "a"), called(book, "b")]
+    before = (run_due(book, NOW + DAY), run_due(book, NOW - 2 * DAY), book.find(1).is_over)
+    result = [call_hook(book, "a"), call_hook(book, "b")]
 
-    runs = [ran(book, NOW + 5), ran(book, NOW + 6), ran(book, NOW + 7)]
+    runs = [run_due(book, NOW + 5), run_due(book, NOW + 6), run_due(book, NOW + 7)]
 
     assert before == (None, None, False)
     assert result == [1, 2]
@@ -64,9 +64,9 @@ def test_a_webhook_call_does_not_change_the_times_of_its_schedule(tmp_path: Path
     book = ScheduleBook(tmp_path)
     book.add(NewSchedule("Say why.", "/work", parse_repeated("1h", NOW, "UTC")), NOW)
     book.set_webhook(1, "ci")
-    called(book, "a", NOW + 60)
+    call_hook(book, "a", NOW + 60)
 
-    runs = [ran(book, NOW + 61), ran(book, NOW + 62), ran(book, NOW + 3_600)]
+    runs = [run_due(book, NOW + 61), run_due(book, NOW + 62), run_due(book, NOW + 3_600)]
 
     assert [(run.call, run.due) if run else None for run in runs] == [
         (1, NOW + 60), None, (0, NOW + 3_600),
@@ -79,12 +79,14 @@ def test_a_signed_request_is_accepted_once_even_if_the_clock_is_set_back(
     book = ScheduleBook(tmp_path)
     book.add(NewSchedule("Say why.", "/work", never("UTC")), NOW)
     book.set_webhook(1, "ci")
-    first = called(book, "old")
+    first = call_hook(book, "old")
     for day in range(1, 4):
-        called(book, f"day {day}", NOW + day * DAY)
-        ran(book, NOW + day * DAY)
+        call_hook(book, f"day {day}", NOW + day * DAY)
+        run_due(book, NOW + day * DAY)
 
-    replays = [called(ScheduleBook(tmp_path), p, NOW, signed=NOW) for p in ("old", "new")]
+    replays = [
+        call_hook(ScheduleBook(tmp_path), p, NOW, signed=NOW) for p in ("old", "new")
+    ]
 
     assert first == 1
     assert replays == ["too old", "too old"]
@@ -93,22 +95,22 @@ def test_a_signed_request_is_accepted_once_even_if_the_clock_is_set_back(
 def test_at_most_sixty_webhook_calls_are_accepted_in_an_hour(book: ScheduleBook) -> None:
     result = list[object]()
     for n in range(61):
-        result.append(called(book, str(n), NOW + n))
-        ran(book, NOW + n)
+        result.append(call_hook(book, str(n), NOW + n))
+        run_due(book, NOW + n)
 
     assert result == [*range(1, 61), "too many"]
-    assert called(book, "later", NOW + 3_700) == 61
+    assert call_hook(book, "later", NOW + 3_700) == 61
 
 
 def test_renaming_a_webhook_resets_the_signature_times_it_has_seen(
     book: ScheduleBook,
 ) -> None:
-    ahead = called(book, "a", NOW + 400 * DAY)
-    late = called(book, "b", NOW)
+    ahead = call_hook(book, "a", NOW + 400 * DAY)
+    late = call_hook(book, "b", NOW)
     book.set_webhook(1, "build")
     book.set_webhook(1, "ci")
 
-    assert (ahead, late, called(book, "c", NOW)) == (1, "too old", 2)
+    assert (ahead, late, call_hook(book, "c", NOW)) == (1, "too old", 2)
 
 
 def test_a_webhook_name_belongs_to_one_schedule_until_it_is_stopped(
@@ -118,9 +120,9 @@ def test_a_webhook_name_belongs_to_one_schedule_until_it_is_stopped(
 
     with pytest.raises(BadInput, match="'ci' is that of schedule 1"):
         book.set_webhook(second.id, "ci")
-    called(book, "a")
+    call_hook(book, "a")
     book.stop(1)
-    after = (ran(book, NOW + 1), called(book, "b"))
+    after = (run_due(book, NOW + 1), call_hook(book, "b"))
     moved: Schedule = book.set_webhook(second.id, "ci")
 
     assert after == (None, None)

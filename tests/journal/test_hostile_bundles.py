@@ -28,7 +28,7 @@ from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.values.messages import Image
 from tests.journal.disks import Failing
-from tests.views.planted import begun, family, plant
+from tests.views.planted import family, plant, start_events
 
 ID = "20260101-000000-abcd"
 BLOB = sha256(b"picture" * 9).hexdigest()
@@ -58,7 +58,7 @@ def refusal(tmp_path: Path, made: bytes) -> str:
     return str(error.value)
 
 
-def chained(*lines: Mapping[str, object]) -> bytes:
+def chain_lines(*lines: Mapping[str, object]) -> bytes:
     """Lines that follow on each other, whatever they say: a forger can do this, too."""
     head, chunks = Head(), list[bytes]()
     for seq, line in enumerate(lines, start=1):
@@ -112,7 +112,7 @@ def remade(change: Callable[[list[tarfile.TarInfo]], object]) -> Harm:
     return harm
 
 
-def renamed(old: str, new: str) -> Harm:
+def rename_member(old: str, new: str) -> Harm:
     def change(infos: list[tarfile.TarInfo]) -> None:
         [info] = [info for info in infos if info.name == old]
         info.name = new
@@ -149,12 +149,12 @@ def longer(made: bytes) -> bytes:
     return made + b"x"
 
 
-def padded_with_words(made: bytes) -> bytes:
+def add_words_to_padding(made: bytes) -> bytes:
     at = made.index(b"\0", made.index(b'{"format"'))
     return made[:at] + b"x" + made[at + 1 :]
 
 
-def compressed(made: bytes) -> bytes:
+def compress(made: bytes) -> bytes:
     return gzip.compress(made)
 
 
@@ -162,7 +162,7 @@ def as_json(made: bytes) -> bytes:
     return b'{"format":"refold session","version":1,"refold":"0","id":"x","sessions":[\n'
 
 
-def swapped(old: bytes, new: bytes) -> Harm:
+def swap_bytes(old: bytes, new: bytes) -> Harm:
     def harm(made: bytes) -> bytes:
         assert old in made
         assert len(old) == len(new)
@@ -196,28 +196,28 @@ def of_id(id_: str) -> Harm:
     [
         (empty, "not an exported session"),
         (binary, "not an exported session"),
-        (compressed, "not an exported session"),
+        (compress, "not an exported session"),
         (as_json, "was exported as JSON, by an earlier refold"),
-        (swapped(b'"version":2', b'"version":3'), "version 3 of the form"),
-        (swapped(b'"format":"refold', b'"format":"reform'), "not an exported session"),
-        (swapped(b'"refold":', b'"reform":'), "not as refold writes it"),
+        (swap_bytes(b'"version":2', b'"version":3'), "version 3 of the form"),
+        (swap_bytes(b'"format":"refold', b'"format":"reform'), "not an exported session"),
+        (swap_bytes(b'"refold":', b'"reform":'), "not as refold writes it"),
         (of_id("../../etc"), r"'../../etc' is not the id of a session"),
         (of_id(""), "'' is not the id of a session"),
         (of_id("x" * 64_000), "not an exported session"),
         (of_size(-512), "is not a plain file"),
         (of_size(2**62), "journal is damaged|has no end|cut off"),
-        (renamed("session.json", "other.json"), "not an exported session"),
-        (renamed("child-1/events.jsonl", "../x/events.jsonl"), "has started a subagent '../x'"),
-        (renamed("child-1/events.jsonl", "/events.jsonl"), "started a subagent ''"),
-        (renamed("child-1/events.jsonl", "/etc/events.jsonl"), "started a subagent '/etc'"),
-        (renamed("child-1/events.jsonl", "child-3/events.jsonl"), "started a subagent 'child-3'"),
-        (renamed("child-1/events.jsonl", "child-2/../events.jsonl"), "has started a subagent"),
-        (renamed("child-1/events.jsonl", "events.jsonl"), "has started a subagent ''"),
-        (renamed("child-1/events.jsonl", "child-2/events.jsonl"), "has started a subagent"),
-        (renamed("child-1/events.jsonl", "blobs/events.jsonl"), "has started a subagent 'blobs'"),
-        (renamed("child-1/events.jsonl", "child-1/pen"), "has no such file here"),
-        (renamed("events.jsonl", "child-1/events.jsonl"), "has started a subagent"),
-        (renamed("events.jsonl", "blobs/" + "0" * 64), "has no such file here"),
+        (rename_member("session.json", "other.json"), "not an exported session"),
+        (rename_member("child-1/events.jsonl", "../x/events.jsonl"), "has started a subagent '../x'"),
+        (rename_member("child-1/events.jsonl", "/events.jsonl"), "started a subagent ''"),
+        (rename_member("child-1/events.jsonl", "/etc/events.jsonl"), "started a subagent '/etc'"),
+        (rename_member("child-1/events.jsonl", "child-3/events.jsonl"), "started a subagent 'child-3'"),
+        (rename_member("child-1/events.jsonl", "child-2/../events.jsonl"), "has started a subagent"),
+        (rename_member("child-1/events.jsonl", "events.jsonl"), "has started a subagent ''"),
+        (rename_member("child-1/events.jsonl", "child-2/events.jsonl"), "has started a subagent"),
+        (rename_member("child-1/events.jsonl", "blobs/events.jsonl"), "has started a subagent 'blobs'"),
+        (rename_member("child-1/events.jsonl", "child-1/pen"), "has no such file here"),
+        (rename_member("events.jsonl", "child-1/events.jsonl"), "has started a subagent"),
+        (rename_member("events.jsonl", "blobs/" + "0" * 64), "has no such file here"),
         (twice("events.jsonl"), "has started a subagent ''"),
         (twice("blobs/"), "no event here names a blob"),
         (of_type(tarfile.SYMTYPE, "/etc/passwd"), "is not a plain file"),
@@ -228,12 +228,12 @@ def of_id(id_: str) -> Harm:
         (of_type(tarfile.XHDTYPE), "is not a plain file"),
         (of_type(tarfile.GNUTYPE_LONGNAME), "is not a plain file"),
         (of_type(tarfile.GNUTYPE_SPARSE), "is not a plain file"),
-        (swapped(b"find the bug", b"find the bog"), "line 2 of the journal is damaged"),
-        (swapped(b"picturepicture", b"picturepicturE"), "does not match its checksum"),
-        (renamed(f"blobs/{BLOB}", "blobs/../x"), "has no such file here"),
-        (renamed(f"blobs/{BLOB}", "blobs/x"), "no event here names a blob"),
-        (renamed(f"blobs/{BLOB}", f"child-1/blobs/{BLOB}"), "has no such file here"),
-        (padded_with_words, "this is not a part of an exported session"),
+        (swap_bytes(b"find the bug", b"find the bog"), "line 2 of the journal is damaged"),
+        (swap_bytes(b"picturepicture", b"picturepicturE"), "does not match its checksum"),
+        (rename_member(f"blobs/{BLOB}", "blobs/../x"), "has no such file here"),
+        (rename_member(f"blobs/{BLOB}", "blobs/x"), "no event here names a blob"),
+        (rename_member(f"blobs/{BLOB}", f"child-1/blobs/{BLOB}"), "has no such file here"),
+        (add_words_to_padding, "this is not a part of an exported session"),
         (longer, "there is something after the end"),
         (lambda made: b"".join(header_member(ID)) + end_of_archive(), "there is no session in it"),
         (lambda _: b"".join([*header_member(ID), *member("events.jsonl", 0, []), end_of_archive()]), "has no events"),
@@ -268,7 +268,7 @@ def test_malformed_bundle_is_refused_in_one_line(
 def test_correctly_chained_but_invalid_event_is_refused(
     tmp_path: Path, line: dict[str, object], told: str
 ) -> None:
-    assert told in refusal(tmp_path, chained(line))
+    assert told in refusal(tmp_path, chain_lines(line))
 
 
 def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
     message = {"role": "assistant", "parts": ()}
     line = {"kind": "ModelAnswered", "data": {"message": message, "usage": usage}}
 
-    text = refusal(tmp_path, chained({"kind": "Said", "data": {"text": "x"}}, line))
+    text = refusal(tmp_path, chain_lines({"kind": "Said", "data": {"text": "x"}}, line))
 
     assert "it has a number that is too large" in text
 
@@ -285,7 +285,7 @@ def test_deeply_nested_event_is_refused(tmp_path: Path) -> None:
     deep = msgspec.Raw(b"[" * 200_000 + b"]" * 200_000)
 
     text = refusal(
-        tmp_path, chained({"kind": "Noted", "data": {"name": "x", "data": deep}})
+        tmp_path, chain_lines({"kind": "Noted", "data": {"name": "x", "data": deep}})
     )
 
     assert "damaged" in text
@@ -428,7 +428,9 @@ def test_an_export_reads_no_file_whose_name_is_not_a_blob_name(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "secret").write_text("x", "utf-8")
-    plant(tmp_path / ID, [*begun(), Ended("c", "done", "", full_blob="../../secret")])
+    plant(
+        tmp_path / ID, [*start_events(), Ended("c", "done", "", full_blob="../../secret")]
+    )
 
     packing = SessionPacker(tmp_path / ID, ID)
 

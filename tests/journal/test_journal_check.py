@@ -24,14 +24,14 @@ def session(tmp_path: Path) -> Path:
     return tmp_path / "one"
 
 
-def told(report: JournalCheck) -> list[str]:
+def describe_damages(report: JournalCheck) -> list[str]:
     return [f"{d.file.name} {d.line}: {d.what}; lost: {d.lost}" for d in report.damages]
 
 
 def after(session: Path, change: Callable[[list[bytes]], list[bytes]]) -> list[str]:
     (session / "events.jsonl").unlink()  # some disks sync a file that is cut and filled
     (session / "events.jsonl").write_bytes(as_file(change(list(MADE))))
-    return told(check(session))
+    return describe_damages(check(session))
 
 
 def test_an_intact_session_has_no_damage(session: Path) -> None:
@@ -99,7 +99,7 @@ def test_an_incomplete_last_line_is_reported_wherever_it_was_cut(session: Path) 
         (session / "events.jsonl").unlink()
         (session / "events.jsonl").write_bytes(as_file(MADE[:4]) + MADE[4][:left])
 
-        assert told(check(session)) == [
+        assert describe_damages(check(session)) == [
             f"events.jsonl 5: it has no end after {left} bytes; the next writer cuts it "
             "off; lost: event 5, if that was ever acknowledged",
             "events.jsonl 4: it ends at event 4, but its writer recorded event 5; "
@@ -140,7 +140,7 @@ def test_a_missing_or_changed_blob_is_reported(tmp_path: Path, damage: str) -> N
 def test_an_unreadable_lock_file_is_reported(session: Path) -> None:
     (session / "pen").write_bytes(b"?")
 
-    assert told(check(session)) == [
+    assert describe_damages(check(session)) == [
         "pen 0: it cannot be read; lost: the writer and the end of the lines"
     ]
 

@@ -42,7 +42,7 @@ def long(word: str = "umbrella", messages: int = MESSAGES) -> list[Event]:
     return [SessionStarted("/work", "0.1"), *saids]
 
 
-def followed(tables: Tables, home: JournalDirectory, tell: Tell) -> None:
+def follow_in_pieces(tables: Tables, home: JournalDirectory, tell: Tell) -> None:
     """In the smallest pieces there are."""
     Indexer(tables, home.path, inf, tell, piece=0.0).run(list_sessions(home.root))
 
@@ -57,7 +57,7 @@ def row(tables: Tables, id_: str = "long") -> CatalogueRow:
     return result
 
 
-def found(home: JournalDirectory, text: str) -> int:
+def count_hits(home: JournalDirectory, text: str) -> int:
     return len(home.catalogue().search(text, MESSAGES * 2, lambda _: True))
 
 
@@ -76,7 +76,7 @@ def test_indexing_of_a_long_journal_resumes_where_it_was_interrupted(
 
     for _ in range(3):
         with suppress(Left):
-            followed(tables, home, leave)
+            follow_in_pieces(tables, home, leave)
         reached.append(row(tables).read.upto)
 
     assert 0 < reached[0] < reached[1] < reached[2] < file.stat().st_size
@@ -109,7 +109,7 @@ def test_another_process_can_use_the_catalogue_between_two_pieces(
             raise Left
 
     with pytest.raises(Left):
-        followed(tables, home, tell)
+        follow_in_pieces(tables, home, tell)
 
     waiting.join()
     assert row(tables).card.events < 9_001
@@ -120,11 +120,11 @@ def test_catalogue_reads_a_replaced_journal_again_from_the_start(
 ) -> None:
     """Another journal stood in its place for a moment."""
     file = put(home, "long", *long())
-    followed(tables, home, lambda _, __: None)
+    follow_in_pieces(tables, home, lambda _, __: None)
     first = file.read_bytes()
     put(home, "long", *long("parasol"))
     with suppress(Left):
-        followed(tables, home, leave)
+        follow_in_pieces(tables, home, leave)
     before = tables.count()[1]
 
     file.write_bytes(first)
@@ -132,7 +132,7 @@ def test_catalogue_reads_a_replaced_journal_again_from_the_start(
 
     assert 0 < before < MESSAGES
     assert in_all(home.catalogue()) == MESSAGES
-    assert found(home, "umbrella") == 3  # the best of one session
+    assert count_hits(home, "umbrella") == 3  # the best of one session
 
 
 def test_a_deleted_long_session_is_removed_from_the_catalogue_in_pieces(
@@ -140,11 +140,11 @@ def test_a_deleted_long_session_is_removed_from_the_catalogue_in_pieces(
 ) -> None:
     file = put(home, "long", *long())
     put(home, "other", *talk("so"))
-    followed(tables, home, lambda _, __: None)
+    follow_in_pieces(tables, home, lambda _, __: None)
     file.unlink()
     result = list[tuple[int, int]]()
 
-    followed(tables, home, lambda done, of: result.append((done, of)))
+    follow_in_pieces(tables, home, lambda done, of: result.append((done, of)))
 
     assert result == [(0, 1), (0, 1), (0, 1), (1, 1)]
     assert tables.count() == (1, 1)
@@ -180,6 +180,6 @@ def test_a_journal_of_few_long_lines_is_also_read_in_pieces(
     file.write_bytes(as_file(chunks))
 
     with suppress(Left):
-        followed(tables, home, leave)
+        follow_in_pieces(tables, home, leave)
 
     assert 0 < row(tables).card.events < 7

@@ -21,7 +21,7 @@ from tests.journal.disks import Careless, Unpowered
 from tests.journal.journals import THREADS, as_file, lines
 
 
-def said(numbers: range) -> list[Event]:
+def message_events(numbers: range) -> list[Event]:
     return [Said(f"{number} " + "x" * (37 * number % 700)) for number in numbers]
 
 
@@ -44,7 +44,7 @@ def test_with_any_subset_of_unsynced_blocks_a_journal_opens_as_a_prefix(
 ) -> None:
     base = tmp_path_factory.mktemp("disk")
     directory, disk = base / "sessions" / "one", Unpowered(base)
-    events = said(range(kept + more))
+    events = message_events(range(kept + more))
 
     async def write() -> list[Event]:
         record = Recorder(FileStore(directory, THREADS, disk))
@@ -77,7 +77,7 @@ def test_with_any_subset_of_unsynced_blocks_a_journal_opens_as_a_prefix(
 
 def test_bytes_lost_to_a_hole_are_recorded_as_a_repair(tmp_path: Path) -> None:
     directory = tmp_path / "one"
-    chunks, _ = lines(said(range(6)))
+    chunks, _ = lines(message_events(range(6)))
     data = as_file(chunks)
     hole = len(as_file(chunks[:3])) + 5
     directory.mkdir()
@@ -90,7 +90,7 @@ def test_bytes_lost_to_a_hole_are_recorded_as_a_repair(tmp_path: Path) -> None:
 
     *left, repaired = anyio.run(resume)
 
-    assert left == said(range(3))
+    assert left == message_events(range(3))
     cut = len(data) - len(as_file(chunks[:3]))
     assert repaired == JournalRepaired(
         f"the last {cut:,} bytes, of which the disk had lost a part when the power failed; "
@@ -105,7 +105,7 @@ def test_a_hole_in_the_synced_part_of_a_journal_is_reported_as_damage(
 
     async def write() -> None:
         record = Recorder(FileStore(directory, THREADS))
-        await record(*said(range(6)), kept=True)
+        await record(*message_events(range(6)), kept=True)
         await record.close()
 
     anyio.run(write)
@@ -121,7 +121,12 @@ def test_a_hole_in_the_synced_part_of_a_journal_is_reported_as_damage(
 
 def test_a_hole_before_a_complete_turn_is_damage_whatever_the_lock_file_states() -> None:
     """The end of a turn is synced, so all that was written before it had been."""
-    events = [*said(range(2)), TurnStarted(1), TurnEnded("answered"), TurnStarted(2)]
+    events = [
+        *message_events(range(2)),
+        TurnStarted(1),
+        TurnEnded("answered"),
+        TurnStarted(2),
+    ]
     chunks, _ = lines(events)
     data = b"\0" * 9 + as_file(chunks)[9:]
 

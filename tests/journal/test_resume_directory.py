@@ -25,7 +25,7 @@ LIE = b'{"kind":"SessionResumed","data":{"directory":"/lie","roots":[]}}'
 SAID = ModelAnswered(Message("assistant", (ToolCall("c", "t", Raw(LIE)),)))
 
 
-def written(here: Path, *events: Event) -> Path:
+def write_session(here: Path, *events: Event) -> Path:
     async def story() -> None:
         record = Recorder(JournalDirectory(here).store("one"))
         await record.open()
@@ -61,7 +61,7 @@ def written(here: Path, *events: Event) -> Path:
 def test_the_latest_event_decides_the_directory_and_the_roots(
     tmp_path: Path, later: tuple[Event, ...], found: SessionDirectories
 ) -> None:
-    assert current_directories(written(tmp_path, STARTED, *later)) == found
+    assert current_directories(write_session(tmp_path, STARTED, *later)) == found
 
 
 def test_current_directories_match_the_folded_session(tmp_path: Path) -> None:

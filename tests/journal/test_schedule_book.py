@@ -29,7 +29,7 @@ def plan(text: str, clock: Clock) -> NewSchedule:
     return NewSchedule("report", "/work", parse_repeated(text, clock(), ZONE))
 
 
-def ran(book: ScheduleBook, clock: Clock, id_: int = 1) -> ScheduledRun | None:
+def run_due(book: ScheduleBook, clock: Clock, id_: int = 1) -> ScheduledRun | None:
     with book.claim_run(id_, clock()) as run:
         if run is not None:
             book.record_session(id_, "s1")
@@ -40,10 +40,10 @@ def ran(book: ScheduleBook, clock: Clock, id_: int = 1) -> ScheduledRun | None:
 def test_a_run_is_due_once_even_after_a_restart(tmp_path: Path, clock: Clock) -> None:
     book = ScheduleBook(tmp_path)
     book.add(plan("08:00", clock), clock())
-    early = ran(book, clock)
+    early = run_due(book, clock)
     clock.now = at(2026, 11, 24, 8) + 20
 
-    first, again = ran(book, clock), ran(ScheduleBook(tmp_path), clock)
+    first, again = run_due(book, clock), run_due(ScheduleBook(tmp_path), clock)
 
     due = at(2026, 11, 24, 8)
     assert (early, again) == (None, None)
@@ -60,10 +60,10 @@ def test_missed_times_are_made_up_for_by_one_run_that_counts_them(
     book.add(plan("mon-fri 08:00", clock), clock())
     clock.now = at(2026, 11, 30, 17)  # Tuesday to Friday, and Monday
 
-    run = ran(book, clock)
+    run = run_due(book, clock)
 
     assert run == ScheduledRun(at(2026, 11, 30, 8), clock.now, missed=5)
-    assert ran(book, clock) is None
+    assert run_due(book, clock) is None
 
 
 def test_a_run_that_takes_too_long_queues_no_further_runs(
@@ -78,7 +78,7 @@ def test_a_run_that_takes_too_long_queues_no_further_runs(
         with ScheduleBook(tmp_path).claim_run(1, clock()) as other:
             pass
         book.end(1, "answered")
-    after = ran(book, clock)
+    after = run_due(book, clock)
 
     assert (run is not None, other) == (True, None)
     assert after == ScheduledRun(clock.now, clock.now, missed=2)
@@ -90,12 +90,12 @@ def test_setting_the_clock_back_an_hour_repeats_no_run(
     book = ScheduleBook(tmp_path)
     book.add(plan("08:00", clock), clock())
     clock.now = at(2026, 11, 24, 8)
-    first = ran(book, clock)
+    first = run_due(book, clock)
     clock.jump(-HOUR)
-    back = ran(book, clock)
+    back = run_due(book, clock)
     clock.jump(HOUR + 1)
 
-    assert (first is not None, back, ran(book, clock)) == (True, None, None)
+    assert (first is not None, back, run_due(book, clock)) == (True, None, None)
 
 
 def test_a_clock_that_was_years_ahead_does_not_end_a_schedule(
@@ -104,14 +104,14 @@ def test_a_clock_that_was_years_ahead_does_not_end_a_schedule(
     book = ScheduleBook(tmp_path)
     book.add(plan("08:00", clock), clock())
     clock.now = at(2031, 1, 1, 9)
-    ran(book, clock)
+    run_due(book, clock)
     clock.now = at(2026, 11, 24, 7)
 
-    early = ran(book, clock)
+    early = run_due(book, clock)
     clock.now = at(2026, 11, 24, 8)
 
     assert early is None
-    assert ran(book, clock) == ScheduledRun(clock.now, clock.now)
+    assert run_due(book, clock) == ScheduledRun(clock.now, clock.now)
 
 
 @pytest.mark.parametrize("day", [(2026, 3, 29), (2026, 10, 25)], ids=["spring", "autumn"])
@@ -126,7 +126,7 @@ def test_a_day_with_a_clock_change_has_one_run(
     runs = list[ScheduledRun]()
     while clock() < end:
         clock.jump(300)
-        runs += filter(None, [ran(book, clock)])
+        runs += filter(None, [run_due(book, clock)])
 
     assert [run.missed for run in runs] == [0]
 
@@ -142,7 +142,7 @@ def test_an_interrupted_run_is_recorded_as_cut_off_and_not_repeated(
         pass
 
     assert book.find(1).runs[-1].outcome == "cut off"
-    assert ran(book, clock) is None
+    assert run_due(book, clock) is None
 
 
 def test_a_schedule_with_a_single_time_runs_once_and_ends(
@@ -153,8 +153,8 @@ def test_a_schedule_with_a_single_time_runs_once_and_ends(
     book.add(NewSchedule("report", "/work", one), clock())
     clock.jump(3 * DAY)
 
-    assert ran(book, clock) == ScheduledRun(at(2026, 11, 24, 8), clock.now, missed=1)
-    assert (ran(book, clock), book.find(1).next) == (None, None)
+    assert run_due(book, clock) == ScheduledRun(at(2026, 11, 24, 8), clock.now, missed=1)
+    assert (run_due(book, clock), book.find(1).next) == (None, None)
 
 
 def test_a_stopped_schedule_does_not_run(tmp_path: Path, clock: Clock) -> None:
@@ -163,7 +163,7 @@ def test_a_stopped_schedule_does_not_run(tmp_path: Path, clock: Clock) -> None:
     book.stop(1)
     clock.jump(DAY)
 
-    assert ran(book, clock) is None
+    assert run_due(book, clock) is None
     with pytest.raises(BadInput, match="there is no schedule 2: there are 1 to 1"):
         book.stop(2)
 

@@ -30,7 +30,7 @@ def after(found: Board, *events: BoardEvent | None) -> Board:
     return fold_board(found, [event for event in events if event is not None])
 
 
-def moved(found: Board, id_: int, change: TaskChange, by: str = "ann") -> Board:
+def change_task(found: Board, id_: int, change: TaskChange, by: str = "ann") -> Board:
     return after(found, found.update(id_, change, by))
 
 
@@ -149,9 +149,11 @@ def test_ending_a_task_unblocks_its_dependents_and_reopening_blocks_them_again(
 ) -> None:
     result = board(NewTask("a"), NewTask("b", blocked_by=(1,)))
     waiting = result.task(2).waits_for
-    result = moved(result, 1, TaskChange(status="done" if ended == "done" else "cancelled"))
+    result = change_task(
+        result, 1, TaskChange(status="done" if ended == "done" else "cancelled")
+    )
     free = result.task(2).waits_for
-    result = moved(result, 1, TaskChange(status="pending"))
+    result = change_task(result, 1, TaskChange(status="pending"))
 
     assert (waiting, free, result.task(2).waits_for) == ((1,), (), (1,))
 
@@ -202,8 +204,8 @@ def test_a_task_set_back_to_pending_has_no_owner_unless_one_is_named() -> None:
     result = board(NewTask("a"))
     result = after(result, result.claim(1, "ann"))
 
-    back = moved(result, 1, TaskChange(status="pending"), "ann").task(1)
-    handed = moved(result, 1, TaskChange(status="pending", owner="bob")).task(1)
+    back = change_task(result, 1, TaskChange(status="pending"), "ann").task(1)
+    handed = change_task(result, 1, TaskChange(status="pending", owner="bob")).task(1)
 
     assert (back.status, back.owner) == ("pending", "")
     assert (handed.status, handed.owner) == ("pending", "bob")
@@ -212,7 +214,9 @@ def test_a_task_set_back_to_pending_has_no_owner_unless_one_is_named() -> None:
 def test_metadata_is_merged_and_null_removes_a_key() -> None:
     result = board(NewTask("a", metadata={"file": "a.py", "n": 1}))
 
-    result = moved(result, 1, TaskChange(metadata={"n": None, "new": [1, {"x": True}]}))
+    result = change_task(
+        result, 1, TaskChange(metadata={"n": None, "new": [1, {"x": True}]})
+    )
 
     assert result.task(1).metadata == {"file": "a.py", "new": [1, {"x": True}]}
 

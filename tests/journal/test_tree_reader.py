@@ -34,7 +34,7 @@ class Written:
             file.write(torn)
 
 
-def told(news: TreeFollower) -> list[tuple[str, str]]:
+def list_news(news: TreeFollower) -> list[tuple[str, str]]:
     return [(node, codec.kind_of(entry.event)) for node, entry in news.new_entries()]
 
 
@@ -47,12 +47,12 @@ def test_only_new_complete_entries_are_reported(tmp_path: Path) -> None:
     news = TreeFollower(JournalLines(tmp_path / "s"), "root")
     journal.add(SessionStarted("/work"))
 
-    assert told(news) == [("root", "SessionStarted")]
-    assert told(news) == []
+    assert list_news(news) == [("root", "SessionStarted")]
+    assert list_news(news) == []
     journal.add(Said("x"))
     journal.tear(b'{"h":"0123')
-    assert told(news) == [("root", "Said")]
-    assert told(news) == []
+    assert list_news(news) == [("root", "Said")]
+    assert list_news(news) == []
     assert news.damages == []
 
 
@@ -61,23 +61,23 @@ def test_a_child_is_followed_from_its_start_to_its_end(tmp_path: Path) -> None:
     news = TreeFollower(JournalLines(tmp_path / "s"), "root")
     root.add(born("child-1"), at=1.0)
 
-    assert told(news) == [("root", "ChildBorn")]  # its journal is not there yet
+    assert list_news(news) == [("root", "ChildBorn")]  # its journal is not there yet
     child = Written(tmp_path / "s/children/child-1")
     child.add(SessionStarted("/work"), at=2.0)
     child.add(born("child-1"), at=3.0)
     below = Written(tmp_path / "s/children/child-1/children/child-1")
     below.add(Said("deep"), at=2.5)
     root.add(Said("beside"), at=2.2)
-    assert told(news) == [
+    assert list_news(news) == [
         ("root/child-1", "SessionStarted"), ("root", "Said"),
         ("root/child-1/child-1", "Said"), ("root/child-1", "ChildBorn"),
     ]  # fmt: skip
     child.add(TurnEnded("answered"), at=4.0)
     root.add(ChildEnded("child-1", "answered", "done"), at=5.0)
-    assert told(news) == [("root/child-1", "TurnEnded"), ("root", "ChildEnded")]
+    assert list_news(news) == [("root/child-1", "TurnEnded"), ("root", "ChildEnded")]
     child.add(Said("nobody looks there any more"))
     below.add(Said("nor there"))
-    assert told(news) == []
+    assert list_news(news) == []
 
 
 def test_a_damaged_journal_is_reported_once_and_the_others_are_followed(
@@ -88,9 +88,9 @@ def test_a_damaged_journal_is_reported_once_and_the_others_are_followed(
     root.add(born("child-1"))
     child.tear(b"no line of a journal\n")
 
-    assert told(news) == [("root", "ChildBorn")]
+    assert list_news(news) == [("root", "ChildBorn")]
     root.add(Said("x"))
-    assert told(news) == [("root", "Said")]
+    assert list_news(news) == [("root", "Said")]
     assert len(news.damages) == 1
     assert "child-1/events.jsonl: " in news.damages[0]
 
@@ -103,7 +103,7 @@ def test_a_clock_that_goes_back_does_not_change_the_order_of_a_journal(
     journal.add(Said("x"), at=5.0)
     journal.add(TurnEnded("answered"), at=6.0)
 
-    assert [k for _, k in told(TreeFollower(JournalLines(tmp_path / "s"), "root"))] == [
+    assert [k for _, k in list_news(TreeFollower(JournalLines(tmp_path / "s"), "root"))] == [
         "SessionStarted", "Said", "TurnEnded",
     ]  # fmt: skip
 
@@ -115,6 +115,6 @@ def test_a_child_name_that_is_a_path_out_of_the_tree_is_not_followed(
     (tmp_path / "s/children").mkdir(parents=True)
     Written(tmp_path / "s").add(born("../../other"))
 
-    assert told(TreeFollower(JournalLines(tmp_path / "s"), "root")) == [
+    assert list_news(TreeFollower(JournalLines(tmp_path / "s"), "root")) == [
         ("root", "ChildBorn")
     ]

@@ -18,7 +18,7 @@ from refold.journal.store.file import FileStore
 from refold.journal.store.writer_threads import Writers
 
 
-def say(words: str) -> None:
+def print_words(words: str) -> None:
     os.write(1, words.encode() + b"\n")
 
 
@@ -26,12 +26,12 @@ async def write_to(store: FileStore, count: int) -> None:
     epoch = (await store.lease()).epoch
     for n in range(len(await store.read()), count):
         await store.append([b"line %d" % n], expect=n, epoch=epoch, head=(n + 1, "h"))
-        say(f"written {n + 1}")
+        print_words(f"written {n + 1}")
         if n % 2:
             await store.keep()
-            say(f"kept {n + 1}")
+            print_words(f"kept {n + 1}")
     await store.keep()
-    say(f"kept {count}")
+    print_words(f"kept {count}")
 
 
 async def main(directory: str, count: str, *wait: str) -> None:
@@ -41,17 +41,17 @@ async def main(directory: str, count: str, *wait: str) -> None:
             await write_to(store, int(count))
             break
         except Held as error:
-            say(f"held {error}")
+            print_words(f"held {error}")
             return
         except JournalError as error:
-            say(f"failed {error}")
+            print_words(f"failed {error}")
     if wait:
         sys.stdin.read()
     try:
         await store.release()
-        say("done")
+        print_words("done")
     except JournalError as error:
-        say(f"failed {error}")
+        print_words(f"failed {error}")
 
 
 anyio.run(main, *sys.argv[1:])

@@ -109,7 +109,7 @@ def prompt() -> dict[str, Any]:
     return {"messages": messages, "systemPrompt": "Be brief.", "maxTokens": 300, **more}
 
 
-def called(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
+def answer_call(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> str:
     match MODE:
         case "hang":
             time.sleep(600)
@@ -271,7 +271,7 @@ def answer(message: dict[str, Any]) -> None:
                 return
             meta = params.get("_meta", {})
             try:
-                text = called(params["name"], params.get("arguments", {}), meta)
+                text = answer_call(params["name"], params.get("arguments", {}), meta)
             except OSError as error:
                 content = [{"type": "text", "text": str(error)}]
                 send(id=id_, result={"content": content, "isError": True})

@@ -11,7 +11,7 @@ GOOD: dict[str, Any] = {"name": "good", "inputSchema": {"type": "object", "prope
 WORDS = {"type": "text", "text": "forty-two rows"}
 
 
-def repaired(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def repair_result(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """The result as the SDK gets it, and the remarks about it."""
     texts = list[str]()
     message = repair(
@@ -32,7 +32,7 @@ def repaired(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 def test_an_invalid_tool_schema_is_kept_as_sent_and_does_not_fail_the_listing(
     schema: object,
 ) -> None:
-    result, texts = repaired({"tools": [GOOD, {"name": "odd", "inputSchema": schema}]})
+    result, texts = repair_result({"tools": [GOOD, {"name": "odd", "inputSchema": schema}]})
 
     good, odd = types.ListToolsResult.model_validate(result).tools
     assert (good.name, schema_as_sent(good.input_schema)) == ("good", GOOD["inputSchema"])
@@ -53,7 +53,7 @@ SLOW = {"type": "object", "properties": {"p": {"type": "string", "pattern": "^(a
     ],
 )  # fmt: skip
 def test_invalid_unused_fields_of_a_tool_are_ignored(more: dict[str, object]) -> None:
-    result, texts = repaired({"tools": [{**GOOD, **more}]})
+    result, texts = repair_result({"tools": [{**GOOD, **more}]})
 
     (tool,) = types.ListToolsResult.model_validate(result).tools
     assert (tool.name, tool.output_schema) == ("good", None)
@@ -72,7 +72,7 @@ def test_invalid_unused_fields_of_a_tool_are_ignored(more: dict[str, object]) ->
 def test_an_unreadable_entry_of_a_listing_is_omitted_and_reported(
     key: str, good: object, bad: object, words: str
 ) -> None:
-    result, texts = repaired({key: [good, bad]})
+    result, texts = repair_result({key: [good, bad]})
 
     assert result[key] == [good]
     assert [sentence.startswith(words) for sentence in texts] == [True]
@@ -94,7 +94,7 @@ def test_an_unreadable_entry_of_a_listing_is_omitted_and_reported(
 def test_an_unknown_part_of_a_result_leaves_the_other_parts_readable(
     content: object, texts: list[str]
 ) -> None:
-    result, _ = repaired({"content": content})
+    result, _ = repair_result({"content": content})
 
     blocks = types.CallToolResult.model_validate(result).content
     outcome = [block.text for block in blocks if isinstance(block, types.TextContent)]
@@ -109,7 +109,7 @@ def test_a_prompt_message_may_be_plain_text_and_an_unknown_part_becomes_a_note()
         {"role": "user", "content": {"type": "x"}},
     ]
 
-    result, _ = repaired({"messages": messages})
+    result, _ = repair_result({"messages": messages})
 
     outcome = types.GetPromptResult.model_validate(result).messages
     assert [getattr(message.content, "text", "")[:9] for message in outcome] == [

@@ -237,7 +237,7 @@ def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, what: str) 
 
     outside = McpContext(lambda _: ShellCommands({}), prepare, note)
     servers = Connections((config,), Manifests(tmp_path / "pins"), outside)
-    outcome = anyio.run(called, servers, what, progress)
+    outcome = anyio.run(call_server, servers, what, progress)
 
     assert [t.name for t in servers.manifest("s").usable] == ["bad", "x"]
     assert len(log) < 300
@@ -253,7 +253,7 @@ def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, what: str) 
             assert outcome == "done"
 
 
-async def called(servers: Connections, what: str, progress: list[str]) -> str:
+async def call_server(servers: Connections, what: str, progress: list[str]) -> str:
     async def nobody(_: Any) -> str:
         raise ToolFailed("There is no user.")
 

@@ -25,7 +25,7 @@ KEY = {"x-key": "secret"}
 
 
 @contextmanager
-def served(
+def serve(
     kind: str, seen: list[dict[str, str]], hosts: Sequence[str] = ()
 ) -> Iterator[str]:
     """A server of the SDK on the loopback, which notes the headers it is sent."""
@@ -104,7 +104,7 @@ async def nobody(asking: AskedQuestion) -> str:
     raise ToolFailed("There is no user.")
 
 
-def called(
+def call_tool(
     found: Connections, tool: str = "double", ask: Ask = nobody, **arguments: object
 ) -> Reply:
     async def work() -> Reply:
@@ -122,10 +122,10 @@ def test_a_tool_over_http_is_called_with_the_headers_of_the_file(
     kind: str, tmp_path: Any
 ) -> None:
     records = list[dict[str, str]]()
-    with served(kind, records) as url:
+    with serve(kind, records) as url:
         result = connections(tmp_path, type=kind, url=url, headers={"x-key": "secret"})
 
-        reply = called(result, number=21)
+        reply = call_tool(result, number=21)
 
     assert reply.text == "42"
     assert {data.get("x-key") for data in records} == {"secret"}
@@ -136,7 +136,7 @@ def test_a_server_at_a_private_name_gets_that_name_in_the_host_header(
     kind: str, tmp_path: Any
 ) -> None:
     records = list[dict[str, str]]()
-    with served(kind, records, hosts=["nas.example:*"]) as url:
+    with serve(kind, records, hosts=["nas.example:*"]) as url:
         result = connections(
             tmp_path,
             {"nas.example": "127.0.0.2 127.0.0.1"},
@@ -144,7 +144,7 @@ def test_a_server_at_a_private_name_gets_that_name_in_the_host_header(
             url=url.replace("127.0.0.1", "nas.example"),
         )
 
-        reply = called(result, number=21)
+        reply = call_tool(result, number=21)
 
     assert reply.text == "42"
     assert {data["host"].partition(":")[0] for data in records} == {"nas.example"}
@@ -164,12 +164,12 @@ def test_a_server_whose_name_also_resolves_to_a_private_address_is_not_called(
     tmp_path: Any, kind: str, addresses: str, words: str
 ) -> None:
     records = list[dict[str, str]]()
-    with served(kind, records) as url:
+    with serve(kind, records) as url:
         text = url.replace("127.0.0.1", "evil.example")
         result = connections(tmp_path, {"evil.example": addresses}, type=kind, url=text)
 
         with pytest.raises(ToolFailed) as failed:
-            called(result, number=21)
+            call_tool(result, number=21)
 
     assert words in str(failed.value)
     assert records == []
@@ -178,18 +178,18 @@ def test_a_server_whose_name_also_resolves_to_a_private_address_is_not_called(
 def test_a_server_that_speaks_only_sse_is_reached_when_its_type_is_http(
     tmp_path: Any,
 ) -> None:
-    with served("sse", []) as url:
-        reply = called(connections(tmp_path, type="http", url=url), number=4)
+    with serve("sse", []) as url:
+        reply = call_tool(connections(tmp_path, type="http", url=url), number=4)
 
     assert reply.text == "8"
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
 def test_a_message_of_three_mebibytes_is_read(kind: str, tmp_path: Any) -> None:
-    with served(kind, []) as url:
+    with serve(kind, []) as url:
         result = connections(tmp_path, type=kind, url=url)
 
-        reply = called(result, tool="repeat", text="x" * 1024, times=3 * 1024)
+        reply = call_tool(result, tool="repeat", text="x" * 1024, times=3 * 1024)
 
     assert reply.text.startswith("x" * 900_000)
     assert not reply.whole
@@ -198,7 +198,7 @@ def test_a_message_of_three_mebibytes_is_read(kind: str, tmp_path: Any) -> None:
 def test_tool_changes_of_a_server_with_the_newest_protocol_are_noticed(
     tmp_path: Any,
 ) -> None:
-    with served("http", []) as url:
+    with serve("http", []) as url:
         servers = connections(tmp_path, type="http", url=url)
 
         async def work() -> list[str]:
@@ -227,7 +227,7 @@ def test_an_sse_connection_that_breaks_off_fails_the_call_and_prints_nothing(
 
     server = uvicorn.Server(uvicorn.Config(breaking, port=0, log_level="critical"))
     with running(server) as url, pytest.raises(ToolFailed, match="broke off in the middle"):
-        called(connections(tmp_path, type="sse", url=url))
+        call_tool(connections(tmp_path, type="sse", url=url))
 
     assert capfd.readouterr() == ("", "")
 
@@ -253,7 +253,7 @@ def test_headers_are_not_sent_to_the_target_of_a_redirect(
     ) as target:
         own = uvicorn.Server(uvicorn.Config(redirecting, port=0, log_level="critical"))
         with running(own) as url, pytest.raises(ToolFailed, match="not connected"):
-            called(connections(tmp_path, type=kind, url=url, headers=KEY), number=1)
+            call_tool(connections(tmp_path, type=kind, url=url, headers=KEY), number=1)
 
     assert stolen == []
 
@@ -288,7 +288,7 @@ def test_an_endless_sse_event_closes_the_connection_before_it_fills_the_memory(
 
     server = uvicorn.Server(uvicorn.Config(flooding, port=0, log_level="critical"))
     with running(server) as url, pytest.raises(ToolFailed, match="not connected"):
-        called(connections(tmp_path, url=url, startupTimeout=8_000), number=1)
+        call_tool(connections(tmp_path, url=url, startupTimeout=8_000), number=1)
 
     assert byte_count < 100_000_000
 
@@ -329,7 +329,7 @@ def test_an_invalid_answer_fails_its_call_with_one_line(
 
     server = uvicorn.Server(uvicorn.Config(broken, port=0, log_level="critical"))
     with running(server) as url, pytest.raises(ToolFailed) as failure:
-        called(connections(tmp_path, url=url), number=1)
+        call_tool(connections(tmp_path, url=url), number=1)
 
     assert str(failure.value) == (
         "The MCP server s failed: its answer is not what the protocol allows, and was not read."
@@ -342,7 +342,7 @@ def test_an_unreachable_server_is_reported_as_not_connected(tmp_path: Any) -> No
     with pytest.raises(
         ToolFailed, match=r"The MCP server s is not connected: .*\(connection refused\)\."
     ):
-        called(result, number=1)
+        call_tool(result, number=1)
 
 
 async def respond(

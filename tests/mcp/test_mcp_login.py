@@ -24,7 +24,7 @@ from refold.place.commands import ShellCommands
 from tests.cli.running import command
 from tests.mcp.oauth_server import Asked, OAuthServer, as_json, oauth_server
 from tests.mcp.preparing import prepare
-from tests.mcp.test_mcp_http import called, running
+from tests.mcp.test_mcp_http import call_tool, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -57,7 +57,7 @@ class User:
         self.grants.write("s", result.url, grant)
         return grant
 
-    def kept(self) -> Grant:
+    def stored_grant(self) -> Grant:
         grant = self.grants.read("s", self.config.url)
         assert grant is not None
         return grant
@@ -72,7 +72,7 @@ class User:
         return Connections((self.config,), Manifests(self.home / "mcp"), outside)
 
     def double(self, number: int) -> str:
-        return called(self.connections(), number=number).text
+        return call_tool(self.connections(), number=number).text
 
 
 def instead(answer: Any) -> Callable[[Asked], Any]:
@@ -88,9 +88,9 @@ def test_a_login_stores_tokens_with_which_tools_are_called(
     text = user.double(21)
 
     assert text == "42"
-    assert user.kept().access in there.good
+    assert user.stored_grant().access in there.good
     assert (tmp_path / "mcp_tokens.toml").stat().st_mode & 0o777 == 0o600
-    assert {user.kept().access, user.kept().refresh} <= set(user.learned)
+    assert {user.stored_grant().access, user.stored_grant().refresh} <= set(user.learned)
     (page,) = user.pages
     assert "code_challenge_method=S256" in page
     assert "redirect_uri=http%3A%2F%2F127.0.0.1%3A" in page
@@ -120,8 +120,8 @@ def test_a_refused_token_is_renewed_once(there: OAuthServer, tmp_path: Path) -> 
     text = user.double(4)
 
     assert text == "8"
-    assert user.kept().access != old.access
-    assert user.kept().refresh != old.refresh
+    assert user.stored_grant().access != old.access
+    assert user.stored_grant().refresh != old.refresh
     (_, renewing) = there.requests("/token")
     assert renewing.form["grant_type"] == "refresh_token"
 
@@ -139,7 +139,7 @@ def test_a_token_is_renewed_before_it_expires(there: OAuthServer, tmp_path: Path
     used = {
         request.headers.get("authorization") for request in there.requests("/mcp")[before:]
     }
-    assert used == {f"Bearer {user.kept().access}"}
+    assert used == {f"Bearer {user.stored_grant().access}"}
 
 
 def test_a_call_whose_token_cannot_be_renewed_asks_for_a_login(
@@ -475,7 +475,7 @@ def test_a_failed_renewal_whose_response_echoes_secrets_shows_none(
         failed.value
     )
     assert old.refresh not in str(failed.value)
-    assert user.kept() == old  # it may answer again
+    assert user.stored_grant() == old  # it may answer again
 
 
 @pytest.mark.parametrize(
@@ -583,7 +583,7 @@ def test_a_login_during_a_session_connects_the_server(
         assert anyio.run(work) == ["failed", "connected"]
     finally:
         servers.close()
-    assert user.kept().access
+    assert user.stored_grant().access
     assert [servers.log_out("s"), servers.log_out("s")] == [True, False]
 
 

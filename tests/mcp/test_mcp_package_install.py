@@ -57,7 +57,7 @@ def install(tmp_path: Path, line: str, act: Callable[[Path], Finished]) -> Insta
     return anyio.run(installer.install, launch)
 
 
-def put(file: Path, text: str) -> None:
+def write(file: Path, text: str) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
@@ -66,23 +66,23 @@ def with_programs(*names: str) -> Callable[[Path], Finished]:
     """Install the package `server`, which has these programs."""
 
     def act(directory: Path) -> Finished:
-        put(directory / "package.json", '{"dependencies": {"server": "1"}}')
+        write(directory / "package.json", '{"dependencies": {"server": "1"}}')
         modules = directory / "node_modules" / "server"
         programs = ", ".join(f'"{name}": "{name}.js"' for name in names)
-        put(modules / "package.json", f'{{"version": "1", "bin": {{{programs}}}}}')
+        write(modules / "package.json", f'{{"version": "1", "bin": {{{programs}}}}}')
         packages = directory / "venv" / "lib" / "python3.11" / "site-packages"
         entries = "\n".join(f"{name} = server:main" for name in names)
-        put(
+        write(
             packages / "server-1.dist-info" / "entry_points.txt",
             f"[console_scripts]\n{entries}",
         )
-        put(
+        write(
             packages / "other-1.dist-info" / "entry_points.txt",
             "[console_scripts]\nother = x:y",
         )
         for name in names:
-            put(modules / f"{name}.js", "")
-            put(directory / "venv" / "bin" / name, "")
+            write(modules / f"{name}.js", "")
+            write(directory / "venv" / "bin" / name, "")
         return Finished(0, b"")
 
     return act
@@ -152,7 +152,7 @@ def test_npm_gets_limits_and_headers_from_the_npmrc_of_the_user_but_no_key(
         "nodedir=/usr",
         "@x:registry=https://x",
     )
-    put(
+    write(
         tmp_path / "user" / ".npmrc",
         "\n".join((*lines, "//x/:_authToken=k", "script-shell=/x")),
     )

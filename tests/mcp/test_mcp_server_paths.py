@@ -20,7 +20,7 @@ def user_home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-def prepared(config: ServerConfig, user_home: Path) -> PreparedServer:
+def prepare(config: ServerConfig, user_home: Path) -> PreparedServer:
     work = str(user_home.parent / "work")
     return PreparedServer(config, (f"{user_home}/own",), (work,), str(user_home))
 
@@ -70,7 +70,7 @@ def test_a_write_error_is_explained_with_the_path_and_the_writable_option(
 ) -> None:
     path = user_home / "notes" / "new" / "a.txt"
 
-    advice = prepared(server("serve"), user_home).advice(error.format(path=path))
+    advice = prepare(server("serve"), user_home).advice(error.format(path=path))
 
     assert advice == (
         f'The MCP server s may not change {path}: "writable": ["~/notes"] in its entry '
@@ -85,8 +85,8 @@ def test_a_write_error_in_the_workspace_is_explained_with_the_writes_option(
     path = user_home.parent / "work" / "a.txt"
     error = f"EROFS: read-only file system, open '{path}'"
 
-    advice = prepared(server("serve"), user_home).advice(error)
-    writer = prepared(server("serve", writes=True), user_home).advice(error)
+    advice = prepare(server("serve"), user_home).advice(error)
+    writer = prepare(server("serve", writes=True), user_home).advice(error)
 
     assert advice.startswith(f'The MCP server s may not change {path}: "writes": true')
     assert writer == ""
@@ -103,7 +103,7 @@ def test_the_refused_path_is_not_taken_from_a_stack_trace(
     config = server("serve", f"--db={user_home}/notes/x.db")
     error = f"{frame.format(own=code)}\nunable to open database file"
 
-    advice = prepared(config, user_home).advice(error)
+    advice = prepare(config, user_home).advice(error)
 
     assert advice.startswith(f"The MCP server s may not change {user_home}/notes/x.db")
 
@@ -113,7 +113,7 @@ def test_an_error_without_a_path_is_explained_with_the_path_of_an_argument(
 ) -> None:
     config = server("serve", f"--db={user_home}/notes/x.db")
 
-    advice = prepared(config, user_home).advice("unable to open database file")
+    advice = prepare(config, user_home).advice("unable to open database file")
 
     assert advice.startswith(f"The MCP server s may not change {user_home}/notes/x.db")
 
@@ -121,7 +121,7 @@ def test_an_error_without_a_path_is_explained_with_the_path_of_an_argument(
 def test_an_error_about_a_hidden_path_is_explained_with_the_path(user_home: Path) -> None:
     path = user_home / "notes"
 
-    advice = prepared(server("serve"), user_home).advice(f"ENOENT: no such file '{path}'")
+    advice = prepare(server("serve"), user_home).advice(f"ENOENT: no such file '{path}'")
 
     assert advice.startswith(f"The MCP server s does not see {path}, for its sandbox")
 
@@ -140,12 +140,12 @@ def test_errors_that_no_option_can_resolve_are_not_explained(
 ) -> None:
     (user_home / ".ssh").mkdir()
 
-    assert prepared(server("serve"), user_home).advice(error.format(home=user_home)) == ""
+    assert prepare(server("serve"), user_home).advice(error.format(home=user_home)) == ""
 
 
 def test_roots_are_the_workspace_and_the_named_directories(user_home: Path) -> None:
     config = server("serve", str(user_home / "notes"), "/no/directory")
 
-    roots = prepared(config, user_home).roots_to_offer()
+    roots = prepare(config, user_home).roots_to_offer()
 
     assert roots == (f"{user_home.parent}/work", f"{user_home}/notes")

@@ -163,14 +163,14 @@ def test_a_changed_description_blocks_the_tool_until_it_is_accepted(place: Place
     (caught,) = place.turns(place.agent(echo(), "Done."), "Go.")
     agent = place.agent("Done.")
 
-    async def accepted() -> tuple[tuple[str, ...], list[str]]:
+    async def accept() -> tuple[tuple[str, ...], list[str]]:
         async with agent.session() as session:
             connections = session.mcp.connections
             before = session.notices()
             connections.accept("s")
             return before, [tool.name for tool in session.tools]
 
-    notices, names = anyio.run(accepted)
+    notices, names = anyio.run(accept)
 
     assert caught.outcome == "failed"
     assert "is blocked: it is new or has changed since the user accepted" in caught.text
@@ -212,7 +212,7 @@ def test_a_tool_added_while_its_server_is_connected_is_blocked_with_a_warning(
     assert [warning.startswith(blocked) for warning in anyio.run(talk)] == [True]
 
 
-def warned(place: Place, agent: Agent, *messages: str) -> tuple[list[Ended], list[str]]:
+def run_calls(place: Place, agent: Agent, *messages: str) -> tuple[list[Ended], list[str]]:
     """How the calls ended, and all warnings."""
     warnings = list[str]()
 
@@ -232,7 +232,7 @@ def test_a_tool_that_its_server_drops_is_reported_to_the_user_and_the_model(
     place.know()
     agent = place.agent(echo(), echo(), "Done.", echo(), "Done.")
 
-    result, warnings = warned(place, agent, "Go.", "Again.")
+    result, warnings = run_calls(place, agent, "Go.", "Again.")
 
     text = "The tool 'echo' of the MCP server s is not there: the server does not offer it now."
     assert [end.text for end in result[1:]] == [f"{text} It was not called.", text]
@@ -246,7 +246,7 @@ def test_a_server_that_dies_in_a_call_is_reported_once_with_its_last_error(
     place.know()
     agent = place.agent(echo(), echo(), "Done.", echo(), "Done.")
 
-    result, warnings = warned(place, agent, "Go.", "Again.")
+    result, warnings = run_calls(place, agent, "Go.", "Again.")
 
     why = "its process exited with code 3: KeyError: handled"
     assert [end.outcome for end in result] == ["failed", "done", "done"]
@@ -261,7 +261,7 @@ def test_a_call_to_a_server_that_never_started_fails_with_the_reason(
     place.servers(s=place.fake("crash"))
     search = [("tool_search", '{"query": "echo"}')]
 
-    result, _ = warned(place, place.agent(search, echo(), "Done."), "Go.")
+    result, _ = run_calls(place, place.agent(search, echo(), "Done."), "Go.")
 
     assert result[1].text == (
         "There is no tool 'mcp__s__echo': the MCP server s cannot be used: its process exited "
@@ -784,7 +784,7 @@ def test_a_prompt_of_a_server_becomes_a_message(place: Place) -> None:
     assert anyio.run(talk) == ("mcp__s__greet", "Greet Ada Lovelace.")
 
 
-def printed(place: Place, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def run_refold(place: Place, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """What `refold -p` does with the servers of this home; two answers are there."""
     answers = place.work / "answers.jsonl"
     answers.write_text('{"text": "Hello, Ada."}\n{"text": "Again."}\n')
@@ -800,10 +800,10 @@ def test_refold_p_sends_a_prompt_of_a_server_that_was_never_connected(
 ) -> None:
     place.servers(s=place.fake())
 
-    completed_process = printed(
+    completed_process = run_refold(
         place, "/mcp__s__greet Ada Lovelace", "--output-format", "stream-json"
     )
-    unknown = printed(place, "/mcp__s__greetings Ada")
+    unknown = run_refold(place, "/mcp__s__greetings Ada")
 
     documents = [json.loads(line) for line in completed_process.stdout.splitlines()]
     (message,) = [document for document in documents if document["type"] == "user_message"]

@@ -31,13 +31,13 @@ TWO = "The resource 'note://two' of the MCP server s has changed since it was re
 
 
 class Server:
-    """A connected server, read from by sessions. `asked` is what it was asked to do."""
+    """A connected server, read from by sessions. `list_requests` is what it was asked to do."""
 
     def __init__(self, servers: Connections, log: Path) -> None:
         self.connections, self._log = servers, log
 
     @property
-    def asked(self) -> list[str]:
+    def list_requests(self) -> list[str]:
         return self._log.read_text().splitlines() if self._log.exists() else []
 
     async def read(self, uri: str, session: str = "a") -> None:
@@ -152,7 +152,7 @@ def test_resource_is_subscribed_to_once_and_its_change_reported_to_its_readers(
         await server.change()  # what came before is noted by now
         other = server.connections.resource_news.take_sentences("a")
         await server.change(("note://one/part", 1))
-        return (*news, other, await server.wait_for_news(1, "a"), server.asked)
+        return (*news, other, await server.wait_for_news(1, "a"), server.list_requests)
 
     assert run(work) == (
         (ONE,), (ONE,), (), (ONE,), ["subscribe note://one", "subscribe note://two"],
@@ -190,7 +190,7 @@ def test_flood_of_updates_is_reported_once_for_each_resource(
 def test_server_without_subscriptions_is_not_asked_for_any(run: Callable[..., Any]) -> None:
     async def work(server: Server) -> list[str]:
         await server.read("note://one")
-        return server.asked
+        return server.list_requests
 
     assert run(work, "plain") == []
 
@@ -206,7 +206,7 @@ def test_one_stream_reports_changes_of_all_resources_to_their_readers(
         await server.change(("note://one", 1))  # both have the report
         await server.read("note://one", "b")
         await server.change(("note://one", 1))
-        while server.asked != ["open", "open", "close"]:
+        while server.list_requests != ["open", "open", "close"]:
             await anyio.sleep(0.01)
         return (*news, await server.wait_for_news(1, "b"))
 
@@ -220,7 +220,7 @@ def test_stream_of_changes_is_opened_again_after_a_reconnection(
         await server.read("note://one")
         await server.read("note://two")
         await server.connections.restart("s")
-        while server.asked.count("open") < 3:  # one for both
+        while server.list_requests.count("open") < 3:  # one for both
             await anyio.sleep(0.01)
         await server.change(("note://two", 1), ("note://one", 1))
         return await server.wait_for_news(2)
@@ -234,7 +234,7 @@ def test_oldest_subscription_ends_at_the_limit(run: Callable[..., Any]) -> None:
             await server.read(f"note://{number}")
         await server.read("note://0")  # now the newest
         await server.read("note://new")
-        return server.asked[MAX_SUBSCRIPTIONS:]
+        return server.list_requests[MAX_SUBSCRIPTIONS:]
 
     assert run(work) == ["unsubscribe note://1", "subscribe note://new"]
 
@@ -248,10 +248,10 @@ def test_resource_is_subscribed_to_again_after_a_reconnection(
         await server.change(("note://two", 1))
         await server.wait_for_news(1)
         await server.connections.restart("s")
-        while len(server.asked) < 3:
+        while len(server.list_requests) < 3:
             await anyio.sleep(0.01)
         await server.change(("note://one", 1))
-        return server.asked, await server.wait_for_news(1)
+        return server.list_requests, await server.wait_for_news(1)
 
     assert run(work) == (
         ["subscribe note://one", "subscribe note://two", "subscribe note://one"],

@@ -27,19 +27,19 @@ async def call(server: str, tool: str, arguments: object, context: Context) -> R
     return Reply(f"{server} {tool}")
 
 
-def offered(**servers: list[str]) -> ServerTools:
+def offer_tools(**servers: list[str]) -> ServerTools:
     return as_tools({n: [remote(text) for text in s] for n, s in servers.items()}, call)
 
 
 def test_every_server_tool_has_the_effect_run() -> None:
-    (tool,) = offered(files=["read"]).tools
+    (tool,) = offer_tools(files=["read"]).tools
 
     assert (tool.name, tool.effect) == ("mcp__files__read", Effect.RUN)
 
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_tools_whose_names_collide_are_both_refused(order: int) -> None:
-    tools = offered(files=["read-file", "read_file", "read.file"][::order])
+    tools = offer_tools(files=["read-file", "read_file", "read.file"][::order])
 
     assert [tool.name for tool in tools.tools] == ["mcp__files__read-file"]
     assert tools.refused == (
@@ -51,13 +51,13 @@ def test_tools_whose_names_collide_are_both_refused(order: int) -> None:
 def test_no_server_tool_takes_the_name_of_a_built_in_tool() -> None:
     names = [tool.name for tool in builtin()]
 
-    tools = offered(x=names)
+    tools = offer_tools(x=names)
 
     assert {tool.name for tool in tools.tools}.isdisjoint(names)
 
 
 def test_a_rule_for_one_server_does_not_cover_another() -> None:
-    names = [tool.name for tool in offered(a=["b__c"], ab=["c"]).tools]
+    names = [tool.name for tool in offer_tools(a=["b__c"], ab=["c"]).tools]
 
     assert names == ["mcp__a__b__c", "mcp__ab__c"]
     assert [is_about("mcp__a", name, Effect.RUN) for name in names] == [True, False]
@@ -139,7 +139,7 @@ def test_tools_listed_twice_under_one_name_are_not_offered_and_not_blocked() -> 
 
 
 def test_arguments_named_like_internal_parameters_are_passed_to_the_server() -> None:
-    (tool,) = offered(s=["t"]).tools
+    (tool,) = offer_tools(s=["t"]).tools
 
     parsed = tool.parse(b'{"class": 1, "context": 2, "self": 3}')
 
@@ -149,7 +149,7 @@ def test_arguments_named_like_internal_parameters_are_passed_to_the_server() -> 
 
 @pytest.mark.parametrize("raw", [b"[]", b"{", b'{"a": 1, "a": 2}'])
 def test_arguments_that_are_not_an_object_are_refused(raw: bytes) -> None:
-    (tool,) = offered(s=["t"]).tools
+    (tool,) = offer_tools(s=["t"]).tools
 
     with pytest.raises(ToolFailed, match="arguments"):
         tool.parse(raw)

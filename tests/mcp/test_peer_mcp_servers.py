@@ -59,13 +59,13 @@ def ends(directory: Path, said: object, *lines: Line, **more: Any) -> list[Ended
         )
         async with agent.session() as session:
             await session.run("Go.")
-            return await ended(session)
+            return await list_ended_calls(session)
 
     anyio.run(talk, [("tool_search", '{"query": "anything"}')])
     return anyio.run(talk, *lines)
 
 
-async def ended(session: Session) -> list[Ended]:
+async def list_ended_calls(session: Session) -> list[Ended]:
     entries = await session.reports.entries()
     return [entry.event for entry in entries if isinstance(entry.event, Ended)]
 

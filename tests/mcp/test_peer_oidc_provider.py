@@ -84,5 +84,5 @@ def test_a_login_at_a_real_authorization_server_is_used_and_renewed(
 
     assert (text, again) == ("42", "8")
     assert first.refresh
-    assert user.kept().access != first.access
+    assert user.stored_grant().access != first.access
     assert not there.requests(METADATA)  # the other server was asked

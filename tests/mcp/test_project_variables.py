@@ -42,7 +42,7 @@ def name_server(work: Path, said: object, variable: str) -> None:
     (work / ".mcp.json").write_text(text)
 
 
-def started(
+def start_server(
     work: Path, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[bool, str]:
     """Whether the server is on, and the notices to the user."""
@@ -63,7 +63,7 @@ def test_a_key_is_passed_to_a_project_server_only_if_the_user_allowed_it(
     name_server(work, PLACES[place], "ANTHROPIC_API_KEY")
     trust(work)
 
-    on, text = started(work, SECRET, trust=flag)
+    on, text = start_server(work, SECRET, trust=flag)
 
     assert not on
     assert "it would get your ${ANTHROPIC_API_KEY}" in text
@@ -84,7 +84,7 @@ def test_trust_alone_passes_no_variable_that_may_be_a_secret(
 ) -> None:
     name_server(work, URL, name)
 
-    on, text = started(work, {**SECRET, name: value}, trust=True)
+    on, text = start_server(work, {**SECRET, name: value}, trust=True)
 
     assert not on
     assert f"refold mcp allow s {name}" in text
@@ -94,7 +94,7 @@ def test_trust_alone_passes_no_variable_that_may_be_a_secret(
 def test_trust_alone_passes_an_ordinary_variable(work: Path) -> None:
     name_server(work, URL, "PROJECT")
 
-    assert started(work, {**SECRET, "PROJECT": "alpha"}, trust=True) == (True, "")
+    assert start_server(work, {**SECRET, "PROJECT": "alpha"}, trust=True) == (True, "")
 
 
 def test_in_a_trusted_folder_each_variable_must_be_allowed_separately(work: Path) -> None:
@@ -103,11 +103,11 @@ def test_in_a_trusted_folder_each_variable_must_be_allowed_separately(work: Path
     trust(work)
     environ = {"A": "1", "B": "2"}
 
-    before = started(work, environ)
+    before = start_server(work, environ)
     one = main(["mcp", "allow", "s", "A"])
-    half = started(work, environ)
+    half = start_server(work, environ)
     both = main(["mcp", "allow", "s", "A", "B"])
-    after = started(work, environ)
+    after = start_server(work, environ)
 
     assert (one, both) == (0, 0)
     assert "${A} and ${B}; to allow it: refold mcp allow s A B" in before[1]
@@ -128,11 +128,11 @@ def test_a_changed_server_entry_loses_its_allowed_variables(
 ) -> None:
     name_server(work, URL, "ANTHROPIC_API_KEY")
     main(["mcp", "allow", "s", "ANTHROPIC_API_KEY"])
-    allowed = started(work, SECRET, trust=True)
+    allowed = start_server(work, SECRET, trust=True)
     name_server(work, changed, "ANTHROPIC_API_KEY")
 
     assert allowed == (True, "")
-    assert started(work, SECRET, trust=True)[0] is False
+    assert start_server(work, SECRET, trust=True)[0] is False
 
 
 @pytest.mark.parametrize(
@@ -160,4 +160,4 @@ def test_trust_add_yes_names_the_variables_and_allows_none(
     assert main(["trust", "add", "--yes"]) == 0
 
     assert "refold mcp allow s ANTHROPIC_API_KEY" in capsys.readouterr().out
-    assert started(work, SECRET)[0] is False
+    assert start_server(work, SECRET)[0] is False

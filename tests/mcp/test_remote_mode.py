@@ -34,7 +34,7 @@ from refold.views.node_detail import call_detail, call_lines
 from tests.agents.families import give
 from tests.provider.hosted_streams import RESULT, anthropic_answer
 from tests.views.planted import answer as answer_of
-from tests.views.planted import begun
+from tests.views.planted import start_events
 from tests.views.test_traces import node_of
 
 TOKEN = "a-token-that-no-journal-holds"
@@ -104,7 +104,7 @@ def talk(home: Path, *said: str, **more: Any) -> Told:
     return result
 
 
-def named(server: WireServer) -> list[list[str]]:
+def list_servers(server: WireServer) -> list[list[str]]:
     """The MCP servers of each request."""
     bodies = (json.loads(request.body) for request in server.heard)
     return [[item["name"] for item in body.get("mcp_servers", ())] for body in bodies]
@@ -130,7 +130,7 @@ def test_a_call_made_by_the_provider_is_recorded_and_sent_back_unchanged(
     assert [(e.call_id, e.outcome, e.text, e.outside) for e in ends] == [
         (calls[0].id, "done", "It rains.", True)
     ]
-    assert named(server) == [["docs"], ["docs"]]
+    assert list_servers(server) == [["docs"], ["docs"]]
     again = json.loads(server.heard[1].body)["messages"]
     assert [block["type"] for block in again[1]["content"]] == [
         "mcp_tool_use", "mcp_tool_result", "text",
@@ -172,7 +172,7 @@ def test_a_remote_server_is_not_used_when_a_rule_covers_its_tools(
 
     result = talk(home, "Hi.", settings=settings)
 
-    assert named(server) == [[]]
+    assert list_servers(server) == [[]]
     (notice,) = [item for item in result.notices if "docs" in item]
     assert notice == (
         f"the MCP server docs is in remote mode and not used: {why} is about its tools, and the "
@@ -189,7 +189,7 @@ def test_a_remote_server_is_not_sent_in_a_mode_that_would_refuse_its_calls(
 
     talk(home, "Hi.", mode=mode)
 
-    assert named(server)[0] == []
+    assert list_servers(server)[0] == []
 
 
 @pytest.mark.slow
@@ -219,7 +219,7 @@ def test_a_mode_change_during_a_turn_applies_from_the_next_request(
 
     anyio.run(work)
 
-    assert named(server) == [["docs"], []]
+    assert list_servers(server) == [["docs"], []]
 
 
 @pytest.mark.slow
@@ -236,7 +236,7 @@ def test_a_project_file_cannot_choose_remote_mode_even_if_trusted(
 
     result = talk(home, "Hi.")
 
-    assert named(server) == [[]]
+    assert list_servers(server) == [[]]
     assert any("only your own mcp_servers.json can choose it" in n for n in result.notices)
 
 
@@ -264,7 +264,7 @@ def test_a_hook_before_the_tools_of_a_server_excludes_it_from_remote_mode(
 
     result = talk(home, "Hi.")
 
-    assert named(server) == [[]]
+    assert list_servers(server) == [[]]
     assert any(
         "the hook guard could not be run before its tools" in n for n in result.notices
     )
@@ -278,7 +278,7 @@ def test_a_subagent_gets_no_remote_server(home: Path, serving: Any) -> None:
 
     talk(home, "Go.", mode="bypass")
 
-    assert named(server) == [["docs"], [], ["docs"]]
+    assert list_servers(server) == [["docs"], [], ["docs"]]
 
 
 @pytest.mark.slow
@@ -349,7 +349,11 @@ def test_every_rule_that_could_match_a_server_tool_excludes_the_server(
 def test_a_remote_call_is_shown_as_made_by_the_provider_and_not_judged() -> None:
     result = NestedCallMade(ToolCall("hosted-6-0", "mcp__docs__search", Raw(b"{}")), "")
     node = node_of(
-        *begun(), ModelAsked(), answer_of("Rain."), result, Ended("hosted-6-0", "done", "x")
+        *start_events(),
+        ModelAsked(),
+        answer_of("Rain."),
+        result,
+        Ended("hosted-6-0", "done", "x"),
     )
     (call,) = activity_of(node.entries).calls
 

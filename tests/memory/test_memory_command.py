@@ -15,8 +15,8 @@ from tests.memory.workplace import Workplace, note
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     monkeypatch.chdir(tmp_path)
     workplace = Workplace(tmp_path)
-    session = workplace.says("answer in German and use pnpm for packages")
-    seqs = workplace.heard(session)
+    session = workplace.run_session("answer in German and use pnpm for packages")
+    seqs = workplace.message_numbers(session)
     workplace.learns(
         session,
         note("person", "Answer in German", *seqs),
@@ -25,7 +25,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     return workplace
 
 
-def said(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def run_memory(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     capfd.readouterr()
     code = main(["memory", *words])
     output = capfd.readouterr()
@@ -38,7 +38,7 @@ def test_memory_show_numbers_notes_and_names_their_session(
     memory = place.remembering.memory
     (session,) = place.remembering.home.sessions()
 
-    code, out, _ = said(capfd, "show")
+    code, out, _ = run_memory(capfd, "show")
 
     sizes = [len(memory.text(whose).encode()) for whose in ("project", "person")]
     assert code == 0
@@ -53,7 +53,7 @@ def test_memory_show_numbers_notes_and_names_their_session(
 def test_memory_show_prints_notes_as_json(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _, out, _ = said(capfd, "show", "--json", "--profile")
+    _, out, _ = run_memory(capfd, "show", "--json", "--profile")
 
     (result,) = [json.loads(line) for line in out.splitlines()]
     assert (result["whose"], result["section"], result["text"]) == (
@@ -67,8 +67,8 @@ def test_memory_show_prints_notes_as_json(
 def test_memory_forget_takes_a_number_or_words(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    first = said(capfd, "forget", "pnpm", "for")
-    second = said(capfd, "forget", "1")
+    first = run_memory(capfd, "forget", "pnpm", "for")
+    second = run_memory(capfd, "forget", "1")
 
     assert (first[1], second[1]) == (
         "forgotten: Use pnpm for packages\n",
@@ -80,7 +80,7 @@ def test_memory_forget_takes_a_number_or_words(
 def test_forget_of_an_unknown_note_fails(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    code, _, err = said(capfd, "forget", "tea")
+    code, _, err = run_memory(capfd, "forget", "tea")
 
     assert (code, err) == (
         1,
@@ -94,7 +94,7 @@ def test_memory_forget_names_a_folder_file_with_the_same_note(
     (place.directory / ".agent").mkdir()
     (place.directory / ".agent" / "memory.md").write_text("- use pnpm for packages\n")
 
-    _, _, err = said(capfd, "forget", "pnpm")
+    _, _, err = run_memory(capfd, "forget", "pnpm")
 
     assert ".agent/memory.md in this folder says it too" in err
 
@@ -102,7 +102,7 @@ def test_memory_forget_names_a_folder_file_with_the_same_note(
 def test_memory_diff_shows_learned_notes_and_clears_the_notice(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    _, out, _ = said(capfd, "diff")
+    _, out, _ = run_memory(capfd, "diff")
 
     assert [line.split("  ", 1)[1] for line in out.splitlines()] == [
         "+ Decisions: Use pnpm for packages",
@@ -114,7 +114,7 @@ def test_memory_diff_shows_learned_notes_and_clears_the_notice(
 def test_memory_path_prints_the_paths_of_the_files(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    paths = [said(capfd, "path", *more)[1].strip() for more in ((), ("--profile",))]
+    paths = [run_memory(capfd, "path", *more)[1].strip() for more in ((), ("--profile",))]
 
     assert paths == [str(place.remembering.memory.file(w)) for w in ("project", "person")]
 
@@ -125,7 +125,7 @@ def test_memory_edit_opens_the_notes_in_the_editor_of_the_user(
     code = "import sys; open(sys.argv[1], 'a').write('## Mine\\n- mine ' + 'x' * 5000)"
     monkeypatch.setenv("EDITOR", f'{sys.executable} -c "{code}"')
 
-    done = said(capfd, "edit", "--profile")
+    done = run_memory(capfd, "edit", "--profile")
 
     assert done[0] == 0
     assert "a model gets the first 4,096" in done[2]
@@ -137,7 +137,7 @@ def test_memory_edit_names_a_missing_editor(
 ) -> None:
     monkeypatch.setenv("VISUAL", "no-such-editor --wait")
 
-    code, _, err = said(capfd, "edit")
+    code, _, err = run_memory(capfd, "edit")
 
     assert code == 1
     assert "there is no program 'no-such-editor'" in err
@@ -162,7 +162,7 @@ def test_memory_edit_without_a_usable_editor_fails_with_one_sentence(
     with open(os.devnull, encoding="utf-8") as nobody:
         monkeypatch.setattr("sys.stdin", nobody)
 
-        code, _, err = said(capfd, "edit")
+        code, _, err = run_memory(capfd, "edit")
 
     assert (code, told in err) == (1, True)
 
@@ -173,7 +173,7 @@ def test_memory_show_escapes_control_and_hidden_characters(
     file = place.remembering.memory.file("project")
     file.write_text("## Decisions\n- a\x1b[2Jb\u202e\n## c\x1b]0;x\x07\n- d\n")
 
-    _, out, _ = said(capfd, "show")
+    _, out, _ = run_memory(capfd, "show")
 
     assert "\x1b" not in out
     assert "a\\x1b[2Jb\\u202e" in out
@@ -182,10 +182,10 @@ def test_memory_show_escapes_control_and_hidden_characters(
 def test_memory_update_does_not_learn_from_scripted_sessions(
     place: Workplace, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    session = place.says("we deploy on Fridays only")
+    session = place.run_session("we deploy on Fridays only")
     place.remembering.pending.put(session)
 
-    code, out, _ = said(capfd, "update")
+    code, out, _ = run_memory(capfd, "update")
 
     assert (code, out) == (0, "nothing new to remember\n")
     assert place.remembering.pending.sessions() == []
@@ -196,7 +196,7 @@ def test_memory_update_fails_if_memory_is_off(
 ) -> None:
     monkeypatch.setenv("REFOLD_MEMORY", "false")
 
-    code, _, err = said(capfd, "update")
+    code, _, err = run_memory(capfd, "update")
 
     assert code == 1
     assert "memory is off" in err
@@ -207,6 +207,10 @@ def test_memory_show_without_notes_says_so(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    assert said(capfd, "show") == (0, "", "nothing is remembered here (docs/memory.md)\n")
-    assert said(capfd, "diff")[2] == "no note was added or removed automatically\n"
+    assert run_memory(capfd, "show") == (
+        0,
+        "",
+        "nothing is remembered here (docs/memory.md)\n",
+    )
+    assert run_memory(capfd, "diff")[2] == "no note was added or removed automatically\n"
     assert not os.path.exists(os.environ["REFOLD_HOME"])

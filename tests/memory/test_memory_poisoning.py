@@ -46,10 +46,10 @@ ATTACKS = {
 @pytest.mark.parametrize("line", ATTACKS.values(), ids=ATTACKS.keys())
 def test_a_model_misled_by_a_file_adds_no_note(place: Workplace, line: str) -> None:
     (place.directory / "notes.txt").write_text(f"IMPORTANT, remember this: {line}\n")
-    session = place.says(
+    session = place.run_session(
         TASK, answers=[[("read_file", '{"path": "notes.txt"}')], f"Noted: {line}"]
     )
-    every = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, *place.heard(session)]
+    every = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, *place.message_numbers(session)]
 
     learns = place.learns(
         session,
@@ -65,7 +65,7 @@ def test_a_model_misled_by_a_file_adds_no_note(place: Workplace, line: str) -> N
 
 @pytest.mark.parametrize("line", ATTACKS.values(), ids=ATTACKS.keys())
 def test_memory_write_stores_no_injected_text(place: Workplace, line: str) -> None:
-    session = place.says(TASK)
+    session = place.run_session(TASK)
     notebook = place.remembering.notebook(session)
 
     with pytest.raises(ToolFailed, match="ask_user"):
@@ -75,12 +75,13 @@ def test_memory_write_stores_no_injected_text(place: Workplace, line: str) -> No
 
 
 def test_a_misled_model_removes_no_note(place: Workplace) -> None:
-    first = place.says("Never push to the main branch, ask me first.")
+    first = place.run_session("Never push to the main branch, ask me first.")
     place.learns(
-        first, note("decisions", "Never push to the main branch", *place.heard(first))
+        first,
+        note("decisions", "Never push to the main branch", *place.message_numbers(first)),
     )
-    second = place.says("Look at the main function, please, and read notes.txt.")
-    seqs = place.heard(second)
+    second = place.run_session("Look at the main function, please, and read notes.txt.")
+    seqs = place.message_numbers(second)
     texts = ("Push to the main branch", "Look at the main function", "Always push", "x", "")
 
     place.learns(second, *(note("corrections", t, *seqs, replaces=1) for t in texts))
@@ -89,15 +90,21 @@ def test_a_misled_model_removes_no_note(place: Workplace) -> None:
 
 
 def test_note_is_replaced_when_the_user_revokes_it(place: Workplace) -> None:
-    first = place.says("Never push to the main branch, ask me first.")
+    first = place.run_session("Never push to the main branch, ask me first.")
     place.learns(
-        first, note("decisions", "Never push to the main branch", *place.heard(first))
+        first,
+        note("decisions", "Never push to the main branch", *place.message_numbers(first)),
     )
-    second = place.says("You may push to the main branch from now on.")
+    second = place.run_session("You may push to the main branch from now on.")
 
     place.learns(
         second,
-        note("decisions", "May push to the main branch", *place.heard(second), replaces=1),
+        note(
+            "decisions",
+            "May push to the main branch",
+            *place.message_numbers(second),
+            replaces=1,
+        ),
     )
 
     assert place.notes == [("Decisions", "May push to the main branch")]
@@ -167,11 +174,13 @@ FORBIDS = "Never push to the main branch"
 def test_words_from_unrelated_statements_revoke_no_prohibition(
     place: Workplace, words: str, line: str, replaces: int | None
 ) -> None:
-    first = place.says(FORBIDS)
-    place.learns(first, note("decisions", FORBIDS, *place.heard(first)))
-    second = place.says(words)
+    first = place.run_session(FORBIDS)
+    place.learns(first, note("decisions", FORBIDS, *place.message_numbers(first)))
+    second = place.run_session(words)
 
-    place.learns(second, note("decisions", line, *place.heard(second), replaces=replaces))
+    place.learns(
+        second, note("decisions", line, *place.message_numbers(second), replaces=replaces)
+    )
     notebook = place.remembering.notebook(second)
     with suppress(ToolFailed):
         anyio.run(notebook.write, "decisions", line, FORBIDS if replaces else "")
@@ -188,12 +197,12 @@ def test_words_of_different_sentences_ground_no_note() -> None:
 
 
 def test_invisible_characters_are_removed_from_a_note(place: Workplace) -> None:
-    session = place.says("always answer in German, please")
+    session = place.run_session("always answer in German, please")
     smuggled = "".join(chr(0xE0100 + letter) for letter in b"obey") + "\u200c\u200d\u3164"
 
     place.learns(
         session,
-        note("preferences", f"Answer in German{smuggled}", *place.heard(session)),
+        note("preferences", f"Answer in German{smuggled}", *place.message_numbers(session)),
     )
 
     assert place.notes == [("Preferences", "Answer in German")]
@@ -201,9 +210,9 @@ def test_invisible_characters_are_removed_from_a_note(place: Workplace) -> None:
 
 def test_statement_too_long_for_a_note_is_not_stored(place: Workplace) -> None:
     words = "Deploy on Fridays " + "after the tests of this part " * 12 + "never alone"
-    session = place.says(words)
+    session = place.run_session(words)
 
-    place.learns(session, note("decisions", words, *place.heard(session)))
+    place.learns(session, note("decisions", words, *place.message_numbers(session)))
 
     assert place.notes == []
 
@@ -217,9 +226,9 @@ def test_statement_too_long_for_a_note_is_not_stored(place: Workplace) -> None:
     ],
 )
 def test_a_password_is_not_remembered(place: Workplace, words: str) -> None:
-    session = place.says(words)
+    session = place.run_session(words)
 
-    place.learns(session, note("facts", words, *place.heard(session)))
+    place.learns(session, note("facts", words, *place.message_numbers(session)))
 
     assert place.notes == []
 
@@ -271,15 +280,15 @@ def test_note_that_changes_the_statement_is_not_grounded(line: str, words: str) 
 
 
 def test_an_approved_plan_grounds_no_note(place: Workplace) -> None:
-    session = place.says(
+    session = place.run_session(
         "The plan is approved as I edited it. Carry it out:\n\nalways deploy with sudo",
         "The plan is not approved yet. Revise it and show it again:\n\nuse less memory",
     )
 
     place.learns(
         session,
-        note("decisions", "Always deploy with sudo", *place.heard(session)),
-        note("decisions", "Use less memory", *place.heard(session)),
+        note("decisions", "Always deploy with sudo", *place.message_numbers(session)),
+        note("decisions", "Use less memory", *place.message_numbers(session)),
     )
 
     assert place.notes == [("Decisions", "Use less memory")]
@@ -341,7 +350,7 @@ def test_piped_input_alone_does_not_count_as_user_text(
     ids=lambda answer: answer[:50],
 )
 def test_a_malformed_answer_adds_no_note(place: Workplace, answer: str) -> None:
-    session = place.says("Always answer in German")
+    session = place.run_session("Always answer in German")
 
     with suppress(ProviderError):
         place.asks(session, answer)

@@ -61,11 +61,11 @@ def with_a_model(
     notes: Callable[[ReceivedRequest], Answer],
 ) -> None:
     async def serve() -> None:
-        def served(heard: ReceivedRequest) -> Answer:
+        def answer_request(heard: ReceivedRequest) -> Answer:
             distils = b"<session>" in heard.body
             return notes(heard) if distils else answer("openai-chat", Reply("Gut."))
 
-        async with wire_server(served) as server:
+        async with wire_server(answer_request) as server:
             await settings(place, server.url)
             await doing(server.heard)
 
@@ -80,7 +80,7 @@ def noting(heard: ReceivedRequest) -> Answer:
     return answer("openai-chat", Reply(json.dumps(notes)))
 
 
-async def ended(process: subprocess.Popen[bytes] | None) -> int:
+async def wait_for_exit(process: subprocess.Popen[bytes] | None) -> int:
     assert process is not None
     return await anyio.to_thread.run_sync(process.wait, 60)
 
@@ -171,7 +171,7 @@ def test_the_memory_worker_makes_notes_in_the_background(
         began = time.monotonic()
         process = start_worker(place.remembering, outside)
         assert time.monotonic() - began < 2
-        assert await ended(process) == 0
+        assert await wait_for_exit(process) == 0
         assert place.notes == [NOTED]
         assert place.remembering.pending.sessions() == []
         assert fold(place.remembering.entries(session)).session.memory_up_to
@@ -190,19 +190,19 @@ def test_work_of_a_killed_memory_worker_is_finished_at_the_next_start(
         reached.set()
         return Answer(then="hang")
 
-    async def killed(_: list[ReceivedRequest]) -> None:
+    async def kill(_: list[ReceivedRequest]) -> None:
         await a_session(place)
         process = start_worker(place.remembering, outside)
         assert process is not None
         with anyio.fail_after(60):
             await reached.wait()
         os.kill(process.pid, signal.SIGKILL)
-        assert await ended(process) < 0
+        assert await wait_for_exit(process) < 0
 
     async def again(_: list[ReceivedRequest]) -> None:
-        assert await ended(start_worker(place.remembering, outside)) == 0
+        assert await wait_for_exit(start_worker(place.remembering, outside)) == 0
 
-    with_a_model(killed, place, hanging)
+    with_a_model(kill, place, hanging)
     assert place.notes == []
     with_a_model(again, place, noting)
     assert place.notes == [NOTED]
@@ -218,7 +218,7 @@ def test_the_memory_worker_imports_no_module_of_the_workspace(
 
     async def doing(_: list[ReceivedRequest]) -> None:
         await a_session(place)
-        assert await ended(start_worker(place.remembering, outside)) == 0
+        assert await wait_for_exit(start_worker(place.remembering, outside)) == 0
 
     with_a_model(doing, place, noting)
 
@@ -232,7 +232,7 @@ def test_two_memory_workers_at_once_make_the_notes_once(
     async def doing(heard: list[ReceivedRequest]) -> None:
         await a_session(place)
         both = [start_worker(place.remembering, outside) for _ in range(2)]
-        assert [await ended(popen) for popen in both] == [0, 0]
+        assert [await wait_for_exit(popen) for popen in both] == [0, 0]
         assert sum(b"<session>" in request.body for request in heard) == 1
 
     with_a_model(doing, place, noting)
@@ -254,7 +254,7 @@ def test_the_memory_worker_ends_after_its_maximum_lifetime(
         session = await a_session(place)
         words = [sys.executable, "-c", code, str(place.directory)]
         process = subprocess.Popen(words, env=outside)
-        assert await ended(process) == -signal.SIGALRM
+        assert await wait_for_exit(process) == -signal.SIGALRM
         assert place.remembering.pending.sessions() == [session]
 
     with_a_model(doing, place, lambda _: Answer(then="hang"))

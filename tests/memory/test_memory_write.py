@@ -35,7 +35,7 @@ def results(session: Session) -> list[tuple[bool, str]]:
     return [(p.failed, p.text) for p in parts if isinstance(p, ToolResult)]
 
 
-def told(
+def run_calls(
     place: Workplace, words: str, *calls: tuple[str, str], picked: str = ""
 ) -> list[tuple[bool, str]]:
     """What the model reads of these calls, made one after the other."""
@@ -63,7 +63,9 @@ def told(
 def test_memory_write_stores_a_statement_of_the_user(place: Workplace) -> None:
     call = '{"section": "person", "text": "Answer in German"}'
 
-    result = told(place, "Please answer in German from now on.", ("memory_write", call))
+    result = run_calls(
+        place, "Please answer in German from now on.", ("memory_write", call)
+    )
 
     text = 'Remembered under Preferences: "Answer in German". Later sessions will see it.'
     assert result == [(False, text)]
@@ -80,7 +82,7 @@ def test_memory_write_of_other_text_needs_an_answer_of_the_user(
         f'[{{"label": "{text}"}}, {{"label": "By hand"}}]}}]}}'
     )
 
-    result = told(
+    result = run_calls(
         place, "Look at it.", ("memory_write", call), ("ask_user", asks), ("memory_write", call),
         picked=text,
     )  # fmt: skip
@@ -94,7 +96,7 @@ def test_memory_write_replaces_the_note_that_it_names(place: Workplace) -> None:
     place.remembering.note("the port is 8080")
     call = '{"section": "facts", "text": "The port is 9090", "replaces": "8080"}'
 
-    result = told(place, "The port is 9090 now.", ("memory_write", call))
+    result = run_calls(place, "The port is 9090 now.", ("memory_write", call))
 
     assert [failed for failed, _ in result] == [False]
     assert place.notes == [("Project facts", "The port is 9090")]
@@ -114,7 +116,7 @@ def test_memory_write_replaces_the_note_that_it_names(place: Workplace) -> None:
 def test_an_invalid_memory_write_call_fails_with_the_reason(
     place: Workplace, call: str, why: str
 ) -> None:
-    result = told(place, "Answer in German.", ("memory_write", call))
+    result = run_calls(place, "Answer in German.", ("memory_write", call))
 
     assert [failed for failed, _ in result] == [True]
     assert why in result[0][1]

@@ -45,7 +45,7 @@ def memory(tmp_path: Path) -> Memory:
     return Memory(tmp_path / "data", tmp_path / "project")
 
 
-def kept(
+def keep_notes(
     memory: Memory, *texts: str, section: notes_file.Section = "Project facts"
 ) -> list[str]:
     memory.keep([NewNote(section, text) for text in texts])
@@ -84,18 +84,20 @@ def test_a_memory_page_is_unchanged_after_reading_and_writing() -> None:
 
 @pytest.mark.parametrize("again", ["Use tabs", "use  TABS.", "Use the tabs"])
 def test_a_duplicate_note_is_stored_once(memory: Memory, again: str) -> None:
-    assert kept(memory, "Use tabs", again) == [again if "the" in again else "Use tabs"]
+    assert keep_notes(memory, "Use tabs", again) == [
+        again if "the" in again else "Use tabs"
+    ]
 
 
 def test_a_contrary_note_replaces_the_old_one(memory: Memory) -> None:
-    assert kept(memory, "Use tabs in Makefiles", "Never use tabs in Makefiles") == [
+    assert keep_notes(memory, "Use tabs in Makefiles", "Never use tabs in Makefiles") == [
         "Never use tabs in Makefiles"
     ]
 
 
 def test_a_prohibition_is_removed_only_by_an_explicit_replacement(memory: Memory) -> None:
     never = "Never push to the main branch"
-    assert kept(memory, never, "Push to the main branch") == [
+    assert keep_notes(memory, never, "Push to the main branch") == [
         never,
         "Push to the main branch",
     ]
@@ -178,34 +180,38 @@ def test_forgotten_note_is_deleted_from_every_file(
 def test_a_forgotten_note_is_not_learned_from_the_same_or_older_messages(
     place: Workplace,
 ) -> None:
-    older = place.says("please indent with tabs in this project")
-    session = place.says("always use tabs for indenting")
-    first = note("preferences", "Use tabs for indenting", *place.heard(session))
+    older = place.run_session("please indent with tabs in this project")
+    session = place.run_session("always use tabs for indenting")
+    first = note("preferences", "Use tabs for indenting", *place.message_numbers(session))
     place.learns(session, first)
     place.remembering.memory.forget("1")
 
     # As after a crash between the notes and the journal: the words are read again.
-    memory, numbers = place.remembering.memory, place.heard(session)
+    memory, numbers = place.remembering.memory, place.message_numbers(session)
     for text in ("Use tabs for indenting", "Tabs, always", "By tabulator"):
         changes = memory.keep(
             [NewNote("Preferences", text, origin=Origin(session, tuple(numbers), 1.0))]
         )
         assert changes == ()
-    place.learns(older, note("preferences", "Indent with tabs", *place.heard(older)))
+    place.learns(
+        older, note("preferences", "Indent with tabs", *place.message_numbers(older))
+    )
 
     assert place.notes == []
 
 
 def test_a_forgotten_note_is_learned_again_from_a_new_message(place: Workplace) -> None:
-    session = place.says("always use tabs for indenting")
+    session = place.run_session("always use tabs for indenting")
     place.learns(
-        session, note("preferences", "Use tabs for indenting", *place.heard(session))
+        session,
+        note("preferences", "Use tabs for indenting", *place.message_numbers(session)),
     )
     place.remembering.memory.forget("tabs")
 
-    place.says("use tabs for indenting after all", session=session)
+    place.run_session("use tabs for indenting after all", session=session)
     place.learns(
-        session, note("preferences", "Use tabs for indenting", place.heard(session)[-1])
+        session,
+        note("preferences", "Use tabs for indenting", place.message_numbers(session)[-1]),
     )
 
     assert place.notes == [("Preferences", "Use tabs for indenting")]
@@ -226,7 +232,7 @@ def test_a_forgotten_note_is_learned_again_from_a_new_message(place: Workplace) 
 def test_forget_refuses_an_unknown_or_ambiguous_note(
     memory: Memory, what: str, why: str
 ) -> None:
-    kept(memory, "Tabs in Makefiles", "Two tabs in C")
+    keep_notes(memory, "Tabs in Makefiles", "Two tabs in C")
 
     with pytest.raises(BadInput, match=why.replace("?", r"\?")):
         memory.forget(what)
@@ -240,7 +246,7 @@ def test_forget_refuses_an_unknown_or_ambiguous_note(
 def test_a_full_disk_fails_without_changing_notes(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept(memory, "Use tabs")
+    keep_notes(memory, "Use tabs")
     before = memory.text("project")
 
     def full(_: int) -> None:
@@ -253,21 +259,21 @@ def test_a_full_disk_fails_without_changing_notes(
 
     assert memory.text("project") == before
     assert [p.name for p in memory.folder.iterdir() if p.name.endswith(".new")] == []
-    assert kept(memory, "Use Rust") == ["Use tabs", "Use Rust"]
+    assert keep_notes(memory, "Use Rust") == ["Use tabs", "Use Rust"]
 
 
 def test_a_damaged_origins_file_loses_no_note(memory: Memory) -> None:
-    kept(memory, "Use tabs")
+    keep_notes(memory, "Use tabs")
     memory.file("project").with_suffix(".json").write_text("{ nonsense")
 
-    assert kept(memory, "Use Rust") == ["Use tabs", "Use Rust"]
+    assert keep_notes(memory, "Use Rust") == ["Use tabs", "Use Rust"]
 
 
 @pytest.mark.parametrize("damage", ["[]", "{ nonsense", '{"salt": "a", "gone": [{"st'])
 def test_damaged_list_of_forgotten_notes_blocks_changes(
     memory: Memory, damage: str
 ) -> None:
-    kept(memory, "Use tabs", "Use Rust")
+    keep_notes(memory, "Use tabs", "Use Rust")
     forgotten = memory.data / "forgotten.json"
     memory.forget("Use tabs")
     forgotten.write_text(damage)

@@ -25,32 +25,34 @@ def place(tmp_path: Path) -> Workplace:
     return Workplace(tmp_path)
 
 
-def imported(place: Workplace, session: str) -> str:
+def import_session(place: Workplace, session: str) -> str:
     home = place.remembering.home
     whole = b"".join(SessionPacker(home.path(session), session).pieces())
     return unpack(home, io.BytesIO(whole), "x.tar", time.time(), str(place.directory)).id
 
 
-def forked(place: Workplace, session: str, at: int | None = None) -> str:
+def fork_session(place: Workplace, session: str, at: int | None = None) -> str:
     return fork(place.remembering.home, session, at, time.time()).id
 
 
 def a_fork_before_the_import(place: Workplace, session: str) -> str:
-    copy = imported(place, session)
+    copy = import_session(place, session)
     whole = len(place.remembering.entries(copy))
-    return forked(place, copy, whole - 1)
+    return fork_session(place, copy, whole - 1)
 
 
 ORIGINS: dict[str, Callable[[Workplace, str], str]] = {
-    "an import": imported,
-    "an import that was exported again": lambda p, s: imported(p, imported(p, s)),
-    "a fork of an import": lambda p, s: forked(p, imported(p, s)),
-    "a fork of what precedes the import": a_fork_before_the_import,
-    "an import of a fork": lambda p, s: imported(p, forked(p, s)),
-    "an import that was continued and exported": lambda p, s: imported(
-        p, p.says("Go on.", session=imported(p, s))
+    "an import": import_session,
+    "an import that was exported again": lambda p, s: import_session(
+        p, import_session(p, s)
     ),
-    "a fork": forked,
+    "a fork of an import": lambda p, s: fork_session(p, import_session(p, s)),
+    "a fork of what precedes the import": a_fork_before_the_import,
+    "an import of a fork": lambda p, s: import_session(p, fork_session(p, s)),
+    "an import that was continued and exported": lambda p, s: import_session(
+        p, p.run_session("Go on.", session=import_session(p, s))
+    ),
+    "a fork": fork_session,
 }
 
 
@@ -59,8 +61,8 @@ ORIGINS: dict[str, Callable[[Workplace, str], str]] = {
 def test_memory_stores_nothing_from_imported_messages(
     place: Workplace, origin: Callable[[Workplace, str], str], section: str
 ) -> None:
-    session = origin(place, place.says(ORDER))
-    place.says("Go on with the tests.", session=session)
+    session = origin(place, place.run_session(ORDER))
+    place.run_session("Go on with the tests.", session=session)
     notebook = place.remembering.notebook(session)
 
     with pytest.raises(ToolFailed, match="ask_user"):
@@ -75,8 +77,8 @@ def test_memory_stores_nothing_from_imported_messages(
 def test_memory_stores_statements_made_after_an_import(
     place: Workplace, origin: Callable[[Workplace, str], str]
 ) -> None:
-    session = origin(place, place.says(ORDER))
-    place.says(OWN, session=session)
+    session = origin(place, place.run_session(ORDER))
+    place.run_session(OWN, session=session)
 
     anyio.run(place.remembering.notebook(session).write, "preferences", OWN, "")
 

@@ -33,7 +33,9 @@ class Workplace(Struct, frozen=True):
             self.data, self.directory, JournalDirectory(self.data / "sessions")
         )
 
-    def says(self, *words: str, answers: Sequence[Line] = (), session: str = "") -> str:
+    def run_session(
+        self, *words: str, answers: Sequence[Line] = (), session: str = ""
+    ) -> str:
         """A session, new or resumed, in which the user sends this; its id."""
         lines = answers or [OK] * len(words)
         agent = Agent(provider=ScriptedProvider(*lines), directory=self.directory)
@@ -56,7 +58,7 @@ class Workplace(Struct, frozen=True):
         aide = Model(small, "script/small")
         return anyio.run(self.remembering.learn_of, session, lambda _: aide), small
 
-    def heard(self, session: str) -> list[int]:
+    def message_numbers(self, session: str) -> list[int]:
         """The events in which the person said something."""
         return [
             user_message.seq

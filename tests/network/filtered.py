@@ -75,7 +75,7 @@ class Filtered:
 
 
 @contextmanager
-def filtered(
+def run_filtered(
     hosts: ReachableHosts,
     names: Mapping[str, Sequence[str]] | None = None,
     *,

@@ -7,7 +7,7 @@ import anyio
 from refold.network.proxy_request import MAX_HEAD_BYTES, MAX_HEADERS
 from refold.values.hosts import ReachableHosts
 from tests.loopback_network import http_proxy
-from tests.network.filtered import LoopbackServer, filtered
+from tests.network.filtered import LoopbackServer, run_filtered
 
 SITE = {"site.example": ["127.0.0.1"]}
 
@@ -18,7 +18,7 @@ def test_a_request_with_a_too_large_head_is_refused() -> None:
         b"GET http://site.example/ HTTP/1.1\r\n" + b"X: y\r\n" * (MAX_HEADERS + 1) + b"\r\n"
     )
 
-    with filtered(ReachableHosts(("site.example",)), SITE) as door:
+    with run_filtered(ReachableHosts(("site.example",)), SITE) as door:
         assert door.status(long) == 431
         assert door.status(many) == 431
         assert door.attempts() == ()
@@ -28,7 +28,7 @@ def test_an_idle_tunnel_is_closed() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     with (
-        filtered(
+        run_filtered(
             ReachableHosts((f"private:site.example:{port}",)), SITE, idle_seconds=0.1
         ) as door,
         listener,
@@ -39,7 +39,7 @@ def test_an_idle_tunnel_is_closed() -> None:
 
 
 def test_the_number_of_recorded_attempts_is_limited() -> None:
-    with filtered(ReachableHosts(())) as door:
+    with run_filtered(ReachableHosts(())) as door:
         for port in range(1, 120):
             assert door.status(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n" % port) == 403
         assert len(door.attempts()) == 100
@@ -55,7 +55,7 @@ def test_the_host_filter_connects_through_the_proxy_of_the_environment() -> None
             hosts = ReachableHosts((f"private:{target}",))
 
             def ask() -> bytes:
-                with filtered(hosts, SITE, environ=environ) as door:
+                with run_filtered(hosts, SITE, environ=environ) as door:
                     return door.ask(
                         f"CONNECT {target} HTTP/1.1\r\n\r\n".encode(),
                         b"GET / HTTP/1.1\r\n\r\n",

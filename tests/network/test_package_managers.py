@@ -66,7 +66,7 @@ def needs(program: str) -> None:
         pytest.skip(f"{program} is not installed here")
 
 
-def reached(done: Finished) -> set[str]:
+def list_reached(done: Finished) -> set[str]:
     return {a.host for a in done.attempts if not a.refused}
 
 
@@ -80,7 +80,7 @@ def test_pip_installs_with_the_preset_pypi(ws: Walled, doubles: Registries) -> N
     done = run(ws, f"{install}; cat lib/refold_double.py", "pypi")
 
     assert "says = 'installed'" in done.text, done.text
-    assert reached(done) == {"pypi.org", "files.pythonhosted.org"}
+    assert list_reached(done) == {"pypi.org", "files.pythonhosted.org"}
 
 
 def test_npm_installs_with_the_preset_npm(ws: Walled, doubles: Registries) -> None:
@@ -91,7 +91,7 @@ def test_npm_installs_with_the_preset_npm(ws: Walled, doubles: Registries) -> No
     done = run(ws, f"{install} && cat node_modules/refold-double/package.json", "npm")
 
     assert '"version": "1.0.0"' in done.text, done.text
-    assert reached(done) == {"registry.npmjs.org"}
+    assert list_reached(done) == {"registry.npmjs.org"}
 
 
 def test_cargo_fetches_with_the_preset_crates(ws: Walled, doubles: Registries) -> None:
@@ -107,7 +107,7 @@ def test_cargo_fetches_with_the_preset_crates(ws: Walled, doubles: Registries) -
     done = run(ws, f"{fetch} && find .home -name '*.crate'", "crates")
 
     assert "refold-double-1.0.0.crate" in done.text, done.text
-    assert reached(done) == {"index.crates.io", "static.crates.io"}
+    assert list_reached(done) == {"index.crates.io", "static.crates.io"}
 
 
 def test_git_fetches_with_the_preset_github(
@@ -123,7 +123,7 @@ def test_git_fetches_with_the_preset_github(
     done = run(ws, fetch, "github")
 
     assert done.text == "content\n", done.text
-    assert reached(done) == {"github.com"}
+    assert list_reached(done) == {"github.com"}
 
 
 def test_the_preset_npm_does_not_permit_pypi(ws: Walled, doubles: Registries) -> None:

@@ -47,7 +47,7 @@ def run(*command: str | Path, code: int = 0, **environ: str) -> str:
     return done.stdout
 
 
-def needed(
+def list_needed(
     name: str, extra: str = "", seen: dict[str, Distribution] | None = None
 ) -> dict[str, Distribution]:
     """The installed distributions that `name` depends on here, itself left out."""
@@ -59,11 +59,11 @@ def needed(
         ):
             seen[requirement.name] = distribution(requirement.name)
             for more in requirement.extras or {""}:
-                needed(requirement.name, more, seen)
+                list_needed(requirement.name, more, seen)
     return seen
 
 
-def packed(found: Distribution, into: Path) -> None:
+def pack(found: Distribution, into: Path) -> None:
     """The wheel again that this distribution was installed from."""
     tags = [line.partition(": ")[2] for line in (found.read_text("WHEEL") or "").splitlines()
             if line.startswith("Tag: ")]  # fmt: skip
@@ -91,8 +91,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run(UV, "build", "--wheel", "--offline", "--out-dir", mktemp, ROOT,
         HOME=str(home), UV_CACHE_DIR=cache)  # fmt: skip
     pip = [distribution("pip")]  # that pipx brings up to date first
-    for item in (*needed("refold").values(), *pip):
-        packed(item, mktemp)
+    for item in (*list_needed("refold").values(), *pip):
+        pack(item, mktemp)
     return mktemp
 
 
@@ -153,8 +153,8 @@ def test_with_the_extra_local_the_embedded_model_answers(
             f"optional: {SMALLEST.file} is not in {SHELF.directory} "
             "(refold local install, or REFOLD_MODELS)"
         )
-    for item in needed("refold", "local").values():
-        packed(item, index)
+    for item in list_needed("refold", "local").values():
+        pack(item, index)
     there = tmp_path / "venv"
     run(sys.executable, "-m", "venv", there)
     run(there / "bin/pip", "install", "--no-index", "--find-links", index, "refold[local]")

@@ -44,7 +44,7 @@ def on_file(tool: str, path: str, facts: Facts) -> Access:
     return Access(tool, effect, files=(Target(path, facts.follow(name)),))
 
 
-def judged(
+def judge(
     command: str,
     mode: Mode = "default",
     *,

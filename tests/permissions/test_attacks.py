@@ -61,7 +61,7 @@ def test_a_known_attack_has_no_effect_and_an_everyday_line_runs_without_asking(
     prepare(case, workspace)
     lines = case.get("steps") or [case["command"]]
 
-    decisions = [judged(case, line, workspace) for line in lines]
+    decisions = [judge(case, line, workspace) for line in lines]
 
     assert {f.verdict for f in decisions} & VERDICTS[case["expect"]]
     if case["expect"] != "inert":
@@ -79,7 +79,7 @@ def test_in_mode_sandbox_an_attack_that_runs_stays_in_the_workspace(
     prepare(case, workspace)
     lines = case.get("steps") or [case["command"]]
 
-    decisions = [judged({**case, "mode": "sandbox"}, line, workspace) for line in lines]
+    decisions = [judge({**case, "mode": "sandbox"}, line, workspace) for line in lines]
 
     if case["expect"] == "deny":
         assert {f.verdict for f in decisions} == {"deny"}
@@ -103,7 +103,7 @@ def prepare(case: dict[str, Any], workspace: Path) -> None:
         subprocess.run(("bash", "-c", line), cwd=workspace, check=True)
 
 
-def judged(case: dict[str, Any], line: str, workspace: Path) -> Decision:
+def judge(case: dict[str, Any], line: str, workspace: Path) -> Decision:
     rules: list[Rule] = [
         parse(f"bash({text})", verdict)
         for verdict in ("allow", "ask", "deny")

@@ -5,7 +5,7 @@ import pytest
 from refold.permissions.decide import decide, is_readable
 from refold.values.modes import Mode
 from refold.values.tools import Confinement
-from tests.permissions.places import HOME, bash, judged, on_file, place, rules
+from tests.permissions.places import HOME, bash, judge, on_file, place, rules
 
 MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")
 
@@ -34,7 +34,7 @@ MODES: tuple[Mode, ...] = ("default", "accept-edits", "rules-only", "bypass")
 )  # fmt: skip
 @pytest.mark.parametrize("mode", MODES)
 def test_a_catastrophic_command_asks_in_every_mode(mode: Mode, command: str) -> None:
-    decision = judged(command, mode, allow=["*"])
+    decision = judge(command, mode, allow=["*"])
 
     assert (decision.verdict, decision.once, decision.rule) == ("ask", True, "")
     assert decision.reason.endswith("asked about in every mode")
@@ -56,7 +56,7 @@ def test_a_catastrophic_command_asks_in_every_mode(mode: Mode, command: str) -> 
     ],
 )  # fmt: skip
 def test_everyday_commands_are_allowed_in_mode_bypass(command: str) -> None:
-    assert judged(command, "bypass").verdict == "allow"
+    assert judge(command, "bypass").verdict == "allow"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_everyday_commands_are_allowed_in_mode_bypass(command: str) -> None:
 def test_a_command_with_a_protected_file_asks_and_a_yes_makes_it_writable(
     mode: Mode, command: str, opened: str
 ) -> None:
-    decision = judged(command, mode, allow=["*"])
+    decision = judge(command, mode, allow=["*"])
 
     assert (decision.verdict, decision.once) == ("ask", True)
     assert opened in decision.confines.opened
@@ -98,15 +98,15 @@ def test_a_command_with_a_protected_file_asks_and_a_yes_makes_it_writable(
     ],
 )  # fmt: skip
 def test_git_commands_that_run_other_programs_ask_in_every_mode(command: str) -> None:
-    decision = judged(command, "bypass")
+    decision = judge(command, "bypass")
 
     assert (decision.verdict, decision.once) == ("ask", True)
 
 
 def test_a_git_command_may_write_git_settings_and_a_mixed_script_may_not() -> None:
-    confines = judged("git checkout -b x").confines
-    alone = judged("git checkout -b x", "bypass").confines
-    beside = judged("git checkout -b x && python x.py", "bypass").confines
+    confines = judge("git checkout -b x").confines
+    alone = judge("git checkout -b x", "bypass").confines
+    beside = judge("git checkout -b x && python x.py", "bypass").confines
 
     settings = ("/ws/.git/config", "/ws/.git/hooks", "/ws/.gitmodules")
     assert confines == Confinement(writes=True, opened=settings)
@@ -125,7 +125,7 @@ def test_a_git_command_may_write_git_settings_and_a_mixed_script_may_not() -> No
 def test_a_rebase_that_asks_about_its_steps_may_write_its_step_list(
     command: str, mode: Mode, *, named: bool
 ) -> None:
-    texts = judged(command, mode).confines.opened
+    texts = judge(command, mode).confines.opened
 
     assert texts == (("/ws/.git/rebase-merge",) if named else ())
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from refold.permissions.rule_offers import offers, rule_set
-from tests.permissions.places import bash, judged, place, rules
+from tests.permissions.places import bash, judge, place, rules
 
 COMMANDS = yaml.safe_load(Path(__file__).with_name("everyday.yaml").read_text("utf-8"))
 FIFTY = yaml.safe_load(
@@ -23,12 +23,12 @@ def test_the_table_of_harmless_commands_has_sixty_entries() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_harmless_command_runs_without_asking_in_mode_sandbox(command: str) -> None:
-    assert judged(command, "sandbox").verdict == "allow"
+    assert judge(command, "sandbox").verdict == "allow"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_harmless_command_runs_without_asking_or_offers_a_rule(command: str) -> None:
-    decision = judged(command)
+    decision = judge(command)
     offered = [(rule,) for rule in offers(bash(command), place())]
     together = rule_set(bash(command), place())
 
@@ -36,17 +36,17 @@ def test_a_harmless_command_runs_without_asking_or_offers_a_rule(command: str) -
     assert decision.verdict == "allow" or usual
     for rules_ in (*offered, together):
         allowed = [rule.removeprefix("bash(")[:-1] for rule in rules_]
-        assert not rules_ or judged(command, allow=allowed).verdict == "allow"
+        assert not rules_ or judge(command, allow=allowed).verdict == "allow"
 
 
 def test_at_least_45_of_fifty_changing_commands_offer_a_rule() -> None:
     offered = [
         command
         for command in FIFTY
-        if not judged(command).once
+        if not judge(command).once
         and (offers(bash(command), place()) or rule_set(bash(command), place()))
     ]
-    unasked = [c for c in FIFTY if judged(c, "sandbox").verdict == "allow"]
+    unasked = [c for c in FIFTY if judge(c, "sandbox").verdict == "allow"]
 
     assert len(set(FIFTY)) == 50
     assert len(offered) >= 45, set(FIFTY) - set(offered)
@@ -57,10 +57,10 @@ def test_at_least_45_of_fifty_changing_commands_offer_a_rule() -> None:
 def test_an_offered_rule_lets_its_command_run(command: str) -> None:
     sets = [(rule,) for rule in offers(bash(command), place())]
 
-    assert judged(command).verdict == "ask"
+    assert judge(command).verdict == "ask"
     for rules_ in filter(None, (*sets, rule_set(bash(command), place()))):
         allowed = [rule.removeprefix("bash(")[:-1] for rule in rules_]
-        assert judged(command, allow=allowed).verdict == "allow", rules_
+        assert judge(command, allow=allowed).verdict == "allow", rules_
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_offered_rule_lets_its_command_run(command: str) -> None:
 def test_read_only_commands_in_groups_and_conditionals_run_without_asking(
     command: str,
 ) -> None:
-    assert judged(command).verdict == "allow"
+    assert judge(command).verdict == "allow"
 
 
 @pytest.mark.parametrize(
@@ -93,14 +93,14 @@ def test_read_only_commands_in_groups_and_conditionals_run_without_asking(
     ],
 )  # fmt: skip
 def test_a_changing_command_inside_a_group_or_conditional_asks(command: str) -> None:
-    assert judged(command).verdict == "ask"
+    assert judge(command).verdict == "ask"
 
 
 @pytest.mark.parametrize(
     "command", ["(ls; rm x)", "if ls; then rm x; fi", "if rm x; then ls; fi", "( (rm x) )"]
 )
 def test_a_deny_rule_applies_inside_groups_and_conditionals(command: str) -> None:
-    assert judged(command, "bypass", deny=["rm *"]).verdict == "deny"
+    assert judge(command, "bypass", deny=["rm *"]).verdict == "deny"
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_a_deny_rule_applies_inside_groups_and_conditionals(command: str) -> Non
     ["git diff --output=.git/refs/heads/main", "git log --outp x", "git diff --o*"],
 )
 def test_a_read_only_git_command_with_an_output_file_asks(command: str) -> None:
-    assert judged(command, "sandbox").verdict == "ask"
+    assert judge(command, "sandbox").verdict == "ask"
 
 
 def test_an_offered_rule_for_two_commands_allows_no_other_command() -> None:
     (rule,) = offers(bash("ruff check . && ruff format ."), place())
 
     for more in ("ruff check . && rm x", "ruff check . > f", "(ruff check .; sh x)"):
-        decision = judged(more, allow=[rule.removeprefix("bash(")[:-1]])
+        decision = judge(more, allow=[rule.removeprefix("bash(")[:-1]])
         assert decision.verdict == "ask", rules(allow=[rule])
 
 
@@ -132,7 +132,7 @@ def test_an_offered_rule_for_two_commands_allows_no_other_command() -> None:
 def test_a_question_names_git_settings_only_where_git_may_write_them(
     command: str, writes: bool
 ) -> None:
-    decision = judged(command)
+    decision = judge(command)
 
     assert decision.verdict == "ask"
     assert bool(decision.confines.opened) == writes

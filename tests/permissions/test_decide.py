@@ -15,7 +15,7 @@ from refold.permissions.rules import Rule, parse
 from refold.permissions.shell.script import read_script
 from refold.values.modes import Mode, Verdict
 from refold.values.tools import Confinement, Effect
-from tests.permissions.places import STRICT, bash, judged, on_file, place, rules
+from tests.permissions.places import STRICT, bash, judge, on_file, place, rules
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 FACTS = place()
@@ -343,7 +343,7 @@ def test_accept_edits_asks_about_files_that_instruct_agents_and_tools(
             ("bypass", []),
         )
     ]
-    commanded = judged(f"touch {name}", "accept-edits", allow=["touch *"])
+    commanded = judge(f"touch {name}", "accept-edits", allow=["touch *"])
 
     assert verdicts == ["ask", "allow", "allow"] * 2
     assert commanded.verdict == "allow"

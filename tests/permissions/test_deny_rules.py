@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from refold.permissions.decide import decide
-from tests.permissions.places import bash, judged, place, rules
+from tests.permissions.places import bash, judge, place, rules
 
 FORMS = [
     "rm", "rm -rf x", "/bin/rm x", "./rm x", "ls && rm x", "ls; rm x", "ls | rm x",
@@ -48,8 +48,8 @@ FORMS = [
 def test_a_deny_rule_matches_its_command_anywhere_in_a_script(
     rule: str, command: str
 ) -> None:
-    denied = judged(command, "bypass", allow=["*"], deny=[rule])
-    decision = judged(command, "bypass", allow=["*"], ask=[rule])
+    denied = judge(command, "bypass", allow=["*"], deny=[rule])
+    decision = judge(command, "bypass", allow=["*"], ask=[rule])
 
     assert (denied.verdict, denied.rule, denied.source) == ("deny", f"bash({rule})", "test")
     assert (decision.verdict, decision.once) == ("ask", True)
@@ -63,7 +63,7 @@ def test_a_deny_rule_matches_its_command_anywhere_in_a_script(
     ],
 )  # fmt: skip
 def test_a_command_with_unknown_words_asks_if_a_deny_rule_could_match(command: str) -> None:
-    decision = judged(command, "bypass", deny=["rm *"])
+    decision = judge(command, "bypass", deny=["rm *"])
 
     assert (decision.verdict, decision.rule, decision.once) == ("ask", "bash(rm *)", True)
 
@@ -81,7 +81,7 @@ def test_a_command_with_unknown_words_asks_if_a_deny_rule_could_match(command: s
     ],
 )  # fmt: skip
 def test_a_deny_rule_ignores_similar_names_and_quoted_text(command: str) -> None:
-    assert judged(command, "bypass", deny=["rm *"]).verdict == "allow"
+    assert judge(command, "bypass", deny=["rm *"]).verdict == "allow"
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_deny_rule_ignores_similar_names_and_quoted_text(command: str) -> None
 def test_a_deny_rule_of_several_words_matches_only_those_words(
     rule: str, command: str, verdict: str
 ) -> None:
-    assert judged(command, "bypass", deny=[rule]).verdict == verdict
+    assert judge(command, "bypass", deny=[rule]).verdict == verdict
 
 
 @pytest.mark.parametrize("tool", ["bash", "background_run", "monitor"])

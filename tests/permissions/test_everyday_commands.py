@@ -4,19 +4,19 @@ import pytest
 
 from refold.values.tools import Confinement
 from tests.permissions.everyday import HARMLESS, NEAR, SPREAD, SPREAD_NEAR
-from tests.permissions.places import judged, place
+from tests.permissions.places import judge, place
 
 
 @pytest.mark.parametrize("command", [*HARMLESS, *SPREAD])
 def test_everyday_read_only_commands_run_without_asking(command: str) -> None:
-    decision = judged(command)
+    decision = judge(command)
 
     assert (decision.verdict, decision.confines) == ("allow", Confinement())
 
 
 @pytest.mark.parametrize("command", [*NEAR, *SPREAD_NEAR])
 def test_commands_similar_to_everyday_commands_ask(command: str) -> None:
-    assert judged(command).verdict == "ask"
+    assert judge(command).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_commands_similar_to_everyday_commands_ask(command: str) -> None:
     ],
 )  # fmt: skip
 def test_an_allow_rule_covers_no_redirection_variable_or_loop(command: str) -> None:
-    assert judged(command, "rules-only", allow=["cat *"]).verdict == "ask"
+    assert judge(command, "rules-only", allow=["cat *"]).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_an_allow_rule_covers_no_redirection_variable_or_loop(command: str) -> N
     ],
 )  # fmt: skip
 def test_without_a_sandbox_commands_that_may_reach_further_ask(command: str) -> None:
-    assert judged(command, facts=place(sandboxed=False)).verdict == "ask"
+    assert judge(command, facts=place(sandboxed=False)).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_without_a_sandbox_commands_that_may_reach_further_ask(command: str) -> 
 def test_variables_in_a_command_are_resolved_before_it_is_decided(
     command: str, verdict: str
 ) -> None:
-    assert judged(command, facts=place(links={"/ws/link": "/etc"})).verdict == verdict
+    assert judge(command, facts=place(links={"/ws/link": "/etc"})).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_variables_in_a_command_are_resolved_before_it_is_decided(
     ],
 )  # fmt: skip
 def test_a_command_that_reads_keys_asks_in_every_spelling(command: str) -> None:
-    assert judged(command).verdict == "ask"
+    assert judge(command).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_a_command_that_reads_keys_asks_in_every_spelling(command: str) -> None:
     ],
 )
 def test_the_reason_for_asking_names_the_part_of_a_command(command: str, told: str) -> None:
-    assert judged(command).reason == f"no rule allows this command, and {told}"
+    assert judge(command).reason == f"no rule allows this command, and {told}"
 
 
 def test_the_reason_for_asking_names_the_text_that_hides_a_command() -> None:
-    reason = judged("rm $x", deny=["rm -rf build"]).reason
+    reason = judge("rm $x", deny=["rm -rf build"]).reason
 
     assert "`$x` is replaced by a text that is not known before it runs" in reason

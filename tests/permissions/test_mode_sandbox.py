@@ -9,7 +9,7 @@ from refold.permissions.decide import decide
 from refold.permissions.facts import Facts
 from refold.place.files import DiskFiles
 from refold.values.tools import Confinement
-from tests.permissions.places import bash, judged, on_file, place, rules
+from tests.permissions.places import bash, judge, on_file, place, rules
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ from tests.permissions.places import bash, judged, on_file, place, rules
     ],
 )  # fmt: skip
 def test_commands_that_the_sandbox_confines_run_without_asking(command: str) -> None:
-    decision = judged(command, "sandbox")
+    decision = judge(command, "sandbox")
 
     assert (decision.verdict, decision.rule) == ("allow", "")
     assert decision.confines == Confinement(
@@ -128,7 +128,7 @@ def test_commands_that_the_sandbox_confines_run_without_asking(command: str) -> 
 def test_commands_that_leave_the_sandbox_or_cannot_be_undone_ask(
     command: str, reason: str
 ) -> None:
-    decision = judged(command, "sandbox")
+    decision = judge(command, "sandbox")
 
     assert (decision.verdict, decision.confines.narrow) == ("ask", False)
     assert reason in decision.reason
@@ -138,7 +138,7 @@ def test_a_url_in_a_command_is_not_treated_as_a_file(tmp_path: Path) -> None:
     facts = Facts((str(tmp_path),), sandboxed=True, follow=DiskFiles(tmp_path).real)
     command = "for n in 1 2; do curl -sf http://127.0.0.1:8000/ && break; done"
 
-    assert judged(command, "sandbox", facts=facts).verdict == "allow"
+    assert judge(command, "sandbox", facts=facts).verdict == "allow"
 
 
 def test_in_mode_sandbox_a_command_with_the_network_asks() -> None:
@@ -160,14 +160,14 @@ def test_in_mode_sandbox_a_command_with_the_network_asks() -> None:
 def test_in_mode_sandbox_rules_protected_files_and_catastrophes_come_first(
     command: str, verdict: str
 ) -> None:
-    decision = judged(command, "sandbox", deny=["make test"], ask=["make deploy"])
+    decision = judge(command, "sandbox", deny=["make test"], ask=["make deploy"])
 
     assert decision.verdict == verdict
 
 
 def test_in_mode_sandbox_an_allow_rule_lifts_the_confinement_of_reads() -> None:
-    looks = judged("wc -l < notes.txt", "sandbox")
-    allowed = judged("make test", "sandbox", allow=["make *"])
+    looks = judge("wc -l < notes.txt", "sandbox")
+    allowed = judge("make test", "sandbox", allow=["make *"])
 
     assert looks.confines == Confinement()
     assert (allowed.rule, allowed.confines) == ("bash(make *)", Confinement(writes=True))
@@ -175,7 +175,7 @@ def test_in_mode_sandbox_an_allow_rule_lifts_the_confinement_of_reads() -> None:
 
 def test_without_a_sandbox_commands_ask_and_edits_do_not() -> None:
     facts = place(sandboxed=False)
-    command = judged("make test", "sandbox", facts=facts)
+    command = judge("make test", "sandbox", facts=facts)
     edit = decide(on_file("write_file", "a.txt", facts), "sandbox", (), facts)
 
     assert (command.verdict, edit.verdict) == ("ask", "allow")
@@ -212,7 +212,7 @@ def test_a_git_command_that_would_commit_a_hidden_file_asks(
 ) -> None:
     facts = replace(place(), tracked_keys=lambda: "/ws/.env")
 
-    decision = judged(command, "sandbox", facts=facts)
+    decision = judge(command, "sandbox", facts=facts)
 
     assert decision.verdict == verdict
     assert ("/ws/.env" in decision.reason) == (verdict == "ask")

@@ -9,42 +9,42 @@ from refold.permissions.facts import Decision
 from refold.values.modes import Mode
 from refold.values.tools import Confinement
 from tests.permissions.looking_cases import ACTS, LOOKS
-from tests.permissions.places import bash, judged, place, rules
+from tests.permissions.places import bash, judge, place, rules
 
 
 @pytest.mark.parametrize("command", LOOKS)
 def test_read_only_commands_run_without_asking_and_cannot_write(command: str) -> None:
-    assert judged(command) == Decision(
+    assert judge(command) == Decision(
         "allow", reason="every part of it is read-only, inside the workspace"
     )
 
 
 @pytest.mark.parametrize("command", ACTS)
 def test_commands_that_may_do_more_than_read_ask(command: str) -> None:
-    assert judged(command).verdict == "ask"
+    assert judge(command).verdict == "ask"
 
 
 @pytest.mark.parametrize("command", ACTS)
 def test_in_mode_plan_a_changing_command_is_denied_without_asking(command: str) -> None:
-    decision = judged(command, "plan", allow=["*"], ask=["touch *"])
+    decision = judge(command, "plan", allow=["*"], ask=["touch *"])
 
     assert (decision.verdict, decision.confines.writes) == ("deny", False)
 
 
 @pytest.mark.parametrize("command", LOOKS)
 def test_in_mode_plan_read_only_commands_are_allowed(command: str) -> None:
-    assert judged(command, "plan").verdict == "allow"
+    assert judge(command, "plan").verdict == "allow"
 
 
 @pytest.mark.parametrize("command", LOOKS)
 def test_mode_rules_only_asks_about_read_only_commands(command: str) -> None:
-    assert judged(command, "rules-only").verdict == "ask"
+    assert judge(command, "rules-only").verdict == "ask"
 
 
 @pytest.mark.parametrize("command", [c for c in LOOKS if c.startswith("git ")])
 def test_without_a_sandbox_read_only_git_commands_ask(command: str) -> None:
     """Such a command may run programs that the repository's settings name."""
-    assert judged(command, facts=place(sandboxed=False)).verdict == "ask"
+    assert judge(command, facts=place(sandboxed=False)).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_without_a_sandbox_read_only_git_commands_ask(command: str) -> None:
 def test_a_command_that_reads_outside_through_a_link_asks(command: str) -> None:
     links = {"/ws/link": "/etc/shadow", "/ws/folder": "/srv"}
 
-    assert judged(command, facts=place(links=links)).verdict == "ask"
+    assert judge(command, facts=place(links=links)).verdict == "ask"
 
 
 def test_dotdot_after_a_link_is_resolved_by_name_and_by_disk() -> None:
@@ -61,7 +61,7 @@ def test_dotdot_after_a_link_is_resolved_by_name_and_by_disk() -> None:
     facts = place(links={"/ws/a/link": "/ws/b/c/d"})
 
     verdicts = [
-        judged(command, facts=facts).verdict
+        judge(command, facts=facts).verdict
         for command in (
             "cd a/link && ls",
             "cd a/link && cat ../x",
@@ -108,6 +108,6 @@ def test_a_file_that_a_read_rule_allows_may_be_read_by_a_command() -> None:
 
 @pytest.mark.parametrize("mode", get_args(Mode))
 def test_a_read_only_command_cannot_write_in_any_mode_or_under_any_rule(mode: Mode) -> None:
-    decision = judged("git status", mode, allow=["git status"])
+    decision = judge("git status", mode, allow=["git status"])
 
     assert (decision.verdict, decision.confines) == ("allow", Confinement())

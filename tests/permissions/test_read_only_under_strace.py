@@ -103,7 +103,7 @@ def misdeeds(lines: Sequence[str], workspace: Path) -> list[tuple[str, str]]:
     script = workspace.parent / "driver.sh"
     log = workspace.parent / "log"
     log.touch()
-    calls = [f"bash --noprofile --norc -c {_quoted(line)} </dev/null >/dev/null 2>&1"
+    calls = [f"bash --noprofile --norc -c {_quote(line)} </dev/null >/dev/null 2>&1"
              for line in lines]  # fmt: skip
     script.write_text("\n".join(calls) + "\n")
     subprocess.run(
@@ -124,17 +124,17 @@ def misdeeds(lines: Sequence[str], workspace: Path) -> list[tuple[str, str]]:
     for call in log.read_text(errors="replace").splitlines():
         if "execve(" in call and '"--noprofile", "--norc", "-c"' in call and "= 0" in call:
             at += 1
-        if at >= 0 and (deed := _misdeed(call)):
+        if at >= 0 and (deed := _find_misdeed(call)):
             data.setdefault(lines[at], deed)
     assert at == len(lines) - 1
     return list(data.items())
 
 
-def _quoted(line: str) -> str:
+def _quote(line: str) -> str:
     return "'" + line.replace("'", "'\\''") + "'"
 
 
-def _misdeed(call: str) -> str:
+def _find_misdeed(call: str) -> str:
     if "nscd" in call:
         return ""
     if (match := OPENED.search(call)) and match[1] not in ("/dev/null", "/dev/tty"):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from refold.permissions.rule_offers import offers, rule_set
 from refold.values.modes import Mode
-from tests.permissions.places import STRICT, bash, judged, place
+from tests.permissions.places import STRICT, bash, judge, place
 
 SIMPLE = st.sampled_from([
     "ls", "cat f", "pytest -q", "rm x", "git add a", "git status", "make test", "npm test > out",
@@ -36,8 +36,8 @@ def test_an_appended_command_never_weakens_a_decision(
     command: str, mode: Mode, allow: list[str], deny: list[str], more: str
 ) -> None:
     allow = [*allow, command]
-    before = judged(command, mode, allow=allow, deny=deny)
-    after = judged(command + more, mode, allow=allow, deny=deny)
+    before = judge(command, mode, allow=allow, deny=deny)
+    after = judge(command + more, mode, allow=allow, deny=deny)
 
     assert STRICT[after.verdict] <= STRICT[before.verdict]
 
@@ -51,8 +51,8 @@ def test_quotes_and_blanks_never_weaken_a_decision(
         other = " ".join((f"'{first}'", *rest))
     else:
         other = f"  {command}  " if change == "blanks" else f"{command}\t"
-    before = judged(command, mode, allow=allow, deny=deny)
-    after = judged(other, mode, allow=allow, deny=deny)
+    before = judge(command, mode, allow=allow, deny=deny)
+    after = judge(other, mode, allow=allow, deny=deny)
 
     assert STRICT[after.verdict] <= STRICT[before.verdict]
 
@@ -61,8 +61,8 @@ def test_quotes_and_blanks_never_weaken_a_decision(
 def test_removing_a_deny_rule_never_makes_a_decision_stricter(
     command: str, mode: Mode, allow: list[str], deny: list[str]
 ) -> None:
-    before = judged(command, mode, allow=allow, deny=deny)
-    after = judged(command, mode, allow=allow, deny=deny[1:])
+    before = judge(command, mode, allow=allow, deny=deny)
+    after = judge(command, mode, allow=allow, deny=deny[1:])
 
     assert STRICT[before.verdict] <= STRICT[after.verdict]
 
@@ -74,7 +74,7 @@ def test_rules_that_are_offered_cover_the_command_and_no_other_program(
     sets = [(rule,) for rule in offers(bash(command), place())]
     for rules in filter(None, (*sets, rule_set(bash(command), place()))):
         allow = [rule.removeprefix("bash(")[:-1] for rule in rules]
-        assert judged(command, allow=allow).verdict == "allow"
+        assert judge(command, allow=allow).verdict == "allow"
 
         if not any(program in rule for rule in rules):
             for other in (
@@ -82,4 +82,4 @@ def test_rules_that_are_offered_cover_the_command_and_no_other_program(
                 f"{command}{join}{program} z",
                 f"{program} z > f",
             ):
-                assert judged(other, allow=allow).verdict != "allow", (other, rules)
+                assert judge(other, allow=allow).verdict != "allow", (other, rules)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from refold.permissions.decide import decide
 from refold.permissions.facts import Facts
 from refold.permissions.rule_offers import offers, rule_set
-from tests.permissions.places import bash, judged, on_file, place, rules
+from tests.permissions.places import bash, judge, on_file, place, rules
 
 FACTS = Facts(("/ws",))
 
@@ -109,7 +109,7 @@ def test_an_allow_rule_with_a_file_or_variable_covers_no_other(
 ) -> None:
     facts = place(links={"/ws/l": "/etc/x"})
 
-    assert judged(command, facts=facts, allow=[rule]).verdict == "ask"
+    assert judge(command, facts=facts, allow=[rule]).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -130,13 +130,13 @@ def test_a_command_of_several_parts_offers_a_rule_for_each(
     assert rule_set(bash(command), place()) == wanted
     for missing in wanted:
         rest = [rule[5:-1] for rule in wanted if rule != missing]
-        assert judged(command, allow=rest).verdict == "ask"
-    assert not wanted or judged(command, allow=[r[5:-1] for r in wanted]).verdict == "allow"
+        assert judge(command, allow=rest).verdict == "ask"
+    assert not wanted or judge(command, allow=[r[5:-1] for r in wanted]).verdict == "allow"
 
 
 def test_a_deny_rule_that_repeats_a_script_denies_it() -> None:
     for command in ("x=$(git rev-parse HEAD); echo $x", "ls > f", "{ ls; }"):
-        decision = judged(command, "bypass", allow=[command], deny=[command])
+        decision = judge(command, "bypass", allow=[command], deny=[command])
         assert decision.verdict == "deny", command
 
 
@@ -145,12 +145,12 @@ def test_a_deny_rule_with_a_redirection_denies_output_to_that_file() -> None:
         ("ls > f", "deny"), ("ls -l >> f", "deny"), ("sh -c 'ls > f'", "deny"), ("ls", "allow"),
         ("ls > g", "allow"),
     ):  # fmt: skip
-        assert judged(command, "bypass", deny=["ls > f"]).verdict == verdict, command
+        assert judge(command, "bypass", deny=["ls > f"]).verdict == verdict, command
 
 
 def test_an_allowed_script_with_unknown_inputs_reads_only_the_workspace() -> None:
     for command in ("wc -l $(cat names)", "cat < $(cat name)", "sort f < $x; ls"):
-        assert judged(command, allow=[command]).confines.narrow
+        assert judge(command, allow=[command]).confines.narrow
         assert offers(bash(command), place(sandboxed=False)) == ()
 
 
@@ -210,4 +210,4 @@ def test_an_allow_rule_for_cd_allows_no_read_in_that_folder(join: str) -> None:
     for command in (f"cd /etc{join}cat passwd", f"LANG=C cd src{join}cat ../x"):
         first = command.partition(join)[0]
 
-        assert judged(command, allow=[first, "cd *"]).verdict == "ask", command
+        assert judge(command, allow=[first, "cd *"]).verdict == "ask", command

@@ -13,7 +13,7 @@ from refold.permissions.rule_offers import narrowest_rule
 from refold.permissions.rules import check_examples, parse
 from refold.values.modes import Verdict
 from refold.values.tools import Effect
-from tests.permissions.places import HOME, bash, judged, on_file, place, rules
+from tests.permissions.places import HOME, bash, judge, on_file, place, rules
 
 
 def allows(rule: str, tool: str, path: str) -> bool:
@@ -202,7 +202,7 @@ def test_an_mcp_rule_names_a_server_or_one_of_its_tools(
 def test_a_command_pattern_matches_word_by_word(
     pattern: str, command: str, expected: bool
 ) -> None:
-    decision = judged(command, "rules-only", allow=[pattern])
+    decision = judge(command, "rules-only", allow=[pattern])
 
     assert (decision.verdict == "allow") is expected
 

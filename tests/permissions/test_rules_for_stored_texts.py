@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from refold.permissions.rule_offers import offers, rule_set
 from refold.permissions.shell.plain_script import parse_plain
-from tests.permissions.places import bash, judged, place
+from tests.permissions.places import bash, judge, place
 
 COMMIT = """git commit -m "$(cat <<'EOF'
 {body}
@@ -27,9 +27,9 @@ def test_a_commit_with_its_message_in_a_heredoc_matches_git_commit_rules(body: s
     command = COMMIT.format(body=body)
 
     assert offers(bash(command), place())[0] == "bash(git commit *)"
-    assert judged(command, allow=["git commit *"]).verdict == "allow"
-    assert judged(command, deny=["git commit *"]).verdict == "deny"
-    assert judged(command, deny=["cat *"]).verdict == "deny"
+    assert judge(command, allow=["git commit *"]).verdict == "allow"
+    assert judge(command, deny=["git commit *"]).verdict == "deny"
+    assert judge(command, deny=["cat *"]).verdict == "deny"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_commit_with_its_message_in_a_heredoc_matches_git_commit_rules(body: s
     ],
 )
 def test_a_rule_for_commits_covers_no_other_command_in_a_heredoc(command: str) -> None:
-    assert judged(command, allow=["git commit *"]).verdict == "ask"
+    assert judge(command, allow=["git commit *"]).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_heredoc_that_could_be_any_program_is_offered_no_rule(command: str) ->
 def test_an_offered_rule_does_not_cover_similar_commands(rule: str, command: str) -> None:
     facts = place(links={"/ws/l": "/etc/x"})
 
-    assert judged(command, facts=facts, allow=[rule]).verdict == "ask"
+    assert judge(command, facts=facts, allow=[rule]).verdict == "ask"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_an_offered_rule_saves_the_next_question(first: str, second: str) -> Non
     one, together = offers(bash(first), place())[:1], rule_set(bash(first), place())
     allowed = [rule.removeprefix("bash(")[:-1] for rule in one or together]
 
-    assert judged(second, allow=allowed).verdict == "allow"
+    assert judge(second, allow=allowed).verdict == "allow"
 
 
 LINES = st.sampled_from(

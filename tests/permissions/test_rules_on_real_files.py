@@ -22,7 +22,9 @@ def workspace(tmp_path: Path) -> Path:
     return path
 
 
-def used(workspace: Path, tool: str, path: str, **settings: object) -> tuple[Result, str]:
+def run_call(
+    workspace: Path, tool: str, path: str, **settings: object
+) -> tuple[Result, str]:
     """The decision on one call, and what the model reads."""
     content = {"content": "x\n"} if tool == "write_file" else {}
     arguments = msgspec.json.encode({"path": path, **content}).decode()
@@ -51,7 +53,7 @@ def test_a_deny_rule_applies_to_every_spelling_of_a_path(
 ) -> None:
     path = str(workspace / "secret/key") if name == "absolute" else name
 
-    result, _ = used(
+    result, _ = run_call(
         workspace, "write_file", path,
         permission_mode="bypass", permissions__deny=["write_file(secret/**)"],
     )  # fmt: skip
@@ -64,7 +66,7 @@ def test_a_deny_rule_applies_to_every_spelling_of_a_path(
 def test_an_allow_rule_does_not_cover_paths_that_lead_out_of_its_folder(
     workspace: Path, name: str
 ) -> None:
-    result, _ = used(
+    result, _ = run_call(
         workspace, "write_file", name, permissions__allow=["write_file(src/**)"]
     )
 
@@ -76,7 +78,9 @@ def test_an_allow_rule_applies_to_a_file_by_any_of_its_paths(workspace: Path) ->
 
     done = [
         len(
-            used(workspace, "write_file", f"{name}{n}", permissions__allow=allow)[0].denials
+            run_call(workspace, "write_file", f"{name}{n}", permissions__allow=allow)[
+                0
+            ].denials
         )
         for n, name in enumerate(["secret/a", "./secret/b", "src/../secret/c", "folder/d"])
     ]
@@ -92,7 +96,7 @@ def test_a_path_outside_is_asked_about_with_its_real_name(
     real = "/etc/hostname" if path[0] == "/" else str(workspace.parent / "outside.txt")
 
     for tool in ("read_file", "write_file"):
-        result, _ = used(workspace, tool, path, permission_mode=mode)
+        result, _ = run_call(workspace, tool, path, permission_mode=mode)
         (denial,) = result.denials
         assert f"{real} is outside the workspace" in denial.reason
     assert (workspace.parent / "outside.txt").read_text() == "not yours\n"
@@ -101,7 +105,7 @@ def test_a_path_outside_is_asked_about_with_its_real_name(
 def test_an_omitted_path_means_the_workspace_and_runs_without_asking(
     workspace: Path,
 ) -> None:
-    result, text = used(workspace, "list_files", ".")
+    result, text = run_call(workspace, "list_files", ".")
     arguments = ScriptedProvider([("list_files", "{}")], "Done.")
     without = Agent(provider=arguments, directory=workspace).run("Go.")
 

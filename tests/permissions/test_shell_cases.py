@@ -3,7 +3,7 @@
 import pytest
 
 from refold.values.modes import Mode
-from tests.permissions.places import judged, place
+from tests.permissions.places import judge, place
 from tests.permissions.shell_cases import DENIED, EDITS, HARMLESS, SMUGGLED, Case
 
 
@@ -13,7 +13,7 @@ def what(case: Case) -> str:
 
 def verdict(case: Case, mode: Mode, *, sandboxed: bool = True) -> str:
     facts = place(sandboxed=sandboxed)
-    return judged(case.command, mode, facts=facts, allow=case.allow, deny=case.deny).verdict
+    return judge(case.command, mode, facts=facts, allow=case.allow, deny=case.deny).verdict
 
 
 @pytest.mark.parametrize("case", [*SMUGGLED, *HARMLESS], ids=what)

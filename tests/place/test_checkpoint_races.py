@@ -55,7 +55,7 @@ def flipping(one: Path, other: Path, pause: float) -> Iterator[None]:
             flipper.kill()
 
 
-def saved(kept: Checkpoints, root: Path) -> str:
+def save_checkpoint(kept: Checkpoints, root: Path) -> str:
     """Every file of a new checkpoint, with the name of its content."""
     kept.note_change()
     trees = anyio.run(kept.take).trees
@@ -78,7 +78,7 @@ def test_a_checkpoint_saves_no_file_outside_while_a_directory_and_a_link_swap(
             (root / "new").write_text(str(number))
             result = checkpoints(root, session=f"s{number % 3}")
             try:
-                text = saved(result, root)
+                text = save_checkpoint(result, root)
             except ToolFailed as error:
                 text = str(error)  # it changes too fast: nothing is saved then
             texts += [line for line in text.splitlines() if name in line]
@@ -99,7 +99,7 @@ def test_a_parent_directory_is_doubtful_only_after_a_recent_change(root: Path) -
 def test_files_are_saved_in_a_checkpoint_with_their_modes(root: Path) -> None:
     (root / "here/run").write_text("#!/bin/sh\n")
     (root / "here/run").chmod(0o755)
-    text = saved(checkpoints(root), root)
+    text = save_checkpoint(checkpoints(root), root)
 
     modes = {line.split("\t")[1]: line.split()[0] for line in text.splitlines()}
     assert modes["here/run"] == "100755"

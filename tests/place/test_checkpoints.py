@@ -22,13 +22,13 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
-def taken(kept: Checkpoints) -> SnapshotTaken:
+def take_snapshot(kept: Checkpoints) -> SnapshotTaken:
     kept.note_change()
     return anyio.run(kept.take)
 
 
 def back(kept: Checkpoints, to: SnapshotTaken) -> int:
-    return anyio.run(kept.restore, taken(kept).trees, to.trees)
+    return anyio.run(kept.restore, take_snapshot(kept).trees, to.trees)
 
 
 def test_restore_undoes_files_that_commands_created_changed_and_deleted(root: Path) -> None:
@@ -36,13 +36,13 @@ def test_restore_undoes_files_that_commands_created_changed_and_deleted(root: Pa
     (root / "deep/er").mkdir(parents=True)
     (root / "deep/er/gone.txt").write_text("gone\n")
     result = checkpoints(root)
-    before, then = taken(result), files(root)
+    before, then = take_snapshot(result), files(root)
     subprocess.run(
         "echo two >> changed.txt; rm -r deep; mkdir made; echo new > made/new.txt",
         shell=True, cwd=root, check=True,
     )  # fmt: skip
 
-    changes = result.changes(before.trees, taken(result).trees)
+    changes = result.changes(before.trees, take_snapshot(result).trees)
     count = back(result, before)
 
     assert changes == (
@@ -69,7 +69,7 @@ def test_restore_returns_unusual_files_byte_for_byte(root: Path) -> None:
     (root / "link").symlink_to("nowhere")
     (root / "folder").symlink_to("/")
     result = checkpoints(root)
-    before, then = taken(result), files(root)
+    before, then = take_snapshot(result), files(root)
     for path in list(root.iterdir()):
         path.unlink()
 
@@ -84,7 +84,7 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
     (root / "b/in").write_text("in")
     (root / "c").symlink_to("b")
     result = checkpoints(root)
-    before, then = taken(result), files(root)
+    before, then = take_snapshot(result), files(root)
     (root / "a").unlink()
     (root / "a").mkdir()
     (root / "a/in").write_text("new")
@@ -94,7 +94,7 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
     (root / "c").mkdir()
     (root / "c/deep").mkdir()
     (root / "c/deep/file").write_text("x")
-    now, after = taken(result), files(root)
+    now, after = take_snapshot(result), files(root)
 
     back(result, before)
     was = files(root)
@@ -109,7 +109,7 @@ def test_a_snapshot_includes_an_edit_of_the_same_size_in_the_same_second(
     result, texts = checkpoints(root), list[str]()
     for word in ("aaa", "bbb", "ccc", "ddd", "eee"):
         (root / "a").write_text(word)
-        texts.append(taken(result).trees[0][1])
+        texts.append(take_snapshot(result).trees[0][1])
 
     assert len(set(texts)) == 5
 
@@ -120,18 +120,21 @@ def test_a_snapshot_includes_a_replaced_file_with_the_same_modification_time(
     (root / "a").write_text("aaa")
     os.utime(root / "a", (1e9, 1e9))
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "b").write_text("bbb")
     os.utime(root / "b", (1e9, 1e9))
     (root / "b").rename(root / "a")
 
-    assert taken(result).trees != before.trees
+    assert take_snapshot(result).trees != before.trees
 
 
 def test_unchanged_files_give_the_same_snapshot_in_every_session(root: Path) -> None:
     (root / "a").write_text("a")
 
-    one, two = taken(checkpoints(root)), taken(checkpoints(root, session="two"))
+    one, two = (
+        take_snapshot(checkpoints(root)),
+        take_snapshot(checkpoints(root, session="two")),
+    )
 
     assert one == two
 
@@ -149,7 +152,7 @@ def test_ignored_files_are_neither_saved_nor_restored(
     (root / ".gitignore").write_text("*.log\nout/\n")
     (root / "a").write_text("a")
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "a").write_text("b")
     ignored = [
         "x.log",
@@ -160,7 +163,7 @@ def test_ignored_files_are_neither_saved_nor_restored(
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
 
-    changes = result.changes(before.trees, taken(result).trees)
+    changes = result.changes(before.trees, take_snapshot(result).trees)
     back(result, before)
 
     assert [change.path for change in changes] == [f"{root}/a"]
@@ -173,7 +176,7 @@ def test_a_tracked_file_is_saved_although_it_is_ignored(root: Path) -> None:
     git(root, "add", "-f", "forced.log")
     (root / ".gitignore").write_text("*.log\n")
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "forced.log").write_text("two")
 
     back(result, before)
@@ -190,12 +193,12 @@ def test_a_workspace_in_a_repository_uses_its_ignore_rules_and_not_its_files(
     inner.mkdir(parents=True)
     (inner / "a").write_text("a")
     result = checkpoints(inner)
-    before = taken(result)
+    before = take_snapshot(result)
     (inner / "a").write_text("b")
     (inner / "x.log").write_text("log")
     (root / "outside").write_text("o")
 
-    changes = result.changes(before.trees, taken(result).trees)
+    changes = result.changes(before.trees, take_snapshot(result).trees)
     back(result, before)
 
     assert [change.path for change in changes] == [f"{inner}/a"]
@@ -209,7 +212,7 @@ def test_a_workspace_ignored_by_its_parent_repository_is_still_saved(root: Path)
     inner.mkdir()
     (inner / "a").write_text("a")
 
-    before, result = taken(checkpoints(inner)), checkpoints(inner)
+    before, result = take_snapshot(checkpoints(inner)), checkpoints(inner)
     (inner / "a").write_text("b")
     back(result, before)
 
@@ -239,7 +242,7 @@ def test_checkpoint_and_restore_leave_the_git_directory_of_the_user_unchanged(
     (root / "staged").write_text("and changed\n")
     before, status = bytes_of(root / ".git"), git(root, "--no-optional-locks", "status")
     result = checkpoints(root)
-    first, then = taken(result), files(root)
+    first, then = take_snapshot(result), files(root)
 
     (root / "a").write_text("by the agent\n")
     (root / "staged").unlink()
@@ -254,11 +257,11 @@ def test_a_nested_repository_has_a_separate_snapshot(root: Path) -> None:
     inner = repository(root / "vendor/inner")
     (inner / "a").write_text("a")
     result = checkpoints(root)
-    before, then = taken(result), files(root)
+    before, then = take_snapshot(result), files(root)
     (inner / "a").write_text("b")
     (inner / "new").write_text("n")
 
-    changes = result.changes(before.trees, taken(result).trees)
+    changes = result.changes(before.trees, take_snapshot(result).trees)
     back(result, before)
 
     assert [each for each, _ in before.trees] == [str(root), str(inner)]
@@ -271,10 +274,10 @@ def test_restore_reports_a_repository_created_later_and_leaves_it_unchanged(
 ) -> None:
     (root / "a").write_text("a")
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     (repository(root / "cloned") / "b").write_text("b")
 
-    changes = result.changes(before.trees, taken(result).trees)
+    changes = result.changes(before.trees, take_snapshot(result).trees)
     count = back(result, before)
 
     assert (changes, count) == ((FileChange(f"{root}/cloned/", "created"),), 0)
@@ -288,7 +291,7 @@ def test_restore_recreates_the_files_of_a_deleted_nested_repository(
     inner = repository(root / "inner")
     (inner / "a").write_text("a")
     result = checkpoints(root)
-    before, then = taken(result), files(root)
+    before, then = take_snapshot(result), files(root)
     shutil.rmtree(inner / ".git" if how == "the repository" else inner)
     if how == "the repository":
         (inner / "a").write_text("b")
@@ -307,11 +310,11 @@ def test_overlapping_roots_are_saved_and_restored_once_each(
     other.mkdir()
     (other / "b").write_text("b")
     result = checkpoints(root, other, root / "inside")
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "inside/a").write_text("changed")
     (other / "b").unlink()
 
-    changes = result.changes(before.trees, taken(result).trees)
+    changes = result.changes(before.trees, take_snapshot(result).trees)
     back(result, before)
 
     assert [(change.path, change.kind) for change in changes] == [
@@ -330,7 +333,7 @@ def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Pa
     (root / "a").write_text("a")
     result = checkpoints(root)
 
-    first, again = taken(result), taken(result)
+    first, again = take_snapshot(result), take_snapshot(result)
     (root / "a").write_text("b")
     back(result, first)
 
@@ -345,7 +348,7 @@ def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Pa
 def test_restore_fails_with_the_path_of_a_file_that_grew_too_large(root: Path) -> None:
     (root / "a").write_text("small")
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     with (root / "a").open("wb") as file:
         file.truncate(33 * 1024 * 1024)
 
@@ -363,10 +366,10 @@ def test_restore_names_a_file_changed_since_the_snapshot_and_changes_nothing(
     (root / "a").write_text("a")
     (root / "b").write_text("b")
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "a").write_text("agent")
     (root / "b").write_text("agent")
-    now = taken(result)
+    now = take_snapshot(result)
     (root / "b").write_text("person")
 
     with pytest.raises(ToolFailed, match=r"Nothing was changed.*/b\. Try again"):
@@ -378,9 +381,9 @@ def test_restore_names_a_file_changed_since_the_snapshot_and_changes_nothing(
 def test_restore_does_not_overwrite_a_file_that_is_in_no_snapshot(root: Path) -> None:
     (root / "a.log").write_text("kept")
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "a.log").unlink()
-    taken(result)
+    take_snapshot(result)
     (root / ".gitignore").write_text("*.log\n")
     (root / "a.log").write_text("ignored and precious")
 
@@ -399,9 +402,9 @@ def test_restore_writes_nothing_through_a_link_that_replaced_a_directory(
     (root / "d").mkdir()
     (root / "d/a").write_text("a")
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "d/a").write_text("b")
-    now = taken(result)
+    now = take_snapshot(result)
     shutil.rmtree(root / "d")
     (root / "d").symlink_to(outside)
 
@@ -415,11 +418,11 @@ def test_an_interrupted_restore_can_be_repeated(root: Path) -> None:
     for name in ("a", "b", "c"):
         (root / name).write_text(name)
     result = checkpoints(root)
-    before, then = taken(result), files(root)
+    before, then = take_snapshot(result), files(root)
     (root / "a").write_text("agent")
     (root / "b").unlink()
     (root / "d").write_text("agent")
-    now = taken(result)
+    now = take_snapshot(result)
     (root / "b").write_text("b")  # as if it had been killed after these two
     (root / "d").unlink()
     (root / ".refold-restore-0123").write_text("half")
@@ -433,7 +436,7 @@ def test_restore_keeps_the_mode_of_a_file(root: Path) -> None:
     (root / "a").write_text("a")
     (root / "a").chmod(0o600)
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "a").write_text("b")
 
     back(result, before)
@@ -443,7 +446,7 @@ def test_restore_keeps_the_mode_of_a_file(root: Path) -> None:
 
 def test_stored_snapshots_are_readable_only_by_their_owner(root: Path) -> None:
     (root / "a").write_text("a")
-    taken(checkpoints(root))
+    take_snapshot(checkpoints(root))
 
     store = root.parent / "data/checkpoints"
 
@@ -454,8 +457,8 @@ def test_a_snapshot_leaves_out_the_data_directory_of_refold(root: Path) -> None:
     (root / "a").write_text("a")
     result = Checkpoints([root], root / "[my] data/checkpoints", os.environ, "one")
 
-    first = taken(result)
-    again = taken(result)
+    first = take_snapshot(result)
+    again = take_snapshot(result)
 
     assert first == again
 
@@ -482,7 +485,7 @@ def test_checkpoints_do_not_run_a_git_program_of_the_workspace(
     path = f"{root}/bin:bin:{os.environ['PATH']}"
     result = Checkpoints([root], tmp_path / "data/checkpoints", {"PATH": path}, "one")
 
-    taken(result)
+    take_snapshot(result)
 
     assert not (tmp_path / "ran").exists()
 
@@ -504,9 +507,9 @@ def test_checkpoints_run_no_program_of_the_git_configuration(
     (root / "a").write_text("a")
     result = checkpoints(root)
 
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "a").write_text("b")
-    result.changes(before.trees, taken(result).trees)
+    result.changes(before.trees, take_snapshot(result).trees)
     back(result, before)
 
     assert not (tmp_path / "ran").exists()
@@ -527,12 +530,14 @@ def test_a_snapshot_on_a_full_disk_fails_and_the_next_one_is_complete(
     result = Checkpoints([root], store, {"PATH": f"{program.parent}:/usr/bin:/bin"}, "one")
 
     with pytest.raises(ToolFailed, match="the disk is full"):
-        taken(result)
+        take_snapshot(result)
     real = shutil.which("git")
     program.unlink()
     program.symlink_to(str(real))
 
-    assert taken(result).trees == taken(checkpoints(root, session="two")).trees
+    assert (
+        take_snapshot(result).trees == take_snapshot(checkpoints(root, session="two")).trees
+    )
 
 
 def test_one_checkpoint_is_reused_for_a_short_time(root: Path) -> None:
@@ -575,7 +580,7 @@ def test_a_snapshot_of_another_directory_is_not_restored(
     root: Path, tmp_path: Path
 ) -> None:
     (root / "a").write_text("a")
-    before = taken(checkpoints(root))
+    before = take_snapshot(checkpoints(root))
     moved = root.rename(tmp_path / "moved")
     result = checkpoints(moved)
 
@@ -600,28 +605,28 @@ def test_a_nested_repository_that_git_ignores_is_not_saved(root: Path) -> None:
     (inner / "a").write_text("a")
     result = checkpoints(root)
 
-    assert [each for each, _ in taken(result).trees] == [str(root)]
+    assert [each for each, _ in take_snapshot(result).trees] == [str(root)]
 
 
 def test_nested_repositories_beyond_the_limit_are_listed_as_left_out(root: Path) -> None:
     for n in range(10):
         (repository(root / f"r{n}") / "a").write_text("a")
 
-    result = taken(checkpoints(root))
+    result = take_snapshot(checkpoints(root))
 
     assert (len(result.trees), result.left_out) == (9, (f"{root}/r8/", f"{root}/r9/"))
 
 
 def test_old_half_written_packs_are_removed(root: Path) -> None:
     (root / "a").write_text("a")
-    taken(checkpoints(root))
+    take_snapshot(checkpoints(root))
     packs = next((root.parent / "data/checkpoints").glob("*/objects")) / "pack"
     packs.mkdir(exist_ok=True)
     for name, at in (("tmp_pack_old", 1e9), ("tmp_pack_new", 4e9)):
         (packs / name).touch()
         os.utime(packs / name, (at, at))
 
-    taken(checkpoints(root, session="two"))
+    take_snapshot(checkpoints(root, session="two"))
 
     assert [path.name for path in packs.iterdir()] == ["tmp_pack_new"]
 
@@ -631,13 +636,13 @@ def test_a_patch_has_the_lines_of_created_changed_and_deleted_files(root: Path) 
     (root / "gone.txt").write_text("gone\n")
     (root / "same").write_text("same\n")
     result = checkpoints(root)
-    before = taken(result)
+    before = take_snapshot(result)
     (root / "changed.py").write_text("def f():\n    return 2\n")
     (root / "gone.txt").unlink()
     (root / "bytes").write_bytes(b"\0\xff")
     (root / "new.txt").write_text("new\n")
 
-    patch = result.patch(before.trees, taken(result).trees)
+    patch = result.patch(before.trees, take_snapshot(result).trees)
 
     assert [(Path(change.path).name, change.kind, text) for change, text in patch] == [
         ("bytes", "created", ""),

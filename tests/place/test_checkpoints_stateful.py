@@ -70,7 +70,7 @@ class Files(RuleBasedStateMachine):
 
     @rule(by=st.integers(0, 1))
     def take(self, by: int) -> None:
-        self.taken.append((self.now(by), self.kept()))
+        self.taken.append((self.now(by), self.tracked_files()))
 
     @rule(by=st.integers(0, 1), data=st.data())
     def go_back(self, by: int, data: st.DataObject) -> None:
@@ -86,7 +86,7 @@ class Files(RuleBasedStateMachine):
             assert blocked
             return
 
-        assert self.kept() == then
+        assert self.tracked_files() == then
         assert {n: f for n, f in files(self.root).items() if n.endswith(".log")} == ignored
 
     @invariant()
@@ -99,7 +99,7 @@ class Files(RuleBasedStateMachine):
         self.sessions[by].note_change()
         return anyio.run(self.sessions[by].take)
 
-    def kept(self) -> Mapping[str, object]:
+    def tracked_files(self) -> Mapping[str, object]:
         return {n: f for n, f in files(self.root).items() if not n.endswith(".log")}
 
     def in_the_way(self, ignored: str, then: Mapping[str, object]) -> bool:

@@ -19,7 +19,7 @@ from refold.place.limits import Limits
 from refold.place.port import Finished
 from refold.place.reaper import reap_strays
 from refold.place.sandbox_rules import Profile
-from tests.place.walled import Walled, marked, needs_bubblewrap, walled
+from tests.place.walled import Walled, list_marked, needs_bubblewrap, walled
 
 LIMITS = Limits(processes=60, memory=300_000_000)
 FORKS = "python3 -c 'import os,time\nfor i in range({}):\n  if not os.fork(): time.sleep(100)\ntime.sleep(100)'"
@@ -39,7 +39,7 @@ def nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     mark = f"LC_TEST_MARK_{os.getpid()}_{os.urandom(4).hex()}"
     monkeypatch.setenv(mark, "1")
     yield mark
-    assert marked(mark) == []
+    assert list_marked(mark) == []
 
 
 # Other tests may be asleep at the same time.
@@ -260,7 +260,7 @@ def test_processes_of_a_killed_refold_are_killed(
         assert reap_strays() >= 3
     until = time.monotonic() + 30
     # The shell above them goes a moment later.
-    while (sleepers(1002) or marked(nobody_is_left)) and time.monotonic() < until:
+    while (sleepers(1002) or list_marked(nobody_is_left)) and time.monotonic() < until:
         time.sleep(0.02)
     assert sleepers(1002) == []
 
@@ -320,7 +320,7 @@ def test_a_command_that_resists_signals_ends_with_a_killed_refold(
         killed.wait()
 
     until = time.monotonic() + 30
-    while (sleepers(1002) or marked(nobody_is_left)) and time.monotonic() < until:
+    while (sleepers(1002) or list_marked(nobody_is_left)) and time.monotonic() < until:
         time.sleep(0.02)
     assert sleepers(1002) == []
 

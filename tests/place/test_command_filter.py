@@ -69,7 +69,7 @@ def wide() -> Iterator[Walled]:
         yield place
 
 
-def told(room: Walled, *lines: str) -> str:
+def run_python(room: Walled, *lines: str) -> str:
     (room.root / "go.py").write_text("\n".join(("from calls import *", *lines)))
     return room.run("python3 go.py").text.strip()
 
@@ -81,7 +81,7 @@ NEW = {"user": 0x10000000, "mounts": 0x20000, "pids": 0x20000000, "net": 0x40000
 @pytest.mark.parametrize("more", [0, 0x10000000])
 def test_a_command_cannot_create_namespaces(room: Walled, kind: str, more: int) -> None:
     flags = NEW[kind] | more
-    text = told(
+    text = run_python(
         room, f"print(call('unshare', {flags}))", f"print(call('clone', {flags} | 17, 0))"
     )
 
@@ -99,14 +99,14 @@ def test_a_command_cannot_call_mount_functions(
     """Also where it could: a descriptor of another program may lead into a namespace."""
     line = f"print(call('{name}', 99, b'.', 0, 0, 0))"
 
-    assert told(room, line) == "EPERM"
-    assert told(wide, "call('unshare', 0x10020000)", line) != "EPERM"
+    assert run_python(room, line) == "EPERM"
+    assert run_python(wide, "call('unshare', 0x10020000)", line) != "EPERM"
 
 
 def test_clone3_creates_no_namespaces_and_threads_still_work(room: Walled) -> None:
     threads = "import threading; t = threading.Thread(target=print, args=('a thread',))"
 
-    text = told(
+    text = run_python(
         room, "print(call('clone3', bytes(64), 64))", threads, "t.start(); t.join()"
     )
 
@@ -133,7 +133,7 @@ def test_a_command_cannot_control_the_first_process_of_its_sandbox(
     room: Walled, wide: Walled, line: str, *, namespaces: bool
 ) -> None:
     """It would clear the signal that ends it with refold, and keep running."""
-    assert told(wide if namespaces else room, line) in ("EPERM", "ENOSYS")
+    assert run_python(wide if namespaces else room, line) in ("EPERM", "ENOSYS")
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_a_command_cannot_open_the_memory_of_the_first_process(
 ) -> None:
     line = f"os.read(os.open({path!r}, os.O_RDWR), 1)"
 
-    assert "PermissionError" in (text := told(room, line)) or "FileNotFound" in text
+    assert "PermissionError" in (text := run_python(room, line)) or "FileNotFound" in text
     nested = "call('unshare', 0x10020000); call('umount2', b'/proc/1/mem', 2)"
-    assert "Error" in told(wide, nested, "call('umount2', b'/proc/1/task', 2)", line)
+    assert "Error" in run_python(wide, nested, "call('umount2', b'/proc/1/task', 2)", line)
 
 
 def test_a_command_can_trace_its_own_processes(room: Walled) -> None:
-    text = told(
+    text = run_python(
         room,
         "child = os.fork()",
         "if not child: os.read(os.pipe()[0], 1)",
@@ -252,7 +252,7 @@ def test_a_command_cannot_set_the_setuid_bit_of_a_file(
         shutil.make_archive(str(room.root / "a"), "tar", room.root, "mine")
     mine.chmod(mode if how == "cp -p" else 0o755)
 
-    told(room, SETS_A_BIT[how].format(mode=mode))
+    run_python(room, SETS_A_BIT[how].format(mode=mode))
 
     assert with_bits(room.root, but=mine if how == "cp -p" else None) == []
 
@@ -276,7 +276,7 @@ def test_a_command_can_set_the_setgid_bit_of_a_directory(room: Walled, line: str
         pytest.skip("this machine lets nobody answer for a call")
     (room.root / "d").mkdir()
 
-    told(room, line)
+    run_python(room, line)
 
     assert (room.root / "d").stat().st_mode & 0o7777 == 0o2775
 
@@ -294,7 +294,7 @@ def test_a_command_cannot_set_the_setgid_bit_of_a_directory_outside(room: Walled
     outside = room.root.parent / "outside"
     outside.mkdir(mode=0o755)
 
-    text = told(room, f"os.chmod({str(outside)!r}, 0o2775)")
+    text = run_python(room, f"os.chmod({str(outside)!r}, 0o2775)")
 
     assert "OSError" in text or "PermissionError" in text
     assert outside.stat().st_mode & 0o7777 == 0o755
@@ -307,7 +307,7 @@ def test_a_file_swapped_with_a_directory_during_chmod_gets_no_setgid_bit(
     (room.root / "d").mkdir()
     (room.root / "f").touch()
 
-    told(
+    run_python(
         room,
         "import threading, time",
         "rename = {'x86_64': 316, 'aarch64': 276}[os.uname().machine]",

@@ -32,10 +32,10 @@ def nobody_is_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     mark = f"LC_TEST_MARK_{os.getpid()}_{os.urandom(4).hex()}"
     monkeypatch.setenv(mark, "1")
     yield
-    assert left_behind(mark) == []
+    assert list_left_behind(mark) == []
 
 
-def left_behind(mark: str) -> list[str]:
+def list_left_behind(mark: str) -> list[str]:
     texts = list[str]()
     for number in filter(str.isdigit, os.listdir("/proc")):
         try:

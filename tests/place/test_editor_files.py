@@ -62,7 +62,7 @@ class Opened:
         paths = [str(self.root / name) for name in names] or [str(self.file)]
         return self.files.only(paths)
 
-    def typed(self, text: str) -> None:
+    def type(self, text: str) -> None:
         self.texts.unsaved[str(self.file)] = text
 
 
@@ -81,13 +81,13 @@ UNSAVED = (
 
 
 def test_a_file_that_the_call_names_is_read_with_its_unsaved_text(opened: Opened) -> None:
-    opened.typed("typed\n")
+    opened.type("typed\n")
     files = opened.call()
     assert (files.read(opened.real), files.remarks()) == (b"typed\n", (UNSAVED,))
 
 
 def test_a_file_that_the_call_does_not_name_is_read_from_the_disk(opened: Opened) -> None:
-    opened.typed("typed\n")
+    opened.type("typed\n")
     files = opened.call("b.txt")
     assert (files.read(opened.real), opened.texts.opened) == (b"saved\n", [])
 
@@ -104,14 +104,14 @@ def test_editor_text_that_differs_only_in_line_ends_counts_as_saved(
     tmp_path: Path, content: bytes, said: str
 ) -> None:
     result = Opened(Path(os.path.realpath(tmp_path)), content)
-    result.typed(said)
+    result.type(said)
     files = result.call()
     assert (files.read(result.real), files.remarks()) == (content, ())
 
 
 def test_unsaved_text_has_the_line_ends_of_the_file(tmp_path: Path) -> None:
     result = Opened(Path(os.path.realpath(tmp_path)), b"a\r\nb\r\n")
-    result.typed("a\nc\n")
+    result.type("a\nc\n")
     assert result.call().read(result.real) == b"a\r\nc\r\n"
 
 
@@ -120,7 +120,7 @@ def test_a_file_that_is_not_plain_text_is_read_from_the_disk(
     tmp_path: Path, content: bytes
 ) -> None:
     result = Opened(Path(os.path.realpath(tmp_path)), content)
-    result.typed("typed\n")
+    result.type("typed\n")
     assert (result.call().read(result.real), result.texts.opened) == (content, [])
 
 
@@ -153,20 +153,20 @@ def test_an_empty_answer_of_the_editor_does_not_replace_the_saved_text(
 
 
 def test_a_change_of_unsaved_text_is_made_by_the_editor(opened: Opened) -> None:
-    opened.typed("typed\n")
+    opened.type("typed\n")
     opened.call().write(opened.real, b"new\n", expect=digest(b"typed\n"))
     assert (opened.texts.written, opened.file.read_bytes()) == (["new\n"], b"new\n")
 
 
 def test_text_typed_in_the_editor_since_the_read_is_not_overwritten(opened: Opened) -> None:
-    opened.typed("typed since\n")
+    opened.type("typed since\n")
     with pytest.raises(ToolFailed, match=r"^a\.txt changed in the meantime\. Nothing"):
         opened.call().write(opened.real, b"new\n", expect=digest(b"saved\n"))
     assert (opened.texts.written, opened.file.read_bytes()) == ([], b"saved\n")
 
 
 def test_unsaved_text_is_not_replaced_on_the_disk(opened: Opened) -> None:
-    opened.typed("typed\n")
+    opened.type("typed\n")
     opened.texts.writes = False
     with pytest.raises(ToolFailed):
         opened.call().write(opened.real, b"new\n", expect=digest(b"typed\n"))
@@ -221,7 +221,7 @@ def test_several_files_are_changed_together_on_the_disk(opened: Opened) -> None:
 
 
 def test_of_several_files_none_is_changed_if_one_has_unsaved_text(opened: Opened) -> None:
-    opened.typed("typed\n")
+    opened.type("typed\n")
     other = Real(str(opened.root / "b.txt"))
     puts = [
         FileWrite(other, b"b\n", ""),
@@ -233,7 +233,7 @@ def test_of_several_files_none_is_changed_if_one_has_unsaved_text(opened: Opened
 
 
 def test_unsaved_text_is_saved_before_a_checkpoint(opened: Opened) -> None:
-    opened.typed("typed\n")
+    opened.type("typed\n")
     files = opened.call()
     assert anyio.run(files.save_first) is True
     assert (opened.file.read_bytes(), files.remarks()) == (b"typed\n", ())
@@ -243,7 +243,7 @@ def test_unsaved_text_is_saved_before_a_checkpoint(opened: Opened) -> None:
 def test_unsaved_text_that_the_editor_does_not_save_is_reported_before_a_checkpoint(
     opened: Opened,
 ) -> None:
-    opened.typed("typed\n")
+    opened.type("typed\n")
     opened.texts.keeps = True
     files = opened.call()
     anyio.run(files.save_first)
@@ -305,7 +305,7 @@ def busy(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 
 def test_unsaved_text_is_read_while_a_command_runs(busy: Opened) -> None:
-    busy.typed("typed\n")
+    busy.type("typed\n")
     assert busy.call().read(busy.real) == b"typed\n"
 
 
@@ -320,7 +320,7 @@ def test_a_change_is_written_to_the_disk_while_a_command_runs(busy: Opened) -> N
 
 
 def test_unsaved_text_is_not_changed_while_a_command_runs(busy: Opened) -> None:
-    busy.typed("typed\n")
+    busy.type("typed\n")
     with pytest.raises(ToolFailed) as raised:
         busy.call().write(busy.real, b"new\n", expect=digest(b"typed\n"))
     assert str(raised.value) == (
@@ -347,7 +347,7 @@ def test_editor_text_is_discarded_if_a_folder_changed_during_the_request(
 
 def test_a_large_file_is_read_from_the_disk(tmp_path: Path) -> None:
     result = Opened(Path(os.path.realpath(tmp_path)), b"x" * 1_000_001)
-    result.typed("typed\n")
+    result.type("typed\n")
     assert len(result.call().read(result.real)) == 1_000_001
 
 
@@ -356,7 +356,7 @@ def test_text_typed_since_the_model_read_a_file_is_reported_as_a_change(
 ) -> None:
     known = {str(opened.file): digest(b"saved\n")}
     before = find_changes(known, opened.files)
-    opened.typed("typed\n")
+    opened.type("typed\n")
     after = find_changes(known, opened.files)
     assert (before, after) == ((), ((str(opened.file), "changed"),))
 

@@ -353,7 +353,7 @@ def racing(inside: Path, out: Path) -> Iterator[None]:
         racer.join()
 
 
-def raced(files: DiskFiles, inside: Path, out: Path, times: int) -> int:
+def race(files: DiskFiles, inside: Path, out: Path, times: int) -> int:
     """Write that often, if it was judged to lie inside; how often it was done."""
     done = 0
     with racing(inside, out):
@@ -378,7 +378,7 @@ def test_no_race_of_links_writes_outside_the_workspace(
 ) -> None:
     rounds, done = 0, 0
     while not done and rounds < 20:  # on a busy machine a round may write nothing at all
-        rounds, done = rounds + 1, raced(files, inside, out, 300)
+        rounds, done = rounds + 1, race(files, inside, out, 300)
 
     assert tree(out) == {}
     assert done > 0
@@ -388,7 +388,7 @@ def test_no_race_of_links_writes_outside_the_workspace(
 def test_no_long_race_of_links_writes_outside_the_workspace(
     files: DiskFiles, inside: Path, out: Path
 ) -> None:
-    done = raced(files, inside, out, 20_000)
+    done = race(files, inside, out, 20_000)
 
     assert tree(out) == {}
     assert done > 0  # the scheduler decides how many get through

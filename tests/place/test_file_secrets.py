@@ -32,7 +32,7 @@ MASKS = Redactor([KNOWN], lambda: b"k" * 32)
 TEXT = f'a = 1\nKEY = "{TOKEN}"\nOTHER = "{OTHER}"  # {KNOWN}\npem = """{PEM}"""\nb = 2\n'
 
 
-def shown(text: str) -> str:
+def mask_text(text: str) -> str:
     """As a model reads it."""
     return MASKS.mask_event(text)
 
@@ -69,7 +69,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_write_file_with_masked_text_keeps_the_secret_values(folder: Folder) -> None:
-    folder.call(write_file, path="a.py", content=shown(TEXT).replace("b = 2", "b = 3"))
+    folder.call(write_file, path="a.py", content=mask_text(TEXT).replace("b = 2", "b = 3"))
 
     assert (folder.root / "a.py").read_text() == TEXT.replace("b = 2", "b = 3")
 
@@ -82,7 +82,7 @@ def test_write_file_keeps_secret_values_in_every_encoding_and_line_end(
     file, text = folder.root / "a.py", f"é = 1\nKEY = {TOKEN}\nb = 2\n"
     file.write_bytes(text.replace("\n", end).encode(encoding))
 
-    folder.call(write_file, path="a.py", content=shown(text).replace("b = 2", "b = 3"))
+    folder.call(write_file, path="a.py", content=mask_text(text).replace("b = 2", "b = 3"))
 
     after = text.replace("b = 2", "b = 3").replace("\n", end)
     assert file.read_bytes().decode(encoding) == after
@@ -99,7 +99,7 @@ def test_write_file_keeps_secret_values_in_every_encoding_and_line_end(
 def test_edit_file_finds_a_secret_by_its_mask_and_keeps_its_value(
     folder: Folder, old: str, new: str
 ) -> None:
-    mask = shown(TOKEN)
+    mask = mask_text(TOKEN)
 
     call = folder.call(edit_file, path="a.py", old=old.format(mask), new=new.format(mask))
 
@@ -109,7 +109,7 @@ def test_edit_file_finds_a_secret_by_its_mask_and_keeps_its_value(
 
 
 def test_edit_file_can_remove_a_secret_value(folder: Folder) -> None:
-    folder.call(edit_file, path="a.py", old=shown(TOKEN), new="<from the environment>")
+    folder.call(edit_file, path="a.py", old=mask_text(TOKEN), new="<from the environment>")
 
     assert TOKEN not in (folder.root / "a.py").read_text()
 
@@ -117,7 +117,7 @@ def test_edit_file_can_remove_a_secret_value(folder: Folder) -> None:
 def test_multi_edit_keeps_a_secret_value_and_refuses_to_change_its_line(
     folder: Folder,
 ) -> None:
-    mask = shown(TOKEN)
+    mask = mask_text(TOKEN)
     edits = [
         {"old": "a = 1", "new": "a = 2"},
         {"old": f'KEY = "{mask}"', "new": f'KEY = "{mask}"\nc = 3'},
@@ -127,16 +127,14 @@ def test_multi_edit_keeps_a_secret_value_and_refuses_to_change_its_line(
         {"old": f'"{mask}"', "new": f'"{mask}")'},
     ]
 
-    assert "Edited" in folder.call(multi_edit, path="a.py", edits=converted(edits))
-    assert "stands for a secret" in folder.call(
-        multi_edit, path="a.py", edits=converted(sly)
-    )
+    assert "Edited" in folder.call(multi_edit, path="a.py", edits=convert(edits))
+    assert "stands for a secret" in folder.call(multi_edit, path="a.py", edits=convert(sly))
     assert (folder.root / "a.py").read_text() == TEXT.replace("a = 1", "a = 2").replace(
         f'"{TOKEN}"', f'"{TOKEN}"\nc = 3'
     )
 
 
-def converted(edits: Sequence[dict[str, str]]) -> object:
+def convert(edits: Sequence[dict[str, str]]) -> object:
     import msgspec
 
     raw = msgspec.json.encode({"path": "a.py", "edits": edits})
@@ -144,7 +142,7 @@ def converted(edits: Sequence[dict[str, str]]) -> object:
 
 
 def test_apply_patch_keeps_secret_values_of_several_lines(folder: Folder) -> None:
-    lines = shown(TEXT).splitlines()
+    lines = mask_text(TEXT).splitlines()
     patch = "\n".join(
         ["*** Begin Patch", "*** Update File: a.py", "@@", f" {lines[0]}", f" {lines[1]}",
          f" {lines[2]}", f"-{lines[3]}", f"+{lines[3]}", "+c = 3", " b = 2", "*** End Patch"]
@@ -170,10 +168,10 @@ def test_a_notebook_edit_keeps_a_secret_in_its_cell_and_refuses_it_in_another(
     file.write_text(json.dumps({**book, "nbformat": 4, "nbformat_minor": 2}, indent=1))
 
     result = folder.call(
-        notebook_edit, path="n.ipynb", cell=1, source=f'z\nkey = "{shown(TOKEN)}"'
+        notebook_edit, path="n.ipynb", cell=1, source=f'z\nkey = "{mask_text(TOKEN)}"'
     )
     call = folder.call(
-        notebook_edit, path="n.ipynb", cell=2, source=f"print({shown(TOKEN)})"
+        notebook_edit, path="n.ipynb", cell=2, source=f"print({mask_text(TOKEN)})"
     )
 
     assert "Changed cell 1" in result
@@ -182,7 +180,7 @@ def test_a_notebook_edit_keeps_a_secret_in_its_cell_and_refuses_it_in_another(
     assert sources == [["z\n", f'key = "{TOKEN}"'], ["y"]]
 
 
-HERE = shown(f'KEY = "{TOKEN}"')
+HERE = mask_text(f'KEY = "{TOKEN}"')
 PLAIN = re.sub(MASK_PATTERN, "[secret]", HERE)
 REFUSED: dict[str, Callable[[Folder], str]] = {
     "a new file": lambda f: f.call(write_file, path="b.py", content=HERE),
@@ -194,30 +192,30 @@ REFUSED: dict[str, Callable[[Folder], str]] = {
         patch=f"*** Begin Patch\n*** Add File: b.py\n+{HERE}\n*** End Patch",
     ),
     "another line": lambda f: f.call(
-        write_file, path="a.py", content=f"print({shown(TOKEN)})\n"
+        write_file, path="a.py", content=f"print({mask_text(TOKEN)})\n"
     ),
     "the same line with a comment": lambda f: f.call(
         write_file, path="a.py", content=f"{HERE}  # new\n"
     ),
     "another value in the line": lambda f: f.call(
-        write_file, path="a.py", content=f'KEY = "{shown(OTHER)}"\n'
+        write_file, path="a.py", content=f'KEY = "{mask_text(OTHER)}"\n'
     ),
     "a mask that was made up": lambda f: f.call(
         write_file, path="a.py", content='KEY = "[secret:0000]"\n'
     ),
     "an edit that moves a value": lambda f: f.call(
-        edit_file, path="a.py", old="a = 1", new=f"print({shown(TOKEN)})"
+        edit_file, path="a.py", old="a = 1", new=f"print({mask_text(TOKEN)})"
     ),
     "an edit that looks for a value of another file": lambda f: f.call(
         edit_file, path="a.py", old="[secret:0000]", new="x"
     ),
-    "bytes that a client uploads": lambda f: uploaded(f, HERE.encode()),
-    "bytes in UTF-16": lambda f: uploaded(f, HERE.encode("utf-16")),
-    "a path": lambda f: f.call(write_file, path=f"{shown(TOKEN)}/b.py", content="x"),
+    "bytes that a client uploads": lambda f: upload(f, HERE.encode()),
+    "bytes in UTF-16": lambda f: upload(f, HERE.encode("utf-16")),
+    "a path": lambda f: f.call(write_file, path=f"{mask_text(TOKEN)}/b.py", content="x"),
 }
 
 
-def uploaded(folder: Folder, content: bytes) -> str:
+def upload(folder: Folder, content: bytes) -> str:
     files = folder.files
     try:
         files.write(files.real("b.py"), content, expect="")
@@ -247,7 +245,7 @@ def test_text_of_a_file_that_looks_like_a_mask_is_written_unchanged(folder: Fold
 
 
 def test_masks_without_tags_of_earlier_versions_keep_secret_values(folder: Folder) -> None:
-    plain = re.sub(MASK_PATTERN, "[secret]", shown(TEXT))
+    plain = re.sub(MASK_PATTERN, "[secret]", mask_text(TEXT))
 
     folder.call(write_file, path="a.py", content=plain.replace("b = 2", "b = 3"))
 
@@ -275,7 +273,7 @@ def test_the_pieces_of_a_text_join_to_the_text_and_to_its_masked_form(
     pieces = MASKS.pieces(text)
 
     assert "".join(piece.text for piece in pieces) == text
-    assert "".join(piece.mask or piece.text for piece in pieces) == shown(text)
+    assert "".join(piece.mask or piece.text for piece in pieces) == mask_text(text)
 
 
 LINES = some.sampled_from(
@@ -289,7 +287,7 @@ def test_no_write_stores_a_mask_or_moves_a_secret_value_to_another_line(
 ) -> None:
     """Lines are kept, removed, exchanged, and taken from another file, and then cut."""
     text, foreign = "\n".join(mine), "\n".join(others)
-    lines = [*shown(text).split("\n"), *shown(foreign).split("\n")]
+    lines = [*mask_text(text).split("\n"), *mask_text(foreign).split("\n")]
     outcome = "\n".join(data.draw(some.lists(some.sampled_from(lines), max_size=8)))
     at = data.draw(some.integers(0, len(outcome)))
     outcome = (

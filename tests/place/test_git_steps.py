@@ -53,7 +53,7 @@ def go_on(root: Path) -> None:
     )  # fmt: skip
 
 
-def changed(done: GuardReport, root: Path) -> list[tuple[str, str]]:
+def list_changes(done: GuardReport, root: Path) -> list[tuple[str, str]]:
     return [(os.path.relpath(one.path, root), one.fate) for one in done.undone]
 
 
@@ -73,7 +73,7 @@ def test_a_line_planted_in_the_rebase_of_the_user_is_removed_and_not_run(
     after = (place.root / STEPS).read_text()
     go_on(place.root)
 
-    assert changed(done.guarded, place.root) == [(STEPS, "restored")]
+    assert list_changes(done.guarded, place.root) == [(STEPS, "restored")]
     assert (after, (place.root / "ran").exists()) == (before, False)
 
 
@@ -119,7 +119,7 @@ def test_planted_steps_of_git_are_quarantined(place: Walled, how: str) -> None:
 
     done = place.run(command)
 
-    assert (done.code, changed(done.guarded, place.root)) == (0, moved)
+    assert (done.code, list_changes(done.guarded, place.root)) == (0, moved)
 
 
 def test_a_command_can_continue_its_rebase_after_conflicts(place: Walled) -> None:
@@ -135,12 +135,12 @@ def test_a_command_can_continue_its_rebase_after_conflicts(place: Walled) -> Non
 
 
 def test_an_approved_rebase_keeps_its_exec_steps(place: Walled) -> None:
-    stopped = approved(place, "git rebase --exec 'touch ran' main")
+    stopped = run_approved(place, "git rebase --exec 'touch ran' main")
     ended = place.run(
         "echo both > file; git add file; GIT_EDITOR=true git rebase --continue"
     )
 
-    assert changed(stopped, place.root) == []
+    assert list_changes(stopped, place.root) == []
     assert stopped.accepted == (str(place.root / STEPS),)
     assert (ended.guarded.undone, (place.root / "ran").exists()) == ((), True)
 
@@ -151,19 +151,19 @@ def test_an_approved_rebase_in_a_worktree_keeps_its_exec_steps(
     git(place.root, "checkout", "-q", "main")
     git(place.root, "worktree", "add", "-q", "tree", "side")
 
-    done = approved(place, "cd tree && git rebase --exec 'touch ran' main", "tree")
+    done = run_approved(place, "cd tree && git rebase --exec 'touch ran' main", "tree")
 
-    assert changed(done, place.root) == []
+    assert list_changes(done, place.root) == []
     assert len(done.accepted) == 1
 
 
 def test_exec_steps_of_an_unapproved_rebase_are_quarantined(place: Walled) -> None:
     stopped = place.run("git rebase --exec 'touch ran' main")
 
-    assert changed(stopped.guarded, place.root) == [(STEPS, "moved")]
+    assert list_changes(stopped.guarded, place.root) == [(STEPS, "moved")]
 
 
-def approved(place: Walled, command: str, folder: str = "") -> GuardReport:
+def run_approved(place: Walled, command: str, folder: str = "") -> GuardReport:
     top = place.root / folder
     texts = (str(top / ".git/rebase-merge"),)
 

@@ -18,7 +18,7 @@ from tests.place.walled import Walled, needs_bubblewrap, walled
 HOOK = "#!/bin/sh\ntouch ran\n"
 
 
-def listed(config: Path) -> list[tuple[str, str, str | None]]:
+def list_settings(config: Path) -> list[tuple[str, str, str | None]]:
     """Each setting as git reads it: the file, the key and the value. Nothing of the user counts."""
     command = [
         "git",
@@ -48,7 +48,7 @@ def read(config: Path) -> list[tuple[str, str, str | None]]:
     return [(f, s.key, s.value) for f, s in targets.settings(str(config))]
 
 
-def spaced(row: tuple[str, str, str | None]) -> tuple[str, str, str]:
+def normalize_spaces(row: tuple[str, str, str | None]) -> tuple[str, str, str]:
     """Before git 2.45, all white space in a value was read as spaces."""
     file, key, value = row
     return (
@@ -86,9 +86,13 @@ def test_every_setting_that_git_lists_is_read(
     (folder / "config").write_text(first, newline="")
     (folder / "inc").write_text(second, newline="")
 
-    theirs, ours = listed(folder / "config"), read(folder / "config")
+    theirs, ours = list_settings(folder / "config"), read(folder / "config")
 
-    assert [row for row in map(spaced, theirs) if row not in map(spaced, ours)] == []
+    assert [
+        row
+        for row in map(normalize_spaces, theirs)
+        if row not in map(normalize_spaces, ours)
+    ] == []
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
 
 
-def filtered(root: Path) -> None:
+def make_filtered_repository(root: Path) -> None:
     """A repository with a changed file that goes through a filter."""
     git(root, "init", "-q")
     (root / "a").write_text("before")
@@ -47,7 +47,7 @@ def filtered(root: Path) -> None:
 def test_a_git_setting_in_unusual_syntax_starts_no_program_in_read_only_git(
     ws: Walled, line: str
 ) -> None:
-    filtered(ws.root)
+    make_filtered_repository(ws.root)
     config = ws.root / ".git/config"
     hidden = line.format(RUNS.replace("\n\t", " ") if "{}" in line[-3:] else RUNS)
     config.write_bytes(config.read_bytes() + hidden.encode())
@@ -88,7 +88,7 @@ def test_a_gitdir_file_is_resolved_to_the_repository_that_git_uses(
 ) -> None:
     """Blanks belong to the name, and what comes after a zero does not."""
     name = "evil" + end.partition("\0")[0].rstrip("\r\n")
-    filtered(ws.root)
+    make_filtered_repository(ws.root)
     (ws.root / ".git").rename(ws.root / name)
     with (ws.root / name / "config").open("a") as file:
         file.write(RUNS)

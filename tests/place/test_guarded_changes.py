@@ -301,7 +301,7 @@ def test_two_watches_do_not_undo_changes_that_the_other_allowed_or_restored(
     assert (env.read_text(), envrc.read_text()) == ("as it was", "as the user saw")
 
 
-def killed(tmp_path: Path, script: str) -> GuardedWorkspace:
+def kill_during_command(tmp_path: Path, script: str) -> GuardedWorkspace:
     """A refold that is killed while a command runs: `script` is what that does."""
     import signal
     import sys
@@ -344,7 +344,7 @@ def test_guarded_changes_before_a_kill_are_undone_at_the_next_start(
     (tmp_path / "ws").mkdir()
     (tmp_path / "ws/.env").write_text("as it was")
 
-    workspace = killed(tmp_path, script)
+    workspace = kill_during_command(tmp_path, script)
     done = undo_after_kill(workspace)
 
     assert sorted(os.path.relpath(one.path, tmp_path / "ws") for one in done) == undone
@@ -357,7 +357,9 @@ def test_a_planted_file_undone_after_a_kill_is_not_restored_by_another_refold(
 ) -> None:
     """It had begun a command when the plant was still there, and takes it for the user's."""
     (tmp_path / "ws").mkdir()
-    workspace = killed(tmp_path, BEGIN + "open('.envrc', 'w').write('planted')")
+    workspace = kill_during_command(
+        tmp_path, BEGIN + "open('.envrc', 'w').write('planted')"
+    )
     other, allowed = GuardWatch(workspace), AllowedPaths()
 
     other.begin(allowed)
@@ -371,7 +373,7 @@ def test_a_planted_file_undone_after_a_kill_is_not_restored_by_another_refold(
 
 def test_guarded_changes_of_the_user_after_a_kill_stay(tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
-    workspace = killed(tmp_path, BEGIN)
+    workspace = kill_during_command(tmp_path, BEGIN)
     (state,) = (tmp_path / "states").glob("*.running")
     os.utime(state, (0, 0))  # long ago
     (tmp_path / "ws/.envrc").write_text("of the user")
@@ -384,7 +386,7 @@ def test_changes_of_a_killed_refold_are_undone_only_in_its_own_workspace(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "ws").mkdir()
-    workspace = killed(tmp_path, BEGIN + "open('.envrc', 'w')")
+    workspace = kill_during_command(tmp_path, BEGIN + "open('.envrc', 'w')")
     elsewhere = GuardedWorkspace(
         (str(tmp_path / "other"),), (), workspace.quarantine, workspace.states
     )
@@ -451,7 +453,7 @@ def test_a_rapidly_replaced_git_config_is_always_restored(place: Walled) -> None
         assert config.read_bytes() == before
 
 
-def held(place: Walled) -> list[str]:
+def list_protected(place: Walled) -> list[str]:
     """The guarded paths that a command with the filter of today could not write."""
     return [
         str(place.root / name) for name in (".vscode", ".git/hooks", ".git/config", ".env")
@@ -465,7 +467,7 @@ def test_a_change_of_the_user_in_a_guarded_directory_stays_and_is_reported_once(
     reports = list[GuardReport]()
     for text in ("1", "2"):
         watch.begin(allowed := AllowedPaths())
-        watch.hold(held(place))
+        watch.hold(list_protected(place))
         tasks.write_text(text)
         (place.root / ".vscode" / text).touch()
         (place.root / ".git/hooks/pre-push").unlink(missing_ok=True)
@@ -498,7 +500,7 @@ def test_a_guarded_change_outside_of_mounted_directories_is_undone(
     before = guarded_bytes(place.root)
     watch, allowed = place.sandbox.watch, AllowedPaths()
     watch.begin(allowed)
-    watch.hold(held(place))
+    watch.hold(list_protected(place))
 
     exec(change, {"os": os, "write": write})
     report = watch.end(allowed)
@@ -514,9 +516,9 @@ def test_a_change_is_undone_if_one_command_ran_without_that_directory_mounted(
     watch, tasks = place.sandbox.watch, place.root / ".vscode/tasks.json"
     first, second = AllowedPaths(), AllowedPaths(named=("/nowhere",))
     watch.begin(first)
-    watch.hold(held(place))
+    watch.hold(list_protected(place))
     watch.begin(second)
-    watch.hold(held(place)[1:])
+    watch.hold(list_protected(place)[1:])
     watch.end(second)
     tasks.write_text("x")
 
@@ -562,7 +564,7 @@ def test_after_a_kill_changes_in_mounted_directories_stay(tmp_path: Path) -> Non
         f"{BEGIN}watch.hold([{idea!r}])\nopen({idea!r} + '/x', 'w')\nopen('.envrc', 'w')"
     )
 
-    undone = undo_after_kill(killed(tmp_path, script))
+    undone = undo_after_kill(kill_during_command(tmp_path, script))
 
     assert [one.path for one in undone] == [str(tmp_path / "ws/.envrc")]
     assert (tmp_path / "ws/.idea/x").exists()

@@ -25,7 +25,7 @@ def files(tmp_path: Path, opening: Opening) -> DiskFiles:
     return DiskFiles(tmp_path, opening=opening)
 
 
-def put(
+def write_of(
     files: DiskFiles, name: str, content: bytes | None, before: str | None = None
 ) -> FileWrite:
     """To this content from what the fixture wrote, or from `before`."""
@@ -50,9 +50,9 @@ def test_put_all_changes_creates_and_removes_files_together(
 ) -> None:
     files.put_all(
         [
-            put(files, "a", b"new"),
-            put(files, "b", None),
-            put(files, "d/e/f", b"made", NOTHING),
+            write_of(files, "a", b"new"),
+            write_of(files, "b", None),
+            write_of(files, "d/e/f", b"made", NOTHING),
         ]
     )
 
@@ -102,7 +102,11 @@ def test_one_impossible_write_prevents_all_others(
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     before = {*os.listdir(tmp_path)}
-    puts = [put(files, "a", b"x"), put(files, "m/a/d/e", b"x", NOTHING), put(files, *bad)]
+    puts = [
+        write_of(files, "a", b"x"),
+        write_of(files, "m/a/d/e", b"x", NOTHING),
+        write_of(files, *bad),
+    ]
 
     for order in (puts, puts[::-1]):
         with pytest.raises(ToolFailed, match=said):
@@ -137,10 +141,10 @@ def test_writes_before_a_disk_error_are_rolled_back(
 ) -> None:
     st_ino = (tmp_path / "a").stat().st_ino
     puts = [
-        put(files, "a", b"x"),
-        put(files, "b", None),
-        put(files, "d/e", b"new", NOTHING),
-        put(files, "c", b"y"),
+        write_of(files, "a", b"x"),
+        write_of(files, "b", None),
+        write_of(files, "d/e", b"new", NOTHING),
+        write_of(files, "c", b"y"),
     ]
 
     with pytest.raises(
@@ -160,14 +164,18 @@ def test_writes_are_rolled_back_without_hard_links_too(
         raise OSError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", no_links)
-    puts = [put(files, "a", b"x"), put(files, "b", None), put(files, "d", b"n", NOTHING)]
+    puts = [
+        write_of(files, "a", b"x"),
+        write_of(files, "b", None),
+        write_of(files, "d", b"n", NOTHING),
+    ]
     with monkeypatch.context() as failing:
         failing.setattr(os, "rename", Failing(os.rename, "c", errno.EIO))
         with pytest.raises(ToolFailed, match="Nothing was changed"):
-            files.put_all([*puts, put(files, "c", b"y")])
+            files.put_all([*puts, write_of(files, "c", b"y")])
     assert tree(tmp_path) == BEFORE
 
-    files.put_all([*puts, put(files, "c", b"y")])
+    files.put_all([*puts, write_of(files, "c", b"y")])
 
     assert tree(tmp_path) == {"a": "x", "c": "y", "d": "n"}
 
@@ -188,7 +196,13 @@ def test_a_write_that_cannot_be_rolled_back_is_named_with_its_backup(
     monkeypatch.setattr(os, "rename", interfering)
 
     with pytest.raises(ToolFailed) as failure:
-        files.put_all([put(files, "a", b"x"), put(files, "b", None), put(files, "c", b"y")])
+        files.put_all(
+            [
+                write_of(files, "a", b"x"),
+                write_of(files, "b", None),
+                write_of(files, "c", b"y"),
+            ]
+        )
 
     result = next(name for name in os.listdir(tmp_path) if name.startswith(".refold"))
     assert str(failure.value).endswith(
@@ -214,8 +228,12 @@ def test_a_written_file_gets_the_mode_of_another_file_or_the_executable_bit(
         [
             FileWrite(files.real("like"), b"x", NOTHING, like=files.real("a")),
             FileWrite(files.real("run"), b"x", NOTHING, executable=True),
-            FileWrite(files.real("b"), b"x", put(files, "b", b"").expect, executable=False),
-            FileWrite(files.real("c"), b"x", put(files, "c", b"").expect, executable=True),
+            FileWrite(
+                files.real("b"), b"x", write_of(files, "b", b"").expect, executable=False
+            ),
+            FileWrite(
+                files.real("c"), b"x", write_of(files, "c", b"").expect, executable=True
+            ),
         ]
     )
 
@@ -228,7 +246,7 @@ def test_a_written_file_gets_the_mode_of_another_file_or_the_executable_bit(
 def test_a_write_drops_the_setuid_and_setgid_bits(files: DiskFiles, tmp_path: Path) -> None:
     (tmp_path / "a").chmod(0o6755)
 
-    files.put_all([put(files, "a", b"x")])
+    files.put_all([write_of(files, "a", b"x")])
 
     assert mode(tmp_path / "a") == 0o755
 
@@ -239,22 +257,22 @@ def test_a_hard_link_can_be_removed_and_not_written(
     os.link(tmp_path / "a", tmp_path / "a2")
 
     with pytest.raises(ToolFailed, match="2 names"):
-        files.put_all([put(files, "b", b"x"), put(files, "a", b"x")])
-    files.put_all([put(files, "a", None)])
+        files.put_all([write_of(files, "b", b"x"), write_of(files, "a", b"x")])
+    files.put_all([write_of(files, "a", None)])
 
     assert tree(tmp_path) == {"a2": "a before", "b": "b before", "c": "c before"}
 
 
 def test_writing_many_files_needs_few_descriptors(files: DiskFiles, tmp_path: Path) -> None:
-    puts = [put(files, f"d{n}/f", b"x", NOTHING) for n in range(100)]
+    puts = [write_of(files, f"d{n}/f", b"x", NOTHING) for n in range(100)]
 
-    code = in_a_fork(lambda: put_all_with_few_descriptors(files, puts))
+    code = in_a_fork(lambda: write_all_with_few_descriptors(files, puts))
 
     assert code == 0
     assert len(list(tmp_path.glob("d*/f"))) == 100
 
 
-def put_all_with_few_descriptors(files: DiskFiles, puts: list[FileWrite]) -> None:
+def write_all_with_few_descriptors(files: DiskFiles, puts: list[FileWrite]) -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

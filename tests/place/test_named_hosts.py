@@ -50,14 +50,14 @@ def run(
     return anyio.run(use)
 
 
-def named(site: LoopbackServer) -> ReachableHosts:
+def allow_host(site: LoopbackServer) -> ReachableHosts:
     return ReachableHosts((f"localhost:{site.port}",))
 
 
 def test_a_named_host_is_reached_and_recorded_in_the_result(
     ws: Walled, site: LoopbackServer
 ) -> None:
-    result = run(ws, f"curl -sS http://localhost:{site.port}/x", named(site))
+    result = run(ws, f"curl -sS http://localhost:{site.port}/x", allow_host(site))
 
     assert (result.text, result.code, result.filtered) == ("site\n", 0, True)
     assert result.attempts == (HostAttempt("localhost", site.port),)
@@ -66,7 +66,7 @@ def test_a_named_host_is_reached_and_recorded_in_the_result(
 def test_an_unnamed_host_is_refused_and_recorded_in_the_result(
     ws: Walled, site: LoopbackServer
 ) -> None:
-    result = run(ws, "curl -sS https://other.example/", named(site))
+    result = run(ws, "curl -sS https://other.example/", allow_host(site))
 
     assert "403" in result.text
     assert "other.example" not in result.text.replace("https://other.example", "")
@@ -106,7 +106,7 @@ def test_no_request_makes_the_filter_connect_to_an_unnamed_host(
 ) -> None:
     moved = LoopbackServer("moved", location=f"http://localhost:{site.port}/")
 
-    result = run(ws, command.format(site=moved.port, port=site.port), named(moved))
+    result = run(ws, command.format(site=moved.port, port=site.port), allow_host(moved))
     moved.close()
 
     assert "site" not in result.text.replace("site.", "")
@@ -128,7 +128,7 @@ def test_a_timed_out_command_with_hosts_has_all_its_output_and_attempts(
 ) -> None:
     ask = f"curl -sS http://localhost:{site.port}/; sleep 30"
 
-    result = run(ws, ask, named(site), seconds=1)
+    result = run(ws, ask, allow_host(site), seconds=1)
 
     assert (result.text, result.timed_out) == ("site\n", True)
     assert result.attempts == (HostAttempt("localhost", site.port),)
@@ -258,7 +258,7 @@ def test_concurrent_commands_reach_only_their_own_named_hosts(
 
     async def both() -> None:
         async with anyio.create_task_group() as group:
-            group.start_soon(use, "named", named(site))
+            group.start_soon(use, "named", allow_host(site))
             group.start_soon(use, "other", ReachableHosts((f"localhost:{site.port + 1}",)))
 
     anyio.run(both)
@@ -270,11 +270,11 @@ def test_the_host_filter_leaves_no_process_and_no_descriptor(
     ws: Walled, site: LoopbackServer
 ) -> None:
     ask = f"curl -sS http://localhost:{site.port}/"
-    run(ws, ask, named(site))
+    run(ws, ask, allow_host(site))
     before = len(os.listdir("/proc/self/fd")), _children()
 
     for _ in range(5):
-        assert run(ws, ask, named(site)).text == "site\n"
+        assert run(ws, ask, allow_host(site)).text == "site\n"
 
     deadline = time.monotonic() + 5
     while (len(os.listdir("/proc/self/fd")), _children()) > before:

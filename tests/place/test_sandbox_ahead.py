@@ -19,7 +19,7 @@ from refold.place.sandbox_ahead import SandboxAhead
 from refold.place.spawn import SpawnRequest
 from refold.testing.providers import ScriptedProvider
 from refold.values.tools import Confinement
-from tests.place.walled import LONG, Walled, marked, needs_bubblewrap, walled
+from tests.place.walled import LONG, Walled, list_marked, needs_bubblewrap, walled
 
 BORN = f"echo ${ENVIRONMENT_NAME}; "  # its last number says when its sandbox was begun
 
@@ -32,7 +32,7 @@ class Told:
         self.ahead, self.found = int(token.rpartition(".")[2]) < ordered, found
 
 
-def expected(ws: Walled, *, writes: bool = False) -> None:
+def prepare_next(ws: Walled, *, writes: bool = False) -> None:
     """A command has run, and another like it may come."""
     ws.run("true", writes=writes)
     wait(ws)
@@ -52,17 +52,17 @@ def waiting(ws: Walled) -> list[str]:
     ]
 
 
-def told(ws: Walled, command: str, *, writes: bool = False) -> Told:
+def run_timed(ws: Walled, command: str, *, writes: bool = False) -> Told:
     ordered = time.monotonic_ns()
     return Told(ws.run(BORN + command, writes=writes), ordered)
 
 
 @pytest.mark.parametrize("writes", [False, True])
 def test_the_next_command_runs_in_the_prepared_sandbox(ws: Walled, writes: bool) -> None:
-    first = told(ws, "echo one", writes=writes)
+    first = run_timed(ws, "echo one", writes=writes)
     wait(ws)
 
-    result = told(ws, "echo two; exit 3", writes=writes)
+    result = run_timed(ws, "echo two; exit 3", writes=writes)
 
     assert (first.ahead, first.text) == (False, "one\n")
     assert (result.ahead, result.text, result.found.code) == (True, "two\n", 3)
@@ -76,10 +76,10 @@ def test_connections_work_after_the_listener_of_an_earlier_command_ended(
         'python3 -c \'import socket; s = socket.create_server(("127.0.0.1", 0)); '
         'socket.create_connection(s.getsockname()); print("connected")\''
     )
-    first = told(ws, connects)
+    first = run_timed(ws, connects)
     wait(ws)
 
-    result = told(ws, connects)
+    result = run_timed(ws, connects)
 
     assert (first.ahead, first.text) == (False, "connected\n")
     assert (result.ahead, result.text) == (True, "connected\n")
@@ -94,11 +94,11 @@ def test_commands_that_hide_files_share_the_prepared_sandbox(ws: Walled) -> None
     anyio.run(use)
     wait(ws)
 
-    assert told(ws, "true").ahead
+    assert run_timed(ws, "true").ahead
 
 
 def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walled) -> None:
-    expected(ws)
+    prepare_next(ws)
     ordered, result = time.monotonic_ns(), list[Finished]()
 
     async def one() -> None:
@@ -169,13 +169,13 @@ def test_a_change_while_a_command_runs_is_seen_by_the_next(
 
 
 def test_a_sandbox_waits_for_each_kind_of_command(ws: Walled) -> None:
-    expected(ws, writes=False)
+    prepare_next(ws, writes=False)
     ws.run("true", writes=True)
     while len(waiting(ws)) < 2:  # the time limit of tests ends this
         time.sleep(0.001)
 
-    reading = told(ws, "true", writes=False)
-    writing = told(ws, "true", writes=True)
+    reading = run_timed(ws, "true", writes=False)
+    writing = run_timed(ws, "true", writes=True)
 
     assert (reading.ahead, writing.ahead) == (True, True)
 
@@ -187,7 +187,7 @@ def test_two_sandboxes_wait_if_commands_come_faster_than_they_are_set_up(
         ws.run("true", writes=False)
     time.sleep(0.1)  # then both are ready
     for _ in range(2):
-        told(ws, "true")
+        run_timed(ws, "true")
         wait(ws)
 
     assert len(waiting(ws)) == 1
@@ -202,9 +202,9 @@ def test_a_timed_out_command_leaves_no_prepared_sandbox(ws: Walled) -> None:
 
 
 def test_a_writing_command_does_not_use_a_prepared_read_only_sandbox(ws: Walled) -> None:
-    expected(ws, writes=False)
+    prepare_next(ws, writes=False)
 
-    result = told(ws, "echo a > a; cat a", writes=True)
+    result = run_timed(ws, "echo a > a; cat a", writes=True)
 
     assert (result.ahead, result.text) == (False, "a\n")
 
@@ -215,7 +215,7 @@ def test_an_offline_command_does_not_use_a_prepared_sandbox_with_network(
     ws.run("true", network=True)
     wait(ws)
 
-    result = told(ws, "readlink /proc/self/ns/net", writes=True)
+    result = run_timed(ws, "readlink /proc/self/ns/net", writes=True)
 
     assert not result.ahead
     assert result.text.strip() != os.readlink("/proc/self/ns/net")
@@ -223,17 +223,17 @@ def test_an_offline_command_does_not_use_a_prepared_sandbox_with_network(
 
 def test_a_prepared_sandbox_looks_like_a_fresh_one(ws: Walled) -> None:
     look = "env | sort | grep -v ^REFOLD_CALLS=; ls /proc/self/fd /; cat; echo $0 $# $-; cat /proc/mounts"
-    one = told(ws, look)
+    one = run_timed(ws, look)
     wait(ws)
 
-    other = told(ws, look)
+    other = run_timed(ws, look)
 
     assert (one.ahead, other.ahead) == (False, True)
     assert other.text == one.text
 
 
 def test_a_command_with_extra_variables_gets_a_new_sandbox(ws: Walled) -> None:
-    expected(ws)
+    prepare_next(ws)
     ordered = time.monotonic_ns()
 
     async def use() -> Finished:
@@ -259,10 +259,10 @@ def test_a_command_with_extra_variables_gets_a_new_sandbox(ws: Walled) -> None:
     ids=["quoted", "here", "newlines", "long", "no text"],
 )
 def test_a_prepared_sandbox_runs_the_exact_command(ws: Walled, command: str) -> None:
-    one = told(ws, command)
+    one = run_timed(ws, command)
     wait(ws)
 
-    other = told(ws, command)
+    other = run_timed(ws, command)
 
     assert (one.ahead, other.ahead) == (False, True)
     assert (other.found.start, other.text) != (b"", "")
@@ -270,7 +270,7 @@ def test_a_prepared_sandbox_runs_the_exact_command(ws: Walled, command: str) -> 
 
 
 def test_a_prepared_sandbox_refuses_a_command_that_is_too_long(ws: Walled) -> None:
-    expected(ws)
+    prepare_next(ws)
 
     with pytest.raises(ToolFailed, match="Argument list too long"):
         ws.run("true " + "x" * 200_000, writes=False)
@@ -284,7 +284,7 @@ def test_an_impossible_command_is_refused_as_in_a_fresh_sandbox(
 ) -> None:
     with pytest.raises(ToolFailed) as without:
         ws.run(command, writes=False)
-    expected(ws)
+    prepare_next(ws)
 
     with pytest.raises(ToolFailed) as error:
         ws.run(command, writes=False)
@@ -314,10 +314,10 @@ def test_a_path_that_became_unreadable_is_hidden_from_the_next_command(
 ) -> None:
     (ws.root / "sub").mkdir()
     (ws.root / ".env").write_text("old")
-    expected(ws)
+    prepare_next(ws)
 
     change(ws.root)
-    result = told(ws, "cat .env sub/.env other/.env; cat < .env")
+    result = run_timed(ws, "cat .env sub/.env other/.env; cat < .env")
 
     assert not result.ahead
     assert "key" not in re.sub("holds? keys", "", result.text)
@@ -329,11 +329,11 @@ def test_a_path_that_became_guarded_cannot_be_written_by_the_next_command(
     config = ws.root / ".git/config"
     config.parent.mkdir()
     config.write_text("old")
-    expected(ws, writes=True)
+    prepare_next(ws, writes=True)
 
     (ws.root / "new").write_text("as it was")
     (ws.root / "new").replace(config)
-    result = told(ws, "echo x > .git/config; mv .git g; cat .git/config", writes=True)
+    result = run_timed(ws, "echo x > .git/config; mv .git g; cat .git/config", writes=True)
 
     assert not result.ahead
     assert result.text.endswith("as it was")
@@ -342,13 +342,13 @@ def test_a_path_that_became_guarded_cannot_be_written_by_the_next_command(
 
 def test_the_next_command_runs_in_a_replaced_workspace(ws: Walled) -> None:
     (ws.root / "a").write_text("old")
-    expected(ws)
+    prepare_next(ws)
 
     ws.root.rename(f"{ws.root}-old")
     ws.root.mkdir()
     (ws.root / "a").write_text("new")
 
-    result = told(ws, "cat a")
+    result = run_timed(ws, "cat a")
     assert (result.ahead, result.text) == (False, "new")
 
 
@@ -359,10 +359,10 @@ def test_a_path_that_a_new_rule_denies_is_hidden_from_the_next_command(
     needs_bubblewrap()
     with walled(tmp_path / "ws", unread=lambda: denied) as ws:
         (ws.root / "a").write_text("secret")
-        expected(ws)
+        prepare_next(ws)
 
         denied.append(str(ws.root / "a"))
-        result = told(ws, "cat a")
+        result = run_timed(ws, "cat a")
 
     assert not result.ahead
     assert "secret" not in result.text
@@ -370,10 +370,10 @@ def test_a_path_that_a_new_rule_denies_is_hidden_from_the_next_command(
 
 def test_changed_file_content_does_not_invalidate_a_prepared_sandbox(ws: Walled) -> None:
     (ws.root / "a").write_text("old")
-    expected(ws)
+    prepare_next(ws)
     (ws.root / "a").write_text("new")
 
-    result = told(ws, "cat a")
+    result = run_timed(ws, "cat a")
 
     assert (result.ahead, result.text) == (True, "new")
 
@@ -381,16 +381,16 @@ def test_changed_file_content_does_not_invalidate_a_prepared_sandbox(ws: Walled)
 def test_a_prepared_sandbox_ends_with_its_command_and_background_processes(
     ws: Walled,
 ) -> None:
-    expected(ws, writes=True)
+    prepare_next(ws, writes=True)
 
-    result = told(ws, "setsid sleep 1000 & echo out", writes=True)
+    result = run_timed(ws, "setsid sleep 1000 & echo out", writes=True)
 
     assert (result.ahead, result.text) == (True, "out\n")
     assert not any("sleep\0001000" in words for words in ours(ws.root))
 
 
 def test_a_prepared_sandbox_ends_at_the_timeout_of_its_command(ws: Walled) -> None:
-    expected(ws)
+    prepare_next(ws)
 
     async def use() -> Finished:
         return await ws.commands.run("sleep 1000", cwd=str(ws.root), seconds=0.2)
@@ -400,7 +400,7 @@ def test_a_prepared_sandbox_ends_at_the_timeout_of_its_command(ws: Walled) -> No
 
 
 def test_closing_commands_ends_an_unused_prepared_sandbox(ws: Walled) -> None:
-    expected(ws)
+    prepare_next(ws)
 
     ws.commands.close()
 
@@ -422,7 +422,7 @@ def test_closing_commands_ends_a_sandbox_under_preparation(
 
 
 def test_a_prepared_sandbox_ends_with_a_command_that_cannot_start(ws: Walled) -> None:
-    expected(ws)
+    prepare_next(ws)
 
     async def use() -> None:
         await ws.commands.run("true", cwd=f"{ws.root}/none", seconds=9)
@@ -479,7 +479,7 @@ def test_a_prepared_sandbox_that_timed_out_is_not_used(ws: Walled) -> None:
 
 
 def test_a_command_with_piped_input_gets_a_new_sandbox(ws: Walled) -> None:
-    expected(ws)
+    prepare_next(ws)
     reading, writing = os.pipe()
     os.write(writing, b"said\n")
     os.close(writing)
@@ -495,7 +495,7 @@ def test_a_command_with_piped_input_gets_a_new_sandbox(ws: Walled) -> None:
     os.close(reading)
 
     assert (result.ahead, result.text) == (False, "said\n")
-    assert told(ws, "true").ahead  # it is left for the next
+    assert run_timed(ws, "true").ahead  # it is left for the next
 
 
 WAITS = """
@@ -515,12 +515,12 @@ def test_a_prepared_sandbox_ends_with_a_killed_refold(tmp_path: Path) -> None:
     here = Path(__file__).parents[2]
     with subprocess.Popen(words, cwd=here, stdin=subprocess.PIPE) as killed:
         mark = f"{ENVIRONMENT_NAME}={owner_token().partition('.')[0]}.{killed.pid}."
-        while not any("read -r go" in text for text in marked(mark)):
+        while not any("read -r go" in text for text in list_marked(mark)):
             time.sleep(0.01)
         killed.kill()
         killed.wait()
 
-    while marked(mark):  # the time limit of tests ends this
+    while list_marked(mark):  # the time limit of tests ends this
         time.sleep(0.01)
 
 

@@ -136,7 +136,7 @@ def test_quarantined_files_stay_when_the_session_is_closed(tmp_path: Path) -> No
     assert (where.read_text(), where.parent.name) == ("mine\n", "ws-quarantine")
 
 
-def forged(root: Path, git: str, files: dict[str, str]) -> None:
+def forge_repository(root: Path, git: str, files: dict[str, str]) -> None:
     (root / ".git").write_text(f"gitdir: {git}\n")
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def test_forged_worktree_files_make_no_outside_directory_writable(
     root.mkdir()
     other_repository(victim)
     data = {n: t.format(victim=victim / ".git", root=root) for n, t in files.items()}
-    forged(root, git, data)
+    forge_repository(root, git, data)
 
     with walled(root) as place:
         place.run(f"touch {victim}/x {victim}/.git/x")
@@ -181,7 +181,7 @@ def test_a_worktree_record_of_another_directory_opens_no_repository(tmp_path: Pa
     (record / "commondir").write_text("../..\n")
     root = tmp_path / "ws"
     root.mkdir()
-    forged(root, str(record), {})
+    forge_repository(root, str(record), {})
 
     assert worktree_of(str(root)) == ""
     (record / "gitdir").write_text(f"{root}/.git\n")

@@ -81,7 +81,7 @@ def needs_bubblewrap() -> None:
         pytest.skip(sandbox.notice)
 
 
-def marked(mark: str) -> list[str]:
+def list_marked(mark: str) -> list[str]:
     """Processes, ours left out, that carry this word in their environment."""
     texts = list[str]()
     for number in filter(str.isdigit, os.listdir("/proc")):

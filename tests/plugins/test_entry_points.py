@@ -74,7 +74,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Puts a package on Python's path, with these entry points."""
     monkeypatch.delitem(sys.modules, "plugged_example", raising=False)
 
-    def made(points: str, *, name: str = "example", code: str = GOOD) -> Path:
+    def make_package(points: str, *, name: str = "example", code: str = GOOD) -> Path:
         site = tmp_path / f"site-{name}"
         info = site / f"{name}-1.0.dist-info"
         info.mkdir(parents=True)
@@ -83,7 +83,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
         monkeypatch.syspath_prepend(str(site))
         return site
 
-    return made
+    return make_package
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def app(work: Path, *lines: Line) -> App:
     return App(settings, places, os.environ, options)
 
 
-def said(work: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
+def run_script(work: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
     """The texts and results that the model read, and the notices of the start."""
 
     async def talk() -> tuple[list[str], tuple[str, ...]]:
@@ -131,7 +131,7 @@ def test_a_tool_and_a_policy_of_an_installed_package_are_used(
         "[refold.policies]\nmetric = plugged_example:metric\n"
     )
 
-    texts, _ = said(work, [("count_words", '{"text": "one two"}')], "Done.")
+    texts, _ = run_script(work, [("count_words", '{"text": "one two"}')], "Done.")
 
     assert texts == ["Go.", "Use metric units.", "2 words", "Done."]
 
@@ -154,7 +154,7 @@ def test_an_unusable_plug_in_is_reported_and_the_others_are_loaded(
 ) -> None:
     install(f"{points}\n[refold.policies]\nmetric = plugged_example:metric\n")
 
-    texts, notices = said(work, "Done.")
+    texts, notices = run_script(work, "Done.")
 
     assert "Use metric units." in texts
     assert len([n for n in notices if problem in n and "of example 1.0" in n]) == 1
@@ -165,7 +165,7 @@ def test_a_plug_in_that_raises_system_exit_does_not_end_refold(
 ) -> None:
     install("[refold.tools]\na = plugged_example:TOOLS\n", code="raise SystemExit(3)")
 
-    texts, notices = said(work, "Done.")
+    texts, notices = run_script(work, "Done.")
 
     assert texts == ["Go.", "Done."]
     assert any("SystemExit: 3" in notice for notice in notices)
@@ -176,7 +176,7 @@ def test_a_policy_that_raises_an_exception_does_not_end_the_turn(
 ) -> None:
     install("[refold.policies]\nbreaks = plugged_example:breaks\n")
 
-    assert said(work, "Done.")[0] == ["Go.", "Done."]
+    assert run_script(work, "Done.")[0] == ["Go.", "Done."]
 
 
 def test_the_second_of_two_plug_in_tools_with_the_same_name_is_refused(
@@ -185,7 +185,7 @@ def test_the_second_of_two_plug_in_tools_with_the_same_name_is_refused(
     install("[refold.tools]\na = plugged_example:TOOLS\n")
     install("[refold.tools]\nb = plugged_example:TOOLS\n", name="other")
 
-    _, notices = said(work, "Done.")
+    _, notices = run_script(work, "Done.")
 
     assert len([n for n in notices if "'count_words' is taken" in n]) == 1
 

@@ -21,7 +21,7 @@ def project(tmp_path: Path) -> Path:
     return path
 
 
-def put(folder: Path, **files: str) -> None:
+def write_files(folder: Path, **files: str) -> None:
     """Files by their names, `__` for a dot and `___` for a slash."""
     for name, text in files.items():
         path = folder / name.replace("___", "/").replace("__", ".")
@@ -33,7 +33,7 @@ def nobody(real: str) -> str:
     return ""
 
 
-def told(project: Path, below: str = "") -> Instructions:
+def read_instructions(project: Path, below: str = "") -> Instructions:
     directory = os.path.join(project, below) if below else str(project)
     home = str(project.parent / "home")
     return read(project_instructions(directory, str(project)), home, nobody)
@@ -47,10 +47,10 @@ def texts(found: Instructions) -> list[tuple[str, str]]:
 
 
 def test_instructions_are_read_from_root_to_directory_in_that_order(project: Path) -> None:
-    put(project, AGENTS__md="Root.", a___AGENTS__md="A.", a___b___AGENTS__md="B.")
-    put(project, a___other___AGENTS__md="Other.")
+    write_files(project, AGENTS__md="Root.", a___AGENTS__md="A.", a___b___AGENTS__md="B.")
+    write_files(project, a___other___AGENTS__md="Other.")
 
-    instructions = told(project, "a/b")
+    instructions = read_instructions(project, "a/b")
 
     assert texts(instructions) == [
         ("../../AGENTS.md", "Root."), ("../AGENTS.md", "A."), ("AGENTS.md", "B."),
@@ -66,32 +66,38 @@ def test_only_the_first_existing_instruction_file_of_a_folder_is_read(
         (project / name).parent.mkdir(exist_ok=True)
         (project / name).write_text(f"I am {name}.")
 
-    assert texts(told(project)) == [(FILE_NAMES[at], f"I am {FILE_NAMES[at]}.")]
+    assert texts(read_instructions(project)) == [
+        (FILE_NAMES[at], f"I am {FILE_NAMES[at]}.")
+    ]
 
 
 def test_an_instruction_file_reached_twice_is_included_once(project: Path) -> None:
-    put(project, docs___rules__md="Rules.", a___CLAUDE__md="@../docs/rules.md")
+    write_files(project, docs___rules__md="Rules.", a___CLAUDE__md="@../docs/rules.md")
     (project / "AGENTS.md").symlink_to("docs/rules.md")
 
-    assert texts(told(project, "a")) == [
+    assert texts(read_instructions(project, "a")) == [
         ("../docs/rules.md", "Rules."), ("CLAUDE.md", "@../docs/rules.md"),
     ]  # fmt: skip
 
 
 def test_an_empty_instruction_file_is_omitted(project: Path) -> None:
-    put(project, AGENTS__md=" \n\n")
+    write_files(project, AGENTS__md=" \n\n")
 
-    assert told(project) == Instructions()
+    assert read_instructions(project) == Instructions()
 
 
 # Imports. -----------------------------------------------------------------------------
 
 
 def test_imported_file_comes_right_before_its_importer(project: Path) -> None:
-    put(project, AGENTS__md="Root.\n@docs/one.md @docs/two.md", docs___two__md="Two.")
-    put(project, docs___one__md="One, see @inner/three.md", docs___inner___three__md="3.")
+    write_files(
+        project, AGENTS__md="Root.\n@docs/one.md @docs/two.md", docs___two__md="Two."
+    )
+    write_files(
+        project, docs___one__md="One, see @inner/three.md", docs___inner___three__md="3."
+    )
 
-    assert texts(told(project)) == [
+    assert texts(read_instructions(project)) == [
         ("docs/inner/three.md", "3."),
         ("docs/one.md", "One, see @inner/three.md"),
         ("docs/two.md", "Two."),
@@ -100,9 +106,9 @@ def test_imported_file_comes_right_before_its_importer(project: Path) -> None:
 
 
 def test_import_cycles_are_reported_and_each_file_is_included_once(project: Path) -> None:
-    put(project, AGENTS__md="@a.md", a__md="@b.md", b__md="@a.md @AGENTS.md")
+    write_files(project, AGENTS__md="@a.md", a__md="@b.md", b__md="@a.md @AGENTS.md")
 
-    instructions = told(project)
+    instructions = read_instructions(project)
 
     assert [file for file, _ in texts(instructions)] == ["b.md", "a.md", "AGENTS.md"]
     assert instructions.notices == (
@@ -115,10 +121,10 @@ def test_import_cycles_are_reported_and_each_file_is_included_once(project: Path
 
 def test_imports_are_followed_five_files_deep(project: Path) -> None:
     for n in range(8):
-        put(project, **{f"f{n}__md": f"@f{n + 1}.md"})
-    put(project, AGENTS__md="@f0.md")
+        write_files(project, **{f"f{n}__md": f"@f{n + 1}.md"})
+    write_files(project, AGENTS__md="@f0.md")
 
-    instructions = told(project)
+    instructions = read_instructions(project)
 
     assert [file for file, _ in texts(instructions)] == [
         "f4.md", "f3.md", "f2.md", "f1.md", "f0.md", "AGENTS.md",
@@ -129,19 +135,19 @@ def test_imports_are_followed_five_files_deep(project: Path) -> None:
 
 
 def test_a_missing_import_is_reported_but_a_mention_is_not(project: Path) -> None:
-    put(project, AGENTS__md="@docs/none.md, ask @jason, install @types/node")
+    write_files(project, AGENTS__md="@docs/none.md, ask @jason, install @types/node")
 
-    assert told(project).notices == (
+    assert read_instructions(project).notices == (
         "docs/none.md, which AGENTS.md imports, is left out: there is no such file",
     )
 
 
 @pytest.mark.parametrize("name", ["../secret.md", "/etc/passwd", "~/secret.md"])
 def test_an_import_from_outside_the_project_is_not_read(name: str, project: Path) -> None:
-    put(project.parent, secret__md="Secret.", home___secret__md="Secret.")
-    put(project, AGENTS__md=f"@{name}")
+    write_files(project.parent, secret__md="Secret.", home___secret__md="Secret.")
+    write_files(project, AGENTS__md=f"@{name}")
 
-    instructions = told(project)
+    instructions = read_instructions(project)
 
     assert [file for file, _ in texts(instructions)] == ["AGENTS.md"]
     assert len(instructions.notices) == 1
@@ -149,7 +155,7 @@ def test_an_import_from_outside_the_project_is_not_read(name: str, project: Path
 
 
 def test_an_import_denied_by_a_rule_is_not_read(project: Path) -> None:
-    put(project, AGENTS__md="@secret.md", secret__md="Secret.")
+    write_files(project, AGENTS__md="@secret.md", secret__md="Secret.")
     files = project_instructions(str(project), str(project))
 
     instructions = read(
@@ -166,9 +172,9 @@ def test_an_import_denied_by_a_rule_is_not_read(project: Path) -> None:
 
 
 def test_only_the_first_32_kib_of_an_instruction_file_are_read(project: Path) -> None:
-    put(project, AGENTS__md="A line of it.\n" * 750_000)
+    write_files(project, AGENTS__md="A line of it.\n" * 750_000)
 
-    instructions = told(project)
+    instructions = read_instructions(project)
 
     (piece,) = instructions.pieces
     assert 32_000 < len(piece.text) <= 32_768
@@ -180,9 +186,9 @@ def test_only_the_first_32_kib_of_an_instruction_file_are_read(project: Path) ->
 
 
 def test_a_size_cut_does_not_split_a_character(project: Path) -> None:
-    put(project, AGENTS__md="x" + "ü" * 20_000)
+    write_files(project, AGENTS__md="x" + "ü" * 20_000)
 
-    (piece,) = told(project).pieces
+    (piece,) = read_instructions(project).pieces
 
     assert set(piece.text) == {"x", "ü"}
 
@@ -200,14 +206,16 @@ def test_binary_instruction_file_is_left_out(
 ) -> None:
     (project / "AGENTS.md").write_bytes(content)
 
-    assert told(project) == Instructions((), (f"AGENTS.md is left out: {why}",))
+    assert read_instructions(project) == Instructions(
+        (), (f"AGENTS.md is left out: {why}",)
+    )
 
 
 def test_an_instruction_link_out_of_the_project_is_not_followed(project: Path) -> None:
-    put(project.parent, secret__md="Secret.")
+    write_files(project.parent, secret__md="Secret.")
     (project / "AGENTS.md").symlink_to("../secret.md")
 
-    assert told(project) == Instructions(
+    assert read_instructions(project) == Instructions(
         (), (f"AGENTS.md is left out: it lies outside of {project}",)
     )
 
@@ -218,7 +226,7 @@ def test_broken_and_circular_instruction_links_are_reported(project: Path) -> No
     nowhere.mkdir()
     (nowhere / "AGENTS.md").symlink_to("gone")
 
-    instructions = told(project, "a")
+    instructions = read_instructions(project, "a")
 
     assert instructions == Instructions(
         (),
@@ -234,21 +242,23 @@ def test_an_instruction_file_that_is_a_pipe_is_left_out_without_blocking(
 ) -> None:
     os.mkfifo(project / "AGENTS.md")
 
-    assert told(project).notices == ("AGENTS.md is left out: it is a pipe",)
+    assert read_instructions(project).notices == ("AGENTS.md is left out: it is a pipe",)
 
 
 def test_a_directory_named_agents_md_is_reported(project: Path) -> None:
     (project / "AGENTS.md").mkdir()
 
-    assert told(project).notices == ("AGENTS.md is left out: it is a directory",)
+    assert read_instructions(project).notices == (
+        "AGENTS.md is left out: it is a directory",
+    )
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_an_unreadable_instruction_file_is_reported(project: Path) -> None:
-    put(project, AGENTS__md="Rules.")
+    write_files(project, AGENTS__md="Rules.")
     (project / "AGENTS.md").chmod(0)
 
-    assert told(project).notices == (
+    assert read_instructions(project).notices == (
         "AGENTS.md is left out: it cannot be read: the system does not permit it",
     )
 
@@ -256,10 +266,10 @@ def test_an_unreadable_instruction_file_is_reported(project: Path) -> None:
 def test_only_a_hundred_instruction_files_are_read_and_the_limit_is_reported(
     project: Path,
 ) -> None:
-    put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
-    put(project, **{f"docs___{n}__md": f"File {n}." for n in range(101)})
+    write_files(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
+    write_files(project, **{f"docs___{n}__md": f"File {n}." for n in range(101)})
 
-    instructions = told(project)
+    instructions = read_instructions(project)
 
     assert len(instructions.pieces) == 100
     assert instructions.notices == (
@@ -269,9 +279,9 @@ def test_only_a_hundred_instruction_files_are_read_and_the_limit_is_reported(
 
 
 def test_at_most_ten_instruction_problems_are_reported(project: Path) -> None:
-    put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
+    write_files(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(1000)))
 
-    instructions = told(project)
+    instructions = read_instructions(project)
 
     assert len(instructions.notices) == 10
     assert instructions.notices[-2:] == (
@@ -282,9 +292,9 @@ def test_at_most_ten_instruction_problems_are_reported(project: Path) -> None:
 
 
 def test_line_breaks_in_instruction_paths_are_escaped(project: Path) -> None:
-    put(project, **{"a\nb___AGENTS__md": "@x.md"})
+    write_files(project, **{"a\nb___AGENTS__md": "@x.md"})
 
-    instructions = told(project)
+    instructions = read_instructions(project)
     inside = read(project_instructions(str(project / "a\nb"), str(project)), "/", nobody)
     outside = read(
         [InstructionFile(str(project / "a\nb/AGENTS.md"), str(project))], "/", nobody
@@ -299,9 +309,9 @@ def test_invisible_characters_are_removed_from_instructions_and_counted(
     project: Path,
 ) -> None:
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
-    put(project, AGENTS__md=f"Rules.{hidden}\u202e\u200b\x1b[2J 👩\u200d🚀 ok\r\n")
+    write_files(project, AGENTS__md=f"Rules.{hidden}\u202e\u200b\x1b[2J 👩\u200d🚀 ok\r\n")
 
-    instructions = told(project)
+    instructions = read_instructions(project)
 
     assert texts(instructions) == [("AGENTS.md", "Rules.[2J 👩\u200d🚀 ok")]
     assert instructions.notices == ("AGENTS.md: 7 invisible characters were left out",)
@@ -310,33 +320,35 @@ def test_invisible_characters_are_removed_from_instructions_and_counted(
 @pytest.mark.parametrize("base", ["😀", "é", "a"])
 def test_text_hidden_in_variation_selectors_is_removed(base: str, project: Path) -> None:
     smuggled = "".join(chr(0xE0100 + letter) for letter in b"obey") + "\ufe00\u3164"
-    put(project, AGENTS__md=f"{base}{smuggled} ❤\ufe0f\u200d🔥 می\u200cخواهم")
+    write_files(project, AGENTS__md=f"{base}{smuggled} ❤\ufe0f\u200d🔥 می\u200cخواهم")
 
-    assert texts(told(project)) == [("AGENTS.md", f"{base} ❤\ufe0f\u200d🔥 می\u200cخواهم")]
+    assert texts(read_instructions(project)) == [
+        ("AGENTS.md", f"{base} ❤\ufe0f\u200d🔥 می\u200cخواهم")
+    ]
 
 
 def test_the_nearest_instructions_are_read_if_the_limit_is_reached(project: Path) -> None:
-    put(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(200)))
-    put(project, **{f"docs___{n}__md": f"File {n}." for n in range(200)})
-    put(project, near___AGENTS__md="Near.")
+    write_files(project, AGENTS__md="\n".join(f"@docs/{n}.md" for n in range(200)))
+    write_files(project, **{f"docs___{n}__md": f"File {n}." for n in range(200)})
+    write_files(project, near___AGENTS__md="Near.")
 
-    instructions = told(project, "near")
+    instructions = read_instructions(project, "near")
 
     assert len(instructions.pieces) == 100
     assert texts(instructions)[-1] == ("AGENTS.md", "Near.")
 
 
 def test_a_nearer_file_imported_by_the_root_stays_last(project: Path) -> None:
-    put(project, AGENTS__md="Root. @a/AGENTS.md", a___AGENTS__md="A.")
+    write_files(project, AGENTS__md="Root. @a/AGENTS.md", a___AGENTS__md="A.")
 
-    assert texts(told(project, "a")) == [
+    assert texts(read_instructions(project, "a")) == [
         ("../AGENTS.md", "Root. @a/AGENTS.md"), ("AGENTS.md", "A."),
     ]  # fmt: skip
 
 
 def test_a_dense_import_graph_is_read_in_few_steps(project: Path) -> None:
     names = " ".join(f"@{'./' * k}c{n}.md" for n in range(60) for k in range(5))
-    put(project, AGENTS__md="@c0.md", **{f"c{n}__md": names for n in range(60)})
+    write_files(project, AGENTS__md="@c0.md", **{f"c{n}__md": names for n in range(60)})
     looked = list[str]()
 
     read(
@@ -344,7 +356,7 @@ def test_a_dense_import_graph_is_read_in_few_steps(project: Path) -> None:
         "/",
         lambda real: looked.append(real) or "",
     )
-    instructions = told(project)
+    instructions = read_instructions(project)
 
     assert len(looked) < 10
     assert len(set(instructions.notices)) == len(instructions.notices) <= 10
@@ -352,9 +364,9 @@ def test_a_dense_import_graph_is_read_in_few_steps(project: Path) -> None:
 
 
 def test_a_long_import_name_is_shortened_in_the_notice(project: Path) -> None:
-    put(project, AGENTS__md=f"@{'x/' * 400}y.md @{'a/' * 15_000}z.md")
+    write_files(project, AGENTS__md=f"@{'x/' * 400}y.md @{'a/' * 15_000}z.md")
 
-    (notice,) = told(project).notices
+    (notice,) = read_instructions(project).notices
 
     assert notice.startswith("…")
     assert "y.md, which AGENTS.md imports, is left out" in notice
@@ -364,14 +376,16 @@ def test_a_long_import_name_is_shortened_in_the_notice(project: Path) -> None:
 def test_a_file_replaced_by_a_link_after_its_check_is_not_read(
     project: Path,
 ) -> None:
-    put(project, AGENTS__md="Rules.", __env="SECRET=1")
+    write_files(project, AGENTS__md="Rules.", __env="SECRET=1")
 
-    def judged(real: str) -> str:
+    def replace_and_judge(real: str) -> str:
         (project / "AGENTS.md").unlink()
         (project / "AGENTS.md").symlink_to(".env")
         return ""
 
-    instructions = read(project_instructions(str(project), str(project)), "/", judged)
+    instructions = read(
+        project_instructions(str(project), str(project)), "/", replace_and_judge
+    )
 
     assert instructions.pieces == ()
     assert len(instructions.notices) == 1

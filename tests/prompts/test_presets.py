@@ -38,7 +38,7 @@ def shelf(folder: Path, tmp_path: Path) -> PresetFolder:
     return PresetFolder(str(folder), ".refold/prompts", str(tmp_path))
 
 
-def put(folder: Path, name: str, text: str | bytes) -> Path:
+def write_prompt(folder: Path, name: str, text: str | bytes) -> Path:
     file = folder / name / "PROMPT.md"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -81,7 +81,7 @@ def test_every_built_in_prompt_contains_the_required_phrases(name: str) -> None:
 
 
 def test_a_user_preset_is_found_by_its_name(folder: Path, shelf: PresetFolder) -> None:
-    put(folder, "mine", PLAIN)
+    write_prompt(folder, "mine", PLAIN)
 
     result = preset("mine", [shelf])
 
@@ -95,8 +95,8 @@ def test_the_first_folder_with_a_preset_wins(
     folder: Path, shelf: PresetFolder, tmp_path: Path
 ) -> None:
     other = PresetFolder(str(tmp_path / "own"), "own", "/")
-    put(folder, "mine", PLAIN)
-    put(tmp_path / "own", "mine", PLAIN.replace("Be brief.", "Be long."))
+    write_prompt(folder, "mine", PLAIN)
+    write_prompt(tmp_path / "own", "mine", PLAIN.replace("Be brief.", "Be long."))
 
     assert preset("mine", [shelf, other]).text == "Be brief."
     assert preset("mine", [other, shelf]).text == "Be long."
@@ -105,7 +105,7 @@ def test_the_first_folder_with_a_preset_wins(
 def test_a_preset_with_a_built_in_name_is_ignored_with_a_notice(
     folder: Path, shelf: PresetFolder
 ) -> None:
-    put(folder, "coding", PLAIN.replace("mine", "coding"))
+    write_prompt(folder, "coding", PLAIN.replace("mine", "coding"))
 
     assert preset("coding", [shelf]) == preset("coding")
     assert shadow_notices([shelf]) == (
@@ -125,7 +125,7 @@ def test_a_preset_with_a_built_in_name_is_ignored_with_a_notice(
 def test_an_unknown_preset_fails_with_the_available_names(
     name: str, said: str, folder: Path, shelf: PresetFolder
 ) -> None:
-    put(folder, "mine", PLAIN)
+    write_prompt(folder, "mine", PLAIN)
 
     with pytest.raises(BadInput) as error:
         preset(name, [shelf])
@@ -148,7 +148,7 @@ def test_an_unknown_preset_fails_with_the_available_names(
 def test_invalid_preset_front_matter_is_reported_with_its_line(
     text: str, said: str, folder: Path, shelf: PresetFolder
 ) -> None:
-    put(folder, "mine", text)
+    write_prompt(folder, "mine", text)
 
     with pytest.raises(BadInput) as error:
         preset("mine", [shelf])
@@ -169,7 +169,7 @@ def test_invalid_preset_front_matter_is_reported_with_its_line(
 def test_an_unreadable_preset_file_is_refused(
     content: bytes, said: str, folder: Path, shelf: PresetFolder
 ) -> None:
-    put(folder, "mine", content)
+    write_prompt(folder, "mine", content)
 
     with pytest.raises(BadInput) as error:
         preset("mine", [shelf])
@@ -182,7 +182,7 @@ def test_an_unreadable_preset_file_is_refused(
 def test_a_preset_link_out_of_the_folder_is_not_followed(
     folder: Path, shelf: PresetFolder, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    outside = put(tmp_path_factory.mktemp("outside"), "mine", PLAIN)
+    outside = write_prompt(tmp_path_factory.mktemp("outside"), "mine", PLAIN)
     (folder / "mine").mkdir(parents=True)
     (folder / "mine" / "PROMPT.md").symlink_to(outside)
 
@@ -193,7 +193,7 @@ def test_a_preset_link_out_of_the_folder_is_not_followed(
 def test_a_preset_whose_name_differs_from_its_folder_is_refused(
     folder: Path, shelf: PresetFolder
 ) -> None:
-    put(folder, "other", PLAIN)
+    write_prompt(folder, "other", PLAIN)
 
     with pytest.raises(BadInput, match="named 'mine', and its folder 'other'"):
         preset("other", [shelf])

@@ -22,7 +22,7 @@ def git(folder: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def committed(folder: Path, subject: str = "First things") -> str:
+def make_commit(folder: Path, subject: str = "First things") -> str:
     git(folder, "init", "-q")
     git(folder, "commit", "-q", "--allow-empty", "-m", subject)
     return git(folder, "rev-parse", "HEAD")[:8]
@@ -50,7 +50,7 @@ def test_outside_a_repository_the_directory_is_its_own_root(top: Path) -> None:
 
 
 def test_git_state_has_branch_and_last_commit(top: Path) -> None:
-    commit = committed(top, "Mend the parser\n\nIt was broken.")
+    commit = make_commit(top, "Mend the parser\n\nIt was broken.")
 
     assert git_state(str(top)) == Git("main", commit, "Mend the parser")
 
@@ -62,14 +62,14 @@ def test_git_state_without_a_commit_has_the_branch(top: Path) -> None:
 
 
 def test_git_state_of_a_detached_head_has_no_branch(top: Path) -> None:
-    commit = committed(top)
+    commit = make_commit(top)
     git(top, "checkout", "-q", "--detach")
 
     assert git_state(str(top)) == Git("", commit, "First things")
 
 
 def test_git_state_reads_packed_refs(top: Path) -> None:
-    commit = committed(top)
+    commit = make_commit(top)
     git(top, "gc", "-q")
 
     assert git_state(str(top)) == Git("main", commit)
@@ -78,14 +78,14 @@ def test_git_state_reads_packed_refs(top: Path) -> None:
 def test_git_state_of_a_work_tree_has_its_own_branch(top: Path) -> None:
     main = top / "main"
     main.mkdir()
-    commit = committed(main)
+    commit = make_commit(main)
     git(main, "worktree", "add", "-q", "-b", "side", str(top / "side"))
 
     assert git_state(str(top / "side")) == Git("side", commit, "First things")
 
 
 def test_git_state_shortens_long_branch_and_commit_names(top: Path) -> None:
-    committed(top, "x" * 200 + "\u202e")
+    make_commit(top, "x" * 200 + "\u202e")
     git(top, "checkout", "-q", "-b", "b" * 100)
 
     state = git_state(str(top))
@@ -124,7 +124,7 @@ def test_git_state_ignores_a_commit_object_that_is_a_pipe_or_invalid(top: Path) 
 
 
 def test_git_state_runs_no_program_configured_in_the_repository(top: Path) -> None:
-    committed(top)
+    make_commit(top)
     git(top, "config", "core.fsmonitor", f"touch {top}/was-run")
     hook = top / ".git/hooks/post-index-change"
     hook.parent.mkdir(exist_ok=True)

@@ -47,7 +47,7 @@ def part(told: RenderedPrompt, name: str) -> str:
     return part_of(SystemPromptSet(told.system, parts=told.parts), name)
 
 
-def told_again(told: RenderedPrompt) -> SystemPromptSet:
+def prompt_event(told: RenderedPrompt) -> SystemPromptSet:
     return SystemPromptSet(told.system, parts=told.parts)
 
 
@@ -148,7 +148,7 @@ def test_the_system_prompt_does_not_change_within_a_session(
     (project / "AGENTS.md").write_text("Use spaces.")
     (project / ".git/HEAD").write_text("ref: refs/heads/side\n")
     now[0] += 24 * 3600
-    second = system_prompt.text(PromptParts(), told_again(first))
+    second = system_prompt.text(PromptParts(), prompt_event(first))
 
     assert second == first
 
@@ -159,9 +159,9 @@ def test_a_session_resumed_the_same_day_has_the_same_environment_text(
     first = brief(project, places).text(PromptParts(), NEVER)
     (project / ".git/HEAD").write_text("ref: refs/heads/side\n")
 
-    later = brief(project, places).text(PromptParts(), told_again(first))
+    later = brief(project, places).text(PromptParts(), prompt_event(first))
     next_day = brief(project, places, now=lambda: NOON + 24 * 3600)
-    another = next_day.text(PromptParts(), told_again(first))
+    another = next_day.text(PromptParts(), prompt_event(first))
 
     assert later == first
     assert "branch side" in another.system
@@ -327,7 +327,7 @@ def test_instructions_denied_by_a_rule_are_left_out(project: Path, places: Paths
 # Presets of one's own. ----------------------------------------------------------------
 
 
-def put(folder: Path, name: str, text: str) -> None:
+def write_prompt(folder: Path, name: str, text: str) -> None:
     (folder / "prompts" / name).mkdir(parents=True, exist_ok=True)
     lines = f"---\nname: {name}\ndescription: Mine.\nversion: 1\n---\n{text}\n"
     (folder / "prompts" / name / "PROMPT.md").write_text(lines)
@@ -336,8 +336,8 @@ def put(folder: Path, name: str, text: str) -> None:
 def test_presets_of_a_trusted_project_override_user_presets(
     project: Path, places: Paths
 ) -> None:
-    put(places.config, "mine", "One's own.")
-    put(project / ".refold", "mine", "The project's.")
+    write_prompt(places.config, "mine", "One's own.")
+    write_prompt(project / ".refold", "mine", "The project's.")
     material = PromptParts(preset="mine")
 
     untrusted = brief(project, places).text(material, NEVER)
@@ -348,7 +348,7 @@ def test_presets_of_a_trusted_project_override_user_presets(
 
 
 def test_a_preset_of_an_untrusted_folder_is_not_found(project: Path, places: Paths) -> None:
-    put(project / ".refold", "mine", "The project's.")
+    write_prompt(project / ".refold", "mine", "The project's.")
 
     with pytest.raises(BadInput, match="there is no preset 'mine'"):
         brief(project, places).text(PromptParts(preset="mine"), NEVER)
@@ -357,7 +357,7 @@ def test_a_preset_of_an_untrusted_folder_is_not_found(project: Path, places: Pat
 def test_the_preset_of_the_settings_is_checked_at_the_start(
     project: Path, places: Paths
 ) -> None:
-    put(project / ".refold", "mine", "The project's.")
+    write_prompt(project / ".refold", "mine", "The project's.")
     settings = Settings(preset="mine")
 
     brief(project, places, settings, trust=True).check()
@@ -369,7 +369,7 @@ def test_the_preset_of_the_settings_is_checked_at_the_start(
 def test_a_project_preset_with_a_built_in_name_is_ignored_with_a_notice(
     project: Path, places: Paths
 ) -> None:
-    put(project / ".refold", "coding", "Obey.")
+    write_prompt(project / ".refold", "coding", "Obey.")
 
     system_prompt = brief(project, places, trust=True)
 

@@ -30,9 +30,9 @@ from tests.provider.wires import (
     PICTURES,
     TOOLS,
     asking,
-    heard,
     message,
     request,
+    stream_deltas,
     words,
 )
 
@@ -81,7 +81,7 @@ REFUSALS: list[tuple[WireName, str, str]] = [
 ]  # fmt: skip
 
 
-def asked(**more: Any) -> Any:
+def make_request(**more: Any) -> Any:
     return request(message("user", "?", CAT), **more)
 
 
@@ -95,8 +95,8 @@ def conversation(
     async def use() -> tuple[list[str], list[str]]:
         opening = asking(wire, *answers, good, good, model=model, says=says)
         async with opening as (provider, server):
-            asking_for = asked(model=model, **more)
-            texts = [words(await heard(provider, asking_for)) for _ in range(2)]
+            asking_for = make_request(model=model, **more)
+            texts = [words(await stream_deltas(provider, asking_for)) for _ in range(2)]
             return texts, [h.body.decode() for h in server.heard]
 
     return anyio.run(use)
@@ -165,7 +165,7 @@ def test_one_refused_effort_level_leaves_other_levels_in_use() -> None:
     async def use() -> list[dict[str, Any]]:
         async with asking("openai-chat", no, good, good, good) as (provider, server):
             for effort in ("low", "high", "low"):
-                await heard(provider, asked(effort=effort))
+                await stream_deltas(provider, make_request(effort=effort))
             return [msgspec.json.decode(h.body) for h in server.heard]
 
     values = [body.get("reasoning_effort") for body in anyio.run(use)]
@@ -184,7 +184,7 @@ def test_gemini_that_refuses_images_in_results_gets_them_beside_the_results() ->
 
     async def use() -> list[Any]:
         async with asking("gemini", no, good) as (provider, server):
-            await heard(provider, talk)
+            await stream_deltas(provider, talk)
             return [msgspec.json.decode(h.body)["contents"][2] for h in server.heard]
 
     inside, beside = anyio.run(use)
@@ -233,7 +233,7 @@ def test_feature_refused_by_one_model_is_still_sent_to_another() -> None:
     async def use() -> list[bool]:
         async with asking("anthropic", no, good, good) as (provider, server):
             for model in ("m-1", "m-2"):
-                await heard(provider, asked(pictures=PICTURES, model=model))
+                await stream_deltas(provider, make_request(pictures=PICTURES, model=model))
             return [DATA in h.body.decode() for h in server.heard]
 
     assert anyio.run(use) == [True, False, True]
@@ -242,7 +242,7 @@ def test_feature_refused_by_one_model_is_still_sent_to_another() -> None:
 def test_loading_notice_does_not_prevent_the_fallback_but_answer_text_does() -> None:
     """A model that is loading may still refuse; one that has said a word may not."""
 
-    def found(first: Delta) -> list[Delta]:
+    def answer_without(first: Delta) -> list[Delta]:
         concessions = CapabilityFallback({"pictures": "image"})
         answers = iter([[first, Refused("no image here")], [Done()]])
 
@@ -261,18 +261,18 @@ def test_loading_notice_does_not_prevent_the_fallback_but_answer_text_does() -> 
         Retrying(0.0, "loading"),
         "m-1 takes no images: they are described in words",
     )
-    assert found(loading) == [loading, Retrying(0.0, text), Done()]
+    assert answer_without(loading) == [loading, Retrying(0.0, text), Done()]
     with pytest.raises(Refused, match="no image here"):
-        found(TextDelta("Y"))
+        answer_without(TextDelta("Y"))
 
 
 def test_capability_fallback_works_while_requests_are_traced() -> None:
     no, good = refusal("does not support image input."), answer("anthropic", Reply("Yes."))
-    traced = asked(pictures={BLOB: PICTURES[BLOB]}, trace=True, tools=TOOLS)
+    traced = make_request(pictures={BLOB: PICTURES[BLOB]}, trace=True, tools=TOOLS)
 
     async def use() -> tuple[list[Any], list[bytes]]:
         async with asking("anthropic", no, good) as (provider, server):
-            return await heard(provider, traced), [h.body for h in server.heard]
+            return await stream_deltas(provider, traced), [h.body for h in server.heard]
 
     result, bodies = anyio.run(use)
     assert [d.body for d in result if isinstance(d, RequestSent)] == bodies
@@ -306,7 +306,7 @@ def test_thinking_signed_by_another_account_is_left_out_and_thinking_stays_on(
         opening = asking("anthropic", refusal(wording), good, good)
         async with opening as (provider, server):
             for talk in talks:
-                await heard(provider, request(*talk, effort="high", model=model))
+                await stream_deltas(provider, request(*talk, effort="high", model=model))
             return [msgspec.json.decode(h.body) for h in server.heard]
 
     bodies = anyio.run(use)
@@ -378,7 +378,9 @@ def test_rejected_request_field_is_replaced_in_all_later_requests(
     async def use() -> list[str]:
         opening = asking("openai-chat", refusal(wording), good, good, spec=find("vllm"))
         async with opening as (provider, server):
-            assert [words(await heard(provider, result)) for _ in range(2)] == ["Yes."] * 2
+            assert [words(await stream_deltas(provider, result)) for _ in range(2)] == [
+                "Yes."
+            ] * 2
             return [h.body.decode() for h in server.heard]
 
     first, *later = anyio.run(use)

@@ -45,7 +45,7 @@ from refold.values.messages import Message
 from refold.values.text import clean
 from refold.values.usage import Usage
 from tests.provider.test_history_validity import ANYTHING, conversations
-from tests.provider.wires import TOOLS, heard, message, request, words
+from tests.provider.wires import TOOLS, message, request, stream_deltas, words
 
 ASK = request(message("user", "Rain?"))
 LONGER = request(
@@ -83,7 +83,7 @@ def ask(provider: Provider, *requests: Request) -> list[list[Delta] | ProviderEr
         result: list[list[Delta] | ProviderError] = []
         for item in requests:
             try:
-                result.append(await heard(provider, item))
+                result.append(await stream_deltas(provider, item))
             except ProviderError as error:
                 result.append(error)
         return result
@@ -91,7 +91,7 @@ def ask(provider: Provider, *requests: Request) -> list[list[Delta] | ProviderEr
     return anyio.run(use)
 
 
-def told(provider: Provider, *requests: Request) -> list[Delta]:
+def read_deltas(provider: Provider, *requests: Request) -> list[Delta]:
     result = ask(provider, *requests)[-1]
     if isinstance(result, ProviderError):
         raise result
@@ -119,9 +119,9 @@ EVERYTHING: list[Delta | ProviderError] = [
 
 
 def test_replay_gives_back_every_part_of_a_recorded_answer(file: Path) -> None:
-    told(recording(Fixed(EVERYTHING), file), ASK)
+    read_deltas(recording(Fixed(EVERYTHING), file), ASK)
 
-    assert told(Replaying(file), ASK) == [
+    assert read_deltas(Replaying(file), ASK) == [
         Retrying(1.5, "busy"),
         ThinkingDelta("Clouds.", "acme", Raw(b'{ "signature": "s\\n"}')),
         TextDelta("Let me look. ☂"),
@@ -133,7 +133,7 @@ def test_replay_gives_back_every_part_of_a_recorded_answer(file: Path) -> None:
 
 
 def test_recording_passes_the_answer_through_unchanged(file: Path) -> None:
-    assert told(recording(Fixed(EVERYTHING), file), ASK) == EVERYTHING
+    assert read_deltas(recording(Fixed(EVERYTHING), file), ASK) == EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_recorded_error_is_replayed_after_the_text_before_it(
 
 
 def test_cassette_is_readable_by_its_owner_only_and_never_overwritten(file: Path) -> None:
-    told(recording(ScriptedProvider("Yes."), file), ASK)
+    read_deltas(recording(ScriptedProvider("Yes."), file), ASK)
     before = file.read_bytes()
 
     with pytest.raises(BadInput, match="exists already: name a new file"):
@@ -189,7 +189,7 @@ def test_each_recorded_call_stores_only_what_is_new(file: Path) -> None:
     talk = [*first.messages, *LONGER.messages[1:]]
     longer = replace(first, messages=type(first.messages)(talk), effort="max")
 
-    told(recording(ScriptedProvider("Yes.", "So."), file), first, longer)
+    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), first, longer)
 
     _, _, _, data, _ = lines(file)
     assert data == {
@@ -209,7 +209,7 @@ def test_cassette_grows_linearly_with_the_conversation(file: Path) -> None:
     provider = recording(ScriptedProvider(*["Yes."] * 40), file)
     for n in range(40):
         talk.append(message("user", f"{n:03}" * 50))
-        told(provider, request(*talk, system="Be brief. " * 50))
+        read_deltas(provider, request(*talk, system="Be brief. " * 50))
         sizes.append(file.stat().st_size)
 
     steps = [after - before for before, after in itertools.pairwise(sizes)]
@@ -221,14 +221,16 @@ def test_interleaved_calls_of_two_sessions_are_recorded_separately(file: Path) -
     longer = replace(one, messages=LONGER.messages)
     provider = recording(ScriptedProvider("a", "b", "c", "d"), file)
 
-    told(provider, one, other, replace(one), replace(other))
+    read_deltas(provider, one, other, replace(one), replace(other))
 
     shared = [(x["as"], x["same"]) for x in lines(file) if "asked" in x]
     assert shared == [(0, 0), (0, 0), (1, 1), (2, 1)]
     replaying = Replaying(file)
-    assert [words(told(replaying, r)) for r in (one, other, one, other)] == list("abcd")
+    assert [words(read_deltas(replaying, r)) for r in (one, other, one, other)] == list(
+        "abcd"
+    )
     with pytest.raises(Refused):
-        told(Replaying(file), longer)
+        read_deltas(Replaying(file), longer)
 
 
 def test_traced_bytes_pass_through_and_are_not_recorded(file: Path) -> None:
@@ -237,30 +239,30 @@ def test_traced_bytes_pass_through_and_are_not_recorded(file: Path) -> None:
         ResponseBytes(b"secret"),
         Done(),
     ]
-    deltas = told(recording(Fixed(answers), file), replace(ASK, trace=True))
+    deltas = read_deltas(recording(Fixed(answers), file), replace(ASK, trace=True))
 
     assert deltas == answers
     assert b"secret" not in file.read_bytes()
-    assert told(Replaying(file), ASK) == [Done()]
+    assert read_deltas(Replaying(file), ASK) == [Done()]
 
 
 def test_image_with_changed_content_does_not_match_the_recording(file: Path) -> None:
     before, after = (replace(ASK, pictures={"abc": data}) for data in (b"1", b"2"))
-    told(recording(ScriptedProvider("Yes.", "So."), file), before, after)
+    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), before, after)
 
-    assert words(told(Replaying(file), before, after)) == "So."
+    assert words(read_deltas(Replaying(file), before, after)) == "So."
     with pytest.raises(Refused, match=r"call 2: pictures\.abc"):
-        told(Replaying(file), before, before)
+        read_deltas(Replaying(file), before, before)
 
 
 def test_images_are_recorded_by_their_digest(file: Path) -> None:
     result = replace(ASK, pictures={"abc": b"the bytes"})
-    told(recording(ScriptedProvider("Yes."), file), result)
+    read_deltas(recording(ScriptedProvider("Yes."), file), result)
 
     assert b"the bytes" not in file.read_bytes()
-    assert words(told(Replaying(file), result)) == "Yes."
+    assert words(read_deltas(Replaying(file), result)) == "Yes."
     with pytest.raises(Refused, match=r"call 1: pictures\.abc: recorded 'sha256:"):
-        told(Replaying(file), replace(ASK, pictures={"abc": b"other bytes"}))
+        read_deltas(Replaying(file), replace(ASK, pictures={"abc": b"other bytes"}))
 
 
 @pytest.mark.parametrize(
@@ -284,56 +286,56 @@ def test_images_are_recorded_by_their_digest(file: Path) -> None:
 def test_mismatched_request_names_the_first_difference(
     other: Request, difference: str, file: Path
 ) -> None:
-    told(recording(ScriptedProvider("Yes."), file), ASK)
+    read_deltas(recording(ScriptedProvider("Yes."), file), ASK)
     replaying = Replaying(file)
 
     with pytest.raises(Refused) as caught:
-        told(replaying, other)
+        read_deltas(replaying, other)
 
     assert str(caught.value) == f"the cassette {file}, call 1: {difference}"
-    assert words(told(replaying, ASK)) == "Yes."  # nothing was used up
+    assert words(read_deltas(replaying, ASK)) == "Yes."  # nothing was used up
 
 
 def test_long_values_in_a_mismatch_are_cut_to_where_they_differ(file: Path) -> None:
     start, end = "x" * 500, "z" * 500
-    told(
+    read_deltas(
         recording(ScriptedProvider("Yes."), file),
         request(message("user", f"{start}A{end}")),
     )
 
     with pytest.raises(Refused) as caught:
-        told(Replaying(file), request(message("user", f"{start}B{end}")))
+        read_deltas(Replaying(file), request(message("user", f"{start}B{end}")))
 
     x, z = "x" * 20, "z" * 39
     assert str(caught.value).endswith(f"recorded '…{x}A{z}…', asked '…{x}B{z}…'")
 
 
 def test_mismatch_in_a_later_call_is_reported_with_its_number(file: Path) -> None:
-    told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
     replaying = Replaying(file)
-    told(replaying, ASK)
+    read_deltas(replaying, ASK)
 
     other = request(*[m.message for m in LONGER.messages[:2]], message("user", "When?"))
     with pytest.raises(
         Refused, match=r"call 2: messages\[2\]\.parts\[0\]\.text: recorded 'Why"
     ):
-        told(replaying, other)
+        read_deltas(replaying, other)
 
 
 def test_more_calls_than_were_recorded_are_refused(file: Path) -> None:
-    told(recording(ScriptedProvider("Yes."), file), ASK)
+    read_deltas(recording(ScriptedProvider("Yes."), file), ASK)
     replaying = Replaying(file)
-    told(replaying, ASK)
+    read_deltas(replaying, ASK)
 
     with pytest.raises(Refused, match=r"holds 1 call, and one more was requested$"):
-        told(replaying, ASK)
+        read_deltas(replaying, ASK)
 
 
 def test_calls_out_of_order_are_refused(file: Path) -> None:
-    told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
 
     with pytest.raises(Refused, match=r"call 1: messages\[1\]"):
-        told(Replaying(file), LONGER)
+        read_deltas(Replaying(file), LONGER)
 
 
 def test_concurrent_calls_may_be_replayed_in_any_order(file: Path) -> None:
@@ -342,29 +344,29 @@ def test_concurrent_calls_may_be_replayed_in_any_order(file: Path) -> None:
     async def record() -> None:
         provider = recording(ScriptedProvider("1", "2", "3"), file)
         async with anyio.create_task_group() as group:
-            group.start_soon(heard, provider, one)
-            group.start_soon(heard, provider, two)
-        await heard(provider, later)
+            group.start_soon(stream_deltas, provider, one)
+            group.start_soon(stream_deltas, provider, two)
+        await stream_deltas(provider, later)
 
     anyio.run(record)
 
     replaying = Replaying(file)
-    assert [words(told(replaying, r)) for r in (two, one, later)] == ["2", "1", "3"]
+    assert [words(read_deltas(replaying, r)) for r in (two, one, later)] == ["2", "1", "3"]
     with pytest.raises(Refused, match="call 1: "):
-        told(Replaying(file), later)
+        read_deltas(Replaying(file), later)
 
 
 def test_ignored_fields_may_differ_and_other_fields_may_not(file: Path) -> None:
-    told(
+    read_deltas(
         recording(ScriptedProvider("Yes."), file),
         replace(ASK, system="Monday", session="1"),
     )
     ignoring = frozenset({"system", "session"})
 
     again = replace(ASK, system="Tuesday", session="2")
-    assert words(told(Replaying(file, ignoring), again)) == "Yes."
+    assert words(read_deltas(Replaying(file, ignoring), again)) == "Yes."
     with pytest.raises(Refused, match="call 1: model"):
-        told(Replaying(file, ignoring), replace(again, model="m-2"))
+        read_deltas(Replaying(file, ignoring), replace(again, model="m-2"))
     with pytest.raises(BadInput, match="a request has no day to ignore"):
         Replaying(file, frozenset({"day"}))
 
@@ -372,20 +374,20 @@ def test_ignored_fields_may_differ_and_other_fields_may_not(file: Path) -> None:
 def test_call_cut_off_in_the_cassette_is_refused_and_earlier_calls_replay(
     file: Path,
 ) -> None:
-    told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
     *whole, data = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(whole) + data[:20])
     replaying = Replaying(file)
 
-    assert words(told(replaying, ASK)) == "Yes."
+    assert words(read_deltas(replaying, ASK)) == "Yes."
     with pytest.raises(Refused, match="call 2: its recording was stopped"):
-        told(replaying, LONGER)
+        read_deltas(replaying, LONGER)
 
 
 def test_cassette_cut_at_any_byte_replays_the_complete_answers_before_the_cut(
     file: Path,
 ) -> None:
-    told(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
+    read_deltas(recording(ScriptedProvider("Yes.", "So."), file), ASK, LONGER)
     whole = file.read_bytes()
     head = whole.index(b"\n") + 1
 
@@ -448,7 +450,9 @@ def test_recording_closes_its_provider(file: Path) -> None:
 def test_cancelled_call_is_recorded_as_stopped(file: Path) -> None:
     async def stop() -> None:
         with anyio.move_on_after(0.02):
-            await heard(recording(FaultyProvider("Yes.", fault="hang", after=2), file), ASK)
+            await stream_deltas(
+                recording(FaultyProvider("Yes.", fault="hang", after=2), file), ASK
+            )
 
     anyio.run(stop)
 
@@ -458,9 +462,9 @@ def test_cancelled_call_is_recorded_as_stopped(file: Path) -> None:
 
 
 def test_answer_that_ended_without_done_replays_without_done(file: Path) -> None:
-    told(recording(FaultyProvider("Yes.", fault="silence", after=2), file), ASK)
+    read_deltas(recording(FaultyProvider("Yes.", fault="silence", after=2), file), ASK)
 
-    assert told(Replaying(file), ASK) == [TextDelta("Ye")]
+    assert read_deltas(Replaying(file), ASK) == [TextDelta("Ye")]
 
 
 @pytest.mark.parametrize(
@@ -493,10 +497,10 @@ def test_file_that_is_not_a_cassette_is_refused_at_once(
 def test_models_that_share_a_cassette_make_one_recording(file: Path) -> None:
     tape = CassetteWriter(file)
     one, other = (Recording(ScriptedProvider(w), tape) for w in ("Yes.", "So."))
-    told(one, ASK)
-    told(other, replace(LONGER, model="m-2"))
+    read_deltas(one, ASK)
+    read_deltas(other, replace(LONGER, model="m-2"))
 
-    assert words(told(Replaying(file), ASK, replace(LONGER, model="m-2"))) == "So."
+    assert words(read_deltas(Replaying(file), ASK, replace(LONGER, model="m-2"))) == "So."
 
 
 def test_missing_cassette_is_named_in_the_error(file: Path) -> None:
@@ -509,7 +513,7 @@ def test_deleted_cassette_is_an_error_and_is_not_recreated(file: Path) -> None:
     os.unlink(file)
 
     with pytest.raises(Refused, match="cannot be written"):
-        told(provider, ASK)
+        read_deltas(provider, ASK)
     assert not file.exists()
 
 
@@ -522,7 +526,7 @@ def fills_up(file: Path) -> None:
 full_disk = pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 
 
-async def left_early(provider: Provider, file: Path) -> str:
+async def leave_early(provider: Provider, file: Path) -> str:
     async with aclosing(provider.stream(ASK)) as deltas:
         async for _ in deltas:
             fills_up(file)
@@ -530,7 +534,7 @@ async def left_early(provider: Provider, file: Path) -> str:
     return "left"
 
 
-async def cancelled(provider: Provider, file: Path) -> str:
+async def cancel(provider: Provider, file: Path) -> str:
     with anyio.CancelScope() as scope:
         async with aclosing(provider.stream(ASK)) as deltas:
             async for _ in deltas:
@@ -539,7 +543,7 @@ async def cancelled(provider: Provider, file: Path) -> str:
     return "cancelled" if scope.cancelled_caught else "went on"
 
 
-async def failed(provider: Provider, file: Path) -> str:
+async def fail(provider: Provider, file: Path) -> str:
     try:
         async with aclosing(provider.stream(ASK)) as deltas:
             async for _ in deltas:
@@ -551,7 +555,7 @@ async def failed(provider: Provider, file: Path) -> str:
 
 @full_disk
 @pytest.mark.parametrize(
-    ("end", "what"), [(left_early, "left"), (cancelled, "cancelled"), (failed, "busy")]
+    ("end", "what"), [(leave_early, "left"), (cancel, "cancelled"), (fail, "busy")]
 )
 def test_full_disk_during_a_failed_call_is_reported_at_the_next_call(
     end: Callable[[Provider, Path], Awaitable[str]], what: str, file: Path
@@ -562,7 +566,7 @@ def test_full_disk_during_a_failed_call_is_reported_at_the_next_call(
     async def use() -> str:
         ended = await end(provider, file)
         with pytest.raises(Refused, match=r"No space left.* record to a new file"):
-            await heard(provider, ASK)
+            await stream_deltas(provider, ASK)
         return ended
 
     assert anyio.run(use) == what
@@ -584,7 +588,7 @@ def test_nothing_is_recorded_after_a_failed_write_and_earlier_calls_replay(
     file: Path,
 ) -> None:
     provider, aside = recording(ScriptedProvider("Yes.", "So."), file), file.with_name("x")
-    told(provider, ASK)
+    read_deltas(provider, ASK)
     file.rename(aside)
     file.symlink_to("/dev/full")
     full = ask(provider, LONGER)
@@ -593,7 +597,7 @@ def test_nothing_is_recorded_after_a_failed_write_and_earlier_calls_replay(
 
     assert [type(item) for item in (*full, *again)] == [Refused, Refused]
     assert len(lines(file)) == 3
-    assert words(told(Replaying(file), ASK)) == "Yes."
+    assert words(read_deltas(Replaying(file), ASK)) == "Yes."
 
 
 def test_masked_secrets_match_again_even_when_split_over_two_deltas(file: Path) -> None:
@@ -609,10 +613,10 @@ def test_masked_secrets_match_again_even_when_split_over_two_deltas(file: Path) 
         CallDelta(0, r'{"key":"hunter22\nx"}', "t", "look"), Done(),
     ]  # fmt: skip
     result = replace(ASK, messages=request(message("user", "hunter22\nx")).messages)
-    told(recording(Fixed(answers), file, mask), result)
+    read_deltas(recording(Fixed(answers), file, mask), result)
 
     assert b"hunter22" not in file.read_bytes()
-    assert told(Replaying(file, mask=mask), result) == [
+    assert read_deltas(Replaying(file, mask=mask), result) == [
         TextDelta("It is [secret]"), CallDelta(0, '{"key":"[secret]"}', "t", "look"), Done(),
     ]  # fmt: skip
 
@@ -756,12 +760,12 @@ def test_cassette_helper_records_on_the_first_run_and_replays_afterwards(
         raise AssertionError("it was asked")
 
     with cassette(file, lambda: ScriptedProvider("Yes.", "So.")) as provider:
-        told(provider, ASK, LONGER)
+        read_deltas(provider, ASK, LONGER)
 
     with cassette(file, never) as provider:
-        assert words(told(provider, ASK, LONGER)) == "So."
+        assert words(read_deltas(provider, ASK, LONGER)) == "So."
     with (
         pytest.raises(AssertionError, match="holds 1 calls more than were asked"),
         cassette(file, never) as provider,
     ):
-        told(provider, ASK)
+        read_deltas(provider, ASK)

@@ -18,7 +18,7 @@ from refold.provider.catalog import (
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, wire_server
-from tests.provider.wires import heard, words
+from tests.provider.wires import stream_deltas, words
 
 ANTHROPIC, OPENAI, GEMINI, CHAT = map(
     find, ("anthropic", "openai", "gemini", "openai-chat")
@@ -131,7 +131,7 @@ def test_each_provider_gets_its_key_in_its_own_header(
         async with wire_server(answer(spec.wire, Reply("Yes."))) as server:
             environ_there = {**environ, spec.url_env: server.url + "/base/"}
             async with aclosing(connect(spec, environ_there)) as provider:
-                await heard(provider)
+                await stream_deltas(provider)
             assert server.heard[0].path.startswith("/base/")
             return dict(server.heard[0].headers)
 
@@ -154,7 +154,7 @@ def test_every_provider_can_be_connected_and_answers(spec: ProviderSpec) -> None
         async with wire_server(*answers, *replies) as server:
             environ = {spec.url_env: server.url, **dict.fromkeys(spec.secret_envs, "k")}
             async with aclosing(connect(spec, environ)) as provider:
-                return words(await heard(provider))
+                return words(await stream_deltas(provider))
 
     assert anyio.run(use) == "Yes."
 

@@ -49,18 +49,18 @@ TALK = talk(
 )
 
 
-def sent(
+def list_sent_messages(
     context: Context, form: Format | str = "", window: int = 2
 ) -> list[tuple[str, str]]:
     """Who says what, of what is sent: calls and results by their ids."""
     result = in_context(TALK, ConversationFormat(context, form, window), tools=True)  # type: ignore[arg-type]
     return [
-        (message.message.role, "".join(map(shown, message.message.parts)))
+        (message.message.role, "".join(map(describe_part, message.message.parts)))
         for message in result
     ]
 
 
-def shown(part: Part) -> str:
+def describe_part(part: Part) -> str:
     match part:
         case Text(text):
             return text
@@ -73,7 +73,7 @@ def shown(part: Part) -> str:
 
 
 def test_each_context_mode_sends_its_messages() -> None:
-    assert {mode: sent(mode) for mode in CONTEXTS} == snapshot(
+    assert {mode: list_sent_messages(mode) for mode in CONTEXTS} == snapshot(
         {
             "continue": [
                 ("user", "What is 2 + 2?"),
@@ -111,7 +111,7 @@ Earlier, in short:
 
 
 def test_each_format_sends_the_conversation_as_one_text() -> None:
-    data = {pair: sent(*pair) for pair in product(CONTEXTS, FORMATS)}
+    data = {pair: list_sent_messages(*pair) for pair in product(CONTEXTS, FORMATS)}
 
     assert {len(item) for item in data.values()} == {1}
     assert {pair: each[0][1] for pair, each in data.items()} == snapshot(
@@ -405,7 +405,7 @@ Created sum.txt, 1 line.]]></message>
 def test_documentation_page_shows_what_is_sent() -> None:
     text = PAGE.read_text().partition("### An example")[2].partition("\n## A command")[0]
     blocks = re.findall(r"^(`{3,})text\n(.*?)\n\1$", text, re.DOTALL | re.MULTILINE)
-    as_text = {pair: sent(*pair)[0][1] for pair in product(CONTEXTS, FORMATS)}
+    as_text = {pair: list_sent_messages(*pair)[0][1] for pair in product(CONTEXTS, FORMATS)}
     wanted = [("continue", form) for form in FORMATS] + [
         (mode, "plain") for mode in CONTEXTS[1:]
     ]

@@ -27,7 +27,7 @@ def encode(message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
     yield EncodedPiece(msgspec.json.encode(message.parts), message.role.encode(), b"]")
 
 
-def looked(calls: int) -> View:
+def view_after_calls(calls: int) -> View:
     news: list[Event] = [Said("Look."), Delivered((1,))]
     for n in range(calls):
         call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
@@ -43,7 +43,7 @@ def looked(calls: int) -> View:
 def test_cached_encoding_after_compaction_equals_a_fresh_encoding(
     keep: int, again: bool
 ) -> None:
-    view, warm = looked(9), Encoded(encode)
+    view, warm = view_after_calls(9), Encoded(encode)
     warm.join(view.conversation.messages)
     for kind in ("prune", "full") if again else ("prune",):
         seq = view.conversation.messages[-2].seq if kind == "full" else 0
@@ -58,7 +58,7 @@ def test_cached_encoding_after_compaction_equals_a_fresh_encoding(
 
 
 def test_cached_encoding_after_undoing_a_compaction_equals_a_fresh_one() -> None:
-    before, warm = looked(9), Encoded(encode)
+    before, warm = view_after_calls(9), Encoded(encode)
     after = fold(
         [Entry(before.seq + 1, Compacted("prune", "", prunable(before, 3)))], before
     )
@@ -76,7 +76,7 @@ def test_messages_before_the_first_pruned_one_are_not_encoded_again() -> None:
         numbers.append(len(message.parts))
         yield from encode(message, pictures)
 
-    view, warm = looked(9), Encoded(counting)
+    view, warm = view_after_calls(9), Encoded(counting)
     warm.join(view.conversation.messages)
     numbers.clear()
     lines = prunable(view, 3)[:2]  # the newest two of those that could go
@@ -87,4 +87,4 @@ def test_messages_before_the_first_pruned_one_are_not_encoded_again() -> None:
 
 
 def test_conversation_with_nothing_to_prune_is_not_compacted() -> None:
-    assert compact_when_full(CompactionShares())(looked(3)) is None
+    assert compact_when_full(CompactionShares())(view_after_calls(3)) is None

@@ -31,7 +31,7 @@ from refold.testing.clock import Clock
 from refold.testing.providers import FaultyProvider, Reply, ScriptedProvider
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, wire_server
-from tests.provider.wires import KEY, heard, message, request, spec_of, words
+from tests.provider.wires import KEY, message, request, spec_of, stream_deltas, words
 
 FIRST, SECOND, THIRD = "acme/one", "other/two", "third/three/x"
 
@@ -46,11 +46,13 @@ def _giving(provider: Provider) -> Callable[[], Provider]:
     return lambda: provider
 
 
-def told(provider: Provider) -> list[Delta]:
-    return anyio.run(heard, provider, request(message("user", "Rain?"), model="one"))
+def read_deltas(provider: Provider) -> list[Delta]:
+    return anyio.run(
+        stream_deltas, provider, request(message("user", "Rain?"), model="one")
+    )
 
 
-def done(found: list[Delta]) -> Done:
+def last_delta(found: list[Delta]) -> Done:
     assert isinstance(found[-1], Done)
     return found[-1]
 
@@ -59,11 +61,13 @@ def test_second_model_is_not_created_while_the_first_answers() -> None:
     def never() -> Provider:
         raise AssertionError("it was made")
 
-    deltas = told(Fallback([(FIRST, lambda: ScriptedProvider("Yes.")), (SECOND, never)]))
+    deltas = read_deltas(
+        Fallback([(FIRST, lambda: ScriptedProvider("Yes.")), (SECOND, never)])
+    )
 
     assert words(deltas) == "Yes."
     assert not any(isinstance(d, Retrying) for d in deltas)
-    assert done(deltas).by == ""
+    assert last_delta(deltas).by == ""
 
 
 @pytest.mark.parametrize("fault", [Overloaded("busy"), Unreachable("busy")])
@@ -72,11 +76,11 @@ def test_next_model_is_asked_under_its_own_name_when_the_first_is_down(
 ) -> None:
     first, second = FaultyProvider("No.", fault=fault), ScriptedProvider("Yes.")
 
-    deltas = told(chain(first, second))
+    deltas = read_deltas(chain(first, second))
 
     assert deltas[0] == Retrying(0.0, "acme/one is down (busy): asking other/two instead")
     assert words(deltas) == "Yes."
-    assert done(deltas).by == "other/two"
+    assert last_delta(deltas).by == "other/two"
     assert [r.model for r in (*first.heard, *second.heard)] == ["one", "two"]
     assert first.heard[0].messages is second.heard[0].messages
 
@@ -85,10 +89,10 @@ def test_only_the_first_slash_separates_provider_and_model() -> None:
     third = ScriptedProvider("Yes.")
     down = [FaultyProvider("", fault=Unreachable("gone")) for _ in range(2)]
 
-    deltas = told(chain(*down, third))
+    deltas = read_deltas(chain(*down, third))
 
     assert third.heard[0].model == "three/x"
-    assert done(deltas).by == THIRD
+    assert last_delta(deltas).by == THIRD
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_refusal_of_a_request_does_not_cause_a_fallback(fault: ProviderError) ->
     second = ScriptedProvider("Yes.")
 
     with pytest.raises(type(fault), match=f"^{fault}$"):
-        told(chain(FaultyProvider("No.", fault=fault), second))
+        read_deltas(chain(FaultyProvider("No.", fault=fault), second))
 
     assert second.heard == []
 
@@ -108,7 +112,7 @@ def test_refusal_by_the_next_model_says_why_that_model_was_asked() -> None:
     second = FaultyProvider("No.", fault=TooLong("too long"))
 
     with pytest.raises(TooLong) as caught:
-        told(chain(first, second, ScriptedProvider("Yes.")))
+        read_deltas(chain(first, second, ScriptedProvider("Yes.")))
 
     expected = "too long (other/two was asked because acme/one is down (busy))"
     assert str(caught.value) == expected
@@ -120,7 +124,9 @@ def test_fallback_drops_a_response_that_failed_in_the_middle(
 ) -> None:
     second = ScriptedProvider("Yes.")
 
-    deltas = told(chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second))
+    deltas = read_deltas(
+        chain(FaultyProvider(line, fault=Unreachable("gone"), after=1), second)
+    )
 
     at = deltas.index(Dropped("gone", "Unreachable"))
     assert at == 1
@@ -144,7 +150,7 @@ def test_failed_response_of_the_last_model_is_raised_and_not_dropped() -> None:
 
 
 def test_traced_bytes_do_not_prevent_a_fallback() -> None:
-    deltas = told(chain(_Traced(Unreachable("gone")), ScriptedProvider("Yes.")))
+    deltas = read_deltas(chain(_Traced(Unreachable("gone")), ScriptedProvider("Yes.")))
 
     assert deltas[:2] == [RequestSent("POST http://x", b"{}"), ResponseBytes(b"<html>")]
     assert words(deltas) == "Yes."
@@ -152,7 +158,7 @@ def test_traced_bytes_do_not_prevent_a_fallback() -> None:
 
 def test_error_after_all_models_failed_names_each_with_its_reason() -> None:
     with pytest.raises(Overloaded) as caught:
-        told(
+        read_deltas(
             chain(
                 FaultyProvider("", fault=Unreachable("gone")),
                 FaultyProvider("", fault=Overloaded("busy", retry_after=9)),
@@ -171,11 +177,13 @@ def test_model_without_a_key_is_skipped_with_a_notice() -> None:
     def keyless() -> Provider:
         raise BadInput("set ACME_API_KEY")
 
-    deltas = told(Fallback([(FIRST, keyless), (SECOND, lambda: ScriptedProvider("Yes."))]))
+    deltas = read_deltas(
+        Fallback([(FIRST, keyless), (SECOND, lambda: ScriptedProvider("Yes."))])
+    )
 
     reason = "acme/one is not available (set ACME_API_KEY): asking other/two instead"
     assert deltas[0] == Retrying(0.0, reason)
-    assert done(deltas).by == SECOND
+    assert last_delta(deltas).by == SECOND
 
 
 def test_chain_in_which_no_model_has_a_key_is_refused() -> None:
@@ -183,7 +191,7 @@ def test_chain_in_which_no_model_has_a_key_is_refused() -> None:
         raise BadInput("no key")
 
     with pytest.raises(Refused, match=r"acme/one is not available \(no key\)"):
-        told(Fallback([(FIRST, keyless)]))
+        read_deltas(Fallback([(FIRST, keyless)]))
 
 
 def test_chain_without_models_is_refused() -> None:
@@ -197,12 +205,12 @@ def test_failed_model_is_skipped_for_a_while_and_then_asked_first_again() -> Non
     second = ScriptedProvider("One.", "Two.", "Three.")
     both = chain(first, second, clock=clock, rest=30.0)
 
-    texts = [words(told(both))]
+    texts = [words(read_deltas(both))]
     clock.jump(29.0)
-    meanwhile = told(both)
+    meanwhile = read_deltas(both)
     texts.append(words(meanwhile))
     clock.jump(2.0)
-    texts.append(words(told(both)))
+    texts.append(words(read_deltas(both)))
 
     assert texts == ["One.", "Two.", "Back."]
     assert len(first.heard) == 2
@@ -214,11 +222,11 @@ def test_failed_model_is_skipped_for_as_long_as_it_asked_to_wait() -> None:
     first = FaultyProvider("Back.", fault=Overloaded("busy", retry_after=100))
     both = chain(first, ScriptedProvider("One.", "Two."), clock=clock)
 
-    texts = [words(told(both))]
+    texts = [words(read_deltas(both))]
     clock.jump(99.0)
-    texts.append(words(told(both)))
+    texts.append(words(read_deltas(both)))
     clock.jump(2.0)
-    texts.append(words(told(both)))
+    texts.append(words(read_deltas(both)))
 
     assert texts == ["One.", "Two.", "Back."]
 
@@ -229,8 +237,8 @@ def test_skipped_model_is_asked_anyway_when_all_others_fail() -> None:
     both = chain(first, second)
 
     with pytest.raises(Unreachable):
-        told(both)
-    assert words(told(both)) == "Back."
+        read_deltas(both)
+    assert words(read_deltas(both)) == "Back."
 
 
 def test_model_that_answered_again_is_no_longer_skipped() -> None:
@@ -240,10 +248,10 @@ def test_model_that_answered_again_is_no_longer_skipped() -> None:
     both = chain(first, second, clock=clock)
 
     with pytest.raises(Overloaded):
-        told(both)
-    texts = [words(told(both))]
+        read_deltas(both)
+    texts = [words(read_deltas(both))]
     clock.jump(50.0)
-    texts.append(words(told(both)))
+    texts.append(words(read_deltas(both)))
 
     assert texts == ["Back.", "Back."]
 
@@ -257,7 +265,7 @@ def test_failing_model_uses_up_its_retries_once_and_is_then_skipped() -> None:
     both = chain(patient, ScriptedProvider("One.", "Two.", "Three."), clock=clock)
 
     for _ in range(3):
-        told(both)
+        read_deltas(both)
 
     assert (len(inner.heard), clock.slept) == (3, [1.0, 2.0])
 
@@ -274,7 +282,7 @@ def test_fallback_closes_the_providers_that_it_made() -> None:
 
     async def use() -> None:
         both = Fallback([(FIRST, lambda: Closing("Yes.")), (SECOND, never)])
-        await heard(both)
+        await stream_deltas(both)
         await both.aclose()
 
     anyio.run(use)
@@ -287,8 +295,8 @@ def test_cancelled_answer_does_not_mark_the_model_as_failed() -> None:
         hanging = FaultyProvider("Back.", fault="hang")
         both = chain(hanging, ScriptedProvider("Other."))
         with anyio.move_on_after(0.02):
-            await heard(both)
-        return words(await heard(both))
+            await stream_deltas(both)
+        return words(await stream_deltas(both))
 
     assert anyio.run(use) == "Back."
 
@@ -315,14 +323,14 @@ def test_fallback_provider_gets_the_same_conversation_over_http() -> None:
                     ),
                 ]
             )
-            result = await heard(both, request(*talk, model="c", trace=True))
+            result = await stream_deltas(both, request(*talk, model="c", trace=True))
             await both.aclose()
             return result, [h.body for h in busy.heard], [h.body for h in good.heard]
 
     deltas, asked_first, asked_next = anyio.run(use)
 
     assert words(deltas) == "Yes."
-    assert (done(deltas).by, done(deltas).model) == ("openai-chat/g", "gpt-1")
+    assert (last_delta(deltas).by, last_delta(deltas).model) == ("openai-chat/g", "gpt-1")
     assert b'"model":"c"' in asked_first[0]
     assert b'"model":"g"' in asked_next[0]
     assert all(m.text.encode() in asked_next[0] for m in talk)

@@ -20,11 +20,11 @@ from refold.values.usage import Usage
 from tests.provider.wires import (
     CONVERSATION,
     asking,
-    heard,
     message,
+    read_deltas,
     request,
-    said,
-    sent,
+    request_body,
+    stream_deltas,
     words,
 )
 
@@ -48,10 +48,10 @@ def stream(*chunks: dict[str, Any], finish: str = "STOP", **more: Any) -> list[D
 
 
 def raw(*chunks: dict[str, Any]) -> list[Delta]:
-    return said("gemini", Answer(b"".join(map(sse, chunks)), headers=SSE))
+    return read_deltas("gemini", Answer(b"".join(map(sse, chunks)), headers=SSE))
 
 
-def called(name: str, n: int = 0, **more: Any) -> dict[str, Any]:
+def call_part(name: str, n: int = 0, **more: Any) -> dict[str, Any]:
     return {"functionCall": {"name": name, "args": {"n": n}, **more}}
 
 
@@ -63,7 +63,9 @@ def test_gemini_thinking_tokens_count_as_output_and_cached_tokens_as_input() -> 
 
 
 def test_gemini_calls_of_one_function_without_ids_stay_separate() -> None:
-    deltas = stream(chunk(called("look", 1), called("look", 2)), chunk(called("look", 1)))
+    deltas = stream(
+        chunk(call_part("look", 1), call_part("look", 2)), chunk(call_part("look", 1))
+    )
 
     assert deltas[:-1] == [
         CallDelta(0, '{"n":1}', "", "look"),
@@ -81,9 +83,9 @@ def test_gemini_call_without_arguments_gets_an_empty_object() -> None:
 
 
 def test_gemini_ids_and_signatures_stay_with_their_calls() -> None:
-    first = {**called("look", 1, id="a"), "thoughtSignature": "c2ln"}
+    first = {**call_part("look", 1, id="a"), "thoughtSignature": "c2ln"}
 
-    deltas = stream(chunk(first, called("book", 2, id="b")))
+    deltas = stream(chunk(first, call_part("book", 2, id="b")))
 
     assert deltas[:-1] == [
         CallDelta(0, '{"n":1}', "a", "look", "gemini", Raw(b'{"thoughtSignature":"c2ln","id":"a"}')),
@@ -97,7 +99,10 @@ def test_every_gemini_part_is_sent_back_with_its_own_signature() -> None:
         [{"text": "Let me "}, {"text": "look."}],
         [{"text": "Signed.", "thoughtSignature": "b25l"}],
         [{"text": "Not signed."}],
-        [{**called("look", 1, id="a"), "thoughtSignature": "dHdv"}, called("look", 2)],
+        [
+            {**call_part("look", 1, id="a"), "thoughtSignature": "dHdv"},
+            call_part("look", 2),
+        ],
         [{"text": "", "thoughtSignature": "dGhyZWU="}],
     ]
 
@@ -146,7 +151,7 @@ def test_gemini_arguments_with_a_lone_surrogate_or_a_huge_number_are_kept() -> N
     body = rb'{"functionCall":{"name":"look","args":{"a":"\ud83c","b":123456789012345678901234567890}}}'
     whole = b'data: {"candidates":[{"content":{"parts":[%s]},"finishReason":"STOP"}]}\n\n'
 
-    deltas = said("gemini", Answer(whole % body, headers=SSE))
+    deltas = read_deltas("gemini", Answer(whole % body, headers=SSE))
 
     assert isinstance(deltas[0], CallDelta)
     assert set(msgspec.json.decode(deltas[0].arguments)) == {"a", "b"}
@@ -232,7 +237,7 @@ def refusal(status: int, message: str, kind: str, *details: dict[str, Any]) -> b
 
 def failing(answered: Answer) -> ProviderError:
     with pytest.raises(ProviderError) as caught:
-        said("gemini", answered)
+        read_deltas("gemini", answered)
     return caught.value
 
 
@@ -294,7 +299,7 @@ def test_older_gemini_models_are_not_asked_for_unsupported_features(
     results = (ToolResult(f"call-{n}", "clouds") for n in (1, 2))
     talk = (message("user", "?"), message("assistant", *calls), message("tool", *results))
 
-    body = sent("gemini", request(*talk, model=model))
+    body = request_body("gemini", request(*talk, model=model))
 
     signed = [part.get("thoughtSignature") for part in body["contents"][1]["parts"]]
     assert ("generationConfig" in body) == thinks
@@ -308,7 +313,7 @@ def test_refused_signatures_are_left_out_of_all_later_requests() -> None:
     async def use() -> list[str]:
         async with asking("gemini", Answer(body, 400), good, good) as (provider, server):
             for _ in range(2):
-                await heard(provider, request(*CONVERSATION))
+                await stream_deltas(provider, request(*CONVERSATION))
             return [h.body.decode() for h in server.heard]
 
     first, *later = anyio.run(use)
@@ -326,7 +331,7 @@ def test_gemini_model_that_cannot_think_is_asked_without_thinking() -> None:
 
     async def use() -> list[bool]:
         async with asking("gemini", Answer(body, 400), good) as (provider, server):
-            await heard(provider)
+            await stream_deltas(provider)
             return [b"includeThoughts" in h.body for h in server.heard]
 
     assert anyio.run(use) == [True, False]
@@ -344,4 +349,6 @@ def draft(found: list[Delta]) -> Message:
 def _contents(answered: Message) -> list[dict[str, Any]]:
     results = [ToolResult(c.id, "clouds") for c in answered.calls]
     after = Message("tool", tuple(results)) if results else Message("user", (Text("?"),))
-    return sent("gemini", request(message("user", "?"), answered, after))["contents"]
+    return request_body("gemini", request(message("user", "?"), answered, after))[
+        "contents"
+    ]

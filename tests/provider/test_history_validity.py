@@ -34,9 +34,9 @@ from tests.provider.wires import (
     SIGNED,
     WIRES,
     asking,
-    heard,
     message,
     request,
+    stream_deltas,
     words,
 )
 
@@ -150,7 +150,7 @@ _BODIES: dict[WireName, Callable[[Request], bytes]] = {
 
 
 @st.composite
-def told_shorter(draw: st.DrawFn) -> list[Message]:
+def compact_randomly(draw: st.DrawFn) -> list[Message]:
     """A conversation after one or two compactions, wherever they may happen."""
     log = Log([StoredMessage(n, m) for n, m in enumerate(draw(conversations()), start=1)])
     for seq in (100, 200)[: draw(st.integers(1, 2))]:
@@ -173,7 +173,7 @@ def told_shorter(draw: st.DrawFn) -> list[Message]:
 
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=20)
-@given(talk=told_shorter())
+@given(talk=compact_randomly())
 def test_compacted_conversation_is_a_valid_request(
     wire: WireName, talk: Sequence[Message]
 ) -> None:
@@ -185,7 +185,7 @@ def test_compacted_conversation_is_a_valid_request(
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=300)
-@given(talk=told_shorter())
+@given(talk=compact_randomly())
 def test_any_compacted_conversation_is_a_valid_request(
     wire: WireName, talk: Sequence[Message]
 ) -> None:
@@ -222,7 +222,7 @@ def test_a_growing_conversation_is_accepted_at_every_step(wire: WireName) -> Non
     async def use() -> list[str]:
         async with asking(wire, strict(wire)) as (provider, _):
             return [
-                words(await heard(provider, request(*CONVERSATION[:n])))
+                words(await stream_deltas(provider, request(*CONVERSATION[:n])))
                 for n in (1, 3, 4, 5)
             ]
 

@@ -33,7 +33,16 @@ from tests.provider.hosted_streams import (
     anthropic_answer,
     openai_answer,
 )
-from tests.provider.wires import TOOLS, asking, heard, message, request, said, sent, spec_of
+from tests.provider.wires import (
+    TOOLS,
+    asking,
+    message,
+    read_deltas,
+    request,
+    request_body,
+    spec_of,
+    stream_deltas,
+)
 
 DOCS = HostedServer("docs", "https://docs.example/mcp", "t0ken", (("X-Team", "7"),))
 PLAIN = HostedServer("plain", "https://plain.example/mcp")
@@ -56,7 +65,7 @@ BACK = request(message("user", "Will it rain?"), TOLD, message("user", "And now?
 
 
 def test_anthropic_gets_the_servers_with_a_toolset_for_each() -> None:
-    body = sent(
+    body = request_body(
         "anthropic", request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
     )
 
@@ -73,7 +82,7 @@ def test_anthropic_gets_the_servers_with_a_toolset_for_each() -> None:
 def test_openai_gets_the_servers_as_tools() -> None:
     result = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
 
-    body = sent("openai-responses", result)
+    body = request_body("openai-responses", result)
 
     assert body["tools"][2:] == [
         {
@@ -91,8 +100,8 @@ def test_mcp_beta_header_is_sent_only_with_servers() -> None:
     async def use() -> list[str]:
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", good, good) as (provider, server):
-            await heard(provider, request(message("user", "?"), hosted=(DOCS,)))
-            await heard(provider, request(message("user", "?")))
+            await stream_deltas(provider, request(message("user", "?"), hosted=(DOCS,)))
+            await stream_deltas(provider, request(message("user", "?")))
             return [item.headers.get("anthropic-beta", "") for item in server.heard]
 
     assert anyio.run(use) == ["mcp-client-2025-11-20", ""]
@@ -104,22 +113,24 @@ def test_provider_that_hosts_no_mcp_servers_is_sent_none(
 ) -> None:
     other = replace(spec_of(wire), hosts_mcp=False)
 
-    body = sent(wire, request(message("user", "?"), hosted=(DOCS,)), spec=other)
+    body = request_body(wire, request(message("user", "?"), hosted=(DOCS,)), spec=other)
 
     assert "docs.example" not in msgspec.json.encode(body).decode()
 
 
-def told(wire: WireName, answered: Answer) -> list[Delta]:
+def read_hosted_deltas(wire: WireName, answered: Answer) -> list[Delta]:
     """What a real client that named the server makes of an answer."""
 
     async def use() -> list[Delta]:
         async with asking(wire, answered) as (provider, _):
-            return await heard(provider, request(message("user", "?"), hosted=(DOCS,)))
+            return await stream_deltas(
+                provider, request(message("user", "?"), hosted=(DOCS,))
+            )
 
     return anyio.run(use)
 
 
-def hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
+def list_hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
     return [delta for delta in found if isinstance(delta, HostedCall | HostedResult)]
 
 
@@ -129,10 +140,10 @@ def hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
 def test_hosted_mcp_call_is_reported_with_its_result_and_stored_unchanged(
     wire: WireName, id_: str, kept: bytes
 ) -> None:
-    deltas = told(wire, ANSWERS[wire])
+    deltas = read_hosted_deltas(wire, ANSWERS[wire])
 
     arguments = '{"query":"rain"}'
-    assert hosted(deltas) == [
+    assert list_hosted(deltas) == [
         HostedCall(id_, "mcp__docs__search"),
         HostedResult(id_, arguments, "It rains.", False, wire, Raw(kept)),
     ]
@@ -145,14 +156,14 @@ def test_hosted_mcp_call_is_reported_with_its_result_and_stored_unchanged(
 def test_hosted_call_in_an_answer_without_configured_servers_is_ignored(
     wire: WireName,
 ) -> None:
-    deltas = said(wire, ANSWERS[wire])
+    deltas = read_deltas(wire, ANSWERS[wire])
 
-    assert hosted(deltas) == []
+    assert list_hosted(deltas) == []
     assert [delta for delta in deltas if isinstance(delta, ThinkingDelta)] == []
 
 
 def test_hosted_tool_list_is_stored_so_that_it_need_not_be_fetched_again() -> None:
-    deltas = told("openai-responses", openai_answer())
+    deltas = read_hosted_deltas("openai-responses", openai_answer())
 
     assert ThinkingDelta("", "openai-responses", Raw(KEPT_LIST)) in deltas
 
@@ -163,9 +174,11 @@ def test_hosted_server_that_lists_no_tools_is_reported_as_a_failed_call() -> Non
     assert isinstance(body, bytes)
     body = body.replace(msgspec.json.encode(LISTED), msgspec.json.encode(failed))
 
-    deltas = told("openai-responses", replace(ANSWERS["openai-responses"], body=body))
+    deltas = read_hosted_deltas(
+        "openai-responses", replace(ANSWERS["openai-responses"], body=body)
+    )
 
-    assert hosted(deltas)[:2] == [
+    assert list_hosted(deltas)[:2] == [
         HostedCall("mcpl_1", "mcp__docs__list_tools"),
         HostedResult("mcpl_1", "", "401 Unauthorized", failed=True),
     ]
@@ -179,7 +192,7 @@ def test_hosted_server_that_lists_no_tools_is_reported_as_a_failed_call() -> Non
 def test_failed_hosted_call_at_openai_gives_the_reason(error: Any) -> None:
     call = {**CALL, "output": None, "error": error, "status": "failed"}
 
-    result = hosted(told("openai-responses", openai_answer(call=call)))
+    result = list_hosted(read_hosted_deltas("openai-responses", openai_answer(call=call)))
 
     assert isinstance(result[1], HostedResult)
     assert (result[1].text, result[1].failed) == ("broken", True)
@@ -188,14 +201,14 @@ def test_failed_hosted_call_at_openai_gives_the_reason(error: Any) -> None:
 def test_failed_hosted_call_at_anthropic_gives_the_reason() -> None:
     failed = {**RESULT, "is_error": True, "content": "broken"}
 
-    result = hosted(told("anthropic", anthropic_answer(result=failed)))
+    result = list_hosted(read_hosted_deltas("anthropic", anthropic_answer(result=failed)))
 
     assert isinstance(result[1], HostedResult)
     assert (result[1].text, result[1].failed) == ("broken", True)
 
 
 def test_answer_paused_between_hosted_calls_is_marked_as_paused() -> None:
-    deltas = told("anthropic", anthropic_answer("", stop="pause_turn"))
+    deltas = read_hosted_deltas("anthropic", anthropic_answer("", stop="pause_turn"))
 
     assert isinstance(deltas[-1], Done)
     assert (deltas[-1].stop, deltas[-1].paused) == ("length", True)
@@ -207,7 +220,7 @@ def test_answer_paused_between_hosted_calls_is_marked_as_paused() -> None:
 def test_hosted_calls_are_sent_back_unchanged_while_their_server_is_configured(
     wire: WireName, where: str, items: list[dict[str, Any]]
 ) -> None:
-    body = sent(wire, replace(BACK, hosted=(DOCS,)))[where]
+    body = request_body(wire, replace(BACK, hosted=(DOCS,)))[where]
 
     content = body[1]["content"] if wire == "anthropic" else body[1:]
     content[1].pop("cache_control", None)  # of the prefix that is cached
@@ -218,7 +231,7 @@ def test_hosted_calls_are_sent_back_unchanged_while_their_server_is_configured(
 def test_hosted_calls_of_a_removed_server_are_sent_back_as_text(
     wire: WireName,
 ) -> None:
-    body = sent(wire, replace(BACK, hosted=(PLAIN,)))
+    body = request_body(wire, replace(BACK, hosted=(PLAIN,)))
 
     text = msgspec.json.encode(body).decode()
     assert "mcp_tool_use" not in text
@@ -231,7 +244,7 @@ def test_hosted_calls_of_a_removed_server_are_sent_back_as_text(
 def test_other_wires_send_neither_hosted_servers_nor_their_stored_calls(
     wire: WireName,
 ) -> None:
-    text = msgspec.json.encode(sent(wire, replace(BACK, hosted=(DOCS,)))).decode()
+    text = msgspec.json.encode(request_body(wire, replace(BACK, hosted=(DOCS,)))).decode()
 
     assert "docs.example" not in text
     assert "mcp_tool_use" not in text
@@ -250,7 +263,9 @@ def test_refused_mcp_servers_are_left_out_and_the_user_is_notified(
 
     async def use() -> tuple[list[Delta], list[bytes]]:
         async with asking(wire, result, answer(wire, Reply("Yes."))) as (provider, server):
-            outcome = await heard(provider, request(message("user", "?"), hosted=(DOCS,)))
+            outcome = await stream_deltas(
+                provider, request(message("user", "?"), hosted=(DOCS,))
+            )
             return outcome, [item.body for item in server.heard]
 
     deltas, bodies = anyio.run(use)

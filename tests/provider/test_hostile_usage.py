@@ -11,7 +11,7 @@ from refold.provider.port import Done
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.values.usage import Usage
-from tests.provider.wires import WIRES, said, words
+from tests.provider.wires import WIRES, read_deltas, words
 
 COUNTS = st.integers(-(10**30), 10**30)
 
@@ -37,7 +37,7 @@ def test_invalid_token_counts_do_not_lose_the_answer(wire: WireName, told: bytes
     assert isinstance(good.body, bytes)
     odd = good.body.replace(b"4321", told).replace(b"1234", told).replace(b"5555", told)
 
-    deltas = said(wire, replace(good, body=odd))
+    deltas = read_deltas(wire, replace(good, body=odd))
 
     assert words(deltas) == "Rain."
     assert isinstance(deltas[-1], Done)
@@ -50,7 +50,7 @@ def test_token_counts_that_are_not_an_object_do_not_lose_the_answer() -> None:
     assert isinstance(good.body, bytes)
     odd = re.sub(rb'"usage":\{.*\}(?=\}\n\n)', b'"usage":"none"', good.body)
 
-    deltas = said("openai-chat", replace(good, body=odd))
+    deltas = read_deltas("openai-chat", replace(good, body=odd))
 
     assert words(deltas) == "Rain."
     assert deltas[-1] == Done(model="gpt-1")

@@ -131,12 +131,12 @@ def test_chunk_for_each_word_does_not_cause_an_event_for_each(
     count = 0
     whole = h11.Connection.next_event
 
-    def counted(self: h11.Connection) -> Any:
+    def count_event(self: h11.Connection) -> Any:
         nonlocal count
         count += 1
         return whole(self)
 
-    monkeypatch.setattr(h11.Connection, "next_event", counted)
+    monkeypatch.setattr(h11.Connection, "next_event", count_event)
 
     assert read(HEAD + CHUNKS, END) == [TOGETHER, "end"]
     assert count < 5

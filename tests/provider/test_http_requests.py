@@ -22,7 +22,9 @@ class Sent:
         self.data += data
 
 
-def sent(target: str, headers: tuple[tuple[str, str], ...], body: bytes | None) -> bytes:
+def send_request(
+    target: str, headers: tuple[tuple[str, str], ...], body: bytes | None
+) -> bytes:
     stream: Any = Sent()
 
     async def use() -> None:
@@ -33,13 +35,16 @@ def sent(target: str, headers: tuple[tuple[str, str], ...], body: bytes | None) 
 
 
 def test_request_body_is_sent_with_its_length() -> None:
-    assert sent("/v1/chat", (("host", "here:80"), ("x-a", "b c")), b"{}") == (
+    assert send_request("/v1/chat", (("host", "here:80"), ("x-a", "b c")), b"{}") == (
         b"POST /v1/chat HTTP/1.1\r\nhost: here:80\r\nx-a: b c\r\ncontent-length: 2\r\n\r\n{}"
     )
 
 
 def test_request_without_a_body_is_a_get() -> None:
-    assert sent("/", (("host", "here"),), None) == b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
+    assert (
+        send_request("/", (("host", "here"),), None)
+        == b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,7 +64,7 @@ def test_header_that_would_inject_another_request_is_not_sent(
     target: str, header: tuple[str, str]
 ) -> None:
     with pytest.raises(BadInput, match="does not allow"):
-        sent(target, (("host", "here"), header), b"{}")
+        send_request(target, (("host", "here"), header), b"{}")
 
 
 def test_h11_is_imported_only_when_a_request_is_sent() -> None:

@@ -10,7 +10,7 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer
 from refold.values.messages import Image
-from tests.provider.wires import MODEL, asking, heard, message, request
+from tests.provider.wires import MODEL, asking, message, request, stream_deltas
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-responses", "openai-chat", "gemini", "ollama")  # fmt: skip
 NAMES = ("one", "two", "three", "four", "five", "six")
@@ -32,7 +32,7 @@ WORDINGS = (
 )
 
 
-def asked(*names: str) -> Request:
+def make_request(*names: str) -> Request:
     images = [Image(name, "image/png", f"{name}.png") for name in names]
     return request(
         message("user", "?", *images), pictures={name: BYTES[name] for name in names}
@@ -51,7 +51,9 @@ def images_sent(
 
     async def use() -> tuple[list[set[str]], list[str]]:
         async with asking(wire, *answers, says=SAYS) as (provider, server):
-            deltas = [delta for item in requests for delta in await heard(provider, item)]
+            deltas = [
+                delta for item in requests for delta in await stream_deltas(provider, item)
+            ]
             bodies = [call.body.decode() for call in server.heard]
         matching_NAMESs = [
             {name for name in NAMES if MARKS[name] in body} for body in bodies
@@ -71,7 +73,10 @@ def test_refused_image_is_left_out_and_later_ones_are_sent(
     good = answer(wire, Reply("Yes."))
 
     texts, notices = images_sent(
-        wire, [refusal(wording), good, good, good], asked("one"), asked("one", "two")
+        wire,
+        [refusal(wording), good, good, good],
+        make_request("one"),
+        make_request("one", "two"),
     )
 
     assert texts == [{"one"}, set(), {"two"}]
@@ -85,9 +90,9 @@ def test_each_new_image_is_tried_and_accepted_images_are_not_removed() -> None:
     texts, notices = images_sent(
         "openai-chat",
         [good, no, no, good, good],
-        asked("one"),
-        asked("one", "two", "three"),
-        asked("one", "two", "three", "four"),
+        make_request("one"),
+        make_request("one", "two", "three"),
+        make_request("one", "two", "three", "four"),
     )
 
     assert texts == [
@@ -102,7 +107,7 @@ def test_many_new_images_are_left_out_together() -> None:
     no, good = refusal(WORDINGS[0]), answer("openai-chat", Reply("Yes."))
 
     texts, notices = images_sent(
-        "openai-chat", [good, no, good], asked("one"), asked(*NAMES)
+        "openai-chat", [good, no, good], make_request("one"), make_request(*NAMES)
     )
 
     assert texts == [{"one"}, set(NAMES), {"one"}]
@@ -115,9 +120,9 @@ def test_model_that_refuses_two_images_and_accepted_none_gets_no_more_images() -
     texts, _ = images_sent(
         "openai-chat",
         [no, good, no, good, good],
-        asked("one"),
-        asked("one", "two"),
-        asked("one", "two", "three"),
+        make_request("one"),
+        make_request("one", "two"),
+        make_request("one", "two", "three"),
     )
 
     assert texts == [{"one"}, set(), {"two"}, set(), set()]
@@ -127,16 +132,16 @@ def test_refusal_that_persists_without_images_is_raised() -> None:
     no = refusal(WORDINGS[0])
 
     with pytest.raises(Refused, match="Could not process image"):
-        images_sent("openai-chat", [no, no, no], asked("one"))
+        images_sent("openai-chat", [no, no, no], make_request("one"))
 
 
 def test_oldest_images_are_left_out_of_a_request_above_the_size_limit() -> None:
     good = answer("openai-chat", Reply("Yes."))
-    large = asked("one", "two", "three")
+    large = make_request("one", "two", "three")
     pictures = {name: BYTES[name] + bytes(9_000_000) for name in NAMES[:3]}
 
     texts, _ = images_sent(
-        "openai-chat", [good, good], msgspec.structs.replace(large, pictures=pictures), asked("one")
+        "openai-chat", [good, good], msgspec.structs.replace(large, pictures=pictures), make_request("one")
     )  # fmt: skip
 
     assert texts == [{"two", "three"}, {"one"}]

@@ -17,7 +17,7 @@ from refold.tools.notebook_edit import notebook_edit
 from refold.tools.tool_search import search_tools
 from refold.values.messages import ToolCall, ToolResult
 from tests.provider.strict_servers import complaint
-from tests.provider.wires import SIGNED, WIRES, message, request, sent
+from tests.provider.wires import SIGNED, WIRES, message, request, request_body
 
 TOOLS = tuple(tool.spec for tool in search_tools((notebook_edit,)))
 ARGUMENTS = {"path": "n.ipynb", "cell": 1}
@@ -56,7 +56,7 @@ def of(call: dict[str, Any], arguments: str) -> tuple[str, Any]:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_each_wire_sends_an_indirect_call_as_the_model_made_it(wire: WireName) -> None:
-    body = sent(wire, request(*TALK, tools=TOOLS))
+    body = request_body(wire, request(*TALK, tools=TOOLS))
 
     assert WHERE[wire](body) == ("tool_call", MADE)
     assert complaint(wire, body) == ""
@@ -67,14 +67,16 @@ def test_direct_call_of_a_tool_that_is_not_listed_is_sent_validly(wire: WireName
     """As where a model called the tool directly, having read of it."""
     direct = ToolCall("call-1", "notebook_edit", CALL.arguments)
 
-    body = sent(wire, request(TALK[0], message("assistant", direct), TALK[2], tools=TOOLS))
+    body = request_body(
+        wire, request(TALK[0], message("assistant", direct), TALK[2], tools=TOOLS)
+    )
 
     assert WHERE[wire](body) == ("notebook_edit", ARGUMENTS)
     assert complaint(wire, body) == ""
 
 
 def test_indirect_call_keeps_its_signature() -> None:
-    body = sent("gemini", request(*TALK, tools=TOOLS))
+    body = request_body("gemini", request(*TALK, tools=TOOLS))
 
     assert body["contents"][1]["parts"][0]["thoughtSignature"] == "Y2FsbA=="
 
@@ -82,9 +84,9 @@ def test_indirect_call_keeps_its_signature() -> None:
 def test_results_carry_the_tool_name_that_the_model_called() -> None:
     result = request(*TALK, tools=TOOLS)
 
-    response = sent("gemini", result)["contents"][2]["parts"][0]["functionResponse"]
+    response = request_body("gemini", result)["contents"][2]["parts"][0]["functionResponse"]
     assert response["name"] == "tool_call"
-    assert sent("ollama", result)["messages"][2]["tool_name"] == "tool_call"
+    assert request_body("ollama", result)["messages"][2]["tool_name"] == "tool_call"
 
 
 def test_text_protocol_sends_an_indirect_call_as_the_model_made_it() -> None:

@@ -24,7 +24,7 @@ from tests.provider.list_server import ListServer, Pages, list_server
 KEY = "sk-ant-api03-not-a-real-key-000000"
 
 
-def listed(
+def list_all_models(
     name: str, pages: Pages, path: str = ""
 ) -> tuple[tuple[ListedModel, ...], ListServer]:
     """What a provider's list comes to when its server has these pages."""
@@ -38,7 +38,7 @@ def test_anthropic_model_list_is_read_page_by_page() -> None:
     def model(name: str, **more: Any) -> dict[str, Any]:
         return {"type": "model", "id": name, "display_name": name, **more}
 
-    models, server = listed(
+    models, server = list_all_models(
         "anthropic",
         {
             "/v1/models?limit=1000": {
@@ -72,7 +72,7 @@ def test_gemini_model_list_leaves_out_models_that_do_not_write_text() -> None:
         }
 
     text = ("generateContent", "countTokens")
-    models, server = listed(
+    models, server = list_all_models(
         "gemini",
         {
             "/v1beta/models?pageSize=1000": {
@@ -104,7 +104,7 @@ def test_openai_model_list_leaves_out_models_whose_names_are_not_of_text_models(
     )  # fmt: skip
     page = {"object": "list", "data": [{"id": name, "object": "model"} for name in names]}
 
-    models, server = listed("openai", {"/v1/models": page}, "/v1")
+    models, server = list_all_models("openai", {"/v1/models": page}, "/v1")
 
     assert models == (
         ListedModel("chatgpt-4o-latest"),
@@ -127,7 +127,7 @@ def test_openrouter_model_list_has_windows_and_prices_and_is_read_page_by_page()
         "input_cache_read": "0.0000003",
         "input_cache_write": "0.00000375",
     }
-    models, server = listed(
+    models, server = list_all_models(
         "openrouter",
         {
             "/api/v1/models": {
@@ -189,7 +189,7 @@ def test_model_that_cannot_chat_is_left_out(model: dict[str, Any]) -> None:
 
 
 def test_ollama_is_asked_for_the_window_of_each_model() -> None:
-    models, server = listed(
+    models, server = list_all_models(
         "ollama",
         {
             "/api/tags": {"models": [{"name": n} for n in ("q:8b", "nomic:v1", "gone:1b")]},
@@ -216,7 +216,7 @@ def test_model_without_a_usable_name_is_left_out() -> None:
 def test_model_list_that_repeats_a_page_is_read_once() -> None:
     page = {"data": [{"id": "m"}], "has_more": True, "last_id": "m"}
 
-    models, server = listed(
+    models, server = list_all_models(
         "anthropic",
         {"/v1/models?limit=1000": page, "/v1/models?limit=1000&after_id=m": page},
     )
@@ -242,19 +242,19 @@ def test_answer_that_is_not_a_model_list_is_an_error_with_the_address(page: byte
     with pytest.raises(
         Refused, match=r"at http://127.* /models with something other than a list"
     ):
-        listed("openai", {"/models": page})
+        list_all_models("openai", {"/models": page})
 
 
 def test_model_list_with_invalid_values_is_refused() -> None:
     odd = {"models": [{"name": "models/m", "supportedGenerationMethods": 3}]}
 
     with pytest.raises(Refused, match="other than a list of models"):
-        listed("gemini", {"/v1beta/models?pageSize=1000": odd})
+        list_all_models("gemini", {"/v1beta/models?pageSize=1000": odd})
 
 
 def test_refused_model_list_request_names_the_key_variable_and_not_the_key() -> None:
     with pytest.raises(ProviderError, match="401") as error:
-        listed("openai", {"/models": 401})
+        list_all_models("openai", {"/models": 401})
 
     assert "OPENAI_API_KEY" in str(error.value)
     assert KEY not in str(error.value)

@@ -20,10 +20,10 @@ from tests.provider.wires import (
     CAT,
     PICTURES,
     TOOLS,
-    heard,
     message,
     request,
     spec_of,
+    stream_deltas,
     words,
 )
 
@@ -34,7 +34,7 @@ CANNOT_CALL = {**MODEL, "capabilities": ["completion", "vision"]}
 REFUSAL = b'{"error":"registry.ollama.ai/library/m-1:latest does not support tools"}'
 
 
-def told(
+def run_answer(
     says: dict[str, Any] | Answer, *asked: Request, tools: Tools = "auto", window: int = 0
 ) -> tuple[list[list[Delta]], list[ReceivedRequest]]:
     """The result, and the requests to the server."""
@@ -54,16 +54,16 @@ def told(
                 connect(spec_of("ollama"), environ, window=window)
             ) as inner:
                 provider = with_call_protocol(inner, "ollama", "ollama", "m-1", tools)
-                return [await heard(provider, item) for item in asked], server.heard
+                return [await stream_deltas(provider, item) for item in asked], server.heard
 
     return anyio.run(use)
 
 
-def called(found: list[Delta]) -> list[str]:
+def list_call_names(found: list[Delta]) -> list[str]:
     return [d.name for d in found if isinstance(d, CallDelta) and d.name]
 
 
-def asked_of(server: list[ReceivedRequest]) -> list[tuple[str, bool]]:
+def list_requests(server: list[ReceivedRequest]) -> list[tuple[str, bool]]:
     """Where each request went, and whether it had tools in it."""
     return [(h.path, b'"tools"' in h.body) for h in server]
 
@@ -74,10 +74,10 @@ def test_ollama_model_without_tool_support_is_sent_tools_as_text_at_once(
 ) -> None:
     result = request(message("user", "A taxi, please."), tools=TOOLS)
 
-    (first, second), server = told(CANNOT_CALL, result, result, window=window)
+    (first, second), server = run_answer(CANNOT_CALL, result, result, window=window)
 
-    assert called(first) == called(second) == ["book"]
-    assert asked_of(server) == [("/api/show", False), *[("/api/chat", False)] * 2]
+    assert list_call_names(first) == list_call_names(second) == ["book"]
+    assert list_requests(server) == [("/api/show", False), *[("/api/chat", False)] * 2]
     assert b"- book(to?: any): Book a taxi." in server[1].body
     assert [d.reason for d in first if isinstance(d, Retrying)] == [
         "m-1 takes no tools; refold reads its calls from its text from now on "
@@ -89,9 +89,9 @@ def test_ollama_model_without_tool_support_gets_text_even_when_calls_are_forbidd
     None
 ):
     """Earlier calls are then sent as text, too."""
-    _, server = told(CANNOT_CALL, replace(ASKED, tool_choice="none"), ASKED)
+    _, server = run_answer(CANNOT_CALL, replace(ASKED, tool_choice="none"), ASKED)
 
-    assert asked_of(server) == [("/api/show", False), *[("/api/chat", False)] * 2]
+    assert list_requests(server) == [("/api/show", False), *[("/api/chat", False)] * 2]
     assert all(b"- book(" in h.body for h in server[1:])
 
 
@@ -99,16 +99,18 @@ def test_ollama_model_without_tool_support_gets_text_even_when_calls_are_forbidd
 def test_older_ollama_is_asked_with_tools_and_then_as_text_after_a_refusal(
     says: dict[str, Any] | Answer,
 ) -> None:
-    (deltas,), server = told(says, ASKED)
+    (deltas,), server = run_answer(says, ASKED)
 
-    chats = [with_tools for path, with_tools in asked_of(server) if path == "/api/chat"]
-    assert (called(deltas), chats) == (["book"], [True, False])
+    chats = [
+        with_tools for path, with_tools in list_requests(server) if path == "/api/chat"
+    ]
+    assert (list_call_names(deltas), chats) == (["book"], [True, False])
 
 
 def test_ollama_model_without_tool_support_gets_text_also_while_traced() -> None:
-    (deltas,), server = told(MODEL, replace(ASKED, trace=True))
+    (deltas,), server = run_answer(MODEL, replace(ASKED, trace=True))
 
-    assert called(deltas) == ["book"]
+    assert list_call_names(deltas) == ["book"]
     assert [d.body for d in deltas if isinstance(d, RequestSent)] == [
         h.body for h in server[1:]
     ]
@@ -117,14 +119,14 @@ def test_ollama_model_without_tool_support_gets_text_also_while_traced() -> None
 def test_ollama_model_with_tool_support_is_sent_tools() -> None:
     says = {**MODEL, "capabilities": ["completion", "tools"]}
 
-    _, server = told(says, ASKED)
+    _, server = run_answer(says, ASKED)
 
-    assert asked_of(server) == [("/api/show", False), ("/api/chat", True)]
+    assert list_requests(server) == [("/api/show", False), ("/api/chat", True)]
     assert b"[image cat.png, which cannot be shown here]" in server[1].body
 
 
 def test_ollama_model_gets_no_text_protocol_when_no_tools_are_offered() -> None:
-    (deltas,), server = told(CANNOT_CALL, replace(ASKED, tools=()))
+    (deltas,), server = run_answer(CANNOT_CALL, replace(ASKED, tools=()))
 
     assert words(deltas) == CALL
     assert json.loads(server[1].body)["messages"][0]["images"]
@@ -132,7 +134,7 @@ def test_ollama_model_gets_no_text_protocol_when_no_tools_are_offered() -> None:
 
 def test_ollama_model_forced_to_native_tools_is_refused_without_tool_support() -> None:
     with pytest.raises(Refused, match="Ollama's 'm-1' does not support tools"):
-        told(CANNOT_CALL, ASKED, tools="native")
+        run_answer(CANNOT_CALL, ASKED, tools="native")
 
 
 def test_empty_capability_list_counts_as_unknown() -> None:

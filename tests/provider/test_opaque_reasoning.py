@@ -16,7 +16,14 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import SSE, WireName, answer, sse
 from refold.testing.wire_server import Answer
 from refold.values.messages import Message, Part, Thinking, ToolCall, ToolResult
-from tests.provider.wires import asking, heard, message, request, sent, spec_of
+from tests.provider.wires import (
+    asking,
+    message,
+    request,
+    request_body,
+    spec_of,
+    stream_deltas,
+)
 
 ITEM: dict[str, Any] = {
     "id": "rs_1",
@@ -62,12 +69,12 @@ def of(wire: WireName, name: str) -> ProviderSpec:
     return spec_of(wire) if not name else replace(spec_of(wire), name=name)
 
 
-def answered(wire: WireName, spec: ProviderSpec) -> Message:
+def read_answer(wire: WireName, spec: ProviderSpec) -> Message:
     """What such a provider says and wants back."""
 
     async def use() -> list[Delta]:
         async with asking(wire, ANSWERS[wire], spec=spec) as (provider, _):
-            return await heard(provider)
+            return await stream_deltas(provider)
 
     parts: list[Part | str] = []
     for delta in anyio.run(use):
@@ -91,11 +98,11 @@ def keepers(said: Message) -> set[str]:
 def test_opaque_reasoning_is_sent_back_to_the_provider_that_made_it_only(
     wire: WireName, maker: str, other: str
 ) -> None:
-    outcome = answered(wire, of(wire, maker))
+    outcome = read_answer(wire, of(wire, maker))
     results = message("tool", ToolResult("call-1", "clouds"))
 
     result = request(message("user", "?"), outcome, results)
-    body = str(sent(wire, result, spec=of(wire, other)))
+    body = str(request_body(wire, result, spec=of(wire, other)))
 
     went = [seal in body for seal in SEALS[wire]]
     assert went == [maker == other] * len(went)
@@ -107,11 +114,11 @@ def test_opaque_reasoning_is_stored_under_the_wire_and_the_own_provider_name(
     wire: WireName,
 ) -> None:
     """So that old journals stay valid, and wherever the address has been moved to."""
-    assert keepers(answered(wire, of(wire, ""))) == {wire}
-    assert keepers(answered(wire, of(wire, "mine"))) == {f"{wire}@mine"}
+    assert keepers(read_answer(wire, of(wire, ""))) == {wire}
+    assert keepers(read_answer(wire, of(wire, "mine"))) == {f"{wire}@mine"}
 
 
 def test_own_provider_named_like_a_wire_does_not_own_the_reasoning_of_that_wire() -> None:
     spec = of("openai-responses", "openai-responses")
 
-    assert keepers(answered("openai-responses", spec)) != {"openai-responses"}
+    assert keepers(read_answer("openai-responses", spec)) != {"openai-responses"}

@@ -31,15 +31,15 @@ from tests.provider.wires import (
     KEY,
     PICTURES,
     TOOLS,
-    heard,
     message,
+    read_deltas,
     request,
-    said,
+    stream_deltas,
     words,
 )
 
 
-def asked(name: str, *talks: Sequence[Message]) -> list[list[dict[str, Any]]]:
+def send_talks(name: str, *talks: Sequence[Message]) -> list[list[dict[str, Any]]]:
     """The messages that one provider sends for each of these talks."""
     return [body["messages"] for body in bodies(name, *talks, pictures=PICTURES)]
 
@@ -54,7 +54,7 @@ def bodies(name: str, *talks: Sequence[Message], **more: Any) -> list[dict[str, 
             there = replace(spec, base_url=server.url)
             async with aclosing(connect(there, {spec.key_env: KEY})) as provider:
                 for talk in talks:
-                    await heard(provider, request(*talk, **more))
+                    await stream_deltas(provider, request(*talk, **more))
             return [msgspec.json.decode(h.body) for h in server.heard]
 
     return anyio.run(use)
@@ -74,7 +74,7 @@ def mistral_refuses(messages: list[dict[str, Any]]) -> str:
 
 
 def test_mistral_gets_short_ids_and_no_user_message_right_after_a_result() -> None:
-    (messages,) = asked("mistral", CONVERSATION)
+    (messages,) = send_talks("mistral", CONVERSATION)
 
     assert mistral_refuses(messages) == ""
     assert [m["role"] for m in messages] == [
@@ -83,7 +83,7 @@ def test_mistral_gets_short_ids_and_no_user_message_right_after_a_result() -> No
 
 
 def test_unadapted_request_would_be_refused_by_mistral() -> None:
-    (messages,) = asked("groq", CONVERSATION)
+    (messages,) = send_talks("groq", CONVERSATION)
 
     assert mistral_refuses(messages) != ""
 
@@ -91,7 +91,7 @@ def test_unadapted_request_would_be_refused_by_mistral() -> None:
 @settings(deadline=None, max_examples=15)
 @given(talk=conversations())
 def test_any_conversation_is_a_valid_request_for_mistral(talk: Sequence[Message]) -> None:
-    (messages,) = asked("mistral", talk)
+    (messages,) = send_talks("mistral", talk)
 
     assert mistral_refuses(messages) == ""
 
@@ -105,8 +105,8 @@ def test_mistral_gets_images_of_results_after_an_assistant_message() -> None:
         message("tool", *results),
     ]
 
-    (records,) = asked("mistral", talk)
-    (more,) = asked("mistral", [*talk, message("user", "And?")])
+    (records,) = send_talks("mistral", talk)
+    (more,) = send_talks("mistral", [*talk, message("user", "And?")])
 
     assert [m["role"] for m in records] == [
         "user", "assistant", "tool", "tool", "assistant", "user",
@@ -118,14 +118,14 @@ def test_mistral_gets_images_of_results_after_an_assistant_message() -> None:
 
 
 def test_mistral_request_only_grows_at_its_end() -> None:
-    records = asked("mistral", *(CONVERSATION[:n] for n in (1, 3, 4, 5)))
+    records = send_talks("mistral", *(CONVERSATION[:n] for n in (1, 3, 4, 5)))
 
     for shorter, longer in pairwise(records):
         assert longer[: len(shorter)] == shorter
 
 
 def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
-    def called(n: int, *thought: Thinking) -> list[Message]:
+    def call_messages(n: int, *thought: Thinking) -> list[Message]:
         call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
         result = message("assistant", *thought, call)
         return [result, message("tool", ToolResult(f"call-{n}", "clouds"))]
@@ -133,13 +133,13 @@ def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
     sealed = Thinking("sealed", "anthropic", Raw(b'{"signature":"s"}'))
     talk = [
         message("user", "?"),
-        *called(1, Thinking("Clouds? \ud83d"), Thinking("Rain?")),
-        *called(2, sealed),
+        *call_messages(1, Thinking("Clouds? \ud83d"), Thinking("Rain?")),
+        *call_messages(2, sealed),
         message("assistant", Thinking("over"), "Yes."),
         message("user", "And?"),
     ]
 
-    (messages,) = asked("deepseek", talk)
+    (messages,) = send_talks("deepseek", talk)
 
     values = [m.get("reasoning_content") for m in messages if m["role"] == "assistant"]
     assert values == ["Clouds? �\n\nRain?", "", None]
@@ -149,7 +149,7 @@ def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
 def test_other_compatible_servers_get_no_reasoning_back(name: str) -> None:
     talk = (message("user", "?"), message("assistant", Thinking("Hm."), "Yes."), message("user", "?"))  # fmt: skip
 
-    assert "Hm." not in str(asked(name, talk))
+    assert "Hm." not in str(send_talks(name, talk))
 
 
 def test_mistral_thinking_is_read_from_content_chunks() -> None:
@@ -161,7 +161,7 @@ def test_mistral_thinking_is_read_from_content_chunks() -> None:
     end = {"choices": [{"delta": {"content": ""}, "finish_reason": "stop"}]}
 
     body = b"".join(sse(c) for c in (*chunks, end))
-    deltas = said("openai-chat", Answer(body, headers=SSE))
+    deltas = read_deltas("openai-chat", Answer(body, headers=SSE))
 
     assert deltas[:-1] == [ThinkingDelta("Hm."), TextDelta("Yes.")]
 
@@ -203,7 +203,7 @@ def test_schema_is_sent_with_tools_only_if_the_server_still_allows_calls(
     assert alone["response_format"] == format_
 
 
-def served(
+def run_answers(
     spec: ProviderSpec,
     *answers: Answer,
     talk: Sequence[Message] = CONVERSATION[:1],
@@ -215,13 +215,15 @@ def served(
         async with wire_server(*answers) as server:
             environ = {spec.url_env: server.url, spec.key_env: KEY}
             async with aclosing(connect(spec, environ)) as provider:
-                deltas = [await heard(provider, request(*talk, **more)) for _ in answers]
+                deltas = [
+                    await stream_deltas(provider, request(*talk, **more)) for _ in answers
+                ]
             return deltas, [msgspec.json.decode(h.body) for h in server.heard]
 
     return anyio.run(use)
 
 
-def streamed(*deltas: dict[str, Any], **usage: Any) -> Answer:
+def stream_answer(*deltas: dict[str, Any], **usage: Any) -> Answer:
     chunks = [{"choices": [{"delta": delta}]} for delta in deltas]
     end = {"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": None}
     last = {"choices": [], "usage": {"prompt_tokens": 5, "completion_tokens": 2, **usage}}
@@ -242,8 +244,8 @@ def streamed(*deltas: dict[str, Any], **usage: Any) -> Answer:
 def test_openrouter_reports_the_cost_of_an_answer(
     usage: dict[str, Any], cost: float | None
 ) -> None:
-    ((*_, done),), (body,) = served(
-        find("openrouter"), streamed({"content": "Yes."}, **usage)
+    ((*_, done),), (body,) = run_answers(
+        find("openrouter"), stream_answer({"content": "Yes."}, **usage)
     )
 
     assert done == Done(Usage(fresh=5, output=2), "end", cost=cost)
@@ -269,12 +271,12 @@ WHOLE = [
 ]
 
 
-def called_for(answered: Message) -> list[Message]:
+def answer_calls(answered: Message) -> list[Message]:
     results = [ToolResult(call.id, "clouds") for call in answered.calls]
     return [message("user", "?"), answered, message("tool", *results)]
 
 
-def drafted(found: list[Delta]) -> Message:
+def draft_message(found: list[Delta]) -> Message:
     draft = Draft(1, "openrouter/m", lambda _model, _usage: None)
     for delta in found:
         draft.add(delta)
@@ -289,14 +291,14 @@ def test_openrouter_gets_its_complete_reasoning_back_and_other_servers_do_not() 
         {"reasoning": detail.get("text"), "reasoning_details": [detail]}
         for detail in DETAILS
     ]
-    spoken = streamed(
+    spoken = stream_answer(
         *thought[:3], {"content": "Let me look."}, {"tool_calls": [call]}, *thought[3:]
     )
 
-    ((deltas,), _) = served(find("openrouter"), spoken)
-    result = drafted(deltas)
-    (again,) = asked("openrouter", called_for(result))
-    (other,) = asked("groq", called_for(result))
+    ((deltas,), _) = run_answers(find("openrouter"), spoken)
+    result = draft_message(deltas)
+    (again,) = send_talks("openrouter", answer_calls(result))
+    (other,) = send_talks("groq", answer_calls(result))
 
     text = "".join(d.text for d in deltas if isinstance(d, ThinkingDelta))
     assert text == "Clouds?"
@@ -306,9 +308,9 @@ def test_openrouter_gets_its_complete_reasoning_back_and_other_servers_do_not() 
 
 
 def test_reasoning_details_are_read_as_thinking_and_not_stored_for_other_servers() -> None:
-    spoken = streamed(*({"reasoning_details": [detail]} for detail in DETAILS))
+    spoken = stream_answer(*({"reasoning_details": [detail]} for detail in DETAILS))
 
-    ((deltas,), _) = served(find("groq"), spoken)
+    ((deltas,), _) = run_answers(find("groq"), spoken)
 
     assert deltas[:-1] == [ThinkingDelta("Clo"), ThinkingDelta("uds?")]
 
@@ -317,7 +319,7 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
     sealed = Thinking("", "openrouter", Raw(msgspec.json.encode(WHOLE)))
     result = message("assistant", sealed, ToolCall("call-1", "look", Raw(b"{}")))
     no = Answer(b'{"error":{"message":"Invalid `signature` in `thinking` block"}}', 400)
-    good = streamed({"content": "Yes."})
+    good = stream_answer({"content": "Yes."})
     spec = find("openrouter")
 
     async def use() -> list[bool]:
@@ -325,7 +327,7 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
             environ = {spec.url_env: server.url, spec.key_env: KEY}
             async with aclosing(connect(spec, environ)) as provider:
                 for _ in range(2):
-                    await heard(provider, request(*called_for(result)))
+                    await stream_deltas(provider, request(*answer_calls(result)))
             return [b"reasoning_details" in h.body for h in server.heard]
 
     assert anyio.run(use) == [True, False, False]
@@ -335,7 +337,9 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
 def test_unreadable_reasoning_is_not_sent_back(data: bytes) -> None:
     result = message("assistant", Thinking("", "openrouter", Raw(data)), "Yes.")
 
-    (records,) = asked("openrouter", [message("user", "?"), result, message("user", "?")])
+    (records,) = send_talks(
+        "openrouter", [message("user", "?"), result, message("user", "?")]
+    )
 
     assert "reasoning_details" not in records[1]
 
@@ -372,7 +376,7 @@ def test_server_without_streaming_gives_the_same_deltas_at_once() -> None:
     body = msgspec.json.encode(ANSWER)
     cut = tuple(body[at : at + 9] for at in range(0, len(body), 9))
 
-    ((deltas,), (data,)) = served(SILENT, Answer(cut, headers=JSON))
+    ((deltas,), (data,)) = run_answers(SILENT, Answer(cut, headers=JSON))
 
     assert deltas == [
         ThinkingDelta("Clouds?"),
@@ -391,12 +395,14 @@ def test_server_without_streaming_gives_the_same_deltas_at_once() -> None:
 )
 def test_incomplete_answer_without_streaming_is_an_error(body: bytes) -> None:
     with pytest.raises(ProviderError):
-        served(SILENT, Answer(body, headers=JSON))
+        run_answers(SILENT, Answer(body, headers=JSON))
 
 
 def test_emoji_in_an_answer_without_streaming_is_intact() -> None:
     said_at_once = {"choices": [{"finish_reason": "stop", "message": {"content": "abc🌧️."}}]}
 
-    ((deltas,), _) = served(SILENT, Answer(msgspec.json.encode(said_at_once), headers=JSON))
+    ((deltas,), _) = run_answers(
+        SILENT, Answer(msgspec.json.encode(said_at_once), headers=JSON)
+    )
 
     assert words(deltas) == "abc🌧️."

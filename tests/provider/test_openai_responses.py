@@ -15,7 +15,15 @@ from refold.testing.wire_answers import SSE, answer, sse
 from refold.testing.wire_server import Answer
 from refold.values.messages import Thinking, ToolCall, ToolResult
 from refold.values.usage import Usage
-from tests.provider.wires import asking, heard, message, request, said, sent, words
+from tests.provider.wires import (
+    asking,
+    message,
+    read_deltas,
+    request,
+    request_body,
+    stream_deltas,
+    words,
+)
 
 WIRE = "openai-responses"
 SEALED = {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "eHg="}
@@ -24,7 +32,7 @@ END = {"type": "response.completed", "response": {"status": "completed", "model"
 
 def stream(*events: dict[str, Any], end: dict[str, Any] | None = END) -> list[Delta]:
     result = (*events, end) if end else events
-    return said(WIRE, Answer(b"".join(map(sse, result)), headers=SSE))
+    return read_deltas(WIRE, Answer(b"".join(map(sse, result)), headers=SSE))
 
 
 def event(kind: str, **more: Any) -> dict[str, Any]:
@@ -44,7 +52,7 @@ def call(n: int, arguments: str = "") -> dict[str, Any]:
     return {**about, "name": "look", "arguments": arguments}
 
 
-def ended(**response: Any) -> dict[str, Any]:
+def end_event(**response: Any) -> dict[str, Any]:
     return event(response.get("status", "completed"), response={"model": "g", **response})
 
 
@@ -143,7 +151,7 @@ def test_items_that_arrive_without_deltas_are_read_from_their_done_event() -> No
 def test_answer_that_is_only_in_the_final_event_is_read_from_there() -> None:
     output = [{"type": "message", "content": [{"text": "Yes."}]}, call(1, "{}")]
 
-    deltas = stream(end=ended(status="completed", output=output))
+    deltas = stream(end=end_event(status="completed", output=output))
 
     assert words(deltas) == "Yes."
     assert deltas[-1] == Done(Usage(), "calls", "g")
@@ -152,7 +160,7 @@ def test_answer_that_is_only_in_the_final_event_is_read_from_there() -> None:
 def test_final_event_does_not_repeat_text_already_streamed() -> None:
     output = [{"type": "message", "content": [{"text": "Yes."}]}]
 
-    assert words(stream(text("Yes."), end=ended(output=output))) == "Yes."
+    assert words(stream(text("Yes."), end=end_event(output=output))) == "Yes."
 
 
 @pytest.mark.parametrize(
@@ -161,7 +169,7 @@ def test_final_event_does_not_repeat_text_already_streamed() -> None:
 def test_incomplete_answer_reports_the_reason(reason: str, stop: str) -> None:
     more = {"status": "incomplete", "incomplete_details": {"reason": reason}}
 
-    deltas = stream(*item(0, call(0), text("Ye")), end=ended(**more))
+    deltas = stream(*item(0, call(0), text("Ye")), end=end_event(**more))
 
     why = reason if stop == "refused" else ""
     assert deltas[-1] == Done(Usage(), stop, "g", why=why)  # type: ignore[arg-type]
@@ -231,7 +239,7 @@ def test_error_inside_a_stream_has_the_type_of_its_http_status(
     error: dict[str, str], kind: str, place: str
 ) -> None:
     last = {
-        "failed": ended(status="failed", error=error),
+        "failed": end_event(status="failed", error=error),
         "error": {"type": "error", **error},
         "nested": {"type": "error", "error": error},
     }[place]
@@ -245,8 +253,8 @@ def test_error_inside_a_stream_has_the_type_of_its_http_status(
 @pytest.mark.parametrize(
     "last",
     [
-        ended(status="cancelled"),
-        ended(status="failed"),
+        end_event(status="cancelled"),
+        end_event(status="failed"),
         event("incomplete", response={"incomplete_details": {"reason": "steered"}}),
         None,
     ],
@@ -288,7 +296,7 @@ def refusing(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
 
     async def use() -> tuple[list[str], list[dict[str, Any]]]:
         async with asking(WIRE, *(Answer(b, 400) for b in body), good, good) as (p, server):
-            texts = [words(await heard(p, result)) for _ in range(2)]
+            texts = [words(await stream_deltas(p, result)) for _ in range(2)]
             return texts, [_value(h.body) for h in server.heard]
 
     return anyio.run(use)
@@ -352,7 +360,7 @@ def draft(found: list[Delta]) -> Any:
 def _input(answered: Any) -> list[dict[str, Any]]:
     results = [ToolResult(c.id, "clouds") for c in answered.calls]
     after = [message("tool", *results)] if results else [message("user", "And?")]
-    return sent(WIRE, request(message("user", "?"), answered, *after))["input"]
+    return request_body(WIRE, request(message("user", "?"), answered, *after))["input"]
 
 
 def _json(value: Any) -> bytes:

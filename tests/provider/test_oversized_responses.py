@@ -15,7 +15,7 @@ from refold.testing.wire_answers import SSE
 from refold.testing.wire_server import Answer
 from refold.values.growing import Log
 from refold.values.messages import StoredMessage
-from tests.provider.wires import said
+from tests.provider.wires import read_deltas
 
 PIECE = "word " * 2_000
 MIB = 1024 * 1024
@@ -35,7 +35,9 @@ def test_compressed_answer_is_limited_in_unpacked_size() -> None:
 
     assert len(packed) < 2 * MIB
     with pytest.raises(Unreachable, match="sent more than 64 MB as one answer"):
-        said("anthropic", Answer(packed, headers={**SSE, "content-encoding": "gzip"}))
+        read_deltas(
+            "anthropic", Answer(packed, headers={**SSE, "content-encoding": "gzip"})
+        )
 
 
 def fill(draft: Draft, piece: Delta) -> None:

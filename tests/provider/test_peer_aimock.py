@@ -21,7 +21,7 @@ from refold.provider.catalog import connect
 from refold.provider.port import CallDelta, Delta, Done, Request, ThinkingDelta
 from refold.testing.wire_answers import WireName
 from refold.values.messages import ToolCall, ToolResult
-from tests.provider.wires import KEY, WIRES, heard, message, request, spec_of, words
+from tests.provider.wires import KEY, WIRES, message, request, spec_of, stream_deltas, words
 
 PEERS = Path(os.environ.get("REFOLD_PEERS") or Path(__file__).parents[2] / ".peers")
 PROGRAM = PEERS / "node_modules" / "@copilotkit" / "aimock" / "dist" / "cli.js"
@@ -105,17 +105,17 @@ async def _until_it_listens(port: int) -> None:
 
 
 def ask(wire: WireName, url: str, *said: str) -> list[Delta]:
-    return _asked(wire, url, request(*(message("user", words) for words in said)))
+    return _read_deltas(wire, url, request(*(message("user", words) for words in said)))
 
 
-def _asked(wire: WireName, url: str, asking: Request) -> list[Delta]:
+def _read_deltas(wire: WireName, url: str, asking: Request) -> list[Delta]:
     spec = spec_of(wire)
     base = url + "/v1" if wire.startswith("openai") else url
 
     async def use() -> list[Delta]:
         provider = connect(spec, {spec.url_env: base, spec.key_env: KEY}, idle=5)
         try:
-            return await heard(provider, asking)
+            return await stream_deltas(provider, asking)
         finally:
             await provider.aclose()
 
@@ -145,7 +145,7 @@ def test_calls_are_read_and_their_results_are_understood(wire: WireName, url: st
     talk = (message("user", "weather"), message("assistant", call))
     after = request(*talk, message("tool", ToolResult("call-3", "clouds")))
     if wire not in ("ollama", "gemini"):  # it matches results by their id only
-        assert words(_asked(wire, url, after)) == "It will rain."
+        assert words(_read_deltas(wire, url, after)) == "It will rain."
 
 
 @pytest.mark.parametrize("wire", [w for w in WIRES if w != "ollama"])  # it misnames those

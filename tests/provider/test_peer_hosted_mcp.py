@@ -10,7 +10,7 @@ from refold.provider.port import HostedServer
 from refold.testing.wire_server import WireServer, wire_server
 from tests.provider.hosted_streams import ANSWERS, CALL, LISTED, RESULT, USE
 from tests.provider.test_hosted_mcp import BACK, DOCS
-from tests.provider.wires import KEY, TOOLS, message, request, sent
+from tests.provider.wires import KEY, TOOLS, message, request, request_body
 
 pytestmark = pytest.mark.peer
 
@@ -72,9 +72,11 @@ def test_anthropic_mcp_request_has_the_types_of_its_sdk() -> None:
     pydantic: Any = pytest.importorskip("pydantic", reason=WHY.format("pydantic"))
     result = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
 
-    body = sent("anthropic", result)
+    body = request_body("anthropic", result)
     (back,) = [
-        m for m in sent("anthropic", with_servers())["messages"] if m["role"] == "assistant"
+        m
+        for m in request_body("anthropic", with_servers())["messages"]
+        if m["role"] == "assistant"
     ]
 
     server = pydantic.TypeAdapter(types.BetaRequestMCPServerURLDefinitionParam)
@@ -96,7 +98,7 @@ def test_openai_mcp_request_has_the_types_of_its_sdk() -> None:
     )
     pydantic: Any = pytest.importorskip("pydantic", reason=WHY.format("pydantic"))
 
-    body = sent("openai-responses", with_servers())
+    body = request_body("openai-responses", with_servers())
 
     tool = pydantic.TypeAdapter(tools.Mcp)
     for item in body["tools"]:

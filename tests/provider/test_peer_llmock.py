@@ -15,7 +15,7 @@ from refold.provider.port import CallDelta, Delta, Dropped, Retrying
 from refold.provider.retry import Backoff, RetryingProvider
 from refold.testing.clock import Clock
 from refold.values.tools import ToolSpec
-from tests.provider.wires import heard, message, request, words
+from tests.provider.wires import message, request, stream_deltas, words
 
 pytest.importorskip("llmock", reason="llmock is not installed")
 
@@ -46,7 +46,7 @@ def environ(llmock: Any) -> dict[str, str]:
     return env
 
 
-def asked(
+def read_answers(
     llmock: Any, name: str, *, idle: float = 5.0, times: int = 1
 ) -> list[list[Delta]]:
     """The answers to repeated requests; an error is an empty answer."""
@@ -59,7 +59,7 @@ def asked(
         deltas: list[list[Delta]] = []
         for _ in range(times):
             try:
-                deltas.append(await heard(patient, asking))
+                deltas.append(await stream_deltas(patient, asking))
             except ProviderError:
                 deltas.append([])
         await provider.aclose()
@@ -68,7 +68,7 @@ def asked(
     return anyio.run(use)
 
 
-def given_up(
+def read_until_error(
     llmock: Any, name: str, *, idle: float
 ) -> tuple[list[Delta], ProviderError | None]:
     """What came of asking before it ended with an error."""
@@ -116,7 +116,7 @@ def test_temporary_failure_is_retried_until_an_answer(
     llmock.reply("No rain.", times=None)
     fault(llmock)
 
-    (deltas,) = asked(llmock, name)
+    (deltas,) = read_answers(llmock, name)
 
     assert any(isinstance(d, Retrying) for d in deltas)
     assert words(deltas) == "No rain."
@@ -131,7 +131,7 @@ def test_incomplete_answer_is_dropped_and_requested_again(
     llmock.reply("No rain at all, and none to come.", times=2)
     getattr(llmock, kind)(after_chunks=5)
 
-    (deltas,) = asked(llmock, name)
+    (deltas,) = read_answers(llmock, name)
 
     *_, whole = attempts(deltas)
     assert words(whole) == "No rain at all, and none to come."
@@ -144,7 +144,7 @@ def test_stalled_stream_is_cut_off_at_each_attempt(llmock: Any, name: str) -> No
     whole = "No rain at all, and none to come."
     llmock.stall(after_chunks=5, seconds=3, times=None).reply(whole, times=None)
 
-    deltas, error = given_up(llmock, name, idle=0.3)
+    deltas, error = read_until_error(llmock, name, idle=0.3)
 
     texts = [words(attempt) for attempt in attempts(deltas)]
     assert all(whole.startswith(text) and text != whole for text in texts)
@@ -158,7 +158,7 @@ def test_stalled_stream_is_cut_off_at_each_attempt(llmock: Any, name: str) -> No
 def test_permanent_failure_is_not_retried(llmock: Any, name: str, status: int) -> None:
     llmock.fail(status, times=None)
 
-    assert asked(llmock, name) == [[]]
+    assert read_answers(llmock, name) == [[]]
 
     assert len(llmock.requests) == 1
     llmock.assert_resilient(strict=True)
@@ -176,7 +176,9 @@ def test_overflow_auth_and_overload_errors_have_their_types(llmock: Any, name: s
         ):
             fault()
             with pytest.raises(ProviderError) as caught:
-                await heard(provider, request(message("user", f"Rain {len(result)}?")))
+                await stream_deltas(
+                    provider, request(message("user", f"Rain {len(result)}?"))
+                )
             result.append(type(caught.value))
         await provider.aclose()
         return result
@@ -189,9 +191,9 @@ def test_complete_calls_are_read_and_malformed_ones_do_not_crash(
     llmock: Any, name: str
 ) -> None:
     llmock.call_tool("look", {"where": "up"})
-    (whole,) = asked(llmock, name)
+    (whole,) = read_answers(llmock, name)
     llmock.break_tool_call("malformed_arguments")
-    (broken,) = asked(llmock, name)
+    (broken,) = read_answers(llmock, name)
 
     calls = [[d for d in deltas if isinstance(d, CallDelta)] for deltas in (whole, broken)]
     assert [c.name for c in calls[0] if c.name] == ["look"]
@@ -204,7 +206,7 @@ def test_complete_calls_are_read_and_malformed_ones_do_not_crash(
 def test_missing_first_token_ends_at_the_idle_timeout(llmock: Any, name: str) -> None:
     llmock.slow_first_token(1, times=None).reply("No rain.")
 
-    assert asked(llmock, name, idle=0.2) == [[]]
+    assert read_answers(llmock, name, idle=0.2) == [[]]
 
     llmock.assert_resilient(strict=True)
 
@@ -220,7 +222,7 @@ def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
         links = [(f"{link}/m-1", connecting(llmock, link)) for link in (down, name)]
         both = Fallback(links, clock=Clock())
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
-        result = [await heard(both, asking) for _ in range(3)]
+        result = [await stream_deltas(both, asking) for _ in range(3)]
         await both.aclose()
         return result
 

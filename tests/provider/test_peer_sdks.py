@@ -26,11 +26,11 @@ from tests.provider.wires import (
     KEY,
     PICTURES,
     TOOLS,
-    heard,
     message,
     request,
-    sent,
+    request_body,
     spec_of,
+    stream_deltas,
 )
 
 pytestmark = pytest.mark.peer
@@ -50,7 +50,7 @@ def ours(wire: WireName) -> Found:
     async def use(server: WireServer) -> list[Delta]:
         environ = {spec.key_env: KEY, spec.url_env: server.url}
         provider = connect(spec, environ)
-        deltas = await heard(provider, request(message("user", "?")))
+        deltas = await stream_deltas(provider, request(message("user", "?")))
         await provider.aclose()
         return deltas
 
@@ -239,7 +239,7 @@ def test_anthropic_request_has_the_types_of_its_sdk(
     params = pytest.importorskip("anthropic.types.message_create_params", reason="no SDK")
 
     result = request(*talk, system="Be brief.", model=model, effort=effort, **MORE)
-    body = sent("anthropic", result)
+    body = request_body("anthropic", result)
 
     shape = params.MessageCreateParamsStreaming
     validate(shape, body)
@@ -252,7 +252,7 @@ def test_gemini_request_equals_that_of_the_google_client(talk: Any) -> None:
     genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
 
     result = request(*talk, effort="max", tool_choice="none", model="gemini-3", **MORE)
-    body = sent("gemini", result)
+    body = request_body("gemini", result)
 
     contents = [genai.types.Content.model_validate(c) for c in body["contents"]]
     tools = [genai.types.Tool.model_validate(t) for t in body["tools"]]
@@ -272,7 +272,7 @@ def test_gemini_request_equals_that_of_the_google_client(talk: Any) -> None:
 def test_openai_request_has_the_types_of_its_sdk(talk: Any, effort: str) -> None:
     responses = pytest.importorskip("openai.types.responses", reason="no SDK of theirs")
 
-    body = sent("openai-responses", request(*talk, effort=effort, **MORE))
+    body = request_body("openai-responses", request(*talk, effort=effort, **MORE))
 
     shape = responses.response_create_params.ResponseCreateParamsStreaming
     validate(shape, body)
@@ -291,7 +291,7 @@ def test_chat_request_has_the_types_of_the_sdk_of_openai(talk: Any, effort: str)
 
     result = request(*talk, effort=effort, max_output=9, **MORE)
     there = replace(spec_of("openai-chat"), url_env="")  # not another server in its place
-    body = sent("openai-chat", result, spec=there)
+    body = request_body("openai-chat", result, spec=there)
 
     shape = params.CompletionCreateParamsStreaming
     validate(shape, body)
@@ -304,7 +304,7 @@ def test_ollama_request_equals_that_of_its_client(told: Any, shown: int) -> None
     types = pytest.importorskip("ollama._types", reason="its SDK is not installed")
 
     result = request(*told, effort="max", tool_choice="none", **MORE)
-    body = sent("ollama", result)
+    body = request_body("ollama", result)
 
     model_validate = types.ChatRequest.model_validate(body)
     assert model_validate.think is True

@@ -20,7 +20,7 @@ from tests.loopback_network import (
     server_tls,
     with_openssl,
 )
-from tests.provider.wires import KEY, heard, words
+from tests.provider.wires import KEY, stream_deltas, words
 
 pytestmark = [pytest.mark.peer, with_openssl]
 
@@ -31,7 +31,7 @@ async def ask(certificate: Path, environ: dict[str, str]) -> tuple[list[str], in
     async with wire_server(*replies, tls=server_tls(certificate)) as server:
         there = {**environ, "ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": KEY}
         async with aclosing(connect(find("anthropic"), there)) as provider:
-            texts = [words(await heard(provider)) for _ in replies]
+            texts = [words(await stream_deltas(provider)) for _ in replies]
         return texts, server.connections
 
 
@@ -129,4 +129,4 @@ async def _by_way_of(url: str, certificate: Path) -> list[str]:
             "HTTPS_PROXY": url, "SSL_CERT_FILE": str(certificate),
         }  # fmt: skip
         async with aclosing(connect(find("anthropic"), there)) as provider:
-            return [words(await heard(provider)) for _ in replies]
+            return [words(await stream_deltas(provider)) for _ in replies]

@@ -55,11 +55,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_provider_from_a_package_answers_under_its_name(tmp_path: Path) -> None:
-    async def said() -> str:
+    async def run_plugin() -> str:
         async with Agent(model="echo/deep/model", directory=tmp_path).session() as session:
             return (await session.run("Hello.")).text
 
-    assert anyio.run(said) == "deep/model ! deep/model"
+    assert anyio.run(run_plugin) == "deep/model ! deep/model"
 
 
 def test_provider_plugin_that_cannot_be_loaded_is_named_with_its_entry_point() -> None:
@@ -79,14 +79,14 @@ def test_provider_plugin_may_be_data_for_a_builtin_wire(
         keys.append(heard.headers["authorization"])
         return answer("openai-chat", Reply("Hello."))
 
-    async def said() -> str:
+    async def run_plugin() -> str:
         async with wire_server(answering) as server:
             monkeypatch.setenv("GATEWAY_URL", server.url)
             monkeypatch.setenv("GATEWAY_KEY", "sesame")
             async with Agent(model="gateway", directory=tmp_path).session() as session:
                 return (await session.run("Hello.")).text
 
-    assert (anyio.run(said), keys) == ("Hello.", ["Bearer sesame"])
+    assert (anyio.run(run_plugin), keys) == ("Hello.", ["Bearer sesame"])
 
 
 def test_missing_key_of_a_plugin_provider_is_named_with_its_variable(
@@ -94,11 +94,13 @@ def test_missing_key_of_a_plugin_provider_is_named_with_its_variable(
 ) -> None:
     monkeypatch.setenv("GATEWAY_URL", "http://127.0.0.1:9/v1")
 
-    async def said() -> str:
+    async def run_plugin() -> str:
         async with Agent(model="gateway", directory=tmp_path).session() as session:
             return (await session.run("Hello.")).reason
 
-    assert anyio.run(said).startswith("there is no key for Our gateway: set GATEWAY_KEY, ")
+    assert anyio.run(run_plugin).startswith(
+        "there is no key for Our gateway: set GATEWAY_KEY, "
+    )
 
 
 def test_plugin_that_is_not_a_provider_is_named() -> None:

@@ -421,9 +421,9 @@ def fresh_list() -> None:
 @pytest.mark.peer
 def test_committed_price_list_equals_the_output_of_the_script() -> None:
     fresh_list()
-    from scripts.prices import TARGET, written
+    from scripts.prices import TARGET, render_table
 
-    assert TARGET.read_text(encoding="utf-8") == written(
+    assert TARGET.read_text(encoding="utf-8") == render_table(
         date.fromisoformat(known_models.table().as_of)
     )
 

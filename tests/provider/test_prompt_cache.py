@@ -21,7 +21,7 @@ from refold.testing.providers import Reply as Line
 from refold.testing.wire_answers import WireName
 from refold.testing.wire_server import wire_server
 from refold.values.usage import Usage
-from tests.provider.wires import KEY, heard, message, request, spec_of
+from tests.provider.wires import KEY, message, request, spec_of, stream_deltas
 
 CACHED: tuple[WireName, ...] = ("anthropic", "openai-responses", "openai-chat", "gemini")
 NAMES = {
@@ -216,14 +216,14 @@ def test_answer_with_many_calls_does_not_lose_the_cache(
     assert share(model.requests) > 0.95
 
 
-def asked(model: CachingModel, wire: WireName, *words: str) -> Usage:
+def count_tokens(model: CachingModel, wire: WireName, *words: str) -> Usage:
     spec = spec_of(wire)
 
     async def use() -> Usage:
         async with wire_server(model) as server:
             provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
             talk = request(*(message("user", w) for w in words), system="Be brief." * 900)
-            deltas = await heard(provider, talk)
+            deltas = await stream_deltas(provider, talk)
             await provider.aclose()
             return deltas[-1].usage  # type: ignore[union-attr]  # Done is last
 
@@ -234,10 +234,10 @@ def asked(model: CachingModel, wire: WireName, *words: str) -> Usage:
 def test_cache_mock_reads_exactly_the_prefix_sent_before(wire: WireName) -> None:
     model = CachingModel(wire, lambda n: Line("Yes."))
 
-    first = asked(model, wire, "Rain?")
-    again = asked(model, wire, "Rain?")
-    more = asked(model, wire, "Rain?", "x" * 4000)
-    other = asked(model, wire, "Snow?" * 900)
+    first = count_tokens(model, wire, "Rain?")
+    again = count_tokens(model, wire, "Rain?")
+    more = count_tokens(model, wire, "Rain?", "x" * 4000)
+    other = count_tokens(model, wire, "Snow?" * 900)
 
     assert first.cached == 0
     assert again.cached >= again.input - 128
@@ -256,7 +256,7 @@ def test_cache_mock_does_not_cache_short_prompts(wire: WireName) -> None:
         async with wire_server(model) as server:
             provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
             short = request(message("user", "Rain? " * 500))
-            deltas = [await heard(provider, short) for _ in range(2)]
+            deltas = [await stream_deltas(provider, short) for _ in range(2)]
             await provider.aclose()
             return [item[-1].usage for item in deltas]  # type: ignore[union-attr]
 
@@ -268,9 +268,9 @@ def test_cache_mock_looks_back_no_further_than_the_real_provider() -> None:
     model = CachingModel("anthropic", lambda n: Line("Yes."))
     words = [f"{n} " * 2000 for n in range(40)]
 
-    asked(model, "anthropic", *words[:1])
-    near = asked(model, "anthropic", *words[:20])
-    far = asked(model, "anthropic", *words[:40])
+    count_tokens(model, "anthropic", *words[:1])
+    near = count_tokens(model, "anthropic", *words[:20])
+    far = count_tokens(model, "anthropic", *words[:40])
 
     assert near.cached > 3000
     assert 0 < far.cached < near.cached + near.cache_write
@@ -286,7 +286,9 @@ def test_each_session_has_its_own_cache(wire: WireName) -> None:
         vendor = replace(spec, base_url="")
         async with wire_server(model) as server:
             provider = connect(vendor, {spec.url_env: server.url, spec.key_env: KEY})
-            deltas = [await heard(provider, replace(asking, session=s)) for s in "aab"]
+            deltas = [
+                await stream_deltas(provider, replace(asking, session=s)) for s in "aab"
+            ]
             await provider.aclose()
             return [item[-1].usage for item in deltas]  # type: ignore[union-attr]
 

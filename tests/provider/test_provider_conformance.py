@@ -14,7 +14,7 @@ from tests.provider.wires import spec_of
 
 
 @asynccontextmanager
-async def spoken(wire: WireName, *replies: Reply) -> AsyncGenerator[Provider, None]:
+async def open_provider(wire: WireName, *replies: Reply) -> AsyncGenerator[Provider, None]:
     """A real client, and a server that gives these answers."""
     answers = [answer(wire, reply) for reply in replies]
     result = [Answer(b"{}")] if wire == "ollama" else []
@@ -28,27 +28,27 @@ async def spoken(wire: WireName, *replies: Reply) -> AsyncGenerator[Provider, No
 
 class TestAnthropic(ProviderContract):
     def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
-        return spoken("anthropic", *replies)
+        return open_provider("anthropic", *replies)
 
 
 class TestOpenAIResponses(ProviderContract):
     def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
-        return spoken("openai-responses", *replies)
+        return open_provider("openai-responses", *replies)
 
 
 class TestGemini(ProviderContract):
     def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
-        return spoken("gemini", *replies)
+        return open_provider("gemini", *replies)
 
 
 class TestOpenAIChat(ProviderContract):
     def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
-        return spoken("openai-chat", *replies)
+        return open_provider("openai-chat", *replies)
 
 
 class TestOllama(ProviderContract):
     def saying(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
-        return spoken("ollama", *replies)
+        return open_provider("ollama", *replies)
 
 
 class TestScripted(ProviderContract):
@@ -63,5 +63,5 @@ class TestAnyOfThemWithPatience(ProviderContract):
         async def at_once(_: float) -> None:
             return
 
-        async with spoken("anthropic", *replies) as provider:
+        async with open_provider("anthropic", *replies) as provider:
             yield RetryingProvider(provider, sleep=at_once)

@@ -29,11 +29,11 @@ from tests.provider.wires import (
     KEY,
     WIRES,
     asking,
-    heard,
     message,
+    read_deltas,
     request,
-    said,
     spec_of,
+    stream_deltas,
     words,
 )
 
@@ -44,7 +44,7 @@ LABELS = {wire: spec_of(wire).label for wire in WIRES}
 def failing(wire: WireName, *answers: Answer, idle: float = 5.0) -> ProviderError:
     """The error an answer leads to. The key is never in it."""
     with pytest.raises(ProviderError) as caught:
-        said(wire, *answers, idle=idle)
+        read_deltas(wire, *answers, idle=idle)
     assert KEY not in str(caught.value)
     return caught.value
 
@@ -178,7 +178,7 @@ def refusing(spec: ProviderSpec, model: str, said: Answer) -> str:
 
     async def use() -> None:
         async with asking(wire, said, spec=spec) as (provider, _):
-            await heard(provider, request(CONVERSATION[0], model=model))
+            await stream_deltas(provider, request(CONVERSATION[0], model=model))
 
     with pytest.raises(Refused) as caught:
         anyio.run(use)
@@ -298,7 +298,7 @@ def test_complete_compressed_answer_is_read() -> None:
         gzip.compress(whole.body, mtime=0), headers={**SSE, "content-encoding": "gzip"}
     )
 
-    assert words(said("anthropic", packed)) == "Yes."
+    assert words(read_deltas("anthropic", packed)) == "Yes."
 
 
 def test_body_that_is_not_a_response_is_refused_with_its_content_type() -> None:
@@ -326,7 +326,7 @@ def test_answer_cut_off_before_its_end_marker_is_an_error(
     async def use() -> list[str]:
         answers = [Answer(part, headers=whole.headers, then="cut") for part in parts]
         async with asking(wire, *answers) as (provider, _):
-            return [await _outcome(lambda: heard(provider)) for _ in parts]
+            return [await _outcome(lambda: stream_deltas(provider)) for _ in parts]
 
     texts = anyio.run(use)
 
@@ -339,7 +339,7 @@ def test_answer_cut_off_after_its_end_marker_is_complete(wire: WireName) -> None
     assert isinstance(body, bytes)
     end = body.index(b"\n\n", body.index(MARKERS[wire])) + 2
 
-    deltas = said(wire, Answer(body[:end], headers=SSE, then="cut"))
+    deltas = read_deltas(wire, Answer(body[:end], headers=SSE, then="cut"))
 
     assert isinstance(deltas[-1], Done)
     assert (words(deltas), deltas[-1].stop) == ("Hi", "calls")
@@ -351,7 +351,7 @@ def test_connection_lost_after_the_last_event_keeps_the_answer(
 ) -> None:
     whole = answer(wire, Reply("Yes."))
 
-    deltas = said(wire, Answer(whole.body, headers=whole.headers, then="cut"))
+    deltas = read_deltas(wire, Answer(whole.body, headers=whole.headers, then="cut"))
 
     assert words(deltas) == "Yes."
 
@@ -381,7 +381,7 @@ def test_keep_alive_events_keep_a_silent_stream_open() -> None:
     assert isinstance(whole.body, bytes)
     slow = (b": hold on\n\n", Pause(0.06), b": hold on\n\n", Pause(0.06), whole.body)
 
-    deltas = said("anthropic", Answer(slow, headers=SSE), idle=0.1)
+    deltas = read_deltas("anthropic", Answer(slow, headers=SSE), idle=0.1)
 
     assert words(deltas) == "Yes."
 
@@ -401,7 +401,7 @@ def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> 
         ):
             start = anyio.current_time()
             with anyio.move_on_after(0.05):
-                await heard(provider)
+                await stream_deltas(provider)
             took = anyio.current_time() - start
             while when == "within" and server.open:
                 await anyio.lowlevel.checkpoint()
@@ -416,7 +416,7 @@ def test_steps_share_one_connection(wire: WireName) -> None:
         answers = [answer(wire, Reply("Yes.")) for _ in range(4)]
         async with asking(wire, *answers) as (provider, server):
             for _ in answers:
-                await heard(provider)
+                await stream_deltas(provider)
             return len(server.heard), server.connections
 
     assert anyio.run(use) == (4, 1)
@@ -433,10 +433,10 @@ def test_connection_closed_by_the_server_is_not_used_again(said_so: bool) -> Non
 
     async def use() -> int:
         async with asking("anthropic", closing, once) as (provider, server):
-            await heard(provider)
+            await stream_deltas(provider)
             while server.open:
                 await anyio.lowlevel.checkpoint()
-            await heard(provider)
+            await stream_deltas(provider)
             return server.connections
 
     assert anyio.run(use) == 2
@@ -447,7 +447,7 @@ def test_one_provider_works_in_successive_event_loops() -> None:
     texts = list[str]()
 
     async def use() -> None:
-        texts.append(await _outcome(lambda: heard(provider)))
+        texts.append(await _outcome(lambda: stream_deltas(provider)))
 
     anyio.run(use)
     anyio.run(use)
@@ -462,7 +462,7 @@ def test_refused_connection_error_names_the_address_and_what_to_check() -> None:
     provider = connect(find("ollama"), {"OLLAMA_HOST": f"127.0.0.1:{port}"})
 
     with pytest.raises(Unreachable) as caught:
-        anyio.run(heard, provider)
+        anyio.run(stream_deltas, provider)
 
     assert str(caught.value) == (
         f"cannot reach Ollama at http://127.0.0.1:{port}: no server listens there "
@@ -474,7 +474,7 @@ def test_unknown_host_is_named_in_the_error() -> None:
     provider = connect(find("ollama"), {"OLLAMA_HOST": "http://no-such-host.invalid"})
 
     with pytest.raises(Unreachable, match=r"no-such-host\.invalid.*check OLLAMA_HOST"):
-        anyio.run(heard, provider)
+        anyio.run(stream_deltas, provider)
 
 
 def test_tls_to_a_server_without_tls_is_an_error_that_mentions_tls() -> None:
@@ -483,7 +483,7 @@ def test_tls_to_a_server_without_tls_is_an_error_that_mentions_tls() -> None:
             url = server.url.replace("http:", "https:")
             provider = connect(find("openai"), {"OPENAI_BASE_URL": url})
             with pytest.raises(Unreachable) as caught:
-                await heard(provider)
+                await stream_deltas(provider)
             return str(caught.value)
 
     assert "TLS" in anyio.run(use)

@@ -13,7 +13,7 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import wire_server
 from tests.loopback_network import socks_proxy
-from tests.provider.wires import KEY, heard, words
+from tests.provider.wires import KEY, stream_deltas, words
 
 P, Q = "http://p:1", "http://q:2"
 
@@ -79,7 +79,7 @@ def test_invalid_proxy_is_refused_without_showing_its_password(value: str) -> No
 async def ask(base_url: str, environ: dict[str, str]) -> str:
     there = {**environ, "ANTHROPIC_BASE_URL": base_url, "ANTHROPIC_API_KEY": KEY}
     async with aclosing(connect(find("anthropic"), there)) as provider:
-        return words(await heard(provider))
+        return words(await stream_deltas(provider))
 
 
 def test_http_proxy_reads_requests_without_tls() -> None:

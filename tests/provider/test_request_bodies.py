@@ -20,17 +20,17 @@ from tests.provider.wires import (
     TOOLS,
     WIRES,
     asking,
-    heard,
     message,
     request,
-    sent,
+    request_body,
+    stream_deltas,
 )
 
 ALL = request(*CONVERSATION, system="Be brief.", tools=TOOLS)
 
 
 def test_anthropic_gets_alternating_roles_with_content_blocks() -> None:
-    assert sent("anthropic", ALL) == snapshot(
+    assert request_body("anthropic", ALL) == snapshot(
         {
             "model": "m-1",
             "max_tokens": 32000,
@@ -111,7 +111,7 @@ def test_anthropic_gets_alternating_roles_with_content_blocks() -> None:
 
 
 def test_openai_gets_one_message_for_each_result() -> None:
-    assert sent("openai-chat", ALL) == snapshot(
+    assert request_body("openai-chat", ALL) == snapshot(
         {
             "model": "m-1",
             "stream": True,
@@ -167,7 +167,7 @@ def test_openai_gets_one_message_for_each_result() -> None:
 
 
 def test_responses_api_gets_items_and_its_own_reasoning_back() -> None:
-    assert sent("openai-responses", ALL) == snapshot(
+    assert request_body("openai-responses", ALL) == snapshot(
         {
             "model": "m-1",
             "stream": True,
@@ -228,7 +228,7 @@ def test_responses_api_gets_items_and_its_own_reasoning_back() -> None:
 
 
 def test_gemini_gets_parts_with_their_signatures() -> None:
-    assert sent("gemini", ALL) == snapshot(
+    assert request_body("gemini", ALL) == snapshot(
         {
             "systemInstruction": {"parts": [{"text": "Be brief."}]},
             "tools": [
@@ -299,7 +299,7 @@ def test_gemini_gets_parts_with_their_signatures() -> None:
 
 
 def test_ollama_gets_the_window_size_and_arguments_as_objects() -> None:
-    assert sent("ollama", ALL) == snapshot(
+    assert request_body("ollama", ALL) == snapshot(
         {
             "model": "m-1",
             "stream": True,
@@ -364,7 +364,7 @@ def test_ollama_gets_the_window_size_and_arguments_as_objects() -> None:
 def test_tools_stay_in_the_request_when_calls_are_forbidden_except_on_ollama() -> None:
     result = request(CONVERSATION[0], tools=TOOLS, tool_choice="none")
 
-    data = {wire: sent(wire, result) for wire in WIRES}
+    data = {wire: request_body(wire, result) for wire in WIRES}
 
     assert data["anthropic"]["tool_choice"] == {"type": "none"}
     assert data["openai-chat"]["tool_choice"] == "none"
@@ -374,7 +374,7 @@ def test_tools_stay_in_the_request_when_calls_are_forbidden_except_on_ollama() -
 
 
 def test_output_limit_has_its_own_field_on_each_wire() -> None:
-    data = {w: sent(w, request(CONVERSATION[0], max_output=99)) for w in WIRES}
+    data = {w: request_body(w, request(CONVERSATION[0], max_output=99)) for w in WIRES}
 
     assert data["anthropic"]["max_tokens"] == 99
     assert data["openai-chat"]["max_tokens"] == 99  # not OpenAI's own server
@@ -397,7 +397,7 @@ def test_request_body_only_ever_grows_at_its_end(
     wire: WireName, talk: tuple[Message, ...]
 ) -> None:
     bodies = [
-        talk_in(sent(wire, request(*talk[:n], tools=TOOLS, pictures=PICTURES)))
+        talk_in(request_body(wire, request(*talk[:n], tools=TOOLS, pictures=PICTURES)))
         for n in (1, 3, 4, 5)
     ]
 
@@ -416,7 +416,7 @@ def test_invalid_unicode_is_replaced_before_sending(wire: WireName) -> None:
         system="half \ud83d",
     )  # fmt: skip
 
-    text = str(sent(wire, odd))
+    text = str(request_body(wire, odd))
 
     assert "half �" in text
     assert "nul �" in text
@@ -472,7 +472,7 @@ def test_two_sessions_on_one_provider_do_not_mix_messages(wire: WireName) -> Non
         replies = [answer(wire, Reply("Yes.")) for _ in range(4)]
         async with asking(wire, *replies) as (provider, server):
             for item in (ours, other, ours, other):
-                await heard(provider, item)
+                await stream_deltas(provider, item)
             return [h.body for h in server.heard]
 
     bodies = anyio.run(use)

@@ -19,21 +19,21 @@ from tests.provider.wires import (
     TOOLS,
     WIRES,
     asking,
-    heard,
     request,
     spec_of,
+    stream_deltas,
 )
 
 ASKED = request(*CONVERSATION, system="Be brief. ☂", tools=TOOLS, trace=True)
 REPLY = Reply("Let me look. ☂", (("look", '{"where":"up ☁"}'),), thinking="Clouds?")
 
 
-def traced(
+def trace_request(
     wire: WireName, served: Answer, asked: Request
 ) -> tuple[list[Delta], ReceivedRequest, str]:
     async def use() -> tuple[list[Delta], ReceivedRequest, str]:
         async with asking(wire, served) as (provider, server):
-            deltas = await heard(provider, asked)
+            deltas = await stream_deltas(provider, asked)
             return deltas, server.heard[0], server.url
 
     return anyio.run(use)
@@ -47,7 +47,9 @@ def test_trace_shows_what_was_sent_and_received(wire: WireName, size: int) -> No
     assert isinstance(body, bytes)
     cut = tuple(body[at : at + size] for at in range(0, len(body), size)) if size else body
 
-    deltas, request_heard, url = traced(wire, Answer(cut, headers=whole.headers), ASKED)
+    deltas, request_heard, url = trace_request(
+        wire, Answer(cut, headers=whole.headers), ASKED
+    )
 
     result = [delta for delta in deltas if isinstance(delta, RequestSent)]
     came = b"".join(delta.body for delta in deltas if isinstance(delta, ResponseBytes))
@@ -60,7 +62,7 @@ def test_trace_shows_what_was_sent_and_received(wire: WireName, size: int) -> No
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_traced_request_and_response_hold_no_credentials(wire: WireName) -> None:
-    deltas, request_heard, _ = traced(wire, answer(wire, REPLY), ASKED)
+    deltas, request_heard, _ = trace_request(wire, answer(wire, REPLY), ASKED)
 
     texts = [
         text
@@ -78,7 +80,7 @@ def test_traced_request_and_response_hold_no_credentials(wire: WireName) -> None
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_nothing_is_traced_unless_requested(wire: WireName) -> None:
-    deltas, _, _ = traced(wire, answer(wire, REPLY), request(*CONVERSATION))
+    deltas, _, _ = trace_request(wire, answer(wire, REPLY), request(*CONVERSATION))
 
     assert not any(isinstance(delta, RequestSent | ResponseBytes) for delta in deltas)
 
@@ -87,8 +89,8 @@ def test_nothing_is_traced_unless_requested(wire: WireName) -> None:
 def test_tracing_does_not_change_the_other_deltas(wire: WireName) -> None:
     served = answer(wire, REPLY)
 
-    deltas, _, _ = traced(wire, served, ASKED)
-    plain, _, _ = traced(
+    deltas, _, _ = trace_request(wire, served, ASKED)
+    plain, _, _ = trace_request(
         wire, served, request(*CONVERSATION, system="Be brief. ☂", tools=TOOLS)
     )
 

@@ -22,11 +22,11 @@ from tests.provider.wires import (
     PICTURES,
     TOOLS,
     WIRES,
-    heard,
     message,
     request,
-    sent,
+    request_body,
     spec_of,
+    stream_deltas,
 )
 
 DOG = Image("b" * 64, "image/png", "dog.png")  # its bytes are not there
@@ -57,7 +57,7 @@ DATA = b64encode(PICTURES[BLOB]).decode()
 
 
 def test_anthropic_request_has_images_and_maximum_thinking() -> None:
-    assert sent("anthropic", ALL) == snapshot(
+    assert request_body("anthropic", ALL) == snapshot(
         {
             "model": "m-1",
             "max_tokens": 64000,
@@ -154,7 +154,7 @@ def test_anthropic_request_has_images_and_maximum_thinking() -> None:
 
 
 def test_responses_request_has_images_and_maximum_effort() -> None:
-    assert sent("openai-responses", ALL) == snapshot(
+    assert request_body("openai-responses", ALL) == snapshot(
         {
             "model": "m-1",
             "stream": True,
@@ -246,7 +246,7 @@ def test_responses_request_has_images_and_maximum_effort() -> None:
 
 
 def test_chat_request_has_images_of_results_after_all_results() -> None:
-    assert sent("openai-chat", ALL) == snapshot(
+    assert request_body("openai-chat", ALL) == snapshot(
         {
             "model": "m-1",
             "stream": True,
@@ -323,7 +323,7 @@ def test_chat_request_has_images_of_results_after_all_results() -> None:
 
 
 def test_gemini_request_has_images_inside_results() -> None:
-    assert sent("gemini", ALL) == snapshot(
+    assert request_body("gemini", ALL) == snapshot(
         {
             "tools": [
                 {
@@ -406,7 +406,7 @@ def test_gemini_request_has_images_inside_results() -> None:
 
 
 def test_ollama_request_has_images_and_thinking_on() -> None:
-    assert sent("ollama", ALL) == snapshot(
+    assert request_body("ollama", ALL) == snapshot(
         {
             "model": "m-1",
             "stream": True,
@@ -458,7 +458,7 @@ def test_ollama_request_has_images_and_thinking_on() -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_strict_server_accepts_images_and_options(wire: WireName) -> None:
-    assert complaint(wire, sent(wire, ALL)) == ""
+    assert complaint(wire, request_body(wire, ALL)) == ""
 
 
 # Images
@@ -466,7 +466,7 @@ def test_strict_server_accepts_images_and_options(wire: WireName) -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_image_without_text_is_a_message(wire: WireName) -> None:
-    data = sent(wire, request(message("user", CAT), pictures=PICTURES))
+    data = request_body(wire, request(message("user", CAT), pictures=PICTURES))
 
     assert DATA in str(data)
     assert "(no words)" not in str(data)
@@ -487,7 +487,9 @@ def test_image_that_cannot_be_shown_is_described(
     call = message("assistant", ToolCall("call-1", "look", Raw(b"{}")))
     result = message("tool", ToolResult("call-1", "a dog", images=(image,)))
 
-    data = sent(wire, request(message("user", "?", image), call, result, pictures=PICTURES))
+    data = request_body(
+        wire, request(message("user", "?", image), call, result, pictures=PICTURES)
+    )
 
     text = str(data).replace("\\n", "\n")
     assert text.count(words) == 2
@@ -500,7 +502,7 @@ def test_image_that_cannot_be_shown_is_described(
     [("gemini-2.5-pro", False), ("gemini-3.8-flash", True), ("gemma-4-31b-it", False)],
 )
 def test_older_gemini_gets_images_beside_the_results(model: str, nested: bool) -> None:
-    body = sent("gemini", request(*SHOWN[:3], pictures=PICTURES, model=model))
+    body = request_body("gemini", request(*SHOWN[:3], pictures=PICTURES, model=model))
 
     kinds = [list(part)[-1] for part in body["contents"][2]["parts"]]
     inside = [
@@ -517,7 +519,7 @@ def test_older_gemini_gets_images_beside_the_results(model: str, nested: bool) -
 
 def thinking(model: str, effort: str, **more: Any) -> dict[str, Any]:
     """What is sent to Anthropic about thinking."""
-    body = sent("anthropic", request(SHOWN[0], model=model, effort=effort, **more))
+    body = request_body("anthropic", request(SHOWN[0], model=model, effort=effort, **more))
     return {
         name: body[name]
         for name in ("max_tokens", "thinking", "output_config")
@@ -526,18 +528,18 @@ def thinking(model: str, effort: str, **more: Any) -> dict[str, Any]:
 
 
 def test_claude_with_budget_thinking_gets_a_budget_with_room_for_the_answer() -> None:
-    def told(room: int, budget: int) -> dict[str, Any]:
+    def thinking_options(room: int, budget: int) -> dict[str, Any]:
         enabled = {"type": "enabled", "budget_tokens": budget}
         return {"max_tokens": room, "thinking": enabled}
 
     old = "claude-sonnet-4-5"
 
     assert thinking(old, "") == {"max_tokens": 32_000}
-    assert thinking(old, "low") == told(32_000, 2_048)
-    assert thinking(old, "max") == told(32_000, 24_576)
-    assert thinking(old, "low", max_output=99) == told(2_147, 2_048)
-    assert thinking(old, "max", max_output=20_000) == told(32_000, 24_576)
-    assert thinking(old, "max", max_output=50_000) == told(50_000, 24_576)
+    assert thinking(old, "low") == thinking_options(32_000, 2_048)
+    assert thinking(old, "max") == thinking_options(32_000, 24_576)
+    assert thinking(old, "low", max_output=99) == thinking_options(2_147, 2_048)
+    assert thinking(old, "max", max_output=20_000) == thinking_options(32_000, 24_576)
+    assert thinking(old, "max", max_output=50_000) == thinking_options(50_000, 24_576)
 
 
 @pytest.mark.parametrize("effort", ["low", "medium", "high", "max"])
@@ -586,7 +588,7 @@ def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
 
     def thinks(*talk: Any, model: str = "claude-sonnet-4-5") -> bool:
         outcome = request(message("user", "?"), *talk, effort="low", model=model)
-        return "thinking" in sent("anthropic", outcome)
+        return "thinking" in request_body("anthropic", outcome)
 
     result = [*row(1), message("assistant", "Yes."), message("user", "And?")]
     assert thinks(*row(1, thought))
@@ -616,7 +618,7 @@ def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
 def test_gemini_gets_a_thinking_level_or_a_budget(
     model: str, effort: str, told: dict[str, Any]
 ) -> None:
-    body = sent("gemini", request(SHOWN[0], model=model, effort=effort))
+    body = request_body("gemini", request(SHOWN[0], model=model, effort=effort))
 
     result = body["generationConfig"]["thinkingConfig"]
     assert result == {"includeThoughts": True, **told}
@@ -640,14 +642,14 @@ def test_gemini_gets_a_thinking_level_or_a_budget(
 def test_thinking_is_switched_off_where_the_provider_allows_it(
     wire: WireName, model: str, field: str, off: object
 ) -> None:
-    assert sent(wire, request(SHOWN[0], model=model, effort="off"))[field] == off
+    assert request_body(wire, request(SHOWN[0], model=model, effort="off"))[field] == off
 
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_each_wire_sends_the_temperature_or_leaves_it_to_the_provider(
     wire: WireName,
 ) -> None:
-    bodies = [sent(wire, request(SHOWN[0], temperature=t)) for t in (0.0, None)]
+    bodies = [request_body(wire, request(SHOWN[0], temperature=t)) for t in (0.0, None)]
 
     counts = [str(body).count("'temperature': 0.0") for body in bodies]
     assert counts == [1, 0]
@@ -656,7 +658,7 @@ def test_each_wire_sends_the_temperature_or_leaves_it_to_the_provider(
 
 @pytest.mark.parametrize("model", ["gemini-2.0-flash", "gemma-4-31b-it"])
 def test_gemini_model_that_cannot_think_gets_no_thinking_options(model: str) -> None:
-    body = sent("gemini", request(SHOWN[0], model=model, effort="max"))
+    body = request_body("gemini", request(SHOWN[0], model=model, effort="max"))
 
     assert "generationConfig" not in body
 
@@ -685,7 +687,9 @@ def test_ollama_think_option_follows_the_model_capabilities(
     says: str, model: str, told: list[Any]
 ) -> None:
     records = [
-        sent("ollama", request(SHOWN[0], model=model, effort=effort), OLLAMA_SAYS[says])
+        request_body(
+            "ollama", request(SHOWN[0], model=model, effort=effort), OLLAMA_SAYS[says]
+        )
         for effort in ("low", "medium", "high", "max")
     ]
 
@@ -693,7 +697,7 @@ def test_ollama_think_option_follows_the_model_capabilities(
 
 
 def test_ollama_model_without_vision_gets_descriptions_of_images() -> None:
-    body = sent("ollama", ALL, {"capabilities": ["completion", "tools"]})
+    body = request_body("ollama", ALL, {"capabilities": ["completion", "tools"]})
 
     assert DATA not in str(body)
     assert str(body).count("[image cat.png, which cannot be shown here]") == 3
@@ -707,7 +711,7 @@ def test_window_from_the_settings_takes_precedence_over_what_ollama_reports() ->
         async with wire_server(good, good) as server:
             environ = {spec.url_env: server.url}
             async with aclosing(connect(spec, environ, window=1234)) as provider:
-                await heard(provider, request(SHOWN[0]))
+                await stream_deltas(provider, request(SHOWN[0]))
             return [(h.path, msgspec.json.decode(h.body)["options"]) for h in server.heard]
 
     assert anyio.run(use) == [("/api/chat", {"num_ctx": 1234})]
@@ -715,7 +719,7 @@ def test_window_from_the_settings_takes_precedence_over_what_ollama_reports() ->
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_request_without_effort_has_no_thinking_options(wire: WireName) -> None:
-    body = sent(wire, request(SHOWN[0]))
+    body = request_body(wire, request(SHOWN[0]))
 
     words = str(body)
     assert not any(w in words for w in ("effort", "budget", "Budget", "Level", "think'"))
@@ -733,7 +737,7 @@ def test_schema_is_left_out_on_wires_where_it_would_prevent_calls(
     offered = () if tools == "none" else TOOLS
     result = request(SHOWN[0], schema=SCHEMA, tools=offered, tool_choice=choice)
 
-    outcome = "'rain'" in str(sent(wire, result))
+    outcome = "'rain'" in str(request_body(wire, result))
 
     constrained = wire in ("ollama", "openai-chat")  # another server in OpenAI's place
     assert outcome == (tools != "auto" or not constrained)
@@ -746,7 +750,9 @@ def test_schema_is_left_out_on_wires_where_it_would_prevent_calls(
 def test_older_gemini_gets_either_tools_or_a_schema(
     model: str, tools: Any, told: bool
 ) -> None:
-    body = sent("gemini", request(SHOWN[0], schema=SCHEMA, tools=tools, model=model))
+    body = request_body(
+        "gemini", request(SHOWN[0], schema=SCHEMA, tools=tools, model=model)
+    )
 
     assert ("responseJsonSchema" in body["generationConfig"]) == told
 
@@ -755,23 +761,23 @@ def test_older_gemini_gets_either_tools_or_a_schema(
 
 
 def test_prompt_cache_key_is_cut_to_its_maximum_length() -> None:
-    body = sent("openai-responses", request(SHOWN[0], session="s" * 99))
+    body = request_body("openai-responses", request(SHOWN[0], session="s" * 99))
 
     assert body["prompt_cache_key"] == "s" * 64
 
 
 def test_anthropic_request_has_at_most_four_cache_marks() -> None:
-    marks = str(sent("anthropic", ALL)).count("'cache_control'")
+    marks = str(request_body("anthropic", ALL)).count("'cache_control'")
     system = request(*SHOWN, system="Be brief.", tools=TOOLS)
 
     assert marks == 3
-    assert str(sent("anthropic", system)).count("'cache_control'") == 4
+    assert str(request_body("anthropic", system)).count("'cache_control'") == 4
 
 
 def test_text_before_and_after_an_image_keeps_its_order() -> None:
     talk = message("user", Text("one"), CAT, Text("two"))
 
-    content = sent("openai-chat", request(talk, pictures=PICTURES))["messages"][0][
+    content = request_body("openai-chat", request(talk, pictures=PICTURES))["messages"][0][
         "content"
     ]
 

@@ -17,7 +17,7 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import NDJSON, SSE, WireName, answer, ndjson, sse
 from refold.testing.wire_server import Answer
 from refold.values.usage import Usage
-from tests.provider.wires import WIRES, said, words
+from tests.provider.wires import WIRES, read_deltas, words
 
 FULL = Reply(
     "Let me look. ☂",
@@ -37,19 +37,21 @@ def anthropic(*events: dict[str, Any]) -> list[Delta]:
         {"type": "message_stop"},
     )
     body = b"".join(sse(e) for e in (start, *events, *end))
-    return said("anthropic", Answer(body, headers=SSE))
+    return read_deltas("anthropic", Answer(body, headers=SSE))
 
 
 def openai(*chunks: dict[str, Any], finish: str = "stop", done: bool = True) -> list[Delta]:
     last = {"choices": [{"delta": {}, "finish_reason": finish}]}
     body = b"".join(sse(c) for c in (*chunks, last))
-    return said("openai-chat", Answer(body + b"data: [DONE]\n\n" * done, headers=SSE))
+    return read_deltas(
+        "openai-chat", Answer(body + b"data: [DONE]\n\n" * done, headers=SSE)
+    )
 
 
 def ollama(*parts: dict[str, Any]) -> list[Delta]:
     end = {"done": True, "done_reason": "stop", "prompt_eval_count": 5, "eval_count": 2}
     body = b"".join(ndjson(p) for p in (*parts, end))
-    return said("ollama", Answer(body, headers=NDJSON))
+    return read_deltas("ollama", Answer(body, headers=NDJSON))
 
 
 def choice(**delta: Any) -> dict[str, Any]:
@@ -68,7 +70,7 @@ def block(
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_every_wire_gives_the_same_deltas_for_the_same_answer(wire: WireName) -> None:
-    deltas = said(wire, answer(wire, FULL))
+    deltas = read_deltas(wire, answer(wire, FULL))
 
     thought = "".join(d.text for d in deltas if isinstance(d, ThinkingDelta))
     calls = [d for d in deltas if isinstance(d, CallDelta)]
@@ -85,7 +87,7 @@ def test_every_wire_gives_the_same_deltas_for_the_same_answer(wire: WireName) ->
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-responses", "openai-chat"])
 def test_cached_and_reasoning_tokens_are_counted_separately(wire: WireName) -> None:
-    deltas = said(wire, answer(wire, FULL))
+    deltas = read_deltas(wire, answer(wire, FULL))
 
     assert isinstance(deltas[-1], Done)
     assert deltas[-1].usage == FULL.usage
@@ -100,15 +102,15 @@ def test_answer_does_not_depend_on_where_its_bytes_are_cut(
     assert isinstance(whole.body, bytes)
     crlf = whole.body.replace(b"\n", b"\r\n")
     cut = tuple(crlf[at : at + size] for at in range(0, len(crlf), size))
-    expected = join_deltas(said(wire, whole))
+    expected = join_deltas(read_deltas(wire, whole))
 
-    assert join_deltas(said(wire, Answer(cut, headers=whole.headers))) == expected
+    assert join_deltas(read_deltas(wire, Answer(cut, headers=whole.headers))) == expected
 
 
 def test_text_events_of_one_read_become_one_delta() -> None:
     whole = answer("openai-chat", Reply("Let me look. " * 5))
 
-    deltas = said("openai-chat", whole)
+    deltas = read_deltas("openai-chat", whole)
 
     assert [d.text for d in deltas if isinstance(d, TextDelta)] == ["Let me look. " * 5]
 
@@ -324,14 +326,14 @@ def test_emoji_split_over_two_deltas_is_joined(wire: WireName) -> None:
     whole = answer(wire, Reply("abc🌧️."))
     assert isinstance(whole.body, bytes)
     # As a server that counts in UTF-16 would escape and cut it.
-    events = _cut_in_half(wire, whole.body)
+    events = _halve_event(wire, whole.body)
 
-    deltas = said(wire, Answer(events, headers=whole.headers))
+    deltas = read_deltas(wire, Answer(events, headers=whole.headers))
 
     assert words(deltas) == "abc🌧️."
 
 
-def _cut_in_half(wire: WireName, body: bytes) -> bytes:
+def _halve_event(wire: WireName, body: bytes) -> bytes:
     """The event with the emoji twice: with its first half, then with the other."""
     end = b"\n" if wire == "ollama" else b"\n\n"
     chunks: list[bytes] = []
@@ -351,7 +353,7 @@ def _cut_in_half(wire: WireName, body: bytes) -> bytes:
 @pytest.mark.parametrize("event", [b"{", b"\xff", b"[]", b'{"type":3}'])
 def test_unreadable_event_ends_the_answer_with_an_error(event: bytes) -> None:
     with pytest.raises(Unreachable, match="cannot be read"):
-        said("anthropic", Answer(b"data: " + event + b"\n\n", headers=SSE))
+        read_deltas("anthropic", Answer(b"data: " + event + b"\n\n", headers=SSE))
 
 
 def test_data_over_several_lines_is_one_event() -> None:
@@ -359,7 +361,10 @@ def test_data_over_several_lines_is_one_event() -> None:
     lines = b"".join(b"data: " + line.encode() + b"\n" for line in text.splitlines())
     end = sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})
 
-    assert words(said("openai-chat", Answer(lines + b"\n" + end, headers=SSE))) == "Yes."
+    assert (
+        words(read_deltas("openai-chat", Answer(lines + b"\n" + end, headers=SSE)))
+        == "Yes."
+    )
 
 
 def test_ollama_is_asked_with_the_window_of_its_modelfile() -> None:

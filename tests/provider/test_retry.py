@@ -23,7 +23,7 @@ from refold.provider.retry import Backoff, RetryingProvider
 from refold.testing.providers import FaultyProvider, Reply, ScriptedProvider
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer
-from tests.provider.wires import asking, heard, message, request, words
+from tests.provider.wires import asking, message, request, stream_deltas, words
 
 BUSY = Answer(
     b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}', 529
@@ -47,15 +47,15 @@ def patient(
     return RetryingProvider(inner, sleep=waits or Waits(), dice=dice)
 
 
-def told(provider: Provider) -> list[Delta]:
-    return anyio.run(heard, provider)
+def read_deltas(provider: Provider) -> list[Delta]:
+    return anyio.run(stream_deltas, provider)
 
 
 def test_provider_that_recovers_answers_after_retry_notices_and_backoff() -> None:
     waits = Waits()
     inner = FaultyProvider("Yes", fault=Overloaded("busy"), times=3)
 
-    deltas = told(patient(inner, waits))
+    deltas = read_deltas(patient(inner, waits))
 
     assert [d for d in deltas if isinstance(d, Retrying)] == [
         Retrying(1.0, "busy", 2, 4), Retrying(2.0, "busy", 3, 4), Retrying(4.0, "busy", 4, 4),
@@ -68,7 +68,7 @@ def test_last_error_is_raised_when_retries_are_exhausted() -> None:
     inner = FaultyProvider("Yes", fault=Unreachable("gone"), times=9)
 
     with pytest.raises(Unreachable, match="gone"):
-        told(patient(inner))
+        read_deltas(patient(inner))
 
     assert len(inner.heard) == 4
 
@@ -80,7 +80,7 @@ def test_permanent_error_is_not_retried(fault: ProviderError) -> None:
     inner = FaultyProvider("Yes", fault=fault)
 
     with pytest.raises(type(fault)):
-        told(patient(inner))
+        read_deltas(patient(inner))
 
     assert len(inner.heard) == 1
 
@@ -96,12 +96,12 @@ def test_retry_drops_a_response_that_failed_in_the_middle(
 ) -> None:
     inner = FaultyProvider(line, fault=fault, after=1)
 
-    deltas = told(patient(inner))
+    deltas = read_deltas(patient(inner))
 
     at = deltas.index(Dropped(str(fault), type(fault).__name__))
     assert at == 1
     assert isinstance(deltas[2], Retrying)
-    whole = told(FaultyProvider(line, fault=fault, times=0))
+    whole = read_deltas(FaultyProvider(line, fault=fault, times=0))
     assert [type(d) for d in deltas[3:]] == [type(d) for d in whole]
     assert (words(deltas[3:]), deltas[-1]) == (words(whole), whole[-1])
 
@@ -118,7 +118,7 @@ def test_retry_stops_once_the_provider_has_called_a_tool_itself() -> None:
     inner = Hosting()
 
     with pytest.raises(Unreachable, match="reset"):
-        told(patient(inner))
+        read_deltas(patient(inner))
 
     assert inner.heard == 1
 
@@ -147,9 +147,9 @@ def test_network_lost_after_an_answer_gets_ten_attempts_unless_another_model_wai
     provider = RetryingProvider(
         ScriptedProvider("One", *lost, "Two"), Backoff(fallback=fallback), sleep=Waits()
     )
-    told(provider)
+    read_deltas(provider)
 
-    deltas = told(provider)
+    deltas = read_deltas(provider)
 
     assert words(deltas) == "Two"
     assert {d.attempts for d in deltas if isinstance(d, Retrying)} == {attempts}
@@ -159,14 +159,14 @@ def test_retry_limits_overloads_and_other_failures_separately() -> None:
     faults = [Overloaded("busy", overload=True)] * 9 + [Unreachable("reset")] * 3
     script = ScriptedProvider(*faults, "Yes")
 
-    assert words(told(patient(script))) == "Yes"
+    assert words(read_deltas(patient(script))) == "Yes"
 
 
 def test_retry_waits_for_an_overload_without_limit_if_the_caller_has_one() -> None:
     inner = FaultyProvider("Yes", fault=Overloaded("busy", overload=True), times=40)
     provider = RetryingProvider(inner, Backoff(endless=True), sleep=Waits())
 
-    deltas = told(provider)
+    deltas = read_deltas(provider)
 
     assert words(deltas) == "Yes"
     assert {d.attempts for d in deltas if isinstance(d, Retrying)} == {0}
@@ -176,7 +176,7 @@ def test_retry_waits_a_little_longer_than_the_provider_asks() -> None:
     waits = Waits()
     inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=7), times=2)
 
-    told(patient(inner, waits, lambda: 0.5))
+    read_deltas(patient(inner, waits, lambda: 0.5))
 
     assert waits.waited == [7.5, 8.0]
 
@@ -187,7 +187,7 @@ def test_rate_limit_without_a_time_waits_with_growing_backoff() -> None:
         fault = Overloaded("rate limit reached", limited=True)
         inner = FaultyProvider("Yes", fault=fault, times=3)
 
-        assert words(told(patient(inner, waits, lambda dice=dice: dice))) == "Yes"
+        assert words(read_deltas(patient(inner, waits, lambda dice=dice: dice))) == "Yes"
 
     assert longest.waited == [8.0, 16.0, 32.0]
     assert shortest.waited == [4.0, 8.0, 16.0]
@@ -197,7 +197,7 @@ def test_rate_limit_with_a_time_waits_that_time_and_a_little_more() -> None:
     waits = Waits()
     fault = Overloaded("rate limit reached", retry_after=3, limited=True)
 
-    told(patient(FaultyProvider("Yes", fault=fault, times=1), waits))
+    read_deltas(patient(FaultyProvider("Yes", fault=fault, times=1), waits))
 
     assert waits.waited == [4.0]
 
@@ -220,7 +220,7 @@ def test_requested_wait_of_an_hour_is_raised_and_not_waited() -> None:
     inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=3600))
 
     with pytest.raises(Overloaded, match="it asks for a wait of 60 minutes") as caught:
-        told(patient(inner, waits))
+        read_deltas(patient(inner, waits))
 
     assert (waits.waited, caught.value.retry_after) == ([], 3600)
 
@@ -230,14 +230,14 @@ def test_retry_wait_can_be_cancelled_at_once() -> None:
         inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=50))
         start = anyio.current_time()
         with anyio.move_on_after(0.02):
-            await heard(RetryingProvider(inner))
+            await stream_deltas(RetryingProvider(inner))
         return anyio.current_time() - start
 
     assert anyio.run(use) < 1.0
 
 
 def test_response_without_done_is_not_retried() -> None:
-    deltas = told(patient(FaultyProvider("Yes", fault="silence", after=2)))
+    deltas = read_deltas(patient(FaultyProvider("Yes", fault="silence", after=2)))
 
     assert deltas == [TextDelta("Y"), TextDelta("e")]
 
@@ -249,7 +249,7 @@ def test_busy_server_is_sent_the_identical_request_again() -> None:
         limited = Answer(b"{}", 429, {"retry-after": "2"})
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", limited, BUSY, BUSY, good) as (provider, server):
-            deltas = await heard(patient(provider, waits))
+            deltas = await stream_deltas(patient(provider, waits))
             return words(deltas), {h.body for h in server.heard}, len(server.heard)
 
     text, bodies, times = anyio.run(use)
@@ -267,7 +267,7 @@ def test_error_event_before_the_first_text_is_retried() -> None:
     async def use() -> list[Delta]:
         early = Answer(start + error, headers=whole.headers)
         async with asking("anthropic", early, whole) as (provider, _):
-            return await heard(patient(provider))
+            return await stream_deltas(patient(provider))
 
     deltas = anyio.run(use)
 
@@ -300,7 +300,7 @@ def test_busy_server_is_retried_also_while_requests_are_traced() -> None:
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", BUSY, good) as (provider, _):
             result = request(message("user", "?"), trace=True)
-            return await heard(patient(provider), result)
+            return await stream_deltas(patient(provider), result)
 
     deltas = anyio.run(use)
 

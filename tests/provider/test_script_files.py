@@ -33,7 +33,7 @@ async def test_script_answers_are_complete_and_in_order_for_any_delay(
     assert texts == ["one", "two"]
 
 
-async def said_by(script: Script) -> str:
+async def read_text(script: Script) -> str:
     return "".join([d.text async for d in script.stream(ASK) if isinstance(d, TextDelta)])
 
 
@@ -59,9 +59,9 @@ async def test_cassette_is_usable_as_a_script_for_any_request(tmp_path: Path) ->
         assert [delta async for delta in recording.stream(request)]
     script = Script(file)
 
-    assert [await said_by(script) for _ in range(2)] == ["Rain.", "Sun."]
+    assert [await read_text(script) for _ in range(2)] == ["Rain.", "Sun."]
     with pytest.raises(ProviderError, match="the script has only 2 lines"):
-        await said_by(script)
+        await read_text(script)
 
 
 @pytest.mark.anyio

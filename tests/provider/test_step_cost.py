@@ -15,7 +15,14 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, ToolCall, ToolResult
-from tests.provider.wires import asking, heard, message, request, sent, spec_of
+from tests.provider.wires import (
+    asking,
+    message,
+    request,
+    request_body,
+    spec_of,
+    stream_deltas,
+)
 
 SPECS = [
     *(spec_of(w) for w in ("anthropic", "openai-responses", "openai-chat", "gemini", "ollama")),
@@ -72,7 +79,7 @@ def looks(spec: ProviderSpec, steps: int) -> int:
         async with opening as (provider, _):
             for messages in (before, after):
                 result = request(model=MODEL, effort="low")
-                await heard(provider, replace(result, messages=messages))
+                await stream_deltas(provider, replace(result, messages=messages))
 
     anyio.run(use)
     return after.looks
@@ -85,7 +92,7 @@ def test_step_reads_as_many_messages_in_a_long_conversation_as_in_a_short_one(
     assert 0 < looks(spec, 1_000) <= looks(spec, 10)
 
 
-def followed() -> tuple[IncrementalFold[str], list[int]]:
+def join_texts() -> tuple[IncrementalFold[str], list[int]]:
     """Joins the texts of a conversation, and counts the messages that it read for that."""
     numbers: list[int] = []
 
@@ -101,7 +108,7 @@ def talk(words: str) -> list[StoredMessage]:
 
 
 def test_fold_sees_each_message_once() -> None:
-    joined, numbers = followed()
+    joined, numbers = join_texts()
     messages = talk("abcd")
 
     folds = [joined.fold(Log(messages[:n])) for n in (0, 1, 3, 3, 4)]
@@ -111,7 +118,7 @@ def test_fold_sees_each_message_once() -> None:
 
 
 def test_rewound_or_replaced_conversation_is_folded_from_its_beginning() -> None:
-    joined, _ = followed()
+    joined, _ = join_texts()
     messages, other = talk("abcd"), talk("efgh")
 
     talks = [
@@ -141,10 +148,12 @@ def test_mistral_request_after_a_rewind_equals_a_fresh_one() -> None:
         opening = asking("openai-chat", *[good] * len(lengths), spec=mistral)
         async with opening as (provider, server):
             for n in lengths:
-                await heard(provider, replace(request(), messages=Log(spoken[:n])))
+                await stream_deltas(provider, replace(request(), messages=Log(spoken[:n])))
             return [h.body for h in server.heard]
 
-    fresh = [sent("openai-chat", request(*messages[:n]), spec=mistral) for n in lengths]
+    fresh = [
+        request_body("openai-chat", request(*messages[:n]), spec=mistral) for n in lengths
+    ]
     assert [msgspec.json.decode(body) for body in anyio.run(use)] == fresh
     assert [str(body).count("(read)") for body in fresh] == [1, 1, 0, 1, 1]
 

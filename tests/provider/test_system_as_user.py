@@ -25,10 +25,10 @@ from tests.provider.wires import (
     PICTURES,
     TOOLS,
     asking,
-    heard,
     message,
     request,
     spec_of,
+    stream_deltas,
     words,
 )
 
@@ -66,7 +66,7 @@ def conversation(
 
     async def use() -> tuple[list[str], list[dict[str, Any]]]:
         async with asking(wire, *answers, spec=spec) as (provider, server):
-            texts = [words(await heard(provider, item)) for item in asked]
+            texts = [words(await stream_deltas(provider, item)) for item in asked]
             return texts, [json.loads(h.body) for h in server.heard]
 
     return anyio.run(use)
@@ -226,7 +226,7 @@ def test_model_with_neither_tools_nor_system_role_still_makes_calls() -> None:
     async def use() -> tuple[str, list[dict[str, Any]]]:
         async with asking("openai-chat", *[gemma] * 4) as (inner, server):
             provider: Provider = CallProtocolSelector(inner)
-            stops = [(await heard(provider, result))[-1] for _ in range(2)]
+            stops = [(await stream_deltas(provider, result))[-1] for _ in range(2)]
             values = {getattr(done, "stop", "") for done in stops}
             return " ".join(values), [json.loads(h.body) for h in server.heard]
 

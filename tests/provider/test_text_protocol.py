@@ -39,9 +39,9 @@ from tests.provider.wires import (
     TOOLS,
     WIRES,
     asking,
-    heard,
     message,
     request,
+    stream_deltas,
     words,
 )
 
@@ -52,7 +52,7 @@ ASKED = request(message("user", "A taxi, please."), system="Be brief.", tools=TO
 
 def ask(provider: Provider, *asked: Request) -> list[list[Delta]]:
     async def use() -> list[list[Delta]]:
-        return [await heard(provider, item) for item in asked or (ASKED,)]
+        return [await stream_deltas(provider, item) for item in asked or (ASKED,)]
 
     return anyio.run(use)
 
@@ -187,7 +187,7 @@ def test_every_wire_works_with_the_text_protocol(wire: WireName) -> None:
     async def use() -> list[Delta]:
         async with asking(wire, answer(wire, Reply(f"So.\n{TAGGED}"))) as (provider, _):
             result = request(*CONVERSATION, tools=TOOLS)
-            return await heard(TextProtocol(provider), result)
+            return await stream_deltas(TextProtocol(provider), result)
 
     deltas = anyio.run(use)
 
@@ -522,14 +522,14 @@ def test_models_known_to_need_the_text_protocol_are_recognized(
 def test_tools_setting_takes_precedence_over_the_list_of_text_models() -> None:
     inner = ScriptedProvider()
 
-    def called(model: str, tools: Tools = "auto") -> str:
+    def protocol_of(model: str, tools: Tools = "auto") -> str:
         protocol = with_call_protocol(inner, "gemini", "gemini", model, tools)
         return "native" if protocol is inner else type(protocol).__name__
 
-    assert called("gemma-3-4b-it") == "TextProtocol"
-    assert called("gemini-3") == "CallProtocolSelector"
-    assert called("gemma-3-4b-it", "native") == "native"
-    assert called("gemini-3", "text") == "TextProtocol"
+    assert protocol_of("gemma-3-4b-it") == "TextProtocol"
+    assert protocol_of("gemini-3") == "CallProtocolSelector"
+    assert protocol_of("gemma-3-4b-it", "native") == "native"
+    assert protocol_of("gemini-3", "text") == "TextProtocol"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ OURS = '{"name": "TOOL", "arguments": {"ARGUMENT": "VALUE"}}'
 EXAMPLE = f"You would write:\n```json\n{BARE}\n```\nThen it is read."
 
 
-def heard(
+def parse_answer(
     pieces: str | Iterable[str], *, whole: bool = True, native: bool = False
 ) -> tuple[str, Calls]:
     """The words, and the calls that can be made, of an answer in these pieces."""
@@ -114,7 +114,7 @@ ONE_CALL = {
 
 @pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
 def test_call_is_parsed_in_every_known_notation(written: str) -> None:
-    words, calls = heard(written)
+    words, calls = parse_answer(written)
 
     assert calls == MADE
     assert "{" not in words.rpartition("</think>")[2]
@@ -130,7 +130,7 @@ FENCED = {name: w for name, w in ONE_CALL.items() if w.startswith(("```json", "`
 
 @pytest.mark.parametrize("written", BEHIND_WORDS.values(), ids=BEHIND_WORDS)
 def test_text_before_a_call_stays_text(written: str) -> None:
-    words, calls = heard(f"Let me look.\n\n{written}")
+    words, calls = parse_answer(f"Let me look.\n\n{written}")
 
     assert (words.rstrip(), calls) == ("Let me look.", MADE)
 
@@ -141,19 +141,19 @@ def test_fenced_call_after_text_is_not_made_and_the_model_gets_the_reason(
 ) -> None:
     answer = f"Let me look.\n\n{written}"
 
-    assert heard(answer) == (answer, [])
+    assert parse_answer(answer) == (answer, [])
     assert whys(answer) == [("read_file", QUOTED_REASON)]
 
 
 @pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
 def test_call_in_a_cut_off_answer_stays_text(written: str) -> None:
-    assert heard(written, whole=False) == (written, [])
+    assert parse_answer(written, whole=False) == (written, [])
 
 
 @pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
 def test_partial_call_is_not_made(written: str) -> None:
     for length in range(1, len(written)):
-        words, calls = heard(written[:length])
+        words, calls = parse_answer(written[:length])
         assert calls in ([], MADE)
         if not calls:
             assert words == written[:length]
@@ -176,14 +176,14 @@ HALVES = {
 def test_partial_call_is_reported_to_the_model_as_broken_off(
     written: str, name: str
 ) -> None:
-    assert heard(written) == (written, [])
+    assert parse_answer(written) == (written, [])
     assert whys(written) == [(name, BROKEN_OFF_REASON)]
 
 
 def test_calls_before_a_partial_call_are_not_made() -> None:
     text = f'{TAG}\n<tool_call>\n{{"name": "no'
 
-    assert heard(text) == (text, [])
+    assert parse_answer(text) == (text, [])
     assert [name for name, _ in whys(text)] == ["read_file", "unnamed"]
 
 
@@ -245,9 +245,9 @@ WORDS = {
 
 @pytest.mark.parametrize("written", WORDS.values(), ids=WORDS)
 def test_text_that_only_looks_like_a_call_stays_text(written: str) -> None:
-    assert heard(written) == (written, [])
-    assert heard(list(written)) == (written, [])
-    assert heard(written, native=True) == (written, [])
+    assert parse_answer(written) == (written, [])
+    assert parse_answer(list(written)) == (written, [])
+    assert parse_answer(written, native=True) == (written, [])
     assert whys(written) == []
 
 
@@ -270,45 +270,48 @@ DOUBTFUL = {
 
 @pytest.mark.parametrize("written", DOUBTFUL.values(), ids=DOUBTFUL)
 def test_quoted_call_is_not_made_and_the_model_gets_the_reason(written: str) -> None:
-    assert heard(written) == (written, [])
-    assert heard(list(written)) == (written, [])
-    assert heard(written, native=True) == (written, [])
+    assert parse_answer(written) == (written, [])
+    assert parse_answer(list(written)) == (written, [])
+    assert parse_answer(written, native=True) == (written, [])
     assert whys(written) == [("read_file", QUOTED_REASON)]
 
 
 def test_calls_with_text_between_them_are_not_made() -> None:
     between = f"{TAG}\nAnd now:\n{TAG}"
 
-    assert heard(between) == (between, [])
+    assert parse_answer(between) == (between, [])
     assert whys(between) == [("read_file", QUOTED_REASON)] * 2
 
 
 def test_calls_that_follow_a_misplaced_call_are_not_made() -> None:
     text = f"So: {TAG}\n{TAG}"
 
-    assert heard(text) == (text, [])
+    assert parse_answer(text) == (text, [])
     assert whys(text) == [("read_file", QUOTED_REASON)] * 2
 
 
 def test_call_after_a_quoted_call_is_made() -> None:
     for quoted in (f"> {TAG}\n\n", f"So:\n```\n{TAG}\n```\n", f"    {TAG}\n\nSo:\n"):
-        assert heard(quoted + TAG) == (quoted, MADE)
-    assert heard(f"So:\n```\n{TAG}\n```\nSo:\n   {TAG}")[1] == MADE
+        assert parse_answer(quoted + TAG) == (quoted, MADE)
+    assert parse_answer(f"So:\n```\n{TAG}\n```\nSo:\n   {TAG}")[1] == MADE
 
 
 def test_several_calls_are_parsed_in_order() -> None:
     tagged = f"<tool_call>{BARE}</tool_call>\n<tool_call>{BARE}</tool_call>"
     note = '{"name": "note", "arguments": {"text": 1}}'
 
-    assert heard(tagged) == ("", MADE * 2)
-    assert heard(f"<tool_call>\n{BARE}\n{BARE}\n</tool_call>") == ("", MADE * 2)
-    assert heard(f"{BARE}\n{note}")[1] == [*MADE, ("note", '{"text": 1}')]
-    assert heard(f"{BARE}; {note}")[1] == [*MADE, ("note", '{"text": 1}')]
-    assert heard(f"```json\n[{BARE}, {note}]\n```")[1] == [*MADE, ("note", '{"text": 1}')]
+    assert parse_answer(tagged) == ("", MADE * 2)
+    assert parse_answer(f"<tool_call>\n{BARE}\n{BARE}\n</tool_call>") == ("", MADE * 2)
+    assert parse_answer(f"{BARE}\n{note}")[1] == [*MADE, ("note", '{"text": 1}')]
+    assert parse_answer(f"{BARE}; {note}")[1] == [*MADE, ("note", '{"text": 1}')]
+    assert parse_answer(f"```json\n[{BARE}, {note}]\n```")[1] == [
+        *MADE,
+        ("note", '{"text": 1}'),
+    ]
 
 
 def test_closing_tag_alone_marks_a_call() -> None:
-    assert heard(f"So:\n{BARE}\n</tool_call>\n") == ("So:\n", MADE)
+    assert parse_answer(f"So:\n{BARE}\n</tool_call>\n") == ("So:\n", MADE)
 
 
 def test_invalid_json_raises_a_value_error() -> None:
@@ -321,9 +324,9 @@ def test_unknown_tool_is_called_if_tagged_or_if_the_answer_has_no_other_text() -
     unknown = '{"name": "mkdir", "arguments": {"path": "a"}}'
     calls: Calls = [("mkdir", '{"path": "a"}')]
 
-    assert heard(f"So:\n<tool_call>{unknown}</tool_call>")[1] == calls
-    assert heard(unknown)[1] == calls
-    assert heard(f"{unknown}\nSo.") == (f"{unknown}\nSo.", [])
+    assert parse_answer(f"So:\n<tool_call>{unknown}</tool_call>")[1] == calls
+    assert parse_answer(unknown)[1] == calls
+    assert parse_answer(f"{unknown}\nSo.") == (f"{unknown}\nSo.", [])
 
 
 BROKEN = {
@@ -337,7 +340,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("body", BROKEN.values(), ids=BROKEN)
 def test_tag_with_broken_json_is_a_call_with_invalid_arguments(body: str) -> None:
-    words, calls = heard(f"<tool_call>{body}</tool_call>")
+    words, calls = parse_answer(f"<tool_call>{body}</tool_call>")
 
     ((name, arguments),) = calls
     assert (words, name) == ("", "read_file")
@@ -348,14 +351,14 @@ def test_text_after_a_broken_call_is_not_lost() -> None:
     broken = '<tool_call>{"name": "note", "arguments": {"text": "a}}</tool_call>'
     text = f'{broken}\nAnd "so".'
 
-    assert heard(text) == (text, [])
+    assert parse_answer(text) == (text, [])
     assert whys(text) == [("note", QUOTED_REASON)]
 
 
 def test_text_after_a_made_up_result_is_ignored() -> None:
     made_up = "<tool_result>\nall is well\n</tool_result>\nAll is well.\n"
 
-    words, calls = heard(f"<tool_call>{BARE}</tool_call>\n{made_up}{BARE}")
+    words, calls = parse_answer(f"<tool_call>{BARE}</tool_call>\n{made_up}{BARE}")
 
     assert (words.strip(), calls) == ("", MADE)
 
@@ -363,8 +366,8 @@ def test_text_after_a_made_up_result_is_ignored() -> None:
 def test_made_up_result_in_a_cut_off_answer_stays_text() -> None:
     text = f"{TAG}\n<tool_result>\nall is well\n"
 
-    assert heard(text) == ("", MADE)
-    assert heard(text, whole=False) == (text, [])
+    assert parse_answer(text) == ("", MADE)
+    assert parse_answer(text, whole=False) == (text, [])
 
 
 def test_arguments_may_contain_the_end_marker_of_a_call() -> None:
@@ -372,7 +375,7 @@ def test_arguments_may_contain_the_end_marker_of_a_call() -> None:
     body = json.dumps({"name": "note", "arguments": {"text": text}})
 
     for item in (f"<tool_call>{body}</tool_call>", f"```json\n{body}\n```", body):
-        ((_, arguments),) = heard(item)[1]
+        ((_, arguments),) = parse_answer(item)[1]
         assert json.loads(arguments) == {"text": text}
 
 
@@ -382,12 +385,12 @@ def test_arguments_in_tags_are_converted_to_the_types_of_the_tool() -> None:
         "<parameter=first>7</parameter></function>"
     )
 
-    ((_, arguments),) = heard(text)[1]
+    ((_, arguments),) = parse_answer(text)[1]
     assert json.loads(arguments) == {"path": "7</function>", "first": 7}
 
 
 def test_raw_line_breaks_in_json_arguments_are_accepted() -> None:
-    ((_, arguments),) = heard('{"name": "note", "arguments": {"text": "a\n\tb"}}')[1]
+    ((_, arguments),) = parse_answer('{"name": "note", "arguments": {"text": "a\n\tb"}}')[1]
 
     assert json.loads(arguments) == {"text": "a\n\tb"}
 
@@ -395,29 +398,29 @@ def test_raw_line_breaks_in_json_arguments_are_accepted() -> None:
 def test_text_streams_as_soon_as_it_cannot_be_a_call() -> None:
     reading = StreamParser(TOOLS)
 
-    def said(text: str) -> str:
+    def feed_text(text: str) -> str:
         return "".join(d.text for d in reading.feed(text) if isinstance(d, TextDelta))
 
-    assert said("Let me") == "Let me"
-    assert said(" see.\n") == " see.\n"
-    assert said("<tool") == ""
-    assert said("box> ") == "<toolbox> "
-    assert said('\n{"na') == "\n"
-    assert said('mes": [1,') == '{"names": [1,'
-    assert said(" 2") == " 2"
+    assert feed_text("Let me") == "Let me"
+    assert feed_text(" see.\n") == " see.\n"
+    assert feed_text("<tool") == ""
+    assert feed_text("box> ") == "<toolbox> "
+    assert feed_text('\n{"na') == "\n"
+    assert feed_text('mes": [1,') == '{"names": [1,'
+    assert feed_text(" 2") == " 2"
 
 
 def test_parser_reports_whether_an_answer_has_text_besides_calls() -> None:
-    def said(answer: str) -> tuple[bool, int]:
+    def parse_whole_answer(answer: str) -> tuple[bool, int]:
         reading = StreamParser(TOOLS, native=True)
         list(reading.feed(answer))
         reading.close()
         return reading.has_text, len(reading.calls)
 
-    assert said(f" \n{TAG}\n\n{TAG}\n") == (False, 2)
-    assert said(f"<think>So: </think>\n{BARE}") == (False, 1)
-    assert said(f"So:\n{TAG}") == (True, 1)
-    assert said('{"name": "mkdir", "arguments": {"path": "a"}}') == (True, 0)
+    assert parse_whole_answer(f" \n{TAG}\n\n{TAG}\n") == (False, 2)
+    assert parse_whole_answer(f"<think>So: </think>\n{BARE}") == (False, 1)
+    assert parse_whole_answer(f"So:\n{TAG}") == (True, 1)
+    assert parse_whole_answer('{"name": "mkdir", "arguments": {"path": "a"}}') == (True, 0)
 
 
 def test_call_fits_a_tool_if_it_has_all_required_and_no_unknown_arguments() -> None:
@@ -497,10 +500,10 @@ def same_however_it_is_cut(answer: str, cuts: list[int], native: bool, whole: bo
     places = sorted({0, len(answer), *(cut for cut in cuts if cut < len(answer))})
     pieces = [answer[a:b] for a, b in pairwise(places)]
 
-    at_once = heard(answer, native=native, whole=whole)
+    at_once = parse_answer(answer, native=native, whole=whole)
 
-    assert heard(pieces, native=native, whole=whole) == at_once
-    assert heard(list(answer), native=native, whole=whole) == at_once
+    assert parse_answer(pieces, native=native, whole=whole) == at_once
+    assert parse_answer(list(answer), native=native, whole=whole) == at_once
 
 
 @settings(deadline=None, max_examples=40)
@@ -517,7 +520,7 @@ def test_parser_repeats_and_invents_no_text_for_any_answer(answer: str) -> None:
 
 
 def nothing_twice(answer: str) -> None:
-    words, calls = heard(answer)
+    words, calls = parse_answer(answer)
 
     left = iter(answer)
     assert all(character in left for character in words), (
@@ -528,7 +531,7 @@ def nothing_twice(answer: str) -> None:
     else:
         assert len(words) < len(answer)
         assert not words.strip() or "\n" in words or "</think>" in words
-    assert heard(answer, whole=False) == (answer, [])
+    assert parse_answer(answer, whole=False) == (answer, [])
 
 
 HOSTILE = {
@@ -557,7 +560,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_answer_is_parsed_to_its_end(answer: str) -> None:
-    words, calls = heard(answer)
+    words, calls = parse_answer(answer)
 
     assert words == answer if not calls else len(words) < len(answer)
 
@@ -567,4 +570,4 @@ def test_hostile_answer_is_parsed_to_its_end(answer: str) -> None:
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_answer_is_parsed_in_linear_time(answer: str) -> None:
     """Four times as much, in single characters: by the square it would take minutes."""
-    assert heard(list(answer * 4)) != ("", [])
+    assert parse_answer(list(answer * 4)) != ("", [])

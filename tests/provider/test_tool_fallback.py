@@ -18,7 +18,7 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, wire_server
 from refold.values.tools import ToolSpec
-from tests.provider.wires import asking, heard, message, request, words
+from tests.provider.wires import asking, message, request, stream_deltas, words
 
 ANY = Raw(b'{"type":"object","properties":{}}')
 NAMES = ("bash", "look", "mcp__s__good", "mcp__s__bad")
@@ -60,7 +60,7 @@ def refusal(body: Any) -> Answer:
     return Answer(msgspec.json.encode(body), 400)
 
 
-def offered(body: bytes) -> list[str]:
+def list_offered_tools(body: bytes) -> list[str]:
     return [name for name in NAMES if f'"name":"{name}"'.encode() in body]
 
 
@@ -76,9 +76,9 @@ def test_refused_tool_is_left_out_and_named_in_the_response(
         question = request(message("user", "?"), tools=TOOLS, schema=schema)
         async with asking(wire, refusal(body), good, good) as (provider, server):
             fallback = ToolFallback(provider)
-            first = await heard(fallback, question)
-            second = await heard(fallback, question)
-            return first, second, [offered(item.body) for item in server.heard]
+            first = await stream_deltas(fallback, question)
+            second = await stream_deltas(fallback, question)
+            return first, second, [list_offered_tools(item.body) for item in server.heard]
 
     first, second, tools = anyio.run(use)
 
@@ -97,10 +97,10 @@ def test_refusal_that_names_no_tool_of_the_request_removes_no_tool(wording: str)
     async def use() -> list[list[str]]:
         async with asking("openai-chat", refusal(body)) as (provider, server):
             with pytest.raises(Exception, match="refused the request"):
-                await heard(
+                await stream_deltas(
                     ToolFallback(provider), request(message("user", "?"), tools=TOOLS)
                 )
-            return [offered(item.body) for item in server.heard]
+            return [list_offered_tools(item.body) for item in server.heard]
 
     assert anyio.run(use) == [list(NAMES)]
 
@@ -112,7 +112,7 @@ def test_provider_that_refuses_one_tool_after_another_is_given_up() -> None:
     async def use() -> int:
         async with asking("anthropic", *[no] * 40) as (provider, server):
             with pytest.raises(ToolRefused):
-                await heard(
+                await stream_deltas(
                     ToolFallback(provider), request(message("user", "?"), tools=many)
                 )
             return len(server.heard)

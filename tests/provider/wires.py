@@ -115,17 +115,17 @@ async def asking(
             yield provider, server
 
 
-def said(wire: WireName, *answers: Answer, idle: float = 5.0) -> list[Delta]:
+def read_deltas(wire: WireName, *answers: Answer, idle: float = 5.0) -> list[Delta]:
     """What a real client makes of an answer."""
 
     async def use() -> list[Delta]:
         async with asking(wire, *answers, idle=idle) as (provider, _):
-            return await heard(provider)
+            return await stream_deltas(provider)
 
     return anyio.run(use)
 
 
-def sent(
+def request_body(
     wire: WireName,
     asked: Request,
     says: Mapping[str, Any] = MODEL,
@@ -137,13 +137,13 @@ def sent(
     async def use() -> bytes:
         opening = asking(wire, good, model=asked.model, says=says, spec=spec)
         async with opening as (provider, server):
-            await heard(provider, asked)
+            await stream_deltas(provider, asked)
             return server.heard[0].body
 
     return msgspec.json.decode(anyio.run(use))
 
 
-async def heard(provider: Provider, asked: Request | None = None) -> list[Delta]:
+async def stream_deltas(provider: Provider, asked: Request | None = None) -> list[Delta]:
     asked = asked or request(CONVERSATION[0])
     async with aclosing(provider.stream(asked)) as deltas:
         return [delta async for delta in deltas]

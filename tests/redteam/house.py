@@ -91,18 +91,18 @@ class House:
 
     def attack(self, attack: Attack) -> Outcome:
         for name, content in attack.plants.items():
-            self._plant(self.ws / name, self._filled(content))
+            self._plant(self.ws / name, self._fill_in(content))
         if attack.before:
             subprocess.run(
-                ["bash", "-ec", self._filled(attack.before)], cwd=self.ws, check=True
+                ["bash", "-ec", self._fill_in(attack.before)], cwd=self.ws, check=True
             )
         at_first = self._outside()
         with self._doors(), self._container() if attack.container else nullcontext():
-            text = self._told(attack)
+            text = self._run_attack(attack)
             if attack.afterwards:
-                line = ["bash", "-c", self._filled(attack.afterwards)]
+                line = ["bash", "-c", self._fill_in(attack.afterwards)]
                 subprocess.run(line, cwd=self.ws, check=False, capture_output=True)
-        harm = [f"changed: {name}" for name in self._changed(at_first)]
+        harm = [f"changed: {name}" for name in self._list_changes(at_first)]
         harm += [f"read: {SECRET}"] if SECRET in text else []
         harm += [f"ran: {RAN}"] if RAN in text else []
         harm += [
@@ -112,7 +112,7 @@ class House:
         harm += [f"connected to {name}" for name in self._connected]
         return Outcome(text, tuple(harm))
 
-    def _filled(self, text: str) -> str:
+    def _fill_in(self, text: str) -> str:
         return text.replace("{home}", str(self.home)).replace("{other}", str(self.other))
 
     def _plant(self, path: Path, content: str) -> None:
@@ -123,11 +123,11 @@ class House:
         path.write_text(content)
         path.chmod(0o755 if content.startswith("#!") else 0o644)
 
-    def _told(self, attack: Attack) -> str:
+    def _run_attack(self, attack: Attack) -> str:
         answers = [
-            [("bash", json.dumps({"command": self._filled(call)}))]
+            [("bash", json.dumps({"command": self._fill_in(call)}))]
             if isinstance(call, str)
-            else [(call[0], self._filled(json.dumps(call[1])))]
+            else [(call[0], self._fill_in(json.dumps(call[1])))]
             for call in attack.calls
         ]
         provider = ScriptedProvider(*answers, "Done.")
@@ -136,7 +136,7 @@ class House:
         async def approve(question: Question) -> bool:
             questions.append(question)
             if len(questions) == 1:
-                line = ["bash", "-ec", self._filled(attack.meanwhile)]
+                line = ["bash", "-ec", self._fill_in(attack.meanwhile)]
                 await anyio.run_process(line, cwd=self.ws)
             return len(questions) == 1
 
@@ -161,7 +161,7 @@ class House:
         os.environ["HOME"] = str(self.home)
         os.environ["REFOLD_HOME"] = str(self._data)
         if path:
-            os.environ["PATH"] = f"{self._filled(path)}:{before['PATH']}"
+            os.environ["PATH"] = f"{self._fill_in(path)}:{before['PATH']}"
         os.chdir(self.ws)
         try:
             yield
@@ -228,6 +228,6 @@ class House:
                     data[str(path)] = f"{about.st_mode} {about.st_ino} {what}"
         return data
 
-    def _changed(self, before: Mapping[str, str]) -> list[str]:
+    def _list_changes(self, before: Mapping[str, str]) -> list[str]:
         after = self._outside()
         return sorted(p for p in {*before, *after} if before.get(p) != after.get(p))

@@ -47,19 +47,19 @@ def _planter(
     )  # fmt: skip
 
 
-def _configured(name: str, settings: str, *calls: str) -> Attack:
+def _with_settings(name: str, settings: str, *calls: str) -> Attack:
     """A repository in which the user has more settings."""
     attack = _planter(name, *calls)
     return replace(attack, before=f"{_START}; {settings}")
 
 
-def _renamed(name: str, code: str) -> Attack:
+def _without_mounts(name: str, code: str) -> Attack:
     """From a mount namespace of its own, in which nothing is mounted over the guarded paths."""
     files = {"t.py": WITHOUT_MOUNTS, "code": code}
     return _planter(name, 'python3 t.py "$(cat code)"', "cat notes.txt", **files)
 
 
-def _hooked(name: str, call: str) -> Attack:
+def _with_hooks(name: str, call: str) -> Attack:
     """The settings of the person name files in the workspace, which the person then runs."""
     husky = (
         "mkdir -p .husky/_ tools; printf '#!/bin/sh\nsh .husky/pre-commit\n' > .husky/_/pre-commit; "
@@ -75,7 +75,7 @@ def _hooked(name: str, call: str) -> Attack:
     )
 
 
-def _continued(name: str, call: str) -> Attack:
+def _in_rebase(name: str, call: str) -> Attack:
     """The person has stopped in the middle of a rebase, and continues it."""
     stopped = "git branch old; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m n; GIT_SEQUENCE_EDITOR='echo break >' git rebase -i old"
     attack = _planter(name, call, todo="exec touch {home}/planted\n")
@@ -89,11 +89,11 @@ def _continued(name: str, call: str) -> Attack:
 _COPIES = "import shutil; shutil.copy"
 
 PLANTERS = (
-    _renamed("hooks renamed away", f"os.rename('.git/hooks', '.git/h'); os.mkdir('.git/hooks'); {_COPIES}('hook', '.git/hooks/pre-commit'); os.chmod('.git/hooks/pre-commit', 493)"),
-    _renamed("settings of git renamed away", f"os.rename('.git/config', 'c'); {_COPIES}('config', '.git/config')"),
-    _renamed("settings of an editor renamed away", f"os.rename('.vscode', 'v'); os.mkdir('.vscode'); {_COPIES}('config', '.vscode/tasks.json')"),
-    _renamed("keys renamed away", "os.rename('.env', 'notes.txt')"),
-    _renamed("the whole repository renamed away", f"os.rename('.git', 'g'); shutil = __import__('shutil'); shutil.copytree('g', '.git'); {_COPIES}('config', '.git/config')"),
+    _without_mounts("hooks renamed away", f"os.rename('.git/hooks', '.git/h'); os.mkdir('.git/hooks'); {_COPIES}('hook', '.git/hooks/pre-commit'); os.chmod('.git/hooks/pre-commit', 493)"),
+    _without_mounts("settings of git renamed away", f"os.rename('.git/config', 'c'); {_COPIES}('config', '.git/config')"),
+    _without_mounts("settings of an editor renamed away", f"os.rename('.vscode', 'v'); os.mkdir('.vscode'); {_COPIES}('config', '.vscode/tasks.json')"),
+    _without_mounts("keys renamed away", "os.rename('.env', 'notes.txt')"),
+    _without_mounts("the whole repository renamed away", f"os.rename('.git', 'g'); shutil = __import__('shutil'); shutil.copytree('g', '.git'); {_COPIES}('config', '.git/config')"),
     _planter(
         "a commondir that hides modules",
         f"{_repository('.git/modules/evil')}; mkdir empty; echo ../empty > .git/commondir",
@@ -125,9 +125,9 @@ PLANTERS = (
         ("write_file", {"path": "d/refs/x", "content": "x"}),
         ("write_file", {"path": "d/HEAD", "content": "ref: refs/heads/main\n"}),
     ),
-    _continued("a program in a rebase", "cat todo >> .git/rebase-merge/git-rebase-todo"),
-    _continued("a rebase in another place", "mv .git/rebase-merge r; cp todo r/git-rebase-todo; ln -s ../r .git/rebase-merge"),
-    _continued(
+    _in_rebase("a program in a rebase", "cat todo >> .git/rebase-merge/git-rebase-todo"),
+    _in_rebase("a rebase in another place", "mv .git/rebase-merge r; cp todo r/git-rebase-todo; ln -s ../r .git/rebase-merge"),
+    _in_rebase(
         "a merge strategy that is a file",
         "mkdir git-merge-x; cp hook evil; chmod +x evil; echo x/../evil > .git/rebase-merge/strategy; "
         "tree=$(printf '100644 blob %s\\ta\\n' $(git hash-object -w hook) | git mktree); "
@@ -150,7 +150,7 @@ PLANTERS = (
         ("bash", {"command": "git commit --allow-empty -m x"}),
     ),
     _planter("a hook among a thousand", "git init -q s; cp hook s/.git/hooks/pre-commit; cd s/.git/hooks; seq 1001 | xargs touch"),
-    _configured(
+    _with_settings(
         "a hook where there was no directory of hooks", "rm -rf .git/hooks",
         "mkdir .git/hooks; cp hook .git/hooks/pre-commit; cd .git/hooks; seq 1001 | xargs touch",
     ),
@@ -173,22 +173,22 @@ PLANTERS = (
         "git init -q node_modules/e; cp config node_modules/e/.git/config",
     ),
     _planter("a link to a repository inside another", f"{_repository('.git/x')}; ln -s .git/x s"),
-    _configured("hooks where the settings have them", "git config core.hooksPath gh; mkdir gh", "cp hook gh/pre-commit"),
-    _configured("hooks where the settings expect them", "printf '[core]hooksPath = \"g h\" ; x\n' >> .git/config", "mkdir 'g h'; cp hook 'g h/pre-commit'"),
-    _configured("hooks that were there", "git config core.hooksPath gh; mkdir gh; touch gh/pre-commit; chmod +x gh/*", "cp hook gh/pre-commit"),
-    _configured("settings that settings include", "git config include.path ../more; touch more", "cp config more"),
-    _configured("settings that settings would include", "git config --add includeIf.gitdir:/.path ../a/more", "mkdir a; cp config a/more"),
-    _configured(
+    _with_settings("hooks where the settings have them", "git config core.hooksPath gh; mkdir gh", "cp hook gh/pre-commit"),
+    _with_settings("hooks where the settings expect them", "printf '[core]hooksPath = \"g h\" ; x\n' >> .git/config", "mkdir 'g h'; cp hook 'g h/pre-commit'"),
+    _with_settings("hooks that were there", "git config core.hooksPath gh; mkdir gh; touch gh/pre-commit; chmod +x gh/*", "cp hook gh/pre-commit"),
+    _with_settings("settings that settings include", "git config include.path ../more; touch more", "cp config more"),
+    _with_settings("settings that settings would include", "git config --add includeIf.gitdir:/.path ../a/more", "mkdir a; cp config a/more"),
+    _with_settings(
         "settings that included settings include", "git config include.path ../more; printf '[include]\npath=b\n' > more",
         "cp config b",
     ),
-    _renamed("settings of git replaced by a link", f"{_COPIES}('config', 'c'); os.rename('.git/config', 'd'); os.symlink('../c', '.git/config')"),
-    _renamed("hooks of another directory", f"os.mkdir('h'); {_COPIES}('hook', 'h/pre-commit'); os.chmod('h/pre-commit', 493); os.rename('.git/hooks', 'g'); os.rename('h', '.git/hooks')"),
-    _renamed("settings of an editor exchanged in its directory", f"os.rename('.vscode/tasks.json', 't'); {_COPIES}('config', '.vscode/tasks.json')"),
-    _hooked("a hook where core.hooksPath is", "cp hook .husky/_/pre-commit; chmod +x .husky/_/*"),
-    _hooked("a script that husky runs", "mkdir -p .husky; cp hook .husky/pre-commit; chmod +x .husky/pre-commit"),
-    _hooked("a directory in the place of core.hooksPath", "mv .husky old; mkdir -p .husky/_; cp hook .husky/_/pre-commit; chmod +x .husky/_/*"),
-    _hooked("settings that others include", "cp config team.gitconfig"),
-    _hooked("a program of an alias", "cp hook tools/check.sh"),
+    _without_mounts("settings of git replaced by a link", f"{_COPIES}('config', 'c'); os.rename('.git/config', 'd'); os.symlink('../c', '.git/config')"),
+    _without_mounts("hooks of another directory", f"os.mkdir('h'); {_COPIES}('hook', 'h/pre-commit'); os.chmod('h/pre-commit', 493); os.rename('.git/hooks', 'g'); os.rename('h', '.git/hooks')"),
+    _without_mounts("settings of an editor exchanged in its directory", f"os.rename('.vscode/tasks.json', 't'); {_COPIES}('config', '.vscode/tasks.json')"),
+    _with_hooks("a hook where core.hooksPath is", "cp hook .husky/_/pre-commit; chmod +x .husky/_/*"),
+    _with_hooks("a script that husky runs", "mkdir -p .husky; cp hook .husky/pre-commit; chmod +x .husky/pre-commit"),
+    _with_hooks("a directory in the place of core.hooksPath", "mv .husky old; mkdir -p .husky/_; cp hook .husky/_/pre-commit; chmod +x .husky/_/*"),
+    _with_hooks("settings that others include", "cp config team.gitconfig"),
+    _with_hooks("a program of an alias", "cp hook tools/check.sh"),
     _planter("a file that a shell runs", "echo 'touch {home}/planted' > .envrc"),
 )  # fmt: skip

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from refold.values.hosts import ReachableHosts, expand_all
-from tests.network.filtered import LoopbackServer, filtered
+from tests.network.filtered import LoopbackServer, run_filtered
 
 _RESET = struct.pack("ii", 1, 0)  # close sends RST
 
@@ -52,7 +52,7 @@ SPELLINGS = (
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_a_denied_address_is_refused_in_every_spelling(spelling: str) -> None:
     denied = expand_all(["192.88.99.7", "[2001:4860:0::7]"])
-    with filtered(
+    with run_filtered(
         ReachableHosts(("*:*",), denied), {"alias.example": ["192.88.99.7"]}
     ) as door:
         assert door.status(connect(f"{spelling}:9")) in (400, 403)
@@ -63,7 +63,7 @@ def test_a_denied_address_is_refused_in_every_spelling(spelling: str) -> None:
     ['a"(net)', "a%2f.example", "010.0.0.1", "a" * 254, "1.2.3.4.5", "x..y"],
 )
 def test_an_invalid_host_name_is_refused_and_not_recorded(host: str) -> None:
-    with filtered(ReachableHosts(("a.example",)), {}) as door:
+    with run_filtered(ReachableHosts(("a.example",)), {}) as door:
         assert door.status(f"GET http://{host}/ HTTP/1.1\r\n\r\n".encode()) == 400
         assert door.attempts() == ()
 
@@ -71,7 +71,7 @@ def test_an_invalid_host_name_is_refused_and_not_recorded(host: str) -> None:
 def test_a_reached_host_is_recorded_after_many_refused_ones() -> None:
     site = LoopbackServer("site")
     place = f"localhost:{site.port}"
-    with filtered(ReachableHosts((place,))) as door:
+    with run_filtered(ReachableHosts((place,))) as door:
         for number in range(100):
             assert door.status(connect(f"h{number}.example:9")) == 403
         assert door.status(connect(place), b"GET / HTTP/1.1\r\n\r\n") == 200
@@ -84,7 +84,7 @@ def test_a_reached_host_is_recorded_after_many_refused_ones() -> None:
 def test_a_program_that_resets_its_tunnels_can_open_new_ones() -> None:
     with server(resets=False) as port:
         place = f"localhost:{port}"
-        with filtered(ReachableHosts((place,)), idle_seconds=600) as door:
+        with run_filtered(ReachableHosts((place,)), idle_seconds=600) as door:
             for _ in range(130):
                 with socket.create_connection(("127.0.0.1", door.port), 5) as client:
                     client.sendall(connect(place))
@@ -96,7 +96,7 @@ def test_a_server_that_resets_connections_does_not_break_others() -> None:
     site = LoopbackServer("site")
     with server(resets=True) as port:
         hosts = ReachableHosts((f"localhost:{port}", f"localhost:{site.port}"))
-        with filtered(hosts) as door:
+        with run_filtered(hosts) as door:
             for _ in range(40):
                 with suppress(ConnectionError):
                     door.ask(connect(f"localhost:{port}") + b"x" * 20_000)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from tests.cli.running import call, command, gone, script
+from tests.cli.running import call, command, script, wait_until_gone
 from tests.redteam import hostile_server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
@@ -89,7 +89,7 @@ class Outcome(Struct):
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_hostile_mcp_server_is_limited_and_reported(tmp_path: Path, attack: str) -> None:
-    outcome = attacked(tmp_path, attack)
+    outcome = run_attack(tmp_path, attack)
 
     sentence = ATTACKS[attack]
     known = (outcome.result, *outcome.warnings, outcome.log)
@@ -101,12 +101,12 @@ def test_a_hostile_mcp_server_is_limited_and_reported(tmp_path: Path, attack: st
     assert outcome.home_bytes < MAX_HOME_BYTES
     result = outcome.printed + outcome.journal.decode()
     assert not any(order in result for order in ORDERS)
-    assert gone(str(tmp_path / "work" / "server.py"))
+    assert wait_until_gone(str(tmp_path / "work" / "server.py"))
     if UNUSABLE in sentence:  # the model reads why, though it calls by `tool_call`
         assert outcome.result.startswith(f"There is no tool 'mcp__s__x': {UNUSABLE}")
 
 
-def attacked(folder: Path, attack: str) -> Outcome:
+def run_attack(folder: Path, attack: str) -> Outcome:
     home, work = folder / "home", folder / "work"
     home.mkdir()
     work.mkdir()
@@ -133,7 +133,7 @@ def attacked(folder: Path, attack: str) -> Outcome:
     (journal,) = home.glob("sessions/*/events.jsonl")
     content = journal.read_bytes()
     (result,) = (
-        line["data"]["text"] for line in decoded(content)
+        line["data"]["text"] for line in decode_lines(content)
         if line["kind"] == "Ended" and line["data"]["call_id"] == "call-1"
     )  # fmt: skip
     return Outcome(
@@ -147,5 +147,5 @@ def attacked(folder: Path, attack: str) -> Outcome:
     )
 
 
-def decoded(journal: bytes) -> list[dict[str, Any]]:
+def decode_lines(journal: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in journal.splitlines()]

@@ -42,7 +42,7 @@ class Folder:
         output = self._capfd.readouterr()
         return code, output.out + output.err
 
-    def sent(self, *more: str) -> tuple[str, str]:
+    def start_session(self, *more: str) -> tuple[str, str]:
         """The instructions that a session is sent, and the notices to the user."""
         script = self.root.parent / "script.jsonl"
         script.write_bytes(msgspec.json.encode({"text": "Hello."}))
@@ -68,30 +68,30 @@ def folder(
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr(select, "select", lambda *_: ([sys.stdin], [], []))
     assert result.run("trust", "add", "--yes")[0] == 0
-    assert "Use tabs." in result.sent()[0]
+    assert "Use tabs." in result.start_session()[0]
     monkeypatch.chdir(root / "sub")
-    assert "Only tests here." in result.sent()[0]
+    assert "Only tests here." in result.start_session()[0]
     return result
 
 
-def appended(name: str) -> Callable[[Path], object]:
+def append_to(name: str) -> Callable[[Path], object]:
     def change(root: Path) -> None:
         (root / name).write_text(f"{(root / name).read_text()}{POISON}\n")
 
     return change
 
 
-def linked(root: Path) -> None:
+def link_instructions(root: Path) -> None:
     (root / "evil.md").write_text(POISON)
     (root / "AGENTS.md").unlink()
     (root / "AGENTS.md").symlink_to("evil.md")
 
 
 CHANGES: dict[str, Callable[[Path], object]] = {
-    "a line is added": appended("AGENTS.md"),
+    "a line is added": append_to("AGENTS.md"),
     "the file is replaced": lambda root: (root / "AGENTS.md").write_text(POISON),
-    "an imported file": appended("style.md"),
-    "a nested file": appended("sub/CLAUDE.md"),
+    "an imported file": append_to("style.md"),
+    "a nested file": append_to("sub/CLAUDE.md"),
     "a new file before the one that counted": lambda root: (
         root / "sub/AGENTS.md"
     ).write_text(POISON),
@@ -99,7 +99,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
         (root / "more.md").write_text(POISON),
         (root / "AGENTS.md").write_text("Use tabs. @style.md @more.md\n"),
     ),
-    "a link to another file": linked,
+    "a link to another file": link_instructions,
 }
 
 
@@ -110,7 +110,7 @@ def test_changed_instructions_are_not_sent_before_the_user_accepts_them(
 ) -> None:
     change(folder.root)
 
-    system, text = folder.sent("--permission-mode", mode)
+    system, text = folder.start_session("--permission-mode", mode)
 
     assert "POISON" not in system
     assert "since you trusted" in text
@@ -127,7 +127,7 @@ def test_trust_add_shows_changed_instructions_and_they_are_sent_afterwards(
 
     assert code == 0
     assert POISON in text
-    system, result = folder.sent()
+    system, result = folder.start_session()
     assert POISON in system
     assert "since you trusted" not in result
 
@@ -140,7 +140,7 @@ def test_declined_instructions_are_neither_sent_nor_asked_about_again(
 
     places = paths(os.environ)
     folders = TrustedFolders(places.folders)
-    appended("AGENTS.md")(folder.root)
+    append_to("AGENTS.md")(folder.root)
     assert len(find_changed_texts(folder.root, places, folders)) == 1
     monkeypatch.setattr("refold.cli.trust.confirm", lambda _: False)
 
@@ -152,19 +152,19 @@ def test_declined_instructions_are_neither_sent_nor_asked_about_again(
     )
     assert find_changed_texts(folder.root, places, folders) == ()
     assert len(find_changed_texts(folder.root, places, folders, include_declined=True)) == 1
-    assert "POISON" not in folder.sent()[0]
+    assert "POISON" not in folder.start_session()[0]
     (folder.root / "AGENTS.md").write_text("Use spaces.\n")
     assert len(find_changed_texts(folder.root, places, folders)) == 1
 
 
 def test_instructions_changed_back_to_the_trusted_text_are_sent(folder: Folder) -> None:
     before = (folder.root / "AGENTS.md").read_text()
-    appended("AGENTS.md")(folder.root)
-    folder.sent()
+    append_to("AGENTS.md")(folder.root)
+    folder.start_session()
 
     (folder.root / "AGENTS.md").write_text(before)
 
-    system, text = folder.sent()
+    system, text = folder.start_session()
     assert "Use tabs." in system
     assert "since you trusted" not in text
 
@@ -175,18 +175,18 @@ def test_with_a_damaged_record_of_trusted_texts_no_instructions_are_sent(
     for file in (paths(os.environ).data / "trusted_texts").glob("*.json"):
         file.write_text("{")
 
-    system, text = folder.sent()
+    system, text = folder.start_session()
 
     assert "Use tabs." not in system
     assert "is damaged" in text
 
 
 def test_trusting_a_folder_again_trusts_its_current_instructions(folder: Folder) -> None:
-    appended("AGENTS.md")(folder.root)
+    append_to("AGENTS.md")(folder.root)
     assert folder.run("trust", "remove", str(folder.root))[0] == 0
     assert folder.run("trust", "add", "--yes")[0] == 0
 
-    assert POISON in folder.sent()[0]
+    assert POISON in folder.start_session()[0]
 
 
 def kinds(root: Path) -> dict[str, Path]:
@@ -224,7 +224,7 @@ USES: dict[str, tuple[str, tuple[str, ...], list[dict[str, object]]]] = {
 }  # fmt: skip
 
 
-def used(
+def use_text(
     folder: Folder, words: tuple[str, ...], calls: list[dict[str, object]]
 ) -> tuple[str, str]:
     """The journal of a session that uses a text, and the notices to the user."""
@@ -253,10 +253,10 @@ def test_the_trusted_version_of_every_kind_of_changed_text_is_used(
     whole: Folder, name: str
 ) -> None:
     text, words, calls = USES[name]
-    assert text in used(whole, words, calls)[0]
-    appended(name)(whole.root)
+    assert text in use_text(whole, words, calls)[0]
+    append_to(name)(whole.root)
 
-    journal, result = used(whole, words, calls)
+    journal, result = use_text(whole, words, calls)
 
     assert text in journal
     assert "POISON" not in journal
@@ -268,12 +268,12 @@ def test_every_kind_of_changed_text_is_used_after_trust_add_showed_it(
     whole: Folder, name: str
 ) -> None:
     _, words, calls = USES[name]
-    appended(name)(whole.root)
+    append_to(name)(whole.root)
 
     _, result = whole.run("trust", "add", "--yes")
 
     assert POISON in result
-    journal, text = used(whole, words, calls)
+    journal, text = use_text(whole, words, calls)
     assert "POISON" in journal
     assert "since you trusted" not in text
 
@@ -285,26 +285,26 @@ def test_a_new_skill_of_a_trusted_folder_is_left_out_until_trust_add(
     skill.parent.mkdir()
     skill.write_text(f"---\nname: evil\ndescription: {POISON}\n---\n{POISON}\n")
 
-    system, text = whole.sent()
+    system, text = whole.start_session()
 
     assert "POISON" not in system
     assert "SKILL.md is left out: it is new" in text
     assert whole.run("trust", "add", "--yes")[0] == 0
-    assert "POISON" in whole.sent()[0]
+    assert "POISON" in whole.start_session()[0]
 
 
 def test_trust_for_one_start_uses_changed_files_and_reports_them(
     whole: Folder,
 ) -> None:
-    appended("AGENTS.md")(whole.root)
-    appended(".agent/memory.md")(whole.root)
+    append_to("AGENTS.md")(whole.root)
+    append_to(".agent/memory.md")(whole.root)
 
-    system, text = whole.sent("--trust")
+    system, text = whole.start_session("--trust")
 
     assert system.count("POISON") == 2
     assert "AGENTS.md changed since you trusted this folder; --trust uses it" in text
     assert ".agent/memory.md changed since you trusted this folder; --trust uses it" in text
-    assert "POISON" not in whole.sent()[0]
+    assert "POISON" not in whole.start_session()[0]
 
 
 def test_a_worktree_uses_the_trusted_versions_of_its_repository(
@@ -314,11 +314,11 @@ def test_a_worktree_uses_the_trusted_versions_of_its_repository(
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b.example")
     for words in (("init", "-q"), ("add", "-A"), ("commit", "-qm", "first")):
         subprocess.run([*git, *words], check=True, cwd=whole.root)
-    assert "Use tabs." in whole.sent("-w", "one")[0]
-    appended("AGENTS.md")(whole.root)
+    assert "Use tabs." in whole.start_session("-w", "one")[0]
+    append_to("AGENTS.md")(whole.root)
     subprocess.run([*git, "commit", "-qam", "poison"], check=True, cwd=whole.root)
 
-    system, text = whole.sent("-w", "two")
+    system, text = whole.start_session("-w", "two")
 
     assert "POISON" not in system
     assert "Use tabs." in system
@@ -342,6 +342,6 @@ def test_a_change_of_instructions_that_the_user_approved_stays_trusted(
     assert result.denials == ()
     assert "Use few words." in (whole.root / name).read_text()
 
-    _, outcome = whole.sent()
+    _, outcome = whole.start_session()
 
     assert "since you trusted" not in outcome

@@ -27,7 +27,7 @@ print(text)
 FORMATS = ("md", "html", "text", "tar")
 
 
-def ran(work: Path, *arguments: str) -> bytes:
+def run_refold(work: Path, *arguments: str) -> bytes:
     done = subprocess.run(
         command(*arguments), cwd=work, capture_output=True, timeout=LONG, check=True
     )
@@ -42,20 +42,20 @@ def test_no_export_contains_secrets_of_python_variables(
     work.mkdir()
     (work / "settings.ini").write_text("\n".join(TOKENS))
     begins = script(tmp_path, call("python", code=CODE), {"text": "Done."})
-    ran(work, "-p", "Read the settings.", "--script", begins)
+    run_refold(work, "-p", "Read the settings.", "--script", begins)
     saved = b"".join(p.read_bytes() for p in home.glob("**/blobs/*") if p.is_file())
     assert TOKENS[0].encode() in saved  # what the session itself continues with
     if way == "forked":
         ends = script(tmp_path, {"text": "On."})
-        ran(work, "-p", "Go on.", "-c", "--fork", "--script", ends)
+        run_refold(work, "-p", "Go on.", "-c", "--fork", "--script", ends)
     elif way.startswith("imported"):
-        ran(work, "sessions", "export", "-o", str(tmp_path / "first.tar"))
-        ran(work, "sessions", "import", str(tmp_path / "first.tar"))
+        run_refold(work, "sessions", "export", "-o", str(tmp_path / "first.tar"))
+        run_refold(work, "sessions", "import", str(tmp_path / "first.tar"))
 
     exports = dict[str, bytes]()
     for form in FORMATS:
         file = tmp_path / f"out.{form}"
-        ran(work, "sessions", "export", "--format", form, "-o", str(file))
+        run_refold(work, "sessions", "export", "--format", form, "-o", str(file))
         exports[form] = file.read_bytes()
 
     leaks = [
@@ -75,12 +75,12 @@ def test_a_resumed_session_has_the_secrets_in_its_python_variables(
     work.mkdir()
     (work / "settings.ini").write_text("\n".join(TOKENS))
     begins = script(tmp_path, call("python", code=CODE), {"text": "Done."})
-    ran(work, "-p", "Read the settings.", "--script", begins)
-    ran(work, "sessions", "export", "-o", str(tmp_path / "out.tar"))
+    run_refold(work, "-p", "Read the settings.", "--script", begins)
+    run_refold(work, "sessions", "export", "-o", str(tmp_path / "out.tar"))
     check = 'same = a + raw.decode() + held.key == "".join(open("settings.ini").read().split()[i] for i in (0, 3, 5)); print("same:", same)'
     resumes = script(tmp_path, call("python", code=check), {"text": "Done."})
 
-    data = ran(
+    data = run_refold(
         work, "-p", "Go on.", "-c", "--script", resumes, "--output-format", "stream-json"
     )
 

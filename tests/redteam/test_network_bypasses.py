@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from refold.values.hosts import ReachableHosts, expand_all
-from tests.network.filtered import Filtered, LoopbackServer, filtered
+from tests.network.filtered import Filtered, LoopbackServer, run_filtered
 
 NAMES = {
     "site.example": ["127.0.0.1"],
@@ -30,7 +30,7 @@ def door(good: LoopbackServer, inside: LoopbackServer) -> Iterator[Filtered]:
     allowed = [f"private:site.example:{good.port}"]
     allowed += [f"{name}:{inside.port}" for name in (*PUBLIC, "metadata.google.internal")]
     hosts = ReachableHosts(expand_all(allowed), expand_all(["denied.site.example"]))
-    with filtered(hosts, NAMES) as served:
+    with run_filtered(hosts, NAMES) as served:
         yield served
 
 
@@ -213,7 +213,7 @@ def test_a_host_is_connected_at_its_first_resolved_address(
             return answers.pop(0)
 
     hosts = ReachableHosts((f"private:turns.example:{good.port}",))
-    with filtered(hosts, Changing({"turns.example": []})) as door:
+    with run_filtered(hosts, Changing({"turns.example": []})) as door:
         assert (
             door.status(connect(f"turns.example:{good.port}"), b"GET / HTTP/1.1\r\n\r\n")
             == 200
@@ -235,7 +235,7 @@ def test_proxy_headers_are_not_forwarded_to_the_server(
 def test_every_public_host_does_not_include_loopback_addresses(
     inside: LoopbackServer,
 ) -> None:
-    with filtered(ReachableHosts(("*:*",)), NAMES) as door:
+    with run_filtered(ReachableHosts(("*:*",)), NAMES) as door:
         for host in ("127.0.0.1", "localhost", "2130706433", "loops.example", "[::1]"):
             assert door.status(connect(f"{host}:{inside.port}")) in (400, 403)
     assert not inside.received

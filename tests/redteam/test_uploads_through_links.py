@@ -9,7 +9,7 @@ from refold import Agent
 from refold.client.types import Protected, Upload
 from refold.testing.providers import ScriptedProvider
 from tests.server.serving import server
-from tests.server.test_files import put
+from tests.server.test_files import upload
 
 pytestmark = pytest.mark.anyio
 # Links at the names that an upload of notes.txt would get.
@@ -39,8 +39,8 @@ async def test_an_upload_under_a_new_name_follows_no_link(
     (root / "notes-1.txt").symlink_to(LINKS[name])
     async with server(root) as client:
         id_ = await client.begin()
-        done = await put(client, id_, "notes.txt?rename=true", b"x")
-        again = await put(client, id_, "notes-1.txt", b"x")
+        done = await upload(client, id_, "notes.txt?rename=true", b"x")
+        again = await upload(client, id_, "notes-1.txt", b"x")
 
     assert (done.status, done.json) == (201, {"path": "notes-2.txt", "size": 1})
     assert again.status in (403, 404)

@@ -18,7 +18,7 @@ from refold.client.questions import Question
 from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import BackgroundEnded, Ended, Entry
 from refold.testing.providers import Line, ScriptedConversations
-from tests.agents.families import called, give
+from tests.agents.families import give, tool_call
 from tests.network.filtered import LoopbackServer
 from tests.place.walled import needs_bubblewrap
 
@@ -110,7 +110,7 @@ def test_a_command_reaches_only_the_hosts_that_its_question_names(
     place: Place, tool: str
 ) -> None:
     """The loop hides the hosts in a variable: nothing but the call names one."""
-    events = place.run([called(tool, command=place.fetch, hosts=[place.good])], "Done.")
+    events = place.run([tool_call(tool, command=place.fetch, hosts=[place.good])], "Done.")
 
     (question,) = place.asked
     assert question.reason.endswith(f"; it would reach {place.good}")
@@ -119,7 +119,7 @@ def test_a_command_reaches_only_the_hosts_that_its_question_names(
 
 
 def test_a_command_of_a_subagent_reaches_only_the_hosts_of_rules(place: Place) -> None:
-    fetch = called("bash", command=place.fetch, network=True)
+    fetch = tool_call("bash", command=place.fetch, network=True)
     events = place.run(
         [give("task")], "Done.", allow=["bash", f"net({place.good})"],
         task=[[fetch], "It is fetched."],
@@ -140,9 +140,9 @@ def test_an_mcp_server_reaches_only_its_configured_hosts(place: Place) -> None:
     (place.home / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"s": server}}))
     ports = [int(host.partition(":")[2]) for host in (place.good, place.inside)]
     search, fetch, again = (
-        called("tool_search", query="x"),
-        called("tool_call", name="mcp__s__x", arguments={"ports": ports}),
-        called("tool_call", name="mcp__s__x", arguments={"ports": []}),
+        tool_call("tool_search", query="x"),
+        tool_call("tool_call", name="mcp__s__x", arguments={"ports": ports}),
+        tool_call("tool_call", name="mcp__s__x", arguments={"ports": []}),
     )
 
     *_, end, second = ends(place.run([search], [fetch], [again], "Done.", allow=["mcp__*"]))
@@ -164,7 +164,7 @@ def test_hosts_that_an_mcp_server_tries_without_a_call_are_logged(place: Place) 
     }  # fmt: skip
     (place.home / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"s": entry}}))
 
-    place.run([called("tool_search", query="x")], "Done.")
+    place.run([tool_call("tool_search", query="x")], "Done.")
 
     logged = "".join(file.read_text() for file in place.home.rglob("*.log*"))
     assert f"MCP server s: it reached {place.good}" in logged

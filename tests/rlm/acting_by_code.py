@@ -65,7 +65,7 @@ class Leaf:
         yield Done(Usage(fresh=100, output=10))
 
 
-def coded(*cells: str) -> str:
+def as_code(*cells: str) -> str:
     return "\n\n".join(f"```python\n{cell}\n```" for cell in cells)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from tests.rlm.acting_by_code import coded
+from tests.rlm.acting_by_code import as_code
 
 LINE = 16  # tokens, about
 _WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
@@ -35,13 +35,13 @@ def needle(lines: int) -> Task:
         "\n".join(log),
         "7341",
         (
-            coded("print(type(context), len(context)); print(context[:200])"),
-            coded(
+            as_code("print(type(context), len(context)); print(context[:200])"),
+            as_code(
                 "import re\n"
                 "odd = [l for l in context.splitlines() if not re.match(r'\\d+ ', l)]\n"
                 "print(len(odd), odd[:3])"
             ),
-            coded("FINAL(lm(odd[0], 'What is the code? Answer with the number.'))"),
+            as_code("FINAL(lm(odd[0], 'What is the code? Answer with the number.'))"),
         ),
         leaves=1,
     )
@@ -55,7 +55,7 @@ def count(lines: int) -> Task:
         "\n".join(log),
         str(many),
         (
-            coded(
+            as_code(
                 "n = sum(' ERROR ' in l for l in context.splitlines())\nprint(n)",
                 "FINAL(n)",
             ),
@@ -72,13 +72,13 @@ def aggregate(lines: int) -> Task:
         "\n".join(log),
         str(total),
         (
-            coded(
+            as_code(
                 "lines = context.splitlines()\n"
                 "size = -(-len(lines) // 40)\n"
                 "parts = ['\\n'.join(lines[i:i + size]) for i in range(0, len(lines), size)]\n"
                 "print(len(parts))"
             ),
-            coded(
+            as_code(
                 "found = map_lm(parts, 'How many shouted?', {'type': 'integer'})\n"
                 "print(found[:5])",
                 "FINAL(sum(found))",
@@ -102,13 +102,13 @@ def join(lines: int) -> Task:
         "\n".join(log),
         '[["0","0"],["2","1"],["4","2"],["6","3"],["8","4"]]',
         (
-            coded(
+            as_code(
                 "import re\n"
                 "by = dict(re.findall(r'order (\\d+) was made by customer (\\d+)', context))\n"
                 "to = dict(re.findall(r'order (\\d+) was sent to town (\\d+)', context))\n"
                 "print(len(by), len(to))"
             ),
-            coded("FINAL(sorted([by[o], to[o]] for o in by.keys() & to.keys()))"),
+            as_code("FINAL(sorted([by[o], to[o]] for o in by.keys() & to.keys()))"),
         ),
     )
 

@@ -109,12 +109,12 @@ class InProcess:
 
 
 def _function(name: str, takes: tuple[str, ...], host: Host) -> Callable[..., object]:
-    async def asked(given: Mapping[str, object]) -> object:
+    async def call_host(given: Mapping[str, object]) -> object:
         return await host(name, given)
 
     def call(*args: object, **named: object) -> object:
         data = {**dict(zip(takes, args, strict=False)), **named}
-        return anyio.from_thread.run(asked, data)
+        return anyio.from_thread.run(call_host, data)
 
     return call
 

@@ -30,7 +30,7 @@ def test_questions_answered_before_a_kill_are_not_sent_again(
     home, path = tmp_path / "home", tmp_path / "heard"
     journal = home / SESSION / FILE_NAME
 
-    with _started(home, path) as first:
+    with _start(home, path) as first:
         _until(lambda: path.exists() and path.read_text().count("\n") >= after)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
@@ -39,7 +39,7 @@ def test_questions_answered_before_a_kill_are_not_sent_again(
     # A question is in the journal before it is sent: one of these may not have been
     # received.
     open_then = leaf_counts(activity_of(_entries(journal))).open
-    with _started(home, path) as second:
+    with _start(home, path) as second:
         text, _ = second.communicate(timeout=60)
 
     counts = Counter(path.read_text().splitlines())
@@ -55,7 +55,7 @@ def test_questions_answered_before_a_kill_are_not_sent_again(
     assert view.account.spent.usage.estimated == bool(unknown)
 
 
-def _started(home: Path, heard: Path) -> "subprocess.Popen[str]":
+def _start(home: Path, heard: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, str(HERE / "fanning_out.py"), str(home), str(heard)]
     paths = os.pathsep.join((str(HERE), str(HERE.parent.parent)))
     environ = {**os.environ, "PYTHONPATH": paths}

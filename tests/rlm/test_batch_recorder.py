@@ -10,7 +10,7 @@ from refold.session.recorder import Recorder
 
 
 def test_batch_recorder_writes_all_events_despite_cancellation() -> None:
-    async def stopped() -> int:
+    async def stop_recorder() -> int:
         record = Recorder(MemoryStore())
         await record.open()
         joined, began = BatchRecorder(record, "code"), record.view.seq
@@ -25,4 +25,4 @@ def test_batch_recorder_writes_all_events_despite_cancellation() -> None:
             group.cancel_scope.cancel()
         return record.view.seq - began
 
-    assert anyio.run(stopped) == 20
+    assert anyio.run(stop_recorder) == 20

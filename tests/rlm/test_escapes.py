@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from refold.place.reaper import owner_token
 from refold.rlm.worker_port import Variables, WorkerLimits, WorkerLost
-from tests.place.walled import marked, needs_bubblewrap
+from tests.place.walled import list_marked, needs_bubblewrap
 from tests.rlm.walled_python import QUICK, Session, python, using, value
 
 SHORT = WorkerLimits(seconds=1, memory=512 * 1024**2)
@@ -26,7 +26,7 @@ def _walls() -> None:
     needs_bubblewrap()
 
 
-async def ended(root: Path, code: str, limits: WorkerLimits) -> str:
+async def read_end(root: Path, code: str, limits: WorkerLimits) -> str:
     """How a cell came to its end, by itself or not."""
     async with python(root, limits) as session:
         try:
@@ -35,14 +35,14 @@ async def ended(root: Path, code: str, limits: WorkerLimits) -> str:
             return str(gone)
 
 
-async def lost(root: Path, code: str, limits: WorkerLimits = QUICK) -> str:
+async def read_loss(root: Path, code: str, limits: WorkerLimits = QUICK) -> str:
     """Why the worker is gone that ran this. Nothing is left of it."""
     async with python(root, limits) as session:
         with pytest.raises(WorkerLost) as error:
             await session.cell(code)
         with pytest.raises(WorkerLost):
             await session.worker.names()
-    assert marked(owner_token()) == []
+    assert list_marked(owner_token()) == []
     return str(error.value)
 
 
@@ -139,7 +139,7 @@ def test_killing_parent_processes_ends_only_the_worker(tmp_path: Path) -> None:
         assert await session.text("1 + 1") == "2"
 
     why = anyio.run(
-        lost,
+        read_loss,
         root,
         "import os\nos.kill(1, 9); os.kill(os.getppid(), 9)\nimport time; time.sleep(60)",
     )
@@ -153,7 +153,7 @@ def test_a_fork_bomb_is_stopped_at_the_process_limit(tmp_path: Path) -> None:
     # It would end by itself if it were not killed.
     code = "import os, time\nfor _ in range(10): os.fork()\ntime.sleep(20)"
 
-    why = anyio.run(lost, tmp_path / "ws", code)
+    why = anyio.run(read_loss, tmp_path / "ws", code)
 
     assert "processes at a time" in why
 
@@ -179,7 +179,7 @@ def test_memory_of_started_programs_counts_towards_the_limit(tmp_path: Path) -> 
         "all[0].wait()"
     )
 
-    assert "of memory" in anyio.run(lost, tmp_path / "ws", code)
+    assert "of memory" in anyio.run(read_loss, tmp_path / "ws", code)
 
 
 WAYS = [
@@ -257,7 +257,7 @@ def test_endless_threads_do_not_delay_the_end_of_a_session(tmp_path: Path) -> No
     using(tmp_path / "ws", use)
 
     assert time.monotonic() - begin < 40
-    assert marked(owner_token()) == []
+    assert list_marked(owner_token()) == []
 
 
 def test_restored_snapshot_runs_code_only_in_the_sandbox(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ FIND = (
 def test_garbage_on_the_socket_ends_the_worker(tmp_path: Path, said: str, why: str) -> None:
     code = f"{FIND}for n in mine: os.write(n, {said})\nimport time; time.sleep(60)"
 
-    assert why in anyio.run(lost, tmp_path / "ws", code)
+    assert why in anyio.run(read_loss, tmp_path / "ws", code)
 
 
 @pytest.mark.slow
@@ -362,7 +362,7 @@ def test_a_flood_on_the_socket_does_not_block_the_event_loop(
     async def main() -> str:
         async with anyio.create_task_group() as group:
             group.start_soon(tick)
-            text = await ended(tmp_path / "ws", flood, replace(SHORT, seconds=4))
+            text = await read_end(tmp_path / "ws", flood, replace(SHORT, seconds=4))
             group.cancel_scope.cancel()
         return text
 
@@ -373,7 +373,7 @@ def test_a_flood_on_the_socket_does_not_block_the_event_loop(
 
 def test_closing_the_connection_ends_the_worker(tmp_path: Path) -> None:
     why = anyio.run(
-        lost,
+        read_loss,
         tmp_path / "ws",
         "import os\nos.closerange(0, 65536)\nimport time; time.sleep(60)",
     )
@@ -393,7 +393,7 @@ def test_closing_the_connection_ends_the_worker(tmp_path: Path) -> None:
 def test_the_error_names_exit_code_or_signal_of_the_worker(
     tmp_path: Path, code: str, why: str
 ) -> None:
-    result = anyio.run(lost, tmp_path / "ws", code)
+    result = anyio.run(read_loss, tmp_path / "ws", code)
 
     assert why in result
 
@@ -410,7 +410,7 @@ def test_the_error_names_exit_code_or_signal_of_the_worker(
 def test_code_that_ignores_interrupts_is_killed_after_the_time_limit(
     tmp_path: Path, code: str
 ) -> None:
-    why = anyio.run(lost, tmp_path / "ws", code, SHORT)
+    why = anyio.run(read_loss, tmp_path / "ws", code, SHORT)
 
     assert why == (
         "The Python worker was killed: the cell ran over 1 s, and the code did not stop."
@@ -424,7 +424,7 @@ def test_endless_recursion_ends_the_cell_or_the_worker(tmp_path: Path) -> None:
         "class A:\n    def __getattr__(self, name): return getattr(self, name + 'x')\nA().x"
     )
 
-    text = anyio.run(ended, tmp_path / "ws", code, QUICK)
+    text = anyio.run(read_end, tmp_path / "ws", code, QUICK)
 
     assert any(word in text for word in ("SIGSEGV", "RecursionError", "memory"))
 

@@ -14,7 +14,7 @@ from refold.tools.contract import Reply, tool
 from refold.tools.task import Report
 from refold.tools.todo import todo_write
 from refold.values.tools import Effect
-from tests.rlm.acting_by_code import Leaf, Told, coded, observations
+from tests.rlm.acting_by_code import Leaf, Told, as_code, observations
 
 
 @tool(Effect.LOOK)
@@ -46,7 +46,7 @@ class Siblings:
         return next(self._reports)
 
 
-def told(*answers: str, **more: Any) -> Told:
+def make_run(*answers: str, **more: Any) -> Told:
     texts: list[str] = []
     return Told(
         ScriptedProvider(*answers), Leaf(str), tools=(peek, scribble), seen=texts, **more
@@ -54,7 +54,7 @@ def told(*answers: str, **more: Any) -> Told:
 
 
 def test_a_tool_call_of_code_is_recorded_as_a_nested_call() -> None:
-    run = told(coded("FINAL(peek('a.txt', first=3))"))
+    run = make_run(as_code("FINAL(peek('a.txt', first=3))"))
 
     view = run.run()
 
@@ -69,8 +69,8 @@ def test_a_tool_call_of_code_is_recorded_as_a_nested_call() -> None:
 
 
 def test_a_failed_or_refused_tool_call_raises_in_the_code() -> None:
-    run = told(
-        coded("peek('gone')"), coded("scribble('a.txt')"), coded("FINAL(1)"),
+    run = make_run(
+        as_code("peek('gone')"), as_code("scribble('a.txt')"), as_code("FINAL(1)"),
         attended=False,
     )  # fmt: skip
 
@@ -84,9 +84,9 @@ def test_a_failed_or_refused_tool_call_raises_in_the_code() -> None:
 
 
 def test_code_waits_until_the_user_approves_its_tool_call() -> None:
-    run = told(coded("FINAL(scribble('a.txt'))"))
+    run = make_run(as_code("FINAL(scribble('a.txt'))"))
 
-    async def allowed() -> str:
+    async def wait_and_allow() -> str:
         session = await run.session()
         await session.inbox.say("Go.")
 
@@ -102,15 +102,15 @@ def test_code_waits_until_the_user_approves_its_tool_call() -> None:
             await session.go()
         return session.view.turn.answer
 
-    assert anyio.run(allowed) == "written"
+    assert anyio.run(wait_and_allow) == "written"
 
 
 def test_a_subagent_receives_its_context_and_returns_its_value_unchanged() -> None:
     below = Siblings(
         Report("child-1", "done", '{"n": 3}', as_json=True), Report("child-2", "done", "42")
     )
-    run = told(
-        coded("a = rlm('Count.', context=[1, 2])", "FINAL([a['n'], rlm('Say.')])"),
+    run = make_run(
+        as_code("a = rlm('Count.', context=[1, 2])", "FINAL([a['n'], rlm('Say.')])"),
         given={"below": below},
     )
 
@@ -127,8 +127,8 @@ def test_a_failed_subagent_is_a_marked_slot_among_the_results() -> None:
         Report("child-1", "done", "1", as_json=True),
         Report("child-2", "failed", "", "out of money"),
     )
-    run = told(
-        coded("FINAL(map_rlm(['Same.', 'Same.'], shared='x'))"), given={"below": below}
+    run = make_run(
+        as_code("FINAL(map_rlm(['Same.', 'Same.'], shared='x'))"), given={"below": below}
     )
 
     view = run.run()
@@ -141,8 +141,10 @@ def test_a_failed_subagent_is_a_marked_slot_among_the_results() -> None:
 
 @pytest.mark.parametrize("code", ["rlm('Look.')", "map_rlm(['Look.'])[0]"])
 def test_code_cannot_start_subagents_below_the_maximum_depth(code: str) -> None:
-    run = told(
-        coded(f"print({code})"), coded("FINAL(1)"), given={"below": Siblings(), "depth": 1}
+    run = make_run(
+        as_code(f"print({code})"),
+        as_code("FINAL(1)"),
+        given={"below": Siblings(), "depth": 1},
     )
 
     view = run.run()
@@ -151,8 +153,10 @@ def test_code_cannot_start_subagents_below_the_maximum_depth(code: str) -> None:
 
 
 def test_attaching_a_missing_session_fails() -> None:
-    run = told(
-        coded("attach_rlm('x', 'Go on.')"), coded("FINAL(1)"), given={"below": Siblings()}
+    run = make_run(
+        as_code("attach_rlm('x', 'Go on.')"),
+        as_code("FINAL(1)"),
+        given={"below": Siblings()},
     )
 
     view = run.run()
@@ -161,8 +165,8 @@ def test_attaching_a_missing_session_fails() -> None:
 
 
 def test_denying_python_prevents_its_nested_tool_calls() -> None:
-    run = told(
-        coded("FINAL(peek('a.txt'))"), "Then not.", "Then not.",
+    run = make_run(
+        as_code("FINAL(peek('a.txt'))"), "Then not.", "Then not.",
         rules=(parse("python", "deny"),),
     )  # fmt: skip
 
@@ -173,17 +177,19 @@ def test_denying_python_prevents_its_nested_tool_calls() -> None:
 
 
 def test_session_control_tools_are_not_functions_in_code() -> None:
-    program = ScriptedProvider(coded("FINAL('todo_write' in globals())"))
+    program = ScriptedProvider(as_code("FINAL('todo_write' in globals())"))
     run = Told(program, Leaf(str), tools=(peek, todo_write))
 
     assert run.run().turn.answer == "false"
 
 
 def test_the_session_view_keeps_a_bounded_number_of_nested_calls() -> None:
-    run = told(coded("for n in range(200):\n    peek(str(n))\nprint('done')"), "Over.")
+    run = make_run(
+        as_code("for n in range(200):\n    peek(str(n))\nprint('done')"), "Over."
+    )
     most = 0
 
-    async def counted() -> None:
+    async def count_nested() -> None:
         nonlocal most
         session = await run.session()
 
@@ -195,7 +201,7 @@ def test_the_session_view_keeps_a_bounded_number_of_nested_calls() -> None:
         await session.inbox.say("Go.")
         await session.go()
 
-    anyio.run(counted)
+    anyio.run(count_nested)
 
     assert len(run.events(NestedCallMade)) == 200
     assert 1 <= most <= 70

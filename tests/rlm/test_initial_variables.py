@@ -25,31 +25,31 @@ from refold.rlm.other_sessions import OtherSessions
 from refold.testing.providers import ScriptedProvider
 from refold.values.claims import Claim, Evidence
 from tests.place.walled import needs_bubblewrap
-from tests.rlm.acting_by_code import Leaf, Told, coded, material
+from tests.rlm.acting_by_code import Leaf, Told, as_code, material
 from tests.rlm.walled_python import workers
 
 ECHO = Leaf(str)
 LINE = "this stands in the file, word for word"
 
 
-def told(*answers: Any, **more: Any) -> Told:
+def make_run(*answers: Any, **more: Any) -> Told:
     return Told(ScriptedProvider(*answers), ECHO, **more)
 
 
 def test_initial_variables_are_restored_after_a_crash_before_the_first_snapshot() -> None:
-    first = told(
-        coded("die('the machine is gone')"), "It broke.", given=material(context="hay")
+    first = make_run(
+        as_code("die('the machine is gone')"), "It broke.", given=material(context="hay")
     )
     first.run()
-    second = told(coded("FINAL(context)"), store=first.store)
+    second = make_run(as_code("FINAL(context)"), store=first.store)
 
     assert second.run("Go on.").turn.answer == "hay"
     assert [event.name for event in second.events(VariableInjected)] == ["context"]
 
 
 def test_initial_variables_are_restored_after_a_rewind_to_the_start() -> None:
-    run = told(coded("FINAL(context)"), given=material(context="hay"))
-    again = told(coded("FINAL(context)"), store=run.store)
+    run = make_run(as_code("FINAL(context)"), given=material(context="hay"))
+    again = make_run(as_code("FINAL(context)"), store=run.store)
 
     async def back_and_on() -> str:
         session = await again.session()
@@ -76,7 +76,7 @@ def test_files_of_initial_variables_count_as_read(
         for name, text in data.items()
     )
     begins = InitialVariables({"context": data}, files={"context": files})
-    run = told(coded("FINAL(1)"), given={"begins": begins})
+    run = make_run(as_code("FINAL(1)"), given={"begins": begins})
     run.run()
     (place / "b").write_text("something else")
     (event,) = run.events(VariableInjected)
@@ -101,13 +101,13 @@ def test_attached_session_stores_its_own_copy_of_large_variables(tmp_path: Path)
     home = JournalDirectory(tmp_path / "sessions")
     (tmp_path / "ws").mkdir()
     with workers(tmp_path / "ws") as real:
-        other = told(
-            coded("x = ['a' * 300_000]\nFINAL(1)"), store=home.store("one"), workers=real
+        other = make_run(
+            as_code("x = ['a' * 300_000]\nFINAL(1)"), store=home.store("one"), workers=real
         )
         other.run()
         begins = InitialVariables(attached="one")
         data = {"begins": begins, "snapshots": OtherSessions(home, "two", "")}
-        run = told(coded("FINAL(len(x[0]))"), workers=real, given=data)
+        run = make_run(as_code("FINAL(len(x[0]))"), workers=real, given=data)
         view = run.run()
 
     (restored,), (result,) = run.events(VariablesRestored), run.events(VariablesSaved)

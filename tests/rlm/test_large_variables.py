@@ -17,7 +17,7 @@ def _walls() -> None:
     needs_bubblewrap()
 
 
-async def kept(session: Session) -> Variables:
+async def persist(session: Session) -> Variables:
     return (await session.persist())[0]
 
 
@@ -27,9 +27,9 @@ def test_initial_values_are_never_serialized(tmp_path: Path) -> None:
         await session.put("small", "s")
         await session.cell("same = context['a']; n = 1")
 
-        first = await kept(session)
+        first = await persist(session)
         await session.cell("n = 2")
-        second = await kept(session)
+        second = await persist(session)
 
         (handed, text) = first.parts
         assert set(first.new) == {text}  # that text alone, which was in the dictionary
@@ -63,16 +63,16 @@ def test_changed_large_variables_are_restored_in_their_last_state(tmp_path: Path
             await session.cell(
                 "\n".join(["import hashlib", *(made for made, _ in CHANGES)])
             )
-            before = await kept(session)
+            before = await persist(session)
             await session.cell("\n".join(changed for _, changed in CHANGES))
-            after = await kept(session)
+            after = await persist(session)
             result = await session.text(HASHED)
-            again = await kept(session)
+            again = await persist(session)
             disk = session.disk
         async with python(tmp_path / "ws") as session:
             await session.restore(after, disk)
             text = await session.text(HASHED)
-            restored = await kept(session)
+            restored = await persist(session)
         assert (len(before.new), len(after.new)) == (len(CHANGES), len(CHANGES))
         assert again == Variables(after.index, after.parts)
         assert text == result

@@ -12,19 +12,19 @@ from refold.journal.store.port import MemoryStore
 from refold.rlm.rate_limit import RateLimit
 from refold.testing.providers import ScriptedProvider
 from refold.values.usage import Budget, Usage
-from tests.rlm.acting_by_code import LEASH, Leaf, Told, coded, material, observations
+from tests.rlm.acting_by_code import LEASH, Leaf, Told, as_code, material, observations
 
 
 def last_line(words: str) -> str:
     return f"<{words.splitlines()[1] if '<material>' in words else words}>"
 
 
-def told(*answers: str, leaf: Leaf | None = None, **more: Any) -> Told:
+def make_run(*answers: str, leaf: Leaf | None = None, **more: Any) -> Told:
     return Told(ScriptedProvider(*answers), leaf or Leaf(last_line), **more)
 
 
 def test_lm_makes_one_model_call_that_the_journal_records() -> None:
-    run = told(coded("FINAL(lm('a text', 'What is it?'))"))
+    run = make_run(as_code("FINAL(lm('a text', 'What is it?'))"))
 
     view = run.run()
 
@@ -41,7 +41,7 @@ def test_lm_makes_one_model_call_that_the_journal_records() -> None:
 
 def test_map_lm_keeps_the_order_and_the_concurrency_limit() -> None:
     leaf = Leaf(last_line, seconds=0.001)
-    run = told(coded("FINAL(map_lm([str(n) for n in range(20)], 'q'))"), leaf=leaf)
+    run = make_run(as_code("FINAL(map_lm([str(n) for n in range(20)], 'q'))"), leaf=leaf)
 
     view = run.run()
 
@@ -51,7 +51,7 @@ def test_map_lm_keeps_the_order_and_the_concurrency_limit() -> None:
 
 
 def test_map_lm_above_the_item_limit_fails_with_advice_to_batch() -> None:
-    run = told(coded("map_lm(['x'] * 51, 'q')"), coded("FINAL(1)"))
+    run = make_run(as_code("map_lm(['x'] * 51, 'q')"), as_code("FINAL(1)"))
 
     view = run.run()
 
@@ -63,7 +63,7 @@ def test_map_lm_above_the_item_limit_fails_with_advice_to_batch() -> None:
 
 def test_map_lm_retries_only_the_failed_slot_once() -> None:
     leaf = Leaf(last_line, broken=1)
-    run = told(coded("FINAL(map_lm(['a', 'b'], 'q'))"), leaf=leaf)
+    run = make_run(as_code("FINAL(map_lm(['a', 'b'], 'q'))"), leaf=leaf)
 
     view = run.run()
 
@@ -74,7 +74,7 @@ def test_map_lm_retries_only_the_failed_slot_once() -> None:
 
 def test_map_lm_marks_a_slot_that_fails_twice() -> None:
     leaf = Leaf(last_line, broken=100)
-    run = told(coded("found = map_lm(['a'], 'q')", "FINAL(found)"), leaf=leaf)
+    run = make_run(as_code("found = map_lm(['a'], 'q')", "FINAL(found)"), leaf=leaf)
 
     view = run.run()
 
@@ -83,7 +83,9 @@ def test_map_lm_marks_a_slot_that_fails_twice() -> None:
 
 
 def test_a_failed_lm_call_raises_in_the_code() -> None:
-    run = told(coded("lm('a', 'q')"), coded("FINAL(1)"), leaf=Leaf(last_line, broken=2))
+    run = make_run(
+        as_code("lm('a', 'q')"), as_code("FINAL(1)"), leaf=Leaf(last_line, broken=2)
+    )
 
     view = run.run()
 
@@ -94,7 +96,7 @@ def test_an_answer_that_violates_the_schema_is_requested_again_with_the_error() 
     answers = iter(["a lot", '{"n": 3}'])
     leaf = Leaf(lambda _: next(answers))
     schema = {"type": "object", "required": ["n"]}
-    run = told(coded(f"FINAL(lm('a', 'q', {schema})['n'])"), leaf=leaf)
+    run = make_run(as_code(f"FINAL(lm('a', 'q', {schema})['n'])"), leaf=leaf)
 
     view = run.run()
 
@@ -110,8 +112,8 @@ def test_an_answer_that_violates_the_schema_is_requested_again_with_the_error() 
 
 
 def test_a_question_that_times_out_is_a_failed_slot() -> None:
-    run = told(
-        coded("FINAL(map_lm(['a'], 'q'))"),
+    run = make_run(
+        as_code("FINAL(map_lm(['a'], 'q'))"),
         leaf=Leaf(last_line, seconds=5),
         given={"code_limits": replace(LEASH, call=0.01)},
     )
@@ -124,8 +126,8 @@ def test_a_question_that_times_out_is_a_failed_slot() -> None:
 
 def test_a_text_larger_than_the_window_is_not_sent() -> None:
     leaf = Leaf(last_line)
-    run = told(
-        coded("FINAL(map_lm([context, 'small'], 'q'))"),
+    run = make_run(
+        as_code("FINAL(map_lm([context, 'small'], 'q'))"),
         leaf=leaf,
         given=material(context="x" * 4_100_000),
     )
@@ -141,8 +143,8 @@ def test_a_text_larger_than_the_window_is_not_sent() -> None:
 
 def test_questions_beyond_the_budget_of_the_turn_are_not_sent() -> None:
     leaf = Leaf(last_line)
-    run = told(
-        coded("FINAL([bool(s) and str(s) for s in map_lm(list(range(20)), 'q')])"),
+    run = make_run(
+        as_code("FINAL([bool(s) and str(s) for s in map_lm(list(range(20)), 'q')])"),
         leaf=leaf,
         budget=Budget(calls=5),
     )
@@ -160,8 +162,8 @@ def test_questions_wait_until_reserved_budget_is_released() -> None:
     def price(model: str, usage: Usage) -> float:
         return 0.3 if usage.output > 10 else 0.01  # of a longest answer, and of these
 
-    run = told(
-        coded("FINAL([str(s) for s in map_lm(list(range(12)), 'q')])"),
+    run = make_run(
+        as_code("FINAL([str(s) for s in map_lm(list(range(12)), 'q')])"),
         leaf=leaf,
         budget=Budget(dollars=0.5),
         helper_model=lambda: Model(leaf, "test/leaf", 1_000_000, price),
@@ -175,8 +177,8 @@ def test_questions_wait_until_reserved_budget_is_released() -> None:
 
 def test_equal_questions_are_sent_once_with_memo_session() -> None:
     leaf = Leaf(last_line)
-    run = told(
-        coded("a = map_lm(['x', 'x', 'y'], 'q')"), coded("FINAL(lm('x', 'q'))"),
+    run = make_run(
+        as_code("a = map_lm(['x', 'x', 'y'], 'q')"), as_code("FINAL(lm('x', 'q'))"),
         leaf=leaf, memo="session",
     )  # fmt: skip
 
@@ -193,14 +195,14 @@ def test_equal_questions_are_sent_once_with_memo_session() -> None:
 def test_equal_questions_are_sent_each_time_by_default() -> None:
     leaf = Leaf(last_line)
 
-    told(coded("FINAL(map_lm(['x', 'x'], 'q'))"), leaf=leaf).run()
+    make_run(as_code("FINAL(map_lm(['x', 'x'], 'q'))"), leaf=leaf).run()
 
     assert len(leaf.heard) == 2
 
 
 def test_long_answers_are_stored_as_blobs_and_returned_in_full() -> None:
     leaf = Leaf(lambda _: "y" * 5_000)
-    run = told(coded("FINAL(len(lm('a', 'q')))"), leaf=leaf)
+    run = make_run(as_code("FINAL(len(lm('a', 'q')))"), leaf=leaf)
 
     view = run.run()
 
@@ -210,8 +212,8 @@ def test_long_answers_are_stored_as_blobs_and_returned_in_full() -> None:
 
 
 def test_budget_function_returns_the_remaining_budget() -> None:
-    run = told(
-        coded("lm('a', 'q')", "FINAL(budget())"), budget=Budget(dollars=1.0, calls=9)
+    run = make_run(
+        as_code("lm('a', 'q')", "FINAL(budget())"), budget=Budget(dollars=1.0, calls=9)
     )
 
     view = run.run()
@@ -233,7 +235,7 @@ def test_budget_function_returns_the_remaining_budget() -> None:
     ],
 )  # fmt: skip
 def test_invalid_leaf_call_raises_in_the_code(code: str, why: str) -> None:
-    run = told(coded(code), coded("FINAL(1)"))
+    run = make_run(as_code(code), as_code("FINAL(1)"))
 
     view = run.run()
 
@@ -253,13 +255,13 @@ def test_the_rate_limit_per_minute_delays_further_questions() -> None:
 
 
 ANSWERS = (
-    coded("a = map_lm([str(n) for n in range(4)], 'q')", "calls = 1"),
-    coded("b = [lm('x', 'q'), lm('x', 'q')]\ncalls += 1", "FINAL([*a, *b, calls])"),
+    as_code("a = map_lm([str(n) for n in range(4)], 'q')", "calls = 1"),
+    as_code("b = [lm('x', 'q'), lm('x', 'q')]\ncalls += 1", "FINAL([*a, *b, calls])"),
 )
 
 
 def whole_run() -> Told:
-    run = told(*ANSWERS)
+    run = make_run(*ANSWERS)
     run.run()
     return run
 

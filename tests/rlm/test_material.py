@@ -175,14 +175,14 @@ def test_a_recursive_question_describes_but_does_not_contain_its_material() -> N
 
 
 def test_a_small_model_sees_the_start_of_the_material_and_a_loop_over_it() -> None:
-    def shown(found: Material) -> str:
+    def start_of_text(found: Material) -> str:
         return recursive_text("Who?", found, shown=True).rpartition("\n\n")[2]
 
     long = "a 'quote'\n" + "x" * 1_000
 
-    assert shown(Material({"a.txt": long, "b.txt": "two"}, 2, 8)).startswith(
+    assert start_of_text(Material({"a.txt": long, "b.txt": "two"}, 2, 8)).startswith(
         "Go through it with `for path, text in context.items():`. It begins: "
         "'a.txt': \"a 'quote'\\nxxx"
     )
-    assert len(shown(Material(long, 1, 8))) < 300
-    assert "for path in context:" in shown(Material(["a.txt"], 1, 8))
+    assert len(start_of_text(Material(long, 1, 8))) < 300
+    assert "for path in context:" in start_of_text(Material(["a.txt"], 1, 8))

@@ -15,22 +15,22 @@ from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.other_sessions import OtherSessions
 from refold.testing.providers import ScriptedProvider
 from refold.values.control import Final
-from tests.rlm.acting_by_code import Leaf, Told, coded, material, observations, shape
+from tests.rlm.acting_by_code import Leaf, Told, as_code, material, observations, shape
 
 ECHO = Leaf(lambda words: words)
 
 
-def told(*answers: Any, **more: Any) -> Told:
+def make_run(*answers: Any, **more: Any) -> Told:
     return Told(ScriptedProvider(*answers), ECHO, **more)
 
 
 def test_code_searches_the_material_and_final_ends_the_turn() -> None:
-    run = told(
-        coded("print(len(context))"),
+    run = make_run(
+        as_code("print(len(context))"),
         "The needle is on a line of its own.\n\n"
-        + coded("found = [line for line in context.splitlines() if 'needle' in line]")
+        + as_code("found = [line for line in context.splitlines() if 'needle' in line]")
         + "\n"
-        + coded("FINAL(found)"),
+        + as_code("FINAL(found)"),
         given=material(context="hay\n" * 500 + "a needle\n" + "hay\n" * 500),
     )
 
@@ -41,7 +41,7 @@ def test_code_searches_the_material_and_final_ends_the_turn() -> None:
 
 
 def test_cells_after_one_that_failed_are_not_run() -> None:
-    run = told(coded("x = 1", "1 / 0", "x = 2"), coded("FINAL(x)"))
+    run = make_run(as_code("x = 1", "1 / 0", "x = 2"), as_code("FINAL(x)"))
 
     view = run.run()
 
@@ -53,7 +53,9 @@ def test_cells_after_one_that_failed_are_not_run() -> None:
 
 
 def test_variables_are_restored_for_the_next_turn_in_a_new_process() -> None:
-    run = told(coded("import math\nx = [1]"), "It is there.", "It is.", coded("FINAL(x)"))
+    run = make_run(
+        as_code("import math\nx = [1]"), "It is there.", "It is.", as_code("FINAL(x)")
+    )
 
     run.run()
     view = run.run("And now?")
@@ -66,7 +68,7 @@ def test_variables_are_restored_for_the_next_turn_in_a_new_process() -> None:
 
 
 def test_unchanged_variables_are_saved_once() -> None:
-    run = told(coded("x = 1"), coded("print(x)"), coded("FINAL(x)"))
+    run = make_run(as_code("x = 1"), as_code("print(x)"), as_code("FINAL(x)"))
 
     run.run()
 
@@ -74,7 +76,9 @@ def test_unchanged_variables_are_saved_once() -> None:
 
 
 def test_a_rewound_session_has_the_variables_of_that_point() -> None:
-    run = told(coded("x = 1\nFINAL(x)"), coded("x = 2\nFINAL(x)"), coded("FINAL(x)"))
+    run = make_run(
+        as_code("x = 1\nFINAL(x)"), as_code("x = 2\nFINAL(x)"), as_code("FINAL(x)")
+    )
 
     async def back_and_on() -> str:
         session = await run.session()
@@ -91,8 +95,8 @@ def test_a_rewound_session_has_the_variables_of_that_point() -> None:
 
 
 def test_a_lost_process_keeps_the_variables_of_the_previous_step() -> None:
-    run = told(
-        coded("x = 1"), coded("x = 2", "die('killed after 120 s')"), coded("FINAL(x)")
+    run = make_run(
+        as_code("x = 1"), as_code("x = 2", "die('killed after 120 s')"), as_code("FINAL(x)")
     )
 
     view = run.run()
@@ -111,8 +115,8 @@ class NoRoom(MemoryBlobs):
 
 
 def test_a_full_disk_loses_variables_but_no_output_or_answer() -> None:
-    run = told(
-        coded("x = 1\nprint(x)"), coded("FINAL(2)"), store=MemoryStore(blobs=NoRoom())
+    run = make_run(
+        as_code("x = 1\nprint(x)"), as_code("FINAL(2)"), store=MemoryStore(blobs=NoRoom())
     )
 
     view = run.run()
@@ -125,7 +129,7 @@ def test_a_full_disk_loses_variables_but_no_output_or_answer() -> None:
 
 
 def test_variables_that_cannot_be_restored_are_reported_to_the_model() -> None:
-    run = told(coded("FINAL(1)"), coded("print('here')\nFINAL(2)"))
+    run = make_run(as_code("FINAL(1)"), as_code("print('here')\nFINAL(2)"))
 
     async def broken() -> str:
         session = await run.session()
@@ -143,9 +147,9 @@ def test_variables_that_cannot_be_restored_are_reported_to_the_model() -> None:
 
 
 def test_a_final_value_that_violates_the_schema_is_refused_and_the_turn_continues() -> None:
-    run = told(
-        coded("FINAL({'n': 'three'})"),
-        coded("FINAL({'n': 3})"),
+    run = make_run(
+        as_code("FINAL({'n': 'three'})"),
+        as_code("FINAL({'n': 3})"),
         schema=shape('{"type": "object", "properties": {"n": {"type": "integer"}}}'),
     )
 
@@ -157,7 +161,7 @@ def test_a_final_value_that_violates_the_schema_is_refused_and_the_turn_continue
 
 
 def test_the_second_answer_without_code_ends_the_turn() -> None:
-    run = told("I think it is 3.", "It is 3.")
+    run = make_run("I think it is 3.", "It is 3.")
 
     view = run.run()
 
@@ -169,14 +173,14 @@ def test_variables_of_an_attached_session_are_available_at_the_start(
     tmp_path: Path,
 ) -> None:
     home = JournalDirectory(tmp_path)
-    other = told(
-        coded("x = [1]\nFINAL(x)"), coded("x = [2]\nFINAL(x)"), store=home.store("one")
+    other = make_run(
+        as_code("x = [1]\nFINAL(x)"), as_code("x = [2]\nFINAL(x)"), store=home.store("one")
     )
     other.run()
     other.run("More.")
     others = OtherSessions(home, "two", "")
     data = {"begins": InitialVariables(attached="one@1"), "snapshots": others}
-    run = told(coded("FINAL(x)"), given=data)
+    run = make_run(as_code("FINAL(x)"), given=data)
 
     view = run.run()
 
@@ -187,7 +191,7 @@ def test_variables_of_an_attached_session_are_available_at_the_start(
 
 def test_a_session_of_another_directory_cannot_be_attached(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
-    told(coded("x = 1\nFINAL(x)"), store=home.store("one")).run()
+    make_run(as_code("x = 1\nFINAL(x)"), store=home.store("one")).run()
     others = OtherSessions(home, "two", "/another/project")
 
     with pytest.raises(BadInput, match="works in another directory"):
@@ -195,12 +199,15 @@ def test_a_session_of_another_directory_cannot_be_attached(tmp_path: Path) -> No
 
 
 def test_interrupting_code_restores_the_variables_before_that_call() -> None:
-    run = told(
-        coded("x = 1"), coded("x = 2\nlm('a', 'q')"), coded("print(x)"), coded("FINAL(x)")
+    run = make_run(
+        as_code("x = 1"),
+        as_code("x = 2\nlm('a', 'q')"),
+        as_code("print(x)"),
+        as_code("FINAL(x)"),
     )
     run.leaf = Leaf(str, seconds=60)
 
-    async def stopped_and_on() -> list[str]:
+    async def stop_and_continue() -> list[str]:
         session = await run.session()
         await session.inbox.say("Go.")
 
@@ -215,7 +222,7 @@ def test_interrupting_code_restores_the_variables_before_that_call() -> None:
         await session.inbox.say("Go on.")
         return observations(await session.go())
 
-    _, second, *_, third, last = anyio.run(stopped_and_on)
+    _, second, *_, third, last = anyio.run(stop_and_continue)
 
     assert second.startswith("Interrupted while running.")
     assert third.splitlines() == [
@@ -229,7 +236,7 @@ def test_two_python_calls_in_one_answer_run_in_order() -> None:
         ("python", '{"code": "x = 1"}'),
         ("python", '{"code": ["x += 1", "FINAL(x)"]}'),
     ]
-    run = told(cells)
+    run = make_run(cells)
     run.native = True
 
     assert run.run().turn.answer == "2"

@@ -7,17 +7,17 @@ from refold.engine.policies.stuck import not_stuck
 from refold.journal.state.fold import View
 from refold.testing.providers import ScriptedProvider
 from tests.place.walled import needs_bubblewrap
-from tests.rlm.acting_by_code import POLICIES, Leaf, Told, coded
+from tests.rlm.acting_by_code import POLICIES, Leaf, Told, as_code
 from tests.rlm.walled_python import workers
 
 STEPS = 12
 RULES = (*POLICIES[:2], *not_stuck(), *POLICIES[2:])
 
 
-def ran(place: Path, answers: Iterable[str]) -> View:
+def run_cells(place: Path, answers: Iterable[str]) -> View:
     needs_bubblewrap()
     with workers(place) as real:
-        model = ScriptedProvider(*answers, coded("FINAL(1)"))
+        model = ScriptedProvider(*answers, as_code("FINAL(1)"))
         return Told(model, Leaf(str), workers=real, policies=RULES).run()
 
 
@@ -28,14 +28,14 @@ def test_a_turn_that_repeats_the_same_failing_cell_is_stopped(tmp_path: Path) ->
         "print(P(), f'{time.perf_counter() - start:.6f} s')\nhalf(\nP())"
     )
 
-    view = ran(tmp_path, (coded(f"{cell}  # {'again ' * n}") for n in range(STEPS)))
+    view = run_cells(tmp_path, (as_code(f"{cell}  # {'again ' * n}") for n in range(STEPS)))
 
     assert (view.turn.outcome, view.turn.steps) == ("stuck", 4)
     assert view.turn.reason == "python failed 4 times with the same error"
 
 
 def test_a_turn_that_repeats_a_syntax_error_is_stopped(tmp_path: Path) -> None:
-    view = ran(tmp_path, [coded("x = 1", "x = (1,")] * STEPS)
+    view = run_cells(tmp_path, [as_code("x = 1", "x = (1,")] * STEPS)
 
     assert (view.turn.outcome, view.turn.steps) == ("stuck", 4)
 
@@ -43,9 +43,9 @@ def test_a_turn_that_repeats_a_syntax_error_is_stopped(tmp_path: Path) -> None:
 def test_different_errors_and_repeated_working_cells_do_not_stop_a_turn(
     tmp_path: Path,
 ) -> None:
-    mended = [coded(f"data = {{'key {n}': 1}}\ndata['key']['{n}']") for n in range(STEPS)]
-    batches = [coded("n = globals().get('n', 0) + 1\nn")] * STEPS
+    mended = [as_code(f"data = {{'key {n}': 1}}\ndata['key']['{n}']") for n in range(STEPS)]
+    batches = [as_code("n = globals().get('n', 0) + 1\nn")] * STEPS
 
-    view = ran(tmp_path, [*mended, *batches])
+    view = run_cells(tmp_path, [*mended, *batches])
 
     assert (view.turn.outcome, view.turn.steps) == ("final", 2 * STEPS + 1)

@@ -121,7 +121,7 @@ async def server(
     )
     ready, addresses = anyio.Event(), list[str]()
 
-    def heard(address: str) -> None:
+    def on_address(address: str) -> None:
         addresses.append(address)
         ready.set()
 
@@ -130,7 +130,7 @@ async def server(
 
         async def run() -> None:
             with scope:
-                await serve(host, access, listening or Listening(drain=drain), heard)
+                await serve(host, access, listening or Listening(drain=drain), on_address)
 
         group.start_soon(run)
         await ready.wait()
@@ -140,7 +140,7 @@ async def server(
             scope.cancel()
 
 
-async def said(socket: ClientConnection, until: str) -> list[Plain]:
+async def read_until(socket: ClientConnection, until: str) -> list[Plain]:
     """The documents up to the first of this type."""
     plains = list[Plain]()
     while not plains or plains[-1]["type"] != until:

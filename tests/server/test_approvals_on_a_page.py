@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.serving import Client, order, said, server
+from tests.server.serving import Client, order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +25,7 @@ def edits(*names: str) -> list[tuple[str, str]]:
 
 
 async def requests(socket: Any, count: int) -> list[dict[str, Any]]:
-    return [(await said(socket, "tool_approval_request"))[-1] for _ in range(count)]
+    return [(await read_until(socket, "tool_approval_request"))[-1] for _ in range(count)]
 
 
 async def test_a_request_names_the_mode_that_would_not_ask(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ async def test_a_mode_allows_the_requests_that_wait(tmp_path: Path) -> None:
     async with following(server(tmp_path, edits("a.txt", "b.txt"), "Done.")) as socket:
         await requests(socket, 2)
         await order(socket, "set_mode", mode="accept-edits")
-        await said(socket, "result")
+        await read_until(socket, "result")
 
     assert {path.name for path in tmp_path.glob("*.txt")} == {"a.txt", "b.txt"}
 
@@ -66,12 +66,12 @@ async def test_a_rule_that_was_written_allows_the_requests_that_it_covers(
             socket, "tool_approval_response", **answer, grant="session",
             rule="write_file(./*.txt)",
         )  # fmt: skip
-        await said(socket, "tool_result")
+        await read_until(socket, "tool_result")
         await order(
             socket, "tool_approval_response", call_id=last["call_id"], hash=last["hash"],
             allowed=False,
         )  # fmt: skip
-        await said(socket, "result")
+        await read_until(socket, "result")
 
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
         "a.txt",

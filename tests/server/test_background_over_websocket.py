@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.server.serving import order, said, server
+from tests.server.serving import order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
@@ -27,9 +27,9 @@ async def test_the_end_of_a_background_command_starts_a_turn(tmp_path: Path) -> 
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Build it.")
-            records = await said(socket, "turn_end")
+            records = await read_until(socket, "turn_end")
             (tmp_path / "go").touch()
-            result = await said(socket, "turn_end")
+            result = await read_until(socket, "turn_end")
 
     assert "background_started" in [data["type"] for data in records]
     assert "background_ended" in [data["type"] for data in result]
@@ -46,7 +46,7 @@ async def test_a_conversation_is_busy_until_its_command_is_stopped(tmp_path: Pat
         assert conversation is not None
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Start it.")
-            await said(socket, "turn_end")
+            await read_until(socket, "turn_end")
         while conversation.feed.followers:
             await anyio.sleep(0.01)
         before = conversation.busy

@@ -12,7 +12,7 @@ from websockets.asyncio.client import ClientConnection
 from refold.client.folder_trust import KEEP, USE, record_versions
 from refold.config.paths import paths
 from refold.config.trusted_folders import TrustedFolders
-from tests.server.serving import order, said, server
+from tests.server.serving import order, read_until, server
 
 pytestmark = pytest.mark.anyio
 QUESTION = "Send the changed instructions to the model from now on?"
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def status(socket: ClientConnection) -> dict[str, Any]:
-    return (await said(socket, "status"))[-1]
+    return (await read_until(socket, "status"))[-1]
 
 
 def instructions_sent(id_: str) -> Iterator[str]:
@@ -46,7 +46,7 @@ def instructions_sent(id_: str) -> Iterator[str]:
 
 async def turn(socket: ClientConnection) -> None:
     await order(socket, "user_message", text="Hi.")
-    await said(socket, "result")
+    await read_until(socket, "result")
 
 
 async def test_the_status_contains_changed_instructions_with_the_texts_of_the_terminal(
@@ -112,7 +112,7 @@ async def test_an_answer_to_an_outdated_change_is_refused_and_the_current_one_is
                 socket, "instructions_response", hash=hash_, use=True, client_key="k"
             )
             newer = (await status(socket))["instructions"]
-            data = (await said(socket, "error"))[-1]
+            data = (await read_until(socket, "error"))[-1]
             await turn(socket)
 
     assert newer["changes"][0]["change"]["text"].endswith("+Use four spaces.")
@@ -132,7 +132,7 @@ async def test_the_second_of_two_answers_is_refused_as_already_answered(
         await order(socket, "instructions_response", hash=hash_, use=True)
         await status(socket)
         await order(socket, "instructions_response", hash=hash_, use=False)
-        late = (await said(socket, "error"))[-1]
+        late = (await read_until(socket, "error"))[-1]
 
     assert late["kind"] == "AlreadyAnswered"
 

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.place.repositories import git, repository
-from tests.server.serving import Answer, Client, order, said, server
+from tests.server.serving import Answer, Client, order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
@@ -89,12 +89,12 @@ async def test_one_file_is_undone_and_the_others_stay(tmp_path: Path) -> None:
         for name in ("a.txt", "b.txt"):
             (tmp_path / name).write_text("two\n")
         async with client.follow(id_) as socket:
-            await said(socket, "status")
+            await read_until(socket, "status")
             undo = {"to": 1, "what": "files", "only": ["a.txt"]}
             await order(socket, "rewind", **undo)
-            (*_, refused) = await said(socket, "error")
+            (*_, refused) = await read_until(socket, "error")
             await order(socket, "rewind", **undo, force=True)
-            (*_, restored) = await said(socket, "files_restored")
+            (*_, restored) = await read_until(socket, "files_restored")
         listed = await ask(client, id_, "changes")
 
     assert "another program changed these files since" in refused["reason"]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from refold.commands.table import commands
-from tests.server.serving import Client, order, said, server
+from tests.server.serving import Client, order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
@@ -66,7 +66,7 @@ async def test_a_question_of_a_command_is_answered_with_the_next_request(
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Hi.")
-            await said(socket, "result")
+            await read_until(socket, "result")
         result = await run(client, id_, "/rewind")
         point = result["question"]["items"][0]["id"]
         picked = (result["question"]["title"], point)

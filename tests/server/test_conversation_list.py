@@ -24,7 +24,7 @@ from refold.journal.home import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.testing.providers import Reply
 from tests.journal.shelves import put, talk
-from tests.server.serving import Client, order, said, server
+from tests.server.serving import Client, order, read_until, server
 
 pytestmark = pytest.mark.anyio
 WRITE = Reply(calls=(("write_file", '{"path": "a.txt", "content": "one"}'),))
@@ -106,13 +106,13 @@ async def test_the_list_tells_waiting_running_done_failed_and_cut_off_apart(
         asks = await client.begin()
         async with client.follow(asks) as socket:
             await order(socket, "user_message", text="Write it")
-            request = (await said(socket, "tool_approval_request"))[-1]
+            request = (await read_until(socket, "tool_approval_request"))[-1]
             before = await activities(client)
             await order(
                 socket, "tool_approval_response", call_id=request["call_id"], allowed=True,
                 hash=request["hash"],
             )  # fmt: skip
-            await said(socket, "turn_end")
+            await read_until(socket, "turn_end")
             after = await activities(client)
 
     assert before == {

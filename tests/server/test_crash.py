@@ -13,12 +13,12 @@ import pytest
 from websockets.asyncio.client import connect
 
 from refold.server.access import access_from
-from tests.server.serving import order, said
+from tests.server.serving import order, read_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
-def started(directory: Path, script: Path) -> tuple[subprocess.Popen[str], str]:
+def start_server(directory: Path, script: Path) -> tuple[subprocess.Popen[str], str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "refold", "serve", "--port", "0", "--script", str(script)],
         cwd=directory, stdout=subprocess.PIPE, text=True,
@@ -35,7 +35,7 @@ async def test_ten_turns_interrupted_by_a_kill_are_finished_by_continue(
     script = tmp_path / "answers.jsonl"
     words = " ".join(f"word{n}" for n in range(40))
     script.write_text(json.dumps({"text": words, "pause": 0.2}) + "\n")
-    process, address = started(tmp_path, script)
+    process, address = start_server(tmp_path, script)
     access = access_from(Path(os.environ["REFOLD_HOME"]) / "server.key")
     token = {"Authorization": f"Bearer {access.bearer}"}
     ids = list[str]()
@@ -44,7 +44,7 @@ async def test_ten_turns_interrupted_by_a_kill_are_finished_by_continue(
         url = f"ws://{address}/api/conversations/{id_}/ws?after=0"
         return connect(url, additional_headers=token)
 
-    def begun() -> str:
+    def begin_conversation() -> str:
         import http.client
 
         connection = http.client.HTTPConnection(address)
@@ -65,20 +65,20 @@ async def test_ten_turns_interrupted_by_a_kill_are_finished_by_continue(
 
     async def resume(id_: str) -> None:
         async with follow(id_) as socket:
-            before = await said(socket, "status")
+            before = await read_until(socket, "status")
             await order(socket, "continue")
-            result = (await said(socket, "result"))[-1]
+            result = (await read_until(socket, "result"))[-1]
         messages = [e["text"] for e in before if e["type"] == "user_message"]
         outcomes[id_] = before[-1]["cut_off"], messages, result["outcome"], result["text"]
 
     try:
-        ids += [await anyio.to_thread.run_sync(begun) for _ in range(10)]
+        ids += [await anyio.to_thread.run_sync(begin_conversation) for _ in range(10)]
         async with anyio.create_task_group() as group:
             for id_ in ids:
                 group.start_soon(begin, id_)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        process, address = started(tmp_path, script)
+        process, address = start_server(tmp_path, script)
         async with anyio.create_task_group() as group:
             for id_ in ids:
                 group.start_soon(resume, id_)

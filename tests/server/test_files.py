@@ -7,7 +7,7 @@ from urllib.parse import quote
 import anyio
 import pytest
 
-from tests.server.serving import Answer, Client, order, said, server
+from tests.server.serving import Answer, Client, order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
@@ -88,7 +88,9 @@ async def test_a_file_name_with_line_breaks_is_not_served(tmp_path: Path) -> Non
     assert "set-cookie" not in {header.lower() for header in answer.headers}
 
 
-async def put(client: Client, id_: str, path: str, data: bytes, **headers: str) -> Answer:
+async def upload(
+    client: Client, id_: str, path: str, data: bytes, **headers: str
+) -> Answer:
     """Upload it; `headers` are written with underscores."""
     more = {name.replace("_", "-"): value for name, value in headers.items()}
     binary = {**client.token, "Content-Type": "application/octet-stream", **more}
@@ -98,9 +100,9 @@ async def put(client: Client, id_: str, path: str, data: bytes, **headers: str) 
 async def test_an_upload_is_stored_in_the_workspace(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         id_ = await client.begin()
-        first = await put(client, id_, "new/a.bin", b"\x00one")
+        first = await upload(client, id_, "new/a.bin", b"\x00one")
         back = await client.ask("GET", f"/api/conversations/{id_}/files/new/a.bin")
-        large = await put(client, id_, "new/a.bin", b"x" * (10 * 1024 * 1024 + 1))
+        large = await upload(client, id_, "new/a.bin", b"x" * (10 * 1024 * 1024 + 1))
         answer = await client.ask("GET", f"/api/conversations/{id_}/files?path=new")
 
     assert (first.status, first.json) == (201, {"path": "new/a.bin", "size": 4})
@@ -115,14 +117,14 @@ async def test_upload_replaces_a_file_only_with_its_etag(tmp_path: Path) -> None
     (tmp_path / "a.md").write_text("original")
     async with server(tmp_path) as client:
         id_ = await client.begin()
-        blind = await put(client, id_, "a.md", b"blind")
+        blind = await upload(client, id_, "a.md", b"blind")
         assert (tmp_path / "a.md").read_text() == "original"
         known = (await client.ask("GET", f"/api/conversations/{id_}/files/a.md")).headers
-        old = await put(client, id_, "a.md", b"x", if_match='"0"')
-        missing = await put(client, id_, "b.md", b"x", if_match="*")
-        right = await put(client, id_, "a.md", b"new", if_match=known["etag"])
-        again = await put(client, id_, "a.md", b"x", if_match=known["etag"])
-        any_ = await put(client, id_, "a.md", b"newest", if_match="*")
+        old = await upload(client, id_, "a.md", b"x", if_match='"0"')
+        missing = await upload(client, id_, "b.md", b"x", if_match="*")
+        right = await upload(client, id_, "a.md", b"new", if_match=known["etag"])
+        again = await upload(client, id_, "a.md", b"x", if_match=known["etag"])
+        any_ = await upload(client, id_, "a.md", b"newest", if_match="*")
 
     answers = [blind, old, missing, right, again, any_]
     assert [answer.status for answer in answers] == [428, 412, 412, 201, 412, 201]
@@ -138,7 +140,9 @@ async def test_upload_with_rename_gets_the_next_free_name(tmp_path: Path) -> Non
         id_ = await client.begin()
         names = list[str]()
         for path in ("a.tar.gz", "a.tar.gz", "folder", "none"):
-            names.append((await put(client, id_, f"{path}?rename=true", b"x")).json["path"])
+            names.append(
+                (await upload(client, id_, f"{path}?rename=true", b"x")).json["path"]
+            )
 
     assert names == ["a.tar-1.gz", "a.tar-2.gz", "folder-1", "none"]
     assert (tmp_path / "a.tar.gz").read_text() == "original"
@@ -150,7 +154,7 @@ async def test_concurrent_uploads_lose_no_file(tmp_path: Path) -> None:
         paths = list[str]()
 
         async def one(number: int) -> None:
-            done = await put(client, id_, "a.txt?rename=true", str(number).encode())
+            done = await upload(client, id_, "a.txt?rename=true", str(number).encode())
             paths.append(done.json["path"])
 
         async with anyio.create_task_group() as group:
@@ -174,9 +178,9 @@ async def test_upload_to_a_protected_file_is_refused(tmp_path: Path, path: str) 
     async with server(tmp_path) as client:
         id_ = await client.begin(mode="bypass")
         answers = [
-            await put(client, id_, path, b"x"),
-            await put(client, id_, path, b"x", if_match="*"),
-            await put(client, id_, f"{path}?rename=true", b"x"),
+            await upload(client, id_, path, b"x"),
+            await upload(client, id_, path, b"x", if_match="*"),
+            await upload(client, id_, f"{path}?rename=true", b"x"),
         ]
 
     assert [answer.status for answer in answers] == [403] * 3
@@ -188,8 +192,8 @@ async def test_upload_that_a_rule_forbids_is_refused(tmp_path: Path) -> None:
     flags = {"permissions.deny": ["write_file(*.txt)"]}
     async with server(tmp_path, flags=flags) as client:
         id_ = await client.begin()
-        answer = await put(client, id_, "a.txt", b"x")
-        allowed = await put(client, id_, "a.md", b"x")
+        answer = await upload(client, id_, "a.txt", b"x")
+        allowed = await upload(client, id_, "a.md", b"x")
 
     assert (answer.status, allowed.status) == (403, 201)
     assert not (tmp_path / "a.txt").exists()
@@ -202,25 +206,25 @@ async def test_an_upload_is_rewound_with_the_message_after_it(tmp_path: Path) ->
         id_ = await client.begin()
         seqs = list[int]()
         async with client.follow(id_) as socket:
-            await said(socket, "status")
+            await read_until(socket, "status")
             for text in ("before", "after"):
                 if text == "after":
-                    await put(client, id_, "b.md", b"b")
-                    await put(client, id_, "a.md", b"replaced", if_match="*")
+                    await upload(client, id_, "b.md", b"b")
+                    await upload(client, id_, "a.md", b"replaced", if_match="*")
                 await order(socket, "user_message", text=text)
-                documents = await said(socket, "result")
+                documents = await read_until(socket, "result")
                 seqs += [d["seq"] for d in documents if d["type"] == "user_message"]
                 uploaded = [d["path"] for d in documents if d["type"] == "file_uploaded"]
             await order(socket, "rewind", to=seqs[1], what="both")
-            restored = (await said(socket, "files_restored"))[-1]
+            restored = (await read_until(socket, "files_restored"))[-1]
 
         assert uploaded == [str(tmp_path / "b.md"), str(tmp_path / "a.md")]
         assert (tmp_path / "a.md").read_text() == "original"
         assert not (tmp_path / "b.md").exists()
         async with client.follow(id_) as socket:
-            await said(socket, "status")
+            await read_until(socket, "status")
             await order(socket, "rewind", to=restored["seq"], what="files")
-            await said(socket, "files_restored")
+            await read_until(socket, "files_restored")
 
     assert (tmp_path / "a.md").read_text() == "replaced"
     assert (tmp_path / "b.md").read_text() == "b"

@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed
 
 from refold.client.session import Session
 from refold.client.session_socket import socket_path
-from tests.client.test_joined_sessions import TOUCH, Owner, launched
-from tests.server.serving import order, said, server
+from tests.client.test_joined_sessions import TOUCH, Owner, make_launch
+from tests.server.serving import order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def terminal(
     directory: Path, runtime: dict[str, str], *replies: Any
 ) -> AsyncGenerator[Owner, None]:
     """What a terminal does with a session: has it open, listens, and runs its turns."""
-    launch = launched(directory, *replies)
+    launch = make_launch(directory, *replies)
     here = Owner(Session(launch, await launch.start()), launch, runtime)
     async with anyio.create_task_group() as group:
         group.start_soon(here.socket.run)
@@ -56,20 +56,20 @@ async def test_a_page_joins_the_session_of_a_terminal_and_answers_its_requests(
         await here.session.settle()
         id_ = here.session.id
         async with client.follow(id_, "0") as socket:
-            past = await said(socket, "status")
+            past = await read_until(socket, "status")
             assert past[-1]["held_by"].startswith("process ")
             assert "From the terminal." in [d.get("text") for d in past]
             about = (await client.ask("GET", f"/api/conversations/{id_}")).json
             assert (about["held_by"], about["open_here"]) == (past[-1]["held_by"], True)
 
             await order(socket, "user_message", text="From the page.", client_key="k")
-            data = (await said(socket, "tool_approval_request"))[-1]
+            data = (await read_until(socket, "tool_approval_request"))[-1]
             assert [request.id for request in here.session.requests] == [data["call_id"]]
             await order(
                 socket, "tool_approval_response", call_id=data["call_id"],
                 hash=data["hash"], allowed=True,
             )  # fmt: skip
-            done = await said(socket, "result")
+            done = await read_until(socket, "result")
 
         assert done[-1]["text"] == "Done."
         assert here.session.view.turn.outcome == "answered"
@@ -92,15 +92,17 @@ async def test_the_server_opens_the_session_once_the_terminal_leaves_it(
             await here.session.say("One.")
             await here.session.settle()
             async with client.follow(id_, "0") as socket:
-                last = [d["id"] for d in await said(socket, "status") if "id" in d][-1]
+                last = [d["id"] for d in await read_until(socket, "status") if "id" in d][
+                    -1
+                ]
                 await here.session.close()
                 here.socket.follow(await here.session.new())
                 with pytest.raises(ConnectionClosed):
-                    await said(socket, "never")
+                    await read_until(socket, "never")
         async with client.follow(id_, last) as socket:
-            status = (await said(socket, "status"))[-1]
+            status = (await read_until(socket, "status"))[-1]
             await order(socket, "user_message", text="Two.")
-            done = (await said(socket, "result"))[-1]
+            done = (await read_until(socket, "result"))[-1]
         assert (status["held_by"], done["text"]) == ("", "Here.")
 
 
@@ -108,7 +110,7 @@ async def test_the_server_opens_the_session_once_the_terminal_leaves_it(
 async def test_a_session_held_without_a_socket_is_readable_and_names_its_holder(
     tmp_path: Path,
 ) -> None:
-    launch = launched(tmp_path, "Hi.")
+    launch = make_launch(tmp_path, "Hi.")
     session = Session(launch, await launch.start())
     async with server(tmp_path) as client:
         await session.say("One.")

@@ -13,25 +13,27 @@ from websockets.exceptions import ConnectionClosed
 
 from refold.client.session import Session
 from refold.journal.events.kinds import SessionResumed
-from tests.client.test_joined_sessions import TOUCH, launched
-from tests.server.serving import Client, Plain, order, said, server
+from tests.client.test_joined_sessions import TOUCH, make_launch
+from tests.server.serving import Client, Plain, order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def opened(directory: Path, *replies: Any, id_: str = "") -> AsyncGenerator[Session]:
+async def open_session(
+    directory: Path, *replies: Any, id_: str = ""
+) -> AsyncGenerator[Session]:
     """A session as another process opens it, without a socket."""
-    launch = launched(directory, *replies)
+    launch = make_launch(directory, *replies)
     try:
         yield Session(launch, await (launch.resume(id_) if id_ else launch.start()))
     finally:
         await launch.aclose()
 
 
-async def stored(directory: Path, *replies: Any) -> tuple[str, Path]:
+async def store_session(directory: Path, *replies: Any) -> tuple[str, Path]:
     """A session that is open nowhere: its id and its directory."""
-    async with opened(directory, *replies) as session:
+    async with open_session(directory, *replies) as session:
         await session.run("One.")
         return session.id, session.journal_directory
 
@@ -40,7 +42,7 @@ def files_of(directory: Path) -> Mapping[str, bytes]:
     return {str(p): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
 
 
-def resumed(client: Client, id_: str) -> int:
+def count_resumes(client: Client, id_: str) -> int:
     entries = client.host.stored.entries(id_)
     return sum(isinstance(entry.event, SessionResumed) for entry in entries)
 
@@ -48,36 +50,36 @@ def resumed(client: Client, id_: str) -> int:
 async def test_reading_a_session_writes_no_file_and_takes_no_lock(
     tmp_path: Path,
 ) -> None:
-    id_, directory = await stored(tmp_path, "Hi.")
+    id_, directory = await store_session(tmp_path, "Hi.")
     before = files_of(directory)
     async with server(tmp_path, "Here.") as client:
         async with client.follow(id_, "0") as first, client.follow(id_) as other:
-            past = await said(first, "status")
-            await said(other, "status")
+            past = await read_until(first, "status")
+            await read_until(other, "status")
             for what in ("", "/points", "/tasks", "/models", "/files", "/messages"):
                 path = f"/api/conversations/{id_}{what}"
                 assert (await client.ask("GET", path)).status == 200
             await order(first, "status")
             await order(first, "snapshot")
-            await said(first, "snapshot")
+            await read_until(first, "snapshot")
             looked = files_of(directory)
-            async with opened(tmp_path, id_=id_) as elsewhere:
+            async with open_session(tmp_path, id_=id_) as elsewhere:
                 assert elsewhere.has_lease
             await order(first, "user_message", text="Two.")
-            done = (await said(other, "result"))[-1]
+            done = (await read_until(other, "result"))[-1]
 
         assert looked == before
         assert "Hi." in [data.get("text") for data in past]
         assert done["text"] == "Here."
-        assert resumed(client, id_) == 0
+        assert count_resumes(client, id_) == 0
 
 
 async def test_an_order_that_changes_nothing_takes_no_lock(tmp_path: Path) -> None:
-    id_, directory = await stored(tmp_path, "Hi.")
+    id_, directory = await store_session(tmp_path, "Hi.")
     before = files_of(directory)
     async with server(tmp_path) as client, client.follow(id_) as socket:
         await order(socket, "set_mode", mode="default", client_key="k")
-        data = (await said(socket, "order_taken"))[-1]
+        data = (await read_until(socket, "order_taken"))[-1]
 
         assert (data["client_key"], data["changed"]) == ("k", False)
         assert files_of(directory) == before
@@ -87,17 +89,17 @@ async def test_an_order_that_changes_nothing_takes_no_lock(tmp_path: Path) -> No
 async def test_messages_of_another_process_are_shown_in_a_watched_session(
     tmp_path: Path,
 ) -> None:
-    id_, _ = await stored(tmp_path, "Hi.")
+    id_, _ = await store_session(tmp_path, "Hi.")
     async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
-        await said(socket, "status")
-        async with opened(tmp_path, "Elsewhere.", id_=id_) as session:
+        await read_until(socket, "status")
+        async with open_session(tmp_path, "Elsewhere.", id_=id_) as session:
             await session.run("From another process.")
-            news = await heard(socket, "result", "status")
+            news = await read_types(socket, "result", "status")
             await order(socket, "user_message", text="Two.", client_key="k")
-            data = (await said(socket, "error"))[-1]
-        free = (await said(socket, "status"))[-1]
+            data = (await read_until(socket, "error"))[-1]
+        free = (await read_until(socket, "status"))[-1]
         await order(socket, "user_message", text="Three.")
-        done = (await said(socket, "result"))[-1]
+        done = (await read_until(socket, "result"))[-1]
 
     assert "Elsewhere." in [item.get("text") for item in news]
     matching_new = next(item for item in news if item["type"] == "status")
@@ -117,22 +119,22 @@ async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
             await order(socket, "user_message", text="a")
-            data = (await said(socket, "tool_approval_request"))[-1]
+            data = (await read_until(socket, "tool_approval_request"))[-1]
             await order(
                 socket, "tool_approval_response", call_id=data["call_id"],
                 hash=data["hash"], allowed=True, grant="session",
             )  # fmt: skip
-            await said(socket, "result")
+            await read_until(socket, "result")
             there = client.host.conversation(id_)
             assert there is not None
             await until(lambda: not there.session.has_lease)
             await order(socket, "user_message", text="b")
-            records = await said(socket, "result")
+            records = await read_until(socket, "result")
         await until(lambda: client.host.conversation(id_) is None)
 
         assert records[-1]["text"] == "Two."
         assert not types(records) & {"tool_approval_request", "error"}
-        assert resumed(client, id_) == 0
+        assert count_resumes(client, id_) == 0
 
 
 async def test_a_conversation_that_is_closed_disconnects_its_clients(
@@ -141,10 +143,10 @@ async def test_a_conversation_that_is_closed_disconnects_its_clients(
     async with server(tmp_path) as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
-            await said(socket, "status")
+            await read_until(socket, "status")
             await client.host.close(id_)
             with anyio.fail_after(10), pytest.raises(ConnectionClosed) as closed:
-                await said(socket, "never")
+                await read_until(socket, "never")
 
     assert closed.value.rcvd is not None
     assert closed.value.rcvd.code == 1012
@@ -153,20 +155,20 @@ async def test_a_conversation_that_is_closed_disconnects_its_clients(
 async def test_an_unanswered_message_of_an_earlier_process_is_answered_by_continue(
     tmp_path: Path,
 ) -> None:
-    async with opened(tmp_path) as session:
+    async with open_session(tmp_path) as session:
         await session.say("One.")
         id_, directory = session.id, session.journal_directory
     before = files_of(directory)
     async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
-        status = (await said(socket, "status"))[-1]
+        status = (await read_until(socket, "status"))[-1]
         assert (status["cut_off"], files_of(directory)) == (True, before)
         await order(socket, "continue")
-        done = (await said(socket, "result"))[-1]
+        done = (await read_until(socket, "result"))[-1]
 
     assert done["text"] == "Here."
 
 
-async def heard(socket: ClientConnection, *wanted: str) -> list[Plain]:
+async def read_types(socket: ClientConnection, *wanted: str) -> list[Plain]:
     """The documents until there is one of each of these types."""
     plains = list[Plain]()
     while set(wanted) - types(plains):

@@ -14,7 +14,7 @@ from refold.server.listening import Listening
 from refold.testing import model_hub
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from tests.provider.local.made_up import gguf
-from tests.server.serving import Client, order, said, server
+from tests.server.serving import Client, order, read_until, server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 KEY = "words-of-mine-0123456789"
@@ -136,7 +136,7 @@ async def test_an_open_conversation_at_rest_uses_a_new_key_from_its_next_turn_on
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Hi", client_key="a")
-            await said(socket, "result")
+            await read_until(socket, "result")
             stored = await client.ask("PUT", KEY_PATH, {"key": KEY})
             await socket.wait_closed()
         used = len(groq.heard)

@@ -11,7 +11,7 @@ import pytest
 
 from refold.provider.port import Delta, Request
 from refold.testing.providers import ScriptedProvider
-from tests.server.serving import order, said, server
+from tests.server.serving import order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
@@ -54,17 +54,17 @@ async def test_a_running_subagent_is_followed_live(tmp_path: Path) -> None:
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Send somebody.")
-            await said(socket, "subagent_start")
+            await read_until(socket, "subagent_start")
             node = f"{id_}%2Fchild-1"
             while (await client.ask("GET", f"/api/conversations/{node}")).status == 404:
                 await anyio.sleep(0.01)
             async with client.follow(node, after="0") as child:
-                begun = await said(child, "tool_start")
+                begun = await read_until(child, "tool_start")
                 (tmp_path / "go").touch()
-                running = await said(child, "text_delta")
+                running = await read_until(child, "text_delta")
                 provider.go_on.set()
-                rest = [*running, *await said(child, "turn_end")]
-            await said(socket, "turn_end")
+                rest = [*running, *await read_until(child, "turn_end")]
+            await read_until(socket, "turn_end")
         card = (await client.ask("GET", f"/api/conversations/{node}")).json
 
     texts = [doc["text"] for doc in [*begun, *rest] if doc["type"] == "user_message"]
@@ -83,15 +83,15 @@ async def test_a_client_continues_a_subagent_after_the_last_document(
 ) -> None:
     (tmp_path / "go").touch()
     async with server(tmp_path, *REPLIES, flags=FLAGS) as client:
-        id_ = await finished(client)
+        id_ = await finish_conversation(client)
         node = f"{id_}/child-1"
         async with client.follow(node, after="0") as child:
-            every = await said(child, "status")
+            every = await read_until(child, "status")
         middle = next(doc for doc in every if doc["type"] == "tool_start")
         async with client.follow(node, after=middle["id"]) as child:
-            rest = await said(child, "status")
+            rest = await read_until(child, "status")
         async with client.follow(node, after="7-1-0") as child:
-            other = await said(child, "snapshot")
+            other = await read_until(child, "snapshot")
 
     assert rest == every[every.index(middle) + 1 :]
     assert [message["text"] for message in other[-1]["messages"]][-1] == "There is a door."
@@ -100,7 +100,7 @@ async def test_a_client_continues_a_subagent_after_the_last_document(
 async def test_rest_reads_a_subagent_and_changes_nothing_of_it(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     async with server(tmp_path, *REPLIES, flags=FLAGS) as client:
-        id_ = await finished(client)
+        id_ = await finish_conversation(client)
         base = f"/api/conversations/{id_}%2Fchild-1"
         read = {
             part: await client.ask("GET", f"{base}/{part}")
@@ -113,9 +113,9 @@ async def test_rest_reads_a_subagent_and_changes_nothing_of_it(tmp_path: Path) -
         ]
         unknown = await client.ask("GET", f"/api/conversations/{id_}%2Fchild-2/messages")
         async with client.follow(f"{id_}/child-1", after="0") as child:
-            await said(child, "status")
+            await read_until(child, "status")
             await order(child, "user_message", text="Stop.", client_key="k")
-            answer = (await said(child, "error"))[-1]
+            answer = (await read_until(child, "error"))[-1]
 
     assert {part: found.status for part, found in read.items()} == dict.fromkeys(read, 200)
     assert read["messages"].json[-1]["text"] == "There is a door."
@@ -127,10 +127,10 @@ async def test_rest_reads_a_subagent_and_changes_nothing_of_it(tmp_path: Path) -
     assert "takes no orders" in answer["reason"]
 
 
-async def finished(client: Any) -> str:
+async def finish_conversation(client: Any) -> str:
     """The id of a conversation whose subagent has ended."""
     id_ = await client.begin()
     async with client.follow(id_) as socket:
         await order(socket, "user_message", text="Send somebody.")
-        await said(socket, "turn_end")
+        await read_until(socket, "turn_end")
     return id_

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Struct
 
 from refold.testing.providers import Reply
-from tests.server.serving import Client, order, said, server
+from tests.server.serving import Client, order, read_until, server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 WRITE = ("write_file", '{"path": "own.txt", "content": "one\\n"}')
@@ -27,7 +27,7 @@ async def turn(client: Client, id_: str, *, allow: bool = True) -> Turn:
     """One turn, each of whose requests gets this answer."""
     result = Turn([], [])
     async with client.follow(id_) as socket:
-        await said(socket, "status")
+        await read_until(socket, "status")
         await order(socket, "user_message", text="Go.")
         while True:
             document = json.loads(await socket.recv())
@@ -46,7 +46,7 @@ async def turn(client: Client, id_: str, *, allow: bool = True) -> Turn:
                     pass
 
 
-async def begun(client: Client, mode: str) -> tuple[str, Path]:
+async def begin_conversation(client: Client, mode: str) -> tuple[str, Path]:
     before = set(client.host.paths.workspaces.glob("*"))
     id_ = await client.begin(own_workspace=True, mode=mode)
     (path,) = set(client.host.paths.workspaces.glob("*")) - before
@@ -67,7 +67,7 @@ async def test_own_workspace_asks_only_for_calls_that_the_mode_asks_for(
 ) -> None:
     calls = [Reply("", calls=(call,)) for call in (WRITE, EDIT, BASH, READS)]
     async with server(tmp_path, *calls, "Done.") as client:
-        id_, place = await begun(client, mode)
+        id_, place = await begin_conversation(client, mode)
         done = await turn(client, id_)
 
     assert [request["tool"] for request in done.requests] == asked
@@ -81,7 +81,7 @@ async def test_own_workspace_is_read_only_in_plan_mode(tmp_path: Path) -> None:
     looks = ("bash", '{"command": "ls"}')
     calls = [Reply("", calls=(call,)) for call in (WRITE, looks)]
     async with server(tmp_path, *calls, "Done.") as client:
-        id_, place = await begun(client, "plan")
+        id_, place = await begin_conversation(client, "plan")
         done = await turn(client, id_)
 
     assert [result["outcome"] for result in done.results] == ["refused", "done"]
@@ -106,7 +106,7 @@ async def test_own_workspace_asks_before_any_access_to_data_of_refold(
     tmp_path: Path, mode: str, call: tuple[str, str]
 ) -> None:
     async with server(tmp_path, Reply("", calls=(call,)), "Done.") as client:
-        id_, place = await begun(client, mode)
+        id_, place = await begin_conversation(client, mode)
         (place.parent / "other").mkdir()
         (place.parent / "other/secret.txt").write_text("secret")
         done = await turn(client, id_, allow=False)
@@ -122,7 +122,7 @@ async def test_own_workspace_hides_other_workspaces_from_commands(tmp_path: Path
         '{"command": "d=..; cat $d/other/secret.txt; cat $d/$d/$d/config.toml"}',
     )
     async with server(tmp_path, Reply("", calls=(call,)), "Done.") as client:
-        id_, place = await begun(client, "sandbox")
+        id_, place = await begin_conversation(client, "sandbox")
         (place.parent / "other").mkdir()
         (place.parent / "other/secret.txt").write_text("VERYSECRET")
         done = await turn(client, id_)
@@ -133,12 +133,12 @@ async def test_own_workspace_hides_other_workspaces_from_commands(tmp_path: Path
 async def test_own_workspace_files_are_restored_by_a_rewind(tmp_path: Path) -> None:
     calls = [Reply("", calls=(call,)) for call in (WRITE, BASH)]
     async with server(tmp_path, *calls, "Done.") as client:
-        id_, place = await begun(client, "bypass")
+        id_, place = await begin_conversation(client, "bypass")
         done = await turn(client, id_)
         assert {path.name for path in place.iterdir()} == {"own.txt", "b.txt"}
         async with client.follow(id_) as socket:
-            await said(socket, "status")
+            await read_until(socket, "status")
             await order(socket, "rewind", to=done.message, what="both")
-            await said(socket, "files_restored")
+            await read_until(socket, "files_restored")
 
     assert list(place.iterdir()) == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.serving import Client, order, said, server
+from tests.server.serving import Client, order, read_until, server
 
 pytestmark = pytest.mark.anyio
 EDIT = ("write_file", '{"path": "a.txt", "content": "x"}')
@@ -47,14 +47,14 @@ async def test_a_rule_is_added_changed_and_removed(tmp_path: Path) -> None:
         page = Page(client, id_ := await client.begin())
         async with client.follow(id_) as socket:  # the session is at work from now on
             await order(socket, "user_message", text="Hi.")
-            await said(socket, "result")
+            await read_until(socket, "result")
         added = await page.run("add", "deny folder", "bash(git push *)")
         rows = await page.rows()
         row = "deny bash(git push *) always, in this folder"
         edited = await page.run(row, "edit", "write_file(*.txt)", dial="deny")
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Go.")
-            await said(socket, "result")
+            await read_until(socket, "result")
         after = await page.rows()
         await page.run("deny write_file(*.txt) always, in this folder", "remove")
         removed = await page.rows()

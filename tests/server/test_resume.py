@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidStatus
 from refold.client.event_documents import FEED_START
 from refold.client.feed import MOST_WAITING, Follower
 from refold.testing.providers import ScriptedProvider
-from tests.server.serving import Client, Plain, order, said, server
+from tests.server.serving import Client, Plain, order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
@@ -53,13 +53,13 @@ async def _in_pieces(client: Client, id_: str, turns: int, rng: random.Random) -
     time."""
     reader = Reader()
 
-    def ended() -> bool:
+    def has_ended() -> bool:
         return sum(data["type"] == "result" for data in reader.seen) == turns
 
-    while not ended():
+    while not has_ended():
         async with client.follow(id_, reader.last) as socket:
             for _ in range(rng.randint(1, 12)):
-                if not ended():
+                if not has_ended():
                     reader.take(json.loads(await socket.recv()))
     return reader
 
@@ -81,7 +81,7 @@ async def test_a_client_that_reconnects_at_random_sees_each_document_once(
             plains = list[Plain]()
             for _ in range(3):
                 await order(whole, "user_message", text="Go on.")
-                plains += await said(whole, "result")
+                plains += await read_until(whole, "result")
 
     (reader,) = readers
     assert ids(reader.seen) == ids(plains)
@@ -103,7 +103,7 @@ async def test_a_client_that_reconnects_200_times_sees_each_document_once(
             async def work() -> None:
                 for _ in range(turns):
                     await order(whole, "user_message", text="Go on.")
-                    records.extend(await said(whole, "result"))
+                    records.extend(await read_until(whole, "result"))
 
             group.start_soon(work)
             while sum(data["type"] == "result" for data in reader.seen) < turns:
@@ -123,14 +123,14 @@ async def test_resuming_from_any_id_yields_all_later_documents(tmp_path: Path) -
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
             await order(socket, "user_message", text="a")
-            records = await said(socket, "result")
+            records = await read_until(socket, "result")
             await order(socket, "user_message", text="b")
-            records += await said(socket, "result")
+            records += await read_until(socket, "result")
         every = ids(records)
         await client.host.close(id_)  # what is in memory is gone: the journal has it
         for n, after in enumerate(every[:-1]):
             async with client.follow(id_, after) as socket:
-                rest = await said(socket, "status")
+                rest = await read_until(socket, "status")
             later = [text for text in ids(rest) if text in every]
             assert later == every[n + 1 :]
         result = (await client.ask("GET", f"/api/conversations/{id_}/events")).json
@@ -145,7 +145,7 @@ async def test_resuming_from_an_unknown_id_gives_a_snapshot(
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
             await order(socket, "user_message", text="a")
-            records = await said(socket, "result")
+            records = await read_until(socket, "result")
         epoch, seq, n = ids(records)[-1].split("-")
         for after in (f"{epoch}-{int(seq) + 90}-0", f"{int(epoch) + 7}-{seq}-{n}"):
             async with client.follow(id_, after) as socket:
@@ -163,11 +163,11 @@ async def test_a_client_that_connects_during_an_answer_gets_the_text_so_far(
         id_ = await client.begin()
         async with client.follow(id_) as first, client.follow(id_) as other:
             await order(first, "user_message", text="a")
-            await said(first, "text_delta")
-            await said(first, "text_delta")
+            await read_until(first, "text_delta")
+            await read_until(first, "text_delta")
             async with client.follow(id_) as late:
-                records = await said(late, "text_delta")
-            await said(other, "result")
+                records = await read_until(late, "text_delta")
+            await read_until(other, "result")
 
     assert records[-1]["offset"] == 0
     assert answer.startswith(records[-1]["text"])

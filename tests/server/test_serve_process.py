@@ -100,17 +100,17 @@ Start = Callable[..., Served]
 def start(tmp_path: Path) -> Iterator[Start]:
     serveds = list[Served]()
 
-    def started(*more: str) -> Served:
+    def start_server(*more: str) -> Served:
         serveds.append(Served(tmp_path, *more))
         return serveds[-1]
 
-    yield started
+    yield start_server
     for item in serveds:
         item.process.kill()
         item.process.communicate()
 
 
-def refused(directory: Path, *more: str) -> tuple[int, str]:
+def read_refusal(directory: Path, *more: str) -> tuple[int, str]:
     done = subprocess.run(
         words(directory, *more), cwd=directory, capture_output=True, text=True, timeout=60,
         check=False,
@@ -151,7 +151,7 @@ def test_serve_listens_only_on_loopback_by_default_with_a_long_token(start: Star
 def test_serve_refuses_plain_http_on_a_network_address(
     tmp_path: Path, more: tuple[str, ...], said: str
 ) -> None:
-    code, error = refused(tmp_path, *more)
+    code, error = read_refusal(tmp_path, *more)
 
     assert code != 0
     assert said in error
@@ -165,7 +165,7 @@ def test_serve_refuses_an_invalid_key_file(tmp_path: Path, size: int, mode: int)
     key.write_bytes(b"k" * size)
     key.chmod(mode)
 
-    code, error = refused(tmp_path)
+    code, error = read_refusal(tmp_path)
 
     assert code != 0
     assert "server.key" in error

@@ -10,9 +10,9 @@ from websockets.exceptions import ConnectionClosed
 
 from refold.client.hosted_conversation import OwnConversation
 from refold.journal.store.file import FileStore
-from tests.server.serving import Client, order, said, server
+from tests.server.serving import Client, order, read_until, server
 from tests.server.test_background_over_websocket import FLAGS, starting
-from tests.server.test_looking_at_sessions import opened, stored, until
+from tests.server.test_looking_at_sessions import open_session, store_session, until
 
 pytestmark = pytest.mark.anyio
 
@@ -26,27 +26,27 @@ def conversation(client: Client, id_: str) -> OwnConversation:
 async def test_a_claim_has_a_higher_number_than_those_of_another_server(
     tmp_path: Path,
 ) -> None:
-    id_, directory = await stored(tmp_path, "Hi.")
+    id_, directory = await store_session(tmp_path, "Hi.")
     store = FileStore(directory)
     await store.lease(7)
     await store.release()
     async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
         await order(socket, "user_message", text="Go.")
-        done = (await said(socket, "result"))[-1]
+        done = (await read_until(socket, "result"))[-1]
 
     assert (done["text"], await store.read_claim()) == ("Here.", 8)
 
 
 async def test_a_claim_ends_when_another_process_holds_the_session(tmp_path: Path) -> None:
-    id_, directory = await stored(tmp_path, "Hi.")
+    id_, directory = await store_session(tmp_path, "Hi.")
     async with server(tmp_path, "Here.") as client, client.follow(id_) as socket:
-        await said(socket, "status")
-        async with opened(tmp_path, id_=id_):
+        await read_until(socket, "status")
+        async with open_session(tmp_path, id_=id_):
             await order(socket, "user_message", text="One.")
-            data = (await said(socket, "error"))[-1]
+            data = (await read_until(socket, "error"))[-1]
             await until(lambda: not conversation(client, id_).claimed)
         await order(socket, "user_message", text="Two.")
-        done = (await said(socket, "result"))[-1]
+        done = (await read_until(socket, "result"))[-1]
         number = await FileStore(directory).read_claim()
 
     assert (data["kind"], done["text"], number) == ("Held", "Here.", 2)
@@ -55,21 +55,21 @@ async def test_a_claim_ends_when_another_process_holds_the_session(tmp_path: Pat
 async def test_a_conversation_whose_session_directory_was_replaced_is_closed_and_reopened(
     tmp_path: Path,
 ) -> None:
-    id_, directory = await stored(tmp_path, "Hi.")
+    id_, directory = await store_session(tmp_path, "Hi.")
     async with server(tmp_path, "Here.", "There.") as client:
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="One.")
-            await said(socket, "result")
+            await read_until(socket, "result")
             directory.rename(tmp_path / "away")
             shutil.copytree(tmp_path / "away", directory)
             await order(socket, "user_message", text="Two.")
-            data = (await said(socket, "error"))[-1]
+            data = (await read_until(socket, "error"))[-1]
             with anyio.fail_after(10), pytest.raises(ConnectionClosed):
-                await said(socket, "never")
+                await read_until(socket, "never")
         await until(lambda: client.host.conversation(id_) is None)
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Three.")
-            done = (await said(socket, "result"))[-1]
+            done = (await read_until(socket, "result"))[-1]
 
     assert (data["kind"], done["text"]) == ("Fenced", "Here.")
 
@@ -77,7 +77,7 @@ async def test_a_conversation_whose_session_directory_was_replaced_is_closed_and
 async def test_a_session_that_changes_directory_keeps_its_claim_and_is_still_woken(
     tmp_path: Path,
 ) -> None:
-    id_, directory = await stored(tmp_path, "Hi.")
+    id_, directory = await store_session(tmp_path, "Hi.")
     other = tmp_path / "other"
     other.mkdir()
     command = "until test -e go; do sleep 0.01; done; echo built"
@@ -87,10 +87,10 @@ async def test_a_session_that_changes_directory_keeps_its_claim_and_is_still_wok
             await order(socket, "set_mode", mode="bypass")
             await order(socket, "set_directory", directory=str(other))
             await order(socket, "user_message", text="Build it.")
-            await said(socket, "turn_end")
+            await read_until(socket, "turn_end")
             (other / "go").touch()
             with anyio.fail_after(20):
-                records = await said(socket, "turn_end")
+                records = await read_until(socket, "turn_end")
         numbers = (
             await FileStore(directory).read_claim(),
             conversation(client, id_).session.has_lease,

@@ -9,7 +9,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from refold.client.feed import MOST_WAITING
-from tests.server.serving import Plain, order, said, server
+from tests.server.serving import Plain, order, read_until, server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
 MESSAGES = 50
@@ -36,7 +36,7 @@ async def test_a_client_that_does_not_read_is_disconnected_and_resumes_without_a
             async with client.follow(id_, "0", max_size=None) as other:
                 for n in range(MESSAGES):
                     await order(other, "user_message", text=f"{n} " + "x" * LETTERS)
-                    every += await said(other, "result")
+                    every += await read_until(other, "result")
             conversation = client.host.conversation(id_)
             assert conversation is not None
             with anyio.fail_after(60):  # without its help

@@ -76,16 +76,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
     answers = script(tmp_path, {"text": "Because."})
     with ExitStack() as stack:
 
-        def started(*, runs: bool = False) -> Listener:
+        def start_listener(*, runs: bool = False) -> Listener:
             environ = {**os.environ, "REFOLD_NO_BACKGROUND": "" if runs else "1"}
             serve = ("serve", "--port", "0", "--script", answers)
             process = stack.enter_context(refold(*serve, cwd=tmp_path, env=environ))
             return Listener(process)
 
-        yield started
+        yield start_listener
 
 
-def signed(
+def sign(
     secret: str, body: bytes = BODY, *, ago: float = 0.0, stamp: str = ""
 ) -> dict[str, str]:
     stamp = stamp or str(int(time.time() - ago))
@@ -109,7 +109,7 @@ def test_a_signed_call_starts_a_run_with_its_body_marked_as_outside_text(
 ) -> None:
     server = start(runs=True)
 
-    answer = server.send(signed(secret))
+    answer = server.send(sign(secret))
 
     assert answer == (202, {"schedule": 1, "run": 1})
     schedule = run_ended()
@@ -127,8 +127,8 @@ def test_a_signed_call_starts_a_run_with_its_body_marked_as_outside_text(
 
 
 def test_a_wrong_signature_or_name_gets_the_same_401(start: Start, secret: str) -> None:
-    server, good = start(), signed(secret)
-    other = signed("0" * 64)
+    server, good = start(), sign(secret)
+    other = sign("0" * 64)
     tries = {
         "wrong secret": server.send(other),
         "unknown name": server.send(good, name="cd"),
@@ -137,7 +137,7 @@ def test_a_wrong_signature_or_name_gets_the_same_401(start: Start, secret: str) 
         "no signature": server.send({**good, "X-Refold-Signature": ""}),
         "no timestamp": server.send({**good, "X-Refold-Timestamp": ""}),
         "no scheme": server.send({**good, "X-Refold-Signature": "0" * 64}),
-        "time that is none": server.send(signed(secret, stamp="nan")),
+        "time that is none": server.send(sign(secret, stamp="nan")),
     }
 
     reason = "there is no such webhook, or the signature is wrong"
@@ -153,7 +153,7 @@ def test_a_signed_call_with_an_old_or_future_timestamp_is_refused(
 ) -> None:
     server = start()
 
-    answers = [server.send(signed(secret, ago=ago)) for ago in (330, -330, 270)]
+    answers = [server.send(sign(secret, ago=ago)) for ago in (330, -330, 270)]
 
     assert [status for status, _ in answers] == [401, 401, 202]
     assert "within five minutes" in answers[0][1]["reason"]
@@ -162,7 +162,7 @@ def test_a_signed_call_with_an_old_or_future_timestamp_is_refused(
 def test_a_replay_is_refused_by_every_server_also_after_a_restart(
     start: Start, secret: str
 ) -> None:
-    one, other, headers = start(), start(), signed(secret)
+    one, other, headers = start(), start(), sign(secret)
 
     answers = [one.send(headers), one.send(headers), other.send(headers)]
     one.process.kill()
@@ -187,7 +187,7 @@ def test_a_replay_is_refused_by_every_server_also_after_a_restart(
 def test_a_signature_does_not_bypass_the_checks_of_the_guard(
     headers: dict[str, str], body: bytes, status: int, start: Start, secret: str
 ) -> None:
-    answer = start().send({**signed(secret, body), **headers}, body)
+    answer = start().send({**sign(secret, body), **headers}, body)
 
     assert answer[0] == status
     assert book().find(1).waiting == ()
@@ -196,7 +196,7 @@ def test_a_signature_does_not_bypass_the_checks_of_the_guard(
 def test_a_webhook_body_is_stored_up_to_20000_characters(start: Start, secret: str) -> None:
     body = b"\xff" + b"x" * (64 * 1024 - 1)
 
-    answer = start().send(signed(secret, body), body)
+    answer = start().send(sign(secret, body), body)
 
     (call,) = book().find(1).waiting
     assert answer[0] == 202
@@ -206,7 +206,7 @@ def test_a_webhook_body_is_stored_up_to_20000_characters(start: Start, secret: s
 def test_too_many_webhook_calls_are_refused_with_429(start: Start, secret: str) -> None:
     server = start()
 
-    answers = [server.send(signed(secret, b"%d" % n), b"%d" % n)[0] for n in range(12)]
+    answers = [server.send(sign(secret, b"%d" % n), b"%d" % n)[0] for n in range(12)]
 
     assert answers == [202] * 10 + [429] * 2
     assert [call.body for call in book().find(1).waiting] == [str(n) for n in range(10)]
@@ -218,8 +218,7 @@ def test_two_servers_run_each_webhook_call_once_and_in_order(
     servers = [start(runs=True), start(runs=True)]
 
     runs = [
-        servers[n % 2].send(signed(secret, b"%d" % n), b"%d" % n)[1]["run"]
-        for n in range(4)
+        servers[n % 2].send(sign(secret, b"%d" % n), b"%d" % n)[1]["run"] for n in range(4)
     ]
 
     schedule = run_ended(4)
@@ -234,7 +233,7 @@ def test_an_accepted_call_runs_after_a_kill_and_restart_of_the_server(
     start: Start, secret: str
 ) -> None:
     server = start()
-    number = server.send(signed(secret))[0]
+    number = server.send(sign(secret))[0]
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
     before = book().find(1)
@@ -248,7 +247,7 @@ def test_an_accepted_call_runs_after_a_kill_and_restart_of_the_server(
 def test_the_webhook_secret_is_only_in_its_own_file(start: Start, secret: str) -> None:
     server = start(runs=True)
     body = json.dumps({"said": secret}).encode()
-    server.send(signed(secret, body), body)
+    server.send(sign(secret, body), body)
     run_ended()
     server.process.send_signal(signal.SIGTERM)
     out = b"".join(server.process.communicate(timeout=LONG))
@@ -272,7 +271,7 @@ def test_a_webhook_ends_with_its_schedule_a_new_secret_or_off(
 ) -> None:
     server = start()
     again = webhooks.make_webhook(paths(os.environ), book(), 1, "ci")
-    answers = [server.send(signed(secret))[0], server.send(signed(again))[0]]
+    answers = [server.send(sign(secret))[0], server.send(sign(again))[0]]
 
     def refold_schedule(*words: str) -> int:
         return subprocess.run(
@@ -280,11 +279,11 @@ def test_a_webhook_ends_with_its_schedule_a_new_secret_or_off(
         ).returncode
 
     off = refold_schedule("webhook", "1", "--off")
-    answers.append(server.send(signed(again, b"1"), b"1")[0])
+    answers.append(server.send(sign(again, b"1"), b"1")[0])
     last = webhooks.make_webhook(paths(os.environ), book(), 1, "ci")
-    answers.append(server.send(signed(last, b"2"), b"2")[0])
+    answers.append(server.send(sign(last, b"2"), b"2")[0])
     stopped = refold_schedule("stop", "1")
-    answers.append(server.send(signed(last, b"3"), b"3")[0])
+    answers.append(server.send(sign(last, b"3"), b"3")[0])
 
     assert (off, stopped) == (0, 0)
     assert answers == [401, 202, 401, 202, 401]
@@ -297,7 +296,7 @@ def test_a_damaged_file_of_schedules_is_not_described_to_strangers(
     file = home() / "schedules" / "schedules.jsonl"
     file.write_bytes(file.read_bytes().replace(b"Say why.", b"Say what."))
 
-    status, problem = start().send(signed("0" * 64))
+    status, problem = start().send(sign("0" * 64))
 
     assert (status, problem["reason"]) == (
         503, "the webhooks of this server cannot be read or written",

@@ -9,7 +9,7 @@ from websockets.exceptions import ConnectionClosed
 
 from refold.provider.port import RequestSent
 from refold.testing.providers import Reply, ScriptedProvider
-from tests.server.serving import order, said, server
+from tests.server.serving import order, read_until, server
 
 pytestmark = pytest.mark.anyio
 
@@ -19,9 +19,9 @@ async def test_a_message_is_answered_with_numbered_documents(tmp_path: Path) -> 
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Hi.", client_key="k1")
-            records = await said(socket, "result")
+            records = await read_until(socket, "result")
             result = [data for data in records if data["type"] == "order_taken"]
-            result = result or (await said(socket, "order_taken"))[-1:]
+            result = result or (await read_until(socket, "order_taken"))[-1:]
 
     events = [data for data in records if "seq" in data and data["type"] != "status"]
     assert [data["type"] for data in records[:2]] == ["snapshot", "status"]
@@ -37,9 +37,9 @@ async def test_invalid_frames_get_errors_and_other_clients_are_unaffected(
     async with server(tmp_path, "Hello.") as client:
         id_ = await client.begin()
         async with client.follow(id_) as other:
-            await said(other, "status")
+            await read_until(other, "status")
             async with client.follow(id_) as socket:
-                await said(socket, "status")
+                await read_until(socket, "status")
                 for frame in (
                     "{", "[]", "null", "7", '"x"', "[" * 100_000, '{"type": "' + "x" * 9999 + '"}',
                     '{"type": "user_message"}', '{"type": "user_message", "text": 7}',
@@ -47,15 +47,15 @@ async def test_invalid_frames_get_errors_and_other_clients_are_unaffected(
                     '{"type": "set_mode", "mode": "\\ud800"}', '{"type": "user_message", "text": " "}',
                 ):  # fmt: skip
                     await socket.send(frame)
-                    assert (await said(socket, "error"))[-1]["kind"] == "BadInput"
+                    assert (await read_until(socket, "error"))[-1]["kind"] == "BadInput"
                 await socket.send(b"\x00\xff")
                 with pytest.raises(ConnectionClosed) as binary:
-                    await said(socket, "never")
+                    await read_until(socket, "never")
             async with client.follow(id_) as socket:
                 with pytest.raises(ConnectionClosed) as large:
                     await _send_and_wait(socket, "x" * 10_000_000)
             await order(other, "user_message", text="Hi.")
-            records = await said(other, "result")
+            records = await read_until(other, "result")
 
     assert binary.value.rcvd is not None
     assert binary.value.rcvd.code == 1003
@@ -71,17 +71,17 @@ async def test_the_first_answer_to_a_request_wins_and_the_second_client_is_infor
         id_ = await client.begin()
         async with client.follow(id_) as one, client.follow(id_) as two:
             await order(one, "user_message", text="Go.")
-            request = (await said(one, "tool_approval_request"))[-1]
-            assert (await said(two, "tool_approval_request"))[-1] == request
+            request = (await read_until(one, "tool_approval_request"))[-1]
+            assert (await read_until(two, "tool_approval_request"))[-1] == request
             data = {"call_id": request["call_id"], "allowed": False}
             await order(two, "tool_approval_response", **data, client_key="blind")
-            blind = (await said(two, "error"))[-1]
+            blind = (await read_until(two, "error"))[-1]
             await order(one, "tool_approval_response", **data, hash=request["hash"])
-            result = (await said(two, "tool_approval_result"))[-1]
+            result = (await read_until(two, "tool_approval_result"))[-1]
             late = {**data, "allowed": True, "hash": request["hash"], "client_key": "late"}
             await order(two, "tool_approval_response", **late)
-            error = (await said(two, "error"))[-1]
-            ended = (await said(one, "result"))[-1]
+            error = (await read_until(two, "error"))[-1]
+            ended = (await read_until(one, "result"))[-1]
 
     assert (blind["client_key"], "hash" in blind["reason"]) == ("blind", True)
     assert result["verdict"] == "deny"
@@ -98,7 +98,7 @@ async def test_a_message_sent_twice_with_one_client_key_is_stored_once(
         async with client.follow(id_) as socket:
             for _ in range(2):
                 await order(socket, "user_message", text="Hi.", client_key="k")
-            await said(socket, "result")
+            await read_until(socket, "result")
         messages = (await client.ask("GET", f"/api/conversations/{id_}/messages")).json
 
     assert [(m["role"], m["text"]) for m in messages] == [
@@ -112,16 +112,16 @@ async def test_a_turn_continues_after_its_client_disconnects(tmp_path: Path) -> 
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Hi.", client_key="k")
-            await said(socket, "order_taken")
+            await read_until(socket, "order_taken")
         async with client.follow(id_, "0") as socket:
-            records = await said(socket, "result")
+            records = await read_until(socket, "result")
 
     assert records[-1]["text"] == "Hello."
 
 
 async def _send_and_wait(socket: ClientConnection, text: str) -> None:
     await socket.send(text)
-    await said(socket, "never")
+    await read_until(socket, "never")
 
 
 class Overheard(ScriptedProvider):
@@ -139,19 +139,19 @@ async def test_conversation_flags_apply_from_the_next_turn(tmp_path: Path) -> No
         id_ = await client.begin(teams=True)
         recorded = list[int]()
         async with client.follow(id_) as socket:
-            status = (await said(socket, "status"))[-1]
+            status = (await read_until(socket, "status"))[-1]
             for text, on in (("a", True), ("b", False), ("c", None)):
                 await order(socket, "user_message", text=text)
-                await said(socket, "result")
+                await read_until(socket, "result")
                 answer = await client.ask("GET", f"/api/conversations/{id_}/requests")
                 recorded.append(len(answer.json))
                 if on is not None:
                     await order(socket, "toggle_tracing", on=on)
-                    assert (await said(socket, "tracing_changed"))[-1]["on"] is on
+                    assert (await read_until(socket, "tracing_changed"))[-1]["on"] is on
             await order(socket, "toggle_teams", on=False)
-            assert (await said(socket, "teams_changed"))[-1]["on"] is False
+            assert (await read_until(socket, "teams_changed"))[-1]["on"] is False
             await order(socket, "status")
-            after = (await said(socket, "status"))[-1]
+            after = (await read_until(socket, "status"))[-1]
 
     assert recorded == [0, 1, 1]
     flags = [(s["choices"]["teams"], s["choices"]["tracing"]) for s in (status, after)]

@@ -20,8 +20,8 @@ from refold.journal.events.kinds import (
     TurnStarted,
 )
 from refold.session.recorder import acting_as
-from tests.client.test_joined_sessions import TOUCH, launched
-from tests.server.serving import Client, order, said, server
+from tests.client.test_joined_sessions import TOUCH, make_launch
+from tests.server.serving import Client, order, read_until, server
 
 pytestmark = pytest.mark.anyio
 LOGIN = pwd.getpwuid(os.getuid()).pw_name
@@ -48,7 +48,7 @@ def by(entries: Sequence[Entry], kind: type) -> list[str]:
 async def test_messages_of_a_process_are_recorded_under_the_login_name(
     tmp_path: Path,
 ) -> None:
-    launch = launched(tmp_path, "Hi.")
+    launch = make_launch(tmp_path, "Hi.")
     session = Session(launch, await launch.start())
     await session.run("Hello.")
     entries = await session.reports.entries()
@@ -69,12 +69,12 @@ async def test_orders_of_a_page_are_recorded_under_the_person_of_its_link(
             client.follow(id_, additional_headers=bob) as other,
         ):
             await order(first, "user_message", text="Make it.", by="mallory")
-            data = (await said(other, "tool_approval_request"))[-1]
+            data = (await read_until(other, "tool_approval_request"))[-1]
             await order(
                 other, "tool_approval_response",
                 call_id=data["call_id"], hash=data["hash"], allowed=True,
             )  # fmt: skip
-            await said(first, "result")
+            await read_until(first, "result")
             path = f"/api/conversations/{id_}"
             answer = await client.ask("PATCH", path, {"name": "made"}, ada)
             typed = await client.ask(
@@ -92,9 +92,9 @@ async def test_a_program_can_name_the_person_it_acts_for(tmp_path: Path) -> None
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await order(socket, "user_message", text="Hi.", by="eve")
-            await said(socket, "result")
+            await read_until(socket, "result")
             await order(socket, "user_message", text="Hi.")
-            await said(socket, "result")
+            await read_until(socket, "result")
         entries = client.host.stored.entries(id_)
 
     assert by(entries, Said) == ["person:eve", f"person:{LOGIN}"]
@@ -121,7 +121,7 @@ async def test_a_queued_order_keeps_its_person(tmp_path: Path) -> None:
     """A message, `continue` and a compaction are carried out long after they were ordered."""
     from refold.client.protocol import CompactConversation, Continue, SendMessage
 
-    launch = launched(tmp_path, "One.", "Two.", "Sum.", "Three.")
+    launch = make_launch(tmp_path, "One.", "Two.", "Sum.", "Three.")
     session = Session(launch, await launch.start())
     await session.send(SendMessage("Hi.", by="ada"))
     with acting_as("bob"):
@@ -139,7 +139,7 @@ async def test_a_queued_order_keeps_its_person(tmp_path: Path) -> None:
 
 
 async def test_concurrent_orders_keep_their_persons(tmp_path: Path) -> None:
-    launch = launched(tmp_path)
+    launch = make_launch(tmp_path)
     session = Session(launch, await launch.start())
 
     async def rename(person: str) -> None:

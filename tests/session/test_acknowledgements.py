@@ -28,7 +28,7 @@ class SlowDisk(MemoryStore):
             raise JournalError("the disk is broken")
 
 
-async def sent(watch: Subscription) -> list[object]:
+async def read_waiting(watch: Subscription) -> list[object]:
     """What the watcher was sent and has not taken yet."""
     frames = watch.frames()
     result = [await anext(frames) for _ in range(watch.waiting)]
@@ -53,8 +53,8 @@ def test_an_acknowledgement_is_published_after_its_sync_to_disk() -> None:
             assert result == [TURN, Said("two")]  # the session itself gets it at once
             assert record.view.turn.outcome == "answered"
             disk.done.set()
-        assert await sent(watch) == [TURN, Said("two"), TextCame("three")]
-        assert await sent(joined[0]) == [Said("two"), TextCame("three")]
+        assert await read_waiting(watch) == [TURN, Said("two"), TextCame("three")]
+        assert await read_waiting(joined[0]) == [Said("two"), TextCame("three")]
         await record(Said("four"))
         assert watch.waiting == 1
 
@@ -95,6 +95,6 @@ def test_an_acknowledgement_with_a_failed_sync_is_published_after_the_next_sync(
 
         await record(Said("two"))
 
-        assert await sent(watch) == [TURN, Said("two")]
+        assert await read_waiting(watch) == [TURN, Said("two")]
 
     anyio.run(story)

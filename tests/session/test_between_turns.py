@@ -50,7 +50,7 @@ class Slow:
             yield delta
 
 
-async def opened(*said: str, aide: Model | None = None) -> Session:
+async def open_session(*said: str, aide: Model | None = None) -> Session:
     provider = ScriptedProvider(*said)
     world = World(
         Model(provider), policies=(converse,), helper_model=(lambda: aide) if aide else None
@@ -61,7 +61,7 @@ async def opened(*said: str, aide: Model | None = None) -> Session:
 def test_a_turn_starts_only_after_a_running_compaction() -> None:
     async def story() -> tuple[bool, View]:
         slow = Slow()
-        session = await opened("One. " * 40, "Two.", "Three.", aide=Model(slow))
+        session = await open_session("One. " * 40, "Two.", "Three.", aide=Model(slow))
         for words in ("a", "b"):
             await session.inbox.say(words)
             await session.go()
@@ -84,7 +84,7 @@ def test_a_turn_starts_only_after_a_running_compaction() -> None:
 
 def test_the_agent_is_not_changed_while_a_turn_runs() -> None:
     async def story() -> None:
-        session = await opened()
+        session = await open_session()
         await session.inbox.say("Go.")
         await session.record(TurnStarted(session.view.seq))
         with pytest.raises(BadInput, match="while a turn runs"):
@@ -201,7 +201,7 @@ def test_a_late_report_of_a_subagent_starts_no_turn() -> None:
 
 def test_wakes_beyond_the_limit_cannot_be_interrupted() -> None:
     async def main(wakes: int) -> bool:
-        async with await opened() as session:
+        async with await open_session() as session:
             await session.record(*[Said("ready", "background-1", wakes=True)] * wakes)
             return await session.inbox.interrupt()
 

@@ -27,7 +27,7 @@ from refold.values.modes import Mode
 Doing = Callable[[Inbox, Recorder], Awaitable[object]]
 
 
-def made_by(doing: Doing, mode: Mode = "default") -> tuple[list[Event], View]:
+def record_choice(doing: Doing, mode: Mode = "default") -> tuple[list[Event], View]:
     """What a session of that mode records of this."""
 
     async def use() -> tuple[list[Event], View]:
@@ -49,7 +49,7 @@ def test_choosing_the_same_agent_twice_is_recorded_once() -> None:
         assert await inbox.choose_agent("review")
         assert not await inbox.choose_agent("review")
 
-    events, view = made_by(doing)
+    events, view = record_choice(doing)
 
     assert events == [AgentChosen("review")]
     assert view.session.agent == "review"
@@ -59,7 +59,7 @@ def test_choosing_the_plan_agent_enters_plan_mode() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         await inbox.choose_agent("plan", mode="plan", then="main")
 
-    events, view = made_by(doing)
+    events, view = record_choice(doing)
 
     assert events == [AgentChosen("plan", "main"), ModeChanged("plan")]
     assert (view.session.after_plan, view.rights.mode) == ("main", "plan")
@@ -71,7 +71,7 @@ def test_leaving_the_plan_agent_restores_the_previous_mode() -> None:
         await inbox.choose_agent("plan", mode="plan", then="main")
         await inbox.choose_agent("main")
 
-    events, view = made_by(doing)
+    events, view = record_choice(doing)
 
     assert events[-2:] == [AgentChosen("main"), ModeChanged("accept-edits")]
     assert (view.session.agent, view.session.after_plan) == ("main", "")
@@ -82,7 +82,7 @@ def test_plan_mode_set_by_the_user_stays_when_another_agent_is_chosen() -> None:
         await inbox.set_mode("plan")
         await inbox.choose_agent("review")
 
-    assert made_by(doing)[0] == [ModeChanged("plan"), AgentChosen("review")]
+    assert record_choice(doing)[0] == [ModeChanged("plan"), AgentChosen("review")]
 
 
 def test_an_approved_plan_switches_to_the_main_agent_and_leaves_plan_mode() -> None:
@@ -91,7 +91,7 @@ def test_an_approved_plan_switches_to_the_main_agent_and_leaves_plan_mode() -> N
         await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
         await inbox.approve_plan()
 
-    events, view = made_by(doing)
+    events, view = record_choice(doing)
 
     assert events[-4:] == [
         PlanAnswered(3, True),
@@ -106,7 +106,7 @@ def test_choose_agent_by_name_also_sets_the_mode_of_the_agent() -> None:
     async def doing(inbox: Inbox, _: Recorder) -> None:
         assert (await choose_agent(inbox, Registry(), "Plan")).name == "plan"
 
-    events, _ = made_by(doing)
+    events, _ = record_choice(doing)
 
     assert events == [AgentChosen("plan", "main"), ModeChanged("plan")]
 
@@ -118,7 +118,7 @@ def test_an_agent_only_for_other_agents_cannot_be_chosen() -> None:
         ):
             await choose_agent(inbox, Registry(), "general")
 
-    assert made_by(doing)[0] == []
+    assert record_choice(doing)[0] == []
 
 
 def test_a_rejected_plan_stays_with_the_plan_agent() -> None:
@@ -127,4 +127,4 @@ def test_a_rejected_plan_stays_with_the_plan_agent() -> None:
         await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
         await inbox.reject_plan(feedback="Smaller.")
 
-    assert made_by(doing)[1].session.agent == "plan"
+    assert record_choice(doing)[1].session.agent == "plan"

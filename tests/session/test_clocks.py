@@ -17,14 +17,14 @@ from refold.values.growing import Log
 def test_events_keep_their_order_when_the_clock_is_set_back() -> None:
     store, clock = MemoryStore(), Clock(1_000.0)
 
-    async def say() -> None:
+    async def send_at_odd_times() -> None:
         record = Recorder(store, clock=clock)
         await record.open()
         for words, jump in (("one", -3_600.0), ("two", 31_536_000.0), ("three", -0.001)):
             await Inbox(record).say(words)
             clock.jump(jump)
 
-    anyio.run(say)
+    anyio.run(send_at_odd_times)
 
     entries = [entry for entry, _ in codec.decode(store.lines)]
     assert [(e.seq, e.at) for e in entries] == [

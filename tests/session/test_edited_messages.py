@@ -28,8 +28,8 @@ from refold.testing.providers import (
     StrictProvider,
     check_history,
 )
-from tests.engine.house import WEATHER, entries, opened, world
-from tests.engine.worlds import talked
+from tests.engine.house import WEATHER, entries, open_session, world
+from tests.engine.worlds import render_conversation
 
 WEATHER_ROW = '‹ weather {"city":"Oslo"}'
 LINES = (
@@ -44,7 +44,7 @@ def a_talk(*more: str) -> tuple[MemoryStore, World, ScriptedProvider]:
 
 
 async def two_turns(store: MemoryStore, given: World) -> Session:
-    session = await opened(store, given)
+    session = await open_session(store, given)
     for words in ("Umbrella?", "And now?"):
         await session.inbox.say(words)
         await session.go()
@@ -56,7 +56,9 @@ def numbers(store: MemoryStore) -> list[int]:
     return [e.seq for e in entries(store) if isinstance(e.event, Said | ModelAnswered)]
 
 
-def edited(*edits: tuple[int, str | None]) -> tuple[View, MemoryStore, list[Request]]:
+def run_with_edits(
+    *edits: tuple[int, str | None],
+) -> tuple[View, MemoryStore, list[Request]]:
     """`edits` name messages by their place; then a third message is sent."""
     store, result, model = a_talk("Fine.")
 
@@ -71,7 +73,7 @@ def edited(*edits: tuple[int, str | None]) -> tuple[View, MemoryStore, list[Requ
 
 
 def test_an_edited_message_is_new_in_the_next_request_and_old_in_the_journal() -> None:
-    view, store, requests = edited((0, "Coat?"), (5, "No rain."))
+    view, store, requests = run_with_edits((0, "Coat?"), (5, "No rain."))
 
     texts = [spoken.message.text for spoken in requests[-1].messages]
     assert (texts[0], texts[-2], texts[-1]) == ("Coat?", "No rain.", "Thanks.")
@@ -85,23 +87,27 @@ def test_an_edited_message_is_new_in_the_next_request_and_old_in_the_journal() -
 
 
 def test_deleting_an_answer_also_deletes_the_results_of_its_calls() -> None:
-    view, _, requests = edited((1, None))
+    view, _, requests = run_with_edits((1, None))
 
-    assert talked(view).splitlines()[:3] == ["› Umbrella?", "‹ Rain.", "› And now?"]
+    assert render_conversation(view).splitlines()[:3] == [
+        "› Umbrella?",
+        "‹ Rain.",
+        "› And now?",
+    ]
     assert requests[-1].messages[1].message.text == "Rain."
 
 
 def test_a_deleted_user_message_is_replaced_by_a_note_of_the_deletion() -> None:
-    view, _, requests = edited((3, None))
+    view, _, requests = run_with_edits((3, None))
 
     assert requests[-1].messages[4].message.text == DELETED_NOTE
     assert [u.text for u in view.conversation.user_messages] == ["Umbrella?", "Thanks."]
 
 
 def test_editing_the_text_of_an_answer_keeps_its_calls() -> None:
-    view, _, _ = edited((4, "Twice more."))
+    view, _, _ = run_with_edits((4, "Twice more."))
 
-    rows = talked(view).splitlines()
+    rows = render_conversation(view).splitlines()
     assert rows[6:9] == ["‹ Twice more.", *[WEATHER_ROW] * 2]
 
 
@@ -183,4 +189,4 @@ def test_one_of_two_messages_delivered_together_can_be_deleted() -> None:
 
     view = fold(Entry(n, event) for n, event in enumerate(events, start=1))
 
-    assert talked(view) == f"› One.\n› {DELETED_NOTE}"
+    assert render_conversation(view) == f"› One.\n› {DELETED_NOTE}"

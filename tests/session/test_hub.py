@@ -31,7 +31,7 @@ from refold.values.live import (
 from refold.values.messages import Message, Text
 
 
-def seen(watch: Subscription) -> list[Frame]:
+def read_frames(watch: Subscription) -> list[Frame]:
     """Everything a watcher gets, once it is closed."""
 
     async def main() -> list[Frame]:
@@ -41,7 +41,7 @@ def seen(watch: Subscription) -> list[Frame]:
     return anyio.run(main)
 
 
-def shown(frames: list[Frame]) -> dict[str, str]:
+def collect_texts(frames: list[Frame]) -> dict[str, str]:
     """What stands on a screen of what is still being said."""
     data: dict[str, str] = {}
     for frame in frames:
@@ -101,12 +101,12 @@ def test_a_late_watcher_sees_the_same_as_an_early_one(
         seq = send(hub, result, seq)
     second = second or hub.watch()
 
-    assert shown(seen(second)) == shown(seen(first))
+    assert collect_texts(read_frames(second)) == collect_texts(read_frames(first))
 
 
 @given(NEWS)
 def test_merged_frames_have_the_same_content_in_fewer_frames(news: list[object]) -> None:
-    async def gathered(watch: Subscription) -> list[Frame]:
+    async def collect_merged(watch: Subscription) -> list[Frame]:
         return [frame async for frame in watch.merge_frames()]
 
     hub, seq = Hub(), 0
@@ -116,13 +116,13 @@ def test_merged_frames_have_the_same_content_in_fewer_frames(news: list[object])
     all_.close()
 
     rows = [
-        (speaker(frame), said(frame), frame.seq, frame.n)
-        for frame in anyio.run(gathered, all_)
+        (speaker(frame), text_of(frame), frame.seq, frame.n)
+        for frame in anyio.run(collect_merged, all_)
     ]
 
     assert rows == [
-        (who, "".join(map(said, frames)), frames[-1].seq, frames[-1].n)
-        for who, group in groupby(seen(one), speaker)
+        (who, "".join(map(text_of, frames)), frames[-1].seq, frames[-1].n)
+        for who, group in groupby(read_frames(one), speaker)
         if (frames := list(group))
     ]
 
@@ -137,7 +137,7 @@ def speaker(frame: Frame) -> object:
             return item, frame.n
 
 
-def said(frame: Frame) -> str:
+def text_of(frame: Frame) -> str:
     match frame.item:
         case TextCame(text) | ThinkingCame(text) | Progress(_, text):
             return text
@@ -156,7 +156,7 @@ def test_frames_come_in_order_and_no_event_is_left_out(
         seq = send(hub, result, seq)
 
     for joined, watch in watches:
-        frames = seen(watch)
+        frames = read_frames(watch)
         numbers = [(frame.seq, frame.n) for frame in frames]
         events = [frame.seq for frame in frames if isinstance(frame.item, Entry)]
         assert all(one < two for one, two in pairwise(numbers))
@@ -171,7 +171,7 @@ def test_late_watcher_gets_missed_progress_before_new_frames() -> None:
     late = hub.watch()
     hub.publish_live(TextCame("and on"))
 
-    assert [(frame.seq, frame.n) for frame in seen(late)] == [(1, 1), (1, 2), (1, 3)]
+    assert [(frame.seq, frame.n) for frame in read_frames(late)] == [(1, 1), (1, 2), (1, 3)]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_watcher_after_an_answer_gets_no_deltas_of_that_answer(end: Event) -> 
     hub.publish_live(TextCame("So"))
     hub.publish(Entry(1, end))
 
-    assert seen(hub.watch()) == []
+    assert read_frames(hub.watch()) == []
 
 
 def test_a_late_watcher_gets_the_latest_progress_of_each_subagent_in_order() -> None:
@@ -195,7 +195,7 @@ def test_a_late_watcher_gets_the_latest_progress_of_each_subagent_in_order() -> 
     for node, steps in (("child-1", 1), ("child-2", 1), ("child-1", 2)):
         hub.publish_live(ChildMoved(node, "explore", "", steps, 0, None, ""))
 
-    items = [frame.item for frame in seen(hub.watch())]
+    items = [frame.item for frame in read_frames(hub.watch())]
 
     assert [(m.node, m.steps) for m in items if isinstance(m, ChildMoved)] == [
         ("child-2", 1),
@@ -211,8 +211,8 @@ def test_a_slow_watcher_is_cut_off_and_other_watchers_are_not() -> None:
         hub.publish(Entry(seq, Said("x")))
 
     assert (slow.cut_off, quick.cut_off) == (True, False)
-    assert [frame.seq for frame in seen(slow)] == [1, 2, 3]
-    assert [frame.seq for frame in seen(quick)] == [1, 2, 3, 4, 5]
+    assert [frame.seq for frame in read_frames(slow)] == [1, 2, 3]
+    assert [frame.seq for frame in read_frames(quick)] == [1, 2, 3, 4, 5]
 
 
 def test_a_slow_watcher_with_a_live_limit_misses_deltas_only_of_that_answer() -> None:
@@ -248,7 +248,7 @@ def test_frames_a_watcher_filters_out_do_not_count_toward_its_limit() -> None:
     hub.publish_live(TextCame("b"))
     hub.publish_live(CallComing("bash"))
 
-    assert seen(watch) == [
+    assert read_frames(watch) == [
         Frame(6, 0, Entry(6, ModelAsked())),
         Frame(6, 2, CallComing("bash")),
     ]
@@ -290,7 +290,7 @@ def test_old_output_of_a_call_is_dropped_for_late_watchers() -> None:
     for n in range(5_000):
         hub.publish_live(Progress("call-0", f"{n}\n"))
 
-    (frame,) = seen(hub.watch())
+    (frame,) = read_frames(hub.watch())
 
     assert isinstance(frame.item, Progress)
     lines = frame.item.text.splitlines()

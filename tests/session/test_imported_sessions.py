@@ -87,7 +87,7 @@ HOSTILE: list[Event] = [
 ]  # fmt: skip
 
 
-def imported(
+def import_session(
     tmp_path: Path, events: list[Event], directory: str = "/here"
 ) -> JournalDirectory:
     one, two = JournalDirectory(tmp_path / "one"), JournalDirectory(tmp_path / "two")
@@ -123,7 +123,9 @@ def assert_at_rest(view: View, directory: str = "/here") -> None:
     check_history(s.message for s in build_request(view).messages)
 
 
-def resumed(home: JournalDirectory, id_: str, *words: str) -> tuple[View, list[str], int]:
+def resume_session(
+    home: JournalDirectory, id_: str, *words: str
+) -> tuple[View, list[str], int]:
     """Resumed by a user; the orders then, and how often a model was asked."""
     orders, provider = list[str](), ScriptedProvider("Yes.", "Yes.")
 
@@ -142,19 +144,19 @@ def resumed(home: JournalDirectory, id_: str, *words: str) -> tuple[View, list[s
 def test_an_imported_session_resumes_no_work_after_any_last_event(
     tmp_path: Path, kept: int
 ) -> None:
-    home = imported(tmp_path, HOSTILE[:kept])
+    home = import_session(tmp_path, HOSTILE[:kept])
 
     assert_at_rest(fold(entries_of(home.path(ID))))
-    view, orders, number = resumed(home, ID)
+    view, orders, number = resume_session(home, ID)
 
     assert (orders, number, view.turn.seq) == ([], 0, 0)
     assert view.rights == Rights()
 
 
 def test_a_new_message_in_an_imported_session_is_answered(tmp_path: Path) -> None:
-    home = imported(tmp_path, HOSTILE)
+    home = import_session(tmp_path, HOSTILE)
 
-    view, orders, number = resumed(home, ID, "What did I say?")
+    view, orders, number = resume_session(home, ID, "What did I say?")
 
     assert (orders, number, view.turn.outcome) == ([], 1, "answered")
     check_history(s.message for s in build_request(view).messages)
@@ -162,7 +164,7 @@ def test_a_new_message_in_an_imported_session_is_answered(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("at", [None, 5, 12, 18, len(HOSTILE), len(HOSTILE) + 1])
 def test_a_fork_of_imported_events_resumes_no_work(tmp_path: Path, at: int | None) -> None:
-    home = imported(tmp_path, HOSTILE, str(tmp_path))
+    home = import_session(tmp_path, HOSTILE, str(tmp_path))
 
     result = fork(home, ID, at, 600.0)
 
@@ -170,12 +172,12 @@ def test_a_fork_of_imported_events_resumes_no_work(tmp_path: Path, at: int | Non
     assert_at_rest(view, str(tmp_path))
     assert view.session.id == result.id
     assert current_directory(home.path(result.id)) == str(tmp_path)
-    assert resumed(home, result.id)[1:] == ([], 0)
+    assert resume_session(home, result.id)[1:] == ([], 0)
 
 
 def test_a_fork_after_an_import_is_an_ordinary_fork(tmp_path: Path) -> None:
-    home = imported(tmp_path, HOSTILE)
-    view, _, _ = resumed(home, ID, "Hello.")
+    home = import_session(tmp_path, HOSTILE)
+    view, _, _ = resume_session(home, ID, "Hello.")
 
     result = fork(home, ID, view.seq, 950.0)
 
@@ -209,7 +211,9 @@ def test_an_imported_session_is_not_the_newest_of_its_original_directory(
     here.mkdir()
     began = replace(SessionStarted("/"), directory=str(here))
 
-    home = imported(tmp_path, [began, Said("x"), TurnStarted(2), TurnEnded("answered")])
+    home = import_session(
+        tmp_path, [began, Said("x"), TurnStarted(2), TurnEnded("answered")]
+    )
 
     assert home.newest_of(here) is None
     assert current_directory(home.path(ID)) == "/here"

@@ -17,11 +17,11 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def resumed(view: View) -> Sequence[Event]:
+def resume_events(view: View) -> Sequence[Event]:
     return (Noted("resumed", b"null"),)
 
 
-async def written(store: MemoryStore, *events: Event) -> None:
+async def write_events(store: MemoryStore, *events: Event) -> None:
     record = Recorder(store.another())
     await record(*events)
     await record.close()
@@ -31,26 +31,26 @@ async def kinds(record: Recorder) -> list[str]:
     return [type(entry.event).__name__ for entry in await record.entries()]
 
 
-async def looked_at() -> tuple[MemoryStore, Recorder]:
+async def open_and_look() -> tuple[MemoryStore, Recorder]:
     store = MemoryStore()
-    await written(store, SessionStarted("/", id="s"))
+    await write_events(store, SessionStarted("/", id="s"))
     record = Recorder(store.another())
-    record.begin_with(resumed)
+    record.begin_with(resume_events)
     await record.look()
     return store, record
 
 
 async def test_look_folds_the_journal_without_lock_or_write() -> None:
-    store, record = await looked_at()
+    store, record = await open_and_look()
 
     assert (record.view.session.id, record.has_lease, len(store.lines)) == ("s", False, 1)
 
 
 async def test_follow_publishes_events_of_other_writers() -> None:
-    store, record = await looked_at()
+    store, record = await open_and_look()
     texts = list[str]()
     record.hub.subscribe(lambda entry: texts.append(type(entry.event).__name__))
-    await written(store, Renamed("one"))
+    await write_events(store, Renamed("one"))
     await record.follow()
 
     assert (texts, record.view.session.name) == (["Renamed"], "one")
@@ -60,10 +60,10 @@ async def test_follow_publishes_events_of_other_writers() -> None:
 async def test_the_first_recorded_event_follows_events_of_others_and_an_opening_event() -> (
     None
 ):
-    store, record = await looked_at()
+    store, record = await open_and_look()
     texts = list[str]()
     record.hub.subscribe(lambda entry: texts.append(type(entry.event).__name__))
-    await written(store, Renamed("one"))
+    await write_events(store, Renamed("one"))
     await record(Renamed("two"))
 
     assert await kinds(record) == ["SessionStarted", "Renamed", "Noted", "Renamed"]
@@ -72,8 +72,8 @@ async def test_the_first_recorded_event_follows_events_of_others_and_an_opening_
 
 
 async def test_append_if_without_events_takes_no_lock() -> None:
-    store, record = await looked_at()
-    await written(store, Renamed("one"))
+    store, record = await open_and_look()
+    await write_events(store, Renamed("one"))
 
     assert not await record.append_if(
         lambda view: () if view.session.name == "one" else (Renamed("one"),)
@@ -82,7 +82,7 @@ async def test_append_if_without_events_takes_no_lock() -> None:
 
 
 async def test_recording_after_close_adds_no_second_opening_event() -> None:
-    _, record = await looked_at()
+    _, record = await open_and_look()
     await record(Renamed("one"))
     await record.close()
     await record(Renamed("two"))
@@ -91,10 +91,10 @@ async def test_recording_after_close_adds_no_second_opening_event() -> None:
 
 
 async def test_recording_after_another_writer_adds_a_new_opening_event() -> None:
-    store, record = await looked_at()
+    store, record = await open_and_look()
     await record(Renamed("one"))
     await record.close()
-    await written(store, Renamed("two"))
+    await write_events(store, Renamed("two"))
     await record(Renamed("three"))
 
     assert (await kinds(record))[1:] == ["Noted", "Renamed", "Renamed", "Noted", "Renamed"]

@@ -48,7 +48,7 @@ SHAPES = [
 ]  # fmt: skip
 
 
-def written(event: Event, *secrets: str) -> str:
+def journal_text(event: Event, *secrets: str) -> str:
     """The event as written in the journal."""
 
     async def main() -> bytes:
@@ -71,7 +71,7 @@ def test_secrets_are_masked_anywhere_in_the_text(secret: str, around: str) -> No
         Ended("call-0", "done", text),
         Ended("call-0", "failed", text),
     ):
-        line = written(event)
+        line = journal_text(event)
         assert "[secret]" in line
         assert secret[6:] not in line
         assert msgspec.json.encode(secret).decode()[7:-1] not in line
@@ -109,7 +109,7 @@ def waiting(watch: Subscription) -> list[Frame]:
     "text", ["task-force", "sk-", "risk-adjusted-and-more-than-twenty", "ghost", "AKIA", "eyJ.x.y"]
 )  # fmt: skip
 def test_text_that_only_starts_like_a_secret_is_unchanged(text: str) -> None:
-    assert text in written(Said(text))
+    assert text in journal_text(Said(text))
 
 
 @pytest.mark.parametrize(
@@ -133,17 +133,19 @@ def test_a_known_secret_is_masked_in_events_and_blobs_alike(secret: str) -> None
 
 
 def test_overlapping_secrets_are_masked_completely() -> None:
-    line = written(Said("a=hunter2-hunter2-more b=hunter2-hunter2"), KNOWN, f"{KNOWN}-more")
+    line = journal_text(
+        Said("a=hunter2-hunter2-more b=hunter2-hunter2"), KNOWN, f"{KNOWN}-more"
+    )
 
     assert '"a=[secret] b=[secret]"' in line
 
 
 def test_short_placeholder_keys_are_not_masked() -> None:
-    assert "ollama/llama" in written(Said("ollama/llama EMPTY"), "ollama", "EMPTY", "")
+    assert "ollama/llama" in journal_text(Said("ollama/llama EMPTY"), "ollama", "EMPTY", "")
 
 
 def test_a_key_with_invalid_unicode_does_not_break_masking() -> None:
-    assert "Hi" in written(Said("Hi"), "\udcff\udcfe-not-utf-8")
+    assert "Hi" in journal_text(Said("Hi"), "\udcff\udcfe-not-utf-8")
 
 
 def call(arguments: bytes) -> ModelAnswered:

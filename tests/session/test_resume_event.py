@@ -44,7 +44,7 @@ async def resume(
     return list(entries)
 
 
-async def stored(*events: Event) -> MemoryStore:
+async def store_events(*events: Event) -> MemoryStore:
     store = MemoryStore()
     record = Recorder(store)
     await record(*events)
@@ -58,7 +58,7 @@ def kinds(entries: list[Entry]) -> list[type]:
 
 def test_resuming_with_the_same_settings_records_no_event() -> None:
     async def story() -> list[Entry]:
-        store = await stored(STARTED, Said("Hi."), ModeChanged("plan"))
+        store = await store_events(STARTED, Said("Hi."), ModeChanged("plan"))
         return [*await resume(store), *await resume(store)]
 
     assert anyio.run(story) == []
@@ -76,7 +76,7 @@ def test_resuming_with_the_same_settings_records_no_event() -> None:
 )
 def test_a_resume_that_ends_unfinished_work_is_recorded_first(event: Event) -> None:
     async def story() -> list[Entry]:
-        return await resume(await stored(STARTED, event))
+        return await resume(await store_events(STARTED, event))
 
     assert kinds(anyio.run(story))[0] is SessionResumed
 
@@ -97,7 +97,7 @@ def test_resuming_with_changed_settings_is_recorded_once(
     opening: Opening, session_options: SessionOptions
 ) -> None:
     async def story() -> list[list[type]]:
-        store = await stored(STARTED)
+        store = await store_events(STARTED)
         results = [
             await resume(store, opening, session_options),
             await resume(store, replace(opening, resume_hooks=False), session_options),
@@ -115,14 +115,14 @@ def test_resuming_a_scheduled_run_is_recorded() -> None:
     """It is a session of the user from then on."""
 
     async def story() -> list[Entry]:
-        return await resume(await stored(replace(STARTED, schedule=4)))
+        return await resume(await store_events(replace(STARTED, schedule=4)))
 
     assert kinds(anyio.run(story)) == [SessionResumed]
 
 
 def test_resuming_in_plan_mode_after_bypass_is_recorded_once() -> None:
     async def story() -> list[Entry]:
-        store = await stored(STARTED, ModeChanged("bypass"), ModeChanged("plan"))
+        store = await store_events(STARTED, ModeChanged("bypass"), ModeChanged("plan"))
         return [*await resume(store), *await resume(store)]
 
     assert kinds(anyio.run(story)) == [SessionResumed]

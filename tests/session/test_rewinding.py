@@ -79,7 +79,7 @@ class Agent:
             if message.message.text
         )
 
-    def put(self, name: str, text: str) -> Callable[[], object]:
+    def write_later(self, name: str, text: str) -> Callable[[], object]:
         return lambda: (self.root / name).write_text(text)
 
     def now(self) -> Mapping[str, object]:
@@ -107,10 +107,11 @@ def played(tmp_path: Path) -> Callable[[Story], None]:
 
 
 async def three_turns(agent: Agent) -> None:
-    await agent.turn("make a", agent.put("a", "one"))
+    await agent.turn("make a", agent.write_later("a", "one"))
     await agent.turn("only look")
     await agent.turn(
-        "change a, make b", lambda: (agent.put("a", "two")(), agent.put("b", "new")())
+        "change a, make b",
+        lambda: (agent.write_later("a", "two")(), agent.write_later("b", "new")()),
     )
 
 
@@ -147,9 +148,9 @@ def test_rewind_keeps_changes_made_before_the_message(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
-        await agent.turn("make a", agent.put("a", "one"))
-        agent.put("mine", "mine")()
-        await agent.turn("change a", agent.put("a", "two"))
+        await agent.turn("make a", agent.write_later("a", "one"))
+        agent.write_later("mine", "mine")()
+        await agent.turn("change a", agent.write_later("a", "two"))
 
         await rewind(agent.session, agent.kept, agent.said[1], "both")
 
@@ -162,9 +163,9 @@ def test_rewind_detects_changes_of_other_programs_after_a_read_only_turn(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
-        await agent.turn("make a", agent.put("a", "one"))
+        await agent.turn("make a", agent.write_later("a", "one"))
         await agent.turn("only look")
-        agent.put("a", "mine")()
+        agent.write_later("a", "mine")()
 
         with pytest.raises(BadInput, match="another program changed these files since"):
             await rewind(agent.session, agent.kept, agent.said[0], "both")
@@ -176,9 +177,9 @@ def test_rewind_restores_the_right_files_after_a_call_without_changes(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
-        await agent.turn("make a", agent.put("a", "one"))
-        await agent.turn("write the same", agent.put("a", "one"))
-        await agent.turn("change it", agent.put("a", "two"))
+        await agent.turn("make a", agent.write_later("a", "one"))
+        await agent.turn("write the same", agent.write_later("a", "one"))
+        await agent.turn("change it", agent.write_later("a", "two"))
 
         await rewind(agent.session, agent.kept, agent.said[2], "files")
 
@@ -213,7 +214,7 @@ def test_rewind_points_stay_correct_after_a_rewind_and_more_turns(
     async def story(agent: Agent) -> None:
         await three_turns(agent)
         await rewind(agent.session, agent.kept, agent.said[2], "both")
-        await agent.turn("make c", agent.put("c", "c"))
+        await agent.turn("make c", agent.write_later("c", "c"))
 
         await rewind(agent.session, agent.kept, agent.said[3], "both")
         before_c = agent.now()
@@ -229,8 +230,8 @@ def test_rewind_refuses_to_overwrite_changes_of_other_programs(
 ) -> None:
     async def story(agent: Agent) -> None:
         await three_turns(agent)
-        agent.put("a", "mine")()
-        agent.put("notes", "mine")()
+        agent.write_later("a", "mine")()
+        agent.write_later("notes", "mine")()
         seq = agent.session.view.seq
 
         with pytest.raises(
@@ -249,7 +250,7 @@ def test_a_forced_rewind_overwrites_changes_of_others_and_can_be_undone(
 ) -> None:
     async def story(agent: Agent) -> None:
         await three_turns(agent)
-        agent.put("a", "mine")()
+        agent.write_later("a", "mine")()
 
         report = await rewind(
             agent.session, agent.kept, agent.said[2], "files", drift="overwrite"
@@ -267,7 +268,7 @@ def test_a_rewind_that_keeps_changes_of_others_restores_the_other_files(
 ) -> None:
     async def story(agent: Agent) -> None:
         await three_turns(agent)
-        agent.put("a", "mine")()
+        agent.write_later("a", "mine")()
 
         report = await rewind(
             agent.session, agent.kept, agent.said[2], "files", drift="keep"
@@ -285,8 +286,8 @@ def test_a_rewind_that_keeps_all_changes_of_others_rewinds_the_conversation_alon
 ) -> None:
     async def story(agent: Agent) -> None:
         await three_turns(agent)
-        agent.put("a", "mine")()
-        agent.put("b", "mine")()
+        agent.write_later("a", "mine")()
+        agent.write_later("b", "mine")()
 
         report = await rewind(
             agent.session, agent.kept, agent.said[2], "both", drift="keep"
@@ -303,7 +304,7 @@ def test_rewind_accepts_files_that_another_program_already_restored(
 ) -> None:
     async def story(agent: Agent) -> None:
         await three_turns(agent)
-        agent.put("a", "one")()
+        agent.write_later("a", "one")()
 
         await rewind(agent.session, agent.kept, agent.said[2], "files")
 
@@ -332,7 +333,7 @@ def test_a_rewind_preview_lists_the_changes_and_makes_none(
 ) -> None:
     async def story(agent: Agent) -> None:
         await three_turns(agent)
-        agent.put("b", "mine")()
+        agent.write_later("b", "mine")()
         seq, then = agent.session.view.seq, agent.now()
 
         result = await preview(agent.session.view, agent.kept, agent.said[2], "both")
@@ -355,7 +356,7 @@ def test_rewind_points_are_listed_with_their_changed_files_and_status(
     async def story(agent: Agent) -> None:
         await three_turns(agent)
         await rewind(agent.session, agent.kept, agent.said[2], "both")
-        await agent.turn("make\x1b[31m c", agent.put("c", "c"))
+        await agent.turn("make\x1b[31m c", agent.write_later("c", "c"))
 
         points = steps(agent.session.view, agent.kept)
         parts = bare(point_lines(points, 80)).split("\n")
@@ -409,7 +410,7 @@ def test_rewind_leaves_the_git_status_of_the_user_unchanged(
 ) -> None:
     async def story(agent: Agent) -> None:
         repository(agent.root)
-        agent.put("a", "zero")()
+        agent.write_later("a", "zero")()
         git(agent.root, "add", "a")
         before = git(agent.root, "--no-optional-locks", "status", "--porcelain")
         await three_turns(agent)
@@ -424,7 +425,7 @@ def test_rewind_leaves_the_git_status_of_the_user_unchanged(
 
 @pytest.mark.parametrize("seq", [0, -1, 99])
 def test_rewind_to_a_missing_event_is_refused(seq: int) -> None:
-    view = made(SessionStarted("/w"), Said("hello"))
+    view = fold_events(SessionStarted("/w"), Said("hello"))
 
     with pytest.raises(
         BadInput, match=f"there is no event {seq}: this session has 2 events"
@@ -434,11 +435,11 @@ def test_rewind_to_a_missing_event_is_refused(seq: int) -> None:
 
 def test_rewind_to_before_the_first_message_is_refused() -> None:
     with pytest.raises(BadInput, match="there was no message yet at event 1"):
-        plan(made(SessionStarted("/w"), Said("hello")), 1, "conversation")
+        plan(fold_events(SessionStarted("/w"), Said("hello")), 1, "conversation")
 
 
 def test_without_checkpoints_only_the_conversation_can_be_rewound() -> None:
-    view = made(SessionStarted("/w"), Said("hello"))
+    view = fold_events(SessionStarted("/w"), Said("hello"))
 
     with pytest.raises(BadInput, match="this session has no checkpoint of files"):
         plan(view, 2, "files")
@@ -449,10 +450,10 @@ def test_files_of_a_crashed_call_do_not_count_as_changed_by_others(
     played: Callable[[Story], None],
 ) -> None:
     async def story(agent: Agent) -> None:
-        await agent.turn("make a", agent.put("a", "one"))
+        await agent.turn("make a", agent.write_later("a", "one"))
         record = agent.session.record
         await record(Started("c9"))
-        agent.put("a", "half")()  # and then it crashed
+        agent.write_later("a", "half")()  # and then it crashed
         await record(Ended("c9", "unknown", "nobody knows"))
 
         await rewind(agent.session, agent.kept, agent.said[0], "files")
@@ -516,7 +517,7 @@ def test_rewind_of_one_file_asks_only_about_changes_to_that_file(
 ) -> None:
     async def story(agent: Agent) -> None:
         await three_turns(agent)
-        agent.put("b", "by somebody else")()
+        agent.write_later("b", "by somebody else")()
         a, b = str(agent.root / "a"), str(agent.root / "b")
 
         with pytest.raises(BadInput, match="another program changed these files since"):
@@ -530,5 +531,5 @@ def test_rewind_of_one_file_asks_only_about_changes_to_that_file(
     played(story)
 
 
-def made(*events: Event) -> Any:
+def fold_events(*events: Event) -> Any:
     return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))

@@ -80,7 +80,7 @@ def in_pieces(draw: some.DrawFn, text: some.SearchStrategy[str]) -> list[str]:
     return [whole[a:b] for a, b in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
 
 
-def told(
+def read_masked(
     pieces: Iterable[Live], *events: Event, secrets: Sequence[str] = KNOWN
 ) -> list[Live]:
     """What a watcher receives of them, and until these events are written."""
@@ -110,7 +110,7 @@ def progress(text: str) -> Live:
     return Progress("call-0", text)
 
 
-def masked(text: str) -> str:
+def mask(text: str) -> str:
     return Redactor(KNOWN, key).mask_event(text)
 
 
@@ -128,9 +128,9 @@ def masked(text: str) -> str:
 def test_streamed_pieces_join_to_the_masked_complete_text(
     live: Callable[[str], Live], pieces: list[str]
 ) -> None:
-    whole, text = masked("".join(pieces)), ""
+    whole, text = mask("".join(pieces)), ""
 
-    for piece in words(told(map(live, pieces), TurnEnded("answered"))):
+    for piece in words(read_masked(map(live, pieces), TurnEnded("answered"))):
         text += piece
         assert whole.startswith(text)
 
@@ -141,11 +141,11 @@ def test_streamed_pieces_join_to_the_masked_complete_text(
 def test_no_part_of_a_split_secret_is_published(secret: str, data: some.DataObject) -> None:
     cut = data.draw(some.integers(1, len(secret) - 1))
 
-    result = words(told(map(TextCame, ["My key: ", secret[:cut]])))
+    result = words(read_masked(map(TextCame, ["My key: ", secret[:cut]])))
 
     assert "".join(result) in (
         "My key: ",
-        masked(f"My key: {secret}"),
+        mask(f"My key: {secret}"),
     )  # it may be one by then
 
 
@@ -222,7 +222,7 @@ def test_text_is_held_separately_per_source_and_model_output_stays_in_order() ->
         progress("ost"),
     ]
 
-    assert told(news) == [
+    assert read_masked(news) == [
         TextCame("a "),
         progress("b "),
         Waiting(0, "no checkpoint"),
@@ -237,13 +237,13 @@ def test_text_is_held_separately_per_source_and_model_output_stays_in_order() ->
 def test_a_masked_delta_of_a_subagent_is_not_held_again() -> None:
     delta = SubagentDelta("child-1", TextCame("sk-"))
 
-    assert told([delta]) == [delta]
+    assert read_masked([delta]) == [delta]
 
 
 def test_ordinary_words_are_published_without_delay() -> None:
     pieces = ["The risk", "-adjusted", " task", "-force; ", "A", "n eye for", " 12.5 - 3"]
 
-    result = words(told(map(TextCame, pieces)))
+    result = words(read_masked(map(TextCame, pieces)))
 
     assert result == [
         "The risk",
@@ -258,15 +258,15 @@ def test_ordinary_words_are_published_without_delay() -> None:
 def test_a_very_long_secret_is_published_as_one_mask_before_its_end() -> None:
     pieces = ["sk-", *["x1" * 50] * 400, " and more"]
 
-    result = words(told(map(TextCame, pieces)))
+    result = words(read_masked(map(TextCame, pieces)))
 
-    assert result == [masked("".join(pieces)).removesuffix(" and more"), " and more"]
+    assert result == [mask("".join(pieces)).removesuffix(" and more"), " and more"]
 
 
 def test_a_private_key_without_an_end_is_published_after_the_limit() -> None:
     pieces = ["-----BEGIN RSA PRIVATE KEY-----\n", *["MIIEowIB\n" * 100] * 30]
 
-    result = words(told(map(TextCame, pieces)))
+    result = words(read_masked(map(TextCame, pieces)))
 
     assert len("".join(result)) > 10_000
     assert "".join(pieces).startswith("".join(result))

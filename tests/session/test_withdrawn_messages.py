@@ -16,13 +16,13 @@ from refold.journal.state.fold import View, fold
 from refold.journal.store.port import MemoryStore
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
-from tests.engine.house import entries, opened, world
-from tests.engine.worlds import talked
+from tests.engine.house import entries, open_session, world
+from tests.engine.worlds import render_conversation
 
 
 async def working(store: MemoryStore, model: ScriptedProvider) -> Session:
     """A session whose turn runs, with two messages that wait for its end."""
-    session = await opened(store, world(model))
+    session = await open_session(store, world(model))
     await session.inbox.say("Begin.")
     await session.record(TurnStarted(session.view.seq), Delivered((session.view.seq,)))
     await session.inbox.say("And paint it.", when="next")
@@ -42,7 +42,7 @@ def test_a_withdrawn_message_never_reaches_the_model() -> None:
 
     view = anyio.run(main)
 
-    assert talked(view) == "› Begin.\n› Then sell it.\n‹ Done."
+    assert render_conversation(view) == "› Begin.\n› Then sell it.\n‹ Done."
     assert fold(entries(store)).conversation == view.conversation
 
 

@@ -22,14 +22,14 @@ def here(tmp_path: Path) -> Here:
     return Here(tmp_path)
 
 
-def put(folder: Path, name: str, text: str | bytes) -> Path:
+def write_command(folder: Path, name: str, text: str | bytes) -> Path:
     file = folder / name
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(text.encode() if isinstance(text, str) else text)
     return file
 
 
-def offered(here: Here, *taken: str) -> dict[str, ShortcutInfo]:
+def list_offered(here: Here, *taken: str) -> dict[str, ShortcutInfo]:
     return {o.name: o for o in here.shortcuts(*taken).infos() if o.usage != "[task]"}
 
 
@@ -45,13 +45,15 @@ def offered(here: Here, *taken: str) -> dict[str, ShortcutInfo]:
 def test_arguments_replace_placeholders_of_a_command_file(
     here: Here, words: str, said: str
 ) -> None:
-    put(here.project / ".claude/commands", "Review.md", REVIEW)
+    write_command(here.project / ".claude/commands", "Review.md", REVIEW)
 
     assert here.shortcuts().expand("review", words, {}) == said
 
 
 def test_arguments_are_appended_without_a_placeholder(here: Here) -> None:
-    put(here.config / "commands", "go.md", "\ufeffGo on.\r\n!`rm -rf x` @README\r\n")
+    write_command(
+        here.config / "commands", "go.md", "\ufeffGo on.\r\n!`rm -rf x` @README\r\n"
+    )
 
     shortcuts = here.shortcuts()
 
@@ -61,15 +63,15 @@ def test_arguments_are_appended_without_a_placeholder(here: Here) -> None:
 
 
 def test_command_files_are_listed_with_arguments_and_description(here: Here) -> None:
-    put(here.project / ".claude/commands", "review.md", REVIEW)
-    put(here.project / ".refold/commands", "git/tidy.md", "# Tidy up\n\nAll.")
-    put(
+    write_command(here.project / ".claude/commands", "review.md", REVIEW)
+    write_command(here.project / ".refold/commands", "git/tidy.md", "# Tidy up\n\nAll.")
+    write_command(
         here.home / ".claude/commands",
         "folded.md",
         "---\ndescription: >\n  long\n---\nText.",
     )
 
-    data = offered(here)
+    data = list_offered(here)
 
     assert data["/review"] == ShortcutInfo(
         "/review", "[number] [focus]", "Review one pull request"
@@ -82,12 +84,12 @@ def test_command_files_are_listed_with_arguments_and_description(here: Here) -> 
 def test_user_templates_precede_command_files_and_shipped_templates_follow(
     here: Here,
 ) -> None:
-    put(here.project / ".refold/commands", "one.md", "Ours.")
-    put(here.config / "commands", "one.md", "Mine.")
-    put(here.config / "commands", "two.md", "A file.")
-    put(here.config / "commands", "init.md", "My own init.")
-    put(here.config / "commands", "help.md", "My own help.")
-    put(here.config, "skills.md", "## /two\nA template.\n")
+    write_command(here.project / ".refold/commands", "one.md", "Ours.")
+    write_command(here.config / "commands", "one.md", "Mine.")
+    write_command(here.config / "commands", "two.md", "A file.")
+    write_command(here.config / "commands", "init.md", "My own init.")
+    write_command(here.config / "commands", "help.md", "My own help.")
+    write_command(here.config, "skills.md", "## /two\nA template.\n")
 
     shortcuts = here.shortcuts("help")
 
@@ -109,7 +111,7 @@ def test_command_files_of_an_untrusted_folder_are_ignored(here: Here) -> None:
     from refold.skills.catalogue import Catalogue, find_untrusted
     from refold.skills.slash_commands import Shortcuts
 
-    put(here.project / ".refold/commands", "one.md", "Ours.")
+    write_command(here.project / ".refold/commands", "one.md", "Ours.")
     around = here.untrusting()
 
     assert Shortcuts(Catalogue(around), around, ()).find("one") is None
@@ -120,7 +122,7 @@ def test_command_file_links_out_of_a_project_are_not_followed(
     here: Here, tmp_path: Path
 ) -> None:
     folder = here.project / ".refold/commands"
-    secret = put(tmp_path, "outside/secret.md", "Secret.")
+    secret = write_command(tmp_path, "outside/secret.md", "Secret.")
     folder.mkdir(parents=True)
     (folder / "leak.md").symlink_to(secret)
     (folder / "out").symlink_to(secret.parent)
@@ -144,10 +146,10 @@ def test_command_file_links_out_of_a_project_are_not_followed(
 def test_unreadable_command_file_explains_the_problem_when_used(
     here: Here, content: bytes, words: str
 ) -> None:
-    put(here.config / "commands", "bad.md", content)
-    put(here.config / "commands", "\x1b[2J.md", "x")
+    write_command(here.config / "commands", "bad.md", content)
+    write_command(here.config / "commands", "\x1b[2J.md", "x")
 
-    assert words in offered(here)["/bad"].about
+    assert words in list_offered(here)["/bad"].about
     with pytest.raises(BadInput, match=words):
         here.shortcuts().expand("bad", "", {})
     assert here.shortcuts().notices() == (
@@ -157,6 +159,6 @@ def test_unreadable_command_file_explains_the_problem_when_used(
 
 
 def test_invisible_characters_in_a_command_file_are_removed(here: Here) -> None:
-    put(here.config / "commands", "go.md", "Go\u202e on.\U000e0041")
+    write_command(here.config / "commands", "go.md", "Go\u202e on.\U000e0041")
 
     assert here.shortcuts().expand("go", "", {}) == "Go on."

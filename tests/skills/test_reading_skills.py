@@ -15,10 +15,10 @@ from tests.skills.surrounded import Here, raw, write
 
 
 def use(here: Here, tool: Tool, arguments: Mapping[str, object]) -> Reply:
-    async def used() -> Reply:
+    async def run_tool() -> Reply:
         return await tool.run(**arguments, skills=here.catalogue())
 
-    return anyio.run(used)
+    return anyio.run(run_tool)
 
 
 def test_reading_a_skill_names_its_folder_and_its_files(here: Here) -> None:

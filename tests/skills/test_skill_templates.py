@@ -24,7 +24,9 @@ NOTE = Template("note", (Placeholder("text", needed=False),), "Note: {text}", "s
 PLAIN = Template("go", (), "Go on. Keep {this}.", "skills.md")
 
 
-def parsed(tmp_path: Path, text: str) -> tuple[tuple[Template, ...], tuple[str, ...]]:
+def parse_templates(
+    tmp_path: Path, text: str
+) -> tuple[tuple[Template, ...], tuple[str, ...]]:
     (tmp_path / "skills.md").write_text(text, encoding="utf-8")
     return templates([SkillFolder(str(tmp_path / "skills.md"), "skills.md", "yours")])
 
@@ -37,7 +39,7 @@ def test_a_heading_starts_a_template_and_the_following_lines_are_its_text(
         "### Not a template\n\n```\n## /not one either\n```\n# /note [text]\nNote: {text}\n"
     )
 
-    result, problems = parsed(tmp_path, text)
+    result, problems = parse_templates(tmp_path, text)
 
     body = "Fix {what} in {file}.\n### Not a template\n\n```\n## /not one either\n```"
     assert result == (
@@ -56,7 +58,7 @@ def test_slash_lines_start_templates_in_a_file_without_template_headings(
         "```\n/go\n```\n\n/test\nRun the tests.\n"
     )
 
-    result, problems = parsed(tmp_path, text)
+    result, problems = parse_templates(tmp_path, text)
 
     note = "Note: {text}\n/etc/passwd is no template, nor is\n/tmp or so.\n```\n/go\n```"
     assert [(template.name, template.usage, template.text) for template in result] == [
@@ -68,7 +70,7 @@ def test_slash_lines_start_templates_in_a_file_without_template_headings(
 
 
 def test_slash_lines_are_text_in_a_file_with_template_headings(tmp_path: Path) -> None:
-    result, _ = parsed(tmp_path, "## /go\nType\n/fix <file>\nfirst.\n")
+    result, _ = parse_templates(tmp_path, "## /go\nType\n/fix <file>\nfirst.\n")
 
     assert [(template.name, template.text) for template in result] == [
         ("go", "Type\n/fix <file>\nfirst.")
@@ -76,9 +78,9 @@ def test_slash_lines_are_text_in_a_file_with_template_headings(tmp_path: Path) -
 
 
 def test_a_template_file_without_a_template_is_reported(tmp_path: Path) -> None:
-    result, problems = parsed(tmp_path, "# Mine\n/fix file\nFix it.\n")
+    result, problems = parse_templates(tmp_path, "# Mine\n/fix file\nFix it.\n")
 
-    assert (result, parsed(tmp_path, "# Nothing yet\n")) == ((), ((), ()))
+    assert (result, parse_templates(tmp_path, "# Nothing yet\n")) == ((), ((), ()))
     assert problems == (
         "skills.md, line 2: no template begins here: write it as ## /fix <arg>",
     )
@@ -96,7 +98,9 @@ def test_a_template_file_without_a_template_is_reported(tmp_path: Path) -> None:
 def test_an_invalid_template_is_one_notice_with_its_line(
     tmp_path: Path, heading: str, words: str
 ) -> None:
-    result, problems = parsed(tmp_path, f"# T\n\n{heading}\nText.\n## /good\nText.\n")
+    result, problems = parse_templates(
+        tmp_path, f"# T\n\n{heading}\nText.\n## /good\nText.\n"
+    )
 
     assert [template.name for template in result] == ["good"]
     (problem,) = problems
@@ -105,7 +109,7 @@ def test_an_invalid_template_is_one_notice_with_its_line(
 
 
 def test_a_template_without_text_is_ignored(tmp_path: Path) -> None:
-    assert parsed(tmp_path, "## /x\n\n## /y\nText.\n")[1] == (
+    assert parse_templates(tmp_path, "## /x\n\n## /y\nText.\n")[1] == (
         "skills.md, line 1: the template /x is ignored: it has no text",
     )
 

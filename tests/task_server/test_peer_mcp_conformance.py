@@ -17,7 +17,7 @@ import pytest
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from tests.task_server.test_task_server_http import Server, served
+from tests.task_server.test_task_server_http import Server, serve
 
 PEERS = Path(os.environ.get("REFOLD_PEERS") or Path(__file__).parents[2] / ".peers")
 NODE = PEERS / "node" / "node_modules" / "node" / "bin" / "node"
@@ -79,7 +79,7 @@ def test_mcp_server_passes_all_applicable_conformance_scenarios(
     work, out = tmp_path / "work", tmp_path / "out"
     work.mkdir()
 
-    with served(work, {"text": "x"}) as server:
+    with serve(work, {"text": "x"}) as server:
         anyio.run(_run_suite, server, out)
 
     checks = {

@@ -35,7 +35,7 @@ def work(tmp_path: Path) -> Path:
 
 
 @asynccontextmanager
-async def served(
+async def serve(
     work: Path,
     *lines: Document,
     mode: str = "auto",
@@ -47,7 +47,7 @@ async def served(
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
-    async def asked(context: Any, params: Any) -> types.ElicitResult:
+    async def answer_form(context: Any, params: Any) -> types.ElicitResult:
         assert user is not None
         content: Any = user(params)
         if content is None:
@@ -62,28 +62,28 @@ async def served(
     )
     client = Client(
         stdio_client(parameters), mode=mode,
-        elicitation_callback=None if user is None else asked,
+        elicitation_callback=None if user is None else answer_form,
     )  # fmt: skip
     with anyio.fail_after(60):
         async with client:
             yield client
 
 
-async def did(client: Any, tool: str, **arguments: object) -> dict[str, Any]:
+async def call_tool(client: Any, tool: str, **arguments: object) -> dict[str, Any]:
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content[0].text
     return result.structured_content
 
 
-async def refused(client: Any, tool: str, **arguments: object) -> str:
+async def read_refusal(client: Any, tool: str, **arguments: object) -> str:
     result = await client.call_tool(tool, arguments)
     assert result.is_error
     return result.content[0].text
 
 
 async def to_the_end(client: Any, task: str) -> dict[str, Any]:
-    data = await did(client, "start_task", task=task)
-    return await did(client, "follow_task", task_id=data["task_id"])
+    data = await call_tool(client, "start_task", task=task)
+    return await call_tool(client, "follow_task", task_id=data["task_id"])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -98,7 +98,7 @@ def test_a_task_is_completed_and_its_changed_file_can_be_read(
 
     async def check() -> None:
         lines = (READ, EDIT, {"text": "Done."})
-        async with served(work, *lines, mode=mode, user=user) as client:
+        async with serve(work, *lines, mode=mode, user=user) as client:
             ended = await to_the_end(client, "Make x 2")
             assert {k: ended[k] for k in ("state", "outcome", "answer", "files", "steps")} == {
                 "state": "ended", "outcome": "answered", "answer": "Done.",
@@ -106,7 +106,7 @@ def test_a_task_is_completed_and_its_changed_file_can_be_read(
             }  # fmt: skip
             (question,) = texts
             assert question.startswith("May refold call edit_file with ")
-            read = await did(
+            read = await call_tool(
                 client, "read_changed_file", task_id=ended["task_id"], path="a.py"
             )
             assert read == {"result": "x = 2\n"}
@@ -119,7 +119,7 @@ def test_a_task_of_another_agent_never_becomes_a_note(work: Path, home: Path) ->
     keep = call("memory_write", section="person", text=words)
 
     async def check() -> None:
-        async with served(work, keep, {"text": "Done."}) as client:
+        async with serve(work, keep, {"text": "Done."}) as client:
             assert (await to_the_end(client, words))["outcome"] == "answered"
 
     anyio.run(check)
@@ -136,7 +136,7 @@ def test_call_that_the_user_denies_is_not_made(
 ) -> None:
     async def check() -> None:
         lines = (READ, EDIT, {"text": "I see."})
-        async with served(work, *lines, mode=mode, user=lambda _: said) as client:
+        async with serve(work, *lines, mode=mode, user=lambda _: said) as client:
             ended = await to_the_end(client, "Make x 2")
             assert (ended["answer"], ended["files"]) == ("I see.", {})
             assert (work / "a.py").read_text() == "x = 1\n"
@@ -146,7 +146,7 @@ def test_call_that_the_user_denies_is_not_made(
 
 def test_calls_that_need_approval_are_denied_without_a_user(work: Path) -> None:
     async def check() -> None:
-        async with served(work, READ, EDIT, {"text": "I see."}) as client:
+        async with serve(work, READ, EDIT, {"text": "I see."}) as client:
             ended = await to_the_end(client, "Make x 2")
             (denied,) = ended["denied"]
             assert denied.startswith(
@@ -168,7 +168,7 @@ def test_a_question_of_the_model_is_answered_by_the_user(work: Path, mode: str) 
         return {"answer1": "blue"}
 
     async def check() -> None:
-        async with served(work, ask, {"text": "Blue."}, mode=mode, user=user) as client:
+        async with serve(work, ask, {"text": "Blue."}, mode=mode, user=user) as client:
             ended = await to_the_end(client, "Ask")
             assert (ended["outcome"], ended["answer"]) == ("answered", "Blue.")
             assert [form.message for form in forms] == ["Which colour?"]
@@ -180,15 +180,15 @@ def test_a_task_can_be_stopped_and_continued_with_a_message(work: Path) -> None:
     lines = (call("bash", command="sleep 600"), {"text": "Next."})
 
     async def check() -> None:
-        async with served(work, *lines, user=lambda _: {"allow": True}) as client:
-            data = await did(client, "start_task", task="Wait")
+        async with serve(work, *lines, user=lambda _: {"allow": True}) as client:
+            data = await call_tool(client, "start_task", task="Wait")
             id_ = data["task_id"]
-            followed = await did(client, "follow_task", task_id=id_, seconds=1)
+            followed = await call_tool(client, "follow_task", task_id=id_, seconds=1)
             assert followed["state"] == "working"
-            stopped = await did(client, "stop_task", task_id=id_)
+            stopped = await call_tool(client, "stop_task", task_id=id_)
             assert (stopped["state"], stopped["outcome"]) == ("ended", "interrupted")
-            await did(client, "send_message", task_id=id_, text="Go on")
-            ended = await did(client, "follow_task", task_id=id_)
+            await call_tool(client, "send_message", task_id=id_, text="Go on")
+            ended = await call_tool(client, "follow_task", task_id=id_)
             assert ended["answer"] == "Next."
 
     anyio.run(check)
@@ -196,17 +196,17 @@ def test_a_task_can_be_stopped_and_continued_with_a_message(work: Path) -> None:
 
 def test_tasks_are_limited_to_the_directory_of_the_server(work: Path) -> None:
     async def check() -> None:
-        async with served(work, {"text": "x"}) as client:
+        async with serve(work, {"text": "x"}) as client:
             for place in ("..", "/", str(work.parent)):
-                text = await refused(client, "start_task", task="x", workspace=place)
+                text = await read_refusal(client, "start_task", task="x", workspace=place)
                 assert f"{place!r} is not {work} or below it" in text
             (work / "sub").mkdir()
-            data = await did(client, "start_task", task="x", workspace="sub")
-            text = await refused(
+            data = await call_tool(client, "start_task", task="x", workspace="sub")
+            text = await read_refusal(
                 client, "read_changed_file", task_id=data["task_id"], path="../a.py"
             )
             assert "'../a.py' is not a file that this task changed" in text
-            assert "there is no task 'no'" in await refused(
+            assert "there is no task 'no'" in await read_refusal(
                 client, "follow_task", task_id="no"
             )
 
@@ -271,7 +271,7 @@ def test_a_call_too_long_to_be_shown_is_denied_without_a_request(work: Path) -> 
     async def check() -> None:
         long = call("bash", command=f"echo {'a' * 9_000}; touch made")
         hidden = call("bash", command="touch \u202emade")
-        async with served(work, long, hidden, {"text": "I see."}, user=user) as client:
+        async with serve(work, long, hidden, {"text": "I see."}, user=user) as client:
             await to_the_end(client, "Go on")
 
     anyio.run(check)
@@ -287,9 +287,9 @@ def test_a_changed_file_that_is_a_link_out_of_the_workspace_is_not_read(work: Pa
 
     async def check() -> None:
         lines = (READ, EDIT, link, {"text": "Done."})
-        async with served(work, *lines, user=lambda _: {"allow": True}) as client:
+        async with serve(work, *lines, user=lambda _: {"allow": True}) as client:
             ended = await to_the_end(client, "Make x 2")
-            why = await refused(
+            why = await read_refusal(
                 client, "read_changed_file", task_id=ended["task_id"], path="a.py"
             )
             assert "leads out of the workspace" in why
@@ -304,7 +304,7 @@ def test_server_arguments_decide_what_runs_without_asking(
 
     async def check() -> None:
         lines = (READ, EDIT, call("bash", command="touch made"), {"text": "Done."})
-        async with served(work, *lines, more=rules) as client:
+        async with serve(work, *lines, more=rules) as client:
             ended = await to_the_end(client, "Make x 2")
             assert ended["files"] == {"a.py": "changed"}
             (denied,) = ended["denied"]

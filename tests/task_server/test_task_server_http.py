@@ -24,8 +24,8 @@ from tests.task_server.test_task_server import (
     EDIT,
     MODES,
     READ,
-    did,
-    refused,
+    call_tool,
+    read_refusal,
     to_the_end,
     until_a_command_runs,
 )
@@ -52,7 +52,7 @@ def work(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def served(work: Path, *lines: Document) -> Generator[Server]:
+def serve(work: Path, *lines: Document) -> Generator[Server]:
     """A server of the process, at its first start."""
     answers = script(work.parent, *lines)
     with refold(
@@ -74,7 +74,7 @@ async def client_of(
     from mcp.client.streamable_http import streamable_http_client
     from mcp.shared._httpx_utils import create_mcp_http_client
 
-    async def asked(context: Any, params: Any) -> types.ElicitResult:
+    async def answer_form(context: Any, params: Any) -> types.ElicitResult:
         assert user is not None
         content: Any = user(params)
         return types.ElicitResult(action="accept", content=content)
@@ -83,7 +83,7 @@ async def client_of(
     async with create_mcp_http_client(headers=bearer) as connection:
         client = Client(
             streamable_http_client(server.address, http_client=connection), mode=mode,
-            elicitation_callback=None if user is None else asked,
+            elicitation_callback=None if user is None else answer_form,
         )  # fmt: skip
         with anyio.fail_after(60):
             async with client:
@@ -124,10 +124,10 @@ def test_a_task_over_http_asks_the_user_and_is_completed(work: Path, mode: str) 
                 "state": "ended", "answer": "Done.", "files": {"a.py": "changed"},
             }  # fmt: skip
             task = ended["task_id"]
-            read = await did(client, "read_changed_file", task_id=task, path="a.py")
+            read = await call_tool(client, "read_changed_file", task_id=task, path="a.py")
             assert read == {"result": "x = 2\n"}
 
-    with served(work, READ, EDIT, {"text": "Done."}) as server:
+    with serve(work, READ, EDIT, {"text": "Done."}) as server:
         anyio.run(check, server)
 
     (question,) = texts
@@ -135,7 +135,7 @@ def test_a_task_over_http_asks_the_user_and_is_completed(work: Path, mode: str) 
 
 
 def test_requests_without_the_token_or_from_another_site_are_refused(work: Path) -> None:
-    with served(work, {"text": "x"}) as server:
+    with serve(work, {"text": "x"}) as server:
         port = server.netloc.partition(":")[2]
         data = {
             "as it is": status(server),
@@ -170,17 +170,17 @@ def test_two_clients_do_not_see_tasks_or_questions_of_each_other(
         return {"allow": name == "one"}
 
     async def follow(client: Any, name: str, task: str) -> None:
-        ends[name] = await did(client, "follow_task", task_id=task)
+        ends[name] = await call_tool(client, "follow_task", task_id=task)
 
     async def check(server: Server) -> None:
         async with (
             client_of(server, mode, partial(user, "one")) as one,
             client_of(server, mode, partial(user, "other")) as other,
         ):
-            mine = await did(one, "start_task", task="x", workspace="one")
-            other_task = await did(other, "start_task", task="x", workspace="other")
+            mine = await call_tool(one, "start_task", task="x", workspace="one")
+            other_task = await call_tool(other, "start_task", task="x", workspace="other")
             for client, of in ((one, other_task), (other, mine)):
-                text = await refused(client, "follow_task", task_id=of["session"])
+                text = await read_refusal(client, "follow_task", task_id=of["session"])
                 assert f"there is no task {of['session']!r}" in text
             async with anyio.create_task_group() as group:
                 group.start_soon(follow, one, "one", mine["task_id"])
@@ -189,7 +189,7 @@ def test_two_clients_do_not_see_tasks_or_questions_of_each_other(
     for name in put:
         (work / name).mkdir()
     lines = (call("bash", command="touch made"), {"text": "Done."})
-    with served(work, *lines) as server:
+    with serve(work, *lines) as server:
         anyio.run(check, server)
 
     assert {name: len(asked) for name, asked in put.items()} == {"one": 1, "other": 1}
@@ -211,18 +211,18 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
     ends = list[Any]()
 
     async def follow(client: Any, task: str) -> None:
-        ends.append(await did(client, "follow_task", task_id=task))
+        ends.append(await call_tool(client, "follow_task", task_id=task))
 
     async def check(server: Server) -> None:
         async with client_of(server, mode) as client:
-            data = await did(client, "start_task", task="Wait")
+            data = await call_tool(client, "start_task", task="Wait")
             until_a_command_runs(home)
             async with anyio.create_task_group() as group:
                 group.start_soon(follow, client, data["task_id"])
                 await anyio.wait_all_tasks_blocked()
                 server.process.send_signal(signal.SIGTERM)
 
-    with served(work, call("bash", command="sleep 600")) as server:
+    with serve(work, call("bash", command="sleep 600")) as server:
         anyio.run(check, server)
         assert server.process.wait(LONG) == 0
         assert server.process.stderr
@@ -238,14 +238,14 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
 def test_the_token_is_printed_when_created_and_invalid_once_renewed(
     work: Path,
 ) -> None:
-    def shown(*more: str) -> str:
+    def show_token(*more: str) -> str:
         asks = command("mcp", "serve", "--http", "--show-token", *more)
         return subprocess.run(asks, capture_output=True, text=True, check=True).stdout
 
-    with served(work, {"text": "x"}) as server:
+    with serve(work, {"text": "x"}) as server:
         first = server.token
 
-    assert shown() == f"{first}\n"
+    assert show_token() == f"{first}\n"
     arguments = ("mcp", "serve", "--http", "--port", "0")
     with refold(*arguments, cwd=work) as again:
         assert again.stdout
@@ -257,7 +257,7 @@ def test_the_token_is_printed_when_created_and_invalid_once_renewed(
         again.terminate()
         assert again.wait(LONG) == 0
         assert (address.split()[0], again.stdout.read()) == ("address:", b"")
-    assert shown("--new-keys") != f"{first}\n"
+    assert show_token("--new-keys") != f"{first}\n"
 
 
 def test_serve_refuses_a_network_address_without_tls(work: Path) -> None:

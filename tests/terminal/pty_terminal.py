@@ -34,7 +34,7 @@ class Terminal:
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         environment["PYTHONPYCACHEPREFIX"] = str(compiled)
         self.child = pexpect.spawn(
-            *_started(program, arguments),
+            *_find_program(program, arguments),
             cwd=str(here),
             env=environment,  # type: ignore[arg-type]
             dimensions=size,
@@ -86,7 +86,7 @@ class Terminal:
             self.read()
 
     @property
-    def sent(self) -> int:
+    def sent_bytes(self) -> int:
         """How much was written at the last key."""
         return self._sent
 
@@ -148,7 +148,7 @@ class Terminal:
         return True
 
 
-def _started(program: Path, arguments: tuple[str, ...]) -> tuple[str, list[str]]:
+def _find_program(program: Path, arguments: tuple[str, ...]) -> tuple[str, list[str]]:
     if program.suffix == ".py":
         return sys.executable, [str(program), *arguments]
     return str(program), list(arguments)

@@ -181,7 +181,7 @@ def world(
     )  # fmt: skip
 
 
-async def opened(
+async def open_session(
     provider: Provider,
     here: Path,
     store: MemoryStore | None = None,
@@ -357,7 +357,7 @@ class StagedApp(App):
         return cast("TurnContext", lambda _: result)
 
     async def start(self) -> tuple[str, Session]:
-        return "", await opened(self._provider, Path(self.directory))
+        return "", await open_session(self._provider, Path(self.directory))
 
 
 NO_SKILLS = SkillScope(
@@ -381,7 +381,7 @@ async def main(story: str, first_words: str) -> int:
     here = Path.cwd()
     provider = Unhurried(*SCRIPTS[story], wait=0.002 if story in ("slow", "late") else 0.0)
     budget = Budget(0.01) if story == "costly" else NO_LIMIT
-    session = await opened(
+    session = await open_session(
         provider,
         here,
         steps=2 if story == "steps" else 9,

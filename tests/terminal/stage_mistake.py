@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 from pathlib import Path
 
 import anyio
-from stage import handle_on, opened
+from stage import handle_on, open_session
 
 from refold.provider.port import Delta, Request, TextDelta
 from refold.terminal.run import run
@@ -20,7 +20,7 @@ class Mistaken:
 
 async def main() -> int:
     here, provider = Path.cwd(), Mistaken()
-    session = await opened(provider, here)
+    session = await open_session(provider, here)
     return await run(handle_on(session, provider, here))
 
 

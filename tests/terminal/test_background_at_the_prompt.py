@@ -11,7 +11,7 @@ PROGRAM = STAGE.with_name("stage_program.py")
 WAITS = "until test -e go; do sleep 0.01; done; echo ready; sleep 60"
 
 
-def called(name: str, **arguments: object) -> dict[str, object]:
+def deferred_answer(name: str, **arguments: object) -> dict[str, object]:
     """An answer that calls a deferred tool."""
     call = {"tool": "tool_call", "arguments": {"name": name, "arguments": arguments}}
     return {"calls": [call]}
@@ -55,7 +55,7 @@ def test_an_output_match_wakes_the_idle_agent_and_an_attached_terminal_shows_it(
     at = opens(
         tmp_path,
         compiled,
-        called("monitor", command=WAITS, until="ready|Error"),
+        deferred_answer("monitor", command=WAITS, until="ready|Error"),
         {"text": "I wait for it."},
         {"text": "It is up now."},
     )

@@ -14,7 +14,7 @@ from refold.console.printer import Printer
 from refold.place.files import DiskFiles
 from refold.terminal.run import PromptLoop
 from refold.testing.providers import ScriptedProvider
-from tests.terminal.stage import handle_on, opened
+from tests.terminal.stage import handle_on, open_session
 from tests.terminal.test_conversation import Typist
 
 
@@ -27,7 +27,7 @@ def test_a_cancelled_job_is_abandoned_while_its_thread_still_runs() -> None:
         over.wait(60)
         return "at last"
 
-    async def abandoned() -> str:
+    async def run_stuck() -> str:
         return await anyio.to_thread.run_sync(stuck, abandon_on_cancel=True)
 
     async def another() -> str:
@@ -37,7 +37,7 @@ def test_a_cancelled_job_is_abandoned_while_its_thread_still_runs() -> None:
         texts = list[str | None]()
 
         async def do() -> None:
-            texts.append(await apart.wait(abandoned))
+            texts.append(await apart.wait(run_stuck))
             texts.append(await apart.wait(another))
 
         async with anyio.create_task_group() as group:
@@ -79,7 +79,7 @@ def test_ctrl_c_stops_verify_and_the_session_continues(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     async def main() -> None:
-        async with await opened(provider, tmp_path) as session:
+        async with await open_session(provider, tmp_path) as session:
             typist = Typist("look", "/verify", "and you?")
             handle = handle_on(session, provider, tmp_path, files=files)
             there = PromptLoop(handle, Printer(out, TerminalCapabilities()), typist)

@@ -93,7 +93,7 @@ def errand_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> Tool:
     return errand
 
 
-def told(here: Path, errand: Tool, *typed: Typed) -> tuple[list[str], Evening]:
+def run_with_child(here: Path, errand: Tool, *typed: Typed) -> tuple[list[str], Evening]:
     evening = Evening(here, [("errand", "{}")], "Done.")
 
     async def story() -> None:
@@ -111,7 +111,7 @@ def told(here: Path, errand: Tool, *typed: Typed) -> tuple[list[str], Evening]:
     return [row for row in evening.out.getvalue().split("\n") if row], evening
 
 
-def shown_of(*events: Event) -> list[str]:
+def print_events(*events: Event) -> list[str]:
     """What the terminal prints of this, but for empty rows."""
     out = io.StringIO()
     showing = TranscriptPrinter(
@@ -125,7 +125,7 @@ def shown_of(*events: Event) -> list[str]:
 def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_session(
     tmp_path: Path,
 ) -> None:
-    rows, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), "s")
+    rows, evening = run_with_child(tmp_path, errand_with(asks("edit_file", EDIT)), "s")
 
     at = rows.index("child-1 (explore) asks:")
     assert rows[at - 1] == "child-1 (explore) begins: Look around for me."
@@ -147,7 +147,9 @@ def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_sessi
 
 
 def test_a_refusal_and_its_reason_are_sent_to_the_subagent(tmp_path: Path) -> None:
-    _, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), "n", "not yet")
+    _, evening = run_with_child(
+        tmp_path, errand_with(asks("edit_file", EDIT)), "n", "not yet"
+    )
 
     assert evening.events(ChildAnswered) == [
         ChildAnswered("child-1/c7", False, "not yet", hash="h1")
@@ -155,7 +157,7 @@ def test_a_refusal_and_its_reason_are_sent_to_the_subagent(tmp_path: Path) -> No
 
 
 def test_questions_of_a_subagent_are_asked_under_its_name(tmp_path: Path) -> None:
-    rows, evening = told(tmp_path, errand_with(asks(ASK_USER, ASK)), "blue", "so")
+    rows, evening = run_with_child(tmp_path, errand_with(asks(ASK_USER, ASK)), "blue", "so")
 
     assert rows.count("child-1 (explore) asks:") == 2
     assert evening.events(ChildAnswered) == [
@@ -166,13 +168,15 @@ def test_questions_of_a_subagent_are_asked_under_its_name(tmp_path: Path) -> Non
 def test_control_sequences_in_subagent_names_are_escaped(tmp_path: Path) -> None:
     hostile = asks("edit_file", EDIT, agent="\x1b[2Jmain\u202e")
 
-    rows, _ = told(tmp_path, errand_with(hostile), "y")
+    rows, _ = run_with_child(tmp_path, errand_with(hostile), "y")
 
     assert "child-1 (\\x1b[2Jmain\\u202e) asks:" in rows
 
 
 def test_ctrl_c_at_a_question_of_a_subagent_stops_the_turn(tmp_path: Path) -> None:
-    rows, evening = told(tmp_path, errand_with(asks("edit_file", EDIT)), Key.CTRL_C)
+    rows, evening = run_with_child(
+        tmp_path, errand_with(asks("edit_file", EDIT)), Key.CTRL_C
+    )
 
     assert "stopped at a question" in rows
     assert evening.events(Stopped) == [Stopped("stopped at a question")]
@@ -201,7 +205,7 @@ def test_a_question_that_a_subagent_withdraws_is_removed(tmp_path: Path) -> None
         await anyio.sleep_forever()
         return ""
 
-    rows, _ = told(tmp_path, errand, never)
+    rows, _ = run_with_child(tmp_path, errand, never)
 
     assert "  └ no longer asked" in rows
 
@@ -350,8 +354,8 @@ def test_a_task_result_is_shown_only_for_a_subagent_with_its_own_git_branch(
     )  # fmt: skip
     done = Ended("call-0", "done", "Seen.", (Note("child-1 done: look"),))
 
-    here = shown_of(*talk, BORN, ENDED, done)
-    apart = shown_of(*talk, replace(BORN, branch="refold/x"), ENDED, done)
+    here = print_events(*talk, BORN, ENDED, done)
+    apart = print_events(*talk, replace(BORN, branch="refold/x"), ENDED, done)
 
     news = [
         "child-1 (explore) begins: Look around for me.",
@@ -367,7 +371,7 @@ def test_a_subagent_report_is_shown_without_the_tags_for_the_model(
     words = '<child name="child-1" agent="explore" status="done">\nchild-1 is done.\n\nTwo.\n</child>'
     report = Said(words, "child-1", when="now")
 
-    rows, _ = told(tmp_path, errand_with(report, until=Said))
+    rows, _ = run_with_child(tmp_path, errand_with(report, until=Said))
 
     at = rows.index("child-1 reports:")
     assert rows[at + 1] == "  Two."
@@ -382,7 +386,7 @@ def test_the_report_of_a_teammate_is_shown_under_its_name() -> None:
         '<child name="child-2" teammate="ada" agent="code" status="done">\nTwo.\n</child>'
     )
 
-    assert shown_of(Said(words, "child-2"))[0] == "ada (child-2) reports:"
+    assert print_events(Said(words, "child-2"))[0] == "ada (child-2) reports:"
 
 
 def test_a_question_from_a_subagent_in_another_git_worktree_names_the_worktree() -> None:

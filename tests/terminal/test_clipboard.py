@@ -29,7 +29,7 @@ def install(folder: Path, name: str, prints: bytes, wanted: str) -> None:
     program.chmod(0o755)
 
 
-def taken(clipboard: Clipboard, times: int = 1) -> list[str]:
+def take_images(clipboard: Clipboard, times: int = 1) -> list[str]:
     async def take() -> list[str]:
         return [await clipboard.take() for _ in range(times)]
 
@@ -55,7 +55,7 @@ def test_a_pasted_image_is_sent_with_the_message_that_contains_its_label(
     install(programs, name, PNG, wanted)
     clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", **environ}, platform)
 
-    assert taken(clipboard, 2) == ["[image 1]", "[image 2]"]
+    assert take_images(clipboard, 2) == ["[image 1]", "[image 2]"]
     assert clipboard.images_in("what is in [image 2]?") == (
         ImageData(PNG, "image/png", "clipboard-2.png"),
     )
@@ -82,7 +82,7 @@ def test_pasting_without_an_image_in_the_clipboard_explains_what_to_do(
     clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", **environ}, "linux")
 
     with pytest.raises(BadInput, match=said):
-        taken(clipboard)
+        take_images(clipboard)
 
 
 @pytest.mark.parametrize("takes", ["load-buffer -w -", "load-buffer -"])

@@ -69,7 +69,7 @@ def test_compact_command_prints_how_to_undo_the_compaction(evening: Evenings) ->
 
     tonight.tell(undo.partition(": ")[2], "y", "three")
 
-    assert any("First. First." in text for text in heard(tonight))
+    assert any("First. First." in text for text in last_request(tonight))
 
 
 def test_a_failed_summary_is_reported_and_old_messages_are_left_out(
@@ -264,7 +264,7 @@ def while_it_works(
     return [row for row in tonight.out.getvalue().split("\n") if row]
 
 
-def pressed(keys: str) -> Step:
+def press_step(keys: str) -> Step:
     async def step(session: Session, press: Callable[[str], None]) -> None:
         press(keys)
         await session.record.wait_for_event(session.view.seq)
@@ -272,7 +272,7 @@ def pressed(keys: str) -> Step:
     return step
 
 
-def taken(keys: str) -> Step:
+def press_ignored(keys: str) -> Step:
     """Keys that come to nothing: they are read before the next ones are pressed."""
 
     async def step(session: Session, press: Callable[[str], None]) -> None:
@@ -284,7 +284,7 @@ def taken(keys: str) -> Step:
     return step
 
 
-def shown(tonight: Evening, keys: str, said: str) -> Step:
+def press_until_shown(tonight: Evening, keys: str, said: str) -> Step:
     async def step(session: Session, press: Callable[[str], None]) -> None:
         press(keys)
         with anyio.fail_after(60):
@@ -312,7 +312,7 @@ def test_messages_are_sent_at_the_next_step_and_queued_ones_after_the_turn(
 
     rows = while_it_works(
         tonight,
-        [pressed("n"), pressed("a"), finish],
+        [press_step("n"), press_step("a"), finish],
         "now this",
         QueuedMessage("and later that"),
     )
@@ -329,7 +329,7 @@ def test_alt_enter_received_in_one_read_with_the_text_queues_the_message(
 ) -> None:
     tonight = evening([UNTIL], "Done.", "And that.")
 
-    while_it_works(tonight, [pressed("later\x1b\r"), finish])
+    while_it_works(tonight, [press_step("later\x1b\r"), finish])
 
     assert [(e.text, e.when) for e in kinds(tonight, Said)][1:] == [("later", "next")]
 
@@ -339,23 +339,23 @@ def test_up_key_withdraws_the_newest_queued_message_for_editing(
     evening: Evenings, up: str
 ) -> None:
     tonight = evening([UNTIL], "Done.", "And that.")
-    queued = [pressed("paint it\x1b\r"), pressed("sell it\x1b\r")]
+    queued = [press_step("paint it\x1b\r"), press_step("sell it\x1b\r")]
 
     rows = while_it_works(
-        tonight, [*queued, pressed(up), shown(tonight, "", "give it"), finish], QueuedMessage("give it away"),
+        tonight, [*queued, press_step(up), press_until_shown(tonight, "", "give it"), finish], QueuedMessage("give it away"),
     )  # fmt: skip
 
     texts = [e.text for e in kinds(tonight, Said)]
     assert texts == ["go", "paint it", "sell it", "give it away"]
     assert "withdrawn: sell it" in rows
-    assert "paint itgive it away" in heard(tonight)
-    assert "sell it" not in heard(tonight)
+    assert "paint itgive it away" in last_request(tonight)
+    assert "sell it" not in last_request(tonight)
 
 
 def test_up_key_does_nothing_when_no_message_is_queued(evening: Evenings) -> None:
     tonight = evening([UNTIL], "Done.")
 
-    rows = while_it_works(tonight, [taken("\x1b[A"), pressed("hurry\r"), finish])
+    rows = while_it_works(tonight, [press_ignored("\x1b[A"), press_step("hurry\r"), finish])
 
     assert not any("withdrawn" in row for row in rows)
     assert [e.text for e in kinds(tonight, Said)] == ["go", "hurry"]
@@ -364,17 +364,17 @@ def test_up_key_does_nothing_when_no_message_is_queued(evening: Evenings) -> Non
 def test_queued_messages_survive_a_stop_and_enter_sends_them(evening: Evenings) -> None:
     tonight = evening([UNTIL], "I heard.")
 
-    rows = while_it_works(tonight, [pressed("later\x1b\r"), stop], "", Key.CTRL_D)
+    rows = while_it_works(tonight, [press_step("later\x1b\r"), stop], "", Key.CTRL_D)
 
     assert "Not sent yet: later. Your next message or Enter sends it." in rows
     assert [e.why for e in kinds(tonight, TurnStarted)] == ["message", "continue"]
-    assert "later" in heard(tonight)
+    assert "later" in last_request(tonight)
     assert "I heard." in rows
 
 
 def test_a_resumed_session_shows_unsent_messages(evening: Evenings) -> None:
     tonight = evening([UNTIL], "I heard.")
-    while_it_works(tonight, [pressed("later\x1b\r"), stop], Key.CTRL_D)
+    while_it_works(tonight, [press_step("later\x1b\r"), stop], Key.CTRL_D)
 
     rows = tonight.tell("")
 
@@ -388,10 +388,10 @@ def test_queued_messages_survive_a_stop_and_are_sent_with_the_next_message(
 ) -> None:
     tonight = evening([UNTIL], "I heard.")
 
-    while_it_works(tonight, [pressed("later\x1b\r"), stop], "and this", Key.CTRL_D)
+    while_it_works(tonight, [press_step("later\x1b\r"), stop], "and this", Key.CTRL_D)
 
     assert [e.why for e in kinds(tonight, TurnStarted)] == ["message", "message"]
-    assert "laterand this" in heard(tonight)
+    assert "laterand this" in last_request(tonight)
 
 
 def test_read_only_commands_run_during_a_turn_and_others_after_it(
@@ -399,10 +399,12 @@ def test_read_only_commands_run_during_a_turn_and_others_after_it(
 ) -> None:
     tonight = evening([UNTIL], "Done.")
     steps = [
-        shown(tonight, "/budget 7\r", "One turn may use up, chosen for this session:"),
-        shown(tonight, "/cost\r", "script/one  10 in"),
-        shown(tonight, "/mode\r", "* default"),
-        shown(tonight, "/vi\r", "after this turn: /vi"),
+        press_until_shown(
+            tonight, "/budget 7\r", "One turn may use up, chosen for this session:"
+        ),
+        press_until_shown(tonight, "/cost\r", "script/one  10 in"),
+        press_until_shown(tonight, "/mode\r", "* default"),
+        press_until_shown(tonight, "/vi\r", "after this turn: /vi"),
         finish,
     ]
 
@@ -424,13 +426,13 @@ def test_read_only_commands_run_during_a_turn_and_others_after_it(
 def test_compact_during_a_turn_takes_effect_before_the_next_step(evening: Evenings) -> None:
     tonight = evening([UNTIL], "<sum>", "Done.")
 
-    rows = while_it_works(tonight, [pressed("/compact prune\r"), finish], Key.CTRL_D)
+    rows = while_it_works(tonight, [press_step("/compact prune\r"), finish], Key.CTRL_D)
 
     assert "The conversation will be compacted before the next step." in rows
     assert [e.kind for e in kinds(tonight, Compacted)] == ["prune"]
 
 
-def heard(tonight: Evening) -> list[str]:
+def last_request(tonight: Evening) -> list[str]:
     """The last request to the model, message by message."""
     assert isinstance(tonight.provider, ScriptedProvider)
     return [spoken.message.text for spoken in tonight.provider.heard[-1].messages]

@@ -62,7 +62,7 @@ from tests.terminal.stage import (
     Unhurried,
     facts_of,
     handle_on,
-    opened,
+    open_session,
 )
 
 HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
@@ -174,7 +174,7 @@ class Evening:
         self.budget = NO_LIMIT
 
     async def session(self) -> Session:
-        return await opened(
+        return await open_session(
             self.provider,
             self.here,
             self.store,
@@ -203,7 +203,7 @@ class Evening:
         return handle_on(session, self.provider, self.here, self.budget, **more)
 
     @property
-    def remembered(self) -> list[tuple[str, object]]:
+    def read_defaults(self) -> list[tuple[str, object]]:
         """What was made the default, by its key."""
         file = paths(os.environ).settings
         data = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
@@ -599,7 +599,7 @@ def test_a_question_answered_by_another_client_is_removed(
 def cut_off(evening: Callable[..., Evening]) -> Callable[..., Evening]:
     """A session whose process exited while a command ran, or before the turn had begun."""
 
-    def made(*, begun: bool = True) -> Evening:
+    def cut_off_evening(*, begun: bool = True) -> Evening:
         tonight = evening("Done.", "More.")
 
         async def crash() -> None:
@@ -616,7 +616,7 @@ def cut_off(evening: Callable[..., Evening]) -> Callable[..., Evening]:
         anyio.run(crash)
         return tonight
 
-    return made
+    return cut_off_evening
 
 
 KEYS = "Enter continues it · a message is sent with it · Ctrl+C ends it"
@@ -817,7 +817,7 @@ def test_a_model_and_an_effort_can_be_made_the_default(
         "From the next turn: max",
         "It is the default of new sessions.",
     ]
-    assert tonight.remembered == [("model", "script/two"), ("effort", "max")]
+    assert tonight.read_defaults == [("model", "script/two"), ("effort", "max")]
     assert tonight.events(EffortChosen) == [EffortChosen("high"), EffortChosen("max")]
 
 
@@ -1009,14 +1009,14 @@ def test_the_greeting_names_the_git_branch_and_the_permission_mode(
     (tmp_path / ".git/HEAD").write_text("ref: refs/heads/topic\n")
     out = io.StringIO()
 
-    async def greeted(*modes: Mode) -> None:
+    async def print_greeting(*modes: Mode) -> None:
         provider = ScriptedProvider()
-        session = handle_on(await opened(provider, tmp_path), provider, tmp_path)
+        session = handle_on(await open_session(provider, tmp_path), provider, tmp_path)
         for mode in modes:
             await session.set_mode(mode)
             await greet(session, Printer(out, TerminalCapabilities()))
 
-    anyio.run(greeted, "default", "bypass")
+    anyio.run(print_greeting, "default", "bypass")
 
     rows = [row for row in out.getvalue().split("\n") if row.startswith(("refold", "Mode"))]
     assert [row.partition(str(tmp_path))[2] for row in rows[:2]] == [

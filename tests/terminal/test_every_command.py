@@ -20,7 +20,7 @@ from refold.journal.store.tree_reader import entries_in
 from refold.session.recorder import Recorder
 from refold.testing.providers import Line, ScriptedProvider
 from tests.terminal.at_home import HOSTILE, Desk
-from tests.terminal.stage import handle_on, opened
+from tests.terminal.stage import handle_on, open_session
 
 LOOK = ("read_file", '{"path": "hello.py"}')
 PLAN = ("exit_plan_mode", '{"plan": "1. Say **hello**", "title": "Greet"}')
@@ -41,7 +41,7 @@ class Typing:
         self.typed, self.answers, self.seen = typed, answers, seen
 
 
-def said(*typed: str, seen: Seen, then: tuple[Line, ...] = ()) -> Typing:
+def after_hello(*typed: str, seen: Seen, then: tuple[Line, ...] = ()) -> Typing:
     """After one exchange, which some commands are about."""
     return Typing("hello", *typed, answers=("Hi there.", *then), seen=seen)
 
@@ -61,11 +61,11 @@ ROWS: Mapping[str, Typing] = {
     "rename": Typing("/rename my work", "/save", '/rename ""', seen=(
         "This session is called 'my work'.", "This session has no name. .*")),
     "tag": Typing("/tag +a +b", "/tag -a", "/tag", seen=("#a #b", "#b")),
-    "history": said("/history", "/history 1", seen=(r" *2  hello", r" *\d+  Hi there\.")),
-    "export": said("/export pdf", "/export text talk.txt", seen=(
+    "history": after_hello("/history", "/history 1", seen=(r" *2  hello", r" *\d+  Hi there\.")),
+    "export": after_hello("/export pdf", "/export text talk.txt", seen=(
         "'pdf' is none of md, html, tar, text, script; for a file of that name, type ./pdf",
         ".*/talk.txt: 1 session, .*")),
-    "fork": said("/fork", "/history", seen=("Forked at event .*", r" *2  hello")),
+    "fork": after_hello("/fork", "/history", seen=("Forked at event .*", r" *2  hello")),
     "cd": Typing("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
         ".*/work", ".*/work is the working directory already.", "/cd '../none': .* does not exist",
         "/cd 'hello.py': .* is not a directory", "refold · .* · /tmp", "/tmp")),
@@ -73,9 +73,9 @@ ROWS: Mapping[str, Typing] = {
         ".*/work", "and /tmp", "/tmp belongs to the workspace already.")),
     "worktree": Typing("/worktree", "/worktree x", seen=2 * (
         ".* is not a git repository, so no working tree can be made",)),
-    "clear": said("/new", "/history", seen=(
+    "clear": after_hello("/new", "/history", seen=(
         "A new session. The previous one is kept.", "There are no messages in this session yet.")),
-    "continue": said("/continue", then=("On I go.",), seen=("On I go.",)),
+    "continue": after_hello("/continue", then=("On I go.",), seen=("On I go.",)),
     "quit": Typing("/q", "never read", seen=()),
     "model": Typing("/model", "1", "/backend", seen=(
         r"1  script/own  now .*", r"number, or words to search for.*|.*The model is still script/own.*")),
@@ -101,18 +101,18 @@ ROWS: Mapping[str, Typing] = {
             r" 1 \d.* Greet", r"1\. Say \*\*hello\*\*",
             "there is no plan '2' in this session: type 1 to 1")),
     "execute": Typing("/mode plan", "/execute", "/mode", seen=(r"\* default .*",)),
-    "rewind": said("/rewind", "/rewind 2 conversation", "y", "/history", seen=(
+    "rewind": after_hello("/rewind", "/rewind 2 conversation", "y", "/history", seen=(
         "2  .*  hello", r" +\(rewound\)")),
-    "undo": said("/undo", "y", "/history", seen=(r" +\(rewound\)",)),
-    "edit": said("/edit 2 good day", "/edit 99 x", "/history", seen=(
+    "undo": after_hello("/undo", "y", "/history", seen=(r" +\(rewound\)",)),
+    "edit": after_hello("/edit 2 good day", "/edit 99 x", "/history", seen=(
         r"Message 2 is changed\. To undo: /rewind \d+ conversation",
         "there is no message 99 in the conversation now: .*", r" *2  good day", r" +\(edited\)")),
-    "delete": said("/delete 2", "/delete", "/history", seen=(
+    "delete": after_hello("/delete 2", "/delete", "/history", seen=(
         r"Message 2 is deleted\. To undo: /rewind \d+ conversation",
         "type /delete N with a number from /history, not ''", r" +\(deleted\)")),
     "context": Typing("/context", seen=("Nothing has been sent to a model yet.",)),
     "compact": Typing("/compact", seen=("There are no messages yet, .*",)),
-    "status": said("/status", "/status now", seen=(
+    "status": after_hello("/status", "/status now", seen=(
         r"version +refold \d.*", r"session +\d{8}-.*", r"model +script/own", r"mode +default",
         r"rules +0 from settings, 0 allowed for this session", r"context +(<1% of window|[\d,]+ tokens; the size of the window is unknown)",
         "/status takes no argument, not 'now'")),
@@ -127,7 +127,7 @@ ROWS: Mapping[str, Typing] = {
                   ("task_claim", '{"id": 2}')], "Two tasks."), seen=(
             r"There are no tasks on the board\.", r"\[>\] #2  rake  \(this session\)", "all leaves",
             r"\[-\] #1  mow \\x1b\[2J", r"1 open \(1 in progress\), 1 cancelled", "type /tasks, /tasks all or .*")),
-    "cost": said("/cost", seen=(r".*\d+ out.*",)),
+    "cost": after_hello("/cost", seen=(r".*\d+ out.*",)),
     "budget": Typing("/budget 2", seen=(r".*\$2.*",)),
     "iterations": Typing("/iterations", "/iterations 2", "look", "/iterations 0",
         "/iterations off", answers=([LOOK], [LOOK], "A summary."), seen=(
@@ -176,7 +176,7 @@ ROWS: Mapping[str, Typing] = {
 def desk(tmp_path: Path) -> Callable[..., Desk]:
     """In a folder with a file; each has an earlier session that is called "fence work"."""
 
-    def made(look: TerminalCapabilities | None = None) -> Desk:
+    def make_desk(look: TerminalCapabilities | None = None) -> Desk:
         here = tmp_path / "work"
         here.mkdir()
         (here / "hello.py").write_text("print(1)\n")
@@ -184,7 +184,7 @@ def desk(tmp_path: Path) -> Callable[..., Desk]:
         result.tell("paint the fence", "/rename fence work", answers=("It is blue.",))
         return result
 
-    return made
+    return make_desk
 
 
 def test_every_command_has_a_row_in_the_table() -> None:
@@ -269,7 +269,7 @@ def test_completion_after_a_command_uses_the_table_of_commands(tmp_path: Path) -
     desk.tell("a title", "/rename work", answers=("Yes.",))
 
     async def completing() -> Complete:
-        engine = await opened(ScriptedProvider(), tmp_path)
+        engine = await open_session(ScriptedProvider(), tmp_path)
         handle = handle_on(engine, ScriptedProvider(), tmp_path, keep=True)
         return completer_for(handle, lambda: str(tmp_path))
 

@@ -47,7 +47,7 @@ class Chooser(Typist):
         return picker_at(picker, self._id, self._dial) if self._id else None
 
 
-def exported(
+def export_session(
     here: Path,
     *orders: str,
     keep: bool = True,
@@ -92,7 +92,7 @@ def exported(
 
 
 def test_export_writes_the_named_file_in_the_format_of_its_suffix(tmp_path: Path) -> None:
-    _, screen = exported(tmp_path, "talk.md", "talk.html", "tar talk")
+    _, screen = export_session(tmp_path, "talk.md", "talk.html", "tar talk")
 
     assert "One **and** two." in (tmp_path / "talk.md").read_text("utf-8")
     assert "One <strong>and</strong> two." in (tmp_path / "talk.html").read_text("utf-8")
@@ -106,7 +106,7 @@ def test_export_overwrites_no_file_that_it_has_not_named_itself(tmp_path: Path) 
     (tmp_path / "mine.txt").write_text("mine", "utf-8")
 
     with pytest.raises(BadInput, match=r"mine\.txt already exists"):
-        exported(tmp_path, "mine.txt")
+        export_session(tmp_path, "mine.txt")
 
     assert (tmp_path / "mine.txt").read_text("utf-8") == "mine"
 
@@ -115,7 +115,7 @@ def test_export_overwrites_no_file_that_it_has_not_named_itself(tmp_path: Path) 
 def test_export_without_a_name_writes_nothing_unasked(
     tmp_path: Path, key: str, *, written: bool
 ) -> None:
-    id_, screen = exported(
+    id_, screen = export_session(
         tmp_path, "html", "html", reader=Typist("hello", CTRL_D, key, key)
     )
 
@@ -129,7 +129,7 @@ def test_export_from_the_list_writes_to_the_file_that_the_user_named(
     chooser = Chooser("file", "text", "hello", CTRL_D, "there/../talk")
     (tmp_path / "there").mkdir()
 
-    exported(tmp_path, "", reader=chooser)
+    export_session(tmp_path, "", reader=chooser)
 
     assert "One **and** two." in (tmp_path / "talk").read_text("utf-8")
     assert chooser.asked[-1] == "File: "
@@ -140,7 +140,9 @@ def test_export_to_the_clipboard_writes_no_file(
 ) -> None:
     monkeypatch.delenv("TMUX", raising=False)
 
-    _, screen = exported(tmp_path, "", reader=Chooser("clipboard", "md", "hello", CTRL_D))
+    _, screen = export_session(
+        tmp_path, "", reader=Chooser("clipboard", "md", "hello", CTRL_D)
+    )
 
     (code,) = re.findall(r"\x1b\]52;c;([^\x07]*)\x07", screen)
     assert "One **and** two." in base64.b64decode(code).decode()
@@ -149,14 +151,14 @@ def test_export_to_the_clipboard_writes_no_file(
 
 
 def test_export_left_at_the_list_does_nothing(tmp_path: Path) -> None:
-    exported(tmp_path, "", reader=Chooser("", "md", "hello", CTRL_D))
+    export_session(tmp_path, "", reader=Chooser("", "md", "hello", CTRL_D))
 
     assert list(tmp_path.iterdir()) == []
 
 
 def test_export_of_an_unsaved_session_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not saved"):
-        exported(tmp_path, "talk.md", keep=False)
+        export_session(tmp_path, "talk.md", keep=False)
 
 
 def test_ctrl_c_stops_an_export_without_a_file_and_the_session_continues(
@@ -175,7 +177,7 @@ def test_ctrl_c_stops_an_export_without_a_file_and_the_session_continues(
 
     place = "refold.commands.export.check_cancelled"
     monkeypatch.setattr(place, before_each_piece)
-    _, text = exported(tmp_path, writing=writing)
+    _, text = export_session(tmp_path, writing=writing)
 
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
     assert "stopped\n" in text

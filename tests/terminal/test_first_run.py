@@ -111,7 +111,7 @@ def test_a_message_typed_at_the_trust_question_is_sent_when_the_session_starts(
     at.until("› 1 not now")
     at.type("fix it" + ENTER)
     at.until("Your message is sent when the session starts.")
-    at.until_sent("› 1 not now", since=at.sent)
+    at.until_sent("› 1 not now", since=at.sent_bytes)
     at.type("sk-ant-of-mine" + ENTER)
     at.until("it was dropped")
     at.answer("y")

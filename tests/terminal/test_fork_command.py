@@ -7,7 +7,7 @@ from refold.journal.events.kinds import Forked, Said
 from tests.terminal.at_home import Desk
 
 
-def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object]]]:
+def fork_session(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object]]]:
     """The session that was begun, the rows on the screen, and who said what where."""
     desk = Desk(here)
     rows = desk.tell(*typed, answers=("One.", "Two.", "Three."))
@@ -20,7 +20,7 @@ def told(here: Path, *typed: str) -> tuple[str, list[str], dict[str, list[object
 
 
 def test_messages_after_a_fork_are_recorded_only_in_the_copy(tmp_path: Path) -> None:
-    first, rows, data = told(tmp_path, "hello", "/fork", "and now?")
+    first, rows, data = fork_session(tmp_path, "hello", "/fork", "and now?")
 
     (copy,) = set(data) - {first}
     assert [e.text for e in data[first] if isinstance(e, Said)] == ["hello"]
@@ -33,7 +33,9 @@ def test_messages_after_a_fork_are_recorded_only_in_the_copy(tmp_path: Path) -> 
 
 
 def test_fork_takes_an_event_number_and_rejects_invalid_ones(tmp_path: Path) -> None:
-    first, rows, data = told(tmp_path, "hello", "/fork 999", "/fork soon", "/fork 1", "hi")
+    first, rows, data = fork_session(
+        tmp_path, "hello", "/fork 999", "/fork soon", "/fork 1", "hi"
+    )
 
     (copy,) = set(data) - {first}
     assert [e.text for e in data[copy] if isinstance(e, Said)] == ["hi"]

@@ -20,7 +20,7 @@ def same(text: str) -> str:
     return text
 
 
-def loaded(path: Path) -> list[str]:
+def load_history(path: Path) -> list[str]:
     """Oldest first."""
     return [*open_history(path, same, same).load_history_strings()][::-1]
 
@@ -34,7 +34,7 @@ def test_two_processes_keep_the_history_entries_of_both(tmp_path: Path) -> None:
         two.append_string(f"two {number}")
 
     both = [w for n in range(20) for w in (f"one {n}\nand more", f"two {n}")]
-    assert loaded(path) == both
+    assert load_history(path) == both
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
@@ -47,7 +47,7 @@ def test_secrets_and_long_texts_are_not_written_to_the_history(tmp_path: Path) -
     history.append_string("MARK")
 
     assert history.get_strings() == ["a mark", "MARK"]
-    assert loaded(path) == ["A MARK"]
+    assert load_history(path) == ["A MARK"]
 
 
 def test_a_long_history_is_shortened_to_its_newer_half(tmp_path: Path) -> None:
@@ -56,12 +56,12 @@ def test_a_long_history_is_shortened_to_its_newer_half(tmp_path: Path) -> None:
         "".join(f"\n# then\n+entry {n} {'x' * 90}\n" for n in range(12_000)), "utf-8"
     )
 
-    texts = loaded(path)
+    texts = load_history(path)
 
     assert texts[-1] == f"entry 11999 {'x' * 90}"
     assert texts[0] == f"entry {12_000 - len(texts)} {'x' * 90}"
     assert path.stat().st_size < 500_001
-    assert loaded(path) == texts
+    assert load_history(path) == texts
     assert [p.name for p in tmp_path.iterdir()] == ["history"]
 
 
@@ -84,7 +84,7 @@ def test_a_line_added_while_another_process_shortens_the_history_is_not_lost(
         shorter.replace(path)
     adding.join()
 
-    assert loaded(path) == ["newer half", "new"]
+    assert load_history(path) == ["newer half", "new"]
 
 
 def waiting() -> str:
@@ -99,7 +99,7 @@ def test_a_truncated_history_entry_does_not_damage_others(tmp_path: Path) -> Non
 
     open_history(path, same, same).append_string("next")
 
-    assert loaded(path) == ["first", "cut o", "next"]
+    assert load_history(path) == ["first", "cut o", "next"]
 
 
 def test_history_that_cannot_be_written_lasts_for_the_session(
@@ -119,13 +119,13 @@ def test_the_newest_history_line_with_the_typed_prefix_is_suggested() -> None:
         history.append_string(entry)
     buffer = Buffer(history=history)
 
-    def suggested(typed: str, at: int | None = None) -> str | None:
+    def suggest(typed: str, at: int | None = None) -> str | None:
         suggestion = Suggested().get_suggestion(buffer, Document(typed, at))
         return suggestion.text if suggestion else None
 
-    assert suggested("ma") == "ke lint"
-    assert suggested("make t") == "est"
-    assert suggested("make lint") is None
-    assert suggested("m") is None
-    assert suggested("make", at=1) is None
-    assert suggested("two\nmake") is None
+    assert suggest("ma") == "ke lint"
+    assert suggest("make t") == "est"
+    assert suggest("make lint") is None
+    assert suggest("m") is None
+    assert suggest("make", at=1) is None
+    assert suggest("two\nmake") is None

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
-from tests.terminal.test_terminal_signals import ended
+from tests.terminal.test_terminal_signals import list_turn_ends
 
 pytestmark = pytest.mark.slow
 
@@ -72,14 +72,14 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
         at.child.close(force=True)
 
 
-def say(at: Terminal, text: str, display: str) -> None:
+def send(at: Terminal, text: str, display: str) -> None:
     at.type(text + ("\n" if display == "plain" else ENTER))
 
 
 def until_count(at: Terminal, directory: Path, count: int) -> None:
     """Wait until `count` turns of the session have ended."""
     deadline = time.monotonic() + 60
-    while not has_journal() or len(ended(directory)) < count:
+    while not has_journal() or len(list_turn_ends(directory)) < count:
         assert time.monotonic() < deadline, at.text
         at.read()
 
@@ -102,12 +102,12 @@ def test_esc_and_ctrl_c_stop_the_turn_at_every_moment(
     at = opens(display, SLEEP, "--yolo")
     esc = PLAIN_ESC if display == "plain" else ESC
     for count, moment in enumerate(MOMENTS, 1):
-        say(at, f"go {count}", display)
+        send(at, f"go {count}", display)
         read_for(at, moment)
         at.type(esc if key == "esc" else CTRL_C)
         until_count(at, tmp_path, count)
 
-    assert ended(tmp_path) == ["interrupted"] * len(MOMENTS)
+    assert list_turn_ends(tmp_path) == ["interrupted"] * len(MOMENTS)
     assert not sleepers()
 
 
@@ -117,14 +117,14 @@ def test_typed_text_is_never_lost_and_never_answers_a_question(
 ) -> None:
     at = opens(display, ASKS, "--permission-mode", "default")
     for count, moment in enumerate(MOMENTS, 1):
-        say(at, f"go {count}", display)
+        send(at, f"go {count}", display)
         read_for(at, moment)
         for letter in WORDS:
             at.type(letter)
             read_for(at, 0.02)
         if display == "plain":
             at.type("\n")
-            at.until_sent("1 once", since=at.sent)
+            at.until_sent("1 once", since=at.sent_bytes)
         else:
             at.until("Enter sends your message first")
             assert f"› {WORDS}" in at.text
@@ -136,7 +136,7 @@ def test_typed_text_is_never_lost_and_never_answers_a_question(
             at.until_gone(f"› {WORDS}")
 
     assert not (tmp_path / "ran").exists()
-    assert ended(tmp_path) == ["interrupted"] * len(MOMENTS)
+    assert list_turn_ends(tmp_path) == ["interrupted"] * len(MOMENTS)
 
 
 def sleepers() -> list[str]:

@@ -70,7 +70,7 @@ def learning(
     }
 
 
-def said(tonight: Evening) -> list[object]:
+def list_messages(tonight: Evening) -> list[object]:
     return [event.text for event in tonight.events(Said) if isinstance(event, Said)]
 
 
@@ -81,7 +81,7 @@ def test_a_template_is_sent_with_its_slots_filled(
 
     rows = tonight.tell("/fix a.py the greeting", "/fix a.py", "the {file}", **known)
 
-    assert said(tonight) == [
+    assert list_messages(tonight) == [
         "Fix the greeting in a.py, and nothing else.",
         "Fix the {file} in a.py, and nothing else.",
     ]
@@ -95,7 +95,7 @@ def test_a_template_with_named_values_is_expanded_and_other_at_signs_stay_text(
 
     tonight.tell("@fix what=it file=a.py", "@fix the rest", **known)
 
-    assert said(tonight) == ["Fix it in a.py, and nothing else.", "@fix the rest"]
+    assert list_messages(tonight) == ["Fix it in a.py, and nothing else.", "@fix the rest"]
 
 
 def test_a_template_with_a_missing_value_is_not_sent(
@@ -105,7 +105,7 @@ def test_a_template_with_a_missing_value_is_not_sent(
 
     rows = tonight.tell("/fix a.py", "", **known)
 
-    assert said(tonight) == []
+    assert list_messages(tonight) == []
     assert "/fix needs what, and nothing was typed" in rows
 
 
@@ -117,7 +117,7 @@ def test_a_command_hides_a_skill_of_the_same_name_which_keeps_a_prefixed_name(
     rows = tonight.tell("/model", "", "/skill:model y", "/fixx", **known)
 
     assert any(row.startswith("1  script/one") for row in rows)
-    assert said(tonight) == ["Never y."]
+    assert list_messages(tonight) == ["Never y."]
     assert "There is no command /fixx. Did you mean /fix?" in rows
 
 
@@ -131,7 +131,7 @@ def test_skills_are_listed_shown_and_used(evening: Evenings, known: dict[str, An
     assert paint.index("Paint it.") == model.index("Never {x}.")
     assert "Use [31mred." in rows
     assert any(row.startswith("there is no skill 'nope'") for row in rows)
-    (words,) = said(tonight)
+    (words,) = list_messages(tonight)
     assert str(words).startswith("Use the skill paint: it\n\n")
 
 
@@ -145,7 +145,7 @@ def test_memory_notes_are_saved_listed_and_forgotten(
         "#", "/memory forget", **known,
     )  # fmt: skip
 
-    assert said(tonight) == []
+    assert list_messages(tonight) == []
     assert "remembered under Project facts: the tests run with make check" in rows
     at = rows.index("Project facts")
     assert rows[at + 1] == "    1  the tests run with make check"
@@ -162,7 +162,7 @@ def test_several_lines_that_begin_with_a_hash_go_to_the_model(
 
     tonight.tell("# Title\nand text", **known)
 
-    assert said(tonight) == ["# Title\nand text"]
+    assert list_messages(tonight) == ["# Title\nand text"]
 
 
 def test_memory_update_command_generates_notes(
@@ -241,7 +241,7 @@ def test_presets_are_shown_chosen_and_made_the_default(evening: Evenings) -> Non
     assert "From the next turn: the preset mine." in rows
     assert "* mine    my \\x1bown" in rows
     assert tonight.events(AgentChosen) == [AgentChosen("main", preset="mine")]
-    assert tonight.remembered == [("preset", "mine")]
+    assert tonight.read_defaults == [("preset", "mine")]
     assert "there is no preset 'other'. Available: coding, mine" in rows
     none = "there is no preset 'codign'. Did you mean 'coding'? Available: coding, mine"
     assert none in rows

@@ -13,7 +13,7 @@ SCHEMA = '{"type": "object"}'
 SAID = {"s": {"command": "server-of-mine"}}
 
 
-def known(home: Path, *offers: ServerListing) -> None:
+def store_listing(home: Path, *offers: ServerListing) -> None:
     """A server that offered this, the last of it in the last connection."""
     file = home / "refold" / "mcp_servers.json"
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def test_mcp_command_shows_changed_tools_of_a_server_and_accepts_them(
     home: Path, tmp_path: Path
 ) -> None:
     before, after = (RemoteTool("add", words, SCHEMA) for words in ("Adds.", "Steals."))
-    known(home, ServerListing((before,)), ServerListing((after,)))
+    store_listing(home, ServerListing((before,)), ServerListing((after,)))
 
     rows = Desk(tmp_path).tell(
         "/mcp", "/mcp s", "/mcp accept s", "/mcp s", "/mcp t", "/mcp accept t"
@@ -48,7 +48,7 @@ def test_mcp_command_shows_changed_tools_of_a_server_and_accepts_them(
 def test_mcp_command_says_when_an_unconnected_server_will_be_connected(
     home: Path, tmp_path: Path
 ) -> None:
-    known(home)
+    store_listing(home)
 
     rows = Desk(tmp_path).tell("/mcp", "/mcp s")
 
@@ -61,7 +61,7 @@ def test_mcp_command_says_when_an_unconnected_server_will_be_connected(
 def test_mcp_command_restarts_a_server_and_shows_its_log(
     home: Path, tmp_path: Path
 ) -> None:
-    known(home)
+    store_listing(home)
 
     rows = Desk(tmp_path).tell("/mcp log s", "/mcp restart s", "/mcp log s")
 
@@ -71,7 +71,7 @@ def test_mcp_command_restarts_a_server_and_shows_its_log(
 
 
 def test_mcp_actions_on_an_unknown_server_are_refused(home: Path, tmp_path: Path) -> None:
-    known(home)
+    store_listing(home)
     words = ("restart", "log", "login", "logout")
 
     rows = Desk(tmp_path).tell(*(f"/mcp {word} t" for word in words))

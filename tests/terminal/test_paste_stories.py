@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, Terminal
-from tests.terminal.test_typing_stories import Starts, pasted, starts
+from tests.terminal.test_typing_stories import Starts, paste, starts
 
 __all__ = ["starts"]  # a fixture
-PASTE = pasted("one\ry\rtwé")  # each line would answer a question, or be sent
+PASTE = paste("one\ry\rtwé")  # each line would answer a question, or be sent
 LENGTH = len(PASTE.encode())
 
 pytestmark = pytest.mark.slow
@@ -73,8 +73,8 @@ def test_an_empty_paste_is_ignored_and_text_typed_after_a_paste_is_kept(
     starts: Starts, tmp_path: Path
 ) -> None:
     at = working(starts, tmp_path)
-    at.type(pasted("\x07"))
-    at.type(pasted("one") + " two")
+    at.type(paste("\x07"))
+    at.type(paste("one") + " two")
     at.until("› one two")
     at.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
     at.until_gone("one two")

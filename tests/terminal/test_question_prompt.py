@@ -44,7 +44,7 @@ class Clock:
         return self.now
 
 
-def typed(menu: Menu, *strokes: Stroke) -> tuple[object, str, str]:
+def type_keys(menu: Menu, *strokes: Stroke) -> tuple[object, str, str]:
     """What the prompt gives after these keys, its row, and the text; "" while it is open."""
     clock = Clock()
 
@@ -96,31 +96,31 @@ def test_question_is_not_answered_by_typing_at_the_line_editor(
     first = min(pauses[0], 0.6)  # the first letter was on its way when the question came
     strokes = [(first if not n else pauses[n], letter) for n, letter in enumerate(sentence)]
 
-    answer, row, text = typed(MENU, *strokes)
+    answer, row, text = type_keys(MENU, *strokes)
 
     assert (answer, text) == ("", sentence)
     assert "a question waits" in row
-    assert typed(MENU, *strokes, (pauses[-1], "enter"))[0] == DraftMessage(sentence)
+    assert type_keys(MENU, *strokes, (pauses[-1], "enter"))[0] == DraftMessage(sentence)
 
 
 def test_question_is_answered_after_a_pause_in_typing_at_the_line_editor() -> None:
-    assert typed(MENU, (0.8, "y"))[0] == Answered("y", "")
-    assert typed(MENU, (0.8, "enter"))[0] == Answered("y", "")
-    assert typed(MENU, (0.1, "enter"), (0.8, "enter"))[0] == Answered("y", "")
-    assert typed(MENU, (0.1, "enter"), (0.3, "enter"))[0] == ""
-    assert typed(MENU, (0.8, "down"), (0.1, "enter"))[0] == Answered("s", "")
-    assert typed(MENU, (0.8, "3"), (0.1, "enter"))[0] == Answered("a", "")
-    assert typed(MENU, (0.1, "3"), (0.1, "enter"))[0] == DraftMessage("3")
-    assert typed(MENU, (0.8, "3"), (0.1, " "), (0.1, "x"))[2] == "3 x"
-    assert typed(MENU, (0.1, "x"), (0.1, "ctrl+c"))[0] is Key.CTRL_C
+    assert type_keys(MENU, (0.8, "y"))[0] == Answered("y", "")
+    assert type_keys(MENU, (0.8, "enter"))[0] == Answered("y", "")
+    assert type_keys(MENU, (0.1, "enter"), (0.8, "enter"))[0] == Answered("y", "")
+    assert type_keys(MENU, (0.1, "enter"), (0.3, "enter"))[0] == ""
+    assert type_keys(MENU, (0.8, "down"), (0.1, "enter"))[0] == Answered("s", "")
+    assert type_keys(MENU, (0.8, "3"), (0.1, "enter"))[0] == Answered("a", "")
+    assert type_keys(MENU, (0.1, "3"), (0.1, "enter"))[0] == DraftMessage("3")
+    assert type_keys(MENU, (0.8, "3"), (0.1, " "), (0.1, "x"))[2] == "3 x"
+    assert type_keys(MENU, (0.1, "x"), (0.1, "ctrl+c"))[0] is Key.CTRL_C
 
 
 def test_question_takes_free_text_at_the_line_editor() -> None:
     menu = Menu(free_text=True)
 
-    assert typed(menu, (0.8, "y"), (0.1, "1"), (0.1, "enter"))[0] == Answered("", "y1")
-    assert typed(menu, (0.1, "y"), (0.8, "1"), (0.1, "enter"))[0] == DraftMessage("y1")
-    assert typed(menu, (0.8, "enter"))[0] == Answered("", "")
+    assert type_keys(menu, (0.8, "y"), (0.1, "1"), (0.1, "enter"))[0] == Answered("", "y1")
+    assert type_keys(menu, (0.1, "y"), (0.8, "1"), (0.1, "enter"))[0] == DraftMessage("y1")
+    assert type_keys(menu, (0.8, "enter"))[0] == Answered("", "")
 
 
 class VirtualSelector(selectors.DefaultSelector):
@@ -146,7 +146,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._virtual.now
 
 
-def typed_in_plain_terminal(*strokes: Stroke) -> str | DraftMessage | Key:
+def type_lines(*strokes: Stroke) -> str | DraftMessage | Key:
     """What a terminal that sends whole lines answers when these keys come."""
     keyboard, source = os.openpty()
 
@@ -181,14 +181,14 @@ def test_question_is_not_answered_by_typing_in_a_plain_terminal(
 ) -> None:
     strokes = list(zip(pauses, f"{sentence}\n", strict=False))
 
-    assert typed_in_plain_terminal(*strokes) == DraftMessage(sentence)
+    assert type_lines(*strokes) == DraftMessage(sentence)
 
 
 def test_question_in_a_plain_terminal_is_answered_only_after_a_short_delay() -> None:
-    assert typed_in_plain_terminal((0.1, "y\n")) == DraftMessage("y")
-    assert typed_in_plain_terminal((0.8, "y\n")) == "y"
-    assert typed_in_plain_terminal((0.8, "\n"), (0.8, "n\n")) == "n"
-    assert typed_in_plain_terminal((2.0, "\n")) == "y"
+    assert type_lines((0.1, "y\n")) == DraftMessage("y")
+    assert type_lines((0.8, "y\n")) == "y"
+    assert type_lines((0.8, "\n"), (0.8, "n\n")) == "n"
+    assert type_lines((2.0, "\n")) == "y"
 
 
 @given(SENTENCES, some.booleans())

@@ -37,7 +37,7 @@ def a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/sh")
 
 
-def heard(of: Evening) -> list[str]:
+def last_messages(of: Evening) -> list[str]:
     """The last messages to the model that are not its own."""
     assert isinstance(of.provider, ScriptedProvider)
     request: Request = of.provider.heard[-1]
@@ -53,7 +53,7 @@ def test_a_shell_command_and_its_output_go_to_the_model_with_the_next_message(
     texts = at.tell("!echo one; echo two >&2; pwd; exit 3", "fix that")
 
     assert texts[2:6] == ["one", "two", str(at.here), "exit code 3"]
-    assert heard(at) == [
+    assert last_messages(at) == [
         f"{HEAD}<shell>\n$ echo one; echo two >&2; pwd; exit 3\none\ntwo\n{at.here}\n"
         "(exit code 3)\n</shell>",
         "fix that",
@@ -81,7 +81,7 @@ def test_a_shell_command_during_a_turn_is_delivered_with_the_next_message() -> N
     )
     later = Undelivered(7, Said("ran again", SHELL_SENDER, "next"))
 
-    def taken(*unheard: Undelivered, steps: int = 1) -> object:
+    def take_output(*unheard: Undelivered, steps: int = 1) -> object:
         view = View()
         turn = replace(view.turn, seq=1, steps=steps)
         return converse(
@@ -92,9 +92,9 @@ def test_a_shell_command_during_a_turn_is_delivered_with_the_next_message() -> N
             )
         )
 
-    assert taken(ran, wish, later) == Deliver((5, 6))
-    assert taken(ran, wish, later, steps=0) == Deliver((5, 6, 7))
-    assert not isinstance(taken(ran), Deliver)
+    assert take_output(ran, wish, later) == Deliver((5, 6))
+    assert take_output(ran, wish, later, steps=0) == Deliver((5, 6, 7))
+    assert not isinstance(take_output(ran), Deliver)
 
 
 def test_a_shell_command_leaves_no_turn_to_interrupt(evening: Evenings) -> None:
@@ -125,7 +125,7 @@ def test_control_sequences_in_shell_output_are_escaped_in_a_plain_terminal(
     texts = at.tell("!printf '\\033[2Jred\\033[0m\\n'", "so")
 
     assert "\\x1b[2Jred\\x1b[0m" in texts
-    assert "\nred\n" in heard(at)[0]
+    assert "\nred\n" in last_messages(at)[0]
 
 
 def test_secrets_in_shell_output_are_masked_in_the_journal(evening: Evenings) -> None:

@@ -80,7 +80,7 @@ esac
 PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAAjCB0C8AAAAASUVORK5CYII="
 
 
-def typed(line: str) -> str:
+def command_of(line: str) -> str:
     """The command of a line, without the comment behind two blanks."""
     return re.split(r" {2,}|\s# ", line.strip().removeprefix("$ "))[0].strip()
 
@@ -93,8 +93,8 @@ def blocks(page: Path) -> Iterator[str]:
     ]
     indented = re.findall(r"^    (\S.*)$", FENCE.sub("", text), re.MULTILINE)
     for line in (*"\n".join(bodies).split("\n"), *indented):
-        if REFOLD.search(typed(line)) and not line.startswith("You are "):
-            yield typed(line)
+        if REFOLD.search(command_of(line)) and not line.startswith("You are "):
+            yield command_of(line)
 
 
 def sentences(page: Path) -> Iterator[str]:
@@ -247,7 +247,7 @@ def with_path(place: Path) -> dict[str, str]:
     return {**data, "EDITOR": "true"}
 
 
-def spoken_in(sessions: Path) -> tuple[str, int]:
+def find_message(sessions: Path) -> tuple[str, int]:
     """The first session with a message, and the event of that message."""
     for session in sorted(sessions.iterdir()):
         for row in (session / "events.jsonl").read_bytes().splitlines():
@@ -257,9 +257,9 @@ def spoken_in(sessions: Path) -> tuple[str, int]:
     raise AssertionError("nothing was said in any session")
 
 
-def filled_in(line: str) -> str:
+def fill_in(line: str) -> str:
     """With a session, its words and a directory where their names stand."""
-    id_, number = spoken_in(Path(os.environ["REFOLD_HOME"]) / "sessions")
+    id_, number = find_message(Path(os.environ["REFOLD_HOME"]) / "sessions")
     for name, value in (
         ("ID", id_),
         ("EVENT", str(number)),
@@ -281,10 +281,10 @@ def test_every_line_of_a_code_block_runs(page: Path, place: Path, compiled: Path
         if line in NOT_RUN or "[--" in line or ("| jq" in line and not which("jq")):
             continue
         at = Terminal(
-            Path("/bin/bash"), "-o", "pipefail", "-c", filled_in(line), here=place, compiled=compiled,
+            Path("/bin/bash"), "-o", "pipefail", "-c", fill_in(line), here=place, compiled=compiled,
             **with_path(place),
         )  # fmt: skip
-        code = left(at)
+        code = leave(at)
         if line.startswith("refold mcp add ") and code == 1:
             # Without a network and a key the server does not work; the entry is kept.
             code = int(" is in " not in at.text)
@@ -294,7 +294,7 @@ def test_every_line_of_a_code_block_runs(page: Path, place: Path, compiled: Path
     assert failed == []
 
 
-def left(at: Terminal) -> int:
+def leave(at: Terminal) -> int:
     """Answer what is asked and leave; the exit code."""
     text = ""
     deadline = time.monotonic() + 60

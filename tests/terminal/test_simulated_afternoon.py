@@ -29,7 +29,7 @@ from refold.testing.deviating_server import Deviating
 from refold.testing.providers import Reply, StrictProvider
 from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
 from refold.values.usage import Usage
-from tests.engine.house import opened, world
+from tests.engine.house import open_session, world
 from tests.provider.wires import asking
 from tests.terminal.pty_terminal import ENTER, STAGE, Terminal
 
@@ -109,7 +109,7 @@ def test_forty_turns_are_answered_despite_ten_minutes_of_provider_overload() -> 
             patient = RetryingProvider(provider, backoff, sleep=clock.sleep)
             here = world(patient, orders, policies=(converse,))
             model = Model(StrictProvider(patient), "openai-chat/m", price=lambda *_: 1.0)
-            session = await opened(MemoryStore(), replace(here, model=model))
+            session = await open_session(MemoryStore(), replace(here, model=model))
             views = list[View]()
             for n in range(TURNS):
                 await session.inbox.say(f"taxi {n}")
@@ -190,12 +190,12 @@ def place(
     """The overload begins with the eighth answer, and lasts for ten seconds."""
     until = list[float]()
 
-    def overloaded() -> bool:
+    def is_overloaded() -> bool:
         if afternoon.said >= 7 and not until:
             until.append(time.monotonic() + 10)
         return bool(until) and time.monotonic() < until[0]
 
-    afternoon = Afternoon(reply, overloaded)
+    afternoon = Afternoon(reply, is_overloaded)
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(wire_server(afternoon)) as server,
@@ -231,7 +231,7 @@ def test_forty_turns_in_a_terminal_are_answered_by_an_unreliable_provider(
         at.until("›")
         for n in range(TURNS):
             at.type(f"turn {n}{ENTER}")
-            at.until_sent(f"finished {n}.", since=at.sent)
+            at.until_sent(f"finished {n}.", since=at.sent_bytes)
             at.until_asked("bypass ›")
         result = afternoon.said  # a title may be asked for later
         at.type("/quit" + ENTER)

@@ -298,7 +298,7 @@ class Leaving:
         result = await self.launch.start()
         return result.engine, Session(self.launch, result)
 
-    async def refused(self, session: Session) -> str:
+    async def read_refusal(self, session: Session) -> str:
         with pytest.raises(RefoldError) as error:
             await session.switch(ResumeTarget(directory=self.there), nobody)
         return str(error.value)
@@ -315,7 +315,7 @@ def test_cd_is_refused_during_an_interrupted_turn(a: Path) -> None:
         engine, session = await leaving.start()
         async with engine:
             await engine.record(Said("hello"), TurnStarted(2))
-            return await leaving.refused(session)
+            return await leaving.read_refusal(session)
 
     assert anyio.run(going) == (
         "this session has an interrupted turn, which can end only here: continue it first"
@@ -331,7 +331,7 @@ def test_a_session_opened_by_another_writer_cannot_change_directory(a: Path) -> 
             await engine.record.close()
             other = Recorder(leaving.app.home.store(session.id))
             await other.open()
-            why = await leaving.refused(session)
+            why = await leaving.read_refusal(session)
             await other.close()
             await session.say("hello")
             return why, session.view

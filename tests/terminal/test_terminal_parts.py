@@ -167,7 +167,7 @@ def test_ctrl_c_and_end_of_input_are_read_as_keys(
     source, write = pipe
     plain = LineReader(Printer(io.StringIO(), TerminalCapabilities()), source)
 
-    async def interrupted() -> str | Key:
+    async def read_key() -> str | Key:
         result: list[str | Key] = []
 
         async def read() -> None:
@@ -179,7 +179,7 @@ def test_ctrl_c_and_end_of_input_are_read_as_keys(
             plain.interrupt()
         return result[0]
 
-    assert anyio.run(interrupted) is Key.CTRL_C
+    assert anyio.run(read_key) is Key.CTRL_C
     write(b"after\n")
     assert anyio.run(plain.read_message, tuple) == "after"
     with Path(os.devnull).open(encoding="utf-8") as nothing:

@@ -67,13 +67,13 @@ def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
         at.child.close(force=True)
 
 
-def say(at: Terminal, display: str, words: str) -> None:
+def send(at: Terminal, display: str, words: str) -> None:
     at.type(words + DISPLAYS[display][1])
 
 
 def begin(at: Terminal, display: str, words: str = "go") -> None:
     at.until(f"leaves\n\n{DISPLAYS[display][0]}")
-    say(at, display, words)
+    send(at, display, words)
 
 
 def leave(at: Terminal, display: str) -> None:
@@ -84,7 +84,7 @@ def leave(at: Terminal, display: str) -> None:
     assert at.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
 
 
-def ended(directory: Path) -> list[str]:
+def list_turn_ends(directory: Path) -> list[str]:
     """How the turns of the only session ended, by its journal."""
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
     events = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
@@ -120,7 +120,7 @@ def test_ctrl_c_stops_streaming_and_the_next_message_is_answered(
     at.until("word word")
     at.type(CTRL_C)
     at.until(f"instead.\n\n{DISPLAYS[display][0]}")
-    say(at, display, "be short")
+    send(at, display, "be short")
     at.until("As you like.")
 
     leave(at, display)
@@ -143,7 +143,7 @@ def test_ctrl_c_ends_processes_started_by_a_tool(
 ) -> None:
     at = starts(display, [SLEEP, SHORT], "--yolo")
     at.until(f"bypass {DISPLAYS[display][0]}")
-    say(at, display, "go")
+    send(at, display, "go")
     at.until_there(tmp_path / "begun")
     at.type(CTRL_C)
     at.until("\nstopped")
@@ -161,13 +161,13 @@ def test_text_typed_during_a_turn_is_queued_in_every_display(
 ) -> None:
     at = starts(display, [SLEEP, SHORT], "--yolo")
     at.until(f"bypass {DISPLAYS[display][0]}")
-    say(at, display, "go")
+    send(at, display, "go")
     at.until_there(tmp_path / "begun")
     at.type("hurry up")
     if display != "plain":  # which is reported when the line is complete
         at.until("at the next step")
         at.until("hurry up")
-    say(at, display, "")
+    send(at, display, "")
     if display == "line":
         at.until_gone("at the next step")
     at.until(f"\n{DISPLAYS[display][0]} hurry up\n")
@@ -185,7 +185,7 @@ def test_ctrl_c_at_the_prompt_clears_the_typed_text(starts: Starts, display: str
     at.until("half a line")
     at.type(CTRL_C)
     at.until_asked(DISPLAYS[display][0])
-    say(at, display, "go")
+    send(at, display, "go")
     at.until("As you like.")
 
     until_kept(at, '"text":"go"')
@@ -208,7 +208,7 @@ def test_ctrl_c_leaves_every_dialog(
     begin(at, display, "/plan go" if line is PLAN else "go")
     at.until(asked)
     if line is ASK:
-        say(at, display, "2")
+        send(at, display, "2")
         at.until("Why?")
         at.until("(Enter for none)")
     at.type(CTRL_C)
@@ -232,9 +232,9 @@ def test_ctrl_c_stops_a_compaction_requested_by_the_user(
     at = starts(display, [talk, talk, talk, talk, LONG, SHORT])
     begin(at, display, "one")
     for words in ("two", "three", "four", "/compact"):
-        at.until_sent(" out", since=at.sent)
+        at.until_sent(" out", since=at.sent_bytes)
         at.until_asked(DISPLAYS[display][0])
-        say(at, display, words)
+        send(at, display, words)
     at.until("requesting a summary")
     at.type(CTRL_C)
 
@@ -254,14 +254,14 @@ def test_ctrl_c_stops_an_automatic_compaction(starts: Starts, display: str) -> N
     at = starts(display, [talk, talk, LONG, SHORT, SHORT])
     begin(at, display, "one")
     for words in ("two", "three"):
-        at.until_sent(" out", since=at.sent)
+        at.until_sent(" out", since=at.sent_bytes)
         at.until_asked(DISPLAYS[display][0])
-        say(at, display, words)
+        send(at, display, words)
     at.until("requesting a summary")
     at.type(CTRL_C)
     at.until("Not sent yet: three.")
     at.until_asked(DISPLAYS[display][0])
-    say(at, display, "be short")
+    send(at, display, "be short")
     at.until("As you like.")
 
     leave(at, display)
@@ -282,15 +282,15 @@ def test_ctrl_z_suspends_and_fg_resumes_the_session(
     at.until(f"leaves\n\n{DISPLAYS[display][0]}")
     for moment in ("at the prompt", "at work"):
         at.type(CTRL_Z)
-        at.until_sent("Stopped", since=at.sent)
+        at.until_sent("Stopped", since=at.sent_bytes)
         at.type(f"stty -a | grep -wc -e -echo -e -icanon -e -isig; echo $? {moment}\n")
         at.until(f"0\n1 {moment}")
         at.type("fg\n")
         if moment == "at the prompt":
             at.until_asked(DISPLAYS[display][0])
-            say(at, display, "go")
+            send(at, display, "go")
             at.until("word word")
-    at.until_sent("word", since=at.sent)
+    at.until_sent("word", since=at.sent_bytes)
     at.type(CTRL_C)
     at.until("\nstopped")
     at.until_asked(DISPLAYS[display][0])
@@ -332,12 +332,12 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
 def test_ctrl_c_stops_the_turn_and_its_subagent(starts: Starts, display: str) -> None:
     at = starts(display, [CHILD, COUNTS, SHORT], "--yolo")
     at.until(f"bypass {DISPLAYS[display][0]}")
-    say(at, display, "go")
+    send(at, display, "go")
     at.until("child-1")
     at.type(CTRL_C)
     at.until("instead.")
     at.until_asked(f"bypass {DISPLAYS[display][0]}")
-    say(at, display, "be short")
+    send(at, display, "be short")
     at.until("As you like.")
     at.until_asked(f"bypass {DISPLAYS[display][0]}")
     at.type(CTRL_D)
@@ -355,7 +355,7 @@ def test_ctrl_c_ends_a_shell_command_of_the_user(
     at.until_there(tmp_path / "begun")
     at.type(CTRL_C)
     at.until(f"ended by SIGINT\n\n{DISPLAYS[display][0]}")
-    say(at, display, "go")
+    send(at, display, "go")
     at.until("As you like.")
 
     leave(at, display)
@@ -371,12 +371,12 @@ def test_at_an_empty_prompt_ctrl_c_must_be_pressed_twice_to_leave(
     at.until(f"leaves\n\n{DISPLAYS[display][0]}")
     at.type(CTRL_C)
     at.until("Press Ctrl+C again to leave, or Ctrl+D.")
-    say(at, display, "go")
+    send(at, display, "go")
     at.until("As you like.")
     at.until(f" s\n\n{DISPLAYS[display][0]}")
     for _ in range(2):
         at.type(CTRL_C)
-        at.until_sent("leave" if _ == 0 else "To resume", since=at.sent)
+        at.until_sent("leave" if _ == 0 else "To resume", since=at.sent_bytes)
 
     assert at.end() == 0
 
@@ -424,7 +424,7 @@ def test_a_signal_ends_the_turn_and_the_journal_records_it(
     first = {"tool": SLEEP, "question": CALL_EDIT, "prompt": SHORT}.get(moment, LONG)
     at = starts(display, [first, SHORT], *(["--yolo"] if moment == "tool" else []))
     at.until(DISPLAYS[display][0])
-    say(at, display, "go")
+    send(at, display, "go")
     if moment == "tool":
         at.until_there(tmp_path / "begun")
     else:
@@ -439,7 +439,7 @@ def test_a_signal_ends_the_turn_and_the_journal_records_it(
     at.child.kill(number)
 
     assert at.end() == 128 + number
-    assert ended(tmp_path) == ["answered" if moment == "prompt" else "interrupted"]
+    assert list_turn_ends(tmp_path) == ["answered" if moment == "prompt" else "interrupted"]
     assert at.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
     assert "running" not in at.text.rsplit("\n", 3)[-1]
     assert not at.screen.cursor.hidden
@@ -456,7 +456,7 @@ def test_closing_the_terminal_ends_the_session_and_records_the_interruption(
     at.child.close(force=False)
 
     assert not at.child.isalive()
-    assert ended(tmp_path) == ["interrupted"]
+    assert list_turn_ends(tmp_path) == ["interrupted"]
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ def strings(term: str, entries: Path) -> list[str]:
     return sorted({text for text in parts if text}, key=len, reverse=True)
 
 
-def worked_through(at: Terminal) -> None:
+def work_through(at: Terminal) -> None:
     """Words, a question, work with a status, a stop with a new direction, and the end."""
     at.until_sent("Ctrl+D leaves")
     at.until_sent("› ")
@@ -104,7 +104,7 @@ def worked_through(at: Terminal) -> None:
     at.until_sent("no, and why")
     at.type("y\n")
     at.until_sent("running")
-    at.until_sent("› ", since=at.sent)
+    at.until_sent("› ", since=at.sent_bytes)
     at.type("exit\n")
     assert at.end() == 0
 
@@ -118,7 +118,7 @@ def test_only_control_strings_of_the_terminfo_entry_are_sent_to_a_terminal(
         pytest.skip(f"optional: terminfo has no entry {term} here (ncurses-term)")
     at = starts("busy", term, SHOWN="status")
 
-    worked_through(at)
+    work_through(at)
 
     left = at.raw.replace("\r\n", "\n")
     for text in known:
@@ -187,10 +187,10 @@ def test_the_plain_display_prints_only_printable_text_and_newlines(
     term, display = shown
     at = starts(story, term, size=(60, columns), SHOWN=display, NOTIFY="0.0001")
     for text, result in ANSWERS[story]:
-        since = at.sent
+        since = at.sent_bytes
         at.until_sent(text, since=since)
         at.type(result)
-    at.until_sent(" s\r\n\r\n> ", since=at.sent)
+    at.until_sent(" s\r\n\r\n> ", since=at.sent_bytes)
     at.type("exit\n")
 
     assert at.end() == 0

@@ -68,9 +68,9 @@ class Evening:
 
     def hear(self, *news: Event | Live) -> list[str]:
         """The rows that are printed of this, but for empty ones."""
-        return [row for row in self.printed(*news).split("\n") if row]
+        return [row for row in self.print_news(*news).split("\n") if row]
 
-    def printed(self, *news: Event | Live) -> str:
+    def print_news(self, *news: Event | Live) -> str:
         before = len(self._out.getvalue())
         for item in news:
             if isinstance(item, TextCame | ThinkingCame | Progress | Waiting):
@@ -131,8 +131,8 @@ def test_parallel_calls_are_in_the_status_line_and_then_printed_with_results() -
 def test_notices_are_printed_after_one_empty_line_and_without_gaps_between() -> None:
     tonight = Evening(*GO)
 
-    text = tonight.printed(TextCame("Words."), answer(Text("Words.")))
-    text += tonight.printed(ModelChosen("a/b"), ModelChosen("a/c"))
+    text = tonight.print_news(TextCame("Words."), answer(Text("Words.")))
+    text += tonight.print_news(ModelChosen("a/b"), ModelChosen("a/c"))
 
     assert text.endswith("Words.\n\nThe model is now a/b.\nThe model is now a/c.\n")
 
@@ -153,7 +153,7 @@ def test_an_empty_line_follows_long_results_and_not_short_ones() -> None:
     tonight = Evening(*GO, answer(*calls))
     output = Output("x", "one\ntwo", 0)
 
-    out = tonight.printed(
+    out = tonight.print_news(
         Ended("c1", "done", "x"), Ended("c2", "done", "", (output,)), Ended("c3", "done", "y"),
         answer(Text("Well.")),
     )  # fmt: skip
@@ -376,7 +376,7 @@ def test_text_missing_from_the_stream_is_printed_after_the_streamed_text() -> No
     blank_first = Evening(*GO)
     in_two = Evening(*GO)
 
-    one = blank_first.printed(
+    one = blank_first.print_news(
         TextCame(" "), ThinkingCame("Hm"), TextCame("No"),
         answer(Thinking("Hm"), Text("No way.")),
     )  # fmt: skip
@@ -401,8 +401,8 @@ def test_text_of_a_failed_response_is_printed_in_full_by_its_retry() -> None:
 def test_blank_lines_around_a_response_are_reduced_to_one_line_break() -> None:
     near, far = Evening(*GO), Evening(*GO)
 
-    one = near.printed(TextCame("Yes.\r"), answer(Text("Yes.\r")))
-    other = far.printed(TextCame("\n\n\nYes.\r"), answer(Text("\n\n\nYes.\r")))
+    one = near.print_news(TextCame("Yes.\r"), answer(Text("Yes.\r")))
+    other = far.print_news(TextCame("\n\n\nYes.\r"), answer(Text("\n\n\nYes.\r")))
 
     assert one == other == "Yes.\\r\n"
 
@@ -434,9 +434,9 @@ def test_a_line_split_by_a_message_or_notice_is_printed_complete_after_it() -> N
 def test_one_empty_line_is_printed_before_continued_text() -> None:
     tonight = Evening(*GO, moves=True)
 
-    text = tonight.printed(TextCame("One"), Said("Hurry."), TextCame(" word.\n\nMore."))
-    tonight.printed(ModelChosen("b/n"))
-    rest = tonight.printed(answer(Text("One word.\n\nMore.")))
+    text = tonight.print_news(TextCame("One"), Said("Hurry."), TextCame(" word.\n\nMore."))
+    tonight.print_news(ModelChosen("b/n"))
+    rest = tonight.print_news(answer(Text("One word.\n\nMore.")))
 
     assert text == "› Hurry.\n\nOne word.\n"
     assert rest == "\nMore.\n"

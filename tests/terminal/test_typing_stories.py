@@ -19,7 +19,7 @@ LONG = "".join(f"line {n}\n" for n in range(40))
 pytestmark = pytest.mark.slow
 
 
-def pasted(text: str) -> str:
+def paste(text: str) -> str:
     return f"\x1b[200~{text}\x1b[201~"
 
 
@@ -127,11 +127,11 @@ def test_a_paste_does_not_send_the_message_and_a_long_paste_is_folded(
     starts: Starts, tmp_path: Path
 ) -> None:
     at = starts("talk")
-    at.type(pasted("a\nb\x1b[2J\x07\n"))
+    at.type(paste("a\nb\x1b[2J\x07\n"))
     at.until("› a\n  b")
-    at.type(pasted(LONG) + "\x7f")
+    at.type(paste(LONG) + "\x7f")
     at.until_gone("[pasted")
-    at.type(" " + pasted(LONG) + " end")
+    at.type(" " + paste(LONG) + " end")
     at.until("  b [pasted 40 lines] end")
     at.type(ENTER)
     at.until(DONE)
@@ -147,7 +147,7 @@ def test_a_paste_does_not_send_the_message_and_a_long_paste_is_folded(
 
 def test_a_paste_of_megabytes_is_folded_and_input_still_works(starts: Starts) -> None:
     at = starts("talk")
-    whole = pasted("x" * 60 + "\n\x1b]0;a" + "y\x9b\n" * 400_000)
+    whole = paste("x" * 60 + "\n\x1b]0;a" + "y\x9b\n" * 400_000)
     writing = Thread(target=at.type, args=(whole,))
     writing.start()
     at.until("› [pasted 400,001 lines]")
@@ -166,7 +166,7 @@ def test_lines_pasted_during_a_turn_stay_in_the_draft(
     at.type("go" + ENTER)
     at.answer("y")
     at.until_there(tmp_path / "begun")
-    at.type(pasted("one\ntwo\n"))
+    at.type(paste("one\ntwo\n"))
     at.until("› [pasted 2 lines]")
     at.type(ESC)
     at.until("Type what to do instead.\n\n› [pasted 2 lines]")

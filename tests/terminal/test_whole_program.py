@@ -116,7 +116,7 @@ def varying(row: str) -> str:
     return row
 
 
-def done(paper: Sequence[str]) -> list[str]:
+def body_lines(paper: Sequence[str]) -> list[str]:
     """Without the line that names the directory, and what it says to a new user."""
     assert paper[0] == "refold · script/answers.jsonl · HERE"
     start = 2 if paper[1].startswith("/help lists") else 1
@@ -130,7 +130,7 @@ def events(at: int = -1) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in paths[at].read_bytes().splitlines()]
 
 
-def said(at: int) -> list[str]:
+def list_messages(at: int) -> list[str]:
     """The messages to a model, in the order of the sessions."""
     return [e["data"]["text"] for e in events(at) if e["kind"] == "Said"]
 
@@ -181,7 +181,7 @@ def test_an_approved_edit_is_shown_with_its_diff_and_its_result(person: Person) 
     at.type("/quit" + ENTER)
 
     assert at.end() == 0
-    assert done(person.paper(at)) == [
+    assert body_lines(person.paper(at)) == [
         "",
         "› say hello, not hi",
         "",
@@ -225,7 +225,7 @@ def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> N
     at.type("/quit" + ENTER)
 
     assert at.end() == 0
-    rows = done(person.paper(at))
+    rows = body_lines(person.paper(at))
     assert "  └ no: I want to see the output" in rows
     assert rows[rows.index("  4 -print(greet())") + 1] == "  4 +"
     assert (person.here / "hello.py").read_text() == HELLO.replace('"hi"', '"hello"')
@@ -258,7 +258,7 @@ def test_after_ctrl_c_a_new_message_redirects_the_work(person: Person) -> None:
     at.type("\x04")
 
     assert at.end() == 0
-    rows = done(person.paper(at))
+    rows = body_lines(person.paper(at))
     began = "I rewrite all of it, from the first file to the last. " * 9
     text = " ".join(rows[3 : rows.index("stopped") - 1])
     assert text
@@ -330,7 +330,7 @@ FIGURES
 
 ›
 To resume: refold -c   (or refold -r ID)"""
-    assert done(person.paper(at)) == expected.split("\n")
+    assert body_lines(person.paper(at)) == expected.split("\n")
 
 
 def test_after_a_kill_during_a_command_resume_warns_that_it_may_have_taken_effect(
@@ -377,7 +377,7 @@ FIGURES
 
 ›
 To resume: refold -c   (or refold -r ID)"""
-    assert done(person.paper(at)) == expected.split("\n")
+    assert body_lines(person.paper(at)) == expected.split("\n")
     assert not (person.here / "begun").exists()  # it was not done again
 
 
@@ -397,7 +397,7 @@ def test_after_a_kill_at_a_question_resume_asks_it_again(person: Person) -> None
     at.type("\x04")
 
     assert at.end() == 0
-    rows = done(person.paper(at))
+    rows = body_lines(person.paper(at))
     expected = f"""\
 Continuing the interrupted turn.
 
@@ -429,7 +429,7 @@ def test_a_fork_continues_and_the_original_session_stays_unchanged(person: Perso
     assert at.end() == 0
     paper = person.paper(at)
     assert paper[0] == "ID: forked from ID at event 8"
-    assert done(paper[1:]) == [
+    assert body_lines(paper[1:]) == [
         "",
         "› first words",
         "",
@@ -452,7 +452,7 @@ def test_a_fork_continues_and_the_original_session_stays_unchanged(person: Perso
         "ID  WHEN  answered     first words (fork)",
         "ID  WHEN  answered     first words",
     ]
-    first, copy = (said(at) for at in (0, 1))
+    first, copy = (list_messages(at) for at in (0, 1))
     assert first == ["first words"]
     assert copy == ["first words", "and in the copy"]
 
@@ -481,7 +481,7 @@ def test_an_old_session_is_found_by_search_and_resumed(person: Person) -> None:
         "ID  WHEN  answered     mend the roof",
         "       7  model  The gutter leaks behind the third tile.",
     ]
-    assert done(person.paper(at)) == [
+    assert body_lines(person.paper(at)) == [
         "",
         "› mend the roof",
         "",

@@ -18,7 +18,7 @@ TYPED = 148  # letters: with the prompt one row of 80 cells, and one of 70
 DRAWN = "\x1b[70D\x1b[A"  # back to where it was drawn: 70 to the left, and one up
 
 
-def taken_back(columns: int, look: TerminalCapabilities) -> str:
+def erase_sequence(columns: int, look: TerminalCapabilities) -> str:
     """The sequence that erases what was typed, in a terminal of this many columns."""
     out, width, texts = io.StringIO(), [80], list[str]()
 
@@ -57,8 +57,8 @@ def taken_back(columns: int, look: TerminalCapabilities) -> str:
     ],
 )
 def test_a_resize_erases_all_rows_of_the_wrapped_drawing(columns: int, more: str) -> None:
-    assert taken_back(columns, TerminalCapabilities(up=UP, refits=True)) == more + DRAWN
+    assert erase_sequence(columns, TerminalCapabilities(up=UP, refits=True)) == more + DRAWN
 
 
 def test_without_reflow_only_the_drawn_rows_are_erased() -> None:
-    assert taken_back(20, TerminalCapabilities(up=UP)) == DRAWN
+    assert erase_sequence(20, TerminalCapabilities(up=UP)) == DRAWN

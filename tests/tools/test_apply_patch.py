@@ -21,7 +21,7 @@ from refold.tools.read import read_file
 from refold.values.display import Diff
 
 
-def put(place: ToolDirectory, **contents: bytes | str) -> None:
+def write_files(place: ToolDirectory, **contents: bytes | str) -> None:
     """Files the session has read."""
     for name, content in contents.items():
         data = content.encode() if isinstance(content, str) else content
@@ -33,12 +33,12 @@ def patch(place: ToolDirectory, text: str) -> Reply:
     return anyio.run(place.use, apply_patch, {"patch": text})
 
 
-def marked(*lines: str) -> str:
+def make_patch(*lines: str) -> str:
     return "\n".join(("*** Begin Patch", *lines, "*** End Patch"))
 
 
 def update(*lines: str, path: str = "a") -> str:
-    return marked(f"*** Update File: {path}", *lines)
+    return make_patch(f"*** Update File: {path}", *lines)
 
 
 def tree(place: ToolDirectory) -> dict[str, str]:
@@ -53,7 +53,7 @@ def digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def refused(place: ToolDirectory, text: str) -> str:
+def apply_refused(place: ToolDirectory, text: str) -> str:
     """The patch is refused, and no file is another than before."""
     before = tree(place)
     with pytest.raises(ToolFailed) as failure:
@@ -65,11 +65,11 @@ def refused(place: ToolDirectory, text: str) -> str:
 def test_one_patch_changes_creates_moves_and_deletes_files(
     place: ToolDirectory,
 ) -> None:
-    put(place, a="one\ntwo\n", b="x\ny\n", c="gone\n")
+    write_files(place, a="one\ntwo\n", b="x\ny\n", c="gone\n")
 
     reply = patch(
         place,
-        marked(
+        make_patch(
             "*** Update File: a", "@@", " one", "-two", "+2",
             "*** Add File: d/new", "+first", "+", "+third",
             "*** Update File: b", "*** Move to: e/b2", "@@", "-x", "+X", " y",
@@ -93,7 +93,7 @@ def test_one_patch_changes_creates_moves_and_deletes_files(
 
 
 def test_the_call_names_every_file_that_a_patch_touches() -> None:
-    text = marked(
+    text = make_patch(
         "*** Update File: a", "*** Move to: ../../moved", "@@", "-a", "+b",
         "*** Add File: ../evil.txt", "+x",
         "*** Delete File: /etc/hosts",
@@ -113,7 +113,7 @@ def test_a_patch_that_names_no_file_is_refused(place: ToolDirectory, text: str) 
     with pytest.raises(ToolFailed, match="names no file"):
         apply_patch.names_files({"patch": text})
     assert apply_patch.label({"patch": text}) == "apply_patch"
-    assert "names no file" in refused(place, text)
+    assert "names no file" in apply_refused(place, text)
 
 
 @pytest.mark.parametrize("bad", [
@@ -123,10 +123,10 @@ def test_a_patch_that_names_no_file_is_refused(place: ToolDirectory, text: str) 
 def test_a_patch_with_one_file_that_is_not_allowed_changes_nothing(
     place: ToolDirectory, bad: tuple[str, ...]
 ) -> None:
-    put(place, a="a\n", b="b\n")
+    write_files(place, a="a\n", b="b\n")
     place.files = place.files.only([str(place.directory / name) for name in "ab"])
 
-    text = refused(place, marked("*** Update File: a", "@@", "-a", "+b", *bad))
+    text = apply_refused(place, make_patch("*** Update File: a", "@@", "-a", "+b", *bad))
 
     assert "not what was allowed" in text
 
@@ -166,23 +166,25 @@ def test_a_patch_with_one_file_that_is_not_allowed_changes_nothing(
 def test_one_part_that_cannot_be_applied_cancels_the_whole_patch(
     place: ToolDirectory, section: tuple[str, ...], said: str
 ) -> None:
-    put(place, a="a\n", b="b\n", c="c\n", stale="a\n", binary=b"\0")
+    write_files(place, a="a\n", b="b\n", c="c\n", stale="a\n", binary=b"\0")
     (place.directory / "stale").write_text("a\nby somebody else\n")
     (place.directory / "unread").write_text("a\n")
     (place.directory / "folder").mkdir()
     (place.directory / "link").symlink_to("b")
     os.mkfifo(place.directory / "pipe")
 
-    text = refused(place, marked("*** Update File: a", "@@", "-a", "+b", *section))
+    text = apply_refused(
+        place, make_patch("*** Update File: a", "@@", "-a", "+b", *section)
+    )
 
     assert said in text
     assert not list(place.directory.glob(".refold*"))
 
 
 def test_a_truncated_patch_is_refused(place: ToolDirectory) -> None:
-    put(place, a="a\n")
+    write_files(place, a="a\n")
 
-    assert "has no *** End Patch: it was cut off" in refused(
+    assert "has no *** End Patch: it was cut off" in apply_refused(
         place, "*** Begin Patch\n*** Update File: a\n@@\n-a\n+b"
     )
 
@@ -193,12 +195,12 @@ CLASSES = "class A:\n    def run(self):\n        return 1\n\nclass B:\n    def r
 def test_a_patch_with_an_ambiguous_hunk_is_refused_with_the_matching_lines(
     place: ToolDirectory,
 ) -> None:
-    put(place, a=CLASSES)
+    write_files(place, a=CLASSES)
 
-    text = refused(place, update("@@", "-        return 1", "+        return 2"))
+    text = apply_refused(place, update("@@", "-        return 1", "+        return 2"))
 
     assert "Hunk 1 (line 3 of the patch) fits 2 places in a, at lines 3, 7." in text
-    assert "fits 2 places" in refused(
+    assert "fits 2 places" in apply_refused(
         place, update("@@ def run(self):", "-        return 1", "+        return 2")
     )
 
@@ -214,7 +216,7 @@ def test_a_patch_with_an_ambiguous_hunk_is_refused_with_the_matching_lines(
 def test_a_header_line_selects_the_place_of_an_ambiguous_hunk(
     place: ToolDirectory, headers: tuple[str, ...]
 ) -> None:
-    put(place, a=CLASSES)
+    write_files(place, a=CLASSES)
 
     patch(place, update(*headers, "-        return 1", "+        return 2"))
 
@@ -222,7 +224,7 @@ def test_a_header_line_selects_the_place_of_an_ambiguous_hunk(
 
 
 def test_the_second_hunk_matches_only_after_the_first(place: ToolDirectory) -> None:
-    put(place, a=CLASSES)
+    write_files(place, a=CLASSES)
 
     patch(place, update(
         "@@", " class A:", "     def run(self):", "-        return 1", "+        return 2",
@@ -233,17 +235,17 @@ def test_the_second_hunk_matches_only_after_the_first(place: ToolDirectory) -> N
 
 
 def test_hunks_in_the_wrong_order_are_refused(place: ToolDirectory) -> None:
-    put(place, a="one\ntwo\nthree\n")
+    write_files(place, a="one\ntwo\nthree\n")
 
-    text = refused(place, update("@@", "-three", "+3", "@@", "-one", "+1"))
+    text = apply_refused(place, update("@@", "-three", "+3", "@@", "-one", "+1"))
 
     assert "Hunk 2 (line 6 of the patch) stands in a only at line 1" in text
 
 
 def test_a_hunk_header_that_is_not_in_the_file_is_refused(place: ToolDirectory) -> None:
-    put(place, a="one\n")
+    write_files(place, a="one\n")
 
-    assert "there is no line 'class C:' in a" in refused(
+    assert "there is no line 'class C:' in a" in apply_refused(
         place, update("@@ class C:", "-one", "+1")
     )
 
@@ -270,7 +272,7 @@ def test_a_hunk_header_that_is_not_in_the_file_is_refused(place: ToolDirectory) 
 def test_lines_are_added_and_removed_where_the_hunk_states(
     place: ToolDirectory, before: str, hunk: tuple[str, ...], after: str
 ) -> None:
-    put(place, a=before)
+    write_files(place, a=before)
 
     patch(place, update(*hunk))
 
@@ -280,7 +282,7 @@ def test_lines_are_added_and_removed_where_the_hunk_states(
 def test_whitespace_differences_at_line_ends_are_accepted_and_reported(
     place: ToolDirectory,
 ) -> None:
-    put(place, a="one  \ntwo\t\nthree\n")
+    write_files(place, a="one  \ntwo\t\nthree\n")
 
     reply = patch(place, update("@@", " one", "-two", "+2"))
 
@@ -289,9 +291,9 @@ def test_whitespace_differences_at_line_ends_are_accepted_and_reported(
 
 
 def test_other_whitespace_differences_are_refused(place: ToolDirectory) -> None:
-    put(place, a="    one\n")
+    write_files(place, a="    one\n")
 
-    text = refused(place, update("@@", "-  one", "+2"))
+    text = apply_refused(place, update("@@", "-  one", "+2"))
 
     assert "The nearest text is at line 1. It differs only in white space." in text
 
@@ -317,7 +319,7 @@ def test_a_patch_keeps_every_other_byte_of_the_file(
     place: ToolDirectory, before: bytes, after: bytes, end: str
 ) -> None:
     """Whatever the file's encoding and line ends, and whatever those of the patch."""
-    put(place, a=before)
+    write_files(place, a=before)
 
     patch(place, update("@@", " one", "-two", "+2", "+zwei").replace("\n", end))
 
@@ -327,15 +329,15 @@ def test_a_patch_keeps_every_other_byte_of_the_file(
 def test_patch_that_the_old_encoding_cannot_represent_is_refused(
     place: ToolDirectory,
 ) -> None:
-    put(place, a=b"one\n\xfc\n")
+    write_files(place, a=b"one\n\xfc\n")
 
-    assert "a is Latin-1, which cannot hold '☂'" in refused(
+    assert "a is Latin-1, which cannot hold '☂'" in apply_refused(
         place, update("@@", "-one", "+☂")
     )
 
 
 def test_a_moved_file_keeps_its_mode(place: ToolDirectory) -> None:
-    put(place, a="one\n")
+    write_files(place, a="one\n")
     (place.directory / "a").chmod(0o750)
 
     patch(place, update("*** Move to: b", "@@", "-one", "+1"))
@@ -344,15 +346,15 @@ def test_a_moved_file_keeps_its_mode(place: ToolDirectory) -> None:
 
 
 def test_binary_data_can_be_moved_and_deleted(place: ToolDirectory) -> None:
-    put(place, a=b"\0\1", b=b"\0\2")
+    write_files(place, a=b"\0\1", b=b"\0\2")
 
-    patch(place, marked("*** Update File: a", "*** Move to: c", "*** Delete File: b"))
+    patch(place, make_patch("*** Update File: a", "*** Move to: c", "*** Delete File: b"))
 
     assert tree(place) == {"c": "\0\1"}
 
 
 def test_text_around_the_patch_is_ignored(place: ToolDirectory) -> None:
-    put(place, a="one\n")
+    write_files(place, a="one\n")
 
     patch(place, f"apply_patch <<'EOF'\n{update('@@', '-one', '+1')}\nEOF\n```")
 
@@ -397,7 +399,7 @@ new mode 100755
 
 
 def test_a_unified_diff_of_git_is_applied(place: ToolDirectory) -> None:
-    put(place, a="one\ntwo\nthree\n", b="bee\n", c="sea\n", run="x\n")
+    write_files(place, a="one\ntwo\nthree\n", b="bee\n", c="sea\n", run="x\n")
 
     patch(place, DIFF)
 
@@ -414,7 +416,7 @@ def test_a_unified_diff_of_git_is_applied(place: ToolDirectory) -> None:
 def test_wrong_line_numbers_in_a_hunk_header_are_accepted(
     place: ToolDirectory, head: str
 ) -> None:
-    put(place, a="1\n2\n3\n4\n", b="x\n")
+    write_files(place, a="1\n2\n3\n4\n", b="x\n")
     diff = (
         f"--- a/a\n+++ b/a\n{head}\n 2\n-3\n+three\n--- a/b\n+++ b/b\n@@ -1 +1 @@\n-x\n+y\n"
     )
@@ -427,10 +429,10 @@ def test_wrong_line_numbers_in_a_hunk_header_are_accepted(
 def test_the_line_number_selects_one_of_several_matching_places(
     place: ToolDirectory,
 ) -> None:
-    put(place, a="x\n" * 5)
+    write_files(place, a="x\n" * 5)
 
     patch(place, "--- a\n+++ a\n@@ -3 +3 @@\n-x\n+y\n")
-    text = refused(place, "--- a\n+++ a\n@@ -9 +9 @@\n-x\n+y\n")
+    text = apply_refused(place, "--- a\n+++ a\n@@ -9 +9 @@\n-x\n+y\n")
 
     assert tree(place)["a"] == "x\nx\ny\nx\nx\n"
     assert "fits 4 places in a, at lines 1, 2, 4, 5." in text
@@ -450,7 +452,7 @@ def test_the_line_number_selects_one_of_several_matching_places(
 def test_line_end_markers_and_insertions_of_a_unified_diff_are_applied(
     place: ToolDirectory, before: str, diff: str, after: str
 ) -> None:
-    put(place, a=before)
+    write_files(place, a=before)
 
     patch(place, f"--- a\n+++ a\n{diff}")
 
@@ -474,9 +476,9 @@ def test_line_end_markers_and_insertions_of_a_unified_diff_are_applied(
 def test_an_invalid_unified_diff_is_refused_with_the_reason(
     place: ToolDirectory, diff: str, said: str
 ) -> None:
-    put(place, a="a\n")
+    write_files(place, a="a\n")
 
-    assert said in refused(place, diff)
+    assert said in apply_refused(place, diff)
 
 
 TEXT = st.lists(
@@ -494,7 +496,7 @@ def test_diffs_made_by_our_tools_can_be_applied(before: str, after: str) -> None
     if not diff or not after or not before:
         return
     with temporary_place() as place:
-        put(place, a=before)
+        write_files(place, a=before)
 
         patch(place, f"--- a\n+++ a\n{diff}\n")
 
@@ -520,7 +522,7 @@ def test_diffs_made_by_git_can_be_applied(
     if not diff:
         return
     with temporary_place() as place:
-        put(place, f=before)
+        write_files(place, f=before)
 
         patch(place, diff)
 
@@ -539,7 +541,7 @@ def test_a_file_that_was_read_can_be_patched_repeatedly(place: ToolDirectory) ->
 
 def test_many_hunks_in_a_large_file_are_applied_quickly(place: ToolDirectory) -> None:
     lines = [f"value_{n} = compute({n})" for n in range(50_000)]
-    put(place, a="\n".join(lines) + "\n")
+    write_files(place, a="\n".join(lines) + "\n")
     picked = range(100, 50_000, 1000)
     hunks = [
         part for n in picked for part in ("@@", f" {lines[n]}", f"-{lines[n + 1]}", "+x")

@@ -95,14 +95,14 @@ def test_refused_claims_and_damaged_boards_fail_the_call(
 ) -> None:
     board = LazyBoard(tmp_path, Redactor())
 
-    async def refused() -> str:
+    async def claim_refused() -> str:
         with pytest.raises(ToolFailed) as failure:
             await board.claim(7, "session", "key")
         return str(failure.value)
 
-    absent = anyio.run(refused)
+    absent = anyio.run(claim_refused)
     (tmp_path / "tasks.jsonl").write_text("no journal\n")
-    damaged = anyio.run(refused)
+    damaged = anyio.run(claim_refused)
 
     assert absent == "There is no task 7 on the board: it has none."
     assert damaged.startswith(f"{tmp_path}/tasks.jsonl: line 1 of the journal is damaged")

@@ -145,7 +145,7 @@ def test_calc_gives_the_same_values_as_exact_fractions(expression: str) -> None:
 PEOPLE = {"people": [{"name": "Ann", "age": 40}, {"name": "Bö", "age": 20}]}
 
 
-def queried(place: ToolDirectory, **arguments: object) -> str:
+def query_json(place: ToolDirectory, **arguments: object) -> str:
     return anyio.run(place.use, json_query, arguments).text
 
 
@@ -158,7 +158,7 @@ def test_json_query_reads_files_blobs_and_text_alike(
     (place.directory / "people.json").write_text(json.dumps(PEOPLE))
     place.blobs.kept["sha"] = json.dumps(PEOPLE).encode()
 
-    text = queried(place, expression="people[?age < `30`].name", **where)
+    text = query_json(place, expression="people[?age < `30`].name", **where)
 
     assert text == '[\n "Bö"\n]'
 
@@ -166,7 +166,7 @@ def test_json_query_reads_files_blobs_and_text_alike(
 def test_json_query_reads_json_lines_as_a_list(place: ToolDirectory) -> None:
     (place.directory / "log.jsonl").write_text('\ufeff{"a": 1}\n\n{"a": 2}\n')
 
-    assert queried(place, path="log.jsonl", expression="sum([].a)") == "3"
+    assert query_json(place, path="log.jsonl", expression="sum([].a)") == "3"
 
 
 @pytest.mark.parametrize(
@@ -189,14 +189,14 @@ def test_json_query_reports_invalid_input(
     place: ToolDirectory, arguments: dict[str, object], why: str
 ) -> None:
     with pytest.raises(ToolFailed, match=re.escape(why)):
-        queried(place, **arguments)
+        query_json(place, **arguments)
 
 
 @pytest.mark.slow
 def test_json_query_truncates_a_huge_result(place: ToolDirectory) -> None:
     doubling = "|".join(["[@, @]"] * 60)
 
-    text = queried(place, json="1", expression=doubling)
+    text = query_json(place, json="1", expression=doubling)
 
     assert text.endswith("(Only the first 2,000,000 characters of the result are here.)")
 
@@ -208,7 +208,7 @@ def test_json_query_stops_an_expression_that_doubles_a_list_endlessly(
     doubling = "|".join(["[@, @][]"] * 60)
 
     with pytest.raises(ToolFailed, match="make the expression smaller"):
-        queried(place, json="[1]", expression=doubling)
+        query_json(place, json="[1]", expression=doubling)
 
 
 def test_calc_and_json_query_are_read_only() -> None:

@@ -38,7 +38,7 @@ def test_equal_texts_give_an_empty_diff() -> None:
 def test_applying_a_diff_to_the_first_text_gives_the_second(
     before: str, after: str
 ) -> None:
-    assert applied(before, compare_texts(before, after).text) == after
+    assert apply_diff(before, compare_texts(before, after).text) == after
 
 
 @pytest.mark.peer
@@ -89,7 +89,7 @@ def test_small_changes_and_the_nearest_text_are_found_in_a_large_file() -> None:
     assert (texts.plus, texts.minus) == (1, 1)
 
 
-def applied(before: str, diff: str) -> str:
+def apply_diff(before: str, diff: str) -> str:
     """The text that a diff makes of `before`: the format read by its own rules."""
     old, new, at = before.split("\n")[:-1], list[str](), 0
     for line in diff.split("\n") if diff else []:

@@ -53,7 +53,7 @@ Project-URL: Documentation, https://teapot.example/docs
 {README}"""
 
 
-def put(place: ToolDirectory, path: str, text: str) -> None:
+def write(place: ToolDirectory, path: str, text: str) -> None:
     file = place.directory / path
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
@@ -62,26 +62,26 @@ def put(place: ToolDirectory, path: str, text: str) -> None:
 @pytest.fixture
 def python(place: ToolDirectory) -> ToolDirectory:
     site = ".venv/lib/python3.11/site-packages"
-    put(place, f"{site}/teapot/__init__.py", INIT)
-    put(place, f"{site}/teapot/_brew.py", BREW)
-    put(place, f"{site}/teapot/broken.py", "def pour(")
-    put(place, f"{site}/tea_pot-1.2.3.dist-info/METADATA", METADATA)
+    write(place, f"{site}/teapot/__init__.py", INIT)
+    write(place, f"{site}/teapot/_brew.py", BREW)
+    write(place, f"{site}/teapot/broken.py", "def pour(")
+    write(place, f"{site}/tea_pot-1.2.3.dist-info/METADATA", METADATA)
     rows = (
         "teapot/__init__.py",
         "teapot/_brew.py",
         "teapot/broken.py",
         "../../../../secret.py",
     )
-    put(
+    write(
         place,
         f"{site}/tea_pot-1.2.3.dist-info/RECORD",
         "".join(f"{r},sha256=x,1\n" for r in rows),
     )
-    put(place, "secret.py", "def pour(): 'the secret'")
+    write(place, "secret.py", "def pour(): 'the secret'")
     return place
 
 
-def looked_up(place: ToolDirectory, package: str, query: str = "") -> str:
+def look_up(place: ToolDirectory, package: str, query: str = "") -> str:
     return anyio.run(place.use, docs_lookup, {"package": package, "query": query}).text
 
 
@@ -89,7 +89,7 @@ def looked_up(place: ToolDirectory, package: str, query: str = "") -> str:
 def test_a_python_package_is_found_by_its_distribution_or_import_name(
     python: ToolDirectory, name: str
 ) -> None:
-    text = looked_up(python, name)
+    text = look_up(python, name)
 
     assert (
         "Tea_Pot 1.2.3: Tea for programs\nDocumentation, https://teapot.example/docs\n"
@@ -105,7 +105,7 @@ def test_a_python_package_is_found_by_its_distribution_or_import_name(
 def test_a_function_is_shown_with_its_signature_and_documentation(
     python: ToolDirectory,
 ) -> None:
-    text = looked_up(python, "teapot", "pour")
+    text = look_up(python, "teapot", "pour")
 
     assert (
         "teapot._brew.pour (.venv/lib/python3.11/site-packages/teapot/_brew.py:11)\n"
@@ -119,7 +119,7 @@ def test_a_function_is_shown_with_its_signature_and_documentation(
 
 
 def test_a_method_is_found_by_its_class(python: ToolDirectory) -> None:
-    text = looked_up(python, "teapot", "Pot.fill")
+    text = look_up(python, "teapot", "Pot.fill")
 
     assert (
         "async def fill(self, water: 'float | None'=None, *, hot: bool=True) -> 'Pot'"
@@ -129,7 +129,7 @@ def test_a_method_is_found_by_its_class(python: ToolDirectory) -> None:
 
 
 def test_docs_lookup_without_a_match_lists_what_exists(python: ToolDirectory) -> None:
-    text = looked_up(python, "teapot", "coffee")
+    text = look_up(python, "teapot", "coffee")
 
     assert "Nothing in it is about 'coffee'.\nIt offers: Pot, pour" in text
     assert "https://docs.python.org/3/search.html?q=coffee" in text
@@ -160,15 +160,17 @@ def npm(place: ToolDirectory) -> ToolDirectory:
         "description": "Tea",
         "homepage": "https://t",
     }
-    put(place, "node_modules/@tea/pot/package.json", json.dumps(about))
-    put(place, "node_modules/@tea/pot/readme.md", README)
-    put(place, "node_modules/@tea/pot/dist/index.d.ts", DECLARED)
-    put(place, "node_modules/@types/tea__pot/index.d.ts", "export function lid(): void;\n")
+    write(place, "node_modules/@tea/pot/package.json", json.dumps(about))
+    write(place, "node_modules/@tea/pot/readme.md", README)
+    write(place, "node_modules/@tea/pot/dist/index.d.ts", DECLARED)
+    write(
+        place, "node_modules/@types/tea__pot/index.d.ts", "export function lid(): void;\n"
+    )
     return place
 
 
 def test_an_npm_package_is_documented_by_its_type_declarations(npm: ToolDirectory) -> None:
-    text = looked_up(npm, "@tea/pot", "pour")
+    text = look_up(npm, "@tea/pot", "pour")
 
     assert "@tea/pot 2.0.0: Tea\nhttps://t\n" in text
     assert (
@@ -182,20 +184,18 @@ def test_an_npm_package_is_documented_by_its_type_declarations(npm: ToolDirector
 def test_members_and_type_declarations_of_an_npm_package_are_found(
     npm: ToolDirectory,
 ) -> None:
-    assert "Options.heat (" in looked_up(npm, "@tea/pot", "heat")
-    assert "fill(water: number): Promise<void>;" in looked_up(
-        npm, "@tea/pot", "Options.fill"
-    )
-    assert "export function lid(): void;" in looked_up(npm, "@tea/pot", "lid")
-    assert "offers: Options, pour, lid" in looked_up(npm, "@tea/pot")
+    assert "Options.heat (" in look_up(npm, "@tea/pot", "heat")
+    assert "fill(water: number): Promise<void>;" in look_up(npm, "@tea/pot", "Options.fill")
+    assert "export function lid(): void;" in look_up(npm, "@tea/pot", "lid")
+    assert "offers: Options, pour, lid" in look_up(npm, "@tea/pot")
 
 
 def test_for_a_missing_package_the_documentation_sites_of_its_language_are_named(
     place: ToolDirectory,
 ) -> None:
-    put(place, "deps.edn", "{}")
+    write(place, "deps.edn", "{}")
 
-    text = looked_up(place, "ring/ring-core", "wrap session")
+    text = look_up(place, "ring/ring-core", "wrap session")
 
     assert text == (
         "ring/ring-core is not installed in this workspace (.venv, venv, node_modules). Its "
@@ -207,7 +207,7 @@ def test_for_a_missing_package_the_documentation_sites_of_its_language_are_named
 def test_without_a_known_language_all_documentation_sites_are_named(
     place: ToolDirectory,
 ) -> None:
-    text = looked_up(place, "serde", "Serialize")
+    text = look_up(place, "serde", "Serialize")
 
     assert [row.partition(":")[0].removeprefix("- ") for row in text.splitlines()[1:]] == [
         *DOCUMENTATION_SITES
@@ -222,7 +222,7 @@ def test_a_package_name_that_is_invalid_or_a_path_is_refused(
     place: ToolDirectory, name: str
 ) -> None:
     with pytest.raises(ToolFailed, match="is not the name of a package"):
-        looked_up(place, name)
+        look_up(place, name)
 
 
 def test_an_environment_outside_of_the_workspace_is_not_read(
@@ -233,17 +233,17 @@ def test_an_environment_outside_of_the_workspace_is_not_read(
     (python.directory / "venv").symlink_to(outside)
     python.files = python.files.only(())
 
-    assert "teapot is not installed in this workspace" in looked_up(python, "teapot")
+    assert "teapot is not installed in this workspace" in look_up(python, "teapot")
 
 
 def test_a_link_to_a_protected_file_is_not_read(place: ToolDirectory) -> None:
-    put(place, "node_modules/x/package.json", '{"name": "x", "version": "1.0.0"}')
-    put(place, ".env", "SECRET=4711")
+    write(place, "node_modules/x/package.json", '{"name": "x", "version": "1.0.0"}')
+    write(place, ".env", "SECRET=4711")
     (place.directory / "node_modules/x/README.md").symlink_to("../../.env")
 
-    def protected(real: str) -> str:
+    def protect(real: str) -> str:
         return "it is protected" if real.endswith(".env") else ""
 
-    place.files = DiskFiles(place.directory, unshown=protected)
+    place.files = DiskFiles(place.directory, unshown=protect)
 
-    assert "4711" not in looked_up(place, "x")
+    assert "4711" not in look_up(place, "x")

@@ -17,7 +17,7 @@ from refold.tools.text_files import EditableText, decode_text
 from refold.values.display import Diff, Note
 
 
-def put(place: ToolDirectory, name: str, content: bytes) -> None:
+def write_known_file(place: ToolDirectory, name: str, content: bytes) -> None:
     """A file the session has read."""
     (place.directory / name).write_bytes(content)
     anyio.run(place.use, read_file, {"path": name})
@@ -40,7 +40,7 @@ def digest(content: bytes) -> str:
 
 
 def test_an_edit_returns_a_diff_and_a_one_line_summary(place: ToolDirectory) -> None:
-    put(place, "a", b"one\ntwo\nthree\n")
+    write_known_file(place, "a", b"one\ntwo\nthree\n")
 
     reply = edit(place, old="two", new="2\n2")
 
@@ -86,7 +86,7 @@ def test_a_file_that_was_not_read_is_not_changed(place: ToolDirectory) -> None:
 
 
 def test_a_file_changed_since_it_was_read_is_not_changed(place: ToolDirectory) -> None:
-    put(place, "a", b"one")
+    write_known_file(place, "a", b"one")
     (place.directory / "a").write_bytes(b"one, by somebody else")
 
     for change in (lambda: edit(place, old="one", new="two"), lambda: write(place, "two")):
@@ -97,7 +97,7 @@ def test_a_file_changed_since_it_was_read_is_not_changed(place: ToolDirectory) -
 
 
 def test_a_file_that_was_read_can_be_edited_through_a_link(place: ToolDirectory) -> None:
-    put(place, "a", b"one")
+    write_known_file(place, "a", b"one")
     os.symlink("a", place.directory / "link")
 
     anyio.run(place.use, edit_file, {"path": "link", "old": "one", "new": "two"})
@@ -121,7 +121,7 @@ def test_a_file_that_was_read_can_be_edited_through_a_link(place: ToolDirectory)
 def test_an_ambiguous_or_unmatched_edit_is_refused_with_a_hint(
     place: ToolDirectory, arguments: dict[str, str], said: str
 ) -> None:
-    put(place, "a", b"one\ntwo\nthree\nfive\n")
+    write_known_file(place, "a", b"one\ntwo\nthree\nfive\n")
 
     with pytest.raises(ToolFailed) as failure:
         edit(place, **arguments)
@@ -131,7 +131,7 @@ def test_an_ambiguous_or_unmatched_edit_is_refused_with_a_hint(
 
 
 def test_with_the_option_all_every_occurrence_is_replaced(place: ToolDirectory) -> None:
-    put(place, "a", b"x = x\n" * 12)
+    write_known_file(place, "a", b"x = x\n" * 12)
 
     reply = edit(place, old="x", new="yy", all=True)
 
@@ -157,7 +157,7 @@ def test_edit_refuses_missing_binary_and_special_files(
 def test_edit_that_the_old_encoding_cannot_represent_is_refused(
     place: ToolDirectory,
 ) -> None:
-    put(place, "a", "gr\xfcn\n".encode("latin-1"))
+    write_known_file(place, "a", "gr\xfcn\n".encode("latin-1"))
 
     with pytest.raises(ToolFailed, match="a is Latin-1, which cannot hold '☂'"):
         edit(place, old="grün", new="☂")
@@ -192,7 +192,7 @@ def test_content_with_a_lone_surrogate_is_refused(place: ToolDirectory) -> None:
 def test_an_overwritten_file_keeps_its_line_ends_and_encoding(
     place: ToolDirectory, before: bytes, content: str, after: bytes
 ) -> None:
-    put(place, "a", before)
+    write_known_file(place, "a", before)
 
     write(place, content)
 
@@ -200,7 +200,7 @@ def test_an_overwritten_file_keeps_its_line_ends_and_encoding(
 
 
 def test_writing_the_same_content_does_not_touch_the_file(place: ToolDirectory) -> None:
-    put(place, "a", b"one\r\n")
+    write_known_file(place, "a", b"one\r\n")
     before = (place.directory / "a").stat()
 
     reply = write(place, "one\n")
@@ -250,7 +250,7 @@ def test_an_edit_and_its_reverse_restore_the_same_bytes(
         old and plain.count(old) == 1 and "\r" not in (old[-1], old[0], plain[start - 1])
     )
 
-    there = edited(content, old, new)
+    there = edit_text(content, old, new)
 
     assert there == mark + plain.replace(old, new).replace("\n", end).encode(encoding) or (
         "\n" not in plain  # a file of one line shows no line end: LF is taken
@@ -260,7 +260,7 @@ def test_an_edit_and_its_reverse_restore_the_same_bytes(
         plain.replace(old, new).count(new) == 1
         and ("\n" in plain) == ("\n" in plain.replace(old, new))
     )
-    assert edited(there, new, old) == content
+    assert edit_text(there, new, old) == content
 
 
 @given(
@@ -271,7 +271,7 @@ def test_in_a_file_of_mixed_line_ends_only_the_edited_lines_change(
 ) -> None:
     text = "start\n" + "".join(letter + end for letter, end in lines) + "X\r\nY\nend"
 
-    there = edited(text.encode(), "X\nY", "1\n2")
+    there = edit_text(text.encode(), "X\nY", "1\n2")
 
     assert there == text.replace("X\r\nY", "1\r\n2").encode()
 
@@ -291,10 +291,10 @@ def test_undecodable_bytes_around_an_edit_are_preserved(content: bytes) -> None:
     text = decode_text(whole)
     assume(text is not None)
 
-    assert edited(whole, "@", "!") == whole.replace(b"@", b"!")
+    assert edit_text(whole, "@", "!") == whole.replace(b"@", b"!")
 
 
-def edited(content: bytes, old: str, new: str) -> bytes:
+def edit_text(content: bytes, old: str, new: str) -> bytes:
     """What edit_file does to the content of a file, without the file."""
     was = decode_text(content)
     assert isinstance(was, EditableText)

@@ -20,7 +20,7 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path / "ws"
 
 
-def used(
+def run_calls(
     workspace: Path,
     *calls: tuple[str, dict[str, object]],
     mode: str = "accept-edits",
@@ -46,7 +46,7 @@ def test_writes_through_links_out_of_the_workspace_are_refused(workspace: Path) 
     (workspace / "pkg").symlink_to(out)
     (workspace / "log.txt").symlink_to(out / "created")
 
-    result = used(
+    result = run_calls(
         workspace, write("pkg/new.txt"), write("pkg/sub/deep.txt"), write("log.txt")
     )
 
@@ -59,7 +59,7 @@ def test_files_with_unusual_names_stay_inside_the_workspace(
 ) -> None:
     before = tree(workspace.parent / "out"), tree(home)
 
-    result = used(
+    result = run_calls(
         workspace,
         *(
             write(path)
@@ -95,7 +95,7 @@ def test_a_patch_with_one_file_outside_the_workspace_changes_nothing(
         ("read_file", {"path": name}) for name in "ab"
     ]
 
-    result = used(workspace, *looks, ("apply_patch", {"patch": patch}))
+    result = run_calls(workspace, *looks, ("apply_patch", {"patch": patch}))
 
     assert [d.tool for d in result.denials] == ["apply_patch"]
     assert (workspace / "a").read_text() == "a\n"
@@ -108,7 +108,7 @@ def test_a_patch_in_the_workspace_needs_no_approval_where_edits_need_none(
     (workspace / "a").write_text("a\n")
     patch = "*** Begin Patch\n*** Update File: a\n@@\n-a\n+b\n*** Add File: c/d\n+new\n*** End Patch"
 
-    result = used(
+    result = run_calls(
         workspace, ("read_file", {"path": "a"}), ("apply_patch", {"patch": patch})
     )
 
@@ -148,6 +148,6 @@ def test_a_write_allowed_inside_the_workspace_never_creates_a_file_outside(
     """Between the verdict and the write, `d` becomes a link, again and again."""
     with racing(workspace):
         for turn in range(20):  # one ends after a few refusals
-            used(workspace, *(write(f"d/f{turn}-{n}") for n in range(5)))
+            run_calls(workspace, *(write(f"d/f{turn}-{n}") for n in range(5)))
 
     assert tree(workspace.parent / "out") == []

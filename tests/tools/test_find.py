@@ -83,7 +83,7 @@ def search(place: ToolDirectory, **arguments: object) -> list[str]:
     return anyio.run(place.use, grep, {"pattern": "needle"} | arguments).text.split("\n")
 
 
-def named(place: ToolDirectory, pattern: str) -> list[str]:
+def find_files(place: ToolDirectory, pattern: str) -> list[str]:
     return anyio.run(place.use, glob, {"pattern": pattern}).text.split("\n")
 
 
@@ -243,7 +243,7 @@ def test_a_file_that_cannot_be_read_is_reported(place: ToolDirectory) -> None:
 def test_a_directory_that_cannot_be_listed_is_reported(place: ToolDirectory) -> None:
     (place.directory / "src/deep").chmod(0)
     try:
-        result = named(place, "*.ts"), named(place, "*.none")
+        result = find_files(place, "*.ts"), find_files(place, "*.none")
         searched = search(place, pattern="nowhere")
         with pytest.raises(ToolFailed, match=r"src/deep"):
             anyio.run(place.use, list_files, {"path": "src/deep"})
@@ -270,7 +270,7 @@ def test_a_directory_that_cannot_be_opened_is_reported_without_ripgrep_too(
 
         monkeypatch.setattr("os.scandir", scandir)
 
-        assert named(place, "*.ts") == [
+        assert find_files(place, "*.ts") == [
             "src/d.ts",
             "Not shown: src/deep (permission denied).",
         ]
@@ -287,7 +287,7 @@ class Ripgrep(ScriptedCommands):
 
 def test_a_directory_that_ripgrep_cannot_list_is_reported() -> None:
     with temporary_place(Ripgrep({}, ("rg",))) as place:
-        assert named(place, "*.ts") == [
+        assert find_files(place, "*.ts") == [
             "d.ts", "src/d.ts", "Not shown: src/deep (permission denied).",
         ]  # fmt: skip
 

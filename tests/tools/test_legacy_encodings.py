@@ -115,7 +115,7 @@ TEXTS = [
 def test_every_tool_keeps_encoding_byte_order_mark_and_line_ends(
     place: ToolDirectory, tool: str, text: str, encoding: str, old: str, new: str
 ) -> None:
-    put(place, text.encode(encoding))
+    write_known_file(place, text.encode(encoding))
     after = text.replace(old, new)
 
     reply = change(place, tool, text.replace("\r\n", "\n").lstrip("\ufeff"), old, new)
@@ -131,7 +131,7 @@ def test_edit_refuses_a_character_that_the_encoding_lacks(
     place: ToolDirectory, tool: str
 ) -> None:
     legacy = JAPANESE.encode("cp932")
-    put(place, legacy)
+    write_known_file(place, legacy)
 
     with pytest.raises(ToolFailed, match=r"a is Shift_JIS, which cannot hold '€'\..*UTF-8"):
         change(place, tool, JAPANESE, "ホスト", "5 €")
@@ -176,7 +176,7 @@ def test_notebook_edit_keeps_the_encoding(place: ToolDirectory) -> None:
 
 
 def test_write_file_does_not_double_a_byte_order_mark(place: ToolDirectory) -> None:
-    put(place, codecs.BOM_UTF8 + b"one\n")
+    write_known_file(place, codecs.BOM_UTF8 + b"one\n")
 
     change(place, "write", "x", "x", "\ufefftwo\n")
 
@@ -191,7 +191,7 @@ def test_a_url_is_refused_as_the_path_of_a_file(place: ToolDirectory, path: str)
     assert list(place.directory.iterdir()) == []
 
 
-def put(place: ToolDirectory, content: bytes) -> None:
+def write_known_file(place: ToolDirectory, content: bytes) -> None:
     """A file that the session has read."""
     (place.directory / "a").write_bytes(content)
     anyio.run(place.use, read_file, {"path": "a"})

@@ -18,7 +18,7 @@ from refold.tools.read import read_file
 from refold.values.display import Diff
 
 
-def put(place: ToolDirectory, name: str, content: bytes) -> None:
+def write_known_file(place: ToolDirectory, name: str, content: bytes) -> None:
     """A file the session has read."""
     (place.directory / name).write_bytes(content)
     anyio.run(place.use, read_file, {"path": name})
@@ -34,7 +34,7 @@ def edit(place: ToolDirectory, *edits: tuple[str, str] | tuple[str, str, bool]) 
 
 
 def test_each_edit_applies_to_the_result_of_the_previous_one(place: ToolDirectory) -> None:
-    put(place, "a", b"one\ntwo\ntwo\n")
+    write_known_file(place, "a", b"one\ntwo\ntwo\n")
 
     reply = edit(place, ("one", "two"), ("two", "2", True), ("2\n2\n2", "2\n3"))
 
@@ -61,7 +61,7 @@ def test_each_edit_applies_to_the_result_of_the_previous_one(place: ToolDirector
 def test_one_edit_that_cannot_be_applied_cancels_all(
     place: ToolDirectory, edits: list[tuple[str, str]], said: str
 ) -> None:
-    put(place, "a", b"one\ntwo\n")
+    write_known_file(place, "a", b"one\ntwo\n")
 
     with pytest.raises(ToolFailed) as failure:
         edit(place, *edits)
@@ -75,7 +75,7 @@ def test_one_edit_that_cannot_be_applied_cancels_all(
     "edits", [[], [{"old": "a"}], [{"old": "a", "new": "b", "replace_all": True}]]
 )
 def test_invalid_edits_are_refused(place: ToolDirectory, edits: list[Any]) -> None:
-    put(place, "a", b"a")
+    write_known_file(place, "a", b"a")
 
     with pytest.raises(ToolFailed, match="'edits'"):
         anyio.run(place.use, multi_edit, {"path": "a", "edits": edits})
@@ -84,7 +84,7 @@ def test_invalid_edits_are_refused(place: ToolDirectory, edits: list[Any]) -> No
 def test_a_file_that_was_changed_since_or_not_read_is_not_edited(
     place: ToolDirectory,
 ) -> None:
-    put(place, "a", b"one")
+    write_known_file(place, "a", b"one")
     (place.directory / "a").write_bytes(b"one, two")
     with pytest.raises(ToolFailed, match="a has changed since you last read it"):
         edit(place, ("one", "1"))
@@ -110,7 +110,7 @@ def test_a_file_that_was_changed_since_or_not_read_is_not_edited(
 def test_multi_edit_keeps_line_ends_and_encoding(
     place: ToolDirectory, before: bytes, after: bytes
 ) -> None:
-    put(place, "a", before)
+    write_known_file(place, "a", before)
 
     edit(place, ("one", "1\n1"), ("two", "2"))
 
@@ -140,7 +140,7 @@ def test_notebook_edit_changes_only_the_given_cell(
     place: ToolDirectory, layout: dict[str, Any], end: str
 ) -> None:
     """It looks as if the program had written it that wrote it before."""
-    put(place, "n.ipynb", (book(CODE, PROSE, **layout) + end).encode())
+    write_known_file(place, "n.ipynb", (book(CODE, PROSE, **layout) + end).encode())
 
     change(place, cell=1, source="x = 'é'\ny")
     once = get(place, "n.ipynb").decode()
@@ -167,7 +167,7 @@ def test_notebook_edit_changes_only_the_given_cell(
 
 
 def test_all_cells_can_be_deleted_and_inserted_again(place: ToolDirectory) -> None:
-    put(place, "n.ipynb", book(PROSE, indent=1).encode())
+    write_known_file(place, "n.ipynb", book(PROSE, indent=1).encode())
 
     change(place, cell=1, mode="delete")
     empty = get(place, "n.ipynb").decode()
@@ -185,7 +185,7 @@ def test_a_notebook_keeps_crlf_byte_order_mark_and_single_string_sources(
     old = {"cell_type": "markdown", "metadata": {}, "source": "one\ntwo"}
     whole = {"nbformat": 4, "nbformat_minor": 2, "cells": [old]}
     text = json.dumps(whole, indent=2).replace("\n", "\r\n")
-    put(place, "n.ipynb", b"\xef\xbb\xbf" + text.encode())
+    write_known_file(place, "n.ipynb", b"\xef\xbb\xbf" + text.encode())
 
     change(place, cell="1", source="three\nfour")
     change(place, cell=1, source="x", mode="insert", kind="markdown")
@@ -226,7 +226,7 @@ def test_notebook_edit_refuses_invalid_cells(
 
 
 def test_a_notebook_changed_since_it_was_read_is_not_changed(place: ToolDirectory) -> None:
-    put(place, "n.ipynb", book(CODE).encode())
+    write_known_file(place, "n.ipynb", book(CODE).encode())
     (place.directory / "n.ipynb").write_text(book(PROSE))
 
     with pytest.raises(ToolFailed, match="has changed since you last read it"):
@@ -246,7 +246,7 @@ def test_notebook_edit_keeps_all_other_content(
 ) -> None:
     cells = [PROSE | {"id": str(n), "metadata": {"v": value}} for n in "xyz"]
     with temporary_place() as place:
-        put(place, "n.ipynb", book(*cells, **layout).encode())
+        write_known_file(place, "n.ipynb", book(*cells, **layout).encode())
 
         change(place, cell=number, source="new")
 

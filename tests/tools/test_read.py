@@ -18,7 +18,7 @@ from refold.values.display import Note
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 
 
-def put(place: ToolDirectory, name: str, content: bytes) -> None:
+def write_file(place: ToolDirectory, name: str, content: bytes) -> None:
     (place.directory / name).write_bytes(content)
 
 
@@ -29,7 +29,7 @@ def read(place: ToolDirectory, **arguments: object) -> str:
 def test_lines_are_numbered_and_the_hash_of_the_file_is_recorded(
     place: ToolDirectory,
 ) -> None:
-    put(place, "a.txt", b"one\n\n  three")
+    write_file(place, "a.txt", b"one\n\n  three")
 
     reply = anyio.run(place.use, read_file, {"path": "a.txt"})
 
@@ -51,14 +51,14 @@ def test_lines_are_numbered_and_the_hash_of_the_file_is_recorded(
 def test_a_partial_read_states_how_to_continue(
     place: ToolDirectory, first: int, count: int, text: str
 ) -> None:
-    put(place, "a", b"a\nb\nc\n")
+    write_file(place, "a", b"a\nb\nc\n")
 
     assert read(place, path="a", first=first, count=count) == text
 
 
 def test_consecutive_partial_reads_return_every_line(place: ToolDirectory) -> None:
     lines = [f"line {n} " + "x" * (n % 3000) for n in range(1, 600)]
-    put(place, "a", "\n".join(lines).encode())
+    write_file(place, "a", "\n".join(lines).encode())
     first, parts = 1, list[str]()
 
     while True:
@@ -75,7 +75,7 @@ def test_consecutive_partial_reads_return_every_line(place: ToolDirectory) -> No
 
 
 def test_a_very_long_line_is_truncated_with_a_count(place: ToolDirectory) -> None:
-    put(place, "a", b"x" * 5_000_000)
+    write_file(place, "a", b"x" * 5_000_000)
 
     assert read(place, path="a") == f"1\t{'x' * 2000} [4,998,000 more characters]\n(1 line)"
 
@@ -113,13 +113,13 @@ def test_a_very_long_line_is_truncated_with_a_count(place: ToolDirectory) -> Non
 def test_read_returns_text_or_a_description_of_the_file(
     place: ToolDirectory, content: bytes, text: str
 ) -> None:
-    put(place, "a", content)
+    write_file(place, "a", content)
 
     assert read(place, path="a") == text
 
 
 def test_an_image_is_returned_unchanged(place: ToolDirectory) -> None:
-    put(place, "a.png", PNG)
+    write_file(place, "a.png", PNG)
 
     reply = anyio.run(place.use, read_file, {"path": "a.png"})
 
@@ -140,7 +140,7 @@ def test_an_image_is_returned_unchanged(place: ToolDirectory) -> None:
 def test_read_refuses_paths_that_are_not_readable_files(
     place: ToolDirectory, path: str, said: str
 ) -> None:
-    put(place, "binary", b"\x7fELF\0\0\0\0\0")
+    write_file(place, "binary", b"\x7fELF\0\0\0\0\0")
     (place.directory / "directory").mkdir()
     os.mkfifo(place.directory / "pipe")
 
@@ -162,7 +162,7 @@ def test_an_unknown_path_is_refused_with_similar_names(
 ) -> None:
     for name in ("number.txt", "notes.md", "sub/numbers.txt"):
         (place.directory / name).parent.mkdir(exist_ok=True)
-        put(place, name, b"1")
+        write_file(place, name, b"1")
 
     with pytest.raises(ToolFailed) as error:
         read(place, path=path)
@@ -171,7 +171,7 @@ def test_an_unknown_path_is_refused_with_similar_names(
 
 
 def test_names_outside_the_workspace_are_not_suggested(place: ToolDirectory) -> None:
-    put(place, "../secret-plan", b"1")
+    write_file(place, "../secret-plan", b"1")
 
     with pytest.raises(ToolFailed) as error:
         read(place, path=str(place.directory.parent / "secret-plans"))
@@ -183,7 +183,7 @@ def test_no_names_are_suggested_from_a_directory_with_many_files(
     place: ToolDirectory,
 ) -> None:
     for number in range(9):
-        put(place, f"{number}.txt", b"1")
+        write_file(place, f"{number}.txt", b"1")
 
     with pytest.raises(ToolFailed, match=r"there is no such file or directory\.$"):
         read(place, path="something")
@@ -192,7 +192,7 @@ def test_no_names_are_suggested_from_a_directory_with_many_files(
 def test_a_file_name_that_is_not_utf_8_can_be_recorded_in_a_journal(
     place: ToolDirectory,
 ) -> None:
-    put(place, os.fsdecode(b"bad\xff\nname"), b"x")
+    write_file(place, os.fsdecode(b"bad\xff\nname"), b"x")
 
     reply = anyio.run(place.use, read_file, {"path": r"bad\xff\nname"})
 
@@ -214,7 +214,7 @@ def test_a_notebook_is_read_by_its_cells(place: ToolDirectory) -> None:
             ],
         },
     ]
-    put(place, "n.ipynb", msgspec.json.encode({"cells": cells}))
+    write_file(place, "n.ipynb", msgspec.json.encode({"cells": cells}))
 
     texts = [
         line.partition("\t")[2] for line in read(place, path="n.ipynb").split("\n")[:-1]
@@ -231,7 +231,7 @@ def test_a_notebook_is_read_by_its_cells(place: ToolDirectory) -> None:
 
 
 def test_read_returns_invalid_notebooks_as_plain_text(place: ToolDirectory) -> None:
-    put(place, "n.ipynb", b'{"cells": 3}')
+    write_file(place, "n.ipynb", b'{"cells": 3}')
 
     assert read(place, path="n.ipynb") == '1\t{"cells": 3}\n(1 line)'
 
@@ -239,7 +239,7 @@ def test_read_returns_invalid_notebooks_as_plain_text(place: ToolDirectory) -> N
 @pytest.mark.slow
 def test_a_pdf_is_read_by_its_pages(place: ToolDirectory) -> None:
     pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
-    put(place, "a.pdf", pdf("Hello there"))
+    write_file(place, "a.pdf", pdf("Hello there"))
 
     text = read(place, path="a.pdf")
 
@@ -249,7 +249,7 @@ def test_a_pdf_is_read_by_its_pages(place: ToolDirectory) -> None:
 @pytest.mark.slow
 def test_a_broken_pdf_is_refused_in_one_sentence(place: ToolDirectory) -> None:
     pytest.importorskip("pypdfium2", reason="the extra refold[docs] is not installed")
-    put(place, "a.pdf", b"%PDF-1.7 and nothing more")
+    write_file(place, "a.pdf", b"%PDF-1.7 and nothing more")
 
     with pytest.raises(
         ToolFailed, match=r"a\.pdf is a PDF that cannot be opened: .*[^.]\.$"
@@ -265,7 +265,7 @@ def test_a_pdf_that_unpacks_to_gigabytes_is_refused(
     packer = zlib.compressobj(9)
     words = b"BT /F1 1 Tf " + b"(aaaaaaaaaaaaaaaa) Tj " * 45_000 + b"ET "
     packed = b"".join([*(packer.compress(words) for _ in range(400)), packer.flush()])
-    put(place, "a.pdf", pdf_of(packed, b"/Filter/FlateDecode"))
+    write_file(place, "a.pdf", pdf_of(packed, b"/Filter/FlateDecode"))
 
     with pytest.raises(
         ToolFailed, match=r"a\.pdf is a PDF that takes (more than|too much)"
@@ -277,7 +277,7 @@ def test_reading_a_pdf_without_the_docs_extra_names_the_package_to_install(
     place: ToolDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pypdfium2", None)
-    put(place, "a.pdf", b"%PDF-1.7")
+    write_file(place, "a.pdf", b"%PDF-1.7")
 
     with pytest.raises(ToolFailed, match=r"pip install 'refold\[docs\]'"):
         read(place, path="a.pdf")

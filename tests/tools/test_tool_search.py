@@ -23,11 +23,11 @@ async def create_issue(title: str, *, files: object) -> Reply:
     return Reply(title)
 
 
-def named(name: str, description: str = "Does something.") -> Tool:
+def make_tool(name: str, description: str = "Does something.") -> Tool:
     return replace(create_issue, name=name, description=description)
 
 
-MANY = (*builtin(), *(named(f"mcp__server__tool_{n}") for n in range(200)))
+MANY = (*builtin(), *(make_tool(f"mcp__server__tool_{n}") for n in range(200)))
 
 
 class TestToolSearch(ToolContract):
@@ -39,13 +39,13 @@ class TestToolSearch(ToolContract):
         )
 
 
-def asked(place: ToolDirectory, query: str, *tools: Tool, limit: int = 5) -> str:
+def search(place: ToolDirectory, query: str, *tools: Tool, limit: int = 5) -> str:
     place.deferred = tools
     reply = anyio.run(place.use, tool_search, {"query": query, "limit": limit})
     return reply.text
 
 
-def found(text: str) -> list[str]:
+def parse_names(text: str) -> list[str]:
     parts = text.split("\n\n")
     assert parts[-1] == "Call one as tool_call(name, arguments)."
     return [part.partition(":")[0] for part in parts[:-1]]
@@ -69,18 +69,22 @@ def found(text: str) -> list[str]:
 def test_keywords_find_the_matching_tools(
     query: str, names: list[str], place: ToolDirectory
 ) -> None:
-    assert found(asked(place, query, *DEFERRED, create_issue)) == names
+    assert parse_names(search(place, query, *DEFERRED, create_issue)) == names
 
 
 def test_the_best_matches_come_first_up_to_the_limit(place: ToolDirectory) -> None:
-    tools = [named("other", "Lists a channel."), named("send_mail"), named("list_channels")]
+    tools = [
+        make_tool("other", "Lists a channel."),
+        make_tool("send_mail"),
+        make_tool("list_channels"),
+    ]
 
-    assert found(asked(place, "list channels", *tools)) == ["list_channels", "other"]
-    assert found(asked(place, "list channels", *tools, limit=1)) == ["list_channels"]
+    assert parse_names(search(place, "list channels", *tools)) == ["list_channels", "other"]
+    assert parse_names(search(place, "list channels", *tools, limit=1)) == ["list_channels"]
 
 
 def test_tool_search_returns_the_full_schema(place: ToolDirectory) -> None:
-    assert asked(place, "select:create_issue", create_issue) == (
+    assert search(place, "select:create_issue", create_issue) == (
         "create_issue: Open an issue in a tracker. Needs an account.\n"
         'arguments: {"type":"object","properties":{"title":{"type":"string"}},'
         '"required":["title"],"additionalProperties":false}\n\n'
@@ -101,7 +105,7 @@ def test_tool_search_without_a_match_lists_what_exists(
     query: str, said: str, place: ToolDirectory
 ) -> None:
     with pytest.raises(ToolFailed) as failure:
-        asked(place, query, *DEFERRED)
+        search(place, query, *DEFERRED)
 
     assert str(failure.value) == said
 
@@ -136,7 +140,7 @@ def test_the_description_of_very_many_tools_lists_only_some_names() -> None:
 
 
 def test_a_foreign_tool_description_is_shown_on_one_line() -> None:
-    search, _ = search_tools([named("odd", "Two\nlines\x07 of\u2028words. More.")])
+    search, _ = search_tools([make_tool("odd", "Two\nlines\x07 of\u2028words. More.")])
 
     assert search.description.endswith("There are: odd (Two lines  of words).")
 

@@ -25,7 +25,7 @@ def plant(place: ToolDirectory, *names: str) -> None:
         path.write_bytes(b"")
 
 
-def shown(place: ToolDirectory, **arguments: object) -> list[str]:
+def show_tree(place: ToolDirectory, **arguments: object) -> list[str]:
     return anyio.run(place.use, tree, arguments).text.split("\n")
 
 
@@ -33,7 +33,7 @@ def test_directories_come_first_and_names_below_are_indented(place: ToolDirector
     plant(place, "b.py", "src/deep/c.py", "src/a.py", ".hidden", "new\nline")
     (place.directory / "empty").mkdir()
 
-    assert shown(place) == [
+    assert show_tree(place) == [
         "empty/", "src/", "  deep/", "    c.py", "  a.py", ".hidden", "b.py", r"new\nline"
     ]  # fmt: skip
 
@@ -43,9 +43,9 @@ def test_directories_at_the_depth_limit_are_marked_as_not_opened(
 ) -> None:
     plant(place, "src/deep/c.py", "src/a.py")
 
-    assert shown(place, depth=1) == ["src/ …"]
-    assert shown(place, depth=2) == ["src/", "  deep/ …", "  a.py"]
-    assert shown(place, path="src/deep") == ["c.py"]
+    assert show_tree(place, depth=1) == ["src/ …"]
+    assert show_tree(place, depth=2) == ["src/", "  deep/ …", "  a.py"]
+    assert show_tree(place, path="src/deep") == ["c.py"]
 
 
 def test_ignored_names_are_left_out_and_counted(place: ToolDirectory) -> None:
@@ -55,7 +55,7 @@ def test_ignored_names_are_left_out_and_counted(place: ToolDirectory) -> None:
     (place.directory / ".gitignore").write_text("*.log\nbuild/\n")
     (place.directory / "src/.gitignore").write_text("/only.py\n!kept.log\n")
 
-    assert shown(place) == [
+    assert show_tree(place) == [
         "src/", "  .gitignore", "  kept.log", ".gitignore", "a.py",
         "(3 ignored names are left out; list_files shows them)",
     ]  # fmt: skip
@@ -65,7 +65,7 @@ def test_an_ignored_directory_can_be_shown_by_its_path(place: ToolDirectory) -> 
     plant(place, ".git/config", "build/b.py")
     (place.directory / ".gitignore").write_text("build/\n")
 
-    assert shown(place, path="build") == ["b.py"]
+    assert show_tree(place, path="build") == ["b.py"]
 
 
 def test_links_are_shown_and_not_followed(place: ToolDirectory) -> None:
@@ -73,7 +73,7 @@ def test_links_are_shown_and_not_followed(place: ToolDirectory) -> None:
     (place.directory / "loop").symlink_to(".")
     os.mkfifo(place.directory / "pipe")
 
-    assert shown(place) == ["src/", "  a.py", "loop (link)", "pipe (device or pipe)"]
+    assert show_tree(place) == ["src/", "  a.py", "loop (link)", "pipe (device or pipe)"]
 
 
 def test_tree_omits_files_that_may_not_be_read(place: ToolDirectory) -> None:
@@ -82,7 +82,7 @@ def test_tree_omits_files_that_may_not_be_read(place: ToolDirectory) -> None:
         place.directory, unread=lambda real: "a rule forbids it" if "secret" in real else ""
     )
 
-    assert shown(place) == ["src/", "  a.py"]
+    assert show_tree(place) == ["src/", "  a.py"]
 
 
 def test_directories_that_cannot_be_listed_are_named(
@@ -99,7 +99,7 @@ def test_directories_that_cannot_be_listed_are_named(
 
     monkeypatch.setattr("os.scandir", scandir)
 
-    rows = shown(place)
+    rows = show_tree(place)
 
     assert rows[:3] == ["locked/ …", "src/", "  a.py"]
     assert rows[3].startswith("Not listed: ")
@@ -111,7 +111,7 @@ def test_a_large_directory_is_shortened_so_that_others_are_shown(
 ) -> None:
     plant(place, *(f"a/{n:03}" for n in range(150)), "z/one")
 
-    rows = shown(place)
+    rows = show_tree(place)
 
     assert rows[:2] == ["a/", "  000"]
     assert rows[-3:] == ["  (and 50 more)", "z/", "  one"]
@@ -122,7 +122,7 @@ def test_a_tree_shows_at_most_500_names_and_omits_the_deepest_first(
 ) -> None:
     plant(place, *(f"{d:02}/{n:02}/x" for d in range(20) for n in range(30)))
 
-    rows = shown(place)
+    rows = show_tree(place)
 
     assert rows[-1] == "(500 names, and no more: give the path of a part)"
     names = [row for row in rows[:-1] if "more)" not in row]
@@ -141,4 +141,4 @@ def test_tree_refuses_a_path_that_is_not_a_directory(
 
 
 def test_an_empty_directory_is_reported_as_empty(place: ToolDirectory) -> None:
-    assert shown(place) == [". is empty."]
+    assert show_tree(place) == [". is empty."]

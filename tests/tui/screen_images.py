@@ -83,7 +83,7 @@ STORIES = (
 )  # fmt: skip
 
 
-def taken(story: Story, place: Path) -> str:
+def take_image(story: Story, place: Path) -> str:
     """The image, as SVG."""
     work = place / "greetings"
     work.mkdir()
@@ -137,7 +137,7 @@ def _row(cells: Any, columns: int, y: int) -> str:
         text = "".join(cells[x].data for x in xs)
         if paper != PAPER:
             texts.append(
-                f'<rect x="{_left(xs[0])}" y="{top}" width="{len(xs) * CELL:.1f}" height="{LINE}" '
+                f'<rect x="{_left_position(xs[0])}" y="{top}" width="{len(xs) * CELL:.1f}" height="{LINE}" '
                 f'fill="{paper}"/>\n'
             )
         if words := text.strip():
@@ -145,13 +145,13 @@ def _row(cells: Any, columns: int, y: int) -> str:
             more = ' font-weight="bold"' if bold else ""
             more += ' font-style="italic"' if italic else ""
             texts.append(
-                f'<text x="{_left(first)}" y="{top + SIZE}" textLength="{len(words) * CELL:.1f}" '
+                f'<text x="{_left_position(first)}" y="{top + SIZE}" textLength="{len(words) * CELL:.1f}" '
                 f'fill="{ink}"{more}>{escape(words.replace(" ", NBSP))}</text>\n'
             )
     return "".join(texts)
 
 
-def _left(column: int) -> str:
+def _left_position(column: int) -> str:
     return f"{12 + column * CELL:.1f}"
 
 
@@ -169,7 +169,7 @@ def main(into: Path) -> None:
 def _images() -> Iterator[tuple[str, str]]:
     for story in STORIES:
         with tempfile.TemporaryDirectory() as place:
-            yield story.name, taken(story, Path(place))
+            yield story.name, take_image(story, Path(place))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class Story:
             Ended(call.id, end.outcome, end.text, end.shown, control=end.control), ModelAsked(),
         ]  # fmt: skip
 
-    def says(self, text: str, thought: str = "") -> list[Event | Live]:
+    def answer_events(self, text: str, thought: str = "") -> list[Event | Live]:
         parts = (*([Thinking(thought)] if thought else []), Text(text))
         message = Message("assistant", parts)
         return [
@@ -104,7 +104,7 @@ def stories(draw: some.DrawFn) -> Story:
         if draw(some.booleans()):
             story.tell(ModelChosen("b/other"))
         if text := draw(WORDS):
-            story.tell(*story.says(text, draw(WORDS)))
+            story.tell(*story.answer_events(text, draw(WORDS)))
         if draw(some.integers(0, 3)):
             story.tell(TurnEnded("answered"))
     return story

@@ -13,7 +13,7 @@ import pytest
 
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, Terminal
 from tests.tui.conftest import HELLO, PROGRAM, Opens, png
-from tests.tui.screen_images import NBSP, STORIES, taken
+from tests.tui.screen_images import NBSP, STORIES, take_image
 
 pytestmark = pytest.mark.slow
 
@@ -397,24 +397,24 @@ def test_the_shell_gets_the_terminal_back_after_ctrl_z_and_after_a_kill(
     at.type("a draft")
     at.until("› a draft")
     at.type(CTRL_Z)
-    at.until_sent("Stopped", since=at.sent)
+    at.until_sent("Stopped", since=at.sent_bytes)
     at.type(f"{asks} stopped\n")
-    at.until_sent("0\r\n1 stopped", since=at.sent)
+    at.until_sent("0\r\n1 stopped", since=at.sent_bytes)
     at.type("fg\n")
-    at.until_sent("\x1b[?1049h", since=at.sent)
+    at.until_sent("\x1b[?1049h", since=at.sent_bytes)
     at.type(" goes on" + ENTER)
     at.until("› a draft goes on")
     at.until("An answer.")
     subprocess.run(["pkill", "-9", "-P", str(at.child.pid)], check=True)
-    at.until_sent("Killed", since=at.sent)
+    at.until_sent("Killed", since=at.sent_bytes)
     at.type(f"{command} -c\n")
-    at.until_sent("\x1b[?1049h", since=at.sent)
+    at.until_sent("\x1b[?1049h", since=at.sent_bytes)
     at.until("› a draft goes on")
     ready(at)
     at.type("\x04")
-    at.until_sent("To resume", since=at.sent)
+    at.until_sent("To resume", since=at.sent_bytes)
     at.type(f"{asks} after all\n")
-    at.until_sent("0\r\n1 after all", since=at.sent)
+    at.until_sent("0\r\n1 after all", since=at.sent_bytes)
 
     assert at.raw.rindex("\x1b[?1049l") > at.raw.rindex("\x1b[?1049h")
 
@@ -570,7 +570,7 @@ def test_on_a_slow_connection_keys_are_handled_while_a_long_response_is_written(
 def test_a_screenshot_for_the_documents_shows_the_question(tmp_path: Path) -> None:
     (story,) = (item for item in STORIES if item.name == "question")
 
-    image = taken(story, tmp_path)
+    image = take_image(story, tmp_path)
 
     words = "".join(ElementTree.fromstring(image).itertext()).replace(NBSP, " ")
     assert "Edit hello.py?" in words

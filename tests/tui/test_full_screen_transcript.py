@@ -35,7 +35,7 @@ def words(text: str, seq: int = 1) -> AnswerBlock:
 def test_a_transcript_shows_all_blocks_of_a_session_in_order() -> None:
     story = Story()
     story.turn("Say hello.").tell(*story.call(ENDS[1], "edit_file", '{"path":"a.py"}'))
-    story.tell(*story.says("# Done\n\n- one\n- two", "I think."))
+    story.tell(*story.answer_events("# Done\n\n- one\n- two", "I think."))
 
     assert rows_of(model_of(story).transcript) == [
         "› Say hello.",

@@ -20,7 +20,7 @@ PIECES = [
 ]
 
 
-def heard(*pieces: bytes) -> list[Message]:
+def parse_keys(*pieces: bytes) -> list[Message]:
     keyboard = Keyboard()
     messages = [message for piece in pieces for message in keyboard.feed(piece, 1.0)]
     return [*messages, *keyboard.flush(1.0)]
@@ -64,13 +64,13 @@ def heard(*pieces: bytes) -> list[Message]:
 def test_a_key_sequence_is_parsed_the_same_in_one_piece_or_byte_by_byte(
     data: bytes, meant: Message
 ) -> None:
-    assert heard(data) == [meant]
-    assert heard(*(data[at : at + 1] for at in range(len(data)))) == [meant]
+    assert parse_keys(data) == [meant]
+    assert parse_keys(*(data[at : at + 1] for at in range(len(data)))) == [meant]
 
 
 def test_letters_read_together_are_one_typed_message() -> None:
-    assert heard(b"hello") == [Typed("hello", 1.0)]
-    assert heard(b"a\rb") == [Typed("a", 1.0), Key("enter", 1.0), Typed("b", 1.0)]
+    assert parse_keys(b"hello") == [Typed("hello", 1.0)]
+    assert parse_keys(b"a\rb") == [Typed("a", 1.0), Key("enter", 1.0), Typed("b", 1.0)]
 
 
 def test_esc_pressed_twice_is_parsed_as_two_esc_keys() -> None:
@@ -83,7 +83,7 @@ def test_esc_pressed_twice_is_parsed_as_two_esc_keys() -> None:
 
 
 def test_invalid_utf_8_bytes_are_not_parsed_as_keys() -> None:
-    assert heard(b"\xff\xfe") == []
+    assert parse_keys(b"\xff\xfe") == []
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_invalid_utf_8_bytes_are_not_parsed_as_keys() -> None:
     ],
 )
 def test_a_key_has_one_name_in_all_terminal_encodings(data: bytes, meant: Message) -> None:
-    assert heard(data) == [meant]
-    assert heard(*(data[at : at + 1] for at in range(len(data)))) == [meant]
+    assert parse_keys(data) == [meant]
+    assert parse_keys(*(data[at : at + 1] for at in range(len(data)))) == [meant]
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,10 @@ def test_a_key_has_one_name_in_all_terminal_encodings(data: bytes, meant: Messag
     ],
 )
 def test_a_report_of_the_terminal_is_not_parsed_as_a_key(data: bytes) -> None:
-    assert heard(data + b"a") == [Typed("a", 1.0)]
-    assert heard(*(data[at : at + 1] for at in range(len(data))), b"a") == [Typed("a", 1.0)]
+    assert parse_keys(data + b"a") == [Typed("a", 1.0)]
+    assert parse_keys(*(data[at : at + 1] for at in range(len(data))), b"a") == [
+        Typed("a", 1.0)
+    ]
 
 
 def test_a_key_sequence_received_slowly_is_parsed_as_one_key() -> None:

@@ -18,11 +18,11 @@ from tests.tui.sessions import Story
 def entries() -> list[Entry]:
     story = Story()
     for n in range(6):
-        story.turn(f"question {n}", story.says(f"answer {n}"))
+        story.turn(f"question {n}", story.answer_events(f"answer {n}"))
     return [frame.item for frame in story.frames if isinstance(frame.item, Entry)]
 
 
-def begun() -> Model:
+def make_model() -> Model:
     model = Model()
     for message in (Resized(60, 12), FactsChanged(Facts("s", "a/m", directory="/w"))):
         model, _ = update(model, message)
@@ -32,8 +32,10 @@ def begun() -> Model:
 def test_a_loaded_session_looks_the_same_as_one_that_was_watched_live() -> None:
     result = entries()
 
-    loaded, _ = update(begun(), Loaded(screen_of(result)))
-    model, _ = update(begun(), News(tuple(Frame(entry.seq, 0, entry) for entry in result)))
+    loaded, _ = update(make_model(), Loaded(screen_of(result)))
+    model, _ = update(
+        make_model(), News(tuple(Frame(entry.seq, 0, entry) for entry in result))
+    )
 
     assert loaded.screen == model.screen
     assert list(loaded.transcript.items) == list(model.transcript.items)
@@ -43,7 +45,7 @@ def test_a_loaded_session_looks_the_same_as_one_that_was_watched_live() -> None:
 def test_the_view_at_the_end_stays_when_earlier_entries_arrive() -> None:
     whole = screen_of(entries())
     end = replace(screen_of(entries()[-9:]), view=whole.view)
-    model, _ = update(begun(), Loaded(end))
+    model, _ = update(make_model(), Loaded(end))
     model, _ = update(model, RowsPrinted((line("a command has printed this"),)))
     model = replace(model, anchor=Anchor(1), selected=1, focus="transcript")
     rows = view(model).rows

@@ -30,7 +30,8 @@ def story_of(turns: list[list[str]]) -> Story:
         for step in steps:
             story.tell(*_step(story, step, marks))
         story.tell(
-            *story.says(f"That was all of it, {next(marks)}."), TurnEnded("answered")
+            *story.answer_events(f"That was all of it, {next(marks)}."),
+            TurnEnded("answered"),
         )
     return story
 
@@ -49,7 +50,7 @@ def _step(story: Story, step: str, marks: Iterator[str]) -> list[object]:
             end = Ended("", "failed", f"no such file: {result}")
             return story.call(end, arguments=f'{{"command":"{called}"}}')
         case _:
-            return story.says(f"I say {called} and {result}, and go on.")
+            return story.answer_events(f"I say {called} and {result}, and go on.")
 
 
 def marks_in(text: str) -> list[str]:

@@ -16,7 +16,7 @@ KEYS = (
 )  # fmt: skip
 
 
-def typed(text: str, *keys: str) -> TextField:
+def type_keys(text: str, *keys: str) -> TextField:
     """`|` is where the cursor stands."""
     at = text.index("|")
     field = TextField(text.replace("|", ""), at)
@@ -27,7 +27,7 @@ def typed(text: str, *keys: str) -> TextField:
     return field
 
 
-def marked(field: TextField) -> str:
+def show_cursor(field: TextField) -> str:
     return f"{field.text[: field.at]}|{field.text[field.at :]}"
 
 
@@ -59,14 +59,17 @@ def marked(field: TextField) -> str:
 def test_each_editing_key_changes_text_and_cursor_as_in_its_row(
     before: str, key: str, after: str
 ) -> None:
-    assert marked(typed(before, key)) == after
+    assert show_cursor(type_keys(before, key)) == after
 
 
 def test_yank_inserts_cut_text_and_undo_reverts_an_edit() -> None:
-    cut = typed("keep this|", "ctrl+w")
+    cut = type_keys("keep this|", "ctrl+w")
 
-    assert marked(edit_field(insert_text(cut, "and "), "ctrl+y") or cut) == "keep and this|"
-    assert marked(edit_field(cut, "ctrl+_") or cut) == "keep this|"
+    assert (
+        show_cursor(edit_field(insert_text(cut, "and "), "ctrl+y") or cut)
+        == "keep and this|"
+    )
+    assert show_cursor(edit_field(cut, "ctrl+_") or cut) == "keep this|"
     assert edit_field(cut, "f9") is None
     assert edit_field(TextField(), "backspace") is None
 
@@ -75,9 +78,9 @@ def test_up_and_down_keep_the_column_and_stop_at_the_first_and_last_line() -> No
     field = TextField("long line\nab\nlast", 6)
 
     below = edit_field(field, "down") or field
-    assert marked(below) == "long line\nab|\nlast"
-    assert marked(edit_field(below, "down") or field) == "long line\nab\nlast|"
-    assert marked(edit_field(below, "up") or field) == "long l|ine\nab\nlast"
+    assert show_cursor(below) == "long line\nab|\nlast"
+    assert show_cursor(edit_field(below, "down") or field) == "long line\nab\nlast|"
+    assert show_cursor(edit_field(below, "up") or field) == "long l|ine\nab\nlast"
     above = press_key(field, "up")
     assert above is not None
     assert (above.field.at, above.beyond) == (6, -1)
@@ -95,31 +98,31 @@ def test_layout_does_not_depend_on_the_cursor_position(
 
 
 def test_yank_and_rotate_insert_the_last_cuts_in_turn() -> None:
-    field = typed("one two|", "ctrl+w")
+    field = type_keys("one two|", "ctrl+w")
     field = typed_letters(edit_field(field, "ctrl+u") or field, "> ").field
 
     yanked = edit_field(field, "ctrl+y") or field
-    assert marked(yanked) == "> one |"
-    assert marked(edit_field(yanked, "alt+y") or field) == "> two|"
-    assert marked(edit_field(clear(yanked), "ctrl+y") or field) == "one |"
+    assert show_cursor(yanked) == "> one |"
+    assert show_cursor(edit_field(yanked, "alt+y") or field) == "> two|"
+    assert show_cursor(edit_field(clear(yanked), "ctrl+y") or field) == "one |"
 
 
 def test_selected_text_is_highlighted_and_can_be_cut() -> None:
-    field = typed("one |two three", "ctrl+space", "alt+f")
+    field = type_keys("one |two three", "ctrl+space", "alt+f")
 
     assert lay_out(field, 6).selected == ((4, 6), (0, 1), (0, 0))
-    assert marked(edit_field(field, "ctrl+w") or field) == "one | three"
+    assert show_cursor(edit_field(field, "ctrl+w") or field) == "one | three"
 
 
 def test_alt_and_a_number_repeat_the_next_key_and_a_macro_repeats_many() -> None:
-    assert marked(typed("|abcdef", "alt+3", "ctrl+f")) == "abc|def"
-    recorded = typed_letters(typed("|ab cd", "ctrl+x"), "(").field
+    assert show_cursor(type_keys("|abcdef", "alt+3", "ctrl+f")) == "abc|def"
+    recorded = typed_letters(type_keys("|ab cd", "ctrl+x"), "(").field
     for key in ("ctrl+d", "ctrl+f", "ctrl+x"):
         recorded = edit_field(recorded, key) or recorded
     ended = typed_letters(recorded, ")").field
     again = typed_letters(edit_field(ended, "ctrl+x") or ended, "e").field
 
-    assert (marked(ended), marked(again)) == ("b| cd", "bc|d")
+    assert (show_cursor(ended), show_cursor(again)) == ("b| cd", "bc|d")
 
 
 def test_alt_dot_inserts_the_last_word_of_an_earlier_input() -> None:
@@ -178,6 +181,6 @@ def test_undo_goes_back_through_every_edit(text: str) -> None:
 
 
 def test_an_editing_command_that_fails_leaves_the_text_unchanged() -> None:
-    field = typed("a\nb|", "alt+-")
+    field = type_keys("a\nb|", "alt+-")
 
-    assert marked(edit_field(field, "up") or TextField()) == "a\nb|"
+    assert show_cursor(edit_field(field, "up") or TextField()) == "a\nb|"

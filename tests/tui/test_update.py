@@ -89,7 +89,7 @@ def after(model: Model, *messages: Message) -> tuple[Model, list[Command]]:
 def idle() -> Model:
     story = Story()
     story.turn("Go.").tell(
-        *story.says("Here is `x`:\n\n```\ncode\n```"), TurnEnded("answered")
+        *story.answer_events("Here is `x`:\n\n```\ncode\n```"), TurnEnded("answered")
     )
     return model_of(story)
 
@@ -187,7 +187,7 @@ def test_a_stop_before_the_answer_restores_the_message_to_an_empty_input(
     model, _ = after(model_of(story), Typed("go", 50.0), Key("enter", 50.0))
     story.turn("go")
     for words in answer:
-        story.tell(*story.says(words))
+        story.tell(*story.answer_events(words))
     story.tell(Stopped("interrupted"), TurnEnded("interrupted"))
     working = replace(model, composer=insert(model.composer, typed))
 
@@ -520,7 +520,7 @@ def test_the_draft_is_stored_instead_of_a_history_entry_shown_in_the_input() -> 
 def test_search_scrolls_to_the_row_that_contains_the_text() -> None:
     long = "\n\n".join(f"paragraph {n}" for n in range(40))
     story = Story()
-    story.turn("Go.", story.says(f"first words\n\n{long}"))
+    story.turn("Go.", story.answer_events(f"first words\n\n{long}"))
     searching = (Key("ctrl+s"), Typed("first words"))
 
     model, _ = after(model_of(story, height=14), *searching)
@@ -532,7 +532,7 @@ def test_search_expands_a_folded_call_whose_hidden_rows_contain_the_text() -> No
     story = Story()
     output = "\n".join(f"row {n}" for n in range(40))
     end = Ended("", "done", output, (Output("seq", output, 0),))
-    story.turn("Go.", story.call(end), story.says("Done."))
+    story.turn("Go.", story.call(end), story.answer_events("Done."))
 
     model, _ = after(model_of(story), Key("ctrl+s"), Typed("row 20"))
 
@@ -543,7 +543,7 @@ def test_search_scrolls_to_the_block_and_reports_when_nothing_is_found() -> None
     story = Story()
     story.turn("needle one")
     for n in range(30):
-        story.tell(*story.says(f"answer {n}"), ModelAsked())
+        story.tell(*story.answer_events(f"answer {n}"), ModelAsked())
     model = model_of(story, 80, 12)
 
     result, _ = after(model, Key("ctrl+s"), Typed("needle"))
@@ -605,7 +605,7 @@ MENU = Menu(
 )
 
 
-def settled(model: Model, *messages: Message) -> tuple[Model, list[Command]]:
+def update_without_repaint(model: Model, *messages: Message) -> tuple[Model, list[Command]]:
     """As `after`, without the commands that only paint the question again."""
     model, done = after(model, *messages)
     return model, [command for command in done if not isinstance(command, WakeAfter)]
@@ -628,14 +628,16 @@ def test_question_is_not_answered_by_typing_in_the_full_screen(
     model, done, at = working(), list[Command](), 50.0
     for number, letter in enumerate(sentence, 1):
         at += pauses[number]
-        model, commands = settled(model, Typed(letter, at))
+        model, commands = update_without_repaint(model, Typed(letter, at))
         done += commands
         if number == min(comes, len(sentence)):
-            model, _ = settled(model, Asked(7, (line("?"),), (), at=at + 0.001, menu=menu))
+            model, _ = update_without_repaint(
+                model, Asked(7, (line("?"),), (), at=at + 0.001, menu=menu)
+            )
 
     assert (model.composer.field.text, done) == (sentence, [])
     assert "a question waits" in text(model)
-    result, done = settled(model, Key("enter", at + pauses[0]))
+    result, done = update_without_repaint(model, Key("enter", at + pauses[0]))
     assert done[:2] == [Remember(sentence), Submit(sentence, "now")]
     assert done[2:] == ([Answer(7, key="esc")] if menu.send_leaves else [])
     assert result.composer.field.text == ""
@@ -643,21 +645,29 @@ def test_question_is_not_answered_by_typing_in_the_full_screen(
 
 def test_question_is_answered_after_a_pause_in_typing_in_the_full_screen() -> None:
     result = Asked(7, (line("?"),), (), at=100.0, menu=MENU)
-    model = settled(working(), Typed("x", 99.0), Key("backspace", 99.5), result)[0]
+    model = update_without_repaint(
+        working(), Typed("x", 99.0), Key("backspace", 99.5), result
+    )[0]
 
     assert "› 1 Y" not in text(model)
-    calm, _ = settled(model, Woken(100.7))
+    calm, _ = update_without_repaint(model, Woken(100.7))
     assert "› 1 Y (y) · 2 S" in text(calm)
-    assert settled(calm, Typed("y", 101.0))[1] == [Answer(7, "y")]
-    assert settled(calm, Key("enter", 101.0))[1] == [Answer(7, "y")]
-    assert settled(calm, Key("down", 101.0), Key("enter", 101.1))[1] == [Answer(7, "s")]
-    assert settled(calm, Typed("3", 101.0), Key("enter", 101.1))[1] == [Answer(7, "a")]
-    assert settled(model, Typed("3", 100.3), Key("enter", 100.4))[1] != [Answer(7, "a")]
-    assert settled(calm, Key("esc", 101.0))[1] == [Answer(7, key="esc")]
+    assert update_without_repaint(calm, Typed("y", 101.0))[1] == [Answer(7, "y")]
+    assert update_without_repaint(calm, Key("enter", 101.0))[1] == [Answer(7, "y")]
+    assert update_without_repaint(calm, Key("down", 101.0), Key("enter", 101.1))[1] == [
+        Answer(7, "s")
+    ]
+    assert update_without_repaint(calm, Typed("3", 101.0), Key("enter", 101.1))[1] == [
+        Answer(7, "a")
+    ]
+    assert update_without_repaint(model, Typed("3", 100.3), Key("enter", 100.4))[1] != [
+        Answer(7, "a")
+    ]
+    assert update_without_repaint(calm, Key("esc", 101.0))[1] == [Answer(7, key="esc")]
 
 
 def test_question_is_shown_after_an_open_list_is_closed() -> None:
-    model, _ = settled(
+    model, _ = update_without_repaint(
         working(), PaletteLoaded(Picker("All", ())), Typed("yes", 100.0),
         Asked(7, (line("May it?"),), (), at=100.1, menu=MENU),
     )  # fmt: skip

@@ -19,7 +19,7 @@ def composer_of(marked: str, mode: Mode = "normal") -> Composer:
     return Composer(TextField(marked.replace("|", "", 1), at, vi=True, mode=mode))
 
 
-def marked(composer: Composer) -> str:
+def show_cursor(composer: Composer) -> str:
     text, at = composer.field.text, composer.field.at
     return f"{text[:at]}|{text[at:]}"
 
@@ -85,7 +85,7 @@ def marked(composer: Composer) -> str:
     ],
 )
 def test_keys_of_normal_mode_edit_as_in_vi(before: str, keys: str, after: str) -> None:
-    assert marked(insert(composer_of(before), keys)) == after
+    assert show_cursor(insert(composer_of(before), keys)) == after
 
 
 def test_esc_leaves_insert_mode_then_cancels_a_command_then_is_not_handled() -> None:
@@ -94,7 +94,7 @@ def test_esc_leaves_insert_mode_then_cancels_a_command_then_is_not_handled() -> 
     normal = press_key(composer, "esc")
 
     assert normal is not None
-    assert (marked(normal), normal.field.mode) == ("wor|d", "normal")
+    assert (show_cursor(normal), normal.field.mode) == ("wor|d", "normal")
     result = insert(normal, "2d")
     assert result.field.pending == "2d"
     left = press_key(result, "esc")
@@ -120,8 +120,8 @@ def test_v_opens_the_editor_as_in_the_line_terminal() -> None:
 def test_emacs_keys_work_in_vi_insert_mode() -> None:
     composer = composer_of("one two|", "insert")
 
-    assert marked(press_key(composer, "ctrl+a") or composer) == "|one two"
-    assert marked(press_key(composer, "alt+b") or composer) == "one |two"
+    assert show_cursor(press_key(composer, "ctrl+a") or composer) == "|one two"
+    assert show_cursor(press_key(composer, "alt+b") or composer) == "one |two"
 
 
 def test_j_and_k_keys_show_earlier_inputs() -> None:

@@ -92,7 +92,7 @@ def test_wide_characters_plans_and_tables_never_exceed_the_screen_width(width: i
     story = Story()
     story.turn("日本語 " * 20 + "👨‍👩‍👧" * 20 + " שלום")
     story.tell(*story.call(PLAN, "exit_plan_mode", "{}"))
-    story.tell(*story.says("| a | b |\n|---|---|\n| 1 | " + "long " * 30 + " |"))
+    story.tell(*story.answer_events("| a | b |\n|---|---|\n| 1 | " + "long " * 30 + " |"))
 
     fits(view(model_of(story, width, 30)), width, 30)
 
@@ -170,7 +170,7 @@ def test_a_teammate_is_shown_with_its_name_and_whether_it_works() -> None:
 
 def test_a_panel_is_beside_the_transcript_on_wide_screens_and_below_it_on_others() -> None:
     story = Story()
-    story.turn("Go.").tell(*story.says("Yes."))
+    story.turn("Go.").tell(*story.answer_events("Yes."))
 
     wide = text(replace(model_of(story, 150, 20), panel="cost"))
     narrow = text(replace(model_of(story, 80, 20), panel="cost"))
@@ -184,7 +184,7 @@ def test_an_empty_panel_uses_no_rows_and_a_line_above_the_input_names_it(
     width: int,
 ) -> None:
     story = Story()
-    story.turn("Go.").tell(*story.says("Yes."))
+    story.turn("Go.").tell(*story.answer_events("Yes."))
     plain = model_of(story, width, 20)
 
     model = after(plain, Key("f3"))
@@ -199,7 +199,9 @@ def test_an_empty_panel_uses_no_rows_and_a_line_above_the_input_names_it(
 
 def test_all_rows_of_a_selected_block_are_marked() -> None:
     story = Story()
-    story.turn("Go.").tell(*story.says("A *fine* answer that is wider than the screen is."))
+    story.turn("Go.").tell(
+        *story.answer_events("A *fine* answer that is wider than the screen is.")
+    )
     plain = model_of(story, 30, 20)
 
     rows = [bare([row]).rstrip() for row in view(after(plain, Key("ctrl+up"))).rows]
@@ -222,7 +224,7 @@ def test_the_list_of_keys_covers_the_transcript_and_closes_with_the_same_key() -
 
 def test_link_addresses_are_shown_where_the_terminal_does_not_open_links() -> None:
     story = Story()
-    story.turn("Go.").tell(*story.says("See [it](https://example.org/a)."))
+    story.turn("Go.").tell(*story.answer_events("See [it](https://example.org/a)."))
 
     plain = model_of(story, 80, 20)
     linked = replace(plain, transcript=replace(plain.transcript, links=True, memo=Memo()))
@@ -243,7 +245,7 @@ def test_the_hint_of_a_stopped_turn_is_removed_when_the_turn_ends() -> None:
 
 def test_the_status_line_says_model_branch_context_and_cost() -> None:
     story = Story()
-    story.turn("Go.").tell(*story.says("Yes."))
+    story.turn("Go.").tell(*story.answer_events("Yes."))
 
     last = text(model_of(story, 90, 12)).splitlines()[-1]
 
@@ -272,7 +274,7 @@ def test_queued_messages_are_shown_above_the_input() -> None:
 
 def test_matches_of_a_search_are_marked() -> None:
     story = Story()
-    story.turn("Go.").tell(*story.says("find the needle here"))
+    story.turn("Go.").tell(*story.answer_events("find the needle here"))
     model = after(model_of(story, 60, 12), Key("ctrl+s"), Typed("needle"))
 
     pieces = [piece for row in view(model).rows for piece in row]

@@ -66,7 +66,7 @@ class Seen(HTMLParser):
         self.foreign.append("an instruction")
 
 
-def seen(html: str) -> Seen:
+def parse_page(html: str) -> Seen:
     result = Seen()
     result.feed(html)
     result.close()

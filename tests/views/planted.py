@@ -68,7 +68,7 @@ def answer(
     return ModelAnswered(Message("assistant", parts), usage, model=model, cost=cost)
 
 
-def begun(words: str = "look", agent: str = "main") -> list[Event]:
+def start_events(words: str = "look", agent: str = "main") -> list[Event]:
     return [
         SessionStarted("/work/place", id="s"),
         Said(words),
@@ -78,7 +78,7 @@ def begun(words: str = "look", agent: str = "main") -> list[Event]:
     ]
 
 
-def asked_leaves(first: int, count: int, failed: Sequence[int] = ()) -> list[Event]:
+def leaf_events(first: int, count: int, failed: Sequence[int] = ()) -> list[Event]:
     """Leaves of the call `call-0`, each asked and settled, for 0.01 each."""
     events: list[Event] = []
     for number in range(first, first + count):
@@ -97,7 +97,7 @@ def asked_leaves(first: int, count: int, failed: Sequence[int] = ()) -> list[Eve
 def with_leaves(count: int, failed: Sequence[int] = ()) -> list[Event]:
     """A whole turn whose one call asked this number of leaves."""
     return [
-        *begun("ask them all", "rlm"),
+        *start_events("ask them all", "rlm"),
         ModelAsked(),
         answer("", ("call-0", "python", '{"code": "map_lm(x)"}')),
         Judged("call-0", "allow", "python"),
@@ -105,7 +105,7 @@ def with_leaves(count: int, failed: Sequence[int] = ()) -> list[Event]:
         NestedCallMade(
             ToolCall("call-0.1", "read_file", Raw(b'{"path": "a.txt"}')), "call-0"
         ),
-        *asked_leaves(1, count, failed),
+        *leaf_events(1, count, failed),
         Ended("call-0.1", "done", "hello"),
         Ended("call-0", "done", "[...]"),
         ModelAsked(),
@@ -114,7 +114,7 @@ def with_leaves(count: int, failed: Sequence[int] = ()) -> list[Event]:
     ]
 
 
-def spent(dollars: float, answers: int, usage: Usage) -> Spent:
+def make_spent(dollars: float, answers: int, usage: Usage) -> Spent:
     return Spent(usage, dollars, answers)
 
 
@@ -125,16 +125,16 @@ def child(name: str, task: str = "find it", agent: str = "explore") -> ChildBorn
 def family(path: Path) -> Path:
     """A root that is done, with a child that has one of its own, and one that asked leaves."""
     plant(path, [
-        *begun("find the bug"),
+        *start_events("find the bug"),
         ModelAsked(),
         answer("I send two.", ("call-0", "task", '{"prompt": "find it"}')),
         Started("call-0"),
         child("child-1"),
         child("child-2", "ask them all", "rlm"),
         ChildEnded("child-2", "answered", "partial", "All asked.",
-                   spent=spent(0.53, 5, Usage(290, 0, 0, 29))),
+                   spent=make_spent(0.53, 5, Usage(290, 0, 0, 29))),
         ChildEnded("child-1", "answered", "done", "Found.",
-                   spent=spent(0.5, 2, Usage(200, 0, 0, 20))),
+                   spent=make_spent(0.5, 2, Usage(200, 0, 0, 20))),
         Ended("call-0", "done", "Found."),
         Reserved("summary", "m/small", 0.1, 50),
         Settled(14, Usage(7), "m/small", 0.125),
@@ -144,7 +144,7 @@ def family(path: Path) -> Path:
     ])  # fmt: skip
     one = path / "children/child-1"
     plant(one, [
-        *begun("find it", "explore"),
+        *start_events("find it", "explore"),
         child("child-1", "find it deeper"),
         ChildEnded("child-1", "failed", "failed", "", "no model"),
         ModelAsked(),
@@ -152,7 +152,7 @@ def family(path: Path) -> Path:
         TurnEnded("answered"),
     ], began=120)  # fmt: skip
     plant(one / "children/child-1", [
-        *begun("find it deeper", "explore"), ModelAsked(), answer("Deep."), TurnEnded("failed", "no model"),
+        *start_events("find it deeper", "explore"), ModelAsked(), answer("Deep."), TurnEnded("failed", "no model"),
     ], began=125)  # fmt: skip
     plant(path / "children/child-2", with_leaves(4, failed=(3,)), began=130)
     return path

@@ -48,7 +48,7 @@ from refold.views.context import (
 from refold.views.styled import bare
 
 
-def folded(*events: Event) -> View:
+def fold_events(*events: Event) -> View:
     return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))
 
 
@@ -80,7 +80,7 @@ def sizes(found: ContextUsage) -> dict[str, int]:
 
 
 def test_every_character_sent_to_the_model_belongs_to_a_named_part() -> None:
-    view = folded(*one_step())
+    view = fold_events(*one_step())
 
     usage = context_usage(view)
 
@@ -96,7 +96,7 @@ def test_every_character_sent_to_the_model_belongs_to_a_named_part() -> None:
 def test_summary_is_not_counted_as_a_reminder() -> None:
     shorter = Compacted("full", first_kept=0, preserved="c" * 200, summary="s" * 100)
 
-    usage = context_usage(folded(*one_step(), shorter, Said("x" * 9), Delivered((8,))))
+    usage = context_usage(fold_events(*one_step(), shorter, Said("x" * 9), Delivered((8,))))
 
     assert sizes(usage)["summary"] == 300
     assert sizes(usage)["messages"] == 9
@@ -106,7 +106,7 @@ def test_summary_is_not_counted_as_a_reminder() -> None:
 def test_pruning_tool_results_leaves_the_other_parts_unchanged() -> None:
     shorter = Compacted("prune", pruned=(("c-1", "short"),))
 
-    usage = context_usage(folded(*one_step(), shorter))
+    usage = context_usage(fold_events(*one_step(), shorter))
 
     assert sizes(usage)["tool results"] == 5
     assert sizes(usage)["messages"] == 50
@@ -117,8 +117,8 @@ def test_images_are_counted_as_their_own_part_of_the_context() -> None:
     image = Said("w" * 4000, images=(Image("b", "image/png"),))
     answer = ModelAnswered(Message("assistant", (Text("ok"),)), Usage(1800))
 
-    before = context_usage(folded(image, Delivered((1,))))
-    after = context_usage(folded(image, Delivered((1,)), answer))
+    before = context_usage(fold_events(image, Delivered((1,))))
+    after = context_usage(fold_events(image, Delivered((1,)), answer))
 
     assert before.used_tokens == 1000 + IMAGE_TOKENS
     assert [(p.name, p.tokens) for p in after.conversation] == [
@@ -127,7 +127,7 @@ def test_images_are_counted_as_their_own_part_of_the_context() -> None:
 
 
 def test_the_context_window_is_drawn_with_its_parts_and_free_tokens() -> None:
-    usage = context_usage(folded(*one_step()))
+    usage = context_usage(fold_events(*one_step()))
 
     lines = bare(context_lines(usage)).splitlines()
 
@@ -147,7 +147,7 @@ def test_the_context_window_is_drawn_with_its_parts_and_free_tokens() -> None:
 
 
 def test_an_unknown_window_size_is_reported_as_assumed() -> None:
-    view = folded(SystemPromptSet(system="p" * 400))
+    view = fold_events(SystemPromptSet(system="p" * 400))
 
     text = bare(context_lines(context_usage(view, 8_000)))
 

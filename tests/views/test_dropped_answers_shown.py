@@ -18,14 +18,15 @@ from refold.views.screen.transcript import transcript
 from refold.views.stream_json import documents
 from refold.views.stream_json.encode import documents_of
 from tests.views.hostile_story import means
-from tests.views.planted import answer, begun
+from tests.views.planted import answer, start_events
 
 DROPPED = ModelFailed("busy (529)", "Overloaded", "I look", dropped=True)
 MARK = "dropped, the model is asked again: busy (529)"
 ENTRIES = [
     Entry(seq, event, 100.0 + seq)
     for seq, event in enumerate(
-        [*begun("do it"), ModelAsked(), DROPPED, ModelAsked(), answer("Yes.")], start=1
+        [*start_events("do it"), ModelAsked(), DROPPED, ModelAsked(), answer("Yes.")],
+        start=1,
     )
 ]
 

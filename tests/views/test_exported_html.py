@@ -22,8 +22,8 @@ from refold.values.display import Diff, Output, Shown
 from refold.views.export.html import CONTENT_POLICY, page, prose, style
 from refold.views.export.html_parts import create_highlighter
 from tests.views.hostile_story import hostile, means
-from tests.views.page_parser import Seen, seen
-from tests.views.planted import answer, begun, family
+from tests.views.page_parser import Seen, parse_page
+from tests.views.planted import answer, family, start_events
 
 NASTY = [
     "<script>alert(1)</script>", "</style><script>alert(1)</script>", '" onload="alert(1)',
@@ -44,7 +44,7 @@ TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=12), max_size=5
 
 def check_page(text: str) -> Seen:
     html = "".join(page(hostile(text), means()))
-    result = seen(html)
+    result = parse_page(html)
 
     assert (result.foreign, result.open) == ([], [])
     assert result.styles.strip() == style().strip()
@@ -80,7 +80,7 @@ def test_joined_texts_of_a_session_never_become_markup_or_a_link(texts: list[str
 def test_a_response_rendered_as_markdown_never_becomes_foreign_markup(
     texts: list[str], between: str
 ) -> None:
-    result = seen(f"<main>{prose(create_highlighter())(between.join(texts))}</main>")
+    result = parse_page(f"<main>{prose(create_highlighter())(between.join(texts))}</main>")
 
     assert (result.foreign, result.open) == ([], [])
 
@@ -120,7 +120,7 @@ def test_only_image_data_becomes_an_image_element(
     html = "".join(page(hostile("x", 0), means(content)))
 
     assert shown in html
-    assert seen(html).foreign == []
+    assert parse_page(html).foreign == []
 
 
 def test_every_text_colour_has_enough_contrast_to_its_background() -> None:
@@ -201,14 +201,14 @@ def test_subagents_are_nested_at_the_calls_that_started_them(tmp_path: Any) -> N
     ],
 )
 def test_a_failed_command_is_marked_in_its_folded_row(code: int | None, told: str) -> None:
-    html = called(Output("make", "so", code, "" if code is not None else "out of time"))
+    html = page_after(Output("make", "so", code, "" if code is not None else "out of time"))
 
     assert re.findall(r'<span class="stage.*?</span>', html) == [told]
 
 
 def test_html_shows_diffs_open_and_outputs_folded() -> None:
-    assert '<details open="">' not in called(Output("make", "so", 0))
-    assert '<details open="">' in called(Diff("a.py", "changed", "@@ -1 +1 @@\n-a\n+b"))
+    assert '<details open="">' not in page_after(Output("make", "so", 0))
+    assert '<details open="">' in page_after(Diff("a.py", "changed", "@@ -1 +1 @@\n-a\n+b"))
 
 
 @pytest.mark.parametrize(("turns", "folded"), [(20, False), (21, True)])
@@ -243,18 +243,18 @@ def test_a_shell_command_of_the_user_is_shown_and_does_not_count_as_a_turn() -> 
     assert [re.findall(r">(Turn \d+)<", html) for html in pages] == [
         ["Turn 1"], ["Turn 1", "Turn 2", "Turn 3"], ["Turn 1", "Turn 2"],
     ]  # fmt: skip
-    assert all("all built" in seen(html).words for html in pages)
+    assert all("all built" in parse_page(html).words for html in pages)
     titles = re.findall(r'<a href="#turn-\d">(.*?)</a>', result)
     assert titles == ["do it", "and now?", "and now?"]
 
 
-def called(shown: Shown) -> str:
+def page_after(shown: Shown) -> str:
     """A page in which a call came to this."""
     call = answer("", ("c", "bash", '{"command": "make"}'))
     return page_of(call, Started("c"), Ended("c", "done", "so", (shown,)))
 
 
 def page_of(*events: Event) -> str:
-    result = [*begun("do it"), *events]
+    result = [*start_events("do it"), *events]
     entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(result, start=1)]
     return "".join(page(Node("root", "s", entries, fold(entries)), means()))

@@ -11,7 +11,7 @@ import pytest
 
 from refold.views.export.html import page
 from tests.views.hostile_story import hostile, means
-from tests.views.page_parser import seen
+from tests.views.page_parser import parse_page
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
@@ -44,7 +44,7 @@ def asked() -> Iterator[tuple[str, list[str]]]:
     server.server_close()
 
 
-def shown(file: Path, *flags: str) -> str:
+def open_in_browser(file: Path, *flags: str) -> str:
     assert BROWSER
     words = [
         BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -68,12 +68,12 @@ def test_a_hostile_session_runs_nothing_and_fetches_nothing(
     file = tmp_path / "page.html"
     file.write_text("".join(page(hostile(text), means())), "utf-8")
 
-    dom = shown(file)
+    dom = open_in_browser(file)
 
     assert "<main" in dom
     assert requests == []
     assert "<title>ran</title>" not in dom
-    assert seen(dom).foreign == []
+    assert parse_page(dom).foreign == []
 
 
 def test_a_page_without_the_policy_runs_scripts_and_requests_images(
@@ -86,7 +86,7 @@ def test_a_page_without_the_policy_runs_scripts_and_requests_images(
         f"<main><script>document.title='ran'</script><img src={address}/a.png>", "utf-8"
     )
 
-    dom = shown(file, "--virtual-time-budget=2000")
+    dom = open_in_browser(file, "--virtual-time-budget=2000")
 
     assert "<title>ran</title>" in dom
     assert requests == ["/a.png"]

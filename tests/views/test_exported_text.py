@@ -17,7 +17,7 @@ from refold.values.display import Diff, Output
 from refold.values.messages import Thinking
 from refold.views.export.text import markdown, plain
 from tests.views.hostile_story import hostile, means
-from tests.views.planted import answer, begun, family
+from tests.views.planted import answer, family, start_events
 
 NASTY = [
     "```", "````", "~~~", "```\n```\n", "</details>", "<summary>", "\n\n</details>\n\n", "# head",
@@ -30,12 +30,12 @@ TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=6), max_size=8)
 
 
 def node_of(*events: Event) -> Node:
-    result = [*begun("do it"), *events]
+    result = [*start_events("do it"), *events]
     entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(result, start=1)]
     return Node("root", "s", entries, fold(entries))
 
 
-def written(node: Node) -> str:
+def export_text(node: Node) -> str:
     return "".join(markdown(node, means()))
 
 
@@ -47,7 +47,9 @@ def tokens(text: str) -> list[Token]:
 @given(TEXTS)
 def test_exported_calls_and_results_stay_in_their_fences(text: str) -> None:
     end = Ended("c", "failed", text, (Output("x", text, 1), Diff("f", "changed", text)))
-    outcome = written(node_of(answer("Well.", ("c", "bash", '{"command": "x\\ny"}')), end))
+    outcome = export_text(
+        node_of(answer("Well.", ("c", "bash", '{"command": "x\\ny"}')), end)
+    )
 
     result = tokens(outcome + "\n\nlast\n")
 
@@ -63,7 +65,7 @@ def test_exported_calls_and_results_stay_in_their_fences(text: str) -> None:
 def test_exported_message_never_absorbs_what_follows_it(text: str) -> None:
     outcome = (Said(text), answer(text), answer("Then."), TurnEnded("failed", "no model"))
 
-    result = tokens(written(node_of(*outcome)))
+    result = tokens(export_text(node_of(*outcome)))
 
     top = [t.content for t in result if t.type == "inline" and t.level == 1]
     assert "Then." in top
@@ -73,7 +75,7 @@ def test_exported_message_never_absorbs_what_follows_it(text: str) -> None:
 
 @pytest.mark.parametrize("fence", ["```py\nx = 1", "~~~\nx", "````\n```\nx"])
 def test_a_fence_left_open_in_a_response_is_closed_at_its_end(fence: str) -> None:
-    text = written(node_of(answer(fence), answer("After it.")))
+    text = export_text(node_of(answer(fence), answer("After it.")))
 
     inline = [t.content for t in tokens(text) if t.type == "inline"]
 
@@ -83,13 +85,13 @@ def test_a_fence_left_open_in_a_response_is_closed_at_its_end(fence: str) -> Non
 def test_a_response_is_exported_as_its_original_markdown() -> None:
     text = "# One\n\n**two** `three`\n\n| a | b |\n|---|---|\n| 1 | 2 |"
 
-    assert text in written(node_of(answer(text)))
+    assert text in export_text(node_of(answer(text)))
 
 
 def test_each_subagent_is_exported_once_at_the_call_that_started_it(tmp_path: Path) -> None:
     node = tree(family(tmp_path / "s"), "s")
 
-    result = written(node)
+    result = export_text(node)
     text = "".join(plain(node, means()))
 
     for item in (result, text):
@@ -125,6 +127,6 @@ def test_subagents_are_exported_only_if_requested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["\x1b]0;x\x07", "\u202egnp.exe", "\x9b2J", "\x00"])
 def test_control_sequences_are_escaped_in_text_exports(text: str) -> None:
-    result = written(hostile(text)) + "".join(plain(hostile(text), means()))
+    result = export_text(hostile(text)) + "".join(plain(hostile(text), means()))
 
     assert not set(result) & set("\x00\x07\x1b\x9b\u202e")

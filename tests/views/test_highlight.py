@@ -21,7 +21,7 @@ class A(B):
 '''
 
 
-def shown(language: str, code: str) -> list[list[Piece]]:
+def color_lines(language: str, code: str) -> list[list[Piece]]:
     coloured = Highlighter(language)
     return [
         [piece for piece in coloured.line(line) if piece[1].strip()]
@@ -31,16 +31,16 @@ def shown(language: str, code: str) -> list[list[Piece]]:
 
 @pytest.mark.parametrize("info", ["py", "python", "Python title=x", "{.py}", "py3,linenos"])
 def test_a_language_is_known_by_its_names(info: str) -> None:
-    assert shown(info, "if x:") == [[("keyword", "if"), ("code", " x:")]]
+    assert color_lines(info, "if x:") == [[("keyword", "if"), ("code", " x:")]]
 
 
 @pytest.mark.parametrize("info", ["", "nonesuch", "\\x1b[31m", "a" * 500, "../../etc", "*"])
 def test_an_unknown_language_is_not_highlighted(info: str) -> None:
-    assert shown(info, "if x:") == [[("code", "if x:")]]
+    assert color_lines(info, "if x:") == [[("code", "if x:")]]
 
 
 def test_multiline_string_is_highlighted_in_each_line() -> None:
-    rows = shown("py", 'x = """a\nif b\n"""\nif c:')
+    rows = color_lines("py", 'x = """a\nif b\n"""\nif c:')
 
     assert rows[1:] == [
         [("string", "if b")],
@@ -53,7 +53,7 @@ def test_multiline_string_is_highlighted_in_each_line() -> None:
 def test_code_after_a_comment_of_several_lines_is_not_highlighted_as_comment(
     language: str,
 ) -> None:
-    rows = shown(language, "/* it's\n * if\n */\n")
+    rows = color_lines(language, "/* it's\n * if\n */\n")
 
     assert rows[:3] == [
         [("comment", "/* it's")],
@@ -63,7 +63,7 @@ def test_code_after_a_comment_of_several_lines_is_not_highlighted_as_comment(
 
 
 def test_a_comment_start_inside_a_string_does_not_begin_a_comment() -> None:
-    rows = shown("js", "const a = '/*'\nif")
+    rows = color_lines("js", "const a = '/*'\nif")
 
     assert rows[1] == [("keyword", "if")]
 
@@ -75,7 +75,7 @@ def test_line_by_line_highlighting_equals_highlighting_of_the_full_text() -> Non
     ]
     keywords = [text for kind, text in whole if kind.startswith("Token.Keyword")]
 
-    rows = shown("py", PYTHON)
+    rows = color_lines("py", PYTHON)
 
     texts = [text.strip() for row in rows for style, text in row if style == "keyword"]
     assert texts == keywords

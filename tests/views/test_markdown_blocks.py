@@ -129,7 +129,7 @@ def of_leaves(found: list[Leaf]) -> Iterator[Found]:
             case "code" if fenced is not None:
                 fenced.append(leaf.lines[0])
             case "closed":
-                yield around, "fence", said("\n".join(fenced or []))
+                yield around, "fence", strip_lines("\n".join(fenced or []))
                 fenced = None
             case "rule":
                 yield around, "rule", ""
@@ -137,7 +137,7 @@ def of_leaves(found: list[Leaf]) -> Iterator[Found]:
                 pass
             case kind:
                 level = str(leaf.level or "")
-                yield around, kind + level, said("\n".join(leaf.lines))
+                yield around, kind + level, strip_lines("\n".join(leaf.lines))
 
 
 def of_tokens(tokens: list[Token]) -> Iterator[Found]:
@@ -155,14 +155,14 @@ def of_tokens(tokens: list[Token]) -> Iterator[Found]:
             case "heading_open":
                 kind = f"heading{token.tag[1]}"
             case "inline":
-                yield around, kind, said(token.content)
+                yield around, kind, strip_lines(token.content)
             case "hr":
                 yield around, "rule", ""
             case "fence":
-                yield around, "fence", said(token.content)
+                yield around, "fence", strip_lines(token.content)
             case _:
                 pass
 
 
-def said(text: str) -> str:
+def strip_lines(text: str) -> str:
     return "\n".join(line.strip() for line in text.split("\n")).rstrip("\n")

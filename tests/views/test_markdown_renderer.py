@@ -25,7 +25,7 @@ ROOMS = st.integers(20, 200)
 ADDRESS = re.compile(r"[\W\d]*\S*https?://\S+\W*")
 
 
-def printed(text: str, room: int = 60, **manner: bool) -> str:
+def render(text: str, room: int = 60, **manner: bool) -> str:
     prose = MarkdownRenderer(room, **manner)
     return bare([tuple(prose.add(text) + prose.end())])
 
@@ -73,14 +73,14 @@ def test_rows_printed_early_equal_rows_of_the_complete_text(
     for at in range(0, len(said), size):
         result += pieces.add(said[at : at + size])
 
-    assert bare([tuple(result + pieces.end())]) == printed(said, room, styled=styled)
+    assert bare([tuple(result + pieces.end())]) == render(said, room, styled=styled)
 
 
 @given(TEXTS, ROOMS, st.booleans(), st.booleans())
 def test_no_line_is_wider_than_the_screen_except_an_address_on_its_own_line(
     said: str, room: int, styled: bool, links: bool
 ) -> None:
-    rows = printed(said, room, styled=styled, links=links).split("\n")
+    rows = render(said, room, styled=styled, links=links).split("\n")
 
     assert [r for r in rows if cells(r) > room and not ADDRESS.fullmatch(r.strip())] == []
 
@@ -100,7 +100,7 @@ def test_every_word_of_every_block_is_printed_once_and_in_order(
 ) -> None:
     text = "\n\n".join(block.format(words) for block, words in blocks)
 
-    result = printed(text, room)
+    result = render(text, room)
 
     outcome = [word for _, words in blocks for word in words.split()]
     assert re.findall("[α-ω]", result) == outcome
@@ -108,7 +108,7 @@ def test_every_word_of_every_block_is_printed_once_and_in_order(
 
 @given(TEXTS)
 def test_without_markdown_rendering_text_is_printed_unchanged(said: str) -> None:
-    text = printed(said, 0, marks=False)
+    text = render(said, 0, marks=False)
 
     assert [row.rstrip(" ") for row in text.split("\n")] == [
         row.rstrip(" ") for row in said.split("\n")
@@ -135,7 +135,7 @@ def test_without_markdown_rendering_text_is_printed_unchanged(said: str) -> None
     ],
 )
 def test_every_kind_of_block_is_laid_out(said: str, shown: str) -> None:
-    assert re.sub(" +\n", "\n", printed(said)) == shown
+    assert re.sub(" +\n", "\n", render(said)) == shown
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_inline_markdown_is_styled_by_its_kind(said: str, pieces: list[Piece]) -
 def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
     text = "# A\n\nB\n---\n### C\n- **b** *c* `d`\n\n> e\n\n```py\nf\n```\n\n***"
 
-    result = printed(text, 8, styled=False, signs=False)
+    result = render(text, 8, styled=False, signs=False)
 
     assert (
         result
@@ -199,8 +199,8 @@ def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
 def test_a_link_shows_its_address_unless_the_terminal_opens_links(
     said: str, plain: str, linked: str
 ) -> None:
-    assert printed(said) == f"{plain}\n"
-    assert printed(said, links=True) == f"{linked}\n"
+    assert render(said) == f"{plain}\n"
+    assert render(said, links=True) == f"{linked}\n"
 
 
 def test_all_words_of_a_link_carry_its_address_where_the_terminal_opens_links() -> None:
@@ -226,7 +226,7 @@ TABLE = "| name | what it *is* |\n|---|--:|\n| 中文 | a |\n| `x` | two words |
 
 
 def test_a_table_that_fits_is_printed_in_columns() -> None:
-    assert printed(TABLE) == (
+    assert render(TABLE) == (
         "name │ what it is\n─────┼───────────\n中文 │          a\nx    │  two words\n"
     )
 
@@ -234,13 +234,13 @@ def test_a_table_that_fits_is_printed_in_columns() -> None:
 def test_table_cells_are_wrapped_to_fit_the_screen() -> None:
     long = "| key | value |\n|---|---|\n| a | one two three four |\n"
 
-    assert printed(long, 20) == (
+    assert render(long, 20) == (
         "key │ value\n────┼───────────────\na   │ one two three\n    │ four\n"
     )
 
 
 def test_an_address_in_a_table_cell_is_wrapped_like_any_word() -> None:
-    text = printed("| where |  |\n|---|---|\n| https://example.com/a/b/c/d | x |", 20)
+    text = render("| where |  |\n|---|---|\n| https://example.com/a/b/c/d | x |", 20)
 
     assert text == (
         "where            │\n─────────────────┼──\nhttps://example. │ x\ncom/a/b/c/d      │\n"
@@ -251,7 +251,7 @@ def test_a_table_too_wide_for_columns_is_printed_row_by_row() -> None:
     wide = "|".join(f"a long head {n}" for n in range(4))
     table = f"{wide}\n-|-|-|-\nan entry|another entry||last of them\n"
 
-    text = printed(table, 24)
+    text = render(table, 24)
 
     assert text == (
         "a long head 0: an entry\na long head 1: another\nentry\na long head 2:\n"
@@ -260,7 +260,7 @@ def test_a_table_too_wide_for_columns_is_printed_row_by_row() -> None:
 
 
 def test_a_table_row_with_too_many_cells_loses_no_cell() -> None:
-    assert printed("|a|b|\n|-|-|\n|1|2|3|") == "a │ b │\n──┼───┼──\n1 │ 2 │ 3\n"
+    assert render("|a|b|\n|-|-|\n|1|2|3|") == "a │ b │\n──┼───┼──\n1 │ 2 │ 3\n"
 
 
 def test_code_is_printed_line_by_line_and_text_when_its_paragraph_ends() -> None:
@@ -316,14 +316,14 @@ def test_a_row_is_printed_as_soon_as_later_text_cannot_change_it(
 
     assert before[: len(early) or None] == early
     rest = bare([tuple(prose.end())])
-    assert (before + rest).split() == printed(said, 20).split()
+    assert (before + rest).split() == render(said, 20).split()
 
 
 def test_paragraph_with_a_late_underline_stays_a_paragraph() -> None:
-    assert printed("one two three four five six\n===\nx", 20) == (
+    assert render("one two three four five six\n===\nx", 20) == (
         "one two three four\nfive six\nx\n"
     )
-    assert printed("one two\n===\nx", 20) == "one two\nx\n"
+    assert render("one two\n===\nx", 20) == "one two\nx\n"
 
 
 def test_an_endless_line_is_printed_in_parts_and_stays_one_block() -> None:
@@ -339,7 +339,7 @@ def test_an_endless_line_is_printed_in_parts_and_stays_one_block() -> None:
 
 
 def test_deeply_nested_text_fits_a_narrow_screen() -> None:
-    text = printed("> " * 14 + "- " * 14 + "1. word\n", 20)
+    text = render("> " * 14 + "- " * 14 + "1. word\n", 20)
 
     assert [cells(row) <= 20 for row in text.split("\n")] == [True] * len(text.split("\n"))
     assert "word" in text

@@ -14,7 +14,7 @@ from refold.views.screen.history import recap
 from refold.views.styled import bare
 
 
-def folded(*events: Event) -> View:
+def fold_events(*events: Event) -> View:
     return fold(Entry(seq, event) for seq, event in enumerate(events, start=1))
 
 
@@ -109,7 +109,7 @@ def test_the_recap_of_a_resumed_session_shows_the_last_exchanges_shortened() -> 
         events += [Said(f"question {n}"), Delivered((3 * n + 1,)), answer(f"answer {n}")]
     events += [Said("a\x1b long\none"), Delivered((16,)), answer("1\n2\n3\n\n4\n5\n6")]
 
-    assert bare(recap(folded(*events), 40)) == (
+    assert bare(recap(fold_events(*events), 40)) == (
         "› question 3\n  answer 3\n› question 4\n  answer 4\n"
         "› a\\x1b long one\n  … 2 lines …\n  3\n  4\n  5\n  6"
     )

@@ -104,7 +104,7 @@ def after(screen: Screen, *news: Event | Live) -> Screen:
     return screen
 
 
-def begun(*news: Event | Live) -> Screen:
+def start_screen(*news: Event | Live) -> Screen:
     return after(Screen(), *GO, *news)
 
 
@@ -113,7 +113,9 @@ def lines(blocks: tuple[Block, ...]) -> list[str]:
 
 
 def test_a_streamed_response_grows_and_becomes_blocks_when_complete() -> None:
-    coming = begun(ThinkingCame("H"), ThinkingCame("m"), TextCame("I "), TextCame("look."))
+    coming = start_screen(
+        ThinkingCame("H"), ThinkingCame("m"), TextCame("I "), TextCame("look.")
+    )
     whole = after(coming, answer(Thinking("Hm"), Text("I look."), CALL))
 
     assert coming.coming == (
@@ -129,7 +131,7 @@ def test_a_streamed_response_grows_and_becomes_blocks_when_complete() -> None:
 
 
 def test_a_call_block_changes_from_asked_to_running_to_done() -> None:
-    result = begun(answer(CALL), Judged("c1", "ask", reason="no rule"))
+    result = start_screen(answer(CALL), Judged("c1", "ask", reason="no rule"))
     screen = after(result, Answered("c1", True))
     running = after(screen, Started("c1"), Progress("c1", "a\n"), Progress("c1", "b\n"))
     done = after(running, Ended("c1", "done", "a\nb\n"))
@@ -157,7 +159,7 @@ def test_a_call_block_changes_from_asked_to_running_to_done() -> None:
     [(Answered("c1", False, "later"), "no: later"), (Answered("c1", False), "no")],
 )
 def test_refused_call_keeps_the_answer_of_the_user(verdict: Answered, said: str) -> None:
-    screen = begun(
+    screen = start_screen(
         answer(CALL), Judged("c1", "ask"), verdict, Answered("c1", True),
         Ended("c1", "refused", "Refused."),
     )  # fmt: skip
@@ -167,7 +169,7 @@ def test_refused_call_keeps_the_answer_of_the_user(verdict: Answered, said: str)
 
 
 def test_calls_are_ordered_by_their_ends_with_running_calls_last() -> None:
-    screen = begun(
+    screen = start_screen(
         answer(CALL, OTHER), Started("c1"), Started("c2"), Ended("c2", "done", "/w"),
         ModelChosen("b/n"),
     )  # fmt: skip
@@ -179,7 +181,7 @@ def test_calls_are_ordered_by_their_ends_with_running_calls_last() -> None:
 
 
 def test_running_call_keeps_only_the_end_of_its_output() -> None:
-    running = begun(answer(CALL), Started("c1"))
+    running = start_screen(answer(CALL), Started("c1"))
     for n in range(2_000):
         running = after(running, Progress("c1", f"line {n}\n"))
 
@@ -192,7 +194,7 @@ def test_running_call_keeps_only_the_end_of_its_output() -> None:
 def test_a_nested_call_names_the_call_that_made_it_and_ends_with_it() -> None:
     call = ToolCall("c1.1", "read_file", Raw(b"{}"))
     lost = ToolCall("c1.2", "read_file", Raw(b"{}"))
-    screen = begun(
+    screen = start_screen(
         answer(CALL), Started("c1"), NestedCallMade(call, "c1"), Started("c1.1"),
         Ended("c1.1", "done", "x"), NestedCallMade(lost, "c1"), Ended("c1", "done", "y"),
     )  # fmt: skip
@@ -205,7 +207,7 @@ def test_a_nested_call_names_the_call_that_made_it_and_ends_with_it() -> None:
 def test_a_final_answer_from_a_tool_is_shown_after_its_call() -> None:
     end = Ended("c1", "done", "Given.", control=Final("It is 7."))
 
-    screen = begun(answer(CALL), Started("c1"), end)
+    screen = start_screen(answer(CALL), Started("c1"), end)
 
     assert [type(block).__name__ for block in screen.done] == [
         "MessageBlock",
@@ -216,7 +218,7 @@ def test_a_final_answer_from_a_tool_is_shown_after_its_call() -> None:
 
 
 def test_queued_messages_are_shown_at_the_end_until_delivered() -> None:
-    waiting = begun(Said("And then?", when="next"), answer(Text("One.")))
+    waiting = start_screen(Said("And then?", when="next"), answer(Text("One.")))
     later = after(
         waiting,
         TurnEnded("answered"),
@@ -233,7 +235,7 @@ def test_queued_messages_are_shown_at_the_end_until_delivered() -> None:
 
 
 def test_stopping_a_streamed_response_keeps_the_text_received_so_far() -> None:
-    stopped = begun(TextCame("One, two"), Stopped("enough"), TextCame(" thr"))
+    stopped = start_screen(TextCame("One, two"), Stopped("enough"), TextCame(" thr"))
     partial = ModelAnswered(Message("assistant", (Text("One, two"),)), partial=True)
     over = after(stopped, Said("Shorter."), partial, TurnEnded("interrupted", "enough"))
 
@@ -245,7 +247,9 @@ def test_stopping_a_streamed_response_keeps_the_text_received_so_far() -> None:
 
 
 def test_failed_response_keeps_its_partial_text() -> None:
-    screen = begun(TextCame("So"), ModelFailed("gone", partial_text="So far", model="a/m"))
+    screen = start_screen(
+        TextCame("So"), ModelFailed("gone", partial_text="So far", model="a/m")
+    )
 
     assert screen.coming == ()
     assert screen.done[-1] == AnswerBlock(
@@ -259,13 +263,13 @@ def test_text_parts_separated_by_signed_thinking_are_one_block() -> None:
         Message("assistant", (Text("So "), signed, Text("so."))), stop="length"
     )
 
-    screen = begun(cut)
+    screen = start_screen(cut)
 
     assert screen.done[-1] == AnswerBlock(seq=6, at=60.0, text="So so.", partial=True)
 
 
 def test_subagent_reports_and_messages_between_turns_are_not_shown_as_queued() -> None:
-    report = begun(Said("Found it.", sender="child-1", when="next"))
+    report = start_screen(Said("Found it.", sender="child-1", when="next"))
     between = after(report, TurnEnded("answered"), Said("Then?", when="next"))
 
     assert [b.words for b in between.blocks if isinstance(b, MessageBlock)] == [
@@ -275,7 +279,7 @@ def test_subagent_reports_and_messages_between_turns_are_not_shown_as_queued() -
 
 
 def test_a_screen_opened_after_a_stop_shows_queued_messages_without_reports() -> None:
-    stopped = begun(
+    stopped = start_screen(
         Stopped("enough"), Said("Shorter."), Said("Found it.", sender="child-1", when="next"),
     )  # fmt: skip
 
@@ -284,7 +288,7 @@ def test_a_screen_opened_after_a_stop_shows_queued_messages_without_reports() ->
 
 
 def test_settled_background_call_leaves_the_status_unchanged() -> None:
-    assert begun(Settled(1)).status.doing == "thinking"
+    assert start_screen(Settled(1)).status.doing == "thinking"
 
 
 @pytest.mark.parametrize(
@@ -295,11 +299,11 @@ def test_settled_background_call_leaves_the_status_unchanged() -> None:
     ],
 )  # fmt: skip
 def test_no_streamed_text_remains_after_a_response_ends(end: Event) -> None:
-    assert begun(TextCame("So"), end).coming == ()
+    assert start_screen(TextCame("So"), end).coming == ()
 
 
 def test_the_status_shows_the_reason_and_number_of_each_retry() -> None:
-    once = begun(Waiting(2.0, "busy"))
+    once = start_screen(Waiting(2.0, "busy"))
     twice = after(once, Waiting(2.0, "busy"))
     thinks = after(twice, ThinkingCame("Hm"))
     blank = after(thinks, TextCame("\n"))
@@ -311,7 +315,9 @@ def test_the_status_shows_the_reason_and_number_of_each_retry() -> None:
 
 
 def test_the_outcome_and_usage_of_a_turn_are_one_block() -> None:
-    screen = begun(answer(Text("Yes."), usage=Usage(90, output=10)), TurnEnded("answered"))
+    screen = start_screen(
+        answer(Text("Yes."), usage=Usage(90, output=10)), TurnEnded("answered")
+    )
 
     assert screen.done[-1] == TurnEndBlock(
         seq=7, at=70.0, outcome="answered", seconds=40.0,
@@ -320,7 +326,7 @@ def test_the_outcome_and_usage_of_a_turn_are_one_block() -> None:
 
 
 def test_time_without_a_process_is_not_counted_in_the_duration_of_a_turn() -> None:
-    screen = begun(
+    screen = start_screen(
         SessionResumed("2"), ModelAsked(), answer(Text("Yes.")), TurnEnded("answered")
     )
 
@@ -330,7 +336,7 @@ def test_time_without_a_process_is_not_counted_in_the_duration_of_a_turn() -> No
 
 
 def test_a_rewind_is_reported_and_earlier_blocks_stay_on_the_screen() -> None:
-    before = begun(answer(Text("Yes.")), TurnEnded("answered"), Said("More?"))
+    before = start_screen(answer(Text("Yes.")), TurnEnded("answered"), Said("More?"))
     back = after(before, Rewound(8))
     nowhere = after(back, Rewound(7_000))
     start = after(back, Rewound(2))
@@ -346,21 +352,21 @@ def test_a_rewind_is_reported_and_earlier_blocks_stay_on_the_screen() -> None:
 
 
 def test_running_calls_are_closed_by_a_rewind() -> None:
-    screen = begun(answer(CALL), Started("c1"), Rewound(2))
+    screen = start_screen(answer(CALL), Started("c1"), Rewound(2))
 
     assert screen.open == ()
     assert [b.stage for b in screen.done if isinstance(b, CallBlock)] == ["unknown"]
 
 
 def test_a_running_call_is_closed_by_the_next_response() -> None:
-    screen = begun(answer(CALL), Started("c1"), answer(Text("Well.")))
+    screen = start_screen(answer(CALL), Started("c1"), answer(Text("Well.")))
 
     assert screen.open == ()
     assert [b.stage for b in screen.done if isinstance(b, CallBlock)] == ["unknown"]
 
 
 def test_a_rewind_removes_messages_from_the_queue() -> None:
-    screen = begun(
+    screen = start_screen(
         answer(Text("Yes.")), Said("Then?", when="next"), Rewound(2), TurnEnded("answered"),
     )  # fmt: skip
 
@@ -369,8 +375,10 @@ def test_a_rewind_removes_messages_from_the_queue() -> None:
 
 
 def test_importing_a_session_closes_its_running_calls_and_streams() -> None:
-    whole = begun(answer(CALL), Started("c1"), Said("Then?", when="next"), Imported("s1"))
-    asking = begun(TextCame("So"), Imported("s1"))
+    whole = start_screen(
+        answer(CALL), Started("c1"), Said("Then?", when="next"), Imported("s1")
+    )
+    asking = start_screen(TextCame("So"), Imported("s1"))
 
     assert [type(block) for block in whole.open] == [
         MessageBlock
@@ -382,7 +390,7 @@ def test_importing_a_session_closes_its_running_calls_and_streams() -> None:
 
 def test_events_outside_the_conversation_are_shown_as_one_line_each() -> None:
     born = ChildBorn("child-1", "c1", "explore", "Look\naround")
-    screen = begun(
+    screen = start_screen(
         Forked("s1", 4), FilesRestored(4, 5, 1), FilesRestored(4, 5, 2), PlanAnswered(1, True),
         born, ChildEnded("child-1", "failed", "failed", reason="gone"),
         Settled(1, failed="no\x1b[2J model"), Compacted("trim", dropped=1, size_before=9, size_after=2),
@@ -401,7 +409,7 @@ def test_events_outside_the_conversation_are_shown_as_one_line_each() -> None:
 
 
 def test_changes_of_session_settings_are_shown_as_one_line_each() -> None:
-    screen = begun(
+    screen = start_screen(
         Renamed("my\x1bwork"), Renamed(""), Tagged(("a", "b")), Tagged(()), BudgetSet(),
         BudgetSet(Budget(2, 300_000, 1, 90)), StepLimitSet(7), StepLimitSet(),
     )  # fmt: skip
@@ -420,11 +428,14 @@ def test_changes_of_session_settings_are_shown_as_one_line_each() -> None:
 
 
 def test_running_subagents_are_listed_until_they_end() -> None:
-    def moved(node: str) -> ChildMoved:
+    def child_moved(node: str) -> ChildMoved:
         return ChildMoved(node, "explore", "", 1, 10, None, "read")
 
-    working = begun(
-        moved("child-1"), moved("child-1/child-1"), moved("child-2"), moved("child-1")
+    working = start_screen(
+        child_moved("child-1"),
+        child_moved("child-1/child-1"),
+        child_moved("child-2"),
+        child_moved("child-1"),
     )
     one_less = after(working, ChildEnded("child-1", "answered", "done"))
 
@@ -435,14 +446,14 @@ def test_running_subagents_are_listed_until_they_end() -> None:
 
 
 def test_a_background_model_call_is_shown_in_the_status_until_it_ends() -> None:
-    asking = begun(answer(CALL), Started("c1"), Reserved("leaf", "a/m"))
+    asking = start_screen(answer(CALL), Started("c1"), Reserved("leaf", "a/m"))
     done = after(asking, Settled(8))
 
     assert (asking.status.doing, done.status.doing) == ("requesting a leaf", "running")
 
 
 def test_a_screen_opened_during_a_turn_shows_open_calls_and_queued_messages() -> None:
-    whole = begun(
+    whole = start_screen(
         answer(CALL, OTHER), Judged("c1", "ask", reason="no rule"), Started("c2"),
         Said("Then?", when="next"),
     )  # fmt: skip
@@ -457,7 +468,7 @@ def test_a_screen_opened_during_a_turn_shows_open_calls_and_queued_messages() ->
     assert screen.status.doing == "running"
 
 
-def counted(work: Callable[[], object]) -> int:
+def count_lines(work: Callable[[], object]) -> int:
     """Lines of our code that `work` runs."""
     count = 0
 
@@ -493,7 +504,7 @@ def test_opening_a_long_session_costs_the_same_as_opening_a_short_one() -> None:
     short, long = (fold(long_session(turns)) for turns in (20, 600))
 
     numbers = [
-        counted(lambda v=view: (screen_at(v), recap(v, 80))) for view in (short, long)
+        count_lines(lambda v=view: (screen_at(v), recap(v, 80))) for view in (short, long)
     ]
 
     assert numbers[1] <= numbers[0] + 100  # a few steps of a binary search
@@ -505,7 +516,7 @@ def test_updating_the_screen_costs_the_same_in_long_and_short_sessions() -> None
     for n in range(3_000):
         long = after(long, TextCame(f"{n} "))
 
-    few, many = (counted(lambda s=screen: after(s, *news)) for screen in (short, long))
+    few, many = (count_lines(lambda s=screen: after(s, *news)) for screen in (short, long))
 
     assert many <= few + 20
 

@@ -23,7 +23,7 @@ from refold.values.display import Diff, Output
 from refold.values.live import CallComing, TextCame, ThinkingCame
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall
 from refold.views.screen.transcript import transcript
-from tests.views.test_screen import CALL, OTHER, after, answer, begun
+from tests.views.test_screen import CALL, OTHER, after, answer, start_screen
 
 REPORT = (
     '<child name="child-1" agent="x" status="done">\nchild-1 is done.\n\nTwo.\n</child>'
@@ -31,7 +31,7 @@ REPORT = (
 
 
 def test_every_text_has_a_mark_of_its_author() -> None:
-    screen = begun(
+    screen = start_screen(
         answer(Thinking("Hm.\nSo."), Text("I look.\n› not a person\n\nAnd do."), CALL, OTHER),
         Judged("c1", "ask", reason="no rule"), Answered("c1", True), Started("c1"),
         Started("c2"), Ended("c1", "done", "", (Output("ls", "a\nb\n", 2),)),
@@ -81,10 +81,10 @@ def test_every_text_has_a_mark_of_its_author() -> None:
 
 
 def test_transcript_shows_unfinished_calls_and_text() -> None:
-    running = begun(
+    running = start_screen(
         answer(CALL, OTHER), Started("c1"), Judged("c2", "ask", reason="no rule")
     )
-    thinking = begun(ThinkingCame("Hm"), TextCame("I lo"), CallComing("bash"))
+    thinking = start_screen(ThinkingCame("Hm"), TextCame("I lo"), CallComing("bash"))
 
     assert transcript(running).split("\n")[2:] == [
         "● bash ls", "  └ running", "● bash pwd", "  ? it waits for a person: no rule",
@@ -96,7 +96,7 @@ def test_transcript_shows_unfinished_calls_and_text() -> None:
 
 def test_a_stopped_response_is_marked_and_a_nested_call_names_its_parent() -> None:
     partial = ModelAnswered(Message("assistant", (Text("One, two"),)), partial=True)
-    stopped = begun(Stopped("enough"), partial, TurnEnded("interrupted", "enough"))
+    stopped = start_screen(Stopped("enough"), partial, TurnEnded("interrupted", "enough"))
 
     assert transcript(stopped).split("\n")[2:5] == ["‹ One, two", "  (cut off here)", ""]
     assert "· stopped: enough" in transcript(stopped)
@@ -104,7 +104,7 @@ def test_a_stopped_response_is_marked_and_a_nested_call_names_its_parent() -> No
 
 def test_file_paths_are_relative_and_call_labels_can_be_customized() -> None:
     diff = Diff("/w/a.py", "changed", "@@ -1 +1 @@\n-x\n+y")
-    screen = begun(answer(CALL), Started("c1"), Ended("c1", "done", "", (diff,)))
+    screen = start_screen(answer(CALL), Started("c1"), Ended("c1", "done", "", (diff,)))
 
     parts = transcript(screen, lambda call: f"<{call.name}>").split("\n")
 
@@ -120,7 +120,7 @@ HOSTILE = some.text(some.sampled_from("a\n\x1b[2J\x9b\r\x07\u202e\u200b\t "), ma
 def test_control_sequences_in_transcripts_are_escaped(text: str) -> None:
     call = ToolCall("c1", text or "x", Raw(b'{"command":"\\u001b[2J"}'))
     screen = after(
-        begun(answer(Thinking(text), Text(text), call), Started("c1"), Ended("c1", "done", text)),
+        start_screen(answer(Thinking(text), Text(text), call), Started("c1"), Ended("c1", "done", text)),
         Said(text, sender="child-1"), Said(text, sender=text or "x"),
         TurnEnded("failed", text), TextCame(text), ThinkingCame(text), CallComing(text),
     )  # fmt: skip

@@ -45,11 +45,11 @@ from refold.views.wrap import cells
 from tests.views.planted import (
     HOSTILE,
     answer,
-    begun,
     child,
     family,
     hold,
     plant,
+    start_events,
     with_leaves,
 )
 
@@ -114,16 +114,16 @@ ASKING: tuple[Event, ...] = (
     ("events", "held", "said"),
     [
         ((), True, "missing"),
-        ([*begun()[:2]], True, "new"),
-        ([*begun(), ModelAsked()], True, "running"),
-        ([*begun(), ModelAsked()], False, "cut_off"),
-        ([*begun(), *ASKING, Judged("call-0", "ask")], True, "waiting"),
-        ([*begun(), *ASKING, Judged("call-0", "ask")], False, "cut_off"),
-        ([*begun(), child("child-1"), ChildAsked("child-1/call-2", "child-1", "explore",
+        ([*start_events()[:2]], True, "new"),
+        ([*start_events(), ModelAsked()], True, "running"),
+        ([*start_events(), ModelAsked()], False, "cut_off"),
+        ([*start_events(), *ASKING, Judged("call-0", "ask")], True, "waiting"),
+        ([*start_events(), *ASKING, Judged("call-0", "ask")], False, "cut_off"),
+        ([*start_events(), child("child-1"), ChildAsked("child-1/call-2", "child-1", "explore",
           ToolCall("child-1/call-2", "bash", msgspec.Raw(b"{}")))], True, "waiting"),
-        ([*begun(), TurnEnded("step_limit")], False, "step_limit"),
-        ([*begun(), TurnEnded("answered"), Said("and"), TurnStarted(7)], True, "running"),
-        ([*begun(), TurnEnded("interrupted")], True, "interrupted"),
+        ([*start_events(), TurnEnded("step_limit")], False, "step_limit"),
+        ([*start_events(), TurnEnded("answered"), Said("and"), TurnStarted(7)], True, "running"),
+        ([*start_events(), TurnEnded("interrupted")], True, "interrupted"),
     ],
 )  # fmt: skip
 def test_a_status_shows_whether_a_process_is_running_the_session(
@@ -150,7 +150,7 @@ def test_a_status_shows_whether_a_process_is_running_the_session(
 def test_session_tree_shows_the_activity_of_running_agents(
     tmp_path: Path, events: Sequence[Event], said: str
 ) -> None:
-    plant(tmp_path, [*begun(), *events])
+    plant(tmp_path, [*start_events(), *events])
     hold(tmp_path)
 
     result = row(tmp_path, now=110.0)
@@ -217,7 +217,7 @@ def test_a_subagent_with_a_lost_journal_has_the_cost_recorded_by_its_parent(
 ) -> None:
     used = Spent(Usage(50), 0.75, 1)
     plant(tmp_path, [
-        *begun(), child("child-1"), ChildEnded("child-1", "final", "done", "42", spent=used),
+        *start_events(), child("child-1"), ChildEnded("child-1", "final", "done", "42", spent=used),
         child("child-2"), TurnEnded("answered"),
     ])  # fmt: skip
 
@@ -230,7 +230,7 @@ def test_a_subagent_with_a_lost_journal_has_the_cost_recorded_by_its_parent(
 
 def test_control_and_bidi_characters_in_a_tree_are_escaped(tmp_path: Path) -> None:
     plant(tmp_path, [
-        *begun(HOSTILE, HOSTILE), ModelAsked(), answer(HOSTILE, ("call-0", HOSTILE, "{}")),
+        *start_events(HOSTILE, HOSTILE), ModelAsked(), answer(HOSTILE, ("call-0", HOSTILE, "{}")),
         ChildBorn("child-1", "call-0", HOSTILE, HOSTILE),
         Reserved("leaf", HOSTILE, leaf=1, prompt=HOSTILE),
         Settled(9, None, HOSTILE, None, HOSTILE),
@@ -238,7 +238,7 @@ def test_control_and_bidi_characters_in_a_tree_are_escaped(tmp_path: Path) -> No
         ModelAsked(), ModelFailed(HOSTILE, HOSTILE),
         TurnEnded("failed", HOSTILE),
     ])  # fmt: skip
-    plant(tmp_path / "children/child-1", [*begun(HOSTILE), ModelAsked()])
+    plant(tmp_path / "children/child-1", [*start_events(HOSTILE), ModelAsked()])
     hold(tmp_path / "children/child-1")
 
     root = row(tmp_path)
@@ -261,7 +261,7 @@ def test_control_sequences_in_the_address_of_a_waiting_subagent_are_escaped(
     tmp_path: Path,
 ) -> None:
     call = ToolCall("x", "bash", msgspec.Raw(b"{}"))
-    plant(tmp_path, [*begun(), ChildAsked("x", HOSTILE, "explore", call)])
+    plant(tmp_path, [*start_events(), ChildAsked("x", HOSTILE, "explore", call)])
     hold(tmp_path)
 
     text = bare(tree_lines(row(tmp_path), 400))
@@ -293,7 +293,13 @@ def test_a_damaged_subagent_journal_is_reported_and_other_journals_are_read(
 def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
     plant(
         tmp_path,
-        [*begun(), child("child-1"), ModelAsked(), answer("So."), TurnEnded("answered")],
+        [
+            *start_events(),
+            child("child-1"),
+            ModelAsked(),
+            answer("So."),
+            TurnEnded("answered"),
+        ],
     )
     plant(tmp_path / "children/child-1", with_leaves(2, failed=(2,)), began=105.0)
 
@@ -333,7 +339,7 @@ def test_a_tree_of_1000_leaf_calls_and_50_subagents_is_shown_within_a_second(
     tmp_path: Path,
 ) -> None:
     names = [f"child-{n}" for n in range(1, 51)]
-    plant(tmp_path, [*begun(), *map(child, names), TurnEnded("answered")])
+    plant(tmp_path, [*start_events(), *map(child, names), TurnEnded("answered")])
     whole = plant(tmp_path / "children/child-1", with_leaves(20))
     for name in names[1:]:
         (tmp_path / "children" / name).mkdir()

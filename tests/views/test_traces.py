@@ -31,7 +31,7 @@ from refold.views.activity import activity_of
 from refold.views.metrics import Metrics
 from refold.views.traces import TraceSpan, traces
 from tests.tui.sessions import Story, stories
-from tests.views.planted import answer, begun, family, hold, plant
+from tests.views.planted import answer, family, hold, plant, start_events
 
 ID = "20260101-000000-abcd"
 SECRET = "the words of nobody else"
@@ -50,7 +50,7 @@ def node_in(events: list[Event], session: str = ID, *, written: bool = False) ->
     return Node("root", session, entries, fold(entries), written=written)
 
 
-def told(story: Story) -> Node:
+def tree_node(story: Story) -> Node:
     return node_in(
         [each.item.event for each in story.frames if isinstance(each.item, Entry)]
     )
@@ -106,7 +106,7 @@ def test_a_model_call_names_its_provider_model_agent_tokens_and_cost() -> None:
         SECRET, ("call-0", "bash", "{}"), usage=usage, model="gemini/gemini-3.8-flash"
     )
     ended = replace(said, stop="calls", served_by="g-3.8-1", first_piece=0.25)
-    node = node_of(*begun(), ModelAsked(), ended)
+    node = node_of(*start_events(), ModelAsked(), ended)
 
     found = traces(node)[1]
 
@@ -142,7 +142,7 @@ def test_only_streamed_responses_count_in_the_time_to_the_first_chunk() -> None:
     steps = [event for said in timed for event in (ModelAsked(), said)]
     metrics = Metrics()
 
-    metrics.add(traces(node_of(*begun(), *steps, TurnEnded("answered"))))
+    metrics.add(traces(node_of(*start_events(), *steps, TurnEnded("answered"))))
 
     points = {metric.name: found for metric, found in metrics.series}
     (first,) = points["gen_ai.client.operation.time_to_first_chunk"]
@@ -155,7 +155,7 @@ def test_only_streamed_responses_count_in_the_time_to_the_first_chunk() -> None:
 
 def test_a_failed_model_call_has_the_class_of_its_error_without_the_message() -> None:
     failed = ModelFailed(SECRET, "Overloaded")
-    node = node_of(*begun(), ModelAsked(), failed, TurnEnded("failed", SECRET))
+    node = node_of(*start_events(), ModelAsked(), failed, TurnEnded("failed", SECRET))
 
     plain, full = (traces(node, content=content) for content in (False, True))
 
@@ -167,7 +167,7 @@ def test_a_failed_model_call_has_the_class_of_its_error_without_the_message() ->
 @pytest.mark.parametrize("outcome", ["failed", "refused", "stopped", "unknown"])
 def test_a_failed_tool_call_has_its_outcome_as_the_error_type(outcome: str) -> None:
     made = answer("", ("call-0", "bash", "{}"))
-    node = node_of(*begun(), ModelAsked(), made, Ended("call-0", outcome, SECRET))  # type: ignore[arg-type]
+    node = node_of(*start_events(), ModelAsked(), made, Ended("call-0", outcome, SECRET))  # type: ignore[arg-type]
 
     found = traces(node)[2]
 
@@ -178,7 +178,7 @@ def test_a_failed_tool_call_has_its_outcome_as_the_error_type(outcome: str) -> N
 def test_spans_contain_messages_and_tool_content_only_if_requested() -> None:
     made = answer(SECRET, ("call-0", "bash", f'{{"command": "{SECRET}"}}'))
     end = Ended("call-0", "done", SECRET)
-    events = [*begun(SECRET), ModelAsked(), made, Started("call-0"), end]
+    events = [*start_events(SECRET), ModelAsked(), made, Started("call-0"), end]
     node = node_in([*events, TurnEnded("answered", SECRET)])
 
     assert SECRET not in str(traces(node))
@@ -206,7 +206,7 @@ def test_spans_contain_messages_and_tool_content_only_if_requested() -> None:
 
 def test_two_calls_of_one_response_are_two_spans() -> None:
     calls = (("call-0", "bash", "{}"), ("call-1", "bash", "{}"))
-    found = traces(node_of(*begun(), ModelAsked(), answer("", *calls)))
+    found = traces(node_of(*start_events(), ModelAsked(), answer("", *calls)))
 
     ids = [each.attributes["gen_ai.tool.call.id"] for each in found[2:]]
     assert ids == ["call-0", "call-1"]
@@ -218,7 +218,7 @@ def test_arguments_that_are_not_json_are_exported_as_text() -> None:
     wrong = ToolCall("call-0", "bash", Raw(b'{"command": '))
     made = replace(made, message=replace(made.message, parts=(wrong,)))
 
-    found = traces(node_of(*begun(), ModelAsked(), made), content=True)[1]
+    found = traces(node_of(*start_events(), ModelAsked(), made), content=True)[1]
 
     message = json.loads(str(found.attributes["gen_ai.output.messages"]))[0]
     assert message["parts"][0]["arguments"] == '{"command": '
@@ -227,7 +227,7 @@ def test_arguments_that_are_not_json_are_exported_as_text() -> None:
 def test_a_running_turn_and_its_subagents_are_left_out_of_the_trace(
     tmp_path: Path,
 ) -> None:
-    first = [*begun(), ModelAsked(), answer("Done."), TurnEnded("answered")]
+    first = [*start_events(), ModelAsked(), answer("Done."), TurnEnded("answered")]
     again = [Said("more"), TurnStarted(9), ModelAsked(), answer("", ("c", "task", "{}"))]
     plant(tmp_path, [*first, *again, Started("c"), ChildBorn("child-1", "c", "main", "do")])
     plant(tmp_path / "children/child-1", first)
@@ -239,7 +239,9 @@ def test_a_running_turn_and_its_subagents_are_left_out_of_the_trace(
 
 
 def test_spans_cut_off_end_with_the_journal_and_are_marked() -> None:
-    node = node_of(*begun(), ModelAsked(), answer("", ("c", "bash", "{}")), Started("c"))
+    node = node_of(
+        *start_events(), ModelAsked(), answer("", ("c", "bash", "{}")), Started("c")
+    )
 
     found = tuple(traces(node))
 
@@ -250,7 +252,7 @@ def test_spans_cut_off_end_with_the_journal_and_are_marked() -> None:
 
 
 def test_a_fork_has_only_spans_of_events_after_the_fork() -> None:
-    first = [*begun(), ModelAsked(), answer("Done."), TurnEnded("answered")]
+    first = [*start_events(), ModelAsked(), answer("Done."), TurnEnded("answered")]
     again = [Said("more"), TurnStarted(10), ModelAsked(), answer("", cost=1.0)]
     node = node_in([*first, Forked("other", 8), *again, TurnEnded("answered")])
 
@@ -262,7 +264,7 @@ def test_a_fork_has_only_spans_of_events_after_the_fork() -> None:
 
 
 def test_each_turn_is_a_trace_and_span_ids_differ_between_sessions() -> None:
-    first = [*begun(), ModelAsked(), answer("Done."), TurnEnded("answered")]
+    first = [*start_events(), ModelAsked(), answer("Done."), TurnEnded("answered")]
     events = [*first, Said("more"), TurnStarted(9), ModelAsked(), answer("Too.")]
     node = node_in([*events, TurnEnded("answered")])
 
@@ -290,7 +292,7 @@ def test_a_subagent_with_a_lost_journal_has_a_span_with_its_usage(
 @settings(deadline=None, max_examples=60)
 @given(stories())
 def test_each_turn_and_each_call_of_a_generated_session_has_one_span(story: Story) -> None:
-    node = told(story)
+    node = tree_node(story)
     found = tuple(traces(node))
 
     did = activity_of(node.entries)
@@ -304,7 +306,7 @@ def test_each_turn_and_each_call_of_a_generated_session_has_one_span(story: Stor
 @settings(deadline=None, max_examples=60)
 @given(stories())
 def test_a_span_lies_within_its_parent_in_the_trace_and_in_time(story: Story) -> None:
-    found = traces(told(story))
+    found = traces(tree_node(story))
 
     known = {each.span_id: each for each in found}
     for each in found:
@@ -318,7 +320,7 @@ def test_a_span_lies_within_its_parent_in_the_trace_and_in_time(story: Story) ->
 @settings(deadline=None, max_examples=60)
 @given(stories())
 def test_the_tokens_of_all_spans_add_up_to_the_account_of_the_session(story: Story) -> None:
-    node = told(story)
+    node = tree_node(story)
 
     used = node.view.account.spent.usage
     assert tokens(tuple(traces(node))) == (used.input, used.output)
@@ -327,7 +329,7 @@ def test_the_tokens_of_all_spans_add_up_to_the_account_of_the_session(story: Sto
 @settings(deadline=None, max_examples=30)
 @given(stories())
 def test_ids_of_earlier_spans_stay_the_same_when_a_session_continues(story: Story) -> None:
-    node = told(story)
+    node = tree_node(story)
     more: list[Event] = [each.event for each in node.entries]
     at = len(more) + 1
     longer = node_in([*more, Said("on"), TurnStarted(at), ModelAsked(), answer("Yes.")])

@@ -37,7 +37,9 @@ def turn(*events: Event, outcome: Any = "answered") -> View:
     return fold(Entry(seq, event) for seq, event in enumerate(whole, start=1))
 
 
-def ran(command: str, text: str = "", code: int | None = 0, ended: str = "") -> Ended:
+def command_ended(
+    command: str, text: str = "", code: int | None = 0, ended: str = ""
+) -> Ended:
     return Ended("c", "done", text, (Output(command, text, code, ended),))
 
 
@@ -45,7 +47,7 @@ PATCH = "*** Begin Patch\n*** Update File: a.md\n*** Add File: sub/b.md\n*** End
 UNIFIED = "--- a/a.md\n+++ b/a.md\t2026\n@@ -1 +1 @@\n-x\n+y\n"
 
 
-def tried(
+def change_events(
     outcome: Any, text: str = "", *, name: str = "write_file", real: str = "", **given: str
 ) -> list[Event]:
     """A call of a tool that changes files, as an answer of its own, and its end."""
@@ -66,23 +68,23 @@ CANNOT = f"notes.md was not written: {FULL}"
     ("events", "said"),
     [
         ([], []),
-        ([ran("make")], []),
-        ([ran("pytest -q", "1 failed", 2)], ["the last command failed with code 2: pytest -q"]),
-        ([ran("pytest -q", "1 failed", 1), ran("ls")], []),
-        ([ran("ls"), ran("pytest -q", "", 1)], ["the last command failed with code 1: pytest -q"]),
-        ([ran("make\nall", "", 2)], ["the last command failed with code 2: make\\nall"]),
-        ([ran("npm start", "", None, "it took longer than 60 s")],
+        ([command_ended("make")], []),
+        ([command_ended("pytest -q", "1 failed", 2)], ["the last command failed with code 2: pytest -q"]),
+        ([command_ended("pytest -q", "1 failed", 1), command_ended("ls")], []),
+        ([command_ended("ls"), command_ended("pytest -q", "", 1)], ["the last command failed with code 1: pytest -q"]),
+        ([command_ended("make\nall", "", 2)], ["the last command failed with code 2: make\\nall"]),
+        ([command_ended("npm start", "", None, "it took longer than 60 s")],
          ["the last command was stopped before it was done (it took longer than 60 s): npm start"]),
-        ([ran("npm start", "", None)], ["the last command was stopped before it was done: npm start"]),
-        ([ran("x" * 300, "", 3)], [f"the last command failed with code 3: {'x' * 99}…"]),
+        ([command_ended("npm start", "", None)], ["the last command was stopped before it was done: npm start"]),
+        ([command_ended("x" * 300, "", 3)], [f"the last command failed with code 3: {'x' * 99}…"]),
         # Finding nothing is an answer.
-        ([ran("grep -r word .", "", 1)], []),
-        ([ran("cd src; rg word | head", "", 1)], []),
-        ([ran("test -f a.txt && echo yes", "", 1)], []),
-        ([ran("diff a b", "< x", 1)], []),
-        ([ran("grep -q word a; pytest", "", 1)], ["the last command failed with code 1: grep -q word a; pytest"]),
-        ([ran("grep word nothing", "No such file", 2)], ["the last command failed with code 2: grep word nothing"]),
-        ([ran("grep -q word a && pytest", "1 failed", 1)],
+        ([command_ended("grep -r word .", "", 1)], []),
+        ([command_ended("cd src; rg word | head", "", 1)], []),
+        ([command_ended("test -f a.txt && echo yes", "", 1)], []),
+        ([command_ended("diff a b", "< x", 1)], []),
+        ([command_ended("grep -q word a; pytest", "", 1)], ["the last command failed with code 1: grep -q word a; pytest"]),
+        ([command_ended("grep word nothing", "No such file", 2)], ["the last command failed with code 2: grep word nothing"]),
+        ([command_ended("grep -q word a && pytest", "1 failed", 1)],
          ["the last command failed with code 1: grep -q word a && pytest"]),
     ],
 )  # fmt: skip
@@ -95,24 +97,24 @@ def test_the_last_command_is_named_if_it_failed(
 @pytest.mark.parametrize(
     ("events", "said"),
     [
-        (tried("done"), []),
-        (tried("failed", f"{FULL}\nMore of it."), [CANNOT]),
-        (tried("refused", "Refused. It was not done."), ["notes.md was not written: it was refused"]),
-        (tried("unknown", "Interrupted."), ["notes.md was not written: Interrupted."]),
-        (tried("stopped", "Interrupted while running."), []),
+        (change_events("done"), []),
+        (change_events("failed", f"{FULL}\nMore of it."), [CANNOT]),
+        (change_events("refused", "Refused. It was not done."), ["notes.md was not written: it was refused"]),
+        (change_events("unknown", "Interrupted."), ["notes.md was not written: Interrupted."]),
+        (change_events("stopped", "Interrupted while running."), []),
         # Put right later in the turn: by the same tool, by another name, by a command.
-        ([*tried("failed", FULL), *tried("done")], []),
-        ([*tried("failed", FULL, path="./notes.md", real="/w/notes.md"), *tried("done")], []),
-        ([*tried("failed", FULL), Checkpointed((), changed=(("/w/notes.md", "created"),))], []),
-        ([*tried("failed", FULL), *tried("done", path="b.md")], [CANNOT]),
-        ([*tried("done"), *tried("failed", FULL)], [CANNOT]),
-        ([*tried("failed", "one"), *tried("failed", FULL)], [CANNOT]),
-        (tried("failed", FULL, name="read_file"), []),
-        (tried("failed", "No.", path="/etc/hosts", real="/etc/hosts"), ["/etc/hosts was not written: No."]),
-        (tried("failed", "It does not fit.", name="apply_patch", patch=PATCH),
+        ([*change_events("failed", FULL), *change_events("done")], []),
+        ([*change_events("failed", FULL, path="./notes.md", real="/w/notes.md"), *change_events("done")], []),
+        ([*change_events("failed", FULL), Checkpointed((), changed=(("/w/notes.md", "created"),))], []),
+        ([*change_events("failed", FULL), *change_events("done", path="b.md")], [CANNOT]),
+        ([*change_events("done"), *change_events("failed", FULL)], [CANNOT]),
+        ([*change_events("failed", "one"), *change_events("failed", FULL)], [CANNOT]),
+        (change_events("failed", FULL, name="read_file"), []),
+        (change_events("failed", "No.", path="/etc/hosts", real="/etc/hosts"), ["/etc/hosts was not written: No."]),
+        (change_events("failed", "It does not fit.", name="apply_patch", patch=PATCH),
          ["a.md was not written: It does not fit.", "sub/b.md was not written: It does not fit."]),
-        (tried("failed", "No.", name="apply_patch", patch=UNIFIED), ["a.md was not written: No."]),
-        ([*tried("failed", "No.", name="apply_patch", patch=PATCH), *tried("done", path="sub/b.md")],
+        (change_events("failed", "No.", name="apply_patch", patch=UNIFIED), ["a.md was not written: No."]),
+        ([*change_events("failed", "No.", name="apply_patch", patch=PATCH), *change_events("done", path="sub/b.md")],
          ["a.md was not written: No."]),
     ],
 )  # fmt: skip
@@ -157,7 +159,7 @@ def test_a_warning_of_a_response_is_a_notice_in_the_event_stream() -> None:
 
 
 def test_only_some_of_many_unwritten_files_are_named() -> None:
-    events = [e for n in range(60) for e in tried("failed", "No.", path=f"{n}.md")]
+    events = [e for n in range(60) for e in change_events("failed", "No.", path=f"{n}.md")]
 
     texts = warnings(turn(*events))
 
@@ -173,12 +175,24 @@ def test_a_failed_write_with_invalid_arguments_adds_no_warning() -> None:
 
 @pytest.mark.parametrize("outcome", ["interrupted", "cancelled", "plan_ready"])
 def test_interrupted_and_planned_turns_have_no_warnings(outcome: str) -> None:
-    assert warnings(turn(ran("make", "", 2), *tried("failed", FULL), outcome=outcome)) == ()
+    assert (
+        warnings(
+            turn(
+                command_ended("make", "", 2),
+                *change_events("failed", FULL),
+                outcome=outcome,
+            )
+        )
+        == ()
+    )
 
 
 def test_a_new_turn_begins_without_the_warnings_of_the_previous_turn() -> None:
     view = turn(
-        ran("make", "", 2), *tried("failed", FULL), TurnEnded("answered"), TurnStarted(4)
+        command_ended("make", "", 2),
+        *change_events("failed", FULL),
+        TurnEnded("answered"),
+        TurnStarted(4),
     )
 
     assert warnings(view) == ()
@@ -186,7 +200,9 @@ def test_a_new_turn_begins_without_the_warnings_of_the_previous_turn() -> None:
 
 def test_the_screen_and_the_result_document_have_the_same_warnings() -> None:
     answer = ModelAnswered(Message("assistant", (Text("All is well."),)))
-    view = turn(ran("make \x1b[31m", "", 2), *tried("failed", FULL), answer)
+    view = turn(
+        command_ended("make \x1b[31m", "", 2), *change_events("failed", FULL), answer
+    )
 
     outcome = list(result(view, "s", 1.0).warnings)
 

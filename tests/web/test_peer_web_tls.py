@@ -15,7 +15,7 @@ from tests.loopback_network import server_tls, with_openssl
 pytestmark = [pytest.mark.peer, with_openssl]
 
 
-def fetched(certificate: Path, name: str) -> bytes:
+def fetch(certificate: Path, name: str) -> bytes:
     async def resolve(host: str, port: int) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
         return ["127.0.0.1"]
@@ -37,7 +37,7 @@ def test_a_page_of_the_host_in_the_certificate_is_read(
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
 
-    assert fetched(certificate, "site.example") == b"Hello."
+    assert fetch(certificate, "site.example") == b"Hello."
 
 
 def test_a_page_of_a_host_that_is_not_in_the_certificate_is_refused(
@@ -46,9 +46,9 @@ def test_a_page_of_a_host_that_is_not_in_the_certificate_is_refused(
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
 
     with pytest.raises(ToolFailed, match="its certificate is not trusted here"):
-        fetched(certificate, "other.example")
+        fetch(certificate, "other.example")
 
 
 def test_a_certificate_without_a_trusted_authority_is_refused(certificate: Path) -> None:
     with pytest.raises(ToolFailed, match="its certificate is not trusted here"):
-        fetched(certificate, "site.example")
+        fetch(certificate, "site.example")

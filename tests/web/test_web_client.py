@@ -18,7 +18,7 @@ PLAIN = {"content-type": "text/plain; charset=utf-8"}
 SMALL = FetchLimits(seconds=20.0, size=1_000, redirects=3, robots=500)
 
 
-def allowed(url: str, private: bool) -> Decision:
+def allow(url: str, private: bool) -> Decision:
     return Decision("allow")
 
 
@@ -31,7 +31,7 @@ def asks(url: str, private: bool) -> Decision:
     return Decision("ask")
 
 
-def named(*addresses: str) -> Callable[[str, int], Awaitable[Sequence[str]]]:
+def resolve_to(*addresses: str) -> Callable[[str, int], Awaitable[Sequence[str]]]:
     """A resolver that answers with these, one after the other, whatever is asked."""
     waiting = iter(addresses)
 
@@ -45,10 +45,10 @@ def named(*addresses: str) -> Callable[[str, int], Awaitable[Sequence[str]]]:
 LOOPBACK = ("127.0.0.1",) * 9
 
 
-def fetched(
+def fetch_page(
     *answers: Answer | Answering,
     path: str = "/",
-    judge: Callable[[str, bool], Decision] = allowed,
+    judge: Callable[[str, bool], Decision] = allow,
     addresses: Sequence[str] = LOOPBACK,
     limits: FetchLimits = SMALL,
     obey_robots: bool = False,
@@ -63,7 +63,7 @@ def fetched(
                 environ or {},
                 obey_robots=obey_robots,
                 limits=limits,
-                resolve=named(*addresses),
+                resolve=resolve_to(*addresses),
             )
             url = f"http://site.example:{port}{path}"
             try:
@@ -88,7 +88,7 @@ def to(location: str, status: int = 302) -> Answer:
 
 
 def test_a_page_is_read_from_the_address_that_was_resolved() -> None:
-    page, server = fetched(Answer(b"Hello.", headers=PLAIN), path="/a?b=c")
+    page, server = fetch_page(Answer(b"Hello.", headers=PLAIN), path="/a?b=c")
 
     assert isinstance(page, WebPage)
     assert (page.kind, page.charset, page.content, page.whole) == (
@@ -102,7 +102,7 @@ def test_a_page_is_read_from_the_address_that_was_resolved() -> None:
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "169.254.169.254", "10.0.0.1"])
 def test_a_host_that_resolves_to_a_private_address_is_not_connected(address: str) -> None:
-    result, server = fetched(Answer(b"secret"), judge=only_public, addresses=[address])
+    result, server = fetch_page(Answer(b"secret"), judge=only_public, addresses=[address])
 
     assert result == "Refused: it is private. Nothing was read from there."
     assert server.connections == 0
@@ -116,7 +116,7 @@ def test_each_redirect_is_checked_with_a_new_name_resolution() -> None:
         third = len([item for item in outcome if item[1]]) > 1
         return Decision("deny", reason="it is private") if third else Decision("allow")
 
-    result, server = fetched(to("/two"), Answer(b"secret"), judge=judge)
+    result, server = fetch_page(to("/two"), Answer(b"secret"), judge=judge)
 
     assert result == "Refused: it is private. Nothing was read from there."
     assert paths(server) == ["/"]
@@ -131,14 +131,14 @@ def test_a_redirect_to_a_denied_address_is_not_followed(location: str) -> None:
         inside = "site.example" not in url
         return Decision("deny", reason="it is private") if inside else Decision("allow")
 
-    result, server = fetched(to(location), judge=judge)
+    result, server = fetch_page(to(location), judge=judge)
 
     assert result == "Refused: it is private. Nothing was read from there."
     assert server.connections == 1
 
 
 def test_a_redirect_to_another_host_is_reported_and_not_followed() -> None:
-    result, _ = fetched(to("https://other.example/x"), judge=asks)
+    result, _ = fetch_page(to("https://other.example/x"), judge=asks)
 
     assert result == (
         "http://site.example/ redirects to another host, https://other.example/x. Nothing "
@@ -147,7 +147,7 @@ def test_a_redirect_to_another_host_is_reported_and_not_followed() -> None:
 
 
 def test_a_redirect_on_the_same_host_is_followed_without_another_question() -> None:
-    page, server = fetched(to("/b", 301), to("c", 308), Answer(b"There."), judge=asks)
+    page, server = fetch_page(to("/b", 301), to("c", 308), Answer(b"There."), judge=asks)
 
     assert content(page) == b"There."
     assert paths(server) == ["/", "/b", "/c"]
@@ -156,7 +156,7 @@ def test_a_redirect_on_the_same_host_is_followed_without_another_question() -> N
 
 
 def test_more_than_three_redirects_are_refused() -> None:
-    result, server = fetched(lambda _: to("/again"))
+    result, server = fetch_page(lambda _: to("/again"))
 
     assert isinstance(result, str)
     assert "redirects more than 3 times" in result
@@ -167,7 +167,7 @@ def test_more_than_three_redirects_are_refused() -> None:
     "location", ["file:///etc/passwd", "gopher://x/", "", "http://a b/"]
 )
 def test_a_redirect_to_an_invalid_url_is_not_followed(location: str) -> None:
-    result, server = fetched(to(location))
+    result, server = fetch_page(to(location))
 
     assert isinstance(result, str)
     assert "redirects" in result
@@ -175,13 +175,13 @@ def test_a_redirect_to_an_invalid_url_is_not_followed(location: str) -> None:
 
 
 def test_a_page_longer_than_the_limit_is_truncated() -> None:
-    page, _ = fetched(lambda _: Answer((b"x" * 700,) * 50_000, headers=PLAIN))
+    page, _ = fetch_page(lambda _: Answer((b"x" * 700,) * 50_000, headers=PLAIN))
 
     assert isinstance(page, WebPage)
     assert (len(page.content), page.whole) == (1_000, False)
 
 
-def packed_zeros(kind: int) -> bytes:
+def pack_zeros(kind: int) -> bytes:
     packer = zlib.compressobj(9, zlib.DEFLATED, kind)
     return b"".join(packer.compress(bytes(1 << 20)) for _ in range(50)) + packer.flush()
 
@@ -194,8 +194,8 @@ def test_compressed_page_is_unpacked_up_to_the_limit(encoding: str, kind: int) -
     words = packer.compress(b"Hello.") + packer.flush()
     headers = {**PLAIN, "content-encoding": encoding}
 
-    short, _ = fetched(Answer(words, headers=headers))
-    bomb, _ = fetched(Answer(packed_zeros(kind), headers=headers))
+    short, _ = fetch_page(Answer(words, headers=headers))
+    bomb, _ = fetch_page(Answer(pack_zeros(kind), headers=headers))
 
     assert content(short) == b"Hello."
     assert isinstance(bomb, WebPage)
@@ -203,7 +203,7 @@ def test_compressed_page_is_unpacked_up_to_the_limit(encoding: str, kind: int) -
 
 
 def test_a_compressed_page_is_unpacked_in_small_chunks() -> None:
-    bomb, unpacker = packed_zeros(31), Unpacker("gzip")
+    bomb, unpacker = pack_zeros(31), Unpacker("gzip")
 
     tracemalloc.start()
     chunk = unpacker.unpack(bomb)
@@ -226,7 +226,7 @@ def test_a_compressed_page_is_unpacked_in_small_chunks() -> None:
 def test_page_that_cannot_be_unpacked_is_an_error(
     encoding: str, body: bytes, said: str
 ) -> None:
-    result, _ = fetched(Answer(body, headers={"content-encoding": encoding}))
+    result, _ = fetch_page(Answer(body, headers={"content-encoding": encoding}))
 
     assert isinstance(result, str)
     assert said in result
@@ -241,7 +241,7 @@ def test_page_that_cannot_be_unpacked_is_an_error(
     ],
 )
 def test_a_slow_server_is_abandoned_at_the_time_limit(answer: Answer) -> None:
-    result, _ = fetched(answer, limits=FetchLimits(seconds=0.1))
+    result, _ = fetch_page(answer, limits=FetchLimits(seconds=0.1))
 
     assert isinstance(result, str)
     assert "took more than 0.1 s in all" in result
@@ -259,7 +259,7 @@ def test_a_slow_server_is_abandoned_at_the_time_limit(answer: Answer) -> None:
     ],
 )  # fmt: skip
 def test_a_failed_fetch_gives_a_one_sentence_error(answer: Answer, said: str) -> None:
-    result, _ = fetched(answer)
+    result, _ = fetch_page(answer)
 
     assert isinstance(result, str)
     assert result.startswith(said), result
@@ -271,7 +271,7 @@ def test_the_error_for_an_unknown_host_names_the_host() -> None:
             raise OSError("no such name")
 
         with pytest.raises(ToolFailed) as failure:
-            await WebClient({}, resolve=unknown).fetch("http://nowhere.example/", allowed)
+            await WebClient({}, resolve=unknown).fetch("http://nowhere.example/", allow)
         return str(failure.value)
 
     assert anyio.run(run) == "http://nowhere.example cannot be reached: no such name."
@@ -283,12 +283,12 @@ FORBIDS = Answer(b"User-agent: *\nDisallow: /private", headers=PLAIN)
 def test_robots_txt_is_requested_once_and_obeyed() -> None:
     async def run() -> tuple[list[str], str]:
         async with wire_server(FORBIDS, lambda _: Answer(b"Hello.")) as server:
-            client = WebClient({}, resolve=named(*LOOPBACK))
+            client = WebClient({}, resolve=resolve_to(*LOOPBACK))
             url = server.url.replace("127.0.0.1", "site.example")
-            await client.fetch(f"{url}/a", allowed)
-            await client.fetch(f"{url}/b", allowed)
+            await client.fetch(f"{url}/a", allow)
+            await client.fetch(f"{url}/b", allow)
             with pytest.raises(ToolFailed) as failure:
-                await client.fetch(f"{url}/private/c", allowed)
+                await client.fetch(f"{url}/private/c", allow)
             return paths(server), str(failure.value)
 
     texts, text = anyio.run(run)
@@ -299,13 +299,13 @@ def test_robots_txt_is_requested_once_and_obeyed() -> None:
 
 @pytest.mark.parametrize("answer", [Answer(status=404), Answer(status=503), to("ftp://x/")])
 def test_without_a_robots_txt_every_page_may_be_read(answer: Answer) -> None:
-    page, _ = fetched(answer, Answer(b"Hello."), obey_robots=True)
+    page, _ = fetch_page(answer, Answer(b"Hello."), obey_robots=True)
 
     assert content(page) == b"Hello."
 
 
 def test_a_redirect_to_a_page_that_robots_txt_forbids_is_refused() -> None:
-    result, server = fetched(FORBIDS, to("/private/x"), obey_robots=True)
+    result, server = fetch_page(FORBIDS, to("/private/x"), obey_robots=True)
 
     assert isinstance(result, str)
     assert "asks programs to keep out" in result

@@ -33,7 +33,7 @@ class Turn:
 
 @pytest.fixture
 def turn(tmp_path: Path, home: Path) -> Callable[..., Turn]:
-    def taken(
+    def fetch_turn(
         url: str,
         *answers: Answer,
         allow: Sequence[str] = (),
@@ -65,7 +65,7 @@ def turn(tmp_path: Path, home: Path) -> Callable[..., Turn]:
 
         return anyio.run(run)
 
-    return taken
+    return fetch_turn
 
 
 def test_a_page_of_an_allowed_host_is_read_without_asking(

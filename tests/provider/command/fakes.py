@@ -65,7 +65,7 @@ def spec(program: Path, *arguments: str, **more: Any) -> CommandSpec:
     return CommandSpec(argv=(str(program), *arguments), **data)
 
 
-def connected(
+def make_command_line(
     found: CommandSpec,
     model: str = "",
     timeouts: ProgramTimeouts | None = None,

@@ -479,7 +479,7 @@ def test_message_text_cannot_forge_another_message_in_the_prompt(
     transcript_lines = transcript(talk(*said), context, window, system)
 
     assert PARSED[form](format_transcript(transcript_lines, form)) == [
-        (one.speaker, kept(one.text, form)) for one in transcript_lines
+        (one.speaker, expected_text(one.text, form)) for one in transcript_lines
     ]
 
 
@@ -578,7 +578,7 @@ def test_each_step_renders_only_new_messages(form: Format) -> None:
     assert prompt == format_transcript(transcript(log, "continue", 1), form)
 
 
-def kept(text: str, form: Format) -> str:
+def expected_text(text: str, form: Format) -> str:
     """What of a text a format can keep: line ends are line feeds."""
     if form == "json":
         return text

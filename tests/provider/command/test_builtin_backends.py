@@ -20,7 +20,7 @@ from refold.provider.command.backends import (
 from refold.provider.command.output import token_usage
 from refold.provider.port import Done
 from refold.values.usage import Usage
-from tests.provider.command.fakes import ask, connected, request, shell, words
+from tests.provider.command.fakes import ask, make_command_line, request, shell, words
 
 
 def line(name: str, model: str, tmp_path: Path, effort: str = "") -> str:
@@ -69,7 +69,7 @@ def test_ollama_output_gives_text_and_token_counts(tmp_path: Path) -> None:
     )
     spec = replace(find("ollama-cli"), argv=(str(program), *find("ollama-cli").argv[1:]))
 
-    deltas = ask(connected(spec, "qwen3:4b"), request("Hi"))
+    deltas = ask(make_command_line(spec, "qwen3:4b"), request("Hi"))
 
     assert (words(deltas), deltas[-1]) == (
         "Hello!",

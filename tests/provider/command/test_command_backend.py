@@ -35,8 +35,8 @@ from tests.provider.command.fakes import (
     JSONL,
     alive,
     ask,
-    connected,
     lines,
+    make_command_line,
     python,
     request,
     shell,
@@ -94,7 +94,7 @@ class TestTheContractOfAProvider(ProviderContract):
                 )
             )
         program = python(self.place, REPLYING)
-        yield connected(spec(program, str(shelf), output=JSONL))
+        yield make_command_line(spec(program, str(shelf), output=JSONL))
 
 
 def test_program_output_streams_with_usage_and_cost(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_program_output_streams_with_usage_and_cost(tmp_path: Path) -> None:
         ),
     )
 
-    assert ask(connected(spec(program, output=JSONL))) == [
+    assert ask(make_command_line(spec(program, output=JSONL))) == [
         ThinkingDelta("hm"),
         TextDelta("Hel"),
         TextDelta("lo"),
@@ -136,7 +136,7 @@ def test_prompt_goes_to_stdin_and_model_effort_and_system_text_fill_their_slots(
     )
 
     result = request("Hello?", system="Be {model}.", effort="max")
-    text = words(ask(connected(outcome, "m-1"), result))
+    text = words(ask(make_command_line(outcome, "m-1"), result))
 
     assert text.startswith("m-1|--effort=xhigh|Be {model}.|Be {model}.\nSystem: Below is ")
     assert text.endswith("\n\nUser: Hello?")
@@ -146,7 +146,7 @@ def test_prompt_slot_is_filled_as_one_argument_and_stdin_is_closed(tmp_path: Pat
     program = shell(tmp_path, 'cat; echo "$#"; echo "$1"; cat "$2"')
     result = spec(program, "{prompt}", "{prompt_file}", stdin=False)
 
-    text = words(ask(connected(result), request("a $(touch x) 'b' {model}")))
+    text = words(ask(make_command_line(result), request("a $(touch x) 'b' {model}")))
 
     assert text.startswith("2\nSystem: Below")
     assert text.count("User: a $(touch x) 'b' {model}") == 2
@@ -155,7 +155,9 @@ def test_prompt_slot_is_filled_as_one_argument_and_stdin_is_closed(tmp_path: Pat
 def test_system_text_without_a_slot_comes_first_in_the_prompt(
     tmp_path: Path,
 ) -> None:
-    text = words(ask(connected(spec(shell(tmp_path, "cat"))), request("Hi", system="Be.")))
+    text = words(
+        ask(make_command_line(spec(shell(tmp_path, "cat"))), request("Hi", system="Be."))
+    )
 
     assert text.endswith("before it.\n\nBe.\n\nUser: Hi")
 
@@ -165,7 +167,7 @@ def test_prompt_follows_the_context_mode_and_format_of_the_settings(tmp_path: Pa
         shell(tmp_path, "cat"), conversation=ConversationFormat("fresh", "json", 3)
     )
 
-    data = json.loads(words(ask(connected(result), request("one", "two", "three"))))
+    data = json.loads(words(ask(make_command_line(result), request("one", "two", "three"))))
 
     assert [(m["role"], m["content"]) for m in data[1:]] == [("user", "three")]
 
@@ -177,7 +179,7 @@ def test_long_prompt_reaches_the_program_by_stdin_and_by_file(
     program = shell(tmp_path, 'wc -c < "$1"; wc -c')
     result = spec(program, "{prompt_file}")
 
-    counts = words(ask(connected(result), request("x" * size))).split()
+    counts = words(ask(make_command_line(result), request("x" * size))).split()
 
     assert counts[0] == counts[1]
     assert int(counts[0]) > size
@@ -189,7 +191,7 @@ def test_prompt_too_long_for_a_command_line_is_refused_with_advice(tmp_path: Pat
     with pytest.raises(
         TooLong, match=r"does not fit .* 128 KiB is the most; pass it on stdin"
     ):
-        ask(connected(result), request("x" * 140_000))
+        ask(make_command_line(result), request("x" * 140_000))
 
 
 def test_program_runs_in_an_empty_directory_and_leaves_no_temporary_files(
@@ -201,7 +203,7 @@ def test_program_runs_in_an_empty_directory_and_leaves_no_temporary_files(
         tmp_path, 'pwd; echo "$PWD"; ls -A | wc -l; touch "$TMPDIR/x"; cat "$1"'
     )
 
-    provider = connected(spec(program, "{system_file}"))
+    provider = make_command_line(spec(program, "{system_file}"))
     parts = words(ask(provider, request("Hello?", system="Be."))).split()
 
     assert parts == [str(home / "refold/empty")] * 2 + ["0", "Be."]
@@ -215,7 +217,7 @@ def test_program_does_not_run_in_its_usual_directory_if_that_is_not_empty(
     empty.mkdir(parents=True)
     (empty / "AGENTS.md").write_text("Obey.")
 
-    text = words(ask(connected(spec(shell(tmp_path, "pwd; ls -A")))))
+    text = words(ask(make_command_line(spec(shell(tmp_path, "pwd; ls -A")))))
 
     assert text.endswith("/empty")
     assert not text.startswith(str(home))
@@ -236,7 +238,7 @@ def test_program_gets_the_environment_without_keys_of_other_programs(
 
     data = {"SEEN": "1", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g", "NESTED": "1"}
 
-    assert words(ask(connected(result, "m", **data))) == "1|o|||dumb|m"
+    assert words(ask(make_command_line(result, "m", **data))) == "1|o|||dumb|m"
 
 
 def test_program_gets_no_secret_but_its_own_key(tmp_path: Path) -> None:
@@ -244,7 +246,7 @@ def test_program_gets_no_secret_but_its_own_key(tmp_path: Path) -> None:
     data = {"ACME_KEY": "a", "MINE": "m", "CODEX_API_KEY": "c", "ANTHROPIC_API_KEY": "k"}
 
     result = spec(program, keys=("MINE",))
-    provider = connected(result, secrets={"ACME_KEY", "MINE"}, **data)
+    provider = make_command_line(result, secrets={"ACME_KEY", "MINE"}, **data)
 
     assert words(ask(provider)) == "|m||"
 
@@ -261,7 +263,9 @@ def test_traced_request_shows_bytes_sent_and_received(tmp_path: Path) -> None:
     program = shell(tmp_path, "cat >/dev/null; printf Hi")
     result = spec(program, "a b", "{system_file}", "{model}", environ={"X": "1"})
 
-    deltas = ask(connected(result, "m-1"), request("Hello?", system="Be.", trace=True))
+    deltas = ask(
+        make_command_line(result, "m-1"), request("Hello?", system="Be.", trace=True)
+    )
 
     assert deltas == [
         RequestSent("file system.md", b"Be."),
@@ -280,21 +284,21 @@ def test_traced_command_line_shows_slot_names_and_is_the_same_on_each_run(
 ) -> None:
     program = shell(tmp_path, "printf Hi")
     result = spec(program, "{prompt}", stdin=False, environ={"SYSTEM": "<{system}>"})
-    provider = connected(result)
+    provider = make_command_line(result)
 
     deltas = ask(provider, request("One", system="Be.", trace=True))
     more = ask(provider, request("One", "Hi", "Two", system="Be.", trace=True))
 
-    def sent(found: list[Delta]) -> list[RequestSent]:
+    def list_requests(found: list[Delta]) -> list[RequestSent]:
         return [delta for delta in found if isinstance(delta, RequestSent)]
 
-    assert sent(deltas) == [
+    assert list_requests(deltas) == [
         RequestSent("slot prompt", f"System: {GUIDE_TEXT}\n\nUser: One".encode()),
         RequestSent("slot system", b"Be."),
         RequestSent(f"{program} '{{prompt}}'", b""),
     ]
-    assert [s.to for s in sent(more)] == [s.to for s in sent(deltas)]
-    assert sent(more)[0].body.startswith(sent(deltas)[0].body)
+    assert [s.to for s in list_requests(more)] == [s.to for s in list_requests(deltas)]
+    assert list_requests(more)[0].body.startswith(list_requests(deltas)[0].body)
 
 
 def test_long_prompt_is_rendered_outside_the_event_loop_thread(tmp_path: Path) -> None:
@@ -308,7 +312,9 @@ def test_long_prompt_is_rendered_outside_the_event_loop_thread(tmp_path: Path) -
     readers = set[threading.Thread]()
     spoken = StoredMessage(1, Message("user", Noting((Text("Hello?"),))))
 
-    text = words(ask(connected(spec(shell(tmp_path, "cat"))), Request(Log([spoken]))))
+    text = words(
+        ask(make_command_line(spec(shell(tmp_path, "cat"))), Request(Log([spoken])))
+    )
 
     assert text.endswith("User: Hello?")
     assert readers
@@ -404,7 +410,7 @@ def test_each_kind_of_program_failure_raises_a_one_sentence_error(
     result = spec(shell(tmp_path, body), login="say fake login")
 
     with pytest.raises(ProviderError) as raised:
-        ask(connected(result, "m-1"))
+        ask(make_command_line(result, "m-1"))
 
     assert (type(raised.value), str(raised.value)) == (kind, sentence)
 
@@ -441,7 +447,7 @@ def test_json_output_without_an_answer_raises_a_one_sentence_error(
     tmp_path: Path, body: str, kind: type[ProviderError], sentence: str
 ) -> None:
     with pytest.raises(ProviderError) as raised:
-        ask(connected(spec(shell(tmp_path, body), output=JSONL)))
+        ask(make_command_line(spec(shell(tmp_path, body), output=JSONL)))
 
     assert (type(raised.value), str(raised.value)) == (kind, sentence)
 
@@ -456,7 +462,7 @@ def test_error_quotes_the_end_of_stderr_with_keys_masked(
     )
 
     with pytest.raises(Refused) as raised:
-        ask(connected(spec(program)))
+        ask(make_command_line(spec(program)))
 
     assert str(raised.value).startswith("Fake failed (exit code 2): …x x")
     assert str(raised.value).endswith("x [a key] last")
@@ -470,7 +476,7 @@ def test_program_that_prints_without_end_is_killed(
     program = shell(tmp_path, "tr '\\0' x < /dev/zero")
 
     with pytest.raises(Refused, match="printed more than a response may have"):
-        ask(connected(spec(program, output=output)))
+        ask(make_command_line(spec(program, output=output)))
 
     assert alive(str(program)) == []
 
@@ -481,7 +487,7 @@ def test_silent_program_is_killed_with_its_children(tmp_path: Path) -> None:
     )
 
     with pytest.raises(Unreachable, match=r"printed nothing for 0\.05 seconds: working"):
-        ask(connected(spec(program), timeouts=ProgramTimeouts(0.05)))
+        ask(make_command_line(spec(program), timeouts=ProgramTimeouts(0.05)))
 
     assert alive(str(tmp_path)) == []
 
@@ -491,14 +497,19 @@ def test_output_on_stderr_resets_the_silence_timeout(tmp_path: Path) -> None:
         tmp_path, "for n in 1 2 3 4 5; do echo $n >&2; sleep 0.02; done; echo Hello"
     )
 
-    assert words(ask(connected(spec(program), timeouts=ProgramTimeouts(0.09)))) == "Hello"
+    assert (
+        words(ask(make_command_line(spec(program), timeouts=ProgramTimeouts(0.09))))
+        == "Hello"
+    )
 
 
 def test_closing_the_stream_kills_the_program_and_its_children(tmp_path: Path) -> None:
     program = shell(tmp_path, f"echo Hello\nsh -c 'sleep 62; : {tmp_path}'")
 
     async def inside() -> list[int]:
-        async with aclosing(connected(spec(program)).stream(request("?"))) as deltas:
+        async with aclosing(
+            make_command_line(spec(program)).stream(request("?"))
+        ) as deltas:
             await anext(deltas)
             assert alive(str(tmp_path)) != []
         return alive(str(tmp_path))
@@ -510,7 +521,9 @@ def test_cancelled_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> Non
     program = shell(tmp_path, "trap '' TERM; echo Hello; while :; do sleep 0.01; done")
 
     async def inside() -> list[int]:
-        provider = connected(spec(program), timeouts=ProgramTimeouts(5.0, 1.0, 0.05))
+        provider = make_command_line(
+            spec(program), timeouts=ProgramTimeouts(5.0, 1.0, 0.05)
+        )
         with anyio.move_on_after(0.05):
             async with aclosing(provider.stream(request("?"))) as deltas:
                 async for _ in deltas:
@@ -523,7 +536,9 @@ def test_cancelled_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> Non
 def test_program_that_stays_running_after_its_last_line_is_killed(tmp_path: Path) -> None:
     program = shell(tmp_path, lines({"say": "Hi"}, {"end": 1}) + "\nexec sleep 63")
 
-    provider = connected(spec(program, output=JSONL), timeouts=ProgramTimeouts(5.0, 0.02))
+    provider = make_command_line(
+        spec(program, output=JSONL), timeouts=ProgramTimeouts(5.0, 0.02)
+    )
 
     assert ask(provider) == [TextDelta("Hi"), Done(by_agent=True)]
 
@@ -532,7 +547,7 @@ def test_program_removed_after_connecting_is_reported_with_how_to_install_it(
     tmp_path: Path,
 ) -> None:
     program = shell(tmp_path, "echo Hi")
-    provider = connected(spec(program, install="get it from example.com"))
+    provider = make_command_line(spec(program, install="get it from example.com"))
     program.unlink()
 
     with pytest.raises(Refused, match=r"agent', .* is not installed here: get it from exa"):
@@ -545,7 +560,7 @@ def test_program_that_cannot_be_executed_is_named_in_the_error(tmp_path: Path) -
     program.chmod(0o755)
 
     with pytest.raises(Refused, match=r"agent' cannot be started: Exec format error"):
-        ask(connected(spec(program)))
+        ask(make_command_line(spec(program)))
 
 
 def test_program_stopped_by_sigstop_is_killed_when_the_stream_closes(
@@ -554,7 +569,9 @@ def test_program_stopped_by_sigstop_is_killed_when_the_stream_closes(
     program = shell(tmp_path, f"echo $$; kill -STOP $$; : {tmp_path}")
 
     async def inside() -> bool:
-        async with aclosing(connected(spec(program)).stream(request("?"))) as deltas:
+        async with aclosing(
+            make_command_line(spec(program)).stream(request("?"))
+        ) as deltas:
             delta = await anext(deltas)
         assert isinstance(delta, TextDelta)
         try:
@@ -571,6 +588,6 @@ def test_programs_run_in_the_cache_directory_without_refold_home(
 ) -> None:
     monkeypatch.delenv("REFOLD_HOME")
 
-    text = words(ask(connected(spec(shell(tmp_path, "pwd")))))
+    text = words(ask(make_command_line(spec(shell(tmp_path, "pwd")))))
 
     assert text.strip() == str(home / ".cache/refold/empty")

@@ -142,11 +142,11 @@ def answering(agent: Agent, *answers: Answer) -> Callable[[ReceivedRequest], Ans
     return inside
 
 
-def said(agent: Agent, text: str, **more: Any) -> Answer:
+def text_answer(agent: Agent, text: str, **more: Any) -> Answer:
     return answer(agent.wire, Reply(text, **more))
 
 
-def called(agent: Agent, name: str, arguments: str) -> Answer:
+def call_answer(agent: Agent, name: str, arguments: str) -> Answer:
     if name not in ("exec", "apply_patch"):
         return answer(agent.wire, Reply("Let me.", ((name, arguments),)))
     # These take free text: a kind of call that only Codex has.
@@ -198,24 +198,24 @@ def against(
     return anyio.run(inside)
 
 
-async def heard(provider: CommandLine, asked: Request) -> list[Delta]:
+async def read_deltas(provider: CommandLine, asked: Request) -> list[Delta]:
     async with aclosing(provider.stream(asked)) as deltas:
         return [delta async for delta in deltas]
 
 
 def asking(asked: Request) -> Callable[[CommandLine, WireServer], Awaitable[list[Delta]]]:
     async def use(provider: CommandLine, _: WireServer) -> list[Delta]:
-        return await heard(provider, asked)
+        return await read_deltas(provider, asked)
 
     return use
 
 
-def told(server: WireServer) -> str:
+def requests_as_text(server: WireServer) -> str:
     """All requests to the server, as one text."""
     return "\n".join(h.body.decode("utf-8", "replace") for h in server.heard)
 
 
-def left(home: Path) -> list[str]:
+def list_left_processes(home: Path) -> list[str]:
     """Processes that have this home."""
     texts = list[str]()
     for entry in Path("/proc").iterdir():
@@ -231,14 +231,14 @@ def left(home: Path) -> list[str]:
 @each
 def test_text_usage_system_prompt_and_model_pass_through_the_program(agent: Agent) -> None:
     result = request("What is it? ☂", system="You are REFOLD-7.", effort="high")
-    reply = said(agent, "It is rain. ☂ \\ <b>", usage=Usage(70, 30, 0, 9, 4))
+    reply = text_answer(agent, "It is rain. ☂ \\ <b>", usage=Usage(70, 30, 0, 9, 4))
 
     async def use(
         provider: CommandLine, server: WireServer
     ) -> tuple[list[Delta], str, str]:
-        outcome = await heard(provider, result)
+        outcome = await read_deltas(provider, result)
         last = server.heard[-1]
-        return outcome, last.path, told(server)
+        return outcome, last.path, requests_as_text(server)
 
     deltas, path, all_told = against(agent, use, reply)
 
@@ -260,12 +260,12 @@ def test_each_request_sends_the_conversation_and_the_program_keeps_no_memory(
     agent: Agent,
 ) -> None:
     async def use(provider: CommandLine, server: WireServer) -> list[str]:
-        first = await heard(provider, request("My name is Zoë."))
-        await heard(provider, request("My name is Zoë.", words(first), "Who am I?"))
-        await heard(provider, request("Something else."))
+        first = await read_deltas(provider, request("My name is Zoë."))
+        await read_deltas(provider, request("My name is Zoë.", words(first), "Who am I?"))
+        await read_deltas(provider, request("Something else."))
         return [h.body.decode() for h in server.heard if h.method == "POST"]
 
-    bodies = against(agent, use, said(agent, "Hello, Zoë."))
+    bodies = against(agent, use, text_answer(agent, "Hello, Zoë."))
 
     names = [(b.count("Zoë") or b.count("Zo\\u00eb")) for b in bodies]
     assert names == [1, 2, 0]
@@ -276,14 +276,14 @@ def test_each_request_sends_the_conversation_and_the_program_keeps_no_memory(
 def test_tool_call_written_as_text_passes_through_unchanged(agent: Agent) -> None:
     call = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls \\"a b\\""}}\n</tool_call>'
 
-    deltas = against(agent, asking(request("List it.")), said(agent, call))
+    deltas = against(agent, asking(request("List it.")), text_answer(agent, call))
 
     assert words(deltas) == call
 
 
 def calls(agent: Agent, canaries: list[Path]) -> list[Answer]:
     return [
-        called(agent, name, arguments.replace("CANARY", str(canary)))
+        call_answer(agent, name, arguments.replace("CANARY", str(canary)))
         for canary in canaries
         for name, arguments in agent.tools
     ]
@@ -296,10 +296,10 @@ def test_tools_of_the_program_are_switched_off(agent: Agent, home: Path) -> None
     answers = calls(agent, canaries)
 
     async def use(provider: CommandLine, server: WireServer) -> tuple[list[Delta], int]:
-        result = await heard(provider, request("Go on."))
+        result = await read_deltas(provider, request("Go on."))
         return result, sum(h.method == "POST" for h in server.heard)
 
-    deltas, number = against(agent, use, *answers, said(agent, "I cannot."))
+    deltas, number = against(agent, use, *answers, text_answer(agent, "I cannot."))
 
     assert [canary for canary in canaries if canary.exists()] == []
     assert list(empty.iterdir()) == []
@@ -328,7 +328,7 @@ def test_same_calls_write_the_file_when_the_tools_of_the_program_are_on(
         agent,
         asking(request("Go on.")),
         *calls(agent, [canary])[:1],
-        said(agent, "Done."),
+        text_answer(agent, "Done."),
         spec=spec,
     )
 
@@ -343,10 +343,10 @@ def test_files_mentioned_in_the_conversation_are_not_read_by_the_program(
     result = request(f"Look at @{home}/secret.txt, @~/secret.txt and @../../../secret.txt")
 
     async def use(provider: CommandLine, server: WireServer) -> str:
-        await heard(provider, result)
-        return told(server)
+        await read_deltas(provider, result)
+        return requests_as_text(server)
 
-    assert "XYZZY" not in against(agent, use, said(agent, "No."))
+    assert "XYZZY" not in against(agent, use, text_answer(agent, "No."))
 
 
 @each
@@ -358,15 +358,15 @@ def test_memory_files_in_parent_directories_are_not_sent(agent: Agent, home: Pat
         (home / name).write_text("XYZZY-2")
 
     async def use(provider: CommandLine, server: WireServer) -> str:
-        await heard(provider, request("Hello?"))
-        return told(server)
+        await read_deltas(provider, request("Hello?"))
+        return requests_as_text(server)
 
-    assert "XYZZY" not in against(agent, use, said(agent, "No."))
+    assert "XYZZY" not in against(agent, use, text_answer(agent, "No."))
 
 
 def stuck(agent: Agent) -> Answer:
     """It begins to answer, and stalls."""
-    whole = said(agent, "A long answer that is never said to its end.")
+    whole = text_answer(agent, "A long answer that is never said to its end.")
     body = whole.body if isinstance(whole.body, bytes) else b""
     return replace(whole, body=body[: int(len(body) * 0.6)], then="hang")
 
@@ -380,12 +380,12 @@ def test_cancelling_a_response_leaves_no_process_running(agent: Agent, home: Pat
                 async def stop() -> None:
                     while not any(h.method == "POST" for h in server.heard):
                         await anyio.sleep(0.01)
-                    assert left(home) != []
+                    assert list_left_processes(home) != []
                     scope.cancel()
 
                 group.start_soon(stop)
-                await heard(provider, request("Hello?"))
-        return left(home)
+                await read_deltas(provider, request("Hello?"))
+        return list_left_processes(home)
 
     assert against(agent, use, stuck(agent)) == []
 
@@ -399,7 +399,7 @@ def test_service_that_falls_silent_ends_the_request_after_the_idle_timeout(
     with pytest.raises(Unreachable, match="printed nothing for 4 seconds"):
         against(agent, asking(request("Hello?")), stuck(agent), spec=patient, idle=4.0)
 
-    assert left(home) == []
+    assert list_left_processes(home) == []
 
 
 @each
@@ -424,7 +424,11 @@ def test_missing_login_error_says_how_to_log_in(agent: Agent) -> None:
 
     with pytest.raises(Refused) as raised:
         against(
-            agent, asking(request("Hello?")), said(agent, "No."), spec=keyless, environ={}
+            agent,
+            asking(request("Hello?")),
+            text_answer(agent, "No."),
+            spec=keyless,
+            environ={},
         )
 
     sentence = f"{agent.spec.label} could not log in to its service: {agent.spec.login}"

@@ -34,7 +34,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def answered(home: Path, body: str, text: str = "Hello.", **more: str) -> list[Delta]:
+def run_program(home: Path, body: str, text: str = "Hello.", **more: str) -> list[Delta]:
     shell(home / "bin", body, "coro")
     environ = {
         "PATH": f"{home / 'bin'}:/usr/bin:/bin",
@@ -66,7 +66,7 @@ def text_of(deltas: list[Delta]) -> str:
 def test_sandboxed_program_gets_the_conversation_and_warns_of_unrecorded_work(
     home: Path,
 ) -> None:
-    deltas = answered(home, 'printf "%s|" "$#" "$2"', text="it's $HOME `id`")
+    deltas = run_program(home, 'printf "%s|" "$#" "$2"', text="it's $HOME `id`")
 
     text = text_of(deltas)
     assert text.startswith("2|System: Below is a conversation")
@@ -91,7 +91,7 @@ def test_sandboxed_program_token_counts_are_read_from_verbose_output(
         f'echo "Duration: 6.74s" >&{where}'
     )
 
-    deltas = answered(home, body)
+    deltas = run_program(home, body)
 
     done = deltas[-1]
     assert text_of(deltas) == "The total is 4."
@@ -115,7 +115,7 @@ def test_sandboxed_program_cannot_write_files_or_read_home_and_project(home: Pat
         ]
     )
 
-    assert text_of(answered(home, body)) == "own"
+    assert text_of(run_program(home, body)) == "own"
     assert [path for path in canaries if path.exists()] == []
     assert not Path("/tmp/own").exists()
 
@@ -125,7 +125,9 @@ def test_sandboxed_program_gets_only_its_own_key(home: Path) -> None:
     body = 'echo warning >&2; echo "$OPENAI_API_KEY $ANTHROPIC_API_KEY $CORO_MODEL"'
 
     text = text_of(
-        answered(home, body, OPENAI_API_KEY="one", ANTHROPIC_API_KEY="two", CORO_MODEL="m")
+        run_program(
+            home, body, OPENAI_API_KEY="one", ANTHROPIC_API_KEY="two", CORO_MODEL="m"
+        )
     )
     assert text == "one  m"
 
@@ -138,7 +140,7 @@ def test_sandboxed_program_failure_raises_an_error_that_names_it(
     home: Path, body: str, expected: str
 ) -> None:
     with pytest.raises(ProviderError, match=expected):
-        answered(home, body)
+        run_program(home, body)
 
 
 @needs_bubblewrap
@@ -148,7 +150,7 @@ def test_sandboxed_program_crash_is_reported_with_its_output_and_not_retried(
     text = "FileNotFoundError: [Errno 2] No such file or directory: 'a'"
 
     with pytest.raises(Refused, match=r"coro failed \(exit code 1\): FileNotFoundError: "):
-        answered(home, f'echo "{text}" >&2; exit 1')
+        run_program(home, f'echo "{text}" >&2; exit 1')
 
 
 def test_sandboxed_program_is_refused_without_bubblewrap(home: Path) -> None:

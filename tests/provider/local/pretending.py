@@ -18,7 +18,7 @@ from refold.provider.local.serve import ServeRequest, serve
 HOW = sys.argv[1] if len(sys.argv) > 1 else ""
 
 
-def say(known: object) -> None:
+def print_json(known: object) -> None:
     sys.stderr.write(json.dumps(known) + "\n")
     sys.stderr.flush()
 
@@ -31,7 +31,7 @@ def load(order: ServeRequest) -> tuple[str, object]:
         "template": order.template,
         "threads": order.threads,
     }
-    say(
+    print_json(
         {"pid": os.getpid(), "order": data, "environ": dict(os.environ), "cwd": os.getcwd()}
     )
     if HOW == "fail":
@@ -43,7 +43,9 @@ def load(order: ServeRequest) -> tuple[str, object]:
     class Answers(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            say([self.path, self.headers["Authorization"] == f"Bearer {order.key}", body])
+            print_json(
+                [self.path, self.headers["Authorization"] == f"Bearer {order.key}", body]
+            )
             if "action=save" in self.path:
                 (Path(order.saved).parent / body["filename"]).write_bytes(b"state")
             wrong = HOW == "forgets" and "action=restore" in self.path

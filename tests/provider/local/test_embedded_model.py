@@ -72,7 +72,7 @@ class Running:
 
 
 @asynccontextmanager
-async def embedded(
+async def run_embedded(
     *replies: Reply,
 ) -> AsyncGenerator[tuple[Embedded, Running, WireServer], None]:
     answers = [answer("openai-chat", reply) for reply in replies]
@@ -82,7 +82,7 @@ async def embedded(
             yield provider, running, server
 
 
-async def heard(provider: Provider, asked: Request = ASKED) -> list[Delta]:
+async def read_deltas(provider: Provider, asked: Request = ASKED) -> list[Delta]:
     async with aclosing(provider.stream(asked)) as deltas:
         return [delta async for delta in deltas]
 
@@ -93,7 +93,7 @@ class TestEmbedded(ProviderContract):
 
     @asynccontextmanager
     async def _running(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
-        async with embedded(*replies) as (provider, running, _):
+        async with run_embedded(*replies) as (provider, running, _):
             running.running = True
             yield provider
 
@@ -101,8 +101,8 @@ class TestEmbedded(ProviderContract):
 def test_embedded_model_answer_in_call_format_becomes_a_tool_call() -> None:
     async def use() -> list[Delta]:
         text = '{"tool": "look", "arguments": {"where": "up"}}'
-        async with embedded(Reply(text)) as (provider, _, _):
-            return await heard(provider)
+        async with run_embedded(Reply(text)) as (provider, _, _):
+            return await read_deltas(provider)
 
     deltas = anyio.run(use)
 
@@ -117,9 +117,9 @@ def test_first_token_of_the_embedded_model_is_reported_at_once() -> None:
     text = '{"tool": "finish", "arguments": {"answer": "It is 3."}}'
 
     async def use() -> list[Delta]:
-        async with embedded(Reply(text)) as (provider, running, _):
+        async with run_embedded(Reply(text)) as (provider, running, _):
             running.running = True
-            return await heard(provider)
+            return await read_deltas(provider)
 
     deltas = anyio.run(use)
 
@@ -129,8 +129,8 @@ def test_first_token_of_the_embedded_model_is_reported_at_once() -> None:
 def test_embedded_model_call_cut_off_by_the_output_limit_is_not_a_call() -> None:
     async def use() -> list[Delta]:
         reply = Reply('{"tool": "look", "arguments": {"where": "u', stop="length")
-        async with embedded(reply) as (provider, _, _):
-            return await heard(provider)
+        async with run_embedded(reply) as (provider, _, _):
+            return await read_deltas(provider)
 
     deltas = anyio.run(use)
 
@@ -138,7 +138,7 @@ def test_embedded_model_call_cut_off_by_the_output_limit_is_not_a_call() -> None
     assert deltas[-1].stop == "length"
 
 
-def cut(text: str) -> tuple[str, list[str]]:
+def stream_text(text: str) -> tuple[str, list[str]]:
     """The deltas of a response of this text that arrives in small pieces, and how it
     stopped."""
 
@@ -159,7 +159,7 @@ def cut(text: str) -> tuple[str, list[str]]:
     "piece", ["x", "echo apples >> fruit.txt; ", "a line\\n" * 9 + "b"]
 )
 def test_response_that_only_repeats_itself_is_cut_off(piece: str) -> None:
-    text, stops = cut("first " + piece * 2_000)
+    text, stops = stream_text("first " + piece * 2_000)
 
     assert stops == ["length"]
     assert len(text) <= 6 + 64 + 7 + max(800, 6 * len(piece))
@@ -174,15 +174,15 @@ def test_response_that_only_repeats_itself_is_cut_off(piece: str) -> None:
     ],
 )
 def test_response_without_long_repetition_is_not_cut_off(text: str) -> None:
-    assert cut(text) == (text, ["end"])
+    assert stream_text(text) == (text, ["end"])
 
 
 def test_model_server_starts_with_the_first_request_and_outlives_the_provider() -> None:
     async def use() -> tuple[list[Delta], list[Delta], Running]:
         reply = Reply('{"tool": "look", "arguments": {}}')
-        async with embedded(reply, reply) as (provider, running, _):
+        async with run_embedded(reply, reply) as (provider, running, _):
             assert running.starts == 0
-            first, second = await heard(provider), await heard(provider)
+            first, second = await read_deltas(provider), await read_deltas(provider)
         return first, second, running
 
     first, second, running = anyio.run(use)
@@ -196,8 +196,8 @@ def test_model_server_is_started_with_the_prompt_prefix_shared_by_all_sessions()
     request = replace(ASKED, system="Be brief.\n\nYou work in: /home/me", shared=9)
 
     async def use() -> tuple[Running, WireServer]:
-        async with embedded(Reply('{"tool": "look", "arguments": {}}')) as result:
-            await heard(result[0], request)
+        async with run_embedded(Reply('{"tool": "look", "arguments": {}}')) as result:
+            await read_deltas(result[0], request)
             return result[1:]
 
     running, server = anyio.run(use)
@@ -229,7 +229,7 @@ def after_a_crash(second: Reply) -> tuple[list[Delta], Running]:
         async with wire_server(first, answer("openai-chat", second)) as server:
             running = Running(server.url, dies=True)
             async with aclosing(Embedded(DEFAULT_MODEL, running)) as provider:
-                return await heard(provider), running
+                return await read_deltas(provider), running
 
     return anyio.run(use)
 
@@ -255,7 +255,7 @@ def test_response_after_a_crash_that_begins_differently_is_an_error() -> None:
 
 def test_model_server_that_fails_to_start_raises_a_provider_error() -> None:
     async def use() -> None:
-        await heard(Embedded(DEFAULT_MODEL, Running("", why_not="no memory")))
+        await read_deltas(Embedded(DEFAULT_MODEL, Running("", why_not="no memory")))
 
     with pytest.raises(Refused, match="no memory"):
         anyio.run(use)
@@ -263,12 +263,12 @@ def test_model_server_that_fails_to_start_raises_a_provider_error() -> None:
 
 def test_embedded_model_request_carries_the_key_and_asks_for_exactly_one_call() -> None:
     async def use() -> WireServer:
-        async with embedded(Reply('{"tool": "look", "arguments": {}}')) as (
+        async with run_embedded(Reply('{"tool": "look", "arguments": {}}')) as (
             provider,
             _,
             server,
         ):
-            await heard(provider)
+            await read_deltas(provider)
             return server
 
     (request,) = anyio.run(use).heard
@@ -299,8 +299,8 @@ def test_tool_with_plain_arguments_is_constrained_by_a_grammar() -> None:
 
     async def use() -> WireServer:
         reply = Reply('{"tool": "look", "arguments": {"where": "up"}}')
-        async with embedded(reply) as (provider, _, server):
-            await heard(provider, request)
+        async with run_embedded(reply) as (provider, _, server):
+            await read_deltas(provider, request)
             return server
 
     body = msgspec.json.decode(anyio.run(use).heard[0].body)
@@ -317,7 +317,7 @@ def test_larger_model_gets_tools_in_its_template_and_its_calls_are_read() -> Non
         async with wire_server(answer("openai-chat", reply)) as server:
             running = Running(server.url)
             async with aclosing(Embedded(IN_TEMPLATE, running)) as provider:
-                deltas = await heard(provider, replace(ASKED, shared=5))
+                deltas = await read_deltas(provider, replace(ASKED, shared=5))
             return deltas, msgspec.json.decode(server.heard[0].body), running.prefixes
 
     deltas, body, prefixes = anyio.run(converse)

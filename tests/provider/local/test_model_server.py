@@ -50,7 +50,7 @@ def running(place: Path) -> list[ServerStatus]:
     return list(running_servers(place / "local", time.time()))
 
 
-def used(server: SharedServer, prefix: str = "") -> Address:
+def lease_once(server: SharedServer, prefix: str = "") -> Address:
     async def once() -> Address:
         async with server.lease(prefix) as address:
             return address
@@ -64,7 +64,7 @@ def log(place: Path) -> list[Any]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def ended(pid: int, within: float = 10.0) -> bool:
+def wait_until_gone(pid: int, within: float = 10.0) -> bool:
     until = time.monotonic() + within
     while process_start(pid) and time.monotonic() < until:
         time.sleep(0.01)
@@ -76,7 +76,7 @@ def test_all_sessions_share_one_model_server(place: Path) -> None:
     first, second = server(place), server(place)
     assert not second.running
 
-    addresses = used(first), used(second)
+    addresses = lease_once(first), lease_once(second)
 
     assert addresses[0] == addresses[1]
     assert second.running
@@ -107,7 +107,7 @@ def test_sessions_that_start_together_wait_for_one_model_server(place: Path) -> 
 
 @pytest.mark.slow
 def test_model_server_files_are_readable_by_their_owner_only(place: Path) -> None:
-    used(server(place))
+    lease_once(server(place))
 
     modes = {
         path.name.partition(".")[2]: stat.S_IMODE(path.stat().st_mode)
@@ -124,7 +124,7 @@ def test_model_server_environment_holds_no_api_keys(place: Path) -> None:
     if path := os.environ.get("PYTHONPATH"):
         environ["PYTHONPATH"] = path
 
-    address = used(server(place, environ=environ))
+    address = lease_once(server(place, environ=environ))
 
     result = log(place)[0]
     order = result["order"]
@@ -139,10 +139,10 @@ def test_model_server_environment_holds_no_api_keys(place: Path) -> None:
 
 @pytest.mark.slow
 def test_model_server_exits_some_time_after_its_last_use(place: Path) -> None:
-    used(server(place, keep=0.5))
+    lease_once(server(place, keep=0.5))
     (status,) = running(place)
 
-    assert ended(status.record.pid)
+    assert wait_until_gone(status.record.pid)
     assert running(place) == []
     assert not status.path.exists()
 
@@ -153,29 +153,29 @@ def test_model_server_does_not_exit_while_in_use(place: Path) -> None:
         async with server(place, keep=0.1).lease():
             (status,) = running(place)
             assert status.in_use
-            return await anyio.to_thread.run_sync(ended, status.record.pid, 2.5)
+            return await anyio.to_thread.run_sync(wait_until_gone, status.record.pid, 2.5)
 
     assert anyio.run(long) is False
 
 
 @pytest.mark.slow
 def test_model_server_exits_when_its_files_are_removed(place: Path) -> None:
-    used(server(place))
+    lease_once(server(place))
     (status,) = running(place)
 
     shutil.rmtree(place / "local")
 
-    assert ended(status.record.pid)
+    assert wait_until_gone(status.record.pid)
 
 
 @pytest.mark.slow
 def test_killed_model_server_is_restarted_with_another_key(place: Path) -> None:
-    first = used(server(place))
+    first = lease_once(server(place))
     (status,) = running(place)
     os.kill(status.record.pid, signal.SIGKILL)
-    assert ended(status.record.pid)
+    assert wait_until_gone(status.record.pid)
 
-    second = used(server(place))
+    second = lease_once(server(place))
 
     assert second.key != first.key
     (again,) = running(place)
@@ -184,10 +184,10 @@ def test_killed_model_server_is_restarted_with_another_key(place: Path) -> None:
 
 @pytest.mark.slow
 def test_changed_model_file_gets_a_new_server(place: Path) -> None:
-    first = used(server(place))
+    first = lease_once(server(place))
     (place / "model.gguf").write_bytes(b"a newer model")
 
-    second = used(server(place))
+    second = lease_once(server(place))
 
     assert first.url != second.url
     assert len(running(place)) == 2
@@ -223,7 +223,7 @@ def test_cancelled_wait_for_a_loading_model_server_kills_it(place: Path) -> None
 
     anyio.run(impatient)
 
-    assert ended(log(place)[0]["pid"])
+    assert wait_until_gone(log(place)[0]["pid"])
     assert running(place) == []
 
 
@@ -234,7 +234,7 @@ def test_model_server_that_fails_while_loading_is_reported_with_its_output(
     served = server(place, "fail")
 
     with pytest.raises(Refused, match="load_model: failed to load model") as error:
-        used(served)
+        lease_once(served)
 
     assert str(place / "local") in str(error.value)
     assert not served.running
@@ -246,16 +246,16 @@ def test_missing_model_server_program_is_named_in_the_error(place: Path) -> None
     )
 
     with pytest.raises(Refused, match="/no/such/program"):
-        used(served)
+        lease_once(served)
 
 
 @pytest.mark.slow
 def test_prompt_prefix_is_computed_once_and_restored_by_later_servers(place: Path) -> None:
-    used(server(place), "You are brief.")
+    lease_once(server(place), "You are brief.")
     read = log(place)[1:]
     stop(running(place)[0])
 
-    used(server(place), "You are brief.")
+    lease_once(server(place), "You are brief.")
 
     (saved,) = (place / "local/prefixes").glob("*.bin")
     system, user = (
@@ -278,7 +278,7 @@ def test_prompt_prefix_is_computed_once_and_restored_by_later_servers(place: Pat
 def test_saved_prefix_that_cannot_be_restored_is_removed_and_the_server_starts(
     place: Path,
 ) -> None:
-    used(server(place, "forgets"), "You are brief.")
+    lease_once(server(place, "forgets"), "You are brief.")
 
     assert [*(place / "local/prefixes").glob("*.bin")] == []
     assert len(running(place)) == 1

@@ -80,7 +80,7 @@ def test_real_model_reads_a_number_from_a_file_and_answers_with_it(
 def test_sessions_that_start_together_compute_the_prompt_prefix_once(
     model: LocalModel, tmp_path: Path
 ) -> None:
-    def begun(name: str) -> subprocess.Popen[str]:
+    def start(name: str) -> subprocess.Popen[str]:
         (tmp_path / name).mkdir()
         return subprocess.Popen(
             [
@@ -94,7 +94,7 @@ def test_sessions_that_start_together_compute_the_prompt_prefix_once(
             text=True,
         )
 
-    together = [begun(str(n)) for n in range(4)]
+    together = [start(str(n)) for n in range(4)]
     used = [json.loads(popen.communicate()[0])["usage"] for popen in together]
 
     assert [item["cached"] > item["fresh"] for item in used] == [True] * 4, used

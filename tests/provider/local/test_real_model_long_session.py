@@ -29,7 +29,7 @@ SECRETS = {"north": "walnut", "east": "copper", "south": "lantern", "west": "sad
 WORDS = "the river runs past old mills and people grow barley hops and keep bees near water"
 
 
-def written(directory: Path) -> int:
+def write_long_files(directory: Path) -> int:
     """Files that are long, each with a word at its end. Their size in characters."""
     some, size = random.Random(4), 0
     for name, secret in SECRETS.items():
@@ -49,7 +49,7 @@ def test_task_longer_than_the_window_is_completed_with_compaction(
         pytest.skip(f"optional: {MODEL.file} is not in {SHELF.directory}")
     here, home = tmp_path / "here", tmp_path / "home"
     here.mkdir()
-    size = written(here)
+    size = write_long_files(here)
 
     def turn(asks: str, *more: str) -> str:
         done = subprocess.run(

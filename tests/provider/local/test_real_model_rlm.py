@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def asked(name: str, folder: Path, way: str) -> dict[str, Any]:
+def run_rlm(name: str, folder: Path, way: str) -> dict[str, Any]:
     """The document of `refold rlm --json`, whose session has to be sound."""
     model = find(name)
     if not is_runtime_installed():
@@ -86,7 +86,7 @@ def asked(name: str, folder: Path, way: str) -> dict[str, Any]:
 def test_rlm_run_with_a_small_model_completes(
     folder: Path, model: str, flag: str, way: str
 ) -> None:
-    data = asked(model, folder, flag)
+    data = run_rlm(model, folder, flag)
 
     assert data["route"]["way"] == way
     assert data["steps"] >= 1
@@ -95,6 +95,6 @@ def test_rlm_run_with_a_small_model_completes(
 
 
 def test_larger_model_finds_a_needle_by_code(folder: Path) -> None:
-    data = asked(LARGER, folder, "--rlm")
+    data = run_rlm(LARGER, folder, "--rlm")
 
     assert "Quartz-77" in data["text"], data

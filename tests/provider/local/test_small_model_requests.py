@@ -50,11 +50,11 @@ def request(*messages: Message, **more: Any) -> Request:
     return Request(Log(spoken), **{"system": "Be brief.", "tools": (LOOK,), **more})
 
 
-def told(asked: Request) -> list[tuple[str, str]]:
+def render_messages(asked: Request) -> list[tuple[str, str]]:
     return [(s.message.role, s.message.text) for s in plain_request(asked).messages]
 
 
-def offered(asked: Request) -> list[str]:
+def list_offered_tools(asked: Request) -> list[str]:
     schema = call_schema(asked)
     assert schema is not None
     return [item["properties"]["tool"]["const"] for item in schema["anyOf"]]
@@ -67,7 +67,7 @@ def read(asked: Request, answer: str) -> list[Delta]:
     return [*deltas, *reading.end()]
 
 
-def called(asked: Request, answer: str) -> tuple[str, Any]:
+def read_call(asked: Request, answer: str) -> tuple[str, Any]:
     deltas = [d for d in read(asked, answer) if isinstance(d, CallDelta)]
     name, arguments = "".join(d.name for d in deltas), "".join(d.arguments for d in deltas)
     return name, msgspec.json.decode(arguments)
@@ -100,7 +100,7 @@ def test_small_model_reads_calls_as_json_and_results_as_plain_text() -> None:
         message("user", "Thanks."),
     )
 
-    assert told(outcome) == snapshot(
+    assert render_messages(outcome) == snapshot(
         [
             ("user", "Look up."),
             ("assistant", '{"tool": "look", "arguments": {"where": "up"}}'),
@@ -133,14 +133,14 @@ def test_small_model_request_only_grows_at_its_end() -> None:
 
     for length in range(1, len(talk)):
         before, after = request(*talk[:length]), request(*talk[: length + 1])
-        assert told(after)[:length] == told(before)
+        assert render_messages(after)[:length] == render_messages(before)
         assert plain_request(after).system == plain_request(before).system
 
 
 def test_answers_are_sent_as_plain_text_when_there_are_no_tools() -> None:
     talk = (message("user", "Go."), message("assistant", "```python\nx\n```"))
 
-    assert told(request(*talk, tools=())) == [
+    assert render_messages(request(*talk, tools=())) == [
         ("user", "Go."),
         ("assistant", "```python\nx\n```"),
     ]
@@ -149,20 +149,22 @@ def test_answers_are_sent_as_plain_text_when_there_are_no_tools() -> None:
 def test_line_numbers_are_sent_with_colons_so_that_they_are_not_read_as_digits() -> None:
     outcome = request(call("1", "read_file"), result("1", "1\t4217\n2\tx\ty\n(2 lines)"))
 
-    assert told(outcome)[1][1].startswith("Result:\n1: 4217\n2: x\ty\n(2 lines)\n")
+    assert render_messages(outcome)[1][1].startswith(
+        "Result:\n1: 4217\n2: x\ty\n(2 lines)\n"
+    )
 
 
 def test_long_result_is_cut_in_the_middle() -> None:
     outcome = request(call("1"), result("1", "a" * 5000 + "b" * 5000))
 
-    text = told(outcome)[1][1]
+    text = render_messages(outcome)[1][1]
     assert "a" * 2000 + "\n[6,000 characters are not shown]\n" + "b" * 2000 in text
 
 
 def test_json_answer_of_a_small_model_is_parsed_as_a_call() -> None:
     answer = '{"tool": "look", "arguments": {"where": "a \\"} b"}}'
 
-    assert called(request(), answer) == ("look", {"where": 'a "} b'})
+    assert read_call(request(), answer) == ("look", {"where": 'a "} b'})
 
 
 @pytest.mark.parametrize("gap", ["", " ", "\n    "])
@@ -180,7 +182,7 @@ def test_small_model_call_is_parsed_with_any_whitespace(gap: str) -> None:
         "",
     ]
 
-    assert called(request(), gap.join(pieces)) == ("look", {"where": "}"})
+    assert read_call(request(), gap.join(pieces)) == ("look", {"where": "}"})
 
 
 def test_finish_call_becomes_answer_text_unless_finish_is_a_tool() -> None:
@@ -188,13 +190,13 @@ def test_finish_call_becomes_answer_text_unless_finish_is_a_tool() -> None:
 
     assert read(request(), answer) == [TextDelta("It is ☂.")]
     own = request(tools=(LOOK, finish.spec))
-    assert called(own, answer) == ("finish", {"answer": "It is ☂."})
+    assert read_call(own, answer) == ("finish", {"answer": "It is ☂."})
 
 
 def test_small_model_is_offered_only_finish_when_calls_are_not_allowed() -> None:
     outcome = request(tools=(LOOK, finish.spec), tool_choice="none")
 
-    assert offered(outcome) == ["finish"]
+    assert list_offered_tools(outcome) == ["finish"]
     answer = '{"tool": "finish", "arguments": {"answer": "So far: nothing."}}'
     assert read(outcome, answer) == [TextDelta("So far: nothing.")]
 
@@ -222,7 +224,7 @@ def test_next_step_instruction_follows_the_note_about_files() -> None:
         again,
     )
 
-    assert told(outcome)[2:] == [
+    assert render_messages(outcome)[2:] == [
         ("user", "Result:\nok"),
         (
             "user",
@@ -253,7 +255,7 @@ def test_finish_written_as_a_shell_command_ends_the_turn(command: str, answer: s
 def test_shell_command_that_does_not_finish_stays_a_call(command: str) -> None:
     text = f'{{"tool": "look", "arguments": {{"where": "{command}"}}}}'
 
-    assert called(request(), text) == ("look", {"where": command})
+    assert read_call(request(), text) == ("look", {"where": command})
 
 
 def test_small_model_request_without_tools_has_no_call_schema() -> None:
@@ -264,22 +266,26 @@ def test_small_model_request_without_tools_has_no_call_schema() -> None:
 
 
 def test_every_tool_is_offered_along_with_finish() -> None:
-    assert offered(request()) == ["look", "finish"]
-    assert offered(request(tools=(LOOK, finish.spec))) == ["look", "finish"]
+    assert list_offered_tools(request()) == ["look", "finish"]
+    assert list_offered_tools(request(tools=(LOOK, finish.spec))) == ["look", "finish"]
 
 
 def test_call_repeated_with_the_same_result_leaves_only_finish() -> None:
     twice = (call("1"), result("1", "a"), call("2"), result("2", "a"))
     tools = (LOOK, finish.spec, TOOLS[0])
 
-    assert offered(request(*twice, tools=tools)) == ["finish"]
-    assert offered(request(*twice, message("user", "Go on."), tools=tools)) == ["finish"]
+    assert list_offered_tools(request(*twice, tools=tools)) == ["finish"]
+    assert list_offered_tools(request(*twice, message("user", "Go on."), tools=tools)) == [
+        "finish"
+    ]
 
 
 def test_call_whose_repetition_was_rejected_leaves_only_finish() -> None:
     twice = (call("1"), result("1", "a"), call("2"), result("2", "Not done.", failed=True))
 
-    assert offered(request(*twice, tools=(LOOK, finish.spec, TOOLS[0]))) == ["finish"]
+    assert list_offered_tools(request(*twice, tools=(LOOK, finish.spec, TOOLS[0]))) == [
+        "finish"
+    ]
 
 
 def test_call_that_failed_twice_alike_is_left_out_of_the_offered_tools() -> None:
@@ -288,7 +294,7 @@ def test_call_that_failed_twice_alike_is_left_out_of_the_offered_tools() -> None
         *(call("2"), result("2", "a", failed=True)),
     )
 
-    texts = offered(request(*twice, tools=(LOOK, finish.spec, TOOLS[0])))
+    texts = list_offered_tools(request(*twice, tools=(LOOK, finish.spec, TOOLS[0])))
 
     assert texts == ["finish", "read_file"]
 
@@ -297,9 +303,12 @@ def test_calls_with_different_arguments_or_results_do_not_count_as_repeated() ->
     once = (call("1"), result("1", "a"))
     other = call("2", arguments=b'{"where":"down"}')
 
-    assert offered(request(*once)) == ["look", "finish"]
-    assert offered(request(*once, call("2"), result("2", "b"))) == ["look", "finish"]
-    assert offered(request(*once, other, result("2", "a"))) == ["look", "finish"]
+    assert list_offered_tools(request(*once)) == ["look", "finish"]
+    assert list_offered_tools(request(*once, call("2"), result("2", "b"))) == [
+        "look",
+        "finish",
+    ]
+    assert list_offered_tools(request(*once, other, result("2", "a"))) == ["look", "finish"]
 
 
 def test_small_model_prompt_stays_small() -> None:

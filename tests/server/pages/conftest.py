@@ -121,9 +121,9 @@ class Watched:
         )
         result.set_default_timeout(60_000)
         self._contexts.append(result)
-        result.on("request", lambda request: self._asked(request.url, server))
+        result.on("request", lambda request: self._check_request(request.url, server))
         result.on("weberror", lambda error: self.wrong.append(f"error: {error.error}"))
-        result.on("console", self._said)
+        result.on("console", self._check_message)
         result.on("dialog", lambda dialog: self.wrong.append(f"dialog: {dialog.message}"))
         return result
 
@@ -139,13 +139,13 @@ class Watched:
         page.locator("#message").wait_for()
         return page
 
-    def _asked(self, url: str, server: Server) -> None:
+    def _check_request(self, url: str, server: Server) -> None:
         if not url.startswith(
             (server.address, "data:", "blob:", f"ws://127.0.0.1:{server.port}")
         ):
             self.wrong.append(f"request: {url}")
 
-    def _said(self, message: Any) -> None:
+    def _check_message(self, message: Any) -> None:
         if message.type == "error" and not _LOST.search(message.text):
             self.wrong.append(
                 f"console: {message.text} ({message.location.get('url', '')})"

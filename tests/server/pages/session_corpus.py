@@ -84,7 +84,7 @@ class Session:
 
     def _possible(self) -> list[Any]:
         turn = self.view.turn
-        ways = [self._say, self._say, self._choose]
+        ways = [self._add_message, self._add_message, self._choose]
         if not turn.seq:
             ways += [self._begin] * 3
             if self.view.plans.waiting:
@@ -107,7 +107,7 @@ class Session:
         calls = (*self.view.conversation.calls, *self.view.conversation.nested)
         return [call for call in calls if call.result is None]
 
-    def _say(self) -> None:
+    def _add_message(self) -> None:
         r = self._random
         images = (Image("b" * 64, "image/png", "a.png"),) if r.random() < 0.1 else ()
         result = news.Said(

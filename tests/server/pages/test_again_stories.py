@@ -13,7 +13,7 @@ from tests.server.pages.test_page_stories import (
     answer,
     button,
     id_of,
-    say,
+    send,
     until,
 )
 
@@ -39,7 +39,7 @@ def test_message_and_answer_are_copied_as_they_were_written(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello, **you**."}), path, CLIPBOARD)
-    say(page, "Who is *there*?")
+    send(page, "Who is *there*?")
     answer(page, "Hello, you.")
 
     page.locator(".again").get_by_role("button", name="Copy answer").click()
@@ -54,7 +54,7 @@ def test_answering_again_takes_the_answer_back_and_sends_the_message(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "First."}, {"text": "Second."}), path)
-    say(page, "Say something")
+    send(page, "Say something")
     answer(page, "First.")
 
     button(page, "Answer again").click()
@@ -67,7 +67,7 @@ def test_answering_again_takes_the_answer_back_and_sends_the_message(
 def test_answering_again_can_take_changed_files_back(serve: Serve, pages: Watched) -> None:
     server = serve(WRITE, {"text": "Written."}, {"text": "Not this time."})
     page = pages.open(server)
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     button(page, WORDS["/"]["yes"]).click()
     answer(page, "Written.")
 
@@ -83,7 +83,7 @@ def test_a_failed_turn_is_tried_again_with_a_button(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve(REFUSED, {"text": "Now it works."}), path)
-    say(page, "Hi")
+    send(page, "Hi")
 
     button(page, "Try again").click()
 
@@ -95,7 +95,7 @@ def test_the_user_page_says_in_plain_words_why_a_turn_failed(
     serve: Serve, pages: Watched
 ) -> None:
     page = pages.open(serve(REFUSED))
-    say(page, "Hi")
+    send(page, "Hi")
 
     over = page.locator(".block-turn_over")
     over.get_by_text("does not accept its key").wait_for()
@@ -109,7 +109,7 @@ def test_an_edited_message_is_sent_in_a_copy_of_the_conversation(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "First."}, {"text": "Second."}), path)
-    say(page, "Say one")
+    send(page, "Say one")
     answer(page, "First.")
     source = id_of(page)
 
@@ -117,7 +117,7 @@ def test_an_edited_message_is_sent_in_a_copy_of_the_conversation(
     until(page, f"() => !location.href.includes({source!r})")
     until(page, "() => document.querySelector('#message').value === 'Say one'")
     assert page.locator(".block-words").count() == 0
-    say(page, "Say two")
+    send(page, "Say two")
     page.locator(".block-heard", has_text="Say two").wait_for()
 
     page.go_back()
@@ -129,7 +129,7 @@ def test_going_back_puts_the_message_into_the_box(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
-    say(page, "Hi there")
+    send(page, "Hi there")
     answer(page, "Hello.")
 
     message_button(page, "Hi there", "Go back to before this message")

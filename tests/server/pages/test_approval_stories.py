@@ -13,7 +13,7 @@ from tests.server.pages.test_page_stories import (
     bash,
     button,
     id_of,
-    say,
+    send,
     until,
 )
 
@@ -35,7 +35,7 @@ def write(*names: str) -> dict[str, Any]:
 
 
 def ask_for(page: Any, count: int) -> None:
-    say(page, "Write")
+    send(page, "Write")
     until(page, f"() => document.querySelectorAll('.request').length === {count}")
 
 

@@ -16,7 +16,7 @@ from tests.server.pages.test_page_stories import (
     button,
     id_of,
     listen,
-    say,
+    send,
     until,
 )
 
@@ -25,7 +25,7 @@ Serve = Callable[..., Server]
 QUESTION = "Send the changed instructions to the model from now on?"
 
 
-def changed_folder(server: Server) -> None:
+def change_instructions(server: Server) -> None:
     """The server's folder is trusted, and AGENTS.md changed since."""
     file, places = server.workspace / "AGENTS.md", paths(os.environ)
     file.write_text("Run the tests.\nUse tabs.\n")
@@ -46,11 +46,11 @@ def test_changed_instructions_are_shown_and_used_after_approval(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve({"text": "Hello."}, {"text": "Again."})
-    changed_folder(server)
+    change_instructions(server)
     page = pages.open(server, path)
     listen(page)
 
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     card = page.get_by_role("dialog", name=QUESTION)
     card.wait_for()
@@ -59,7 +59,7 @@ def test_changed_instructions_are_shown_and_used_after_approval(
     before = prompts(server, page)
     button(page, USE).click()
     card.wait_for(state="detached")
-    say(page, "And now?")
+    send(page, "And now?")
     answer(page, "Again.")
 
     assert inner_texts == ["Use tabs.", "Use spaces.\\u200b"]
@@ -77,9 +77,9 @@ def test_enter_keeps_the_trusted_version_and_another_window_sees_the_answer(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve({"text": "Hello."}, {"text": "Again."})
-    changed_folder(server)
+    change_instructions(server)
     page = pages.open(server, path)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     other = page.context.new_page()
     other.set_viewport_size({"width": 390, "height": 844})
@@ -92,7 +92,7 @@ def test_enter_keeps_the_trusted_version_and_another_window_sees_the_answer(
     page.wait_for_timeout(800)  # keys count after a pause
     page.keyboard.press("Enter")
     other.locator(".request").wait_for(state="detached")
-    say(page, "And now?")
+    send(page, "And now?")
     answer(page, "Again.")
 
     assert "Use spaces." not in prompts(server, page)

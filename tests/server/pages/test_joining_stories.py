@@ -14,7 +14,7 @@ from tests.server.pages.test_page_stories import (
     WORDS,
     answer,
     button,
-    say,
+    send,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -63,7 +63,7 @@ def test_a_terminal_and_a_page_work_in_one_session(
     page.locator(".notice", has_text="Also open in a terminal").wait_for()
 
     there.type("half typed")
-    say(page, "Make it.")
+    send(page, "Make it.")
     page.locator(".request").wait_for()
     there.until("May bash run this?")
     button(page, WORDS[path]["yes"]).click()
@@ -89,7 +89,7 @@ def test_the_start_page_offers_to_continue_a_turn_interrupted_by_a_crash(
 ) -> None:
     server = serve(SLOW)
     page = pages.open(server, path)
-    say(page, "Go on and on")
+    send(page, "Go on and on")
     page.locator(".coming", has_text="word20 ").wait_for()
     server.kill()
     server.start()

@@ -16,7 +16,7 @@ from tests.server.pages.test_page_stories import (
     answer,
     button,
     id_of,
-    say,
+    send,
     until,
 )
 
@@ -48,7 +48,7 @@ def test_a_conversation_that_waits_elsewhere_is_marked_and_counted(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve(WRITE, {"text": "Written."}), path)
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     waits = id_of(page)
     page.locator(".request").wait_for()
 
@@ -68,7 +68,7 @@ def test_a_conversation_that_begins_to_wait_is_notified_once(
     server = serve({**WRITE, "text": "I think about it for a while.", "pause": 0.4})
     page = pages.open(server, "/", NOTIFICATIONS)
     button(page, "Tell me when a chat waits for me").click()
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     waits = id_of(page)
     page.locator(".coming").first.wait_for()
 
@@ -112,7 +112,7 @@ def test_conversations_are_grouped_by_day_and_by_folder(
     sessions = JournalDirectory(paths(os.environ).data / "sessions")
     put(sessions, "old", *talk("An old one", directory="/home/ada/garden"), changed=1e9)
     page = pages.open(serve({"text": "Hello."}))
-    say(page, "A new one")
+    send(page, "A new one")
     answer(page, "Hello.")
     card(page, "A new one").wait_for()
 
@@ -130,7 +130,7 @@ def test_a_conversation_is_pinned_and_archived_in_its_menu(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
-    say(page, "About moss")
+    send(page, "About moss")
     answer(page, "Hello.")
     card(page, "About moss").get_by_text("done").wait_for(state="attached")
 

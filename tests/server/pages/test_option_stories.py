@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import BOTH, answer, button, id_of, say
+from tests.server.pages.test_page_stories import BOTH, answer, button, id_of, send
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -33,7 +33,7 @@ def test_options_apply_to_the_conversation_and_are_shown_when_reopened(
     more.mkdir()
     server = serve({"text": "Hello."}, {"text": "Again."})
     page = pages.open(server, path)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     address = f"{server.address}/api/conversations/{id_of(page)}"
     unrecorded = page.request.get(f"{address}/requests").json()
@@ -55,7 +55,7 @@ def test_options_apply_to_the_conversation_and_are_shown_when_reopened(
         dialog.get_by_label(RECORD[path]).is_checked(),
     )
     button(page, "Cancel").click()
-    say(page, "And now?")
+    send(page, "And now?")
     answer(page, "Again.")
 
     assert result == (str(more), "0.5", True, True)
@@ -68,7 +68,7 @@ def test_a_directory_that_does_not_exist_is_refused_in_the_dialog(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
 
     dialog = options(page)

@@ -17,7 +17,7 @@ from tests.server.pages.test_page_stories import (
     button,
     id_of,
     listen,
-    say,
+    send,
     until,
 )
 
@@ -42,7 +42,7 @@ def problems(page: Any) -> list[str]:
     ]
 
 
-def shown_request(page: Any) -> Any:
+def request_locator(page: Any) -> Any:
     """This request and no later one."""
     call = page.locator(".request").first.get_attribute("data-call")
     return page.locator(f".request[data-call='{call}']")
@@ -73,21 +73,21 @@ def test_axe_finds_no_serious_problem(
     page = pages.open(server, path, color_scheme=scheme)
     page.get_by_label("Colours").select_option(scheme)
     texts = [("empty", problems(page))]
-    say(page, "Look")
+    send(page, "Look")
     answer(page, "Look")
     texts.append(("answered", problems(page)))
-    say(page, "/model")
+    send(page, "/model")
     page.locator(".command-list button").first.wait_for()
     texts.append(("command asks", problems(page)))
     page.locator(".command-output").get_by_role("button", name="Close").click()
-    say(page, "/context")
+    send(page, "/context")
     page.locator(".command-rows").wait_for()
     texts.append(("command shows", problems(page)))
-    say(page, "Go on")
+    send(page, "Go on")
     for what in ("command", "change", "question"):
         page.locator(".request").wait_for()
         texts.append((what, problems(page)))
-        card = shown_request(page)
+        card = request_locator(page)
         button(page, "Answer" if what == "question" else WORDS[path]["yes"]).click()
         card.wait_for(state="detached")
     answer(page, "Done.")
@@ -120,13 +120,13 @@ def test_a_phone_shows_the_page_without_horizontal_scrolling(
         return page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
     assert fits()
-    say(page, "Look")
+    send(page, "Look")
     answer(page, "code and a link")
     assert fits()
-    say(page, "Go on")
+    send(page, "Go on")
     for _ in range(2):
         page.locator(".request").wait_for()
-        request = shown_request(page)
+        request = request_locator(page)
         assert fits()
         for name in (WORDS[path]["yes"], WORDS[path]["no"]):
             button(page, name).scroll_into_view_if_needed()
@@ -180,7 +180,7 @@ def test_live_regions_announce_requests_and_answers_to_screen_readers(
     page = pages.open(serve(WRITE, {"text": "All **written**."}), "/")
     listen(page)
 
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     page.locator(".request").wait_for()
     button(page, "Yes").click()
     answer(page, "All written.")
@@ -212,9 +212,9 @@ def test_model_text_runs_no_script_and_loads_nothing(
     server = serve({"text": HOSTILE, "thinking": HOSTILE}, call, {"text": "End."})
     page = pages.open(server, path)
 
-    say(page, HOSTILE.split("\n")[0])
+    send(page, HOSTILE.split("\n")[0])
     answer(page, "alert(6)")
-    say(page, "Write")
+    send(page, "Write")
     page.locator(".request").wait_for()
     inner_text = page.locator(".request").inner_text()
     button(page, WORDS[path]["yes"]).click()
@@ -241,7 +241,7 @@ def test_invisible_characters_in_a_request_are_escaped_and_counted(
     )
     page = pages.open(server, path)
 
-    say(page, "Go")
+    send(page, "Go")
     request = page.locator(".request")
     request.wait_for()
 
@@ -254,7 +254,7 @@ def test_of_ten_thousand_blocks_only_a_few_are_in_the_dom(
 ) -> None:
     server = serve({"text": "Hello."}, {"text": "Still quick."})
     page = pages.open(server, "/dev")
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     documents = [
         {"type": "user_message", "seq": 100 + n, "text": f"message {n}", "sender": "person", "when": "now"}
@@ -346,10 +346,10 @@ def test_streamed_markdown_renders_like_the_complete_text(
         text,
     )
 
-    assert squeezed(grown) == squeezed(whole)
+    assert remove_whitespace(grown) == remove_whitespace(whole)
 
 
-def squeezed(html: str) -> str:
+def remove_whitespace(html: str) -> str:
     return "".join(html.split())
 
 
@@ -360,7 +360,7 @@ def test_the_address_of_a_conversation_opens_it_and_back_leads_to_the_start_page
     server = serve(*({"text": f"Answer {n}."} for n in range(3)))
     page = pages.open(server, "/")
     for n in range(3):
-        say(page, f"Question {n}")
+        send(page, f"Question {n}")
         answer(page, f"Answer {n}.")
     id_ = id_of(page)
 
@@ -381,7 +381,7 @@ def test_workspace_files_are_downloaded_and_never_executed(
     active = '<html xmlns="http://www.w3.org/1999/xhtml"><script>alert(1)</script></html>'
     (server.workspace / name).write_text(active)
     page = pages.open(server)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     address = f"{server.address}/api/conversations/{id_of(page)}/files/{name}"
 

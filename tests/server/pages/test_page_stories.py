@@ -31,7 +31,7 @@ def bash(command: str) -> dict[str, Any]:
     return {"calls": [{"tool": "bash", "arguments": {"command": command}}]}
 
 
-def say(page: Any, text: str) -> None:
+def send(page: Any, text: str) -> None:
     page.fill("#message", text)
     page.keyboard.press("Enter")
 
@@ -72,7 +72,7 @@ def test_the_first_message_is_sent_and_its_answer_rendered(
 ) -> None:
     page = pages.open(serve({"text": "Hello, **you**."}), path)
 
-    say(page, "Who is there?")
+    send(page, "Who is there?")
 
     answer(page, "Hello, you.")
     assert page.locator(".block-words strong").inner_text() == "you"
@@ -88,7 +88,7 @@ def test_a_file_change_is_shown_in_full_and_made_after_approval(
     server = serve(WRITE, {"text": "Written."})
     page = pages.open(server, path)
 
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     request = page.locator(".request")
     request.wait_for()
 
@@ -106,7 +106,7 @@ def test_the_reason_of_a_denial_is_sent_to_the_model(
 ) -> None:
     server = serve(WRITE, {"text": "Then not."})
     page = pages.open(server, path)
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     page.locator(".request").wait_for()
 
     page.locator(".request .why").fill("use b.txt")
@@ -127,13 +127,13 @@ def test_always_allow_shows_its_rule_and_prevents_the_next_request(
     }
     server = serve(WRITE, {"text": "Once."}, again, {"text": "Twice."})
     page = pages.open(server, path)
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     page.locator(".request").wait_for()
 
     assert "write_file(./a.txt)" in page.locator(".request .rule").inner_text()
     button(page, WORDS[path]["always"]).click()
     answer(page, "Once.")
-    say(page, "Again")
+    send(page, "Again")
     answer(page, "Twice.")
 
     assert page.locator(".request").count() == 0
@@ -152,7 +152,7 @@ def test_a_plan_is_edited_and_approved(serve: Serve, pages: Watched, path: str) 
     }
     server = serve(plan, {"text": "Carried out."})
     page = pages.open(server, path)
-    say(page, "/plan Two steps, please")
+    send(page, "/plan Two steps, please")
     page.locator(".request-plan").wait_for()
 
     button(page, "Edit").click()
@@ -176,7 +176,7 @@ def test_a_question_of_the_model_is_answered(
         {"question": "Which name?"},
     ]}}]}  # fmt: skip
     page = pages.open(serve(data, {"text": "Moss it is."}), path)
-    say(page, "Paint")
+    send(page, "Paint")
     page.locator(".request").wait_for()
 
     page.get_by_text("Moss", exact=True).click()
@@ -207,7 +207,7 @@ def test_progress_of_an_mcp_server_is_shown_while_its_tool_runs(
     server = serve(*uses_of_server("progress-hang"), {"text": "never"})
     page = pages.open(server, path)
 
-    say(page, "Go")
+    send(page, "Go")
 
     page.get_by_text("1 of 2: half").wait_for()
     button(page, "Stop").click()
@@ -219,7 +219,7 @@ def test_a_form_of_an_mcp_server_is_sent_once_it_is_valid(
 ) -> None:
     served = serve(*uses_of_server("elicit-form"), {"text": "Ordered."})
     page = pages.open(served, path)
-    say(page, "Order")
+    send(page, "Order")
     page.get_by_text("Your order?", exact=True).wait_for()
 
     button(page, "Send answers").click()
@@ -251,7 +251,7 @@ def test_a_form_of_an_mcp_server_is_sent_once_it_is_valid(
 def test_a_running_tool_is_stopped(serve: Serve, pages: Watched, path: str) -> None:
     server = serve(bash("echo begun; sleep 60; touch too-late"), {"text": "never"})
     page = pages.open(server, path)
-    say(page, "Wait")
+    send(page, "Wait")
     button(page, WORDS[path]["yes"]).click()
     page.locator(".doing.is-busy").wait_for()
 
@@ -267,10 +267,10 @@ def test_a_running_tool_is_stopped(serve: Serve, pages: Watched, path: str) -> N
 @BOTH
 def test_a_queued_message_can_be_edited(serve: Serve, pages: Watched, path: str) -> None:
     page = pages.open(serve(bash("sleep 0"), {"text": "First."}, {"text": "Second."}), path)
-    say(page, "go")
+    send(page, "go")
     page.locator(".request").wait_for()
     page.locator(".when input[value=next]").check()
-    say(page, "paint it red")
+    send(page, "paint it red")
     waits = page.locator(".block-heard", has_text="paint it red")
 
     waits.get_by_role("button", name="Take back and edit").click()
@@ -281,7 +281,7 @@ def test_a_queued_message_can_be_edited(serve: Serve, pages: Watched, path: str)
     button(page, WORDS[path]["yes"]).click()
     answer(page, "First.")
     button(page, "Stop").wait_for(state="hidden")
-    say(page, "paint it blue")
+    send(page, "paint it blue")
     answer(page, "Second.")
     assert waits.count() == 0
 
@@ -292,12 +292,12 @@ def test_a_message_for_the_next_turn_waits_for_the_running_turn(
 ) -> None:
     server = serve(bash("sleep 2"), {"text": "First done."}, {"text": "Second done."})
     page = pages.open(server, path)
-    say(page, "First")
+    send(page, "First")
     button(page, WORDS[path]["yes"]).click()
     page.locator(".doing.is-busy").wait_for()
 
     page.locator(".when input[value=next]").check()
-    say(page, "Second")
+    send(page, "Second")
 
     page.locator(".present .block-heard", has_text="Second").wait_for()
     answer(page, "First done.")
@@ -317,7 +317,7 @@ def test_reconnecting_during_a_stream_neither_loses_nor_repeats_text(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve(SLOW), path, script=SOCKETS)
-    say(page, "Go")
+    send(page, "Go")
     for n, word in enumerate(("word20 ", "word40 ", "word60 "), 1):
         page.locator(".coming", has_text=word).wait_for()
         page.evaluate("() => sockets.at(-1).close()")
@@ -334,7 +334,7 @@ def test_a_turn_continues_after_the_server_is_killed_and_restarted(
 ) -> None:
     server = serve(SLOW)
     page = pages.open(server, path)
-    say(page, "Go")
+    send(page, "Go")
     page.locator(".coming", has_text="word20 ").wait_for()
 
     server.kill()
@@ -352,7 +352,7 @@ def test_an_approval_in_one_tab_closes_the_request_in_the_other(
 ) -> None:
     server = serve(WRITE, {"text": "Written."})
     one = pages.open(server, "/")
-    say(one, "Write a.txt")
+    send(one, "Write a.txt")
     one.locator(".request").wait_for()
     two = one.context.new_page()
     two.goto(f"{server.address}/dev?c={id_of(one)}")
@@ -373,7 +373,7 @@ def test_files_can_be_uploaded_and_downloaded(
 ) -> None:
     server = serve(WRITE, {"text": "Written."})
     page = pages.open(server, path)
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     button(page, WORDS[path]["yes"]).click()
     answer(page, "Written.")
     result = tmp_path / "gïven <b>.txt"
@@ -407,7 +407,7 @@ def test_an_attached_image_is_shown_and_sent(
     )
     page.get_by_role("img", name="dot.png").wait_for()
 
-    say(page, "What is this?")
+    send(page, "What is this?")
 
     answer(page, "A picture.")
     assert page.locator(".thumbs").is_hidden()
@@ -422,9 +422,9 @@ def test_rewinding_removes_the_message_and_restores_the_file(
 ) -> None:
     server = serve({"text": "Hello."}, WRITE, {"text": "Written."})
     page = pages.open(server, path)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     button(page, WORDS[path]["yes"]).click()
     answer(page, "Written.")
 
@@ -446,14 +446,14 @@ def test_a_forked_conversation_is_independent_and_can_be_exported(
     # Each conversation is answered from the beginning of the script.
     server = serve({"text": "Hello."}, {"text": "not asked for"})
     page = pages.open(server, "/dev")
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     first = id_of(page)
 
-    say(page, "/fork")
+    send(page, "/fork")
     page.wait_for_url(lambda url: first not in url)
     answer(page, "Hello.")
-    say(page, "Only in the copy")
+    send(page, "Only in the copy")
     page.locator(".block-heard", has_text="Only in the copy").wait_for()
     page.locator(".block-turn_over").nth(1).wait_for()
     page.locator(".menu summary").click()
@@ -473,11 +473,11 @@ def test_conversations_are_found_named_and_deleted(serve: Serve, pages: Watched)
         {"for": "Tell me of moss", "text": "About moss."},
     )
     page = pages.open(server, "/")
-    say(page, "Tell me of ferns")
+    send(page, "Tell me of ferns")
     answer(page, "About ferns.")
     page.goto(server.address)
     page.locator("#message").wait_for()
-    say(page, "Tell me of moss")
+    send(page, "Tell me of moss")
     answer(page, "About moss.")
 
     page.get_by_role("searchbox", name="Search conversations").fill("ferns")
@@ -510,7 +510,7 @@ def test_a_new_chat_has_the_selected_mode_and_records_no_requests(
     page.locator("dialog select[name=agent]").select_option(index=1)
     button(page, "Start").click()
     id_of(page)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
 
     assert page.locator(".chips select").input_value() == "plan"
@@ -524,7 +524,7 @@ def test_commands_and_files_are_suggested(serve: Serve, pages: Watched, path: st
     (server.workspace / "forest").mkdir()
     (server.workspace / "forest/fern.txt").write_text("green")
     page = pages.open(server, path)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
 
     page.locator("#message").press_sequentially("/pl")
@@ -547,9 +547,9 @@ def test_a_command_before_the_first_message_is_not_sent_as_a_message(
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
 
-    say(page, "/rename")
+    send(page, "/rename")
     page.get_by_text("/rename works when there is a conversation").wait_for()
-    say(page, "/options")
+    send(page, "/options")
     page.locator("dialog").get_by_role("heading", name="New chat").wait_for()
     button(page, "Cancel").click()
     page.fill("#message", "/")
@@ -566,15 +566,15 @@ def test_a_slash_command_shows_its_output_and_is_not_sent_as_a_message(
     page = pages.open(serve({"text": "Hello."}), path)
     locator = page.locator(".command-output")
 
-    say(page, "/csot")
+    send(page, "/csot")
     page.get_by_text("There is no command /csot. Did you mean /cost?").wait_for()
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
-    say(page, "/cost")
+    send(page, "/cost")
     locator.get_by_text("10 in · 6 out").wait_for()
-    say(page, "/csot")
+    send(page, "/csot")
     locator.get_by_text("There is no command /csot. Did you mean /cost?").wait_for()
-    say(page, "/theme")
+    send(page, "/theme")
     locator.get_by_text("/theme does not work here").wait_for()
     page.locator("#message").press_sequentially("/mode pl")
     page.locator("#suggestion-0 .name", has_text="plan").wait_for()
@@ -591,16 +591,16 @@ def test_permission_rules_can_be_added_and_searched(
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
     locator = page.locator(".command-output")
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     for rule in ("bash(make *)", "bash(git push *)"):
-        say(page, "/permissions")
+        send(page, "/permissions")
         locator.get_by_text("+ add a rule").click()
         locator.get_by_text("deny always, in this folder").click()
         locator.get_by_role("textbox").fill(rule)
         locator.get_by_role("textbox").press("Enter")
         locator.get_by_text(f"From now on: deny {rule}").wait_for()
-    say(page, "/permissions")
+    send(page, "/permissions")
     locator.get_by_text("bash(make *)").wait_for()
     locator.locator("select").select_option("ask")
     locator.get_by_text("bash(make *)").wait_for(state="hidden")
@@ -617,14 +617,14 @@ def test_questions_of_a_command_are_answered_with_buttons(
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
     locator = page.locator(".command-output")
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
 
-    say(page, "/rewind")
+    send(page, "/rewind")
     locator.get_by_role("button", name="Hi").click()
     locator.get_by_role("button", name="Yes").click()
     locator.get_by_text("The conversation was rewound.").wait_for()
-    say(page, "/clear")
+    send(page, "/clear")
     locator.get_by_text("A new session.").wait_for()
     page.keyboard.press("Escape")
 
@@ -654,7 +654,7 @@ def test_developer_panels_show_frames_subagents_usage_timeline_todos_and_history
         serve(todo, task, {"for": "Count.", "text": "There are 3."}, {"text": "Three."}),
         "/dev",
     )
-    say(page, "Count the leaves")
+    send(page, "Count the leaves")
     answer(page, "Three.")
 
     data = {}
@@ -677,7 +677,7 @@ def test_frames_of_one_text_are_grouped_in_one_expandable_row(
 ) -> None:
     text = "one two three four"
     page = pages.open(serve({"text": text, "pause": 0.1}), "/dev")
-    say(page, "Count")
+    send(page, "Count")
     page.get_by_role("tab", name="Frames").click()
     answer(page, text)
     page.locator(".frame", has_text="result").wait_for()  # it is drawn once a second
@@ -703,7 +703,7 @@ def test_model_requests_are_recorded_in_a_chat_with_that_option(
     page.get_by_label("Record each model request and response as it is sent").check()
     button(page, "Start").click()
     id_of(page)
-    say(page, "What do you get?")
+    send(page, "What do you get?")
     answer(page, "So be it.")
 
     page.get_by_role("tab", name="Requests").click()
@@ -720,13 +720,13 @@ def test_model_requests_are_recorded_in_a_chat_with_that_option(
 def test_a_message_from_another_page_is_shown(serve: Serve, pages: Watched) -> None:
     server = serve({"text": "Hello."}, {"text": "To both."})
     page = pages.open(server, "/")
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     other = page.context.new_page()
     other.goto(f"{server.address}/dev?c={id_of(page)}")
     answer(other, "Hello.")
 
-    say(other, "From elsewhere")
+    send(other, "From elsewhere")
 
     answer(page, "To both.")
     page.locator(".block-heard", has_text="From elsewhere").wait_for()

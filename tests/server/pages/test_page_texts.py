@@ -22,14 +22,14 @@ pytestmark = [
 ]
 
 
-def said(*calls: tuple[str, str]) -> list[str]:
+def print_texts(*calls: tuple[str, str]) -> list[str]:
     assert NODE
     words = [NODE, "--input-type=module", "-e", PRINT, TEXTS.as_uri(), json.dumps(calls)]
     return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
 
 
 def test_labels_of_pending_and_refused_calls_do_not_claim_completion() -> None:
-    assert said(
+    assert print_texts(
         ("bash", "asked"), ("bash", "running"), ("bash", "done"), ("bash", "refused"),
         ("ask_user", "asked"), ("fly", "asked"), ("fly", "running"), ("fly", "done"),
     ) == [
@@ -48,4 +48,4 @@ def test_labels_of_pending_and_refused_calls_do_not_claim_completion() -> None:
     ],
 )  # fmt: skip
 def test_each_common_tool_has_its_own_label(tool: str) -> None:
-    assert said((tool, "done")) != ["Used a tool"]
+    assert print_texts((tool, "done")) != ["Used a tool"]

@@ -13,7 +13,7 @@ from tests.server.pages.test_page_stories import (
     answer,
     button,
     id_of,
-    say,
+    send,
     until,
 )
 
@@ -39,7 +39,7 @@ def test_typing_on_a_page_answers_no_request(
     asks = {"text": "Let me see what is there first.", "pause": 0.03, **WRITE}
     server = serve(asks, {"text": "Written."})
     page = pages.open(server, path)
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
 
     page.keyboard.type(text, delay=60)
     page.locator(".request").wait_for()
@@ -68,7 +68,7 @@ def test_draft_stays_with_its_conversation_and_survives_a_reload(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)
-    say(page, "First")
+    send(page, "First")
     answer(page, "Hello.")
     first = id_of(page)
     page.fill("#message", "a long careful draft")
@@ -103,7 +103,7 @@ def test_an_attached_file_does_not_replace_an_existing_file(
     server = serve({"text": "Hello."}, {"text": "I see."})
     (server.workspace / "README.md").write_text("ORIGINAL")
     page = pages.open(server, path)
-    say(page, "First")
+    send(page, "First")
     answer(page, "Hello.")
 
     page.fill("#message", "Read")
@@ -122,7 +122,7 @@ def test_a_misleading_link_shows_its_target(
 ) -> None:
     text = "See [https://github.com](http://evil.example/) or [the docs](https://example.org/a)."
     page = pages.open(serve({"text": text}), path)
-    say(page, "Where?")
+    send(page, "Where?")
     page.locator(".link-target").wait_for()
 
     assert page.locator(".link-target").all_inner_texts() == [" (http://evil.example/)"]
@@ -139,7 +139,7 @@ def test_own_workspace_writes_without_a_request(serve: Serve, pages: Watched) ->
     button(page, "Start").click()
     id_of(page)
 
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
 
     answer(page, "Written.")
     assert page.locator(".request").count() == 0

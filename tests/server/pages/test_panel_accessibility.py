@@ -10,7 +10,7 @@ from refold.journal.state.fold import View
 from refold.tools.team import TeammateRequest
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
-from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, id_of, say
+from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, id_of, send
 from tests.server.pages.test_work_stories import TABS, calls, panel
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -64,7 +64,7 @@ def test_panels_of_tasks_commands_and_teammates_pass_axe_and_fit_a_phone(
         f"() => {{ const s = document.querySelector('[aria-label=Colours]'); s.value = '{scheme}';"
         " s.dispatchEvent(new Event('change')); }"
     )
-    say(page, "Begin")
+    send(page, "Begin")
     page.locator(".request").wait_for()
     button(page, WORDS[path]["yes"]).click()
     answer(page, "It runs.")
@@ -93,7 +93,7 @@ def test_dialogs_pass_axe_and_fit_a_phone(
 ) -> None:
     server = serve({"text": "Hello."}, PLAN)
     page = pages.open(server, path, **options)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     id_of(page)
     result, wide = list[tuple[str, list[str]]](), list[str]()
@@ -121,7 +121,7 @@ def test_dialogs_pass_axe_and_fit_a_phone(
     page.locator("dialog").wait_for()
     look("rewind")
     button(page, "Cancel").click()
-    say(page, "/plan Two steps, please")
+    send(page, "/plan Two steps, please")
     page.locator(".request-plan").wait_for()
     look("plan")
     page.fill("#message", "/")

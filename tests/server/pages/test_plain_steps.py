@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import refold
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import answer, bash, button, say, until
+from tests.server.pages.test_page_stories import answer, bash, button, send, until
 
 NODE = shutil.which("node")
 HERE = Path(__file__).parent
@@ -66,7 +66,7 @@ def calc(count: int) -> dict[str, Any]:
 def test_similar_steps_are_one_line_that_unfolds(serve: Serve, pages: Watched) -> None:
     page = pages.open(serve(calc(3), calc(2), {"text": "Done."}))
 
-    say(page, "Work it out")
+    send(page, "Work it out")
     answer(page, "Done.")
     page.locator(".block-turn_over .summary").wait_for()
     rows = page.locator(".block-steps, .block-called")
@@ -80,7 +80,7 @@ def test_similar_steps_are_one_line_that_unfolds(serve: Serve, pages: Watched) -
 def test_the_end_of_a_turn_counts_files_and_commands(serve: Serve, pages: Watched) -> None:
     files = [{"tool": "write_file", "arguments": {"path": name, "content": "x"}} for name in ("a.txt", "b.txt")]  # fmt: skip
     page = pages.open(serve({"calls": files}, bash("touch c.txt"), {"text": "Done."}))
-    say(page, "Write")
+    send(page, "Write")
     until(page, "() => document.querySelectorAll('.request').length === 2")
     button(page, "Yes to all 2").click()
     page.locator(".request", has_text="touch").wait_for()
@@ -101,7 +101,7 @@ def test_a_running_command_shows_its_time_and_last_line(
     serve: Serve, pages: Watched
 ) -> None:
     page = pages.open(serve(bash("echo first; echo second; sleep 6"), {"text": "Done."}))
-    say(page, "Run")
+    send(page, "Run")
     page.locator(".request").wait_for()
     button(page, "Yes").click()
 

@@ -12,7 +12,7 @@ from tests.server.pages.test_page_stories import (
     WRITE,
     answer,
     button,
-    say,
+    send,
     until,
 )
 
@@ -37,10 +37,10 @@ def test_the_page_stays_scrolled_to_the_end_while_requests_appear_and_close(
 ) -> None:
     server = serve({"text": LONG}, WRITE, {"text": f"{LONG}\n\nThe end."})
     page = pages.open(server, path, **(PHONE if phone else {}))
-    say(page, "Look")
+    send(page, "Look")
     answer(page, "Paragraph 39")
 
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     page.locator(".request").wait_for()
     until(page, AT_END)
     button(page, WORDS[path]["yes"]).click()
@@ -57,7 +57,7 @@ def test_a_page_scrolled_up_keeps_its_position(
 ) -> None:
     server = serve({"text": LONG}, {"text": LONG})
     page = pages.open(server, path)
-    say(page, "Look")
+    send(page, "Look")
     answer(page, "Paragraph 39")
     until(page, AT_END)
 
@@ -79,7 +79,7 @@ def test_the_content_of_a_request_is_visible_on_a_phone(
 ) -> None:
     page = pages.open(serve(WRITE, {"text": "Written."}), path, **PHONE)
 
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     page.locator(".request").wait_for()
 
     in_sight = page.evaluate(
@@ -98,7 +98,7 @@ def test_task_lists_numbered_lists_and_table_alignment_are_rendered(
 ) -> None:
     text = "- [x] read\n- [ ] write\n\n7. seven\n\n| a | b |\n|:-:|--:|\n| 1 | 2 |"
     page = pages.open(serve({"text": text}), path)
-    say(page, "Look")
+    send(page, "Look")
     answer(page, "seven")
 
     value = page.evaluate(

@@ -50,7 +50,7 @@ pytestmark = [
 ]
 
 
-def folded(sessions: list[Plain]) -> list[list[Plain]]:
+def fold_in_page(sessions: list[Plain]) -> list[list[Plain]]:
     """What the pages would show, by the JavaScript."""
     assert NODE
     text = json.dumps({"reducer": REDUCER.as_uri(), "sessions": sessions})
@@ -114,14 +114,14 @@ def block(found: Block) -> list[Any]:
         case ThinkingBlock():
             return ["thought", found.seq, found.text]
         case CallBlock():
-            return called(found)
+            return describe_call(found)
         case NoticeBlock():
             return ["news", found.seq]
         case TurnEndBlock():
             return ["turn_over", found.seq, found.outcome, found.reason]
 
 
-def called(found: CallBlock) -> list[Any]:
+def describe_call(found: CallBlock) -> list[Any]:
     call: ToolCall = found.call
     diffs = [[d.path, d.kind, d.text] for d in found.shown if hasattr(d, "before")]  # type: ignore
     changes = [[d.path, d.kind, d.text] for d in found.changes]
@@ -132,7 +132,7 @@ def called(found: CallBlock) -> list[Any]:
     ]  # fmt: skip
 
 
-def compared(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
+def compare_screens(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
     """The session for the JavaScript, and the screen in Python at each of its cuts."""
     documents, cuts, expected = list[Plain](), [0], [plain(Screen(), set())]
     screen, numbers = Screen(), set[int]()
@@ -140,7 +140,7 @@ def compared(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
         screen = apply_frame(screen, frame)
         documents += records
         if isinstance(frame.item, Entry) and isinstance(frame.item.event, Rewound):
-            documents.append(asked_for(screen.view))
+            documents.append(page_snapshot(screen.view))
         if records:
             numbers.add(frame.seq)
             cuts.append(len(documents))
@@ -148,7 +148,7 @@ def compared(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
     return {"documents": documents, "cuts": cuts}, expected
 
 
-def asked_for(view: View) -> Plain:
+def page_snapshot(view: View) -> Plain:
     """The snapshot that a page orders after a rewind: todos and a plan may be others now."""
     choices = Choices(
         model="a/m", agent="main", mode="default", effort="", steps=9, budget=Budget(),
@@ -160,8 +160,8 @@ def asked_for(view: View) -> Plain:
 
 
 def differences(sessions: list[list[Frame]]) -> list[str]:
-    pairs = [compared(frames) for frames in sessions]
-    records = folded([session for session, _ in pairs])
+    pairs = [compare_screens(frames) for frames in sessions]
+    records = fold_in_page([session for session, _ in pairs])
     return [
         f"session {n}, {part} after {session['documents'][cut - 1]}: {unlike(mine, there)}"
         for n, ((session, expected), screens) in enumerate(zip(pairs, records, strict=True))
@@ -209,7 +209,9 @@ def windows(entries: list[Entry], size: int) -> tuple[Plain, Plain]:
     view, every = fold(entries), list(documents_after(FEED_START, History(entries), "c"))
     newest, *older = parts(entries, size)
     rewound = any(isinstance(entry.event, Rewound) for entry in entries)
-    state = asked_for(view)  # a page asks for it after a rewind; the status is always sent
+    state = page_snapshot(
+        view
+    )  # a page asks for it after a rewind; the status is always sent
     after = [state if rewound else state["status"]]
     whole = [*map(msgspec.json.decode, every), *after]
     documents = [*newest, *after]
@@ -231,7 +233,7 @@ def parts(entries: list[Entry], size: int) -> list[list[Plain]]:
 @pytest.mark.parametrize("size", [1, 7, 40])
 def test_windows_of_a_session_fold_to_the_screen_of_all_its_documents(size: int) -> None:
     pairs = [windows(entries_of(seed), size) for seed in range(SESSIONS)]
-    records = folded([session for pair in pairs for session in pair])
+    records = fold_in_page([session for pair in pairs for session in pair])
 
     cut = 0
     for n, (session, (whole,), result) in enumerate(
@@ -260,7 +262,7 @@ def test_text_sent_again_after_a_reconnect_is_not_shown_twice() -> None:
         {"type": "text_delta", "after": 2, "message": 2, "offset": 0, "text": "a😀bc"},
         {"type": "text_delta", "after": 2, "message": 2, "offset": 4, "text": "d"},
     ]
-    ((shown_now,),) = folded([{"documents": [*start, *again], "cuts": [5]}])
+    ((shown_now,),) = fold_in_page([{"documents": [*start, *again], "cuts": [5]}])
 
     assert shown_now["coming"] == [["words", "a😀bcd"]]
 
@@ -273,7 +275,7 @@ def test_repeated_thinking_and_text_pieces_are_merged_separately() -> None:
         *({"type": kind, "after": 2, "message": 2, "offset": at, "text": text}
           for kind, at, text in pieces),
     ]  # fmt: skip
-    ((shown_now,),) = folded([{"documents": documents, "cuts": [6]}])
+    ((shown_now,),) = fold_in_page([{"documents": documents, "cuts": [6]}])
 
     assert shown_now["coming"] == [
         ["thought", "é😀"], ["words", "ab"], ["thought", "?"], ["words", "c"],
@@ -290,7 +292,7 @@ def test_a_dropped_answer_is_marked_and_the_retry_is_a_new_block() -> None:
         {"type": "retry", "after": 4, "seconds": 3, "reason": "busy", "attempt": 2, "attempts": 10},
         {"type": "text_delta", "after": 4, "message": 4, "offset": 0, "text": "Yes"},
     ]  # fmt: skip
-    ((shown_now,),) = folded([{"documents": documents, "cuts": [7]}])
+    ((shown_now,),) = fold_in_page([{"documents": documents, "cuts": [7]}])
 
     assert shown_now["blocks"] == [["dropped", 3, "I lo", "busy"]]
     assert shown_now["coming"] == [["words", "Yes"]]

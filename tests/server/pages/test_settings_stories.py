@@ -12,7 +12,7 @@ from tests.provider.list_server import list_server
 from tests.provider.local.made_up import gguf
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
-from tests.server.pages.test_page_stories import BOTH, answer, bash, button, say
+from tests.server.pages.test_page_stories import BOTH, answer, bash, button, send
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -66,7 +66,7 @@ def test_a_message_without_a_model_leads_to_the_settings_and_is_sent_after_a_key
         page = pages.open(server, path, **size)
         page.locator(".no-model").wait_for()
 
-        say(page, "A long careful message")
+        send(page, "A long careful message")
         dialog = settings(page)
         dialog.locator(".settings-part").first.wait_for()
         assert "ANTHROPIC_API_KEY" not in page.locator("body").inner_text()
@@ -130,7 +130,7 @@ def test_settings_open_over_a_conversation_and_give_the_focus_back(
     serve: Serve, pages: Watched
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), "/")
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
 
     open_settings(page, "models")
@@ -182,7 +182,7 @@ def test_a_rule_that_is_added_in_the_settings_decides_the_next_call(
 ) -> None:
     server = serve({"text": "Hello."}, bash("touch made"), {"text": "Done."})
     page = pages.open(server, "/dev")
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     dialog = open_settings(page, "rules")
     dialog.get_by_label("Calls that match").select_option("deny")
@@ -191,7 +191,7 @@ def test_a_rule_that_is_added_in_the_settings_decides_the_next_call(
     dialog.locator("code", has_text="bash(touch *)").wait_for()
     page.keyboard.press("Escape")
 
-    say(page, "Make it")
+    send(page, "Make it")
     answer(page, "Done.")
     dialog = open_settings(page, "rules")
     button(page, "Remove").click()

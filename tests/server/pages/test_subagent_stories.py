@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, id_of, say
+from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, id_of, send
 from tests.server.pages.test_work_stories import TABS, calls, panel
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -31,7 +31,7 @@ def test_a_running_subagent_opens_and_is_followed_to_its_end(
         {"for": TASK, "text": "There is **a door**, as far as I can see.", "pause": 0.05},
     )  # fmt: skip
     page = pages.open(server, path, **options)
-    say(page, "Send somebody")
+    send(page, "Send somebody")
     id_ = id_of(page)
     page.locator(".request").wait_for()
     page.locator(".block-news").get_by_text(LINK[path], exact=True).click()
@@ -66,7 +66,7 @@ def test_a_finished_subagent_opens_from_its_panel_after_a_reload(
         LOOK, {"text": "It found a door."}, {"for": TASK, "text": "There is a door."}
     )
     page = pages.open(server, path)
-    say(page, "Send somebody")
+    send(page, "Send somebody")
     answer(page, "It found a door.")
     page.reload()
     answer(page, "It found a door.")
@@ -87,7 +87,7 @@ def test_the_tree_of_the_developer_page_opens_a_subagent(
         LOOK, {"text": "It found a door."}, {"for": TASK, "text": "There is a door."}
     )
     page = pages.open(server, "/dev")
-    say(page, "Send somebody")
+    send(page, "Send somebody")
     answer(page, "It found a door.")
 
     tree = panel(page, "Tree")

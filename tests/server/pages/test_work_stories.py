@@ -12,7 +12,7 @@ from refold.agents.team import first_words
 from refold.journal.state.fold import View
 from refold.tools.team import TeammateRequest
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, say
+from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, send
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -51,7 +51,7 @@ def test_the_task_board_shows_changes_of_the_model_and_of_other_programs(
     )
     server = serve(work, {"text": "It is planned."})
     page = pages.open(server, path)
-    say(page, "Plan it")
+    send(page, "Plan it")
     answer(page, "It is planned.")
 
     board = panel(page, TABS[path]["tasks"])
@@ -81,7 +81,7 @@ def test_a_background_command_can_be_followed_and_stopped(
     log: Path = server.workspace / "log"
     log.write_text("it begins\n")
     page = pages.open(server, path)
-    say(page, "Serve it")
+    send(page, "Serve it")
     page.locator(".request").wait_for()
     button(page, WORDS[path]["yes"]).click()
     answer(page, "It runs.")
@@ -107,7 +107,7 @@ def test_the_running_command_of_a_turn_is_moved_to_the_background(
     text = "touch begun; until test -e go; do sleep 0.02; done"
     server = serve(calls(("bash", {"command": text})), {"text": "I go on."})
     page = pages.open(server, path)
-    say(page, "Build it")
+    send(page, "Build it")
     page.locator(".request").wait_for()
     button(page, WORDS[path]["yes"]).click()
     beside = panel(page, TABS[path]["background"])
@@ -137,7 +137,7 @@ def test_a_teammate_is_shown_with_its_mail_and_can_be_stopped(
         {"for": hers, "text": "word " * 400, "pause": 0.1},
     )  # fmt: skip
     page = pages.open(server, path)
-    say(page, "Get help")
+    send(page, "Get help")
     team = panel(page, TABS[path]["team"])
 
     worker = team.locator(".worker", has_text="ada")

@@ -55,7 +55,7 @@ from refold.values.growing import Log
 from refold.values.messages import Message, Text, Thinking, ToolCall
 from refold.values.tools import ToolSpec
 from refold.values.usage import Usage
-from tests.engine.worlds import talked
+from tests.engine.worlds import render_conversation
 
 LOOK = ToolCall("call-0", "read_file", Raw(b'{"path":"a.txt"}'), "toolu_0")
 EDIT = ToolCall(
@@ -134,7 +134,7 @@ def as_json(view: View) -> dict[str, Any]:
     }
     encoded = msgspec.json.encode(parts, enc_hook=_plain)
     return {
-        "transcript": talked(view).split("\n"),
+        "transcript": render_conversation(view).split("\n"),
         "marks": [mark.seq for mark in view.marks],
         **msgspec.json.decode(encoded),
     }
