@@ -11,7 +11,7 @@ import pytest
 
 from refold.config.paths import paths
 from tests.mcp import fake_server
-from tests.server.serving import Client, order, said, server
+from tests.server.serving import Client, order, read_until, server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 WRITE = ("write_file", '{"path": "a.txt", "content": "x"}')
@@ -36,7 +36,7 @@ async def test_a_rule_counts_at_once_in_open_conversations_and_in_later_ones(
         added = await c.ask("POST", f"{SETTINGS}/rules", rule)
         async with c.follow(id_) as socket:
             await order(socket, "user_message", text="Go.")
-            await said(socket, "result")
+            await read_until(socket, "result")
         listed = await get(c, "rules")
         old = listed["rules"][0]["text"]
         removed = await c.ask(
@@ -147,7 +147,7 @@ async def test_an_mcp_server_that_fails_is_listed_with_the_reason(tmp_path: Path
         tried = await client.ask("POST", f"{SETTINGS}/mcp/f/test", {})
         async with client.follow(await client.begin()) as socket:  # which connects it, too
             await order(socket, "user_message", text="Hi.")
-            await said(socket, "result")
+            await read_until(socket, "result")
             while (row := (await get(client, "mcp"))["servers"][0])["state"] == "new":
                 await anyio.sleep(0.02)
 
