@@ -24,7 +24,7 @@ from refold.config.paths import paths
 from refold.config.project import project
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
-from refold.journal.events.kinds import Ended, SystemPromptSet
+from refold.journal.events.kinds import Checkpointed, Ended, Entry, SystemPromptSet
 from refold.testing.providers import Line, ScriptedProvider
 from refold.values.display import FormAction, FormAnswer, FormValue
 from tests.cli.running import LONG, command
@@ -721,6 +721,39 @@ def test_a_server_changes_workspace_files_only_with_the_writes_option(
     place.turns(place.agent(echo(text=str(file)), "Done."), "Go.")
 
     assert file.exists() is writes
+
+
+@pytest.mark.parametrize(
+    ("entry", "settings", "saves"),
+    [
+        ({}, {}, False),
+        ({"writes": True}, {}, True),
+        ({"writable": ["{work}/out"]}, {}, True),
+        ({}, {"sandbox.profile": "off"}, True),
+        ({}, {"sandbox.writable": ["{work}/out"]}, True),
+    ],
+)
+def test_checkpoint_is_saved_before_a_server_call_that_can_change_the_workspace(
+    place: Place, entry: dict[str, Any], settings: dict[str, Any], saves: bool
+) -> None:
+    entry, settings = (
+        json.loads(json.dumps(table).replace("{work}", str(place.work)))
+        for table in (entry, settings)
+    )
+    place.servers(s=place.fake(**entry))
+    place.know()
+
+    async def talk() -> list[Entry]:
+        agent = place.agent(echo(text="hi"), "Done.", settings=settings)
+        async with agent.session() as session:
+            await session.run("Go.")
+            return list(await session.reports.entries())
+
+    entries = anyio.run(talk)
+
+    end = next(e.seq for e in entries if isinstance(e.event, Ended))
+    before = [e for e in entries[:end] if isinstance(e.event, Checkpointed)]
+    assert bool(before) is saves
 
 
 def test_server_tools_that_fill_much_of_the_context_are_deferred(place: Place) -> None:

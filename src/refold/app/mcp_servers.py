@@ -410,8 +410,12 @@ class McpServers:
         key = tuple(map(id, manifests.values()))
         if self._offered is None or self._offered[0] != key:
             offers = {name: one.usable for name, one in manifests.items()}
-            self._offered = key, as_tools(offers, self.connections.call)
+            self._offered = key, as_tools(offers, self.connections.call, self._is_confined)
         return self._offered[1]
+
+    def _is_confined(self, name: str) -> bool:
+        config = next(one for one in self._here.servers if one.name == name)
+        return self.programs.is_confined(config)
 
 
 def servers_for(

@@ -43,6 +43,20 @@ class ServerPrograms:
             writes=config.writes, own=server.own, writable=config.writable
         )
 
+    def is_confined(self, server: ServerConfig) -> bool:
+        """Whether its sandbox keeps the program from changing files of the workspace."""
+        sandbox = self._workspace.sandbox
+        if server.transport != "stdio" or server.writes or not sandbox.confines:
+            return False
+        own = (*server.writable, str(self.home(server).directory))
+        named = (*sandbox.config.writable, *from_home(own, self._user_home))
+        writable = list(map(os.path.realpath, named))
+        return not any(
+            below(path, root) or below(root, path)
+            for path in writable
+            for root in self._workspace.roots
+        )
+
     def home(self, server: ServerConfig) -> ServerHome:
         return server_home(self._paths.data, server.name, server.source)
 

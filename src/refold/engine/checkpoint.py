@@ -28,8 +28,9 @@ _MAX_NAMED_FILES: Final = 5
 
 def begin_saving(tool: Tool | None, world: World) -> None:
     """Start the snapshot while the model still writes a call that may change files."""
-    writes = tool is not None and tool.effect in (Effect.CHANGE, Effect.RUN)
-    if writes and world.snapshots is not None:
+    if tool is None or tool.effect not in (Effect.CHANGE, Effect.RUN):
+        return
+    if world.snapshots is not None and not tool.is_confined():
         world.snapshots.begin()
 
 

@@ -291,10 +291,11 @@ def access_as_judged(
 
 
 def _may_write(tool: Tool, decision: Decision) -> bool:
-    """Whether a call may write files. Only commands among tools of RUN are confined."""
-    confined = tool.command is not None or tool.name in COMMAND_TOOLS
-    runs = tool.effect is Effect.RUN and (decision.confines.writes or not confined)
-    return tool.effect is Effect.CHANGE or runs
+    """Whether a call may write files. Of tools of RUN, the decision confines only commands."""
+    if tool.effect is not Effect.RUN:
+        return tool.effect is Effect.CHANGE
+    is_command = tool.command is not None or tool.name in COMMAND_TOOLS
+    return decision.confines.writes if is_command else not tool.is_confined()
 
 
 def _judge_subject(

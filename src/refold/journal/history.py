@@ -1,6 +1,6 @@
 """The events of a stored session, decoded when they are read, and its views at any of them.
 
-Whoever opens a long session shows its end: decoding and folding all of it would be most of the time.
+A client that opens a long session shows its end: decoding and folding all of it would be most of the time.
 `session_index` gives the history of a session at rest, the recorder that of an open one. Pure.
 """
 

@@ -9,12 +9,13 @@ both refused, in whichever order they came. `connections` makes the calls.
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, cast
 from urllib.parse import unquote
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, structs
 
 from refold.errors import BadInput
 from refold.mcp.manifests import RemoteTool
@@ -69,8 +70,15 @@ class ServerTools(Struct, frozen=True):
     refused: tuple[str, ...] = ()
 
 
-def as_tools(offers: Mapping[str, Sequence[RemoteTool]], call: Call) -> ServerTools:
-    """Make the tools. `offers` has the tools of each server, by its name."""
+def as_tools(
+    offers: Mapping[str, Sequence[RemoteTool]],
+    call: Call,
+    is_confined: Callable[[str], bool] = lambda _: False,
+) -> ServerTools:
+    """Make the tools. `offers` has the tools of each server, by its name.
+
+    `is_confined` returns whether the sandbox of a server keeps it from changing the workspace.
+    """
     tools, refused = list[McpTool](), list[str]()
     for server in sorted(offers):
         named = dict[str, list[RemoteTool]]()
@@ -85,7 +93,9 @@ def as_tools(offers: Mapping[str, Sequence[RemoteTool]], call: Call) -> ServerTo
                 )
             else:
                 try:
-                    tools.append(_tool(server, name, several[0], call))
+                    made = _tool(server, name, several[0], call)
+                    confined = partial(is_confined, server)
+                    tools.append(structs.replace(made, is_confined=confined))
                 except BadInput as error:
                     refused.append(f"the tool {name} is not used: {error}")
     return ServerTools(tuple(tools), tuple(refused))

@@ -42,7 +42,7 @@ from refold.values.text import clean_struct
 MakeEvents = Callable[[View], Sequence[Event]]
 PERSON = "person"
 VIEW_EVENTS = 1_000  # after which a folded view is saved
-_MAX_VIEWS = 3  # that are kept in memory
+_MAX_VIEWS = 3  # of a session that are at hand for its history
 _ACTING: ContextVar[str] = ContextVar("acting", default="")
 
 

@@ -150,6 +150,9 @@ class Tool(Struct, frozen=True):
     `check` raises `ToolFailed` for a call that cannot work, before the user is asked about it.
     It only reads files, and is called in a thread.
 
+    `is_confined` returns whether a sandbox keeps what the tool runs from changing files of the
+    workspace. What a server says of itself does not count.
+
     `outside`: its result is text from outside, which may contain instructions. The result of
     a tool with the effect NET always is.
     """
@@ -166,6 +169,7 @@ class Tool(Struct, frozen=True):
     rewrite: Callable[[dict[str, object]], dict[str, object]] | None = None
     outside: bool = False
     check: Callable[[Mapping[str, object], Files], None] | None = None
+    is_confined: Callable[[], bool] = lambda: False
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
