@@ -61,14 +61,14 @@ def test_every_text_has_a_mark_of_its_author() -> None:
 ● bash pwd
   └ Refused: no.
 
-› Also
-  this.
-  [image x.png]
-
 › child-1 reports:
   Two.
 
 · The model is now b/m.
+
+› Also
+  this.
+  [image x.png]
 
 ‹ Done.
 

@@ -231,7 +231,7 @@ def _activity_rows(model: Model) -> list[Line]:
 
 
 def _queued_rows(model: Model) -> list[Line]:
-    """Return a row for each message that waits for the end of the turn."""
+    """Return a row for each message that the model has not got yet."""
     waiting = [
         block
         for block in model.screen.open
@@ -240,7 +240,7 @@ def _queued_rows(model: Model) -> list[Line]:
     rows = list[Line]()
     for block in waiting[:_MAX_CHIPS]:
         row: Line = (
-            ("accent", "  ▸ after this turn: "),
+            ("accent", f"  ▸ {'after this turn' if block.later else 'not read yet'}: "),
             ("dim", on_one_line(block.user_text)),
         )
         rows.append(truncate(row, model.width))

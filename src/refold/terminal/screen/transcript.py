@@ -84,6 +84,7 @@ class TranscriptPrinter:
         window: int = WINDOW_TOKENS,
     ) -> None:
         self.own, self.usage = set[str](), True  # usage: print what a turn used
+        self._printed_early = set[int]()  # messages that the model had not got by then
         self.own_mode: Mode | None = None  # a mode chosen in an answer here
         self.hint = True  # whether the status names the keys
         self._printer, self._tool, self._window = printer, tool, window
@@ -198,8 +199,10 @@ class TranscriptPrinter:
             self._print_beside(line(on_one_line(block.mark), "warn"))
 
     def _print_user_message(self, block: MessageBlock) -> None:
-        if _is_on_screen(block, self.own):
+        if _is_on_screen(block, self.own) or block.seq in self._printed_early:
             return
+        if block in self._now.open:
+            self._printed_early.add(block.seq)
         self._prepare_for_other_output()
         self._printer.gap()
         if is_from_child(block.sender):
@@ -238,7 +241,7 @@ class TranscriptPrinter:
         for block in now.open:
             if isinstance(block, MessageBlock):
                 if block.seq not in waited:
-                    self._print_for_later(block)
+                    self._print_waiting(block)
                 continue
             was = stood.get(block.call.id)
             if block.stage == "running" and (was is None or was.stage != "running"):
@@ -246,8 +249,11 @@ class TranscriptPrinter:
             if was is not None and was.tail != block.tail:
                 self._doing.set_output(block.call.id, block.tail)
 
-    def _print_for_later(self, block: MessageBlock) -> None:
-        """Print a message for later. One that replaces a stopped turn is shown after it."""
+    def _print_waiting(self, block: MessageBlock) -> None:
+        """Print a message that waits. One that replaces a stopped turn is shown after it."""
+        if not block.later:
+            self._print_user_message(block)
+            return
         if _is_on_screen(block, self.own) or self._now.view.turn.stopped:
             return
         self._print_beside(line(f"after this turn: {visible(block.user_text)}", "dim"))

@@ -100,15 +100,13 @@ def message_blocks(
 ) -> tuple[tuple[Open, ...], tuple[MessageBlock, ...]]:
     """The open blocks after this event, and the messages that were delivered.
 
-    Messages for after the turn, or that replace a stopped one, wait until they are
-    delivered.
+    While a turn runs they wait until the model gets them, and stand where that happened.
     """
     match entry.event:
         case Said() as said:
             words = _message_block(entry.seq, entry.at, said)
-            put_off = said.when == "next" or view.turn.stopped is not None
-            if put_off and view.turn.seq and not is_from_child(said.sender):
-                return (*open_, replace(words, later=True)), ()
+            if view.turn.seq and not is_from_child(said.sender):
+                return (*open_, replace(words, later=_is_for_later(said, view))), ()
             return open_, (words,)
         case Delivered(taken):
             return _take_messages(open_, set(taken))
@@ -124,12 +122,15 @@ def message_blocks(
 
 def waiting_messages(view: View) -> Iterator[MessageBlock]:
     """The messages that wait for delivery, without those of subagents."""
-    stopped = view.turn.stopped is not None
     for message in view.conversation.undelivered:
-        if (message.said.when == "next" or stopped) and not is_from_child(
-            message.said.sender
-        ):
-            yield replace(_message_block(message.seq, 0.0, message.said), later=True)
+        later = _is_for_later(message.said, view)
+        if (later or view.turn.seq) and not is_from_child(message.said.sender):
+            yield replace(_message_block(message.seq, 0.0, message.said), later=later)
+
+
+def _is_for_later(message: Said, view: View) -> bool:
+    """Whether it is for after the turn, or replaces a stopped one."""
+    return message.when == "next" or view.turn.stopped is not None
 
 
 def is_from_child(sender: str) -> bool:

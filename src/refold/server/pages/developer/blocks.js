@@ -29,14 +29,14 @@ const RENDER = { heard, words, dropped, thought, called, news, turn_over: turnOv
 
 function heard(block, context, waits) {
   const tools = block.sender === "person" && !context.readOnly() ? h("span", { class: "tools" },
-    waits ? iconButton("undo", t.editQueued, () => context.editQueued(block))
+    waits ? block.later && iconButton("undo", t.editQueued, () => context.editQueued(block))
       : [copyButton(t.again.copyMessage, block.said, t), iconButton("pencil", t.again.edit, () => context.editAgain(block)),
         iconButton("undo", t.rewindTo, () => context.rewind(block))],
     iconButton("people", t.fork, () => context.fork(block.seq))) : null;
   return h("div", { class: "heard" },
     h("header", {}, h("span", { class: "who" }, block.sender === "person" ? t.you : onOneLine(block.sender)),
       h("span", { class: "seq" }, `#${block.seq}`), block.rewound ? h("span", { class: "tag" }, t.rewound) : null,
-      waits ? h("span", { class: "tag" }, t.queued) : null, tools),
+      waits ? h("span", { class: "tag" }, block.later ? t.queued : t.notRead) : null, tools),
     h("div", { class: "text" }, exact(block.said)), pictures(block, context));
 }
 

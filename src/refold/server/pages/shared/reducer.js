@@ -85,15 +85,12 @@ const REDUCERS = {
       said: doc.typed || doc.text, sender: doc.sender, later: false, key: doc.client_key ?? "",
       images: (doc.image_blobs ?? []).map((blob, n) => ({ blob, name: doc.images?.[n] ?? "" })),
     };
-    const putOff = doc.when === "next" || screen.stopped;
-    if (putOff && screen.turn && !doc.sender.startsWith("child-")) {
-      return { ...screen, open: [...screen.open, { ...heard, later: true }] };
-    }
-    return plus(screen, { ...heard });
+    if (!screen.turn || doc.sender.startsWith("child-")) return plus(screen, heard);
+    return { ...screen, open: [...screen.open, { ...heard, later: doc.when === "next" || screen.stopped }] };
   },
   delivered(screen, doc) {
     const taken = new Set(doc.messages);
-    return close(screen, (b) => b.kind === "heard" && taken.has(b.seq), asHeard);
+    return close(screen, (b) => b.kind === "heard" && taken.has(b.seq), (b) => b);
   },
   message_withdrawn(screen, doc) {
     return { ...screen, open: screen.open.filter((b) => b.kind !== "heard" || b.seq !== doc.message) };
@@ -181,7 +178,7 @@ const REDUCERS = {
   interrupted: (screen) => ({ ...screen, stopped: true }),
   rewound(screen, doc) {
     let next = close(screen, (b) => b.kind === "called", lost);
-    next = close(next, (b) => b.kind === "heard" && b.seq >= doc.to, asHeard);
+    next = close(next, (b) => b.kind === "heard" && b.seq >= doc.to, (b) => b);
     next = {
       ...next, done: rewoundFrom(next.done, doc.to), requests: next.requests.filter((r) => r.who),
       rewoundTo: Math.min(next.rewoundTo, doc.to),
@@ -415,7 +412,6 @@ function close(screen, fits, how) {
   return over.reduce((found, block) => plus(found, how(block)), next);
 }
 
-const asHeard = (block) => ({ ...block, later: true });
 const lost = (block) => ({ ...block, stage: "unknown", tail: "" });
 
 function ended(block, doc) {

@@ -29,7 +29,8 @@ export class Transcript {
     this.coming = [];
     this.past = h("div", { class: "past" });
     this.present = h("div", { class: "present" });
-    this.feed = h("div", { class: "feed" }, this.past, this.present);
+    this.waiting = h("div", { class: "waiting" }); // messages that were not read yet: below what is written
+    this.feed = h("div", { class: "feed" }, this.past, this.present, this.waiting);
     this.older = h("button", {
       type: "button", class: "button quiet older", hidden: true, on: { click: () => context.readOlder() },
     }, skin.texts?.older);
@@ -139,6 +140,7 @@ export class Transcript {
     this.showOlder(null);
     this.past.replaceChildren();
     this.present.replaceChildren();
+    this.waiting.replaceChildren();
     this.feed.removeAttribute("role");
     this.feed.removeAttribute("aria-label");
     this.open.clear();
@@ -210,8 +212,10 @@ export class Transcript {
 
   showOpen(open) {
     const keys = new Set();
-    let before = null;
+    const last = new Map(); // by place
     for (const block of open) {
+      const place = block.kind === "heard" ? this.waiting : this.present;
+      const before = last.get(place) ?? null;
       const key = block.id ?? `message-${block.seq}`;
       keys.add(key);
       const known = this.open.get(key);
@@ -222,10 +226,10 @@ export class Transcript {
         element = fresh;
         this.open.set(key, { block, element });
       }
-      if (element.parentNode !== this.present || element.previousSibling !== before) {
-        this.present.insertBefore(element, before ? before.nextSibling : this.present.firstChild);
+      if (element.parentNode !== place || element.previousSibling !== before) {
+        place.insertBefore(element, before ? before.nextSibling : place.firstChild);
       }
-      before = element;
+      last.set(place, element);
     }
     for (const [key, { element }] of this.open) {
       if (!keys.has(key)) {

@@ -37,11 +37,11 @@ function heard(block, context, waits) {
   const isTask = block.sender === "parent" && isNode(context.id());
   if (block.sender !== "person" && !isTask) return null; // reports of helpers are for the model
   const tools = context.readOnly() ? null : h("span", { class: "tools" }, waits
-    ? iconButton("undo", t.editQueued, () => context.editQueued(block))
+    ? block.later && iconButton("undo", t.editQueued, () => context.editQueued(block))
     : [copyButton(t.again.copyMessage, block.said, t), iconButton("pencil", t.again.edit, () => context.editAgain(block)),
       iconButton("undo", t.rewindTo, () => context.rewind(block))]);
   return h("div", { class: "heard" }, h("div", { class: "bubble" }, exact(block.said), pictures(block.images, context)),
-    h("footer", {}, waits ? h("span", { class: "tag" }, t.queued) : null,
+    h("footer", {}, waits ? h("span", { class: "tag" }, block.later ? t.queued : t.notRead) : null,
       block.rewound ? h("span", { class: "tag" }, t.rewound) : null, tools));
 }
 
