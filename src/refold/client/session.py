@@ -701,7 +701,8 @@ class Session:
         waiting = [
             request.id for request in self.requests if not isinstance(request, PlanToJudge)
         ]
-        return status(self.view, choices, waiting)
+        window = self._app.settings.context.default_window_tokens
+        return status(self.view, choices, waiting, window)
 
     async def find_changed_instructions(self) -> "ChangedInstructions | None":
         """The instructions of its folder that the user trusts in another version; or None."""

@@ -15,6 +15,7 @@ from refold.values.control import BoardTask, Todo
 from refold.values.messages import Message, Text, ToolCall, ToolResult
 from refold.values.modes import Effort, Format, Mode
 from refold.values.usage import Budget, Usage
+from refold.views.context import context_usage
 from refold.views.stream_json.documents import (
     Cost,
     FileChange,
@@ -59,6 +60,13 @@ class ChangedInstructions(Struct, frozen=True):
     changes: Sequence[InstructionChange]
 
 
+class ContextFill(Struct, frozen=True):
+    """How much of the context window the next request takes, as `/context` estimates it."""
+
+    tokens: int
+    window: int  # as assumed, if the model's is unknown
+
+
 class Status(Placed, frozen=True, kw_only=True, tag="status"):
     """What the session is doing, what applies to its next turn, and what it has used."""
 
@@ -77,6 +85,7 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     cost: Cost
     subagents_usage: Usage
     subagents_cost: Cost
+    context: ContextFill = ContextFill(0, 0)
     waiting: Sequence[str]  # ids of the calls that wait for a person
     subagents: Sequence[str]  # names of those that run
     background: Sequence[str] = ()  # names of the background commands that run
@@ -255,9 +264,15 @@ class ModelResponse(Written, frozen=True, kw_only=True, tag="llm_response"):
     body: str
 
 
-def status(view: View, choices: Choices, waiting: Sequence[str]) -> Status:
-    """The status. `waiting` are the ids of open requests, without plans."""
+def status(
+    view: View, choices: Choices, waiting: Sequence[str], default_window: int = 32_000
+) -> Status:
+    """The status. `waiting` are the ids of open requests, without plans.
+
+    `default_window` is assumed if the context window of the model is unknown.
+    """
     account, turn = view.account, view.turn
+    context = context_usage(view, default_window)
     return Status(
         session_id=view.session.id,
         seq=view.seq,
@@ -271,6 +286,7 @@ def status(view: View, choices: Choices, waiting: Sequence[str]) -> Status:
         cost=account.spent.cost,
         subagents_usage=account.children_spent.usage,
         subagents_cost=account.children_spent.cost,
+        context=ContextFill(context.used_tokens, context.window),
         waiting=waiting,
         subagents=[child.name for child in view.children.running],
         background=[command.name for command in view.background.running],

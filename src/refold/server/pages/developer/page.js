@@ -11,7 +11,7 @@ let clock = 0;
 
 startPage({
   texts, renderBlock, renderComing, labelOf, subject, panels,
-  otherPage: "/", theme: "dark", allCommands: true, allFields: true, panelFirst: true, limits: ["dollars", "tokens", "calls", "seconds"], showNotices: true,
+  otherPage: "/", theme: "dark", meterPanel: "usage", allCommands: true, allFields: true, panelFirst: true, limits: ["dollars", "tokens", "calls", "seconds"], showNotices: true,
   brand: () => h("span", { class: "brand-name" }, icon("leaf"), texts.product, h("small", {}, "dev")),
   welcome: () => h("div", { class: "welcome" }, h("h2", {}, texts.welcome), h("p", {}, texts.welcomeMore),
     h("dl", { class: "keys" }, [["j k", "next, previous block"], ["/", "message box"], ["Ctrl+K", "conversations"],

@@ -94,13 +94,23 @@ export class Conversation {
     if (doc.type === "status") this.caughtUp = true;
     if (doc.type === "fork_made") this.on.forked(doc.session_id);
     this.screen = reduce(this.screen, doc);
-    this.rewound ||= doc.type === "rewound"; // todos and a plan may be others now
-    if (this.rewound && this.caughtUp && !this.readOnly) {
+    this.rewound ||= doc.type === "rewound";
+    if (this.caughtUp && !this.readOnly) this.askForState(doc);
+    return undefined;
+  }
+
+  // What no document of an event says: todos and a plan after a rewind, how full the context is.
+  askForState({ type }) {
+    if (type === "model_changed") this.sized = false;
+    const isFirst = type === "assistant_message" && !this.sized;
+    if (this.rewound) {
       this.rewound = false;
       this.ordered = true;
       this.send({ type: "snapshot" }).catch(() => {});
+    } else if (type === "compact" || isFirst) {
+      this.sized = true; // from a response on, the window of its model is known
+      this.send({ type: "status" }).catch(() => {});
     }
-    return undefined;
   }
 
   // The journal is not the one that we had read: all of it comes again.

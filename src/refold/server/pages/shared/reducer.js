@@ -39,6 +39,7 @@ export function emptyScreen() {
     heldBy: "",
     usage: noUsage(),
     cost: 0, // null: a price is not known
+    context: { tokens: 0, window: 0 }, // of the next request; the window is 0 while it is unknown
     steps: 0,
   };
 }
@@ -109,7 +110,7 @@ const REDUCERS = {
     if (doc.text.trim()) {
       next = plus(next, words(doc, doc.text, doc.partial || doc.stop === "length", doc.model));
     }
-    next = { ...spend(next, doc), steps: next.steps + 1 };
+    next = { ...spend(next, doc), steps: next.steps + 1, context: contextAfter(next, doc) };
     return withStatus(next, ofCalls(next.open));
   },
   tool_call(screen, doc) {
@@ -318,7 +319,7 @@ const REDUCERS = {
     const { usage, cost } = spend(sum, { usage: doc.subagents_usage, cost: doc.subagents_cost });
     return {
       ...chosen(screen, { mode, model, agent, effort, teams, tracing, budget }), directory: doc.directory,
-      added: doc.added ?? [], usage, cost,
+      added: doc.added ?? [], usage, cost, context: doc.context ?? screen.context,
       cutOff: Boolean(doc.cut_off),
       heldBy: doc.held_by ?? "",
       instructions: doc.instructions ?? null,
@@ -502,6 +503,12 @@ function withStatus(screen, doing) {
 const ofCalls = (open) => (open.some((b) => b.stage === "running") ? "running" : "");
 
 const chosen = (screen, choices) => ({ ...screen, choices: { ...screen.choices, ...choices } });
+
+/** A response counts what was sent, and becomes a part of it. */
+function contextAfter({ context }, { usage }) {
+  const { fresh = 0, cached = 0, cache_write: write = 0, output = 0 } = usage ?? {};
+  return fresh + cached + write ? { ...context, tokens: fresh + cached + write + output } : context;
+}
 
 function spend(screen, doc) {
   const { fresh = 0, cached = 0, cache_write: write = 0, output = 0 } = doc.usage ?? {};

@@ -15,6 +15,7 @@ import { FilesPanel, listFolder } from "./files.js";
 import { waiting } from "./reducer.js";
 import { ConversationList, isArchived, isPinned, titleOf } from "./list.js";
 import { askOptions } from "./options.js";
+import { Meter } from "./meter.js";
 import { isNode, NodeBar, rootOf } from "./nodes.js";
 import { Requests } from "./requests.js";
 import { Settings } from "./settings/dialog.js";
@@ -60,9 +61,10 @@ class Page {
     this.menu = h("details", { class: "menu", hidden: true },
       h("summary", { "aria-label": t.conversationMenu, title: t.conversationMenu }, icon("more")), h("div", { class: "menu-list" }));
     this.panelButton = iconButton("panel", t.openPanel, () => this.toggle("panel"), { "aria-expanded": "false", "aria-controls": "panel" });
+    this.meter = new Meter(t, () => this.openPanel(this.skin.meterPanel));
     this.bar = h("header", { class: "bar" },
       iconButton("menu", t.openList, () => this.toggle("list"), { "aria-controls": "list" }),
-      this.title, this.light, this.menu, this.panelButton);
+      this.title, this.meter.element, this.light, this.menu, this.panelButton);
     this.scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": t.messages });
     this.latest = h("button", { type: "button", class: "latest", hidden: true, on: { click: () => this.transcript.toEnd() } }, icon("down"), t.latest);
     this.notice = h("div", { class: "notice", hidden: true });
@@ -251,6 +253,7 @@ class Page {
     delete this.app.dataset.at;
     this.app.dataset.node = "no";
     this.nodeBar.open("");
+    this.meter.clear();
     this.before = null;
     this.offers = {};
     this.transcript.clear();
@@ -513,6 +516,7 @@ class Page {
     this.transcript.show(screen);
     this.requests.show(screen, this.conversation.readOnly);
     this.nodeBar.show(screen);
+    this.meter.show(screen);
     const running = Boolean(screen.turn);
     if (!this.conversation.readOnly) this.composer.setRunning(running && !screen.cutOff);
     if (!before || screen.title !== before.title || !before.done.length) this.showTitle(screen);

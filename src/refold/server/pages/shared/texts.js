@@ -262,6 +262,7 @@ export const developer = {
       failed: "failed", stopped: "stopped", lost: "lost", foreign: "of another session",
     },
   },
+  meter: { full: (percent) => `${percent} % of the context window is used.`, cost: (spent) => `Cost: ${spent}.` },
   node: {
     path: "Where this subagent belongs", conversation: "Conversation", back: (title) => `Back to ${title}`, open: (name) => `Open ${name}`,
     show: "open", readOnly: "read only", asks: "It waits for your answer in the conversation above.",
@@ -468,6 +469,9 @@ export const user = {
       partial: "partly done", failed: "did not work", stopped: "stopped", lost: "ended when I was closed",
       foreign: "from another conversation",
     },
+  },
+  meter: {
+    full: (percent) => `${percent} % of what I can keep in mind is used.`, cost: (spent) => `This conversation has cost ${spent}.`,
   },
   node: {
     path: "Whom this helper works for", conversation: "Conversation", back: (title) => `Back to ${title}`, open: (name) => `See what ${name} does`,

@@ -8,7 +8,7 @@ import { backgroundPanel, tasksPanel, teamPanel } from "../shared/work.js";
 import { aboutPanel, kindOf, labelOf, renderBlock, renderComing, subject } from "./blocks.js";
 
 startPage({
-  texts, renderBlock, renderComing, labelOf, kindOf, subject, otherPage: "/dev", theme: "system", limits: ["dollars"],
+  texts, renderBlock, renderComing, labelOf, kindOf, subject, otherPage: "/dev", theme: "system", meterPanel: "about", limits: ["dollars"],
   panels: {
     todos: (element) => todosPanel(element, texts),
     tasks: (element, page) => tasksPanel(element, page, texts),
