@@ -91,6 +91,7 @@ async def server(
     provider: Callable[[], Provider | None] | None = None,
     flags: Mapping[str, object] | None = None,
     listening: Listening | None = None,
+    roots: tuple[Path, ...] = (),
     drain: bool = False,
     idle_seconds: float = 60.0,
 ) -> AsyncGenerator[Client]:
@@ -115,7 +116,7 @@ async def server(
     access = Access(SECRET, places.state / "used-links")
     host = Host(
         JournalDirectory(places.data / "sessions"),
-        HostPaths(directory, places.state / "server", places.data / "checkpoints"),
+        HostPaths(directory, places.state / "server", places.data / "checkpoints", roots),
         launch_at,
         idle_seconds,
     )

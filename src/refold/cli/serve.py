@@ -21,7 +21,8 @@ from refold.app.session_index import session_index
 from refold.cli.launch import launch_at
 from refold.cli.subcommands import SubcommandEntry
 from refold.client.due_schedules import DueSchedules, due_schedules
-from refold.client.host import Host, HostPaths
+from refold.client.host import Host, HostPaths, is_within
+from refold.client.launch import real_directories
 from refold.client.webhooks import Webhooks
 from refold.config.paths import here, paths
 from refold.console.open_page import NO_BROWSER, open_page
@@ -48,6 +49,8 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("-m", "--model", default="", help="model of new conversations")
     parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+    parser.add_argument("--root", action="append", default=[], metavar="DIR",
+        help="let conversations begin only below this directory; repeatable")  # fmt: skip
     parser.add_argument("--person", default="", metavar="NAME",
         help="the person for whom the printed links are, as sessions name them")  # fmt: skip
 
@@ -101,7 +104,12 @@ def run(args: Namespace, *, opens: bool = False) -> int:
     if args.show_token:
         write(f"{own.bearer}\n")
         return 0
-    directories = HostPaths(here(), places.server, places.checkpoints)
+    roots = tuple(map(Path, real_directories(args.root)))
+    directories = HostPaths(here(), places.server, places.checkpoints, roots)
+    if roots and not is_within(str(here()), roots):
+        raise BadInput(
+            f"{here()} is not below a --root: start refold serve in a folder below one"
+        )
     host = Host(
         session_index(places),
         directories,

@@ -8,10 +8,12 @@ directory (`LaunchAt`); lists and names of all sessions are in `stored_sessions`
 """
 
 import os
+import re
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
@@ -44,20 +46,24 @@ from refold.errors import BadInput, Held, JournalError
 from refold.journal.session_index import SessionIndex
 from refold.place.port import Editor
 from refold.values.modes import MODE_NAMES, Effort
+from refold.values.path_names import below
 
 LOOK_SECONDS = 2.0  # between two checks for entries of other processes
 _STOPPED = "the server was stopped"
+_WORKSPACE_NAME_PATTERN = re.compile(r"[^\W_][\w .()-]{0,58}[\w()-]|[^\W_]")
 
 
 class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The start values of a conversation; "" means as in the settings.
 
     `workspace` is a directory on this machine, "" the server's. With `own_workspace` it
-    is a new one, which belongs to this conversation.
+    is a new one, which belongs to this conversation and is called `workspace_name`, if that
+    is given.
     """
 
     workspace: str = ""
     own_workspace: bool = False
+    workspace_name: str = ""
     model: str = ""
     agent: str = ""
     preset: str = ""
@@ -88,11 +94,13 @@ LaunchAt: TypeAlias = Callable[[Path, Sequence[Path], NewConversation], Launch]
 
 class HostPaths(Struct, frozen=True):
     """`directory` is the default workspace, `state` a directory of refold, `checkpoints`
-    the directory of workspace snapshots."""
+    the directory of workspace snapshots. New conversations begin below `roots`; none: anywhere.
+    """
 
     directory: Path
     state: Path
     checkpoints: Path
+    roots: tuple[Path, ...] = ()
 
     @property
     def workspaces(self) -> Path:
@@ -330,16 +338,42 @@ class Host:
         if wanted.own_workspace:
             if wanted.workspace:
                 raise BadInput("give a workspace, or own_workspace, and not both")
-            self.paths.workspaces.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path = self.paths.workspaces / self.home.new_id(time.time())
-            path.mkdir(mode=0o700)
-            return path
-        directory = Path(wanted.workspace).expanduser() if wanted.workspace else None
-        if directory is None:
+            return self._make_workspace(wanted.workspace_name)
+        if wanted.workspace_name:
+            raise BadInput("workspace_name is for own_workspace: give both")
+        if not wanted.workspace:
             return self.paths.directory
-        if not directory.is_absolute() or not directory.is_dir():
+        directory = os.path.expanduser(wanted.workspace)
+        if not os.path.isabs(directory) or not os.path.isdir(directory):
             raise BadInput(f"{wanted.workspace!r} is not a directory on this machine")
-        return Path(os.path.realpath(directory))
+        real = os.path.realpath(directory)
+        if not self.allows(real):
+            roots = " or ".join(map(str, self.paths.roots))
+            raise BadInput(
+                f"{wanted.workspace!r} is not below {roots}: choose a folder there"
+            )
+        return Path(real)
+
+    def allows(self, path: str) -> bool:
+        """Whether a conversation may begin in this real path."""
+        return not self.paths.roots or is_within(path, self.paths.roots)
+
+    def _make_workspace(self, name: str) -> Path:
+        """Make a directory of this name, or with a number behind it. Raises `BadInput`."""
+        name = name.strip()
+        if name and not _WORKSPACE_NAME_PATTERN.fullmatch(name):
+            raise BadInput(
+                f"{name[:80]!r} cannot be the name of a folder: write at most 60 letters, digits, "
+                "spaces and - _ . ( ), a letter or digit in front"
+            )
+        name = name or self.home.new_id(time.time())
+        self.paths.workspaces.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for number in count(1):
+            path = self.paths.workspaces / (name if number == 1 else f"{name} {number}")
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+                return path
+        raise AssertionError("a number is free")
 
     def _write_note(self, id_: str, wanted: NewConversation) -> None:
         """Store the start values that the journal does not record, for the next opening."""
@@ -364,6 +398,11 @@ class Host:
 
     def _note_file(self, id_: str) -> Path:
         return self.paths.state / "conversations" / f"{id_}.json"
+
+
+def is_within(path: str, roots: Iterable[Path | str]) -> bool:
+    """Whether a real path is one of these directories or below one."""
+    return any(below(path, str(root)) for root in roots)
 
 
 def _add_note(noted: NewConversation, setup: EditorConversation | None) -> NewConversation:

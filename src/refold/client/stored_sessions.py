@@ -84,6 +84,11 @@ class StoredSessions:
         """The documents of the sessions of `read_list`, in their order."""
         return [self.document(session) for session in self.read_list().values()]
 
+    def recent_directories(self) -> Sequence[str]:
+        """The directories of the sessions, that of the last used first."""
+        cards = self._home.catalogue().cards(seconds=_READ_SECONDS)
+        return tuple(dict.fromkeys(filter(None, (card.about.directory for card in cards))))
+
     def page(
         self, limit: int, after: str = "", *, archived: bool = False
     ) -> tuple[Sequence[SessionDocument], str]:

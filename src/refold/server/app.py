@@ -20,6 +20,7 @@ from refold.server.api import Api, body_of, json_of
 from refold.server.changes import add_changes
 from refold.server.commands import add_commands
 from refold.server.files import add_files
+from refold.server.folders import add_folders
 from refold.server.guard import App, Guard, Names, Rejected
 from refold.server.hooks import HOOKS_PREFIX, add_hooks
 from refold.server.listening import Listening, listen, names_of, serve_until_signal
@@ -64,6 +65,7 @@ def application(
     add_commands(api, host)
     add_files(api, host)
     add_changes(api, host)
+    add_folders(api, host)
     add_models(api, host, safe=safe)
     add_folder_settings(api, host)
     add_websocket(app, host)

@@ -1,4 +1,4 @@
-// Dialogs over the page: a new chat, a name, going back, and yes or no. Each is a native
+// Dialogs over the page: a name, going back, and yes or no. Each is a native
 // `dialog`, which keeps the focus inside, closes with Escape and gives the focus back.
 
 import { h, iconButton } from "./dom.js";
@@ -85,38 +85,6 @@ export function askRewind(texts, submit, whats = Object.keys(texts.rewindWhat)) 
       const what = radios.map((r) => r.firstChild).find((r) => r.checked).value;
       await submit(what, force.checked);
       return what;
-    },
-  });
-}
-
-/** A new chat, with what a person chose. Resolves to the body of the request, or null. */
-export function askNewChat(texts, offers, create, all) {
-  const t = texts;
-  const usual = (list) => [["", t.asSet], ...list.map((each) => [each.name, each.about ? `${each.name}: ${each.about}` : each.name])];
-  const inputs = {
-    preset: choice("preset", usual(offers.presets)), agent: choice("agent", usual(offers.agents)),
-    model: choice("model", usual(offers.models)), mode: choice("mode", [["", t.asSet], ...Object.entries(t.modes)]),
-    effort: choice("effort", [["", t.asSet], ...["low", "medium", "high", "max"].map((e) => [e, e])]),
-    workspace: h("input", { type: "text", name: "workspace", autocomplete: "off", spellcheck: "false" }),
-    system_prompt: h("textarea", { name: "system_prompt", rows: "3" }),
-  };
-  const flags = {
-    own_workspace: checkbox(t.ownWorkspace, "own_workspace"), trust: checkbox(t.trust, "trust"),
-    log_requests: checkbox(t.logRequests, "log_requests"), teams: checkbox(t.options.teams, "teams"),
-  };
-  const row = (...fields) => h("div", { class: "fields" }, fields);
-  const first = [field(t.workspace, inputs.workspace, t.workspaceHint), flags.own_workspace,
-    row(field(t.preset, inputs.preset), field(t.mode, inputs.mode))];
-  const rest = [row(field(t.agent, inputs.agent), field(t.model, inputs.model), field(t.effort, inputs.effort)),
-    field(t.systemPrompt, inputs.system_prompt), flags.trust, flags.teams, flags.log_requests];
-  return ask({
-    title: t.newChat, texts: t, action: t.start,
-    body: [...first, all ? rest : h("details", {}, h("summary", {}, t.more), rest)],
-    submit: () => {
-      const wanted = {};
-      for (const [name, input] of Object.entries(inputs)) if (input.value.trim()) wanted[name] = input.value.trim();
-      for (const [name, label] of Object.entries(flags)) if (label.firstChild.checked) wanted[name] = true;
-      return create(wanted);
     },
   });
 }

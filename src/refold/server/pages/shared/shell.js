@@ -7,13 +7,14 @@ import * as api from "./api.js";
 import { CommandOutput } from "./commands.js";
 import { Composer } from "./composer.js";
 import { Conversation } from "./conversation.js";
-import { ask, askChoice, askNewChat, field } from "./dialogs.js";
+import { ask, askChoice, field } from "./dialogs.js";
 import { fill, h, icon, iconButton } from "./dom.js";
 import { mention, NEW } from "./drafts.js";
 import { onOneLine } from "./escape.js";
 import { FilesPanel, listFolder } from "./files.js";
 import { waiting } from "./reducer.js";
 import { ConversationList, isArchived, isPinned, titleOf } from "./list.js";
+import { askNewChat } from "./new_chat.js";
 import { askOptions } from "./options.js";
 import { Meter } from "./meter.js";
 import { isNode, NodeBar, rootOf } from "./nodes.js";
@@ -190,6 +191,11 @@ class Page {
 
   pick(id) {
     this.open(id);
+    this.closeListOverPage();
+  }
+
+  /** On a small screen the list covers the conversation. */
+  closeListOverPage() {
     if (matchMedia("(max-width: 799px)").matches) this.toggle("list", false);
   }
 
@@ -330,7 +336,7 @@ class Page {
     }));
     const made = await askNewChat(this.texts, offers, (wanted) => api.post("/api/conversations", wanted), this.skin.allFields);
     if (made) {
-      this.open(made.id);
+      this.pick(made.id);
       this.tell(made.notices);
     }
   }

@@ -140,6 +140,10 @@ const common = {
       offered: (size, memory, fit) => `${size} to download, about ${memory} of memory: ${fit}`, ready: (name) => `${name} is installed.`,
     },
   },
+  folders: {
+    browse: "Browse", recent: "Recent folders", roots: "Choose a folder", up: "One folder up", others: "Other places", none: "There is no folder in it.",
+    more: "There are more: type the path.", name: "Name of the new folder", nameHint: "so that you find it again; it may stay empty",
+  },
   rewindTo: "Go back to before this message",
   rewindWhat: {
     both: "The conversation and the files",
@@ -271,7 +275,7 @@ export const developer = {
   todo: { pending: "pending", in_progress: "in progress", done: "done", cancelled: "cancelled" },
   byTurn: "By turn", byModel: "By model", byPurpose: "By purpose",
   mode: "Mode", model: "Model", agent: "Agent", preset: "Preset", effort: "Effort",
-  workspace: "Workspace", workspaceHint: "a directory on this machine; empty: that of the server",
+  workspace: "Workspace", workspaceHint: "a directory on the machine of the server; empty: its own",
   ownWorkspace: "A new, empty workspace", systemPrompt: "System prompt",
   options: {
     title: "Options", added: "Added directories", addedHint: "one path per line; tools work in them as in the workspace",

@@ -1,0 +1,89 @@
+"""Folders in which a conversation can be started: recent ones, and those below the roots.
+
+The roots are the folders that the server was given, or the home directory and the server's own.
+A list has names of directories only. It follows no link out of the roots.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from refold.client.host import Host, is_within
+from refold.config.paths import home
+from refold.errors import BadInput, reason_of
+
+_MAX_FOLDERS = 500  # of one directory
+_MAX_RECENT = 12
+
+
+class Folder(Struct, frozen=True):
+    name: str
+    path: str
+
+
+class FolderChoices(Struct, frozen=True):
+    """`usual` is the folder of a conversation that names none."""
+
+    usual: str
+    roots: Sequence[Folder]
+    recent: Sequence[Folder]
+
+
+class FolderList(Struct, frozen=True):
+    """The folders in a folder. `parent` is "" at a root; `more` says that some are left out."""
+
+    path: str
+    parent: str
+    folders: Sequence[Folder]
+    more: bool = False
+
+
+def folder_choices(host: Host, environ: Mapping[str, str]) -> FolderChoices:
+    roots = _roots(host, environ)
+    recent = [
+        path
+        for path in host.stored.recent_directories()
+        if os.path.isdir(path) and host.allows(path)
+    ]
+    return FolderChoices(
+        str(host.paths.directory),
+        [_folder(root) for root in roots],
+        [_folder(path) for path in recent[:_MAX_RECENT]],
+    )
+
+
+def list_folders(host: Host, environ: Mapping[str, str], path: str) -> FolderList:
+    """The folders in `path`, without hidden ones. Raises `BadInput` outside of the roots."""
+    roots = _roots(host, environ)
+    real = os.path.realpath(path) if os.path.isabs(path) and "\0" not in path else ""
+    if not is_within(real, roots):
+        raise BadInput(f"{path!r} is not below {' or '.join(roots)}")
+    try:
+        with os.scandir(real) as entries:
+            names = sorted(
+                (entry.name for entry in entries if _is_shown(entry, roots)),
+                key=str.casefold,
+            )
+    except OSError as error:
+        raise BadInput(f"{path!r} cannot be read: {reason_of(error)}") from error
+    folders = [Folder(name, os.path.join(real, name)) for name in names[:_MAX_FOLDERS]]
+    parent = os.path.dirname(real)
+    shown = parent if is_within(parent, roots) else ""
+    return FolderList(real, shown, folders, len(names) > _MAX_FOLDERS)
+
+
+def _roots(host: Host, environ: Mapping[str, str]) -> Sequence[str]:
+    usual = os.path.realpath(host.paths.directory)
+    given = tuple(map(str, host.paths.roots))
+    return given or tuple(dict.fromkeys((usual, home(environ))))
+
+
+def _is_shown(entry: os.DirEntry[str], roots: Sequence[str]) -> bool:
+    if entry.name.startswith(".") or not entry.name.isprintable() or not entry.is_dir():
+        return False
+    return not entry.is_symlink() or is_within(os.path.realpath(entry.path), roots)
+
+
+def _folder(path: str) -> Folder:
+    return Folder(os.path.basename(path) or path, path)
