@@ -52,7 +52,9 @@ export class Again {
     const t = this.texts;
     const answer = lastBlock(screen, (b) => b.kind === "words" && b.seq > message.seq && !b.partial);
     const button = (name, label, click) => h("button", { type: "button", class: "button quiet", on: { click } }, icon(name), label);
-    fill(this.element, answer ? copyButton(t.again.copyAnswer, answer.text, t) : null, CONTINUED.has(screen.outcome)
+    const over = lastBlock(screen, (b) => b.kind === "turn_over");
+    const review = over?.files.length ? button("diff", t.review.title, () => this.page.review.open()) : null;
+    fill(this.element, answer ? copyButton(t.again.copyAnswer, answer.text, t) : null, review, CONTINUED.has(screen.outcome)
       ? button("retry", t.retry, () => this.page.tried(this.page.order({ type: "continue" })))
       : button("retry", t.again.regenerate, () => this.page.tried(this.regenerate(screen, message))));
   }

@@ -35,26 +35,29 @@ export function diffCount(text) {
 export function diffView(text, labels) {
   const rows = diffLines(text);
   const body = h("tbody");
-  rows.forEach((row, n) => body.append(lineOf(row, marks(rows, n), labels)));
+  rows.forEach((row, n) => body.append(lineOf(row, marked(rows, n), labels)));
   return h("div", { class: "diff", tabindex: "0", role: "region", "aria-label": labels.diff },
     h("table", {}, body));
 }
 
-function lineOf(row, [from, to], labels) {
+function lineOf(row, words, labels) {
   if (row.kind === "hunk") {
     return h("tr", { class: "hunk" }, h("td", { colspan: "3" }, exact(row.text)));
   }
   const sign = { added: "+", gone: "−", same: "" }[row.kind];
   const said = { added: labels.added, gone: labels.gone, same: "" }[row.kind];
-  const words = to > from
-    ? [exact(row.text.slice(0, from)), h("mark", {}, exact(row.text.slice(from, to))),
-      exact(row.text.slice(to))]
-    : [exact(row.text)];
   return h("tr", { class: row.kind },
     h("td", { class: "number" }, row.now ?? row.old),
     h("td", { class: "sign" }, sign && h("span", { "aria-hidden": "true" }, sign),
       said && h("span", { class: "unseen" }, said)),
-    h("td", { class: "text" }, ...words));
+    h("td", { class: "text" }, words));
+}
+
+/** The text of a line, with what differs from its partner marked. */
+export function marked(rows, n) {
+  const { text } = rows[n];
+  const [from, to] = marks(rows, n);
+  return to > from ? [exact(text.slice(0, from)), h("mark", {}, exact(text.slice(from, to))), exact(text.slice(to))] : [exact(text)];
 }
 
 // A single line that became another one: what lies between what both have at their ends.

@@ -35,6 +35,7 @@ const ICONS = {
   send: "M12 19V5M6 11l6-6 6 6",
   stop: "M7 7h10v10H7z",
   close: "M6 6l12 12M18 6L6 18",
+  diff: "M12 4v9M7.500 8.500h9M7.500 19h9",
   panel: "M4 5h16v14H4zM14 5v14",
   file: "M7 3h7l4 4v14H7zM14 3v4h4",
   folder: "M3 7h6l2 2h10v10H3z",

@@ -7,8 +7,9 @@ const MAX_CHARS = 100_000; // of one draft
 export const NEW = ""; // the conversation that is not begun yet
 
 export class Drafts {
-  constructor(storage = localStorage) {
+  constructor(storage = localStorage, key = KEY) {
     this.storage = storage;
+    this.key = key;
   }
 
   get(id) {
@@ -34,7 +35,7 @@ export class Drafts {
 
   all() {
     try {
-      const drafts = JSON.parse(this.storage.getItem(KEY) ?? "{}");
+      const drafts = JSON.parse(this.storage.getItem(this.key) ?? "{}");
       return drafts && typeof drafts === "object" && !Array.isArray(drafts) ? drafts : {};
     } catch {
       return {};
@@ -46,7 +47,7 @@ export class Drafts {
     for (const old of [null, ...ids]) {
       if (old !== null) delete drafts[old];
       try {
-        this.storage.setItem(KEY, JSON.stringify(drafts));
+        this.storage.setItem(this.key, JSON.stringify(drafts));
         return;
       } catch {
         continue;

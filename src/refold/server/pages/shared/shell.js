@@ -19,6 +19,7 @@ import { askOptions } from "./options.js";
 import { Meter } from "./meter.js";
 import { isNode, NodeBar, rootOf } from "./nodes.js";
 import { Requests } from "./requests.js";
+import { Review } from "./review.js";
 import { Settings } from "./settings/dialog.js";
 import { Transcript } from "./transcript.js";
 
@@ -65,7 +66,8 @@ class Page {
     this.meter = new Meter(t, () => this.openPanel(this.skin.meterPanel));
     this.bar = h("header", { class: "bar" },
       iconButton("menu", t.openList, () => this.toggle("list"), { "aria-controls": "list" }),
-      this.title, this.meter.element, this.light, this.menu, this.panelButton);
+      this.title, this.meter.element, this.light,
+      iconButton("diff", t.review.title, () => this.review.open(), { class: "icon-button needs-conversation not-narrow" }), this.menu, this.panelButton);
     this.scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": t.messages });
     this.latest = h("button", { type: "button", class: "latest", hidden: true, on: { click: () => this.transcript.toEnd() } }, icon("down"), t.latest);
     this.notice = h("div", { class: "notice", hidden: true });
@@ -95,6 +97,7 @@ class Page {
       stop: () => this.stop(), composer: this.composer,
     });
     this.again = new Again(this, t);
+    this.review = new Review(this, t);
     this.settings = new Settings({
       texts: t, say: (text) => this.say(text), folder: () => this.conversation?.screen.directory ?? "", modelsChanged: () => this.offerModels(),
     });
@@ -441,7 +444,7 @@ class Page {
     fill(this.menu.querySelector(".menu-list"), item(t.rename, () => this.rename()),
       item(isPinned(card) ? t.list.unpin : t.list.pin, () => mark("pinned", !isPinned(card))),
       item(isArchived(card) ? t.list.unarchive : t.list.archive, () => mark("archived", !isArchived(card))),
-      item(t.options.title, () => this.options()), item(t.fork, () => this.fork(0)),
+      item(t.options.title, () => this.options()), item(t.review.title, () => this.review.open()), item(t.fork, () => this.fork(0)),
       Object.entries(t.exportForms).map(([form, label]) => h("a", {
         href: `${api.of(this.conversation.id, "export")}?form=${form}`, download: "", on: { click: () => { this.menu.open = false; } },
       }, `${t.export}: ${label}`)),
@@ -589,7 +592,10 @@ class Page {
     const over = news.find((b) => b.kind === "turn_over");
     if (words) this.say(`${this.texts.said.answer} ${words.text.slice(0, SAID)}`);
     else if (over) this.say(`${this.texts.said.over} ${this.texts.turnOver[over.outcome] ?? ""}`);
-    if (over || news.some((b) => b.diffs?.length)) this.panelNow?.filesChanged?.();
+    if (over || news.some((b) => b.diffs?.length)) {
+      this.panelNow?.filesChanged?.();
+      this.review.filesChanged();
+    }
   }
 
   // Panels.

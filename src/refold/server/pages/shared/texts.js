@@ -144,6 +144,23 @@ const common = {
     browse: "Browse", recent: "Recent folders", roots: "Choose a folder", up: "One folder up", others: "Other places", none: "There is no folder in it.",
     more: "There are more: type the path.", name: "Name of the new folder", nameHint: "so that you find it again; it may stay empty",
   },
+  review: {
+    title: "Review changes", since: "Compare with", start: "Start of this conversation", messages: "Before a message", commits: "A commit",
+    last: "Last message", split: "Side by side", refresh: "Read the changes again", changed: "The files have changed: read them again.",
+    files: "Changed files", changes: "Changes", none: "Nothing has changed since then.", noText: "No text, or only its mode has changed.",
+    count: (count) => many(count, "file", "files"), notDrawn: (count) => `${many(count, "more file is", "more files are")} not shown.`,
+    more: (count) => `Show ${many(count, "more line", "more lines")}`, cut: "The rest is not shown: it is too long.",
+    comment: (line) => `Line ${line}: comment`, commentOn: (line) => `Comment on line ${line}`, editComment: "Edit the comment", removeComment: "Remove the comment",
+    comments: (count) => many(count, "comment", "comments"), use: "Put into the message",
+    message: (comments) => `Please change this:\n\n${comments.map(({ path, side, line, text, words }) =>
+      `${path}, line ${line}${side === "old" ? " of the version before" : ""}: \`${text.trim().slice(0, 120)}\`\n${words}`).join("\n\n")}\n`,
+    undo: "Undo", undoTitle: (path) => `Undo the changes of ${path}?`, undone: (path) => `${path} is as it was.`,
+    undoQuestion: {
+      changed: "The file becomes as it was then. Files that did not change since stay as they are.",
+      created: "The file is deleted, because it did not exist then.",
+      deleted: "The file is there again, as it was then.",
+    },
+  },
   rewindTo: "Go back to before this message",
   rewindWhat: {
     both: "The conversation and the files",
