@@ -99,10 +99,11 @@ def _frames(blocks: int) -> list[str]:
 
 
 _SHOW = """async () => {
-  const { emptyScreen, reduce } = await import("/pages/shared/reducer.js");
-  const { Transcript } = await import("/pages/shared/transcript.js");
-  const { renderBlock, renderComing, labelOf } = await import("/pages/SKIN/blocks.js");
-  const texts = (await import("/pages/shared/texts.js")).SKIN;
+  const root = document.querySelector("script[type=module]").src.replace(/\\w+\\/page\\.js$/, "");
+  const { emptyScreen, reduce } = await import(root + "shared/reducer.js");
+  const { Transcript } = await import(root + "shared/transcript.js");
+  const { renderBlock, renderComing, labelOf } = await import(root + "SKIN/blocks.js");
+  const texts = (await import(root + "shared/texts.js")).SKIN;
   const begun = performance.now();
   let screen = emptyScreen();
   for (const frame of frames_) screen = reduce(screen, JSON.parse(frame));

@@ -267,8 +267,9 @@ def test_of_ten_thousand_blocks_only_a_few_are_in_the_dom(
 
     took = page.evaluate(
         f"""async () => {{
-          const {{ emptyScreen, reduce }} = await import("/pages/shared/reducer.js");
-          const {{ Transcript }} = await import("/pages/shared/transcript.js");
+          const root = document.querySelector("script[type=module]").src.replace(/\\w+\\/page\\.js$/, "");
+          const {{ emptyScreen, reduce }} = await import(root + "shared/reducer.js");
+          const {{ Transcript }} = await import(root + "shared/transcript.js");
           const frames = {frames};
           const begun = performance.now();
           let screen = emptyScreen();
@@ -301,7 +302,8 @@ def test_streamed_markdown_is_parsed_incrementally(serve: Serve, pages: Watched)
 
     parsed, text, whole = page.evaluate(
         """async (paragraphs) => {
-          const { GrowingMarkdown, markdown } = await import("/pages/shared/markdown.js");
+          const root = document.querySelector("script[type=module]").src.replace(/\\w+\\/page\\.js$/, "");
+          const { GrowingMarkdown, markdown } = await import(root + "shared/markdown.js");
           const labels = { copy: "c", code: "t", table: "t", done: "d" };
           const element = document.createElement("div");
           const growing = new GrowingMarkdown(element, labels);
@@ -334,7 +336,8 @@ def test_streamed_markdown_renders_like_the_complete_text(
 
     grown, whole = page.evaluate(
         """async (text) => {
-          const { GrowingMarkdown, markdown } = await import("/pages/shared/markdown.js");
+          const root = document.querySelector("script[type=module]").src.replace(/\\w+\\/page\\.js$/, "");
+          const { GrowingMarkdown, markdown } = await import(root + "shared/markdown.js");
           const labels = { copy: "c", code: "t", table: "t", done: "d" };
           const element = document.createElement("div");
           const growing = new GrowingMarkdown(element, labels);

@@ -12,8 +12,8 @@ import pytest
 import refold
 from tests.place.repositories import git
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_accessibility import problems, shown_request
-from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, say, until
+from tests.server.pages.test_page_accessibility import problems
+from tests.server.pages.test_page_stories import BOTH, WORDS, answer, button, send, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -49,10 +49,11 @@ def change_files(server: Server, page: Any, path: str) -> None:
     git(server.workspace, "add", ".")
     git(server.workspace, "commit", "-qm", "Begin")
     (server.workspace / "beside.txt").write_text("of somebody else\n")
-    say(page, "Change them")
+    send(page, "Change them")
     for _ in range(2):
         page.locator(".request").first.wait_for()
-        request = shown_request(page)
+        call = page.locator(".request").first.get_attribute("data-call")
+        request = page.locator(f".request[data-call='{call}']")
         request.get_by_role("button", name=WORDS[path]["yes"], exact=True).click()
         request.wait_for(state="detached")
     answer(page, "I changed two files.")
