@@ -662,6 +662,17 @@ async def makes_namespaces(build: Build) -> object:
     return "made one" in str(await probe_command("unshare -U true && echo made one")(build))
 
 
+async def passes_an_agent_for_signatures(build: Build) -> object:
+    key = "key::ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAA"
+    settings = f"[user]\n\tsigningkey = {key}\n[gpg]\n\tformat = ssh\n"
+    Path(os.environ["HOME"], ".gitconfig").write_text(settings)
+    os.environ["SSH_AUTH_SOCK"] = "/nowhere"
+    try:
+        return "/run/" in str(await told_by("echo at $SSH_AUTH_SOCK")(build))
+    finally:
+        del os.environ["SSH_AUTH_SOCK"]
+
+
 async def too_many_processes(build: Build) -> object:
     command = "for n in {1..30}; do sleep 0.6 & done; wait"
     return "processes at a time" in str(await probe_command(command)(build))
@@ -1005,6 +1016,7 @@ CHANGED: dict[str, Change] = {
     "sandbox.profile": Change("read-only", True, False, writes_where_it_works),
     "sandbox.network": Change(True, False, True, reaches_the_network),
     "sandbox.user_namespaces": Change(True, False, True, makes_namespaces),
+    "sandbox.sign_commits": Change(True, False, True, passes_an_agent_for_signatures),
     "sandbox.writable": Change(["~/kept"], False, True, writes_in_another_directory),
     "sandbox.readable": Change(["~/kept"], False, True, reads_in_another_directory),
     "agent": Change("explore", True, False, may_write),

@@ -246,6 +246,7 @@ def test_user_settings_in_the_current_folder_are_not_project_settings(
         ('durability = "written"', "durability"),
         ("checkpoints = false", "checkpoints"),
         ('[sandbox]\nwritable = ["/"]', "sandbox.writable"),
+        ("[sandbox]\nsign_commits = true", "sandbox.sign_commits"),
         ("[limits]\ncommand_memory_mib = 0", "limits.command_memory_mib"),
         ("[limits]\ncommand_processes = 99", "limits.command_processes"),
         ("[limits]\nquestion_seconds = 9.0", "limits.question_seconds"),

@@ -142,6 +142,9 @@ class Workspace:
                 profile=sandbox.profile,
                 network=sandbox.network,
                 user_namespaces=sandbox.user_namespaces,
+                ssh_agent=self._environ.get("SSH_AUTH_SOCK", "")
+                if sandbox.sign_commits
+                else "",
                 writable=_expand_home(sandbox.writable),
                 readable=_expand_home(sandbox.readable),
                 own=self._own,

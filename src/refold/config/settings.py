@@ -53,6 +53,7 @@ class Sandbox(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     profile: Literal["workspace", "read-only", "off"] = "workspace"  # what they can write
     network: bool = False  # every command reaches every host
     user_namespaces: bool = False  # commands can make namespaces: containers, browsers
+    sign_commits: bool = False  # git in commands signs with the key in your ssh-agent
     writable: tuple[Word, ...] = ()  # more directories that commands can write, as ~/x
     readable: tuple[Word, ...] = ()  # more that `python` and read-only commands can read
 

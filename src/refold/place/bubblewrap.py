@@ -15,6 +15,7 @@ real content.
 """
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import TypeAlias
@@ -259,7 +260,8 @@ def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
             continue
         if _is_visible(os.path.dirname(path), covered, shown):
             # What is shown inside a covered directory needs a place to be mounted.
-            room = any(path_shown.startswith(path + "/") for path_shown in shown)
+            inside = (*shown, *(hidden for hidden, _ in _hidden_settings(rules)))
+            room = any(inner.startswith(path + "/") for inner in inside)
             words = ("--tmpfs", path) if room else ("--ro-bind", empty, path)
             # A guarded directory that is also covered is mounted last: covering hides it, too.
             yield _depth(path), _COVER, words[0], *words[1:]
@@ -333,6 +335,13 @@ def why_unusable(bwrap: str) -> str:
     errors = run.stderr.decode(errors="replace").strip().splitlines()
     last = errors[-1].removeprefix("bwrap: ") if errors else f"code {run.returncode}"
     return f"bubblewrap does not work here ({last})"
+
+
+def is_setuid(bwrap: str) -> bool:
+    try:
+        return bool(os.stat(bwrap).st_mode & stat.S_ISUID)
+    except OSError:  # missing: starting it reports that
+        return False
 
 
 def start_failure(status: bytes, printed: bytes) -> str:

@@ -7,7 +7,6 @@ starts and ends commands.
 
 import os
 import shutil
-import stat
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -27,6 +26,7 @@ from refold.place.port import NOTHING_MORE, CommandExtras, GuardChange, GuardRep
 from refold.place.port import NetworkFilter as HostFilter
 from refold.place.reaper import owner_lives, owner_token
 from refold.place.sandbox_rules import (
+    SOCKET_PATH,
     CommandContext,
     SandboxConfig,
     SandboxRuleBuilder,
@@ -95,6 +95,7 @@ class Launch(Struct, frozen=True):
     offline: bool = False
     looking: bool = False
     guards_sockets: bool = False  # as in `CommandContext`
+    reachable_socket: str = ""  # all the same, wherever the command sees it
     seccomp: bytes = b""  # the filter that bubblewrap sets for the command
     no_namespaces: bool = False  # the filter refuses them
     in_memory: tuple[str, ...] = ()  # directories in memory, without the first slash
@@ -260,15 +261,19 @@ class Sandbox:
         named = dict.fromkeys((*self.config.unread(), *unread()))
         rules = self._layout.rules(room, confines, guarded, extras.seen)
         rules = with_denied(_deniable_paths(named), rules)
+        git = self._programs.find("git")
+        settings: tuple[tuple[str, str], ...] = ()
+        if confines.writes and self.config.ssh_agent:
+            settings = self._git_settings.signing_files(git, private)
         if confines.writes and not confines.narrow:
-            return rules  # git writes the index
+            return structs.replace(rules, settings=settings)  # git writes the index
         hidden = (*rules.unread, *rules.denied)
         copies = (*self._indexes.copies(hidden, self._git_directories, private),)
         shut = rules.shut
         if confines.writes:  # then git cannot commit, because it would commit what it sees
             its = [os.path.dirname(index) for index, _ in copies]
             shut = (*dict.fromkeys((*its, *map(main_git, its), *shut)),)
-        settings = tuple(self._git_settings.files(self._programs.find("git"), private))
+        settings = (*self._git_settings.files(git, private), *settings)
         instead = (*rules.instead, *copies)
         return structs.replace(rules, instead=instead, settings=settings, shut=shut)
 
@@ -283,6 +288,7 @@ class Sandbox:
             offline=not rules.network,
             looking=rules.looking,
             guards_sockets=can.guards_sockets,
+            reachable_socket=dict(rules.settings).get(SOCKET_PATH, ""),
             seccomp=self._filter() if mounts else b"",
             no_namespaces=bool(mounts) and not self.config.user_namespaces,
             in_memory=bubblewrap.directories_in_memory(rules) if mounts else (),
@@ -320,7 +326,8 @@ class Sandbox:
     def _git_settings(self) -> "UserGitSettings":
         from refold.place.user_git_settings import UserGitSettings
 
-        return UserGitSettings(self._environ_of_git, self._home, self.config.roots[0])
+        root, agent = self.config.roots[0], self.config.ssh_agent
+        return UserGitSettings(self._environ_of_git, self._home, root, agent)
 
     @property
     def _git_directories(self) -> tuple[str, ...]:
@@ -358,6 +365,8 @@ class Sandbox:
         )
 
     def close(self) -> None:
+        if "_git_settings" in self.__dict__:
+            self._git_settings.close()
         if "_private_directory" in self.__dict__:
             shutil.rmtree(self._private_directory, ignore_errors=True)
             del self.__dict__["_private_directory"]
@@ -402,7 +411,7 @@ class Sandbox:
             from refold.place import socket_guard  # nothing else needs it
 
             # A setuid bubblewrap could no longer become root.
-            plain = not _is_setuid(self._bwrap)
+            plain = not bubblewrap.is_setuid(self._bwrap)
             guards = plain and socket_guard.is_permitted()
             notice = _NAMESPACES_ALLOWED if self.config.user_namespaces else ""
             return _Capabilities("bubblewrap", notice, plain, guards)
@@ -464,6 +473,8 @@ class Sandbox:
             from refold.place.sandbox_listener import proxy_variables
 
             places |= proxy_variables(rules.hosts)
+        if agent := dict(rules.settings).get(SOCKET_PATH):
+            places["SSH_AUTH_SOCK"] = SOCKET_PATH if walled else agent
         return places
 
 
@@ -486,10 +497,3 @@ def remove_strays() -> None:
 def _deniable_paths(named: Iterable[str]) -> tuple[str, ...]:
     """Existing paths without links: a link cannot be covered, and its target has its own rule."""
     return tuple(p for p in named if os.path.exists(p) and not os.path.islink(p))
-
-
-def _is_setuid(bwrap: str) -> bool:
-    try:
-        return bool(os.stat(bwrap).st_mode & stat.S_ISUID)
-    except OSError:  # missing: starting it reports that
-        return False

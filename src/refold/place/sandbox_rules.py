@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from refold.values.hosts import ReachableHosts
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
+SOCKET_PATH = "/run/refold-ssh-agent"  # where commands see that of `signing_agent`
 REPLACED_DIRECTORIES = ("/tmp", "/var/tmp", "/run")  # they differ from those of the machine
 _PROVIDED_DIRECTORIES = frozenset(("/", "/dev", "/proc", *REPLACED_DIRECTORIES))
 # Below the home directory. A command that may reach the network gets these: git, ssh and
@@ -106,7 +107,8 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     sees, except for those in `shared`; `quarantine` is one of them, for what commands
     created under a guarded name; `states` is another, for what was there before. `unread`
     returns the paths that no command may read, computed each time. `filter` connects commands
-    to named hosts; `denied_hosts` are patterns of those that none may reach.
+    to named hosts; `denied_hosts` are patterns of those that none may reach. `ssh_agent` is the
+    socket of the agent through which commands may sign commits; "": they may not.
     """
 
     roots: tuple[str, ...]
@@ -122,6 +124,7 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     states: str = ""
     filter: NetworkFilter | None = None
     denied_hosts: tuple[str, ...] = ()
+    ssh_agent: str = ""
 
 
 class SandboxRules(Struct, frozen=True, kw_only=True):

@@ -45,12 +45,13 @@ _MAX_WAITING_CALLS = 64  # of one command; later calls get EAGAIN
 _MOUNT_ID = re.compile(rb"^mnt_id:\t(\d+)$", re.MULTILINE)
 
 
-def install(*, offline: bool) -> Callable[[], None]:
+def install(*, offline: bool, reachable: str = "") -> Callable[[], None]:
     """Guard what this thread starts from now on, until the returned function is called.
 
-    `offline`: it has a network of its own. Raises `OSError`.
+    `offline`: it has a network of its own. `reachable`: a socket of ours to which it may
+    connect. Raises `OSError`.
     """
-    guard = SocketGuard(offline=offline)
+    guard = SocketGuard(offline=offline, reachable=reachable)
     try:
         guard.install()
     except BaseException:
@@ -67,8 +68,9 @@ class SocketGuard:
     listens only receives, other threads answer, and `close` waits for none of these.
     """
 
-    def __init__(self, *, offline: bool) -> None:
+    def __init__(self, *, offline: bool, reachable: str = "") -> None:
         self._offline, self.asked = offline, False
+        self._reachable = os.stat(reachable) if reachable else None
         self._listener = -1
         self._go, self._stop = os.pipe()
         self._answering = allocate_lock()  # its holder uses the listener, or closes it
@@ -140,9 +142,7 @@ class SocketGuard:
             make_pair(asked, self._control, partial(self._check, asked))
             return 0
         number, address, length = asked.arguments[:3]
-        ours, goal = _connection_target(
-            asked, (number, address, length), offline=self._offline
-        )
+        ours, goal = self._connection_target(asked, (number, address, length))
         self._check(asked)
         with self._answering:
             self._connecting.add(ours)
@@ -151,6 +151,38 @@ class SocketGuard:
         finally:
             with self._answering:
                 self._connecting.discard(ours)
+
+    def _connection_target(
+        self, asked: StoppedCall, arguments: tuple[int, int, int]
+    ) -> tuple[int, bytes]:
+        """The socket, as a descriptor of ours, and the address to connect it to.
+
+        Raises `OSError` where that may not be reached.
+        """
+        number, pointer, length = arguments
+        if length > _MAX_ADDRESS_BYTES:
+            raise OSError(errno.EINVAL, "an address that is too long")
+        ours, address = asked.descriptor(number), asked.memory(pointer, length)
+        unix = struct.pack("=H", socket.AF_UNIX)
+        if not address.startswith(unix) or _socket_family(ours) != socket.AF_UNIX:
+            return ours, address
+        if address[2:3] in (b"", b"\0"):
+            # An abstract socket belongs to a network: the command's own, or the shared one.
+            if self._offline:
+                return ours, address
+            raise OSError(errno.ECONNREFUSED, "a socket of another program")
+        file = asked.open(address[2:].partition(b"\0")[0])
+        self._check_socket(asked, file)
+        return ours, unix + f"/proc/self/fd/{file}".encode() + b"\0"
+
+    def _check_socket(self, asked: StoppedCall, file: int) -> None:
+        """Raise `OSError` if the command may not connect to this socket on a disk."""
+        if self._reachable and os.path.samestat(os.fstat(file), self._reachable):
+            return
+        if not _can_write(asked.pid, file):
+            raise OSError(errno.EACCES, "a socket of another program")
+        if self._offline and not is_own_socket(asked.pid, file):
+            raise OSError(errno.ECONNREFUSED, "a socket of another program")
 
     def _check(self, asked: StoppedCall) -> None:
         """Raise if the caller no longer waits: its number may be that of another by now."""
@@ -225,33 +257,6 @@ def _test_connection() -> bool:
             guard.close()
     except OSError:
         return False
-
-
-def _connection_target(
-    asked: StoppedCall, arguments: tuple[int, int, int], *, offline: bool
-) -> tuple[int, bytes]:
-    """The socket, as a descriptor of ours, and the address to connect it to.
-
-    Raises `OSError` where that may not be reached.
-    """
-    number, pointer, length = arguments
-    if length > _MAX_ADDRESS_BYTES:
-        raise OSError(errno.EINVAL, "an address that is too long")
-    ours, address = asked.descriptor(number), asked.memory(pointer, length)
-    unix = struct.pack("=H", socket.AF_UNIX)
-    if not address.startswith(unix) or _socket_family(ours) != socket.AF_UNIX:
-        return ours, address
-    if address[2:3] in (b"", b"\0"):
-        # An abstract socket belongs to a network: the command's own, or the shared one.
-        if offline:
-            return ours, address
-        raise OSError(errno.ECONNREFUSED, "a socket of another program")
-    file = asked.open(address[2:].partition(b"\0")[0])
-    if not _can_write(asked.pid, file):
-        raise OSError(errno.EACCES, "a socket of another program")
-    if offline and not is_own_socket(asked.pid, file):
-        raise OSError(errno.ECONNREFUSED, "a socket of another program")
-    return ours, unix + f"/proc/self/fd/{file}".encode() + b"\0"
 
 
 def _socket_family(number: int) -> int:

@@ -96,7 +96,9 @@ def confine_thread(launch: Launch) -> ExitStack:
     """
     with ExitStack() as stack:
         if launch.guards_sockets:
-            stack.callback(install(offline=launch.offline))
+            stack.callback(
+                install(offline=launch.offline, reachable=launch.reachable_socket)
+            )
         if launch.restrictions:
             try:
                 restrict_thread(launch.restrictions)

@@ -1,22 +1,32 @@
 """The harmless part of the user's settings for git, for commands that do not see the home.
 
 Without it a commit has no author, and files that the user ignores everywhere are added. Only listed
-settings are passed on: none names a program, a file or a remote, and none signs, because the key
-cannot be reached. git reads the files, so what they include counts, also by condition. What they
-contain is written to a copy, which a sandbox shows in their place.
+settings are passed on: none names a program, a file or a remote. Those that sign are passed on only
+if commands reach the key through `signing_agent`. git reads the files, so what they include counts,
+also by condition. What they contain is written to a copy, which a sandbox shows in their place.
 """
 
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from refold import programs
 from refold.place.gitconfig import names_no_program
 from refold.place.ignore_rules import excludes_of_user, git_folder, usual_excludes_file
+from refold.place.sandbox_rules import SOCKET_PATH
+
+if TYPE_CHECKING:
+    from refold.place.signing_agent import SigningAgent
 
 _GIT_SECONDS = 10.0  # for git to list the settings of a file
 _MAX_SETTINGS = 1000
+_MAX_KEY_CHARS = 16_384  # of a file with a public key
 _DISPLAY_SECTIONS = ("advice", "color", "column", "diff", "log", "status")
 _HARMLESS_SETTINGS = frozenset(
     [
@@ -73,13 +83,43 @@ _HARMLESS_SETTINGS = frozenset(
         "versionsort.suffix",
     ]
 )
+_SIGNING_SETTINGS = frozenset(
+    [
+        "commit.gpgsign",
+        "gpg.format",
+        "tag.forcesignannotated",
+        "tag.gpgsign",
+        "user.signingkey",
+    ]
+)
+
+
+class SigningKey(Struct, frozen=True):
+    """The public key of the user's commits: its content, and its file if it is in one."""
+
+    content: bytes
+    path: str = ""
+
+    @property
+    def line(self) -> bytes:
+        """The key as it stands in a file."""
+        kind = self.content[4 : 4 + int.from_bytes(self.content[:4], "big")]
+        return kind + b" " + b64encode(self.content) + b"\n"
 
 
 class UserGitSettings:
-    """`root` is the workspace, for settings that are included for some repositories only."""
+    """`root` is the workspace, for settings that are included for some repositories only.
 
-    def __init__(self, environ: Mapping[str, str], home: str, root: str) -> None:
+    `agent` is the socket of the ssh-agent with which commands may sign; "": they may not.
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], home: str, root: str, agent: str = ""
+    ) -> None:
         self._environ, self._home, self._root = environ, home, root
+        self._agent, self._key = agent, SigningKey(b"")
+        self._signing: SigningAgent | None = None
+        self._lock = Lock()
         self._known: tuple[object, Sequence[tuple[str, bytes]]] = (None, ())
         self._origins = frozenset[str]()  # the files that the settings stand in
 
@@ -88,11 +128,29 @@ class UserGitSettings:
 
         `git` is the program; "" if there is none.
         """
-        for path, content in self._contents(git) if git and self._home else ():
-            copy = os.path.join(private, f"git-{sha256(content).hexdigest()}")
-            with suppress(FileExistsError), open(copy, "xb") as file:
-                file.write(content)
-            yield path, copy
+        yield from _copies(private, self._contents(git) if git and self._home else ())
+
+    def signing_files(self, git: str, private: str) -> tuple[tuple[str, str], ...]:
+        """The socket for signatures and the file of the public key, and their sources."""
+        if not (git and self._home):
+            return ()
+        self._contents(git)
+        if not (key := self._key).content:
+            return ()
+        from refold.place.signing_agent import SigningAgent
+
+        with self._lock:
+            if self._signing is None:
+                path = os.path.join(private, "agent")
+                self._signing = SigningAgent(self._agent, path)
+        self._signing.key = key.content
+        socket = (SOCKET_PATH, self._signing.path)
+        return (socket, *_copies(private, [(key.path, key.line)] if key.path else []))
+
+    def close(self) -> None:
+        if self._signing is not None:
+            self._signing.close()
+            self._signing = None
 
     def _contents(self, git: str) -> Sequence[tuple[str, bytes]]:
         known, contents = self._known
@@ -108,8 +166,12 @@ class UserGitSettings:
             return ()  # and the next command tries again
         self._origins = frozenset(origin for origin, _ in listed)
         state = self._state()
+        settings = [setting for _, setting in listed]
+        self._key = _find_signing_key(settings, self._home) if self._agent else self._key
         text = "".join(
-            _to_settings_text(setting) for _, setting in listed if _is_harmless(setting)
+            _to_settings_text(setting)
+            for setting in settings
+            if _is_harmless(setting) or (self._key.content and _is_signing(setting))
         )
         excludes = excludes_of_user(self._environ, git)
         pairs = (
@@ -152,6 +214,16 @@ class UserGitSettings:
         return [_stamp(p) for p in sorted({*origins, *self._settings_files()})]
 
 
+def _copies(
+    private: str, contents: Sequence[tuple[str, bytes]]
+) -> Iterator[tuple[str, str]]:
+    for path, content in contents:
+        copy = os.path.join(private, f"git-{sha256(content).hexdigest()}")
+        with suppress(FileExistsError), open(copy, "xb") as file:
+            file.write(content)
+        yield path, copy
+
+
 def _stamp(path: str) -> tuple[str, int, int, int]:
     try:
         stat = os.stat(path)
@@ -164,13 +236,55 @@ def _is_harmless(setting: str) -> bool:
     """`setting` is a name and, on the lines after it, its value."""
     key, _, value = setting.partition("\n")
     section, _, name = key.partition(".")
-    if not value.replace("\t", " ").isprintable():
+    if not _is_printable(setting):
         return False
     return key in _HARMLESS_SETTINGS or (
         section in _DISPLAY_SECTIONS
         and name.replace("-", "").isalnum()
         and (section == "advice" or names_no_program(section, name, value))
     )
+
+
+def _is_signing(setting: str) -> bool:
+    return setting.partition("\n")[0] in _SIGNING_SETTINGS and _is_printable(setting)
+
+
+def _is_printable(setting: str) -> bool:
+    return setting.partition("\n")[2].replace("\t", " ").isprintable()
+
+
+def _find_signing_key(settings: Sequence[str], home: str) -> SigningKey:
+    """The SSH key that these settings name, or its file, of which only the public part is read."""
+    values = dict[str, str]()
+    for setting in settings:
+        name, _, value = setting.partition("\n")
+        values[name] = value
+    value = values.get("user.signingkey", "")
+    if values.get("gpg.format") != "ssh" or not value:
+        return SigningKey(b"")
+    literal = value.removeprefix("key::")
+    if literal.partition(" ")[2]:
+        return SigningKey(_public_key(literal))
+    path = f"{home}{value[1:]}" if value.startswith("~/") else value
+    path = path if path.endswith(".pub") else f"{path}.pub"
+    folder, name = os.path.split(path)
+    try:
+        with open(path, encoding="ascii") as file:
+            content = _public_key(file.read(_MAX_KEY_CHARS))
+    except (OSError, ValueError):
+        return SigningKey(b"")
+    return SigningKey(content, os.path.join(os.path.realpath(folder), name))
+
+
+def _public_key(text: str) -> bytes:
+    """The content of an SSH public key, as agents name it; empty if the text is none."""
+    kind, _, rest = text.strip().partition(" ")
+    try:
+        content = b64decode(rest.partition(" ")[0], validate=True)
+    except ValueError:
+        return b""
+    named = len(kind).to_bytes(4, "big") + kind.encode(errors="replace")
+    return content if content.startswith(named) else b""
 
 
 def _to_settings_text(setting: str) -> str:
