@@ -35,7 +35,7 @@ OPENCODE = Path(".peers/opencode/node_modules")
 
 def main() -> None:
     parser = ArgumentParser(prog="python -m bench.server", description=__doc__)
-    parser.add_argument("--streams", type=int, default=100)
+    parser.add_argument("--streams", type=int, default=200)
     parser.add_argument("--clients", type=int, default=1_000)
     parser.add_argument("--peers", action="store_true", help="beside opencode serve, too")
     args = parser.parse_args()

@@ -88,13 +88,13 @@ async def wait_for_exit(process: subprocess.Popen[bytes] | None) -> int:
 def test_no_memory_worker_is_started_in_tests(place: Workplace) -> None:
     place.remembering.pending.put("20260101-000000-aaaa")
 
-    assert start_worker(place.remembering, os.environ) is None
+    assert start_worker([place.remembering], os.environ) is None
 
 
 def test_no_memory_worker_is_started_without_pending_sessions(
     place: Workplace, outside: dict[str, str]
 ) -> None:
-    assert start_worker(place.remembering, outside) is None
+    assert start_worker([place.remembering], outside) is None
 
 
 def test_notes_are_made_by_the_small_model_or_else_the_model_of_the_session(
@@ -169,7 +169,7 @@ def test_the_memory_worker_makes_notes_in_the_background(
     async def doing(heard: list[ReceivedRequest]) -> None:
         session = await a_session(place)
         began = time.monotonic()
-        process = start_worker(place.remembering, outside)
+        process = start_worker([place.remembering], outside)
         assert time.monotonic() - began < 2
         assert await wait_for_exit(process) == 0
         assert place.notes == [NOTED]
@@ -192,7 +192,7 @@ def test_work_of_a_killed_memory_worker_is_finished_at_the_next_start(
 
     async def kill(_: list[ReceivedRequest]) -> None:
         await a_session(place)
-        process = start_worker(place.remembering, outside)
+        process = start_worker([place.remembering], outside)
         assert process is not None
         with anyio.fail_after(60):
             await reached.wait()
@@ -200,7 +200,7 @@ def test_work_of_a_killed_memory_worker_is_finished_at_the_next_start(
         assert await wait_for_exit(process) < 0
 
     async def again(_: list[ReceivedRequest]) -> None:
-        assert await wait_for_exit(start_worker(place.remembering, outside)) == 0
+        assert await wait_for_exit(start_worker([place.remembering], outside)) == 0
 
     with_a_model(kill, place, hanging)
     assert place.notes == []
@@ -218,7 +218,7 @@ def test_the_memory_worker_imports_no_module_of_the_workspace(
 
     async def doing(_: list[ReceivedRequest]) -> None:
         await a_session(place)
-        assert await wait_for_exit(start_worker(place.remembering, outside)) == 0
+        assert await wait_for_exit(start_worker([place.remembering], outside)) == 0
 
     with_a_model(doing, place, noting)
 
@@ -231,7 +231,7 @@ def test_two_memory_workers_at_once_make_the_notes_once(
 ) -> None:
     async def doing(heard: list[ReceivedRequest]) -> None:
         await a_session(place)
-        both = [start_worker(place.remembering, outside) for _ in range(2)]
+        both = [start_worker([place.remembering], outside) for _ in range(2)]
         assert [await wait_for_exit(popen) for popen in both] == [0, 0]
         assert sum(b"<session>" in request.body for request in heard) == 1
 
@@ -247,7 +247,7 @@ def test_the_memory_worker_ends_after_its_maximum_lifetime(
     code = (
         "import sys; from refold.app import memory_worker as finishing\n"
         "finishing.MAX_LIFE_SECONDS = 1\n"
-        "finishing.run_worker(sys.argv[1])\n"
+        "finishing.run_worker(sys.argv[1:])\n"
     )
 
     async def doing(_: list[ReceivedRequest]) -> None:

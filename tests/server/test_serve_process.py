@@ -42,10 +42,11 @@ def words(directory: Path, *more: str) -> list[str]:
 class Served:
     """A server that listens. `links` are those of the two pages."""
 
-    def __init__(self, directory: Path, *more: str) -> None:
+    def __init__(self, directory: Path, *more: str, scripted: bool = True) -> None:
+        serve = [sys.executable, "-m", "refold", "serve", "--port", "0"]
         self.process = subprocess.Popen(
-            words(directory, *more), cwd=directory, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, text=True,
+            words(directory, *more) if scripted else serve, cwd=directory,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None
         self.links = [self.process.stdout.readline().split()[-1] for _ in range(2)]

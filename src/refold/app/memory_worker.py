@@ -8,7 +8,7 @@ tries again. If `REFOLD_NO_BACKGROUND` is set, no such process is started.
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,7 +37,7 @@ from refold.values.messages import Message, StoredMessage, Text
 from refold.values.usage import NO_LIMIT
 
 MAX_LIFE_SECONDS = 120  # seconds that the process lives, at most
-MAX_SESSIONS = 5  # sessions that it reads
+MAX_SESSIONS = 5  # sessions that it reads of each project
 _SESSION_SECONDS = 60.0  # seconds for one of them
 _MAX_FRESHEN_SECONDS = 0.2  # seconds that leaving may take longer
 TITLE_PROMPT = """\
@@ -51,17 +51,19 @@ _QUOTE_CHARS = "\"'`*#_“”„«»‘’ "
 
 
 def start_worker(
-    remembering: ProjectMemory, environ: Mapping[str, str]
+    memories: Iterable[ProjectMemory], environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
-    """Start the process that makes notes of queued sessions; None if there are none.
+    """Start one process that makes notes of the queued sessions of these projects, one project
+    after the other; None if there are none.
 
-    It does not wait for the process. Call it when the session is closed.
+    It does not wait for the process. Call it when the sessions are closed.
     """
-    if environ.get(NO_BACKGROUND) or not remembering.pending.sessions():
+    queued = [memory.directory for memory in memories if memory.pending.sessions()]
+    if environ.get(NO_BACKGROUND) or not queued:
         return None
     # If none could be started, the next start does it.
     return programs.start_detached(
-        ("memory", "finish", remembering.directory), {**environ, NO_BACKGROUND: "1"}
+        ("memory", "finish", *queued), {**environ, NO_BACKGROUND: "1"}
     )
 
 
@@ -71,15 +73,16 @@ def index_sessions(home: SessionIndex) -> None:
         home.catalogue().freshen(_MAX_FRESHEN_SECONDS)
 
 
-def run_worker(directory: str) -> int:
+def run_worker(directories: Iterable[str]) -> int:
     """Make notes of the queued sessions in the background process, and print nothing."""
     signal.alarm(MAX_LIFE_SECONDS)  # ends the process even if it hangs
     with suppress(OSError):
         os.nice(10)
-    with suppress(RefoldError):
-        app, remembering = open_project(Path(directory), os.environ)
-        if app.settings.memory:
-            anyio.run(_read_pending, app, remembering)
+    for directory in directories:
+        with suppress(RefoldError):
+            app, remembering = open_project(Path(directory), os.environ)
+            if app.settings.memory:
+                anyio.run(_read_pending, app, remembering)
     return 0
 
 

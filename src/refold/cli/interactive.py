@@ -129,7 +129,7 @@ def full_screen() -> Converse:
 async def _run(args: Namespace, launch: Launch) -> int:
     try:
         if launch.app.makes_notes:  # what an earlier process could not finish
-            start_worker(launch.app.project_memory, os.environ)
+            start_worker([launch.app.project_memory], os.environ)
         text, typed = await launch.expand(args.text, args.text)
         session = Session(launch, await open_or_resume(launch, args))
         converse = (

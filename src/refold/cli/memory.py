@@ -63,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                     help="the model that proposes notes",
                 )
             case "finish":
-                one.add_argument("directory")
+                one.add_argument("directories", nargs="+")
             case "edit" | "path":
                 one.add_argument("--profile", action="store_true", help="notes about you")
             case _:
@@ -78,7 +78,7 @@ def run(args: Namespace) -> int:
         case "finish":
             from refold.app.memory_worker import run_worker
 
-            return run_worker(args.directory)
+            return run_worker(args.directories)
         case "update":
             return _update(args)
         case "forget":

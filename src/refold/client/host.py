@@ -33,7 +33,7 @@ from refold.client.hosted_conversation import (
     OwnConversation,
     Ports,
 )
-from refold.client.launch import Launch, OpenedSession
+from refold.client.launch import Launch, OpenedSession, finish_notes
 from refold.client.list_watch import ListWatch
 from refold.client.protocol import SwitchTeams
 from refold.client.remote_session import attach
@@ -128,6 +128,9 @@ class Host:
         )
         self._there = dict[str, Conversation]()
         self._outdated = set[Conversation]()  # of earlier settings
+        # Of conversations that were closed, one for each directory.
+        self._without_notes = dict[Sequence[str], Launch]()
+        self._closed_one = anyio.Event()
         self._opening = anyio.Lock()
         self._group: TaskGroup | None = None
         self._ended = anyio.Event()
@@ -143,6 +146,7 @@ class Host:
             self._group.start_soon(self._worker.run)
             self._group.start_soon(self._watch_conversations)
             self._group.start_soon(self.list_watch.run)
+            self._group.start_soon(self._make_notes)
             try:
                 yield
             finally:
@@ -150,7 +154,9 @@ class Host:
                     async with anyio.create_task_group() as closing:
                         for id_ in tuple(self._there):
                             closing.start_soon(self.close, id_, "" if drain else why)
-                self._group.cancel_scope.cancel()
+                    self._group.cancel_scope.cancel()
+                    launches = tuple(self._without_notes.values())
+                    await to_thread.run_sync(finish_notes, launches)
 
     def conversation(self, id_: str) -> Conversation | None:
         """The conversation with this id, if it is open here."""
@@ -163,6 +169,7 @@ class Host:
 
     async def create(self, wanted: NewConversation) -> Conversation:
         """Begin a conversation. Raises `BadInput` for invalid values."""
+        await self._worker.wait_for_room()
         directory = await to_thread.run_sync(self._directory, wanted)
         launch = await to_thread.run_sync(self._launch_at, directory, (), wanted)
         try:
@@ -174,7 +181,9 @@ class Host:
                 await launch.aclose()
             raise
         self._write_note(opened.engine.view.session.id, wanted)
-        return self._begin(launch, opened)
+        chat = self._begin(launch, opened)
+        await self._ports.runner.wake(chat.session.id)  # the worker releases its files
+        return chat
 
     async def open(self, id_: str, setup: EditorConversation | None = None) -> Conversation:
         """Open the conversation with this full id, or join it in another process.
@@ -286,10 +295,24 @@ class Host:
             conversation.report(error)
             conversation.feed.close()
         finally:
+            if isinstance(conversation, OwnConversation) and conversation.was_run:
+                launch = conversation.launch
+                self._without_notes[launch.directories] = launch
+                self._closed_one.set()
             del self._there[id_]
             self._outdated.discard(conversation)
             ended, self._ended = self._ended, anyio.Event()
             ended.set()
+
+    async def _make_notes(self) -> None:
+        """Have notes made of closed conversations, by one process at a time."""
+        while True:
+            await self._closed_one.wait()
+            self._closed_one = anyio.Event()
+            launches, self._without_notes = self._without_notes, {}
+            process = await to_thread.run_sync(finish_notes, tuple(launches.values()))
+            while process is not None and process.poll() is None:  # noqa: ASYNC110
+                await anyio.sleep(LOOK_SECONDS)
 
     async def _wait_for_end(self) -> None:
         await self._ended.wait()
@@ -313,7 +336,8 @@ class Host:
             now = anyio.current_time()
             for id_, chat in tuple(self._there.items()):
                 if isinstance(chat, OwnConversation):
-                    await self._check_holder(id_, chat)
+                    with suppress(JournalError, OSError):  # it is read again the next time
+                        await self._check_holder(id_, chat)
                     if chat in self._outdated and not (chat.at_work or chat.closing):
                         self._group.start_soon(self.close, id_, "")
                         continue

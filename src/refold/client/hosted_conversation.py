@@ -100,7 +100,8 @@ class OwnConversation(Conversation):
         # Messages that wait were sent before: opening it begins no turn.
         self.cut_off = not (holder or self.session.idle or self.session.has_lease)
         self.claimed, self._runner = False, ports.runner
-        self._was_run = self.session.has_lease
+        # Whether it was written here: then notes may be made of it.
+        self.was_run = self.session.has_lease
 
     @property
     def at_work(self) -> bool:
@@ -114,11 +115,6 @@ class OwnConversation(Conversation):
     def busy(self) -> bool:
         return super().busy or self.at_work
 
-    async def run(self) -> None:
-        await super().run()
-        if self._was_run:
-            self.launch.finish_notes()
-
     def close_to_orders(self) -> None:
         """Refuse orders from now on."""
         self.closing, self._sink.end_reason = True, CLOSED
@@ -126,9 +122,9 @@ class OwnConversation(Conversation):
     def begin_work(self, claim: int) -> None:
         """Record that a worker runs it from now on. `claim` is the number of its claim."""
         self._sink.set_claim(claim)
-        if not self._was_run:
+        if not self.was_run:
             self.launch.note(self.session.id)
-        self.claimed = self._was_run = True
+        self.claimed = self.was_run = True
 
     def end_work(self) -> None:
         self.claimed = False

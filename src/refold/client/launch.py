@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 from msgspec import Struct
@@ -28,6 +28,9 @@ from refold.journal.events.child_events import WorktreeLeft
 from refold.journal.state.fold import View
 from refold.session.session import Session as Engine
 from refold.views.escape import on_one_line
+
+if TYPE_CHECKING:
+    import subprocess
 
 # Shows these lines, asks the question below them, and says whether the answer is yes.
 Ask: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]
@@ -146,16 +149,16 @@ class Launch:
 
     def finish_notes(self) -> None:
         """Start background processes: for notes and titles, and to measure refold's files."""
-        from refold.app.memory_worker import index_sessions, start_worker
-        from refold.app.storage_quota import start_measuring
+        finish_notes([self])
 
-        learned = [each for each in (*self._left, self.app) if each.makes_notes]
-        for each in {app.project_memory.memory.project: app for app in learned}.values():
-            start_worker(each.project_memory, os.environ)
-        if self.app.options.keep:
-            index_sessions(self.app.home)
-            quota_gb = self.app.settings.storage.quota_gb
-            start_measuring(self.app.paths, quota_gb, os.environ)
+    @property
+    def apps(self) -> Sequence[App]:
+        """The start, and those of the directories that it switched from."""
+        return (*self._left, self.app)
+
+    @property
+    def directories(self) -> Sequence[str]:
+        return tuple(app.directory for app in self.apps)
 
     def check_model(self) -> None:
         """Raise `BadInput` if the model of a new session cannot be used."""
@@ -311,3 +314,25 @@ async def _leave_worktree(left: Engine, id_: str) -> None:
 async def answer_without_user(lines: Sequence[str], question: str) -> bool:
     """The answer when no user can be asked whether a folder is trusted."""
     return False
+
+
+def finish_notes(launches: Sequence[Launch]) -> "subprocess.Popen[bytes] | None":
+    """Start one process that makes notes and titles for all of these, and return it; None if
+    nothing is queued.
+
+    The sessions are indexed, and refold's files measured, once for all.
+    """
+    from refold.app.memory_worker import index_sessions, start_worker
+    from refold.app.storage_quota import start_measuring
+
+    memories = {
+        app.project_memory.memory.project: app.project_memory
+        for launch in launches
+        for app in launch.apps
+        if app.makes_notes
+    }
+    process = start_worker(memories.values(), os.environ)
+    for app in [launch.app for launch in launches if launch.app.options.keep][-1:]:
+        index_sessions(app.home)
+        start_measuring(app.paths, app.settings.storage.quota_gb, os.environ)
+    return process

@@ -6,9 +6,11 @@ also ends if another process holds the lock, and the next order gets a new
 claim. A session whose lock another process took (`Fenced`) is closed: it must be opened again.
 
 `host` is the other side: it looks at sessions, places orders and follows; the ports between
-them are in `host_ports`.
+them are in `host_ports`. If too many files are open, idle sessions are released at once, and
+claims wait.
 """
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
@@ -16,6 +18,7 @@ from typing import Protocol
 import anyio
 from anyio.abc import TaskGroup
 
+from refold.client import open_files
 from refold.client.host_ports import Orders, PlacedOrder, Runner, SessionClaim
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Interrupt, Order
@@ -24,6 +27,9 @@ from refold.errors import BadInput, Fenced, Held, RefoldError
 from refold.journal.events.kinds import Entry
 
 IDLE_SECONDS = 60.0  # without work, after which a session is released
+_BEGIN_SECONDS = 0.5  # in which a session that begins opens its files
+_LOOK_SECONDS = 0.1  # between two checks of the open files
+_MAX_WAIT_SECONDS = 20.0  # for room; a session that begins without reports what it lacks
 CLOSED = "the conversation was closed here: connect again"
 
 
@@ -54,12 +60,32 @@ class SessionWorker:
     ) -> None:
         self._orders, self._runner, self._find = orders, runner, find
         self._idle_seconds = idle_seconds
+        self._runs = set[_Run]()
+        self._begun = deque[float]()  # when the last sessions began
 
     async def run(self) -> None:
         """Run the claimed sessions until this is cancelled."""
         async with anyio.create_task_group() as group:
             async for claim in self._runner.claims():
+                session = self._find(claim.session)
+                if session is None or not session.session.has_lease:
+                    await self.wait_for_room()
                 group.start_soon(self._run, claim)
+
+    async def wait_for_room(self) -> None:
+        """Wait until another session can open its files. Idle sessions are released for it."""
+        with anyio.move_on_after(_MAX_WAIT_SECONDS):
+            while not open_files.has_room(self._count_beginning()):
+                for run in self._runs:
+                    run.end_if_idle()
+                await anyio.sleep(_LOOK_SECONDS)
+        self._begun.append(anyio.current_time())
+
+    def _count_beginning(self) -> int:
+        recent = anyio.current_time() - _BEGIN_SECONDS
+        while self._begun and self._begun[0] < recent:
+            self._begun.popleft()
+        return len(self._begun)
 
     async def _run(self, claim: SessionClaim) -> None:
         session = self._find(claim.session)
@@ -67,12 +93,17 @@ class SessionWorker:
         try:
             if session is not None:
                 run = _Run(claim, session, self._orders)
+                self._runs.add(run)
                 await run.run(self._idle_seconds)
         finally:
+            if run is not None:
+                self._runs.remove(run)
             with anyio.CancelScope(shield=True):
                 if run is None or run.ending:
                     for placed in await self._orders.take(claim.session):
                         await placed.settle(BadInput(CLOSED))
+                elif run.woken_late:
+                    await self._runner.wake(claim.session)  # there is another claim then
                 await claim.end()
 
 
@@ -82,7 +113,8 @@ class _Run:
     def __init__(self, claim: SessionClaim, there: RunnableSession, orders: Orders) -> None:
         self._claim, self._there, self._orders = claim, there, orders
         self._news, self.ending, self._open = anyio.Event(), False, 0
-        self._is_held = False  # by another process
+        self._is_over, self.woken_late = False, False  # orders came when it had ended
+        self._is_unwanted = False  # another process holds it, or its files are needed
         self._forget = there.session.on_event(self._wake)
 
     async def run(self, idle_seconds: float) -> None:
@@ -92,13 +124,14 @@ class _Run:
                 group.start_soon(self._take_orders, group)
                 group.start_soon(self._await_end)
                 await self._run_turns(idle_seconds)
+                self._is_over = True
                 group.cancel_scope.cancel()
-        except Exception as error:  # a bug in one session must not end the others
+            if not self.ending:
+                await self._there.session.release()
+        except Exception as error:  # what one session does must not end the others
             self._there.report(error)
         finally:
             self._forget()
-        if not self.ending:
-            await self._there.session.release()
         self._there.end_work()
 
     async def _run_turns(self, idle_seconds: float) -> None:
@@ -113,16 +146,29 @@ class _Run:
             ) as error:  # the disk, or the model: the next order tries again
                 runnable.report(error)
                 self._handle_lost_lock(error)
-            if self.ending or (self._is_held and not self._open):
+            if self.ending or (self._is_unwanted and self._is_idle):
                 return
             with anyio.move_on_after(idle_seconds) as patience:
                 await news.wait()
-            if patience.cancelled_caught and not (self._open or runnable.at_work):
+            if patience.cancelled_caught and self._is_idle:
                 return
+
+    @property
+    def _is_idle(self) -> bool:
+        return not (self._open or self._there.at_work)
+
+    def end_if_idle(self) -> None:
+        """Release the session now if nothing runs in it."""
+        if self._is_idle:
+            self._is_unwanted = True
+            self._wake()
 
     async def _take_orders(self, group: TaskGroup) -> None:
         while True:
             await self._claim.wait_woken()
+            if self._is_over:
+                self.woken_late = True
+                return
             for placed in await self._orders.take(self._claim.session):
                 self._open += 1
                 group.start_soon(self._carry_out, placed)
@@ -147,7 +193,7 @@ class _Run:
     def _handle_lost_lock(self, outcome: OrderResult | RefoldError) -> None:
         """End the claim on a session that another process has."""
         if isinstance(outcome, Held):
-            self._is_held = True
+            self._is_unwanted = True
         if isinstance(outcome, Fenced):
             self.ending = True
             self._there.close()

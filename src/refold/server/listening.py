@@ -20,6 +20,7 @@ import uvicorn
 from msgspec import Struct
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from refold.client.open_files import raise_limit
 from refold.errors import BadInput, RefoldError
 from refold.server.guard import App, Names
 
@@ -68,6 +69,7 @@ async def serve_until_signal(
 
     `leave` is awaited first, while responses can still be sent.
     """
+    raise_limit()
     server = Server(_config(app, setup))
     async with anyio.create_task_group() as group:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
