@@ -217,5 +217,5 @@ async def turn(tree_: Tree, *words: str) -> Session:
     session = await tree_.open_session()
     for word in words:
         await session.inbox.say(word)
-    await session.go()
+    await session.run_turns()
     return session

@@ -42,7 +42,7 @@ async def go_on(tree: Tree) -> Session:
         and not session.view.conversation.undelivered
     ):
         await session.inbox.say("Go.")
-    await session.go()
+    await session.run_turns()
     return session
 
 

@@ -56,7 +56,7 @@ def test_a_question_names_its_subagent_and_the_answer_is_applied(
     async def main() -> Session:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             id_ = await until_asked(session)
             (request,) = requests(session.view)
             assert isinstance(request, Permission)
@@ -80,7 +80,7 @@ def test_a_denied_call_of_a_subagent_is_refused_and_its_parent_continues() -> No
     async def main() -> None:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             id_ = await until_asked(session)
             await session.inbox.answer(id_, allowed=False, reason="too dear")
 
@@ -101,7 +101,7 @@ def test_a_grant_applies_to_the_whole_tree_at_once() -> None:
     async def main() -> Session:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             id_ = await until_asked(session)
             await session.inbox.answer(id_, allowed=True, grants=("book",))
         return session
@@ -121,7 +121,7 @@ def test_stopping_a_subagent_withdraws_its_question() -> None:
     async def main() -> None:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             id_ = await until_asked(session)
             await session.inbox.stop_child("child-1", "not that one")
             with anyio.fail_after(60):
@@ -142,7 +142,7 @@ def test_a_question_is_still_open_after_a_restart_and_can_be_answered(scripts: A
     async def ask() -> None:
         session = await run_to_question(before)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             await until_asked(session)
             group.cancel_scope.cancel()
 
@@ -150,7 +150,7 @@ def test_a_question_is_still_open_after_a_restart_and_can_be_answered(scripts: A
         session = await tree.open_session()
         assert len(requests(session.view)) == 1
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             id_ = await until_asked(session)
             await session.inbox.answer(id_, allowed=True)
         return session
@@ -176,7 +176,7 @@ def test_an_answer_given_just_before_a_crash_is_not_requested_again(scripts: Any
         if allowed is not None:
             await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             if allowed is not None:
                 id_ = await until_asked(session)
                 await session.inbox.answer(id_, allowed=allowed)
@@ -214,7 +214,7 @@ def test_an_ask_rule_of_a_subagent_asks_even_if_its_parent_is_allowed() -> None:
     async def main() -> Session:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             id_ = await until_asked(session)
             await session.inbox.answer(id_, allowed=True)
         return session
@@ -248,7 +248,7 @@ def test_the_question_shows_the_original_call_and_the_journal_masks_secrets() ->
     async def main() -> None:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             id_ = await until_asked(session)
             (request,) = requests(session.view)
             assert isinstance(request, Permission)
@@ -269,7 +269,7 @@ def test_an_unanswered_question_of_a_subagent_is_denied_at_the_time_limit() -> N
     async def main() -> Session:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             id_ = await until_asked(session)
             session.question_timeout.seconds = 0.01
             async with session.question_timeout.show_question(id_):
@@ -306,10 +306,10 @@ def test_a_subagent_report_with_outside_text_makes_the_next_call_ask() -> None:
 
     async def main() -> Session:
         session = await run_to_question(tree)
-        (request,) = requests(await session.go())
+        (request,) = requests(await session.run_turns())
         assert tree.orders == []
         await session.inbox.answer(request.id, allowed=True)
-        await session.go()
+        await session.run_turns()
         return session
 
     session = anyio.run(main)
@@ -328,7 +328,7 @@ def test_approving_a_call_of_a_subagent_also_allows_later_calls_of_its_parent() 
     async def main() -> Session:
         session = await run_to_question(tree)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             id_ = await until_asked(session)
             assert tree.orders == []
             await session.inbox.answer(id_, allowed=True)

@@ -14,7 +14,7 @@ from refold.engine.authorize import (
     effective_mode,
     judge,
     session_grants,
-    stricter,
+    stricter_decision,
 )
 from refold.engine.world import Lineage, Model, World
 from refold.journal.events.kinds import Entry, Granted, ModeChanged
@@ -124,7 +124,7 @@ def below(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
 
 def verdict(found: Access, rights: Sequence[Rights]) -> Decision:
     mine, view, above = below(rights)
-    return judge(found, mine, view, above=above)
+    return judge(found, mine, view, parent=above)
 
 
 @settings(max_examples=60, deadline=None)
@@ -181,9 +181,9 @@ def test_plan_mode_of_a_parent_denies_edits_of_its_running_children() -> None:
     child = world(Rights([parse("edit_file", "allow")]), above)
     edit = on("edit_file", Effect.CHANGE, "src/a.py")
 
-    before = judge(edit, child, View(), above=above)
+    before = judge(edit, child, View(), parent=above)
     record.view = fold([Entry(1, ModeChanged("bypass")), Entry(2, ModeChanged("plan"))])
-    after = judge(edit, child, View(), above=above)
+    after = judge(edit, child, View(), parent=above)
 
     assert (before.verdict, after.verdict) == ("allow", "deny")
     assert after.reason == (
@@ -216,7 +216,7 @@ def test_the_stricter_of_two_decisions_applies_with_the_limits_of_both(
         other, reason="theirs", confines=Confinement(True, False, ("/b", "/c"))
     )
 
-    both = stricter(mine, theirs)
+    both = stricter_decision(mine, theirs)
 
     assert STRICT[both.verdict] == max(STRICT[own], STRICT[other])
     assert both.reason == ("mine" if STRICT[own] > STRICT[other] else "theirs")

@@ -43,7 +43,7 @@ async def watch_tree(tree: Tree) -> Seen:
         and not session.view.conversation.undelivered
     ):
         await session.inbox.say("Go.")
-    await session.go()
+    await session.run_turns()
     watch.close()
     return before, [frame.item async for frame in watch.frames()]
 

@@ -29,7 +29,7 @@ def run(tree: Tree, do: Callable[[Session], Awaitable[object]]) -> Session:
         session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             with anyio.fail_after(60):
                 while not tree.at_work:
                     await anyio.sleep(0.002)
@@ -102,7 +102,7 @@ def test_closing_a_session_ends_its_subagents_within_a_second() -> None:
         session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             with anyio.fail_after(60):
                 while not tree.at_work:
                     await anyio.sleep(0.002)

@@ -95,7 +95,7 @@ def run_side_by_side(worlds: Sequence[World]) -> list[View]:
 
         async def go(n: int, session: Session) -> None:
             await session.inbox.say("Go.")
-            data[n] = await session.go()
+            data[n] = await session.run_turns()
 
         async with anyio.create_task_group() as group:
             for n, session in enumerate(sessions):

@@ -256,7 +256,7 @@ async def resume_tree(tree: TeamTree) -> Session:
         view = session.view
         if not (view.conversation.user_messages or view.conversation.undelivered):
             await session.inbox.say("Go.")
-        await session.go()
+        await session.run_turns()
         return session
 
 
@@ -479,7 +479,7 @@ def test_a_stopped_teammate_frees_its_task() -> None:
         session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             while not tree.at_work:
                 await anyio.lowlevel.checkpoint()
             await session.inbox.stop_child("child-1")
@@ -510,7 +510,7 @@ def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
             return any(c.idle for c in session.view.children.team)
 
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             await until(lambda: bool(tree.at_work) and bob_is_idle())
             for key in ("k1", "k1", "k2"):
                 result.append(await session.inbox.mail("bob", f"Look: {key}", key))
@@ -543,7 +543,7 @@ def test_unread_mail_of_a_stopped_teammate_is_reported_to_the_leader() -> None:
         session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             while not tree.at_work:
                 await anyio.lowlevel.checkpoint()
             await session.inbox.mail("ann", "Look at\nb.txt.", "k1")
@@ -590,7 +590,7 @@ def test_an_idle_teammate_ends_while_its_leader_is_busy() -> None:
         session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             while not session.view.children.children:
                 await session.record.wait_for_event(after=session.view.seq)
             cast.holding.add("Go")

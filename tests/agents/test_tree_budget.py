@@ -9,7 +9,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from refold.agents.budget_grant import ChildGrant, GrantQueue, may_come_back, new_grant
-from refold.engine.budget import Price, ask_outside_conversation, estimate, reserve
+from refold.engine.budget import (
+    Price,
+    ask_outside_conversation,
+    estimate_next_step,
+    reserve,
+)
 from refold.engine.decide import decide
 from refold.engine.loop import perform
 from refold.engine.policies.budget import draw_on_grant, end_over_budget, warn_of_budget
@@ -146,7 +151,7 @@ class Node(Struct):
         )  # fmt: skip
         session = await Session.open(self.record, lambda _: self.world)
         await session.inbox.say("Go.")
-        view = await session.go()
+        view = await session.run_turns()
         tree.ended.append(view)
         for entry in await self.record.entries():
             if isinstance(entry.event, ModelAsked | Reserved):
@@ -487,7 +492,7 @@ def test_a_child_requests_more_budget_before_it_runs_out_and_ends_without_it(
     ]
 
     assert [type(item).__name__ for item in result if item] == wanted
-    assert estimate(view, price).dollars == 0.2
+    assert estimate_next_step(view, price).dollars == 0.2
 
 
 def test_a_child_grants_no_more_than_its_own_grant_unless_that_is_raised() -> None:

@@ -140,14 +140,14 @@ def test_an_agent_has_its_own_prompt_and_tools_only(folder: Path) -> None:
         async with session:
             await session.record(AgentChosen("looker"))
             await session.inbox.say("Hello.")
-            await session.go()
+            await session.run_turns()
         await app.aclose()
         (folder / ".claude/agents/Looker.md").unlink()
         later = App(settings, places, environ, options)
         session = await later.resume(id_)
         async with session:
             await session.inbox.say("Hello again.")
-            await session.go()
+            await session.run_turns()
         notices = later.notices()
         await later.aclose()
         return notices

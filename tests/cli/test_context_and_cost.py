@@ -40,7 +40,7 @@ def while_it_runs(place: Path, *arguments: str) -> int:
             record, lambda _: result, directory=str(place), id_=ID
         ) as it:
             await it.inbox.say("Will it rain?")
-            await it.go()
+            await it.run_turns()
             before = journal().read_bytes()
             code = main(arguments)
             assert journal().read_bytes() == before

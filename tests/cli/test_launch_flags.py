@@ -98,7 +98,7 @@ def test_max_budget_usd_replaces_the_recorded_budget_of_a_resumed_session(
         ) as session:
             await session.inbox.set_budget(Budget(1.0, 700))
             await session.inbox.say("hello")
-            await session.go()
+            await session.run_turns()
 
     anyio.run(before)
     assert main(["-p", "-c", "go", "--script", script]) == 0

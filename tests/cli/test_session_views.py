@@ -327,7 +327,7 @@ def test_tree_shows_a_running_session_as_running_and_writes_nothing(
             record, lambda _: result, directory=str(tmp_path), id_=ID
         ) as session:
             await session.inbox.say("Look at yourself.")
-            await session.go()
+            await session.run_turns()
             records.append(document(capsys, "tree"))
 
     anyio.run(story)

@@ -763,7 +763,7 @@ async def finds_a_title(build: Any) -> object:
     """Which title a model finds for a session that was left."""
     async with start_app(build) as (app, id_, session):
         await session.inbox.say("The gutter of the northern roof drips when it rains. " * 2)
-        await session.go()
+        await session.run_turns()
     aide = Model(ScriptedProvider("A dripping gutter"), "mine/m")
     return await find_title(app, id_, lambda _: aide)
 

@@ -71,7 +71,7 @@ async def converse_once(store: Store, given: World, *words: str) -> View:
     session = await open_session(store, given)
     for word in words:
         await session.inbox.say(word)
-    return await session.go()
+    return await session.run_turns()
 
 
 def run(store: Store, given: World, *words: str) -> View:

@@ -154,7 +154,7 @@ async def take(step: Step, desk: Desk) -> None:
         case "go":
             if session.idle:
                 await session.inbox.say("go on")
-            await session.go()
+            await session.run_turns()
         case "move":
             desk.links[PATHS[step.at % 2]] = TARGETS[step.other]
         case "restart":
@@ -248,7 +248,7 @@ def test_question_shown_without_an_answer_times_out_as_a_denial() -> None:
     async def story() -> tuple[list[object], bool, float]:
         session = await desk.open()
         await session.inbox.say("go")
-        await session.go()
+        await session.run_turns()
         waiting = desk.waiting(0)
         assert waiting
         for seconds in (100, 150):  # with an hour between, when no screen shows it
@@ -262,7 +262,7 @@ def test_question_shown_without_an_answer_times_out_as_a_denial() -> None:
         async with session.question_timeout.show_question(waiting.id, waiting.call.hash):
             await anyio.sleep(60)
         late = await session.inbox.answer(waiting.id, allowed=True, hash_=waiting.call.hash)
-        await session.go()
+        await session.run_turns()
         call = [
             e.event for e in entries(desk.store) if isinstance(e.event, Answered | Ended)
         ]
@@ -282,13 +282,13 @@ def test_approval_applies_only_to_the_file_that_the_path_led_to_then(moved: bool
     async def story() -> tuple[str, ...]:
         session = await desk.open()
         await session.inbox.say("go")
-        await session.go()
+        await session.run_turns()
         waiting = desk.waiting(0)
         assert waiting
         await session.inbox.answer(waiting.id, allowed=True, hash_=waiting.call.hash)
         if moved:
             desk.links[PATHS[0]] = TARGETS[2]
-        view = await session.go()
+        view = await session.run_turns()
         again = desk.waiting(0)
         assert (again is not None) == moved
         assert again is None or again.call.hash != waiting.call.hash

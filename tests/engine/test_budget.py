@@ -116,7 +116,7 @@ def test_fifty_concurrent_model_calls_exceed_the_budget_by_at_most_one_call() ->
         result = replace(opening, tools=(fan_out,), tool_dependencies={"session": here})
         here.append(await open_session(store, result))
         await here[0].inbox.say("Go.")
-        return await here[0].go()
+        return await here[0].run_turns()
 
     view = anyio.run(main)
 
@@ -139,7 +139,7 @@ def test_used_up_budget_ends_the_turn_and_continue_grants_the_same_amount_again(
     async def main() -> list[View]:
         session = await open_session(store, world_with_price(model, Budget(dollars=0.12)))
         await session.inbox.say("Go.")
-        return [await session.go(), await session.continue_()]
+        return [await session.run_turns(), await session.continue_()]
 
     first, second = anyio.run(main)
 
@@ -159,7 +159,7 @@ def test_budget_set_by_the_user_replaces_the_configured_one() -> None:
         )
         await session.inbox.set_budget(Budget(dollars=0.22))
         await session.inbox.say("Go.")
-        return await session.go()
+        return await session.run_turns()
 
     assert anyio.run(main).turn.spent.dollars == pytest.approx(0.25)
 
@@ -173,7 +173,7 @@ def test_tokens_are_limited_instead_of_dollars_when_the_price_is_unknown() -> No
     async def main() -> View:
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go.")
-        return await session.go()
+        return await session.run_turns()
 
     turn = anyio.run(main).turn
     assert turn.reason.startswith("300 of 250 tokens are used, at an unknown price")
@@ -190,7 +190,7 @@ def test_token_limit_does_not_apply_when_prices_are_known() -> None:
     async def main() -> View:
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go.")
-        return await session.go()
+        return await session.run_turns()
 
     assert anyio.run(main).turn.outcome == "answered"
 
@@ -210,7 +210,7 @@ def test_call_limit_and_time_limit_end_a_turn(budget: Budget, reason: str) -> No
         result = world_with_price(each_costs(STEP), budget)
         session = await Session.open(record, lambda _: result)
         await session.inbox.say("Go.")
-        return await session.go()
+        return await session.run_turns()
 
     assert anyio.run(main).turn.reason.startswith(reason)
 
@@ -238,7 +238,7 @@ def test_final_answer_that_uses_up_the_budget_still_counts_as_answered() -> None
             MemoryStore(), world_with_price(model, Budget(dollars=0.01))
         )
         await session.inbox.say("Go.")
-        return await session.go()
+        return await session.run_turns()
 
     assert anyio.run(main).turn.outcome == "answered"
 
@@ -251,7 +251,7 @@ def test_model_is_warned_before_the_budget_is_used_up() -> None:
             MemoryStore(), world_with_price(model, Budget(dollars=0.52))
         )
         await session.inbox.say("Go.")
-        return await session.go()
+        return await session.run_turns()
 
     anyio.run(main)
 
@@ -305,7 +305,7 @@ def test_dollar_limit_with_an_unknown_price_is_refused(
         result = world(model, policies=policies, name="x/main")
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go.")
-        return await session.go()
+        return await session.run_turns()
 
     turn = anyio.run(main).turn
 
@@ -333,9 +333,9 @@ def test_reservation_for_a_summary_is_settled_in_the_journal() -> None:
         result = world(model, price=a_cent_for_ten_tokens, name="x/main")
         session = await open_session(store, result)
         await session.inbox.say("Go.")
-        await session.go()
+        await session.run_turns()
         await session.inbox.say("Are you sure?")
-        await session.go()
+        await session.run_turns()
         await session.compact()
         return session.view
 
@@ -412,7 +412,7 @@ def test_zero_budget_ends_the_turn_with_its_message_delivered() -> None:
             MemoryStore(), world_with_price(each_costs(STEP), Budget(dollars=0.0))
         )
         await session.inbox.say("Go.")
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(main)
 
@@ -454,7 +454,7 @@ def test_model_call_outside_the_conversation_is_traced() -> None:
         session = await open_session(store, result)
         for text in ("Go.", "Are you sure?"):
             await session.inbox.say(text)
-            await session.go()
+            await session.run_turns()
         await session.compact()
 
     anyio.run(main)

@@ -116,7 +116,7 @@ def spend_budget(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
     async def main() -> View:
         session = await open_session(store, given_)
         await session.inbox.say("How is it everywhere?")
-        return await session.go()
+        return await session.run_turns()
 
     return anyio.run(main), store
 

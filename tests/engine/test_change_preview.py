@@ -65,13 +65,13 @@ def run_with_verdicts(given: World, *verdicts: bool) -> list[Event]:
     async def story() -> None:
         session = await open_session(store, given)
         await session.inbox.say("go")
-        await session.go()
+        await session.run_turns()
         for allowed in verdicts:
             permissions = [r for r in requests(session.view) if isinstance(r, Permission)]
             await session.inbox.answer(
                 permissions[0].id, allowed=allowed, hash_=permissions[0].call.hash
             )
-            await session.go()
+            await session.run_turns()
 
     anyio.run(story)
     return [entry.event for entry in entries(store)]
@@ -179,11 +179,11 @@ def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
     async def story() -> None:
         session = await open_session(store, result)
         await session.inbox.say("go")
-        await session.go()
+        await session.run_turns()
         (here / "a").write_text("one\ntwo\nthree\n")
         (request,) = requests(session.view)
         await session.inbox.answer(request.id, allowed=True)
-        await session.go()
+        await session.run_turns()
 
     anyio.run(story)
 

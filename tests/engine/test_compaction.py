@@ -98,7 +98,7 @@ def talk(store: MemoryStore, given: World, *said: str) -> View:
         session = await with_history(store, given)
         for text in said:
             await session.inbox.say(text)
-            await session.go()
+            await session.run_turns()
         return session.view
 
     return anyio.run(main)
@@ -139,7 +139,7 @@ def check_a_long_session(steps: int, letters: float) -> None:
         record = await session.record(Ended("c", "done", "", control=PlanReady("P", PLAN)))
         await session.record(PlanAnswered(record.seq, True))
         await session.inbox.say(CONSTRAINT)
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(main)
 
@@ -265,11 +265,11 @@ def test_compaction_waits_for_the_answer_to_an_open_question() -> None:
             store, replace(result, tools=(*result.tools, ask_first))
         )
         await session.inbox.say("Go.")
-        await session.go()
+        await session.run_turns()
         await session.compact()
         waiting = compactions(store)
         await session.inbox.answer("call-0", allowed=True)
-        await session.go()
+        await session.run_turns()
         assert waiting == []
         return session.view
 
@@ -286,11 +286,11 @@ def test_conversation_can_be_compacted_three_times_in_a_row() -> None:
     async def main() -> View:
         session = await open_session(store, world(model))
         await session.inbox.say(CONSTRAINT)
-        await session.go()
+        await session.run_turns()
         for focus in ("a", "b", "c"):
             assert await session.compact(focus=focus)
         await session.inbox.say("And now?")
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(main)
 
@@ -356,11 +356,11 @@ def test_rewind_to_before_a_compaction_restores_all_messages() -> None:
     async def main() -> tuple[View, View]:
         session = await open_session(store, world(model))
         await session.inbox.say("Look.")
-        before = await session.go()
+        before = await session.run_turns()
         await session.inbox.say("Again.")
         mark = session.view.seq
         await session.compact()
-        await session.go()
+        await session.run_turns()
         await session.rewind(mark)
         return before, session.view
 
@@ -389,11 +389,11 @@ def test_interrupted_summary_leaves_the_conversation_unchanged() -> None:
         stuck = Hanging(model)
         session = await open_session(store, world(model, helper_model=lambda: Model(stuck)))
         await session.inbox.say("Look.")
-        await session.go()
+        await session.run_turns()
         await session.inbox.say("Go on.")
         await session.inbox.compact()
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             await stuck.asked.wait()
             await session.inbox.interrupt()
         return session.view

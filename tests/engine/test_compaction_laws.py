@@ -147,7 +147,7 @@ async def run_life(
             del store.lines[len(store.lines) - step.n % 4 or 1 :]
             session = model.session = await open_session(store, given_)
         await one(step, session, model)
-        await session.go()
+        await session.run_turns()
         check(session.view, store)
     return session.view
 

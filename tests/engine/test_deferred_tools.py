@@ -184,7 +184,7 @@ def test_deferred_call_that_waits_for_approval_runs_after_a_restart() -> None:
         )
         session = await open_session(store, later)
         await session.inbox.answer("call-0", allowed=True)
-        await session.go()
+        await session.run_turns()
 
     anyio.run(answer_later)
 

@@ -11,7 +11,7 @@ from refold.engine.policies.hooked_turn import hook_policies
 from refold.engine.run_hooks import with_hooks
 from refold.engine.world import World
 from refold.hooks.answers import HookAnswer
-from refold.hooks.configuration import Hook, matching
+from refold.hooks.configuration import Hook, matching_hooks
 from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import (
     Compacted,
@@ -43,7 +43,7 @@ class Port:
         self._says, self.heard = says, list[tuple[str, Mapping[str, object]]]()
 
     def matching(self, on: HookEvent, *names: str) -> Sequence[Hook]:
-        return matching(self.hooks, on, *names)
+        return matching_hooks(self.hooks, on, *names)
 
     async def run(self, hook: Hook, about: Mapping[str, object]) -> HookAnswer:
         self.heard.append((hook.name, about))
@@ -86,7 +86,7 @@ def test_hook_that_finished_before_a_crash_does_not_run_again_after_resume() -> 
 
 async def _resume(store: MemoryStore, given: World) -> View:
     async with await open_session(store, given) as session:
-        return await session.go()
+        return await session.run_turns()
 
 
 VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
@@ -133,7 +133,7 @@ def test_secret_in_replaced_arguments_is_not_written_to_the_journal() -> None:
         )
         async with await open_session(store, result, secrets=("taxi-secret",)) as session:
             await session.inbox.say("Go.")
-            await session.go()
+            await session.run_turns()
 
     anyio.run(talk)
 
@@ -150,7 +150,7 @@ def test_secret_added_by_a_hook_reaches_the_tool_unmasked() -> None:
         result = world_with_hooks(port, [BOOK], "Done.", orders=orders)
         async with await open_session(store, result, secrets=("boat-secret",)) as session:
             await session.inbox.say("Go.")
-            await session.go()
+            await session.run_turns()
 
     anyio.run(talk)
 

@@ -56,7 +56,7 @@ def test_interrupt_while_a_tool_runs_ends_the_call_and_then_the_turn() -> None:
         )
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             await busy.wait()
             await session.inbox.interrupt("the person left")
         return render_conversation(session.view)
@@ -77,7 +77,7 @@ def test_message_sent_with_an_interrupt_starts_the_next_turn() -> None:
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             await busy.wait()
             await session.inbox.interrupt(instead="Do not wait.")
         messages = provider.heard[-1].messages
@@ -100,7 +100,7 @@ def test_cancelling_a_turn_gives_the_outcome_cancelled_and_not_interrupted() -> 
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             await busy.wait()
             await session.inbox.cancel()
         return session.view.turn.outcome
@@ -116,10 +116,10 @@ def test_second_concurrent_run_is_refused() -> None:
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             await busy.wait()
             with pytest.raises(BadInput) as caught:
-                await session.go()
+                await session.run_turns()
             await session.inbox.interrupt()
         return str(caught.value)
 
@@ -142,7 +142,7 @@ def test_message_sent_while_a_tool_runs_reaches_the_model_at_the_next_step() -> 
         provider = ScriptedProvider([WEATHER], "Rain in both.", "Bye.")
         session.append(await open_session(MemoryStore(), world(provider, tools=(weather,))))
         await session[0].inbox.say("Oslo?")
-        return render_conversation(await session[0].go())
+        return render_conversation(await session[0].run_turns())
 
     assert anyio.run(steer).splitlines()[2:] == [
         "· rain", "› And Bergen?", "‹ Rain in both.", "› Later.", "‹ Bye.",
@@ -170,7 +170,7 @@ def test_message_sent_while_the_last_answer_streams_is_answered_in_the_same_turn
         session = await open_session(MemoryStore(), world(provider))
         provider.act = lambda: session.inbox.say("And Bergen?")
         await session.inbox.say("Oslo?")
-        return render_conversation(await session.go())
+        return render_conversation(await session.run_turns())
 
     assert anyio.run(steer) == "› Oslo?\n‹ Rain.\n› And Bergen?\n‹ Snow."
 
@@ -183,7 +183,7 @@ def test_text_streamed_before_an_interrupt_is_kept_without_its_calls() -> None:
         session = await open_session(store, world(provider))
         provider.act = lambda: session.inbox.interrupt("enough")
         await session.inbox.say("Tell.")
-        return render_conversation(await session.go())
+        return render_conversation(await session.run_turns())
 
     assert anyio.run(cut_off_answer) == "› Tell.\n‹ A long"
     assert [e.event.partial for e in entries(store) if isinstance(e.event, ModelAnswered)]
@@ -209,7 +209,7 @@ def test_turn_ends_with_a_valid_history_after_an_event_at_any_delta(
         }
         provider.act = acts[what]
         await session.inbox.say("Umbrella?")
-        view = await session.go()
+        view = await session.run_turns()
         check_history(spoken.message for spoken in view.conversation.messages)
         return view.turn.outcome, entries(store)
 
@@ -277,7 +277,7 @@ def test_turn_cancelled_at_any_moment_has_a_valid_history_and_can_be_finished(
         with anyio.CancelScope() as counted.scope:
             session = await open_session(counted, given)
             await session.inbox.say("Umbrella?")
-            await session.go()
+            await session.run_turns()
 
     anyio.run(broken_off, world(ScriptedProvider(*SCRIPT), orders))
     before = fold(entries(counted.store))
@@ -313,7 +313,7 @@ def test_session_continues_after_a_disk_error(
             with suppress_full_disk():
                 if not session.view.session.title:
                     await session.inbox.say("Umbrella?")
-                await session.go()
+                await session.run_turns()
 
     async def fails() -> None:
         try:
@@ -342,7 +342,7 @@ def test_bypass_mode_of_the_session_does_not_override_a_deny_rule() -> None:
         )
         await session.inbox.set_mode("bypass")
         await session.inbox.say("Taxi!")
-        return render_conversation(await session.go())
+        return render_conversation(await session.run_turns())
 
     assert "the rule book says deny" in anyio.run(grant)
     assert orders == []
@@ -358,7 +358,7 @@ def test_model_call_cut_off_by_a_crash_is_charged_and_recorded_as_ended() -> Non
         session = await open_session(store, world(provider))
         await session.inbox.say("Umbrella?")
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             while session.view.turn.open_request is None:
                 await session.record.wait_for_event(after=session.view.seq)
             left.extend(store.lines)

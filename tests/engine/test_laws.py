@@ -288,7 +288,7 @@ def test_step_2000_costs_as_much_as_step_10() -> None:
 
         session = await open_session(MemoryStore(), world_with(given_, provider=provider))
         await session.inbox.say("Everywhere?")
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(long_turn)
 

@@ -143,7 +143,7 @@ def test_interrupt_during_a_corrected_answer_ends_the_turn() -> None:
         nonlocal session
         session = await open_session(MemoryStore(), world_with_schema(Stopping()))
         await session.inbox.say("How old?")
-        return await session.go()
+        return await session.run_turns()
 
     session = anyio.run(open_session, MemoryStore(), world(ScriptedProvider()))
 
@@ -244,7 +244,7 @@ def test_cost_of_an_interrupted_answer_is_unknown_unless_the_model_is_free(
             await open_session(MemoryStore(), world(Slow(), price=lambda *_: price))
         )
         await sessions[0].inbox.say("Hello.")
-        return await sessions[0].go()
+        return await sessions[0].run_turns()
 
     sessions: list[Session] = []
 
@@ -350,7 +350,7 @@ def test_image_of_the_user_and_image_of_a_tool_reach_the_model_with_their_bytes(
             MemoryStore(), outcome, ["GIF89a..."]
         )  # no mask touches them
         await session.inbox.say("Like this?", images=[sketch])
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(story)
 
@@ -445,7 +445,7 @@ def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
         session = await Session.open(record, lambda _: world(next(house), trace=trace))
         for word in words:
             await session.inbox.say(word)
-            await session.go()
+            await session.run_turns()
 
     anyio.run(story)
 
@@ -464,7 +464,7 @@ def test_traced_calls_are_read_byte_for_byte_including_a_failed_one() -> None:
         session = await open_session(store, given)
         for words in ("a" * 500, "b" * 500, "c" * 500):
             await session.inbox.say(words)
-            await session.go()
+            await session.run_turns()
         return read_traces(store)
 
     outcome = anyio.run(story)
@@ -546,7 +546,7 @@ def test_trace_of_an_interrupted_answer_is_stored() -> None:
     async def story() -> list[tuple[bytes, bytes]]:
         sessions.append(await open_session(store, world(Slow(), trace=Trace())))
         await sessions[0].inbox.say("Hello.")
-        await sessions[0].go()
+        await sessions[0].run_turns()
         return read_traces(store)
 
     sessions: list[Session] = []

@@ -94,11 +94,11 @@ async def test_change_after_outside_text_asks_and_after_approval_the_next_does_n
     session = await open_session(store, result)
     await session.inbox.say("Go.")
 
-    view = await session.go()
+    view = await session.run_turns()
     assert (orders, view.outside_text.since > 0) == (["taxi"], True)
     (asks,) = requests(view)
     await session.inbox.answer(asks.id, allowed=True)
-    view = await session.go()
+    view = await session.run_turns()
 
     assert (orders, view.turn.outcome) == (["taxi"] * 3, "answered")
     assert view.outside_text.since == 0
@@ -111,10 +111,10 @@ async def test_next_change_asks_again_after_a_denial() -> None:
     session = await open_session(store, result)
     await session.inbox.say("Go.")
     for _ in range(2):
-        (asks,) = requests(await session.go())
+        (asks,) = requests(await session.run_turns())
         await session.inbox.answer(asks.id, allowed=False)
 
-    view = await session.go()
+    view = await session.run_turns()
 
     assert (orders, view.turn.outcome) == ([], "answered")
 
@@ -126,7 +126,7 @@ async def test_change_after_outside_text_is_refused_without_a_user() -> None:
     session = await open_session(store, cautious(*lines, orders=orders, attended=False))
     await session.inbox.say("Go.")
 
-    await session.go()
+    await session.run_turns()
 
     judged = [e.event for e in entries(store) if isinstance(e.event, Judged)]
     assert (orders, judged[-1].verdict) == ([], "deny")
@@ -143,6 +143,6 @@ async def test_change_after_outside_text_does_not_ask_when_the_setting_is_off() 
     session = await open_session(store, cautious(*lines, orders=orders, facts=Facts))
     await session.inbox.say("Go.")
 
-    view = await session.go()
+    view = await session.run_turns()
 
     assert (orders, view.turn.outcome) == (["taxi"], "answered")

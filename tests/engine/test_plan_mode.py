@@ -37,7 +37,7 @@ def planning_world(provider: ScriptedProvider, orders: list[str], **more: object
 
 async def send(session: Session, words: str) -> View:
     await session.inbox.say(words)
-    return await session.go()
+    return await session.run_turns()
 
 
 def texts(store: MemoryStore) -> Sequence[str]:
@@ -81,7 +81,7 @@ def test_approved_plan_is_carried_out_in_the_previous_mode() -> None:
         assert orders == []
         assert await session.inbox.approve_plan(request.plan.seq)
         assert not await session.inbox.approve_plan(request.plan.seq)
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(go)
 
@@ -96,11 +96,11 @@ def test_plan_is_approved_as_edited_or_sent_back_and_the_model_is_notified() -> 
         session = await open_session(MemoryStore(), planning_world(provider, []))
         await send(session, "Plan it")
         await session.inbox.reject_plan(feedback="Too dear.")
-        view = await session.go()
+        view = await session.run_turns()
         assert view.turn.outcome == "plan_ready"
         assert view.rights.mode == "plan"
         await session.inbox.approve_plan(text="1. Walk.")
-        view = await session.go()
+        view = await session.run_turns()
         return [s.message.text for s in view.conversation.messages], view
 
     messages, view = anyio.run(go)
@@ -126,7 +126,7 @@ def test_plan_waits_for_approval_across_a_restart() -> None:
         assert isinstance(request, PlanToJudge)
         await again.inbox.set_mode("plan")  # already on: nothing changes
         await again.inbox.approve_plan(request.plan.seq)
-        return await again.go()
+        return await again.run_turns()
 
     view = anyio.run(go)
 
@@ -169,7 +169,7 @@ def test_questions_wait_for_the_user_in_every_mode_and_answers_reach_the_model(
         assert isinstance(request, Questions)
         assert [q.question for q in request.questions] == ["Which?", "When?"]
         assert await session.inbox.answer(request.id, allowed=True, answers=("red", ""))
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(go)
 
@@ -280,7 +280,7 @@ def test_bypass_mode_from_before_a_restart_is_not_restored_by_a_plan() -> None:
         await first.close()
         again = await open_session(store, result)
         await again.inbox.approve_plan()
-        return await again.go()
+        return await again.run_turns()
 
     assert anyio.run(go).rights.mode == "default"
 
@@ -294,7 +294,7 @@ def test_mode_chosen_after_leaving_plan_mode_is_kept_when_the_plan_is_approved()
         await send(session, "Plan it")
         await session.inbox.set_mode("rules-only")
         await session.inbox.approve_plan()
-        return await session.go()
+        return await session.run_turns()
 
     assert anyio.run(go).rights.mode == "rules-only"
 

@@ -46,7 +46,7 @@ def test_question_shows_the_call_with_its_secrets_unmasked() -> None:
         outcome = world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')]), rules=())
         session = await open_session(MemoryStore(), outcome)
         await session.inbox.say("Go")
-        call = (await session.go()).conversation.calls[0].call
+        call = (await session.run_turns()).conversation.calls[0].call
         shown = session.as_made(call)
         return bytes(call.arguments).decode(), bytes(shown.arguments).decode()
 
@@ -61,7 +61,7 @@ def test_secret_equal_to_a_role_name_does_not_corrupt_events() -> None:
         result = world(ScriptedProvider("Yes, assistant."))
         session = await open_session(MemoryStore(), result, secrets=["assistant"])
         await session.inbox.say("Hi")
-        return render_conversation(await session.go())
+        return render_conversation(await session.run_turns())
 
     assert anyio.run(go) == "› Hi\n‹ Yes, [secret]."
 
@@ -140,11 +140,11 @@ def test_path_that_leads_elsewhere_after_approval_is_asked_about_again(
         )  # fmt: skip
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go")
-        await session.go()
+        await session.run_turns()
         (inside / "sub").rmdir()
         (inside / "sub").symlink_to(outside)
         await session.inbox.answer("call-0", allowed=True)
-        call = (await session.go()).conversation.calls[0]
+        call = (await session.run_turns()).conversation.calls[0]
         return texts, f"{call.stage}: {call.reason}"
 
     done, stands = anyio.run(swap)
@@ -186,7 +186,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
 
             session.hub.subscribe(on_event)
             await session.inbox.say("Umbrella?")
-            await session.go()
+            await session.run_turns()
         return turn_outcome(session.view)[0]
 
     outcome = anyio.run(stop_session)
@@ -208,7 +208,7 @@ def test_two_concurrent_continues_start_one_turn() -> None:
             store, world(ScriptedProvider("One.", "Two.", "Three."))
         )
         await session.inbox.say("Hi")
-        await session.go()
+        await session.run_turns()
         async with anyio.create_task_group() as group:
             group.start_soon(session.continue_)
             await anyio.lowlevel.checkpoint()
@@ -246,7 +246,7 @@ def test_approval_given_while_background_work_stops_is_not_lost() -> None:
         outcome = world(provider, orders, rules=(), background=beside)
         sessions.append(await open_session(MemoryStore(), outcome))
         await sessions[0].inbox.say("Book.")
-        return await sessions[0].go()
+        return await sessions[0].run_turns()
 
     view = anyio.run(work)
 

@@ -76,7 +76,7 @@ def run_session(
 
 async def send(session: Session, words: str = "Go on.") -> None:
     await session.inbox.say(words)
-    await session.go()
+    await session.run_turns()
 
 
 def with_todos(*lines: Line) -> World:
@@ -280,7 +280,7 @@ def between_turns(given: World, store: MemoryStore, *changes: Callable[[], objec
             await session.inbox.say("Go on.")
             await session.record(TurnStarted(session.view.seq))
             await find_external_edits(given, session.record)
-            await session.go()
+            await session.run_turns()
             change()
 
     return run_session(given, store, live)

@@ -160,9 +160,9 @@ def test_changed_policy_order_is_reported_with_the_policy() -> None:
     async def stop_session() -> None:
         session = await open_session(store, world(ScriptedProvider([BOOK]), rules=()))
         await session.inbox.say("Book.")
-        await session.go()  # it waits for a person
+        await session.run_turns()  # it waits for a person
         await session.inbox.interrupt()
-        await session.go()
+        await session.run_turns()
 
     anyio.run(stop_session)
     same = replay_entries(entries(store), world(ScriptedProvider(), rules=()))
@@ -260,7 +260,7 @@ def test_changed_summary_size_is_reported_as_a_divergence() -> None:
         session = model.session = await open_session(store, given_)
         for n in range(8):
             await session.inbox.say(f"Tell me of {n}. " + "y" * 300)
-            await session.go()
+            await session.run_turns()
 
     anyio.run(talk)
     wider = replace(given_, shares=replace(given_.shares, results=0))
@@ -286,7 +286,7 @@ def test_forked_session_replays_without_divergence(tmp_path: Path) -> None:
         record = Recorder(home.store(name), clock=lambda: 0.0)
         async with await Session.open(record, lambda _: one) as session:
             await session.inbox.say(words)
-            await session.go()
+            await session.run_turns()
         return [e for e, _ in codec.decode(await home.store(name).read())]
 
     whole = anyio.run(live, "a", "Well?", given_)

@@ -78,7 +78,7 @@ async def watch_runs(life: Life) -> list[Run]:
                 steps[0] = replace(steps[0], kind="continue")
                 break
             await one(steps.pop(0), session, model)
-            await session.go()
+            await session.run_turns()
         watch.close()
         runs.append(Run(before, tuple([frame async for frame in watch.frames()])))
 

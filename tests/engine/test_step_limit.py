@@ -121,7 +121,7 @@ def test_message_sent_during_the_last_allowed_response_begins_the_next_turn(
             await open_session(store, world(Interrupted(speak), policies=policies))
         )
         await sessions[0].inbox.say("One?")
-        await sessions[0].go()
+        await sessions[0].run_turns()
 
     anyio.run(go)
 
@@ -141,7 +141,7 @@ def test_step_limit_of_the_session_overrides_the_policy() -> None:
                 assert await session.inbox.set_steps(steps)
                 assert not await session.inbox.set_steps(steps)
                 await session.inbox.say("Go.")
-                texts.append((await session.go()).turn.reason)
+                texts.append((await session.run_turns()).turn.reason)
             with pytest.raises(BadInput, match="a turn cannot have -1 answers"):
                 await session.inbox.set_steps(-1)
             return texts

@@ -183,7 +183,7 @@ def turn(
         )
         session = await Session.open(record, lambda _: result)
         await session.inbox.say("Go.")
-        return await session.go()
+        return await session.run_turns()
 
     return anyio.run(go)
 
@@ -469,7 +469,7 @@ def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
     async def go() -> list[str]:
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Go.")
-        first = await session.go()
+        first = await session.run_turns()
         return [first.turn.outcome, (await session.continue_()).turn.outcome]
 
     assert anyio.run(go) == ["stuck", "answered"]
@@ -499,7 +499,7 @@ def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(send_again)
             await session.inbox.say("Look.")
-            await session.go()
+            await session.run_turns()
         return session.view
 
     assert anyio.run(go).turn.outcome == "answered"

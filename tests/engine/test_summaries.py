@@ -8,7 +8,7 @@ import pytest
 from msgspec import Raw
 
 from refold.engine.model_call import build_request
-from refold.engine.prune import CompactionShares, characters_freed, prunable
+from refold.engine.prune import CompactionShares, characters_freed, prunable_results
 from refold.engine.world import Model, World
 from refold.errors import Overloaded, ProviderError, Refused, TooLong, Unreachable
 from refold.journal.events.kinds import (
@@ -52,7 +52,7 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
 async def after_looking(store: MemoryStore, given: World) -> Session:
     session = await open_session(store, given)
     await session.inbox.say(CONSTRAINT)
-    await session.go()
+    await session.run_turns()
     return session
 
 
@@ -134,10 +134,10 @@ def test_secrets_in_a_summary_are_masked() -> None:
     async def main() -> None:
         session = await open_session(store, world(model), ["hunter2-hunter2"])
         await session.inbox.say(CONSTRAINT)
-        await session.go()
+        await session.run_turns()
         await session.compact()
         await session.inbox.say("And now?")
-        await session.go()
+        await session.run_turns()
 
     anyio.run(main)
 
@@ -225,7 +225,7 @@ def test_unread_results_are_kept_when_a_message_follows_them() -> None:
         session = await open_session(store, result)
         await session.inbox.say(CONSTRAINT)
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             while not session.view.conversation.calls:
                 await anyio.lowlevel.checkpoint()
             await session.inbox.say("Hurry!")
@@ -246,7 +246,7 @@ def test_conversation_rewound_during_a_summary_is_not_compacted() -> None:
         )
         await session.inbox.say("Again.")
         mark = session.view.seq
-        await session.go()
+        await session.run_turns()
         async with anyio.create_task_group() as group:
             group.start_soon(session.compact)
             await helper.asked.wait()
@@ -271,7 +271,7 @@ def test_two_concurrent_compaction_requests_compact_once() -> None:
             group.start_soon(session.compact)
             group.start_soon(session.inbox.compact, "full", "the names")
         await session.inbox.say("And now?")
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(main)
 
@@ -291,7 +291,7 @@ def test_message_sent_during_a_summary_reaches_the_model_after_it() -> None:
         await session.inbox.say("First.")
         await session.inbox.compact()
         async with anyio.create_task_group() as group:
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             await helper.asked.wait()
             await session.inbox.say("Second.")
             helper.go_on.set()
@@ -336,12 +336,12 @@ def test_turn_continues_after_a_crash_at_any_event_around_a_compaction(left: int
         await session.inbox.say("Again.")
         await session.inbox.compact()
         count = len(store.lines)
-        await session.go()
+        await session.run_turns()
         del store.lines[count + left :]
         before = fold(entries(store))
         session = await open_session(store, result)
         await session.inbox.say("And now?")
-        return before, session.view, await session.go()
+        return before, session.view, await session.run_turns()
 
     before, opened_, after = anyio.run(main)
 
@@ -408,7 +408,7 @@ def test_interrupt_during_a_summary_ends_the_turn_and_the_new_message_begins_one
         helper.session = session
         await session.inbox.say("Again.")
         await session.inbox.compact()
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(main)
 
@@ -449,11 +449,11 @@ def test_images_of_pruned_results_are_removed_and_those_of_newer_ones_stay() -> 
         ]
     before = fold(Entry(seq, event) for seq, event in enumerate(news, start=1))
 
-    lines = prunable(before, 3)
+    lines = prunable_results(before, 3)
     after = fold([Entry(before.seq + 1, Compacted("prune", pruned=lines))], before)
 
     assert [id_ for id_, _ in lines] == ["call-1", "call-0"]
     assert lines[0][1].startswith("[left out: 6 characters and 1 image of look cat.png;")
     assert characters_freed(before, lines) > 5_000
     assert after.conversation.images == tuple(str(n) * 64 for n in (2, 3, 4))
-    assert prunable(after, 3) == ()
+    assert prunable_results(after, 3) == ()

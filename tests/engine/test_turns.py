@@ -162,7 +162,7 @@ def test_turn_continues_after_the_step_limit_without_a_new_message() -> None:
     async def go_on() -> str:
         session = await open_session(MemoryStore(), world(provider))
         await session.inbox.say("Umbrella?")
-        await session.go()
+        await session.run_turns()
         return render_conversation(await session.continue_())
 
     assert anyio.run(go_on).splitlines()[-1] == "‹ Six done."
@@ -331,7 +331,7 @@ def test_question_stays_open_across_a_restart_and_its_first_answer_wins() -> Non
             await session.inbox.answer("call-1", allowed=True),
             await session.inbox.answer("call-1", allowed=False),
         ]
-        await session.go()
+        await session.run_turns()
         return won
 
     assert anyio.run(next_morning) == [True, False]
@@ -374,7 +374,7 @@ def test_call_approved_while_another_runs_starts_at_once() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(allow)
             await anyio.lowlevel.checkpoint()
-            await session.go()
+            await session.run_turns()
 
     anyio.run(both)
 
@@ -387,9 +387,9 @@ def test_denial_reaches_the_model_with_its_reason_and_the_turn_continues() -> No
         result = world(ScriptedProvider([BOOK], "Then not."), rules=())
         session = await open_session(MemoryStore(), result)
         await session.inbox.say("Taxi!")
-        await session.go()
+        await session.run_turns()
         await session.inbox.answer("call-0", allowed=False, reason="too dear")
-        return render_conversation(await session.go())
+        return render_conversation(await session.run_turns())
 
     assert anyio.run(refuse).splitlines()[2:] == [
         "· failed: Refused: too dear. It was not done; do not try to get round this.",
@@ -406,9 +406,9 @@ def test_grant_for_the_session_prevents_further_questions() -> None:
             MemoryStore(), world(ScriptedProvider(*script), orders, rules=())
         )
         await session.inbox.say("Taxi!")
-        stages = [c.stage for c in (await session.go()).conversation.calls]
+        stages = [c.stage for c in (await session.run_turns()).conversation.calls]
         await session.inbox.answer("call-0", allowed=True, grants=("book",))
-        return [*stages, (await session.go()).turn.outcome]
+        return [*stages, (await session.run_turns()).turn.outcome]
 
     assert anyio.run(twice) == ["asked", "answered"]
     assert orders == ["taxi", "bus"]
@@ -504,7 +504,7 @@ def test_secret_is_written_neither_to_the_journal_nor_to_the_view() -> None:
         result = world(ScriptedProvider("Noted."))
         session = await open_session(store, result, secrets=['se"cret3'])
         await session.inbox.say('It is se"cret3, or sk-' + "a" * 30)
-        return b"".join(store.lines), render_conversation(await session.go())
+        return b"".join(store.lines), render_conversation(await session.run_turns())
 
     data, text = anyio.run(send_secret)
 
@@ -542,7 +542,7 @@ def test_rewind_restores_the_conversation_but_not_the_costs_and_can_be_undone() 
         result, paid = list[str](), list[int]()
         for words in ("1?", "2?"):
             await session.inbox.say(words)
-            await session.go()
+            await session.run_turns()
         second = next(e.seq for e in entries(store) if e.event == Said("2?"))
         for mark in (second, lambda: session.view.seq):
             await session.rewind(mark if isinstance(mark, int) else mark())
@@ -625,7 +625,7 @@ def test_single_call_runs_in_the_task_of_its_turn_and_several_in_their_own_tasks
     async def turn() -> int:
         async with await open_session(MemoryStore(), result) as session:
             await session.inbox.say("Go.")
-            await session.go()
+            await session.run_turns()
         return anyio.get_current_task().id
 
     ours = anyio.run(turn)

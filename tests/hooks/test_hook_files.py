@@ -8,7 +8,13 @@ from hypothesis import strategies as some
 
 from refold.errors import BadInput
 from refold.hooks.answers import HookAnswer, document_answer, program_answer
-from refold.hooks.configuration import HOOK_EVENTS, Hook, matching, read, unfit_matchers
+from refold.hooks.configuration import (
+    HOOK_EVENTS,
+    Hook,
+    matching_hooks,
+    read,
+    unfit_matchers,
+)
 from refold.hooks.tool_names import input_for_hook, input_of
 from refold.values.modes import HookEvent
 
@@ -73,7 +79,7 @@ def test_a_hook_matcher_matches_a_tool_by_any_of_its_names(
 ) -> None:
     hooks = hooks_of(file(PreToolUse=[{"matcher": matcher, "hooks": [GUARD]}]))
 
-    assert bool(matching(hooks, "PreToolUse", tool)) is fits
+    assert bool(matching_hooks(hooks, "PreToolUse", tool)) is fits
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ async def run_turn(server: str, directory: str, script: str, session: str = "") 
         async with result:
             if not session:
                 await result.inbox.say("Set the port to 8080.")
-            await result.go()
+            await result.run_turns()
     finally:
         await app.aclose()
 

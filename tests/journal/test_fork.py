@@ -64,7 +64,7 @@ def run_session(
         record = Recorder(home.store(name), clock=lambda: 5.0)
         async with await Session.open(record, lambda _: given_, id_=name) as session:
             await session.inbox.say("Well?")
-            await session.go()
+            await session.run_turns()
 
     anyio.run(live)
     return home.path(name)
@@ -89,7 +89,7 @@ def continue_session(home: JournalDirectory, id_: str, given_: World) -> View:
         record = Recorder(home.store(id_), clock=lambda: 9.0)
         async with await Session.open(record, lambda _: given_) as session:
             await session.inbox.say("And now?")
-            return await session.go()
+            return await session.run_turns()
 
     return anyio.run(go)
 

@@ -90,10 +90,10 @@ def test_a_parent_directory_is_doubtful_only_after_a_recent_change(root: Path) -
     for directory in (root, root / "here", root / "here/deep"):
         while True:  # until its last change is longer ago than its clock is coarse
             ways = ParentDirectories(str(root), str(root), ["here/deep/f1", "one"])
-            if not ways.doubtful():
+            if not ways.paths_to_reread():
                 break
         (directory / "another").write_text("new")
-        assert "here/deep/f1" in ways.doubtful()
+        assert "here/deep/f1" in ways.paths_to_reread()
 
 
 def test_files_are_saved_in_a_checkpoint_with_their_modes(root: Path) -> None:

@@ -328,7 +328,7 @@ def test_a_handed_over_command_runs_to_its_end(tmp_path: Path) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await started.wait()
-            handover.ask()
+            handover.request()
         (so_far,) = finisheds
         (tmp_path / "go").touch()
         assert so_far.continued is not None
@@ -343,7 +343,7 @@ def test_a_handed_over_command_runs_to_its_end(tmp_path: Path) -> None:
 def test_a_handover_requested_before_a_command_starts_takes_effect(tmp_path: Path) -> None:
     async def test() -> tuple[Finished, Finished]:
         handover = Handover()
-        handover.ask()
+        handover.request()
         extras = CommandExtras(printed=Printed(), handover=handover)
         so_far = await ShellCommands().run(
             "echo one", cwd=str(tmp_path), seconds=LONG, extras=extras
@@ -379,7 +379,7 @@ def test_a_handed_over_command_is_killed_when_its_continuation_is_cancelled(
         async with anyio.create_task_group() as group:
             group.start_soon(run)
             await started.wait()
-            handover.ask()
+            handover.request()
         assert finisheds[0].continued is not None
         with anyio.CancelScope() as scope:
             scope.cancel()

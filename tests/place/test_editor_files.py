@@ -299,7 +299,7 @@ def test_a_folder_that_becomes_a_link_during_a_read_is_read_from_the_disk(
 @pytest.fixture
 def busy(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Opened:
     """A command runs, and nothing has changed for long."""
-    anyio.run(opened.gate.command_begins)
+    anyio.run(opened.gate.begin_command)
     monkeypatch.setattr(time, "time_ns", lambda: 2**62)
     return opened
 
@@ -397,9 +397,9 @@ def test_a_command_waits_while_the_editor_writes() -> None:
     gate, texts = EditorGate(), list[str]()
 
     async def command() -> None:
-        await gate.command_begins()
+        await gate.begin_command()
         texts.append("command")
-        gate.command_ended()
+        gate.end_command()
 
     async def check() -> None:
         async with anyio.create_task_group() as group:

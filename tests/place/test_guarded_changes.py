@@ -467,7 +467,7 @@ def test_a_change_of_the_user_in_a_guarded_directory_stays_and_is_reported_once(
     reports = list[GuardReport]()
     for text in ("1", "2"):
         watch.begin(allowed := AllowedPaths())
-        watch.hold(list_protected(place))
+        watch.record_unwritable(list_protected(place))
         tasks.write_text(text)
         (place.root / ".vscode" / text).touch()
         (place.root / ".git/hooks/pre-push").unlink(missing_ok=True)
@@ -500,7 +500,7 @@ def test_a_guarded_change_outside_of_mounted_directories_is_undone(
     before = guarded_bytes(place.root)
     watch, allowed = place.sandbox.watch, AllowedPaths()
     watch.begin(allowed)
-    watch.hold(list_protected(place))
+    watch.record_unwritable(list_protected(place))
 
     exec(change, {"os": os, "write": write})
     report = watch.end(allowed)
@@ -516,9 +516,9 @@ def test_a_change_is_undone_if_one_command_ran_without_that_directory_mounted(
     watch, tasks = place.sandbox.watch, place.root / ".vscode/tasks.json"
     first, second = AllowedPaths(), AllowedPaths(named=("/nowhere",))
     watch.begin(first)
-    watch.hold(list_protected(place))
+    watch.record_unwritable(list_protected(place))
     watch.begin(second)
-    watch.hold(list_protected(place)[1:])
+    watch.record_unwritable(list_protected(place)[1:])
     watch.end(second)
     tasks.write_text("x")
 
@@ -560,9 +560,7 @@ def test_changes_of_others_stay_only_if_commands_cannot_create_namespaces(
 def test_after_a_kill_changes_in_mounted_directories_stay(tmp_path: Path) -> None:
     (tmp_path / "ws/.idea").mkdir(parents=True)
     idea = str(tmp_path / "ws/.idea")
-    script = (
-        f"{BEGIN}watch.hold([{idea!r}])\nopen({idea!r} + '/x', 'w')\nopen('.envrc', 'w')"
-    )
+    script = f"{BEGIN}watch.record_unwritable([{idea!r}])\nopen({idea!r} + '/x', 'w')\nopen('.envrc', 'w')"
 
     undone = undo_after_kill(kill_during_command(tmp_path, script))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold.place.gitconfig import runs_no_program
-from refold.place.guarded_paths import Guards, git_part
+from refold.place.guarded_paths import Guards, bare_repository_part
 from refold.values.path_names import KEYS_REASON, guard_reason, is_steering
 
 
@@ -208,4 +208,4 @@ def test_files_that_make_git_run_programs_are_found_in_any_repository(
     subprocess.run(["git", "init", "-q", "--bare", tmp_path / "d"], check=True)
     path = str(tmp_path / "d" / name)
 
-    assert git_part([path]) == (path if decides else "")
+    assert bare_repository_part([path]) == (path if decides else "")

@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.place.git_index import first_tracked_path, with_hidden
+from refold.place.git_index import first_tracked_path, mark_hidden_entries
 from refold.place.port import Finished
 from refold.values.tools import Confinement
 from tests.place.walled import Walled, needs_bubblewrap, walled
@@ -135,7 +135,7 @@ def test_git_reads_the_copied_index_in_every_format(
     git(tmp_path, "commit", "-qm", "one")
     git(tmp_path, "update-index", "--index-version", version)
 
-    copy = with_hidden(
+    copy = mark_hidden_entries(
         (tmp_path / ".git/index").read_bytes(), {b".env", b"keys", b"a/.env.local"}
     )
 
@@ -158,7 +158,7 @@ def test_a_damaged_index_raises_value_error(tmp_path: Path, end: int) -> None:
     whole = (tmp_path / ".git/index").read_bytes()
 
     with pytest.raises(ValueError, match=r"."):
-        with_hidden(whole[:end] if end >= 0 else b"XXXX" + whole[4:], {b".env"})
+        mark_hidden_entries(whole[:end] if end >= 0 else b"XXXX" + whole[4:], {b".env"})
 
 
 def test_the_search_for_a_repository_ends_at_the_root_of_the_disk(tmp_path: Path) -> None:

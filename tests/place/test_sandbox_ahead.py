@@ -86,7 +86,7 @@ def test_connections_work_after_the_listener_of_an_earlier_command_ended(
 
 
 def test_commands_that_hide_files_share_the_prepared_sandbox(ws: Walled) -> None:
-    hiding = ws.commands.hiding(lambda: ())
+    hiding = ws.commands.with_hidden_paths(lambda: ())
 
     async def use() -> None:
         await hiding.run("true", cwd=str(ws.root), seconds=9)
@@ -438,7 +438,7 @@ def test_closed_commands_prepare_no_sandbox(ws: Walled) -> None:
     ws.commands.close()
 
     ws.run("true", writes=False)
-    ws.commands.hiding(lambda: ()).close()
+    ws.commands.with_hidden_paths(lambda: ()).close()
 
     assert ours(ws.root) == []
 
@@ -472,7 +472,7 @@ def test_a_prepared_sandbox_that_timed_out_is_not_used(ws: Walled) -> None:
 
     ahead.wait_until_ended()
 
-    command = ahead.run_in_it(order, ws.sandbox.launch(cwd, Confinement()), limits)
+    command = ahead.run(order, ws.sandbox.launch(cwd, Confinement()), limits)
     ahead.close()
 
     assert (command, ours(ws.root)) == (None, [])

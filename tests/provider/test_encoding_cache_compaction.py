@@ -7,7 +7,7 @@ import pytest
 from msgspec import Raw
 
 from refold.engine.policies.compaction import compact_when_full
-from refold.engine.prune import CompactionShares, prunable
+from refold.engine.prune import CompactionShares, prunable_results
 from refold.journal.events.kinds import (
     Compacted,
     Delivered,
@@ -48,7 +48,7 @@ def test_cached_encoding_after_compaction_equals_a_fresh_encoding(
     for kind in ("prune", "full") if again else ("prune",):
         seq = view.conversation.messages[-2].seq if kind == "full" else 0
         event = Compacted(
-            kind, "", prunable(view, keep), seq, "What was said.", "A summary."
+            kind, "", prunable_results(view, keep), seq, "What was said.", "A summary."
         )  # type: ignore[arg-type]
         view = fold([Entry(view.seq + 1, event)], view)
 
@@ -60,7 +60,7 @@ def test_cached_encoding_after_compaction_equals_a_fresh_encoding(
 def test_cached_encoding_after_undoing_a_compaction_equals_a_fresh_one() -> None:
     before, warm = view_after_calls(9), Encoded(encode)
     after = fold(
-        [Entry(before.seq + 1, Compacted("prune", "", prunable(before, 3)))], before
+        [Entry(before.seq + 1, Compacted("prune", "", prunable_results(before, 3)))], before
     )
     warm.join(after.conversation.messages)
 
@@ -79,7 +79,7 @@ def test_messages_before_the_first_pruned_one_are_not_encoded_again() -> None:
     view, warm = view_after_calls(9), Encoded(counting)
     warm.join(view.conversation.messages)
     numbers.clear()
-    lines = prunable(view, 3)[:2]  # the newest two of those that could go
+    lines = prunable_results(view, 3)[:2]  # the newest two of those that could go
     result = fold([Entry(view.seq + 1, Compacted("prune", "", lines))], view)
     warm.join(result.conversation.messages)
 

@@ -115,7 +115,7 @@ class Told:
         session = await self.session()
         if words:
             await session.inbox.say(words)
-        return await session.go()
+        return await session.run_turns()
 
     def run(self, words: str = "Go.") -> View:
         return anyio.run(self.turn, words)

@@ -52,7 +52,7 @@ async def main(home: Path, heard: Path) -> None:
     session = await run.session()
     if not session.view.turn.seq:
         await session.inbox.say("Go.")
-    view = await session.go()
+    view = await session.run_turns()
     await session.close()
     print(view.turn.answer)
 

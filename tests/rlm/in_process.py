@@ -62,7 +62,7 @@ class InProcess:
 
         return await anyio.to_thread.run_sync(work)
 
-    async def put(self, name: str, part: str, value: bytes) -> None:
+    async def set_variable(self, name: str, part: str, value: bytes) -> None:
         self.variables[name] = msgspec.json.decode(value)
 
     async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]:
@@ -86,7 +86,7 @@ class InProcess:
             tuple((name, type(v).__name__) for name, v in self.variables.items())
         )
 
-    async def names(self) -> tuple[tuple[str, str], ...]:
+    async def list_variables(self) -> tuple[tuple[str, str], ...]:
         return tuple((name, type(value).__name__) for name, value in self.variables.items())
 
     def _names(self, host: Host) -> dict[str, Any]:

@@ -41,7 +41,7 @@ async def read_loss(root: Path, code: str, limits: WorkerLimits = QUICK) -> str:
         with pytest.raises(WorkerLost) as error:
             await session.cell(code)
         with pytest.raises(WorkerLost):
-            await session.worker.names()
+            await session.worker.list_variables()
     assert list_marked(owner_token()) == []
     return str(error.value)
 

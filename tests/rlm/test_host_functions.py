@@ -99,7 +99,7 @@ def test_code_waits_until_the_user_approves_its_tool_call() -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(say_yes)
-            await session.go()
+            await session.run_turns()
         return session.view.turn.answer
 
     assert anyio.run(wait_and_allow) == "written"
@@ -199,7 +199,7 @@ def test_the_session_view_keeps_a_bounded_number_of_nested_calls() -> None:
 
         session.hub.subscribe(look)
         await session.inbox.say("Go.")
-        await session.go()
+        await session.run_turns()
 
     anyio.run(count_nested)
 

@@ -55,7 +55,7 @@ def test_initial_variables_are_restored_after_a_rewind_to_the_start() -> None:
         session = await again.session()
         assert await session.rewind(session.view.marks[0].seq)
         await session.inbox.say("Go.")
-        return (await session.go()).turn.answer
+        return (await session.run_turns()).turn.answer
 
     run.run()
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput
-from refold.rlm.material import Material, flat_text, material, recursive_text
+from refold.rlm.material import Material, flat_text, read_material, recursive_text
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def top(tmp_path: Path) -> Path:
 
 
 def read(top: Path, *named: str, most: int = 10_000) -> Material:
-    return material(named, str(top), lambda _: "", most)
+    return read_material(named, str(top), lambda _: "", most)
 
 
 def test_material_of_one_file_is_its_text(top: Path) -> None:
@@ -79,7 +79,7 @@ def test_material_outside_the_directory_has_absolute_paths(top: Path) -> None:
     (top / "there").mkdir()
     (top / "there/a.txt").write_text("a")
 
-    result = material([str(top / "there")], str(top / "here"), lambda _: "")
+    result = read_material([str(top / "there")], str(top / "here"), lambda _: "")
 
     assert result.value == {f"{top}/there/a.txt": "a"}
 
@@ -96,7 +96,7 @@ def test_material_omits_binary_ignored_and_secret_files(top: Path) -> None:
     (folder / "zero.bin").write_bytes(b"a\0b")
     (folder / "denied.txt").write_text("no")
 
-    result = material(
+    result = read_material(
         ["in"], str(top), lambda path: "a rule" if path.endswith("denied.txt") else ""
     )
 
@@ -148,11 +148,11 @@ def test_a_file_denied_by_a_rule_is_not_read_even_if_named(top: Path) -> None:
     (top / "a.txt").write_text("a")
 
     with pytest.raises(BadInput, match=r"'a.txt' is not read: a rule"):
-        material(["a.txt"], str(top), lambda _: "a rule")
+        read_material(["a.txt"], str(top), lambda _: "a rule")
 
 
 def test_without_material_the_question_is_unchanged() -> None:
-    assert material([], "/", lambda _: "") == Material()
+    assert read_material([], "/", lambda _: "") == Material()
     assert recursive_text("Who?", Material()) == "Who?"
 
 

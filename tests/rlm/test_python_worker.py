@@ -234,7 +234,7 @@ def test_variables_can_be_set_listed_and_summarized(tmp_path: Path) -> None:
         await session.put("context", "a\n" * 500_000)
         await session.put("parts", [{"__failed__": "as it stands"}])
         await session.cell("import math\nn = len(context)")
-        assert await session.worker.names() == (
+        assert await session.worker.list_variables() == (
             ("context", "str"), ("parts", "list"), ("math", "module"), ("n", "int"),
         )  # fmt: skip
         assert await session.text("SHOW_VARS()") == (

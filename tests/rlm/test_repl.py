@@ -83,13 +83,13 @@ def test_a_rewound_session_has_the_variables_of_that_point() -> None:
     async def back_and_on() -> str:
         session = await run.session()
         await session.inbox.say("One.")
-        await session.go()
+        await session.run_turns()
         await session.inbox.say("Two.")
-        view = await session.go()
+        view = await session.run_turns()
         mark = view.marks[-1].seq
         assert await session.rewind(mark)
         await session.inbox.say("Three.")
-        return (await session.go()).turn.answer
+        return (await session.run_turns()).turn.answer
 
     assert anyio.run(back_and_on) == "1"
 
@@ -134,11 +134,11 @@ def test_variables_that_cannot_be_restored_are_reported_to_the_model() -> None:
     async def broken() -> str:
         session = await run.session()
         await session.inbox.say("One.")
-        await session.go()
+        await session.run_turns()
         blob = await session.record.put_bytes(b"bomb")
         await session.record(VariablesSaved("call-0", blob))
         await session.inbox.say("Two.")
-        view = await session.go()
+        view = await session.run_turns()
         return observations(view)[-1]
 
     assert anyio.run(broken).splitlines() == [
@@ -195,7 +195,7 @@ def test_a_session_of_another_directory_cannot_be_attached(tmp_path: Path) -> No
     others = OtherSessions(home, "two", "/another/project")
 
     with pytest.raises(BadInput, match="works in another directory"):
-        anyio.run(others.of, "one")
+        anyio.run(others.find_variables, "one")
 
 
 def test_interrupting_code_restores_the_variables_before_that_call() -> None:
@@ -218,9 +218,9 @@ def test_interrupting_code_restores_the_variables_before_that_call() -> None:
 
         async with anyio.create_task_group() as group:
             group.start_soon(stop)
-            assert (await session.go()).turn.outcome == "interrupted"
+            assert (await session.run_turns()).turn.outcome == "interrupted"
         await session.inbox.say("Go on.")
-        return observations(await session.go())
+        return observations(await session.run_turns())
 
     _, second, *_, third, last = anyio.run(stop_and_continue)
 

@@ -64,7 +64,7 @@ class Session:
         data = msgspec.json.encode(value)
         part = sha256(data).hexdigest()
         self.disk[part] = data
-        await self.worker.put(name, part, data)
+        await self.worker.set_variable(name, part, data)
 
     async def persist(self) -> tuple[Variables, VariableReport]:
         variables, report = await self.worker.persist(self.disk)

@@ -31,7 +31,7 @@ from refold.journal.store.port import MemoryStore
 from refold.prompts.summary import summary_prompt
 from refold.provider.port import Delta, Request
 from refold.session.recorder import Recorder
-from refold.session.rewind import steps
+from refold.session.rewind import rewind_points
 from refold.session.session import Session, SessionOptions, turn_start
 from refold.testing.providers import ScriptedProvider
 
@@ -64,13 +64,13 @@ def test_a_turn_starts_only_after_a_running_compaction() -> None:
         session = await open_session("One. " * 40, "Two.", "Three.", aide=Model(slow))
         for words in ("a", "b"):
             await session.inbox.say(words)
-            await session.go()
+            await session.run_turns()
         async with anyio.create_task_group() as group:
             group.start_soon(session.compact)
             await slow.asked.wait()
             running = session.running
             await session.inbox.say("c")
-            group.start_soon(session.go)
+            group.start_soon(session.run_turns)
             await anyio.wait_all_tasks_blocked()
             slow.let_go.set()
         return running, session.view
@@ -115,7 +115,7 @@ def test_start_and_resume_events_record_whether_memory_is_off() -> None:
 
 
 def test_a_session_without_messages_has_no_rewind_points() -> None:
-    assert steps(View(), None) == ()
+    assert rewind_points(View(), None) == ()
 
 
 def test_a_session_without_messages_is_not_the_newest_of_its_directory(
@@ -131,7 +131,7 @@ def test_a_session_without_messages_is_not_the_newest_of_its_directory(
         ) as session:
             if words:
                 await session.inbox.say(words)
-                await session.go()
+                await session.run_turns()
 
     first = home.new_id(1.0)
     anyio.run(begin, first, "Hello.")
@@ -178,7 +178,7 @@ def test_a_removed_agent_is_replaced_by_main_with_a_notice(
         async with session:
             await session.record(AgentChosen("wizard"))
             await session.inbox.say("Hello.")
-            view = await session.go()
+            view = await session.run_turns()
             notices = app.notices()
         await app.aclose()
         return view.conversation.system_prompt.agent, notices

@@ -47,7 +47,7 @@ async def two_turns(store: MemoryStore, given: World) -> Session:
     session = await open_session(store, given)
     for words in ("Umbrella?", "And now?"):
         await session.inbox.say(words)
-        await session.go()
+        await session.run_turns()
     return session
 
 
@@ -67,7 +67,7 @@ def run_with_edits(
         for place, text in edits:
             await session.inbox.edit_message(numbers(store)[place], text)
         await session.inbox.say("Thanks.")
-        return await session.go()
+        return await session.run_turns()
 
     return anyio.run(main), store, model.heard
 
@@ -134,7 +134,7 @@ def test_any_edits_give_a_valid_request_and_the_same_fold_on_resume(
             else:
                 await session.inbox.edit_message(number, text)
         await session.inbox.say("Thanks.")
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(main)
 

@@ -135,7 +135,7 @@ def resume_session(
         async with await Session.open(record, lambda _: result) as session:
             for word in words:
                 await session.inbox.say(word)
-            return await session.go()
+            return await session.run_turns()
 
     return anyio.run(go), orders, len(provider.heard)
 

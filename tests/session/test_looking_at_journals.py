@@ -35,8 +35,8 @@ async def open_and_look() -> tuple[MemoryStore, Recorder]:
     store = MemoryStore()
     await write_events(store, SessionStarted("/", id="s"))
     record = Recorder(store.another())
-    record.begin_with(resume_events)
-    await record.look()
+    record.record_first(resume_events)
+    await record.fold_without_lock()
     return store, record
 
 

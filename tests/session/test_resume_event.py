@@ -37,7 +37,7 @@ async def resume(
     record = Recorder(store.another())
     session = Session(record, lambda _: World(Model(ScriptedProvider())), session_options)
     session.prepare(opening)
-    before = (await record.look()).seq
+    before = (await record.fold_without_lock()).seq
     await record.open()
     entries = await record.entries(before)
     await session.close()

@@ -29,7 +29,7 @@ from refold.journal.state.fold import fold
 from refold.journal.store.port import MemoryStore
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
-from refold.session.rewind import plan, preview, rewind, steps
+from refold.session.rewind import plan_rewind, preview, rewind, rewind_points
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
 from refold.values.messages import Message, Text, ToolCall
@@ -358,7 +358,7 @@ def test_rewind_points_are_listed_with_their_changed_files_and_status(
         await rewind(agent.session, agent.kept, agent.said[2], "both")
         await agent.turn("make\x1b[31m c", agent.write_later("c", "c"))
 
-        points = steps(agent.session.view, agent.kept)
+        points = rewind_points(agent.session.view, agent.kept)
         parts = bare(point_lines(points, 80)).split("\n")
 
         assert [(s.kind, s.files, s.in_conversation) for s in points] == [
@@ -384,7 +384,9 @@ def test_undoing_a_rewind_restores_all_messages(
         await rewind(agent.session, agent.kept, report.undo, "both")
 
         assert [
-            s.in_conversation for s in steps(agent.session.view, None) if s.kind == "said"
+            s.in_conversation
+            for s in rewind_points(agent.session.view, None)
+            if s.kind == "said"
         ] == [True] * 3
 
     played(story)
@@ -430,20 +432,20 @@ def test_rewind_to_a_missing_event_is_refused(seq: int) -> None:
     with pytest.raises(
         BadInput, match=f"there is no event {seq}: this session has 2 events"
     ):
-        plan(view, seq, "both")
+        plan_rewind(view, seq, "both")
 
 
 def test_rewind_to_before_the_first_message_is_refused() -> None:
     with pytest.raises(BadInput, match="there was no message yet at event 1"):
-        plan(fold_events(SessionStarted("/w"), Said("hello")), 1, "conversation")
+        plan_rewind(fold_events(SessionStarted("/w"), Said("hello")), 1, "conversation")
 
 
 def test_without_checkpoints_only_the_conversation_can_be_rewound() -> None:
     view = fold_events(SessionStarted("/w"), Said("hello"))
 
     with pytest.raises(BadInput, match="this session has no checkpoint of files"):
-        plan(view, 2, "files")
-    assert plan(view, 2, "both").mark == 2
+        plan_rewind(view, 2, "files")
+    assert plan_rewind(view, 2, "both").mark == 2
 
 
 def test_files_of_a_crashed_call_do_not_count_as_changed_by_others(

@@ -38,7 +38,7 @@ def test_a_withdrawn_message_never_reaches_the_model() -> None:
         paint, sell = session.view.message_queue
         assert await session.inbox.withdraw(paint.seq)
         assert session.view.message_queue == [sell]
-        return await session.go()
+        return await session.run_turns()
 
     view = anyio.run(main)
 

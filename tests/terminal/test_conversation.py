@@ -587,7 +587,7 @@ def test_a_question_answered_by_another_client_is_removed(
             typist = Typist(somebody_else)
             work = Work(tonight.handle(session), tonight.paper, typist)
             await session.inbox.say("go")
-            await work.run_until_over(session.go)
+            await work.run_until_over(session.run_turns)
             return session.view.turn.outcome
 
     assert anyio.run(story) == "answered"
@@ -688,7 +688,7 @@ def test_a_question_left_open_by_a_crash_is_asked_again_after_resume(
     async def crash() -> None:
         session = await tonight.session()
         await session.inbox.say("be friendly")
-        await session.go()
+        await session.run_turns()
 
     anyio.run(crash)
     rows = tonight.tell("y")
@@ -898,7 +898,7 @@ def press_ctrl_c(
             work = Work(tonight.handle(session), tonight.paper, person)
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
-                group.start_soon(work.run_until_over, session.go)
+                group.start_soon(work.run_until_over, session.run_turns)
                 await event.wait()
                 for _ in range(times):
                     await work.interrupt()
@@ -917,7 +917,7 @@ def test_ctrl_c_cuts_a_streamed_response_and_keeps_the_text_so_far(tmp_path: Pat
             work = Work(tonight.handle(session), tonight.paper, Typist())
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
-                group.start_soon(work.run_until_over, session.go)
+                group.start_soon(work.run_until_over, session.run_turns)
                 with anyio.fail_after(60):
                     while "word word" not in tonight.out.getvalue():
                         await anyio.sleep(0.001)
@@ -939,7 +939,7 @@ def test_a_turn_that_ended_before_it_was_watched_is_printed_completely(
             handle = tonight.handle(session)
             watch = handle.watch(live=0)
             await session.inbox.say("go")
-            await session.go()
+            await session.run_turns()
             await Work(handle, tonight.paper, Typist()).run_until_over(
                 handle.settle, watch=watch
             )
@@ -994,7 +994,7 @@ def test_the_status_shows_the_typing_hint_only_if_input_is_interactive(
         async with await tonight.session() as session:
             await session.inbox.say("go")
             await Work(tonight.handle(session), tonight.paper, person).run_until_over(
-                session.go
+                session.run_turns
             )
 
     anyio.run(story)

@@ -102,7 +102,7 @@ def test_a_shell_command_leaves_no_turn_to_interrupt(evening: Evenings) -> None:
 
     async def story() -> bool:
         async with await at.session() as session:
-            await session.inbox.ran("echo", "printed")
+            await session.inbox.record_command("echo", "printed")
             return await session.inbox.interrupt()
 
     assert anyio.run(story) is False

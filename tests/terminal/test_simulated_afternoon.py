@@ -113,7 +113,7 @@ def test_forty_turns_are_answered_despite_ten_minutes_of_provider_overload() -> 
             views = list[View]()
             for n in range(TURNS):
                 await session.inbox.say(f"taxi {n}")
-                views.append(await session.go())
+                views.append(await session.run_turns())
             return views
 
     views = anyio.run(use)

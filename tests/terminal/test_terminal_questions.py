@@ -223,7 +223,7 @@ def test_questions_of_the_model_answered_by_another_client_are_removed(
 
             work = Work(tonight.handle(session), tonight.paper, Typist(somebody_else))
             await session.inbox.say("go")
-            await work.run_until_over(session.go)
+            await work.run_until_over(session.run_turns)
             return session.view.turn.outcome
 
     assert anyio.run(story) == "answered"

@@ -213,7 +213,7 @@ def test_the_estimated_parts_are_within_10_percent_of_the_count_of_the_provider(
         provider.session = session
         async with session:
             await session.inbox.say("Look at it, again and again.")
-            await session.go()
+            await session.run_turns()
 
     anyio.run(turn)
 

@@ -35,7 +35,7 @@ from refold.journal.events.kinds import (
 )
 from refold.journal.state.background import BackgroundCommand, end_text
 from refold.journal.state.fold import View
-from refold.place.command_output import as_text
+from refold.place.command_output import to_text
 from refold.place.port import CommandExtras, Commands, Continued, Finished
 from refold.session.recorder import Recorder
 from refold.tools.shell import BackgroundOutput, BackgroundRequest, host_remarks
@@ -116,7 +116,7 @@ class OutputWatch:
         for line in lines:
             for index in filter(lambda at: at >= 0, map(line.find, self._wanted)):
                 around = line[max(0, index - _EXCERPT_BYTES) : index + _EXCERPT_BYTES]
-                return mark_invisible(as_text(around)[0])[0]
+                return mark_invisible(to_text(around)[0])[0]
         return ""
 
 
@@ -227,10 +227,10 @@ class BackgroundCommands:
             0 if all_of_it else command.read
         )
         if not lost:
-            text = as_text(start + end)[0]
+            text = to_text(start + end)[0]
             return BackgroundOutput(text, state, code, outside=outside)
         gap = f"\n[{lost:,} bytes were not kept]\n"
-        text = as_text(start)[0] + gap + as_text(end)[0]
+        text = to_text(start)[0] + gap + to_text(end)[0]
         return BackgroundOutput(text, state, code, whole=False, outside=outside)
 
     async def read_tail(self, name: str, max_bytes: int) -> str:
@@ -243,7 +243,7 @@ class BackgroundCommands:
             return ""
         start, lost, end, _ = command.printed.since(0)
         cut = lost > 0 or len(start) + len(end) > max_bytes
-        text = as_text((end if lost else start + end)[-max_bytes:])[0]
+        text = to_text((end if lost else start + end)[-max_bytes:])[0]
         return text.partition("\n")[2] if cut else text
 
     async def stop(
@@ -339,7 +339,7 @@ class BackgroundCommands:
     ) -> BackgroundEnded:
         start, lost, end, _ = command.printed.since(0)
         gap = f"\n[{lost:,} bytes were not kept]\n" if lost else ""
-        text = mark_invisible(as_text(start)[0] + gap + as_text(end)[0])[0]
+        text = mark_invisible(to_text(start)[0] + gap + to_text(end)[0])[0]
         remarks = list[str]()
         if isinstance(result, Finished):
             remarks = [*result.guarded.sentences(escape_name), *host_remarks(result)]

@@ -206,7 +206,7 @@ class ChildRun:
             await self._wait_until_done(session)
         if self._abort.cancelled_caught:
             with anyio.move_on_after(self._grace / 2):
-                await session.go()  # settles the interrupted calls
+                await session.run_turns()  # settles the interrupted calls
 
     async def _wait_until_done(self, session: Session) -> None:
         from refold.agents.relay import Relay
@@ -246,10 +246,10 @@ class ChildRun:
             view = await self._run_until_settled(session)
 
     async def _run_until_settled(self, session: Session) -> View:
-        view = await session.go()
+        view = await session.run_turns()
         while view.turn.seq:  # it waits for the user
             await session.record.wait_for_event(after=view.seq)
-            view = await session.go()
+            view = await session.run_turns()
         return view
 
     def _awaits(self, view: View) -> bool:

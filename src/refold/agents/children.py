@@ -32,7 +32,7 @@ from refold.agents.profile import Profile, Role
 from refold.agents.worktree import Worktrees
 from refold.engine.authorize import effective_mode, judge
 from refold.engine.budget import NOTHING_LEFT, request_more
-from refold.engine.checkpoint import files_changed, save
+from refold.engine.checkpoint import mark_files_changed, save
 from refold.engine.world import Record, World
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import ChildBorn, ChildEnded, ChildStopped
@@ -226,7 +226,7 @@ class Children:
         finally:
             self._running.pop(child_run.child.name, None)
             if writes:
-                files_changed(self._turn)
+                mark_files_changed(self._turn)
 
     def _may_write(self, child: Child) -> bool:
         try:
@@ -248,7 +248,7 @@ class Children:
         world, born, here = self._turn, child.born, self.position
         agent = self._find(born.agent)
         never = _NEVER_TOOLS if agent.mode == "plan" else (*_NEVER_TOOLS, "exit_plan_mode")
-        team, names = None, frozenset(world.names)
+        team, names = None, frozenset(world.tool_names)
         if born.teammate:
             from refold.agents.team import Team
 
@@ -413,7 +413,7 @@ class ChildAdmission:
         lineage = world.lineage
         if not self._position.depth:
             lineage.shared.begin_root_turn(view.turn.seq)
-        others = lineage.shared.children_elsewhere(lineage.address)
+        others = lineage.shared.child_count_of_others(lineage.address)
         return _count_born(view) + others >= self._position.total
 
     @property
@@ -482,7 +482,7 @@ class InheritedRights:
     def judge(self, access: Access, facts: Facts) -> Decision:
         world = self._world
         policy_context = _ChildPolicyContext(world.rules, world.mode, lambda: facts)
-        return judge(access, policy_context, self._record.view, above=world.lineage.parent)
+        return judge(access, policy_context, self._record.view, parent=world.lineage.parent)
 
     @property
     def mode(self) -> Mode:

@@ -102,9 +102,11 @@ class Relay:
             for id_, asks in wanted.items():
                 known = open_asks.get(id_)
                 if known is not None and known.hash == asks.hash:
-                    self._parent.lend(asks.call)
+                    self._parent.keep_unmasked(asks.call)
                 elif _answer(view, asks) is None:
-                    self._parent.lend(asks.call)  # the question shows the whole call
+                    self._parent.keep_unmasked(
+                        asks.call
+                    )  # the question shows the whole call
                     events.append(asks)
             gone = (id_ for id_ in open_asks if id_ not in wanted)
             return (*events, *(ChildAnswered(id_, withdrawn=True) for id_ in gone))

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from refold.agents.profile import Profile, may_use
 from refold.errors import BadInput
-from refold.hooks.configuration import Hook, matching
+from refold.hooks.configuration import Hook, matching_hooks
 from refold.mcp.servers import ServerConfig, resolve
 from refold.permissions.rules import Rule, is_about, our_tool_name
 from refold.provider.port import Delta, HostedServer, Provider, Request
@@ -100,7 +100,7 @@ def _exclusion_reason(server: HostedServer, turn: RemoteTurn) -> str:
 
 def _hook_about(any_tool: str, hooks: Sequence[Hook]) -> str:
     """The name of a hook that may forbid a call of the server; "" if there is none."""
-    before = matching(hooks, "PreToolUse", any_tool)
+    before = matching_hooks(hooks, "PreToolUse", any_tool)
     named = (h for h in hooks if h.on == "PreToolUse" and "mcp" in h.matcher)
     return next((hook.name for hook in (*before, *named)), "")
 

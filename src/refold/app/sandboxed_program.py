@@ -70,7 +70,7 @@ class SandboxedProgram:
                 f"{spec.label} uses tools of its own, which cannot be switched off, so it runs only in a "
                 "read-only sandbox, and there is none here: install bubblewrap, or take another model"
             )
-        self._commands = ShellCommands(environ, lambda: sandbox).hiding(
+        self._commands = ShellCommands(environ, lambda: sandbox).with_hidden_paths(
             lambda: tuple(key_paths(home))
         )
 

@@ -43,7 +43,7 @@ from refold.hooks.configuration import (
     HookFile,
     describe,
     function_hooks,
-    matching,
+    matching_hooks,
     read,
     unfit_matchers,
 )
@@ -85,8 +85,8 @@ class SessionHooks(Struct, frozen=True):
     mask: Callable[[bytes], bytes]
     transcript: str = ""
 
-    def matching(self, on: HookEvent, *names: str) -> tuple[Hook, ...]:
-        return matching(self.hooks, on, *names)
+    def hooks_for(self, on: HookEvent, *names: str) -> tuple[Hook, ...]:
+        return matching_hooks(self.hooks, on, *names)
 
     async def run(self, hook: Hook, about: Mapping[str, object]) -> HookAnswer:
         document = {"transcript_path": self.transcript, **about}
@@ -182,7 +182,7 @@ class ConfiguredHooks(Struct, frozen=True):
     @property
     def run_at_resume(self) -> bool:
         """Whether a hook runs when a session is resumed."""
-        return bool(matching(self.file.hooks, "SessionStart", "resume"))
+        return bool(matching_hooks(self.file.hooks, "SessionStart", "resume"))
 
     def notices(self, brought: Sequence[Tool], directory: str) -> tuple[str, ...]:
         """Notices about the files. `brought` are tools that are not built in."""

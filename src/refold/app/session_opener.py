@@ -91,7 +91,7 @@ class SessionOpener:
         resume_hooks = shared.hooks is not None and shared.hooks.run_at_resume
         opening = Opening(place, __version__, id_, resume_hooks)
         session.prepare(opening, _leave_lost_worktree)
-        await (record.look() if look else record.open())
+        await (record.fold_without_lock() if look else record.open())
         if shared.traces is not None:
             await shared.traces.catch_up(id_, record)
         session.background = turn_context.background

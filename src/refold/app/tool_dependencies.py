@@ -304,7 +304,7 @@ class LazyBackground:
         if handovers and (full := self._commands.refusal()):
             raise BadInput(f"{full}: stop one first")
         for item in handovers:
-            item.ask()
+            item.request()
         return bool(handovers)
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:

@@ -322,7 +322,7 @@ class TurnContext:
             return ()
         from refold.engine.policies.hooked_turn import hook_policies
 
-        return hook_policies(self._hooks.matching, child=self._child is not None)
+        return hook_policies(self._hooks.hooks_for, child=self._child is not None)
 
     @cached_property
     def _hooks(self) -> "SessionHooks | None":

@@ -186,7 +186,7 @@ class Workspace:
             self._environ, lambda: find_sandbox(self._environ, config, beside), limits
         )
         commands.gate = self.commands.gate if writes else None
-        return commands.hiding(lambda: tuple(key_paths(self._home)))
+        return commands.with_hidden_paths(lambda: tuple(key_paths(self._home)))
 
     @property
     def reads_only(self) -> bool:
@@ -238,7 +238,7 @@ class Workspace:
         )
         if not _has_read_rule(rules):
             return files, self.commands
-        return files, self.commands.hiding(lambda: self._all_unread(rules))
+        return files, self.commands.with_hidden_paths(lambda: self._all_unread(rules))
 
     @property
     def directory(self) -> str:
@@ -294,16 +294,16 @@ class Workspace:
             sandboxed=self.sandbox.confines,
             asks_after_outside_text=self._settings.ask_after_outside_text,
             follow=self.files.real,
-            git_part=self._git_part,
+            bare_repository_part=self._git_part,
             tracked_keys=lambda: self.sandbox.key_in_git(),
             filters_hosts=self.sandbox.filters_hosts,
             git_urls=self._git_urls,
         )
 
     def _git_part(self, paths: Sequence[str]) -> str:
-        from refold.place.guarded_paths import git_part
+        from refold.place.guarded_paths import bare_repository_part
 
-        return git_part(paths) or self.sandbox.watch.path_named_by_git(paths)
+        return bare_repository_part(paths) or self.sandbox.watch.path_named_by_git(paths)
 
     def _git_urls(self) -> Sequence[str]:
         from refold.place.gitconfig import remote_urls

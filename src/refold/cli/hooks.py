@@ -165,7 +165,7 @@ def _test(
         value = input_for_hook(tool, input_of(tool, {}, arguments))
         about |= {"tool_name": name_for_hook(tool), "tool_input": value, "tool": tool}
     try:
-        return anyio.run(_try_hooks, session, session.matching(event, *names), about)
+        return anyio.run(_try_hooks, session, session.hooks_for(event, *names), about)
     finally:
         workspace.close()
 

@@ -23,7 +23,7 @@ from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View, fold
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
-from refold.session.rewind import plan, preview, rewind, steps
+from refold.session.rewind import plan_rewind, preview, rewind, rewind_points
 from refold.session.session import Session
 from refold.values.path_names import below
 from refold.views.escape import on_one_line
@@ -78,8 +78,8 @@ def run(args: Namespace) -> int:
     view = _load_view(home, session)
     snapshots = _snapshots(view, places, session)
     if args.event is None:
-        return _list(steps(view, snapshots), as_json=args.json)
-    plan(view, args.event, args.which)  # raises if it is not a point to rewind to
+        return _list(rewind_points(view, snapshots), as_json=args.json)
+    plan_rewind(view, args.event, args.which)  # raises if it is not a point to rewind to
     if args.dry_run:
         dry = anyio.run(preview, view, snapshots, args.event, args.which)
         _show(dry, view, as_json=args.json)

@@ -52,7 +52,7 @@ from refold.rlm.material import (
     Material,
     flat_prompt,
     flat_text,
-    material,
+    read_material,
     recursive_text,
 )
 from refold.rlm.router import Route, Size, route
@@ -123,7 +123,7 @@ async def _run(args: Namespace) -> int:
     try:
         app.models.check(app.model_of(View()))
         data = await anyio.to_thread.run_sync(
-            material, args.context, app.directory, app.unread
+            read_material, args.context, app.directory, app.unread
         )
         traits = app.models.traits(app.model_of(View()))
         size = Size(

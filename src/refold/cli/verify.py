@@ -217,7 +217,7 @@ async def _run_turn(session: Session, words: str, seconds: float | None) -> str:
         if seconds is not None:
             group.start_soon(clock, seconds)
         await session.inbox.say(words)
-        await session.go()
+        await session.run_turns()
         group.cancel_scope.cancel()
     turn = session.view.turn
     if late:

@@ -14,7 +14,12 @@ from refold.errors import Held
 from refold.journal.catalogue.session_card import Card
 from refold.journal.session_index import SessionIndex
 from refold.journal.store.delete import SessionSize
-from refold.place.checkpoints import forget, is_used_by, size_of, snapshots_of
+from refold.place.checkpoints import (
+    deletable_snapshots,
+    delete_snapshots,
+    directory_bytes,
+    is_used_by,
+)
 from refold.views.session_list import display_name
 
 
@@ -34,7 +39,7 @@ def delete_session(home: SessionIndex, checkpoints: Path, id_: str) -> None:
     for deletion in deletions(home, checkpoints, [id_], cards):
         home.delete(deletion.session)
         for place in deletion.snapshots:
-            forget(checkpoints, place)
+            delete_snapshots(checkpoints, place)
     home.catalogue().freshen(1.0)
 
 
@@ -54,7 +59,7 @@ def deletions(
 
     def snapshots_to_delete(place: str, session: str) -> Path:
         shared = unknown or place in places or is_used_by(store, place, names)
-        return snapshots_of(store, place, session, last=not shared)
+        return deletable_snapshots(store, place, session, last=not shared)
 
     counted = set[Path]()
     plans = list[DeletionPlan]()
@@ -68,7 +73,7 @@ def deletions(
         counted |= set(existing)
         much = home.size(session)
         name = next((display_name(card) for card in own if card.id == session), "")
-        whole = much.bytes + sum(map(size_of, existing))
+        whole = much.bytes + sum(map(directory_bytes, existing))
         plans.append(DeletionPlan(session, name, much, existing, whole))
     return plans[::-1]
 

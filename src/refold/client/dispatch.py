@@ -170,7 +170,7 @@ class Dispatcher:
             self._begins = True  # the only sign of it until its first event is recorded
             try:
                 with acting_as(order.by if order else ""):
-                    view = await (engine.continue_() if order else engine.go())
+                    view = await (engine.continue_() if order else engine.run_turns())
             finally:
                 self._begins = False
             self._asked = view.seq if view.turn.seq else 0
@@ -251,7 +251,7 @@ class Dispatcher:
         return await tag(self._engine.record, order.changes)
 
     async def _shell_output(self, order: ShellOutput) -> bool:
-        return await self._engine.inbox.ran(order.command, order.output)
+        return await self._engine.inbox.record_command(order.command, order.output)
 
     async def _report(self, _: ReportStatus | ReportSnapshot) -> bool:
         """Do nothing: clients write the document, by `Session.status` and `snapshot`."""

@@ -210,7 +210,7 @@ class Permissions:
                 return False
             about = describe_access(tool, tool.parse(whole_call.arguments), self.facts())
             decision = judge(
-                about, self._current_context, self._engine.view, by=decide_in_mode
+                about, self._current_context, self._engine.view, decider=decide_in_mode
             )
         except ToolFailed:
             return False

@@ -82,9 +82,9 @@ from refold.session.pending_requests import (
     PlanToJudge,
     Questions,
     Request,
-    of_call,
-    of_child,
     plan_id,
+    request_of_call,
+    request_of_child,
     requests,
 )
 from refold.session.question_timeout import NO_ANSWER
@@ -394,7 +394,7 @@ class Session:
         """A message for after the running turn; it begins the next one."""
         await self.send(Queue(text))
 
-    async def ran(self, command: str, output: str) -> bool:
+    async def record_command(self, command: str, output: str) -> bool:
         """Record a command that the user ran: the model gets it with the next message."""
         return await self.send(ShellOutput(command, output))
 
@@ -936,9 +936,9 @@ def _id_of(entry: Entry) -> str:
 
 def _request_of(event: "PutToPerson", view: View) -> Permission | Questions | None:
     if isinstance(event, ChildAsked):
-        return of_child(event)
+        return request_of_child(event)
     open_call = view.conversation.call(event.call_id)
-    return None if open_call is None else of_call(open_call)
+    return None if open_call is None else request_of_call(open_call)
 
 
 def _approval_fields(rule: str | Sequence[str]) -> tuple[str, tuple[str, ...]]:

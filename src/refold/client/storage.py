@@ -16,7 +16,7 @@ from refold.config.paths import Paths
 from refold.config.storage import StoredFile, TreeSize, find_stored_files, tree_size
 from refold.errors import BadInput, Held
 from refold.journal.session_index import Progress, SessionIndex
-from refold.place.checkpoints import find_unused_snapshots, forget
+from refold.place.checkpoints import delete_snapshots, find_unused_snapshots
 
 
 class Leftover(Struct, frozen=True):
@@ -127,7 +127,7 @@ class Storage:
             return False
         if leftover.session:
             return self._delete(leftover.session)
-        return forget(self._paths.checkpoints, leftover.path)
+        return delete_snapshots(self._paths.checkpoints, leftover.path)
 
     def _delete(self, session: str) -> bool:
         with suppress(Held, BadInput):  # it was opened just now, or is a link

@@ -110,26 +110,28 @@ class SessionWorkspace:
 
     async def points(self) -> "tuple[RewindPoint, ...]":
         """The points to which the session can be rewound, oldest first."""
-        from refold.session.rewind import steps
+        from refold.session.rewind import rewind_points
 
         view = self._engine.view
-        return await anyio.to_thread.run_sync(steps, view, self._snapshots)
+        return await anyio.to_thread.run_sync(rewind_points, view, self._snapshots)
 
     @property
     def rewound(self) -> frozenset[int]:
         """The messages that a rewind took out of the conversation, by their numbers."""
-        from refold.session.rewind import steps
+        from refold.session.rewind import rewind_points
 
-        points = steps(self._engine.view, None)
+        points = rewind_points(self._engine.view, None)
         return frozenset(point.seq for point in points if not point.in_conversation)
 
     async def preview(self, seq: int, what: "What" = "both") -> "RewindPreview":
         """What `rewind` would change; nothing is done."""
-        from refold.session.rewind import plan, preview
+        from refold.session.rewind import plan_rewind, preview
         from refold.views.rewind_points import RewindPreview
 
         if self._snapshots is None:
-            return RewindPreview(plan(self._engine.view, seq, _require_conversation(what)))
+            return RewindPreview(
+                plan_rewind(self._engine.view, seq, _require_conversation(what))
+            )
         return await preview(self._engine.view, self._snapshots, seq, what)
 
     async def diff(
@@ -221,7 +223,7 @@ class SessionWorkspace:
 
 async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
     """Carry out the order, as `SessionWorkspace.rewind` says."""
-    from refold.session.rewind import plan, rewind
+    from refold.session.rewind import plan_rewind, rewind
     from refold.views.rewind_points import RewindPreview, RewindReport
 
     snapshots = snapshots_of(app, engine.view)
@@ -230,7 +232,7 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
         drift = "keep" if order.keep_others else "overwrite" if order.force else "refuse"
         return await rewind(engine, snapshots, order.to, order.what, drift=drift, only=only)
     what = _require_conversation("files" if order.only else order.what)
-    planned = plan(engine.view, order.to, what)
+    planned = plan_rewind(engine.view, order.to, what)
     if not await engine.rewind(planned.mark):
         raise BadInput("a turn of this session is running: end it, then rewind")
     return RewindReport(RewindPreview(planned), undo=engine.view.seq)

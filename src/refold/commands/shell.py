@@ -64,6 +64,6 @@ async def run(here: CommandContext, rest: str) -> None:
     own = os.environ.get("SHELL", "")
     program = own if own.startswith("/") else known.find(own) or "/bin/sh"
     ran = await terminal.run_program((program, "-c", rest))
-    await here.session.ran(rest, as_message(rest, ran))
+    await here.session.record_command(rest, as_message(rest, ran))
     if ran.code and not ran.in_message:
         here.show(line(describe_exit_code(ran.code), "warn"))

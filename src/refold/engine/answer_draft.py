@@ -172,7 +172,7 @@ class Draft:
 
     def to_failure(self, reason: str, kind: str, *, dropped: bool = False) -> ModelFailed:
         """The event for a failed response, with the charge for the part that was received."""
-        shown = _start_of(self.text) if self.text.strip() else ""
+        shown = _part_to_record(self.text) if self.text.strip() else ""
         if self._done is None and not self._pieces:
             return ModelFailed(reason, kind, shown, dropped=dropped)
         total = self._charge(self._done or Done())
@@ -274,7 +274,7 @@ class Draft:
         return parts
 
 
-def _start_of(text: str) -> str:
+def _part_to_record(text: str) -> str:
     """The part of a failed response that is recorded: the beginning if it is too long."""
     left = len(text) - _MAX_FAILED_TEXT_CHARS
     note = f"\n[… {left:,} characters are left out here …]"
@@ -313,7 +313,7 @@ def unwrap_call(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
         wrapped = msgspec.json.decode(call.arguments, type=_Wrapped)
         if find_repeated_key(call.arguments) is not None:
             return call
-        inner = _object(wrapped.arguments)
+        inner = _check_object(wrapped.arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return call
     if wrapped.name == CALLER_TOOL or not reachable(wrapped.name):
@@ -321,7 +321,7 @@ def unwrap_call(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
     return replace(call, name=wrapped.name, arguments=inner, via=CALLER_TOOL)
 
 
-def _object(arguments: Raw) -> Raw:
+def _check_object(arguments: Raw) -> Raw:
     """Raises `DecodeError` for anything but an object."""
     written = bytes(arguments)
     if written.startswith(b'"'):  # many models write an object within a text

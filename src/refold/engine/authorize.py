@@ -89,7 +89,7 @@ def access_from_arguments(tool: Tool, arguments: Mapping[str, object]) -> Access
             hosts=line.hosts,
         )  # fmt: skip
     runs, files = tool.effect is Effect.RUN, tool.names_files(arguments)
-    hosts = _hosts(arguments.get("hosts")) if runs else ()
+    hosts = _parse_hosts(arguments.get("hosts")) if runs else ()
     subject = ", ".join(files) if tool.paths else tool.subject_of(arguments)
     return Access(
         tool.name,
@@ -102,7 +102,7 @@ def access_from_arguments(tool: Tool, arguments: Mapping[str, object]) -> Access
     )
 
 
-def _hosts(wanted: object) -> tuple[str, ...]:
+def _parse_hosts(wanted: object) -> tuple[str, ...]:
     """The hosts that a call names, as patterns. Raises `ToolFailed`."""
     if not isinstance(wanted, (list, tuple)) or not wanted:
         return ()
@@ -126,20 +126,20 @@ def judge(
     access: Access,
     policy_context: PolicyContext,
     view: View,
-    also: Sequence[str] = (),
-    above: ParentRights | None = None,
-    by: PermissionDecider | None = None,
+    extra_rules: Sequence[str] = (),
+    parent: ParentRights | None = None,
+    decider: PermissionDecider | None = None,
 ) -> Decision:
-    """The decision on a call at this moment. `also` are allow rules that the user might
-    still grant.
+    """The decision on a call at this moment. `extra_rules` are allow rules that the
+    user might still grant.
 
-    `above` has the rights of this session's parent: a subagent may not do more than its
+    `parent` has the rights of this session's parent: a subagent may not do more than its
     parent, and what the user allowed there need not be asked here again.
     """
-    if by is None:
-        from refold.permissions.decide import decide as by  # the first call needs it
+    if decider is None:
+        from refold.permissions.decide import decide as decider  # the first call needs it
 
-    granted = [*session_grants(view, above), *also]
+    granted = [*session_grants(view, parent), *extra_rules]
     rules = [
         *policy_context.rules,
         *(parse(rule, "allow", SESSION_SOURCE) for rule in granted),
@@ -147,33 +147,33 @@ def judge(
     facts = policy_context.facts()
     outside_text_read = facts.asks_after_outside_text and view.outside_text.since > 0
     known = replace(facts, read_outside_text=True) if outside_text_read else facts
-    own = by(access, effective_mode(policy_context, view, above), rules, known)
-    if above is None:
+    own = decider(access, effective_mode(policy_context, view, parent), rules, known)
+    if parent is None:
         return own
-    both = stricter(own, above.judge(access, facts))
-    if above.mode != "plan":
+    both = stricter_decision(own, parent.judge(access, facts))
+    if parent.mode != "plan":
         return both
     return replace(both, reason=both.reason.replace(LEAVE_PLAN, REPORT_ADVICE))
 
 
 def effective_mode(
-    policy_context: PolicyContext, view: View, above: ParentRights | None = None
+    policy_context: PolicyContext, view: View, parent: ParentRights | None = None
 ) -> Mode:
     """The session's own mode, or that of its parent, or of the settings.
 
     While its parent is in plan mode, so is a subagent, whatever its own mode is.
     """
-    if above is not None and above.mode == "plan":
+    if parent is not None and parent.mode == "plan":
         return "plan"
-    return view.rights.mode or (above.mode if above else policy_context.mode)
+    return view.rights.mode or (parent.mode if parent else policy_context.mode)
 
 
-def session_grants(view: View, above: ParentRights | None = None) -> Sequence[str]:
+def session_grants(view: View, parent: ParentRights | None = None) -> Sequence[str]:
     """The rules that the user granted for this session, here or in its parents."""
-    return (*view.rights.granted, *(above.grants if above else ()))
+    return (*view.rights.granted, *(parent.grants if parent else ()))
 
 
-def stricter(own: Decision, other: Decision) -> Decision:
+def stricter_decision(own: Decision, other: Decision) -> Decision:
     """What both decisions allow. If both ask or deny, the second gives the reason."""
     first, second = (
         (other, own)

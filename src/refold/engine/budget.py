@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.engine.call_cost import CHARS_PER_TOKEN, Charge
-from refold.engine.context_usage import tokens
+from refold.engine.context_usage import token_count
 from refold.engine.world import BudgetGrant, Model, Record
 from refold.errors import ProviderError
 from refold.journal.events.kinds import BudgetSet, Reserved, Settled
@@ -37,7 +37,7 @@ def find_overrun(view: View, budget: Budget) -> str:
     return _overrun(budget_used(view), budget)
 
 
-def unenforceable(model: str, cost: float | None, budget: Budget) -> str:
+def why_unenforceable(model: str, cost: float | None, budget: Budget) -> str:
     """Say why a limit in dollars cannot be enforced for this model; "" if it can.
 
     `cost` of any call is None if the price is not known. A limit in tokens holds then.
@@ -166,13 +166,13 @@ def _larger_limit(have: _Number | None, more: _Number | None) -> _Number | None:
     return None if have is None or more is None else max(have, more)
 
 
-def estimate(view: View, price: Price) -> Estimate:
+def estimate_next_step(view: View, price: Price) -> Estimate:
     """The estimated cost of the next step.
 
     The part that was cached last time counts as cached.
     """
     briefed = view.conversation.system_prompt
-    size, last = tokens(view), view.account.last_usage
+    size, last = token_count(view), view.account.last_usage
     cached = min(size, last.input) if last.cached else 0
     usage = Usage(
         fresh=size - cached,
@@ -204,7 +204,7 @@ async def reserve(
             return ()
         asks = Estimate(reservation.dollars, reservation.tokens)
         own = budget_of(view, budget)
-        if reason := unenforceable(reservation.model, reservation.dollars, own):
+        if reason := why_unenforceable(reservation.model, reservation.dollars, own):
             raise ProviderError(reason)
         exceeds_grant = grant is not None and bool(shortfall(budget_used(view), own, asks))
         if view.turn.seq and (exceeds_grant or find_overrun(view, own)):

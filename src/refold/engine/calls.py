@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from refold.engine.answer_draft import HostedUse, unwrap_call
 from refold.engine.authorize import judge
-from refold.engine.change_preview import to_preview, with_preview
+from refold.engine.change_preview import add_preview, question_to_preview
 from refold.engine.execute import end_as_done, end_as_failed, execute, refusal_text
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
@@ -103,7 +103,7 @@ async def run(call_id: str, world: World, record: Record) -> None:
                 if world.hooks:
                     from refold.engine import run_hooks
 
-                    await run_hooks.after_call(whole, end, world, record)
+                    await run_hooks.run_after_call(whole, end, world, record)
             case _:
                 return
     world.prepared.drop(call_id)
@@ -113,7 +113,7 @@ def begin(call: ToolCall, world: World, view: View) -> list[Event]:
     """Judge a call, and start it if no approval is needed."""
     tool, wanted = world.tool(call.name), unwrap_call(call, lambda _: True).name
     if tool is None or wanted != call.name:
-        names = ", ".join(world.names) or "none"
+        names = ", ".join(world.tool_names) or "none"
         text = f"There is no tool {call.name!r}. The tools are: {names}."
         why = world.explain_missing(wanted)  # it may quote a server
         if tool is None or why:
@@ -133,7 +133,7 @@ def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
     if world.hooks is not None:  # they run before the verdict
         return []
     opening = begin(call, world, view)
-    return [] if to_preview(call, opening[0], world) else opening
+    return [] if question_to_preview(call, opening[0], world) else opening
 
 
 def judge_again(
@@ -186,12 +186,12 @@ def end_unexecuted(open_call: OpenCall, reason: str, world: World, record: Recor
 async def _record_opening(
     call: ToolCall, opening: Sequence[Event], world: World, record: Record
 ) -> None:
-    question = to_preview(call, opening[0], world)
+    question = question_to_preview(call, opening[0], world)
     if question is None:
         await record(*opening, kept=must_sync(opening, (call,), world), by="rules")
     else:
         async with world.prepared.in_order:  # questions appear in the order of the calls
-            event = await with_preview(call, question, world, record)
+            event = await add_preview(call, question, world, record)
             await record(event, kept=must_sync((event,), (call,), world), by="rules")
     if world.hooks is not None:
         await _notify(call, opening[0], world, record)
@@ -209,13 +209,13 @@ async def _run_next_hook(
 ) -> bool:
     from refold.engine import run_hooks  # few sessions have hooks
 
-    return await run_hooks.before_call(open_call, whole, world, record)
+    return await run_hooks.run_before_call(open_call, whole, world, record)
 
 
 def _judge_call(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
     resolved = world.prepared.resolve(call, tool, world.facts())
     by = partial(world.prepared.decide, call.id)
-    decision = judge(resolved.access, world, view, above=world.lineage.parent, by=by)
+    decision = judge(resolved.access, world, view, parent=world.lineage.parent, decider=by)
     if (known := view.conversation.call(call.id)) and known.hooks:
         from refold.engine.run_hooks import with_hooks
 

@@ -26,7 +26,7 @@ from refold.values.printable_names import escape_name
 from refold.values.tools import Effect
 
 
-def to_preview(call: ToolCall, event: Event, world: World) -> Judged | None:
+def question_to_preview(call: ToolCall, event: Event, world: World) -> Judged | None:
     """The question, if `event` is one and its call can be previewed."""
     if not isinstance(event, Judged) or event.verdict != "ask":
         return None
@@ -36,7 +36,7 @@ def to_preview(call: ToolCall, event: Event, world: World) -> Judged | None:
     return event if tool.dry_run or tool.check is not None else None
 
 
-async def with_preview(
+async def add_preview(
     call: ToolCall, question: Judged, world: World, record: Record
 ) -> Judged | Ended:
     """The question with its preview, or the end of the call if it would fail.
@@ -51,21 +51,21 @@ async def with_preview(
     files = world.files.dry_run()
     known = dict(record.view.file_hashes.files)
     earlier = _earlier_calls(call, world, record)
-    changing = [waiting for waiting in earlier if not _reads(waiting, world)]
+    changing = [waiting for waiting in earlier if not _is_read_only(waiting, world)]
     if len(changing) < len(earlier):
         known.update(_current_versions(call, world, files))
     for waiting in changing:
         with suppress(ToolFailed):
-            await _changes(waiting, world, files, known)
+            await _compute_changes(waiting, world, files, known)
     try:
-        return replace(question, changes=await _changes(call, world, files, known))
+        return replace(question, changes=await _compute_changes(call, world, files, known))
     except ToolFailed as error:
         if changing or any(files.outside(real) for real in _real_paths(call, world)):
             return question
         return await end_as_failed(call.id, str(error), world, record)
 
 
-async def _changes(
+async def _compute_changes(
     call: ToolCall, world: World, files: Files, known: dict[str, str]
 ) -> tuple[Diff, ...]:
     """Run the tool on `files` and return the changes; adds new versions to `known`."""
@@ -106,7 +106,7 @@ def _earlier_calls(call: ToolCall, world: World, record: Record) -> Sequence[Too
     return earlier
 
 
-def _reads(call: ToolCall, world: World) -> bool:
+def _is_read_only(call: ToolCall, world: World) -> bool:
     tool = world.tool(call.name)
     return tool is not None and tool.effect is Effect.LOOK
 

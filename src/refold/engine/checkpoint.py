@@ -34,7 +34,7 @@ def begin_saving(tool: Tool | None, world: World) -> None:
         world.snapshots.begin()
 
 
-def files_changed(world: World) -> None:
+def mark_files_changed(world: World) -> None:
     """Mark the last snapshot as stale: files may have changed."""
     if world.snapshots is not None:
         world.snapshots.note_change()
@@ -48,9 +48,10 @@ async def save_if_changed(world: World, record: Record) -> None:
 
 
 async def save_before(call: ToolCall, world: World, record: Record, *, answer: int) -> None:
-    """Save a checkpoint before a call that may change files, and all that it may delete.
+    """Save a checkpoint before a call that may change files, and store all that it may delete.
 
-    `answer` is the response with the call, whose first call saves for all; 0: save again.
+    `answer` is the seq of the response with the call; the first call of a response saves for all.
+    With 0, a checkpoint is saved in any case.
     """
     report = partial(_show_progress, record, call.id)
     await save(world, record, answer=answer, report=report)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from refold.engine.authorize import effective_mode, judge
 from refold.engine.budget import ask_outside_conversation
-from refold.engine.checkpoint import files_changed, save_before
+from refold.engine.checkpoint import mark_files_changed, save_before
 from refold.engine.nested_call import RunCall, call_within, key_of
 from refold.engine.world import Record, World
 from refold.errors import BadInput, JournalError, ProviderError, ToolFailed
@@ -185,7 +185,7 @@ async def _execute(
         return Ended(whole.id, "failed", PATH_MOVED)
     known = partial(world.prepared.decide, whole.id)
     above = world.lineage.parent
-    decision = judge(access, world, record.view, above=above, by=known)
+    decision = judge(access, world, record.view, parent=above, decider=known)
     files = (
         world.files.only([target.real for target in access.files]) if world.files else None
     )
@@ -196,22 +196,22 @@ async def _execute(
         answer = 0 if saved else open_call.called
         await save_before(whole, world, record, answer=answer)
         # The mode may have changed meanwhile.
-        decision = judge(access, world, record.view, above=above, by=known)
+        decision = judge(access, world, record.view, parent=above, decider=known)
     if end := denial(whole.id, decision):
         return end
     running.outside = tool.outside or access.network or decision.confines.network
     own = _call_dependencies(open_call, files, decision, running, world)
     try:
-        end = await _with_new_problems(
+        end = await _run_with_edit_checks(
             partial(run_tool, whole, tool, world, running, own), access, world
         )
     finally:
         if writes:
-            files_changed(world)
+            mark_files_changed(world)
     return _with_remarks(_share_with_tree(end, access, world, record), files)
 
 
-async def _with_new_problems(
+async def _run_with_edit_checks(
     do_it: Callable[[], Awaitable[Ended]], about: Access, world: World
 ) -> Ended:
     """The end of the call, with the problems it introduced in the files that it changed."""
@@ -303,7 +303,7 @@ def _judge_subject(
 ) -> Decision:
     """The decision on the same tool for another subject: a page redirects, or is private."""
     access = Access(tool.name, tool.effect, subject, private=private)
-    return judge(access, world, record.view, above=world.lineage.parent)
+    return judge(access, world, record.view, parent=world.lineage.parent)
 
 
 async def _complete(world: World, record: Record, request: Request) -> Completion:
@@ -384,7 +384,7 @@ async def run_tool(
         if world.results is None:
             return await end_as_done(call.id, await run(), world, running.record)
         files = cast("Files | None", own.get("files"))
-        reply, cached = await world.results.reply(tool, arguments, files, run)
+        reply, cached = await world.results.get_reply(tool, arguments, files, run)
         end = await end_as_done(call.id, reply, world, running.record)
         return replace(end, cached=cached)
     except ToolFailed as error:

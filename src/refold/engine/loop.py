@@ -12,7 +12,7 @@ from typing import assert_never
 import anyio
 
 from refold.engine import model_call
-from refold.engine.budget import estimate, request_more
+from refold.engine.budget import estimate_next_step, request_more
 from refold.engine.checkpoint import save_if_changed
 from refold.engine.decide import (
     AskModel,
@@ -82,7 +82,7 @@ async def perform(choice: ChosenAction, world: World, record: Record) -> None:
         case Wait():
             await record.wait_for_event(after=record.view.seq)
         case RequestBudget():
-            need = estimate(record.view, world.model.price)
+            need = estimate_next_step(record.view, world.model.price)
             await request_more(
                 need, world.budget, world.lineage.grant, record, record_refusal=True
             )

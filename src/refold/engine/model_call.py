@@ -15,7 +15,7 @@ import anyio
 from msgspec.structs import replace
 
 from refold.engine.answer_draft import EMPTY_RESPONSE, MAX_EMPTY_RESPONSES, Draft
-from refold.engine.budget import estimate
+from refold.engine.budget import estimate_next_step
 from refold.engine.call_cost import MeasuredCall
 from refold.engine.checkpoint import begin_saving
 from refold.engine.decide import AskModel, ChosenAction, decide
@@ -41,9 +41,9 @@ CHANGED_RESOURCES = "<reminder>{sentences}</reminder>"
 GO_ON = Message("user", (Text("<reminder>Go on.</reminder>"),))
 
 
-def model_asked(action: AskModel, view: View, world: World) -> ModelAsked:
+def call_start(action: AskModel, view: View, world: World) -> ModelAsked:
     """The start of a model call, with the reservation for it."""
-    need = estimate(view, world.model.price)
+    need = estimate_next_step(view, world.model.price)
     return ModelAsked(action.notes, action.tools, action.because, need.dollars, need.tokens)
 
 
@@ -55,19 +55,19 @@ async def begin(
     Another task may have spent the budget meanwhile.
     """
     first_view = record.view
-    asked = model_asked(action, first_view, world)
+    asked = call_start(action, first_view, world)
     news = list[str]()
 
     def make_events(view: View) -> tuple[ModelAsked, ...]:
         if view is not first_view and decide(view, world.policies) != choice:
             return ()
         news.extend(world.take_resource_news())  # only here: they are gone once taken
-        return (_with_news(asked, news),)
+        return (_add_resource_news(asked, news),)
 
     return await record.append_if(make_events, by=f"policy {choice.by}")
 
 
-def _with_news(asked: ModelAsked, news: Sequence[str]) -> ModelAsked:
+def _add_resource_news(asked: ModelAsked, news: Sequence[str]) -> ModelAsked:
     """Add a reminder of changed resources. No policy can: it decides from the view alone."""
     if not news:
         return asked
@@ -156,7 +156,7 @@ async def _make_request(world: World, record: Record) -> Request:
     if world.model.trace:
         request = replace(request, trace=True)
     if names := record.view.conversation.images:
-        request = replace(request, pictures=await world.images.of(names, record))
+        request = replace(request, pictures=await world.images.read(names, record))
     return request
 
 

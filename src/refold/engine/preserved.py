@@ -50,7 +50,7 @@ def make_preserved_text(view: View, first_seq: int, room: int, why: str = "") ->
 
 
 def _user_messages(words: Sequence[UserText], room: int) -> Iterator[str]:
-    """The first and newest messages whole; if there is no room, those between are cut."""
+    """The first and newest messages as they are; if there is no room, those between are cut."""
     if not words:
         return
     sizes = _divide_room([len(w.text) + 12 for w in words], room)
@@ -91,7 +91,7 @@ def _shorten_message(words: UserText, size: int) -> str:
 
 
 def _todos(view: View, room: int) -> Iterator[str]:
-    """If there is no room for all, open todos are kept first."""
+    """The todos; if there is no room for all, the open ones come first."""
     todos = view.conversation.todos
     by_need = sorted(range(len(todos)), key=lambda n: not todos[n].open)
     lines = [f"- [{todo.status}] {_shorten(todo.subject)}" for todo in todos]

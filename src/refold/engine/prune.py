@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from refold.engine.context_usage import ratio, room, tokens
+from refold.engine.context_usage import available_chars, chars_per_token, token_count
 from refold.journal.state.conversation import IMAGE_TOKENS, MIN_PRUNED_CHARS, message_size
 from refold.journal.state.fold import View
 from refold.values.messages import Message, StoredMessage, ToolCall, ToolResult
@@ -45,27 +45,31 @@ def window_of(view: View, shares: CompactionShares) -> int:
     A request that was refused as too long overrides the known size.
     """
     known = view.conversation.system_prompt.window or shares.window
-    return min(known, max(1, tokens(view) // 2)) if view.turn.too_long else known
+    return min(known, max(1, token_count(view) // 2)) if view.turn.too_long else known
 
 
 def room_for_preserved(view: View, shares: CompactionShares) -> int:
     """Characters for what the journal knows."""
-    return int(room(view, window_of(view, shares), shares.compact) * _PRESERVED_SHARE)
+    return int(
+        available_chars(view, window_of(view, shares), shares.compact) * _PRESERVED_SHARE
+    )
 
 
 def room_for_summary(view: View, shares: CompactionShares) -> int:
     """Characters for the summary."""
-    return int(room(view, window_of(view, shares), shares.compact) * _SUMMARY_SHARE)
+    return int(
+        available_chars(view, window_of(view, shares), shares.compact) * _SUMMARY_SHARE
+    )
 
 
 def prompt_fills_window(view: View, shares: CompactionShares) -> bool:
     """Whether the system prompt and the tools alone fill the window."""
     return view.conversation.prompt_size >= _CROWDED_SHARE * window_of(
         view, shares
-    ) * ratio(view)
+    ) * chars_per_token(view)
 
 
-def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
+def prunable_results(view: View, keep: int) -> tuple[tuple[str, str], ...]:
     """The results that can be pruned, all but the newest `keep`: ids and their lines."""
     calls = {c.id: c for s in view.conversation.messages for c in s.message.calls}
     newest_first = [
@@ -74,14 +78,14 @@ def prunable(view: View, keep: int) -> tuple[tuple[str, str], ...]:
     lines = (
         (r, _replacement_line(r, calls.get(r.call_id)))
         for r in newest_first[keep:]
-        if _large(r)
+        if _is_large(r)
     )
     return tuple(
         (r.call_id, line) for r, line in lines if r.images or len(line) < len(r.text)
     )
 
 
-def most_prunable(view: View) -> int:
+def max_prunable_chars(view: View) -> int:
     """An upper estimate of the characters that can be freed; cheap to compute."""
     return view.conversation.result_size + _image_chars(view, len(view.conversation.images))
 
@@ -105,10 +109,10 @@ def _results_of_lines(view: View, lines: Sequence[tuple[str, str]]) -> Iterator[
 
 
 def _image_chars(view: View, count: int) -> int:
-    return int(count * IMAGE_TOKENS * ratio(view))
+    return int(count * IMAGE_TOKENS * chars_per_token(view))
 
 
-def _large(result: ToolResult) -> bool:
+def _is_large(result: ToolResult) -> bool:
     is_long = len(result.text) > MIN_PRUNED_CHARS and not result.text.startswith(
         _PRUNED_MARK
     )
@@ -118,7 +122,9 @@ def _large(result: ToolResult) -> bool:
 def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
     """Where to cut. With `asked`, it cuts even if there is room."""
     messages = view.conversation.messages
-    max_chars = int(room(view, window_of(view, shares), shares.compact) * _MESSAGES_SHARE)
+    max_chars = int(
+        available_chars(view, window_of(view, shares), shares.compact) * _MESSAGES_SHARE
+    )
     cut, size, answered = len(messages), 0, False
     for start, end in _message_groups(messages):
         unit = sum(message_size(s.message) for s in messages[start:end])

@@ -34,7 +34,7 @@ class ResultCache:
     def __init__(self) -> None:
         self._replies: dict[tuple[str, str], Reply] = {}
 
-    async def reply(
+    async def get_reply(
         self,
         tool: Tool,
         arguments: Mapping[str, object],

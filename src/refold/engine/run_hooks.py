@@ -18,7 +18,7 @@ from msgspec.json import encode
 from msgspec.structs import replace
 
 from refold.engine.authorize import effective_mode
-from refold.engine.checkpoint import files_changed
+from refold.engine.checkpoint import mark_files_changed
 from refold.engine.decide import RunHook
 from refold.engine.world import Record, World
 from refold.hooks.tool_names import input_for_hook, input_of, name_for_hook
@@ -44,17 +44,17 @@ _MODE_NAMES: Mapping[Mode, str] = {
 _ASKED_TO_COMPACT = "manual"
 
 
-async def before_call(
+async def run_before_call(
     open_call: OpenCall, whole: ToolCall, world: World, record: Record
 ) -> bool:
     """Run the next PreToolUse hook. False if none is left, or one refused the call."""
-    arguments = _object(whole)
+    arguments = _arguments_object(whole)
     if world.hooks is None or world.tool(whole.name) is None or arguments is None:
         return False
     ran_keys = {ran.key for ran in open_call.hooks}
     if any(ran.outcome == "blocked" for ran in open_call.hooks):
         return False
-    for hook in world.hooks.matching("PreToolUse", whole.name):
+    for hook in world.hooks.hooks_for("PreToolUse", whole.name):
         if hook.key not in ran_keys:
             await _run_hook(hook, _call_fields(whole, arguments), world, record, call=whole)
             return True
@@ -71,14 +71,14 @@ def with_hooks(decision: Decision, hooks: Sequence[HookRan]) -> Decision:
     return decision
 
 
-async def after_call(call: ToolCall, end: Ended, world: World, record: Record) -> None:
+async def run_after_call(call: ToolCall, end: Ended, world: World, record: Record) -> None:
     """Run the hooks of PostToolUse, once the result is recorded."""
-    arguments = _object(call)
+    arguments = _arguments_object(call)
     if world.hooks is None or end.outcome not in ("done", "failed") or arguments is None:
         return
     response = {"text": end.text, "success": end.outcome == "done"}
     about = {**_call_fields(call, arguments), "tool_response": response}
-    for hook in world.hooks.matching("PostToolUse", call.name):
+    for hook in world.hooks.hooks_for("PostToolUse", call.name):
         await _run_hook(hook, about, world, record, call=call)
 
 
@@ -88,11 +88,13 @@ async def notify_question(call: ToolCall, world: World, record: Record) -> None:
         return
     message = f"refold needs your permission to use {name_for_hook(call.name)}"
     about = {"message": message, "notification_type": "permission_prompt"}
-    for hook in world.hooks.matching("Notification", "permission_prompt"):
+    for hook in world.hooks.hooks_for("Notification", "permission_prompt"):
         await _run_hook(hook, about, world, record, call=call)
 
 
-async def before_compaction(asked: bool, focus: str, world: World, record: Record) -> bool:
+async def run_before_compaction(
+    asked: bool, focus: str, world: World, record: Record
+) -> bool:
     """Run the PreCompact hooks. Returns True if one blocks a compaction the user requested.
 
     One that the window needs cannot be blocked, or the session would be stuck.
@@ -100,7 +102,7 @@ async def before_compaction(asked: bool, focus: str, world: World, record: Recor
     trigger = _ASKED_TO_COMPACT if asked else "auto"
     about = {"trigger": trigger, "custom_instructions": focus}
     blocked = False
-    for hook in world.hooks.matching("PreCompact", trigger) if world.hooks else ():
+    for hook in world.hooks.hooks_for("PreCompact", trigger) if world.hooks else ():
         ran = await _run_hook(hook, about, world, record)
         blocked = blocked or ran.outcome == "blocked"
     return blocked and asked
@@ -108,7 +110,7 @@ async def before_compaction(asked: bool, focus: str, world: World, record: Recor
 
 async def run_session_end(world: World, record: Record) -> None:
     """Run the hooks of SessionEnd."""
-    for hook in world.hooks.matching("SessionEnd", "other") if world.hooks else ():
+    for hook in world.hooks.hooks_for("SessionEnd", "other") if world.hooks else ():
         await _run_hook(hook, {"reason": "other"}, world, record)
 
 
@@ -117,7 +119,7 @@ async def run_due(action: RunHook, world: World, record: Record) -> None:
     if world.hooks is None:
         return
     view, on, about = record.view, action.on, action.about
-    for hook in world.hooks.matching(on, *action.names):
+    for hook in world.hooks.hooks_for(on, *action.names):
         if (on, about, hook.key) not in view.hook_runs.ran:
             await _run_hook(
                 hook, _turn_fields(view, action), world, record, about_seq=about
@@ -162,7 +164,7 @@ async def _run_hook(
     try:
         answer = await world.hooks.run(hook, document)
     finally:
-        files_changed(world)
+        mark_files_changed(world)
     ran = _to_event(hook, answer, call, about_seq, time.monotonic() - begun)
 
     def make_events(view: View) -> tuple[Event, ...]:
@@ -180,7 +182,7 @@ def _to_event(
     context, reason = answer.context, answer.reason
     arguments = Raw(b"null")
     if call is not None and answer.arguments is not None:
-        new = input_of(call.name, _object(call) or {}, answer.arguments)
+        new = input_of(call.name, _arguments_object(call) or {}, answer.arguments)
         arguments = Raw(encode(new))
         shown = json.dumps(new, ensure_ascii=False)
         note = _INPUT_CHANGED.format(hook=hook.name, tool=call.name, input=shown)
@@ -214,7 +216,7 @@ def _mode(world: World, view: View) -> str:
     return _MODE_NAMES.get(mode, mode)
 
 
-def _object(call: ToolCall) -> dict[str, Any] | None:
+def _arguments_object(call: ToolCall) -> dict[str, Any] | None:
     """The arguments of a call; None if they are not an object, which its tool refuses."""
     try:
         arguments = json.loads(bytes(call.arguments))

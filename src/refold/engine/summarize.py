@@ -10,13 +10,13 @@ import re
 from msgspec.structs import replace
 
 from refold.engine.budget import ask_outside_conversation
-from refold.engine.context_usage import ratio
+from refold.engine.context_usage import chars_per_token
 from refold.engine.decide import CompactConversation
 from refold.engine.preserved import PRESERVED_START, make_preserved_text
 from refold.engine.prune import (
     find_cut,
     prompt_fills_window,
-    prunable,
+    prunable_results,
     room_for_preserved,
     room_for_summary,
     text_freed,
@@ -65,9 +65,9 @@ async def compact_conversation(
     if before.calls:
         return
     if world.hooks is not None and action.kind == "full":
-        from refold.engine.run_hooks import before_compaction
+        from refold.engine.run_hooks import run_before_compaction
 
-        if await before_compaction(action.wanted, action.focus, world, record):
+        if await run_before_compaction(action.wanted, action.focus, world, record):
             return
     match action.kind:
         case "prune":
@@ -83,7 +83,7 @@ async def compact_conversation(
 
 
 def _prune(action: CompactConversation, view: View, world: World) -> Compacted:
-    lines = prunable(view, world.shares.results)
+    lines = prunable_results(view, world.shares.results)
     size = view.conversation.size
     after = size - text_freed(view, lines)
     return Compacted(
@@ -197,7 +197,8 @@ def _request(
 ) -> Request:
     window = aide.window or _DEFAULT_WINDOW_TOKENS
     max_chars = (
-        int(window * _INPUT_SHARE * min(ratio(view), _MAX_CHARS_PER_TOKEN)) - _TASK_CHARS
+        int(window * _INPUT_SHARE * min(chars_per_token(view), _MAX_CHARS_PER_TOKEN))
+        - _TASK_CHARS
     )
     words = summary_request(_messages_text(old, max(max_chars, _TASK_CHARS)), focus, room)
     # Thinking needs room as well, but all has to fit the window.

@@ -44,7 +44,7 @@ class ImageCache:
     def __init__(self) -> None:
         self._images: dict[str, bytes] = {}
 
-    async def of(self, names: Sequence[str], blobs: Blobs) -> Pictures:
+    async def read(self, names: Sequence[str], blobs: Blobs) -> Pictures:
         """The bytes of these blobs. Missing ones are left out; wires describe them."""
         for name in names:
             if name not in self._images:
@@ -85,7 +85,7 @@ class Shared:
         """Set the number of children of `parent` (an address), before each is recorded."""
         self._born[parent] = count
 
-    def children_elsewhere(self, parent: str) -> int:
+    def child_count_of_others(self, parent: str) -> int:
         """The number of children of all other agents, in this turn of the root."""
         return sum(count for address, count in self._born.items() if address != parent)
 
@@ -152,7 +152,7 @@ class Background(Protocol):
 class Hooks(Protocol):
     """The user's hooks, as they are configured for a session. `engine.run_hooks` runs them."""
 
-    def matching(self, on: HookEvent, *names: str) -> "Sequence[Hook]":
+    def hooks_for(self, on: HookEvent, *names: str) -> "Sequence[Hook]":
         """The hooks of this event whose matcher fits one of these names. Pure."""
         ...
 
@@ -244,7 +244,7 @@ class World(Struct, frozen=True):
         return None
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def tool_names(self) -> tuple[str, ...]:
         """The names of all tools that can be called, deferred ones included."""
         return tuple(t.name for t in (*self.tools, *self.deferred))
 

@@ -87,7 +87,7 @@ class Hook(Struct, frozen=True, dict=True):
         return any(self._pattern.fullmatch(name) for name in names)
 
 
-def matching(hooks: Sequence[Hook], on: HookEvent, *names: str) -> tuple[Hook, ...]:
+def matching_hooks(hooks: Sequence[Hook], on: HookEvent, *names: str) -> tuple[Hook, ...]:
     """The hooks of an event, in their order. A tool matches by any of its names."""
     if on in ("PreToolUse", "PostToolUse"):
         names = tuple(alias for name in names for alias in names_of(name))

@@ -56,8 +56,8 @@ _LOST_CONNECTION = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.
 Dial: TypeAlias = Callable[[str, int, Sequence[str]], Awaitable[ByteStream]]
 
 
-class _Ways(Struct, frozen=True):
-    """How to resolve and connect, and how long connections may be idle."""
+class _Dialer(Struct, frozen=True):
+    """Resolves names and connects. Connections may be idle for `idle_seconds`."""
 
     environ: Mapping[str, str]
     resolve: Resolve
@@ -79,7 +79,7 @@ class HostFilter:
         dial: Dial = dial_directly,
         idle_seconds: float = _IDLE_SECONDS,
     ) -> None:
-        self._ways = _Ways(environ, resolve, dial, idle_seconds)
+        self._ways = _Dialer(environ, resolve, dial, idle_seconds)
         self._lock, self._ready = Lock(), Event()
         self._portal: BlockingPortal | None = None
 
@@ -130,7 +130,7 @@ class _Served:
     """One command and its attempts so far."""
 
     def __init__(
-        self, hosts: ReachableHosts, ways: _Ways, tell: TellAttempt | None
+        self, hosts: ReachableHosts, ways: _Dialer, tell: TellAttempt | None
     ) -> None:
         self._hosts, self._ways, self._tell = hosts, ways, tell
         self._times = dict[tuple[str, int, str, HostRefusal], int]()
@@ -177,7 +177,7 @@ class _Served:
             await _refuse(client, 502, f"the host cannot be reached: {why}")
         else:
             async with server:
-                await self._relay(request, rest, client, server)
+                await self._relay_traffic(request, rest, client, server)
 
     async def _connect(self, request: ProxyRequest) -> ByteStream:
         """A connection to a judged address. Raises `OSError`, for example `AddressRefused`."""
@@ -235,7 +235,7 @@ class _Served:
             if self._tell is not None:
                 self._tell(HostAttempt(place.host, place.port, 1, why, kind))
 
-    async def _relay(
+    async def _relay_traffic(
         self, request: ProxyRequest, rest: bytes, client: SocketStream, server: ByteStream
     ) -> None:
         with anyio.CancelScope() as scope:

@@ -32,9 +32,9 @@ _OF_ONE_HOP = frozenset(
 
 
 class ProxyRequest(Struct, frozen=True):
-    """The target of a command. `head` is sent to the server first; a tunnel has none.
+    """What a command asks for. `head` is sent to the server first; a tunnel has none.
 
-    `body` are the bytes that belong to the request after it.
+    `body` is the number of bytes that belong to the request after its head.
     """
 
     place: WebAddress
@@ -64,12 +64,12 @@ def proxy_request(head: bytes) -> ProxyRequest:
     if method.upper() == b"CONNECT":
         place = _parse_authority(target)
         _check_host(headers, place)
-        if _sizes(headers):
+        if _body_length(headers):
             raise Unreadable("a CONNECT has no body")
         return ProxyRequest(place, tunnel=True)
     place = _parse_absolute(target)
     _check_host(headers, place)
-    size = _sizes(headers)
+    size = _body_length(headers)
     passed_on = [line for name, line in headers if name not in _OF_ONE_HOP]
     written = (
         method + b" " + place.target.encode() + b" HTTP/1.1",
@@ -123,7 +123,7 @@ def _parse_place(url: str) -> WebAddress:
 
 def _check_host(headers: Sequence[tuple[bytes, bytes]], place: WebAddress) -> None:
     """Check that the Host header matches the first line: a server may use either."""
-    named = [_value(line) for name, line in headers if name == b"host"]
+    named = [_header_value(line) for name, line in headers if name == b"host"]
     if len(named) > 1:
         raise Unreadable("it has more than one Host header")
     if not named:
@@ -137,19 +137,19 @@ def _port_of(authority: str) -> bytes:
     return authority.rpartition("]")[2].encode()
 
 
-def _value(line: bytes) -> str:
+def _header_value(line: bytes) -> str:
     return line.partition(b":")[2].strip().decode("latin-1")
 
 
-def _sizes(headers: Sequence[tuple[bytes, bytes]]) -> int:
-    """The length of the body. Two lengths, or chunks, could hide a second request."""
+def _body_length(headers: Sequence[tuple[bytes, bytes]]) -> int:
+    """The length of the body. Refuse two lengths, or chunks, which could hide a second request."""
     if any(name == b"transfer-encoding" for name, _ in headers):
         raise Unreadable(
             "plain HTTP with a body in pieces (Transfer-Encoding) is not passed on: use https, "
             "or give the length of the body",
             411,
         )
-    sizes = [_value(line) for name, line in headers if name == b"content-length"]
+    sizes = [_header_value(line) for name, line in headers if name == b"content-length"]
     if not sizes:
         return 0
     if len(sizes) > 1 or not re.fullmatch(r"[0-9]{1,15}", sizes[0]):

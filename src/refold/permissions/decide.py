@@ -208,7 +208,11 @@ def _first_not_covered(access: Access, facts: Facts) -> str:
 
 def _decide_protected(access: Access, facts: Facts) -> Decision | None:
     writes = access.effect is not Effect.LOOK
-    part = facts.git_part([target.real for target in access.files]) if writes else ""
+    part = (
+        facts.bare_repository_part([target.real for target in access.files])
+        if writes
+        else ""
+    )
     for target in access.files:
         for path in (target.real, target.path):
             if (part and path == part) or is_protected(path, facts, writes=writes):

@@ -58,7 +58,7 @@ def no_urls() -> Sequence[str]:
 
 
 def no_part(paths: Sequence[str]) -> str:
-    """The default of `Facts.git_part`: no directory is a repository."""
+    """The default of `Facts.bare_repository_part`: no directory is a repository."""
     return ""
 
 
@@ -71,7 +71,7 @@ class Facts(Struct, frozen=True):
     exist. With `sandboxed` a command can be kept from writing; then it may read and run
     what is in `shared`, which are directories in `own`. `trees` are directories in `own`,
     too, with files of the user. With `asks_after_outside_text`, a change is asked about once
-    the model has `read_outside_text` that the user has not answered for. `git_part` names, of
+    the model has `read_outside_text` that the user has not answered for. `bare_repository_part` names, of
     paths that a call writes, one by which git would run a program in a directory that is a
     repository, or becomes one by them, without being called `.git`; "" if there is none. `tracked_keys` names a file that git
     has, and that commands which run without asking do not see; "" if there is none. With
@@ -87,7 +87,7 @@ class Facts(Struct, frozen=True):
     asks_after_outside_text: bool = False
     read_outside_text: bool = False
     follow: Callable[[str], str] = as_written
-    git_part: Callable[[Sequence[str]], str] = no_part
+    bare_repository_part: Callable[[Sequence[str]], str] = no_part
     tracked_keys: Callable[[], str] = str
     filters_hosts: bool = False
     git_urls: Callable[[], Sequence[str]] = no_urls
@@ -125,4 +125,4 @@ def is_protected(path: str, facts: Facts, *, writes: bool) -> bool:
     if not writes:
         return False
     later = any(name in small + "/" for name in _RUN_LATER)
-    return bool(reason) or later or bool(facts.git_part((path,)))
+    return bool(reason) or later or bool(facts.bare_repository_part((path,)))

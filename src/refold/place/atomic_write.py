@@ -55,10 +55,10 @@ def put_all(
     new_directories = list[Real]()
     try:
         for step in steps:
-            with as_tool_errors(f"{_action(step)} {step.name}"):
+            with as_tool_errors(f"{_action_word(step)} {step.name}"):
                 _prepare(step, folders, new_directories)
         for step in steps:
-            with as_tool_errors(f"{_action(step)} {step.name}"):
+            with as_tool_errors(f"{_action_word(step)} {step.name}"):
                 _check_expected(step, folders)
         _apply(steps, folders)
     except BaseException:
@@ -80,7 +80,7 @@ def _refuse_duplicates(steps: Sequence[_Step]) -> None:
         seen.add(step.put.real)
 
 
-def _action(step: _Step) -> str:
+def _action_word(step: _Step) -> str:
     return "remove" if step.put.content is None else "write"
 
 
@@ -91,7 +91,7 @@ def _prepare(
     if put.content is not None:
         check_length(put.real)
         folders.make_folder(Real(os.path.dirname(put.real)), new_directories)
-    with folders.of(put.real) as (folder, last):
+    with folders.open_parent(put.real) as (folder, last):
         before = _stat_replaceable(step, folder, last)
         step.new = before is None
         if put.content is not None:
@@ -126,7 +126,7 @@ def check_writable(folder: int, last: str, name: str) -> os.stat_result:
 
 
 def _stat(real: Real, folders: DirectoryDescriptors) -> os.stat_result:
-    with folders.of(real) as (folder, last):
+    with folders.open_parent(real) as (folder, last):
         return os.stat(last, dir_fd=folder, follow_symlinks=False)
 
 
@@ -147,14 +147,14 @@ def _write_draft(
             with suppress(PermissionError):  # only root can keep another owner
                 os.fchown(number, owner.st_uid, owner.st_gid)
         about = os.fstat(number)
-        mode = _mode(put, like or about)
+        mode = _new_mode(put, like or about)
         if mode != stat.S_IMODE(about.st_mode):
             os.fchmod(number, mode)
         os.fsync(number)
     return about.st_dev, about.st_ino
 
 
-def _mode(put: FileWrite, like: os.stat_result) -> int:
+def _new_mode(put: FileWrite, like: os.stat_result) -> int:
     # Only rwx: a file written here gets no setuid or setgid bit.
     mode = stat.S_IMODE(like.st_mode) & 0o777
     if put.executable is None:
@@ -163,7 +163,7 @@ def _mode(put: FileWrite, like: os.stat_result) -> int:
 
 
 def _check_expected(step: _Step, folders: DirectoryDescriptors) -> None:
-    with folders.of(step.put.real) as (folder, last):
+    with folders.open_parent(step.put.real) as (folder, last):
         digest = _digest(folder, last, step.name)
     expect = step.put.expect
     if digest != expect:
@@ -188,7 +188,7 @@ def _digest(folder: int, last: str, name: str) -> str:
 def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
     for index, step in enumerate(steps):
         try:
-            with folders.of(step.put.real) as (folder, last):
+            with folders.open_parent(step.put.real) as (folder, last):
                 # After the last nothing can fail.
                 if not step.new and index < len(steps) - 1:
                     _back_up(step, folder, last)
@@ -198,7 +198,7 @@ def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
                 _undo_step(undone_step, folders)
                 for undone_step in reversed(steps[: index + 1])
             ]
-            message = f"Cannot {_action(step)} {step.name}: {error_text(error)}."
+            message = f"Cannot {_action_word(step)} {step.name}: {error_text(error)}."
             stayed = ", ".join(name for name in back if name)
             if stayed:
                 message += f" Not everything could be restored: {stayed}."
@@ -242,7 +242,7 @@ def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
     """Undo one step. Return "", or a clause about what could not be undone."""
     backup_note = f" (what it held is in {step.kept} beside it)" if step.kept else ""
     try:
-        with folders.of(step.put.real) as (folder, last):
+        with folders.open_parent(step.put.real) as (folder, last):
             if step.done and _identity(folder, last) != step.own:
                 return f"{step.name}{backup_note}"  # another program has changed it since
             if step.kept:
@@ -272,7 +272,7 @@ def _remove_leftovers(
 ) -> None:
     for step, name in left:
         if name:
-            with suppress(OSError), folders.of(step.put.real) as (folder, _):
+            with suppress(OSError), folders.open_parent(step.put.real) as (folder, _):
                 os.unlink(name, dir_fd=folder)
 
 

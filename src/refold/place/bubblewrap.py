@@ -72,7 +72,7 @@ class MountPlan:
             words += ["--cap-add", f"CAP_{name}"]
         return [*words, "--chdir", rules.cwd]
 
-    def comparison(self) -> Callable[[int], str]:
+    def prepare_mount_check(self) -> Callable[[int], str]:
         """A function that reports which mounts of the waiting first process are wrong.
 
         It returns "" if all are right. bubblewrap mounts by path, and another program may
@@ -166,7 +166,7 @@ def _directories_above(path: str) -> Iterator[str]:
         yield path
 
 
-def tmp(private: str) -> str:
+def tmp_directory(private: str) -> str:
     """What a command sees as /tmp."""
     return os.path.join(private, _TMP)
 
@@ -180,13 +180,13 @@ def fill_private_directory(private: str) -> None:
             file.write(content)
 
 
-def directories_in_memory(rules: SandboxRules) -> tuple[str, ...]:
+def tmpfs_directories(rules: SandboxRules) -> tuple[str, ...]:
     """Directories of a command that are in memory, without the first slash."""
     own = (("tmp",) if rules.own_tmp else (), ("var/tmp",) if rules.looking else ())
     return ("dev", "run", *chain.from_iterable(own))
 
 
-def scratch(rules: SandboxRules) -> str:
+def temporary_directory(rules: SandboxRules) -> str:
     """The directory for a command's temporary files."""
     return "/var/tmp" if rules.looking else "/tmp"
 
@@ -208,7 +208,10 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
     still = _denied_and_renamable(
         rules, unread.union(shut, rules.covered, REPLACED_DIRECTORIES)
     )
-    for path in (*_pins(shut, rules)[:_MOST_GUARDS], *_pins(still, rules)[:_MOST_GUARDS]):
+    for path in (
+        *_directories_to_pin(shut, rules)[:_MOST_GUARDS],
+        *_directories_to_pin(still, rules)[:_MOST_GUARDS],
+    ):
         yield _depth(path), _PIN, "--bind-try", path, path
     for path in shut:
         yield _depth(path), _SHUT, "--ro-bind-try", path, path
@@ -229,7 +232,9 @@ def _hidden_settings(rules: SandboxRules) -> Iterator[tuple[str, str]]:
 def read_only_paths(rules: SandboxRules) -> list[str]:
     """Paths that are mounted read-only over the workspace, up to `_MOST_GUARDS`."""
     unread = frozenset((*rules.unread, *rules.denied))
-    return [path for path in rules.shut if not _is_in(path, unread)][:_MOST_GUARDS]
+    return [path for path in rules.shut if not _is_below_covered(path, unread)][
+        :_MOST_GUARDS
+    ]
 
 
 def _disk_mounts(rules: SandboxRules) -> Iterator[_Mount]:
@@ -250,7 +255,7 @@ def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
     parts = (_VAR, _EMPTY, _NOTHING, _KEPT)
     var, empty, nothing, private = (os.path.join(rules.private, name) for name in parts)
-    shared = ("--tmpfs",) if rules.own_tmp else ("--bind", tmp(rules.private))
+    shared = ("--tmpfs",) if rules.own_tmp else ("--bind", tmp_directory(rules.private))
     yield _depth("/tmp"), 0, *shared, "/tmp"
     ours = ("--tmpfs",) if rules.looking else ("--bind", var)
     yield _depth("/var/tmp"), 0, *ours, "/var/tmp"
@@ -270,7 +275,7 @@ def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     keys = [p for p in rules.unread if p not in rules.denied and os.path.isfile(p)]
     blanks = {**dict.fromkeys(rules.hidden, nothing), **dict.fromkeys(unread, "/dev/null")}
     for path, blank in {**blanks, **dict.fromkeys(keys, private)}.items():
-        if _is_visible(path, covered, shown) and not _is_in(path, unread.keys()):
+        if _is_visible(path, covered, shown) and not _is_below_covered(path, unread.keys()):
             cover = empty if os.path.isdir(path) else blank
             yield _depth(path), _COVER, "--ro-bind", cover, path
 
@@ -280,7 +285,7 @@ def _visible_paths(rules: SandboxRules) -> set[str]:
     return {*disk, *rules.roots, *rules.seen, *rules.open}
 
 
-def _is_in(path: str, covered: Set[str]) -> bool:
+def _is_below_covered(path: str, covered: Set[str]) -> bool:
     """Whether `path` is in a directory that is covered as a whole: no mount is possible there."""
     return not _is_visible(os.path.dirname(path), covered, {"/"})
 
@@ -296,7 +301,7 @@ def _denied_and_renamable(rules: SandboxRules, covered: Set[str]) -> list[str]:
     ]
 
 
-def _pins(shut: Sequence[str], rules: SandboxRules) -> list[str]:
+def _directories_to_pin(shut: Sequence[str], rules: SandboxRules) -> list[str]:
     """Directories above shut paths: a mount point cannot be renamed."""
     pins = dict[str, None]()
     for path in shut:

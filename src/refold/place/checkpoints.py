@@ -111,7 +111,7 @@ class Checkpoints:
             self._notice = WHOLE_MACHINE
         self._hopeless = self._notice
         self._count = 0  # how often `note_change` or `forget` was called
-        self._look: _Look | None = None
+        self._look: _SnapshotTask | None = None
         self._scanning = threading.Lock()
         self._behind = False
         self._commit_objects = ""  # where the commits are that were asked for
@@ -126,7 +126,7 @@ class Checkpoints:
 
     def begin(self) -> None:
         if not self._hopeless and not self._is_recent(_SKIP_RESCAN_SECONDS):
-            self._look = self._start(self._scan_files)
+            self._look = self._start_thread(self._scan_files)
 
     def note_change(self) -> None:
         self.forget()
@@ -156,7 +156,7 @@ class Checkpoints:
         lenders = lenders_in(self._repository.directory)
         if self._hopeless or not may_delete_objects(arguments) or not any(lenders):
             return
-        look = self._start(self._store_lent)
+        look = self._start_thread(self._store_lent)
         await look.wait(report)
         if look.error is not None:
             raise look.error
@@ -203,7 +203,9 @@ class Checkpoints:
             parts = re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]
             for change, part in zip(changed, parts, strict=False):
                 _, marker, text = part.decode(errors="replace").partition("\n@@ ")
-                hunks = re.sub(_HUNK_HEADER, _whole_hunk, f"@@ {text}".rstrip("\n"))
+                hunks = re.sub(
+                    _HUNK_HEADER, _hunk_header_with_counts, f"@@ {text}".rstrip("\n")
+                )
                 texts[change.path] = hunks if marker else ""
         every = restricted if only else self.changes(before, after)
         return tuple((change, texts.get(change.path, "")) for change in every)
@@ -227,13 +229,13 @@ class Checkpoints:
             return False
         return not look.done.is_set() or self._clock() - look.began <= seconds
 
-    def _start(self, work: "Callable[[_Look], None]") -> "_Look":
-        """Do this in a thread."""
-        look = _Look(self._count, self._clock())
-        threading.Thread(target=self._do, args=(look, work), daemon=True).start()
+    def _start_thread(self, work: "Callable[[_SnapshotTask], None]") -> "_SnapshotTask":
+        """Run `work` in a thread."""
+        look = _SnapshotTask(self._count, self._clock())
+        threading.Thread(target=self._run, args=(look, work), daemon=True).start()
         return look
 
-    def _do(self, look: "_Look", work: "Callable[[_Look], None]") -> None:
+    def _run(self, look: "_SnapshotTask", work: "Callable[[_SnapshotTask], None]") -> None:
         try:
             with self._scanning:
                 work(look)
@@ -260,12 +262,12 @@ class Checkpoints:
 
         return CommitHistory(self._repository, self._roots[0])
 
-    def _scan_files(self, look: "_Look") -> None:
+    def _scan_files(self, look: "_SnapshotTask") -> None:
         look.began = self._clock()
         trees, left_out = self._scan.scan(self._roots, look.progress)
         look.taken = SnapshotTaken(trees, left_out, tuple(sorted(self._scan.lost)))
 
-    def _store_lent(self, look: "_Look") -> None:
+    def _store_lent(self, look: "_SnapshotTask") -> None:
         self._scan.store_lent(self._roots, look.progress)
 
     def _restore(self, current: Trees, to: Trees, only: Collection[str]) -> int:
@@ -343,7 +345,7 @@ class Checkpoints:
     def _diff(self, *arguments: str) -> bytes:
         from refold.place.snapshot_lender import lenders_in
 
-        self._repository.make()
+        self._repository.create()
         command = (
             "--literal-pathspecs", "diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff",
             "--no-textconv", *arguments,
@@ -355,22 +357,22 @@ class Checkpoints:
             names = filter(
                 None, (*lenders_in(self._repository.directory), self._commit_objects)
             )
-            borrowing = self._repository.borrowing(*names)
+            borrowing = self._repository.with_lenders(*names)
             process = borrowing.start(*command, folder=folder)
             return process.read(seconds=MAX_BORROWING_SECONDS)
 
 
-def _whole_hunk(head: re.Match[str]) -> str:
+def _hunk_header_with_counts(head: re.Match[str]) -> str:
     return f"@@ -{head[1]}{head[2] or ',1'} +{head[3]}{head[4] or ',1'} @@"
 
 
 def snapshot_directory(store: Path, root: str) -> Path:
-    """Where snapshots of the workspace lie whose first root is `root`, links followed."""
+    """The store of the workspace whose first root is `root`; links in `root` are followed."""
     return store / sha256(os.fsencode(root)).hexdigest()[:24]
 
 
-class _Look:
-    """One scan of the files, or other work on the snapshots, running or done."""
+class _SnapshotTask:
+    """A scan of the files, or other work on the snapshots, running or done."""
 
     def __init__(self, count: int, began: float) -> None:
         self.count, self.began = count, began
@@ -397,8 +399,11 @@ def _own_directories(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
     return (data,)
 
 
-def snapshots_of(store: Path, root: str, session: str, *, last: bool) -> Path:
-    """The directory to delete: the store of the workspace at `root`, or this session's part."""
+def deletable_snapshots(store: Path, root: str, session: str, *, last: bool) -> Path:
+    """The directory to delete for a session in the workspace at `root`.
+
+    It is the session's part, or the whole store if this is the `last` session there.
+    """
     whole = snapshot_directory(store, os.path.realpath(root))
     return whole if last else whole / "sessions" / session
 
@@ -431,7 +436,7 @@ def find_unused_snapshots(
             yield repository
 
 
-def forget(store: Path, place: Path) -> bool:
+def delete_snapshots(store: Path, place: Path) -> bool:
     """Delete `place`, which is in `store`. Return False if a process is writing there.
 
     It is renamed first, so that no repository is ever half deleted.
@@ -464,11 +469,11 @@ def _lock_if_free(file: Path) -> Generator[bool]:
         os.close(opened)
 
 
-def size_of(place: Path) -> int:
-    return sum(_sizes(place))
+def directory_bytes(place: Path) -> int:
+    return sum(_file_sizes(place))
 
 
-def _sizes(place: Path) -> Iterator[int]:
+def _file_sizes(place: Path) -> Iterator[int]:
     for folder, _, names in os.walk(place):
         for name in names:
             try:

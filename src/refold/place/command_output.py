@@ -33,7 +33,7 @@ class ThrottledOutput:
         self._next = 0.0
 
     @property
-    def due(self) -> float | None:
+    def seconds_until_due(self) -> float | None:
         """Seconds until the waiting output is passed on; None if none waits."""
         return max(0.0, self._next - time.monotonic()) if self._waiting else None
 
@@ -42,7 +42,7 @@ class ThrottledOutput:
         over = max(0, len(self._waiting) - _REPORT_BYTES)
         self._skipped += over + max(0, len(piece) - _REPORT_BYTES)
         del self._waiting[:over]
-        if self.due == 0:
+        if self.seconds_until_due == 0:
             self.pass_on()
 
     def pass_on(self, *, last: bool = False) -> None:
@@ -77,15 +77,15 @@ class OutputPipe:
         self._told = ThrottledOutput(on_output) if on_output else None
 
     @property
-    def due(self) -> float | None:
+    def seconds_until_due(self) -> float | None:
         """Seconds until the waiting output must be passed on; None if none waits."""
-        return self._told.due if self._told else None
+        return self._told.seconds_until_due if self._told else None
 
     def read_once(self) -> bool:
         """Read once, without waiting. Return whether there may be more."""
         piece = self._read()
         if piece is None:
-            if self._told and self._told.due == 0:
+            if self._told and self._told.seconds_until_due == 0:
                 self._told.pass_on()
             return False
         self.open = bool(piece)
@@ -109,7 +109,7 @@ class OutputPipe:
             return None
 
 
-def as_text(data: bytes) -> tuple[str, bool]:
+def to_text(data: bytes) -> tuple[str, bool]:
     """The output as text, and whether all of it is text.
 
     An invalid byte takes four bytes in memory. So the middle of each piece of long binary
@@ -138,7 +138,7 @@ def as_text(data: bytes) -> tuple[str, bool]:
     return "".join(pieces), whole
 
 
-def pipe() -> tuple[int, int]:
+def open_pipe() -> tuple[int, int]:
     """A pipe: the end to read from and the end to write to."""
     ends = os.pipe()
     try:

@@ -50,7 +50,7 @@ class ShellCommands:
         self._given = os.environ if ours is None else ours
         self._of_session, self.limits = sandbox, limits or Limits()
         self._unread: Callable[[], Sequence[str]] = tuple
-        self._ahead = _Ahead()  # shared with the results of `hiding`
+        self._ahead = _Ahead()  # shared with the results of `with_hidden_paths`
         self.gate: EditorGate | None = None  # for an editor that writes the same files
 
     @cached_property
@@ -71,7 +71,7 @@ class ShellCommands:
 
         return which(program, path=self._read_only_environment["PATH"]) is not None
 
-    def hiding(self, unread: Callable[[], Sequence[str]]) -> "ShellCommands":
+    def with_hidden_paths(self, unread: Callable[[], Sequence[str]]) -> "ShellCommands":
         hidden, before = copy(self), self._unread
         hidden._unread = lambda: (*before(), *unread())
         return hidden
@@ -117,9 +117,9 @@ class ShellCommands:
 
         limits = request.given.limits or self.limits
         make_launch = partial(self._launch, request)
-        gate = self._gate_of(request.confines)
+        gate = self._editor_gate_for(request.confines)
         if gate is not None:
-            await gate.command_begins()
+            await gate.begin_command()
         try:
             filtered = request.confines.network and request.confines.hosts is not None
             usual = request.given.usual and not filtered
@@ -129,7 +129,7 @@ class ShellCommands:
             running.begin()
         except BaseException:
             if gate is not None:
-                gate.command_ended()
+                gate.end_command()
             raise
         going = _ContinuedCommand(running, gate, self._ahead)
         handover = request.given.handover
@@ -137,7 +137,7 @@ class ShellCommands:
             return await going.wait(), running.broken
         let_go = False
         try:
-            let_go = await handover.wait_for_request(_wait_until_over(running))
+            let_go = await handover.wait_for_request(_wait_for_end(running))
         finally:
             if not let_go:
                 await going.settle()
@@ -148,7 +148,7 @@ class ShellCommands:
         start, lost, end, _ = request.given.printed.since(0)
         return Finished(None, start, end, lost, continued=going), ""
 
-    def _gate_of(self, confines: Confinement) -> "EditorGate | None":
+    def _editor_gate_for(self, confines: Confinement) -> "EditorGate | None":
         """The gate, or None if the command cannot change files or no editor writes them."""
         if self.gate is None or confines.writes:
             return self.gate
@@ -261,7 +261,7 @@ class _ContinuedCommand:
 
     async def wait(self) -> Finished:
         try:
-            await _wait_until_over(self._running)
+            await _wait_for_end(self._running)
         finally:
             await self.settle()
         return self._running.result()
@@ -271,17 +271,17 @@ class _ContinuedCommand:
         running = self._running
         with anyio.CancelScope(shield=True):
             running.stop()
-            await _wait_until_over(running)
+            await _wait_for_end(running)
             if running.needs_settling:
                 await anyio.to_thread.run_sync(running.settle)
         running.close()
         if not running.ended_by_itself:
             self._ahead.discard()
         if self._gate is not None:
-            self._gate.command_ended()
+            self._gate.end_command()
 
 
-async def _wait_until_over(running: "Supervisor") -> None:
+async def _wait_for_end(running: "Supervisor") -> None:
     while not running.over:
         await anyio.wait_readable(running.news)
         running.deliver()

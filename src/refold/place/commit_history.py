@@ -78,8 +78,8 @@ class CommitHistory:
         )
 
     def _git(self, *arguments: str) -> bytes:
-        self._snapshots.make()
-        borrowing = self._snapshots.borrowing(self.objects)
+        self._snapshots.create()
+        borrowing = self._snapshots.with_lenders(self.objects)
         process = borrowing.start(
             *arguments, folder=str(self._snapshots.directory), tree="/"
         )

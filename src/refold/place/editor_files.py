@@ -68,11 +68,11 @@ class EditorGate:
         self._changed = Condition()
         self._commands = self._editing = 0
 
-    async def command_begins(self) -> None:
+    async def begin_command(self) -> None:
         while not self._try_begin_command():
             await to_thread.run_sync(self._wait_until_written, abandon_on_cancel=True)
 
-    def command_ended(self) -> None:
+    def end_command(self) -> None:
         with self._changed:
             self._commands -= 1
 
@@ -269,17 +269,19 @@ class EditorFiles(FilesOver):
         """The editor's text; None if it may be that of another file."""
         with self._gate.editing() as free:
             if free:
-                self._disk.trail(real)  # raises for a link
+                self._disk.path_stamps(real)  # raises for a link
                 return self._editor.read(real)
         # Replacing a folder on the way by a link changes the time of the folder above.
-        clock, before = time.time_ns(), self._disk.trail(real)
+        clock, before = time.time_ns(), self._disk.path_stamps(real)
         if clock - max(changed for _, _, changed in before) < _CLOCK_LAG_NANOSECONDS:
             return None
         text = self._editor.read(real)
-        return text if self._disk.trail(real) == before else None
+        return text if self._disk.path_stamps(real) == before else None
 
     def _is_open_in_editor(self, real: Real) -> bool:
-        return real in self._named and self._disk.within(real) and clean(real) == real
+        return (
+            real in self._named and self._disk.is_within_roots(real) and clean(real) == real
+        )
 
     def _add_remark(self, sentence: str, real: Real, error: str = "") -> None:
         notice = sentence.format(name=self.display_name(real), error=error.rstrip("."))
@@ -303,8 +305,8 @@ def _hash(content: bytes) -> str:
 
 def _is_same_text(saved: str, text: str) -> bool:
     """Compare without line ends: editors normalize them, and some drop the last."""
-    return saved == text or _lines(saved) == _lines(text)
+    return saved == text or _normalize_line_ends(saved) == _normalize_line_ends(text)
 
 
-def _lines(text: str) -> str:
+def _normalize_line_ends(text: str) -> str:
     return re.sub(r"\r\n?", "\n", text).removesuffix("\n")

@@ -66,12 +66,15 @@ class FileSecrets:
         if not has_mask(text):
             return text
         lines = text.split("\n")
-        return "\n".join(self._line(line) if has_mask(line) else line for line in lines)
+        return "\n".join(
+            self._unmask_line(line) if has_mask(line) else line for line in lines
+        )
 
     def replacement(self, old: str, new: str, text: str | None = None) -> tuple[str, str]:
-        """What to replace, and what to put there, with the values of the file.
+        """Return `old` and `new` with the values of the file in the place of masks.
 
-        It is done in `text`, if an earlier change has made that of the file. Raises `ToolFailed` if a line of the result has a mask and was not in the file.
+        `text` is the file's text after earlier changes, if there were any. Raises `ToolFailed` if a
+        line of the result has a mask and was not in the file.
         """
         text = self._before if text is None else text
         old = self.as_in_file(old)
@@ -82,9 +85,12 @@ class FileSecrets:
             )
         if not has_mask(new) or not old:
             return old, new
-        results = {self._in_place(text, index, old, new) for index in _places(text, old)}
+        results = {
+            self._unmask_replacement(text, index, old, new)
+            for index in _indexes_of(text, old)
+        }
         if len(results) > 1:
-            raise self._refusal(new)
+            raise self._mask_error(new)
         return old, results.pop() if results else new
 
     def as_in_file(self, text: str) -> str:
@@ -96,7 +102,7 @@ class FileSecrets:
             MASK_PATTERN, lambda match: self._values.get(match[0]) or match[0], text
         )
 
-    def _in_place(self, text: str, index: int, old: str, new: str) -> str:
+    def _unmask_replacement(self, text: str, index: int, old: str, new: str) -> str:
         end = index + len(old)
         head = text[text.rfind("\n", 0, index) + 1 : index]
         last = text.find("\n", end)
@@ -104,7 +110,7 @@ class FileSecrets:
         whole = self.unmask(f"{head}{new}{tail}")
         return whole[len(head) : len(whole) - len(tail)]
 
-    def _line(self, line: str) -> str:
+    def _unmask_line(self, line: str) -> str:
         self._read()
         bare = line.removesuffix("\r")
         shown = "".join(piece.mask or piece.text for piece in self._find(bare))
@@ -114,13 +120,13 @@ class FileSecrets:
             value = self._plain.get(shown, "")
         if bare in self._literal:
             if shown in masked:  # two lines of the file look like this one
-                raise self._refusal(line)
+                raise self._mask_error(line)
             return line
         if not value:
-            raise self._refusal(line)
+            raise self._mask_error(line)
         return value + line[len(bare) :]
 
-    def _refusal(self, text: str) -> ToolFailed:
+    def _mask_error(self, text: str) -> ToolFailed:
         return ToolFailed(
             f"{first_mask(text)} stands for a secret value that only {self._name} itself can get "
             "back, in an unchanged line that had it when it was read: leave that line as it is, "
@@ -136,17 +142,17 @@ class FileSecrets:
             return
         lines, values, plain = dict[str, str](), dict[str, str](), dict[str, str]()
         for shown, line in _lines_with_masks(self._find(self._before)):
-            _add(lines, shown, line)
-            _add(plain, re.sub(MASK_PATTERN, SECRET_MASK, shown), line)
+            _add_value(lines, shown, line)
+            _add_value(plain, re.sub(MASK_PATTERN, SECRET_MASK, shown), line)
         for piece in self._find(self._before):
             if piece.mask:
-                _add(values, piece.mask, piece.text)
-                _add(values, SECRET_MASK, piece.text)
+                _add_value(values, piece.mask, piece.text)
+                _add_value(values, SECRET_MASK, piece.text)
         self._lines, self._values, self._plain = lines, values, plain
         self._literal = frozenset(filter(has_mask, self._before.split("\n")))
 
 
-def _add(known: dict[str, str], name: str, value: str) -> None:
+def _add_value(known: dict[str, str], name: str, value: str) -> None:
     known[name] = value if known.get(name, value) == value else ""
 
 
@@ -168,7 +174,7 @@ def _lines_with_masks(pieces: Sequence[TextPiece]) -> Iterator[tuple[str, str]]:
         yield shown, line
 
 
-def _places(text: str, part: str) -> Iterator[int]:
+def _indexes_of(text: str, part: str) -> Iterator[int]:
     index = text.find(part)
     while index >= 0:
         yield index

@@ -27,9 +27,9 @@ _Rules: TypeAlias = tuple[str, tuple[IgnoreLine, ...]]
 
 
 class DirectoryIgnores(Struct, frozen=True):
-    """What is ignored in one directory: by its own rules, and by those above it.
+    """The ignore rules for the names in one directory: its own, and those of the directories above.
 
-    `ignored`: the directory itself is. It is listed all the same if asked for.
+    `ignored` says that the directory itself is ignored. It is still listed if a caller names it.
     """
 
     directory: str
@@ -89,7 +89,7 @@ def _rules_of_clone(top: str, user: tuple[IgnoreLine, ...]) -> tuple[_Rules, ...
     from refold.place.ignore_rules import common_git_folder
 
     exclude = os.path.join(common_git_folder(top), "info", "exclude")
-    own = read_lines(_text(exclude))
+    own = read_lines(_read_ignore_file(exclude))
     return tuple((top, lines) for lines in (user, own) if lines)
 
 
@@ -119,8 +119,8 @@ def repository_top(directory: str) -> str:
     return directory
 
 
-def all_files(directory: str) -> Iterator[str]:
-    """Some regular files below `directory`, ignored ones too."""
+def files_with_ignored(directory: str) -> Iterator[str]:
+    """Yield regular files below `directory`, ignored ones too, up to a limit."""
     count = 0
     for parent, directories, names in os.walk(directory):
         directories[:] = [name for name in directories if name != ".git"]
@@ -146,7 +146,7 @@ def walk(
     while waiting:
         on_step()
         current = waiting.pop()
-        entries, why = _entries(current.directory, folders)
+        entries, why = _list_entries(current.directory, folders)
         if why and on_unread is not None:
             on_unread(current.directory, why)
         for name, kind in entries:
@@ -159,7 +159,7 @@ def walk(
                 yield path
 
 
-def _entries(
+def _list_entries(
     directory: str, folders: DirectoryDescriptors
 ) -> tuple[list[tuple[str, Kind]], str]:
     """The names in a directory, or why it cannot be listed: ripgrep continues, too."""
@@ -189,11 +189,11 @@ def _is_repository(directory: str) -> bool:
 
 
 def _rules(directory: str, name: str) -> tuple[_Rules, ...]:
-    lines = read_lines(_text(os.path.join(directory, name)))
+    lines = read_lines(_read_ignore_file(os.path.join(directory, name)))
     return ((directory, lines),) if lines else ()
 
 
-def _text(path: str) -> str:
+def _read_ignore_file(path: str) -> str:
     # A link is followed here, as ripgrep does; a pipe is not waited for.
     try:
         number = os.open(path, READ_FLAGS & ~os.O_NOFOLLOW)

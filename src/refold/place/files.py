@@ -104,7 +104,7 @@ class DiskFiles:
     def kind(self, real: Real) -> Kind:
         with as_tool_errors(f"look at {self.display_name(real)}"):
             try:
-                with self._folders.of(real) as (folder, last):
+                with self._folders.open_parent(real) as (folder, last):
                     return kind_of(
                         os.stat(last, dir_fd=folder, follow_symlinks=False).st_mode
                     )
@@ -141,7 +141,10 @@ class DiskFiles:
         name = self.display_name(real)
         if reason := self.unread(real):
             raise ToolFailed(f"{name} may not be read: {reason}.")
-        with as_tool_errors(f"read {name}"), self._folders.of(real) as (folder, last):
+        with (
+            as_tool_errors(f"read {name}"),
+            self._folders.open_parent(real) as (folder, last),
+        ):
             content = read_regular_file(folder, last, name, at_most + 1)
         if len(content) > at_most:
             raise ToolFailed(
@@ -174,7 +177,7 @@ class DiskFiles:
 
         return FileSecrets(before, name, self._find_secrets)
 
-    def within(self, real: Real) -> bool:
+    def is_within_roots(self, real: Real) -> bool:
         """Whether `real` is below a root."""
         return self._folders.root_of(real) is not None
 
@@ -183,10 +186,13 @@ class DiskFiles:
         from refold.place.atomic_write import check_writable
 
         name = self.display_name(real)
-        with as_tool_errors(f"write {name}"), self._folders.of(real) as (folder, last):
+        with (
+            as_tool_errors(f"write {name}"),
+            self._folders.open_parent(real) as (folder, last),
+        ):
             check_writable(folder, last, name)
 
-    def trail(self, real: Real) -> tuple[tuple[int, int, int], ...]:
+    def path_stamps(self, real: Real) -> tuple[tuple[int, int, int], ...]:
         """The folders below the root on the way to a file, the root, and the file.
 
         Each by device, number, and the time of its last change, in nanoseconds. Raises

@@ -65,7 +65,7 @@ def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
     """The first of these paths, or one below it, that a git index has; "" for none."""
     for index, names in _indexes(hidden, roots).items():
         try:
-            if with_hidden(_read_index(index), names) is not None:
+            if mark_hidden_entries(_read_index(index), names) is not None:
                 return os.path.join(os.path.dirname(index), os.fsdecode(min(names)))
         except FileNotFoundError:
             continue
@@ -76,7 +76,7 @@ def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
 
 def _copy(index: str, names: Set[bytes], private: str) -> str:
     try:
-        data = with_hidden(_read_index(index), names)
+        data = mark_hidden_entries(_read_index(index), names)
     except (OSError, ValueError):
         data = _UNREADABLE_INDEX
     if data is None:
@@ -114,7 +114,7 @@ def _indexes(hidden: Iterable[str], roots: Sequence[str]) -> Mapping[str, frozen
     return indexes
 
 
-def with_hidden(data: bytes, names: Set[bytes]) -> bytes | None:
+def mark_hidden_entries(data: bytes, names: Set[bytes]) -> bytes | None:
     """The index with these files, and all below them, marked; None if it has none of them.
 
     Raises `ValueError` for an index that is not understood.
@@ -182,7 +182,7 @@ def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[Index
         (bits,) = struct.unpack_from(">H", data, flags)
         first = flags + (4 if bits & _EXTENDED and version > 2 else 2)
         if version == 4:
-            cut, first = _number(data, first)
+            cut, first = _read_varint(data, first)
             end = data.index(b"\0", first)
             name = name[: len(name) - cut] + data[first:end]
             yield IndexEntry(offset, end + 1, flags, name)
@@ -196,7 +196,7 @@ def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[Index
             offset = end
 
 
-def _number(data: bytes, offset: int) -> tuple[int, int]:
+def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
     """A number of variable length, and where it ends."""
     byte = data[offset]
     value = byte & 127

@@ -113,7 +113,7 @@ class GitTargets:
                 for path, whole in self._targets(file, setting, repository.tops):
                     if not whole and not os.path.isfile(path):
                         continue
-                    for step in self._steps(path):
+                    for step in self._links_and_target(path):
                         yield step, file, includes
                         left -= 1
                 if left < 0:
@@ -209,13 +209,13 @@ class GitTargets:
             value = self._home + value[1:]
         return os.path.normpath(os.path.join(base, value.partition("\0")[0]))
 
-    def _steps(self, path: str) -> Iterator[str]:
+    def _links_and_target(self, path: str) -> Iterator[str]:
         """The path with links followed, and the links on the way, within the workspace."""
         for _ in range(8):
             root = next((r for r in self._roots if path != r and below(path, r)), "")
             if not root:
                 return
-            link = next(filter(os.path.islink, _parts(path, root)), "")
+            link = next(filter(os.path.islink, _paths_from_root(path, root)), "")
             if not link:
                 if os.path.lexists(path):
                     yield path
@@ -225,7 +225,7 @@ class GitTargets:
             path = os.path.normpath(os.path.join(os.path.realpath(link), tail))
 
 
-def _parts(path: str, root: str) -> Iterator[str]:
+def _paths_from_root(path: str, root: str) -> Iterator[str]:
     parent = root
     for name in path[len(root) :].strip("/").split("/"):
         parent = f"{parent.rstrip('/')}/{name}"

@@ -45,15 +45,15 @@ _MAX_CONFIG_BYTES = 256 * 1024
 
 def runs_no_program(config: str) -> bool:
     """Whether no setting in a git settings file can make git run a program."""
-    text = _text(config)
+    text = _read_settings(config)
     return text is not None and all(
-        known for _, known in _lines(text, _HARMLESS_CORE_SETTINGS)
+        known for _, known in _classified_lines(text, _HARMLESS_CORE_SETTINGS)
     )
 
 
 def remote_urls(root: str) -> list[str]:
     """The addresses of the remotes of a repository, as its settings spell them."""
-    text = _text(f"{root}/.git/config") or ""
+    text = _read_settings(f"{root}/.git/config") or ""
     return re.findall(r"(?m)^\s*(?:url|pushurl)\s*=\s*(\S+)\s*$", text)
 
 
@@ -70,19 +70,19 @@ def names_no_program(section: str, name: str, value: str) -> bool:
 
 def program_lines(config: str) -> list[str] | None:
     """The lines of a settings file that may run a program; None if it cannot be read."""
-    text = _text(config)
+    text = _read_settings(config)
     return None if text is None else _program_lines(text)
 
 
 def program_lines_of(content: bytes) -> list[str]:
-    """The same for the content of a settings file."""
+    """Like `program_lines`, for the content of a settings file."""
     return _program_lines(content.decode(errors="surrogateescape"))
 
 
 def _program_lines(text: str) -> list[str]:
     """Each line is prefixed with its section."""
     lines, section = list[str](), ""
-    for line, known in _lines(text, _HARMLESS_CORE_SETTINGS):
+    for line, known in _classified_lines(text, _HARMLESS_CORE_SETTINGS):
         section = line if line[0] == "[" else section
         lines += () if known else (f"{section}\n{line}",)
     return lines
@@ -90,7 +90,7 @@ def _program_lines(text: str) -> list[str]:
 
 def without_programs(config: str) -> str | None:
     """The part of a settings file that runs nothing; None if that is all of it."""
-    text = _text(config)
+    text = _read_settings(config)
     if text is None:
         return ""
     return _without_programs(text)
@@ -99,7 +99,7 @@ def without_programs(config: str) -> str | None:
 @lru_cache(16)
 def _without_programs(text: str) -> str | None:
     lines = list(
-        _lines(
+        _classified_lines(
             text,
             _HARMLESS_CORE_SETTINGS | _HARMLESS_DISPLAY_SETTINGS,
             with_display_settings=True,
@@ -110,7 +110,7 @@ def _without_programs(text: str) -> str | None:
     return "".join(f"{line}\n" for line, known in lines if known)
 
 
-def _text(config: str) -> str | None:
+def _read_settings(config: str) -> str | None:
     """The text of a settings file; None if it is too long or not a regular file."""
     try:
         config_bytes, size = read_regular(config, _MAX_CONFIG_BYTES, follow=False)
@@ -122,7 +122,7 @@ def _text(config: str) -> str | None:
     )
 
 
-def _lines(
+def _classified_lines(
     text: str, core: set[str], *, with_display_settings: bool = False
 ) -> Iterator[tuple[str, bool]]:
     """Each line that is not empty, and whether it is known to run nothing.

@@ -15,7 +15,11 @@ _BYTE_ORDER_MARK = "\ufeff"
 
 
 class IgnoreLine(Struct, frozen=True):
-    """`whole`: it is matched against the path below the file's directory, else the name."""
+    """A line of an ignore file.
+
+    If `whole`, its pattern is matched against the path below the file's directory, otherwise
+    against the last part of the path.
+    """
 
     pattern: re.Pattern[str]
     whole: bool

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from refold.place.git_steps import runs_more
 from refold.place.gitconfig import program_lines, program_lines_of, runs_no_program
 from refold.place.guard_state import AllowedPaths, Fingerprint, GuardState
-from refold.place.guarded_paths import gitdir_target, is_whole, read_start
+from refold.place.guarded_paths import gitdir_target, is_git_directory, read_start
 from refold.place.openat import FOLDER_FLAGS, open_beneath
 from refold.place.port import GuardChange
 from refold.place.quarantine import move_to
@@ -230,7 +230,7 @@ def _is_ours(path: str, roots: Sequence[str]) -> bool:
         return False
     directory = gitdir_target(path)
     inside = any(directory.startswith(root.rstrip("/") + "/") for root in roots)
-    return inside and is_whole(directory)
+    return inside and is_git_directory(directory)
 
 
 class _Changes:

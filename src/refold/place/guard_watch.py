@@ -122,7 +122,7 @@ class GuardWatch:
             self._unheld += 1
             return paths.only(self._first.paths)
 
-    def hold(self, paths: Iterable[str]) -> None:
+    def record_unwritable(self, paths: Iterable[str]) -> None:
         """Record that the command that began last can never write these paths.
 
         Call it before the command starts; without a call, it may write all. Raises `OSError`.
@@ -131,7 +131,7 @@ class GuardWatch:
             held = frozenset(paths)
             self._held = held if self._held is None else self._held & held
             self._unheld -= 1
-            self._stored.hold(self._all_held)
+            self._stored.store_unwritable(self._all_held)
 
     @property
     def _all_held(self) -> Set[str]:
@@ -184,9 +184,9 @@ class GuardWatch:
             if not self._running:
                 self._stored.end()
 
-    def beat(self) -> None:
+    def record_heartbeat(self) -> None:
         """Record that a command still runs: if refold is killed, later changes are not its own."""
-        self._stored.beat()
+        self._stored.record_heartbeat()
 
     def close(self) -> None:
         self._stored.close()
@@ -229,11 +229,11 @@ class _Stored:
         if self._state == state:
             with suppress(FileNotFoundError):
                 os.rename(self._file + _RESTS, self._file + _RUNS)
-                self.beat()
+                self.record_heartbeat()
                 return
         self._write(state)
 
-    def hold(self, paths: Set[str]) -> None:
+    def store_unwritable(self, paths: Set[str]) -> None:
         """Store the held paths, if they differ from those of the last command."""
         if self._file and self._held != paths:
             self._held = paths
@@ -258,7 +258,7 @@ class _Stored:
             os.unlink(self._file + _RESTS)
         self._state = state
 
-    def beat(self) -> None:
+    def record_heartbeat(self) -> None:
         clock = time.monotonic()
         if self._file and clock > self._last_beat + _HEARTBEAT_SECONDS:
             self._last_beat = clock

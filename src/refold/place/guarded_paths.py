@@ -135,7 +135,7 @@ class Guards:
         links = dict(_links(paths))
         # The directory of a repository is written by git all the time.
         shut = {
-            p for p in paths if not (_is_git(p) and os.path.isdir(p) and p not in links)
+            p for p in paths if not (_is_dot_git(p) and os.path.isdir(p) and p not in links)
         }
         known, self._looks = self._ages, self._looks + 1
         self._ages = {path: known.get(path, self._looks) for path in paths}
@@ -172,7 +172,7 @@ class Guards:
             tops = dict.fromkeys((os.path.dirname(git), *trees))
             known.append(Repository((*configs,), (*tops,)))
             for path, file, includes in self._git.targets(known[-1]):
-                if any(p in paths and not _is_git(p) for p in path_and_parents(path)):
+                if any(p in paths and not _is_dot_git(p) for p in path_and_parents(path)):
                     continue
                 targets.setdefault(path, file)
                 if includes:
@@ -281,9 +281,7 @@ def _directory(
     above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
     names = {entry.name for entry in entries}
     shut = {name for name in names if guard_reason((*above[-2:], name))}
-    bare = (
-        [name for name in names if name.lower() == _HEAD] if makes_repository(names) else []
-    )
+    bare = [name for name in names if name.lower() == _HEAD] if is_repository(names) else []
     below = [
         entry.path
         for entry in entries
@@ -307,21 +305,21 @@ def _is_excluded(path: str, root: str) -> bool:
     return any(name in _PACKAGE_FOLDERS or guard_reason((name,)) for name in names)
 
 
-def makes_repository(names: Set[str]) -> bool:
+def is_repository(names: Set[str]) -> bool:
     """Whether git takes a directory with these entries for a repository without a `.git`."""
     small = {name.lower() for name in names}
     return _HEAD in small and (small >= _PARTS or "commondir" in small)
 
 
-def is_whole(directory: str) -> bool:
+def is_git_directory(directory: str) -> bool:
     """Whether git takes this directory for a repository."""
     try:
-        return makes_repository(set(os.listdir(directory)))
+        return is_repository(set(os.listdir(directory)))
     except OSError:
         return False
 
 
-def git_part(paths: Sequence[str]) -> str:
+def bare_repository_part(paths: Sequence[str]) -> str:
     """The first of these paths that decides what git runs, in a bare repository; "" for none.
 
     It is in a directory that git takes for a repository, or would once all of them exist: it
@@ -339,9 +337,9 @@ def git_part(paths: Sequence[str]) -> str:
     for directory, inside in named.items():
         present = {name for name in _OF_GIT if os.path.lexists(f"{directory}/{name}")}
         present |= {_HEAD} if os.path.lexists(f"{directory}/HEAD") else set()
-        if not makes_repository(present | inside.keys()):
+        if not is_repository(present | inside.keys()):
             continue
-        if not makes_repository(present):
+        if not is_repository(present):
             return next(iter(inside.values()))
         for name in _DECISIVE_FILES:
             if name in inside:
@@ -366,7 +364,7 @@ def directories_of(directory: str) -> list[str]:
         path = waiting.popleft()
         if path not in directories:
             directories[path] = None
-            waiting += (main_git(path), *_submodules(path), *_children(path, "worktrees"))
+            waiting += (main_git(path), *_submodules(path), *_subfolders(path, "worktrees"))
     return list(directories)[::-1]
 
 
@@ -453,17 +451,17 @@ def linked_step_folders(paths: Iterable[str]) -> Iterator[str]:
 
 def _submodules(directory: str) -> Iterator[str]:
     """Submodules: a name may have slashes in it."""
-    waiting = deque((path, 1) for path in _children(directory, "modules"))
+    waiting = deque((path, 1) for path in _subfolders(directory, "modules"))
     left = _MAX_REPOSITORIES
     while waiting and (left := left - 1):
         path, depth = waiting.popleft()
         if os.path.lexists(os.path.join(path, "HEAD")):
             yield path
         elif depth < _MAX_NAME_DEPTH:
-            waiting += ((deeper, depth + 1) for deeper in _children(path, ""))
+            waiting += ((deeper, depth + 1) for deeper in _subfolders(path, ""))
 
 
-def _children(directory: str, name: str) -> list[str]:
+def _subfolders(directory: str, name: str) -> list[str]:
     children = list[str]()
     with suppress(OSError), os.scandir(os.path.join(directory, name)) as entries:
         children = [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
@@ -496,5 +494,5 @@ def path_and_parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _is_git(path: str) -> bool:
+def _is_dot_git(path: str) -> bool:
     return os.path.basename(path).lower() == ".git"

@@ -25,14 +25,14 @@ _SPECIAL_CHARACTERS = rb"([\\*?\[\]!# ])"
 
 
 class IgnoreRules:
-    """`ours` are directories of our own, wherever they are."""
+    """Makes the exclude files of checkpoints. `ours` are directories of refold, always excluded."""
 
     def __init__(self, environ: Mapping[str, str], git: str, ours: Sequence[str]) -> None:
         self._environ, self._git, self._ours = environ, git, ours
         self._everywhere: bytes | None = None
 
     def rules(self, top: str, folder: str, others: Sequence[str]) -> bytes:
-        """The exclude file for `folder`, in the repository `top` ("": in none).
+        """The exclude file for `folder`. `top` is the repository that it is in, or "".
 
         `others` are roots with snapshots of their own.
         """
@@ -61,9 +61,9 @@ class IgnoreRules:
 
 
 def excludes_of_user(environ: Mapping[str, str], git: str) -> bytes:
-    """The exclude file that holds in all repositories of this user (core.excludesFile).
+    """The user's exclude file for all repositories (core.excludesFile).
 
-    `git`: the program, which says where the file is; "" if there is none.
+    `git` is the program, which says where the file is; "" if git is not installed.
     """
     return _read((git and _excludes_file(environ, git)) or usual_excludes_file(environ))
 

@@ -28,9 +28,10 @@ _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals
 
 
 class Restrictions(Struct, frozen=True):
-    """Forbid writing outside `writable`, unless it is None; TCP; reaching other programs.
+    """What a thread may no longer do.
 
-    `others`: abstract sockets and signals reach only processes that we start.
+    It can write only to the paths in `writable`, unless that is None. With `tcp` it cannot use TCP.
+    With `others` it can reach abstract sockets, and send signals, only of processes that we start.
     """
 
     writable: tuple[str, ...] | None = None

@@ -50,10 +50,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 _ENDED_FIRST = 500
 
 
-def limit_commands(queues: int) -> str:
-    """Shell words that set the limits of the kernel, for a command without a namespace of
-    its own.
-    """
+def ulimit_words(queues: int) -> str:
+    """Shell words that set the kernel's limits, for a command without a namespace of its own."""
     score = f"echo {_ENDED_FIRST} >/proc/self/oom_score_adj"
     return f"{{ ulimit -c 0; ulimit -q {queues}; {score}; }} 2>/dev/null; "
 
@@ -157,7 +155,7 @@ def thread_count() -> int:
 
 
 def descendants(pid: int, limit: int) -> list[int]:
-    """A process and all below it, up to little more than `limit`."""
+    """The ids of a process and of its descendants; the search stops soon after `limit`."""
     pids, waiting = list[int](), [pid]
     while waiting and len(pids) <= limit:
         parent = waiting.pop()

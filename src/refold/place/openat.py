@@ -131,11 +131,11 @@ class DirectoryDescriptors:
 
     def open(self, real: Real, flags: int) -> int:
         """A descriptor of `real` itself; the caller closes it."""
-        with self._top(real) as (top, way):
+        with self._open_root(real) as (top, way):
             return self._opening(top, way, flags)
 
     @contextmanager
-    def of(self, real: Real) -> Generator[tuple[int, str]]:
+    def open_parent(self, real: Real) -> Generator[tuple[int, str]]:
         """The directory of `real`, and the last part of its name."""
         check_length(real)
         folder, last = os.path.split(real)
@@ -147,7 +147,7 @@ class DirectoryDescriptors:
         try:
             os.close(self.open(folder, FOLDER_FLAGS))
         except FileNotFoundError:
-            with self._top(folder) as (top, way):
+            with self._open_root(folder) as (top, way):
                 above = folder.removesuffix(way)
                 for directory in _make_folders(top, above, way.split("/")):
                     created.append(directory)
@@ -155,7 +155,7 @@ class DirectoryDescriptors:
     def remove_empty(self, created: Iterable[Real]) -> None:
         """Remove the directories in `created` that are empty."""
         for folder in reversed(list(created)):
-            with suppress(OSError), self.of(folder) as (above, last):
+            with suppress(OSError), self.open_parent(folder) as (above, last):
                 os.rmdir(last, dir_fd=above)
 
     def root_of(self, real: str) -> str | None:
@@ -163,7 +163,7 @@ class DirectoryDescriptors:
         return next((root for root in self.roots if below(real, root)), None)
 
     @contextmanager
-    def _top(self, real: Real) -> Generator[tuple[int, str]]:
+    def _open_root(self, real: Real) -> Generator[tuple[int, str]]:
         """A descriptor of the root of `real`, and the path from there."""
         root = self.root_of(real) or "/"
         with (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NewType, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from refold.place.command_output import as_text
+from refold.place.command_output import to_text
 from refold.place.limits import Limits
 from refold.values.display import HostAttempt
 from refold.values.kept_output import Printed
@@ -76,24 +76,26 @@ class GuardChange(Struct, frozen=True):
         """A sentence on the change, without the last full stop. `path` is the display name."""
         goal = escape_name(self.goal)
         if self.fate == "moved":
-            return f"{path} is guarded: what was made there is now {goal}{self._way_back}"
+            return (
+                f"{path} is guarded: what was made there is now {goal}{self._restore_hint}"
+            )
         if self.fate == "followed":
             return f"{path} was a guarded file under another name, and is now {goal}"
         if self.fate == "lost":
             state = f"changed, and what was made of it is now {goal}" if goal else "removed"
             return (
                 f"{path} is guarded: it was {state}; what was there before could not be "
-                f"restored, because it is too large or the disk is full{self._way_back}"
+                f"restored, because it is too large or the disk is full{self._restore_hint}"
             )
         if not self.goal:
             return f"{path} is guarded: it was removed, and is there again"
         return (
             f"{path} is guarded and was changed while the command ran, so refold put the old "
-            f"version back and moved the new one to {goal}{self._way_back}"
+            f"version back and moved the new one to {goal}{self._restore_hint}"
         )
 
     @property
-    def _way_back(self) -> str:
+    def _restore_hint(self) -> str:
         folder, name = os.path.split(self.goal)
         if not name or folder == os.path.dirname(self.path):
             return ""  # missing, or quarantine is on another disk: it is beside it
@@ -168,16 +170,17 @@ class Finished(Struct, frozen=True):
     def read(self) -> tuple[str, bool]:
         """The same, and whether it is the whole output."""
         if not self.dropped:
-            return as_text(self.start + self.end)
+            return to_text(self.start + self.end)
         gap = f"\n[{self.dropped:,} bytes were left out here]\n"
-        return as_text(self.start)[0] + gap + as_text(self.end)[0], False
+        return to_text(self.start)[0] + gap + to_text(self.end)[0], False
 
 
 class Continued(Protocol):
     """A command that runs without the task that started it.
 
-    `end` waits for its end in any event loop, and is called once; it has no time limit then.
-    Cancelled, it ends the command at once. `ToolFailed`: bash could not be started.
+    `end` waits for its end in any event loop, and is called once; it has no time limit then. If
+    `end` is cancelled, it ends the command at once. It raises `ToolFailed` if bash could not be
+    started.
     """
 
     async def end(self) -> Finished: ...
@@ -186,14 +189,14 @@ class Continued(Protocol):
 class Handover:
     """Hands over a running command: `Commands.run` returns at once, and the command continues.
 
-    `ask` and `run` are called in the same event loop.
+    `request` and `run` are called in the same event loop.
     """
 
     def __init__(self) -> None:
         self._scope: CancelScope | None = None
         self._asked = False
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Ask `run` to hand the command over, at once or as soon as it runs."""
         self._asked = True
         if self._scope is not None:
@@ -252,9 +255,9 @@ NOTHING_MORE = CommandExtras()
 class NetworkFilter(Protocol):
     """Connects commands to the hosts that they may reach.
 
-    Call `begin` first, in a thread that has given up no rights: the threads that it starts have
-    the rights of their caller. `open` serves the connections to a socket. The function that it
-    returns ends that, and returns the attempts.
+    Call `begin` first, in a thread that has given up no rights: the threads that it starts have the
+    rights of their caller. `open` serves the connections to a socket. It returns a function that
+    ends this and returns the attempts.
     """
 
     def begin(self) -> None: ...
@@ -363,7 +366,7 @@ class Commands(Protocol):
     `has` returns whether a program of that name can be run. `close` at the end of the session
     removes what was stored for its commands; none may be running then.
 
-    `hiding` returns the same commands, but with these paths hidden from them if the machine
+    `with_hidden_paths` returns the same commands, but with these paths hidden from them if the machine
     can do that: absolute paths, computed for each command.
     """
 
@@ -379,7 +382,7 @@ class Commands(Protocol):
     ) -> Finished: ...
 
     def has(self, program: str) -> bool: ...
-    def hiding(self, unread: Callable[[], Sequence[str]]) -> "Commands": ...
+    def with_hidden_paths(self, unread: Callable[[], Sequence[str]]) -> "Commands": ...
     def close(self) -> None: ...
 
 

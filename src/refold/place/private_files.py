@@ -69,7 +69,7 @@ def open_lock(file: Path) -> int:
 
 
 def make_directories(directory: Path) -> None:
-    """Create it with all missing parents, each for the user alone. Raises `OSError`."""
+    """Create a directory and its missing parents, for the user alone. Raises `OSError`."""
     missing = [path for path in (directory, *directory.parents) if not path.exists()]
     for path in reversed(missing):
         path.mkdir(mode=0o700, exist_ok=True)

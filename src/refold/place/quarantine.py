@@ -66,7 +66,7 @@ def move_to(
 
 
 class Quarantine:
-    """`directory` need not be there. Raises `BadInput` for what cannot be done."""
+    """The items in `directory`, which need not exist. Raises `BadInput` if an item cannot be used."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

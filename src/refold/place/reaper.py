@@ -94,11 +94,13 @@ def _processes_between(first: int, last: int) -> Iterator[ProcessLine]:
 
 
 def _is_thread_group_leader(pid: int) -> bool:
-    leader = _THREAD_GROUP.search(_content(f"/proc/{pid}/status"))
+    leader = _THREAD_GROUP.search(_read_proc_file(f"/proc/{pid}/status"))
     return leader is not None and int(leader[1]) == pid
 
 
-def members(mark: ProcessMark, leader: int, *, gone_too: bool = True) -> list[ProcessLine]:
+def processes_of(
+    mark: ProcessMark, leader: int, *, gone_too: bool = True
+) -> list[ProcessLine]:
     """All live processes of the call whose first process was `leader`.
 
     `gone_too` includes those that cut all ties to it, which takes longer.
@@ -126,10 +128,10 @@ def members(mark: ProcessMark, leader: int, *, gone_too: bool = True) -> list[Pr
 
 
 def end_all(mark: ProcessMark, leader: int) -> None:
-    """Order all of them to end, again and again until none is left."""
+    """Signal all processes of the call to end, repeatedly until none is left."""
     for _ in range(_KILL_ROUNDS):
         signal_group(leader, signal.SIGKILL)
-        left = members(mark, leader)
+        left = processes_of(mark, leader)
         if not left:
             return
         # All are stopped before the first is killed, so that none starts another.
@@ -210,31 +212,31 @@ def _start_time_now() -> int:
 
 def _fork_count() -> int:
     """How many processes and threads the machine has ever started; -1: no Linux."""
-    count = _FORK_COUNT.search(_content("/proc/stat"))
+    count = _FORK_COUNT.search(_read_proc_file("/proc/stat"))
     return int(count[1]) if count else -1
 
 
 def _last_pid() -> int:
     """The newest process number in our namespace; 0 if not Linux."""
-    fields = _content("/proc/loadavg").split()
+    fields = _read_proc_file("/proc/loadavg").split()
     return int(fields[4]) if len(fields) > 4 and fields[4].isdigit() else 0
 
 
 def _has_mark(pid: int, mark: ProcessMark) -> bool:
-    if mark.token.encode() in _content(f"/proc/{pid}/environ"):
+    if mark.token.encode() in _read_proc_file(f"/proc/{pid}/environ"):
         return True
-    queue_limit = _QUEUE_LIMIT.search(_content(f"/proc/{pid}/limits"))
+    queue_limit = _QUEUE_LIMIT.search(_read_proc_file(f"/proc/{pid}/limits"))
     return queue_limit is not None and int(queue_limit[1]) == mark.queues
 
 
 def _is_stray(pid: int) -> bool:
-    token = _TOKEN_VARIABLE.search(_content(f"/proc/{pid}/environ"))
+    token = _TOKEN_VARIABLE.search(_read_proc_file(f"/proc/{pid}/environ"))
     if token is None:
         return False
     return any(not owner_lives(word) for word in token[1].decode().split(":"))
 
 
-def _content(path: str) -> bytes:
+def _read_proc_file(path: str) -> bytes:
     try:
         with open(path, "rb") as file:
             return file.read()

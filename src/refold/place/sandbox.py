@@ -203,12 +203,12 @@ class Sandbox:
             self.watch.cancel(allowed)
             raise
         try:
-            self.watch.hold(self._undetachable_mounts(launch, rules))
+            self.watch.record_unwritable(self._undetachable_mounts(launch, rules))
         except OSError as error:
             self.watch.end(allowed)
             raise self._cannot_store_error(error) from error
         after = partial(self.watch.end, allowed)
-        return structs.replace(launch, after=after, beat=self.watch.beat)
+        return structs.replace(launch, after=after, beat=self.watch.record_heartbeat)
 
     def _undetachable_mounts(self, launch: Launch, rules: SandboxRules) -> Sequence[str]:
         """Read-only mounts that the command cannot detach."""
@@ -291,7 +291,7 @@ class Sandbox:
             reachable_socket=dict(rules.settings).get(SOCKET_PATH, ""),
             seccomp=self._filter() if mounts else b"",
             no_namespaces=bool(mounts) and not self.config.user_namespaces,
-            in_memory=bubblewrap.directories_in_memory(rules) if mounts else (),
+            in_memory=bubblewrap.tmpfs_directories(rules) if mounts else (),
             hosts=rules.hosts,
             filter=self.config.filter if rules.hosts is not None else None,
         )
@@ -406,7 +406,7 @@ class Sandbox:
                 "Commands run under sandbox-exec with a profile that was never tested "
                 "on a Mac: do not rely on it.",
             )
-        why = self._refusal_of_bwrap() or bubblewrap.why_unusable(self._bwrap)
+        why = self._why_bwrap_unusable() or bubblewrap.why_unusable(self._bwrap)
         if not why:
             from refold.place import socket_guard  # nothing else needs it
 
@@ -429,7 +429,7 @@ class Sandbox:
             f"you can do. refold asks more often. {_INSTALL_HINT}.",
         )
 
-    def _refusal_of_bwrap(self) -> str:
+    def _why_bwrap_unusable(self) -> str:
         passed_over = [] if self._bwrap else self._programs.passed_over("bwrap")
         return next((f"{path} is not run: {why}" for path, why in passed_over), "")
 
@@ -459,7 +459,9 @@ class Sandbox:
     def _environ(self, rules: SandboxRules, named: Mapping[str, str]) -> dict[str, str]:
         walled = self.kind == "bubblewrap"
         visible = (
-            bubblewrap.scratch(rules) if walled else bubblewrap.tmp(self._private_directory)
+            bubblewrap.temporary_directory(rules)
+            if walled
+            else bubblewrap.tmp_directory(self._private_directory)
         )
         places = {"TMPDIR": visible, "XDG_STATE_HOME": f"{visible}/.state"}
         if not self._layout.can_write(".cache"):

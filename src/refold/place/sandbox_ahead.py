@@ -26,10 +26,11 @@ _MAX_COMMAND_BYTES = 100_000  # a longer command may be refused when it is start
 
 
 class SandboxAhead:
-    """One sandbox. `take` it once, and `close` it in any case.
+    """A sandbox whose command is not known yet. `run` one command in it, and `close` it in any
+    case.
 
-    It has a thread of its own for as long as the sandbox lives: a sandbox ends with the
-    thread that started it, and what the thread gives up is given up for good.
+    It has a thread of its own for as long as the sandbox lives: a sandbox ends with the thread that
+    started it, and what the thread gives up is given up for good.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class SandboxAhead:
         self._lock, self._taken = Lock(), False
         start_new_thread(self._work, ())
 
-    def run_in_it(
+    def run(
         self, request: SpawnRequest, launch: Launch, limits: Limits
     ) -> RunningCommand | None:
         """Run the command in it, if this is the sandbox of `launch`; otherwise None."""

@@ -48,7 +48,10 @@ if first:
 
 
 class SandboxListener:
-    """Begun before its sandbox, so that both start at once. `open` or `close` it."""
+    """Makes the listener of a sandbox. Call `open` or `close`.
+
+    It is begun before its sandbox, so that both start at the same time.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         if not sys.executable:

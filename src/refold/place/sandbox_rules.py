@@ -214,7 +214,7 @@ class SandboxRuleBuilder:
             hidden=tuple(path for path in own if not os.path.isdir(path)),
             unread=(
                 # A read-only search would show their content.
-                *(() if wide else _still_shut(guarded.keys, confines.opened)),
+                *(() if wide else _paths_to_shut(guarded.keys, confines.opened)),
                 *socket_paths(
                     among=(*config.roots, *self.writable)
                     if room.guards_sockets
@@ -242,7 +242,7 @@ class SandboxRuleBuilder:
             shut=tuple(
                 path
                 for path in guarded.oldest_first(
-                    _still_shut(guarded.paths, opened, guarded.links)
+                    _paths_to_shut(guarded.paths, opened, guarded.links)
                 )
                 if writes
                 and any(below(path, root) for root in (*config.roots, *extra_directories))
@@ -311,7 +311,7 @@ class SandboxRuleBuilder:
         return [p for p in shared if os.path.isdir(p) and os.path.realpath(p) == p]
 
 
-def _still_shut(
+def _paths_to_shut(
     paths: Set[str], opened: Sequence[str], links: Mapping[str, str] = MappingProxyType({})
 ) -> set[str]:
     """The paths without those that the user approved, and without directories above them."""
@@ -372,7 +372,7 @@ def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def system_secrets() -> list[str]:
-    """What only its owner should see, where that is us."""
+    """Secrets of the system that this user can read, as root can."""
     return [
         path
         for path in _existing_paths(_SYSTEM_SECRETS.split())
@@ -408,7 +408,7 @@ def paths_needed_in_run() -> list[str]:
 
 
 def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
-    """Sockets of running programs that lie openly below `among`, but not below `save`."""
+    """Paths below `among`, but not below `save`, at which programs listen on a socket."""
     return sorted({
         path
         for path in _listening_sockets()

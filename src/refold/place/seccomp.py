@@ -47,7 +47,7 @@ _COMMON_NUMBERS = {
 
 
 class Architecture(Struct, frozen=True):
-    """Its number for the kernel's audit, and the numbers of its system calls."""
+    """A kind of processor: its number in audits of the kernel, and the numbers of its system calls."""
 
     audit: int
     calls: Mapping[str, int]

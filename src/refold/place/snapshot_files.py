@@ -2,7 +2,7 @@
 
 `store_many` is for many files: they are read and compressed in parallel and written in one pack.
 A content that a lender has, the repository of the user, is not stored again: every file is read
-and hashed, so nothing that the user's index says is believed. `lines_of` is for a few files that
+and hashed, so nothing that the user's index says is believed. `index_lines` is for a few files that
 git was to read by path, and `PathFilter` says of those which git can store. `snapshot_scan`
 finds the files.
 """
@@ -38,7 +38,7 @@ _SECOND_NANOSECONDS = 1_000_000_000
 
 
 class StoredFiles(Struct):
-    """What became of the paths: entries for the index, files that are gone, files left out."""
+    """What became of the paths of a request: index entries, missing files, files left out."""
 
     entries: dict[str, bytes] = {}
     gone: list[str] = []
@@ -242,7 +242,7 @@ class ParentDirectories:
             directory: _directory_stamp(directory) for directory in self._directories()
         }
 
-    def doubtful(self) -> list[str]:
+    def paths_to_reread(self) -> list[str]:
         """The paths whose directories have changed since, or may have just before."""
         moved = {
             directory
@@ -269,7 +269,7 @@ class ParentDirectories:
         yield self._base
 
 
-def lines_of(
+def index_lines(
     repository: SnapshotRepository, base: str, root: str, prefix: str, paths: Sequence[str]
 ) -> Iterable[bytes]:
     """The index lines of these paths, read without following any link."""

@@ -24,7 +24,7 @@ _SECOND_NANOSECONDS = 1_000_000_000
 
 
 def to_entry(about: os.stat_result, name: bytes) -> bytes:
-    """What the index has of a file whose content is `name`: its state, its mode and the name."""
+    """The index entry of a file: its state on the disk, its mode, and the `name` of its content."""
     return _STATE_STRUCT.pack(
         about.st_ctime_ns // _SECOND_NANOSECONDS & _WORD_MASK,
         about.st_ctime_ns % _SECOND_NANOSECONDS,

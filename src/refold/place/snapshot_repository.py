@@ -101,14 +101,14 @@ class SnapshotRepository:
         self.directory, self._git, self._path = directory, git, path
         self._lenders = tuple(lenders)
 
-    def borrowing(self, *lenders: str) -> "SnapshotRepository":
+    def with_lenders(self, *lenders: str) -> "SnapshotRepository":
         """This repository with these lenders; if none is named, with all of its snapshots."""
         from refold.place.snapshot_lender import lenders_in
 
         directories = lenders or lenders_in(self.directory)
         return SnapshotRepository(self.directory, self._git, self._path, tuple(directories))
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create what git needs. Cheap if it exists."""
         try:
             self.directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -175,19 +175,19 @@ class SnapshotRepository:
     @contextmanager
     def blobs(self) -> Generator["GitBlobReader"]:
         """Read stored contents, one after the other, and then those that are lent."""
-        borrowing = self.borrowing()
+        borrowing = self.with_lenders()
         with ExitStack() as stack:
 
             def start_lender() -> subprocess.Popen[bytes] | None:
                 if not borrowing._lenders:
                     return None
-                return stack.enter_context(borrowing._cat_file("--batch"))
+                return stack.enter_context(borrowing._start_cat_file("--batch"))
 
-            own = stack.enter_context(self._cat_file("--batch"))
+            own = stack.enter_context(self._start_cat_file("--batch"))
             yield GitBlobReader(own, start_lender)
 
     @contextmanager
-    def _cat_file(self, how: str) -> Generator[subprocess.Popen[bytes]]:
+    def _start_cat_file(self, how: str) -> Generator[subprocess.Popen[bytes]]:
         process = programs.start_bounded(
             (self._git, "cat-file", how),
             cwd=self.directory,
@@ -238,7 +238,7 @@ class SnapshotRepository:
 
     @contextmanager
     def lookup(self) -> Generator["ObjectLookup"]:
-        with self._cat_file("--batch-check=%(objectname)") as process:
+        with self._start_cat_file("--batch-check=%(objectname)") as process:
             yield ObjectLookup(process)
 
     def store_content(self, content: bytes) -> str:
@@ -320,7 +320,8 @@ class GitProcess:
         if process.returncode:
             why = os.fsdecode(complaint).strip()
             raise GitFailed(
-                _sentence(self._arguments, self._folder, why, process.returncode), why
+                _failure_sentence(self._arguments, self._folder, why, process.returncode),
+                why,
             )
         return output
 
@@ -431,7 +432,7 @@ class ObjectLookup:
         return [name for name, line in answers if line.strip() != name.hex().encode()]
 
 
-def pieces(output: bytes) -> Iterator[str]:
+def split_at_nul(output: bytes) -> Iterator[str]:
     """The parts of output that git printed with -z."""
     return (os.fsdecode(piece) for piece in output.split(b"\0") if piece)
 
@@ -447,7 +448,9 @@ def _write(place: Path, text: str) -> None:
     beside.replace(place)
 
 
-def _sentence(arguments: Sequence[str], folder: str, complaint: str, code: int) -> str:
+def _failure_sentence(
+    arguments: Sequence[str], folder: str, complaint: str, code: int
+) -> str:
     if re.search(_DISK_FULL, complaint):
         return "No snapshot of the files could be taken: the disk is full."
     subject = next(

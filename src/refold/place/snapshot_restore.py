@@ -42,7 +42,7 @@ class RewriteStep(Struct, frozen=True):
     to: SnapshotFile | None
 
 
-class _Seen(Struct, frozen=True):
+class _DiskEntry(Struct, frozen=True):
     """What is on the disk: a file that can be stored, a folder, or something else."""
 
     what: str = "nothing"  # "kept", "folder", "blocked", "other"
@@ -71,7 +71,9 @@ def rewrite(repository: SnapshotRepository, steps: Sequence[RewriteStep]) -> int
     return len(todo)
 
 
-def _refuse_conflicts(steps: Sequence[RewriteStep], states: Mapping[str, _Seen]) -> None:
+def _refuse_conflicts(
+    steps: Sequence[RewriteStep], states: Mapping[str, _DiskEntry]
+) -> None:
     going = {step.path for step in steps if step.to is None}
     changed, blocked = list[str](), list[str]()
     for step in steps:
@@ -99,7 +101,7 @@ def _refuse_conflicts(steps: Sequence[RewriteStep], states: Mapping[str, _Seen])
         )
 
 
-def _blocking_path(step: RewriteStep, state: _Seen, going: set[str]) -> str | None:
+def _blocking_path(step: RewriteStep, state: _DiskEntry, going: set[str]) -> str | None:
     """An unsaved file that is in the way of a restored one; None if the way is free."""
     if state.what == "folder":
         inside = [
@@ -124,7 +126,7 @@ def _blocking_path(step: RewriteStep, state: _Seen, going: set[str]) -> str | No
 
 
 def name_list(paths: Iterable[str]) -> str:
-    """The first few of them, printable, and how many more there are."""
+    """The first few paths, printable, and the number of the others."""
     ordered = sorted(paths)
     rest = (
         f" and {len(ordered) - _MAX_NAMED_FILES} more"
@@ -134,20 +136,20 @@ def name_list(paths: Iterable[str]) -> str:
     return ", ".join(escape_name(path) for path in ordered[:_MAX_NAMED_FILES]) + rest
 
 
-def _current_state(step: RewriteStep) -> _Seen:
+def _current_state(step: RewriteStep) -> _DiskEntry:
     last = os.path.basename(step.path)
     try:
         with _folder(step) as folder:
             about = os.stat(last, dir_fd=folder, follow_symlinks=False)
             if stat.S_ISDIR(about.st_mode):
-                return _Seen("folder")
+                return _DiskEntry("folder")
             if stat.S_ISLNK(about.st_mode):
                 content = os.fsencode(os.readlink(last, dir_fd=folder))
-                return _Seen(
+                return _DiskEntry(
                     "kept", SnapshotFile(_LINK, _blob_name(content)), _identity(about)
                 )
             if not stat.S_ISREG(about.st_mode):
-                return _Seen("other")
+                return _DiskEntry("other")
             number = os.open(
                 last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder
             )
@@ -155,14 +157,14 @@ def _current_state(step: RewriteStep) -> _Seen:
                 content = file.read()
                 about = os.fstat(number)
     except FileNotFoundError:
-        return _Seen()
+        return _DiskEntry()
     except OSError:  # a file or a link in place of a folder, or not readable
-        return _Seen("blocked")
+        return _DiskEntry("blocked")
     mode = _RUNS if about.st_mode & stat.S_IXUSR else "100644"
-    return _Seen("kept", SnapshotFile(mode, _blob_name(content)), _identity(about))
+    return _DiskEntry("kept", SnapshotFile(mode, _blob_name(content)), _identity(about))
 
 
-def _remove(step: RewriteStep, state: _Seen) -> None:
+def _remove(step: RewriteStep, state: _DiskEntry) -> None:
     with _restore_errors(step), _folder(step) as folder:
         last = os.path.basename(step.path)
         _check_unchanged(step, folder, last, state)
@@ -175,7 +177,7 @@ def _remove(step: RewriteStep, state: _Seen) -> None:
 
 
 def _write_blob(
-    step: RewriteStep, to: SnapshotFile, state: _Seen, blobs: GitBlobReader, wait: bool
+    step: RewriteStep, to: SnapshotFile, state: _DiskEntry, blobs: GitBlobReader, wait: bool
 ) -> None:
     content = blobs.get(to.name)
     last = os.path.basename(step.path)
@@ -185,7 +187,7 @@ def _write_blob(
             if to.mode == _LINK:
                 os.symlink(os.fsdecode(content), half, dir_fd=folder)
             else:
-                _write(folder, half, content, _bits(folder, last, to), wait)
+                _write(folder, half, content, _permission_bits(folder, last, to), wait)
             if state.kept is not None:
                 _check_unchanged(step, folder, last, state)
             else:
@@ -215,7 +217,7 @@ def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> Non
             os.fsync(number)
 
 
-def _bits(folder: int, last: str, to: SnapshotFile) -> int:
+def _permission_bits(folder: int, last: str, to: SnapshotFile) -> int:
     """The permissions of a file: as before, except for the executable bit."""
     before = 0o666 & ~_umask()
     with suppress(OSError):
@@ -235,7 +237,7 @@ def _umask() -> int:
         return 0o022
 
 
-def _check_unchanged(step: RewriteStep, folder: int, last: str, state: _Seen) -> None:
+def _check_unchanged(step: RewriteStep, folder: int, last: str, state: _DiskEntry) -> None:
     if _identity(os.stat(last, dir_fd=folder, follow_symlinks=False)) != state.about:
         raise ToolFailed(f"{escape_name(step.path)} was changed meanwhile. Try again.")
 

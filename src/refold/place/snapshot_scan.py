@@ -26,7 +26,7 @@ from refold.place.snapshot_files import (
     ParentDirectories,
     PathFilter,
     StoreRequest,
-    lines_of,
+    index_lines,
     store_many,
 )
 from refold.place.snapshot_index import format_index, parse_index, to_trees
@@ -48,7 +48,7 @@ from refold.place.snapshot_repository import (
     ScanProgress,
     SnapshotRepository,
     TooLarge,
-    pieces,
+    split_at_nul,
 )
 from refold.safe_open import create_file, open_checked
 from refold.values.printable_names import escape_name
@@ -80,7 +80,7 @@ class Scan:
 
     def store_lent(self, roots: Sequence[str], progress: ScanProgress) -> None:
         """Store all contents that are lent, of files that are as they were last scanned."""
-        self._repository.make()
+        self._repository.create()
         with self._repository.lock(f"{self._session}/lock") as lock:
             for root in dict.fromkeys((*roots, *self._trees)):
                 base = next(base for base in roots if f"{root}/".startswith(f"{base}/"))
@@ -95,7 +95,7 @@ class Scan:
         self, roots: Sequence[str], progress: ScanProgress
     ) -> tuple[Trees, tuple[str, ...]]:
         """The trees of `roots` and of repositories inside, and what is left out."""
-        self._repository.make()
+        self._repository.create()
         with self._repository.lock(f"{self._session}/lock") as lock:
             entries, left_out = list[tuple[str, str]](), set[str]()
             waiting, nested = [(root, root) for root in roots], 0
@@ -144,7 +144,7 @@ class Scan:
             different |= again  # a file may have changed since it was compared
             if different or root not in self._trees:
                 self._trees[root] = scan.tree()
-            scan.set_time(different)
+            scan.set_index_time(different)
             return self._trees[root], inside
         raise ToolFailed(
             f"The files of {escape_name(root)} change too fast for a snapshot."
@@ -180,15 +180,15 @@ class _RootScan:
     def prepare(self) -> None:
         """Write the ignore rules and an index to start with."""
         rules = self._ignored.rules(self.top, self.root, self._others)
-        self._put_rules(rules)
+        self._write_rules(rules)
         if self.top not in ("", self.root) and self._is_ignored_as_a_whole():
             # A repository of a whole home does not tell what is ignored here.
             self._set_paths("")
-            self._put_rules(self._ignored.rules("", self.root, self._others))
+            self._write_rules(self._ignored.rules("", self.root, self._others))
         with suppress(OSError):
             self._index.with_suffix(".index.lock").unlink()  # of a git that was killed
         if not self._index.exists():
-            self._seed()
+            self._start_from_last_index()
 
     def changes(self) -> tuple[set[str], dict[str, str], list[str]]:
         """The paths that are not in the index, those that differ from it with the name of the
@@ -199,13 +199,13 @@ class _RootScan:
         new = self._start_git("ls-files", "-z", "--others", "--exclude-standard")
         old = self._start_git("diff-files", "-z", "--no-abbrev", "--relative")
         try:
-            paths = set(pieces(new.read(seconds=_LONGEST_LOOK)))
+            paths = set(split_at_nul(new.read(seconds=_LONGEST_LOOK)))
         except GitFailed as error:
             old.drop()
             raise (
                 TooLarge(str(error)) if error.output == OUT_OF_TIME else error
             ) from error
-        parts = pieces(old.read())
+        parts = split_at_nul(old.read())
         changed = {next(parts): head.split(" ")[2] for head in parts}
         inside = {path for path in paths if path.endswith("/")}
         folders = sorted(os.path.join(self.root, path[:-1]) for path in inside)
@@ -225,7 +225,9 @@ class _RootScan:
         with suppress(OSError):
             stamp = stamp_of(lender.objects)
             if stamp != lender.stamp:
-                again = self._store_again(self._repository.borrowing(), changed, progress)
+                again = self._store_again(
+                    self._repository.with_lenders(), changed, progress
+                )
                 write_lender(self._lender, Lender(lender.objects, stamp))
         return lost, again
 
@@ -275,7 +277,7 @@ class _RootScan:
             )
         except GitFailed:  # split, sparse, or being written
             return set()
-        return set(pieces(output))
+        return set(split_at_nul(output))
 
     def add_to_index(
         self, paths: Collection[str], left_before: set[str], progress: ScanProgress
@@ -309,7 +311,7 @@ class _RootScan:
                 "update-index", "-z", "--add", "--replace", "--remove", "--stdin",
                 input_bytes=names,
             )  # fmt: skip
-            self._read_again(parents.doubtful())
+            self._read_again(parents.paths_to_reread())
         return bool(stored or gone), left_out
 
     def _store_in_pack(
@@ -327,7 +329,9 @@ class _RootScan:
         try:
             with suppress(OSError):
                 objects = self._begin_to_lend(objects) if objects else ""
-            lending = self._repository.borrowing(objects) if objects else self._repository
+            lending = (
+                self._repository.with_lenders(objects) if objects else self._repository
+            )
             with lending.lookup() as known:
                 files = store_many(request, pack, known)
             for path in (*files.gone, *files.left_out):
@@ -383,7 +387,7 @@ class _RootScan:
         """Add the real content to the index, whatever file git was led to by a link."""
         if not paths:
             return
-        lines = lines_of(self._repository, self._base, self.root, self.prefix, paths)
+        lines = index_lines(self._repository, self._base, self.root, self.prefix, paths)
         self._run_git("update-index", "-z", "--index-info", input_bytes=b"".join(lines))
 
     def tree(self) -> str:
@@ -397,12 +401,12 @@ class _RootScan:
                 return EMPTY_TREE
             raise
 
-    def set_time(self, different: bool) -> None:
+    def set_index_time(self, different: bool) -> None:
         """Set the time at which the index was valid, and make it the start of the next session."""
         with suppress(OSError):
             os.utime(self._index, (self._began, self._began))
             if different or not self._seeded.exists():
-                _link(self._index, self._seeded)
+                _replace_by_hard_link(self._index, self._seeded)
 
     def _set_paths(self, top: str) -> None:
         self.top, self._tree = top, top or self.root
@@ -414,7 +418,7 @@ class _RootScan:
         self._seeded = self._repository.directory / f"{name}.index"
         self._lender = self._repository.directory / f"{name}.lender"
 
-    def _put_rules(self, rules: bytes) -> None:
+    def _write_rules(self, rules: bytes) -> None:
         try:
             if not self._exclude.exists() or self._exclude.read_bytes() != rules:
                 with open(self._exclude, "wb", opener=open_checked) as writing:
@@ -431,11 +435,11 @@ class _RootScan:
             return False
         return True
 
-    def _seed(self) -> None:
+    def _start_from_last_index(self) -> None:
         _delete_old_indexes(self._folder.parent, self._folder)
         _delete_partial_packs(self._repository.directory / "objects" / "pack")
         with suppress(OSError):
-            _link(self._seeded, self._index)
+            _replace_by_hard_link(self._seeded, self._index)
 
     def _match_patterns(self, *arguments: str, index: Path | None = None) -> bytes:
         """The output of a git command that matches patterns, which can take very long."""
@@ -461,7 +465,7 @@ def _time_and_size(place: Path) -> tuple[int, int] | None:
     return about.st_mtime_ns, about.st_size
 
 
-def _link(source: Path, target: Path) -> None:
+def _replace_by_hard_link(source: Path, target: Path) -> None:
     """Give a file a second name, instead of one that is there. git never changes an index in
     place, and what a scan says of its time holds for its content.
     """

@@ -83,7 +83,7 @@ class SocketGuard:
         start_new_thread(self._work, ())
 
     def install(self) -> None:
-        self._listener = _listen()
+        self._listener = _install_filter()
         os.write(self._stop, b"!")
 
     def close(self) -> None:
@@ -281,7 +281,7 @@ def _connect(number: int, address: bytes) -> int:
     return 0
 
 
-def _listen() -> int:
+def _install_filter() -> int:
     """Put this thread and what it starts behind the filter. Return the listener."""
     import ctypes
 

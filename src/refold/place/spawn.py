@@ -22,9 +22,9 @@ from msgspec import Struct
 from refold import programs
 from refold.errors import ToolFailed
 from refold.place.bubblewrap import start_failure
-from refold.place.command_output import pipe
+from refold.place.command_output import open_pipe
 from refold.place.landlock import restrict_thread
-from refold.place.limits import Limits, limit_commands, set_limits
+from refold.place.limits import Limits, set_limits, ulimit_words
 from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.reaper import ENVIRONMENT_NAME, ProcessMark, new_mark
 from refold.place.sandbox import Launch
@@ -118,7 +118,7 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
         mark = new_mark(os.environ.get(ENVIRONMENT_NAME, ""))
         stdin = subprocess.DEVNULL if request.given.stdin is None else request.given.stdin
         environment = {**request.environ, **launch.environ, ENVIRONMENT_NAME: mark.token}
-        with _read_first(limit_commands(mark.queues), environment) as (file, environ):
+        with _startup_file(ulimit_words(mark.queues), environment) as (file, environ):
             line = (*launch.arguments, *_BASH_COMMAND, request.command)
             process, reading = _start_process(line, request.cwd, environ, stdin, (file,))
     except (OSError, ValueError) as error:
@@ -130,7 +130,7 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
 
 
 @contextmanager
-def _read_first(
+def _startup_file(
     words: str, environ: Mapping[str, str]
 ) -> Generator[tuple[int, Mapping[str, str]]]:
     """A file of `words` that bash runs before a command, and the variables to start it with.
@@ -217,11 +217,11 @@ class GatedSandbox:
             )
         except BaseException:
             self._close_all()
-            close(self._news)
+            close_descriptors(self._news)
             raise
         finally:
             its.close()
-            close(status, filter_)
+            close_descriptors(status, filter_)
         self._first = _first_process(self._news)
 
     def wait(self) -> bool:
@@ -241,7 +241,7 @@ class GatedSandbox:
         self, launch: Launch, limits: Limits, command: bytes | None = None
     ) -> RunningCommand:
         """Let the command run, if the mounts are those of `launch`."""
-        compared = launch.mounts.comparison() if launch.mounts else None
+        compared = launch.mounts.prepare_mount_check() if launch.mounts else None
         problem = ""
         attempts: Callable[[], tuple[HostAttempt, ...]] = tuple
         if self.wait() and not (problem := compared(self._first) if compared else ""):
@@ -286,7 +286,7 @@ class GatedSandbox:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        close(self._reading, self._news)
+        close_descriptors(self._reading, self._news)
 
     def _shell(self, request: SpawnRequest) -> tuple[str, ...]:
         """The shell that passes the line to bash when it is let go."""
@@ -297,11 +297,11 @@ class GatedSandbox:
         plain = number is None and all(name.isidentifier() for name in request.environ)
         first = _FIRST_OF_ALL.replace("{stdin}", stdin).replace("{told}", redirect)
         shell = _SH_COMMAND if plain and not ahead else _BASH_COMMAND
-        return (*shell, _libraries(request) + first, "bash", request.command)
+        return (*shell, _library_path_words(request) + first, "bash", request.command)
 
     def _close_all(self) -> None:
         self._gate.close()
-        close(self._told)
+        close_descriptors(self._told)
         if self._listener is not None:
             self._listener.close()
 
@@ -314,7 +314,7 @@ def _start_process(
     passed: Sequence[int] = (),
 ) -> "tuple[subprocess.Popen[bytes], int]":
     """The process, and the descriptor to read its output from. Raises `OSError`."""
-    reading, writing = pipe()
+    reading, writing = open_pipe()
     try:
         process = programs.start(
             words,
@@ -327,21 +327,21 @@ def _start_process(
             pass_fds=passed,
         )
     except BaseException:
-        close(reading)
+        close_descriptors(reading)
         raise
     finally:
-        close(writing)
+        close_descriptors(writing)
     return process, reading
 
 
-def _libraries(request: SpawnRequest) -> str:
+def _library_path_words(request: SpawnRequest) -> str:
     """Shell words that set library paths for the command, but not for bubblewrap."""
     left = request.environ.keys() - programs.plain(request.environ).keys()
     words = (f"{name}={shlex.quote(request.environ[name])}" for name in sorted(left))
     return "".join(f"export {word}; " for word in words)
 
 
-def close(*descriptors: int) -> None:
+def close_descriptors(*descriptors: int) -> None:
     for number in descriptors:
         if number >= 0:
             os.close(number)

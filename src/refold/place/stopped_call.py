@@ -21,7 +21,10 @@ _THREAD_GROUP = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 
 
 class StoppedCall:
-    """`id` is the kernel's; `stack` closes what is opened for it. All methods raise `OSError`."""
+    """A system call that waits for our answer. All methods raise `OSError`.
+
+    `id` is the kernel's number for the call; `stack` closes what is opened for it.
+    """
 
     def __init__(self, notice: bytes, stack: ExitStack) -> None:
         self.id, self.pid, _, self.number, _, _, *self.arguments = NOTICE_STRUCT.unpack(
@@ -46,9 +49,10 @@ class StoppedCall:
             return memory.read(length)
 
     def write(self, address: int, data: bytes, check: Callable[[], None]) -> None:
-        """Write to memory of the caller. `check` raises if it does not wait any more.
+        """Write to the caller's memory. `check` raises if the caller does not wait any more.
 
-        Its number may be that of another process by now: what was opened before is of the caller.
+        The check comes after the memory was opened: a process id could be another process's by
+        then.
         """
         if address >= 1 << 63:
             raise OSError(errno.EFAULT, "an address that no process has")

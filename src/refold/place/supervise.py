@@ -32,10 +32,16 @@ from refold.place.limits import (
     too_many_threads,
 )
 from refold.place.port import Finished, GuardReport
-from refold.place.reaper import end_all, members
+from refold.place.reaper import end_all, processes_of
 from refold.place.sandbox import Launch
 from refold.place.sandbox_ahead import SandboxAhead
-from refold.place.spawn import RunningCommand, SpawnRequest, close, confine_thread, start
+from refold.place.spawn import (
+    RunningCommand,
+    SpawnRequest,
+    close_descriptors,
+    confine_thread,
+    start,
+)
 from refold.process_groups import is_alive, signal_group
 from refold.values.display import HostAttempt
 
@@ -129,7 +135,7 @@ class Supervisor:
         return self._finished
 
     def close(self) -> None:
-        close(self.news, self._stop, self._tell_stop)
+        close_descriptors(self.news, self._stop, self._tell_stop)
 
     def _work(self) -> None:
         try:
@@ -137,7 +143,7 @@ class Supervisor:
         except BaseException as error:  # raised again on the event loop's side
             self._error = error
         finally:
-            close(self._tell_news)
+            close_descriptors(self._tell_news)
 
     def _run(self) -> Finished:
         call = self._start()
@@ -162,7 +168,7 @@ class Supervisor:
             output.close()
             self.broken = call.setup_failure(output.printed.start) if ended else ""
             watch.close()
-            close(call.reading, call.news)
+            close_descriptors(call.reading, call.news)
             self._guard.close()
         output_bytes, timed_out = output.printed, not ended and not why
         return Finished(
@@ -192,7 +198,7 @@ class Supervisor:
                 self._guard.callback(self._ahead.close)
             launch = self._make_launch()
             if self._ahead and (
-                taken := self._ahead.run_in_it(self._request, launch, self._limits)
+                taken := self._ahead.run(self._request, launch, self._limits)
             ):
                 return taken
             self._guard.push(confine_thread(launch))
@@ -245,7 +251,12 @@ class Supervisor:
 
     def _pause(self, next_look: float, output: OutputPipe) -> float:
         pause = min(next_look, self._until) - time.monotonic()
-        return max(0.0, pause if output.due is None else min(pause, output.due))
+        return max(
+            0.0,
+            pause
+            if output.seconds_until_due is None
+            else min(pause, output.seconds_until_due),
+        )
 
     def _publish(self, news: str | float | Callable[[], None]) -> None:
         self._heard.append(news)
@@ -281,7 +292,7 @@ class _Watch:
         for number in (stop, *((output.reading,) if output.open else ()), *more):
             ready.register(number, select.POLLIN)
         descriptors = [number for number, _ in ready.poll(seconds * 1000)]
-        if output.reading in descriptors or output.due == 0:
+        if output.reading in descriptors or output.seconds_until_due == 0:
             output.read_once()
         self.stopped = self.stopped or stop in descriptors
         return descriptors
@@ -308,7 +319,7 @@ class _Watch:
         return cpu_seconds(self._pids())
 
     def close(self) -> None:
-        close(*(n for n in (self._number, self._first) if n is not None))
+        close_descriptors(*(n for n in (self._number, self._first) if n is not None))
 
     def end(self, *, kindly: bool) -> None:
         if self._first is not None:
@@ -331,7 +342,7 @@ class _Watch:
 
     def _has_members(self) -> bool:
         mark = self._call.mark
-        return mark.forks < 0 or bool(members(mark, self._process.pid))
+        return mark.forks < 0 or bool(processes_of(mark, self._process.pid))
 
     def _end_group(self) -> None:
         # The number cannot be reused for another group until the leader is reaped and the
@@ -353,7 +364,7 @@ class _Watch:
     def _pids(self) -> list[int]:
         if self._call.launch.own_space:
             return descendants(self._group, self._limits.processes)
-        processes = members(self._call.mark, self._process.pid, gone_too=False)
+        processes = processes_of(self._call.mark, self._process.pid, gone_too=False)
         return [process.pid for process in processes]
 
 

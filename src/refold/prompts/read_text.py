@@ -50,7 +50,10 @@ def content_at(real: str, within: str, at_most: int) -> Content:
     try:
         if not below(real, within):
             raise Unreadable(f"it lies outside of {escape_name(within)}")
-        with DirectoryDescriptors((), open_by_walking).of(Real(real)) as (folder, last):
+        with DirectoryDescriptors((), open_by_walking).open_parent(Real(real)) as (
+            folder,
+            last,
+        ):
             odd = _refuse_odd
             return Content(
                 *read_regular(last, at_most, follow=False, directory=folder, check=odd)

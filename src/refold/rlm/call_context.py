@@ -67,18 +67,18 @@ class CallContext:
         self._many = Counter[str]()
         self._number = len(recorded)
 
-    def n(self, key: str) -> int:
-        """How often this was called with `key` before. Each use counts."""
+    def next_number(self, key: str) -> int:
+        """How many calls with this `key` came before. The first gets 0."""
         self._many[key] += 1
         return self._many[key] - 1
 
-    def answer(self, key: str, n: int) -> ModelReply | None:
+    def answer_from_journal(self, key: str, n: int) -> ModelReply | None:
         """The model's answer that was recorded before a crash, or None."""
         return self._answers.get((key, n))
 
     def next_call(self, key: str, name: str, arguments: Raw) -> NestedCall:
         """The next tool call of the code: a new one, or one recorded before a crash."""
-        n = self.n(key)
+        n = self.next_number(key)
         if (key, n) in self._made:
             return self._made[key, n]
         self._number += 1

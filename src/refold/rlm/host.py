@@ -23,9 +23,9 @@ from refold.rlm.leaves import (
     LeafFailed,
     Leaves,
     ModelQuestion,
-    as_text,
-    question,
-    shape_of,
+    parse_question,
+    parse_schema,
+    to_text,
     with_shape,
 )
 from refold.rlm.worker_port import HostFailed, OtherVariables
@@ -42,7 +42,7 @@ FAILED_SLOT = "__failed__"  # marks a failed slot in a list
 class VariableSource(Protocol):
     """Reads the variables of other sessions."""
 
-    async def of(self, named: str) -> OtherVariables:
+    async def find_variables(self, named: str) -> OtherVariables:
         """The variables of ID, or of ID@3 (after its third turn). Raises `BadInput`."""
         ...
 
@@ -61,7 +61,7 @@ class Subagents(Protocol):
 
 
 class HostContext(Struct, frozen=True):
-    """What the functions of a session use. `depth`: the number of sessions above this one."""
+    """What the functions of a session use. `depth` is the number of sessions above this one."""
 
     record: Journal
     world: Callable[[], World]
@@ -106,7 +106,7 @@ class HostFunctions:
     async def __call__(self, name: str, arguments: Mapping[str, object]) -> object:
         own = self._own.get(name)
         if own is None:
-            return await self._tool(name, arguments)
+            return await self._call_tool(name, arguments)
         _check(name, arguments)
         try:
             return await own(**arguments)
@@ -116,30 +116,30 @@ class HostFunctions:
             raise HostFailed(f"{name}: {error}") from error
 
     async def _lm(self, input: object, query: object, schema: object = None) -> object:
-        asked = question(input, query, schema)
-        return _value(await self._means.leaves.ask(asked, self._within), asked)
+        asked = parse_question(input, query, schema)
+        return _answer_value(await self._means.leaves.ask(asked, self._within), asked)
 
     async def _map_lm(self, inputs: object, query: object, schema: object = None) -> object:
-        items = self._items("map_lm", inputs)
-        first = question(None, query, None)
-        shape = None if schema is None else shape_of(schema)
-        asked = [ModelQuestion(as_text(item), first.query) for item in items]
+        items = self._check_items("map_lm", inputs)
+        first = parse_question(None, query, None)
+        shape = None if schema is None else parse_schema(schema)
+        asked = [ModelQuestion(to_text(item), first.query) for item in items]
         if shape is not None:
             asked = [with_shape(leaf, shape) for leaf in asked]
         answers = await self._means.leaves.ask_all(asked, self._within)
         return [
             {FAILED_SLOT: str(answer)}
             if isinstance(answer, LeafFailed)
-            else _value(answer, leaf)
+            else _answer_value(answer, leaf)
             for answer, leaf in zip(answers, asked, strict=True)
         ]
 
     async def _rlm(self, task: object, context: object = None) -> object:
         values = {} if context is None else {"context": context}
-        return await self._child("rlm", task, InitialVariables(values), _text(values))
+        return await self._run_child("rlm", task, InitialVariables(values), _text(values))
 
     async def _map_rlm(self, tasks: object, shared: object = None) -> object:
-        items = self._items("map_rlm", tasks)
+        items = self._check_items("map_rlm", tasks)
         values = {} if shared is None else {"shared": shared}
         # Once: it may be large.
         begins, values_text = (InitialVariables(values), _text(values))
@@ -147,7 +147,7 @@ class HostFunctions:
 
         async def fill(slot: int) -> None:
             try:
-                results[slot] = await self._child(
+                results[slot] = await self._run_child(
                     "map_rlm", items[slot], begins, values_text
                 )
             except HostFailed as error:
@@ -168,11 +168,11 @@ class HostFunctions:
             raise BadInput("there are no other sessions here")
         after = "" if turn is None else f"@{turn}"
         # Checked now, before any work begins.
-        attached_id = (await snapshots.of(f"{session}{after}")).session
+        attached_id = (await snapshots.find_variables(f"{session}{after}")).session
         begins = InitialVariables(attached=f"{attached_id}{after}")
-        return await self._child("attach_rlm", task, begins, _text({}))
+        return await self._run_child("attach_rlm", task, begins, _text({}))
 
-    async def _child(
+    async def _run_child(
         self, name: str, task: object, begins: InitialVariables, values_text: str
     ) -> object:
         """Run a subagent. `values_text` has its initial values as text."""
@@ -185,7 +185,7 @@ class HostFunctions:
                 "this Python"
             )
         key = key_of("rlm", task, values_text, begins.attached)
-        n = self._within.n(key)
+        n = self._within.next_number(key)
         async with self._means.children:
             try:
                 report = await below.start(self._within.call_id, key, n, task, begins)
@@ -194,7 +194,7 @@ class HostFunctions:
         return _report_value(report)
 
     async def _budget(self) -> object:
-        """The rest of the budget; null means no limit."""
+        """The part of the budget that is left, for code; null means no limit."""
         view, world, code_limits = (
             self._means.record.view,
             self._means.world(),
@@ -212,7 +212,7 @@ class HostFunctions:
             "at_once": code_limits.at_once,
         }
 
-    async def _tool(self, name: str, arguments: Mapping[str, object]) -> object:
+    async def _call_tool(self, name: str, arguments: Mapping[str, object]) -> object:
         world = self._means.world()
         if name not in tool_functions(world):
             raise HostFailed(f"there is no function {name!r}")
@@ -226,7 +226,7 @@ class HostFunctions:
             raise HostFailed(result.text)
         return result.text
 
-    def _items(self, name: str, argument: object) -> Sequence[object]:
+    def _check_items(self, name: str, argument: object) -> Sequence[object]:
         limit = self._means.code_limits.fan_out
         if not isinstance(argument, list | tuple):
             raise HostFailed(f"{name} takes a list, not {type(argument).__name__}")
@@ -253,7 +253,7 @@ def _check(name: str, arguments: Mapping[str, object]) -> None:
             raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(takes)}")
 
 
-def _value(answer: str, asked: ModelQuestion) -> object:
+def _answer_value(answer: str, asked: ModelQuestion) -> object:
     return answer if asked.shape is None else value_in(answer)
 
 

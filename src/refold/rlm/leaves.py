@@ -77,7 +77,7 @@ class ModelQuestion(Struct, frozen=True):
             len(self.text) + len(self.query) + len(_SYSTEM_PROMPT) + len(bytes(self.schema))
         )
 
-    def problem(self, answer: str) -> str:
+    def schema_problem(self, answer: str) -> str:
         return self.shape.problem(answer) if self.shape else ""
 
 
@@ -88,16 +88,16 @@ class InvalidAnswer(Struct, frozen=True):
     problem: str
 
 
-def question(value: object, query: object, schema: object) -> ModelQuestion:
+def parse_question(value: object, query: object, schema: object) -> ModelQuestion:
     """Validate the arguments of code. Raises `BadInput`."""
     if not isinstance(query, str):
         raise BadInput(f"query must be a string, not {type(query).__name__}")
     if schema is None:
-        return ModelQuestion(as_text(value), query)
-    return with_shape(ModelQuestion(as_text(value), query), shape_of(schema))
+        return ModelQuestion(to_text(value), query)
+    return with_shape(ModelQuestion(to_text(value), query), parse_schema(schema))
 
 
-def shape_of(schema: object) -> tuple[Raw, Schema]:
+def parse_schema(schema: object) -> tuple[Raw, Schema]:
     """Raises `BadInput` if it is not a JSON Schema."""
     raw = Raw(msgspec.json.encode(schema))
     try:
@@ -110,14 +110,14 @@ def with_shape(asked: ModelQuestion, shape: tuple[Raw, Schema]) -> ModelQuestion
     return ModelQuestion(asked.text, asked.query, *shape)
 
 
-def as_text(value: object) -> str:
+def to_text(value: object) -> str:
     """A value as text for a model."""
     if value is None:
         return ""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def request(
+def build_request(
     asked: ModelQuestion, model: str, wrong: InvalidAnswer | None = None
 ) -> Request:
     """`model` is the provider's name of the model."""
@@ -138,7 +138,7 @@ def request(
 
 
 class LeafFailed(HostFailed):
-    """A model call failed. `retryable`: a second try may succeed."""
+    """A model call failed. If `retryable`, a second try may succeed."""
 
     def __init__(self, reason: str, *, retryable: bool = False) -> None:
         super().__init__(reason)
@@ -155,7 +155,7 @@ class _LeafCall(Struct, frozen=True):
 
 
 class Leaves:
-    """The model calls of one session's code. `memo` None: no answer is cached."""
+    """The model calls of one session's code. With `memo` None, no answer is cached."""
 
     def __init__(
         self,
@@ -189,7 +189,7 @@ class Leaves:
         asking: list[_LeafCall] = []
         for question in questions:
             key = question.key()
-            asking.append(_LeafCall(question, key, within.n(key), within))
+            asking.append(_LeafCall(question, key, within.next_number(key), within))
         aide = self._world().helper()
         answers: list[str | LeafFailed] = [LeafFailed("it was not asked")] * len(asking)
 
@@ -212,7 +212,7 @@ class Leaves:
         return answers
 
     async def _answer(self, asking: _LeafCall, aide: Model) -> str:
-        if reply := asking.within.answer(asking.key, asking.n):
+        if reply := asking.within.answer_from_journal(asking.key, asking.n):
             return await reply.read(self._record)
         async with self._lock_question(asking.key):
             if reply := await self._read_cache(asking, aide):
@@ -221,7 +221,7 @@ class Leaves:
             wrong: InvalidAnswer | None = None
             for _ in range(_MAX_ANSWERS):
                 answer = await self._call_model(asking, aide, wrong)
-                problem = asking.question.problem(answer)
+                problem = asking.question.schema_problem(answer)
                 if not problem:
                     return answer
                 wrong = InvalidAnswer(answer, problem)
@@ -235,7 +235,7 @@ class Leaves:
         if reply is None:
             return ""
         text = await reply.read(self._record)
-        if asking.question.problem(text):
+        if asking.question.schema_problem(text):
             return ""
         event = await self._store_answer(text)
 
@@ -253,9 +253,9 @@ class Leaves:
         """Make one paid call; the answer may violate the schema. Raises `LeafFailed`."""
         if aide.trace is not None:  # concurrent calls have their own
             aide = replace(aide, trace=Trace())
-        asked = request(asking.question, aide.name.partition("/")[2], wrong)
+        asked = build_request(asking.question, aide.name.partition("/")[2], wrong)
         asked = replace(asked, trace=aide.trace is not None)
-        with self._pending.call() as call:
+        with self._pending.track_call() as call:
             async with self._slots:
                 await self._rate.wait(aide.name)
                 seq = await self._reserve(asking, aide, call)
@@ -311,7 +311,7 @@ class Leaves:
         self, seq: int, response: CollectedResponse, asking: _LeafCall, aide: Model
     ) -> str:
         text, end, paid = response.text, response.done, response.paid
-        problem = asking.question.problem(text)
+        problem = asking.question.schema_problem(text)
         failed = f"the answer does not match the schema: {problem}" if problem else ""
         if end.stop == "refused":
             failed = f"the model refused{f': {end.why}' if end.why else ''}"
@@ -384,7 +384,7 @@ class PendingCalls:
         self._over = anyio.Event()  # of the next one
 
     @contextmanager
-    def call(self) -> Generator["PendingCall"]:
+    def track_call(self) -> Generator["PendingCall"]:
         """A call that counts as pending from its `begin` until this context is left."""
         call = PendingCall(self)
         try:

@@ -67,7 +67,7 @@ class Material(Struct, frozen=True):
                 )
 
 
-def material(
+def read_material(
     named: Sequence[str],
     directory: str,
     unread: Callable[[str], str],
@@ -79,13 +79,13 @@ def material(
     """
     if not named:
         return Material()
-    gathering = _Gathering(directory, unread)
+    gathering = _MaterialReader(directory, unread)
     for name in named:
         gathering.add(name)
     return gathering.to_material(max_bytes)
 
 
-class _Gathering:
+class _MaterialReader:
     def __init__(self, directory: str, unread: Callable[[str], str]) -> None:
         self._directory, self._unread = directory, unread
         self._files = dict[str, int]()  # real path and size
@@ -104,7 +104,7 @@ class _Gathering:
         if reason := self._unread(real):
             raise BadInput(f"--context {name!r} is not read: {reason}")
         self._only = not self._files
-        self._files[real] = _size(real)
+        self._files[real] = _file_bytes(real)
 
     def to_material(self, max_bytes: int) -> Material:
         size = sum(self._files.values())
@@ -130,7 +130,7 @@ class _Gathering:
         if is_protected(path, Facts(), writes=False) or self._unread(path):
             self._secret.append(path)
         else:
-            self._files[path] = _size(path)
+            self._files[path] = _file_bytes(path)
             self._only = False
 
     def _text(self, path: str) -> str | None:
@@ -179,7 +179,7 @@ class _Gathering:
                 yield f"left out of the material ({why}): {named}{rest}"
 
 
-def _size(path: str) -> int:
+def _file_bytes(path: str) -> int:
     try:
         return os.stat(path, follow_symlinks=False).st_size
     except OSError:
@@ -199,9 +199,9 @@ def flat_text(question: str, content: Material) -> str:
     """The whole material, then the question."""
     match content.value:
         case str() as text:
-            parts = [_piece(text)]
+            parts = [_quote_excerpt(text)]
         case dict() as texts:
-            parts = [_piece(text, path) for path, text in texts.items()]
+            parts = [_quote_excerpt(text, path) for path, text in texts.items()]
         case _:
             parts = list[str]()
     return "\n\n".join((*parts, question))
@@ -236,7 +236,7 @@ def _beginning_text(value: Value) -> str:
     return f"Go through it with `{way}`. It begins: {begins}"
 
 
-def _piece(text: str, path: str = "") -> str:
+def _quote_excerpt(text: str, path: str = "") -> str:
     inside = text.replace("</material", "<\\/material")
     name = path.replace('"', "'")
     about = f' path="{name}"' if path else ""

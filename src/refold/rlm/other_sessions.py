@@ -46,7 +46,7 @@ class OtherSessions:
     def __init__(self, home: SessionIndex, own: str, directory: str) -> None:
         self._home, self._own, self._directory = home, own, directory
 
-    async def of(self, named: str) -> OtherVariables:
+    async def find_variables(self, named: str) -> OtherVariables:
         """The variables of ID, or of ID@TURN. Raises `BadInput`."""
         name, _, turn = named.partition("@")
         if name.startswith("child-"):
@@ -55,7 +55,7 @@ class OtherSessions:
         store = self._home.store(session.id)
         try:
             lines = await store.read()
-            view = await anyio.to_thread.run_sync(_view, lines, turn, session.id)
+            view = await anyio.to_thread.run_sync(_view_after_turn, lines, turn, session.id)
             self._check_near(session.id, view)
             conversation = view.conversation
             read_blob = store.blobs.get
@@ -74,7 +74,7 @@ class OtherSessions:
             )
 
 
-def _view(lines: Sequence[bytes], turn: str, name: str) -> View:
+def _view_after_turn(lines: Sequence[bytes], turn: str, name: str) -> View:
     """The state after all turns, or after `turn`."""
     entries = whole = [entry for entry, _ in codec.decode(lines)]
     if turn:

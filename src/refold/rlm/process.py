@@ -103,7 +103,7 @@ class Done(Struct, frozen=True, tag_field="t", tag="done", forbid_unknown_fields
 FromWorker: TypeAlias = Ready | HostCall | Printed | Finaled | Part | Done
 
 
-def frame(message: Mapping[str, object], blob: bytes = b"") -> bytes:
+def encode_frame(message: Mapping[str, object], blob: bytes = b"") -> bytes:
     """Encode a frame. Raises `ValueError` if it is too long."""
     body = msgspec.json.encode(message)
     if max(len(body), len(blob)) >= _MAX_LENGTH:
@@ -200,7 +200,9 @@ class Process:
         self._group.start_soon(self._run, commands, cwd, memory)
         self._group.start_soon(self._receive_all)
         self._group.start_soon(self._send_all)
-        self.send({"t": "begin", "memory": memory, "paths": _paths(), **orders})
+        self.send(
+            {"t": "begin", "memory": memory, "paths": _cloudpickle_directories(), **orders}
+        )
         with anyio.move_on_after(_START_SECONDS):
             await self._ready.wait()
         if not self._ready.is_set():
@@ -223,7 +225,7 @@ class Process:
                 "The Python worker was killed: it asks, and does not read the answers."
             )
         else:
-            self._outgoing.send_nowait(frame(message, blob))
+            self._outgoing.send_nowait(encode_frame(message, blob))
 
     def end(self, why: str) -> None:
         """Kill the process group. The first reason is kept."""
@@ -250,7 +252,14 @@ class Process:
                 checks_per_count=_MAX_GLANCES,
             ),
             seen=tuple(
-                dict.fromkeys([sys.prefix, sys.base_prefix, str(_SOURCE_ROOT), *_paths()])
+                dict.fromkeys(
+                    [
+                        sys.prefix,
+                        sys.base_prefix,
+                        str(_SOURCE_ROOT),
+                        *_cloudpickle_directories(),
+                    ]
+                )
             ),
             own_tmp=True,
             used=self._used,
@@ -300,7 +309,7 @@ class Process:
             pass  # the reading task reports it
 
 
-def _paths() -> tuple[str, ...]:
+def _cloudpickle_directories() -> tuple[str, ...]:
     """The directories from which the worker imports cloudpickle."""
     spec = find_spec("cloudpickle")
     return (str(Path(spec.origin).parents[1]),) if spec and spec.origin else ()
@@ -315,13 +324,13 @@ def _end_reason(finished: Finished) -> str:
     if code == 128 + signal.SIGKILL:
         return "The Python worker was killed, most likely because memory ran out."
     if code > 128:
-        return f"The Python worker crashed ({_signal(code - 128)})."
+        return f"The Python worker crashed ({_signal_name(code - 128)})."
     lines = finished.text.strip()[-_MAX_ERROR_CHARS:].splitlines()
     last = f": {lines[-1]}" if lines else "."
     return f"The Python worker exited by itself, with code {code}{last}"
 
 
-def _signal(number: int) -> str:
+def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:

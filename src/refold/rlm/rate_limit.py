@@ -8,7 +8,7 @@ _MINUTE_SECONDS = 60.0
 
 
 class RateLimit:
-    """Shared by all code that calls models. 0: no limit."""
+    """A limit for all code that calls models; 0 means no limit."""
 
     def __init__(self, per_minute: int = 0) -> None:
         self._most = per_minute

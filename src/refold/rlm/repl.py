@@ -117,7 +117,7 @@ class Repl:
                     if run.is_over:
                         break
                     run.add(await worker.run(cell, host, progress))
-                notes += await self._keep(context, worker)
+                notes += await self._store_variables(context, worker)
             except WorkerLost as error:
                 run.add_loss(GONE_TEXT.format(why=error))
             except JournalError as error:  # a full disk must not lose the answer
@@ -152,7 +152,7 @@ class Repl:
             self._repl_limits.snapshots,
         )
         if begins.attached and snapshots is not None:
-            variables = await snapshots.of(begins.attached)
+            variables = await snapshots.find_variables(begins.attached)
             blob, parts = await self._copy_variables(variables)
             worker, restore_notes = await self._restore(
                 worker, blob, parts, variables.session
@@ -160,7 +160,7 @@ class Repl:
             notes = notes + restore_notes
         await inject(begins, record)
         for name, blob in record.view.account.injected:
-            await worker.put(name, blob, await record.get(blob))
+            await worker.set_variable(name, blob, await record.get(blob))
         return worker, notes
 
     async def _copy_variables(
@@ -187,7 +187,7 @@ class Repl:
             worker = await self._worker()
         event = VariablesRestored(blob, source, report.kept, report.lost, tuple(parts))
         await self._record(event, by="code")
-        notes = [f"Not restored: {_reasons(report.lost)}"] if report.lost else []
+        notes = [f"Not restored: {_loss_reasons(report.lost)}"] if report.lost else []
         if source:
             names = _names_text(name for name, _ in report.kept)
             notes.insert(0, f"These variables are of the session {source}: {names}")
@@ -198,7 +198,7 @@ class Repl:
         self._known.add(name)
         return part
 
-    async def _keep(self, context: CallContext, worker: Worker) -> list[str]:
+    async def _store_variables(self, context: CallContext, worker: Worker) -> list[str]:
         """After each call, store all variables as blobs; equal variables are the same blobs."""
         record = self._record
         handed = (blob for _, blob in record.view.account.injected)
@@ -216,7 +216,7 @@ class Repl:
         self._holds = blob
         new = [pair for pair in report.lost if pair not in self._reported]
         self._reported = frozenset(report.lost)
-        return [f"Not kept for later: {_reasons(new)}"] if new else []
+        return [f"Not kept for later: {_loss_reasons(new)}"] if new else []
 
 
 class _Run:
@@ -237,7 +237,7 @@ class _Run:
         self._seconds += cell.seconds
         self._failed, text = cell.failed, cell.text.rstrip()
         if cell.final is not None:
-            final, problem = answer_of(cell.final, self._schema)
+            final, problem = parse_final(cell.final, self._schema)
             if problem:
                 self._failed = True
                 text = f"{text}\n{REFUSED_TEXT.format(problem=problem)}".lstrip()
@@ -264,7 +264,7 @@ class _Run:
         return PythonResult(text, self._final, f"{cells}, {self._seconds:.1f} s")
 
 
-def _reasons(lost: Sequence[tuple[str, str]]) -> str:
+def _loss_reasons(lost: Sequence[tuple[str, str]]) -> str:
     rest = f"; and {len(lost) - _MAX_NAMES} more" if len(lost) > _MAX_NAMES else ""
     return "; ".join(f"{name} ({why})" for name, why in lost[:_MAX_NAMES]) + rest
 
@@ -275,7 +275,7 @@ def _names_text(names: Iterable[str]) -> str:
     return (", ".join(all_names[:_MAX_NAMES]) or "none") + rest
 
 
-def answer_of(raw: Raw, schema: Raw) -> tuple[Final, str]:
+def parse_final(raw: Raw, schema: Raw) -> tuple[Final, str]:
     """The argument of FINAL as the answer of the turn, and how it violates the schema, or "".
 
     A string is the answer as it is, anything else its JSON. If there is a schema, a string may be

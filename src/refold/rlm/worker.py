@@ -113,7 +113,7 @@ class PythonWorker:
             with anyio.CancelScope(shield=True):
                 await self._stop(request, "the cell was stopped")
 
-    async def put(self, name: str, part: str, value: bytes) -> None:
+    async def set_variable(self, name: str, part: str, value: bytes) -> None:
         await self._send_and_wait({"t": "put", "name": name, "part": part}, value)
 
     async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]:
@@ -137,7 +137,7 @@ class PythonWorker:
             await self._send_and_wait({"t": "part", "name": name}, part)
         return (await self._send_and_wait({"t": "restore"}, index)).variables
 
-    async def names(self) -> tuple[tuple[str, str], ...]:
+    async def list_variables(self) -> tuple[tuple[str, str], ...]:
         return (await self._send_and_wait({"t": "names"})).variables.kept
 
     async def _send_and_wait(
@@ -179,7 +179,7 @@ class PythonWorker:
             async with anyio.create_task_group() as calls:
                 cell.calls, self._cell = calls, cell
                 while not cell.over.is_set() and not request.over.is_set():
-                    left = self._limits.seconds - cell.spent
+                    left = self._limits.seconds - cell.computing_seconds
                     if left <= 0:
                         why = f"the cell ran over {self._limits.seconds:g} s"
                         await self._stop(request, why)
@@ -192,7 +192,7 @@ class PythonWorker:
             raise first(several) from None
 
     def _result(self, cell: "_Cell", request: "_Request") -> Cell:
-        seconds = cell.spent
+        seconds = cell.computing_seconds
         if cell.final is not None:
             return Cell(self._shorten(cell.text), final=cell.final, seconds=seconds)
         self.process.check()
@@ -289,7 +289,7 @@ class _Request:
 
     @property
     def variables(self) -> VariableReport:
-        return VariableReport(_clip(self.done.kept), _clip(self.done.lost))
+        return VariableReport(_limit_pairs(self.done.kept), _limit_pairs(self.done.lost))
 
 
 class _Cell:
@@ -310,29 +310,29 @@ class _Cell:
         self._at_look: float | None = None  # seconds computed until then
 
     @property
-    def spent(self) -> float:
+    def computing_seconds(self) -> float:
         running = 0.0 if self.waiting else time.monotonic() - self._since
         return self._spent + running
 
     def count_waiting(self, change: int) -> None:
-        self._spent, self._since = self.spent, time.monotonic()
+        self._spent, self._since = self.computing_seconds, time.monotonic()
         self.waiting += change
         self.called += change > 0
 
     def update_clock(self, seconds: float) -> None:
         """Update the clock. `seconds` is the CPU time of the process so far."""
-        now, spent, before = time.monotonic(), self.spent, self._at_look
+        now, spent, before = time.monotonic(), self.computing_seconds, self._at_look
         gone, counted = now - self._looked, spent - self._counted
         if before is not None:  # parallel threads count once
             self._spent += max(0.0, min(seconds - before, gone) - counted)
-        self._looked, self._counted, self._at_look = now, self.spent, seconds
+        self._looked, self._counted, self._at_look = now, self.computing_seconds, seconds
 
     def finish(self, final: Raw, text: str) -> None:
         self.final, self.text = final, text
         self.over.set()
 
 
-def _clip(pairs: Pairs) -> Pairs:
+def _limit_pairs(pairs: Pairs) -> Pairs:
     return tuple(
         (name[:_MAX_NAME_CHARS], about[:_MAX_ABOUT_CHARS])
         for name, about in pairs[:_MAX_VARIABLES]

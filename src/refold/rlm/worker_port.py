@@ -78,19 +78,19 @@ class Worker(Protocol):
     """A process with variables. All methods raise `WorkerLost` if it has ended.
 
     `run` runs one cell; `functions` are the names of the host's functions that code may
-    call besides the primitives. `put` sets a variable to a value in JSON, which becomes the
+    call besides the primitives. `set_variable` sets a variable to a value in JSON, which becomes the
     part of that name. `persist` returns all variables as bytes that only `restore` in
     another worker can read, without the parts that are `known`; `restore` replaces all
-    variables. `names` returns the variables with their types.
+    variables. `list_variables` returns the variables with their types.
     """
 
     async def run(self, cell: str, host: Host, progress: Callable[[str], None]) -> Cell: ...
-    async def put(self, name: str, part: str, value: bytes) -> None: ...
+    async def set_variable(self, name: str, part: str, value: bytes) -> None: ...
     async def persist(self, known: Collection[str]) -> tuple[Variables, VariableReport]: ...
     async def restore(
         self, index: bytes, parts: Collection[str], read: ReadPart
     ) -> VariableReport: ...
-    async def names(self) -> tuple[tuple[str, str], ...]: ...
+    async def list_variables(self) -> tuple[tuple[str, str], ...]: ...
 
 
 class WorkerLimits(Struct, frozen=True):

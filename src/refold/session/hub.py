@@ -84,7 +84,7 @@ class Subscription:
     @property
     def outstanding(self) -> int:
         """Like `waiting`, with the frames that follow once they are kept."""
-        return self.waiting + self._hub.unkept(self)
+        return self.waiting + self._hub.unkept_count(self)
 
     def close(self) -> None:
         self.closed = True
@@ -198,7 +198,7 @@ class Hub:
         """Whether an acknowledgement is not kept yet."""
         return bool(self._unkept)
 
-    def unkept(self, watch: Subscription) -> int:
+    def unkept_count(self, watch: Subscription) -> int:
         """The number of frames that this watcher gets once they are kept."""
         return sum(watch in item.watches for item in self._unkept)
 

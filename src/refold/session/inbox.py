@@ -90,7 +90,7 @@ class Inbox:
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
-    async def ran(self, command: str, output: str) -> bool:
+    async def record_command(self, command: str, output: str) -> bool:
         """Record a command that the user ran, with its output: sent with their next
         message.
         """
@@ -131,7 +131,7 @@ class Inbox:
         granted = tuple(map(Granted, grants)) if allowed else ()
 
         def make_events(view: View) -> Sequence[Event]:
-            return _verdict(view, answer, hash_, granted)
+            return _verdict_events(view, answer, hash_, granted)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
@@ -146,7 +146,7 @@ class Inbox:
 
     async def mail(self, teammate: str, words: str, client_key: str = "") -> bool:
         """Write to a teammate. False if none of that name runs, or it has the message."""
-        make_events = partial(_post, self._by, teammate, words, client_key)
+        make_events = partial(_mail_events, self._by, teammate, words, client_key)
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def approve_plan(
@@ -214,7 +214,7 @@ class Inbox:
 
         Raises `BadInput` for one that does not wait: it was delivered, or will be at once.
         """
-        make_events = partial(_withdraw, message)
+        make_events = partial(_withdrawal_events, message)
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def set_mode(self, mode: Mode) -> bool:
@@ -232,7 +232,7 @@ class Inbox:
         )
 
     async def choose_effort(self, effort: Effort) -> bool:
-        """Set the reasoning effort from the next turn on; "": as the settings say."""
+        """Set the reasoning effort from the next turn on; "" means as in the settings."""
         _check_choice("an effort", effort, get_args(Effort))
         return await self._record_unless(
             lambda view: view.session.effort == effort, EffortChosen(effort)
@@ -304,7 +304,7 @@ class Inbox:
         )
 
     async def set_steps(self, steps: int) -> bool:
-        """Limit the answers of a turn, the running one included; 0: as the settings say."""
+        """Limit the answers of a turn, the running one included; 0 means as in the settings."""
         if steps < 0:
             raise BadInput(f"a turn cannot have {steps} answers: give 1 or more, or 0")
         return await self._record_unless(
@@ -332,7 +332,7 @@ def _check_choice(kind: str, value: str, choices: Sequence[str]) -> None:
         raise BadInput(f"{value!r} is not {kind}: {names}")
 
 
-def _post(
+def _mail_events(
     sender: str, teammate: str, words: str, client_key: str, view: View
 ) -> Sequence[Event]:
     key = f"{sender}/{client_key}/{teammate}" if client_key else ""
@@ -343,7 +343,7 @@ def _post(
     )
 
 
-def _withdraw(message: int, view: View) -> Sequence[Event]:
+def _withdrawal_events(message: int, view: View) -> Sequence[Event]:
     if all(queued.seq != message for queued in view.message_queue):
         raise BadInput(
             f"message {message} does not wait for the end of the turn: it was sent, "
@@ -352,7 +352,7 @@ def _withdraw(message: int, view: View) -> Sequence[Event]:
     return (MessageWithdrawn(message),)
 
 
-def _verdict(
+def _verdict_events(
     view: View, answer: Answered, hash_: str, granted: Sequence[Granted]
 ) -> Sequence[Event]:
     """The event of a decision about a call of the session, or of a subagent, whose relay

@@ -69,15 +69,15 @@ def requests(view: View) -> tuple[Request, ...]:
     if view.turn.stopped:
         return ()
     calls = (
-        *map(of_call, view.conversation.waiting_calls),
-        *map(of_child, view.children.asks),
+        *map(request_of_call, view.conversation.waiting_calls),
+        *map(request_of_child, view.children.asks),
     )
     plan = view.plans.waiting
     shown = not view.turn.seq and view.turn.outcome == "plan_ready"
     return (*calls, *((PlanToJudge(plan),) if plan and shown else ()))
 
 
-def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
+def request_of_call(call: OpenCall, who: str = "") -> Permission | Questions:
     forms = NESTED_QUESTION in call.call.id
     if call.call.name == ASK_USER and (
         questions := parse_questions(call.call.arguments, forms=forms)
@@ -86,11 +86,11 @@ def of_call(call: OpenCall, who: str = "") -> Permission | Questions:
     return Permission(call, who)
 
 
-def of_child(asks: ChildAsked) -> Permission | Questions:
+def request_of_child(asks: ChildAsked) -> Permission | Questions:
     """A request of a subagent as the user sees it, with the id to answer it by."""
     call = replace(asks.call, id=asks.id)
     open_call = OpenCall(
         call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once,
         changes=asks.changes,
     )  # fmt: skip
-    return of_call(open_call, asks.who)
+    return request_of_call(open_call, asks.who)

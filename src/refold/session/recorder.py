@@ -9,9 +9,9 @@ If the disk fails, its content is unknown: the view is discarded, and the next a
 the journal and folds it again. After `Fenced` that fails for good: another process
 continues.
 
-`look` folds a journal without its lock, and `follow` folds what others append to it. The
-first append takes the lock, and records first what `begin_with` was given; so does one after
-`close`, where another process has written in between.
+`fold_without_lock` reads a journal without its lock, and `follow` folds what others append to
+it. The first append takes the lock, and records first what `record_first` was given; so does
+one after `close`, where another process has written in between.
 """
 
 import time
@@ -111,7 +111,7 @@ class Recorder:
                 await self._begin()
         return self.view
 
-    def begin_with(self, *make_events: MakeEvents) -> None:
+    def record_first(self, *make_events: MakeEvents) -> None:
         """Record what these functions return, in order, when the lock is taken."""
         self._first, self._own_end = make_events, -1
 
@@ -120,7 +120,7 @@ class Recorder:
         """Whether this process holds the lock of the journal."""
         return not self._broken
 
-    async def look(self) -> View:
+    async def fold_without_lock(self) -> View:
         """Fold the journal without its lock: nothing is written."""
         async with self._lock:
             await self._read_all()
@@ -131,7 +131,7 @@ class Recorder:
         """Fold what another process has appended, and publish it."""
         async with self._lock:
             if self._broken and self._known:
-                await self._read_on()
+                await self._read_new_lines()
         return self.view
 
     async def close(self) -> None:
@@ -159,7 +159,7 @@ class Recorder:
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 if self._broken and self._known:
-                    await self._read_on()
+                    await self._read_new_lines()
                     if not make_events(self.view):
                         return False  # nothing to write: no reason to take the lock
                 if self._broken:
@@ -170,7 +170,7 @@ class Recorder:
                     await self._write(events, by, kept=not waits)
                 seq = self.view.seq
             if events and waits:
-                await self._keep()  # outside the lock: others write meanwhile
+                await self._sync()  # outside the lock: others write meanwhile
                 self.hub.release(seq)
         await anyio.lowlevel.checkpoint()  # a cancellation from meanwhile takes effect here
         return bool(events)
@@ -213,7 +213,7 @@ class Recorder:
     async def get(self, name: str) -> bytes:
         return await self._store.blobs.get(name)
 
-    def lend(self, call: ToolCall) -> None:
+    def keep_unmasked(self, call: ToolCall) -> None:
         """Keep a subagent's call unmasked, for the user who is asked about it here."""
         self._lent[call.id] = call
 
@@ -231,7 +231,7 @@ class Recorder:
         lease = await self._store.lease(self.claim)
         try:
             if self._known:
-                await self._read_on()
+                await self._read_new_lines()
             else:
                 await self._read_all()
         except Corrupt:
@@ -242,7 +242,7 @@ class Recorder:
         self._save_view()
         self._calls.clear()
         if self.hub.has_unkept:  # a sync had failed
-            await self._keep()
+            await self._sync()
             self.hub.release(self.view.seq)
         if lost := _describe_loss(lease, self._head):
             await self._write([JournalRepaired(lost)], "journal")
@@ -270,7 +270,7 @@ class Recorder:
             self._views = (*self._views[-_MAX_VIEWS:], self.view)
             self._store.views.save_soon(self.view, self._head)
 
-    async def _read_on(self) -> None:
+    async def _read_new_lines(self) -> None:
         """Fold the lines after the head, and publish them."""
         lines = await self._store.read(self._head.seq)
         for entry, head in codec.decode(lines, self._head):
@@ -326,7 +326,7 @@ class Recorder:
         self._lent = {n: c for n, c in self._lent.items() if n in asks}
         self._calls = {n: c for n, c in self._calls.items() if n in still}
 
-    async def _keep(self) -> None:
+    async def _sync(self) -> None:
         try:
             await self._store.keep()
         except JournalError:

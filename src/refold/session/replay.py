@@ -33,7 +33,7 @@ from refold.engine.execute import (
     denial,
     run_tool,
 )
-from refold.engine.model_call import model_asked
+from refold.engine.model_call import call_start
 from refold.engine.summarize import compact_conversation, without_tags
 from refold.engine.world import Model, World
 from refold.errors import ProviderError
@@ -109,7 +109,7 @@ class Replay:
             divergences += [
                 self._to_divergence(entry, item) for item in compared if item is not None
             ]
-            self._trail.pass_(entry)
+            self._trail.apply(entry)
             match entry.event:
                 case ModelAnswered(partial=False):
                     steps += 1
@@ -219,7 +219,7 @@ class Replay:
         self, view: View, action: CompactConversation, recorded: Compacted
     ) -> Event | None:
         trail = self._trail
-        world, record = trail.world(), trail.rehearsal(view)
+        world, record = trail.world(), trail.new_record(view)
         words = _summary(recorded, trail.aside[1] if trail.aside else None)
         recalled = RecordedModel(words, lambda: record.stay_at(trail.view))
         own = world.helper()
@@ -234,7 +234,7 @@ def _event_of_choice(choice: ChosenAction | None, view: View, world: World) -> E
     """The event that records a choice; None if the choice alone does not determine it."""
     match choice and choice.action:
         case AskModel() as action:
-            return model_asked(action, view, world)
+            return call_start(action, view, world)
         case Deliver(words):
             return Delivered(words)
         case Reject(notes):
@@ -289,7 +289,7 @@ class Calls:
             if choice is None or not isinstance(choice.action, SettleCalls):
                 continue
             if recorded.call_id in choice.action.ids:
-                world, record = self._trail.world(), self._trail.rehearsal(view)
+                world, record = self._trail.world(), self._trail.new_record(view)
                 replayed = calls.end_unexecuted(
                     open_call, choice.action.reason, world, record
                 )
@@ -309,7 +309,7 @@ class Calls:
             case "allowed":
                 ways = [_judge_again(open_call, recorded, world, view) for view in views]
             case "denied":
-                record = self._trail.rehearsal()
+                record = self._trail.new_record()
                 await calls.run(open_call.call.id, world, record)
                 ways = [record.made]
             case "started":
@@ -323,7 +323,11 @@ class Calls:
 
     async def _compare_result(self, open_call: OpenCall, recorded: Event) -> Compared:
         """Compare how a started call ended: whether it may continue, and its result."""
-        world, record, id_ = self._trail.world(), self._trail.rehearsal(), open_call.call.id
+        world, record, id_ = (
+            self._trail.world(),
+            self._trail.new_record(),
+            open_call.call.id,
+        )
         tool = world.tool(open_call.call.name)
         if calls.was_interrupted(open_call, world, record):
             return [
@@ -357,7 +361,9 @@ class Calls:
         if about is None:
             return None
         ways = [
-            denial(open_call.call.id, judge(about, world, view, above=world.lineage.parent))
+            denial(
+                open_call.call.id, judge(about, world, view, parent=world.lineage.parent)
+            )
             for view in self._trail.views_by_rights()
         ]
         if recorded.outcome == "refused":
@@ -402,7 +408,7 @@ class Calls:
 def _judge_again(
     open_call: OpenCall, recorded: Event, world: World, view: View
 ) -> Sequence[Event]:
-    """Judge an allowed call again. Where links led is taken as recorded."""
+    """Judge an allowed call again. The targets of links are those that were recorded."""
     opening = calls.begin(open_call.call, world, view)
     if isinstance(recorded, Judged) and recorded.hash != open_call.hash:
         return opening

@@ -52,7 +52,7 @@ _ALREADY_DONE = (
 class ReplayRecord:
     """Implements the engine's `Record`. `made` is all that was recorded into it.
 
-    It begins at `view`, as the writer that began after event `since` had it.
+    It begins at `view`, the view of a writer that began after event `since`.
     """
 
     def __init__(self, view: View, since: int, blobs: Blobs) -> None:
@@ -120,13 +120,13 @@ class ReplayTrail:
         self.briefings = list[tuple[int, str]]()
 
     def move_to(self, entry: Entry) -> None:
-        """Start again at another writer's first event: earlier views are not its own."""
+        """Continue with another writer, from its first event: it did not have the earlier views."""
         if entry.epoch != self._epoch or isinstance(entry.event, SessionResumed):
             self._epoch, self.since = entry.epoch, self.view.seq
             self._seen, self._rights = [self.view], [self.view]
             self._world = None
 
-    def pass_(self, entry: Entry) -> None:
+    def apply(self, entry: Entry) -> None:
         """Apply the recorded event."""
         event, before = entry.event, self.view
         self.view = view = apply(before, entry)
@@ -176,7 +176,7 @@ class ReplayTrail:
         """The views whose rights may have applied, newest first."""
         return reversed(self._rights or [self.view])
 
-    def rehearsal(self, view: View | None = None) -> ReplayRecord:
+    def new_record(self, view: View | None = None) -> ReplayRecord:
         return ReplayRecord(view or self.view, self.since, self._blobs)
 
 

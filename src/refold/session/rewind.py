@@ -1,6 +1,6 @@
 """Rewind: restores the conversation, the files or both to their state before an event.
 
-`plan` is pure: it says what can be restored at an event. `preview` reads and changes
+`plan_rewind` is pure: it says what can be restored at an event. `preview` reads and changes
 nothing; `rewind` does it, and says how to undo that. The fold keeps the marks of the
 conversation, `place.port.Snapshots` the snapshots; clients ask the user.
 """
@@ -30,7 +30,7 @@ from refold.views.rewind_points import (
 _MAX_NAMED_FILES = 10  # in one sentence
 
 
-def plan(view: View, seq: int, what: What) -> RewindPlan:
+def plan_rewind(view: View, seq: int, what: What) -> RewindPlan:
     """Return what a rewind to event `seq` restores.
 
     Raises `BadInput` if the session cannot be rewound to it.
@@ -56,7 +56,7 @@ def plan(view: View, seq: int, what: What) -> RewindPlan:
 
 async def preview(view: View, snapshots: Snapshots, seq: int, what: What) -> RewindPreview:
     """Return what `rewind` would do. Nothing is changed and nothing recorded."""
-    result, _ = await _compare_files(view, snapshots, plan(view, seq, what))
+    result, _ = await _compare_files(view, snapshots, plan_rewind(view, seq, what))
     return result
 
 
@@ -69,15 +69,15 @@ async def rewind(
     drift: DriftRule = "refuse",
     only: Collection[str] = (),
 ) -> RewindReport:
-    """Rewind; with `only`, no files but these.
+    """Restore what was planned for event `seq`. Raises `BadInput`, with nothing done, if changes
+    would be lost.
 
-    `drift` are files that other programs changed since. "refuse" raises `BadInput` with
-    nothing done, "overwrite" checkpoints and then restores them, "keep" leaves them as
-    they are.
+    Those are changes that other programs made since. With `force` they are checkpointed and then
+    overwritten.
     """
     if session.running or session.view.turn.seq:
         raise BadInput("a turn of this session is running: end it, then rewind")
-    planned = plan(session.view, seq, what)
+    planned = plan_rewind(session.view, seq, what)
     result, snapshot = await _compare_files(session.view, snapshots, planned)
     result = _restrict(result, only)
     if result.drift and drift == "keep":
@@ -90,11 +90,11 @@ async def rewind(
             "--force to undo that too: a checkpoint is made first, so it can be undone"
         )
     if not result.changes:
-        return await _conversation_only(session, result)
-    return await _with_files(session, snapshots, result, snapshot, tuple(only))
+        return await _rewind_conversation(session, result)
+    return await _rewind_with_files(session, snapshots, result, snapshot, tuple(only))
 
 
-def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
+def rewind_points(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
     """The points of a session, oldest first. Reads the disk: call it from a thread."""
     gone = _messages_to_withdraw(view.checkpoints.points)
     marked = [
@@ -114,7 +114,7 @@ def steps(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
     return tuple(
         RewindPoint(
             **asdict(point),
-            files=_count(view, snapshots, point, next_point),
+            files=_count_changed_files(view, snapshots, point, next_point),
             in_conversation=point.seq not in gone,
         )
         for point, next_point in zip(points, after, strict=True)
@@ -132,7 +132,9 @@ async def _compare_files(
         changes = await anyio.to_thread.run_sync(
             snapshots.changes, snapshot.trees, planned.checkpoint.trees
         )
-        drift = await anyio.to_thread.run_sync(_drift, view, snapshots, snapshot.trees)
+        drift = await anyio.to_thread.run_sync(
+            _files_changed_since, view, snapshots, snapshot.trees
+        )
     except ToolFailed as error:
         raise BadInput(f"the files cannot be read: {error}") from error
     alone = tuple(
@@ -169,13 +171,13 @@ def _keep_drift(result: RewindPreview) -> RewindPreview:
     return replace(result, changes=changes)
 
 
-def _drift(view: View, snapshots: Snapshots, trees: Trees) -> set[str]:
+def _files_changed_since(view: View, snapshots: Snapshots, trees: Trees) -> set[str]:
     if view.checkpoints.doubtful:  # interrupted: the changes may be our own
         return set()
     return {change.path for change in snapshots.changes(view.checkpoints.trees, trees)}
 
 
-async def _conversation_only(session: Session, result: RewindPreview) -> RewindReport:
+async def _rewind_conversation(session: Session, result: RewindPreview) -> RewindReport:
     if not result.plan.mark:
         return RewindReport(result)
     mark = result.plan.mark
@@ -186,7 +188,7 @@ async def _conversation_only(session: Session, result: RewindPreview) -> RewindR
     return RewindReport(result, undo=session.view.seq)
 
 
-async def _with_files(
+async def _rewind_with_files(
     session: Session,
     snapshots: Snapshots,
     result: RewindPreview,
@@ -234,7 +236,7 @@ def _mark(view: View, seq: int) -> int:
     return view.marks[index - 1].seq
 
 
-def _count(
+def _count_changed_files(
     view: View, snapshots: Snapshots | None, point: RewindTarget, after: Checkpoint | None
 ) -> int | None:
     before = view.checkpoints.at(point.seq)

@@ -135,12 +135,12 @@ def possible_secret_start(data: bytes, start: int) -> int:
     return offset
 
 
-def goes_on_as_pem(coming: bytes, more: bytes) -> bool:
+def continues_pem(coming: bytes, more: bytes) -> bool:
     """Whether `more` only continues the key that `coming` may be. A cheap check."""
     return coming.startswith(_PEM_BEGIN) and not more.strip(_PEM_CHARACTERS)
 
 
-def endless_pattern(coming: bytes) -> re.Pattern[bytes] | None:
+def continuation_pattern(coming: bytes) -> re.Pattern[bytes] | None:
     """The pattern of the letters that continue `coming`, if that is already a secret."""
     for shape, letters in _ENDLESS_PATTERNS:
         if re.fullmatch(shape, coming):

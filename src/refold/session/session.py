@@ -79,9 +79,9 @@ DEFAULT_OPTIONS = SessionOptions()
 
 
 class Opening(Struct, frozen=True):
-    """Where a session works from now on, the version that opens it, and a new one's id.
+    """Where a session works from now on, the version that opens it, and the id of a new session.
 
-    `resume_hooks`: hooks run when it is resumed.
+    With `resume_hooks`, hooks run when it is resumed.
     """
 
     place: SessionDirectories
@@ -132,14 +132,14 @@ class Session:
         return session
 
     def prepare(self, opening: "Opening", *more: MakeEvents) -> None:
-        """Have the opening, and `more`, recorded when the lock is taken."""
+        """Record the opening, and `more`, as soon as the lock is taken."""
 
         def make_events(view: View) -> Sequence[Event]:
             self.left_bypass = bool(view.seq) and view.rights.mode == "bypass"
             make = _resume_events if view.seq else _start_events
             return make(view, opening, self._options)
 
-        self.record.begin_with(make_events, *more)
+        self.record.record_first(make_events, *more)
 
     async def release(self) -> None:
         """Release the lock, unless something runs; the next event takes it again."""
@@ -177,7 +177,7 @@ class Session:
         """
         return self.record.unmask(call) or call
 
-    async def go(self) -> View:
+    async def run_turns(self) -> View:
         """Finish the open turn, then answer waiting messages.
 
         Returns when there is nothing to do, or when the user has to be asked.
@@ -202,7 +202,7 @@ class Session:
             return () if busy else (TurnStarted(view.seq, "continue"),)
 
         await self.record.append_if(make_events, by="person")
-        return await self.go()
+        return await self.run_turns()
 
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
         """Compact the conversation: now, or before the next step of the turn that runs.
@@ -235,7 +235,7 @@ class Session:
         return await self.record.append_if(make_events, kept=True, by="person")
 
     async def pause(self) -> None:
-        """Release the journal, for another to open. The background commands end."""
+        """Release the journal, so that another process can open it. The background commands end."""
         if self.background is not None:
             with anyio.CancelScope(shield=True):
                 await self.background.close()
@@ -348,12 +348,12 @@ def _resume_events(
     resumed = SessionResumed(opening.version, private, moved, roots, session_options.given)
     lost = (BackgroundEnded(command.name, "lost") for command in view.background.running)
     ended = (*careful, *_settle_cut_off(view), *lost)
-    if not (ended or opening.resume_hooks or _is_changed_by(resumed, view)):
+    if not (ended or opening.resume_hooks or _is_needed(resumed, view)):
         return ()
     return (resumed, *ended)
 
 
-def _is_changed_by(resumed: SessionResumed, view: View) -> bool:
+def _is_needed(resumed: SessionResumed, view: View) -> bool:
     """Whether the fold, or a reader of the journal, needs this event."""
     session, rights = view.session, view.rights
     return bool(

@@ -112,7 +112,7 @@ class _Stream:
             self._hidden = None
         data = self._waits + new
         sure = _SURE < len(data) < _MOST
-        if sure and secret_patterns.goes_on_as_pem(self._waits, new):
+        if sure and secret_patterns.continues_pem(self._waits, new):
             self._waits = data
             return b""
         start = len(self._before)
@@ -124,7 +124,10 @@ class _Stream:
 
     def _shorten_waiting(self) -> bytes:
         """Release the text held back, masked, once it is long or is already a secret."""
-        waited, self._hidden = self._waits, secret_patterns.endless_pattern(self._waits)
+        waited, self._hidden = (
+            self._waits,
+            secret_patterns.continuation_pattern(self._waits),
+        )
         if self._hidden is None and len(waited) <= _MOST:
             return b""
         self._waits = b""

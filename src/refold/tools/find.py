@@ -101,11 +101,11 @@ def _count_ignored(
     directory_path: str, matches: Callable[[str], bool], files: Files
 ) -> str:
     """A clause about matching files that are ignored, or ""."""
-    from refold.place.file_walk import all_files
+    from refold.place.file_walk import files_with_ignored
 
     count = sum(
         matches(os.path.relpath(path, directory_path)) and not files.unread(Real(path))
-        for path in all_files(directory_path)
+        for path in files_with_ignored(directory_path)
     )
     noun = "file that is" if count == 1 else "files that are"
     tools = "list_files and read_file show ignored files"

@@ -212,11 +212,11 @@ def _line_text(field: dict[str, str]) -> str:
 
 def _all_ignored(directory_path: str) -> bool:
     """Whether all files in the directory are ignored."""
-    from refold.place.file_walk import all_files, walk
+    from refold.place.file_walk import files_with_ignored, walk
 
     return (
         next(walk(directory_path, lambda: None), "") == ""
-        and next(all_files(directory_path), "") != ""
+        and next(files_with_ignored(directory_path), "") != ""
     )
 
 

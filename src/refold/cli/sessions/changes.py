@@ -25,7 +25,7 @@ from refold.headless.streams import (
 )
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.session_info import SessionInfo
-from refold.place.checkpoints import forget
+from refold.place.checkpoints import delete_snapshots
 from refold.session.recorder import Recorder
 from refold.session.rename import rename, tag
 from refold.views.escape import on_one_line
@@ -113,7 +113,7 @@ def _delete(home: SessionIndex, args: Namespace) -> int:
             home.delete(deletion.session)
             gone.append(deletion)
             for place in deletion.snapshots:
-                forget(store, place)
+                delete_snapshots(store, place)
             if args.json:
                 print_document({"id": deletion.session, "bytes": deletion.bytes})
     finally:  # also if one of them cannot be deleted: the others are gone

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from refold.engine.budget import (
     Price,
     Remainder,
-    estimate,
+    estimate_next_step,
     find_overrun,
     remainder,
     shortfall,
-    unenforceable,
+    why_unenforceable,
 )
 from refold.engine.decide import EndTurn, Note, Policy, RequestBudget
 from refold.journal.state.fold import View, budget_of, budget_used
@@ -42,7 +42,7 @@ def end_over_budget(settled: Budget, lent: Price | None = None) -> Policy:
                 None  # ending the turn here would start another one for the queued message
             )
         if lent is not None:
-            need = estimate(view, lent)
+            need = estimate_next_step(view, lent)
             over = (
                 shortfall(budget_used(view), own, need) if view.rights.final_budget else ""
             )
@@ -70,7 +70,9 @@ def enforceable(settled: Budget, price: Price, fallbacks: Sequence[str] = ()) ->
         own = budget_of(view, settled)
         models = (view.conversation.system_prompt.model, *fallbacks)
         reasons = (
-            unenforceable(model, price(model, Usage(1)), own) for model in models if model
+            why_unenforceable(model, price(model, Usage(1)), own)
+            for model in models
+            if model
         )
         reason = next(filter(None, reasons), "")
         return EndTurn("budget", reason) if reason else None
@@ -84,7 +86,7 @@ def draw_on_grant(settled: Budget, price: Price) -> Policy:
     def budget_lent(view: View) -> RequestBudget | None:
         if view.conversation.calls or view.rights.final_budget:
             return None
-        need, own = estimate(view, price), budget_of(view, settled)
+        need, own = estimate_next_step(view, price), budget_of(view, settled)
         return RequestBudget() if shortfall(budget_used(view), own, need) else None
 
     return budget_lent

@@ -7,13 +7,13 @@ recognized. If a conversation cannot fit the window at all, the
 turn ends before a request is sent.
 """
 
-from refold.engine.context_usage import ratio, room, tokens
+from refold.engine.context_usage import available_chars, chars_per_token, token_count
 from refold.engine.decide import ASKED_FOR, CompactConversation, EndTurn, Policy
 from refold.engine.prune import (
     CompactionShares,
     characters_freed,
-    most_prunable,
-    prunable,
+    max_prunable_chars,
+    prunable_results,
     window_of,
 )
 from refold.journal.state.fold import View
@@ -48,16 +48,16 @@ def compact_when_full(shares: CompactionShares) -> Policy:
 
 def _because_full(view: View, shares: CompactionShares) -> CompactConversation | None:
     window = window_of(view, shares)
-    full = tokens(view) / window
+    full = token_count(view) / window
     if full < min(shares.prune, shares.compact):
         return None
     reason = f"{full:.0%} of the window were full"
     if full >= shares.prune < 1:
-        least = shares.frees * window * ratio(view)
+        least = shares.frees * window * chars_per_token(view)
         # The conversation is not scanned at each step, because it may be long.
         if (
-            most_prunable(view) >= least
-            and characters_freed(view, prunable(view, shares.results)) >= least
+            max_prunable_chars(view) >= least
+            and characters_freed(view, prunable_results(view, shares.results)) >= least
         ):
             return CompactConversation("prune", reason)
     if full >= shares.compact < 1 and _has_grown(view, window, shares, full):
@@ -68,8 +68,8 @@ def _because_full(view: View, shares: CompactionShares) -> CompactConversation |
 def _has_grown(view: View, window: int, shares: CompactionShares, full: float) -> bool:
     """Whether the conversation has grown enough since the last compaction for another."""
     added = view.conversation.size - view.conversation.compacted_size
-    min_added = _MIN_ADDED_SHARE * room(view, window, shares.compact)
-    return added >= _MIN_GROWTH_SHARE * window * ratio(view) or (
+    min_added = _MIN_ADDED_SHARE * available_chars(view, window, shares.compact)
+    return added >= _MIN_GROWTH_SHARE * window * chars_per_token(view) or (
         full >= _NEARLY_FULL_SHARE and added >= min_added
     )
 

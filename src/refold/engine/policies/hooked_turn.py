@@ -30,7 +30,7 @@ MESSAGE_REFUSED = "a hook did not let the message through: {reason}"
 def hook_policies(
     matching: "Callable[..., Sequence[Hook]]", *, child: bool
 ) -> tuple[Policy, ...]:
-    """`matching` is `world.Hooks.matching`. The end of a child is `SubagentStop`."""
+    """`matching` is `world.Hooks.hooks_for`. The end of a child is `SubagentStop`."""
     end: HookEvent = "SubagentStop" if child else "Stop"
 
     def is_due(view: View, action: RunHook) -> bool:

@@ -149,10 +149,7 @@ def not_searching(times: int) -> Policy:
 
 
 def _newest_groups(view: View) -> Iterator[CallGroup]:
-    """The newest responses first, without those that do not count.
-
-    None if the turn has moved on.
-    """
+    """The responses that count, newest first. There are none if the turn has moved on."""
     last = view.turn.last_answer
     if view.conversation.calls or last is None or not last.message.calls:
         return
@@ -202,11 +199,11 @@ def _errors(answer: CallGroup | None) -> frozenset[str]:
 
 
 def _has_no_waiting_call(answer: CallGroup) -> bool:
-    return not any(_waits(call.command) for call in answer.calls)
+    return not any(_is_waiting_command(call.command) for call in answer.calls)
 
 
 @lru_cache(maxsize=1024)  # the same recent calls are looked at after each step
-def _waits(command: str) -> bool:
+def _is_waiting_command(command: str) -> bool:
     return re.search(_WAIT_PATTERN, command) is not None
 
 

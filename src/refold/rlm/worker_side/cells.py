@@ -77,7 +77,7 @@ class Cells:
     def output_so_far(self) -> str:
         return without_surrogates(self._kept.text(self._most))
 
-    def forget_printed(self) -> None:
+    def discard_output(self) -> None:
         """Discard what the code of variables printed while they were pickled or unpickled."""
         self._kept.clear()
         self._descriptors.text(1)
@@ -111,8 +111,10 @@ class Cells:
 
     def _error(self, error: BaseException) -> str:
         try:
-            if isinstance(error, SyntaxError) and not _depth(error.__traceback__):
-                return _syntax(error)
+            if isinstance(error, SyntaxError) and not _cell_frame_count(
+                error.__traceback__
+            ):
+                return _syntax_error_text(error)
             lines = [*self._cause_lines(error), *self._traceback_lines(error.__traceback__)]
             if len(lines) > _MAX_TRACEBACK_LINES:
                 lines = [
@@ -144,14 +146,14 @@ class Cells:
         while traceback:
             code, line = traceback.tb_frame.f_code, traceback.tb_lineno
             if code.co_filename in self._sources or code.co_filename.startswith("<cell "):
-                lines.append(self._line(code, line))
+                lines.append(self._source_line(code, line))
                 outside = ""
             elif not code.co_filename.startswith(_OWN_FOLDER):
                 outside = f"  in {code.co_filename}, line {line}, in {code.co_name}"
             traceback = traceback.tb_next
         return _without_repeats([*lines, *([outside] if outside else [])])
 
-    def _line(self, code: CodeType, line: int) -> str:
+    def _source_line(self, code: CodeType, line: int) -> str:
         lines = self._sources.get(code.co_filename, [])
         text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
         within = "" if code.co_name == "<module>" else f", in {code.co_name}"
@@ -174,7 +176,7 @@ def _compile(source: str, name: str) -> tuple[CodeType, CodeType | None]:
     )
 
 
-def _syntax(error: SyntaxError) -> str:
+def _syntax_error_text(error: SyntaxError) -> str:
     line = (error.text or "").rstrip("\n")[:_MAX_LINE_CHARS]
     mark = " " * max(0, (error.offset or 1) - 1) + "^"
     shown = f"    {line}\n    {mark}\n" if line and len(mark) <= _MAX_LINE_CHARS else ""
@@ -194,7 +196,7 @@ def _error_text(error: BaseException) -> str:
     return f"{home}{kind.__qualname__}: {words}" if words else f"{home}{kind.__qualname__}"
 
 
-def _depth(traceback: TracebackType | None) -> int:
+def _cell_frame_count(traceback: TracebackType | None) -> int:
     """The number of frames of cells."""
     count = 0
     while traceback:

@@ -139,7 +139,7 @@ class Worker:
         except BaseException as error:  # raised by code
             return {"failed": True, "text": f"{error}"[:500] or type(error).__name__}
         finally:
-            self._cells.forget_printed()
+            self._cells.discard_output()
         return {}
 
     def _on_message(self, message: Message, blob: bytearray) -> None:

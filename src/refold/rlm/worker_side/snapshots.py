@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
 
 class Parts:
-    """The known parts, by a fingerprint of the value, and those given for a restore."""
+    """The known parts, by a fingerprint of their value, and the parts that a restore may load."""
 
     def __init__(self) -> None:
         self._by_fingerprint: dict[Fingerprint, Part] = {}
@@ -48,7 +48,7 @@ class Parts:
         if fingerprint := _fingerprint(value):
             self._by_fingerprint[fingerprint] = part
 
-    def of(self, value: object) -> Part | None:
+    def find(self, value: object) -> Part | None:
         """The part that contains this value, if its fingerprint is known."""
         fingerprint = _fingerprint(value)
         return self._by_fingerprint.get(fingerprint) if fingerprint else None
@@ -73,11 +73,11 @@ def _fingerprint(value: object) -> Fingerprint:
         return (kind, len(text), hash(text)) if len(text) >= _MIN_PART_CHARS else ()
     try:
         if kind is list or kind is tuple:
-            digest = _texts(cast("list[Any]", value))
+            digest = _texts_fingerprint(cast("list[Any]", value))
             return (kind, *digest) if digest else ()
         if kind is dict:
             names = tuple(cast("dict[Any, Any]", value))
-            digest = _texts(cast("dict[Any, Any]", value).values())
+            digest = _texts_fingerprint(cast("dict[Any, Any]", value).values())
             texts = {str}.issuperset(map(type, names))
             return (kind, hash(names), *digest) if digest and texts else ()
     except RuntimeError:  # a thread of the code is changing it
@@ -85,7 +85,7 @@ def _fingerprint(value: object) -> Fingerprint:
     return ()
 
 
-def _texts(many: Any) -> Fingerprint:
+def _texts_fingerprint(many: Any) -> Fingerprint:
     items = tuple(many)
     kinds = set(map(type, items))
     if kinds not in ({str}, {bytes}) or sum(map(len, items)) < _MIN_PART_CHARS:
@@ -98,7 +98,9 @@ class TooLarge(Exception):
 
 
 class Snapshot(NamedTuple):
-    """`kept` with their types, `lost` with the reasons, and the `parts` that it names."""
+    """The result: `kept` variables with their types, `lost` ones with the reasons, and the names of
+    the `parts`.
+    """
 
     blob: bytes  # the index, with what is small
     kept: Pairs
@@ -142,7 +144,7 @@ def persist(
 def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
     """Replace all variables. Raises `ValueError` if `index` is not a snapshot."""
     _register_function_maker(namespace)
-    rows = _read(index)
+    rows = _parse_index(index)
     namespace.clear()
     restored, lost = Pairs(), Pairs()
     for name, kind, piece in rows:
@@ -192,7 +194,7 @@ class _Persisting:
 
     def _store_value(self, value: object) -> tuple[object, ...]:
         """Store a value; return its size in the index, or the name and the format of its part."""
-        part = self._parts.of(value)
+        part = self._parts.find(value)
         if part is None or part.name not in self._there or part.size > self.left:
             piece = _pickle(value, self._namespace, min(MAX_VARIABLE_BYTES, self.left))
             if len(piece) <= LARGE_BYTES:
@@ -218,7 +220,7 @@ class _Persisting:
 _Row = tuple[str, str, bytes | Part]
 
 
-def _read(index: Bytes) -> list[_Row]:
+def _parse_index(index: Bytes) -> list[_Row]:
     try:
         (long,) = _LENGTH_HEADER.unpack_from(index)
         offset = _LENGTH_HEADER.size + long
@@ -267,7 +269,7 @@ def _pickle(value: object, namespace: Namespace, max_bytes: int) -> bytes:
             slots = slots | {"__globals__": {}}
             return (make, (code, name, defaults, closure), (state, slots), *rest)
 
-    file = _Bounded(max_bytes)
+    file = _BoundedBuffer(max_bytes)
     pickler: Any = Pickler(file, protocol=5)
     pickler.dump(value)
     return file.getvalue()
@@ -294,7 +296,7 @@ def _register_function_maker(namespace: Namespace) -> None:
         sys.modules[MODULE_NAME] = module
 
 
-class _Bounded(io.BytesIO):
+class _BoundedBuffer(io.BytesIO):
     def __init__(self, max_bytes: int) -> None:
         super().__init__()
         self._left = max_bytes

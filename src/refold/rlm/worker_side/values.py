@@ -72,7 +72,7 @@ def _collection_to_plain(value: Any, place: str, depth: int) -> object:
         case dict():
             fields = cast("dict[object, object]", value)
             return {
-                _key(key, place): to_plain(item, f"{place}[{key!r:.40}]", depth)
+                _key_text(key, place): to_plain(item, f"{place}[{key!r:.40}]", depth)
                 for key, item in fields.items()
             }
         case list() | tuple():
@@ -128,7 +128,7 @@ def _fields(value: Any) -> dict[str, object]:
     return {name: getattr(value, name) for name in names}
 
 
-def _key(key: object, place: str) -> str:
+def _key_text(key: object, place: str) -> str:
     match key:
         case str():
             return without_surrogates(key)
