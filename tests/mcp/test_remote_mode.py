@@ -33,7 +33,7 @@ from refold.views.activity import activity_of
 from refold.views.node_detail import call_detail, call_lines
 from tests.agents.families import give
 from tests.provider.hosted_streams import RESULT, anthropic_answer
-from tests.views.planted import answer as parse_final
+from tests.views.planted import answer as model_answer
 from tests.views.planted import start_events
 from tests.views.test_traces import node_of
 
@@ -351,7 +351,7 @@ def test_a_remote_call_is_shown_as_made_by_the_provider_and_not_judged() -> None
     node = node_of(
         *start_events(),
         ModelAsked(),
-        parse_final("Rain."),
+        model_answer("Rain."),
         result,
         Ended("hosted-6-0", "done", "x"),
     )
