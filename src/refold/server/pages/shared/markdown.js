@@ -9,6 +9,7 @@ import hljs from "./vendor/highlight.js";
 import { Marked } from "./vendor/marked.js";
 import DOMPurify from "./vendor/purify.js";
 
+const DIRECTED = "p, ul, ol, blockquote, table, h1, h2, h3, h4, h5, h6"; // each may be right to left
 const LONGEST_CODE = 50_000; // characters that are highlighted
 const TAGS = [
   "a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "input",
@@ -95,6 +96,7 @@ function finished(fragment, labels, colours = true) {
     link.title = exact(link.href);
     if (misleads(link)) link.after(h("span", { class: "link-target" }, ` (${exact(link.href)})`));
   }
+  for (const element of fragment.querySelectorAll(DIRECTED)) element.dir = "auto";
   for (const table of fragment.querySelectorAll("table")) {
     const room = h("div", { class: "table-room", tabindex: "0", role: "region", "aria-label": labels.table });
     table.replaceWith(room);

@@ -90,7 +90,10 @@ export class Requests {
     const at = document.activeElement;
     const free = at === document.body || at === null || (at.id === "message" && !isTyping());
     const [first] = this.cards.values();
-    if (free && performance.now() - this.lastKey >= CALM) first.element.focus({ preventScroll: true });
+    if (free && performance.now() - this.lastKey >= CALM) {
+      first.element.focus({ preventScroll: true });
+      first.element.scrollIntoView({ block: "nearest" });
+    }
     else if (free || isTyping()) setTimeout(() => this.focusWhenCalm(card), CALM / 2);
   }
 
