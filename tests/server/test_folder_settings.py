@@ -110,6 +110,19 @@ async def test_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     assert "'/no/such/place' is not a directory" in answer.json["reason"]
 
 
+async def test_the_default_mode_is_chosen_and_bypass_only_in_a_terminal(
+    tmp_path: Path,
+) -> None:
+    async with server(tmp_path) as client:
+        chosen = await client.ask("PUT", f"{SETTINGS}/mode", {"mode": "accept-edits"})
+        refused = await client.ask("PUT", f"{SETTINGS}/mode", {"mode": "bypass"})
+        rules = await get(client, "rules")
+
+    assert (chosen.status, chosen.json["mode"]) == (200, "accept-edits")
+    assert (refused.status, "in a terminal" in refused.json["reason"]) == (400, True)
+    assert rules["mode"] == "accept-edits"
+
+
 # MCP servers.
 
 
@@ -229,6 +242,16 @@ async def test_notes_are_added_listed_and_forgotten(tmp_path: Path) -> None:
     assert added.status == 201, added.body
     assert [note["text"] for note in listed["notes"]] == ["Tests need the flag -x."]
     assert (forgotten.status, again.status, after["notes"]) == (204, 404, [])
+
+
+async def test_memory_is_switched_off_in_the_settings_of_the_user(tmp_path: Path) -> None:
+    async with server(tmp_path, flags={}) as client:
+        await client.ask("PUT", f"{SETTINGS}/memory", {"on": False})
+        off = paths(os.environ).settings.read_text()
+        await client.ask("PUT", f"{SETTINGS}/memory", {"on": True})
+        on = paths(os.environ).settings.read_text()
+
+    assert (off, on) == ("memory = false\n", "memory = true\n")
 
 
 # Schedules.

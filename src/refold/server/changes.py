@@ -16,7 +16,7 @@ from msgspec import Struct
 from refold.client.compare_files import Since
 from refold.client.host import Conversation, Host
 from refold.client.types import Commit, FileChange, Real
-from refold.server.api import Api, json_of
+from refold.server.api import Api, NotThere, json_of
 from refold.server.rest import conversation
 from refold.values.display import Diff
 from refold.values.path_names import relative_name
@@ -92,6 +92,8 @@ def add_changes(api: Api, host: Host) -> None:
 
 def _absolute(chat: Conversation, paths: Sequence[str]) -> list[str]:
     directory = os.path.realpath(chat.session.workspace.directory)
+    if strange := next((path for path in paths if "\0" in path), None):
+        raise NotThere(f"there is no file {strange!r} in this workspace")
     return [os.path.normpath(os.path.join(directory, path)) for path in paths]
 
 

@@ -34,6 +34,13 @@ LABELS = {
 }
 
 
+class RefusingPages(dict[str, Any]):
+    """A provider that takes no key."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return 401
+
+
 def settings(page: Any) -> Any:
     """The open settings."""
     return page.locator("dialog.settings")
@@ -260,3 +267,42 @@ def test_notes_and_schedules_are_added_and_removed(serve: Serve, pages: Watched)
     dialog.locator(".settings-row", has_text="every mon-fri 08:00").wait_for()
     button(page, "Stop").last.click()
     dialog.get_by_text("Nothing is planned.").wait_for()
+
+
+def test_the_default_mode_and_memory_are_changed_in_the_settings(
+    serve: Serve, pages: Watched
+) -> None:
+    server = serve({"text": "Hello."})
+    page = pages.open(server, "/dev")
+    dialog = open_settings(page, "rules")
+    modes = dialog.get_by_label("Mode of new conversations").locator("option")
+    offered = modes.all_inner_texts()
+    dialog.get_by_label("Mode of new conversations").select_option("accept-edits")
+    page.wait_for_timeout(300)
+    page.locator("#settings-notes").click()
+    dialog.get_by_label("Conversations get these notes").uncheck()
+    page.wait_for_timeout(300)
+    page.keyboard.press("Escape")
+    dialog = open_settings(page, "rules")
+    mode = dialog.get_by_label("Mode of new conversations").input_value()
+    page.locator("#settings-notes").click()
+    memory = dialog.get_by_label("Conversations get these notes").is_checked()
+
+    assert "bypass" not in offered
+    assert (mode, memory) == ("accept-edits", False)
+
+
+def test_a_turn_that_failed_for_its_key_leads_to_the_settings(
+    serve: Serve, pages: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with list_server(RefusingPages()) as provider:
+        monkeypatch.setenv("MISTRAL_BASE_URL", provider.url)
+        monkeypatch.setenv("MISTRAL_API_KEY", "old-key-0000000000")
+        page = pages.open(serve(scripted=False), "/")
+        send(page, "Hi")
+        page.get_by_text("does not accept its key").wait_for()
+        page.locator(".again").get_by_role("button", name="Settings").click()
+        settings(page).locator(".settings-row", has_text="Mistral").wait_for()
+        shown = settings(page).locator(".settings-row", has_text="Mistral").inner_text()
+
+    assert "…0000" in shown

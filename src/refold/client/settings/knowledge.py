@@ -11,6 +11,7 @@ from msgspec import Struct
 from refold.agents.registry import trust_notice
 from refold.app.app import App
 from refold.app.search_places import scope_with_trust
+from refold.config.set_setting import remember
 from refold.errors import BadInput, ToolFailed
 from refold.memory.notes import Whose
 from refold.skills.catalogue import Catalogue
@@ -105,6 +106,11 @@ def list_notes(app: App) -> NoteList:
         for note in app.project_memory.memory.all_notes()
     ]
     return NoteList(app.settings.memory, notes)
+
+
+def switch_memory(app: App, *, on: bool) -> None:
+    """Let later conversations get notes and make new ones, or not."""
+    remember(app.paths, "memory", "true" if on else "false")
 
 
 def add_note(app: App, text: str) -> str:

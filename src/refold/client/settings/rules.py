@@ -15,12 +15,19 @@ from refold.client.permissions import (
     rules_of_settings,
     save_rule,
 )
+from refold.config.set_setting import remember
 from refold.errors import BadInput
 from refold.values.modes import Mode, Verdict
 
 _TERMINAL_ONLY = (
     "an allow rule for all folders is added in a terminal: refold config set permissions.allow "
     "RULE; here it can be allowed in this folder"
+)
+
+
+_NO_BYPASS = (
+    "mode bypass is made the default in a terminal: refold config set permission_mode bypass; here "
+    "it can be chosen for one conversation"
 )
 
 
@@ -43,6 +50,13 @@ class ChangedRule(Struct, frozen=True, forbid_unknown_fields=True):
 
 def list_rules(app: App) -> RuleList:
     return RuleList(app.directory, app.mode, rules_of_settings(app))
+
+
+def choose_mode(app: App, mode: Mode) -> None:
+    """Make a mode the default of new conversations. Raises `BadInput` for bypass."""
+    if mode == "bypass":
+        raise BadInput(_NO_BYPASS)
+    remember(app.paths, "permission_mode", mode)
 
 
 def change_rule(app: App, change: ChangedRule, running: Sequence[App]) -> None:

@@ -26,6 +26,7 @@ from refold.client.settings.rules import ChangedRule, RuleList
 from refold.client.settings.schedules import ScheduleRequest, ScheduleRow
 from refold.server.api import Api, body_of, json_of, or_not_there
 from refold.server.settings.models import SETTINGS_PATH, Folder
+from refold.values.modes import Mode
 
 T = TypeVar("T")
 _ScheduleId = Annotated[int, Path(ge=1, le=10**9)]
@@ -41,6 +42,14 @@ class SeenDifferences(Struct, frozen=True, forbid_unknown_fields=True):
     """The differences of the blocked tools, as they were shown to the user."""
 
     differences: Sequence[str]
+
+
+class WantedMode(Struct, frozen=True, forbid_unknown_fields=True):
+    mode: Mode
+
+
+class WantedMemory(Struct, frozen=True, forbid_unknown_fields=True):
+    on: bool
 
 
 class Confirmation(Struct, frozen=True):
@@ -70,6 +79,14 @@ def _add_rules(api: Api, host: Host) -> None:
         running = [chat.launch.app for chat in host.conversations]
         async with host.start_in(folder) as launch:
             await to_thread.run_sync(rules.change_rule, launch.app, change, running)
+        return json_of(await _in_folder(host, folder, lambda s: rules.list_rules(s.app)))
+
+    @api.route("PUT", f"{SETTINGS_PATH}/mode", RuleList, body=WantedMode)
+    async def choose_mode(request: Request, folder: Folder = "") -> Response:
+        """Make a permission mode, other than bypass, the default of new conversations."""
+        wanted = await body_of(request, WantedMode)
+        await _in_folder(host, folder, lambda s: rules.choose_mode(s.app, wanted.mode))
+        host.renew_starts()
         return json_of(await _in_folder(host, folder, lambda s: rules.list_rules(s.app)))
 
 
@@ -164,6 +181,18 @@ def _add_notes(api: Api, host: Host) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/notes", NoteList)
     async def list_notes(folder: Folder = "") -> Response:
         """The notes that conversations in a folder get."""
+        return json_of(
+            await _in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
+        )
+
+    @api.route("PUT", f"{SETTINGS_PATH}/memory", NoteList, body=WantedMemory)
+    async def switch_memory(request: Request, folder: Folder = "") -> Response:
+        """Switch memory on or off for all later conversations."""
+        wanted = await body_of(request, WantedMemory)
+        await _in_folder(
+            host, folder, lambda s: knowledge.switch_memory(s.app, on=wanted.on)
+        )
+        host.renew_starts()
         return json_of(
             await _in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
         )

@@ -5,6 +5,7 @@ import * as api from "./api.js";
 import { askRewind } from "./dialogs.js";
 import { fill, h, icon, iconButton } from "./dom.js";
 import { lastBlock, waiting } from "./reducer.js";
+import { aboutModels } from "./settings/models.js";
 
 const CONTINUED = new Set(["failed", "step_limit", "budget"]); // as by Enter in the terminals
 const COPIED_MS = 1500;
@@ -51,12 +52,14 @@ export class Again {
   draw(screen, message) {
     const t = this.texts;
     const answer = lastBlock(screen, (b) => b.kind === "words" && b.seq > message.seq && !b.partial);
+    const over = lastBlock(screen, (b) => b.kind === "turn_over");
     const button = (name, label, click) => h("button", { type: "button", class: "button quiet", on: { click } }, icon(name), label);
     const over = lastBlock(screen, (b) => b.kind === "turn_over");
     const review = over?.files.length ? button("diff", t.review.title, () => this.page.review.open()) : null;
     fill(this.element, answer ? copyButton(t.again.copyAnswer, answer.text, t) : null, review, CONTINUED.has(screen.outcome)
       ? button("retry", t.retry, () => this.page.tried(this.page.order({ type: "continue" })))
-      : button("retry", t.again.regenerate, () => this.page.tried(this.regenerate(screen, message))));
+      : button("retry", t.again.regenerate, () => this.page.tried(this.regenerate(screen, message))),
+    screen.outcome === "failed" && aboutModels(over?.reason) ? button("gear", t.settings.title, () => this.page.settings.open("models")) : null);
   }
 
   /** The message is read again. Files that were changed since can be taken back, too. */

@@ -93,7 +93,7 @@ const common = {
     title: "Settings", working: "One moment…",
     sections: { models: "Models and keys", rules: "Permissions", mcp: "MCP servers", skills: "Skills", agents: "Agents", notes: "Memory", schedules: "Schedules" },
     rules: {
-      about: (directory, mode) => `Rules for calls in ${directory}. New conversations there begin in mode ${mode}.`, none: "No rules are set.",
+      about: (directory) => `Rules for calls in ${directory}.`, mode: "Mode of new conversations", modeChosen: "New conversations begin in this mode.", none: "No rules are set.",
       verdicts: { allow: "Allow", ask: "Ask", deny: "Deny" }, places: { folder: "for this folder", user: "for all folders" },
       remove: "Remove", removed: "The rule is removed.", add: "Add a rule", addIt: "Add", added: "The rule is added.", verdict: "Calls that match", where: "Where", rule: "Rule",
       ruleHint: "TOOL or TOOL(PATTERN), such as bash(npm test *)",
@@ -111,7 +111,7 @@ const common = {
     skills: { about: "Instructions that the model reads when a task needs them. Each is a folder with a file SKILL.md.", none: "There are no skills.", show: "Show", byHand: "not shown to the model" },
     agents: { about: "Agents with their own prompts, tools and limits. Each is a file.", uses: { main: "for you", child: "for other agents", both: "" } },
     notes: {
-      about: "Notes from earlier conversations, which new ones get.", off: "Memory is off (memory = false): no conversation gets these.", none: "Nothing is remembered here.",
+      about: "Notes from earlier conversations, which new ones get.", use: "Conversations get these notes, and make new ones", none: "Nothing is remembered here.",
       whose: { project: "About this project", person: "About you" }, forget: "Forget", forgotten: "The note is forgotten.", add: "Add a note", addIt: "Add", text: "Note",
     },
     schedules: {
@@ -428,7 +428,7 @@ export const user = {
     ...common.settings,
     sections: { models: "Who answers", rules: "What I may do", mcp: "Connected services", skills: "Instructions", agents: "Roles", notes: "What I remember", schedules: "Planned work" },
     rules: {
-      ...common.settings.rules, about: (directory, mode) => `This holds in ${directory}. There I ask you: ${mode}.`, none: "Nothing is settled yet: I ask as usual.",
+      ...common.settings.rules, about: (directory) => `This holds in ${directory}.`, mode: "When should I ask you in new chats?", modeChosen: "That holds for new chats.", none: "Nothing is settled yet: I ask as usual.",
       verdicts: { allow: "I do this without asking", ask: "I ask before this", deny: "I never do this" }, places: { folder: "in this folder", user: "everywhere" },
       removed: "That no longer holds.", added: "From now on, that holds.", add: "Add one", verdict: "What", rule: "Action", ruleHint: "for example bash(npm test *) for commands, write_file(*.txt) for files",
     },
@@ -442,7 +442,7 @@ export const user = {
     skills: { ...common.settings.skills, about: "Instructions for special tasks, which I read when I need them.", none: "There are none.", byHand: "only when you call it" },
     agents: { about: "Roles that I can work in, each with its own instructions.", uses: { main: "for you", child: "for my helpers", both: "" } },
     notes: {
-      ...common.settings.notes, about: "What I noted in earlier chats, to know it in later ones.", off: "Remembering is switched off, so I do not use these.", none: "I remember nothing yet.",
+      ...common.settings.notes, about: "What I noted in earlier chats, to know it in later ones.", use: "Use my notes in chats, and make new ones", none: "I remember nothing yet.",
       whose: { project: "About this folder", person: "About you" }, forgotten: "I have forgotten that.", add: "Tell me something to remember", addIt: "Remember", text: "What should I remember?",
     },
     schedules: {
@@ -550,10 +550,10 @@ export const user = {
 const FAILURES = [
   [/not enough credit/, "The account that pays for my answers has no credit left. Add some, then try again."],
   [/rate limit reached|overloaded|no response in time|error at the provider/, "The service that I work with is busy or has a problem. Wait a little, then try again."],
-  [/refused (the key|to give access)/, "The service that I work with does not accept its key. The person who set me up can change it."],
+  [/refused (the key|to give access)/, "The service that I work with does not accept its key. You can change it in the settings."],
   [/cannot be reached|no connection|broke the connection/, "I cannot reach the service that I work with. Check the network, then try again."],
   [/does not fit/, "This conversation has become too long for me. Type /compact to shorten it, or begin a new chat."],
-  [/no model|does not know the model|There is no .* API/, "The model that was chosen for me is not there. Choose another in a new chat, or type /model."],
+  [/no model|does not know the model|There is no .* API/, "The model that was chosen for me is not there. Choose another in the settings, or type /model."],
   [/disk (is )?full|[Nn]o space left/, "The disk of this computer is full. Make room, then try again."],
 ];
 

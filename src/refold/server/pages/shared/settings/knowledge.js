@@ -1,7 +1,7 @@
 // The sections of skills, agents and notes.
 
 import * as api from "../api.js";
-import { field } from "../dialogs.js";
+import { checkbox, field } from "../dialogs.js";
 import { fill, h } from "../dom.js";
 import { exact, onOneLine } from "../escape.js";
 import { act, form, inFolder, outcome, part, row, rows } from "./parts.js";
@@ -50,13 +50,28 @@ export async function notes(place, page) {
   });
   const text = h("textarea", { rows: "2", required: true, maxlength: "500" });
   const added = outcome();
-  fill(place, h("p", { class: "settings-about" }, t.about), on ? null : h("p", { class: "warning" }, t.off),
+  fill(place, h("p", { class: "settings-about" }, t.about), memory(on, redraw, page),
     all.length ? groups : h("p", { class: "empty" }, t.none), into.element,
     part(t.add, form(t.addIt, field(t.text, text), async () => {
       const { text: said } = await api.post(inFolder(`${PATH}/notes`, page), { text: text.value.trim() });
       page.say(said);
       await redraw();
     }, { into: added, page }), added.element));
+}
+
+function memory(on, redraw, page) {
+  const t = page.texts.settings.notes;
+  const into = outcome();
+  const box = checkbox(t.use, "memory", on);
+  box.firstChild.addEventListener("change", async () => {
+    try {
+      await api.put(inFolder(`${PATH}/memory`, page), null, { on: box.firstChild.checked });
+      await redraw();
+    } catch (error) {
+      into.show(error.message, "problem");
+    }
+  });
+  return h("div", {}, box, into.element);
 }
 
 const warnings = (notices) => notices.map((notice) => h("p", { class: "warning" }, onOneLine(notice)));

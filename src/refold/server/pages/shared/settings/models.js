@@ -10,6 +10,11 @@ import { act, form, outcome, part, row, rows } from "./parts.js";
 const PATH = "/api/settings";
 const LOOK_MS = 700; // between two looks at a download
 
+// Why a turn failed, where a key or another model is the remedy.
+const MODEL_FAILURES = /refused (the key|to give access)|not enough credit|there is no key|no model|does not know the model|There is no .* API/;
+
+export const aboutModels = (reason = "") => MODEL_FAILURES.test(reason);
+
 export async function models(place, page) {
   const t = page.texts.settings.models;
   const [choice, providers, embedded] = await Promise.all([

@@ -22,7 +22,17 @@ export async function rules(place, page) {
       return own.length ? part(t.verdicts[verdict], rows(own.map((rule) => row(h("code", {}, onOneLine(rule.text)), t.places[rule.place] ?? rule.source,
         rule.place ? act(t.remove, () => change({ verdict, place: rule.place, old: rule.text }, t.removed), { into, page, kind: "quiet" }) : null)), "")) : null;
     });
-    fill(place, h("p", { class: "settings-about" }, t.about(list.directory, page.texts.modes[list.mode] ?? list.mode)),
+    const modes = choice("mode", Object.entries(page.texts.modes).filter(([name]) => name !== "bypass" || name === list.mode), list.mode);
+    modes.addEventListener("change", async () => {
+      try {
+        draw(await api.put(inFolder("/api/settings/mode", page), null, { mode: modes.value }));
+        page.say(t.modeChosen);
+      } catch (error) {
+        into.show(error.message, "problem");
+        modes.value = list.mode;
+      }
+    });
+    fill(place, h("p", { class: "settings-about" }, t.about(list.directory)), field(t.mode, modes),
       groups.some(Boolean) ? groups : h("p", { class: "empty" }, t.none), into.element, newRule(change, page));
   };
   draw(await api.get(address));
