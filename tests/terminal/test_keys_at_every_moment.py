@@ -6,8 +6,10 @@ In `joined`, another process has the session open, and runs its turns.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 import pytest
 
@@ -22,10 +24,19 @@ MOMENTS = [tenth / 10 for tenth in range(10)]  # seconds after Enter
 PLAIN_ESC = ESC + "\n"
 WORDS = "hey do you try it"  # each letter is an answer somewhere, or begins a name of one
 SPEECH = {"text": "word " * 60, "pause": 0.005}
-SLEEP = {
+SLEEP: dict[str, Any] = {
     **SPEECH,
     "calls": [{"tool": "bash", "arguments": {"command": f"sleep 61.{os.getpid()}"}}],
 }
+SPEAKS = {"text": "word " * 500, "pause": 0.01}
+SLEEPS_TWICE = {**SPEECH, "calls": [*SLEEP["calls"], *SLEEP["calls"]]}
+# Esc stops every second turn, Ctrl+C the others.
+TURNS = [
+    (response, moment, (index + tenth) % 2)
+    for index, response in enumerate((SLEEP, SPEAKS, SLEEPS_TWICE))
+    for tenth, moment in enumerate(MOMENTS)
+]
+MAX_STOP_SECONDS = 0.3  # of the median turn, from the key to the end
 ASKS = {**SPEECH, "calls": [{"tool": "bash", "arguments": {"command": "touch ran"}}]}
 Opens = Callable[..., Terminal]
 
@@ -51,8 +62,9 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
         terminals.append(at)
         return at
 
-    def open_(display: str, response: object, *flags: str) -> Terminal:
-        (tmp_path / "script").write_text(f"{json.dumps(response)}\n" * (len(MOMENTS) + 1))
+    def open_(display: str, responses: Sequence[object], *flags: str) -> Terminal:
+        lines = (f"{json.dumps(response)}\n" for response in (*responses, responses[-1]))
+        (tmp_path / "script").write_text("".join(lines))
         result = ("--script", "script", *flags)
         if display == "plain":
             at = start(*result, "--display", "plain", term="dumb")
@@ -84,6 +96,12 @@ def until_count(at: Terminal, directory: Path, count: int) -> None:
         at.read()
 
 
+def list_turn_end_times() -> list[float]:
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
+    events = map(json.loads, journal.read_text(encoding="utf-8").splitlines())
+    return [event["at"] for event in events if event["kind"] == "TurnEnded"]
+
+
 def has_journal() -> bool:
     return any(Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl"))
 
@@ -94,28 +112,32 @@ def read_for(at: Terminal, seconds: float) -> None:
         at.read()
 
 
-@pytest.mark.parametrize("key", ["esc", "ctrl+c"])
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_esc_and_ctrl_c_stop_the_turn_at_every_moment(
-    opens: Opens, tmp_path: Path, display: str, key: str
+def test_esc_and_ctrl_c_stop_thirty_turns_at_every_moment(
+    opens: Opens, tmp_path: Path, display: str
 ) -> None:
-    at = opens(display, SLEEP, "--yolo")
-    esc = PLAIN_ESC if display == "plain" else ESC
-    for count, moment in enumerate(MOMENTS, 1):
+    at = opens(display, [response for response, _, _ in TURNS], "--yolo")
+    esc, delays = PLAIN_ESC if display == "plain" else ESC, list[float]()
+    for count, (_, moment, with_esc) in enumerate(TURNS, 1):
         send(at, f"go {count}", display)
         read_for(at, moment)
-        at.type(esc if key == "esc" else CTRL_C)
+        pressed_at, before = time.time(), at.sent_bytes
+        at.type(esc if with_esc else CTRL_C)
         until_count(at, tmp_path, count)
+        delays.append(list_turn_end_times()[-1] - pressed_at)
+        if display == "plain":  # before its prompt, Ctrl+C discards what was typed
+            at.until_sent("bypass >", since=before)
 
-    assert list_turn_ends(tmp_path) == ["interrupted"] * len(MOMENTS)
+    assert list_turn_ends(tmp_path) == ["interrupted"] * len(TURNS)
     assert not sleepers()
+    assert median(delays) <= MAX_STOP_SECONDS, sorted(delays)
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
 def test_typed_text_is_never_lost_and_never_answers_a_question(
     opens: Opens, tmp_path: Path, display: str
 ) -> None:
-    at = opens(display, ASKS, "--permission-mode", "default")
+    at = opens(display, [ASKS] * len(MOMENTS), "--permission-mode", "default")
     for count, moment in enumerate(MOMENTS, 1):
         send(at, f"go {count}", display)
         read_for(at, moment)
