@@ -6,7 +6,9 @@ browser asks for them without a cookie.
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import posixpath
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TypeAlias
@@ -36,6 +38,7 @@ _MANIFEST_TYPE = "application/manifest+json"
 _FOR_GOOD = {"cache-control": "private, max-age=31536000, immutable"}
 _FOR_A_DAY = {"cache-control": "max-age=86400"}
 _HASH_CHARS = 16
+_IMPORT_PATTERN = re.compile(rb"""(?m)^(?:import|export)\b[^;]*?["'](\.[^"']+)["'];""")
 Route: TypeAlias = Callable[[], Awaitable[Response]]
 
 
@@ -48,12 +51,10 @@ class PageFiles:
         for name, data in sorted(self._files.items()):
             digest.update(f"{name} {len(data)} ".encode() + data)
         self._hash = digest.hexdigest()[:_HASH_CHARS]
+        self._pages = {path: self._html(name) for path, name in PAGE_FILES.items()}
 
     def page(self, path: str) -> Response:
-        """The HTML of a page, which names the other files with the hash."""
-        data = self._files[PAGE_FILES[path]]
-        named = data.replace(b'"/pages/', f'"/pages/{self._hash}/'.encode())
-        return Response(named, media_type=_MEDIA_TYPES[".html"])
+        return Response(self._pages[path], media_type=_MEDIA_TYPES[".html"])
 
     def add_routes(self, app: FastAPI) -> None:
         async def asset(version: str, name: str) -> Response:
@@ -66,6 +67,32 @@ class PageFiles:
         for path in _ICON_SIZES:
             app.add_api_route(path, self._icon_route(path), include_in_schema=False)
         app.add_api_route("/pages/{version}/{name:path}", asset, include_in_schema=False)
+
+    def _html(self, name: str) -> bytes:
+        """The HTML of a page, which names the other files with the hash.
+
+        Its scripts are named at once, or a browser would ask for one after the other.
+        """
+        scripts = self._imported_by(f"{posixpath.dirname(name)}/page.js")
+        preloads = (
+            f'<link rel="modulepreload" href="/pages/{each}">\n' for each in scripts
+        )
+        data = self._files[name].replace(
+            b"</head>", "".join(preloads).encode() + b"</head>"
+        )
+        return data.replace(b'"/pages/', f'"/pages/{self._hash}/'.encode())
+
+    def _imported_by(self, script: str) -> Sequence[str]:
+        """What this script imports, and what that imports."""
+        imported = dict[str, None]()
+        waiting = [script]
+        for name in waiting:  # grows on the way
+            for path in _IMPORT_PATTERN.findall(self._files[name]):
+                target = posixpath.normpath(f"{posixpath.dirname(name)}/{path.decode()}")
+                if target not in imported:
+                    imported[target] = None
+                    waiting.append(target)
+        return tuple(imported)
 
     def _respond(self, name: str, headers: Mapping[str, str]) -> Response:
         kind = _MEDIA_TYPES.get(name[name.rfind(".") :])
