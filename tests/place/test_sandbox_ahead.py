@@ -21,6 +21,7 @@ from refold.testing.providers import ScriptedProvider
 from refold.values.tools import Confinement
 from tests.place.walled import LONG, Walled, list_marked, needs_bubblewrap, walled
 
+MAX_WAITING = 32  # sandboxes of one process
 BORN = f"echo ${ENVIRONMENT_NAME}; "  # its last number says when its sandbox was begun
 
 
@@ -191,6 +192,20 @@ def test_two_sandboxes_wait_if_commands_come_faster_than_they_are_set_up(
         wait(ws)
 
     assert len(waiting(ws)) == 1
+
+
+def test_the_oldest_sandbox_ends_if_too_many_wait(ws: Walled) -> None:
+    cwd = str(ws.root)
+    order = SpawnRequest("", cwd, Confinement(), {"PATH": "/usr/bin:/bin"})
+    launch = ws.sandbox.launch_without_guards(cwd, Confinement())
+    aheads = [SandboxAhead(order, launch) for _ in range(MAX_WAITING + 1)]
+
+    aheads[0].wait_until_ended()
+
+    assert [ahead.ended for ahead in aheads[1:]] == [False] * MAX_WAITING
+    for ahead in aheads:
+        ahead.close()
+        ahead.wait_until_ended()
 
 
 def test_a_timed_out_command_leaves_no_prepared_sandbox(ws: Walled) -> None:

@@ -12,6 +12,7 @@ running, and none would be kept from a file that was created after the first (de
 import os
 from _thread import start_new_thread
 from threading import Event, Lock
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -22,16 +23,20 @@ from refold.place.sandbox import Launch
 from refold.place.spawn import GatedSandbox, RunningCommand, SpawnRequest, confine_thread
 
 _WAIT_SECONDS = 60.0  # in which a sandbox waits for a command
+_MAX_OF_PROCESS = 32  # that wait in all sessions: each has ten files open
 _MAX_COMMAND_BYTES = 100_000  # a longer command may be refused when it is started
 
 
 class SandboxAhead:
     """A sandbox whose command is not known yet. `run` one command in it, and `close` it in any
-    case.
+    case. If too many wait, the oldest end.
 
     It has a thread of its own for as long as the sandbox lives: a sandbox ends with the thread that
     started it, and what the thread gives up is given up for good.
     """
+
+    _of_process: ClassVar[list["SandboxAhead"]] = []
+    _of_process_lock: ClassVar[Lock] = Lock()
 
     def __init__(
         self, request: SpawnRequest, launch: Launch, seconds: float = _WAIT_SECONDS
@@ -41,7 +46,25 @@ class SandboxAhead:
         self._gated: GatedSandbox | None = None
         self._stands, self._over, self._ended = Event(), Event(), Event()
         self._lock, self._taken = Lock(), False
+        self._limit_waiting()
         start_new_thread(self._work, ())
+
+    def _limit_waiting(self) -> None:
+        with self._of_process_lock:
+            waiting = [ahead for ahead in self._of_process if ahead.waits]
+            for ahead in waiting[: 1 - _MAX_OF_PROCESS]:
+                ahead.close_unused()
+            self._of_process[:] = [*waiting[1 - _MAX_OF_PROCESS :], self]
+
+    @property
+    def waits(self) -> bool:
+        """Whether no command runs in it, and it has not ended."""
+        return not (self._taken or self.ended)
+
+    def close_unused(self) -> None:
+        with self._lock:
+            if not self._taken:
+                self._over.set()
 
     def run(
         self, request: SpawnRequest, launch: Launch, limits: Limits
@@ -51,7 +74,8 @@ class SandboxAhead:
         if command is not None and self.is_of(launch):
             self._stands.wait()
             with self._lock:
-                gated = self._gated  # None: setup failed, or it has waited too long
+                # None: setup failed, it has waited too long, or it was closed.
+                gated = None if self._over.is_set() else self._gated
                 self._taken = gated is not None and gated.shows(launch)
         if command is None or gated is None or not self._taken:
             self._over.set()
