@@ -54,7 +54,6 @@ export class Again {
     const answer = lastBlock(screen, (b) => b.kind === "words" && b.seq > message.seq && !b.partial);
     const over = lastBlock(screen, (b) => b.kind === "turn_over");
     const button = (name, label, click) => h("button", { type: "button", class: "button quiet", on: { click } }, icon(name), label);
-    const over = lastBlock(screen, (b) => b.kind === "turn_over");
     const review = over?.files.length ? button("diff", t.review.title, () => this.page.review.open()) : null;
     fill(this.element, answer ? copyButton(t.again.copyAnswer, answer.text, t) : null, review, CONTINUED.has(screen.outcome)
       ? button("retry", t.retry, () => this.page.tried(this.page.order({ type: "continue" })))
