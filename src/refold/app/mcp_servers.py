@@ -9,7 +9,7 @@ connect while the model answers the first request.
 import json
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -404,18 +404,14 @@ class McpServers:
     def _tools(self) -> "ServerTools":
         from refold.mcp.as_tools import as_tools
 
-        manifests = {
-            one.name: self.connections.manifest(one.name) for one in self._here.servers
-        }
+        servers = {one.name: one for one in self._here.servers}
+        manifests = {name: self.connections.manifest(name) for name in servers}
         key = tuple(map(id, manifests.values()))
         if self._offered is None or self._offered[0] != key:
             offers = {name: one.usable for name, one in manifests.items()}
-            self._offered = key, as_tools(offers, self.connections.call, self._is_confined)
+            confined = partial(self.programs.is_confined, servers)
+            self._offered = key, as_tools(offers, self.connections.call, confined)
         return self._offered[1]
-
-    def _is_confined(self, name: str) -> bool:
-        config = next(one for one in self._here.servers if one.name == name)
-        return self.programs.is_confined(config)
 
 
 def servers_for(

@@ -43,8 +43,9 @@ class ServerPrograms:
             writes=config.writes, own=server.own, writable=config.writable
         )
 
-    def is_confined(self, server: ServerConfig) -> bool:
-        """Whether its sandbox keeps the program from changing files of the workspace."""
+    def is_confined(self, servers: Mapping[str, ServerConfig], name: str) -> bool:
+        """Whether its sandbox keeps the server from changing files of the workspace."""
+        server = servers[name]
         sandbox = self._workspace.sandbox
         if server.transport != "stdio" or server.writes or not sandbox.confines:
             return False
