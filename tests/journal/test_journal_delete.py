@@ -45,7 +45,7 @@ def test_deleting_a_session_keeps_the_blobs_that_a_fork_shares(
     name = BlobFiles(home.path("one"), Disk()).put(b"a long result")
     put(home, "one", *talk("umbrella"), Ended("c", "done", "a long…", full_blob=name))
     result = fork(home, "one", None, 1.8e9, Careless())
-    before = session_size(home.path("one"))
+    before = session_size(home.root, home.path("one"))
 
     delete(home.root, home.path("one"))
 
@@ -95,7 +95,7 @@ def test_a_delete_that_the_disk_refuses_is_reported_and_loses_nothing(
     ):
         delete(home.root, home.path("one"), Stuck())
 
-    assert session_size(home.path("one")).sessions == 2
+    assert session_size(home.root, home.path("one")).sessions == 2
 
 
 def test_delete_does_not_follow_links(home: JournalDirectory, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ STORED_KINDS = (
         "folded views", "data", ("sessions/*/views", "sessions/.views.key"), _CLEAN_COMMAND,
         is_cache=True,
     ),
-    StoredKind("blobs", "data", ("sessions/*/blobs/*",), _CLEAN_COMMAND),
+    StoredKind("blobs", "data", ("sessions/*/blobs/*", "sessions/.shared/*"), _CLEAN_COMMAND),
     StoredKind("journals", "data", ("sessions/*",), _CLEAN_COMMAND),
     StoredKind("checkpoints", "data", ("checkpoints/*",), _CLEAN_COMMAND),
     StoredKind("index", "data", ("catalogue.sqlite*",), "refold sessions reindex"),

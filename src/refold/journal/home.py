@@ -33,7 +33,7 @@ from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk, as_journal_errors
-from refold.journal.store.file import FileStore
+from refold.journal.store.file import VIEWS_KEY_FILE, FileStore
 from refold.journal.store.session_files import CHILDREN_DIRECTORY, list_sessions, stamp_of
 from refold.journal.store.writer_threads import Writers
 from refold.safe_open import check_no_links
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from refold.journal.store.tree_reader import TreeFollower
 
 ID_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # none that looks like another
-VIEWS_KEY_FILE = ".views.key"  # in the directory of all sessions
 MAX_START_BYTES = 64_000  # a longer first line is not read
 _MAX_UNINDEXED_SESSIONS = 64  # read before the catalogue is queried
 _START_BYTES = 64 * 1024  # searched for the first message
@@ -83,7 +82,7 @@ class JournalDirectory:
         above = (parent for parent in path.parents if parent.is_relative_to(self.root))
         with as_journal_errors("open", path):
             check_no_links(path, *above)
-        return FileStore(path, self._writers, views_key=self.root / VIEWS_KEY_FILE)
+        return FileStore(path, self._writers, root=self.root)
 
     def sessions(self) -> Iterator[StoredSession]:
         """All sessions, the last written first. Reads names and times only."""
@@ -267,7 +266,7 @@ class JournalDirectory:
     def size(self, session: str) -> "SessionSize":
         from refold.journal.store.delete import session_size
 
-        return session_size(self.path(session))
+        return session_size(self.root, self.path(session))
 
     def delete(self, session: str) -> None:
         from refold.journal.store.delete import delete

@@ -1,11 +1,15 @@
 """Content that is too large for a line, in files named by their sha256.
 
+A large blob that another session has, too, is stored once: it is a hard link to a file in the
+directory `.shared` of all sessions. A shared file that no session uses is removed.
+
 It also finds the blobs that an event refers to. It blocks on the disk: `file` calls it in
 the threads of `writer_threads`.
 """
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from re import fullmatch
@@ -22,17 +26,23 @@ from refold.journal.events.kinds import (
     VariablesSaved,
 )
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
-from refold.safe_open import check_no_links
+from refold.safe_open import check_no_links, read_regular
 
 DIRECTORY_NAME = "blobs"
 PART_SUFFIX = ".part"
+SHARED_DIRECTORY_NAME = ".shared"  # in the directory of all sessions
+MIN_SHARED_BYTES = 1_000_000
 
 
 class BlobFiles:
-    """The blobs of one session: the directory `blobs` in its own."""
+    """The blobs of one session: the directory `blobs` in its own.
 
-    def __init__(self, directory: Path, disk: Disk) -> None:
+    `root` is the directory of all sessions; without it, nothing is shared.
+    """
+
+    def __init__(self, directory: Path, disk: Disk, root: Path | None = None) -> None:
         self._directory, self._disk = directory / DIRECTORY_NAME, disk
+        self._shared = root and root / SHARED_DIRECTORY_NAME
 
     def path(self, name: str) -> Path:
         return self._directory / name
@@ -44,7 +54,11 @@ class BlobFiles:
         with as_journal_errors("write", path):
             created = make_directories(self._directory, self._disk)
             if not _has_content(path, name):
-                self._write(path, blob)
+                shared = self._shared if len(blob) >= MIN_SHARED_BYTES else None
+                if not (shared and _link_if_equal(shared / name, path, blob)):
+                    self._write(path, blob)
+                    if shared:
+                        self._share(path, shared)
             # Also for an existing file: its writer may have died before the sync.
             for directory in [self._directory, *[new.parent for new in created]]:
                 self._disk.sync_directory(directory)
@@ -73,6 +87,14 @@ class BlobFiles:
             if f".{os.getpid()}." not in part.name:
                 part.unlink(missing_ok=True)
 
+    def _share(self, path: Path, shared: Path) -> None:
+        """Let other sessions link this blob, which is synced. Not all disks have hard links."""
+        with suppress(OSError):
+            make_directories(shared, self._disk)
+            (shared / path.name).unlink(missing_ok=True)  # its content was another one
+            os.link(path, shared / path.name, follow_symlinks=False)
+        remove_unused_blobs(shared.parent)
+
     def _write(self, path: Path, blob: bytes) -> None:
         part = path.with_name(
             f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}{PART_SUFFIX}"
@@ -88,6 +110,24 @@ class BlobFiles:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
+
+
+def _link_if_equal(shared: Path, path: Path, blob: bytes) -> bool:
+    """Make `path` a link to this file, if it has this content."""
+    with suppress(OSError):
+        if read_regular(shared, len(blob), follow=False) == (blob, len(blob)):
+            path.unlink(missing_ok=True)
+            os.link(shared, path, follow_symlinks=False)
+            return True
+    return False
+
+
+def remove_unused_blobs(root: Path) -> None:
+    """Remove the shared blobs that no session below `root` has."""
+    with suppress(OSError), os.scandir(root / SHARED_DIRECTORY_NAME) as entries:
+        for entry in entries:
+            if entry.stat(follow_symlinks=False).st_nlink == 1:
+                os.unlink(entry.path)
 
 
 def is_name(text: str) -> bool:

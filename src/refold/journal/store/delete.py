@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput, Held
 from refold.journal.store import log_file, writer_lock
+from refold.journal.store.blobs import SHARED_DIRECTORY_NAME, remove_unused_blobs
 from refold.journal.store.disk import Disk, as_journal_errors
 from refold.journal.store.session_files import sweep
 
@@ -34,16 +35,18 @@ class SessionSize(Struct, frozen=True):
     bytes: int
 
 
-def session_size(path: Path) -> SessionSize:
+def session_size(root: Path, path: Path) -> SessionSize:
     """The size of what deleting this session removes."""
+    shared = root / SHARED_DIRECTORY_NAME
     sessions = files = size = 0
     for folder, _, names in os.walk(path):
         for name in names:
             with suppress(OSError):  # just gone
                 status = os.lstat(os.path.join(folder, name))
                 files, sessions = files + 1, sessions + (name == log_file.FILE_NAME)
-                # A file with other links stays on the disk.
-                size += status.st_size if status.st_nlink == 1 else 0
+                # A file with links in other sessions stays on the disk.
+                own_links = 1 + os.path.lexists(shared / name)
+                size += status.st_size if status.st_nlink == own_links else 0
     return SessionSize(sessions, files, size)
 
 
@@ -94,6 +97,7 @@ def delete(root: Path, path: Path, disk: Disk | None = None) -> None:
             disk.rename(path, aside)
         disk.sync_directory(root)
         shutil.rmtree(aside)
+        remove_unused_blobs(root)
 
 
 @contextmanager

@@ -39,13 +39,14 @@ SLOW_WRITE_SECONDS = 0.02  # a slower write has waited for the disk
 PENALTY_SECONDS = 30.0  # in which the threads write after that
 MAX_DIRECT_BYTES = 256_000  # of one write in the event loop
 VIEWS_FILE_NAME = "views"
+VIEWS_KEY_FILE = ".views.key"  # in the directory of all sessions
 
 
 class FileStore:
     """One session's directory. Stores of one process share their `writers`.
 
-    `views_key` is the file with the key that authenticates the cache of views; without it, there
-    is no cache.
+    `root` is the directory of all sessions, with the key of the cache of views and shared blobs.
+    Without it, there are none.
     """
 
     def __init__(
@@ -53,19 +54,22 @@ class FileStore:
         directory: Path,
         writers: Writers | None = None,
         disk: Disk | None = None,
-        views_key: Path | None = None,
+        root: Path | None = None,
     ) -> None:
         self._writers, disk = writers or Writers(), disk or Disk()
-        self._ledger, files = JournalWriter(directory, disk), BlobFiles(directory, disk)
+        self._ledger, files = (
+            JournalWriter(directory, disk),
+            BlobFiles(directory, disk, root),
+        )
         self._reader, self._sweep = Reader(directory / log_file.FILE_NAME), files.sweep
         self._writing, self._reading = WorkQueue(), WorkQueue()
         self._keeping = WorkQueue(shared=True)
         self._slow_until = 0.0
         self.blobs: Blobs = FileBlobs(files, self._writers)
         self.views: Views = NoViews()
-        if views_key is not None:
-            work = (self._writers, self._reading)
-            self.views = FileViews(directory, views_key, disk, self._reader, work)
+        if root is not None:
+            work, key_file = (self._writers, self._reading), root / VIEWS_KEY_FILE
+            self.views = FileViews(directory, key_file, disk, self._reader, work)
 
     async def read_claim(self) -> int:
         return await self._writers.run(self._reading, self._ledger.read_claim)
