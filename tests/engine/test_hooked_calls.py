@@ -42,7 +42,7 @@ class Port:
         self.hooks = [Hook(event, command=f"h{n}") for n, event in enumerate(on)]
         self._says, self.heard = says, list[tuple[str, Mapping[str, object]]]()
 
-    def matching(self, on: HookEvent, *names: str) -> Sequence[Hook]:
+    def hooks_for(self, on: HookEvent, *names: str) -> Sequence[Hook]:
         return matching_hooks(self.hooks, on, *names)
 
     async def run(self, hook: Hook, about: Mapping[str, object]) -> HookAnswer:
@@ -51,7 +51,7 @@ class Port:
 
 
 def world_with_hooks(port: Port, *lines: Line, **more: object) -> World:
-    policies = (*POLICIES, *hook_policies(port.matching, child=False))
+    policies = (*POLICIES, *hook_policies(port.hooks_for, child=False))
     result = world(ScriptedProvider(*lines), **more)
     return replace(result, policies=policies, hooks=port)
 
@@ -172,7 +172,7 @@ def test_message_blocked_by_a_hook_ends_the_turn_with_the_reason() -> None:
     port = Port(lambda hook, about: HookAnswer("blocked", "rude"), "UserPromptSubmit")
     result = replace(world(provider), hooks=port)
     result = replace(
-        result, policies=(*POLICIES, *hook_policies(port.matching, child=False))
+        result, policies=(*POLICIES, *hook_policies(port.hooks_for, child=False))
     )
 
     view = run(MemoryStore(), result, "Rudely.")

@@ -40,7 +40,7 @@ class Installing(ScriptedCommands):
     async def run(self, command: str, *, cwd: str, **rest: Any) -> Finished:
         return self._act(Path(cwd))
 
-    def hiding(self, unread: Callable[[], Sequence[str]]) -> Commands:
+    def with_hidden_paths(self, unread: Callable[[], Sequence[str]]) -> Commands:
         return self
 
 
