@@ -98,7 +98,7 @@ def record(home: JournalDirectory, events: list[Event], name: str = SESSION_ID) 
 
 
 def look(home: JournalDirectory, name: str = SESSION_ID) -> View:
-    return anyio.run(Recorder(home.store(name)).look)
+    return anyio.run(Recorder(home.store(name)).fold_without_lock)
 
 
 def entries_of(home: JournalDirectory) -> list[Entry]:

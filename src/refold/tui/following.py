@@ -147,8 +147,9 @@ class SessionFollower:
             lambda: self._session.workspace.branch
         )
         self._post(FactsChanged(self.facts()))
-        entries = await self._session.reports.entries()
-        self._seen = entries[-1].seq if entries else 0
+        history = await self._session.reports.history()
+        entries = history.entries  # decoded when they are read: the newest are shown first
+        self._seen = len(entries)
         if len(entries) < _LONG_SESSION_EVENTS:
             self._post(News(tuple(Frame(entry.seq, 0, entry) for entry in entries)))
             return
