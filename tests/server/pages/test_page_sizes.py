@@ -14,7 +14,7 @@ from tests.server.pages.test_page_stories import (
     answer,
     bash,
     button,
-    say,
+    send,
     until,
 )
 
@@ -76,10 +76,10 @@ def test_everything_fits_the_width_of_the_window(
         outside.extend(f"{where}: {found}" for found in page.evaluate(OUTSIDE))
 
     look("welcome")
-    say(page, "Look")
+    send(page, "Look")
     answer(page, "Unterschleißheim")
     look("table")
-    say(page, "Go on")
+    send(page, "Go on")
     for where in ("command", "change", "question"):
         request = page.locator(".request")
         request.wait_for()
@@ -103,7 +103,7 @@ def test_answers_of_a_request_are_in_sight_at_200_percent(
 ) -> None:
     page = pages.open(serve(WRITE, {"text": "Written."}), path, **options((720, 450)))
 
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     page.locator(".request").wait_for()
     page.wait_for_timeout(1200)  # the request gets the focus
 
@@ -122,7 +122,7 @@ def test_words_of_a_table_are_whole_and_a_wide_table_takes_the_width(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": TABLE}), path, **options((360, 800)))
-    say(page, "Look")
+    send(page, "Look")
     answer(page, "Unterschleißheim")
     room = page.locator(".table-room")
 
@@ -147,7 +147,7 @@ def test_text_from_right_to_left_stands_at_the_right(
 ) -> None:
     arabic = "شكرا جزيلا\n\n- واحد\n- اثنان\n\nplain words\n\n```sh\nls -l\n```"
     page = pages.open(serve({"text": arabic}), path)
-    say(page, "مرحبا")
+    send(page, "مرحبا")
     answer(page, "شكرا")
     page.locator(".prose pre").wait_for()
 
@@ -173,10 +173,10 @@ def test_axe_finds_no_serious_problem_on_a_small_screen(
     page = pages.open(server, path, **options((320, 640)))
     found = list[str]()
 
-    say(page, "Look")
+    send(page, "Look")
     answer(page, "Unterschleißheim")
     found += problems(page)
-    say(page, "Go on")
+    send(page, "Go on")
     for name in (WORDS[path]["yes"], "Answer"):
         request = page.locator(".request")
         request.wait_for()
@@ -193,9 +193,9 @@ def test_a_screen_reader_reads_the_page_in_the_order_of_the_work(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}, WRITE, {"text": "Written."}), path)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
-    say(page, "Write a.txt")
+    send(page, "Write a.txt")
     page.locator(".request").wait_for()
 
     tree = page.locator("body").aria_snapshot()
