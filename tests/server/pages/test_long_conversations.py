@@ -69,23 +69,33 @@ def story(directory: Path) -> Iterator[Event]:
     yield SessionStarted(str(directory), "0.1.0", id=ID)
     yield SystemPromptSet("You are a coding agent.", (), "openai-chat/mock-model", 128_000)
     seq = 2
-    for turn in range(TURNS):
-        yield Said(f"Question {turn}")
-        yield TurnStarted(seq + 1)
-        yield Delivered((seq + 1,))
-        seq += 3
-        for step in range(CALLS):
-            call = ToolCall(f"c{turn}-{step}", "calc", Raw(b'{"expression":"1+1"}'))
-            yield ModelAsked()
-            yield response("calls", Text("The next step."), call)
-            yield Judged(call.id, "allow", "bypass")
-            yield Started(call.id)
-            yield Ended(call.id, "done", "2")
-            seq += 5
+    for number in range(TURNS):
+        for event in turn(number, seq, CALLS):
+            yield event
+            seq += 1
+
+
+def one_turn(directory: Path, steps: int) -> Iterator[Event]:
+    yield SessionStarted(str(directory), "0.1.0", id=ID)
+    yield SystemPromptSet("You are a coding agent.", (), "openai-chat/mock-model", 128_000)
+    yield from turn(0, 2, steps)
+
+
+def turn(number: int, seq: int, steps: int) -> Iterator[Event]:
+    """A turn behind event `seq`."""
+    yield Said(f"Question {number}")
+    yield TurnStarted(seq + 1)
+    yield Delivered((seq + 1,))
+    for step in range(steps):
+        call = ToolCall(f"c{number}-{step}", "calc", Raw(b'{"expression":"1+1"}'))
         yield ModelAsked()
-        yield response("end", Text(f"Answer {turn}"))
-        yield TurnEnded("answered")
-        seq += 3
+        yield response("calls", Text("The next step."), call)
+        yield Judged(call.id, "allow", "bypass")
+        yield Started(call.id)
+        yield Ended(call.id, "done", "2")
+    yield ModelAsked()
+    yield response("end", Text(f"Answer {number}"))
+    yield TurnEnded("answered")
 
 
 def response(stop: Any, *parts: Any) -> ModelAnswered:
@@ -164,3 +174,22 @@ def test_a_message_that_was_not_loaded_is_found_and_shown(page: Any, path: str) 
 
     until(page, "() => /Question 1$/m.test(document.activeElement.innerText)")
     assert page.locator("article", has_text="Question 1").first.is_visible()
+
+
+def test_the_answer_to_a_message_that_was_not_loaded_is_had_again(
+    serve: Serve, pages: Watched, home: Path, tmp_path: Path
+) -> None:
+    sessions = JournalDirectory(home / "refold" / "sessions")
+    with ThreadPoolExecutor() as pool:
+        long = one_turn(tmp_path / "work", steps=600)
+        pool.submit(anyio.run, write, sessions.path(ID), long).result()
+    server = serve({"text": "Another answer."})
+    page = pages.open(server, "/")
+    page.goto(f"{server.address}/?c={ID}")
+    page.locator("article", has_text="Answer 0").wait_for()
+    assert page.locator(".block-heard").count() == 0
+
+    page.locator(".again").get_by_role("button", name="Answer again").click()
+
+    page.locator(".block-words", has_text="Another answer.").wait_for()
+    assert page.locator(".block-heard:not(.is-rewound)").count() == 1

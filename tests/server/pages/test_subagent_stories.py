@@ -95,3 +95,19 @@ def test_the_tree_of_the_developer_page_opens_a_subagent(
     answer(page, "There is a door.")
     page.get_by_role("tab", name="Usage", exact=True).click()
     page.locator(".panel-body .figures").first.wait_for()
+
+
+def test_a_row_of_the_timeline_opens_the_subagent_at_its_event(
+    serve: Serve, pages: Watched
+) -> None:
+    server = serve(
+        LOOK, {"text": "It found a door."}, {"for": TASK, "text": "There is a door."}
+    )
+    page = pages.open(server, "/dev")
+    send(page, "Send somebody")
+    answer(page, "It found a door.")
+
+    row = panel(page, "Timeline").locator("li", has_text="There is a door.")
+    row.get_by_role("button").click()
+    page.locator(".node-bar").get_by_role("button", name="Back to Send somebody").wait_for()
+    page.locator("article:focus").wait_for()

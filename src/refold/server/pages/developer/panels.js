@@ -235,6 +235,9 @@ function table(title, rows, name) {
     }))));
 }
 
+/** The id of the session of a node, which is "root" or below it. */
+const idOf = (node, page) => `${page.conversation.id}${node.slice("root".length)}`;
+
 function timeline(element, page) {
   return report(element, page, "timeline", (rows) => {
     if (!rows.length) return h("p", { class: "empty" }, t.noFrames);
@@ -245,7 +248,7 @@ function timeline(element, page) {
       const bar = h("span", { class: `bar-of bar-${each.kind}` });
       bar.style.marginInlineStart = `${((each.at - first) / span) * 100}%`;
       bar.style.inlineSize = `${Math.max(0.6, ((each.seconds ?? 0) / span) * 100)}%`;
-      return h("li", {}, h("button", { type: "button", on: { click: () => page.goTo(each.seq) } },
+      return h("li", {}, h("button", { type: "button", on: { click: () => page.goTo(each.seq, idOf(each.node, page)) } },
         h("span", { class: "what" }, h("strong", {}, onOneLine(each.name || each.kind)), " ", onOneLine(each.words ?? "")),
         h("span", { class: "time" }, each.seconds === null ? "…" : duration(each.seconds)), h("span", { class: "track" }, bar)));
     });

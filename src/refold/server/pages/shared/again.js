@@ -40,7 +40,7 @@ export class Again {
     const { caughtUp, readOnly } = this.page.conversation;
     const { requests, plan } = waiting(screen);
     const busy = screen.turn || screen.open.length || screen.cutOff || requests.length || plan;
-    const message = !busy && caughtUp && !readOnly ? lastMessage(screen) : null;
+    const message = !busy && caughtUp && !readOnly ? lastMessage(screen) ?? earlierMessage(screen) : null;
     this.element.hidden = !message;
     const key = message ? `${message.seq} ${screen.outcome} ${screen.done.length}` : "";
     if (key === this.key) return;
@@ -57,8 +57,17 @@ export class Again {
     const review = over?.files.length ? button("diff", t.review.title, () => this.page.review.open()) : null;
     fill(this.element, answer ? copyButton(t.again.copyAnswer, answer.text, t) : null, review, CONTINUED.has(screen.outcome)
       ? button("retry", t.retry, () => this.page.tried(this.page.order({ type: "continue" })))
-      : button("retry", t.again.regenerate, () => this.page.tried(this.regenerate(screen, message))),
+      : button("retry", t.again.regenerate, () => this.page.tried(this.regenerateLast())),
     screen.outcome === "failed" && aboutModels(over?.reason) ? button("gear", t.settings.title, () => this.page.settings.open("models")) : null);
+  }
+
+  /** Have the answer to the last message again, which may have to be read first. */
+  async regenerateLast() {
+    const { conversation } = this.page;
+    while (!lastMessage(conversation.screen) && conversation.screen.older) await conversation.readOlder();
+    const { screen } = conversation;
+    const message = lastMessage(screen);
+    if (message && conversation === this.page.conversation) await this.regenerate(screen, message);
   }
 
   /** The message is read again. Files that were changed since can be taken back, too. */
@@ -117,6 +126,9 @@ export class Again {
 function lastMessage(screen) {
   return lastBlock(screen, (b) => b.kind === "heard" && b.sender === "person" && !b.rewound);
 }
+
+/** Stands for a message that is older than what is loaded. */
+const earlierMessage = (screen) => (screen.older ? { seq: screen.older.seq } : null);
 
 async function imagesOf(message, id) {
   return Promise.all(message.images.map(async ({ blob, name }) => {

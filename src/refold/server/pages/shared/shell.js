@@ -259,6 +259,7 @@ class Page {
   drop() {
     this.conversation?.close();
     this.conversation = null;
+    this.goal = 0;
     delete this.app.dataset.at;
     this.app.dataset.node = "no";
     this.nodeBar.open("");
@@ -531,6 +532,11 @@ class Page {
     if (!before || screen.title !== before.title || !before.done.length) this.showTitle(screen);
     this.showStatus(screen);
     this.again.show(screen);
+    if (this.goal) {
+      const { goal } = this;
+      this.goal = 0;
+      this.goTo(goal);
+    }
     this.skin.showChips(this.chips, screen, this);
     this.panelNow?.changed?.(screen);
     if (screen.cutOff && !this.conversation.readOnly) this.offerContinue();
@@ -546,8 +552,13 @@ class Page {
     this.panelNow?.changed?.(screen);
   }
 
-  /** Scroll to the block of an event, also to one that has to be read first. */
-  async goTo(seq) {
+  /** Scroll to the block of an event, also to one that has to be read first, or of a subagent. */
+  async goTo(seq, id = this.conversation.id) {
+    if (id !== this.conversation.id) {
+      this.open(id);
+      this.goal = seq; // until the other one has loaded
+      return;
+    }
     const { conversation } = this;
     if (seq <= (conversation.screen.older?.seq ?? 0)) await this.tried(conversation.readAll());
     if (conversation === this.conversation) this.transcript.goTo(seq);
