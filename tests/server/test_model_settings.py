@@ -13,6 +13,7 @@ from refold.config.paths import paths
 from refold.server.listening import Listening
 from refold.testing import model_hub
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
+from tests.provider.list_server import list_server
 from tests.provider.local.made_up import gguf
 from tests.server.serving import Client, order, read_until, server
 
@@ -164,6 +165,19 @@ async def test_the_default_model_is_written_to_the_settings_of_the_user(
     )
     assert 'model = "groq/m"' in paths(os.environ).settings.read_text()
     assert (wrong.status, "nobody" in wrong.json["reason"]) == (400, True)
+
+
+async def test_a_model_of_a_server_on_this_machine_is_offered_and_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with list_server({"/api/tags": {"models": [{"name": "tiny"}]}}) as ollama:
+        monkeypatch.setenv("OLLAMA_HOST", ollama.url)
+        async with own_models(tmp_path) as client:
+            listed = (await client.ask("GET", "/api/settings/embedded")).json
+            chosen = await client.ask("PUT", "/api/settings/model", {"model": "ollama/tiny"})
+
+    assert listed["servers"] == [{"label": "Ollama", "models": ["ollama/tiny"]}]
+    assert (chosen.json["model"], chosen.json["problem"]) == ("ollama/tiny", "")
 
 
 async def test_an_unknown_provider_or_embedded_model_is_not_found(tmp_path: Path) -> None:

@@ -556,7 +556,7 @@ def test_a_command_before_the_first_message_is_not_sent_as_a_message(
     page.locator("#suggestion-0").wait_for()
 
     names = page.locator("[id^=suggestion-] .name").all_inner_texts()
-    assert sorted(names) == ["/new", "/options", "/plan"]
+    assert sorted(names) == ["/new", "/options", "/plan", "/settings"]
 
 
 @BOTH

@@ -12,7 +12,7 @@ from tests.provider.list_server import list_server
 from tests.provider.local.made_up import gguf
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
-from tests.server.pages.test_page_stories import BOTH, answer, bash, button, send
+from tests.server.pages.test_page_stories import BOTH, answer, bash, button, send, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -182,6 +182,24 @@ def test_sections_are_reached_with_the_keyboard(serve: Serve, pages: Watched) ->
     dialog.get_by_text("There are no schedules.").wait_for()
 
     assert page.evaluate("document.activeElement.id") == "settings-schedules"
+
+
+@BOTH
+def test_settings_open_by_a_command_and_the_focus_stays_in_them(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    page = pages.open(serve({"text": "Hello."}), path)
+
+    send(page, "/settings")
+    settings(page).wait_for()
+    page.locator("#settings-notes").click()
+    settings(page).locator("textarea").fill("Invoices are in 2026.")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    settings(page).locator(".settings-row", has_text="Invoices are in").wait_for()
+    until(page, "document.activeElement.id === 'settings-body'")
+
+    assert page.locator(".card").count() == 0
 
 
 def test_a_rule_that_is_added_in_the_settings_decides_the_next_call(

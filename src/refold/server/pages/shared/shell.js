@@ -25,7 +25,7 @@ import { Transcript } from "./transcript.js";
 
 const SAY_EVERY = 400; // milliseconds between two announcements
 const COMMAND = /^\/([^\s/]+)(?: ([\s\S]*))?$/; // as `command_in` of the commands
-const FIRST = ["new", "plan", "options"]; // commands that need no conversation
+const FIRST = ["new", "plan", "options", "settings"]; // commands that need no conversation
 const EFFORTS = ["low", "medium", "high", "max"];
 const SAID = 600; // characters of an answer that a screen reader is told
 
@@ -498,7 +498,7 @@ class Page {
     const [, name, rest] = COMMAND.exec(text) ?? [];
     if (!name) return false;
     const own = {
-      new: () => this.newChat(), stop: () => this.stop(), options: () => (this.conversation ? this.options() : this.newChat()),
+      new: () => this.newChat(), settings: () => this.settings.open(), stop: () => this.stop(), options: () => (this.conversation ? this.options() : this.newChat()),
       rename: this.conversation && !rest && (() => this.rename()),
       export: this.conversation && (() => { this.menu.open = true; this.menu.querySelector("a").focus(); }),
       plan: !this.conversation && (() => this.tried(this.plan(rest))),

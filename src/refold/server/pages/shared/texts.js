@@ -329,7 +329,7 @@ export const developer = {
   },
   commands: {
     new: "new conversation", options: "added directories, budget, teams, model requests", stop: "stop the turn",
-    export: "export", rename: "name the conversation", plan: "plan mode",
+    export: "export", rename: "name the conversation", plan: "plan mode", settings: "models, keys, permissions, MCP servers and more",
   },
   said: {
     answer: "Answer complete.", asks: "Approval needed.", question: "The model asks a question.",
@@ -537,7 +537,7 @@ export const user = {
   commands: {
     new: "start a new chat", plan: "make a plan first", stop: "stop", rewind: "go back", export: "save this conversation",
     rename: "give this conversation a name", options: "folders, spending limit, helpers",
-    cost: "what this conversation has cost", help: "list what can be typed here",
+    settings: "who answers, and what I may do", cost: "what this conversation has cost", help: "list what can be typed here",
   },
   said: {
     answer: "The answer is there.", asks: "I need your permission.", question: "I have a question.",

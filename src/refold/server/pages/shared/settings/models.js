@@ -15,22 +15,21 @@ const MODEL_FAILURES = /refused (the key|to give access)|not enough credit|there
 
 export const aboutModels = (reason = "") => MODEL_FAILURES.test(reason);
 
-export async function models(place, page) {
+export async function models(place, page, said = "") {
   const t = page.texts.settings.models;
   const [choice, providers, embedded] = await Promise.all([
     api.get(`${PATH}/model`), api.get(`${PATH}/providers`), api.get(`${PATH}/embedded`),
   ]);
-  const redraw = () => models(place, page);
-  const changed = async () => {
+  const changed = async (news = "") => {
     await page.modelsChanged();
-    await redraw();
+    await models(place, page, news);
+    if (news) page.say(news);
   };
   const use = async (name) => {
     await api.put(`${PATH}/model`, null, { model: name });
-    page.say(t.chosen(name));
-    await changed();
+    await changed(t.chosen(name));
   };
-  fill(place, current(choice, use, page), keys(providers, changed, page), here(embedded, choice, use, changed, page));
+  fill(place, said ? h("p", { class: "settings-outcome good" }, said) : null, current(choice, use, page), keys(providers, changed, page), here(embedded, choice, use, changed, page));
 }
 
 function current(choice, use, page) {
@@ -78,9 +77,7 @@ function newKey(providers, changed, page) {
     });
     unchecked.hidden = stored;
     if (!stored) throw new Error(text);
-    page.say(t.stored(model));
-    await changed();
-    return [t.stored(model), ...notices].join(" ");
+    await changed([t.stored(model), ...notices.map((notice) => `${notice}.`)].join(" "));
   };
   which.addEventListener("change", show);
   show();
@@ -128,8 +125,7 @@ function embedded(model, useIt, { into, page, changed }) {
     draw(now);
     if (now.download && !now.download.ended) setTimeout(watch, LOOK_MS);
     else if (now.installed) {
-      page.say(t.ready(now.name));
-      await changed();
+      await changed(t.ready(now.name));
     }
   };
   draw(model);

@@ -54,6 +54,9 @@ async function run(button, work, into, page) {
     into.show(error.message, "problem");
   }
   button.disabled = false;
+  // A button that was disabled has lost the focus; the section may have been drawn again, without it.
+  const at = document.activeElement;
+  if (at === document.body || at?.matches("dialog")) (button.isConnected ? button : document.querySelector("#settings-body"))?.focus();
 }
 
 /** An address for the folder of the open conversation; without one, for that of the server. */
