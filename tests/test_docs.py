@@ -88,7 +88,7 @@ def test_every_kind_of_event_is_in_the_journal_s_page() -> None:
 
 
 def test_the_headless_page_lists_exactly_the_existing_flags() -> None:
-    page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/headless-reference.md").read_text(encoding="utf-8")
     table = page.split("## Flags")[1].split("##")[0]
     output = subprocess.run(
         [sys.executable, "-m", "refold", "--help", "all"],
@@ -123,7 +123,7 @@ def test_every_outcome_has_its_exit_code_in_the_headless_page() -> None:
 
 
 def test_every_stream_document_is_in_the_headless_page() -> None:
-    page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/headless-reference.md").read_text(encoding="utf-8")
     kinds = {
         str(item.__struct_config__.tag)
         for item in document_types(documents, live_documents, snapshot)

@@ -169,7 +169,7 @@ def narrow(settings: Settings, saved: SavedRights) -> Settings:
             profile=profile,
             network=sandbox.network and saved.network,
             user_namespaces=sandbox.user_namespaces and saved.user_namespaces,
-            sign_commits=False,  # nobody watches
+            sign_commits=False,  # no user watches
             writable=tuple(path for path in sandbox.writable if path in saved.writable),
         ),
         limits=replace(settings.limits, steps=min(steps, saved.steps)),

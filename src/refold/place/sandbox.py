@@ -262,9 +262,8 @@ class Sandbox:
         rules = self._layout.rules(room, confines, guarded, extras.seen)
         rules = with_denied(_deniable_paths(named), rules)
         git = self._programs.find("git")
-        settings: tuple[tuple[str, str], ...] = ()
-        if confines.writes and self.config.ssh_agent:
-            settings = self._git_settings.signing_files(git, private)
+        signs = confines.writes and self.config.ssh_agent
+        settings = self._git_settings.signing_files(git, private) if signs else ()
         if confines.writes and not confines.narrow:
             return structs.replace(rules, settings=settings)  # git writes the index
         hidden = (*rules.unread, *rules.denied)

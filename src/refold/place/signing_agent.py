@@ -3,7 +3,7 @@
 A command connects to a socket of ours. Its requests are read here, and only two kinds of them
 are passed on to the agent: which keys there are, of which it gets the one, and signatures of
 that key for what git signs (the namespace "git" of SSHSIG). What logs in to a server has another
-form, so such a signature opens no door. Everything else is refused: other keys, other
+form, so such a signature logs in nowhere. Everything else is refused: other keys, other
 signatures, adding, removing and locking of keys, extensions. See draft-miller-ssh-agent and
 PROTOCOL.sshsig of OpenSSH.
 

@@ -102,7 +102,7 @@ class SigningKey(Struct, frozen=True):
 
     @property
     def line(self) -> bytes:
-        """The key as it stands in a file."""
+        """The line of a file with this key."""
         kind = self.content[4 : 4 + int.from_bytes(self.content[:4], "big")]
         return kind + b" " + b64encode(self.content) + b"\n"
 
