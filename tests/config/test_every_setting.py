@@ -668,7 +668,7 @@ async def passes_an_agent_for_signatures(build: Build) -> object:
     Path(os.environ["HOME"], ".gitconfig").write_text(settings)
     os.environ["SSH_AUTH_SOCK"] = "/nowhere"
     try:
-        return "/run/" in str(await told_by("echo at $SSH_AUTH_SOCK")(build))
+        return "/run/" in str(await probe_command("echo at $SSH_AUTH_SOCK")(build))
     finally:
         del os.environ["SSH_AUTH_SOCK"]
 

@@ -37,7 +37,7 @@ from refold.journal.events.kinds import (
 from refold.journal.home import JournalDirectory
 from refold.journal.state.fold import View, fold
 from refold.journal.store.disk import Disk
-from refold.journal.store.file import VIEWS_KEY_FILE
+from refold.journal.store.log_file import VIEWS_KEY_FILE
 from refold.journal.store.view_cache import ViewCache
 from refold.session.recorder import VIEW_EVENTS, Recorder
 from refold.values.messages import Message, Text, ToolCall

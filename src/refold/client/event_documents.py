@@ -36,7 +36,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.history import History, entries_of_kinds
+from refold.journal.state.event_history import EventHistory, entries_of_kinds
 from refold.journal.state.fold import Mark, View, apply
 from refold.values.control import TasksChanged
 from refold.views.screen.status import EVENT_KINDS as STATUS_KINDS
@@ -124,7 +124,7 @@ def event_documents(
 
 def documents_after(
     after: Cursor,
-    journal: History,
+    journal: EventHistory,
     conversation: str,
     make_request: MakeRequest = approval_request,
 ) -> Iterator[bytes]:
@@ -137,7 +137,7 @@ def documents_after(
 
 
 def window(
-    journal: History,
+    journal: EventHistory,
     marks: Sequence[Mark],
     size: int,
     conversation: str,
@@ -174,7 +174,7 @@ def window(
 
 
 def older_documents(
-    journal: History, before: Cursor | None, size: int, conversation: str
+    journal: EventHistory, before: Cursor | None, size: int, conversation: str
 ) -> Iterator[bytes]:
     """The frames of the window that ends at `before`; None: of the newest one.
 

@@ -15,7 +15,7 @@ from refold.agents.profile import OfferedTools
 from refold.app.app import App
 from refold.errors import BadInput
 from refold.journal.events.kinds import ChildEnded, Entry
-from refold.journal.history import History
+from refold.journal.state.event_history import EventHistory
 from refold.journal.state.session_tree import ROOT_ADDRESS, Node, find
 from refold.session.session import Session as Engine
 from refold.values.live import ChildMoved
@@ -42,7 +42,7 @@ class Reports:
         """The events of the journal after that one, oldest first."""
         return await self._engine.record.entries(after)
 
-    async def history(self) -> History:
+    async def history(self) -> EventHistory:
         """The journal: for its end, without decoding all of it."""
         return await self._engine.record.history()
 

@@ -24,7 +24,7 @@ from refold.client.shared_session import SharedSession
 from refold.client.stored_sessions import StoredSessions
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry, Frame
-from refold.journal.history import History
+from refold.journal.state.event_history import EventHistory
 from refold.journal.state.fold import View, apply, fold
 from refold.values.usage import Budget
 from refold.views.stream_json.encode import approval_request, documents_of
@@ -64,11 +64,11 @@ class SubagentFeed:
         self._view = fold(entries)
         match after:
             case Newest(events):
-                frames = window(History(entries), self._view.marks, events, self._id)
+                frames = window(EventHistory(entries), self._view.marks, events, self._id)
             case Cursor(seq=0):
-                frames = documents_after(after, History(entries), self._id)
+                frames = documents_after(after, EventHistory(entries), self._id)
             case Cursor() if has_event(entries, after):
-                frames = documents_after(after, History(entries), self._id)
+                frames = documents_after(after, EventHistory(entries), self._id)
             case _:
                 place = str(end_cursor(entries[-1])) if entries else "0-0-0"
                 state = snapshot(self._view, self._status())

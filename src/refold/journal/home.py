@@ -26,14 +26,14 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
-from refold.journal.history import History
 from refold.journal.session_index import SessionWriter, StoredSession
 from refold.journal.state.children import CHILD_PATTERN
+from refold.journal.state.event_history import EventHistory
 from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store import log_file, writer_lock
 from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk, as_journal_errors
-from refold.journal.store.file import VIEWS_KEY_FILE, FileStore
+from refold.journal.store.file import FileStore
 from refold.journal.store.session_files import CHILDREN_DIRECTORY, list_sessions, stamp_of
 from refold.journal.store.writer_threads import Writers
 from refold.safe_open import check_no_links
@@ -169,12 +169,12 @@ class JournalDirectory:
 
         return entries_in(self.path(session), known, begins=begins)
 
-    def history(self, session: str, *, until: int | None = None) -> History:
+    def history(self, session: str, *, until: int | None = None) -> EventHistory:
         from refold.journal.store.tree_reader import history_in
 
         path = self.path(session)
         with as_journal_errors("read", path):
-            return history_in(path, self.root / VIEWS_KEY_FILE, until)
+            return history_in(path, self.root / log_file.VIEWS_KEY_FILE, until)
 
     def mentions(self, session: str, text: bytes) -> bool:
         try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from refold.journal.events.kinds import Entry
-from refold.journal.history import History
+from refold.journal.state.event_history import EventHistory
 from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store.port import Store
 
@@ -145,7 +145,7 @@ class SessionIndex(Protocol):
         """
         ...
 
-    def history(self, session: str, *, until: int | None = None) -> History:
+    def history(self, session: str, *, until: int | None = None) -> EventHistory:
         """The valid events, decoded when they are read. It has views near `until`, or its end."""
         ...
 

@@ -20,14 +20,14 @@ from refold.server.api import Api, body_of, json_of
 from refold.server.changes import add_changes
 from refold.server.commands import add_commands
 from refold.server.files import add_files
+from refold.server.folder_settings import add_folder_settings
 from refold.server.folders import add_folders
 from refold.server.guard import App, Guard, Names, Rejected
 from refold.server.hooks import HOOKS_PREFIX, add_hooks
 from refold.server.listening import Listening, listen, names_of, serve_until_signal
+from refold.server.model_settings import add_models
 from refold.server.page_files import PAGE_FILES, PUBLIC_FILES, PageFiles
 from refold.server.rest import add_rest
-from refold.server.settings.folder import add_folder_settings
-from refold.server.settings.models import add_models
 from refold.server.websocket import add_websocket
 
 _LOGIN_PATHS = ("/login.js", "/api/login")

@@ -27,7 +27,7 @@ from refold.journal.events import codec
 from refold.journal.events.child_events import HookRan, NestedCallMade
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Event, JournalRepaired, ModelAnswered
-from refold.journal.history import History, LineEntries
+from refold.journal.state.event_history import EventHistory, LineEntries
 from refold.journal.state.fold import View, apply, cause_of, fold
 from refold.journal.store.port import Lease, Store
 from refold.session.hub import Hub
@@ -181,11 +181,11 @@ class Recorder:
             lines = await self._store.read(max(after - 1, 0))
         return await anyio.to_thread.run_sync(codec.decode_after, after, lines)
 
-    async def history(self) -> History:
+    async def history(self) -> EventHistory:
         """The journal so far. Its events are decoded when they are read."""
         async with self._lock:
             lines = await self._store.read()
-        return History(LineEntries(lines), self._views)
+        return EventHistory(LineEntries(lines), self._views)
 
     async def wait_for_event(self, after: int) -> None:
         while self.view.seq <= after:

@@ -20,9 +20,9 @@ from refold.journal.catalogue.catalogue import RebuildResult
 from refold.journal.catalogue.session_card import Card, Hit
 from refold.journal.events.kinds import Entry
 from refold.journal.fork import Fork
-from refold.journal.history import History
 from refold.journal.home import JournalDirectory
 from refold.journal.session_index import Progress, SessionWriter, StoredSession
+from refold.journal.state.event_history import EventHistory
 from refold.journal.state.session_info import SessionDirectories
 from refold.journal.state.session_tree import Node
 from refold.journal.store.check import JournalCheck
@@ -102,8 +102,8 @@ class SessionsOfLines:
         with self._files() as files:
             return files.entries(session, known, begins=begins)
 
-    def history(self, session: str, *, until: int | None = None) -> History:
-        return History(self.entries(session)[0])
+    def history(self, session: str, *, until: int | None = None) -> EventHistory:
+        return EventHistory(self.entries(session)[0])
 
     def mentions(self, session: str, text: bytes) -> bool:
         return text in b"\n".join(self._stored.lines(session))

@@ -20,7 +20,7 @@ from refold.client.event_documents import (
 from refold.client.types import Frame
 from refold.journal.events import codec
 from refold.journal.events.kinds import Entry, Rewound
-from refold.journal.history import History
+from refold.journal.state.event_history import EventHistory
 from refold.journal.state.fold import View, fold
 from refold.session.pending_requests import PlanToJudge, requests
 from refold.values.messages import ToolCall
@@ -206,7 +206,10 @@ def test_python_and_page_reducers_agree_on_recorded_sessions(path: Path) -> None
 
 def windows(entries: list[Entry], size: int) -> tuple[Plain, Plain]:
     """The session for the JavaScript: all at once, and as windows from the end."""
-    view, every = fold(entries), list(documents_after(FEED_START, History(entries), "c"))
+    view, every = (
+        fold(entries),
+        list(documents_after(FEED_START, EventHistory(entries), "c")),
+    )
     newest, *older = parts(entries, size)
     rewound = any(isinstance(entry.event, Rewound) for entry in entries)
     state = page_snapshot(
@@ -223,7 +226,7 @@ def windows(entries: list[Entry], size: int) -> tuple[Plain, Plain]:
 def parts(entries: list[Entry], size: int) -> list[list[Plain]]:
     records, before = list[list[Plain]](), None
     while not records or before:
-        part = older_documents(History(entries), before, size, "c")
+        part = older_documents(EventHistory(entries), before, size, "c")
         records.append([msgspec.json.decode(data) for data in part])
         begin = [doc["id"] for doc in records[-1] if doc["type"] == "history"]
         before = cursor(begin[0]) if begin else None

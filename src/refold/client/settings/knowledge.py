@@ -50,7 +50,7 @@ class AgentList(Struct, frozen=True):
     notices: Sequence[str]
 
 
-class Note(Struct, frozen=True):
+class NoteRow(Struct, frozen=True):
     """A note of a project, or about its person."""
 
     text: str
@@ -63,7 +63,7 @@ class NoteList(Struct, frozen=True):
     """`on` is the setting `memory`: whether conversations get notes and make new ones."""
 
     on: bool
-    notes: Sequence[Note]
+    notes: Sequence[NoteRow]
 
 
 class NewNote(Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,7 +102,7 @@ def list_agents(app: App) -> AgentList:
 
 def list_notes(app: App) -> NoteList:
     notes = [
-        Note(note.line.text, note.line.section, note.whose, note.origin.session)
+        NoteRow(note.line.text, note.line.section, note.whose, note.origin.session)
         for note in app.project_memory.memory.all_notes()
     ]
     return NoteList(app.settings.memory, notes)

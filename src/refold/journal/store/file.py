@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 SLOW_WRITE_SECONDS = 0.02  # a slower write has waited for the disk
 PENALTY_SECONDS = 30.0  # in which the threads write after that
 MAX_DIRECT_BYTES = 256_000  # of one write in the event loop
-VIEWS_FILE_NAME = "views"
-VIEWS_KEY_FILE = ".views.key"  # in the directory of all sessions
 
 
 class FileStore:
@@ -68,7 +66,7 @@ class FileStore:
         self.blobs: Blobs = FileBlobs(files, self._writers)
         self.views: Views = NoViews()
         if root is not None:
-            work, key_file = (self._writers, self._reading), root / VIEWS_KEY_FILE
+            work, key_file = (self._writers, self._reading), root / log_file.VIEWS_KEY_FILE
             self.views = FileViews(directory, key_file, disk, self._reader, work)
 
     async def read_claim(self) -> int:
@@ -154,7 +152,7 @@ class FileViews:
         self._writers.start(self._queue, lambda: self._cache.save(view, head))
 
     def _is_stored(self) -> bool:
-        return os.path.exists(self._directory / VIEWS_FILE_NAME)
+        return os.path.exists(self._directory / log_file.VIEWS_FILE_NAME)
 
     def _load(self, until: int | None) -> FoldedView | None:
         folded = self._cache.load(until)

@@ -21,6 +21,8 @@ from refold.journal.store.disk import Disk
 from refold.journal.store.writer_lock import lock, unlock
 
 FILE_NAME = "events.jsonl"
+VIEWS_FILE_NAME = "views"  # beside it, the cache that `view_cache` keeps
+VIEWS_KEY_FILE = ".views.key"  # in the directory of all sessions
 _TURN_OVER, _TURN_BEGUN = b'"kind":"TurnEnded"', b'"kind":"TurnStarted"'
 MAX_UNSYNCED_BYTES = 16_000_000  # in memory; more are synced before the next write
 

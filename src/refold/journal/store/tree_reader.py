@@ -16,8 +16,8 @@ from refold.errors import Corrupt, JournalError
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import ChildBorn, ChildEnded, Entry
-from refold.journal.history import History, LineEntries
 from refold.journal.state.children import CHILD_PATTERN, Child
+from refold.journal.state.event_history import EventHistory, LineEntries
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import ROOT_ADDRESS, Node
 from refold.journal.store import log_file, writer_lock
@@ -61,7 +61,7 @@ def entries_in(
     return entries, ""
 
 
-def history_in(path: Path, key_file: Path, until: int | None) -> History:
+def history_in(path: Path, key_file: Path, until: int | None) -> EventHistory:
     """The valid entries of a session, with views near `until`, or near its end."""
     from refold.journal.store.view_cache import ViewCache
 
@@ -72,7 +72,7 @@ def history_in(path: Path, key_file: Path, until: int | None) -> History:
         for _, after in codec.follow(lines[head.seq :], head):
             head = after
     views = (*folded.earlier, folded.view) if folded else ()
-    return History(LineEntries(lines[: head.seq]), views)
+    return EventHistory(LineEntries(lines[: head.seq]), views)
 
 
 def is_written(path: Path) -> bool:

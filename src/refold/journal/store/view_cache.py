@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold import __version__
+from refold._version import __version__
 from refold.errors import Corrupt
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
@@ -29,7 +29,6 @@ from refold.journal.state.fold import View
 from refold.journal.state.view_codec import EncodedView, ListTable, decode_view
 from refold.journal.store import log_file
 from refold.journal.store.disk import Disk
-from refold.journal.store.file import VIEWS_FILE_NAME
 from refold.journal.store.port import FoldedView
 from refold.safe_open import create_file, open_checked, read_regular
 
@@ -63,7 +62,7 @@ class ViewCache:
     """The cache of one session. For one thread at a time."""
 
     def __init__(self, directory: Path, key_file: Path, disk: Disk) -> None:
-        self._path = directory / VIEWS_FILE_NAME
+        self._path = directory / log_file.VIEWS_FILE_NAME
         self._lines_path = directory / log_file.FILE_NAME
         self._key_file, self._disk = key_file, disk
         self._table, self._last = ListTable(), _NO_PIECE

@@ -11,9 +11,9 @@ from fastapi import Query, Request, Response
 from msgspec import Meta, Struct
 
 from refold.client.host import Host
-from refold.client.settings import models
+from refold.client.settings import model_settings
 from refold.client.settings.model_downloads import ModelDownloads
-from refold.client.settings.models import (
+from refold.client.settings.model_settings import (
     EmbeddedModel,
     EmbeddedModels,
     ModelChoice,
@@ -76,14 +76,14 @@ def _add_default(api: Api, host: Host) -> None:
     async def model(folder: Folder = "") -> Response:
         """The model of new conversations in a folder, and what can be chosen."""
         async with host.start_in(folder) as launch:
-            return json_of(await to_thread.run_sync(models.model_choice, launch))
+            return json_of(await to_thread.run_sync(model_settings.model_choice, launch))
 
     @api.route("PUT", f"{SETTINGS_PATH}/model", ModelChoice, body=WantedModel)
     async def choose(request: Request) -> Response:
         """Make a model the default, if it can be used."""
         wanted = await body_of(request, WantedModel)
         async with host.start_in() as launch:
-            await to_thread.run_sync(models.choose_model, launch, wanted.model)
+            await to_thread.run_sync(model_settings.choose_model, launch, wanted.model)
         return json_of(await _read_choice(host))
 
 
@@ -92,7 +92,7 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
     async def providers() -> Response:
         """The providers that have a key or need one. No key is shown."""
         keys = await _keys(host)
-        return json_of(await to_thread.run_sync(models.provider_rows, keys))
+        return json_of(await to_thread.run_sync(model_settings.provider_rows, keys))
 
     @api.route("PUT", f"{SETTINGS_PATH}/providers/{{name}}/key", StoredKey, body=NewKey)
     async def store(request: Request, name: str) -> Response:
@@ -144,13 +144,15 @@ def _add_embedded(api: Api, host: Host) -> None:
     async def list_embedded() -> Response:
         """The models that run on this machine, and downloads with their progress."""
         downloads = await get_downloads()
-        return json_of(await to_thread.run_sync(models.list_local_models, downloads))
+        return json_of(
+            await to_thread.run_sync(model_settings.list_local_models, downloads)
+        )
 
     @api.route("GET", f"{SETTINGS_PATH}/embedded/{{name}}", EmbeddedModel)
     async def progress(name: str) -> Response:
         """One of these models, with the progress of its download."""
         downloads = await get_downloads()
-        return json_of(or_not_there(models.find_local_model, downloads, name))
+        return json_of(or_not_there(model_settings.find_local_model, downloads, name))
 
     @api.route("POST", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=202)
     async def download(name: str) -> Response:
@@ -162,7 +164,7 @@ def _add_embedded(api: Api, host: Host) -> None:
     async def remove(name: str) -> Response:
         """Stop its download, or delete a model that is not being downloaded."""
         downloads = await get_downloads()
-        or_not_there(models.find_local_model, downloads, name)
+        or_not_there(model_settings.find_local_model, downloads, name)
         if not downloads.stop(name):
             await to_thread.run_sync(downloads.remove, name)
         return Response(status_code=204)
@@ -170,11 +172,11 @@ def _add_embedded(api: Api, host: Host) -> None:
 
 async def _keys(host: Host) -> ProviderKeys:
     async with host.start_in() as launch:
-        return await to_thread.run_sync(models.provider_keys, launch)
+        return await to_thread.run_sync(model_settings.provider_keys, launch)
 
 
 async def _read_choice(host: Host) -> ModelChoice:
     """Return the choice after a change, which counts for open conversations, too."""
     host.renew_starts()
     async with host.start_in() as launch:
-        return await to_thread.run_sync(models.model_choice, launch)
+        return await to_thread.run_sync(model_settings.model_choice, launch)

@@ -38,7 +38,7 @@ class LineEntries(Sequence[Entry]):
                 yield codec.decode_line(line)
 
 
-class History:
+class EventHistory:
     """`entries` are all of a session, and `views` some of its views, oldest first."""
 
     def __init__(self, entries: Sequence[Entry], views: Sequence[View] = ()) -> None:
@@ -50,9 +50,9 @@ class History:
         start = next(earlier, View())
         return fold(self.entries[start.seq : seq], start)
 
-    def until(self, seq: int) -> "History":
+    def until(self, seq: int) -> "EventHistory":
         """The history as it was after event `seq`."""
-        return History(self.entries[:seq], [v for v in self._views if v.seq <= seq])
+        return EventHistory(self.entries[:seq], [v for v in self._views if v.seq <= seq])
 
 
 def entries_of_kinds(entries: Sequence[Entry], kinds: frozenset[type]) -> Iterator[Entry]:

@@ -25,7 +25,7 @@ from refold.client.settings.mcp_servers import NewServer, ServerList, ServerRow
 from refold.client.settings.rules import ChangedRule, RuleList
 from refold.client.settings.schedules import ScheduleRequest, ScheduleRow
 from refold.server.api import Api, body_of, json_of, or_not_there
-from refold.server.settings.models import SETTINGS_PATH, Folder
+from refold.server.model_settings import SETTINGS_PATH, Folder
 from refold.values.modes import Mode
 
 T = TypeVar("T")
