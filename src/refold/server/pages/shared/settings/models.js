@@ -92,7 +92,7 @@ function here({ models: all, servers, runtime, machine }, choice, use, changed, 
   const useIt = (name) => (name === choice.model ? h("span", { class: "tag" }, t.inUse) : act(t.use, () => use(name), { into, page }));
   const answering = servers.flatMap(({ label, models: names }) => names.map((name) => row(onOneLine(name), t.servedBy(label), useIt(name))));
   const own = all.map((model) => embedded(model, useIt, { into, page, changed }));
-  return part(t.here, h("p", { class: "settings-about" }, t.hereAbout(machine)), runtime ? h("p", { class: "warning" }, t.noRuntime(runtime)) : null,
+  return part(t.here, h("p", { class: "settings-about" }, t.hereAbout(`${machine[0].toUpperCase()}${machine.slice(1)}.`)), runtime ? h("p", { class: "warning" }, t.noRuntime(runtime)) : null,
     rows([...answering, ...own], ""), into.element);
 }
 
