@@ -11,7 +11,7 @@ from anyio import to_thread
 from httpx2 import Request
 
 from refold.app.local_servers import server_models
-from refold.app.otlp import MetricSums, collector, send, send_metrics
+from refold.app.otlp import MetricSums, find_collector, send, send_metrics
 from refold.config.mcp_tokens import StoredGrants
 from refold.config.paths import Paths
 from refold.errors import BadInput, RefoldError, ToolFailed
@@ -131,11 +131,13 @@ async def renew_mcp_token(url: str, environ: Environ, home: Path) -> object:
 
 async def send_traces(url: str, environ: Environ, home: Path) -> object:
     span = TraceSpan("1" * 32, "2" * 16, "", "turn", 1, 2, {})
-    return await send([span], collector(url, environ))
+    return await send([span], find_collector(url, environ))
 
 
 async def send_sums(url: str, environ: Environ, home: Path) -> object:
-    return await send_metrics(MetricSums((), 1, 2, "x"), collector(url, environ, "metrics"))
+    return await send_metrics(
+        MetricSums((), 1, 2, "x"), find_collector(url, environ, "metrics")
+    )
 
 
 async def list_hub_files(url: str, environ: Environ, home: Path) -> object:

@@ -17,7 +17,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from msgspec.structs import replace
 
-from refold.app.otlp import Collector, collector, encode_spans, send
+from refold.app.otlp import Collector, encode_spans, find_collector, send
 from refold.cli.main import main
 from refold.errors import BadInput
 from refold.journal.events.kinds import ModelAsked
@@ -211,7 +211,7 @@ def test_otlp_export_splits_many_or_large_spans_into_several_requests() -> None:
 @pytest.mark.parametrize("wrong", ["secret", "a=b\x00c", "=secret", "a secret=b"])
 def test_otlp_export_refuses_invalid_headers_without_quoting_them(wrong: str) -> None:
     with pytest.raises(BadInput) as error:
-        collector("http://127.0.0.1:9", {"OTEL_EXPORTER_OTLP_HEADERS": wrong})
+        find_collector("http://127.0.0.1:9", {"OTEL_EXPORTER_OTLP_HEADERS": wrong})
 
     text = "OTEL_EXPORTER_OTLP_HEADERS should look like name=value,name=value"
     assert str(error.value) == text
@@ -219,11 +219,11 @@ def test_otlp_export_refuses_invalid_headers_without_quoting_them(wrong: str) ->
 
 def test_otlp_endpoint_with_a_password_is_refused_and_a_key_in_it_not_shown() -> None:
     with pytest.raises(BadInput) as error:
-        collector("https://me:secret@127.0.0.1/", {})
+        find_collector("https://me:secret@127.0.0.1/", {})
 
     assert "secret" not in str(error.value)
     assert (
-        collector("http://127.0.0.1:9/?key=secret", {}).display_address
+        find_collector("http://127.0.0.1:9/?key=secret", {}).display_address
         == "http://127.0.0.1:9/v1/traces"
     )
 
@@ -236,10 +236,12 @@ def test_otlp_traces_endpoint_variable_is_used_unchanged() -> None:
         "OTEL_EXPORTER_OTLP_TRACES_HEADERS": "c=d",
     }
 
-    assert collector("", environ) == Collector(
+    assert find_collector("", environ) == Collector(
         "http://127.0.0.1:2/mine", (("c", "d"),), environ
     )
-    assert collector("http://127.0.0.1:3/", environ).url == "http://127.0.0.1:3/v1/traces"
+    assert (
+        find_collector("http://127.0.0.1:3/", environ).url == "http://127.0.0.1:3/v1/traces"
+    )
 
 
 @pytest.mark.slow

@@ -100,7 +100,7 @@ def test_an_invalid_schedule_is_refused(
 
     assert code != 0
     assert said in err
-    assert book().every() == ()
+    assert book().list_schedules() == ()
 
 
 def test_a_webhook_is_created_listed_renewed_and_removed(
@@ -140,7 +140,7 @@ def test_schedule_add_with_a_used_webhook_name_is_refused_and_adds_no_schedule(
 
     assert code == 1
     assert "'ci' is that of schedule 1" in err
-    assert [schedule.plan.prompt for schedule in book().every()] == ["Say why"]
+    assert [schedule.plan.prompt for schedule in book().list_schedules()] == ["Say why"]
 
 
 def test_a_scheduled_run_records_the_id_of_its_session(
@@ -181,7 +181,7 @@ def test_a_scheduled_call_beyond_the_saved_rights_is_denied(
 
     # Each run reads the file from its start.
     assert [path.name for path in tmp_path.glob("?.txt")] == ["a.txt"]
-    assert [schedule.runs[0].outcome for schedule in book().every()] == [
+    assert [schedule.runs[0].outcome for schedule in book().list_schedules()] == [
         "answered",
         "answered",
     ]
@@ -240,7 +240,7 @@ def test_a_scheduled_run_fails_when_its_directory_no_longer_exists(
     code, out, _ = shell("schedule", "run", "--script", script(tmp_path, {"text": "Done."}))
 
     assert code == 1
-    assert [schedule.runs[0].outcome for schedule in book().every()] == [
+    assert [schedule.runs[0].outcome for schedule in book().list_schedules()] == [
         "failed",
         "answered",
     ]
@@ -260,14 +260,14 @@ def test_the_schedule_tool_is_denied_without_an_allow_rule(
 
     shell(*task)
     shell(*task, "--allow", "schedule", "--permission-mode", "plan")
-    none = book().every()
+    none = book().list_schedules()
     shell(
         *task, "--allow", "schedule", "--allow", "bash(ls)", "--max-budget-usd", "2",
         "--deny", "bash(rm *)",
     )  # fmt: skip
 
     assert none == ()
-    (schedule,) = book().every()
+    (schedule,) = book().list_schedules()
     rights = schedule.plan.rights
     assert (schedule.plan.prompt, schedule.plan.workspace) == (
         "Write the report",
@@ -306,7 +306,7 @@ def test_a_schedule_added_in_mode_bypass_is_saved_with_mode_default(
 
     shell("-p", "Plan it", "--script", answers, "--yolo")
 
-    (schedule,) = book().every()
+    (schedule,) = book().list_schedules()
     assert schedule.plan.rights.mode == "default"
 
 
@@ -318,7 +318,7 @@ def test_a_scheduled_run_cannot_add_a_schedule(shell: Shell, tmp_path: Path) -> 
 
     shell("schedule", "run", "--script", answers)
 
-    assert len(book().every()) == 1
+    assert len(book().list_schedules()) == 1
 
 
 @pytest.mark.slow
@@ -334,7 +334,7 @@ def test_two_concurrent_schedule_run_processes_run_each_due_schedule_once(
 
     assert [popen.returncode for popen in both] == [0, 0]
     assert out.count("answered") == 3
-    assert [len(schedule.runs) for schedule in book().every()] == [1, 1, 1]
+    assert [len(schedule.runs) for schedule in book().list_schedules()] == [1, 1, 1]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 from hypothesis import given, settings
 
-from refold.app.live_traces import LiveTraces, TraceTargets, targets
+from refold.app.live_traces import LiveTraces, TraceTargets, trace_targets
 from refold.app.otlp import Collector, encode_spans
 from refold.config.settings import Otel
 from refold.errors import BadInput
@@ -321,18 +321,18 @@ def test_the_endpoint_setting_environment_reads_the_otel_variables() -> None:
         "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE": "delta",
     }
 
-    assert targets(Otel(endpoint="environment"), environ) == TraceTargets(
+    assert trace_targets(Otel(endpoint="environment"), environ) == TraceTargets(
         Collector("http://127.0.0.1:1/v1/traces", (("a", "b"),), environ),
         Collector("http://127.0.0.1:2/mine", (("a", "b"),), environ),
         delta=True,
     )
     only_traces = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://127.0.0.1:3/t"}
-    assert targets(Otel(endpoint="environment"), only_traces) == TraceTargets(
+    assert trace_targets(Otel(endpoint="environment"), only_traces) == TraceTargets(
         Collector("http://127.0.0.1:3/t", environ=only_traces), None, delta=False
     )
-    assert targets(Otel(endpoint="environment"), {}) is None
+    assert trace_targets(Otel(endpoint="environment"), {}) is None
     with pytest.raises(BadInput):
-        targets(Otel(endpoint="no address"), {})
+        trace_targets(Otel(endpoint="no address"), {})
 
 
 @pytest.mark.peer

@@ -59,7 +59,10 @@ def test_a_time_skipped_by_summer_time_is_due_an_hour_later_once() -> None:
     assert following(recurrence, at(2026, 3, 28), 3) == [
         "2026-03-28 02:30 CET", "2026-03-29 03:30 CEST", "2026-03-30 02:30 CEST",
     ]  # fmt: skip
-    assert recurrence.due(at(2026, 3, 29), at(2026, 3, 30)) == (1, at(2026, 3, 29, 3, 30))
+    assert recurrence.count_due(at(2026, 3, 29), at(2026, 3, 30)) == (
+        1,
+        at(2026, 3, 29, 3, 30),
+    )
 
 
 def test_a_time_repeated_by_the_clock_change_is_due_once() -> None:
@@ -68,7 +71,7 @@ def test_a_time_repeated_by_the_clock_change_is_due_once() -> None:
     assert following(recurrence, at(2026, 10, 24, 12), 2) == [
         "2026-10-25 02:30 CEST", "2026-10-26 02:30 CET",
     ]  # fmt: skip
-    assert recurrence.due(at(2026, 10, 25), at(2026, 10, 26)) == (
+    assert recurrence.count_due(at(2026, 10, 25), at(2026, 10, 26)) == (
         1,
         at(2026, 10, 25, 2, 30),
     )
@@ -84,7 +87,7 @@ def test_half_hourly_schedule_keeps_its_interval_when_clocks_are_set_back() -> N
     assert {b - a for a, b in zip(moments, islice(moments, 1, None), strict=False)} == {
         1_800
     }
-    assert recurrence.due(moments[0], moments[-1]) == (7, moments[-1])
+    assert recurrence.count_due(moments[0], moments[-1]) == (7, moments[-1])
 
 
 def test_an_interval_of_a_day_is_24_hours_across_a_clock_change() -> None:
@@ -93,14 +96,17 @@ def test_an_interval_of_a_day_is_24_hours_across_a_clock_change() -> None:
     assert following(recurrence, at(2026, 3, 28, 12), 2) == [
         "2026-03-29 13:00 CEST", "2026-03-30 13:00 CEST",
     ]  # fmt: skip
-    assert recurrence.due(at(2026, 3, 28, 12), at(2026, 3, 31)) == (2, at(2026, 3, 30, 13))
+    assert recurrence.count_due(at(2026, 3, 28, 12), at(2026, 3, 31)) == (
+        2,
+        at(2026, 3, 30, 13),
+    )
 
 
 def test_missed_times_of_many_years_are_counted_up_to_a_limit() -> None:
     minutely = parse_repeated("* * * * *", 0, "UTC")
 
-    assert minutely.due(0, 10**9) == (MAX_COUNTED_TIMES, 10**9 // 60 * 60)
-    assert parse_repeated("1m", 0, "UTC").due(0, 10**9) == (
+    assert minutely.count_due(0, 10**9) == (MAX_COUNTED_TIMES, 10**9 // 60 * 60)
+    assert parse_repeated("1m", 0, "UTC").count_due(0, 10**9) == (
         MAX_COUNTED_TIMES,
         10**9 // 60 * 60,
     )
@@ -122,9 +128,9 @@ def test_a_single_time_is_due_once(text: str, expected: tuple[int, ...]) -> None
     single = parse_single(text, now, BERLIN)
 
     assert single.next(now) == at(*expected)
-    assert single.due(now, at(*expected)) == (1, at(*expected))
+    assert single.count_due(now, at(*expected)) == (1, at(*expected))
     assert single.next(at(*expected)) is None
-    assert single.due(at(*expected), at(2030, 1, 1)) == (0, 0.0)
+    assert single.count_due(at(*expected), at(2030, 1, 1)) == (0, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_a_run_is_due_once_even_after_a_restart(tmp_path: Path, clock: Clock) ->
     due = at(2026, 11, 24, 8)
     assert (early, again) == (None, None)
     assert first == ScheduledRun(due, due + 20)
-    (schedule,) = ScheduleBook(tmp_path).every()
+    (schedule,) = ScheduleBook(tmp_path).list_schedules()
     assert schedule.runs == (ScheduledRun(due, due + 20, 0, "s1", "answered", "Done."),)
     assert schedule.next == at(2026, 11, 25, 8)
 
@@ -176,5 +176,5 @@ def test_adding_a_schedule_twice_with_one_call_key_adds_one(
     first = book.add(plan("1m", clock), clock(), "s1:c1")
     again = ScheduleBook(tmp_path).add(plan("1m", clock), clock(), "s1:c1")
 
-    assert first == again == book.every()[0]
-    assert len(book.every()) == 1
+    assert first == again == book.list_schedules()[0]
+    assert len(book.list_schedules()) == 1

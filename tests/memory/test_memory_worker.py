@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.app.memory_worker import aide_for, open_project, start_worker
+from refold.app.memory_worker import notes_model_for, open_project, start_worker
 from refold.app.model_connections import NO_BACKGROUND
 from refold.cli.main import main
 from refold.journal.state.fold import fold
@@ -110,7 +110,7 @@ def test_notes_are_made_by_the_small_model_or_else_the_model_of_the_session(
         talk = type(view.conversation)(
             system_prompt=type(view.conversation.system_prompt)(model=model)
         )
-        aide = aide_for(app, type(view)(conversation=talk), asked=asked)
+        aide = notes_model_for(app, type(view)(conversation=talk), asked=asked)
         return aide.name if aide else ""
 
     texts = [

@@ -11,7 +11,7 @@ from refold.tools.builtin import builtin
 from refold.tools.file_versions import compare_texts
 from refold.values.display import Diff, Note, Output, RunConditions, Shown
 from refold.values.messages import ToolCall
-from refold.views.call_summary import label, result
+from refold.views.call_summary import label, result_lines
 from refold.views.questions import (
     CallToApprove,
     is_folded,
@@ -81,14 +81,14 @@ def test_a_call_is_summarized_in_one_line_for_any_arguments(
 def test_the_summary_of_a_result_begins_with_its_outcome(
     outcome: Any, text: str, shown: tuple[Shown, ...], said: str
 ) -> None:
-    assert bare(result(Ended("call-0", outcome, text, shown), 60, "/w")) == said
+    assert bare(result_lines(Ended("call-0", outcome, text, shown), 60, "/w")) == said
 
 
 def test_an_error_message_is_wrapped_between_words_and_truncated_if_very_long() -> None:
     why = "hello.py was not read in this session. Read it first, then change it."
 
-    parts = bare(result(Ended("c", "failed", why), 40)).split("\n")
-    long = bare(result(Ended("c", "failed", "word " * 500), 40)).split("\n")
+    parts = bare(result_lines(Ended("c", "failed", why), 40)).split("\n")
+    long = bare(result_lines(Ended("c", "failed", "word " * 500), 40)).split("\n")
 
     assert parts == [
         "failed: hello.py was not read in this",
@@ -101,7 +101,9 @@ def test_an_error_message_is_wrapped_between_words_and_truncated_if_very_long() 
 def test_long_output_is_folded_and_says_how_much_is_left_out() -> None:
     text = "".join(f"line {n}\n" for n in range(500))
 
-    rows = bare(result(Ended("c", "done", "", (Output("x", text, 0),)), 40)).split("\n")
+    rows = bare(result_lines(Ended("c", "done", "", (Output("x", text, 0),)), 40)).split(
+        "\n"
+    )
 
     assert (len(rows), rows[0], rows[6], rows[-1]) == (
         20, "line 0", "… 481 more lines …", "line 499",

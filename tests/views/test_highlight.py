@@ -24,7 +24,7 @@ class A(B):
 def color_lines(language: str, code: str) -> list[list[Piece]]:
     coloured = Highlighter(language)
     return [
-        [piece for piece in coloured.line(line) if piece[1].strip()]
+        [piece for piece in coloured.style_line(line) if piece[1].strip()]
         for line in code.split("\n")
     ]
 
@@ -95,4 +95,6 @@ def test_highlighting_loses_no_character_of_any_code(
 ) -> None:
     coloured = Highlighter(language)
 
-    assert ["".join(text for _, text in coloured.line(line)) for line in lines] == lines
+    assert [
+        "".join(text for _, text in coloured.style_line(line)) for line in lines
+    ] == lines

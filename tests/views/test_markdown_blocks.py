@@ -98,25 +98,27 @@ def test_list_items_are_numbered_from_the_first_number() -> None:
 
 def test_a_paragraph_is_emitted_as_soon_as_the_next_line_begins_a_list_item() -> None:
     blocks = Blocks()
-    blocks.line("- one")
+    blocks.add_line("- one")
 
     early = [blocks.end_paragraph_early(start) for start in ("-", "- ", "- t", "- two")]
 
     assert [[leaf.lines for leaf in item] for item in early] == [[], [], [("one",)], []]
-    assert [leaf.lines for leaf in (*blocks.line("- two"), *blocks.end())] == [("two",)]
+    assert [leaf.lines for leaf in (*blocks.add_line("- two"), *blocks.end())] == [("two",)]
 
 
 def test_an_endless_paragraph_is_emitted_in_parts() -> None:
     blocks = Blocks()
 
-    counts = [len(blocks.line("word " * 20)) for _ in range(1_000)]
+    counts = [len(blocks.add_line("word " * 20)) for _ in range(1_000)]
 
     assert sum(counts) == 24
 
 
 def leaves(text: str) -> list[Leaf]:
     blocks = Blocks()
-    return [leaf for line in text.split("\n") for leaf in blocks.line(line)] + blocks.end()
+    return [
+        leaf for line in text.split("\n") for leaf in blocks.add_line(line)
+    ] + blocks.end()
 
 
 def of_leaves(found: list[Leaf]) -> Iterator[Found]:

@@ -4,7 +4,7 @@ import pytest
 
 from refold.journal.state.plans import Plan
 from refold.values.display import AskedQuestion, Option
-from refold.views.questions import hint, parse_answer, question_lines
+from refold.views.questions import answer_hint, parse_answer, question_lines
 from refold.views.styled import bare
 from refold.views.todo_list import plan_lines
 
@@ -47,7 +47,7 @@ def test_an_answer_is_parsed_as_a_number_or_as_text(
     ],
 )
 def test_hint_lists_the_accepted_answers(asked: AskedQuestion, said: str) -> None:
-    assert hint(asked) == said
+    assert answer_hint(asked) == said
 
 
 def test_hidden_characters_in_a_question_are_escaped_and_its_lines_fit() -> None:

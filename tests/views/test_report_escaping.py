@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.views.check_findings import Finding, lines, summary
+from refold.views.check_findings import Finding, finding_lines, summary
 from refold.views.settings_list import LayerValue, Setting
 from refold.views.settings_list import lines as setting_lines
 
@@ -34,7 +34,7 @@ def test_a_setting_is_shown_in_one_line_with_control_sequences_escaped(
 
 @given(hostile, hostile)
 def test_a_finding_is_one_line_and_its_advice_another(said: str, do: str) -> None:
-    texts = list(lines([Finding("disk", "wrong", said, do)]))
+    texts = list(finding_lines([Finding("disk", "wrong", said, do)]))
 
     assert len(texts) == (2 if do else 1)
     assert all(harmless(text) and "\n" not in text for text in texts)
@@ -43,7 +43,7 @@ def test_a_finding_is_one_line_and_its_advice_another(said: str, do: str) -> Non
 def test_a_finding_is_wrapped_between_words_at_the_screen_width() -> None:
     finding = Finding("model", "wrong", "no model is configured: set a key", "refold tour")
 
-    assert list(lines([finding], 48)) == [
+    assert list(finding_lines([finding], 48)) == [
         "WRONG    model       no model is configured: set",
         "                     a key",
         "                     refold tour",

@@ -25,7 +25,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import View, fold
 from refold.values.display import Diff, Output
 from refold.values.messages import Message, Text, ToolCall
-from refold.views.call_summary import result as call_result
+from refold.views.call_summary import result_lines as call_result
 from refold.views.notices import hook_notice, warnings
 from refold.views.stream_json.encode import documents_of
 from refold.views.stream_json.turn_result import result

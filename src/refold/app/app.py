@@ -402,9 +402,9 @@ def _live_traces(app: App) -> "LiveTraces | None":
     otel = app.settings.otel
     if not otel.endpoint or not app.options.keep:
         return None
-    from refold.app.live_traces import LiveTraces, targets
+    from refold.app.live_traces import LiveTraces, trace_targets
 
-    to = targets(otel, app.environ)
+    to = trace_targets(otel, app.environ)
     return LiveTraces(to, content=otel.content, log=app.log) if to else None
 
 

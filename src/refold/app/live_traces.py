@@ -25,8 +25,8 @@ from refold.app.otlp import (
     Collector,
     MetricSums,
     Signal,
-    collector,
-    is_named,
+    find_collector,
+    is_collector_configured,
     send,
     send_metrics,
 )
@@ -70,13 +70,13 @@ class TraceTargets(Struct, frozen=True):
     delta: bool  # the collector adds up metrics itself
 
 
-def targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None:
+def trace_targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None:
     """The collectors; None if there are none. Raises `BadInput` for a bad address."""
     endpoint = "" if otel.endpoint == FROM_ENVIRONMENT else otel.endpoint
 
     def collector_of(signal: Signal) -> Collector | None:
-        named = bool(endpoint) or is_named(environ, signal)
-        return collector(endpoint, environ, signal) if named else None
+        named = bool(endpoint) or is_collector_configured(environ, signal)
+        return find_collector(endpoint, environ, signal) if named else None
 
     delta = environ.get(_TEMPORALITY_VARIABLE, "").strip().lower() == "delta"
     pair = TraceTargets(collector_of("traces"), collector_of("metrics"), delta)

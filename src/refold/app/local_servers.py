@@ -22,7 +22,7 @@ _NO_WRITER = re.compile(r"embed|rerank|whisper", re.IGNORECASE)
 
 
 class LocalServer(Struct, frozen=True):
-    """A server that answered. `models`: full names, provider/model."""
+    """A server that answered. `models` are full names, provider/model."""
 
     label: str
     models: tuple[str, ...]

@@ -282,10 +282,10 @@ class McpServers:
         window: int,
     ) -> OfferedTools:
         """The tools of a turn. `allowed` says whether the session may have a server's tool."""
-        from refold.mcp.as_tools import size
+        from refold.mcp.as_tools import tool_characters
 
         remote = tuple(tool for tool in self.tools if allowed(tool.name))
-        large = size(remote) > window * _MAX_TOOLS_SHARE * _CHARS_PER_TOKEN
+        large = tool_characters(remote) > window * _MAX_TOOLS_SHARE * _CHARS_PER_TOKEN
         pending = self.connections.never_connected if allowed(EVERY_MCP_TOOL) else ()
         if large:
             agent = replace(agent, deferred=(*agent.deferred, EVERY_MCP_TOOL))

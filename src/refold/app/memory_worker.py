@@ -106,19 +106,19 @@ async def _read_session(app: App, remembering: ProjectMemory, session: str) -> N
     pending = remembering.pending
 
     def choose_aide(view: View) -> Model | None:
-        return aide_for(app, view) if pending.try_(session) else None
+        return notes_model_for(app, view) if pending.try_(session) else None
 
     if remembering.home.exists(session):  # otherwise it was deleted, or never begun
         await remembering.learn_of(session, choose_aide)
-        await find_title(app, session, partial(aide_for, app))
+        await find_title(app, session, partial(notes_model_for, app))
     pending.remove(session)
 
 
-def aide_for(app: App, view: View, *, asked: bool = False) -> Model | None:
-    """The model that makes notes: the small model of the settings, or the session's own.
+def notes_model_for(app: App, view: View, *, asked: bool = False) -> Model | None:
+    """Return the model that makes notes: the small model of the settings, or the session's own.
 
-    So no conversation reaches a provider that the user did not choose. A script or an
-    embedded model makes notes only if the user `asked` for them.
+    So no conversation reaches a provider that the user did not choose. A script or an embedded
+    model makes notes only if the user `asked` for them.
     """
     own, named = view.conversation.system_prompt.model, app.options.model
     if named:

@@ -62,7 +62,7 @@ class ModelOffers:
             return window, None, None
         return window, rates.first.input, rates.first.output
 
-    def doubt(self, name: str) -> str:
+    def unknown_model_warning(self, name: str) -> str:
         """A warning if the known models of the provider lack this one; or "".
 
         Raises `BadInput` for a name that no provider can have.

@@ -51,7 +51,7 @@ class Collector(Struct, frozen=True):
         return self.url.partition("?")[0]
 
 
-def collector(
+def find_collector(
     endpoint: str, environ: Mapping[str, str], signal: Signal = "traces"
 ) -> Collector:
     """The collector at `endpoint`, or the one in the environment. Raises `BadInput`."""
@@ -74,7 +74,7 @@ def collector(
     return Collector(url, tuple(headers.items()), environ)
 
 
-def is_named(environ: Mapping[str, str], signal: Signal) -> bool:
+def is_collector_configured(environ: Mapping[str, str], signal: Signal) -> bool:
     """Whether the environment names a collector for this signal."""
     names = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     return any(environ.get(name, "").strip() for name in names)

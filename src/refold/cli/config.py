@@ -178,7 +178,7 @@ def _model_warning(file: SettingsFile, key: str, value: str) -> str:
     settings = origins_report(file.folder, file.places, os.environ).settings
     keys = read(file.places.credentials)
     models = Models(settings, file.places, os.environ, keys, NothingAsked())
-    return ModelOffers(models, settings, os.environ).doubt(value)
+    return ModelOffers(models, settings, os.environ).unknown_model_warning(value)
 
 
 def _print_unheeded(origins: SettingOrigins) -> None:

@@ -26,7 +26,7 @@ from refold.headless.streams import print_document, write
 from refold.provider.model_list import has_list, list_models
 from refold.provider.spec import ProviderSpec
 from refold.values.usage import Usage
-from refold.views.check_findings import Finding, lines, summary
+from refold.views.check_findings import Finding, finding_lines, summary
 
 if TYPE_CHECKING:
     from refold.provider.local.server import Server
@@ -45,7 +45,7 @@ def run(args: Namespace) -> int:
         if args.json:
             print_document(finding)
         else:
-            write("".join(f"{line}\n" for line in lines([finding], room)))
+            write("".join(f"{line}\n" for line in finding_lines([finding], room)))
     if not args.json:
         write(f"{summary(findings)}\n")
     return 1 if any(finding.state == "wrong" for finding in findings) else 0

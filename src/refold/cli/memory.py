@@ -188,7 +188,7 @@ async def _update_notes(
     app: "App", remembering: ProjectMemory, named: Sequence[str]
 ) -> int:
     """Make notes of sessions now, and print the result."""
-    from refold.app.memory_worker import aide_for
+    from refold.app.memory_worker import notes_model_for
 
     count, code = 0, 0
     try:
@@ -196,7 +196,7 @@ async def _update_notes(
             try:
                 learned = await remembering.learn_of(
                     session,
-                    lambda view: aide_for(app, view, asked=True),
+                    lambda view: notes_model_for(app, view, asked=True),
                     again=bool(named),
                 )
             except RefoldError as error:

@@ -245,7 +245,9 @@ def _start_of(schedule: Schedule, script: Path | None) -> Launch:
 
 def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
     book.settle()
-    schedules = [item for item in book.every() if every or not item.is_over or item.running]
+    schedules = [
+        item for item in book.list_schedules() if every or not item.is_over or item.running
+    ]
     for item in schedules:
         if as_json:
             row = _Row(item, item.next)

@@ -57,7 +57,7 @@ class ScheduledRuns:
         for item in await to_thread.run_sync(self._book.settle):
             self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")
         bad = 0
-        for item in await to_thread.run_sync(self._book.every):
+        for item in await to_thread.run_sync(self._book.list_schedules):
             if (only and item.id not in only) or not item.may_be_due(self._now()):
                 continue
             bad += await self._run(item) not in ("", "answered", "final")
@@ -67,7 +67,7 @@ class ScheduledRuns:
         """Run what is due, again and again."""
         while True:
             await self.run_due(only)
-            every, now = await to_thread.run_sync(self._book.every), self._now()
+            every, now = await to_thread.run_sync(self._book.list_schedules), self._now()
             due = [schedule.next - now for schedule in every if schedule.next is not None]
             # Others may add schedules, and a clock may be set: it never sleeps for long.
             await self._sleep(

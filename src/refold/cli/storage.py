@@ -23,7 +23,7 @@ from refold.headless.streams import (
 )
 from refold.provider.local.models import default_directory
 from refold.views.escape import on_one_line
-from refold.views.number_format import many, size_text
+from refold.views.number_format import count_with_noun, size_text
 
 _UNIT_DAYS = {"d": 1, "w": 7, "y": 365}
 
@@ -152,16 +152,16 @@ def _print_plan(plan: CleanPlan, *, as_json: bool) -> None:
         for file in plan.cache_files:
             print_document({"cache": file.path, "bytes": file.bytes})
     elif plan.cache_files:
-        count = many(len(plan.cache_files), "file")
+        count = count_with_noun(len(plan.cache_files), "file")
         total = size_text(sum(file.bytes for file in plan.cache_files))
         write(f"caches      {total:>9}  {count}\n")
 
 
 def _summary(plan: CleanPlan) -> str:
     parts = (
-        many(len(plan.sessions), "session"),
+        count_with_noun(len(plan.sessions), "session"),
         _directories(len(plan.leftovers)),
-        many(len(plan.cache_files), "cache file"),
+        count_with_noun(len(plan.cache_files), "cache file"),
         size_text(plan.bytes),
     )
     return ", ".join(parts)

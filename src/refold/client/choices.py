@@ -79,7 +79,7 @@ class ModelChoices:
 
     def doubt(self, name: str) -> str:
         """A warning if no model of this name is known; or ""."""
-        return self._offers.doubt(name)
+        return self._offers.unknown_model_warning(name)
 
     async def check(self, name: str) -> str:
         """The full name of the model. Raises `BadInput` if it cannot be used."""

@@ -120,7 +120,7 @@ class DueSchedules:
             return
         for item in await to_thread.run_sync(self._book.settle):
             self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")
-        waiting = [item for item in await to_thread.run_sync(self._book.every)
+        waiting = [item for item in await to_thread.run_sync(self._book.list_schedules)
                    if item.running is None and item.id not in self._started]  # fmt: skip
         due = [item.id for item in waiting if item.may_be_due(now)]
         if not due:

@@ -21,7 +21,7 @@ from refold.journal.session_index import SessionIndex
 from refold.journal.state.session_tree import Node, walk
 from refold.values.messages import Image, ToolCall
 from refold.views.export.content import ExportOptions
-from refold.views.number_format import many
+from refold.views.number_format import count_with_noun
 
 Label: TypeAlias = Callable[[ToolCall], str]  # describes a call in one line
 
@@ -73,7 +73,7 @@ def export_session(
 
 
 def _size_text(sessions: int, events: int) -> str:
-    return f"{many(sessions, 'session')}, {many(events, 'event')}"
+    return f"{count_with_noun(sessions, 'session')}, {count_with_noun(events, 'event')}"
 
 
 def _pieces(

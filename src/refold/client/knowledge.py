@@ -67,9 +67,9 @@ class ProjectNotes:
         await self._learn(asked=False)
 
     async def _learn(self, *, asked: bool) -> LearnResult | None:
-        from refold.app.memory_worker import aide_for
+        from refold.app.memory_worker import notes_model_for
 
-        aide = aide_for(self._app, self._engine.view, asked=asked)
+        aide = notes_model_for(self._app, self._engine.view, asked=asked)
         if aide is None:
             return None
         id_ = self._engine.view.session.id

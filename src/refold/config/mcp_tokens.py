@@ -66,7 +66,7 @@ class StoredGrants:
             keyring.remove(entry)
         return credentials.remove(self.file, entry)
 
-    def alone(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         # Not the lock of the file, which `write` takes.
         return file_lock(self.file.with_suffix(".renewing"))
 

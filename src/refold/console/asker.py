@@ -21,7 +21,7 @@ from refold.values.display import AskedQuestion, Form
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
 from refold.views.question_keys import DraftMessage, Menu
-from refold.views.questions import asker_line, hint, parse_answer, question_lines
+from refold.views.questions import answer_hint, asker_line, parse_answer, question_lines
 from refold.views.styled import Line
 
 _TEXT_MENU = Menu(leave="no answer", free_text=True)
@@ -170,7 +170,7 @@ async def _ask_questions(
 async def _ask_question(
     asked: AskedQuestion, printer: Printer, ask_one: AskOne
 ) -> str | None:
-    prompt: Line = (("dim", f"{hint(asked)}\n"), ("person", "answer › "))
+    prompt: Line = (("dim", f"{answer_hint(asked)}\n"), ("person", "answer › "))
     while True:
         match await ask_one(_TEXT_MENU, prompt):
             case str(words):

@@ -223,7 +223,7 @@ class JournalDirectory:
         if not is_written(path):
             return None
         writer = writer_lock.read(path).writer
-        return SessionWriter(writer.pid, writer.host, writer_lock.holder(writer))
+        return SessionWriter(writer.pid, writer.host, writer_lock.describe_holder(writer))
 
     def is_locked_by(self, session: str, pid: int) -> bool:
         return writer_lock.is_locked_by(pid, self.path(session) / log_file.FILE_NAME)

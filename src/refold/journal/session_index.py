@@ -31,7 +31,7 @@ Progress = Callable[[int, int], None]  # sessions done, and sessions in all
 
 
 class StoredSession(Struct, frozen=True):
-    """A session that has a journal. `changed`: when it was last written."""
+    """A session that has a journal, and when it was last `changed`."""
 
     id: str
     changed: float

@@ -126,7 +126,7 @@ def resource_tool(read: Callable[[str, str, Context], Awaitable[Reply]]) -> Tool
     return mcp__read_resource
 
 
-def size(tools: Iterable[Tool]) -> int:
+def tool_characters(tools: Iterable[Tool]) -> int:
     """Return how many characters these tools add to each request."""
     return sum(
         len(t.name) + len(t.description) + len(bytes(t.signature().schema)) for t in tools

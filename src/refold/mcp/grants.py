@@ -48,7 +48,7 @@ class GrantStore(Protocol):
         """Remove a grant. Return whether there was one. Raises `BadInput`."""
         ...
 
-    def alone(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         """Lock out other processes while tokens are renewed. Raises `OSError`."""
         ...
 
@@ -65,12 +65,12 @@ class NoGrants:
     def remove(self, name: str, url: str) -> bool:
         return False
 
-    def alone(self) -> AbstractContextManager[None]:
+    def lock(self) -> AbstractContextManager[None]:
         from contextlib import nullcontext
 
         return nullcontext()
 
 
-def union(*scopes: str) -> str:
+def join_scopes(*scopes: str) -> str:
     """Return all scopes, each once, in their order."""
     return " ".join(dict.fromkeys(word for scope in scopes for word in scope.split()))

@@ -23,7 +23,9 @@ _MAX_FILE_BYTES = 8 * 1024 * 1024  # bytes of one file
 
 
 class RemoteTool(Struct, frozen=True):
-    """A tool as its server describes it. `schema` is JSON. `as_task`: it is called as a task."""
+    """A tool as its server describes it. `schema` is JSON; with `as_task` the tool is called as a
+    task.
+    """
 
     name: str
     description: str

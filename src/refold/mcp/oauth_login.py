@@ -34,7 +34,7 @@ from pydantic import AnyUrl, ValidationError
 
 from refold._version import __version__
 from refold.errors import BadInput, first
-from refold.mcp.grants import Grant, union
+from refold.mcp.grants import Grant, join_scopes
 from refold.mcp.oauth_network import OAuthNetwork
 from refold.mcp.servers import ServerConfig
 from refold.provider.resolver import Resolve, resolve
@@ -254,7 +254,7 @@ class _Login(OAuthClientProvider):
         before, parts = self._page.before, urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         wanted = before.wanted if before else ""
-        if scope := union(query.get("scope", ""), self._config.oauth.scopes, wanted):
+        if scope := join_scopes(query.get("scope", ""), self._config.oauth.scopes, wanted):
             query["scope"] = self.context.client_metadata.scope = scope
         self._page.redirect.state = query["state"]
         await self._page.browse(urlunsplit(parts._replace(query=urlencode(query))))

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.mcp.grants import Grant, GrantStore, union
+from refold.mcp.grants import Grant, GrantStore, join_scopes
 from refold.mcp.oauth_network import OAuthNetwork
 from refold.mcp.servers import ServerConfig
 from refold.provider.resolver import Resolve, resolve
@@ -78,7 +78,7 @@ class ServerLogin(httpx2.Auth):
         async with self._lock:
             if self._grant is not None and self._grant.access != old.access:
                 return self._grant
-            lock = self._grants.alone()
+            lock = self._grants.lock()
             await to_thread.run_sync(lock.__enter__)
             try:
                 stored = await self._read_stored()
@@ -126,7 +126,7 @@ class ServerLogin(httpx2.Auth):
         if not scope.isprintable():
             scope = ""
         if grant is not None and scope:
-            wanted = replace(grant, wanted=union(grant.scope, grant.wanted, scope))
+            wanted = replace(grant, wanted=join_scopes(grant.scope, grant.wanted, scope))
             name, url = self._config.name, self._config.url
             await to_thread.run_sync(self._grants.write, name, url, wanted)
         more = f" ({scope[:_MAX_REASON_CHARS]})" if scope else ""

@@ -16,7 +16,7 @@ from refold.views.background_list import command_rows
 from refold.views.children_list import child_rows
 from refold.views.context import context_lines, context_usage
 from refold.views.escape import on_one_line
-from refold.views.number_format import many, spent_row
+from refold.views.number_format import count_with_noun, spent_row
 from refold.views.styled import Line, Style, line
 from refold.views.task_list import count_line, task_lines, task_rows, with_names
 from refold.views.todo_list import checklist
@@ -164,7 +164,7 @@ def _cost_entries(model: Model, room: int) -> Iterator[PanelEntry]:
         if spent.answers:
             yield PanelEntry("", tuple(wrap_words(f"{about}: {spent_row(spent)}", room)))
     for name, spent in account.by_model:
-        text = f"{on_one_line(name)}: {many(spent.answers, 'response')}"
+        text = f"{on_one_line(name)}: {count_with_noun(spent.answers, 'response')}"
         yield PanelEntry("", tuple(wrap_words(text, room, "dim")))
 
 

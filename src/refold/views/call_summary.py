@@ -82,9 +82,9 @@ def full_label(call: ToolCall, tool: Tool | None) -> str:
 
 
 def call_rows(text: str, room: int, hint: str = "", *, whole: bool = False) -> list[Line]:
-    """The label of a call: its name stands out, and lines below the first are indented.
+    """Return the label of a call. Its name stands out, and lines below the first are indented.
 
-    `whole`: nothing is cut or left out.
+    With `whole`, nothing is cut or left out.
     """
     first, *others = (
         part
@@ -107,7 +107,7 @@ def is_hook_refusal(reason: str) -> bool:
     return "the hook `" in reason[:20]
 
 
-def result(
+def result_lines(
     end: Ended,
     room: int,
     directory: str = "",

@@ -24,8 +24,8 @@ class Finding(Struct, frozen=True):
     do: str = ""
 
 
-def lines(findings: Iterable[Finding], room: int = 0) -> Iterator[str]:
-    """`room` is the width of a line; 0: no wrapping."""
+def finding_lines(findings: Iterable[Finding], room: int = 0) -> Iterator[str]:
+    """Yield the lines of all findings. `room` is the width of a line; 0 means no wrapping."""
     for finding in findings:
         start = f"{_STATE_MARKS[finding.state]}  {finding.about:<{_NAME_CELLS}}  "
         for text in (finding.said, finding.do) if finding.do else (finding.said,):

@@ -24,14 +24,14 @@ _STATUS_STYLES: Mapping[str, Style] = {
 }  # fmt: skip
 
 
-def child_begins(event: ChildBorn, family: Children) -> Line | None:
+def child_start_line(event: ChildBorn, family: Children) -> Line | None:
     """A line for a new subagent; None if code started it, which may start many."""
     if _is_by_code(event.child, family):
         return None
     return line(f"{_child_name(event)} begins: {_title(event)}", "dim")
 
 
-def child_ended(
+def child_end_line(
     event: ChildEnded, family: Children, ended_at: float
 ) -> tuple[Line | None, str]:
     """A line for the end of a subagent, and its report.
@@ -130,7 +130,7 @@ def _is_by_code(name: str, family: Children) -> bool:
 def child_lines(
     family: Children, moved: Mapping[str, ChildMoved], room: int
 ) -> Iterator[Line]:
-    """`moved`: the progress of running subagents, by their addresses."""
+    """Yield the lines of all subagents. `moved` is the progress of running ones, by address."""
     if not family.children:
         yield line("No subagents: the tool `task` starts one.")
     for child in family.children:

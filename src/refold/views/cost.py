@@ -84,7 +84,7 @@ class SpendingDocument(Used, frozen=True, kw_only=True, tag_field="type", tag="c
 
 
 class TurnCost(Struct, frozen=True):
-    """`seq` 0: between turns."""
+    """The cost of a turn. With `seq` 0 it is what was spent between turns."""
 
     seq: int
     words: str = ""  # the message that started it

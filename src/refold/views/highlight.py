@@ -51,13 +51,13 @@ class Highlighter:
         self._stack = ["root"]
         self._in_comment = False
 
-    def line(self, text: str) -> list[Piece]:
+    def style_line(self, text: str) -> list[Piece]:
         if self._lexer is None or len(text) > _MAX_LINE_CHARS or not text.strip():
             return [("code", text)]
         if self._in_comment:
             head, end, rest = text.partition("*/")
             self._in_comment = not end
-            return [("comment", head + end), *(self.line(rest) if rest else [])]
+            return [("comment", head + end), *(self.style_line(rest) if rest else [])]
         try:
             tokens = list(_tokenize(self._lexer, f"{text}\n", self._stack))
         except Exception:

@@ -37,7 +37,7 @@ class LeafDetail(Struct, frozen=True):
 
 
 def leaf_detail(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafDetail:
-    """`blob` returns the text of a blob, or an explanation if it cannot be read."""
+    """Return a leaf in full. `blob` returns the text of a blob, or why it cannot be read."""
     end = leaf.end
     text = "" if end is None else blob(end.full_blob) if end.full_blob else end.text
     return LeafDetail(node, leaf, text)
@@ -185,7 +185,7 @@ class CallDetail(Struct, frozen=True):
 
 
 def call_detail(node: Node, step: ToolStep, blob: Callable[[str], str]) -> CallDetail:
-    """`blob` returns the text of a blob, or an explanation if it cannot be read."""
+    """Return a call in full. `blob` returns the text of a blob, or why it cannot be read."""
     end = step.end
     text = "" if end is None else blob(end.full_blob) if end.full_blob else end.text
     return CallDetail(node, step, outcome_of(step, node), text)

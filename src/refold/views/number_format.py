@@ -99,10 +99,10 @@ def size_text(count: int) -> str:
     for unit, least in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if count >= least:
             return f"{count / least:.1f} {unit}"
-    return many(count, "byte")
+    return count_with_noun(count, "byte")
 
 
-def many(count: int, noun: str) -> str:
+def count_with_noun(count: int, noun: str) -> str:
     """A count with its noun."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 

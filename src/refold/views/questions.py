@@ -228,7 +228,7 @@ def _code(text: str, subject: str, room: int) -> Iterator[Line]:
 
     highlighter = Highlighter("bash" if subject == "command" else "python")
     for row in _write_out(text).removesuffix("\n").split("\n"):
-        yield from hard_wrap(highlighter.line(row), room) or [line("")]
+        yield from hard_wrap(highlighter.style_line(row), room) or [line("")]
 
 
 def _write_out(text: str) -> str:
@@ -364,7 +364,7 @@ def question_lines(asked: AskedQuestion, number: int, of: int, room: int) -> lis
     ]
 
 
-def hint(asked: AskedQuestion) -> str:
+def answer_hint(asked: AskedQuestion) -> str:
     """What can be typed."""
     if not asked.options:
         return "your answer (Enter for none)"

@@ -57,7 +57,9 @@ class RewindReport(Struct, frozen=True):
 
 
 class RewindPoint(RewindTarget, frozen=True):
-    """A point. `files` is the number of files changed until the next; None: unknown."""
+    """A point to rewind to. `files` is the number of files changed until the next one; None if
+    unknown.
+    """
 
     files: int | None = None
     in_conversation: bool = True  # False: the conversation was rewound to before it

@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from refold.journal.catalogue.session_card import MATCH_END, MATCH_START, Card, Hit
 from refold.values.usage import Usage
 from refold.views.escape import on_one_line, visible
-from refold.views.number_format import many, money
+from refold.views.number_format import count_with_noun, money
 from refold.views.picker import Picker, PickerItem
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
@@ -248,7 +248,7 @@ def _row(card: Card, now: float, room: int) -> Line:
 
 def _usage_columns(card: Card) -> str:
     """Messages, cost and model, in columns."""
-    count = many(card.messages, "message")
+    count = count_with_noun(card.messages, "message")
     spent = card.spent + card.below
     model = on_one_line(card.about.model or card.model).rpartition("/")[2]
     return f"  {count:>12}  {money(spent):>8}  {cut(model, _MODEL_CELLS):<{_MODEL_CELLS}}"

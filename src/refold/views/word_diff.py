@@ -171,12 +171,12 @@ class _Syntax:
                 self._old.restart()
                 self._new.restart()
             case " ":
-                self._old.line(row[1:])
-                self._new.line(row[1:])
+                self._old.style_line(row[1:])
+                self._new.style_line(row[1:])
             case "-":
-                return self._old.line(row[1:])
+                return self._old.style_line(row[1:])
             case "+":
-                return self._new.line(row[1:])
+                return self._new.style_line(row[1:])
             case _:
                 pass
         return ()

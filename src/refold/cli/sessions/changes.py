@@ -29,7 +29,7 @@ from refold.place.checkpoints import delete_snapshots
 from refold.session.recorder import Recorder
 from refold.session.rename import rename, tag
 from refold.views.escape import on_one_line
-from refold.views.number_format import many, size_text
+from refold.views.number_format import count_with_noun, size_text
 
 _SOON_SECONDS = 1.0  # for the catalogue; the next listing does the rest
 Change = Callable[[Recorder], Awaitable[object]]
@@ -120,7 +120,7 @@ def _delete(home: SessionIndex, args: Namespace) -> int:
         home.catalogue().freshen(_SOON_SECONDS)
         if gone and not args.json:
             freed = size_text(sum(deletion.bytes for deletion in gone))
-            write(f"Deleted: {many(len(gone), 'session')}, {freed}.\n")
+            write(f"Deleted: {count_with_noun(len(gone), 'session')}, {freed}.\n")
     return 0
 
 
@@ -146,5 +146,5 @@ def _confirm_delete(count: int) -> bool:
         raise BadInput(
             "there is no terminal to ask at: give --yes to delete without asking"
         )
-    write(f"Delete {many(count, 'session')} for good? [y/N] ")
+    write(f"Delete {count_with_noun(count, 'session')} for good? [y/N] ")
     return read_yes()

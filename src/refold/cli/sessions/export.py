@@ -97,14 +97,14 @@ def _send_spans(args: Namespace) -> int:
     import anyio
     import msgspec
 
-    from refold.app.otlp import collector, encode_spans, send
+    from refold.app.otlp import encode_spans, find_collector, send
     from refold.journal.state.session_tree import walk
-    from refold.views.number_format import many
+    from refold.views.number_format import count_with_noun
     from refold.views.traces import traces
 
     _check_span_flags(args)
     output: str | None = args.output
-    to = collector(args.endpoint or "", os.environ) if output is None else None
+    to = find_collector(args.endpoint or "", os.environ) if output is None else None
     home = user_sessions()
     session = find_session_id(home, args.id)
     node = home.tree(session)
@@ -113,10 +113,17 @@ def _send_spans(args: Namespace) -> int:
     spans = traces(node, content=args.content)
     refused = list[str]()
     if output is not None:
-        _write([encode_spans(spans)], output, many(len(spans), "span"), force=args.force)
+        _write(
+            [encode_spans(spans)],
+            output,
+            count_with_noun(len(spans), "span"),
+            force=args.force,
+        )
     elif to:
         refused = anyio.run(send, spans, to)
-        print_note(f"{to.display_address}: {many(len(spans), 'span')} of {session}")
+        print_note(
+            f"{to.display_address}: {count_with_noun(len(spans), 'span')} of {session}"
+        )
     for problem in refused:
         print_error(problem)
     damages = [part.damage for part in walk(node) if part.damage]
@@ -159,7 +166,7 @@ def import_(args: Namespace) -> int:
 def _unpack(file: BinaryIO, name: str, directory: Path) -> int:
     from refold.journal.bundle.unpack import unpack
     from refold.journal.home import JournalDirectory
-    from refold.views.number_format import many
+    from refold.views.number_format import count_with_noun
 
     home = JournalDirectory(paths(os.environ).data / "sessions")  # it makes files
     result = unpack(home, file, name, time.time(), os.path.realpath(directory))
@@ -169,9 +176,9 @@ def _unpack(file: BinaryIO, name: str, directory: Path) -> int:
             why = "is the id of a subagent"
         print_note(f"the id {result.source} {why}, so this has a new one")
     if result.lacking:
-        blobs = many(result.lacking, "blob")
+        blobs = count_with_noun(result.lacking, "blob")
         print_error(f"{blobs} that its events name were not in {name}")
-    sessions = many(result.sessions, "session")
-    write(f"{result.id}: {sessions}, {many(result.events, 'event')}\n")
+    sessions = count_with_noun(result.sessions, "session")
+    write(f"{result.id}: {sessions}, {count_with_noun(result.events, 'event')}\n")
     print_note(f"imported; to continue it in {directory}: refold -r {result.id}")
     return 0

@@ -23,7 +23,7 @@ from refold.headless.streams import (
 from refold.journal.catalogue.session_card import Card, without_old_runs, works_in
 from refold.journal.session_index import CardCatalogue, SessionIndex
 from refold.views.escape import on_one_line
-from refold.views.number_format import many, size_text
+from refold.views.number_format import count_with_noun, size_text
 from refold.views.session_list import card_line, hit_lines, search_hit, session_document
 
 _MAX_TERMINAL_ROWS = 50  # unless --limit says another number
@@ -60,7 +60,7 @@ def _reindex(home: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> i
         )
         return 0
     write(
-        f"{many(built.sessions, 'session')}, {many(built.messages, 'message')}, "
+        f"{count_with_noun(built.sessions, 'session')}, {count_with_noun(built.messages, 'message')}, "
         f"{built.seconds:.1f} s, {size_text(built.bytes)}\n"
     )
     for entry in masked:

@@ -105,7 +105,9 @@ def list_schedules(app: App) -> list[ScheduleRow]:
     """The schedules that run again, or run now."""
     book = open_book(app.paths, app.environ)
     book.settle()
-    return [_row(item) for item in book.every() if not item.is_over or item.running]
+    return [
+        _row(item) for item in book.list_schedules() if not item.is_over or item.running
+    ]
 
 
 def add_schedule(app: App, request: ScheduleRequest) -> ScheduleRow:

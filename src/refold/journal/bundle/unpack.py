@@ -167,12 +167,15 @@ class _Extraction:
             return self._aside
         above, _, child = name.rpartition("/")
         parent = self._parts.get(above)
-        born = parent is not None and _number(child) <= len(parent.children)
+        born = parent is not None and _child_number(child) <= len(parent.children)
         if not name or name in self._parts or parent is None or not born:
             raise self._reading.format_error(
                 f"no session here has started a subagent {name[:100]!r}"
             )
-        if parent.children[_number(child) - 1] != child or name.count("/") >= MAX_DEPTH:
+        if (
+            parent.children[_child_number(child) - 1] != child
+            or name.count("/") >= MAX_DEPTH
+        ):
             raise self._reading.format_error(
                 f"{name[:100]!r} is not in the place where a subagent belongs"
             )
@@ -309,7 +312,7 @@ class _Out:
         self._waiting, self._size = [], 0
 
 
-def _number(child: str) -> int:
+def _child_number(child: str) -> int:
     """The number in a child's name; for any other name 2**31, which no child has."""
     if not re.fullmatch(CHILD_PATTERN, child):
         return 2**31

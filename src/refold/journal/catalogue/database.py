@@ -153,7 +153,7 @@ class Tables:
         )
         return self._sql.last_insert_rowid()
 
-    def put(self, key: int, card: Card, read: ReadPosition) -> None:
+    def update_row(self, key: int, card: Card, read: ReadPosition) -> None:
         """Update the row of a session."""
         stamp = read.stamp
         self._sql.execute(
@@ -163,14 +163,14 @@ class Tables:
              stamp.mtime, stamp.inode, read.upto, read.last, read.h, key),
         )  # fmt: skip
 
-    def put_words(self, key: int, words: Sequence[tuple[int, str, str]]) -> None:
+    def store_words(self, key: int, words: Sequence[tuple[int, str, str]]) -> None:
         """Store new (seq, who, text) of messages of this session."""
         self._sql.executemany(
             "INSERT INTO words (rowid, text, who) VALUES (?, ?, ?)",
             ((key << _SEQ_BITS | seq, text, who) for seq, who, text in words),
         )
 
-    def forget_some(self, row: CatalogueRow) -> bool:
+    def delete_part(self, row: CatalogueRow) -> bool:
         """Delete a part of a session. Returns whether more is left."""
         first, last = row.key << _SEQ_BITS, (row.key + 1 << _SEQ_BITS) - 1
         ids = self._sql.execute(

@@ -64,7 +64,7 @@ class Indexer:
         for card in self._tables.with_children():
             for name in card.children:
                 child = f"{card.id}/{name}"
-                if known.get(child) != stamp_of(self._file(child)):
+                if known.get(child) != stamp_of(self._journal_file(child)):
                     yield child
 
     def _index_all(self, wanted: Sequence[str]) -> bool:
@@ -74,7 +74,7 @@ class Indexer:
                 return False
             self._tables.begin()
             try:
-                count += self._index_some(left)
+                count += self._index_within_time(left)
                 self._tables.commit()
             except BaseException:
                 self._tables.roll_back()
@@ -84,8 +84,8 @@ class Indexer:
                 time.sleep(_PAUSE_SECONDS)
         return True
 
-    def _index_some(self, left: list[str]) -> int:
-        """Index sessions from the end of `left` while there is time; at least one part."""
+    def _index_within_time(self, left: list[str]) -> int:
+        """Index sessions from the end of `left` until the time is up; at least one part."""
         self._ends, count = time.monotonic() + self._piece, 0
         while left:
             id_ = left[-1]
@@ -100,20 +100,20 @@ class Indexer:
 
     def _index_part(self, id_: str) -> Sequence[str] | None:
         """Index more of a session. Returns its subagents, or None if more is left."""
-        file = self._file(id_)
+        file = self._journal_file(id_)
         row, stamp = self._tables.row(id_), stamp_of(file)
         if stamp is None:
-            return () if self._forget(id_) else None
+            return () if self._delete_session(id_) else None
         if row is not None and row.read.stamp == stamp:  # another process was faster
             return ()
-        return self._read(id_, file, stamp, row)
+        return self._read_journal(id_, file, stamp, row)
 
-    def _forget(self, id_: str) -> bool:
+    def _delete_session(self, id_: str) -> bool:
         """Delete a session with its subagents. Returns False if more is left."""
         rows = (self._tables.row(below) for below in self._tables.ids_below(id_))
         return all(self._remove_row(row) for row in rows if row is not None)
 
-    def _read(
+    def _read_journal(
         self, id_: str, file: str, stamp: FileStamp, row: CatalogueRow | None
     ) -> Sequence[str] | None:
         try:
@@ -125,7 +125,7 @@ class Indexer:
                 row = row or self._add_row(id_)
                 reading = _Reading(row.card, row.read)
                 for words in reading.pieces(opened):
-                    self._tables.put_words(row.key, words)
+                    self._tables.store_words(row.key, words)
                     if time.monotonic() >= self._ends:
                         break
             card, read = reading.card, reading.read
@@ -138,7 +138,9 @@ class Indexer:
         card = replace(card, changed=stamp.mtime_seconds)
         whole = reading is not None and reading.over
         # Without the stamp it is read again: a file may become readable without a new one.
-        self._tables.put(row.key, card, replace(read, stamp=stamp) if whole else read)
+        self._tables.update_row(
+            row.key, card, replace(read, stamp=stamp) if whole else read
+        )
         return None if reading is not None and not whole else card.children
 
     def _add_row(self, id_: str) -> CatalogueRow:
@@ -146,12 +148,12 @@ class Indexer:
 
     def _remove_row(self, row: CatalogueRow) -> bool:
         """Delete the row, as far as there is time. Returns False if more is left."""
-        while self._tables.forget_some(row):
+        while self._tables.delete_part(row):
             if time.monotonic() >= self._ends:
                 return False
         return True
 
-    def _file(self, id_: str) -> str:
+    def _journal_file(self, id_: str) -> str:
         return os.path.join(self._place(id_), log_file.FILE_NAME)
 
 

@@ -70,7 +70,7 @@ _KIND_START = b'"kind":"'
 
 
 def dump(event: Event) -> bytes:
-    """Its data as JSON. A lone surrogate in a text raises `UnicodeEncodeError`."""
+    """Return the data of an event as JSON. Raises `UnicodeEncodeError` for a lone surrogate."""
     return bytes(event.data) if isinstance(event, Unknown) else msgspec.json.encode(event)
 
 

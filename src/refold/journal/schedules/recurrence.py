@@ -52,8 +52,8 @@ class Recurrence(Struct, frozen=True):
         """The first time after `after`, or None if there is none."""
         return next(self._times_after(after), None)
 
-    def due(self, after: float, until: float) -> tuple[int, float]:
-        """The number of times after `after` and up to `until`, and the last of them.
+    def count_due(self, after: float, until: float) -> tuple[int, float]:
+        """Return the number of times after `after` and up to `until`, and the last of them.
 
         Counts at most `MAX_COUNTED_TIMES`.
         """
@@ -87,7 +87,7 @@ class Recurrence(Struct, frozen=True):
         zone, days = zone_of(self.zone), _parse_cron(self.text)
         day = datetime.fromtimestamp(after, zone).date() - timedelta(1)
         for ahead in range(_MAX_DAYS_AHEAD):
-            for moment in days.on(day + timedelta(ahead), zone):
+            for moment in days.times_on(day + timedelta(ahead), zone):
                 if moment > after:
                     yield moment
 
@@ -96,14 +96,16 @@ class Recurrence(Struct, frozen=True):
         day = datetime.fromtimestamp(until, zone).date() + timedelta(1)
         first = datetime.fromtimestamp(after, zone).date() - timedelta(1)
         while day >= first:
-            for moment in reversed(days.on(day, zone)):
+            for moment in reversed(days.times_on(day, zone)):
                 if after < moment <= until:
                     yield moment
             day -= timedelta(1)
 
 
 class _Cron(Struct, frozen=True):
-    """The five fields. `either`: a day of the month and a weekday are given; one must match."""
+    """The five fields. With `either`, a day of the month and a weekday are set; one of them must
+    match.
+    """
 
     minutes: tuple[int, ...]
     hours: tuple[int, ...]
@@ -112,7 +114,7 @@ class _Cron(Struct, frozen=True):
     weekdays: frozenset[int]
     either: bool
 
-    def on(self, day: date, zone: tzinfo) -> list[float]:
+    def times_on(self, day: date, zone: tzinfo) -> list[float]:
         """The times on `day`, in order."""
         if not self._is_on(day):
             return []

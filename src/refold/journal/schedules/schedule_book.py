@@ -92,7 +92,7 @@ class ScheduledRun(Struct, frozen=True):
 
 
 class Schedule(Struct, frozen=True):
-    """A schedule with its runs. `handled`: times up to this one are no longer due."""
+    """A schedule with its runs. Times up to `handled` are no longer due."""
 
     id: int
     plan: NewSchedule
@@ -201,7 +201,7 @@ class ScheduleBook:
         )
         self._log = SharedLog(self._directory / FILE_NAME, meaning, masked, self._disk)
 
-    def every(self) -> tuple[Schedule, ...]:
+    def list_schedules(self) -> tuple[Schedule, ...]:
         return tuple(self._log.read().by_id.values())
 
     def stamp(self) -> object:
@@ -318,7 +318,7 @@ class ScheduleBook:
     def settle(self) -> tuple[Schedule, ...]:
         """Record runs whose process has died as cut off, and return their schedules."""
         schedules = list[Schedule]()
-        for schedule in self.every():
+        for schedule in self.list_schedules():
             if schedule.running is not None:
                 with self._lock_runs(schedule.id) as alone:
                     if alone and self._settle(schedule.id):
@@ -376,7 +376,7 @@ def _claim(stored: _Stored, id_: int, now: float) -> RunClaimed | None:
     schedule = _find(stored, id_)
     if schedule.stopped or schedule.running is not None:
         return None
-    count, last = schedule.plan.recurrence.due(schedule.handled, now)
+    count, last = schedule.plan.recurrence.count_due(schedule.handled, now)
     if not count:
         if not schedule.waiting:
             return None

@@ -16,7 +16,9 @@ _NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
 class ChangedFiles(Struct, frozen=True):
-    """`files`: real path to "created", "changed" or "deleted", in the order of first change."""
+    """`files` maps each real path to "created", "changed" or "deleted", in the order of first
+    change.
+    """
 
     files: Mapping[str, str] = _NO_FILES
 

@@ -28,7 +28,7 @@ Kind: TypeAlias = Literal["changed", "extra", "gap"]
 
 
 class Damage(Struct, frozen=True):
-    """`line` counts from 1; 0: the whole file."""
+    """Damage in a journal. `line` counts from 1; 0 means the whole file."""
 
     file: Path
     line: int
@@ -147,10 +147,10 @@ class _Walk:
         due, seq = suspect.before.seq + 1, suspect.says.seq
         self.head = next(head for way, head in suspect.ways if way == kind)
         if kind == "changed":
-            problem, lost = "it was changed after it was written", _events(due, due)
+            problem, lost = "it was changed after it was written", _events_phrase(due, due)
         elif kind == "gap":
             self.hashes[seq] = suspect.says.h
-            problem, lost = f"it is event {seq}, not {due}", _events(due, seq - 1)
+            problem, lost = f"it is event {seq}, not {due}", _events_phrase(due, seq - 1)
         else:
             place = "a second time" if seq in self.hashes else "out of its place"
             problem, lost = f"event {seq} is here {place}", "nothing"
@@ -160,7 +160,7 @@ class _Walk:
 def _check_end(walk: _Walk, count: int, torn: bytes) -> Iterator[Damage]:
     if torn:
         problem = f"it has no end after {len(torn)} bytes; the next writer cuts it off"
-        lost = _events(walk.head.seq + 1, walk.head.seq + 1)
+        lost = _events_phrase(walk.head.seq + 1, walk.head.seq + 1)
         yield Damage(
             walk.path, count + 1, problem, f"{lost}, if that was ever acknowledged"
         )
@@ -180,7 +180,7 @@ def _check_lock_note(
         )
     elif seq > walk.head.seq:
         problem = f"it ends at event {walk.head.seq}, but its writer recorded event {seq}"
-        yield Damage(walk.path, count, problem, _events(walk.head.seq + 1, seq))
+        yield Damage(walk.path, count, problem, _events_phrase(walk.head.seq + 1, seq))
     elif walk.hashes.get(seq, h) != h:
         problem = f"event {seq} is not the one that its writer recorded"
         yield Damage(walk.path, 0, problem, "what was there before")
@@ -207,5 +207,5 @@ def _content(path: Path) -> bytes:
         raise
 
 
-def _events(first: int, last: int) -> str:
+def _events_phrase(first: int, last: int) -> str:
     return f"event {first}" if first == last else f"events {first} to {last}"

@@ -107,7 +107,7 @@ def _lock_journal(file: Path) -> Generator[None]:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     except BlockingIOError:
-        holder = writer_lock.holder(writer_lock.read(file.parent).writer)
+        holder = writer_lock.describe_holder(writer_lock.read(file.parent).writer)
         raise Held(
             f"{file.parent} is being written by {holder}: end that one first"
         ) from None

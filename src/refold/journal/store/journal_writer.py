@@ -137,7 +137,7 @@ class JournalWriter:
             note = writer_lock.read(self._directory)
             if note.writer.epoch >= self._epoch:
                 raise Fenced(
-                    f"{self._directory} was taken by {writer_lock.holder(note.writer)}"
+                    f"{self._directory} was taken by {writer_lock.describe_holder(note.writer)}"
                 )
             book.adopt(0, tuple(dict.fromkeys((*self._directories_to_sync(), *above))))
             by = writer_lock.this_process(self._epoch, self._claim)
@@ -174,7 +174,7 @@ class JournalWriter:
         if note.writer.epoch > self._epoch:
             raise Fenced(
                 f"writer {self._epoch} of {self._directory} lost the lock to writer "
-                f"{note.writer.epoch}: {writer_lock.holder(note.writer)}"
+                f"{note.writer.epoch}: {writer_lock.describe_holder(note.writer)}"
             )
 
     def _directories_to_sync(self) -> list[Path]:
@@ -200,7 +200,7 @@ def _highest_epoch(note: writer_lock.LockNote, book: LogFile | None) -> int:
 
 
 def _held_message(directory: Path) -> str:
-    holder = writer_lock.holder(writer_lock.read(directory).writer)
+    holder = writer_lock.describe_holder(writer_lock.read(directory).writer)
     return (
         f"session {directory.name} is being written by {holder}: join it with "
         f"`refold attach {directory.name}`, or end that one first"

@@ -125,7 +125,7 @@ def is_alive(writer: Writer) -> bool:
     return bool(writer.pid) and _may_be_alive(writer)
 
 
-def holder(writer: Writer) -> str:
+def describe_holder(writer: Writer) -> str:
     """The writer in words, for the error that another process gets."""
     if not is_alive(writer):
         return "another process"

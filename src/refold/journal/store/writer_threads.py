@@ -24,7 +24,7 @@ IDLE_SECONDS = 10.0  # after which a thread without work ends
 
 
 class WorkQueue:
-    """Jobs that must keep their order. `shared`: one job is done for all waiters."""
+    """Jobs that must keep their order. In a `shared` queue, one job is done for all waiters."""
 
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared

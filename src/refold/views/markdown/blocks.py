@@ -63,7 +63,9 @@ class Leaf(Struct, frozen=True):
 
 
 class ListItem(Struct, frozen=True):
-    """`offset`: the indent of its content. `bare`: no text follows the mark."""
+    """The start of a list item. `offset` is the indent of its content; if `bare`, no text follows
+    the mark.
+    """
 
     sign: str
     offset: int
@@ -81,7 +83,7 @@ class Fence(Struct, frozen=True):
     def ends(self, line: str) -> bool:
         bare = line.strip(" \t")
         same = bare == self.mark[0] * len(bare)
-        return same and len(bare) >= len(self.mark) and indent(line) < CODE_INDENT
+        return same and len(bare) >= len(self.mark) and indent_width(line) < CODE_INDENT
 
 
 class Blocks:
@@ -105,22 +107,22 @@ class Blocks:
         """Whether the next line could continue a paragraph."""
         return bool(self._words)
 
-    def line(self, text: str) -> list[Leaf]:
+    def add_line(self, text: str) -> list[Leaf]:
         """Add a whole line; returns the blocks that it finishes."""
         depth, rest = self._around.walk(expand_indent(text))
         if self._fence is not None and depth == len(self._around):
             self._in_fence(self._fence, rest)
         elif is_blank(rest):
-            self._blank(depth)
+            self._add_blank_line(depth)
         else:
-            self._text(depth, rest)
+            self._add_text(depth, rest)
         return self._take_leaves()
 
     def end_paragraph_early(self, start: str) -> list[Leaf]:
         """Finish the paragraph if a line with this start ends it, however the line continues."""
         if self._words:
             depth, rest = self._around.walk(expand_indent(start))
-            list_item, title = item(rest), heading(rest)
+            list_item, title = parse_item(rest), parse_heading(rest)
             inside = depth == len(self._around)
             begins = (
                 list_item
@@ -151,9 +153,9 @@ class Blocks:
             self._fence = None
             self._add_leaf("closed", rest.strip(" \t"))
         else:
-            self._add_leaf("code", rest[min(indent(rest), open_.indent) :])
+            self._add_leaf("code", rest[min(indent_width(rest), open_.indent) :])
 
-    def _blank(self, depth: int) -> None:
+    def _add_blank_line(self, depth: int) -> None:
         self._close(depth)
         if self._blanks is not None:
             self._blanks += 1
@@ -161,9 +163,9 @@ class Blocks:
             self._finish()
             self._gap = True
 
-    def _text(self, depth: int, rest: str) -> None:
+    def _add_text(self, depth: int, rest: str) -> None:
         self._around.fill(depth)
-        continues_text = self._words is not None and indent(rest) >= CODE_INDENT
+        continues_text = self._words is not None and indent_width(rest) >= CODE_INDENT
         continues_all = depth == len(self._around)
         if not continues_text:
             opened, rest = self._open_containers(depth, rest)
@@ -175,18 +177,18 @@ class Blocks:
             return
         if not continues_all:
             self._close(depth)
-        self._leaf(rest)
+        self._begin_leaf(rest)
 
     def _open_containers(self, depth: int, rest: str) -> tuple[bool, str]:
         """Open the quotes and items that the line begins."""
         opened = False
         while depth < _MAX_CONTAINERS:
-            taken, list_item = quote(rest), None
-            if indent(rest) >= CODE_INDENT:
+            taken, list_item = quote_mark_length(rest), None
+            if indent_width(rest) >= CODE_INDENT:
                 break
             if not taken:
                 in_words = self._words is not None and depth == len(self._around)
-                list_item = item(rest)
+                list_item = parse_item(rest)
                 if list_item is None or (in_words and not _may_interrupt(list_item, rest)):
                     break
                 taken = list_item.offset
@@ -199,12 +201,16 @@ class Blocks:
                 break
         return opened, rest
 
-    def _leaf(self, rest: str) -> None:
+    def _begin_leaf(self, rest: str) -> None:
         if is_blank(rest) or (self._words and self._ends_words(self._words, rest)):
             return
-        if self._table is not None and indent(rest) < CODE_INDENT and not begins_leaf(rest):
+        if (
+            self._table is not None
+            and indent_width(rest) < CODE_INDENT
+            and not begins_leaf(rest)
+        ):
             self._add_row(rest)
-        elif self._words is None and indent(rest) >= CODE_INDENT:
+        elif self._words is None and indent_width(rest) >= CODE_INDENT:
             self._add_indented_code(rest)
         else:
             if self._words is None or begins_leaf(rest):
@@ -212,9 +218,9 @@ class Blocks:
             self._begin(rest)
 
     def _begin(self, rest: str) -> None:
-        if title := heading(rest):
+        if title := parse_heading(rest):
             self._add_leaf("heading", title[1], level=title[0])
-        elif opens := fence(rest):
+        elif opens := parse_fence(rest):
             self._fence = opens
             self._add_leaf("fence", rest.strip(" \t"))
         elif is_rule(rest):
@@ -309,13 +315,13 @@ class Nesting:
         """Match the containers that the line continues; returns their number and the rest of the line."""
         for index, container in enumerate(self._open):
             if container.item is None:
-                taken = quote(rest)
+                taken = quote_mark_length(rest)
                 if not taken:
                     return index, rest
             else:
                 taken = container.item.offset
                 blank = is_blank(rest)
-                if (blank and container.bare) or (not blank and indent(rest) < taken):
+                if (blank and container.bare) or (not blank and indent_width(rest) < taken):
                     return index, rest
             rest = rest[taken:]
         return len(self._open), rest
@@ -388,7 +394,7 @@ def expand_indent(line: str) -> str:
     return match[0].expandtabs(4) + line[match.end() :] if match else line
 
 
-def indent(line: str) -> int:
+def indent_width(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
@@ -396,30 +402,30 @@ def is_blank(line: str) -> bool:
     return not line.strip(" \t")
 
 
-def quote(line: str) -> int:
+def quote_mark_length(line: str) -> int:
     """The length of the quote mark, or 0."""
     match = _QUOTE_PATTERN.match(line)
     return match.end() if match else 0
 
 
-def item(line: str) -> ListItem | None:
+def parse_item(line: str) -> ListItem | None:
     match = _ITEM_PATTERN.match(line)
     if match is None or _RULE_PATTERN.match(line):
         return None
     rest = line[match.end() :].expandtabs(4)
-    blanks = indent(rest)
+    blanks = indent_width(rest)
     bare = is_blank(rest)
     # Before code, or without text, only one space belongs to the item.
     wide = 1 if bare or blanks > CODE_INDENT else blanks
     return ListItem(match[1], match.end() + wide, bare)
 
 
-def fence(line: str) -> Fence | None:
+def parse_fence(line: str) -> Fence | None:
     match = _FENCE_PATTERN.match(line)
     return Fence(match[2], len(match[1])) if match else None
 
 
-def heading(line: str) -> tuple[int, str] | None:
+def parse_heading(line: str) -> tuple[int, str] | None:
     """The level and the text of a heading."""
     match = _HEADING_PATTERN.match(line)
     if match is None:
@@ -440,13 +446,13 @@ def underline(line: str) -> int:
 def begins_table(head: str, line: str) -> bool:
     if "|" not in head or not _DELIMITERS_PATTERN.match(line):
         return False
-    columns = row(line)
-    return len(columns) == len(row(head)) > 0 and all(
+    columns = split_row(line)
+    return len(columns) == len(split_row(head)) > 0 and all(
         map(_COLUMN_PATTERN.fullmatch, columns)
     )
 
 
-def row(line: str) -> list[str]:
+def split_row(line: str) -> list[str]:
     """The cells of a table row."""
     parts = [cell.strip(" \t") for cell in _BAR_PATTERN.split(line.strip(" \t"))]
     if parts and not parts[0]:
@@ -458,4 +464,4 @@ def row(line: str) -> list[str]:
 
 def begins_leaf(line: str) -> bool:
     """Whether this line ends a paragraph."""
-    return bool(heading(line) or is_rule(line) or fence(line))
+    return bool(parse_heading(line) or is_rule(line) or parse_fence(line))

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from refold.views.highlight import Highlighter
 from refold.views.markdown.blocks import Blocks, Container, Leaf
 from refold.views.markdown.spans import SpanOptions, Spans, count_stops
-from refold.views.markdown.tables import table
+from refold.views.markdown.tables import table_lines
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import StreamWrapper, hard_wrap, wrap
 
@@ -140,7 +140,7 @@ class MarkdownRenderer:
         return pieces
 
     def _take_line(self, line: str) -> list[Piece]:
-        take = self._blocks.add_to_line if self._going_on else self._blocks.line
+        take = self._blocks.add_to_line if self._going_on else self._blocks.add_line
         return self._render_leaves(take(line))
 
     def _render_leaves(self, leaves: list[Leaf]) -> list[Piece]:
@@ -175,7 +175,7 @@ class MarkdownRenderer:
 
     def _count(self, leaf: Leaf, room: int) -> int:
         wide = _Margin(leaf, room, signs=self._signs).left
-        return len(_fill(self._spans.words(leaf.lines), wide))
+        return len(_fill(self._spans.parse_paragraph(leaf.lines), wide))
 
     def _take_settled_rows(self) -> list[Piece]:
         """The rows of the open paragraph that can no longer change."""
@@ -207,7 +207,7 @@ class MarkdownRenderer:
         ):
             return None
         blocks = deepcopy(self._blocks)
-        if pending and blocks.line(pending):
+        if pending and blocks.add_line(pending):
             return None  # the line ends it, or begins another block
         leaves = blocks.end()
         if not leaves or leaves[0].kind != "words" or leaves[0].lines[0].startswith("["):
@@ -223,12 +223,14 @@ class MarkdownRenderer:
 
     def _count_settled(self, leaf: Leaf, room: int) -> int:
         """The number of rows that stay the same, whatever follows."""
-        rows = _fill(self._spans.words(leaf.lines), room)
+        rows = _fill(self._spans.parse_paragraph(leaf.lines), room)
         *lines, last = leaf.lines
         count = len(rows) - 1
         # Closed marks are not in the parsed text.
         shown = "".join(
-            text for style, text in self._marks.words(leaf.lines) if style != "code"
+            text
+            for style, text in self._marks.parse_paragraph(leaf.lines)
+            if style != "code"
         )
         for closers in (
             endings for mark, endings in _MARK_CLOSERS.items() if mark in shown
@@ -236,7 +238,9 @@ class MarkdownRenderer:
             for closer in closers:
                 # The next word, on this line or on one of its own.
                 next_words = last + (" " if self._pending else "\n") + closer
-                new_rows = _fill(self._spans.words((*lines, *next_words.split("\n"))), room)
+                new_rows = _fill(
+                    self._spans.parse_paragraph((*lines, *next_words.split("\n"))), room
+                )
                 same = zip(rows[:count], new_rows, strict=False)
                 least = min(count, len(new_rows))
                 count = next((index for index, (a, b) in enumerate(same) if a != b), least)
@@ -245,17 +249,17 @@ class MarkdownRenderer:
     def _rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
         match leaf.kind:
             case "words":
-                yield from _fill(self._spans.words(leaf.lines), room)
+                yield from _fill(self._spans.parse_paragraph(leaf.lines), room)
             case "heading":
                 yield from _fill(self._heading(leaf), room)
             case "rule":
                 wide = min(room or _MAX_RULE_CELLS, _MAX_RULE_CELLS)
                 yield (("dim", ("─" if self._signs else "-") * wide),)
             case "table":
-                yield from table(
+                yield from table_lines(
                     leaf.lines,
                     room,
-                    self._spans.cell,
+                    self._spans.parse_cell,
                     headed=leaf.headed,
                     signs=self._signs,
                 )
@@ -266,8 +270,11 @@ class MarkdownRenderer:
         words = " ".join(leaf.lines)
         if self._styled:
             style = _HEADING_STYLES[min(leaf.level, len(_HEADING_STYLES)) - 1]
-            return self._spans.phrase(words, style)
-        return [("heading", f"{'#' * leaf.level} "), *self._spans.phrase(words, "heading")]
+            return self._spans.parse_phrase(words, style)
+        return [
+            ("heading", f"{'#' * leaf.level} "),
+            *self._spans.parse_phrase(words, "heading"),
+        ]
 
     def _code_rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
         text = leaf.lines[0].expandtabs(4)
@@ -280,7 +287,7 @@ class MarkdownRenderer:
             if not text:
                 return
         else:
-            pieces = self._code.line(text) if self._code else [("code", text)]
+            pieces = self._code.style_line(text) if self._code else [("code", text)]
         yield from hard_wrap(pieces, room) if room else [tuple(pieces)]
 
 

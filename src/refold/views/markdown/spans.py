@@ -43,7 +43,7 @@ _HOST_PATTERN = re.compile(
 
 
 class SpanOptions(Struct, frozen=True):
-    """`styled`: styles are visible. `links`: the terminal opens links."""
+    """With `styled`, styles are visible. With `links`, the terminal opens links."""
 
     styled: bool = True
     links: bool = False
@@ -57,7 +57,7 @@ class Spans:
         self._parser: MarkdownIt | None = None
         self._known: dict[str, object] = {}
 
-    def words(self, lines: Sequence[str]) -> list[Piece]:
+    def parse_paragraph(self, lines: Sequence[str]) -> list[Piece]:
         """Parse a paragraph. Its link definitions stay as written."""
         text = "\n".join(lines)
         if _is_simple(text):
@@ -70,7 +70,7 @@ class Spans:
         pieces: list[Piece] = [("dim", f"{line}\n") for line in lines[:first]]
         return [*pieces, *_pieces(inline.children or [], self._options)]
 
-    def phrase(self, text: str, inside: Style = "plain") -> list[Piece]:
+    def parse_phrase(self, text: str, inside: Style = "plain") -> list[Piece]:
         """The text of a heading or a cell."""
         if _is_simple(text):
             return [(inside, text)]
@@ -82,11 +82,11 @@ class Spans:
             (inside if style in _PLAIN_STYLES else style, words) for style, words in pieces
         ]
 
-    def cell(self, text: str, inside: Style = "plain") -> list[Piece]:
-        """As `phrase`, with `<br>` as a line break."""
+    def parse_cell(self, text: str, inside: Style = "plain") -> list[Piece]:
+        """As `parse_phrase`, with `<br>` as a line break."""
         return [
             (style, _BREAK_PATTERN.sub("\n", words))
-            for style, words in self.phrase(text, inside)
+            for style, words in self.parse_phrase(text, inside)
         ]
 
     @property

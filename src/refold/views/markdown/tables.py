@@ -6,7 +6,7 @@ Cells are wrapped, never cut. `spans` has parsed them before.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
-from refold.views.markdown.blocks import row
+from refold.views.markdown.blocks import split_row
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, wrap
 
@@ -16,17 +16,20 @@ _MIN_COLUMN_CELLS = 8  # cells: a narrower column of long text is unreadable
 _MAX_COLUMNS = 40  # columns side by side; more are unreadable
 
 
-def table(
+def table_lines(
     lines: Sequence[str], room: int, cell: Cell, *, headed: bool, signs: bool
 ) -> list[Line]:
-    """`cell` parses one; `room` 0: any width; `signs`: more than ASCII."""
-    head = row(lines[0]) if headed else []
-    body = [row(line) for line in lines[2 if headed else 0 :]]
+    """Lay out a table. `cell` parses a cell; with `room` 0 any width is allowed.
+
+    With `signs`, characters beyond ASCII are used.
+    """
+    head = split_row(lines[0]) if headed else []
+    body = [split_row(line) for line in lines[2 if headed else 0 :]]
     count = max([len(head), *map(len, body)])
     grid = [[cell(text, "strong") for text in head]] if headed else []
     grid += [[cell(text, "plain") for text in texts] for texts in body]
     grid = [[*fields, *([] for _ in range(count - len(fields)))] for fields in grid]
-    delimiters = row(lines[1]) if headed else []
+    delimiters = split_row(lines[1]) if headed else []
     sides: list[Side] = [
         _side(delimiter) for delimiter in [*delimiters, *([""] * (count - len(delimiters)))]
     ]

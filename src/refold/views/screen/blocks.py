@@ -15,7 +15,7 @@ from refold.values.growing import Growing
 from refold.values.messages import Image, ToolCall
 from refold.values.modes import Outcome
 from refold.values.usage import Spent, Usage
-from refold.views.call_summary import USUAL_FOLD, ResultFold, result
+from refold.views.call_summary import USUAL_FOLD, ResultFold, result_lines
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import outcome_line, turn_line
 from refold.views.styled import Line, line
@@ -158,7 +158,7 @@ def result_rows(
             # The reason of the rules; after an answer it is that of the question.
             denied = "" if block.answered else block.reason
             known_diffs = block.changes if block.answered else ()
-            return result(end, room, directory, denied, fold, known_diffs)
+            return result_lines(end, room, directory, denied, fold, known_diffs)
 
 
 def message_rows(

@@ -45,7 +45,7 @@ from refold.journal.events.kinds import (
 from refold.journal.state.background import end_text
 from refold.journal.state.fold import View
 from refold.journal.state.turn import Turn
-from refold.views.children_list import child_begins, child_ended
+from refold.views.children_list import child_end_line, child_start_line
 from refold.views.cost import budget_text
 from refold.views.escape import on_one_line, visible
 from refold.views.notices import (
@@ -81,9 +81,9 @@ def notice_blocks(
         case Compacted() as made:
             notice = compaction_notice(made, view, window)
         case ChildBorn() as born:
-            notice, begins = child_begins(born, view.children), born.child
+            notice, begins = child_start_line(born, view.children), born.child
         case ChildEnded() as end:
-            notice, report = child_ended(end, view.children, entry.at)
+            notice, report = child_end_line(end, view.children, entry.at)
         case BackgroundEnded() as ended:
             notice = _background_ended(ended, view)
         case Stopped() if not view.turn.seq and (waits := unsent_notice(view)):
