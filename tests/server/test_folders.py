@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.server.serving import Client, order, said, server
+from tests.server.serving import Client, order, read_until, server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -62,7 +62,7 @@ async def test_recent_folders_are_those_of_conversations_and_still_exist(
             path.mkdir()
             async with client.follow(await client.begin(workspace=str(path))) as socket:
                 await order(socket, "user_message", text="Hi.")
-                await said(socket, "result")
+                await read_until(socket, "result")
         gone.rmdir()
         choices = (await client.ask("GET", "/api/folders")).json
 

@@ -174,7 +174,9 @@ async def test_a_model_of_a_server_on_this_machine_is_offered_and_chosen(
         monkeypatch.setenv("OLLAMA_HOST", ollama.url)
         async with own_models(tmp_path) as client:
             listed = (await client.ask("GET", "/api/settings/embedded")).json
-            chosen = await client.ask("PUT", "/api/settings/model", {"model": "ollama/tiny"})
+            chosen = await client.ask(
+                "PUT", "/api/settings/model", {"model": "ollama/tiny"}
+            )
 
     assert listed["servers"] == [{"label": "Ollama", "models": ["ollama/tiny"]}]
     assert (chosen.json["model"], chosen.json["problem"]) == ("ollama/tiny", "")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
-from tests.server.pages.test_page_stories import BOTH, answer, button, id_of, say
+from tests.server.pages.test_page_stories import BOTH, answer, button, id_of, send
 from tests.server.pages.test_settings_stories import SIZES
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -44,7 +44,7 @@ def test_a_folder_is_picked_below_the_roots_and_recent_the_next_time(
     fits = dialog.evaluate("e => e.scrollWidth <= e.clientWidth")
     button(page, "Start").click()
     id_of(page)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
     directory = directory_of(page, server)
     dialog = new_chat(page)
@@ -66,7 +66,7 @@ def test_a_new_folder_gets_the_name_that_was_typed(
     dialog.get_by_label("Name of the new folder").fill("Invoices 2026")
     button(page, "Start").click()
     id_of(page)
-    say(page, "Hi")
+    send(page, "Hi")
     answer(page, "Hello.")
 
     assert Path(directory_of(page, server)).name == "Invoices 2026"

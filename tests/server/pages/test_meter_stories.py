@@ -22,7 +22,7 @@ from refold.values.messages import Message, Text
 from refold.values.usage import Usage
 from tests.journal.shelves import put
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import BOTH, answer, say
+from tests.server.pages.test_page_stories import BOTH, answer, send
 from tests.server.pages.test_subagent_stories import PHONE
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -37,7 +37,7 @@ def test_the_bar_shows_how_full_the_context_is_from_the_first_response_on(
     serve: Serve, pages: Watched, path: str, options: dict[str, Any]
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path, **options)
-    say(page, "Who is there?")
+    send(page, "Who is there?")
     before = page.locator(".meter").is_visible()
     answer(page, "Hello.")
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import BOTH, answer, say
+from tests.server.pages.test_page_stories import BOTH, answer, send
 from tests.server.pages.test_subagent_stories import PHONE
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -28,9 +28,9 @@ def test_a_steered_message_is_unread_below_the_text_and_then_stands_where_it_was
 ) -> None:
     server = serve({"text": SLOW, "pause": 0.1}, {"text": "Brief."})
     page = pages.open(server, path, **options)
-    say(page, "Tell me")
+    send(page, "Tell me")
     page.locator(".coming", has_text="A long").wait_for()
-    say(page, "Be brief")
+    send(page, "Be brief")
 
     unread = page.locator(".waiting .block-heard", has_text="Be brief")
     unread.get_by_text("Not read yet", exact=True).wait_for()
