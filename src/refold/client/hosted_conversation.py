@@ -19,7 +19,7 @@ from refold.client.order_sink import OrderResult
 from refold.client.protocol import Order
 from refold.client.session import Session
 from refold.client.session_worker import CLOSED
-from refold.client.shared_session import SharedSession, problem
+from refold.client.shared_session import SharedSession
 from refold.errors import BadInput, RefoldError, first
 from refold.views.stream_json.documents import Error
 from refold.views.stream_json.snapshot import Status
@@ -76,7 +76,7 @@ class Conversation(SharedSession):
     def report(self, error: Exception) -> None:
         """Report an error of the run to every client. After a bug it is closed."""
         if isinstance(error, RefoldError):
-            self.feed.broadcast(problem(error))
+            self.report_problem(error)
             return
         reason = f"refold itself failed: {type(error).__name__}: {first(error)}"
         self.feed.broadcast(Error(kind="failure", reason=reason))

@@ -66,11 +66,28 @@ class SharedSession:
         asks = in_terminal and bool(session.requests)
         self.cut_off = bool(session.view.turn.seq) and not (session.running or asks)
         self._instructions: ChangedInstructions | None = None
+        self._stop = (0, "")  # why its turn stands still, after which event
         self.feed = Feed(session, self.status)
 
     def status(self) -> Status:
-        asked = self._instructions
-        return replace(self.session.status, cut_off=self.cut_off, instructions=asked)
+        return replace(
+            self.session.status,
+            cut_off=self.cut_off,
+            problem=self.problem,
+            instructions=self._instructions,
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why the turn that is open does not go on; "" again as soon as it does."""
+        seq, reason = self._stop
+        return reason if seq == self.session.view.seq else ""
+
+    def report_problem(self, error: RefoldError) -> None:
+        """Tell all clients why the turn does not go on. The next order tries again."""
+        self._stop = (self.session.view.seq, str(error))
+        self.feed.broadcast(problem(error))
+        self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
     async def join(
         self, after: Cursor | Newest | None, *, reads_journal: bool = False
@@ -118,7 +135,7 @@ class SharedSession:
                 report = self.status() if asks else self._snapshot()
                 _queue_document(follower, replace(report, conversation=session.id))
                 return True
-            case Continue() if self.cut_off:
+            case Continue() if self.cut_off or self.problem:
                 changed = True
             case SetDirectory() if self._in_terminal:
                 raise BadInput(_ITS_OWN)

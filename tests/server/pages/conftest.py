@@ -7,6 +7,7 @@ request to another host fails the test.
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -72,6 +73,13 @@ class Server:
     @property
     def address(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def limit_files(self, size: int) -> None:
+        """Let the server write no file beyond this number of bytes, as on a full disk."""
+        assert self._process
+        resource.prlimit(
+            self._process.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY)
+        )
 
     def kill(self) -> None:
         assert self._process

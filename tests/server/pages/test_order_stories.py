@@ -14,7 +14,7 @@ Serve = Callable[..., Server]
 SLOW = "A long answer, word by word, so that there is time to say something else meanwhile."
 
 
-def texts(page: Any) -> list[str]:
+def words_of(page: Any) -> list[str]:
     """The messages and answers from top to bottom, by their first words."""
     blocks = page.locator(".feed :is(.heard, .words)").all_inner_texts()
     known = ("Tell me", "A long", "Be brief", "Brief.")
@@ -34,13 +34,13 @@ def test_a_steered_message_is_unread_below_the_text_and_then_stands_where_it_was
 
     unread = page.locator(".waiting .block-heard", has_text="Be brief")
     unread.get_by_text("Not read yet", exact=True).wait_for()
-    during = texts(page)
+    during = words_of(page)
     answer(page, "Brief.")
-    after = texts(page)
+    after = words_of(page)
     page.reload()
     answer(page, "Brief.")
 
     assert during == ["Tell me", "A long", "Be brief"]
     assert after == ["Tell me", "A long", "Be brief", "Brief."]
-    assert texts(page) == after
+    assert words_of(page) == after
     assert page.get_by_text("Not read yet").count() == 0

@@ -22,7 +22,9 @@ export class Connection {
     this.orders = new Map();
     this.closed = false;
     this.again = () => this.retryNow();
+    this.leave = () => this.line?.close(); // a lost network is silent; one on this machine connects again
     addEventListener("online", this.again);
+    addEventListener("offline", this.leave);
     document.addEventListener("visibilitychange", this.again);
     this.connect();
   }
@@ -39,7 +41,7 @@ export class Connection {
       opened = true;
       this.tries = 0;
       this.on.state("online");
-      for (const { frame } of this.orders.values()) line.send(frame);
+      for (const key of this.orders.keys()) this.transmit(key);
     };
     line.onmessage = ({ data }) => this.heard(data);
     line.onclose = ({ code }) => {
@@ -60,24 +62,47 @@ export class Connection {
     this.on.document(doc, data);
   }
 
-  /** Send an order. The promise is kept when the server has taken it. */
-  send(order) {
+  /**
+   * Send an order. The promise is kept when the server has taken it. One that `waits` for a
+   * connection waits as long as there is none.
+   */
+  send(order, waits = false) {
     const key = order.client_key ?? crypto.randomUUID();
     const frame = JSON.stringify({ ...order, client_key: key });
     return new Promise((resolve, reject) => {
-      const timer = setTimeout(() => {
-        this.orders.delete(key);
-        reject(new Error("the server did not answer"));
-      }, ORDER_PATIENCE);
-      this.orders.set(key, { frame, resolve, reject, timer });
-      if (this.line?.readyState === WebSocket.OPEN) this.line.send(frame);
+      this.orders.set(key, { frame, resolve, reject, waits, timer: 0 });
+      if (this.line?.readyState === WebSocket.OPEN) this.transmit(key);
+      else if (!waits) this.expire(key);
       this.on.sent?.(frame);
     });
+  }
+
+  transmit(key) {
+    this.line.send(this.orders.get(key).frame);
+    this.expire(key);
+  }
+
+  expire(key) {
+    const order = this.orders.get(key);
+    clearTimeout(order.timer);
+    order.timer = setTimeout(() => {
+      this.orders.delete(key);
+      order.reject(new Error("the server did not answer"));
+    }, ORDER_PATIENCE);
+  }
+
+  /** Forget an order that was not taken. */
+  forget(key) {
+    const order = this.orders.get(key);
+    this.orders.delete(key);
+    clearTimeout(order?.timer);
+    order?.resolve(null);
   }
 
   async lost(opened, code) {
     if (this.closed) return;
     this.on.state("offline", 0);
+    for (const order of this.orders.values()) if (order.waits) clearTimeout(order.timer);
     if (!opened && !(await this.on.lost())) return this.close();
     if (this.closed || this.waiting) return undefined;
     // 1013: we read too slowly. 1012: the server begins anew.
@@ -103,6 +128,7 @@ export class Connection {
     this.closed = true;
     clearTimeout(this.waiting);
     removeEventListener("online", this.again);
+    removeEventListener("offline", this.leave);
     document.removeEventListener("visibilitychange", this.again);
     for (const { reject, timer } of this.orders.values()) {
       clearTimeout(timer);

@@ -5,6 +5,7 @@
 import * as api from "./api.js";
 import { Connection, NEWEST } from "./connection.js";
 import { isNode } from "./nodes.js";
+import { UnsentStorage } from "./outbox.js";
 import { emptyScreen, reduce, withOlder } from "./reducer.js";
 
 const FRAMES = 2000; // the newest, for the panel of a developer
@@ -30,6 +31,9 @@ export class Conversation {
     this.caughtUp = false; // is all told that had happened when it was opened?
     this.cost = 0; // milliseconds that the last drawing took
     this.connect();
+    this.storage = new UnsentStorage(id);
+    this.unsent = []; // messages that the server has not got
+    if (!this.readOnly) for (const message of this.storage.read()) this.post(message).catch(() => {});
   }
 
   connect(after) {
@@ -154,7 +158,30 @@ export class Conversation {
 
   send(order) {
     if (this.readOnly) return Promise.reject(new Error("this conversation is read only here"));
-    return this.connection.send(order);
+    const text = order.type === "user_message" ? order.typed ?? order.text : order.instead;
+    if (!text) return this.connection.send(order);
+    const key = crypto.randomUUID();
+    return this.post({ key, text, at: Date.now(), images: Boolean(order.images), order: { ...order, client_key: key } });
+  }
+
+  /** Send a message, and keep it in sight until the server has it. */
+  async post(message) {
+    this.keepUnsent([...this.unsent, message]);
+    try {
+      return await this.connection.send(message.order, true);
+    } finally {
+      this.keepUnsent(this.unsent.filter(({ key }) => key !== message.key));
+    }
+  }
+
+  keepUnsent(messages) {
+    this.unsent = messages;
+    this.storage.write(messages);
+    if (!this.closed) this.on.unsent(messages);
+  }
+
+  takeBack(key) {
+    this.connection.forget(key);
   }
 
   /** Why the connection was refused: try again, read the journal, or give up? */

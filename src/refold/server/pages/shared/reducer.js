@@ -36,6 +36,7 @@ export function emptyScreen() {
     outcome: "", // of the last turn that ended
     stopped: false,
     cutOff: false,
+    problem: "", // why the turn that is open does not go on, such as a full disk
     heldBy: "",
     usage: noUsage(),
     cost: 0, // null: a price is not known
@@ -62,7 +63,7 @@ export function waiting(screen) {
 export function reduce(screen, doc) {
   const change = REDUCERS[doc.type];
   let next = screen;
-  if (doc.seq) next = { ...next, seq: doc.seq, id: doc.id ?? next.id };
+  if (doc.seq) next = { ...next, seq: doc.seq, id: doc.id ?? next.id, problem: "" };
   if (next.coming.length && (ENDS.has(doc.type) || (doc.type === "error" && doc.seq))) {
     next = { ...next, coming: [] };
   }
@@ -321,6 +322,7 @@ const REDUCERS = {
       ...chosen(screen, { mode, model, agent, effort, teams, tracing, budget }), directory: doc.directory,
       added: doc.added ?? [], usage, cost, context: doc.context ?? screen.context,
       cutOff: Boolean(doc.cut_off),
+      problem: doc.problem ?? "",
       heldBy: doc.held_by ?? "",
       instructions: doc.instructions ?? null,
     };

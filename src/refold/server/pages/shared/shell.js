@@ -6,18 +6,19 @@ import { Again } from "./again.js";
 import * as api from "./api.js";
 import { CommandOutput } from "./commands.js";
 import { Composer } from "./composer.js";
+import { ConditionBar, conditionOf, NO_LINE } from "./condition.js";
 import { Conversation } from "./conversation.js";
 import { ask, askChoice, field } from "./dialogs.js";
 import { fill, h, icon, iconButton } from "./dom.js";
 import { mention, NEW } from "./drafts.js";
 import { onOneLine } from "./escape.js";
 import { FilesPanel, listFolder } from "./files.js";
-import { waiting } from "./reducer.js";
 import { ConversationList, isArchived, isPinned, titleOf } from "./list.js";
 import { askNewChat } from "./new_chat.js";
 import { askOptions } from "./options.js";
 import { Meter } from "./meter.js";
 import { isNode, NodeBar, rootOf } from "./nodes.js";
+import { Outbox } from "./outbox.js";
 import { Requests } from "./requests.js";
 import { Review } from "./review.js";
 import { Settings } from "./settings/dialog.js";
@@ -71,6 +72,9 @@ class Page {
     this.scroller = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": t.messages });
     this.latest = h("button", { type: "button", class: "latest", hidden: true, on: { click: () => this.transcript.toEnd() } }, icon("down"), t.latest);
     this.notice = h("div", { class: "notice", hidden: true });
+    this.line = NO_LINE;
+    this.conditionBar = new ConditionBar(t, () => this.tried(this.order({ type: "continue" })));
+    this.outbox = new Outbox(t, (message) => this.takeBack(message));
     this.requestsElement = h("div", { class: "requests", hidden: true });
     this.status = h("div", { class: "status" });
     this.chips = h("div", { class: "chips" });
@@ -86,7 +90,7 @@ class Page {
     this.nav.id = "list";
     this.nodeBar = new NodeBar(this, t);
     this.main = h("main", { class: "main" }, h("div", {}, this.bar, this.nodeBar.element), h("div", { class: "reading" }, this.scroller, this.latest),
-      h("div", { class: "dock" }, this.notice, this.requestsElement, this.output.element, this.status, this.composer.element, this.chips));
+      h("div", { class: "dock" }, this.outbox.element, this.notice, this.conditionBar.element, this.requestsElement, this.output.element, this.status, this.composer.element, this.chips));
     this.app = h("div", { class: "app" }, this.nav, this.main, this.panel,
       h("div", { class: "shade", on: { click: () => { this.toggle("list", false); this.toggle("panel", false); } } }));
     document.title = t.title;
@@ -217,7 +221,8 @@ class Page {
     this.nodeBar.open(id);
     this.composer.setConversation(id);
     this.conversation = new Conversation(id, {
-      changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLight(name, seconds),
+      changed: (screen) => this.changed(screen), state: (name, seconds) => this.setLine(name, seconds),
+      unsent: (messages) => this.outbox.show(messages),
       gone: () => this.gone(), held: (by) => this.held(by),
       frame: this.skin.panels.frames && (() => this.panelNow?.frame?.()),
       forked: (made) => this.forked(made), joined: () => this.joined(), older: (screen, count) => this.older(screen, count),
@@ -273,6 +278,9 @@ class Page {
     this.requests.clear();
     this.output.close();
     this.notice.hidden = true;
+    this.outbox.show([]);
+    this.line = NO_LINE;
+    this.conditionBar.show({ name: "at_rest" }, false);
     for (const element of [this.status, this.chips]) {
       fill(element);
       delete element.dataset.key;
@@ -288,7 +296,7 @@ class Page {
     if (push) history.pushState(null, "", location.pathname);
     this.title.textContent = this.texts.untitled;
     this.setTitle();
-    this.setLight("none");
+    this.setLine("none");
     this.welcome = this.skin.welcome({ use: (text) => this.composer.add(text) });
     this.scroller.append(this.welcome);
     this.offerCutOff(this.welcome);
@@ -320,13 +328,13 @@ class Page {
     fill(this.notice, h("p", { role: "status" }, text), action);
   }
 
-  setLight(name, seconds = 0) {
+  setLine(name, seconds = 0) {
     const t = this.texts;
+    this.line = { name, seconds, hasNetwork: navigator.onLine };
     this.light.dataset.state = name;
     fill(this.light, h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "light-text" }, t.light[name] ?? ""));
-    this.light.title = name === "offline" ? t.offlineIn(seconds) : (t.light[name] ?? "");
-    if (name === "offline" && seconds > 1) this.showNotice(t.offlineIn(seconds));
-    else if (name === "online" && !this.notice.dataset.stays) this.notice.hidden = true;
+    this.light.title = t.light[name] ?? "";
+    if (this.conversation) this.showCondition(this.conversation.screen);
   }
 
   async newChat() {
@@ -527,10 +535,8 @@ class Page {
     this.requests.show(screen, this.conversation.readOnly);
     this.nodeBar.show(screen);
     this.meter.show(screen);
-    const running = Boolean(screen.turn);
-    if (!this.conversation.readOnly) this.composer.setRunning(running && !screen.cutOff);
     if (!before || screen.title !== before.title || !before.done.length) this.showTitle(screen);
-    this.showStatus(screen);
+    this.showCondition(screen);
     this.again.show(screen);
     if (this.goal) {
       const { goal } = this;
@@ -539,7 +545,6 @@ class Page {
     }
     this.skin.showChips(this.chips, screen, this);
     this.panelNow?.changed?.(screen);
-    if (screen.cutOff && !this.conversation.readOnly) this.offerContinue();
     this.showHolder(screen, before);
     if (this.conversation.caughtUp && before) this.tellChanges(before, screen);
   }
@@ -575,12 +580,14 @@ class Page {
     this.title.textContent = onOneLine(screen.title || first?.said?.slice(0, 80) || this.texts.untitled);
   }
 
-  showStatus(screen) {
-    const { requests, plan } = waiting(screen);
-    const asked = requests.length || plan;
-    const words = asked ? this.texts.doing.asked : statusWords(screen, this.texts.doing);
-    this.skin.showStatus(this.status, screen, words);
-    this.setTitle(asked ? "(!) " : screen.turn ? "… " : "");
+  showCondition(screen) {
+    const condition = conditionOf(screen, this.line, this.texts);
+    const { readOnly } = this.conversation;
+    this.conditionBar.show(condition, readOnly);
+    this.app.dataset.still = condition.works ? "no" : "yes";
+    if (!readOnly) this.composer.setRunning(condition.works);
+    this.skin.showStatus(this.status, condition.works ? screen : { ...screen, turn: 0 }, condition.words);
+    this.setTitle(condition.asks ? "(!) " : condition.works ? "… " : "");
   }
 
   /** The title of the tab: how many other conversations wait, and how this one does. */
@@ -592,9 +599,9 @@ class Page {
     if (title !== document.title) document.title = title;
   }
 
-  offerContinue() {
-    const go = h("button", { type: "button", class: "button primary", on: { click: () => { this.notice.hidden = true; this.tried(this.order({ type: "continue" })); } } }, this.texts.continue);
-    this.showNotice(this.texts.crashed, go);
+  takeBack(message) {
+    this.conversation.takeBack(message.key);
+    this.composer.putBack(message.text);
   }
 
   tellChanges(before, screen) {
@@ -673,22 +680,6 @@ class Page {
       this.composer.text.focus();
     } else if (event.key === "p") this.toggle("panel");
   }
-}
-
-/** What it does now, in words. */
-export function statusWords(screen, t) {
-  if (!screen.turn && !screen.status.doing.startsWith("requesting")) return "";
-  const { doing, reason, seconds, tries, attempt, attempts } = screen.status;
-  if (screen.stopped) return t.stopping ?? "";
-  if (doing === "waiting") return t.retry(reason, seconds, attempt || tries + 1, attempts);
-  if (doing.startsWith("writing a call of ")) return t.coming(doing.slice(18));
-  if (doing.startsWith("requesting a ")) return t.purpose(doing.slice(13));
-  if (doing === "running") {
-    const call = screen.open.findLast((b) => b.stage === "running");
-    return call && t.coming ? (t.runningTool?.(call.tool) ?? t.running) : t.running;
-  }
-  if (doing) return t[doing] ?? doing;
-  return screen.coming.length ? t.answering : t.thinking;
 }
 
 /** What can be chosen, each with a line about it. */

@@ -60,6 +60,7 @@ const common = {
   you: "You",
   queued: "Not read yet: waits for its turn",
   notRead: "Not read yet",
+  unsent: { label: "Messages that were not sent", tag: "Not sent yet" },
   editQueued: "Take back and edit",
   cutOff: "Cut off here",
   dropped: (reason) => `Dropped, the model is asked again: ${reason}`,
@@ -184,8 +185,6 @@ const common = {
   readOnly: (who) => `Read only: ${who} has this conversation open.`,
   joined: "Connected",
   notThere: "This conversation does not exist.",
-  offlineIn: (seconds) => seconds > 1
-    ? `No connection. Trying again in ${Math.round(seconds)} s.` : "No connection. Trying again…",
   connecting: "Connecting…",
   loading: "Loading…",
 };
@@ -282,6 +281,11 @@ export const developer = {
       works: "works", idle: "idle", stopping: "stopping", running: "running", done: "done", partial: "partial",
       failed: "failed", stopped: "stopped", lost: "lost", foreign: "of another session",
     },
+  },
+  conditions: {
+    noServer: "The server does not answer. Is refold serve running? What you send waits here.",
+    noNetwork: "This device has no network. What you send waits here.",
+    problem: (reason) => `The turn cannot continue: ${reason}.`, again: (seconds) => (seconds >= 1 ? `Trying again in ${Math.round(seconds)} s.` : "Trying again…"),
   },
   meter: { full: (percent) => `${percent} % of the context window is used.`, cost: (spent) => `Cost: ${spent}.` },
   node: {
@@ -491,6 +495,12 @@ export const user = {
       foreign: "from another conversation",
     },
   },
+  conditions: {
+    noServer: "I cannot be reached: the program that I run in does not answer. What you write is kept and sent when it is back.",
+    noNetwork: "This device is not connected to a network. What you write is kept and sent when it is connected again.",
+    problem: (reason) => FAILURES.find(([wording]) => wording.test(reason))?.[1] ?? `I cannot go on: ${reason}.`,
+    again: (seconds) => (seconds >= 1 ? `Trying again in ${Math.round(seconds)} s.` : "Trying again…"),
+  },
   meter: {
     full: (percent) => `${percent} % of what I can keep in mind is used.`, cost: (spent) => `This conversation has cost ${spent}.`,
   },
@@ -555,6 +565,7 @@ const FAILURES = [
   [/does not fit/, "This conversation has become too long for me. Type /compact to shorten it, or begin a new chat."],
   [/no model|does not know the model|There is no .* API/, "The model that was chosen for me is not there. Choose another in the settings, or type /model."],
   [/disk (is )?full|[Nn]o space left/, "The disk of this computer is full. Make room, then try again."],
+  [/cannot (append|write|sync|create|open) /, "I cannot write to the disk of this computer. Look whether there is room, then try again."],
 ];
 
 // What a tool does, for a user who does not know what a tool is.

@@ -1,0 +1,119 @@
+"""What the pages say when something fails: the server, the network, the disk; and of unsent messages."""
+
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.server.pages.conftest import Server, Watched
+from tests.server.pages.test_page_stories import BOTH, answer, button, send, until
+from tests.server.pages.test_subagent_stories import PHONE
+
+pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
+Serve = Callable[..., Server]
+SIZES = pytest.mark.parametrize("options", [{}, PHONE], ids=["wide", "phone"])
+SLOW = {"text": "A long answer, word by word, which takes a while to write.", "pause": 0.5}
+SERVER = {"/": "the program that I run in does not answer", "/dev": "The server does not answer"}
+NETWORK = {"/": "not connected to a network", "/dev": "no network"}
+CUT_OFF = {"/": "I was interrupted", "/dev": "The process that ran this turn is gone"}
+GO_ON = {"/": "Go on", "/dev": "Continue"}
+DISK = {"/": "I cannot write to the disk", "/dev": "The turn cannot continue: cannot"}
+
+
+def condition(page: Any, text: str) -> None:
+    page.locator(".condition", has_text=text).wait_for()
+
+
+@BOTH
+@SIZES
+def test_a_dead_server_looks_like_no_work_and_an_unsent_message_arrives_once(
+    serve: Serve, pages: Watched, path: str, options: dict[str, Any]
+) -> None:
+    server = serve(SLOW)
+    page = pages.open(server, path, **options)
+    send(page, "Write")
+    page.locator(".coming", has_text="A").wait_for()
+    server.kill()
+
+    condition(page, SERVER[path])
+    stop, busy = page.locator(".stop").is_visible(), page.locator(".is-busy").count()
+    send(page, "Are you there?")
+    unsent = page.locator(".outbox", has_text="Are you there?")
+    unsent.get_by_text("Not sent yet").wait_for()
+    fits = page.locator(".dock").evaluate("e => e.scrollWidth <= e.clientWidth + 1")
+    server.write([{"text": "Here I am."}])
+    server.start()
+    unsent.wait_for(state="hidden")
+    answer(page, "Here I am.")
+
+    assert (stop, busy, fits) == (False, 0, True)
+    assert page.locator(".condition").is_hidden()
+    assert page.locator(".block-heard", has_text="Are you there?").count() == 1
+
+
+@BOTH
+def test_a_turn_that_was_cut_off_is_no_work_until_it_is_continued(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(SLOW, {"text": "The rest."})
+    page = pages.open(server, path)
+    send(page, "Write")
+    page.locator(".coming", has_text="A").wait_for()
+    server.kill()
+    condition(page, SERVER[path])
+    server.write([{"text": "The rest."}])
+    server.start()
+
+    condition(page, CUT_OFF[path])
+    busy = page.locator(".is-busy").count()
+    button(page, GO_ON[path]).click()
+    answer(page, "The rest.")
+
+    assert busy == 0
+    assert page.locator(".condition").is_hidden()
+
+
+@BOTH
+def test_a_lost_network_is_named_and_an_unsent_message_can_be_taken_back(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve({"text": "Hello."})
+    page = pages.open(server, path)
+    send(page, "Who is there?")
+    answer(page, "Hello.")
+    page.context.set_offline(True)
+    condition(page, NETWORK[path])
+    send(page, "Do you hear me?")
+    page.locator(".outbox", has_text="Do you hear me?").wait_for()
+
+    page.locator(".outbox").get_by_role("button").click()
+    page.locator(".outbox").wait_for(state="hidden")
+    draft = page.locator("#message").input_value()
+    page.context.set_offline(False)
+    until(page, "() => document.querySelector('.condition').hidden")
+
+    assert draft == "Do you hear me?"
+    assert page.locator(".block-heard").count() == 1
+
+
+@BOTH
+def test_a_journal_that_cannot_be_written_is_named_until_it_can(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(SLOW, {"text": "Written at last."})
+    page = pages.open(server, path)
+    send(page, "Write")
+    page.locator(".coming", has_text="A").wait_for()
+    server.limit_files(2000)  # bytes of a file: less than the journal has
+
+    condition(page, DISK[path])
+    busy = page.locator(".is-busy").count()
+    page.reload()
+    condition(page, DISK[path])
+    server.limit_files(resource.RLIM_INFINITY)
+    button(page, GO_ON[path]).click()
+    answer(page, "Written at last.")
+
+    assert busy == 0
+    assert page.locator(".condition").is_hidden()
