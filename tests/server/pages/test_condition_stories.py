@@ -14,7 +14,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
 SIZES = pytest.mark.parametrize("options", [{}, PHONE], ids=["wide", "phone"])
 SLOW = {"text": "A long answer, word by word, which takes a while to write.", "pause": 0.5}
-SERVER = {"/": "the program that I run in does not answer", "/dev": "The server does not answer"}
+SERVER = {
+    "/": "the program that I run in does not answer",
+    "/dev": "The server does not answer",
+}
 NETWORK = {"/": "not connected to a network", "/dev": "no network"}
 CUT_OFF = {"/": "I was interrupted", "/dev": "The process that ran this turn is gone"}
 GO_ON = {"/": "Go on", "/dev": "Continue"}
