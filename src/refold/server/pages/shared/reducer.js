@@ -102,7 +102,7 @@ const REDUCERS = {
       ...screen, turn: doc.seq, turnAt: doc.at ?? 0, stopped: false, cutOff: false, plan: null,
     };
   },
-  model_start: (screen) => withStatus(screen, "thinking"),
+  model_start: (screen) => withStatus({ ...screen, cutOff: false }, "thinking"),
   assistant_message(screen, doc) {
     let next = close(screen, (b) => b.kind === "called" && !b.within, lost);
     if (doc.thinking.trim()) {
@@ -139,7 +139,7 @@ const REDUCERS = {
     return withStatus(found, ofCalls(found.open));
   },
   tool_start(screen, doc) {
-    const next = change(without(screen, doc.call_id), doc.call_id, (b) => ({
+    const next = change(without({ ...screen, cutOff: false }, doc.call_id), doc.call_id, (b) => ({
       ...b, stage: "running", began: doc.at ?? 0,
     }));
     return withStatus(next, ofCalls(next.open));
@@ -194,7 +194,7 @@ const REDUCERS = {
       cost: null, files: [], warnings: [], steps: 0, model: "",
     };
     const next = {
-      ...screen, turn: 0, stopped: false, moved: [], status: noStatus(), outcome: doc.outcome,
+      ...screen, turn: 0, stopped: false, cutOff: false, moved: [], status: noStatus(), outcome: doc.outcome,
     };
     return plus({ ...next, requests: next.requests.filter((r) => r.who) }, over);
   },
