@@ -299,7 +299,7 @@ def test_a_message_for_the_next_turn_waits_for_the_running_turn(
     page.locator(".when input[value=next]").check()
     send(page, "Second")
 
-    page.locator(".present .block-heard", has_text="Second").wait_for()
+    page.locator(".waiting .block-heard", has_text="Second").wait_for()
     answer(page, "First done.")
     answer(page, "Second done.")
 
