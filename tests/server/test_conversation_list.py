@@ -163,3 +163,25 @@ async def test_a_session_waits_while_its_subagent_asks(sessions: JournalDirector
         await recorder.close()
 
     assert (before, after) == ("waiting", "running")
+
+
+async def test_the_timeline_has_pages(tmp_path: Path) -> None:
+    async with server(tmp_path, *([Reply(text="One.")] * 3)) as client:
+        id_ = await client.begin()
+        async with client.follow(id_) as socket:
+            await read_until(socket, "status")
+            for _ in range(3):
+                await order(socket, "user_message", text="Again")
+                await read_until(socket, "result")
+        path: str = f"/api/conversations/{id_}/timeline"
+        every = (await client.ask("GET", path)).json
+        rows, following = list[object](), f"{path}?limit=2"
+        while following:
+            answer = await client.ask("GET", following)
+            rows += answer.json
+            following = answer.headers.get("link", "").partition(">")[0].lstrip("<")
+        wrong = await client.ask("GET", f"{path}?after=root/none")
+
+    assert len(every) == 3
+    assert rows == every
+    assert (wrong.status, wrong.json["kind"]) == (400, "BadInput")

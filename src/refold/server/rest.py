@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from anyio import to_thread
 from fastapi import Path, Query, Request, Response
@@ -258,15 +258,38 @@ def _add_reports(api: Api, host: Host) -> None:
         return json_of(await read(id_, host.stored.tree))
 
     @api.route("GET", f"{CONVERSATION_PATH}/timeline", list[TimelineRow])
-    async def timeline(id_: str) -> Response:
-        """Every call with its time and cost."""
-        return json_of(await read(id_, host.stored.timeline))
+    async def timeline(
+        id_: str,
+        limit: Annotated[int, Query(ge=1, le=100_000)] = 100_000,
+        after: Annotated[str, Query(max_length=500)] = "",
+    ) -> Response:
+        """Every call with its time and cost, in the order in which they began.
+
+        With `limit`, so many of them behind the one with the address `after`; the header Link has
+        the address of the next page, if there is more.
+        """
+        rows = await read(id_, host.stored.timeline)
+        page, more = _timeline_page(rows, limit, after)
+        query = urlencode({"limit": limit, "after": page[-1].address}) if more else ""
+        link = f'</api/conversations/{quote(id_, safe="")}/timeline?{query}>; rel="next"'
+        return json_of(page, headers={"link": link} if more else None)
 
     @api.route("GET", f"{CONVERSATION_PATH}/points", list[RewindPoint])
     async def points(id_: str) -> Response:
         """The points to which the conversation can be rewound."""
         chat = await conversation(host, id_)
         return json_of(await chat.session.workspace.points())
+
+
+def _timeline_page(
+    rows: Sequence[TimelineRow], limit: int, after: str
+) -> tuple[Sequence[TimelineRow], bool]:
+    """The rows behind that address, and whether there are more. Raises `BadInput`."""
+    addresses = [row.address for row in rows]
+    if after and after not in addresses:
+        raise BadInput(f"no call of this conversation has the address {after!r}")
+    begin = addresses.index(after) + 1 if after else 0
+    return rows[begin : begin + limit], begin + limit < len(rows)
 
 
 def _add_work(api: Api, host: Host) -> None:
