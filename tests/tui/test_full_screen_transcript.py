@@ -6,7 +6,13 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from refold.journal.events.child_events import ChildBorn, ChildEnded
-from refold.journal.events.kinds import Ended, ModeChanged, TurnEnded
+from refold.journal.events.kinds import (
+    EffortChosen,
+    Ended,
+    ModeChanged,
+    ModelChosen,
+    TurnEnded,
+)
 from refold.tui.transcript import (
     Anchor,
     Memo,
@@ -108,11 +114,11 @@ def test_a_finished_subagent_takes_two_rows_and_opens_to_its_whole_report() -> N
     assert result[-1] == "    • file 29"
 
 
-def test_a_mode_chosen_between_turns_adds_no_row_but_one_chosen_in_a_turn_does() -> None:
+def test_status_line_choices_add_a_row_only_if_made_in_a_turn() -> None:
     story = Story().turn("Go.").tell(ModeChanged("sandbox"), TurnEnded("answered"))
     rows = rows_of(model_of(story).transcript)
 
-    story.tell(ModeChanged("plan"), ModeChanged("default"))
+    story.tell(ModeChanged("plan"), EffortChosen("low"), ModelChosen("b/other"))
 
     assert "The mode is now sandbox." in rows
     assert rows_of(model_of(story).transcript) == rows

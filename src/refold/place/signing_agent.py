@@ -18,7 +18,7 @@ from contextlib import suppress
 from threading import BoundedSemaphore, Thread
 
 _FAILURE, _LIST_KEYS, _KEYS, _SIGN, _SIGNATURE = 5, 11, 12, 13, 14  # kinds of messages
-_LENGTH = struct.Struct(">I")
+_LENGTH_STRUCT = struct.Struct(">I")
 _MAX_REQUEST_BYTES = 16_384
 _MAX_ANSWER_BYTES = 262_144
 _MAX_CONNECTIONS = 8
@@ -109,14 +109,14 @@ def _only_key(key: bytes, answer: bytes) -> bytes:
     """The list of keys without all others."""
     if answer[0] != _KEYS:
         return bytes((_FAILURE,))
-    count, rest = _LENGTH.unpack(answer[1:5])[0], answer[5:]
+    count, rest = _LENGTH_STRUCT.unpack(answer[1:5])[0], answer[5:]
     kept = list[bytes]()
     for _ in range(min(count, _MAX_ANSWER_BYTES // 8)):
         listed, rest = _split_string(rest)
         comment, rest = _split_string(rest)
         if key and listed == key:
             kept.append(_to_string(listed) + _to_string(comment))
-    return bytes((_KEYS,)) + _LENGTH.pack(len(kept)) + b"".join(kept)
+    return bytes((_KEYS,)) + _LENGTH_STRUCT.pack(len(kept)) + b"".join(kept)
 
 
 def _strings(data: bytes, count: int, *, rest: bytes) -> list[bytes]:
@@ -131,24 +131,24 @@ def _strings(data: bytes, count: int, *, rest: bytes) -> list[bytes]:
 
 
 def _split_string(data: bytes) -> tuple[bytes, bytes]:
-    if len(data) < _LENGTH.size:
+    if len(data) < _LENGTH_STRUCT.size:
         raise ValueError("no length")
-    end = _LENGTH.size + _LENGTH.unpack_from(data)[0]
+    end = _LENGTH_STRUCT.size + _LENGTH_STRUCT.unpack_from(data)[0]
     if len(data) < end:
         raise ValueError("a string that is cut off")
-    return data[_LENGTH.size : end], data[end:]
+    return data[_LENGTH_STRUCT.size : end], data[end:]
 
 
 def _to_string(data: bytes) -> bytes:
-    return _LENGTH.pack(len(data)) + data
+    return _LENGTH_STRUCT.pack(len(data)) + data
 
 
 def _read_message(connection: socket.socket, max_bytes: int) -> bytes:
     """The next message; empty at the end. Raises `ValueError` if it is too long."""
-    head = _read_exactly(connection, _LENGTH.size)
+    head = _read_exactly(connection, _LENGTH_STRUCT.size)
     if not head:
         return b""
-    length = _LENGTH.unpack(head)[0]
+    length = _LENGTH_STRUCT.unpack(head)[0]
     if not 0 < length <= max_bytes:
         raise ValueError(f"a message of {length} bytes")
     return _read_exactly(connection, length)

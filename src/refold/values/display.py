@@ -178,17 +178,30 @@ class AskedQuestion(Struct, frozen=True):
     form: Form | UnsetType = UNSET
 
 
+class OptionArgument(Struct, frozen=True):
+    """An option. Models that know other agents write `description`."""
+
+    label: str
+    about: str = ""
+    description: str = ""
+
+    @property
+    def as_asked(self) -> Option:
+        return Option(self.label, self.about or self.description)
+
+
 class QuestionArgument(Struct, frozen=True):
     """One question. The user can always answer with text instead of an option."""
 
     question: str
-    options: list[Option | str] = []  # models write the label alone, too
+    options: list[OptionArgument | str] = []  # models write the label alone, too
     many: bool = False  # more than one option may be chosen
 
     @property
     def as_asked(self) -> AskedQuestion:
         options = [
-            Option(option) if isinstance(option, str) else option for option in self.options
+            Option(option) if isinstance(option, str) else option.as_asked
+            for option in self.options
         ]
         return AskedQuestion(self.question, options, self.many)
 

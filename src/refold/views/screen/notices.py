@@ -69,6 +69,7 @@ EVENT_KINDS = frozenset((
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft,
 ))  # fmt: skip
+_STATUS_KINDS = (ModeChanged, ModelChosen, EffortChosen)  # a status line has these
 _MAX_QUOTE_CELLS = 60
 
 
@@ -100,7 +101,7 @@ def notice_blocks(
     if notice is not None:
         yield NoticeBlock(
             seq=entry.seq, at=entry.at, line=notice, begins=begins, report=report,
-            is_status=isinstance(entry.event, ModeChanged) and not view.turn.seq,
+            is_status=isinstance(entry.event, _STATUS_KINDS) and not view.turn.seq,
         )  # fmt: skip
     if view.account.first_estimated == entry.seq:
         yield NoticeBlock(seq=entry.seq, at=entry.at, line=line(ESTIMATED_NOTICE, "warn"))
