@@ -142,7 +142,7 @@ def layers_of(
     """The layers that `load` reads, in order, each read when it is called."""
     return (
         lambda: from_file(file, "user"),
-        *(partial(_unchanged, layer) for layer in between),
+        *(partial(_identity, layer) for layer in between),
         lambda: from_environment(environ),
         lambda: from_flags(flags),
         lambda: from_file(managed, "managed"),
@@ -329,7 +329,7 @@ def _to_tables(origins: Mapping[str, Origin]) -> dict[str, Any]:
     return whole
 
 
-def _unchanged(layer: Layer) -> Layer:
+def _identity(layer: Layer) -> Layer:
     return layer
 
 

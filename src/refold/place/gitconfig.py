@@ -47,7 +47,7 @@ def runs_no_program(config: str) -> bool:
     """Whether no setting in a git settings file can make git run a program."""
     text = _read_settings(config)
     return text is not None and all(
-        known for _, known in _classified_lines(text, _HARMLESS_CORE_SETTINGS)
+        known for _, known in _lines_and_safety(text, _HARMLESS_CORE_SETTINGS)
     )
 
 
@@ -82,7 +82,7 @@ def program_lines_of(content: bytes) -> list[str]:
 def _program_lines(text: str) -> list[str]:
     """Each line is prefixed with its section."""
     lines, section = list[str](), ""
-    for line, known in _classified_lines(text, _HARMLESS_CORE_SETTINGS):
+    for line, known in _lines_and_safety(text, _HARMLESS_CORE_SETTINGS):
         section = line if line[0] == "[" else section
         lines += () if known else (f"{section}\n{line}",)
     return lines
@@ -99,7 +99,7 @@ def without_programs(config: str) -> str | None:
 @lru_cache(16)
 def _without_programs(text: str) -> str | None:
     lines = list(
-        _classified_lines(
+        _lines_and_safety(
             text,
             _HARMLESS_CORE_SETTINGS | _HARMLESS_DISPLAY_SETTINGS,
             with_display_settings=True,
@@ -122,7 +122,7 @@ def _read_settings(config: str) -> str | None:
     )
 
 
-def _classified_lines(
+def _lines_and_safety(
     text: str, core: set[str], *, with_display_settings: bool = False
 ) -> Iterator[tuple[str, bool]]:
     """Each line that is not empty, and whether it is known to run nothing.

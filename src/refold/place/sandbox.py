@@ -456,11 +456,11 @@ class Sandbox:
         return Restrictions(others=True) if can_scope else None
 
     def _environ(self, rules: SandboxRules, named: Mapping[str, str]) -> dict[str, str]:
-        walled = self.kind == "bubblewrap"
+        walled, private = self.kind == "bubblewrap", self._private_directory
         visible = (
             bubblewrap.temporary_directory(rules)
             if walled
-            else bubblewrap.tmp_directory(self._private_directory)
+            else bubblewrap.tmp_directory(private)
         )
         places = {"TMPDIR": visible, "XDG_STATE_HOME": f"{visible}/.state"}
         if not self._layout.can_write(".cache"):

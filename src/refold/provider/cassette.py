@@ -174,7 +174,7 @@ class Replaying:
     def _answer(self, request: Request) -> Response:
         actual = self._requests.plain(request)
         if not self._left:
-            raise Refused(self._exhausted_message())
+            raise Refused(self._end_of_cassette_message())
         expected = self._recorded[self._left[0]]
         for index in self._left:
             recorded = self._recorded[index]
@@ -194,7 +194,7 @@ class Replaying:
     def _difference(self, recorded: RecordedRequest, actual: RecordedRequest) -> str | None:
         return first_difference(recorded, actual, self._ignoring)
 
-    def _exhausted_message(self) -> str:
+    def _end_of_cassette_message(self) -> str:
         many = len(self._recorded)
         ends = f"; it is cut off in line {self._broken_at}" if self._broken_at else ""
         return (

@@ -82,7 +82,7 @@ class Fallback:
                     f"{_describe_failures(failed[-1:])}: asking {waiting[0].name} instead"
                 )
                 yield Retrying(0.0, reason)
-        raise _combined_error(failed)
+        raise _join_errors(failed)
 
     async def aclose(self) -> None:
         """Close the links that were made."""
@@ -128,7 +128,7 @@ def _describe_failures(failed: Sequence[tuple[_Link, ProviderError | BadInput]])
     )
 
 
-def _combined_error(
+def _join_errors(
     failed: Sequence[tuple[_Link, ProviderError | BadInput]],
 ) -> ProviderError:
     """One error for all links; it may be retried if any of them may."""

@@ -101,11 +101,11 @@ async def call_context(call_id: str, record: Journal) -> CallContext:
         if asked.call_id == call_id
     }
     return CallContext(
-        call_id, began.conversation, answers, _recorded_calls(entries, call_id)
+        call_id, began.conversation, answers, _calls_in_journal(entries, call_id)
     )
 
 
-def _recorded_calls(
+def _calls_in_journal(
     entries: Iterable[Entry], within: str
 ) -> Mapping[tuple[str, int], NestedCall]:
     """The calls that the code of this call has made, each with its result, if it has one."""

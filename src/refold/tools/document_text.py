@@ -134,7 +134,7 @@ def _page(document: Any, number: int) -> str:
 
 
 def _cell(number: int, cell: dict[str, Any]) -> str:
-    parts = [f"--- cell {number}, {cell['cell_type']} ---", _joined_text(cell["source"])]
+    parts = [f"--- cell {number}, {cell['cell_type']} ---", _join_text(cell["source"])]
     for output in cell.get("outputs", ()):
         parts += ["--- output ---", _output(output)]
     return "\n".join(parts)
@@ -143,10 +143,10 @@ def _cell(number: int, cell: dict[str, Any]) -> str:
 def _output(output: dict[str, Any]) -> str:
     match output:
         case {"text": text}:
-            return _joined_text(text)
+            return _join_text(text)
         case {"data": {"text/plain": text, **others}}:
             images = [kind for kind in others if kind.startswith("image/")]
-            return _joined_text(text) + "".join(f"\n[an image: {kind}]" for kind in images)
+            return _join_text(text) + "".join(f"\n[an image: {kind}]" for kind in images)
         case {"ename": name, "evalue": value}:
             return f"{name}: {value}"
         case {"data": {**others}}:
@@ -155,5 +155,5 @@ def _output(output: dict[str, Any]) -> str:
             return ""
 
 
-def _joined_text(text: str | list[str]) -> str:
+def _join_text(text: str | list[str]) -> str:
     return text if isinstance(text, str) else "".join(text)

@@ -179,7 +179,7 @@ def _row_with_panel(row: Line, room: int, panel: Line) -> Line:
 
 
 def _bottom_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
-    rows = [*_activity_rows(model), *_queued_rows(model)]
+    rows = [*_activity_rows(model), *_queue_rows(model)]
     match model.overlay:
         case Dialog() as dialog:
             more, cursor = dialog_rows(model, dialog)
@@ -230,7 +230,7 @@ def _activity_rows(model: Model) -> list[Line]:
     return [truncate((*row, ("dim", details)), model.width)]
 
 
-def _queued_rows(model: Model) -> list[Line]:
+def _queue_rows(model: Model) -> list[Line]:
     """Return a row for each message that the model has not got yet."""
     waiting = [
         block

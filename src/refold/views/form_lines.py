@@ -22,13 +22,15 @@ def form_lines(form: Form, content: Mapping[str, FormValue], room: int) -> list[
     rows = list[Line]()
     rows.append((("warn", "? "), ("strong", f"The MCP server {server} {verb}")))
     for part in expand_tabs(visible(form.message)).split("\n"):
-        rows += _indented(part, room, "plain")
+        rows += _indent_rows(part, room, "plain")
     if form.problem:
-        rows += _indented(f"This cannot be shown: {visible(form.problem)}.", room, "warn")
+        rows += _indent_rows(
+            f"This cannot be shown: {visible(form.problem)}.", room, "warn"
+        )
     elif form.url:
-        rows += _indented(form.url, room, "accent")
+        rows += _indent_rows(form.url, room, "accent")
         rows.append((("dim", "  at "), ("strong", host_of(form))))
-        rows += _indented(host_warning(form), room, "warn") if host_warning(form) else []
+        rows += _indent_rows(host_warning(form), room, "warn") if host_warning(form) else []
     for number, field in enumerate(form.fields, 1):
         rows += field_lines(number, field, content.get(field.name), room)
     if any(field.required for field in form.fields):
@@ -61,11 +63,11 @@ def field_lines(
 def choice_lines(field: FormField, room: int) -> Iterator[Line]:
     """One field in full before it is filled in, with its options numbered."""
     if len(field.about) > _MAX_INLINE_CHARS:
-        yield from _indented(on_one_line(field.about), room, "dim")
+        yield from _indent_rows(on_one_line(field.about), room, "dim")
     for number, option in enumerate(field.options, 1):
         for row in wrap_words(on_one_line(option.label), room - 9, "plain"):
             yield (("accent", f"     {number:>3} "), *row)
 
 
-def _indented(text: str, room: int, style: Style) -> list[Line]:
+def _indent_rows(text: str, room: int, style: Style) -> list[Line]:
     return [(("plain", "  "), *row) for row in wrap_words(text, room - 2, style)]

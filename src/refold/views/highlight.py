@@ -93,13 +93,13 @@ def language_of(path: str) -> str:
     if language := _SHARED_SUFFIXES.get(suffix):
         return language
     patterns = {name, f"*.{suffix}"} if "." in name else {name}
-    for _, aliases, files, _ in _known_lexers():
+    for _, aliases, files, _ in _all_lexers():
         if aliases and patterns.intersection(files):
             return aliases[0]
     return ""
 
 
-def _known_lexers() -> "Iterator[tuple[str, tuple[str, ...], tuple[str, ...], object]]":
+def _all_lexers() -> "Iterator[tuple[str, tuple[str, ...], tuple[str, ...], object]]":
     from pygments.lexers import (
         get_all_lexers,  # pyright: ignore[reportUnknownVariableType] - untyped
     )
@@ -120,7 +120,7 @@ def _lexer(info: str) -> "Lexer | None":
     )
 
     name = match[0].lower()
-    if not any(name in aliases for _, aliases, *_ in _known_lexers()):
+    if not any(name in aliases for _, aliases, *_ in _all_lexers()):
         return None
     return get_lexer_by_name(name, startinline=True)  # PHP without its opening mark
 

@@ -195,11 +195,11 @@ class _Extraction:
                 raise self._reading.format_error(f"{error}") from error
             if not walk.view.seq:
                 raise self._reading.format_error("the session has no events")
-            output.write(walk.imported_line(self._imported_event(name), self._now) + b"\n")
+            output.write(walk.imported_line(self._import_event(name), self._now) + b"\n")
         self._events += walk.view.seq
         return walk.to_part(path)
 
-    def _imported_event(self, name: str) -> Imported:
+    def _import_event(self, name: str) -> Imported:
         news = self._news
         if not name:
             return news

@@ -57,7 +57,7 @@ class RecentCall(Struct, frozen=True, dict=True):
     def arguments(self) -> str:
         """The arguments as JSON with sorted keys, for comparison."""
         value = self._argument_value
-        content = self.call.arguments if value is None else _sorted_json(value)
+        content = self.call.arguments if value is None else _to_sorted_json(value)
         return bytes(content).decode(errors="replace")
 
     @cached_property
@@ -158,5 +158,5 @@ def _output(shown: Sequence[Shown]) -> Output | None:
     return next((part for part in shown if isinstance(part, Output)), None)
 
 
-def _sorted_json(value: object) -> bytes:
+def _to_sorted_json(value: object) -> bytes:
     return msgspec.json.encode(value, order="sorted")

@@ -112,13 +112,13 @@ def erase_reflowed_rows(app: Application[Any], look: TerminalCapabilities) -> No
     erase = app.renderer.erase
 
     def erase_all_rows(leave_alternate_screen: bool = True) -> None:
-        app.output.cursor_up(_added_row_count(app))
+        app.output.cursor_up(_extra_row_count(app))
         erase(leave_alternate_screen)
 
     app.renderer.erase = erase_all_rows
 
 
-def _added_row_count(app: Application[Any]) -> int:
+def _extra_row_count(app: Application[Any]) -> int:
     """Return how many more rows are above the cursor at this width than were drawn."""
     drawn = app.renderer.last_rendered_screen
     if drawn is None:
