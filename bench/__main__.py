@@ -10,6 +10,7 @@ from bench import (
     growth,
     journal,
     leaves,
+    listing,
     mcp_servers,
     permissions,
     prompt,
@@ -42,6 +43,7 @@ def main() -> None:
         working_day.report()
     sandbox.report(10 if chosen.quick else 40, Path.cwd())
     checkpoints.report(2_000 if chosen.quick else 20_000, 3 if chosen.quick else 20)
+    listing.report(8_000 if chosen.quick else 80_000, 3 if chosen.quick else 5)
     wires.report(3 if chosen.quick else 10, 2_000 if chosen.quick else 20_000)
     leaves.report(200 if chosen.quick else 1_000)
     recursion.report("", 8, 100 if chosen.quick else 1_000)

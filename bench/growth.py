@@ -202,7 +202,7 @@ def _verdict(growth: Growth) -> str:
 
 
 def find_by_name(run: Run) -> Action:
-    """The tool `glob`, which reads every directory."""
+    """The tool `glob`, which looks at every directory."""
     return _tool(_files(run.folder, run.size), glob, pattern="**/f1*.py")
 
 

@@ -5,24 +5,20 @@
 
 import os
 import re
-import subprocess
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 from msgspec import Struct
 
-from refold import programs
 from refold.app.app import App, snapshots_of, workspace_of
 from refold.client.order_sink import SendOrder
 from refold.client.protocol import Rewind
 from refold.errors import BadInput, ToolFailed
 from refold.memory.project import notes_directory, project_of
 from refold.place.port import Files, Snapshots
-from refold.programs import Programs
 from refold.session.session import Session as Engine
 from refold.tools.contract import ImageData
 from refold.values.display import Diff
@@ -42,6 +38,7 @@ if TYPE_CHECKING:
     )
 
 _LISTING_SECONDS = 20.0
+_BUSY_SECONDS = 0.003  # after which listing pauses
 _MENTION_PATTERN = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
@@ -280,49 +277,21 @@ def find_images(text: str, directory: str, unread: Callable[[str], str]) -> Atta
 def file_names(directory: str) -> Iterator[str]:
     """The files of a directory, relative to it, as they are listed: for completion.
 
-    ripgrep lists them if it is installed, otherwise `place.file_walk`; files that git
-    ignores are left out. Waits for a disk; raises `OSError`.
+    Files that git ignores are left out. Waits for a disk; raises `OSError`.
     """
-    root = os.path.realpath(directory)
-    if program := Programs(os.environ, (root,)).find("rg"):
-        yield from _list_with_ripgrep(program, root)
-    else:
-        yield from _list_by_walking(root)
-
-
-def _list_with_ripgrep(program: str, root: str) -> Iterator[str]:
-    from refold.tools.find import excludes_input, ripgrep
-
-    _, *options = ripgrep(root)
-    text = excludes_input(root)
-    until = time.monotonic() + _LISTING_SECONDS
-    with programs.start_bounded(
-        [program, *options, "--files", "--null"], cwd=root,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        start_new_session=True, env=programs.plain(os.environ),
-    ) as running:  # fmt: skip
-        assert running.stdin is not None  # both are pipes
-        assert running.stdout is not None
-        with suppress(BrokenPipeError), running.stdin as own:  # a pipe holds that much
-            own.write(os.fsencode(text))
-        reader, buffer = running.stdout.fileno(), b""
-        try:
-            while time.monotonic() < until and (chunk := os.read(reader, 65_536)):
-                *names, buffer = (buffer + chunk).split(b"\0")
-                yield from map(os.fsdecode, names)
-        finally:
-            running.kill()
-
-
-def _list_by_walking(root: str) -> Iterator[str]:
     from refold.place.file_walk import walk
 
+    root = os.path.realpath(directory)
     until = time.monotonic() + _LISTING_SECONDS
+    paused = time.monotonic()
 
     def on_step() -> None:
-        if time.monotonic() > until:
+        nonlocal paused
+        if (now := time.monotonic()) > until:
             raise TimeoutError
-        time.sleep(0.0005)  # a key pressed meanwhile has priority
+        if now > paused + _BUSY_SECONDS:
+            time.sleep(0.0005)  # a key pressed meanwhile has priority
+            paused = time.monotonic()
 
     for path in walk(root, on_step):
         yield path[len(root) :].lstrip("/")

@@ -2,12 +2,16 @@
 
 They are the files that ripgrep finds with `--hidden`: hidden files are listed, `.git` is not, links
 are not followed; `.gitignore`, `.git/info/exclude` and the user's own exclude file apply from the top
-of their repository down, `.ignore` from any directory above. It is used if ripgrep is not installed,
-and to mark ignored files. ripgrep is given the user's file by `tools.find`: a sandbox may hide it.
+of their repository down, `.ignore` from any directory above. `grep` uses ripgrep if it is installed,
+which gets the user's file from `tools.find`: a sandbox may hide it.
+
+A walk remembers what it listed. The next walk from there reads only directories whose time has changed,
+and those below changed ignore files.
 """
 
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -21,6 +25,11 @@ from refold.place.port import Kind, Real
 _MAX_USER_BYTES = 65_536  # of the user's exclude file, passed as one argument
 _MOST_LOOKED_AT = 50_000  # names
 _MAX_IGNORE_FILE_BYTES = 1024 * 1024  # a larger ignore file does not count
+_MAX_REMEMBERED_NAMES = 300_000  # of one walk; a larger one is not remembered
+_MAX_REMEMBERED_WALKS = 3
+_RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
+
+_RULE_NAMES = (".git", ".gitignore", ".ignore")  # what decides in a directory
 
 # The directory of an ignore file, and its lines.
 _Rules: TypeAlias = tuple[str, tuple[IgnoreLine, ...]]
@@ -43,7 +52,7 @@ class DirectoryIgnores(Struct, frozen=True):
     def ignores(self, name: str, *, directory: bool) -> bool:
         if name == ".git":
             return True
-        full = os.path.join(self.directory, name)
+        full = f"{self.directory.rstrip('/')}/{name}"
         for base, lines in (*reversed(self.own), *reversed(self.git)):
             path = full[len(base.rstrip("/")) + 1 :]
             if (ignored := is_ignored(lines, path, directory=directory)) is not None:
@@ -70,27 +79,37 @@ def directory_ignores(directory: str, excludes: str | None = None) -> DirectoryI
     return subdirectory_ignores(directory, directory_ignores(above, excludes))
 
 
-def subdirectory_ignores(directory: str, above: DirectoryIgnores) -> DirectoryIgnores:
-    top = _is_repository(directory)
+def subdirectory_ignores(
+    directory: str, above: DirectoryIgnores, names: Collection[str] = _RULE_NAMES
+) -> DirectoryIgnores:
+    """The rules that hold in `directory`, from those of the directory above.
+
+    `names` are those in the directory, if the caller knows them.
+    """
+    top = ".git" in names and _is_repository(directory)
+    own, git = (
+        _rules(directory, name) if name in names else ()
+        for name in (".ignore", ".gitignore")
+    )
     name = os.path.basename(directory)
     return DirectoryIgnores(
         directory,
-        (
-            *(_rules_of_clone(directory, above.user) if top else above.git),
-            *_rules(directory, ".gitignore"),
-        ),
-        (*above.own, *_rules(directory, ".ignore")),
+        (*(_rules_of_clone(directory, above.user) if top else above.git), *git),
+        (*above.own, *own),
         not top and (above.ignored or above.ignores(name, directory=True)),
         above.user,
     )
 
 
 def _rules_of_clone(top: str, user: tuple[IgnoreLine, ...]) -> tuple[_Rules, ...]:
+    own = read_lines(_read_ignore_file(_exclude_file(top)))
+    return tuple((top, lines) for lines in (user, own) if lines)
+
+
+def _exclude_file(top: str) -> str:
     from refold.place.ignore_rules import common_git_folder
 
-    exclude = os.path.join(common_git_folder(top), "info", "exclude")
-    own = read_lines(_read_ignore_file(exclude))
-    return tuple((top, lines) for lines in (user, own) if lines)
+    return os.path.join(common_git_folder(top), "info", "exclude")
 
 
 @lru_cache(4)
@@ -142,21 +161,106 @@ def walk(
     `directory_ignores`. `on_unread` gets each directory that cannot be listed, and why.
     """
     folders = DirectoryDescriptors((), open_beneath)
-    waiting = [directory_ignores(directory, excludes)]
+    memory, remembered, count = _memory_of(directory), dict[str, _Listing](), 0
+    waiting = [(directory, directory_ignores(os.path.dirname(directory), excludes))]
     while waiting:
         on_step()
-        current = waiting.pop()
-        entries, why = _list_entries(current.directory, folders)
-        if why and on_unread is not None:
-            on_unread(current.directory, why)
-        for name, kind in entries:
-            if current.ignores(name, directory=kind == "directory"):
-                continue
-            path = os.path.join(current.directory, name)
-            if kind == "directory":
-                waiting.append(subdirectory_ignores(path, current))
-            elif kind == "file":
-                yield path
+        path, above = waiting.pop()
+        listing = memory.listings.get(path)
+        if listing is None or not listing.is_current(path, above):
+            listing, why = _list_directory(path, above, folders)
+            if why and on_unread is not None:
+                on_unread(path, why)
+        if listing.is_settled:
+            remembered[path] = listing
+            count += len(listing.files)
+        base = path.rstrip("/")
+        waiting += ((f"{base}/{name}", listing.rules) for name in listing.directories)
+        yield from (f"{base}/{name}" for name in listing.files)
+    memory.listings = remembered if count <= _MAX_REMEMBERED_NAMES else {}
+
+
+class _Memory:
+    """What the last whole walk from one directory listed."""
+
+    def __init__(self) -> None:
+        self.listings: Mapping[str, _Listing] = {}
+
+
+@lru_cache(_MAX_REMEMBERED_WALKS)
+def _memory_of(_directory: str) -> _Memory:
+    return _Memory()
+
+
+class _Listing(Struct, frozen=True):
+    """What is not ignored in one directory, and what decided that.
+
+    `changed` is the directory's time of change, `looked` when it was read. `above` are the rules
+    of the directory above it, and `ignore_files` the states of its own ignore files.
+    """
+
+    rules: DirectoryIgnores
+    above: DirectoryIgnores
+    changed: int = -1
+    looked: int = 0
+    directories: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    ignore_files: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a change since it was read would have changed its time."""
+        return 0 <= self.changed < self.looked - _RACY_NANOSECONDS
+
+    def is_current(self, path: str, above: DirectoryIgnores) -> bool:
+        """Whether reading the directory again would give the same."""
+        try:
+            changed = os.lstat(path).st_ctime_ns
+        except OSError:
+            return False
+        return (
+            changed == self.changed
+            and (above is self.above or above == self.above)
+            and all(_file_state(file) == state for file, state in self.ignore_files)
+        )
+
+
+def _list_directory(
+    path: str, above: DirectoryIgnores, folders: DirectoryDescriptors
+) -> tuple[_Listing, str]:
+    """The listing of a directory, and why it cannot be listed, or ""."""
+    try:
+        changed, looked = os.lstat(path).st_ctime_ns, time.time_ns()
+    except OSError:
+        changed, looked = -1, 0
+    entries, why = _list_entries(path, folders)
+    names = {name for name, _ in entries if name in _RULE_NAMES}
+    states = tuple((file, _file_state(file)) for file in _ignore_files(path, names))
+    rules = subdirectory_ignores(path, above, names)
+    shown = [
+        (name, kind)
+        for name, kind in entries
+        if not rules.ignores(name, directory=kind == "directory")
+    ]
+    directories = tuple(name for name, kind in shown if kind == "directory")
+    files = tuple(name for name, kind in shown if kind == "file")
+    changed = -1 if why else changed
+    return _Listing(rules, above, changed, looked, directories, files, states), why
+
+
+def _ignore_files(directory: str, names: Collection[str]) -> Iterator[str]:
+    """The files that decide what is ignored in a directory with these names, and below."""
+    for name in names:
+        path = os.path.join(directory, name)
+        yield _exclude_file(directory) if name == ".git" else path
+
+
+def _file_state(path: str) -> tuple[int, ...]:
+    try:
+        about = os.stat(path)
+    except OSError:
+        return ()
+    return about.st_dev, about.st_ino, about.st_ctime_ns, about.st_size
 
 
 def _list_entries(

@@ -51,15 +51,11 @@ async def glob(
     path: str = ".",
     *,
     files: Files,
-    commands: Commands,
 ) -> Reply:
     """Find files by name, newest first. Ignored files are left out."""
     matches = matcher(pattern)
     directory_path, name = await to_thread.run_sync(partial(find_directory, path, files))
-    if commands.has("rg"):
-        below, unread = await _list_by_ripgrep(directory_path, commands)
-    else:
-        below, unread = await to_thread.run_sync(partial(_list_by_walking, directory_path))
+    below, unread = await to_thread.run_sync(partial(_list_files, directory_path))
 
     def display_name(path: str) -> str:
         return files.display_name(
@@ -232,21 +228,7 @@ def parse_complaints(lines: Iterable[bytes]) -> dict[str, str]:
     }
 
 
-async def _list_by_ripgrep(
-    directory_path: str, commands: Commands
-) -> tuple[Sequence[str], Mapping[str, str]]:
-    program = await to_thread.run_sync(ripgrep, directory_path)
-    result = await run_search(
-        (*program, "--files", "--null", "--", "."), directory_path, commands
-    )
-    if result.timed_out or result.dropped:
-        raise ToolFailed(_TOO_MANY_FILES)
-    *names, error_output = (result.start + result.end).split(b"\0")
-    paths = [os.fsdecode(name).removeprefix("./") for name in names]
-    return paths, parse_complaints(error_output.split(b"\n"))
-
-
-def _list_by_walking(directory_path: str) -> tuple[Sequence[str], Mapping[str, str]]:
+def _list_files(directory_path: str) -> tuple[Sequence[str], Mapping[str, str]]:
     from refold.place.file_walk import walk
 
     too_late = monotonic() + _TIMEOUT_SECONDS
@@ -262,7 +244,8 @@ def _list_by_walking(directory_path: str) -> tuple[Sequence[str], Mapping[str, s
         unread[os.path.relpath(directory, directory_path)] = why
 
     paths = walk(directory_path, on_step, on_unread=on_unread)
-    return [os.path.relpath(path, directory_path) for path in paths], unread
+    start = len(directory_path.rstrip("/")) + 1
+    return [path[start:] for path in paths], unread
 
 
 def _sort_by_age(directory_path: str, paths: list[str], files: Files) -> list[str]:
