@@ -202,7 +202,7 @@ def test_the_oldest_sandbox_ends_if_too_many_wait(ws: Walled) -> None:
 
     aheads[0].wait_until_ended()
 
-    assert [ahead.ended for ahead in aheads[1:]] == [False] * MAX_WAITING
+    assert [ahead.has_ended for ahead in aheads[1:]] == [False] * MAX_WAITING
     for ahead in aheads:
         ahead.close()
         ahead.wait_until_ended()

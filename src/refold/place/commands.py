@@ -209,7 +209,7 @@ class _Ahead:
             suited = 0
             for ahead in self._waiting:
                 suits = ahead.suits(request)
-                if ahead.ended or (suits and not ahead.is_of(launch)):
+                if ahead.has_ended or (suits and not ahead.is_of(launch)):
                     ahead.close()
                 else:
                     waiting.append(ahead)
@@ -275,7 +275,7 @@ class _ContinuedCommand:
             if running.needs_settling:
                 await anyio.to_thread.run_sync(running.settle)
         running.close()
-        if not running.ended_by_itself:
+        if not running.has_ended_by_itself:
             self._ahead.discard()
         if self._gate is not None:
             self._gate.end_command()

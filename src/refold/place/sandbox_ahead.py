@@ -59,7 +59,7 @@ class SandboxAhead:
     @property
     def waits(self) -> bool:
         """Whether no command runs in it, and it has not ended."""
-        return not (self._taken or self.ended)
+        return not (self._taken or self.has_ended)
 
     def close_unused(self) -> None:
         with self._lock:
@@ -106,7 +106,7 @@ class SandboxAhead:
         self._over.set()
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         return self._ended.is_set()
 
     def wait_until_ended(self) -> None:

@@ -110,7 +110,7 @@ class Supervisor:
                     pass
 
     @property
-    def ended_by_itself(self) -> bool:
+    def has_ended_by_itself(self) -> bool:
         """Whether it is over, and neither a limit nor a stop ended it."""
         finished = self._finished
         return bool(
