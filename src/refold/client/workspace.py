@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from refold.journal.board.board_file import TaskBoard
     from refold.place.port import Commit, FileChange
     from refold.session.upload import Upload
+    from refold.tools.pdf_pages import PdfPage
     from refold.views.rewind_points import (
         DriftRule,
         RewindPoint,
@@ -176,6 +177,12 @@ class SessionWorkspace:
         access = Access("write_file", Effect.CHANGE, files=(Target(path, real),))
         decision = decide(access, "bypass", workspace.rules, facts)
         return decision.reason if decision.verdict == "deny" else ""
+
+    async def draw_page(self, pdf: bytes, number: int) -> "PdfPage":
+        """Draw a page of this PDF, from 1. Raises `ToolFailed`."""
+        from refold.tools.pdf_pages import draw_page
+
+        return await anyio.to_thread.run_sync(draw_page, pdf, number)
 
     async def upload(self, wanted: "Upload") -> str:
         """Store a file of the user, with a checkpoint before and after it. Returns the path.

@@ -27,6 +27,7 @@ from refold.server.hooks import HOOKS_PREFIX, add_hooks
 from refold.server.listening import Listening, listen, names_of, serve_until_signal
 from refold.server.model_settings import add_models
 from refold.server.page_files import PAGE_FILES, PUBLIC_FILES, PageFiles
+from refold.server.previews import add_previews
 from refold.server.rest import add_rest
 from refold.server.websocket import add_websocket
 
@@ -64,6 +65,7 @@ def application(
     add_rest(api, host)
     add_commands(api, host)
     add_files(api, host)
+    add_previews(api, host)
     add_changes(api, host)
     add_folders(api, host)
     add_models(api, host, safe=safe)

@@ -2,7 +2,7 @@
 
 Everything goes through the file module of `place`, as the tools do: no link leads out, and
 what a rule keeps from being read is not there. A download is always an attachment that no
-browser runs or shows on our origin.
+browser runs or shows on our origin; what a page shows of a file is in `previews`.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ def add_files(api: Api, host: Host) -> None:
     async def download(id_: str, path: str) -> Response:
         """A file of the workspace, as an attachment."""
         chat = await conversation(host, id_)
-        data = await to_thread.run_sync(_read, chat, path)
+        data = await to_thread.run_sync(read_file, chat, path)
         headers = {**_attachment(path), "etag": _etag(data)}
         return Response(data, media_type=_BINARY_TYPE, headers=headers)
 
@@ -121,7 +121,8 @@ def _entries(chat: Conversation, path: str) -> list[WorkspaceFile]:
     ]
 
 
-def _read(chat: Conversation, path: str) -> bytes:
+def read_file(chat: Conversation, path: str) -> bytes:
+    """Return a file of the workspace. Raises `NotThere`."""
     files, real = _find_path(chat, path)
     try:
         return files.read(real)

@@ -43,7 +43,7 @@ _JSON_TYPES = frozenset({"application/json", "application/json; charset=utf-8",
 _UPLOAD_TYPE = "application/octet-stream"
 _CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-    "font-src 'self'; connect-src 'self'; manifest-src 'self'; base-uri 'none'; "
+    "font-src 'self'; connect-src 'self'; manifest-src 'self'; frame-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
 )
 _RESPONSE_HEADERS: Mapping[bytes, bytes] = {

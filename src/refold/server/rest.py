@@ -362,15 +362,18 @@ def _add_bytes(api: Api, host: Host) -> None:
             data = await to_thread.run_sync(host.stored.blob, id_, name)
         except JournalError as error:
             raise NotThere(str(error)) from error
-        kinds = (
-            kind for begin, kind in _IMAGE_SIGNATURES.items() if data.startswith(begin)
-        )
-        kind = next(kinds, "application/octet-stream")
+        kind = image_type(data) or _BINARY_TYPE
         shown = "inline" if kind.startswith("image/") else "attachment"
         return Response(
             data, media_type=kind,
             headers={"content-disposition": shown, "content-security-policy": "sandbox"},
         )  # fmt: skip
+
+
+def image_type(data: bytes) -> str:
+    """The media type of an image that a page may show; "" for other data."""
+    kinds = (kind for begin, kind in _IMAGE_SIGNATURES.items() if data.startswith(begin))
+    return next(kinds, "")
 
 
 def _add_offers(api: Api, host: Host, kind: str) -> None:

@@ -9,6 +9,7 @@ import { downloadLink } from "../shared/files.js";
 import { markdown } from "../shared/markdown.js";
 import { openChild } from "../shared/nodes.js";
 import { growing } from "../shared/transcript.js";
+import { previewButton } from "../shared/previews.js";
 import { developer as t } from "../shared/texts.js";
 
 const OPEN_LINES = 24; // of an output that is shown unfolded
@@ -155,8 +156,9 @@ function turnOver(block, context) {
 
 function madeFile(file, context) {
   const path = near(file.path, context);
-  return [file.kind === "deleted" || path.startsWith("/") ? h("span", { class: "file-link" }, onOneLine(path)) : downloadLink(context.id(), path, t),
-    h("span", { class: "tag" }, t[file.kind])];
+  const there = file.kind !== "deleted" && !path.startsWith("/");
+  return [there ? downloadLink(context.id(), path, t) : h("span", { class: "file-link" }, onOneLine(path)),
+    h("span", { class: "tag" }, t[file.kind]), there ? previewButton(context.id(), path, t) : null];
 }
 
 export function renderComing(part) {

@@ -8,7 +8,7 @@ export class ApiError extends Error {
   }
 }
 
-async function request(method, path, { json, bytes, whole = false } = {}) {
+async function request(method, path, { json, bytes, whole = false, headers = false } = {}) {
   const init = { method, headers: {}, credentials: "same-origin", cache: "no-store" };
   if (json !== undefined) {
     init.headers["Content-Type"] = "application/json";
@@ -23,6 +23,10 @@ async function request(method, path, { json, bytes, whole = false } = {}) {
   } catch {
     throw new ApiError(0, "Unreachable", "the server cannot be reached");
   }
+  if (answer.ok && headers) {
+    await answer.body?.cancel();
+    return answer.headers;
+  }
   const text = await answer.text();
   const body = text && answer.headers.get("content-type")?.includes("json") ? JSON.parse(text) : text;
   if (answer.ok) return whole ? { body, next: /<([^>]*)>; rel="next"/.exec(answer.headers.get("link"))?.[1] ?? "" } : body;
@@ -30,6 +34,8 @@ async function request(method, path, { json, bytes, whole = false } = {}) {
 }
 
 export const get = (path) => request("GET", path);
+/** The headers of an answer to GET. */
+export const head = (path) => request("GET", path, { headers: true });
 /** A page of a list: `body`, and the address of the `next`, or "". */
 export const getPage = (path) => request("GET", path, { whole: true });
 export const post = (path, json = {}) => request("POST", path, { json });

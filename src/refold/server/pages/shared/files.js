@@ -1,9 +1,10 @@
-// The files of a conversation's workspace: folders, downloads and uploads. A file is never
-// shown here, only downloaded: what is in it could be anything.
+// The files of a conversation's workspace: folders, downloads and uploads. How some kinds are shown
+// is in `previews.js`.
 
 import * as api from "./api.js";
 import { fill, h, icon } from "./dom.js";
 import { onOneLine } from "./escape.js";
+import { previewButton } from "./previews.js";
 import { rootOf } from "./nodes.js";
 
 /** What stands in a folder: [{name, folder, size}], folders first. */
@@ -68,8 +69,8 @@ export class FilesPanel {
   }
 
   fileRow(row, path) {
-    return h("li", {}, downloadLink(this.id, path, this.texts, [icon("file"), h("span", {}, onOneLine(row.name)),
-      h("small", {}, bytes(row.size))]));
+    return h("li", { class: "file-row" }, downloadLink(this.id, path, this.texts, [icon("file"), h("span", {}, onOneLine(row.name)),
+      h("small", {}, bytes(row.size))]), previewButton(this.id, path, this.texts));
   }
 
   async upload(files) {

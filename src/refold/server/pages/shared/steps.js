@@ -1,4 +1,4 @@
-// The log of a conversation as somebody reads it who does not program: steps of one kind that
+// The log of a conversation as a person who does not program reads it: steps of one kind that
 // follow each other are one block, with the thoughts between them, and the end of a turn has what was
 // done in it. Pure: no DOM. A block that did not change stays the same object.
 

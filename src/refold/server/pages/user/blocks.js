@@ -10,6 +10,7 @@ import { addressOf, downloadLink } from "../shared/files.js";
 import { markdown } from "../shared/markdown.js";
 import { isNode, openChild } from "../shared/nodes.js";
 import { user as t } from "../shared/texts.js";
+import { previewButton } from "../shared/previews.js";
 import { growing } from "../shared/transcript.js";
 
 const SUBJECTS = ["command", "path", "file_path", "code", "pattern", "query", "url", "task", "name"];
@@ -141,8 +142,13 @@ function turnOver(block, context) {
     how ? h("p", { class: "how" }, block.outcome === "failed" ? t.whyFailed(block.reason) : how) : null,
     block.outcome === "failed" && block.reason ? fold(context, `why-${block.seq}`, "thought", [t.exactError], () => h("p", { class: "text" }, exact(block.reason))) : null,
     block.files.length ? h("section", { "aria-label": t.filesMade }, h("ul", { class: "made" },
-      files.map((file) => h("li", {}, card(file, context))),
+      files.map((file) => h("li", {}, card(file, context), previewOf(file, context))),
       gone.map((file) => h("li", { class: "gone" }, icon("close"), h("span", {}, onOneLine(file.path.split("/").pop())), h("small", {}, t.deleted))))) : null);
+}
+
+function previewOf(file, context) {
+  const path = near(file.path, context);
+  return path.startsWith("/") ? null : previewButton(context.id(), path, t);
 }
 
 function card(file, context) {

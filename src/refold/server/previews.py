@@ -1,0 +1,68 @@
+"""Files of a workspace that a page shows: images, pages of a PDF, and HTML in a frame.
+
+What a page can show as text, it downloads as `files` has it. HTML gets a policy of its own: an
+opaque origin, nothing is loaded, and no script runs unless the user asks for that once.
+"""
+
+from typing import Annotated
+
+from anyio import to_thread
+from fastapi import Query, Response
+
+from refold.client.host import Conversation, Host
+from refold.errors import ToolFailed
+from refold.server.api import Api, MediaTypes, NotThere
+from refold.server.files import read_file
+from refold.server.rest import CONVERSATION_PATH, conversation, image_type
+
+_HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+_HTML_TYPE = "text/html; charset=utf-8"
+_PNG_TYPE = "image/png"
+_IMAGE_POLICY = "sandbox; default-src 'none'"
+_FRAME_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+    "connect-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'self'; "
+)
+_STILL_POLICY = f"{_FRAME_POLICY}sandbox"
+_RUNNING_POLICY = f"{_FRAME_POLICY}script-src 'unsafe-inline'; sandbox allow-scripts"
+_IMAGE_TYPES = (_PNG_TYPE, "image/jpeg", "image/gif", "image/webp")
+
+
+def add_previews(api: Api, host: Host) -> None:
+    @api.route(
+        "GET", f"{CONVERSATION_PATH}/previews/{{path:path}}",
+        MediaTypes((_HTML_TYPE, *_IMAGE_TYPES)),
+    )  # fmt: skip
+    async def preview(  # pyright: ignore[reportUnusedFunction] - a route
+        id_: str,
+        path: str,
+        page: Annotated[int, Query(ge=1, le=100_000)] = 1,
+        run: Annotated[bool, Query(description="let scripts of HTML run")] = False,
+    ) -> Response:
+        """An image, a page of a PDF as an image, or HTML for a frame."""
+        chat = await conversation(host, id_)
+        data = await to_thread.run_sync(read_file, chat, path)
+        if kind := image_type(data):
+            return _image(data, kind)
+        if data.startswith(b"%PDF"):
+            return await _pdf_page(chat, data, page)
+        if path.lower().endswith(_HTML_SUFFIXES):
+            policy = _RUNNING_POLICY if run else _STILL_POLICY
+            headers = {"content-security-policy": policy, "x-frame-options": "SAMEORIGIN"}
+            return Response(data, media_type=_HTML_TYPE, headers=headers)
+        raise NotThere(f"{path!r} is neither an image nor a PDF nor HTML: download it")
+
+
+async def _pdf_page(chat: Conversation, data: bytes, number: int) -> Response:
+    try:
+        drawn = await chat.session.workspace.draw_page(data, number)
+    except ToolFailed as error:
+        raise NotThere(str(error)) from error
+    response = _image(drawn.png, _PNG_TYPE)
+    response.headers["x-pages"] = str(drawn.pages)
+    return response
+
+
+def _image(data: bytes, kind: str) -> Response:
+    headers = {"content-disposition": "inline", "content-security-policy": _IMAGE_POLICY}
+    return Response(data, media_type=kind, headers=headers)

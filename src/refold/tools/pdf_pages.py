@@ -1,0 +1,79 @@
+"""Pages of a PDF as images, drawn in a process with bounds. Their text is in `document_text`."""
+
+import base64
+import struct
+import sys
+import zlib
+from importlib.util import find_spec
+from typing import Any, cast
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.tools.bounded_process import (
+    CannotRead,
+    LimitExceeded,
+    exit_unreadable,
+    run_bounded,
+)
+
+_PIXELS_PER_POINT = 1.5  # 108 in an inch
+_MAX_SIDE_PIXELS = 2000
+
+
+class PdfPage(Struct, frozen=True):
+    """One page as a PNG, and the number of pages that there are."""
+
+    png: bytes
+    pages: int
+
+
+def draw_page(content: bytes, number: int) -> PdfPage:
+    """Draw the page with this number, from 1. Raises `ToolFailed`."""
+    if find_spec("pypdfium2") is None:
+        raise ToolFailed("pages of a PDF are shown with: pip install 'refold[docs]'")
+    try:
+        pages, _, image = run_bounded(print_page, content, str(number)).partition(" ")
+    except LimitExceeded as error:
+        raise ToolFailed(
+            f"page {number} takes {error} to draw: download the file"
+        ) from error
+    except CannotRead as error:
+        reason = str(error).rstrip(".")
+        raise ToolFailed(f"page {number} of the PDF cannot be drawn: {reason}") from error
+    return PdfPage(base64.b64decode(image), int(pages))
+
+
+def print_page(number: str) -> None:
+    """A page of the PDF on standard input, in a process with bounds."""
+    import pypdfium2  # pyright: ignore[reportMissingTypeStubs] - it has none
+
+    try:
+        document = cast("Any", pypdfium2).PdfDocument(sys.stdin.buffer.read())
+        if not 1 <= int(number) <= len(document):
+            exit_unreadable(f"it has {len(document)} pages")
+            return
+        page = document[int(number) - 1]
+        scale = min(_PIXELS_PER_POINT, _MAX_SIDE_PIXELS / max(*page.get_size(), 1.0))
+        bitmap = page.render(scale=scale, rev_byteorder=True, prefer_bgrx=False)
+    except pypdfium2.PdfiumError as error:
+        exit_unreadable(str(error))
+        return
+    rows, used = bytes(bitmap.buffer), bitmap.width * bitmap.n_channels
+    lines = [rows[at : at + used] for at in range(0, len(rows), bitmap.stride)]
+    image = _png(bitmap.width, bitmap.n_channels, lines)
+    sys.stdout.write(f"{len(document)} {base64.b64encode(image).decode()}")
+
+
+def _png(width: int, channels: int, lines: list[bytes]) -> bytes:
+    colour = {1: 0, 3: 2, 4: 6}[channels]
+    header = struct.pack(">IIBBBBB", width, len(lines), 8, colour, 0, 0, 0)
+    data = zlib.compress(b"".join(b"\0" + line for line in lines))
+    chunks = ((b"IHDR", header), (b"IDAT", data), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body))
+        + kind
+        + body
+        + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in chunks
+    )
