@@ -15,7 +15,7 @@ from refold.hooks.configuration import (
     read,
     unfit_matchers,
 )
-from refold.hooks.tool_names import input_for_hook, input_of
+from refold.hooks.tool_names import arguments_from_hook, input_for_hook
 from refold.values.modes import HookEvent
 
 GUARD = {"type": "command", "command": "guard"}
@@ -309,9 +309,15 @@ def test_hook_input_has_both_parameter_names_and_the_changed_one_is_used() -> No
     data = input_for_hook("write_file", ours)
 
     assert data == {"path": "a", "content": "x", "file_path": "a"}
-    assert input_of("write_file", ours, {**data, "file_path": "b"}) == {**ours, "path": "b"}
-    assert input_of("write_file", ours, {**data, "path": "c"}) == {**ours, "path": "c"}
-    assert input_of("write_file", ours, {"file_path": "d", "content": "y"}) == {
+    assert arguments_from_hook("write_file", ours, {**data, "file_path": "b"}) == {
+        **ours,
+        "path": "b",
+    }
+    assert arguments_from_hook("write_file", ours, {**data, "path": "c"}) == {
+        **ours,
+        "path": "c",
+    }
+    assert arguments_from_hook("write_file", ours, {"file_path": "d", "content": "y"}) == {
         "path": "d",
         "content": "y",
     }

@@ -30,8 +30,8 @@ from refold.headless.streams import print_document, print_error, write
 from refold.hooks.answers import HookAnswer
 from refold.hooks.configuration import HOOK_EVENTS, Hook, HookFile, describe
 from refold.hooks.tool_names import (
+    arguments_from_hook,
     input_for_hook,
-    input_of,
     name_for_hook,
     names_of,
     our_name,
@@ -162,7 +162,7 @@ def _test(
     names = (str(about[_MATCHED_FIELDS[event]]),) if event in _MATCHED_FIELDS else ()
     if "tool_use_id" in about:
         names = (tool,)
-        value = input_for_hook(tool, input_of(tool, {}, arguments))
+        value = input_for_hook(tool, arguments_from_hook(tool, {}, arguments))
         about |= {"tool_name": name_for_hook(tool), "tool_input": value, "tool": tool}
     try:
         return anyio.run(_try_hooks, session, session.hooks_for(event, *names), about)

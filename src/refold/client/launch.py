@@ -317,8 +317,8 @@ async def answer_without_user(lines: Sequence[str], question: str) -> bool:
 
 
 def finish_notes(launches: Sequence[Launch]) -> "subprocess.Popen[bytes] | None":
-    """Start one process that makes notes and titles for all of these, and return it; None if
-    nothing is queued.
+    """Start one process that makes the notes and titles of these launches; None if nothing is
+    queued.
 
     The sessions are indexed, and refold's files measured, once for all.
     """

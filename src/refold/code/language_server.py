@@ -264,7 +264,10 @@ class LanguageServer:
         except ToolFailed as error:
             self.process.stop(str(error), hung=self.process.hung)
             return
-        self._pulls, self._started = self._can.pulls, anyio.current_time()
+        self._pulls, self._started = (
+            self._can.offers_pulled_diagnostics,
+            anyio.current_time(),
+        )
         self._notify("initialized", {})
         settings = {"settings": self._launch.spec.settings}
         self._notify("workspace/didChangeConfiguration", settings)

@@ -161,7 +161,7 @@ class Capabilities(Struct, frozen=True, rename="camel"):
     position_encoding: str = "utf-16"
 
     @property
-    def pulls(self) -> bool:
+    def offers_pulled_diagnostics(self) -> bool:
         return bytes(self.diagnostic_provider) not in (b"null", b"false")
 
 

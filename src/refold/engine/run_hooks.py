@@ -21,7 +21,7 @@ from refold.engine.authorize import effective_mode
 from refold.engine.checkpoint import mark_files_changed
 from refold.engine.decide import RunHook
 from refold.engine.world import Record, World
-from refold.hooks.tool_names import input_for_hook, input_of, name_for_hook
+from refold.hooks.tool_names import arguments_from_hook, input_for_hook, name_for_hook
 from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import Ended, Event, Stopped
 from refold.journal.state.conversation import OpenCall
@@ -182,7 +182,9 @@ def _to_event(
     context, reason = answer.context, answer.reason
     arguments = Raw(b"null")
     if call is not None and answer.arguments is not None:
-        new = input_of(call.name, _arguments_object(call) or {}, answer.arguments)
+        new = arguments_from_hook(
+            call.name, _arguments_object(call) or {}, answer.arguments
+        )
         arguments = Raw(encode(new))
         shown = json.dumps(new, ensure_ascii=False)
         note = _INPUT_CHANGED.format(hook=hook.name, tool=call.name, input=shown)

@@ -50,7 +50,7 @@ def input_for_hook(tool: str, arguments: Mapping[str, object]) -> dict[str, obje
     return {**arguments, **aliases}
 
 
-def input_of(
+def arguments_from_hook(
     tool: str, before: Mapping[str, object], changed: Mapping[str, object]
 ) -> dict[str, object]:
     """Convert an input that a hook changed. `before` are the arguments of the call.

@@ -58,5 +58,5 @@ class Channel:
         self.put(f"{': '.join(filter(None, (share, message))) or '0'}\n")
 
     def get(self) -> News:
-        """Wait for the next news, in a thread. None after the last."""
+        """Wait for the next news; return None after the last. Call it in a thread."""
         return self._queue.get()

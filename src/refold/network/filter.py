@@ -240,10 +240,10 @@ class _Served:
     ) -> None:
         with anyio.CancelScope() as scope:
 
-            def alive() -> None:
+            def extend_deadline() -> None:
                 scope.deadline = anyio.current_time() + self._ways.idle_seconds
 
-            alive()
+            extend_deadline()
             left = None
             if request.tunnel:
                 await client.send(b"HTTP/1.1 200 Connection established\r\n\r\n")
@@ -252,8 +252,8 @@ class _Served:
                 await server.send(request.head)
             async with anyio.create_task_group() as group:
                 over = group.cancel_scope.cancel
-                group.start_soon(_send, client, server, alive, rest, left, over)
-                await _copy(server, client, alive)
+                group.start_soon(_send, client, server, extend_deadline, rest, left, over)
+                await _copy(server, client, extend_deadline)
                 over()
 
 
@@ -273,7 +273,7 @@ async def _receive(client: SocketStream) -> tuple[ProxyRequest, bytes]:
 async def _send(
     client: SocketStream,
     server: ByteStream,
-    alive: Callable[[], None],
+    extend_deadline: Callable[[], None],
     data: bytes,
     left: int | None,
     over: Callable[[], None],
@@ -286,20 +286,22 @@ async def _send(
         if data:
             await server.send(data)
         if left is None:
-            if await _copy(client, server, alive):
+            if await _copy(client, server, extend_deadline):
                 over()
             return
         left -= len(data)
         while left:
             data = await client.receive(min(left, _PIECE_BYTES))
             left -= len(data)
-            alive()
+            extend_deadline()
             await server.send(data)
     except _LOST_CONNECTION:
         pass
 
 
-async def _copy(source: ByteStream, target: ByteStream, alive: Callable[[], None]) -> bool:
+async def _copy(
+    source: ByteStream, target: ByteStream, extend_deadline: Callable[[], None]
+) -> bool:
     """Copy until one end is closed. Return whether the source was cut off."""
     while True:
         try:
@@ -310,12 +312,12 @@ async def _copy(source: ByteStream, target: ByteStream, alive: Callable[[], None
             return False
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return True
-        alive()
+        extend_deadline()
         try:
             await target.send(data)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             return False
-        alive()
+        extend_deadline()
 
 
 async def _refuse(client: SocketStream, status: int, why: str) -> None:

@@ -138,7 +138,7 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
         # The setting `sandbox.network` gives the network to every command.
         hosts = command.network.every_host_but_denied
         confines = structs.replace(confines, hosts=hosts)
-    unseen = decision.verdict == "allow" and not _git_steering(command)
+    unseen = decision.verdict == "allow" and not _why_git_may_run_programs(command)
     settings = confines.opened
     if unseen or not _changes_git_settings(command):
         # The user does not see what git will write, or git writes no settings.
@@ -236,7 +236,7 @@ def _decide_grave(command: _Command, facts: Facts) -> Decision | None:
         return Decision(
             "ask", reason=f"{reason}, so it is asked about in every mode", once=True
         )
-    if reason := _git_steering(command):
+    if reason := _why_git_may_run_programs(command):
         return Decision(
             "ask", reason=f"{reason}, so it is asked about in every mode", once=True
         )
@@ -264,7 +264,7 @@ def _is_shared(real: str, facts: Facts) -> bool:
     return facts.sandboxed and any(below(real, shared) for shared in facts.shared)
 
 
-def _git_steering(command: _Command) -> str:
+def _why_git_may_run_programs(command: _Command) -> str:
     for words in command.found.commands:
         values = [w.text for w in words]
         if values[0].rsplit("/", 1)[-1] == "git" and (word := steering_word(values)):

@@ -35,7 +35,7 @@ _DISCARDING_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
 def is_repeatable(
     text: str, nested: NestedCommands, files: Sequence[NamedFile], facts: Facts
 ) -> bool:
-    """Whether a rule may repeat `text`, which runs `nested` and names `files`."""
+    """Whether an allow rule may be offered for `text`, which runs `nested` and names `files`."""
     parts = parse_plain(text)
     if len(text) > MAX_SCRIPT_CHARS or not (text.isascii() and text.isprintable()):
         return False

@@ -98,8 +98,8 @@ class TooLarge(Exception):
 
 
 class Snapshot(NamedTuple):
-    """The result: `kept` variables with their types, `lost` ones with the reasons, and the names of
-    the `parts`.
+    """The result of `persist` or `restore`: variables that were `kept`, with their types, variables
+    that were `lost`, with the reasons, and the names of the `parts`.
     """
 
     blob: bytes  # the index, with what is small
@@ -124,7 +124,7 @@ def persist(
             lost.append((without_surrogates(name), why))
             continue
         try:
-            persisting.take(name, value)
+            persisting.add(name, value)
         except TooLarge:
             whole = persisting.left >= MAX_VARIABLE_BYTES
             mb = (MAX_VARIABLE_BYTES if whole else MAX_TOTAL_BYTES) // 1024**2
@@ -188,7 +188,7 @@ class _Persisting:
         head = JSONEncoder().encode({"variables": self.table}).encode()
         return b"".join([_LENGTH_HEADER.pack(len(head)), head, *self._pieces])
 
-    def take(self, name: str, value: object) -> None:
+    def add(self, name: str, value: object) -> None:
         self.table.append([name, type_of(value), *self._store_value(value)])
         self.kept.append((without_surrogates(name), type_of(value)))
 
