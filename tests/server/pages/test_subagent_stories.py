@@ -91,7 +91,7 @@ def test_the_tree_of_the_developer_page_opens_a_subagent(
     answer(page, "It found a door.")
 
     tree = panel(page, "Tree")
-    tree.get_by_role("button", name="Open root/child-1").click()
+    tree.get_by_role("button", name="Open code, root/child-1").click()
     answer(page, "There is a door.")
     page.get_by_role("tab", name="Usage", exact=True).click()
     page.locator(".panel-body .figures").first.wait_for()

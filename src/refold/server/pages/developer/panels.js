@@ -183,7 +183,7 @@ function node(each, page) {
   const below = each.children ?? each.below ?? [];
   return h("li", {},
     h("div", { class: "node" }, h("span", { class: `stage stage-${GOOD.has(each.status) ? "done" : each.status}` }),
-      h("strong", {}, openButton(each.session_id, onOneLine(each.agent || each.address), t.node.open(each.address), (id) => page.open(id))), h("span", { class: "tag" }, each.status),
+      h("strong", {}, openButton(each.session_id, onOneLine(each.agent || each.address), t.node.open([...new Set([onOneLine(each.agent || each.address), each.address])].join(", ")), (id) => page.open(id))), h("span", { class: "tag" }, each.status),
       h("p", {}, onOneLine(each.title ?? "")),
       h("p", { class: "sum" }, [`${each.steps} steps`, `${each.calls} calls`, duration(each.seconds ?? 0), dollars(each.cost)].filter(Boolean).join(" · ")),
       each.activity ? h("p", { class: "now" }, onOneLine(each.activity)) : null),
