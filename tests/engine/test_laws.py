@@ -91,7 +91,7 @@ FURTHER: list[some.SearchStrategy[Any]] = [
     some.builds(news.WorktreeEntered, some.just("/tree"), some.just("/tree"), some.just("refold/t")),
     some.builds(news.WorktreeLeft, some.just("/w"), some.just("/tree"), some.sampled_from(["kept", "gone"])),
     some.builds(news.ChildBorn, some.just("child-1"), *map(some.just, ("a", "b", "c"))),
-    some.builds(news.ChildEnded, some.just("child-1"), *map(some.just, ("so", "done"))),
+    some.builds(news.ChildEnded, some.just("child-1"), *map(some.just, ("answered", "done"))),
     some.sampled_from([
         news.Checkpointed((), changed=(("/f", "changed"),)), news.Compacted("full"),
         news.Imported("s"), news.Forked("s", 9), news.AnswerRejected(("no",)), news.SessionResumed(),
