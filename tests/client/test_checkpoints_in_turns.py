@@ -87,6 +87,17 @@ def test_read_only_commands_make_no_checkpoint(made: Made) -> None:
     assert (made.kinds, dict(result.files)) == ([Started], {})
 
 
+def test_edit_that_fails_makes_no_checkpoint(made: Made) -> None:
+    (made.folder / "a.txt").write_text("old")
+    unread = [("write_file", '{"path": "a.txt", "content": "new"}')]
+    missing = [("edit_file", '{"path": "a.txt", "old": "gone", "new": "come"}')]
+
+    (result,) = made.does([unread, missing, "Ok."])
+
+    assert (made.kinds, dict(result.files)) == ([Started, Started], {})
+    assert (made.folder / "a.txt").read_text() == "old"
+
+
 def test_files_changed_by_the_user_between_turns_are_not_in_the_result(
     made: Made,
 ) -> None:

@@ -192,6 +192,11 @@ async def _execute(
     writes = _may_write(tool, decision)
     if writes and decision.verdict != "deny":
         saved = bool(access.files) and await _save_editor_text(files, world)
+        due = record.view.checkpoints.seq <= open_call.called
+        if due and files is not None and not open_call.changes:  # else it was previewed
+            own = _call_dependencies(open_call, files.dry_run(), decision, running, world)
+            if end := await _fail_in_dry_run(whole, own, world, running):
+                return _with_remarks(_share_with_tree(end, access, world, record), files)
         # The checkpoint of an earlier call of this answer lacks the text just saved.
         answer = 0 if saved else open_call.called
         await save_before(whole, world, record, answer=answer)
@@ -209,6 +214,17 @@ async def _execute(
         if writes:
             mark_files_changed(world)
     return _with_remarks(_share_with_tree(end, access, world, record), files)
+
+
+async def _fail_in_dry_run(
+    call: ToolCall, own: Mapping[str, object], world: World, running: RunningCall
+) -> Ended | None:
+    """The end of an edit that fails, which is not worth a checkpoint. None if it works."""
+    tool = world.tool(call.name)
+    if tool is None or not tool.dry_run or world.snapshots is None:
+        return None
+    end = await run_tool(call, tool, world, running, own)
+    return end if end.outcome == "failed" else None
 
 
 async def _run_with_edit_checks(
