@@ -44,17 +44,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     explain.add_argument("--tool", metavar="NAME", help="the tool, together with --input")
     explain.add_argument("--input", metavar="JSON", help="the tool's arguments as JSON")
     explain.add_argument("--json", action="store_true", help="print one JSON object")
-    _add_ground(explain)
+    _add_workspace_options(explain)
     rules = subparsers.add_parser(
         "list", help="list the active rules and where each is set"
     )
     rules.add_argument("--json", action="store_true", help="print JSON lines")
-    _add_ground(rules)
+    _add_workspace_options(rules)
     test = subparsers.add_parser(
         "test", help="check that each call in a file gets the expected verdict"
     )
     test.add_argument("file", metavar="FILE", help="test cases as YAML, TOML or JSON")
-    _add_ground(test)
+    _add_workspace_options(test)
     replay = subparsers.add_parser(
         "replay", help="show which calls of a session other rules would decide differently"
     )
@@ -93,7 +93,7 @@ def run(args: Namespace) -> int:
             return import_rules(args)
 
 
-def _add_ground(parser: ArgumentParser) -> None:
+def _add_workspace_options(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--cwd",

@@ -104,7 +104,7 @@ def _exists(path: str, files: Files) -> bool:
 
 
 def _content(path: str, files: Files) -> str:
-    """Its text; "" if there is none, or if a link leads it out of the folder."""
+    """The text of the file; "" if there is none, or if a link leads it out of the folder."""
     try:
         content = files.read(files.real(path)) if files.outside(path) is None else b""
     except ToolFailed:

@@ -75,7 +75,7 @@ class ServerRow(Struct, frozen=True):
 
 
 class ServerList(Struct, frozen=True):
-    """`notices` say which servers do not count here, and why."""
+    """The servers of a folder. `notices` say which servers do not count here, and why."""
 
     servers: Sequence[ServerRow]
     notices: Sequence[str]

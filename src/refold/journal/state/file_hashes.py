@@ -17,7 +17,8 @@ _NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
 class FileHashes(Struct, frozen=True):
-    """`files`: real path to sha256, the newest last; "": another program changed it.
+    """`files` maps each real path to its sha256, the newest last, or to "" if another program
+    changed it.
 
     `unread` are the files that the model has changed since it last read them.
     """

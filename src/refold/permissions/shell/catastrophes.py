@@ -158,7 +158,7 @@ def _damage_to_machine(name: str, values: list[str]) -> str:
 
 
 def _may_remove(name: str, values: list[str], *, piped: bool) -> bool:
-    """Whether it may delete or change everything that its words name."""
+    """Whether the command may delete or change everything that its words name."""
     if name == "find":
         every = [index for index, v in enumerate(values) if v in ("*", STAR)]
         chosen = {v for index, v in enumerate(values) if index + 1 not in every}
