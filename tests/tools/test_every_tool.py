@@ -108,7 +108,7 @@ def test_tools_need_only_the_resources_listed_here() -> None:
         "read_file": {"files", "blobs"},
         "list_files": {"files"},
         "tree": {"files"},
-        "glob": {"files", "commands"},
+        "glob": {"files"},
         "grep": {"files", "commands"},
         "write_file": {"files", "known", "unread"},
         "edit_file": {"files", "known"},

@@ -79,12 +79,12 @@ class SharedSession:
 
     @property
     def problem(self) -> str:
-        """Why the turn that is open does not go on; "" again as soon as it does."""
+        """Why the open turn has stopped; "" again as soon as it continues."""
         seq, reason = self._stop
         return reason if seq == self.session.view.seq else ""
 
     def report_problem(self, error: RefoldError) -> None:
-        """Tell all clients why the turn does not go on. The next order tries again."""
+        """Tell all clients why the turn has stopped. The next order tries again."""
         self._stop = (self.session.view.seq, str(error))
         self.feed.broadcast(problem(error))
         self.feed.broadcast(replace(self.status(), conversation=self.session.id))

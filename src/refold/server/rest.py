@@ -265,8 +265,8 @@ def _add_reports(api: Api, host: Host) -> None:
     ) -> Response:
         """Every call with its time and cost, in the order in which they began.
 
-        With `limit`, so many of them behind the one with the address `after`; the header Link has
-        the address of the next page, if there is more.
+        `limit` bounds their number, and `after` is the address of the last one of the page before;
+        the header Link has the address of the next page, if there is more.
         """
         rows = await read(id_, host.stored.timeline)
         page, more = _timeline_page(rows, limit, after)

@@ -179,11 +179,10 @@ class AskedQuestion(Struct, frozen=True):
 
 
 class OptionArgument(Struct, frozen=True):
-    """An option. Models that know other agents write `description`."""
-
+    # No docstring: models would read it with each request.
     label: str
     about: str = ""
-    description: str = ""
+    description: str = ""  # what models that know other agents write
 
     @property
     def as_asked(self) -> Option:
@@ -191,7 +190,7 @@ class OptionArgument(Struct, frozen=True):
 
 
 class QuestionArgument(Struct, frozen=True):
-    """One question. The user can always answer with text instead of an option."""
+    """The user can always answer with text."""
 
     question: str
     options: list[OptionArgument | str] = []  # models write the label alone, too

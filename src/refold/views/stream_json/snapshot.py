@@ -75,7 +75,7 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     running: bool  # is a turn open, also one that waits for an answer?
     # Did its process end in the middle of that turn? `continue` or a message finishes it.
     cut_off: bool = False
-    # Why that turn does not go on, such as a full disk; `continue` or a message tries again.
+    # Why that turn has stopped, such as a full disk; `continue` or a message tries again.
     problem: str = ""
     held_by: str = ""  # the other process in which it is open
     directory: str

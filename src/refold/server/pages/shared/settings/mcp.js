@@ -62,7 +62,7 @@ function newServer(redraw, page) {
   const input = (props = {}) => h("input", { type: "text", autocomplete: "off", spellcheck: "false", maxlength: "2000", ...props });
   const name = input({ required: true, maxlength: "60" });
   const kind = choice("kind", [["url", t.isAddress], ["command", t.isProgram]], "url");
-  const url = input({ placeholder: "https://mcp.example.org/mcp" });
+  const url = input({ placeholder: "mcp.example.org/mcp" });
   const headers = h("textarea", { rows: "2", spellcheck: "false" });
   const command = h("textarea", { rows: "3", spellcheck: "false" });
   const env = h("textarea", { rows: "2", spellcheck: "false" });
