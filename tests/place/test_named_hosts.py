@@ -139,7 +139,7 @@ def test_a_denied_host_is_refused_to_a_command_with_every_host(
 ) -> None:
     needs_bubblewrap()
     serving = HostFilter({})
-    wish = {"filter": serving, "denied_hosts": ("denied.example",)}
+    wish = {"filter": serving, "denied_hosts": lambda: ("denied.example",)}
     with walled(tmp_path / "ws", **wish) as ws:  # pyright: ignore[reportArgumentType] - as given
         result = ws.run("curl -sS https://denied.example/", network=True)
     serving.close()

@@ -49,6 +49,29 @@ async def test_a_rule_counts_at_once_in_open_conversations_and_in_later_ones(
     assert removed.json["rules"] == []
 
 
+async def test_a_deny_read_rule_hides_files_from_open_conversations_at_once(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "secret.txt").write_text("pineapple\n")
+    rule = {"verdict": "deny", "place": "folder", "new": "read(secret.txt)"}
+    look = [("bash", '{"command": "ls | xargs cat 2>&1"}')]
+    flags = {"permission_mode": "bypass"}
+    async with server(tmp_path, look, "Done.", look, "Done.", flags=flags) as c:
+        file = f"/api/conversations/{await c.begin()}/files/secret.txt"
+        results = list[str]()
+        async with c.follow(file.split("/")[3]) as socket:
+            for _ in range(2):
+                await order(socket, "user_message", text="Go.")
+                frames = await read_until(socket, "result")
+                results += [f["text"] for f in frames if f["type"] == "tool_result"]
+                await c.ask("POST", f"{SETTINGS}/rules", rule)
+        download = await c.ask("GET", file)
+
+    assert "pineapple" in results[0]
+    assert "pineapple" not in results[1]
+    assert download.status == 404
+
+
 async def test_a_rule_of_a_folder_is_not_one_of_another_folder(tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -8,7 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from threading import Lock, Thread
@@ -101,12 +101,11 @@ class Workspace:
         self._code: CodeWorkspace | None = None
         self._code_lock = Lock()  # two sessions may be first at once
         self._filter = _LazyFilter(environ)
-        self.rules: Sequence[Rule] = rules_of(settings.permissions)
-        hides = _has_read_rule(self.rules)
+        self._rules: Sequence[Rule] = rules_of(settings.permissions)
         self.files: Files = DiskFiles(
             directories.directory,
             directories.more,
-            unread=self._unread if hides else None,
+            unread=self._unread,
             unshown=lambda real: _hidden_reason(real, self.rules, self._facts),
             find_secrets=self.find_secrets,
         )
@@ -120,6 +119,15 @@ class Workspace:
                 disks=(*directories.real, str(paths.data), _temporary_directory(environ)),
             ),
         )
+
+    @property
+    def rules(self) -> Sequence[Rule]:
+        """The rules of the settings, as they are now. A worktree has those of its main workspace."""
+        return self._main.rules if self._main else self._rules
+
+    def use_rules(self, rules: Sequence[Rule]) -> None:
+        """Use these rules from the next call on, in worktrees, too."""
+        self._rules = rules
 
     def use_editor(self, editor: "Editor | None") -> None:
         """Read unsaved text from this editor, and make changes through it, from now on."""
@@ -152,10 +160,8 @@ class Workspace:
                 quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
                 states=os.path.join(os.path.realpath(self._paths.data), "guarded"),
                 filter=self._filter,
-                denied_hosts=deny_host_patterns(self.rules),
-                unread=partial(self._all_unread, self.rules)
-                if _has_read_rule(self.rules)
-                else tuple,
+                denied_hosts=lambda: deny_host_patterns(self.rules),
+                unread=self._all_unread_by_settings,
             ),
         )
 
@@ -311,7 +317,7 @@ class Workspace:
         return [url for root in self._where.real for url in remote_urls(root)]
 
     def _unread(self, real: Real) -> str:
-        return self._denial(real, self.rules)
+        return self._denial(real, self.rules) if _has_read_rule(self.rules) else ""
 
     def _denial(self, real: str, rules: Sequence[Rule]) -> str:
         from refold.permissions.decide import why_unreadable
@@ -320,6 +326,9 @@ class Workspace:
         return why_unreadable(real, rules, self._facts) or (
             main._denial(real, rules) if main else ""
         )
+
+    def _all_unread_by_settings(self) -> Sequence[str]:
+        return self._all_unread(self.rules) if _has_read_rule(self.rules) else ()
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
         """The paths that no command may read now.

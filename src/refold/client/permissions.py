@@ -319,7 +319,7 @@ def apply_rule(app: App, rule: PlacedRule, new: str) -> None:
     ]
     source = ALWAYS_CHOICE if rule.place == "folder" else _user_source(app)
     added = [parse(new, rule.verdict, source)] if new else []
-    app.workspace.rules = (*left, *added)
+    app.workspace.use_rules((*left, *added))
 
 
 def _rule_place(app: App, rule: Rule) -> RulePlace:

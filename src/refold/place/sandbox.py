@@ -238,7 +238,7 @@ class Sandbox:
             from refold.values.hosts import ReachableHosts, every_host_but
 
             hosts = (wanted or ReachableHosts()).without(
-                ReachableHosts((), self.config.denied_hosts)
+                ReachableHosts((), tuple(self.config.denied_hosts()))
             )
             every = wanted is None or self.config.network
             return every_host_but(hosts) if every else hosts

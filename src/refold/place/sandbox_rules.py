@@ -123,7 +123,7 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
     quarantine: str = ""
     states: str = ""
     filter: NetworkFilter | None = None
-    denied_hosts: tuple[str, ...] = ()
+    denied_hosts: Callable[[], Sequence[str]] = no_paths
     ssh_agent: str = ""
 
 
