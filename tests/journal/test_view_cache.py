@@ -313,6 +313,17 @@ def test_full_disk_leaves_the_cache_as_it_was(
     assert look(home) == view
 
 
+@pytest.mark.parametrize("left", [b"", b"k" * 31])
+def test_key_that_a_full_disk_cut_off_is_replaced(
+    home: JournalDirectory, left: bytes
+) -> None:
+    (home.root / VIEWS_KEY_FILE).write_bytes(left)
+
+    cache_of(home).save(_view_of(home), newest_head(home))
+
+    assert seq_of_cached_view(home) == EVENT_COUNT
+
+
 def test_two_processes_that_save_at_once_leave_a_right_view_or_none(
     home: JournalDirectory,
 ) -> None:

@@ -9,13 +9,13 @@ overwritten at any time, and two processes that write it at once make it useless
 holder of the writer lock writes it, in the threads of `writer_threads`.
 """
 
-import mmap
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -72,17 +72,14 @@ class ViewCache:
         try:
             key = _key_of(self._key_file)
             data, _ = read_regular(self._path, _MAX_BYTES, follow=False)
-            with (
-                self._lines_path.open("rb") as lines,
-                mmap.mmap(lines.fileno(), 0, access=mmap.ACCESS_READ) as journal,
-            ):
-                pieces = list(_valid_pieces(data, journal, key))
+            with self._lines_path.open("rb") as lines:
+                pieces = list(_valid_pieces(data, lines, key))
             pieces = [p for p in pieces if until is None or p.header.seq <= until]
             if not pieces:
                 return None
             decoded = decode_view([piece.content for piece in pieces])
-        except (OSError, ValueError, msgspec.MsgspecError):
-            return None  # `ValueError`: the journal is empty
+        except (OSError, ValueError, LookupError, msgspec.MsgspecError):
+            return None
         if until is None:
             self._table, self._last = decoded.table, pieces[-1]
         header = pieces[-1].header
@@ -138,24 +135,26 @@ class ViewCache:
 _NO_PIECE = _Piece(_PieceHeader("", 0, 0, Head().h, 0, ""), b"", 0)
 
 
-def _valid_pieces(data: bytes, journal: mmap.mmap, key: bytes) -> Iterator[_Piece]:
-    """The pieces up to the first one that must not be used."""
-    lines, start, before = memoryview(journal), 0, _NO_PIECE.header
-    with lines:
-        while (line_end := data.find(b"\n", start)) >= 0:
-            try:
-                header = msgspec.json.decode(data[start:line_end], type=_PieceHeader)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                return
-            end = line_end + 1 + header.bytes
-            content = data[line_end + 1 : end]
-            if not _is_authentic(header, content, before, key):
-                return
-            with lines[before.end : header.end] as stretch:
-                if sha256(stretch).hexdigest() != header.digest:
-                    return
-            before, start = header, end + 1
-            yield _Piece(header, content, start)
+def _valid_pieces(data: bytes, lines: BinaryIO, key: bytes) -> Iterator[_Piece]:
+    """The pieces up to the first one that must not be used. Reads the journal from its start.
+
+    It is not mapped into memory: an error of the disk would end the process.
+    """
+    start, before = 0, _NO_PIECE.header
+    while (line_end := data.find(b"\n", start)) >= 0:
+        try:
+            header = msgspec.json.decode(data[start:line_end], type=_PieceHeader)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        end = line_end + 1 + header.bytes
+        content = data[line_end + 1 : end]
+        if not _is_authentic(header, content, before, key):
+            return
+        stretch = lines.read(header.end - before.end)
+        if sha256(stretch).hexdigest() != header.digest:
+            return
+        before, start = header, end + 1
+        yield _Piece(header, content, start)
 
 
 def _is_authentic(
@@ -201,7 +200,12 @@ def _source_fingerprint() -> bytes:
 
 def _key_of(file: Path, *, create: bool = False) -> bytes:
     """The key of this installation for this source code. Raises `OSError`."""
-    if create and not file.exists():
+    if create:
+        with suppress(OSError):
+            if (
+                os.lstat(file).st_size != _KEY_BYTES
+            ):  # the disk was full, or the power failed
+                file.unlink()
         with suppress(FileExistsError):
             create_file(file, os.urandom(_KEY_BYTES))
     key, size = read_regular(file, _KEY_BYTES, follow=False)
