@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
+import socket
 import struct
 import subprocess
 from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Thread
 
 import anyio
 import pytest
@@ -18,7 +20,7 @@ from refold.place.commands import ShellCommands
 from refold.place.limits import Limits
 from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SOCKET_PATH, SandboxConfig
-from refold.place.signing_agent import signs_for_git
+from refold.place.signing_agent import SigningAgent, signs_for_git
 from refold.values.tools import Confinement
 from tests.place.test_guarded_changes import git
 from tests.place.walled import home_on_disk, needs_bubblewrap
@@ -79,6 +81,39 @@ def test_signing_refuses_every_other_request(request_: bytes) -> None:
 def test_signing_refuses_data_of_any_other_form(data: bytes) -> None:
     assert not signs_for_git(sign_request(data), KEY)
     assert not signs_for_git(data, KEY)
+
+
+@pytest.mark.parametrize("cut_off", ["0c", "0c0000", "0c00000001", "0e"])
+def test_signing_survives_a_cut_off_answer_and_a_long_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_off: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    long = tmp_path / ("long" * 30)
+    long.mkdir()
+    with socket.socket(socket.AF_UNIX) as of_user:
+        of_user.bind("user")
+        of_user.listen()
+        Thread(
+            target=_answer_once, args=(of_user, bytes.fromhex(cut_off)), daemon=True
+        ).start()
+        guarded = SigningAgent("user", str(long / "agent"))
+        os.chdir(long)
+        with socket.socket(socket.AF_UNIX) as command:
+            command.settimeout(10)
+            os.symlink(tmp_path / "user", "user")  # `tmp_path` may be too long as well
+            command.connect("agent")
+            command.sendall(to_string(bytes((11,))))
+            answer = command.recv(100)
+        guarded.close()
+
+    assert answer in (to_string(b"\x05"), to_string(b"\x0c" + bytes(4)))
+
+
+def _answer_once(listening: socket.socket, content: bytes) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(100)
+        connection.sendall(to_string(content))
 
 
 class Signer:

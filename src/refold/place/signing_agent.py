@@ -22,6 +22,7 @@ _LENGTH_STRUCT = struct.Struct(">I")
 _MAX_REQUEST_BYTES = 16_384
 _MAX_ANSWER_BYTES = 262_144
 _MAX_CONNECTIONS = 8
+_MAX_ADDRESS_BYTES = 104  # of a socket, on every system
 _REQUEST_SECONDS = 30.0
 _ANSWER_SECONDS = 120.0  # the user may have to touch a key
 _SIGNED_BEGIN = b"SSHSIG"
@@ -36,7 +37,7 @@ class SigningAgent:
         self._agent = agent
         self._room = BoundedSemaphore(_MAX_CONNECTIONS)
         self._server = socket.socket(socket.AF_UNIX)
-        self._server.bind(path)
+        _bind(self._server, path)
         os.chmod(path, 0o600)
         self._server.listen(_MAX_CONNECTIONS)
         Thread(target=self._accept, daemon=True).start()
@@ -90,6 +91,19 @@ class SigningAgent:
         return answer
 
 
+def _bind(server: socket.socket, path: str) -> None:
+    """Bind to this path, also if it is too long for an address. Raises `OSError`."""
+    if len(os.fsencode(path)) < _MAX_ADDRESS_BYTES:
+        server.bind(path)
+        return
+    folder, name = os.path.split(path)
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        server.bind(f"/proc/self/fd/{number}/{name}")
+    finally:
+        os.close(number)
+
+
 def signs_for_git(request: bytes, key: bytes) -> bool:
     """Return True if the request is to sign, with this key, what git signs."""
     try:
@@ -109,7 +123,7 @@ def _only_key(key: bytes, answer: bytes) -> bytes:
     """The list of keys without all others."""
     if answer[0] != _KEYS:
         return bytes((_FAILURE,))
-    count, rest = _LENGTH_STRUCT.unpack(answer[1:5])[0], answer[5:]
+    count, rest = int.from_bytes(answer[1:5], "big"), answer[5:]
     kept = list[bytes]()
     for _ in range(min(count, _MAX_ANSWER_BYTES // 8)):
         listed, rest = _split_string(rest)
