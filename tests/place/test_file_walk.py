@@ -39,6 +39,27 @@ def names(root: Path) -> list[str]:
     return sorted(os.path.relpath(path, root) for path in walk(str(root), lambda: None))
 
 
+def test_walk_sees_a_change_where_times_are_whole_seconds(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as on ext3, HFS+ and FAT."""
+    exact = os.lstat
+
+    def lstat(path: str) -> os.stat_result:
+        about = exact(path)
+        times = {"st_ctime_ns": about.st_ctime_ns // 10**9 * 10**9}
+        return os.stat_result(about, times)
+
+    monkeypatch.setattr(os, "lstat", lstat)
+    while not 0.1 < time.time() % 1 < 0.8:
+        time.sleep(0.01)
+    (tree / "a/new.py").write_text("")
+    names(tree)
+    (tree / "a/newer.py").write_text("")
+
+    assert "a/newer.py" in names(tree)
+
+
 def replace_by_link(root: Path) -> None:
     shutil.rmtree(root / "a/b")
     (root / "a/b").symlink_to(root.parent / "outside")

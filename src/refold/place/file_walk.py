@@ -28,6 +28,7 @@ _MAX_IGNORE_FILE_BYTES = 1024 * 1024  # a larger ignore file does not count
 _MAX_REMEMBERED_NAMES = 300_000  # of one walk; a larger one is not remembered
 _MAX_REMEMBERED_WALKS = 3
 _RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
+_COARSE_RACY_NANOSECONDS = 2_000_000_000  # where times are whole seconds, or only even ones
 
 _RULE_NAMES = (".git", ".gitignore", ".ignore")  # what decides in a directory
 
@@ -210,7 +211,9 @@ class _Listing(Struct, frozen=True):
     @property
     def is_settled(self) -> bool:
         """Whether a change since it was read would have changed its time."""
-        return 0 <= self.changed < self.looked - _RACY_NANOSECONDS
+        whole_seconds = self.changed % 1_000_000_000 == 0
+        racy = _COARSE_RACY_NANOSECONDS if whole_seconds else _RACY_NANOSECONDS
+        return 0 <= self.changed < self.looked - racy
 
     def is_current(self, path: str, above: DirectoryIgnores) -> bool:
         """Whether reading the directory again would give the same."""
