@@ -80,6 +80,19 @@ def test_tables_markdown_images_and_pdf_pages_are_shown(
     assert found == []
 
 
+def test_of_a_wide_table_the_first_columns_are_shown(serve: Serve, pages: Watched) -> None:
+    server = serve({"text": "Hello."})
+    line = ",".join(map(str, range(20_000)))
+    (server.workspace / "wide.csv").write_text(f"{line}\n" * 50 + "x" * 1_000_000)
+    page = open_panel(pages, server, "/")
+
+    dialog = open_file(page, "wide.csv")
+    dialog.get_by_text("The first 100 columns:").wait_for()
+
+    assert dialog.locator("th").count() == 100
+    assert len(dialog.locator("td").last.inner_text()) == 2001
+
+
 @BOTH
 def test_html_is_still_until_its_scripts_are_run_and_then_reaches_nothing(
     serve: Serve, pages: Watched, path: str

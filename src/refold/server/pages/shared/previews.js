@@ -8,6 +8,8 @@ import { markdown } from "./markdown.js";
 
 const MAX_TEXT_CHARS = 200_000;
 const MAX_ROWS = 500; // of a table
+const MAX_COLUMNS = 100;
+const MAX_CELL_CHARS = 2000;
 const KINDS = {
   image: /\.(png|jpe?g|gif|webp)$/i, pdf: /\.pdf$/i, html: /\.x?html?$/i, markdown: /\.(md|markdown)$/i, table: /\.(csv|tsv)$/i,
   text: /\.(txt|log|json|jsonl|ya?ml|toml|ini|xml|py|js|ts|css|sh|sql|c|h|cc|cpp|rs|go|java|rb|php|tex|diff|patch)$/i,
@@ -55,8 +57,9 @@ const SHOW = {
   async table(body, file) {
     const text = await textOf(file);
     const rows = csvRows(text, /\.tsv$/i.test(file.path) ? "\t" : separatorOf(text), MAX_ROWS + 2);
-    const [head = [], ...rest] = rows;
+    const [head = [], ...rest] = rows.map((row) => row.slice(0, MAX_COLUMNS).map(cellText));
     fill(body, rest.length > MAX_ROWS ? h("p", { class: "note" }, file.t.previews.rows(MAX_ROWS)) : null,
+      rows.some((row) => row.length > MAX_COLUMNS) ? h("p", { class: "note" }, file.t.previews.columns(MAX_COLUMNS)) : null,
       h("div", { class: "prose" }, h("table", {},
         h("thead", {}, h("tr", {}, head.map((cell) => h("th", { scope: "col" }, exact(cell))))),
         h("tbody", {}, rest.slice(0, MAX_ROWS).map((row) => h("tr", {}, row.map((cell) => h("td", {}, exact(cell)))))))));
@@ -96,6 +99,8 @@ const SHOW = {
 };
 
 const textOf = ({ id, path }) => api.get(api.of(id, "files", path));
+
+const cellText = (cell) => (cell.length > MAX_CELL_CHARS ? `${cell.slice(0, MAX_CELL_CHARS)}…` : cell);
 
 /** The image at this address, once it is there. */
 function loaded(src, alt) {
