@@ -391,6 +391,33 @@ def test_files_can_be_uploaded_and_downloaded(
     assert Path(loading.value.path()).read_text() == "one\ntwo\n"
 
 
+@BOTH
+def test_a_message_sent_during_an_upload_names_the_files_and_is_the_title(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve({"text": "Added up."})
+    page = pages.open(server, path)
+    held = list[Any]()
+    page.route("**/april.csv*", lambda route: held.append(route))
+    page.locator(".composer input[type=file]").set_input_files(
+        [{"name": f"{month}.csv", "mimeType": "text/csv", "buffer": b"1\n"} for month in ("march", "april")]
+    )  # fmt: skip
+    page.get_by_text("march.csv").first.wait_for()
+
+    page.locator("#message").press_sequentially("Add them up", delay=20)
+    page.keyboard.press("Enter")
+    page.get_by_text("still being uploaded").wait_for()
+    early = page.locator(".block-heard").count()
+    held[0].continue_()
+
+    answer(page, "Added up.")
+    assert early == 0
+    message = page.locator(".block-heard").inner_text()
+    assert ["march.csv" in message, "april.csv" in message] == [True, True]
+    assert "Add them up" in page.locator(".title").first.inner_text()
+    assert page.get_by_text("still being uploaded").is_hidden()
+
+
 PIXEL = bytes.fromhex(
     "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360f8cfc0"
     "f01f0005000180e5d0a5d80000000049454e44ae426082"

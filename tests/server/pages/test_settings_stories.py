@@ -25,11 +25,13 @@ LABELS = {
         "provider": "Service",
         "store": "Check and keep",
         "stored": "New chats use groq/",
+        "refused": "Mistral does not accept this key. Copy it again",
     },
     "/dev": {
         "provider": "Provider",
         "store": "Check and store",
         "stored": "New conversations use groq/",
+        "refused": "The key …6789 was not accepted: Mistral refused the key",
     },
 }
 
@@ -84,33 +86,37 @@ def test_a_message_without_a_model_leads_to_the_settings_and_is_sent_after_a_key
         dialog.locator(".settings-row", has_text="Groq").wait_for()
         shown = dialog.locator(".settings-row", has_text="Groq").inner_text()
         inside = dialog.evaluate("e => e.scrollWidth <= e.clientWidth")
+        above = dialog.locator("#settings-body").evaluate("e => e.scrollTop")
         page.keyboard.press("Escape")
         page.locator(".no-model").wait_for(state="detached")
 
     refusals(pages)
     assert found == []
     assert inside
+    assert above == 0
     assert "…6789" in shown
     assert KEY not in page.content()
     assert page.input_value("#message") == "A long careful message"
     assert page.locator(".card").count() == 0
 
 
+@BOTH
 def test_a_refused_key_is_named_as_refused_and_can_be_typed_again(
-    serve: Serve, pages: Watched, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, pages: Watched, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    words = LABELS[path]
     with list_server({"/models": 401}) as provider:
         monkeypatch.setenv("MISTRAL_BASE_URL", provider.url)
-        page = pages.open(serve(scripted=False), "/dev")
+        page = pages.open(serve(scripted=False), path)
         dialog = open_settings(page, "models")
-        dialog.get_by_role("combobox", name="Provider").select_option("mistral")
+        dialog.get_by_role("combobox", name=words["provider"]).select_option("mistral")
         dialog.locator("input[type=password]").fill(KEY)
-        button(page, "Check and store").click()
+        button(page, words["store"]).click()
         dialog.locator(".settings-outcome.problem").wait_for()
 
     refusals(pages)
-    assert "was not accepted" in dialog.locator(".settings-outcome.problem").inner_text()
-    assert button(page, "Check and store").is_enabled()
+    assert dialog.locator(".settings-outcome.problem").inner_text().startswith(words["refused"])  # fmt: skip
+    assert button(page, words["store"]).is_enabled()
     assert "mistral" not in dialog.locator(".settings-rows").first.inner_text()
 
 

@@ -110,6 +110,8 @@ class GrantedRules {
       this.changed();
     }
     this.field.focus();
+    this.field.style.height = `${this.field.scrollHeight + 2}px`; // a long rule takes several lines
+    this.field.scrollTop = 0;
   }
 }
 

@@ -13,7 +13,7 @@ const OFFERED = 8;
 export class Composer {
   /**
    * `on` has send({text, images, when}): a promise; stop(), commands(), files(folder): lists
-   * of {name, about}, completions(before), upload(files), say(text), command(text): a promise of
+   * of {name, about}, completions(before), upload(files): a promise of the conversation, say(text), command(text): a promise of
    * true if it was one, which rejects where it cannot be run.
    */
   constructor(texts, on) {
@@ -122,6 +122,14 @@ export class Composer {
     else this.drafts.set(id, joined);
   }
 
+  /** Name files at the end. The caret stays in words that are being typed. */
+  addMention(text, id) {
+    const { selectionStart: caret, value } = this.text;
+    const typing = id === this.at && value.slice(0, caret).trim() && !/(^|\s)@(\S+|"[^"]*")\s*$/.test(value.slice(0, caret));
+    this.add(`${text} `, id);
+    if (typing) this.text.setSelectionRange(caret, caret);
+  }
+
   /** A text that comes back; what was typed meanwhile stands below it. */
   putBack(text) {
     this.setText(this.text.value ? `${text}\n${this.text.value}` : text);
@@ -148,6 +156,11 @@ export class Composer {
   }
 
   async send() {
+    if (this.upload) { // the message names the files
+      this.complain(this.texts.uploading);
+      if ((await this.upload).some((id) => id !== this.at)) return;
+      this.complain("");
+    }
     const text = this.text.value.trim();
     if (!text && !this.images.length) return;
     if (!this.images.length && text.startsWith("/") && await this.ran(text)) return;
@@ -293,7 +306,7 @@ export class Composer {
     this.picker.value = "";
     const others = files.filter((file) => !IMAGES.has(file.type));
     if (others.length) {
-      if (this.on.upload) this.on.upload(others);
+      if (this.on.upload) this.uploaded(this.on.upload(others));
       else this.complain(this.texts.notAnImage(others[0].name));
     }
     for (const file of files.filter((each) => IMAGES.has(each.type))) {
@@ -303,6 +316,13 @@ export class Composer {
       }
       this.addImages([{ content: await base64(file), kind: file.type, name: file.name || "picture.png" }]);
     }
+  }
+
+  async uploaded(upload) {
+    const all = Promise.all([...(this.upload ? [this.upload] : []), upload]).then((ids) => ids.flat());
+    this.upload = all;
+    await all;
+    if (this.upload === all) this.upload = null;
   }
 
   /** Pictures as a message carries them. */

@@ -460,6 +460,7 @@ class Page {
       item(t.delete, () => this.deleteIt()));
   }
 
+  /** The conversation that has the files now, or "" if they could not be uploaded. */
   async uploadFiles(files) {
     try {
       await this.begin();
@@ -467,11 +468,13 @@ class Page {
       for (const file of files) {
         const { path } = await api.putBeside(api.of(id, "files", file.name), await file.arrayBuffer());
         this.say(this.texts.uploaded(path, file.name));
-        this.composer.add(mention(path), id);
+        this.composer.addMention(mention(path), id);
       }
       this.panelNow?.filesChanged?.();
+      return id;
     } catch (error) {
       this.composer.complain(this.texts.dialogFailed(error.message));
+      return "";
     }
   }
 
@@ -535,7 +538,7 @@ class Page {
     this.requests.show(screen, this.conversation.readOnly);
     this.nodeBar.show(screen);
     this.meter.show(screen);
-    if (!before || screen.title !== before.title || !before.done.length) this.showTitle(screen);
+    if (!before || screen.title !== before.title || this.title.textContent === this.texts.untitled) this.showTitle(screen);
     this.showCondition(screen);
     this.again.show(screen);
     if (this.goal) {

@@ -139,7 +139,7 @@ function turnOver(block, context) {
   if (!how && !block.files.length && !sum) return null;
   return h("div", { class: "over" },
     sum ? h("p", { class: "summary" }, sum) : null,
-    how ? h("p", { class: "how" }, block.outcome === "failed" ? t.whyFailed(block.reason) : how) : null,
+    how ? h("p", { class: `how is-${block.outcome}` }, block.outcome === "failed" ? t.whyFailed(block.reason) : how) : null,
     block.outcome === "failed" && block.reason ? fold(context, `why-${block.seq}`, "thought", [t.exactError], () => h("p", { class: "text" }, exact(block.reason))) : null,
     block.files.length ? h("section", { "aria-label": t.filesMade }, h("ul", { class: "made" },
       files.map((file) => h("li", {}, card(file, context), previewOf(file, context))),

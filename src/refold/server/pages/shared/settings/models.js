@@ -23,6 +23,7 @@ export async function models(place, page, said = "") {
   const changed = async (news = "") => {
     await page.modelsChanged();
     await models(place, page, news);
+    place.parentElement.scrollTop = 0; // where the news stands
     if (news) page.say(news);
   };
   const use = async (name) => {
@@ -67,17 +68,18 @@ function newKey(providers, changed, page) {
   const made = h("small", {});
   const unchecked = act(t.unchecked, () => store(true), { into, page });
   unchecked.hidden = true;
+  const chosen = () => providers.find((each) => each.name === which.value) ?? {};
   const show = () => {
-    const { key_page: address, label } = providers.find((each) => each.name === which.value) ?? {};
+    const { key_page: address, label } = chosen();
     fill(made, address ? [t.madeAt, " ", h("a", { href: address, target: "_blank", rel: "noopener noreferrer" }, address)] : t.noPage(label ?? ""));
   };
   const store = async (anyway = false) => {
     const { stored, text, notices, model } = await api.put(`${PATH}/providers/${encodeURIComponent(which.value)}/key`, null, {
       key: key.value, ...(anyway ? { unchecked: true } : {}),
-    });
+    }).catch((error) => { throw new Error(t.keyRefused(chosen().label, error.message)); });
     unchecked.hidden = stored;
     if (!stored) throw new Error(text);
-    await changed([t.stored(model), ...notices.map((notice) => `${notice}.`)].join(" "));
+    await changed([t.stored(model), ...notices.map(t.keyNotice)].filter(Boolean).join(" "));
   };
   which.addEventListener("change", show);
   show();
