@@ -16,6 +16,7 @@ pytestmark = pytest.mark.slow
 DOCS = Path(__file__).parents[2] / "docs"
 PROGRAM = STAGE.with_name("stage_program.py")
 DONE = {"text": "Well."}
+DOWN = "\x1b[B"
 Opens = Callable[..., Terminal]
 
 
@@ -70,6 +71,35 @@ def test_promise_a_letter_that_is_typed_into_a_message_never_answers(
     at.until("hey do you")
 
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("flags", [(), ("tui",)], ids=["line", "full"])
+def test_promise_an_option_of_the_model_is_chosen_by_arrows_or_another_answer_typed(
+    opens: Opens, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    quote(
+        "terminal.md",
+        "Arrows and digits choose an option of a question that the model asks",
+    )
+    options = ["Redis", {"label": "SQLite", "about": "one file"}]
+    questions = [{"question": text, "options": options} for text in ("Which?", "And then?")]
+    call = {"tool": "ask_user", "arguments": {"questions": questions}}
+    at = opens({"calls": [call]}, DONE, flags=flags)
+    at.type("go" + ENTER)
+    at.until("Which?")
+    at.until("› 1 Redis")
+    at.type(DOWN)
+    at.until("› 2 SQLite – one file")
+    at.type(ENTER)
+    at.until("And then?")
+    at.until("› 1 Redis")
+    at.type("2 of them")
+    at.until("answer › 2 of them")
+    at.type(ENTER)
+    at.until("Well.")
+
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
+    assert '["SQLite","2 of them"]' in journal.read_text(encoding="utf-8")
 
 
 @pytest.mark.peer

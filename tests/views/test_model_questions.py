@@ -4,7 +4,7 @@ import pytest
 
 from refold.journal.state.plans import Plan
 from refold.values.display import AskedQuestion, Option
-from refold.views.questions import answer_hint, parse_answer, question_lines
+from refold.views.questions import answer_hint, option_menu, parse_answer, question_lines
 from refold.views.styled import bare
 from refold.views.todo_list import plan_lines
 
@@ -48,6 +48,16 @@ def test_an_answer_is_parsed_as_a_number_or_as_text(
 )
 def test_hint_lists_the_accepted_answers(asked: AskedQuestion, said: str) -> None:
     assert answer_hint(asked) == said
+
+
+def test_options_are_choices_of_a_menu_if_one_digit_chooses_one_of_them() -> None:
+    assert [(c.id, c.label) for c in option_menu(ONE).choices] == [
+        ("1", "red"),
+        ("2", "blue – cold"),
+        ("3", "10"),
+    ]
+    assert not option_menu(MANY).choices
+    assert not option_menu(AskedQuestion("?", [Option("a")] * 10)).choices
 
 
 def test_hidden_characters_in_a_question_are_escaped_and_its_lines_fit() -> None:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 import anyio
+from msgspec.structs import replace
 
 from refold.client.session import Session
 from refold.client.types import ChildAnswered, Entry, Permission, Questions, events
@@ -21,7 +22,13 @@ from refold.values.display import AskedQuestion, Form
 from refold.values.modes import Mode
 from refold.views.escape import on_one_line, visible
 from refold.views.question_keys import DraftMessage, Menu
-from refold.views.questions import answer_hint, asker_line, parse_answer, question_lines
+from refold.views.questions import (
+    answer_hint,
+    asker_line,
+    option_menu,
+    parse_answer,
+    question_lines,
+)
 from refold.views.styled import Line
 
 _TEXT_MENU = Menu(leave="no answer", free_text=True)
@@ -120,7 +127,9 @@ class Asker:
             ask_one = partial(permission.choose, self._reader, self._send_draft)
             if isinstance(form := request.questions[0].form, Form):
                 return await self._fill_in(form, request.who, ask_one)
-            return await _ask_questions(request, self._printer, ask_one)
+            return await _ask_questions(
+                request, self._printer, ask_one, arrows=self._reader.lively
+            )
         if (yes := permission.already_allowed(request, self._session)) is not None:
             return yes
         return await permission.ask(
@@ -145,18 +154,23 @@ class Asker:
         return "no longer asked" if gone else "answered elsewhere"
 
 
-# Questions of the model to the person: options by number, or text. Each question gets an
-# answer, possibly empty, and all answers are sent together.
+# Questions of the model to the person: options by arrows or number, or text. Each question
+# gets an answer, possibly empty, and all answers are sent together.
 async def _ask_questions(
-    questions: Questions, printer: Printer, ask_one: AskOne
+    questions: Questions, printer: Printer, ask_one: AskOne, *, arrows: bool
 ) -> PermissionAnswer:
-    """Put the questions one by one. Ctrl+C stops the turn."""
+    """Put the questions one by one. Ctrl+C stops the turn.
+
+    With `arrows`, a menu has the options, and they are not printed.
+    """
     answers: list[str] = []
     for number, asked in enumerate(questions.questions, 1):
+        menu = option_menu(asked) if arrows else Menu()
+        shown = replace(asked, options=()) if menu.choices else asked
         printer.gap()
         printer.lines(asker_line(questions.who))
-        printer.lines(question_lines(asked, number, len(questions.questions), printer.room))
-        answer = await _ask_question(asked, printer, ask_one)
+        printer.lines(question_lines(shown, number, len(questions.questions), printer.room))
+        answer = await _ask_question(asked, menu, printer, ask_one)
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
         answers.append(answer)
@@ -168,11 +182,12 @@ async def _ask_questions(
 
 
 async def _ask_question(
-    asked: AskedQuestion, printer: Printer, ask_one: AskOne
+    asked: AskedQuestion, menu: Menu, printer: Printer, ask_one: AskOne
 ) -> str | None:
-    prompt: Line = (("dim", f"{answer_hint(asked)}\n"), ("person", "answer › "))
+    hint = "" if menu.choices else f"{answer_hint(asked)}\n"
+    prompt: Line = (("dim", hint), ("person", "answer › "))
     while True:
-        match await ask_one(_TEXT_MENU, prompt):
+        match await ask_one(menu if menu.choices else _TEXT_MENU, prompt):
             case str(words):
                 answer = parse_answer(words, asked)
                 if answer is not None:

@@ -246,7 +246,8 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
         drafts = typed and not menu.writing
         calm = is_calm(model, model.clock)
         row = menu_line(menu, room, typed=typed, calm=calm)
-        if menu.choices or drafts or not (calm or typed):
+        writes = typed and menu.writing
+        if (menu.choices and not writes) or drafts or not (calm or typed):
             above_input = [row]
     body = [part for row in asked.body for part in _break_row(row, room)]
     many, height = _body_size(model, dialog)

@@ -31,7 +31,7 @@ from refold.views.wrap import wrap_line
 
 CALM_SECONDS = 0.7
 WAITING_NOTICE = "a question waits"
-_MAX_DIGIT = 9
+MAX_DIGIT = 9  # the last that highlights a choice
 AMEND_MARK = "\t"  # before the id of a choice: with words for the model
 _MAX_ROW_CELLS = 76  # of choices in one row
 _CHOICE_INDENT_CELLS = 4  # of the second row of a choice
@@ -128,7 +128,7 @@ def type_text(menu: Menu, text: str, *, typed: bool, calm: bool) -> Pressed:
         if text in _digits(menu):
             selected = replace(_reset(menu), selected=int(text) - 1, digit=text)
             return Pressed("select", selected)
-    writing = menu.free_text and calm
+    writing = menu.free_text and (calm or bool(menu.digit))
     begun = replace(_reset(menu), writing=writing)
     return Pressed("write" if writing else "draft", begun, menu.digit + text)
 
@@ -138,7 +138,7 @@ def _reset(menu: Menu) -> Menu:
 
 
 def _digits(menu: Menu) -> tuple[str, ...]:
-    return tuple(str(number + 1) for number in range(min(len(menu.choices), _MAX_DIGIT)))
+    return tuple(str(number + 1) for number in range(min(len(menu.choices), MAX_DIGIT)))
 
 
 def is_tall(menu: Menu) -> bool:
@@ -176,4 +176,6 @@ def _choices_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
     if not open_ and not menu.writing:
         return (*row, ("warn", f"{before}{WAITING_NOTICE} "))
     amend = "tab amend · " if menu.amends else ""
+    if menu.choices and menu.free_text:
+        amend = "or type an answer · "
     return (*row, ("dim", f"{before}{amend}esc {menu.leave} ")) if menu.leave else row

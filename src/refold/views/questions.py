@@ -21,6 +21,7 @@ from refold.values.path_names import relative_name
 from refold.values.tools import Effect
 from refold.views.call_summary import arguments
 from refold.views.escape import exact, hidden_characters, on_one_line, visible
+from refold.views.question_keys import MAX_DIGIT, Choice, Menu
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.word_diff import highlight_changes, numbered_diff
 from refold.views.wrap import (
@@ -362,6 +363,18 @@ def question_lines(asked: AskedQuestion, number: int, of: int, room: int) -> lis
             for row in _option(index, option, room)
         ),
     ]
+
+
+def option_menu(asked: AskedQuestion) -> Menu:
+    """The options as choices for arrows and digits; none if several can be chosen, or too many."""
+    options = () if asked.many or len(asked.options) > MAX_DIGIT else asked.options
+    choices = (
+        Choice(
+            str(number), on_one_line(" – ".join(filter(None, (option.label, option.about))))
+        )
+        for number, option in enumerate(options, 1)
+    )
+    return Menu(tuple(choices), leave="no answer", free_text=True)
 
 
 def answer_hint(asked: AskedQuestion) -> str:

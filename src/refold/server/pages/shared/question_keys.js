@@ -42,6 +42,6 @@ export function typeText(menu, text, { typed, calm }) {
       return pressed("select", { ...reset(menu), selected: number - 1, digit: text });
     }
   }
-  const writing = menu.free_text && calm;
+  const writing = menu.free_text && (calm || menu.digit !== "");
   return pressed(writing ? "write" : "draft", { ...reset(menu), writing }, menu.digit + text);
 }

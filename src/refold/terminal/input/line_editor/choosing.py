@@ -85,7 +85,7 @@ class QuestionPrompt:
         row = menu_line(self.menu, self._room(), typed=typed, calm=calm)
         if typed and not self.menu.writing:
             return (*row, ("person", "\n› "))
-        if not self._prompt or (not calm and not typed):
+        if not self._prompt or (not typed and (self.menu.choices or not calm)):
             return row
         return self._prompt
 
