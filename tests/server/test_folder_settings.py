@@ -214,6 +214,17 @@ async def test_changed_tools_are_accepted_only_as_they_were_shown(tmp_path: Path
     assert (accepted.json["blocked"], len(accepted.json["tools"])) == ([], 1)
 
 
+async def test_the_address_of_an_mcp_server_is_listed_without_its_secrets(
+    tmp_path: Path,
+) -> None:
+    new = {"name": "maps", "url": "https://ada:pass@maps.example:8443/mcp?token=key"}
+    async with server(tmp_path) as client:
+        added = await client.ask("POST", f"{SETTINGS}/mcp", new)
+
+    (row,) = added.json["servers"]
+    assert row["target"] == "https://maps.example:8443/mcp?…"
+
+
 async def test_an_mcp_server_needs_an_address_or_a_command(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         answers = [

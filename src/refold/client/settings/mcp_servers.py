@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 from msgspec import Struct
@@ -64,7 +65,7 @@ class ServerRow(Struct, frozen=True):
     """
 
     name: str
-    target: str  # its command or address
+    target: str  # its command, or its address without a password and the values of a query
     source: str
     own: bool
     state: str
@@ -130,7 +131,7 @@ def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
     ]
     remote = [
         ServerRow(
-            server.name, server.summary, server.source, _is_own(app, server), "remote"
+            server.name, _target(server), server.source, _is_own(app, server), "remote"
         )
         for server in known.remote
     ]
@@ -279,9 +280,18 @@ def _row(app: App, status: ServerStatus) -> ServerRow:
     differences = manifest.differences() if blocked else ()
     own = _is_own(app, server)
     return ServerRow(
-        server.name, server.summary, server.source, own, state, why if state == "failed" else "",
+        server.name, _target(server), server.source, own, state, why if state == "failed" else "",
         tools, blocked, differences,
     )  # fmt: skip
+
+
+def _target(server: ServerConfig) -> str:
+    if server.transport == "stdio":
+        return server.summary
+    parts = urlsplit(server.url)
+    host = parts.netloc.rpartition("@")[2]
+    query = "…" if parts.query else ""
+    return parts._replace(netloc=host, query=query).geturl()
 
 
 def _is_own(app: App, server: ServerConfig) -> bool:
