@@ -92,3 +92,17 @@ def test_shared_blob_is_private(home: JournalDirectory) -> None:
 
     assert file.stat().st_mode & 0o777 == 0o600
     assert (home.root / SHARED_DIRECTORY_NAME).stat().st_mode & 0o777 == 0o700
+
+
+def test_link_in_place_of_the_shared_blobs_deletes_nothing_of_the_user(
+    home: JournalDirectory, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    of_user = tmp_path_factory.mktemp("user")
+    (of_user / "letter.txt").write_text("Dear Ada")
+    (of_user / ("a" * 64)).write_text("looks like a blob")
+    (home.root / SHARED_DIRECTORY_NAME).symlink_to(of_user)
+
+    put(home, "one")
+    home.delete("one")
+
+    assert sorted(file.name for file in of_user.iterdir()) == ["a" * 64, "letter.txt"]

@@ -26,7 +26,7 @@ from refold.journal.events.kinds import (
     VariablesSaved,
 )
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
-from refold.safe_open import check_no_links, read_regular
+from refold.safe_open import check_no_links, open_checked, read_regular
 
 DIRECTORY_NAME = "blobs"
 PART_SUFFIX = ".part"
@@ -90,6 +90,7 @@ class BlobFiles:
     def _share(self, path: Path, shared: Path) -> None:
         """Let other sessions link this blob, which is synced. Not all disks have hard links."""
         with suppress(OSError):
+            check_no_links(shared)
             make_directories(shared, self._disk)
             (shared / path.name).unlink(missing_ok=True)  # its content was another one
             os.link(path, shared / path.name, follow_symlinks=False)
@@ -123,11 +124,16 @@ def _link_if_equal(shared: Path, path: Path, blob: bytes) -> bool:
 
 
 def remove_unused_blobs(root: Path) -> None:
-    """Remove the shared blobs that no session below `root` has."""
-    with suppress(OSError), os.scandir(root / SHARED_DIRECTORY_NAME) as entries:
-        for entry in entries:
-            if entry.stat(follow_symlinks=False).st_nlink == 1:
-                os.unlink(entry.path)
+    """Remove the shared blobs that no session below `root` has. No link is followed."""
+    with suppress(OSError):
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        directory = open_checked(root / SHARED_DIRECTORY_NAME, flags)
+        try:
+            for name in filter(is_name, os.listdir(directory)):
+                if os.lstat(name, dir_fd=directory).st_nlink == 1:
+                    os.unlink(name, dir_fd=directory)
+        finally:
+            os.close(directory)
 
 
 def is_name(text: str) -> bool:
