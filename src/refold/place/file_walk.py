@@ -28,7 +28,7 @@ _MAX_IGNORE_FILE_BYTES = 1024 * 1024  # a larger ignore file does not count
 _MAX_REMEMBERED_NAMES = 300_000  # of one walk; a larger one is not remembered
 _MAX_REMEMBERED_WALKS = 3
 _RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
-_COARSE_RACY_NANOSECONDS = 2_000_000_000  # where times are whole seconds, or only even ones
+_COARSE_RACY_NANOSECONDS = 2_000_000_000  # for times in full seconds, or only in even ones
 
 _RULE_NAMES = (".git", ".gitignore", ".ignore")  # what decides in a directory
 
