@@ -120,3 +120,21 @@ def test_a_journal_that_cannot_be_written_is_named_until_it_can(
 
     assert busy == 0
     assert page.locator(".condition").is_hidden()
+
+
+@BOTH
+def test_a_message_that_the_disk_has_no_room_for_stays_and_says_why(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve({"text": "Hello."})
+    page = pages.open(server, path)
+    send(page, "Hi")
+    answer(page, "Hello.")
+    server.limit_files(1000)  # bytes of a file: less than the journal has
+
+    send(page, "Is there room?")
+    page.get_by_text("Not sent: ").wait_for()
+    problem = page.get_by_text("Not sent: ").inner_text()
+
+    assert page.input_value("#message") == "Is there room?"
+    assert ("events.jsonl" in problem) == (path == "/dev")

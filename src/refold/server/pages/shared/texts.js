@@ -434,6 +434,7 @@ export const user = {
     budget: "I stopped, because the spending limit was reached.", stuck: "I got stuck here.",
     denied: "I stopped, because this was not allowed.", failed: "Something went wrong.",
   },
+  sentFailed: (why) => `Not sent: ${FAILURES.find(([wording]) => wording.test(why))?.[1] ?? why}`,
   whyFailed: (reason) => FAILURES.find(([wording]) => wording.test(reason))?.[1] ?? "Something went wrong.",
   exactError: "The exact error",
   settings: {
