@@ -126,7 +126,7 @@ export class Composer {
   addMention(text, id) {
     const { selectionStart: caret, value } = this.text;
     const typing = id === this.at && value.slice(0, caret).trim() && !/(^|\s)@(\S+|"[^"]*")\s*$/.test(value.slice(0, caret));
-    this.add(`${text} `, id);
+    this.add(text, id);
     if (typing) this.text.setSelectionRange(caret, caret);
   }
 
