@@ -742,7 +742,7 @@ async def prints_tokens(build: Any) -> object:
             Session(Launch(app), OpenedSession(app, engine)), paper, LineReader(paper)
         )
         await engine.inbox.say("Go.")
-        await work.run_until_over(engine.go)
+        await work.run_until_over(engine.run_turns)
     return " in" in buffer.getvalue()
 
 
@@ -755,7 +755,7 @@ async def rings(build: Any) -> object:
             Session(Launch(app), OpenedSession(app, engine)), paper, LineReader(paper)
         )
         await engine.inbox.say("Go.")
-        await work.run_until_over(engine.go)
+        await work.run_until_over(engine.run_turns)
     return BELL_CHAR in buffer.getvalue()
 
 

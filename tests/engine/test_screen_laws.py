@@ -245,13 +245,19 @@ def check_who_comes_back(life: Life, moment: float) -> None:
 
 
 def assert_holds(out: str, screen: Screen, since: Screen) -> None:
-    """Every block that is `done` since then stands in `out`, in their order."""
-    at = 0
+    """Every block that is `done` since then stands in `out`, in their order.
+
+    A message of the user is printed when it is sent, and `done` where the model got it, so
+    messages have their order, and the other blocks theirs.
+    """
+    ends = {True: 0, False: 0}
     for block in screen.done[len(since.done) :]:
+        is_message = isinstance(block, MessageBlock)
         for row in rows(block, screen.view.session.directory):
-            number = out.find(row, at)
-            assert number >= 0, (row, out[at:])
-            at = number + len(row)
+            start = ends[is_message]
+            number = out.find(row, start)
+            assert number >= 0, (row, out[start:])
+            ends[is_message] = number + len(row)
 
 
 def rows(block: Block, directory: str) -> Iterator[str]:
