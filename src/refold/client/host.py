@@ -131,6 +131,7 @@ class Host:
         # Of conversations that were closed, one for each directory.
         self._without_notes = dict[Sequence[str], Launch]()
         self._closed_one = anyio.Event()
+        self._ending = False  # then one process makes the notes of all that are still open
         self._opening = anyio.Lock()
         self._group: TaskGroup | None = None
         self._ended = anyio.Event()
@@ -150,6 +151,7 @@ class Host:
             try:
                 yield
             finally:
+                self._ending = True
                 with anyio.CancelScope(shield=True):
                     async with anyio.create_task_group() as closing:
                         for id_ in tuple(self._there):
@@ -308,6 +310,8 @@ class Host:
         """Have notes made of closed conversations, by one process at a time."""
         while True:
             await self._closed_one.wait()
+            if self._ending:
+                return
             self._closed_one = anyio.Event()
             launches, self._without_notes = self._without_notes, {}
             process = await to_thread.run_sync(finish_notes, tuple(launches.values()))
