@@ -497,9 +497,8 @@ def test_only_the_beginning_and_end_of_a_gigabyte_of_output_are_stored(
             end = await wait_for_end(session)
             await session.run("Look.")
 
-            total = sum(
-                f.stat().st_size for f in (tmp_path / "home").rglob("*") if f.is_file()
-            )
+            files = [f.stat() for f in (tmp_path / "home").rglob("*") if f.is_file()]
+            total = sum({f.st_ino: f.st_size for f in files}.values())  # links count once
             text = results(provider.heard[-1])[-1]
             assert (end.outcome, end.text[-5:]) == ("done", "last\n")
             assert total < 5 * 1024 * 1024

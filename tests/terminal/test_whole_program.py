@@ -592,7 +592,7 @@ def test_the_session_list_is_truncated_on_a_narrow_screen(person: Person) -> Non
     assert person.paper(at) == ["ID  answered     mend the roof mend the r…"]
     assert menu.end() == 0
     assert any(row.startswith("› 1 an API key  ") for row in rows)
-    assert "and 5 more; stored in a file only you can read" in rows
+    assert "    and 5 more; stored in a file only you can read" in rows
     assert max(map(len, rows)) <= 60
 
 
