@@ -36,6 +36,12 @@ LABELS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_shared_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real model that the peer tests share would be the model of new conversations."""
+    monkeypatch.delenv("REFOLD_MODELS", raising=False)
+
+
 class RefusingPages(dict[str, Any]):
     """A provider that takes no key."""
 
