@@ -517,7 +517,7 @@ export const user = {
     full: (percent) => `${percent} % of what I can keep in mind is used.`, cost: (spent) => `This conversation has cost ${spent}.`,
   },
   node: {
-    path: "Whom this helper works for", conversation: "Conversation", back: (title) => `Back to ${title}`, open: (name) => `See what ${name} does`,
+    path: "Whom this helper works for", conversation: "Conversation", back: (title) => `Back to ${title}`, open: (name) => `${name}: look at its work`,
     show: "Look at its work", readOnly: "You see its work. Messages go to the conversation above.", asks: "It waits for your answer in the conversation above.",
   },
   noTodos: "There is no list of steps at the moment.",
