@@ -612,6 +612,24 @@ def test_a_slash_command_shows_its_output_and_is_not_sent_as_a_message(
     assert page.locator(".block-heard").count() == 1
 
 
+def test_why_a_command_was_not_run_stays_when_the_page_learns_of_models(
+    serve: Serve, pages: Watched
+) -> None:
+    page = pages.open(serve({"text": "Hello."}), "/")
+    routes = list[Any]()
+    page.route("**/api/settings/model", lambda route: routes.append(route))
+
+    page.reload()
+    send(page, "/csot")
+    reason = page.get_by_text("There is no command /csot. Did you mean /cost?")
+    reason.wait_for()
+    with page.expect_response("**/api/settings/model"):
+        routes[0].continue_()
+    page.wait_for_timeout(200)
+
+    assert reason.is_visible()
+
+
 @BOTH
 def test_permission_rules_can_be_added_and_searched(
     serve: Serve, pages: Watched, path: str

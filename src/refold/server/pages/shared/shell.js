@@ -103,7 +103,7 @@ class Page {
     this.again = new Again(this, t);
     this.review = new Review(this, t);
     this.settings = new Settings({
-      texts: t, say: (text) => this.say(text), folder: () => this.conversation?.screen.directory ?? "", modelsChanged: () => this.offerModels(),
+      texts: t, say: (text) => this.say(text), folder: () => this.conversation?.screen.directory ?? "", modelsChanged: () => { this.composer.complain(""); return this.offerModels(); },
     });
     this.transcript = new Transcript(this.scroller, this.skin, this.context());
     this.scroller.append(this.again.element);
@@ -248,7 +248,6 @@ class Page {
   async offerModels() {
     const { problem } = await api.get("/api/settings/model").catch(() => ({}));
     this.noModel?.remove();
-    this.composer.complain("");
     if (!problem || !this.welcome?.isConnected) return;
     const t = this.texts.settings.models;
     this.noModel = h("section", { class: "no-model", "aria-label": t.noneTitle }, h("h3", {}, t.noneTitle), h("p", {}, t.noneAbout),
