@@ -1,13 +1,17 @@
 """Checkpoints: what a snapshot contains, what it leaves alone, and what is restored."""
 
+import errno
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from refold import programs
 from refold.errors import ToolFailed
 from refold.place.checkpoints import NO_GIT, WHOLE_MACHINE, Checkpoints
 from refold.place.port import FileChange, SnapshotTaken
@@ -538,6 +542,26 @@ def test_a_snapshot_on_a_full_disk_fails_and_the_next_one_is_complete(
     assert (
         take_snapshot(result).trees == take_snapshot(checkpoints(root, session="two")).trees
     )
+
+
+def test_a_scan_whose_second_git_cannot_start_leaves_no_git_running(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    really_start, started = programs.start_bounded, list[subprocess.Popen[bytes]]()
+
+    def start(argv: Sequence[str], *limits: int, **how: Any) -> subprocess.Popen[bytes]:
+        if "diff-files" in argv:
+            raise OSError(errno.EMFILE, "Too many open files")
+        started.append(really_start(argv, *limits, **how))
+        return started[-1]
+
+    monkeypatch.setattr(programs, "start_bounded", start)
+
+    with pytest.raises(ToolFailed, match="Too many open files"):
+        take_snapshot(checkpoints(root))
+
+    assert "ls-files" in str(started[-1].args)
+    assert [process.returncode is None for process in started] == [False] * len(started)
 
 
 def test_one_checkpoint_is_reused_for_a_short_time(root: Path) -> None:

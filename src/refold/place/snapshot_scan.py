@@ -197,7 +197,11 @@ class _RootScan:
         self._began = time.time() - _CLOCK_LAG_SECONDS
         # Both wait for the disk, so they run in parallel.
         new = self._start_git("ls-files", "-z", "--others", "--exclude-standard")
-        old = self._start_git("diff-files", "-z", "--no-abbrev", "--relative")
+        try:
+            old = self._start_git("diff-files", "-z", "--no-abbrev", "--relative")
+        except GitFailed:
+            new.drop()
+            raise
         try:
             paths = set(split_at_nul(new.read(seconds=_LONGEST_LOOK)))
         except GitFailed as error:
