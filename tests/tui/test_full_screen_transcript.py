@@ -23,10 +23,11 @@ from refold.tui.transcript import (
     item_text,
     scroll_anchor,
     visible_rows,
+    wrap_row,
 )
 from refold.values.messages import ToolCall
 from refold.views.screen.blocks import AnswerBlock
-from refold.views.styled import bare
+from refold.views.styled import bare, line
 from tests.tui.sessions import DIFF, ENDS, PLAN, Story, model_of, stories
 
 
@@ -234,3 +235,9 @@ def test_a_long_message_and_a_long_command_are_shown_whole_when_opened() -> None
     assert [row for row in full if "pasted" in row][-1] == "  pasted 59"
     assert len([row for row in full if "pasted" in row]) == 60
     assert [row.split()[-1] for row in full if "echo" in row] == [str(n) for n in range(30)]
+
+
+def test_words_after_one_that_is_wider_than_the_screen_are_shown() -> None:
+    row = line(f"/{'x' * 70}: 1 session")
+
+    assert "".join(bare([part]) for part in wrap_row(row, 60)).endswith(": 1 session")

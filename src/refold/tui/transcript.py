@@ -46,7 +46,7 @@ from refold.views.screen.blocks import (
 )
 from refold.views.screen.conversation import is_from_child, is_from_shell
 from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
-from refold.views.wrap import cut, truncate, wrap_line, wrap_words
+from refold.views.wrap import cut, hard_wrap, truncate, wrap_line, wrap_words
 
 _RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
 _TAIL_ROWS = 3  # of the newest output of a running command
@@ -426,7 +426,7 @@ def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[
 def wrap_row(row: Line, room: int) -> Iterator[Line]:
     """Yield one of our own rows, broken where it is too wide."""
     for part in split_rows(wrap_line(row, room)) or [()]:
-        yield truncate(part, room)
+        yield from hard_wrap(part, room)
 
 
 def images_in(items: Iterable[Item]) -> tuple[str, ...]:
