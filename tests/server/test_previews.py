@@ -4,7 +4,6 @@ import io
 from pathlib import Path
 
 import pytest
-from reportlab.pdfgen.canvas import Canvas
 
 from tests.server.serving import Answer, server
 
@@ -17,8 +16,10 @@ HTML = b"<h1>Hello</h1><script>alert(1)</script>"
 
 
 def pdf(*texts: str) -> bytes:
+    why = "reportlab is not installed: `scripts/setup peers`"
+    pages = pytest.importorskip("reportlab.pdfgen.canvas", reason=why)
     file = io.BytesIO()
-    canvas = Canvas(file, pagesize=(200, 100))
+    canvas = pages.Canvas(file, pagesize=(200, 100))
     for text in texts:
         canvas.drawString(20, 50, text)
         canvas.showPage()
