@@ -104,9 +104,8 @@ class Relay:
                 if known is not None and known.hash == asks.hash:
                     self._parent.keep_unmasked(asks.call)
                 elif _answer(view, asks) is None:
-                    self._parent.keep_unmasked(
-                        asks.call
-                    )  # the question shows the whole call
+                    # The question shows the whole call.
+                    self._parent.keep_unmasked(asks.call)
                     events.append(asks)
             gone = (id_ for id_ in open_asks if id_ not in wanted)
             return (*events, *(ChildAnswered(id_, withdrawn=True) for id_ in gone))

@@ -43,9 +43,8 @@ class DirectoryIgnores(Struct, frozen=True):
     """
 
     directory: str
-    git: tuple[
-        _Rules, ...
-    ] = ()  # the user's, the clone's, and .gitignore: up to the repository
+    # The user's, the clone's, and .gitignore: up to the repository.
+    git: tuple[_Rules, ...] = ()
     own: tuple[_Rules, ...] = ()  # .ignore: these have the last word
     ignored: bool = False
     user: tuple[IgnoreLine, ...] = ()  # the user's, for the repositories below

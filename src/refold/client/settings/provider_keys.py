@@ -121,9 +121,8 @@ class ProviderKeys:
     def remove(self, name: str) -> KeyChange:
         """Remove a stored key from every place. Raises `BadInput` for an unknown provider."""
         specs = [spec for spec in self.specs if spec.name == name]
-        if (
-            name not in self._stored
-        ):  # whose key is kept need not be in the settings any more
+        # A provider whose key is kept need not be in the settings any more.
+        if name not in self._stored:
             specs = [self.spec(name)]
             name = specs[0].name
         notices = list[str]()

@@ -78,9 +78,8 @@ def new_schedule(
     values = {key: value for key, value in flags.items() if value is not None}
     loaded = load_here(directory, places, environ, values)
     options = LaunchOptions(directory=directory, model=request.model, attended=False)
-    App(
-        loaded.settings, places, environ, options
-    )  # raises for rules and agents that are none
+    # Raises for rules and agents that are none.
+    App(loaded.settings, places, environ, options)
     if request.at or request.every:
         recurrence = recurrence_of(
             request.at, request.every, time.time(), environ, request.zone

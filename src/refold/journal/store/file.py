@@ -163,9 +163,8 @@ class FileViews:
     @property
     def _cache(self) -> "ViewCache":
         if self._opened is None:
-            from refold.journal.store.view_cache import (
-                ViewCache,  # few sessions are so long
-            )
+            # Few sessions are long enough to need it.
+            from refold.journal.store.view_cache import ViewCache
 
             self._opened = ViewCache(self._directory, self._key_file, self._disk)
         return self._opened

@@ -202,9 +202,8 @@ def _key_of(file: Path, *, create: bool = False) -> bytes:
     """The key of this installation for this source code. Raises `OSError`."""
     if create:
         with suppress(OSError):
-            if (
-                os.lstat(file).st_size != _KEY_BYTES
-            ):  # the disk was full, or the power failed
+            # Another size: the disk was full, or the power failed.
+            if os.lstat(file).st_size != _KEY_BYTES:
                 file.unlink()
         with suppress(FileExistsError):
             create_file(file, os.urandom(_KEY_BYTES))

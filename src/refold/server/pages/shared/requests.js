@@ -179,7 +179,7 @@ export class Requests {
     }
   }
 
-  /** True: the answer was taken; false: it is shown why not, or somebody else was faster. */
+  /** True: the answer was taken; false: it is shown why not, or another client answered first. */
   async answer(card, order) {
     card.mine = true;
     const buttons = [...card.actions.querySelectorAll("button")];

@@ -65,7 +65,7 @@ export class Review {
     this.dialog = null;
   }
 
-  /** Files have changed: what is drawn stays, for somebody may be writing a comment. */
+  /** Files have changed: what is drawn stays, so that a comment that is being written is not lost. */
   filesChanged() {
     if (!this.dialog || this.again.classList.contains("is-due")) return;
     this.again.classList.add("is-due");
