@@ -136,14 +136,15 @@ class SessionWorkspace:
         self, since: "Since | None" = None, only: Collection[str] = ()
     ) -> tuple[Diff, ...]:
         """What has changed in the workspace, in this session or since then; with `only`, no
-        files but these.
+        files but these, absolute or relative to the workspace.
 
         Raises `BadInput` if no files are checkpointed.
         """
         from refold.client.compare_files import SESSION_START, diffs
 
         view, snapshots = self._engine.view, self._require_snapshots()
-        return await diffs(view, snapshots, since or SESSION_START, only)
+        paths = await anyio.to_thread.run_sync(_resolve, self.directory, only)
+        return await diffs(view, snapshots, since or SESSION_START, paths)
 
     async def changes(self, since: "Since | None" = None) -> "tuple[FileChange, ...]":
         """Which files have changed, with counts of lines, as `diff` does."""
@@ -242,7 +243,7 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
     return RewindReport(RewindPreview(planned), undo=engine.view.seq)
 
 
-def _resolve(directory: str, paths: Sequence[str]) -> list[str]:
+def _resolve(directory: str, paths: Collection[str]) -> list[str]:
     real = os.path.realpath(directory)
     return [os.path.normpath(os.path.join(real, path)) for path in paths]
 

@@ -5,8 +5,7 @@ order `rewind` with `only`. What a rule keeps from being read is left out, as in
 """
 
 import os
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable
 from typing import Annotated, Literal, TypeVar
 
 from anyio import to_thread
@@ -70,8 +69,9 @@ def add_changes(api: Api, host: Host) -> None:
     ) -> Response:
         """The changed lines of these files, each as a diff."""
         chat = await conversation(host, id_)
-        only = await to_thread.run_sync(partial(_absolute, chat, paths))
-        diffs = await chat.session.workspace.diff(Since(event, commit), only)
+        if strange := next((path for path in paths if "\0" in path), None):
+            raise NotThere(f"there is no file {strange!r} in this workspace")
+        diffs = await chat.session.workspace.diff(Since(event, commit), paths)
         return json_of(
             await to_thread.run_sync(
                 lambda: [
@@ -88,13 +88,6 @@ def add_changes(api: Api, host: Host) -> None:
         """The newest commits of the workspace's repository."""
         chat = await conversation(host, id_)
         return json_of(await chat.session.workspace.commits())
-
-
-def _absolute(chat: Conversation, paths: Sequence[str]) -> list[str]:
-    directory = os.path.realpath(chat.session.workspace.directory)
-    if strange := next((path for path in paths if "\0" in path), None):
-        raise NotThere(f"there is no file {strange!r} in this workspace")
-    return [os.path.normpath(os.path.join(directory, path)) for path in paths]
 
 
 def _readable(chat: Conversation, changes: Iterable[Changed]) -> list[tuple[str, Changed]]:
