@@ -65,9 +65,7 @@ class SubagentFeed:
         match after:
             case Newest(events):
                 frames = window(EventHistory(entries), self._view.marks, events, self._id)
-            case Cursor(seq=0):
-                frames = documents_after(after, EventHistory(entries), self._id)
-            case Cursor() if has_event(entries, after):
+            case Cursor() if not after.seq or has_event(entries, after):
                 frames = documents_after(after, EventHistory(entries), self._id)
             case _:
                 place = str(end_cursor(entries[-1])) if entries else "0-0-0"

@@ -267,7 +267,7 @@ class Recorder:
         """Save the view if it is much newer than the saved one. This process has the lock."""
         if self._head.seq - self._saved_seq >= VIEW_EVENTS:
             self._saved_seq = self._head.seq
-            self._views = (*self._views[-_MAX_VIEWS:], self.view)
+            self._views = (*self._views, self.view)[-_MAX_VIEWS:]
             self._store.views.save_soon(self.view, self._head)
 
     async def _read_new_lines(self) -> None:
