@@ -197,7 +197,7 @@ def test_ctrl_c_at_the_prompt_clears_the_typed_text(starts: Starts, display: str
     ("line", "asked", "left"),
     [
         (CALL_EDIT, "no, and why", "stopped at a question"),
-        (ASK, "(Enter for no answer)", "stopped at a question"),
+        (ASK, "no answer", "stopped at a question"),
         (PLAN, "reject", "The plan waits"),
     ],
 )

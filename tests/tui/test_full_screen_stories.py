@@ -87,7 +87,7 @@ def test_a_plan_is_approved_and_a_question_is_answered(opens: Opens) -> None:
     at.until("Greet better")
     at.answer("y")
     at.until("Which word?")
-    at.until("answer ›")
+    at.until("or type an answer")
     at.type("2" + ENTER)
     at.until("Now hello.py says hello.")
 
