@@ -23,11 +23,11 @@ from refold.tui.transcript import (
     item_text,
     scroll_anchor,
     visible_rows,
-    wrap_row,
 )
 from refold.values.messages import ToolCall
 from refold.views.screen.blocks import AnswerBlock
 from refold.views.styled import bare, line
+from refold.views.wrap import wrap_rows
 from tests.tui.sessions import DIFF, ENDS, PLAN, Story, model_of, stories
 
 
@@ -240,4 +240,4 @@ def test_a_long_message_and_a_long_command_are_shown_whole_when_opened() -> None
 def test_words_after_one_that_is_wider_than_the_screen_are_shown() -> None:
     row = line(f"/{'x' * 70}: 1 session")
 
-    assert "".join(bare([part]) for part in wrap_row(row, 60)).endswith(": 1 session")
+    assert "".join(bare([part]) for part in wrap_rows(row, 60)).endswith(": 1 session")

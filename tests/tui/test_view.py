@@ -31,6 +31,7 @@ from refold.tui.view import Frame, areas, view
 from refold.values.control import BoardTask
 from refold.values.messages import Image
 from refold.views.picker import CompletionItem, Picker, PickerItem, Stepper
+from refold.views.question_keys import Choice, Menu
 from refold.views.screen.screen import Screen
 from refold.views.styled import bare, line
 from refold.views.wrap import cells
@@ -261,6 +262,40 @@ def test_a_question_replaces_the_input_and_can_be_scrolled_to_its_end() -> None:
     assert "row 59" not in text(model)
     assert "row 59" in text(after(model, *[Key("pagedown")] * 9))
     assert view(model).cursor is None
+
+
+@pytest.mark.parametrize("width", [40, 60])
+@pytest.mark.parametrize("part", ["body", "prompt", "choices"])
+def test_a_word_wider_than_the_screen_is_shown_whole_in_every_part_of_a_question(
+    part: str, width: int
+) -> None:
+    word = "".join(chr(0x4E00 + n) for n in range(150))  # each letter once, 300 cells
+    body = (line(f"Shall it run {word} now?" if part == "body" else "Shall it run?"),)
+    prompt = line(f"a key for {word}: " if part == "prompt" else "a key: ")
+    labels = (word, f"no {word}") if part == "choices" else ("yes", "no")
+    menu = Menu(tuple(Choice(str(n), label) for n, label in enumerate(labels)), "later")
+    asked = Asked(1, body, prompt, menu=None if part == "prompt" else menu)
+    model = after(model_of(Story(), width, 24), asked)
+
+    pages = [after(model, *[Key("pagedown")] * count) for count in range(5)]
+    shown = "".join(text(page) for page in pages)
+
+    assert [letter for letter in word if letter not in shown] == []
+    assert "Shall it run" in text(model)
+
+
+def test_long_choices_leave_the_question_on_the_screen() -> None:
+    choices = tuple(Choice(str(n), "x" * 300) for n in range(9))
+    body = tuple(line(f"row {n}") for n in range(30))
+    model = after(
+        model_of(Story(), 40, 24), Asked(1, body, (), menu=Menu(choices, "no answer"))
+    )
+
+    rows = text(model).splitlines()
+
+    assert " row 0" in rows
+    assert [row for row in rows if row.strip().startswith("9 xxx")]
+    assert "a question waits" in rows[-2]
 
 
 def test_queued_messages_are_shown_above_the_input() -> None:

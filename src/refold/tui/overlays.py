@@ -4,8 +4,10 @@ For both: what a key does, and their rows. Questions come one after the other; o
 answered elsewhere is removed.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.tui import composer as inputs
@@ -41,9 +43,11 @@ from refold.views.question_keys import (
     type_text,
 )
 from refold.views.styled import Line
-from refold.views.wrap import cells, truncate, wrap_line
+from refold.views.wrap import cells, truncate, wrap_rows
 
 _TRANSCRIPT_ROWS = 3  # rows of the transcript that stay visible above a question
+_ROWS_BELOW_BODY = 4  # of a question, besides its choices: rules, counts and the status
+_MIN_MENU_ROWS = 8  # that choices may take on a low screen
 _LIST_ROWS = 17  # including what is below it
 _ROW_BEHIND_LAST = 1_000_000
 
@@ -80,8 +84,8 @@ def _open_dialog(message: Asked) -> Dialog:
 def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     asked = dialog.asked
     if key in _PAGE_KEYS:
-        _, height = _body_size(model, dialog)
-        return scroll_dialog(model, dialog, _PAGE_KEYS[key](max(height - 1, 1))), ()
+        page = max(_body(model, dialog).height - 1, 1)
+        return scroll_dialog(model, dialog, _PAGE_KEYS[key](page)), ()
     if asked.keys or key in ("esc", "ctrl+c", "ctrl+d"):
         if key in ("esc", "ctrl+c", "ctrl+d", "shift+tab"):
             return _answer(model, Answer(asked.number, key=key))
@@ -167,8 +171,8 @@ def _has_text(model: Model, dialog: Dialog) -> bool:
 
 
 def scroll_dialog(model: Model, dialog: Dialog, by: int) -> Model:
-    many, height = _body_size(model, dialog)
-    scroll = max(0, min(dialog.scroll + by, many - height))
+    body = _body(model, dialog)
+    scroll = max(0, min(dialog.scroll + by, len(body.rows) - body.height))
     return replace(model, overlay=replace(dialog, scroll=scroll))
 
 
@@ -229,42 +233,67 @@ def _choose(model: Model, overlay: OpenPicker) -> Updated:
     return replace(model, anchor=None), (RunCommand(id_),)
 
 
-def _body_size(model: Model, dialog: Dialog) -> tuple[int, int]:
-    """Return how many rows the body of a question has, and how many are shown."""
+class _Body(Struct, frozen=True):
+    """The scrolled part of a question: `height` of its rows are shown.
+
+    `menu` are the choices below it, or () if the prompt is.
+    """
+
+    rows: list[Line]
+    height: int
+    menu: list[Line]
+
+
+def _body(model: Model, dialog: Dialog) -> _Body:
+    """Return the body of a question, and its choices.
+
+    Choices that would take more than half of the screen are cut to a row each, so that they
+    cannot push the question away; the body has them in full.
+    """
     room = max(model.width - 2, 2)
-    many = sum(len(_break_row(row, room)) for row in dialog.asked.body)
+    rows = [part for row in dialog.asked.body for part in wrap_rows(row, room)]
+    menu = _menu_rows(model, dialog, room)
+    if len(menu) > max(model.height // 2, _MIN_MENU_ROWS):
+        rows += menu
+        menu = [truncate(row, room) for row in split_rows(_menu_line(model, dialog))]
     beside = model.panel or model.watching is not None
-    most = model.height // 3 if beside else model.height - _TRANSCRIPT_ROWS - 5
-    return many, min(many, max(most, 1))
+    below = max(len(menu), 1) + _ROWS_BELOW_BODY
+    most = model.height // 3 if beside else model.height - _TRANSCRIPT_ROWS - below
+    return _Body(rows, min(len(rows), max(most, 1)), menu)
+
+
+def _menu_rows(model: Model, dialog: Dialog, room: int) -> list[Line]:
+    """Return the choices, or [] while the prompt is shown instead."""
+    if (menu := dialog.menu) is None:
+        return []
+    typed, calm = _has_text(model, dialog), is_calm(model, model.clock)
+    drafts, writes = typed and not menu.writing, typed and menu.writing
+    if not ((menu.choices and not writes) or drafts or not (calm or typed)):
+        return []
+    return wrap_rows(_menu_line(model, dialog, room), room)
+
+
+def _menu_line(model: Model, dialog: Dialog, room: int = sys.maxsize) -> Line:
+    typed, calm = _has_text(model, dialog), is_calm(model, model.clock)
+    return menu_line(dialog.menu or Menu(), room, typed=typed, calm=calm)
 
 
 def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, int] | None]:
     asked, room = dialog.asked, max(model.width - 2, 2)
-    typed, drafts = _has_text(model, dialog), False
-    above_input: list[Line] = []
-    if (menu := dialog.menu) is not None:
-        drafts = typed and not menu.writing
-        calm = is_calm(model, model.clock)
-        row = menu_line(menu, room, typed=typed, calm=calm)
-        writes = typed and menu.writing
-        if (menu.choices and not writes) or drafts or not (calm or typed):
-            above_input = [row]
-    body = [part for row in asked.body for part in _break_row(row, room)]
-    many, height = _body_size(model, dialog)
+    body = _body(model, dialog)
+    many, height = len(body.rows), body.height
     start = max(0, min(dialog.scroll, many - height))
     rows: list[Line] = [(("warn", "─" * model.width),)]
-    rows += _indent(body[start : start + height])
+    rows += _indent(body.rows[start : start + height])
     if many > height:
         left = f"rows {start + 1}–{start + height} of {many} · PgUp PgDn scroll"
         rows.append((("dim", f" {left}"),))
-    prompt = [part for row in _split_row(asked.prompt) for part in _break_row(row, room)]
-    *above, last = prompt or [()]
-    if above_input:
-        above = [part for row in above_input for part in _break_row(row, room)]
-    rows += _indent(prompt if asked.keys else above)
+    prompt = wrap_rows(asked.prompt, room)
+    *above, last = prompt
+    rows += _indent(prompt if asked.keys else body.menu or above)
     if model.hint:
-        rows.append((("warn", f" {model.hint}"),))
-    if asked.keys or above_input:
+        rows += _indent(wrap_rows((("warn", model.hint),), room))
+    if asked.keys or body.menu:
         return rows, None
     indent = 1 + sum(cells(text) for _, text in last)
     if indent > room // 2:
@@ -290,14 +319,6 @@ def choosing_rows(model: Model, overlay: OpenPicker) -> tuple[list[Line], tuple[
 
 def _indent(rows: Sequence[Line]) -> list[Line]:
     return [(("plain", " "), *row) for row in rows]
-
-
-def _break_row(row: Line, room: int) -> list[Line]:
-    return [truncate(part, room) for part in _split_row(wrap_line(row, room))]
-
-
-def _split_row(row: Line) -> list[Line]:
-    return split_rows(row) or [()]
 
 
 _PAGE_KEYS: Mapping[str, Callable[[int], int]] = {

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from refold.tui.messages import PanelName
 from refold.tui.model import PANEL_COLUMNS, Model
-from refold.tui.transcript import markdown_rows, wrap_row
+from refold.tui.transcript import markdown_rows
 from refold.values.display import Diff
 from refold.values.path_names import relative_name
 from refold.views.background_list import command_rows
@@ -21,7 +21,7 @@ from refold.views.styled import Line, Style, line
 from refold.views.task_list import count_line, task_lines, task_rows, with_names
 from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_lines
-from refold.views.wrap import cut, hard_wrap, truncate, wrap_words
+from refold.views.wrap import cut, hard_wrap, truncate, wrap_rows, wrap_words
 
 PANEL_TITLES: Mapping[PanelName, str] = {
     "todos": "Todos",
@@ -155,7 +155,7 @@ def _cost_entries(model: Model, room: int) -> Iterator[PanelEntry]:
     view = model.screen.view
     account, turn = view.account, view.turn
     usage = context_lines(context_usage(view, model.screen.window))
-    yield PanelEntry("", tuple(part for row in usage for part in wrap_row(row, room)))
+    yield PanelEntry("", tuple(part for row in usage for part in wrap_rows(row, room)))
     for about, spent in (
         ("this turn" if turn.seq else "last turn", turn.spent),
         ("this session", account.spent),

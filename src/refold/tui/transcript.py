@@ -46,7 +46,7 @@ from refold.views.screen.blocks import (
 )
 from refold.views.screen.conversation import is_from_child, is_from_shell
 from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
-from refold.views.wrap import cut, hard_wrap, truncate, wrap_line, wrap_words
+from refold.views.wrap import cut, truncate, wrap_rows, wrap_words
 
 _RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
 _TAIL_ROWS = 3  # of the newest output of a running command
@@ -184,7 +184,7 @@ class Transcript(Struct, frozen=True):
 def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Line]:
     match item:
         case CommandRows(rows):
-            return [_split for row in rows for _split in wrap_row(row, room)]
+            return [_split for row in rows for _split in wrap_rows(row, room)]
         case MessageBlock():
             return _message_rows(item, room, of, whole=whole)
         case AnswerBlock(text=text):
@@ -192,7 +192,7 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
         case DroppedBlock(text=text):
             rows = [line(visible(row), "dim") for row in text.splitlines() if row.strip()]
             mark = line(on_one_line(item.mark), "warn")
-            return [part for row in (*rows, mark) for part in wrap_row(row, room)]
+            return [part for row in (*rows, mark) for part in wrap_rows(row, room)]
         case ThinkingBlock(text=text):
             return thinking_rows(text, room, whole=whole)
         case CallBlock():
@@ -201,7 +201,7 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
             return _notice_rows(item, room, of, whole=whole)
         case TurnEndBlock():
             return [
-                row for full in interactive_turn_rows(item) for row in wrap_row(full, room)
+                row for full in interactive_turn_rows(item) for row in wrap_rows(full, room)
             ]
 
 
@@ -374,7 +374,7 @@ def _notice_rows(
         rows = markdown_rows(item.report, room - INDENT_CELLS, links=of.links)
     else:
         rows = report_rows(item.report, room - INDENT_CELLS, max_rows=1)
-    return [*wrap_row(item.line, room), *indent_result(rows, 0)]
+    return [*wrap_rows(item.line, room), *indent_result(rows, 0)]
 
 
 def _images(
@@ -421,12 +421,6 @@ def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[
         end = events.Ended(item.call.id, item.stage, item.text, item.shown)
         return call_summary.whole_rows(end, item.text, room, of.directory)
     return result_rows(item, room, of.directory, _RESULT_FOLD)
-
-
-def wrap_row(row: Line, room: int) -> Iterator[Line]:
-    """Yield one of our own rows, broken where it is too wide."""
-    for part in split_rows(wrap_line(row, room)) or [()]:
-        yield from hard_wrap(part, room)
 
 
 def images_in(items: Iterable[Item]) -> tuple[str, ...]:

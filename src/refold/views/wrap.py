@@ -343,6 +343,13 @@ def wrap_line(line: Line, room: int, indent: int = 0) -> Line:
     return tuple((style, text.replace(_UNBREAKABLE_BLANK, " ")) for style, text in pieces)
 
 
+def wrap_rows(row: Line, room: int) -> list[Line]:
+    """The rows of a line of our own; a word that is wider than a row is broken."""
+    return [
+        part for wide in _rows_of(wrap_line(row, room)) for part in hard_wrap(wide, room)
+    ]
+
+
 def _rows_of(line: Line) -> list[Line]:
     rows: list[list[Piece]] = [[]]
     for style, text in line:

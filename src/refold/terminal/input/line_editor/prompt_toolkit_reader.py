@@ -58,7 +58,7 @@ from refold.views.escape import on_one_line
 from refold.views.picker import OnMove, Picker, Search
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
-from refold.views.wrap import wrap_line
+from refold.views.wrap import wrap_rows
 
 _FAR_ENOUGH = 4_096  # characters before the cursor that can matter
 _TYPED_AHEAD = 0.5  # seconds in which it arrives, also on a busy machine
@@ -324,7 +324,9 @@ class PromptToolkitReader:
         self._printer.clear_status()
 
         def message() -> FormattedText:
-            shown = wrap_line(prompt(), self._printer.room)
+            # prompt_toolkit cuts what is too wide in all rows but the last.
+            first, *rest = wrap_rows(prompt(), self._printer.room)
+            shown = (*first, *(piece for row in rest for piece in (("plain", "\n"), *row)))
             return FormattedText([(f"class:{style}", text) for style, text in shown])
 
         answer: _Answer = Key.CTRL_C
