@@ -25,7 +25,7 @@ import anyio
 import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 
-from refold.server.access import access_from
+from refold.server.access import load_access
 
 EVERY = 0.02  # seconds between two tokens: 50 a second
 WORDS = 150  # of an answer
@@ -65,7 +65,7 @@ class Serving:
         assert match is not None
         self.start, self.netloc = time.perf_counter() - start, match[1]
         self.headers = {
-            "Authorization": f"Bearer {access_from(home / 'server.key').bearer}"
+            "Authorization": f"Bearer {load_access(home / 'server.key').bearer}"
         }
 
     def begin(self) -> str:

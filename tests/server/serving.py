@@ -21,7 +21,7 @@ from refold.journal.home import JournalDirectory
 from refold.provider.port import Provider
 from refold.server.access import Access
 from refold.server.app import serve
-from refold.server.listening import Listening
+from refold.server.listening import ListenOptions
 from refold.testing.providers import ScriptedProvider
 
 SECRET = b"s" * 32
@@ -90,7 +90,7 @@ async def server(
     *replies: Any,
     provider: Callable[[], Provider | None] | None = None,
     flags: Mapping[str, object] | None = None,
-    listening: Listening | None = None,
+    listening: ListenOptions | None = None,
     roots: tuple[Path, ...] = (),
     drain: bool = False,
     idle_seconds: float = 60.0,
@@ -131,7 +131,9 @@ async def server(
 
         async def run() -> None:
             with scope:
-                await serve(host, access, listening or Listening(drain=drain), on_address)
+                await serve(
+                    host, access, listening or ListenOptions(drain=drain), on_address
+                )
 
         group.start_soon(run)
         await ready.wait()

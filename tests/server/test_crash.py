@@ -12,7 +12,7 @@ import anyio
 import pytest
 from websockets.asyncio.client import connect
 
-from refold.server.access import access_from
+from refold.server.access import load_access
 from tests.server.serving import order, read_until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -36,7 +36,7 @@ async def test_ten_turns_interrupted_by_a_kill_are_finished_by_continue(
     words = " ".join(f"word{n}" for n in range(40))
     script.write_text(json.dumps({"text": words, "pause": 0.2}) + "\n")
     process, address = start_server(tmp_path, script)
-    access = access_from(Path(os.environ["REFOLD_HOME"]) / "server.key")
+    access = load_access(Path(os.environ["REFOLD_HOME"]) / "server.key")
     token = {"Authorization": f"Bearer {access.bearer}"}
     ids = list[str]()
 

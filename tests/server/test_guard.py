@@ -13,7 +13,7 @@ import pytest
 
 from refold.server import access
 from refold.server.access import Access
-from refold.server.guard import LONGEST_JSON, Guard, Names
+from refold.server.guard import MAX_JSON_BYTES, Guard, Names
 
 pytestmark = pytest.mark.anyio
 USED = Path(tempfile.mkdtemp())
@@ -123,7 +123,7 @@ async def test_only_valid_combinations_of_host_origin_token_and_type_are_accepte
         ("GET", [("host", HERE), *[("sec-fetch-site", "none")] * 2, cookie()], 403),
         ("GET", [("host", HERE), ("sec-fetch-site", "none"), cookie()], 200),
         ("TRACE", [("host", HERE), BEARER, JSON], 405),
-        ("POST", [("host", HERE), BEARER, JSON, ("content-length", str(LONGEST_JSON + 1))], 413),
+        ("POST", [("host", HERE), BEARER, JSON, ("content-length", str(MAX_JSON_BYTES + 1))], 413),
         ("GET", [("host", HERE), ("cookie", f"{ACCESS.cookie_name}=1.x.y")], 401),
         ("GET", [("host", HERE), ("authorization", f"Basic {ACCESS.bearer}")], 401),
         ("GET", [("host", "LOCALHOST:3500"), BEARER], 200),
@@ -159,15 +159,15 @@ def test_a_launch_token_can_be_redeemed_once_across_servers_with_its_secret(
     tmp_path: Path,
 ) -> None:
     result, other, restarted = (
-        access.access_from(tmp_path / "server.key") for _ in range(3)
+        access.load_access(tmp_path / "server.key") for _ in range(3)
     )
     token, unused = result.new_launch(), result.new_launch()
 
     assert result.has_cookie(other.redeem(token))
     assert [item.redeem(token) for item in (result, other, restarted)] == [""] * 3
     assert restarted.redeem(unused)
-    access.renew(tmp_path / "server.key")
-    assert access.access_from(tmp_path / "server.key").redeem(result.new_launch()) == ""
+    access.revoke_all(tmp_path / "server.key")
+    assert access.load_access(tmp_path / "server.key").redeem(result.new_launch()) == ""
 
 
 def test_a_launch_token_expires_and_its_record_is_deleted(

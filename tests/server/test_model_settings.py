@@ -10,7 +10,7 @@ import pytest
 
 from refold.config import credentials
 from refold.config.paths import paths
-from refold.server.listening import Listening
+from refold.server.listening import ListenOptions
 from refold.testing import model_hub
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from tests.provider.list_server import list_server
@@ -119,7 +119,7 @@ async def test_a_key_that_could_not_be_checked_is_stored_only_on_request(
 async def test_no_key_is_taken_over_traffic_that_others_can_read(
     tmp_path: Path, groq: WireServer
 ) -> None:
-    listening = Listening(host="0.0.0.0", names=("127.0.0.1",))
+    listening = ListenOptions(host="0.0.0.0", names=("127.0.0.1",))
     async with own_models(tmp_path, listening=listening) as client:
         client.netloc = f"127.0.0.1:{client.netloc.rpartition(':')[2]}"
         refused = await client.ask("PUT", KEY_PATH, {"key": KEY})

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from refold.server.access import access_from
+from refold.server.access import load_access
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(240)]
 EXAMPLES = 12  # for each operation
@@ -32,7 +32,7 @@ class Served:
         match = re.search(r"http://([^/]+)/", self.process.stdout.readline())
         assert match is not None
         self.netloc = match[1]
-        access = access_from(Path(os.environ["REFOLD_HOME"]) / "server.key")
+        access = load_access(Path(os.environ["REFOLD_HOME"]) / "server.key")
         self.headers = {"Authorization": f"Bearer {access.bearer}"}
 
     def ask(self, method: str, path: str, body: object = None) -> Any:

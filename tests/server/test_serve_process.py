@@ -20,7 +20,7 @@ from websockets.sync.client import connect
 
 from refold.client.stored_sessions import StoredSessions
 from refold.journal.home import JournalDirectory
-from refold.server.access import access_from
+from refold.server.access import load_access
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 OPENSSL = shutil.which("openssl") or ""
@@ -57,7 +57,7 @@ class Served:
 
     @property
     def bearer(self) -> Headers:
-        return {"Authorization": f"Bearer {access_from(home() / 'server.key').bearer}"}
+        return {"Authorization": f"Bearer {load_access(home() / 'server.key').bearer}"}
 
     def ask(
         self,
@@ -137,7 +137,7 @@ def test_serve_listens_only_on_loopback_by_default_with_a_long_token(start: Star
 
     assert listens_on(served.port) == {"0100007F"}
     assert len(served.launch) >= 40  # 240 bits
-    assert len(access_from(home() / "server.key").bearer) == 64
+    assert len(load_access(home() / "server.key").bearer) == 64
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from refold.values.modes import MODE_NAMES
 
 if TYPE_CHECKING:
     from refold.server.access import Access
-    from refold.server.listening import Listening
+    from refold.server.listening import ListenOptions
 
 DEFAULT_PORT = 3501
 SECRET_FILE = "mcp-server.key"
@@ -79,9 +79,9 @@ def _run_http(args: Namespace) -> int:
 
     secret = paths(os.environ).state / SECRET_FILE
     if args.new_keys:
-        access.renew(secret)
+        access.revoke_all(secret)
     new = not secret.exists()
-    own = access.access_from(secret)
+    own = access.load_access(secret)
     if args.show_token:
         write(f"{own.bearer}\n")
         return 0
@@ -90,7 +90,7 @@ def _run_http(args: Namespace) -> int:
 
 
 async def _serve_http(
-    args: Namespace, setup: "Listening", own: "Access", new: bool
+    args: Namespace, setup: "ListenOptions", own: "Access", new: bool
 ) -> None:
     from refold.server.guard import Guard
     from refold.server.listening import listen, names_of, serve_until_signal

@@ -30,7 +30,7 @@ from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_error, write
 
 if TYPE_CHECKING:
-    from refold.server.listening import Listening
+    from refold.server.listening import ListenOptions
 
 DEFAULT_PORT = 3500
 SECRET_FILE = "server.key"
@@ -99,8 +99,8 @@ def run(args: Namespace, *, opens: bool = False) -> int:
     places = paths(os.environ)
     secret = places.state / SECRET_FILE
     if args.new_keys:
-        access.renew(secret)
-    own = access.access_from(secret)
+        access.revoke_all(secret)
+    own = access.load_access(secret)
     if args.show_token:
         write(f"{own.bearer}\n")
         return 0
@@ -162,15 +162,15 @@ def show_code(link: str) -> None:
 
 def listening_from(
     args: Namespace, *, drain: bool = False, websockets: bool = True
-) -> "Listening":
+) -> "ListenOptions":
     """Return where to listen. Raises `BadInput` if others could read what is sent."""
     try:
-        from refold.server.listening import Listening
+        from refold.server.listening import ListenOptions
     except ImportError as error:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     if bool(args.tls_cert) != bool(args.tls_key):
         raise BadInput("--tls-cert and --tls-key go together: give both files")
-    setup = Listening(
+    setup = ListenOptions(
         host=args.host, port=args.port, names=tuple(args.name),
         certificate=args.tls_cert, key=args.tls_key, drain=drain, websockets=websockets,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 A program sends the bearer token. A browser trades a launch token, valid once, for a cookie.
 All of them are signed with the secret, so every server with that secret accepts them, also
-after a restart; `renew` ends all of them. `guard` checks requests.
+after a restart; `revoke_all` ends all of them. `guard` checks requests.
 """
 
 import base64
@@ -84,7 +84,7 @@ class Access:
 
 
 def _encode_name(person: str) -> str:
-    """Return the end of a token. Raises `BadInput` for an invalid name."""
+    """Return the encoded name that ends a token. Raises `BadInput` for an invalid name."""
     if len(person) > MAX_NAME_CHARS or not person.isprintable() or person != person.strip():
         raise BadInput(
             f"{person[:MAX_NAME_CHARS]!r} is not a name: give at most {MAX_NAME_CHARS} "
@@ -93,7 +93,7 @@ def _encode_name(person: str) -> str:
     return f".{base64.urlsafe_b64encode(person.encode()).decode()}" if person else ""
 
 
-def access_from(file: Path) -> Access:
+def load_access(file: Path) -> Access:
     """Return the access whose secret is in this file, which is created if missing.
 
     Raises `RefoldError` for a file that others could read or that holds no secret.
@@ -111,8 +111,8 @@ def access_from(file: Path) -> Access:
     return Access(secret, file.parent / _USED_LINKS)
 
 
-def renew(file: Path) -> None:
-    """End every cookie and the bearer token: the next start has another secret."""
+def revoke_all(file: Path) -> None:
+    """Revoke every cookie and the bearer token: the next start creates another secret."""
     file.unlink(missing_ok=True)
 
 

@@ -33,7 +33,7 @@ _STATUS_OF_ERROR = {
 
 
 class Problem(Struct, frozen=True):
-    """Why it was not done, in one sentence."""
+    """The body of an error response: the kind of error, and the reason in one sentence."""
 
     kind: str
     reason: str
@@ -46,7 +46,7 @@ class MediaTypes(Struct, frozen=True):
 
 
 class NotThere(BadInput):
-    """What a path names does not exist."""
+    """The resource that a path names does not exist."""
 
 
 class _SessionId(StringConvertor):
@@ -131,14 +131,14 @@ class Api:
         return {_JSON_TYPE: {"schema": result}}
 
 
-def json_of(
+def json_response(
     value: object, status: int = 200, headers: Mapping[str, str] | None = None
 ) -> Response:
     return Response(msgspec.json.encode(value), status, headers, media_type=_JSON_TYPE)
 
 
-async def body_of(request: Request, kind: type[T]) -> T:
-    """Decode a body. Raises `BadInput` if it is not of this type."""
+async def read_body(request: Request, kind: type[T]) -> T:
+    """Decode the body of a request. Raises `BadInput` if it is not of the type `kind`."""
     data = await request.body()
     try:
         value = msgspec.json.decode(data, type=kind)
@@ -151,8 +151,8 @@ async def body_of(request: Request, kind: type[T]) -> T:
     return value
 
 
-def or_not_there(find: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call `find`, which raises `BadInput` for a name in a path. Raises `NotThere` then."""
+def find_or_404(find: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call `find`. Its `BadInput` is raised as `NotThere`: the path names no resource."""
     try:
         return find(*args, **kwargs)
     except BadInput as error:
@@ -165,7 +165,7 @@ async def to_error_response(request: Request, error: Exception) -> Response:
 
 
 def error_response(error: Exception) -> Response:
-    """Return any error, ours or FastAPI's, as a response of one shape."""
+    """Return any error, of refold or of FastAPI, as a response with a `Problem`."""
     name, reason, headers = type(error).__name__, str(error), None
     match error:
         case Rejected():
@@ -179,7 +179,7 @@ def error_response(error: Exception) -> Response:
             status, reason = 422, f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
         case _:
             raise error
-    response = json_of(Problem(name, reason), status)
+    response = json_response(Problem(name, reason), status)
     response.headers.update(headers or {})
     return response
 

@@ -16,7 +16,7 @@ from refold.client.host import Host
 from refold.client.types import acting_person
 from refold.client.webhooks import Webhooks
 from refold.server.access import COOKIE_SECONDS, PAGE_PERSON, Access
-from refold.server.api import Api, body_of, json_of
+from refold.server.api import Api, json_response, read_body
 from refold.server.changes import add_changes
 from refold.server.commands import add_commands
 from refold.server.files import add_files
@@ -24,7 +24,7 @@ from refold.server.folder_settings import add_folder_settings
 from refold.server.folders import add_folders
 from refold.server.guard import App, Guard, Names, Rejected
 from refold.server.hooks import HOOKS_PREFIX, add_hooks
-from refold.server.listening import Listening, listen, names_of, serve_until_signal
+from refold.server.listening import ListenOptions, listen, names_of, serve_until_signal
 from refold.server.model_settings import add_models
 from refold.server.page_files import PAGE_FILES, PUBLIC_FILES, PageFiles
 from refold.server.previews import add_previews
@@ -39,7 +39,7 @@ class Login(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Launched(Struct, frozen=True):
-    """`launch` is good once: open a page as `/#launch=…`."""
+    """`launch` is a token that is valid once: open a page as `/#launch=…`."""
 
     launch: str
 
@@ -58,7 +58,7 @@ def application(
     safe: bool = True,
     webhooks: Webhooks | None = None,
 ) -> App:
-    """The whole server, without a socket. `safe`: what is sent cannot be read on its way."""
+    """Return the whole server, without a socket. `safe`: traffic cannot be read on its way."""
     app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
     api = Api(app)
     _add_access(api, host, access, tls=tls)
@@ -82,12 +82,12 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
     @api.route("GET", "/api/health", Health)
     async def health() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
         """The health of the server, and its version."""
-        return json_of(Health(__version__, len(host.conversations)))
+        return json_response(Health(__version__, len(host.conversations)))
 
     @api.route("POST", "/api/login", None, status=204, body=Login)
     async def login(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
         """Trade a launch token for a cookie. A token is good once."""
-        body = await body_of(request, Login)
+        body = await read_body(request, Login)
         cookie = access.redeem(body.launch)
         if not cookie:
             raise Rejected(
@@ -109,7 +109,7 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
         """
         own = acting_person()
         name = person if not own else "" if own == PAGE_PERSON else own
-        return json_of(Launched(access.new_launch(name)), 201)
+        return json_response(Launched(access.new_launch(name)), 201)
 
 
 def _add_pages(app: FastAPI, access: Access) -> None:
@@ -135,14 +135,13 @@ def _add_pages(app: FastAPI, access: Access) -> None:
 async def serve(
     host: Host,
     access: Access,
-    setup: Listening,
+    setup: ListenOptions,
     ready: Callable[[str], None],
     webhooks: Webhooks | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called with the address, once it is
-    listened on.
+    """Serve until SIGINT or SIGTERM. `ready` is called with the address once the server listens.
 
-    Without `webhooks` no schedule is called here.
+    Without `webhooks` no webhook of a schedule is served.
     """
     with closing(listen(setup)) as listener:
         async with host.run(drain=setup.drain):

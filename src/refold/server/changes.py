@@ -15,22 +15,22 @@ from msgspec import Struct
 from refold.client.compare_files import Since
 from refold.client.host import Conversation, Host
 from refold.client.types import Commit, FileChange, Real
-from refold.server.api import Api, NotThere, json_of
-from refold.server.rest import conversation
+from refold.server.api import Api, NotThere, json_response
+from refold.server.rest import open_conversation
 from refold.values.display import Diff
 from refold.values.path_names import relative_name
 
 Changed = TypeVar("Changed", FileChange, Diff)
 MAX_DIFF_CHARS = 500_000  # of one file
 MAX_PATHS = 100  # in one request
-_OF_ONE = "/api/conversations/{id_}"
+_CONVERSATION_PATH = "/api/conversations/{id_}"
 _Event = Annotated[int, Query(ge=1, le=2**53, description="compare with before this event")]
 _Hash = Annotated[str, Query(max_length=64, description="compare with this commit instead")]
 _Paths = Annotated[list[str], Query(max_length=MAX_PATHS, alias="path")]
 
 
 class ChangedFile(Struct, frozen=True):
-    """`path` is relative to the workspace where it is in it. Bytes have no lines: null."""
+    """`path` is relative to the workspace if it is inside it. Binary files have no lines: null."""
 
     path: str
     kind: Literal["created", "changed", "deleted"]
@@ -49,49 +49,51 @@ class ChangedLines(Struct, frozen=True):
 # pyright: reportUnusedFunction=false
 # Each function below is a route: it is called by FastAPI.
 def add_changes(api: Api, host: Host) -> None:
-    @api.route("GET", f"{_OF_ONE}/changes", list[ChangedFile])
+    @api.route("GET", f"{_CONVERSATION_PATH}/changes", list[ChangedFile])
     async def list_changes(id_: str, event: _Event = 1, commit: _Hash = "") -> Response:
         """The files that have changed since the session began, an event, or a commit."""
-        chat = await conversation(host, id_)
+        chat = await open_conversation(host, id_)
         changes = await chat.session.workspace.changes(Since(event, commit))
-        return json_of(
+        return json_response(
             await to_thread.run_sync(
                 lambda: [
                     ChangedFile(name, change.kind, change.added, change.removed)
-                    for name, change in _readable(chat, changes)
+                    for name, change in _readable_changes(chat, changes)
                 ]
             )
         )
 
-    @api.route("GET", f"{_OF_ONE}/changes/lines", list[ChangedLines])
+    @api.route("GET", f"{_CONVERSATION_PATH}/changes/lines", list[ChangedLines])
     async def list_lines(
         id_: str, paths: _Paths, event: _Event = 1, commit: _Hash = ""
     ) -> Response:
         """The changed lines of these files, each as a diff."""
-        chat = await conversation(host, id_)
+        chat = await open_conversation(host, id_)
         if strange := next((path for path in paths if "\0" in path), None):
             raise NotThere(f"there is no file {strange!r} in this workspace")
         diffs = await chat.session.workspace.diff(Since(event, commit), paths)
-        return json_of(
+        return json_response(
             await to_thread.run_sync(
                 lambda: [
                     ChangedLines(
                         name, diff.text[:MAX_DIFF_CHARS], len(diff.text) > MAX_DIFF_CHARS
                     )
-                    for name, diff in _readable(chat, diffs)
+                    for name, diff in _readable_changes(chat, diffs)
                 ]
             )
         )
 
-    @api.route("GET", f"{_OF_ONE}/commits", list[Commit])
+    @api.route("GET", f"{_CONVERSATION_PATH}/commits", list[Commit])
     async def list_commits(id_: str) -> Response:
         """The newest commits of the workspace's repository."""
-        chat = await conversation(host, id_)
-        return json_of(await chat.session.workspace.commits())
+        chat = await open_conversation(host, id_)
+        return json_response(await chat.session.workspace.commits())
 
 
-def _readable(chat: Conversation, changes: Iterable[Changed]) -> list[tuple[str, Changed]]:
-    """Those that may be read, with their names."""
+def _readable_changes(
+    chat: Conversation, changes: Iterable[Changed]
+) -> list[tuple[str, Changed]]:
+    """The changes of files that may be read, each with the name of its file."""
     workspace = chat.session.workspace
     files, directory = workspace.files, os.path.realpath(workspace.directory)
     return [

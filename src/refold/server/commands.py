@@ -19,8 +19,8 @@ from refold.commands.help import unknown_command_error
 from refold.commands.hosted_context import HostedContext, run_hosted_command
 from refold.commands.table import SlashCommand, command_in, commands, find
 from refold.errors import BadInput
-from refold.server.api import Api, body_of, json_of
-from refold.server.rest import CONVERSATION_PATH, conversation
+from refold.server.api import Api, json_response, read_body
+from refold.server.rest import CONVERSATION_PATH, open_conversation
 from refold.views.picker import OnMove, Picker, Search, picker_at
 from refold.views.styled import Line
 
@@ -32,7 +32,7 @@ Pieces = Sequence[tuple[str, str]]  # style and text
 
 
 class GivenAnswer(Struct, frozen=True, forbid_unknown_fields=True):
-    """To the question of that title: a key, a text, or the id of an item; "": none."""
+    """The answer to the question with this title: a key, a text, or the id of an item; "": none."""
 
     question: str
     answer: str
@@ -40,7 +40,7 @@ class GivenAnswer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TypedCommand(Struct, frozen=True, forbid_unknown_fields=True):
-    """`room`: how many characters a row may have. `answers`: to what it has asked so far."""
+    """`room`: how many characters a row may have. `answers`: those to its questions so far."""
 
     text: str
     room: Annotated[int, Meta(ge=20, le=400)] = 100
@@ -55,7 +55,7 @@ class ShownDocument(Struct, frozen=True, omit_defaults=True):
 
 
 class ListItem(Struct, frozen=True, omit_defaults=True):
-    """`groups`: the values of the dial at which it is in the list; none: at each."""
+    """`groups`: the values of the dial for which the item is listed; none: for each."""
 
     id: str
     row: Pieces
@@ -82,7 +82,7 @@ class CommandQuestion(Struct, frozen=True, omit_defaults=True):
 
 
 class CommandOutput(Struct, frozen=True):
-    """`conversation` is where it leads to."""
+    """`conversation` is the id of the conversation to show next."""
 
     conversation: str
     documents: Sequence[ShownDocument]
@@ -95,41 +95,41 @@ def add_commands(api: Api, host: Host) -> None:
     @api.route("POST", f"{CONVERSATION_PATH}/commands", CommandOutput, body=TypedCommand)
     async def run(request: Request, id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """Run a slash command, without asking the model what it means."""
-        chat = await conversation(host, id_)
-        typed = await body_of(request, TypedCommand)
+        chat = await open_conversation(host, id_)
+        typed = await read_body(request, TypedCommand)
         if not typed.text.startswith("/") or command_in(typed.text) is None:
             raise BadInput(f"{typed.text[:60]!r} is not a command: one begins with a slash")
-        return json_of(await _run(_PageContext(host, chat, typed), typed.text))
+        return json_response(await _run(_PageContext(host, chat, typed), typed.text))
 
 
 def _add_table(api: Api, host: Host) -> None:
     @api.route("GET", f"{CONVERSATION_PATH}/commands", list[Row])
     async def list_commands_of(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """The commands that can be typed in it."""
-        chat = await conversation(host, id_)
+        chat = await open_conversation(host, id_)
         named = await to_thread.run_sync(list_commands, chat.session, _UNAVAILABLE_COMMANDS)
         others = (
             {"name": f"/{entry.name}", "usage": entry.takes, "description": entry.about}
             for entry in named
             if find(entry.name) is None
         )
-        return json_of([*_table(), *others])
+        return json_response([*_table(), *others])
 
     @api.route("GET", "/api/commands", list[Row])
     async def of_all() -> Response:  # pyright: ignore[reportUnusedFunction]
         """The commands of a new conversation in the directory of the server."""
-        return json_of([*_table(), *await host.offers("commands")])
+        return json_response([*_table(), *await host.offers("commands")])
 
     @api.route("GET", "/api/commands/{name}", Row)
     async def get_command(name: str) -> Response:  # pyright: ignore[reportUnusedFunction]
         """One command; for an unknown name, a `problem` with the nearest one."""
         if (command := find(name.lower())) is not None:
-            return json_of(_row(command))
+            return json_response(_row(command))
         own = await host.offers("commands")
         for row in own:
             if row["name"] == f"/{name}":
-                return json_of(row)
-        return json_of(
+                return json_response(row)
+        return json_response(
             {"problem": unknown_command_error(name, (str(row["name"]) for row in own))}
         )
 
@@ -138,8 +138,8 @@ def _add_table(api: Api, host: Host) -> None:
         id_: str, before: Annotated[str, Query(max_length=2000)]
     ) -> Response:
         """What may follow this text: names, arguments, files."""
-        chat = await conversation(host, id_)
-        return json_of(await to_thread.run_sync(_completions, chat, before))
+        chat = await open_conversation(host, id_)
+        return json_response(await to_thread.run_sync(_completions, chat, before))
 
 
 def _table() -> Iterable[Mapping[str, object]]:

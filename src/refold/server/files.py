@@ -17,8 +17,8 @@ from msgspec import Struct
 from refold.client.host import Conversation, Host
 from refold.client.types import FileExists, Files, OtherContent, Protected, Real, Upload
 from refold.errors import BadInput, ToolFailed
-from refold.server.api import Api, NotThere, json_of
-from refold.server.rest import CONVERSATION_PATH, conversation
+from refold.server.api import Api, NotThere, json_response
+from refold.server.rest import CONVERSATION_PATH, open_conversation
 
 _FILES_PATH = f"{CONVERSATION_PATH}/files"
 _BINARY_TYPE = "application/octet-stream"
@@ -49,13 +49,13 @@ def add_files(api: Api, host: Host) -> None:
         id_: str, path: Annotated[str, Query(max_length=4096)] = ""
     ) -> Response:
         """A directory of the workspace, without what may not be read."""
-        chat = await conversation(host, id_)
-        return json_of(await to_thread.run_sync(_entries, chat, path))
+        chat = await open_conversation(host, id_)
+        return json_response(await to_thread.run_sync(_entries, chat, path))
 
     @api.route("GET", f"{_FILES_PATH}/{{path:path}}", _BINARY_TYPE)
     async def download(id_: str, path: str) -> Response:
         """A file of the workspace, as an attachment."""
-        chat = await conversation(host, id_)
+        chat = await open_conversation(host, id_)
         data = await to_thread.run_sync(read_file, chat, path)
         headers = {**_attachment(path), "etag": _etag(data)}
         return Response(data, media_type=_BINARY_TYPE, headers=headers)
@@ -74,7 +74,7 @@ def add_files(api: Api, host: Host) -> None:
 
         A file that is there is replaced only with `If-Match`. Protected files are refused.
         """
-        chat = await conversation(host, id_)
+        chat = await open_conversation(host, id_)
         data = await request.body()
         await to_thread.run_sync(_find_path, chat, path)
         wanted = Upload(path, data, _digest(if_match), rename)
@@ -85,11 +85,11 @@ def add_files(api: Api, host: Host) -> None:
         except BadInput as error:
             raise NotThere(str(error)) from error
         result = Uploaded(path, len(data))
-        return json_of(result, 201, {"etag": _etag(data)})
+        return json_response(result, 201, {"etag": _etag(data)})
 
 
 def _find_path(chat: Conversation, path: str) -> tuple[Files, Real]:
-    """Return the files below the workspace, and the path within it."""
+    """Return the files of the workspace, and the real path that `path` names."""
     parts = path.split("/")
     wrong = ("", ".", "..") if path else ()
     if "\\" in path or "\0" in path or any(part in wrong for part in parts):

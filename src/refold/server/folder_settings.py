@@ -24,7 +24,7 @@ from refold.client.settings.knowledge import (
 from refold.client.settings.mcp_servers import NewServer, ServerList, ServerRow
 from refold.client.settings.rules import ChangedRule, RuleList
 from refold.client.settings.schedules import ScheduleRequest, ScheduleRow
-from refold.server.api import Api, body_of, json_of, or_not_there
+from refold.server.api import Api, find_or_404, json_response, read_body
 from refold.server.model_settings import SETTINGS_PATH, Folder
 from refold.values.modes import Mode
 
@@ -70,24 +70,30 @@ def _add_rules(api: Api, host: Host) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/rules", RuleList)
     async def list_rules(folder: Folder = "") -> Response:
         """The permission rules that count in a folder, and where each is set."""
-        return json_of(await _in_folder(host, folder, lambda s: rules.list_rules(s.app)))
+        return json_response(
+            await _run_in_folder(host, folder, lambda s: rules.list_rules(s.app))
+        )
 
     @api.route("POST", f"{SETTINGS_PATH}/rules", RuleList, body=ChangedRule)
     async def change_rule(request: Request, folder: Folder = "") -> Response:
         """Add, change or remove a rule. It counts at once, in running turns, too."""
-        change = await body_of(request, ChangedRule)
+        change = await read_body(request, ChangedRule)
         running = [chat.launch.app for chat in host.conversations]
         async with host.start_in(folder) as launch:
             await to_thread.run_sync(rules.change_rule, launch.app, change, running)
-        return json_of(await _in_folder(host, folder, lambda s: rules.list_rules(s.app)))
+        return json_response(
+            await _run_in_folder(host, folder, lambda s: rules.list_rules(s.app))
+        )
 
     @api.route("PUT", f"{SETTINGS_PATH}/mode", RuleList, body=WantedMode)
     async def choose_mode(request: Request, folder: Folder = "") -> Response:
         """Make a permission mode, other than bypass, the default of new conversations."""
-        wanted = await body_of(request, WantedMode)
-        await _in_folder(host, folder, lambda s: rules.choose_mode(s.app, wanted.mode))
+        wanted = await read_body(request, WantedMode)
+        await _run_in_folder(host, folder, lambda s: rules.choose_mode(s.app, wanted.mode))
         host.renew_starts()
-        return json_of(await _in_folder(host, folder, lambda s: rules.list_rules(s.app)))
+        return json_response(
+            await _run_in_folder(host, folder, lambda s: rules.list_rules(s.app))
+        )
 
 
 def _add_servers(api: Api, host: Host) -> None:
@@ -102,51 +108,55 @@ def _add_servers(api: Api, host: Host) -> None:
             if chat.session.mcp is not None
             for status in chat.session.mcp.statuses()
         ]
-        return json_of(
-            await _in_folder(host, folder, lambda s: mcp_servers.list_servers(s.app, live))
+        return json_response(
+            await _run_in_folder(
+                host, folder, lambda s: mcp_servers.list_servers(s.app, live)
+            )
         )
 
     @api.route("POST", path, ServerList, status=201, body=NewServer)
     async def add_server(request: Request) -> Response:
         """Add a server to the user's own file, as `refold mcp add` does; starts nothing."""
-        new = await body_of(request, NewServer)
+        new = await read_body(request, NewServer)
 
         def add(launch: Launch) -> ServerList:
             mcp_servers.add_server(launch.app, new)
             return mcp_servers.list_servers(launch.app)
 
-        listed = await _in_folder(host, "", add)
+        listed = await _run_in_folder(host, "", add)
         host.renew_starts()
-        return json_of(listed, 201)
+        return json_response(listed, 201)
 
     @api.route("DELETE", f"{path}/{{name}}", RemovedServer)
     async def remove_server(name: str, data: bool = False) -> Response:
         """Remove a server from the user's own file; with `data`, what it stored, too."""
 
         def remove(launch: Launch) -> str:
-            return or_not_there(mcp_servers.remove_own, launch.app, name, data=data)
+            return find_or_404(mcp_servers.remove_own, launch.app, name, data=data)
 
-        left = await _in_folder(host, "", remove)
+        left = await _run_in_folder(host, "", remove)
         host.renew_starts()
-        return json_of(RemovedServer(left))
+        return json_response(RemovedServer(left))
 
     @api.route("POST", f"{path}/{{name}}/test", ServerRow)
     async def try_server(name: str, folder: Folder = "") -> Response:
         """Connect to a server, and list what it offers and what has changed."""
-        return json_of(await _in_folder(host, folder, _tries(name)))
+        return json_response(await _run_in_folder(host, folder, _connection_test(name)))
 
     @api.route("POST", f"{path}/{{name}}/accept", ServerRow, body=SeenDifferences)
     async def accept(request: Request, name: str, folder: Folder = "") -> Response:
         """Accept the changed tools of a server, if they are those that were shown."""
-        seen = await body_of(request, SeenDifferences)
-        row = await _in_folder(host, folder, _tries(name, seen.differences))
+        seen = await read_body(request, SeenDifferences)
+        row = await _run_in_folder(host, folder, _connection_test(name, seen.differences))
         host.renew_starts()
-        return json_of(row)
+        return json_response(row)
 
 
-def _tries(name: str, accept: Sequence[str] | None = None) -> Callable[[Launch], ServerRow]:
+def _connection_test(
+    name: str, accept: Sequence[str] | None = None
+) -> Callable[[Launch], ServerRow]:
     def try_it(launch: Launch) -> ServerRow:
-        or_not_there(mcp_servers.find_here, launch.app, name)
+        find_or_404(mcp_servers.find_here, launch.app, name)
         return mcp_servers.try_server(launch.app, name, accept)
 
     return try_it
@@ -156,8 +166,8 @@ def _add_knowledge(api: Api, host: Host) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/skills", SkillList)
     async def list_skills(folder: Folder = "") -> Response:
         """The skills that count in a folder, and what is wrong with others."""
-        return json_of(
-            await _in_folder(host, folder, lambda s: knowledge.list_skills(s.app))
+        return json_response(
+            await _run_in_folder(host, folder, lambda s: knowledge.list_skills(s.app))
         )
 
     @api.route("GET", f"{SETTINGS_PATH}/skills/{{name}}", SkillText)
@@ -165,15 +175,15 @@ def _add_knowledge(api: Api, host: Host) -> None:
         """A skill as the model reads it."""
 
         def read(launch: Launch) -> SkillText:
-            return or_not_there(knowledge.read_skill, launch.app, name)
+            return find_or_404(knowledge.read_skill, launch.app, name)
 
-        return json_of(await _in_folder(host, folder, read))
+        return json_response(await _run_in_folder(host, folder, read))
 
     @api.route("GET", f"{SETTINGS_PATH}/agents", AgentList)
     async def list_agents(folder: Folder = "") -> Response:
         """The agents that count in a folder, and what is wrong with others."""
-        return json_of(
-            await _in_folder(host, folder, lambda s: knowledge.list_agents(s.app))
+        return json_response(
+            await _run_in_folder(host, folder, lambda s: knowledge.list_agents(s.app))
         )
 
 
@@ -181,28 +191,30 @@ def _add_notes(api: Api, host: Host) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/notes", NoteList)
     async def list_notes(folder: Folder = "") -> Response:
         """The notes that conversations in a folder get."""
-        return json_of(
-            await _in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
+        return json_response(
+            await _run_in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
         )
 
     @api.route("PUT", f"{SETTINGS_PATH}/memory", NoteList, body=WantedMemory)
     async def switch_memory(request: Request, folder: Folder = "") -> Response:
         """Switch memory on or off for all later conversations."""
-        wanted = await body_of(request, WantedMemory)
-        await _in_folder(
+        wanted = await read_body(request, WantedMemory)
+        await _run_in_folder(
             host, folder, lambda s: knowledge.switch_memory(s.app, on=wanted.on)
         )
         host.renew_starts()
-        return json_of(
-            await _in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
+        return json_response(
+            await _run_in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
         )
 
     @api.route("POST", f"{SETTINGS_PATH}/notes", Confirmation, status=201, body=NewNote)
     async def add_note(request: Request, folder: Folder = "") -> Response:
         """Store a note."""
-        new = await body_of(request, NewNote)
-        text = await _in_folder(host, folder, lambda s: knowledge.add_note(s.app, new.text))
-        return json_of(Confirmation(text), 201)
+        new = await read_body(request, NewNote)
+        text = await _run_in_folder(
+            host, folder, lambda s: knowledge.add_note(s.app, new.text)
+        )
+        return json_response(Confirmation(text), 201)
 
     @api.route("DELETE", f"{SETTINGS_PATH}/notes", None, status=204)
     async def forget_note(
@@ -211,9 +223,9 @@ def _add_notes(api: Api, host: Host) -> None:
         """Delete the note with this text for good, and never learn it again."""
 
         def forget(launch: Launch) -> None:
-            or_not_there(knowledge.forget_note, launch.app, text)
+            find_or_404(knowledge.forget_note, launch.app, text)
 
-        await _in_folder(host, folder, forget)
+        await _run_in_folder(host, folder, forget)
         return Response(status_code=204)
 
 
@@ -223,18 +235,18 @@ def _add_schedules(api: Api, host: Host) -> None:
     @api.route("GET", path, list[ScheduleRow])
     async def list_schedules() -> Response:
         """The schedules that run again, in every folder."""
-        return json_of(
-            await _in_folder(host, "", lambda s: schedules.list_schedules(s.app))
+        return json_response(
+            await _run_in_folder(host, "", lambda s: schedules.list_schedules(s.app))
         )
 
     @api.route("POST", path, ScheduleRow, status=201, body=ScheduleRequest)
     async def add_schedule(request: Request, folder: Folder = "") -> Response:
         """Add a schedule with the rights of a folder, as `refold schedule add` does."""
-        wanted = await body_of(request, ScheduleRequest)
-        row = await _in_folder(
+        wanted = await read_body(request, ScheduleRequest)
+        row = await _run_in_folder(
             host, folder, lambda s: schedules.add_schedule(s.app, wanted)
         )
-        return json_of(row, 201)
+        return json_response(row, 201)
 
     @api.route("DELETE", f"{path}/{{number}}", None, status=204)
     async def stop_schedule(number: _ScheduleId) -> Response:
@@ -243,13 +255,13 @@ def _add_schedules(api: Api, host: Host) -> None:
         def stop(launch: Launch) -> None:
             app = launch.app
             book = schedules.open_book(app.paths, app.environ)
-            or_not_there(schedules.stop_schedule, app.paths, book, number)
+            find_or_404(schedules.stop_schedule, app.paths, book, number)
 
-        await _in_folder(host, "", stop)
+        await _run_in_folder(host, "", stop)
         return Response(status_code=204)
 
 
-async def _in_folder(host: Host, folder: str, work: Callable[[Launch], T]) -> T:
-    """Do this in a thread, for a start in the folder. Raises `BadInput` if it is not one."""
+async def _run_in_folder(host: Host, folder: str, work: Callable[[Launch], T]) -> T:
+    """Run `work` in a thread, with a start in the folder. Raises `BadInput` for another path."""
     async with host.start_in(folder) as launch:
         return await to_thread.run_sync(work, launch)

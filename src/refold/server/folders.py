@@ -8,22 +8,22 @@ from fastapi import Query, Response
 
 from refold.client.folders import FolderChoices, FolderList, folder_choices, list_folders
 from refold.client.host import Host
-from refold.server.api import Api, json_of, or_not_there
+from refold.server.api import Api, find_or_404, json_response
 
 
 def add_folders(api: Api, host: Host) -> None:
     @api.route("GET", "/api/folders", FolderChoices)
     async def choices() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
         """The usual folder, the recent ones, and the roots below which one can be picked."""
-        return json_of(await to_thread.run_sync(folder_choices, host, os.environ))
+        return json_response(await to_thread.run_sync(folder_choices, host, os.environ))
 
     @api.route("GET", "/api/folders/list", FolderList)
     async def list_folder(  # pyright: ignore[reportUnusedFunction] - a route
         path: Annotated[str, Query(max_length=4096)],
     ) -> Response:
         """The folders in a folder below a root, without hidden ones."""
-        return json_of(
+        return json_response(
             await to_thread.run_sync(
-                lambda: or_not_there(list_folders, host, os.environ, path)
+                lambda: find_or_404(list_folders, host, os.environ, path)
             )
         )

@@ -31,9 +31,9 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-LONGEST_JSON = 1024 * 1024  # bytes of a body
-LONGEST_UPLOAD = 10 * 1024 * 1024
-LONGEST_SIGNED = 64 * 1024  # bytes, from any sender
+MAX_JSON_BYTES = 1024 * 1024  # bytes of a body
+MAX_UPLOAD_BYTES = 10 * 1024 * 1024
+MAX_SIGNED_BYTES = 64 * 1024  # bytes, from any sender
 _NO_TOKEN = "no token: open the link that was printed, or, as a program, send the token"
 _OWN_SITE = ("same-origin", "none")  # none: typed, or from a bookmark
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -134,7 +134,7 @@ class Guard:
         ):
             raise Rejected(403, "requests of other sites are refused")
         if self._is_signed(scope):
-            return _body_limit(headers, "POST", LONGEST_SIGNED), ""
+            return _body_limit(headers, "POST", MAX_SIGNED_BYTES), ""
         asks = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
         by_page = asks or origin is not None
         person = self._identify(headers, scope["path"], by_page=by_page)
@@ -194,7 +194,9 @@ class _Headers:
         return morsel.value if morsel else ""
 
 
-def _body_limit(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> int:
+def _body_limit(
+    headers: _Headers, method: str, max_json_bytes: int = MAX_JSON_BYTES
+) -> int:
     if method not in _ALLOWED_METHODS:
         raise Rejected(405, f"the method {method!r} is not supported")
     length = headers.single("content-length")
@@ -202,9 +204,9 @@ def _body_limit(headers: _Headers, method: str, longest: int = LONGEST_JSON) -> 
         return 0
     kind = (headers.single("content-type") or "").lower()
     limit = (
-        longest
+        max_json_bytes
         if kind in _JSON_TYPES
-        else LONGEST_UPLOAD
+        else MAX_UPLOAD_BYTES
         if kind == _UPLOAD_TYPE and method == "PUT"
         else 0
     )

@@ -11,7 +11,7 @@ from fastapi import Header, Request, Response
 from msgspec import Struct
 
 from refold.client.webhooks import HookRefusal, SignedCall, Webhooks
-from refold.server.api import Api, json_of
+from refold.server.api import Api, json_response
 from refold.server.guard import Rejected
 
 HOOKS_PREFIX = "/hooks/"
@@ -28,7 +28,7 @@ _REFUSAL_RESPONSES: Mapping[HookRefusal, tuple[int, str]] = {
 
 
 class HookTaken(Struct, frozen=True):
-    """The run is `run` of those that this webhook's schedule has been called for."""
+    """`run` is the number of the run, counted over the calls of this webhook's schedule."""
 
     schedule: int
     run: int
@@ -48,4 +48,4 @@ def add_hooks(api: Api, webhooks: Webhooks) -> None:
         answer = await webhooks.call(signed)
         if isinstance(answer, str):
             raise Rejected(*_REFUSAL_RESPONSES[answer])
-        return json_of(HookTaken(answer.id, answer.number), 202)
+        return json_response(HookTaken(answer.id, answer.number), 202)

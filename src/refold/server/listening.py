@@ -1,7 +1,7 @@
 """Listens for HTTP: binds a socket, serves an ASGI application on it until a signal, and ends.
 
-What is served is not known here: `app` has the conversations of pages and programs, and
-`refold.task_server` the tasks of other agents. Who may come in is decided in `guard`.
+It serves any application: `app` has the conversations of pages and programs, and
+`refold.task_server` the tasks of other agents. `guard` decides which requests are let in.
 
 It runs on the loop of asyncio. With 50 conversations that stream 50 tokens a second, uvloop
 took 2.2 s of CPU instead of 2.3 s, and 3 MB more memory.
@@ -24,14 +24,14 @@ from refold.client.open_files import raise_limit
 from refold.errors import BadInput, RefoldError
 from refold.server.guard import App, Names
 
-LONGEST_FRAME = 8 * 1024 * 1024  # bytes of a WebSocket: an order with its images
+MAX_FRAME_BYTES = 8 * 1024 * 1024  # bytes of a WebSocket: an order with its images
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 _BACKLOG_CONNECTIONS = 2048
 _PING_SECONDS = 20.0  # seconds between two pings of a WebSocket, and for the answer to one
 
 
-class Listening(Struct, frozen=True, kw_only=True):
-    """Where to listen. `names` are more host names of the server; `drain` is the host's."""
+class ListenOptions(Struct, frozen=True, kw_only=True):
+    """Where and how to listen. `names` are further host names; `drain` is passed to the host."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -61,7 +61,7 @@ class Server(uvicorn.Server):
 async def serve_until_signal(
     app: App,
     listener: socket.socket,
-    setup: Listening,
+    setup: ListenOptions,
     ready: Callable[[str], None],
     leave: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
@@ -82,7 +82,7 @@ async def serve_until_signal(
             server.should_exit = True
 
 
-def address_of(setup: Listening, listener: socket.socket) -> str:
+def address_of(setup: ListenOptions, listener: socket.socket) -> str:
     """Return the address as a person opens it."""
     port = listener.getsockname()[1]
     name = setup.names[0] if setup.names else setup.host
@@ -91,11 +91,11 @@ def address_of(setup: Listening, listener: socket.socket) -> str:
     return f"{'https' if setup.tls else 'http'}://{shown}:{port}"
 
 
-def names_of(setup: Listening, listener: socket.socket) -> Names:
+def names_of(setup: ListenOptions, listener: socket.socket) -> Names:
     return Names.of(_host_names(setup), listener.getsockname()[1], tls=setup.tls)
 
 
-def _host_names(setup: Listening) -> Sequence[str]:
+def _host_names(setup: ListenOptions) -> Sequence[str]:
     own = setup.host
     if own in ("0.0.0.0", "::"):
         own = _own_address(own)
@@ -116,7 +116,7 @@ def _own_address(any_: str) -> str:
         return str(probe.getsockname()[0])
 
 
-def listen(setup: Listening) -> socket.socket:
+def listen(setup: ListenOptions) -> socket.socket:
     """Return a listening socket. Raises `BadInput` if that is not possible."""
     family = socket.AF_INET6 if ":" in setup.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -134,7 +134,7 @@ def listen(setup: Listening) -> socket.socket:
     return listener
 
 
-class _NamedInTheTarget(HttpToolsProtocol):
+class _TargetHostProtocol(HttpToolsProtocol):
     """Keeps the host of an absolute URI in the request line, which uvicorn would drop.
 
     It becomes a second Host header; the guard refuses two that differ.
@@ -149,17 +149,17 @@ class _NamedInTheTarget(HttpToolsProtocol):
         super().on_headers_complete()
 
 
-def _config(app: object, setup: Listening) -> uvicorn.Config:
+def _config(app: object, setup: ListenOptions) -> uvicorn.Config:
     # httptools is faster, and keeps the spaces after the value of a header.
     parser, sockets = (
-        (_NamedInTheTarget, "websockets-sansio") if setup.websockets else ("h11", "none")
+        (_TargetHostProtocol, "websockets-sansio") if setup.websockets else ("h11", "none")
     )
     try:
         config = uvicorn.Config(
             app,  # type: ignore[arg-type] - our own names for the ASGI types
             loop="none", http=parser, ws=sockets, lifespan="off",
             log_config=None, access_log=False, server_header=False, proxy_headers=False,
-            ws_max_size=LONGEST_FRAME, ws_per_message_deflate=False,
+            ws_max_size=MAX_FRAME_BYTES, ws_per_message_deflate=False,
             ws_ping_interval=_PING_SECONDS, ws_ping_timeout=_PING_SECONDS,
             timeout_keep_alive=30, timeout_graceful_shutdown=3, backlog=_BACKLOG_CONNECTIONS,
             ssl_certfile=setup.certificate, ssl_keyfile=setup.key,

@@ -21,7 +21,7 @@ from refold.client.settings.model_settings import (
 )
 from refold.client.settings.provider_keys import KeyCheck, ProviderKeys
 from refold.errors import BadInput
-from refold.server.api import Api, body_of, json_of, or_not_there
+from refold.server.api import Api, find_or_404, json_response, read_body
 
 SETTINGS_PATH = "/api/settings"
 _MAX_KEY_CHARS = 4096
@@ -76,15 +76,17 @@ def _add_default(api: Api, host: Host) -> None:
     async def model(folder: Folder = "") -> Response:
         """The model of new conversations in a folder, and what can be chosen."""
         async with host.start_in(folder) as launch:
-            return json_of(await to_thread.run_sync(model_settings.model_choice, launch))
+            return json_response(
+                await to_thread.run_sync(model_settings.model_choice, launch)
+            )
 
     @api.route("PUT", f"{SETTINGS_PATH}/model", ModelChoice, body=WantedModel)
     async def choose(request: Request) -> Response:
         """Make a model the default, if it can be used."""
-        wanted = await body_of(request, WantedModel)
+        wanted = await read_body(request, WantedModel)
         async with host.start_in() as launch:
             await to_thread.run_sync(model_settings.choose_model, launch, wanted.model)
-        return json_of(await _read_choice(host))
+        return json_response(await _read_choice(host))
 
 
 def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
@@ -92,43 +94,43 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
     async def providers() -> Response:
         """The providers that have a key or need one. No key is shown."""
         keys = await _keys(host)
-        return json_of(await to_thread.run_sync(model_settings.provider_rows, keys))
+        return json_response(await to_thread.run_sync(model_settings.provider_rows, keys))
 
     @api.route("PUT", f"{SETTINGS_PATH}/providers/{{name}}/key", StoredKey, body=NewKey)
     async def store(request: Request, name: str) -> Response:
         """Check a key with its provider, and store it as `refold auth set` does."""
         if not safe:
             raise BadInput(_UNSAFE_TRAFFIC)
-        keys, new = await _keys(host), await body_of(request, NewKey)
-        spec, key = or_not_there(keys.spec, name), new.key.strip()
+        keys, new = await _keys(host), await read_body(request, NewKey)
+        spec, key = find_or_404(keys.spec, name), new.key.strip()
         check = await keys.check_new(spec, key)
         if check.refused:
             raise BadInput(check.text)
         if not (check.good or new.unchecked):
-            return json_of(StoredKey(False, check.text))
+            return json_response(StoredKey(False, check.text))
         change = await to_thread.run_sync(keys.store, spec, key)
         choice = await _read_choice(host)
-        return json_of(StoredKey(True, check.text, choice.model, change.notices))
+        return json_response(StoredKey(True, check.text, choice.model, change.notices))
 
     @api.route("DELETE", f"{SETTINGS_PATH}/providers/{{name}}/key", RemovedKey)
     async def remove(name: str) -> Response:
         """Remove a stored key, as `refold auth remove` does."""
         keys = await _keys(host)
-        spec = or_not_there(keys.spec, name)
+        spec = find_or_404(keys.spec, name)
         change = await to_thread.run_sync(keys.remove, spec.name)
         host.renew_starts()
-        return json_of(RemovedKey(change.places, change.notices))
+        return json_response(RemovedKey(change.places, change.notices))
 
     @api.route("POST", f"{SETTINGS_PATH}/providers/{{name}}/check", KeyVerdict)
     async def check(name: str) -> Response:
         """Ask the provider whether it takes its key, as `refold auth test` does."""
         keys = await _keys(host)
-        spec = or_not_there(keys.spec, name)
+        spec = find_or_404(keys.spec, name)
         try:
             verdict = await keys.check(spec, await to_thread.run_sync(keys.find, spec))
         except BadInput as error:
             verdict = KeyCheck(str(error))
-        return json_of(KeyVerdict(verdict.good, verdict.text))
+        return json_response(KeyVerdict(verdict.good, verdict.text))
 
 
 def _add_embedded(api: Api, host: Host) -> None:
@@ -144,7 +146,7 @@ def _add_embedded(api: Api, host: Host) -> None:
     async def list_embedded() -> Response:
         """The models that run on this machine, and downloads with their progress."""
         downloads = await get_downloads()
-        return json_of(
+        return json_response(
             await to_thread.run_sync(model_settings.list_local_models, downloads)
         )
 
@@ -152,19 +154,19 @@ def _add_embedded(api: Api, host: Host) -> None:
     async def progress(name: str) -> Response:
         """One of these models, with the progress of its download."""
         downloads = await get_downloads()
-        return json_of(or_not_there(model_settings.find_local_model, downloads, name))
+        return json_response(find_or_404(model_settings.find_local_model, downloads, name))
 
     @api.route("POST", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=202)
     async def download(name: str) -> Response:
         """Begin to download a model. The list has its progress."""
-        or_not_there((await get_downloads()).start, name)
+        find_or_404((await get_downloads()).start, name)
         return Response(status_code=202)
 
     @api.route("DELETE", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=204)
     async def remove(name: str) -> Response:
         """Stop its download, or delete a model that is not being downloaded."""
         downloads = await get_downloads()
-        or_not_there(model_settings.find_local_model, downloads, name)
+        find_or_404(model_settings.find_local_model, downloads, name)
         if not downloads.stop(name):
             await to_thread.run_sync(downloads.remove, name)
         return Response(status_code=204)

@@ -73,7 +73,7 @@ class PageFiles:
 
         Its scripts are named at once, or a browser would ask for one after the other.
         """
-        scripts = self._imported_by(f"{posixpath.dirname(name)}/page.js")
+        scripts = self._transitive_imports(f"{posixpath.dirname(name)}/page.js")
         preloads = (
             f'<link rel="modulepreload" href="/pages/{each}">\n' for each in scripts
         )
@@ -82,8 +82,8 @@ class PageFiles:
         )
         return data.replace(b'"/pages/', f'"/pages/{self._hash}/'.encode())
 
-    def _imported_by(self, script: str) -> Sequence[str]:
-        """What this script imports, and what that imports."""
+    def _transitive_imports(self, script: str) -> Sequence[str]:
+        """The scripts that this script imports, directly or through others."""
         imported = dict[str, None]()
         waiting = [script]
         for name in waiting:  # grows on the way

@@ -13,7 +13,7 @@ from refold.client.host import Conversation, Host
 from refold.errors import ToolFailed
 from refold.server.api import Api, MediaTypes, NotThere
 from refold.server.files import read_file
-from refold.server.rest import CONVERSATION_PATH, conversation, image_type
+from refold.server.rest import CONVERSATION_PATH, image_type, open_conversation
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _HTML_TYPE = "text/html; charset=utf-8"
@@ -40,7 +40,7 @@ def add_previews(api: Api, host: Host) -> None:
         run: Annotated[bool, Query(description="let scripts of HTML run")] = False,
     ) -> Response:
         """An image, a page of a PDF as an image, or HTML for a frame."""
-        chat = await conversation(host, id_)
+        chat = await open_conversation(host, id_)
         data = await to_thread.run_sync(read_file, chat, path)
         if kind := image_type(data):
             return _image(data, kind)

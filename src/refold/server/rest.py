@@ -20,7 +20,7 @@ from refold.client.event_documents import cursor
 from refold.client.host import Conversation, Host, NewConversation
 from refold.client.session import Session
 from refold.errors import BadInput, JournalError
-from refold.server.api import Api, MediaTypes, NotThere, body_of, json_of
+from refold.server.api import Api, MediaTypes, NotThere, json_response, read_body
 from refold.values.control import BoardTask
 from refold.views.cost import SpendingDocument
 from refold.views.export.formats import FORMAT_SUFFIXES
@@ -61,7 +61,7 @@ class Created(Struct, frozen=True):
 
 
 class ConversationChanges(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is not given stays as it is."""
+    """Fields that are left out stay unchanged."""
 
     name: str | UnsetType = UNSET  # "": none
     pinned: bool | UnsetType = UNSET
@@ -74,7 +74,7 @@ class ListedAs(Struct, frozen=True):
     archived: bool
 
 
-async def conversation(host: Host, id_: str) -> Conversation:
+async def open_conversation(host: Host, id_: str) -> Conversation:
     """The open conversation. Raises `NotThere`, or `Held` if another process has it."""
     if (chat := host.conversation(id_)) is not None:
         return chat
@@ -123,8 +123,8 @@ def _add_conversations(api: Api, host: Host) -> None:
     @api.route("POST", "/api/conversations", Created, status=201, body=NewConversation)
     async def create(request: Request) -> Response:
         """Begin a conversation."""
-        chat = await host.create(await body_of(request, NewConversation))
-        return json_of(Created(chat.session.id, await chat.notices()), 201)
+        chat = await host.create(await read_body(request, NewConversation))
+        return json_response(Created(chat.session.id, await chat.notices()), 201)
 
     @api.route("GET", CONVERSATION_PATH, SessionDocument)
     async def get_conversation(id_: str) -> Response:
@@ -135,17 +135,17 @@ def _add_conversations(api: Api, host: Host) -> None:
         if chat is not None:
             cut_off = chat.cut_off and card.open
             card = replace(card, held_by=chat.status().held_by, cut_off=cut_off)
-        return json_of(replace(card, open_here=chat is not None))
+        return json_response(replace(card, open_here=chat is not None))
 
     @api.route("PATCH", CONVERSATION_PATH, ListedAs, body=ConversationChanges)
     async def change(request: Request, id_: str) -> Response:
         """Give it a name, pin it, or archive it."""
-        wanted = await body_of(request, ConversationChanges)
+        wanted = await read_body(request, ConversationChanges)
         session = await _change_tags(host, id_, wanted)
         if wanted.name is not UNSET:
             await session.rename(wanted.name)
         about = session.view.session
-        return json_of(
+        return json_response(
             ListedAs(about.name, PINNED_TAG in about.tags, ARCHIVED_TAG in about.tags)
         )
 
@@ -176,9 +176,9 @@ def _add_list(api: Api, host: Host) -> None:
         stored = host.stored
         if cut_off:
             cards = (await to_thread.run_sync(stored.cut_off))[:limit]
-            return json_of([card for card in cards if _is_cut_off(host, card.id)])
+            return json_response([card for card in cards if _is_cut_off(host, card.id)])
         if q:
-            return json_of(await to_thread.run_sync(stored.search, q, limit))
+            return json_response(await to_thread.run_sync(stored.search, q, limit))
         page, cursor = await to_thread.run_sync(
             partial(stored.page, limit, after, archived=archived)
         )
@@ -188,12 +188,12 @@ def _add_list(api: Api, host: Host) -> None:
             **({"archived": True} if archived else {}),
         }
         following = f'</api/conversations?{urlencode(query)}>; rel="next"'
-        return json_of(page, headers={"link": following} if cursor else None)
+        return json_response(page, headers={"link": following} if cursor else None)
 
 
 async def _change_tags(host: Host, id_: str, wanted: ConversationChanges) -> Session:
-    """Pin and archive: tags. Of a session at rest, the time of its last use stays."""
-    session = (await conversation(host, id_)).session
+    """Pin and archive, which are tags. In an idle session the time of last use stays."""
+    session = (await open_conversation(host, id_)).session
     tags = {PINNED_TAG: wanted.pinned, ARCHIVED_TAG: wanted.archived}
     changes = [
         f"{'+' if on else '-'}{tag}"
@@ -222,7 +222,7 @@ def _add_reports(api: Api, host: Host) -> None:
     @api.route("GET", f"{CONVERSATION_PATH}/messages", list[SnapshotMessage])
     async def messages(id_: str) -> Response:
         """The conversation as the model has it now."""
-        return json_of(await read(id_, host.stored.messages))
+        return json_response(await read(id_, host.stored.messages))
 
     @api.route("GET", f"{CONVERSATION_PATH}/events", list[Document])
     async def events(
@@ -250,12 +250,12 @@ def _add_reports(api: Api, host: Host) -> None:
     @api.route("GET", f"{CONVERSATION_PATH}/usage", SpendingDocument)
     async def usage(id_: str) -> Response:
         """Tokens and cost by turn, model and purpose."""
-        return json_of(await read(id_, host.stored.usage))
+        return json_response(await read(id_, host.stored.usage))
 
     @api.route("GET", f"{CONVERSATION_PATH}/tree", TreeDocument)
     async def tree(id_: str) -> Response:
         """The session and its subagents."""
-        return json_of(await read(id_, host.stored.tree))
+        return json_response(await read(id_, host.stored.tree))
 
     @api.route("GET", f"{CONVERSATION_PATH}/timeline", list[TimelineRow])
     async def timeline(
@@ -272,13 +272,13 @@ def _add_reports(api: Api, host: Host) -> None:
         page, more = _timeline_page(rows, limit, after)
         query = urlencode({"limit": limit, "after": page[-1].address}) if more else ""
         link = f'</api/conversations/{quote(id_, safe="")}/timeline?{query}>; rel="next"'
-        return json_of(page, headers={"link": link} if more else None)
+        return json_response(page, headers={"link": link} if more else None)
 
     @api.route("GET", f"{CONVERSATION_PATH}/points", list[RewindPoint])
     async def points(id_: str) -> Response:
         """The points to which the conversation can be rewound."""
-        chat = await conversation(host, id_)
-        return json_of(await chat.session.workspace.points())
+        chat = await open_conversation(host, id_)
+        return json_response(await chat.session.workspace.points())
 
 
 def _timeline_page(
@@ -293,23 +293,23 @@ def _timeline_page(
 
 
 def _add_work(api: Api, host: Host) -> None:
-    """The task board, and what works in the background."""
+    """Add the routes of the task board, and of background commands."""
 
     @api.route("GET", f"{CONVERSATION_PATH}/tasks", list[BoardTask])
     async def tasks(id_: str) -> Response:
         """The task board of its project, as it is now."""
-        chat = await conversation(host, id_)
+        chat = await open_conversation(host, id_)
         board = chat.session.workspace.tasks
-        return json_of((await to_thread.run_sync(board.read)).tasks)
+        return json_response((await to_thread.run_sync(board.read)).tasks)
 
     @api.route("GET", f"{CONVERSATION_PATH}/background/{{name}}", OutputSoFar)
     async def output(id_: str, name: str) -> Response:
         """What a background command has printed so far."""
-        chat = await conversation(host, id_)
+        chat = await open_conversation(host, id_)
         if chat.session.view.background.command(name) is None:
             raise NotThere(f"there is no background command {name!r} in {id_}")
         text = await chat.session.reports.background_output(name)
-        return json_of(OutputSoFar(name, text))
+        return json_response(OutputSoFar(name, text))
 
 
 def _add_requests(api: Api, host: Host) -> None:
@@ -317,7 +317,7 @@ def _add_requests(api: Api, host: Host) -> None:
     async def requests(id_: str) -> Response:
         """The model calls that were recorded."""
         await check_exists(host, id_)
-        return json_of(await to_thread.run_sync(host.stored.requests, id_))
+        return json_response(await to_thread.run_sync(host.stored.requests, id_))
 
     @api.route("GET", f"{CONVERSATION_PATH}/requests/{{seq}}", RequestDocument)
     async def request(id_: str, seq: Seq) -> Response:
@@ -326,7 +326,7 @@ def _add_requests(api: Api, host: Host) -> None:
         document = await to_thread.run_sync(host.stored.request, id_, seq)
         if document is None:
             raise NotThere(f"event {seq} of {id_} is not a recorded model call")
-        return json_of(document)
+        return json_response(document)
 
 
 def _add_bytes(api: Api, host: Host) -> None:
@@ -380,10 +380,10 @@ def _add_offers(api: Api, host: Host, kind: str) -> None:
     @api.route("GET", f"{CONVERSATION_PATH}/{kind}", list[Row])
     async def list_offers_of(id_: str) -> Response:
         """What can be chosen in it."""
-        chat = await conversation(host, id_)
-        return json_of(await to_thread.run_sync(offers, chat.launch, kind))
+        chat = await open_conversation(host, id_)
+        return json_response(await to_thread.run_sync(offers, chat.launch, kind))
 
     @api.route("GET", f"/api/{kind}", list[Row])
     async def list_offers() -> Response:
         """What can be chosen for a new conversation in the directory of the server."""
-        return json_of(await host.offers(kind))
+        return json_response(await host.offers(kind))

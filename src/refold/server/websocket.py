@@ -20,7 +20,7 @@ from refold.client.shared_session import SharedSession, problem
 from refold.client.subagent_feed import SubagentFeed
 from refold.errors import BadInput, RefoldError
 from refold.server.api import error_response
-from refold.server.rest import CONVERSATION_PATH, check_exists, conversation
+from refold.server.rest import CONVERSATION_PATH, check_exists, open_conversation
 from refold.views.stream_json.documents import Error
 
 _TOO_SLOW = "you read too slowly: connect again with the last id"
@@ -38,7 +38,7 @@ def add_websocket(app: FastAPI, host: Host) -> None:
             place = Newest(newest) if newest > 0 else None
             place = place if after is None else cursor(after)
             await check_exists(host, id_)
-            chat = await conversation(host, id_.partition("/")[0])
+            chat = await open_conversation(host, id_.partition("/")[0])
         except RefoldError as error:
             await socket.send_denial_response(error_response(error))
             return
@@ -90,7 +90,7 @@ async def _follow_subagent(
 
 
 def _refusal(text: str) -> Error:
-    """The response to an order for a subagent."""
+    """The document that refuses an order to a subagent."""
     try:
         order = order_in(text.encode(errors="surrogatepass"))
     except RefoldError as error:
