@@ -35,6 +35,14 @@ def styles(text: str, **manner: bool) -> list[Piece]:
     return [piece for piece in prose.add(text) + prose.end() if piece[1].strip()]
 
 
+def test_a_long_line_of_code_is_broken_with_a_mark_or_left_to_the_terminal() -> None:
+    text = "- do\n\n  ```\n  " + "x" * 25 + "\n  ```\n"
+
+    marked = render(text, 22).split("\n")
+    assert [row for row in marked if "x" in row] == ["  " + "x" * 20, "  ↳ xxxxx"]
+    assert "  " + "x" * 25 in render(text, 22, breaks_code=False).split("\n")
+
+
 @given(TEXTS, st.integers(1, 7), ROOMS, st.booleans())
 @example("- x\n- y\n", 1, 20, True)
 @example("1**1**", 1, 20, True)

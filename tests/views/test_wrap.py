@@ -16,7 +16,9 @@ from refold.views.wrap import (
     text_lines,
     truncate,
     wrap,
+    wrap_code,
     wrap_line,
+    wrap_rows,
 )
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -130,6 +132,23 @@ def test_wrapped_styled_text_fits_and_loses_no_word(texts: list[str], room: int)
     assert all(cells(row) <= room for row in rows)
     assert all(cells(bare([row])) <= room for row in hard_wrap(pieces, room))
     assert cells(bare([truncate(tuple(pieces), room)])) <= room
+
+
+def test_rows_that_continue_a_line_of_code_begin_with_a_mark() -> None:
+    code: list[Piece] = [("keyword", "return"), ("plain", " first, second # 日本語")]
+
+    assert wrap_code(code, 12) == [
+        (("keyword", "return"), ("plain", " first")),
+        (("dim", "↳ "), ("plain", ", second #")),
+        (("dim", "↳ "), ("plain", " 日本語")),
+    ]
+    assert bare(wrap_code(code, 6)).replace("\n", "") == bare([tuple(code)])
+
+
+def test_a_word_wider_than_a_row_is_broken_where_a_line_of_ours_is_wrapped() -> None:
+    row = (*line("see ", "dim"), *line("x" * 12), *line(" and more"))
+
+    assert bare(wrap_rows(row, 10)).split("\n") == ["see", "x" * 10, "xx and", "more"]
 
 
 def test_an_address_is_not_wrapped_and_gets_its_own_row() -> None:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def renderer_for(printer: Printer) -> "MarkdownRenderer":
-    """Return a renderer for streaming text. A new width applies from the next block on."""
+    """Return a renderer for streaming text. A new width applies from the next block on.
+
+    Long lines of code are left to the terminal: it copies each as one line, without a mark.
+    """
     from refold.views.markdown.renderer import (
         MarkdownRenderer,  # imported with the first text, to start faster
     )
@@ -26,6 +29,7 @@ def renderer_for(printer: Printer) -> "MarkdownRenderer":
         styled=look.color and not look.mono,
         links=look.links,
         signs=look.signs,
+        breaks_code=False,
     )
 
 

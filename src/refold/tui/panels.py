@@ -21,7 +21,7 @@ from refold.views.styled import Line, Style, line
 from refold.views.task_list import count_line, task_lines, task_rows, with_names
 from refold.views.todo_list import checklist
 from refold.views.word_diff import diff_lines
-from refold.views.wrap import cut, hard_wrap, truncate, wrap_rows, wrap_words
+from refold.views.wrap import cut, hard_wrap, truncate, wrap_code, wrap_rows, wrap_words
 
 PANEL_TITLES: Mapping[PanelName, str] = {
     "todos": "Todos",
@@ -147,7 +147,7 @@ def _change_entries(model: Model, room: int) -> Iterator[PanelEntry]:
         if index == model.panel_row and model.focus == "panel":
             for diff in diffs:
                 for row in diff_lines(diff.text, diff.path):
-                    rows += hard_wrap(row, room)
+                    rows += wrap_code(row, room)
         yield PanelEntry(path, tuple(rows))
 
 

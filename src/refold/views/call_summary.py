@@ -24,7 +24,7 @@ from refold.views.wrap import (
     cut,
     expand_tabs,
     fold_lines,
-    hard_wrap,
+    wrap_code,
     sentence_lines,
     text_lines,
     truncate,
@@ -202,7 +202,7 @@ def _whole_diff(diff: Diff, room: int, directory: str) -> Iterator[Line]:
     columns = diff_in_columns(diff_rows(diff.text), diff.path, room)
     yield from columns
     for row in () if columns else diff_lines(diff.text, diff.path):
-        yield from hard_wrap(row, room)
+        yield from wrap_code(row, room)
 
 
 def _plain_rows(text: str, room: int) -> list[Line]:

@@ -22,7 +22,7 @@ from refold.values.tools import Effect
 from refold.views.call_summary import arguments
 from refold.views.escape import exact, hidden_characters, on_one_line, visible
 from refold.views.question_keys import MAX_DIGIT, Choice, Menu
-from refold.views.styled import Line, Piece, Style, line
+from refold.views.styled import Line, Piece, Style, join_pieces, line
 from refold.views.word_diff import highlight_changes, numbered_diff
 from refold.views.wrap import (
     break_lines,
@@ -30,6 +30,7 @@ from refold.views.wrap import (
     expand_tabs,
     fold_lines,
     hard_wrap,
+    wrap_code,
     wrap_words,
 )
 
@@ -219,8 +220,9 @@ def _body(
 
 
 def _block(text: str, room: int, style: Style, before: str = "") -> Iterator[Line]:
-    for row in break_lines(_write_out(text).removesuffix("\n"), room - len(before)):
-        yield line(before + row, style)
+    for row in _write_out(text).removesuffix("\n").split("\n"):
+        for part in wrap_code(line(row, style), room - len(before)):
+            yield tuple(join_pieces([(style, before), *part]))
 
 
 def _code(text: str, subject: str, room: int) -> Iterator[Line]:
@@ -229,7 +231,7 @@ def _code(text: str, subject: str, room: int) -> Iterator[Line]:
 
     highlighter = Highlighter("bash" if subject == "command" else "python")
     for row in _write_out(text).removesuffix("\n").split("\n"):
-        yield from hard_wrap(highlighter.style_line(row), room) or [line("")]
+        yield from wrap_code(highlighter.style_line(row), room) or [line("")]
 
 
 def _write_out(text: str) -> str:
@@ -264,7 +266,7 @@ def _change_rows(old: str, new: str, room: int) -> Iterator[Line]:
 
 
 def _rows_with_sign(sign: Piece, row: Line, room: int) -> Iterator[Line]:
-    for part in hard_wrap(row, room - 1):
+    for part in wrap_code(row, room - 1):
         yield (sign, *part)
 
 

@@ -11,7 +11,7 @@ from itertools import zip_longest
 from refold.views.escape import visible
 from refold.views.highlight import Highlighter, language_of
 from refold.views.styled import Line, Piece, PieceStyle, Style, join_pieces, line
-from refold.views.wrap import cells, expand_tabs, hard_wrap
+from refold.views.wrap import cells, expand_tabs, wrap_code
 
 _SIGN_STYLES: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
 _HUNK_PATTERN = re.compile(r"@@ -(\d+,\d+) \+(\d+,\d+) @@")
@@ -42,7 +42,7 @@ def diff_lines(text: str, path: str = "") -> list[Line]:
 def numbered_diff(rows: Sequence[str], path: str, room: int) -> list[Line]:
     """A unified diff with line numbers, in two columns if there is room."""
     return diff_in_columns(rows, path, room) or [
-        part for row in diff_with_numbers(rows, path) for part in hard_wrap(row, room)
+        part for row in diff_with_numbers(rows, path) for part in wrap_code(row, room)
     ]
 
 
@@ -58,10 +58,10 @@ def diff_in_columns(rows: Sequence[str], path: str, room: int) -> list[Line]:
     result = list[Line]()
     for old, new in _sides(rows, path):
         if new is None:  # not of a side
-            result += hard_wrap(old, room)
+            result += wrap_code(old, room)
             continue
         for left, right in zip_longest(
-            hard_wrap(old, half), hard_wrap(new, half), fillvalue=()
+            wrap_code(old, half), wrap_code(new, half), fillvalue=()
         ):
             blank = " " * (half - sum(cells(text) for _, text in left))
             result.append((*left, ("plain", blank), _COLUMN_BORDER, *right))

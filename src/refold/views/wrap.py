@@ -22,6 +22,8 @@ _DOT_SEPARATOR = " · "
 _UNBREAKABLE_BLANK = "\x1f"  # stands for a space without a break; not in visible text
 MAX_RESULT_LINES = 20
 _MAX_LINE_ROWS = 3  # of one very long line
+CONTINUATION_MARK = "↳ "  # before a row that continues a line of code
+_MIN_MARKED_CELLS = 8  # narrower rows have no mark
 _PADDING_PATTERN = re.compile(r" {41,}|\t{11,}|(?:[ \t]*\n){7,}")
 # Each takes one cell and joins with no other of them: most text needs no table, and the
 # tables of `wcwidth` take longer to load than a prompt may take to appear.
@@ -221,8 +223,13 @@ def wrap(pieces: Iterable[Piece], room: int, *, addresses: bool = True) -> list[
     return rows.done
 
 
-def hard_wrap(pieces: Iterable[Piece], room: int) -> list[Line]:
-    """Break code anywhere into rows of `room` cells; nothing is lost or added."""
+def hard_wrap(pieces: Iterable[Piece], room: int, mark: str = "") -> list[Line]:
+    """Break text anywhere into rows of `room` cells; nothing is lost.
+
+    Every row but the first begins with `mark`, if there is room for it.
+    """
+    start: list[Piece] = [("dim", mark)] if mark and room >= _MIN_MARKED_CELLS else []
+    start_cells = cells(mark) if start else 0
     rows: list[list[Piece]] = [[]]
     used = 0
     for style, text in pieces:
@@ -231,12 +238,17 @@ def hard_wrap(pieces: Iterable[Piece], room: int) -> list[Line]:
             used += cells(text)
             continue
         for letter, wide in letters(text):
-            if used + wide > room and used:
-                rows.append([])
-                used = 0
+            if used + wide > room and used > (start_cells if len(rows) > 1 else 0):
+                rows.append([*start])
+                used = start_cells
             rows[-1].append((style, letter))
             used += wide
     return [tuple(join_pieces(row)) for row in rows]
+
+
+def wrap_code(pieces: Iterable[Piece], room: int) -> list[Line]:
+    """Break a line of code into rows; those that continue it are marked as such."""
+    return hard_wrap(pieces, room, CONTINUATION_MARK)
 
 
 def truncate(row: Line, room: int) -> Line:

@@ -18,7 +18,7 @@ from refold.views.markdown.blocks import Blocks, Container, Leaf
 from refold.views.markdown.spans import SpanOptions, Spans, count_stops
 from refold.views.markdown.tables import table_lines
 from refold.views.styled import Line, Piece, Style
-from refold.views.wrap import StreamWrapper, hard_wrap, wrap
+from refold.views.wrap import StreamWrapper, wrap, wrap_code
 
 MAX_PROSE_CELLS = 100  # longer lines are hard to read; code and tables may be wider
 _MAX_PENDING_CHARS = 4_000  # buffered of a line without an end
@@ -42,7 +42,8 @@ class MarkdownRenderer:
     """`room` is the width of a line, or a function that returns it for each block; 0: any width.
 
     With `marks` false the text is not parsed, only wrapped. Without `styled`, the marks of emphasis
-    stay visible. `links`: the terminal opens links; `signs`: it shows more than ASCII.
+    stay visible. `links`: the terminal opens links; `signs`: it shows more than ASCII. Without
+    `breaks_code`, the terminal breaks long lines of code, and copies each as one line.
     """
 
     def __init__(
@@ -53,10 +54,12 @@ class MarkdownRenderer:
         styled: bool = True,
         links: bool = False,
         signs: bool = True,
+        breaks_code: bool = True,
     ) -> None:
         self._room = room if callable(room) else lambda: room
         self._flow = None if marks else StreamWrapper(min(self._room(), MAX_PROSE_CELLS))
         self._styled, self._signs = styled, signs
+        self._breaks_code = breaks_code
         self._blocks, self._spans = Blocks(), Spans(SpanOptions(styled, links))
         self._marks = self._spans if styled else Spans(SpanOptions())
         self._code: Highlighter | None = None
@@ -288,7 +291,8 @@ class MarkdownRenderer:
                 return
         else:
             pieces = self._code.style_line(text) if self._code else [("code", text)]
-        yield from hard_wrap(pieces, room) if room else [tuple(pieces)]
+        breaks = room and self._breaks_code
+        yield from wrap_code(pieces, room) if breaks else [tuple(pieces)]
 
 
 class _OpenParagraph(Struct, frozen=True):
