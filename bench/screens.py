@@ -140,7 +140,7 @@ def render_transcript(
                 if (
                     ticks and look.moves and not n % 100
                 ):  # as often as a clock would at full rate
-                    paper.status(showing.status())
+                    paper.show_status(showing.status())
         showing.show(Frame(seq, 0, Entry(seq, event)))
     return out.getvalue()
 

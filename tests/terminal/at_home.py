@@ -46,7 +46,7 @@ class Desk:
         """How many rows of the greeting say that no sandbox works here."""
         out = io.StringIO()
         if notice := sandbox_notice():
-            Printer(out, self.look).say(notice, "warn")
+            Printer(out, self.look).print_text(notice, "warn")
         return out.getvalue().count("\n")
 
     async def _converse(

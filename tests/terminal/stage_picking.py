@@ -23,7 +23,9 @@ def main(display: str) -> None:
     cards = anyio.run(catalogue.sessions)
     picker = session_picker(cards, time.time())
     picked = anyio.run(pick, screen, reading, picker, catalogue.search_while_typing)
-    screen.say(f"picked: {picked.selection.id if picked and picked.selection else 'none'}.")
+    screen.print_text(
+        f"picked: {picked.selection.id if picked and picked.selection else 'none'}."
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from refold.console import colours
-from refold.console.ascii_fallback import spell
+from refold.console.ascii_fallback import replace_unencodable
 from refold.console.capabilities import (
     TerminalCapabilities,
     choose_display,
@@ -79,7 +79,7 @@ def test_output_that_is_not_a_terminal_gets_plain_text_without_colours() -> None
 def test_environment_variables_override_the_colour_setting(
     environ: Mapping[str, str], has: bool, painted: bool
 ) -> None:
-    assert colours.is_allowed(environ, has=has) is painted
+    assert colours.uses_colors(environ, has=has) is painted
 
 
 @pytest.mark.parametrize(
@@ -120,10 +120,12 @@ def test_a_theme_replaces_colour_codes_with_its_own(
 def test_styles_use_the_strings_of_the_terminfo_entry() -> None:
     known = Terminfo(marks={"1": "<bold>", "2": ""}, inks=EIGHT)
 
-    terminfos = [colours.by_terminfo(codes, known) for codes in ("1;34", "36;2", "91", "4")]
+    terminfos = [
+        colours.terminfo_sequences(codes, known) for codes in ("1;34", "36;2", "91", "4")
+    ]
 
     assert terminfos == ["<bold><ink 4>", "<ink 6>", "<ink 1>", ""]
-    assert colours.by_terminfo("1;34", Terminfo()) == ""
+    assert colours.terminfo_sequences("1;34", Terminfo()) == ""
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_styles_use_the_strings_of_the_terminfo_entry() -> None:
 def test_characters_that_an_encoding_lacks_are_replaced_by_ascii(
     text: str, encoding: str, written: str
 ) -> None:
-    assert spell(text, encoding) == written
+    assert replace_unencodable(text, encoding) == written
 
 
 @pytest.mark.parametrize(
@@ -166,11 +168,11 @@ def test_the_encoding_follows_the_locale_of_the_environment(
 def test_a_status_fits_on_one_line_however_narrow(columns: int, encoding: str) -> None:
     out = io.StringIO()
     capabilities = TerminalCapabilities(
-        moves=True, width=lambda: columns, back="<", encoding=encoding
+        moves=True, width=lambda: columns, erase_line_sequence="<", encoding=encoding
     )
 
     long: Line = (("dim", "⠋ running … 中文 and a long time of it"), ("dim", " and on"))
-    Printer(out, capabilities).status(long)
+    Printer(out, capabilities).show_status(long)
 
     drawn = out.getvalue().removeprefix("<")
     assert len(drawn) < columns
@@ -191,10 +193,10 @@ def test_status_has_no_emoji_whose_width_terminals_disagree_about(
 ) -> None:
     out = io.StringIO()
     capabilities = TerminalCapabilities(
-        moves=True, width=lambda: 60, back="<", encoding="utf-8"
+        moves=True, width=lambda: 60, erase_line_sequence="<", encoding="utf-8"
     )
 
-    Printer(out, capabilities).status((("plain", text),))
+    Printer(out, capabilities).show_status((("plain", text),))
 
     assert out.getvalue() == f"<{drawn}"
 
@@ -202,13 +204,17 @@ def test_status_has_no_emoji_whose_width_terminals_disagree_about(
 def test_after_a_resize_a_wrapped_status_is_erased_from_every_row() -> None:
     out, width = io.StringIO(), [60]
     capabilities = TerminalCapabilities(
-        moves=True, width=lambda: width[0], back="<", up="^", refits=True
+        moves=True,
+        width=lambda: width[0],
+        erase_line_sequence="<",
+        cursor_up_sequence="^",
+        reflows=True,
     )
     paper = Printer(out, capabilities)
 
-    paper.status((("plain", "x" * 50),))
+    paper.show_status((("plain", "x" * 50),))
     width[0] = 20
-    paper.say("done")
+    paper.print_text("done")
 
     assert out.getvalue() == "<" + "x" * 50 + "<^<^<" + "done\n"
 
@@ -216,10 +222,16 @@ def test_after_a_resize_a_wrapped_status_is_erased_from_every_row() -> None:
 def test_a_narrower_terminal_that_cuts_lines_erases_one_row() -> None:
     out, width = io.StringIO(), [60]
     paper = Printer(
-        out, TerminalCapabilities(moves=True, width=lambda: width[0], back="<", up="^")
+        out,
+        TerminalCapabilities(
+            moves=True,
+            width=lambda: width[0],
+            erase_line_sequence="<",
+            cursor_up_sequence="^",
+        ),
     )
 
-    paper.status((("plain", "x" * 50),))
+    paper.show_status((("plain", "x" * 50),))
     width[0] = 20
     paper.clear_status()
 
@@ -245,11 +257,11 @@ def test_plain_progress_is_printed_at_growing_intervals() -> None:
             now[0] += 1
             aloud.show((("accent", "/"), ("dim", f" running {now[0]:.0f} s  tick")))
 
-    paper.say("begun")
+    paper.print_text("begun")
     seconds(45)
-    paper.say("news")
+    paper.print_text("news")
     seconds(56)
-    paper.pieces([("plain", "half a line")])
+    paper.print_pieces([("plain", "half a line")])
     seconds(99)
 
     lines = [f"running {at} s  tick" for at in (11, 21, 41)]
@@ -265,7 +277,8 @@ def test_plain_progress_is_printed_at_growing_intervals() -> None:
 def test_no_plain_progress_is_printed_where_a_status_line_shows_it() -> None:
     out, now = io.StringIO(), [0.0]
     aloud = PlainProgress(
-        Printer(out, TerminalCapabilities(moves=True, back="<")), lambda: now[0]
+        Printer(out, TerminalCapabilities(moves=True, erase_line_sequence="<")),
+        lambda: now[0],
     )
 
     for now[0] in (0.0, 20.0, 90.0):
@@ -297,15 +310,17 @@ def test_terminfo_strings_are_read_from_the_database_without_padding(
 
 def test_a_status_is_redrawn_from_its_first_changed_row() -> None:
     out = io.StringIO()
-    look_ = TerminalCapabilities(moves=True, back="<", up="^", height=lambda: 24)
+    look_ = TerminalCapabilities(
+        moves=True, erase_line_sequence="<", cursor_up_sequence="^", height=lambda: 24
+    )
     printer = Printer(out, look_)
     one, two, three = ((("plain", text),) for text in ("one", "two", "three"))
 
-    printer.status(one, two)
-    printer.status(one, three)
-    printer.status(three)
-    printer.status(three, two)
-    printer.say("done")
+    printer.show_status(one, two)
+    printer.show_status(one, three)
+    printer.show_status(three)
+    printer.show_status(three, two)
+    printer.print_text("done")
 
     assert out.getvalue() == (
         "<one\ntwo"  # drawn
@@ -325,9 +340,11 @@ def test_a_status_has_only_as_many_rows_as_can_be_erased(
     up: str, height: int, rows: list[str]
 ) -> None:
     out = io.StringIO()
-    look_ = TerminalCapabilities(moves=True, back="<", up=up, height=lambda: height)
+    look_ = TerminalCapabilities(
+        moves=True, erase_line_sequence="<", cursor_up_sequence=up, height=lambda: height
+    )
 
-    Printer(out, look_).status(*[(("plain", text),) for text in "abc"])
+    Printer(out, look_).show_status(*[(("plain", text),) for text in "abc"])
 
     assert out.getvalue().removeprefix("<").split("\n") == rows
 

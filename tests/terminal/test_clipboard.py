@@ -31,7 +31,7 @@ def install(folder: Path, name: str, prints: bytes, wanted: str) -> None:
 
 def take_images(clipboard: Clipboard, times: int = 1) -> list[str]:
     async def take() -> list[str]:
-        return [await clipboard.take() for _ in range(times)]
+        return [await clipboard.take_image() for _ in range(times)]
 
     return anyio.run(take)
 
@@ -92,7 +92,7 @@ def test_inside_tmux_a_text_is_copied_to_its_buffer(programs: Path, takes: str) 
     program.chmod(0o755)
     clipboard = Clipboard({"PATH": f"{programs}:/usr/bin:/bin", "TMUX": "/tmp/t,1,0"})
 
-    order, hint = anyio.run(clipboard.copy, "größer")
+    order, hint = anyio.run(clipboard.copy_text, "größer")
 
     assert (order, hint) == ("", "Copied: tmux pastes it with its prefix and ].")
     assert (programs / "buffer").read_text(encoding="utf-8") == "größer"
@@ -102,7 +102,7 @@ def test_inside_tmux_a_text_is_copied_to_its_buffer(programs: Path, takes: str) 
 def test_without_tmux_a_text_is_copied_by_the_terminal(environ: dict[str, str]) -> None:
     clipboard = Clipboard({"PATH": "/nonexistent", **environ})
 
-    order, hint = anyio.run(clipboard.copy, "hi")
+    order, hint = anyio.run(clipboard.copy_text, "hi")
 
     assert order == "\x1b]52;c;aGk=\x07"
     assert "OSC 52" in hint

@@ -13,7 +13,7 @@ import pytest
 
 from refold.commands.table import commands
 from refold.console import keys as keyboards
-from refold.console.bell import Bell, ring_bell
+from refold.console.bell import Bell, notice_sequence
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
 from refold.console.reader import Key, QueuedMessage
@@ -214,9 +214,9 @@ def test_a_resumed_session_uses_the_prompt_sign_of_this_terminal(
 class Fingers(Typist):
     """A user whose keys arrive one by one while it works."""
 
-    lively = True
+    has_line_editor = True
 
-    async def next_line(self) -> str:
+    async def read_input(self) -> str:
         return await keyboards.read_key(0)
 
 
@@ -461,7 +461,7 @@ SAFE = "refold: it is done: fix\\x1b]0;x\\x07 it"
 def test_the_notification_sequence_is_sent_only_to_terminals_that_support_it(
     environ: dict[str, str], sent: str
 ) -> None:
-    assert ring_bell(environ, BODY) == sent
+    assert notice_sequence(environ, BODY) == sent
 
 
 def test_the_bell_does_not_ring_within_30_seconds_of_a_key_press() -> None:

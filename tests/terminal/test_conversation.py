@@ -73,7 +73,7 @@ Typed = str | QueuedMessage | Key | Callable[[], Awaitable[str | Key]]
 class Typist:
     """Types the next of what it was given, whatever the question. Implements `TerminalReader`."""
 
-    lively, hears, edits = False, True, False
+    has_line_editor, reads_input, can_edit_text = False, True, False
 
     def __init__(self, *typed: Typed) -> None:
         self.asked: list[str] = []
@@ -104,11 +104,11 @@ class Typist:
                 return result
         return now(await self._next(line))
 
-    async def choice(self, prompt: Shown, keys: str) -> str | Key:
+    async def read_choice(self, prompt: Shown, keys: str) -> str | Key:
         result = now(await self._next(prompt))
         return result if isinstance(result, Key) or result in keys else ""
 
-    async def secret(
+    async def read_secret(
         self, prompt: Shown, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
         return now(await self._next(prompt))
@@ -116,13 +116,13 @@ class Typist:
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
         return await edit_text(text, command, name)
 
-    def forget(self) -> bool:
+    def erase_question(self) -> bool:
         return False
 
     def suppress_echo(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def next_line(self) -> str:
+    async def read_input(self) -> str:
         await anyio.sleep_forever()
         raise AssertionError
 
@@ -130,7 +130,7 @@ class Typist:
         self._interrupted.set()
         return self._waiting
 
-    def put_aside(self) -> bool:
+    def close_prompt(self) -> bool:
         return False
 
     def switch_draft(self, left: str, to: str) -> None:
@@ -418,7 +418,7 @@ def test_writing_a_rule_never_switches_the_input_to_vi_keys(
     evening: Callable[..., Evening],
 ) -> None:
     class Switched(Typist):
-        edits = True
+        can_edit_text = True
         switches = 0
 
         def use_vi_keys(self, on: bool | None = None) -> bool | None:
@@ -985,10 +985,12 @@ def test_the_status_shows_the_typing_hint_only_if_input_is_interactive(
     tmp_path: Path, *, somebody: bool
 ) -> None:
     tonight = Evening(tmp_path)
-    tonight.paper = Printer(tonight.out, TerminalCapabilities(moves=True, back="<"))
+    tonight.paper = Printer(
+        tonight.out, TerminalCapabilities(moves=True, erase_line_sequence="<")
+    )
     tonight.provider = Awaited(tonight.out, times=3)
     person = Typist()
-    person.hears = somebody
+    person.reads_input = somebody
 
     async def story() -> None:
         async with await tonight.session() as session:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from refold.console.capabilities import TerminalCapabilities, opens_links
-from refold.console.pager import pager_of
+from refold.console.capabilities import TerminalCapabilities, supports_links
+from refold.console.pager import pager_command
 from refold.console.printer import Printer
 from refold.errors import RefoldError
 from refold.views.styled import Link
@@ -111,12 +111,12 @@ def test_the_pager_comes_from_the_pager_variable(
     less.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
 
-    assert pager_of({"PAGER": pager}) == command
+    assert pager_command({"PAGER": pager}) == command
 
 
 def test_a_pager_variable_that_cannot_be_parsed_is_reported() -> None:
     with pytest.raises(RefoldError, match="PAGER is not a command"):
-        pager_of({"PAGER": "less '"})
+        pager_command({"PAGER": "less '"})
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_a_pager_variable_that_cannot_be_parsed_is_reported() -> None:
 def test_links_are_written_only_to_terminals_that_support_them(
     environ: dict[str, str], opened: bool
 ) -> None:
-    assert opens_links(environ) is opened
+    assert supports_links(environ) is opened
 
 
 def test_a_link_is_written_with_escape_sequences_around_its_text() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities(color=True, moves=True, links=True))
 
-    paper.line(((Link("https://a.b"), "two words"), ("plain", ".")))
+    paper.print_line(((Link("https://a.b"), "two words"), ("plain", ".")))
 
     begin, end = "\x1b]8;id=5d22a1b5;https://a.b\x1b\\", "\x1b]8;;\x1b\\"
     assert out.getvalue() == f"{begin}\x1b[4mtwo words\x1b[0m{end}.\n"

@@ -11,7 +11,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
-from refold.console.history import Suggested, open_history
+from refold.console.history import HistorySuggester, open_history
 
 LOCKS = Path("/proc/locks")
 
@@ -120,7 +120,7 @@ def test_the_newest_history_line_with_the_typed_prefix_is_suggested() -> None:
     buffer = Buffer(history=history)
 
     def suggest(typed: str, at: int | None = None) -> str | None:
-        suggestion = Suggested().get_suggestion(buffer, Document(typed, at))
+        suggestion = HistorySuggester().get_suggestion(buffer, Document(typed, at))
         return suggestion.text if suggestion else None
 
     assert suggest("ma") == "ke lint"

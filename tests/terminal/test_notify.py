@@ -8,7 +8,7 @@ import anyio
 import pytest
 from msgspec.structs import replace
 
-from refold.console.bell import desktop_notice
+from refold.console.bell import show_desktop_notice
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
 from tests.terminal.test_conversation import Evening
@@ -54,7 +54,7 @@ def test_without_a_desktop_no_program_is_started(
     monkeypatch.delenv("DISPLAY")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
 
-    anyio.run(desktop_notice, os.environ, "Look.")
+    anyio.run(show_desktop_notice, os.environ, "Look.")
 
     assert not desktop.exists()
 

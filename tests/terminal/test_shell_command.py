@@ -207,5 +207,5 @@ def test_terminal_modes_that_a_command_changed_are_restored(
     for byte in printed:
         in_pieces.add(bytes([byte]))
 
-    assert (whole.to_restore(), whole.full_screen) == (undone, full_screen)
-    assert in_pieces.to_restore() == undone
+    assert (whole.restore_sequences(), whole.full_screen) == (undone, full_screen)
+    assert in_pieces.restore_sequences() == undone

@@ -137,7 +137,7 @@ def test_piped_input_is_not_read_during_a_turn(
     os.close(screen)
     os.close(keyboard)
 
-    assert [reader.hears for reader in readers] == [False, True]
+    assert [reader.reads_input for reader in readers] == [False, True]
 
 
 def test_a_plain_terminal_reads_input_line_by_line(
@@ -151,9 +151,9 @@ def test_a_plain_terminal_reads_input_line_by_line(
         write("one\\\ntw\u00f6\n".encode() + b"maybe\nYES\n\nrest \xff\r\n")
         return [
             await plain.read_message(lambda: (("person", "> "),)),
-            await plain.choice((("plain", "? "),), "yn"),
-            await plain.choice((("plain", "? "),), "yn"),
-            await plain.choice((("plain", "? "),), "yn"),
+            await plain.read_choice((("plain", "? "),), "yn"),
+            await plain.read_choice((("plain", "? "),), "yn"),
+            await plain.read_choice((("plain", "? "),), "yn"),
             await plain.read_line(()),
         ]
 
@@ -223,7 +223,7 @@ def test_text_after_ctrl_d_is_printed_on_a_new_line() -> None:
         plain = LineReader(paper, source)
 
         typed = [anyio.run(plain.read_message, lambda: line("> ")) for _ in range(2)]
-        paper.say("Bye.")
+        paper.print_text("Bye.")
     finally:
         os.close(keyboard)
         os.close(source)
@@ -236,11 +236,11 @@ def test_the_status_line_is_erased_before_text_is_printed() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 12))
 
-    paper.status((("dim", "thinking a long time"),))
-    paper.status((("dim", "thinking a long time"),))
-    paper.say("done")
-    paper.pieces([("plain", "half a line")])
-    paper.status((("dim", "never drawn"),))
+    paper.show_status((("dim", "thinking a long time"),))
+    paper.show_status((("dim", "thinking a long time"),))
+    paper.print_text("done")
+    paper.print_pieces([("plain", "half a line")])
+    paper.show_status((("dim", "never drawn"),))
 
     assert out.getvalue() == ("\r\x1b[Kthinking a…\r\x1b[Kdone\nhalf a line")
 
@@ -249,10 +249,10 @@ def test_a_line_in_two_columns_is_wrapped_within_its_second_column() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 20))
 
-    paper.say("* /mode   how much runs unasked")
-    paper.say("                sun rain")
-    paper.say("  a long name  and what it means")
-    paper.say("It ends.  Another sentence.")
+    paper.print_text("* /mode   how much runs unasked")
+    paper.print_text("                sun rain")
+    paper.print_text("  a long name  and what it means")
+    paper.print_text("It ends.  Another sentence.")
 
     assert out.getvalue() == (
         "* /mode   how much\n          runs\n          unasked\n"
@@ -265,8 +265,8 @@ def test_a_list_line_is_wrapped_with_a_hanging_indent() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities(moves=True, room=lambda: 16))
 
-    paper.say("  /mode  how much runs")
-    paper.say("how much runs unasked")
+    paper.print_text("  /mode  how much runs")
+    paper.print_text("how much runs unasked")
 
     assert out.getvalue() == "  /mode  how\n    much runs\nhow much runs\nunasked\n"
 
@@ -275,15 +275,15 @@ def test_repeated_gaps_print_one_empty_line() -> None:
     out = io.StringIO()
     paper = Printer(out, TerminalCapabilities())
 
-    paper.gap()
-    paper.say("one")
-    paper.gap()
-    paper.gap()
-    paper.pieces([("plain", "two")])
-    paper.gap()
-    paper.say("three\n")
-    paper.gap()
-    paper.say("four")
+    paper.ensure_blank_line()
+    paper.print_text("one")
+    paper.ensure_blank_line()
+    paper.ensure_blank_line()
+    paper.print_pieces([("plain", "two")])
+    paper.ensure_blank_line()
+    paper.print_text("three\n")
+    paper.ensure_blank_line()
+    paper.print_text("four")
 
     assert out.getvalue() == "one\n\ntwo\n\nthree\n\nfour\n"
 
@@ -293,8 +293,8 @@ def test_a_terminal_without_utf_8_gets_a_replacement_for_every_character() -> No
     out = io.TextIOWrapper(raw, encoding="latin-1")
     paper = Printer(out, detect_capabilities(out, {"TERM": "xterm"}))
 
-    paper.say("naïve 中文")
-    paper.under([(("plain", "x"),)])
+    paper.print_text("naïve 中文")
+    paper.print_nested_lines([(("plain", "x"),)])
 
     assert raw.getvalue().decode("latin-1") == "naïve \\u4e2d\\u6587\n  | x\n"
 

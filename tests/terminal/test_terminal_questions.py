@@ -281,7 +281,9 @@ def test_plans_command_renders_an_old_plan_as_it_was_first_rendered(
     evening: Evenings,
 ) -> None:
     tonight = evening([PLAN], "Well.")
-    tonight.paper = Printer(tonight.out, TerminalCapabilities(color=True, paints={}))
+    tonight.paper = Printer(
+        tonight.out, TerminalCapabilities(color=True, style_sequences={})
+    )
 
     rows = tonight.tell("/plan be friendly", "n", "", "/plans 1")
 

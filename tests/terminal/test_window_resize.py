@@ -57,8 +57,11 @@ def erase_sequence(columns: int, look: TerminalCapabilities) -> str:
     ],
 )
 def test_a_resize_erases_all_rows_of_the_wrapped_drawing(columns: int, more: str) -> None:
-    assert erase_sequence(columns, TerminalCapabilities(up=UP, refits=True)) == more + DRAWN
+    assert (
+        erase_sequence(columns, TerminalCapabilities(cursor_up_sequence=UP, reflows=True))
+        == more + DRAWN
+    )
 
 
 def test_without_reflow_only_the_drawn_rows_are_erased() -> None:
-    assert erase_sequence(20, TerminalCapabilities(up=UP)) == DRAWN
+    assert erase_sequence(20, TerminalCapabilities(cursor_up_sequence=UP)) == DRAWN

@@ -28,7 +28,7 @@ from tests.tui.test_full_screen_stories import (
 F3, F4, F5, F6 = "\x1bOR", "\x1bOS", "\x1b[15~", "\x1b[17~"
 CTRL_U = "\x15"
 # Of the reader.
-READS = {"choose", "choice", "read_line", "read_message", "pick", "read_draft", "edit"}
+READS = {"choose", "read_choice", "read_line", "read_message", "pick", "read_draft", "edit"}
 # The panels, and where each is opened and used.
 OF_PANELS = {
     "todos": "test_panels_search_and_the_command_palette_open_by_their_keys",
@@ -53,7 +53,7 @@ OF_DIALOGS = {
     "commands/theme.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
     "console/permission_prompt.py: _ask_for_message": "test_an_approval_is_sent_with_a_message_for_the_model",
     "console/permission_prompt.py: _confirm_always": "test_a_rule_is_written_and_saved",
-    "console/permission_prompt.py: _decide_all": "test_several_questions_are_decided_with_one_key",
+    "console/permission_prompt.py: _ask_about_all": "test_several_questions_are_decided_with_one_key",
     "console/permission_prompt.py: _ask_refusal": "test_a_refusal_with_its_reason_reaches_the_model",
     "console/permission_prompt.py: _write_rule": "test_a_rule_is_written_and_saved",
     "console/permission_prompt.py: ask": "test_an_edit_is_approved_in_the_full_screen",

@@ -154,7 +154,7 @@ class _ModelQuestions:
         self._offers, self._printer, self._reader = offers, printer, reader
 
     async def choose(self) -> FirstChoice:
-        say = self._printer.say
+        say = self._printer.print_text
         say("Welcome to refold.", "heading")
         say("No model is configured yet. Which one do you want to use?")
         if not self._offers.servers:
@@ -163,7 +163,7 @@ class _ModelQuestions:
         wide = max(len(row.text) for row in rows)
         labels = [f"{row.text:{wide}}  {row.about}" for row in rows]
         while True:
-            self._printer.gap()
+            self._printer.ensure_blank_line()
             try:
                 pressed = await self._reader.choose(_menu(labels, "quit"))
                 choice = await self._carry_out(pressed, rows)
@@ -216,19 +216,19 @@ class _ModelQuestions:
 
     async def _set_up_provider(self) -> FirstChoice | None:
         names = self._offers.providers
-        self._printer.say(
+        self._printer.print_text(
             f"Paste a key, which is not shown, or type a provider: {', '.join(names)}",
             "dim",
         )
         while True:
             prompt: Line = (("plain", "Key or provider: "),)
-            typed = _stop_at_ctrl_c(await self._reader.secret(prompt, _may_be_name))
+            typed = _stop_at_ctrl_c(await self._reader.read_secret(prompt, _may_be_name))
             if isinstance(typed, Key) or not typed.strip():
                 return None
             try:
                 return await self._take_key_or_name(typed.strip())
             except BadInput as error:
-                self._printer.say(visible(str(error)), "bad")
+                self._printer.print_text(visible(str(error)), "bad")
 
     async def _take_key_or_name(self, text: str) -> FirstChoice | None:
         """Set up the provider of this key, or the one with this name. Raises `BadInput`."""
@@ -255,11 +255,11 @@ class _ModelQuestions:
     async def _set_up_key(self, name: str, key: str = "") -> FirstChoice | None:
         """Check and store a key of this provider; without `key`, ask for one."""
         if (page := KEY_PAGES.get(name)) and not key:
-            self._printer.say(f"Keys are made at {page}", "dim")
+            self._printer.print_text(f"Keys are made at {page}", "dim")
         while True:
             key = key if key and self._is_key_of(name, key) else await self._read_key(name)
             if not key:
-                self._printer.say("No key was given.", "warn")
+                self._printer.print_text("No key was given.", "warn")
                 return None
             if (is_kept := await self._check_key(name, key)) is not None:
                 return (
@@ -273,7 +273,7 @@ class _ModelQuestions:
         """Return a key that looks like one of this provider; "" for none."""
         prompt: Line = (("plain", f"The key for {name} (it is not shown): "),)
         while True:
-            key = _stop_at_ctrl_c(await self._reader.secret(prompt))
+            key = _stop_at_ctrl_c(await self._reader.read_secret(prompt))
             if isinstance(key, Key) or not (key := key.strip()):
                 return ""
             if self._is_key_of(name, key):
@@ -283,25 +283,27 @@ class _ModelQuestions:
         """Whether the key looks like one of this provider. Says why not."""
         maker = maker_of(key) or name
         if problem := key_problem(key):
-            self._printer.say(f"This is not a key: {problem}.", "bad")
+            self._printer.print_text(f"This is not a key: {problem}.", "bad")
         elif maker != name:
-            self._printer.say(f"This is a key for {maker}. It was not sent.", "bad")
+            self._printer.print_text(f"This is a key for {maker}. It was not sent.", "bad")
         return not problem and maker == name
 
     async def _check_key(self, name: str, key: str) -> bool | None:
         """Return True to store the key, None if the user will type another one."""
         while True:
-            self._printer.say(f"Checking the key with {name}…", "dim")
+            self._printer.print_text(f"Checking the key with {name}…", "dim")
             try:
                 await self._offers.check_key(name, key)
             except Refused as error:
-                self._printer.say(
+                self._printer.print_text(
                     visible(f"{name} does not accept the key: {error}"), "bad"
                 )
             except (ProviderError, BadInput) as error:
-                self._printer.say(visible(f"The key could not be checked: {error}"), "warn")
+                self._printer.print_text(
+                    visible(f"The key could not be checked: {error}"), "warn"
+                )
             else:
-                self._printer.say(f"{name} accepts the key.", "good")
+                self._printer.print_text(f"{name} accepts the key.", "good")
                 return True
             match await self._choose_number(_UNCHECKED_CHOICES):
                 case 1:
@@ -318,7 +320,7 @@ class _ModelQuestions:
         while True:
             match await self._reader.choose(_menu(labels, "back")):
                 case DraftMessage():
-                    self._printer.say(
+                    self._printer.print_text(
                         "Choose with the arrows or a digit, and Enter.", "dim"
                     )
                 case Key.CTRL_C:
@@ -336,7 +338,9 @@ class _ModelQuestions:
             if len(names) == 1:
                 return await self._choose_model(names[0])
             if left := len(server.models) - len(names):
-                self._printer.say(f"and {left} more; /model chooses them later", "dim")
+                self._printer.print_text(
+                    f"and {left} more; /model chooses them later", "dim"
+                )
             number = await self._choose_number([on_one_line(name) for name in names])
             return await self._choose_model(names[number - 1]) if number else None
 
@@ -353,7 +357,7 @@ class _ModelQuestions:
 
     async def _choose_model(self, model: str) -> FirstChoice:
         await self._offers.remember("model", model)
-        self._printer.say(
+        self._printer.print_text(
             f"{on_one_line(model)} is now the default model. /model changes it.", "good"
         )
         return FirstChoice("model", model)

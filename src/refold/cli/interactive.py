@@ -29,7 +29,7 @@ from refold.tools.contract import ImageData
 
 if TYPE_CHECKING:
     from refold.cli.start_questions import StartQuestions
-    from refold.console.console_context import Beside
+    from refold.console.console_context import BackgroundWork
 
 
 def run(args: Namespace) -> int:
@@ -109,7 +109,7 @@ def _keep_messages(args: Namespace, questions: "StartQuestions") -> None:
 
 
 Converse: TypeAlias = Callable[
-    [Session, str, Sequence[ImageData], str | None, "Beside | None"], Awaitable[int]
+    [Session, str, Sequence[ImageData], str | None, "BackgroundWork | None"], Awaitable[int]
 ]
 
 

@@ -34,7 +34,7 @@ def _form_asker(places: Paths) -> Callable[[AskedQuestion], Awaitable[str]]:
         prompt = FormPrompt(form, printer, reader, partial(choose, reader, _drop))
         answer = await prompt.ask() or FormAnswer("cancel")
         style = "good" if answer.action == "accept" else "warn"
-        printer.under([((style, answer_line(form, answer)),)])
+        printer.print_nested_lines([((style, answer_line(form, answer)),)])
         return answer.encode()
 
     return ask

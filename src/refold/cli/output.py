@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from refold import programs
-from refold.console.editor import editor_of
+from refold.console.editor import editor_command
 from refold.errors import BadInput, reason_of
 from refold.headless.streams import ReaderGone, answer_text, write
 from refold.programs import Programs
@@ -73,7 +73,7 @@ def pause() -> None:
 
 def editor(instead: str) -> list[str]:
     """The command that edits a file. `instead`: what a script can do. Raises `BadInput`."""
-    if words := editor_of(os.environ):
+    if words := editor_command(os.environ):
         return list(words)
     if not is_interactive():  # an editor that was named may need no terminal
         raise BadInput(f"there is no terminal to edit it in: {instead}")

@@ -335,15 +335,15 @@ class RlmProgress:
 
     async def _show_signs_of_life(self, session: Session, started_at: float) -> None:
         """Show signs of progress, however long it takes."""
-        wheel, turn, last = self._paper.look.sign("wheel"), 0, ""
+        wheel, turn, last = self._paper.capabilities.sign("wheel"), 0, ""
         while True:
-            await anyio.sleep(_TICK if self._paper.look.moves else _BEAT)
+            await anyio.sleep(_TICK if self._paper.capabilities.moves else _BEAT)
             line = _join_parts(*self._usage_so_far(session.view))
-            if self._paper.look.moves:
+            if self._paper.capabilities.moves:
                 turn += 1
                 took = duration(anyio.current_time() - started_at)
                 shown = f"{wheel[turn % len(wheel)]} {_join_parts(line, took)}"
-                self._paper.status((("dim", shown),))
+                self._paper.show_status((("dim", shown),))
             elif line != last:
                 last = line
                 print_error(f"  so far: {line}")

@@ -58,12 +58,14 @@ class StartQuestions:
         while True:
             match await self.reader.choose(menu):
                 case DraftMessage(words) if looks_like_key(words):
-                    self.printer.say(
+                    self.printer.print_text(
                         "This looks like an API key, so it was dropped.", "warn"
                     )
                 case DraftMessage(words):
                     self.messages.append(words)
-                    self.printer.say("Your message is sent when the session starts.", "dim")
+                    self.printer.print_text(
+                        "Your message is sent when the session starts.", "dim"
+                    )
                 case Key.CTRL_C:
                     raise KeyboardInterrupt
                 case Key():
@@ -73,13 +75,13 @@ class StartQuestions:
 
     def show(self, lines: Iterable[str], style: Style = "plain") -> None:
         for text in lines:
-            self.printer.say(text, style)
+            self.printer.print_text(text, style)
 
     async def ask_for_trust(self, offer: TrustOffer, places: Paths) -> None:
         """Show the settings and instructions of the folder, and ask whether to trust them."""
         self.show(offer.question_lines())
-        self.printer.gap()
-        self.printer.say(offer.question, "strong")
+        self.printer.ensure_blank_line()
+        self.printer.print_text(offer.question, "strong")
         folders = TrustedFolders(places.folders)
         new = offer.settings or offer.texts.found
         if await self.choose(_TRUST_MENU if new else _CHANGED_MENU) == "y":
@@ -90,8 +92,8 @@ class StartQuestions:
 
     async def ask_for_namespaces(self, folder: str, folders: TrustedFolders) -> bool:
         """Ask whether the setting that lets commands make namespaces counts in the folder."""
-        self.printer.say(SETTING_NAMESPACES)
-        self.printer.say(NAMESPACES_QUESTION, "strong")
+        self.printer.print_text(SETTING_NAMESPACES)
+        self.printer.print_text(NAMESPACES_QUESTION, "strong")
         if permits := await self.choose(_NAMESPACES_MENU) == "y":
             folders.allow_namespaces(folder)
         else:
@@ -113,8 +115,8 @@ class StartQuestions:
 
     async def ask_for_mode(self, places: Paths) -> None:
         """Ask for the mode. The answer is a setting like any other."""
-        self.printer.line(())
-        self.printer.say(_MODE_QUESTION, "strong")
+        self.printer.print_line(())
+        self.printer.print_text(_MODE_QUESTION, "strong")
         match await self.choose(_MODE_MENU):
             case "s":
                 remember(places, "permission_mode", "sandbox")
@@ -130,14 +132,14 @@ class StartQuestions:
         self, folder: str, claude: ClaudeRules, folders: TrustedFolders
     ) -> None:
         """List the rules of Claude Code with what counts, and ask whether to import them."""
-        self.printer.line(())
-        self.printer.say("Claude Code has permission rules for this folder:")
+        self.printer.print_line(())
+        self.printer.print_text("Claude Code has permission rules for this folder:")
         self.show(f"  {row}" for row in claude.lines(_COUNT_NOTES))
         self.show((f"  {on_one_line(note)}" for note in claude.notes), "dim")
         if not (claude.rules["allow"] or claude.rules["ask"]):
             folders.note_rules_shown(folder, claude.sha256)
             return
-        self.printer.say("Import them?", "strong")
+        self.printer.print_text("Import them?", "strong")
         match await self.choose(_RULES_MENU):
             case "y":
                 folders.import_rules(folder, claude.rules, claude.sha256)

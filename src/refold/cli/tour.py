@@ -122,11 +122,11 @@ async def give_tour(
     """Give the tour. `opening` starts its session, with a provider and a directory."""
     if paper is None or reading is None:
         paper, reading = this_terminal()
-    if not reading.lively:
+    if not reading.has_line_editor:
         reading = _Unattended(paper)
     with TemporaryDirectory(prefix="refold-tour-") as scratch:
         (Path(scratch) / _FILE_NAME).write_text(_BROKEN_SCRIPT, encoding="utf-8")
-        model = TourModel(_CHAR_SECONDS if reading.lively else 0.0)
+        model = TourModel(_CHAR_SECONDS if reading.has_line_editor else 0.0)
         async with opening(model, Path(scratch)) as scene:
             work = Work(scene.session, paper, reading)
 
@@ -145,30 +145,30 @@ async def _run_tour(
     scene: TourSession, paper: Printer, reading: TerminalReader, work: Work
 ) -> None:
     session = scene.session
-    paper.say("A short tour of refold", "heading")
-    paper.say(
+    paper.print_text("A short tour of refold", "heading")
+    paper.print_text(
         "The model is scripted. Everything else is real: the tools, the questions, the "
         f"journal. It works in {session.view.session.directory}, which "
         "is deleted afterwards."
     )
     if not await _pause(reading, "Enter begins, q leaves"):
         return
-    paper.gap()
-    paper.say(f"{paper.look.sign('prompt')} {_TOUR_PROMPT}", "person")
+    paper.ensure_blank_line()
+    paper.print_text(f"{paper.capabilities.sign('prompt')} {_TOUR_PROMPT}", "person")
 
     async def say_prompt() -> None:
         await session.say(_TOUR_PROMPT, client_key="tour")
         await session.settle()
 
-    paper.gap()
-    paper.say(
+    paper.ensure_blank_line()
+    paper.print_text(
         "Reading a file changes nothing, so it needs no permission. Before a file is edited or "
         "a command runs, you are asked; if you say no, the model gets your reason.",
         "dim",
     )
     failure = await work.run_until_over(say_prompt, "tour")
     if failure is not None:
-        paper.say(visible(str(failure)), "bad")
+        paper.print_text(visible(str(failure)), "bad")
     if session.view.turn.outcome != "answered":
         return
     if await _pause(reading, "Enter shows the journal, q leaves"):
@@ -176,20 +176,20 @@ async def _run_tour(
 
 
 async def _journal(scene: TourSession, paper: Printer) -> None:
-    paper.gap()
-    paper.say("The journal is kept", "heading")
-    paper.say(
+    paper.ensure_blank_line()
+    paper.print_text("The journal is kept", "heading")
+    paper.print_text(
         f"{scene.session.view.seq} events were recorded, each as one line of "
         f"{scene.journal}. The last of them:"
     )
     for text in await anyio.to_thread.run_sync(_last_lines, scene.journal):
-        paper.line(line(f"  {cut(visible(text), paper.room - 2)}", "dim"))
-    paper.say(
+        paper.print_line(line(f"  {cut(visible(text), paper.room - 2)}", "dim"))
+    paper.print_text(
         "The state of a session is computed from these lines. You can kill refold at any "
         "moment: refold -c resumes the session, and no finished call is repeated."
     )
-    paper.gap()
-    paper.say(
+    paper.ensure_blank_line()
+    paper.print_text(
         "That was the tour. To work with a real model, set a key, use Ollama, or install the "
         "embedded model."
     )
@@ -206,7 +206,7 @@ def _last_lines(journal: Path) -> list[str]:
 
 
 async def _pause(reading: TerminalReader, hint: str) -> bool:
-    pressed = await reading.choice(line(f"{hint} ", "dim"), "q")
+    pressed = await reading.read_choice(line(f"{hint} ", "dim"), "q")
     return pressed == ""
 
 
@@ -250,7 +250,7 @@ def _reply(step: int, *, refused: bool) -> Reply:
 class _Unattended:
     """Without a terminal, the tour answers yes itself."""
 
-    lively = hears = edits = False
+    has_line_editor = reads_input = can_edit_text = False
 
     def __init__(self, paper: Printer) -> None:
         self._paper = paper
@@ -267,15 +267,15 @@ class _Unattended:
         return ""
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | Key:
-        return await self.choice(prompt, menu.ids)
+        return await self.read_choice(prompt, menu.ids)
 
-    async def choice(self, prompt: Line, keys: str) -> str | Key:
+    async def read_choice(self, prompt: Line, keys: str) -> str | Key:
         if "y" not in keys:
             return ""
-        self._paper.say("(not a terminal: the tour answers yes)", "dim")
+        self._paper.print_text("(not a terminal: the tour answers yes)", "dim")
         return "y"
 
-    async def secret(
+    async def read_secret(
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
         return Key.CTRL_D
@@ -283,19 +283,19 @@ class _Unattended:
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
         return text
 
-    def forget(self) -> bool:
+    def erase_question(self) -> bool:
         return False
 
     def suppress_echo(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    async def next_line(self) -> str:
+    async def read_input(self) -> str:
         return ""
 
     def interrupt(self) -> bool:
         return False
 
-    def put_aside(self) -> bool:
+    def close_prompt(self) -> bool:
         return False
 
     def switch_draft(self, left: str, to: str) -> None:

@@ -17,9 +17,9 @@ _SPELLINGS = str.maketrans({
 MAX_CUT_CELLS = 2  # cells by which the mark of a cut line can grow
 
 
-def spell(text: str, encoding: str) -> str:
+def replace_unencodable(text: str, encoding: str) -> str:
     """Return `text` with the characters that `encoding` has."""
-    if text.isascii() or is_all_of_unicode(encoding):
+    if text.isascii() or is_unicode_encoding(encoding):
         return text
     letters = "".join(
         letter if _can_encode(letter, encoding) else letter.translate(_SPELLINGS)
@@ -31,7 +31,7 @@ def spell(text: str, encoding: str) -> str:
         return letters.encode("ascii", "backslashreplace").decode("ascii")
 
 
-def is_all_of_unicode(encoding: str) -> bool:
+def is_unicode_encoding(encoding: str) -> bool:
     try:
         return codecs.lookup(encoding).name.startswith("utf-")
     except LookupError:

@@ -36,7 +36,7 @@ AskOne: TypeAlias = Callable[[Menu, Line], Awaitable[str | Key]]
 
 
 class Asker:
-    """Puts the questions. `send_draft` sends a message typed at a question."""
+    """Asks the questions. `send_draft` sends a message typed at a question."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Asker:
         ahead = (request for request in open_requests if self._is_preferred(request.id))
         return next(ahead, open_requests[0] if open_requests else None)
 
-    def put_first(self, node: str) -> None:
+    def prefer_subagent(self, node: str) -> None:
         """Put this subagent's questions first, and now if it has one."""
         self._preferred = node
         if self._put is None or self._is_preferred(self._put[0]):
@@ -108,13 +108,15 @@ class Asker:
                 raise first(group) from group
             finally:
                 self._put = None
-        is_sent = answer is not None and await permission.send(
+        is_sent = answer is not None and await permission.send_answer(
             answer, request, self._session
         )
         if is_sent and answer:
-            self._printer.under([(("good" if answer.allowed else "warn", answer.said),)])
+            self._printer.print_nested_lines(
+                [(("good" if answer.allowed else "warn", answer.said),)]
+            )
         else:
-            self._printer.under([(("warn", self._end_reason()),)])
+            self._printer.print_nested_lines([(("warn", self._end_reason()),)])
         if is_sent and answer and answer.mode:
             self.chosen_mode = answer.mode
         if is_sent and answer and answer.words:
@@ -126,9 +128,9 @@ class Asker:
         if isinstance(request, Questions):
             ask_one = partial(permission.choose, self._reader, self._send_draft)
             if isinstance(form := request.questions[0].form, Form):
-                return await self._fill_in(form, request.who, ask_one)
+                return await self._ask_form(form, request.who, ask_one)
             return await _ask_questions(
-                request, self._printer, ask_one, arrows=self._reader.lively
+                request, self._printer, ask_one, arrows=self._reader.has_line_editor
             )
         if (yes := permission.already_allowed(request, self._session)) is not None:
             return yes
@@ -136,11 +138,11 @@ class Asker:
             request, self._session, self._printer, self._reader, self._send_draft
         )
 
-    async def _fill_in(self, form: Form, who: str, ask_one: AskOne) -> PermissionAnswer:
+    async def _ask_form(self, form: Form, who: str, ask_one: AskOne) -> PermissionAnswer:
         from refold.console.form_prompt import FormPrompt, answer_line
 
-        self._printer.gap()
-        self._printer.lines(asker_line(who))
+        self._printer.ensure_blank_line()
+        self._printer.print_lines(asker_line(who))
         answer = await FormPrompt(form, self._printer, self._reader, ask_one).ask()
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
@@ -161,21 +163,23 @@ async def _ask_questions(
 ) -> PermissionAnswer:
     """Put the questions one by one. Ctrl+C stops the turn.
 
-    With `arrows`, a menu has the options, and they are not printed.
+    With `arrows`, a menu shows the options, so they are not printed.
     """
     answers: list[str] = []
     for number, asked in enumerate(questions.questions, 1):
         menu = option_menu(asked) if arrows else Menu()
         shown = replace(asked, options=()) if menu.choices else asked
-        printer.gap()
-        printer.lines(asker_line(questions.who))
-        printer.lines(question_lines(shown, number, len(questions.questions), printer.room))
+        printer.ensure_blank_line()
+        printer.print_lines(asker_line(questions.who))
+        printer.print_lines(
+            question_lines(shown, number, len(questions.questions), printer.room)
+        )
         answer = await _ask_question(asked, menu, printer, ask_one)
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
         answers.append(answer)
         if number < len(questions.questions):  # the sender shows the last answer
-            printer.under([(("good" if answer else "dim", _to_text(answer)),)])
+            printer.print_nested_lines([(("good" if answer else "dim", _to_text(answer)),)])
     return PermissionAnswer(
         True, _to_text(answers[-1]) if answers else "", answers=tuple(answers)
     )
@@ -192,7 +196,7 @@ async def _ask_question(
                 answer = parse_answer(words, asked)
                 if answer is not None:
                     return answer
-                printer.say(_wrong_choice_text(words, asked), "dim")
+                printer.print_text(_wrong_choice_text(words, asked), "dim")
             case Key.ESC:
                 return ""
             case _:

@@ -22,7 +22,9 @@ _MAX_CELLS = 120  # of a notice
 _NOTICE_SECONDS = 2.0  # seconds for the desktop to take a notice
 
 
-def ring_bell(environ: Mapping[str, str], text: str, display: Display = "line") -> str:
+def notice_sequence(
+    environ: Mapping[str, str], text: str, display: Display = "line"
+) -> str:
     """Return what to send to the terminal: the bell, and a notice before it if supported.
 
     OSC 9 is iTerm2's, OSC 99 kitty's, OSC 777 came from urxvt and is VTE's. No notice is
@@ -43,7 +45,7 @@ def ring_bell(environ: Mapping[str, str], text: str, display: Display = "line") 
     return BELL_CHAR
 
 
-async def desktop_notice(environ: Mapping[str, str], text: str) -> None:
+async def show_desktop_notice(environ: Mapping[str, str], text: str) -> None:
     """Show a notice on the desktop, if there is a display and `notify-send`."""
     if not (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")):
         return
@@ -57,7 +59,7 @@ async def desktop_notice(environ: Mapping[str, str], text: str) -> None:
 
 
 class Bell:
-    """Decides whether the person has waited so long that they may look elsewhere.
+    """Decides whether the person has been idle so long that a notice is due.
 
     `after` is that time in seconds; 0 means never. A key press restarts it.
     """

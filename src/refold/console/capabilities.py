@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from refold.console import colours
-from refold.console.ascii_fallback import MAX_CUT_CELLS, is_all_of_unicode
+from refold.console.ascii_fallback import MAX_CUT_CELLS, is_unicode_encoding
 from refold.console.terminfo import Terminfo, read_terminfo
 from refold.views.styled import ImageRow, Link, PieceStyle, Style
 
@@ -48,10 +48,10 @@ _SGR_CODES: Mapping[Style, str] = {
     "border": "2",
 }
 _FILLED_STYLES = ("added_word", "gone_word", "selected")  # blanks of these are seen too
-_NEAR_WIDTH = 20  # narrower than this, lines are left to the terminal to break
+_MIN_COLUMNS = 20  # in narrower terminals, lines are broken by the terminal
 _DEFAULT_COLUMNS = 80
 # Terminals that reflow old lines. xterm cuts them, and the Linux console never resizes.
-_FIT_AGAIN = (
+_REFLOW_VARIABLES = (
     "TMUX", "VTE_VERSION", "KITTY_WINDOW_ID", "ALACRITTY_WINDOW_ID", "WT_SESSION",
     "KONSOLE_VERSION", "ITERM_SESSION_ID", "WEZTERM_PANE", "GHOSTTY_RESOURCES_DIR",
 )  # fmt: skip
@@ -85,12 +85,12 @@ def _style_codes(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
 
 
 class TerminalCapabilities(Struct, frozen=True):
-    """What a terminal can do. `moves`: a line can be drawn and erased.
+    """What a terminal can do. `moves`: the cursor can move, so a line can be redrawn.
 
     `signs`: it has more than ASCII. `room` is the present width of text in cells, `height` the
-    number of rows; 0 if unknown. `width` is the real width; 0 if it is `room`. `paints` has
-    the sequences that begin a style, `reset` ends it, `back` erases a line; `up` moves to the
-    line above, and is "" if the terminal cannot. `refits`: a new width reflows old lines.
+    number of rows; 0 if unknown. `width` is the real width; 0 if it is `room`. `style_sequences`
+    begin a style and `reset_sequence` ends it. `cursor_up_sequence` is "" if the terminal
+    cannot move up. `reflows`: a new width reflows old lines.
     """
 
     color: bool = False
@@ -100,11 +100,11 @@ class TerminalCapabilities(Struct, frozen=True):
     height: Callable[[], int] = lambda: 0
     display: Display = "plain"
     width: Callable[[], int] = lambda: 0
-    paints: Mapping[Style, str] = field(default_factory=_style_codes)
-    reset: str = "\x1b[0m"
-    back: str = "\r\x1b[K"
-    up: str = ""
-    refits: bool = False
+    style_sequences: Mapping[Style, str] = field(default_factory=_style_codes)
+    reset_sequence: str = "\x1b[0m"
+    erase_line_sequence: str = "\r\x1b[K"
+    cursor_up_sequence: str = ""
+    reflows: bool = False
     encoding: str = ""  # "": as Python detected it
     mono: bool = False  # styled without colours: bold, and the like
     links: bool = False  # text may carry a link
@@ -117,8 +117,8 @@ class TerminalCapabilities(Struct, frozen=True):
             return text
         if not self.color or (not text.strip() and style not in _FILLED_STYLES):
             return text
-        begin = self.paints.get(style, "")
-        return f"{begin}{text}{self.reset}" if begin else text
+        begin = self.style_sequences.get(style, "")
+        return f"{begin}{text}{self.reset_sequence}" if begin else text
 
     def sign(self, name: str) -> str:
         """Return a small sign, or its replacement where only ASCII is shown."""
@@ -146,14 +146,14 @@ def detect_capabilities(
     """Return the capabilities. `wanted` is a display or `auto`; a pipe gets plain text."""
     encoding = _encoding(out, environ)
     if not out.isatty():
-        painted = colours.is_allowed(environ, has=False) if color is None else color
+        painted = colours.uses_colors(environ, has=False) if color is None else color
         return TerminalCapabilities(painted, signs=_can_encode(encoding), encoding=encoding)
     known = None if is_dumb(environ) else read_terminfo(environ["TERM"])
     shown = choose_display(wanted, environ, known)
-    longer = 0 if is_all_of_unicode(encoding) else MAX_CUT_CELLS
+    longer = 0 if is_unicode_encoding(encoding) else MAX_CUT_CELLS
     text = TerminalCapabilities(
         signs=False,  # a screen reader would read them aloud, one by one
-        room=lambda: max(_width(out, environ) - longer, _NEAR_WIDTH),
+        room=lambda: max(_width(out, environ) - longer, _MIN_COLUMNS),
         height=lambda: _height(out),
         width=lambda: _width(out, environ),
         encoding=encoding,
@@ -161,34 +161,36 @@ def detect_capabilities(
     if shown == "plain":
         return text
     if color is None:
-        color = colours.is_allowed(environ, has=not is_dumb(environ))
-    if known is not None and not known.colors and not colours.is_forced(environ):
+        color = colours.uses_colors(environ, has=not is_dumb(environ))
+    if known is not None and not known.colors and not colours.are_colors_forced(environ):
         theme = "mono"
     moving = replace(
         text, color=color, moves=True, display=shown, signs=_can_encode(encoding),
         mono=theme == "mono",
     )  # fmt: skip
-    refits = any(environ.get(name) for name in _FIT_AGAIN)
+    reflows = any(environ.get(name) for name in _REFLOW_VARIABLES)
     if shown == "line" or known is None:
         colors = colours.color_count(environ, known)
         return replace(
             moving,
-            paints=_style_codes(theme, colors),
-            up="\x1b[A",
-            refits=refits,
-            links=opens_links(environ),
+            style_sequences=_style_codes(theme, colors),
+            cursor_up_sequence="\x1b[A",
+            reflows=reflows,
+            links=supports_links(environ),
         )
-    paints = {
-        style: colours.by_terminfo(colours.to_theme(codes, theme, known.colors), known)
+    sequences = {
+        style: colours.terminfo_sequences(
+            colours.to_theme(codes, theme, known.colors), known
+        )
         for style, codes in _SGR_CODES.items()
     }
     return replace(
         moving,
-        paints={style: begin for style, begin in paints.items() if begin},
-        reset=known.reset,
-        back=known.back,
-        up=known.up,
-        refits=refits,
+        style_sequences={style: begin for style, begin in sequences.items() if begin},
+        reset_sequence=known.reset,
+        erase_line_sequence=known.back,
+        cursor_up_sequence=known.up,
+        reflows=reflows,
     )
 
 
@@ -237,7 +239,7 @@ def _height(out: TextIO) -> int:
 # OSC 8 (gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda). A terminal without it
 # may print it, and inside tmux or screen the outer terminal is unknown: so only known
 # terminals get it. `views.markdown.spans` has made the address harmless.
-def opens_links(environ: Mapping[str, str]) -> bool:
+def supports_links(environ: Mapping[str, str]) -> bool:
     term = environ.get("TERM", "")
     if term.startswith(("tmux", "screen")) or environ.get("TMUX") or environ.get("STY"):
         return False

@@ -44,7 +44,7 @@ class Clipboard:
         self._environ, self._platform = environ, platform
         self._taken = dict[str, ImageData]()
 
-    async def take(self) -> str:
+    async def take_image(self) -> str:
         """Keep the image that is on the clipboard; return its label. Raises `BadInput`."""
         content = await anyio.to_thread.run_sync(self._read_image)
         number = len(self._taken) + 1
@@ -52,13 +52,13 @@ class Clipboard:
         self._taken[label] = image_data(content, f"clipboard-{number}.png")
         return label
 
-    async def copy(self, text: str) -> tuple[str, str]:
+    async def copy_text(self, text: str) -> tuple[str, str]:
         """Return the sequence to write to the terminal, and a hint. In tmux, copy the text."""
         copied = ""
         if len(text) > _MAX_COPIED_CHARS:
             copied = f"Only the first {_MAX_COPIED_CHARS:,} of {len(text):,} characters: "
         if self._environ.get("TMUX") and await anyio.to_thread.run_sync(
-            self._give_to_tmux, text
+            self._load_tmux_buffer, text
         ):
             return "", copied + _TMUX_HINT
         return copy_sequence(text), copied + _TERMINAL_HINT
@@ -67,7 +67,7 @@ class Clipboard:
         """Return the images whose labels are in this text."""
         return tuple(image for label, image in self._taken.items() if label in text)
 
-    def _give_to_tmux(self, text: str) -> bool:
+    def _load_tmux_buffer(self, text: str) -> bool:
         if not (program := programs.Programs(self._environ).find("tmux")):
             return False
         environ = programs.plain(self._environ)
@@ -114,15 +114,17 @@ class Clipboard:
         return result.stdout
 
 
-def with_images(words: str, session: Session, printer: Printer) -> Sequence[ImageData]:
-    """Return the images that a message names; a line about each is printed."""
+def load_named_images(
+    words: str, session: Session, printer: Printer
+) -> Sequence[ImageData]:
+    """Load the images that a message names, and print a line about each."""
     named = session.workspace.images_in(words)
-    print_sent(named.images, printer)
+    print_sent_images(named.images, printer)
     for problem in named.problems:
-        printer.say(visible(problem), "warn")
+        printer.print_text(visible(problem), "warn")
     return named.images
 
 
-def print_sent(images: Sequence[ImageData], printer: Printer) -> None:
+def print_sent_images(images: Sequence[ImageData], printer: Printer) -> None:
     for image in images:
-        printer.say(f"image sent: {on_one_line(image.name)}", "dim")
+        printer.print_text(f"image sent: {on_one_line(image.name)}", "dim")

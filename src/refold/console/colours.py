@@ -1,6 +1,6 @@
 """Colours: whether the terminal has any, those of each theme, and their terminal sequences.
 
-`look` writes a style as ECMA-48 codes ("1;34"). They are converted here to the theme and the
+`capabilities` has a style as ECMA-48 codes ("1;34"). They are converted here to the theme and the
 terminal's own sequences.
 """
 
@@ -29,16 +29,16 @@ _MANY_COLORS = 256
 _BRIGHT_COLORS = 16
 
 
-def is_allowed(environ: Mapping[str, str], *, has: bool) -> bool:
-    """Return whether to use colours; `has`: the terminal is known to have them."""
+def uses_colors(environ: Mapping[str, str], *, has: bool) -> bool:
+    """Return whether to use colours; `has` says that the terminal has them."""
     if environ.get("NO_COLOR") or environ.get("CLICOLOR") == "0":
         return False
     if environ.get("FORCE_COLOR") in ("0", "false"):
         return False
-    return has or is_forced(environ)
+    return has or are_colors_forced(environ)
 
 
-def is_forced(environ: Mapping[str, str]) -> bool:
+def are_colors_forced(environ: Mapping[str, str]) -> bool:
     return any(
         environ.get(name, "") not in _OFF_VALUES
         for name in ("FORCE_COLOR", "CLICOLOR_FORCE")
@@ -69,7 +69,7 @@ def to_theme(codes: str, theme: str, colors: int) -> str:
     return ";".join(_to_theme_color(part, theme, colors) for part in split_codes(codes))
 
 
-def by_terminfo(codes: str, known: Terminfo) -> str:
+def terminfo_sequences(codes: str, known: Terminfo) -> str:
     """Return the terminal's own sequences for the codes it supports."""
     sequence = ""
     for part in split_codes(codes):

@@ -28,12 +28,12 @@ from refold.views.picker import OnMove, Picker, Search
 from refold.views.styled import Line, line
 
 T = TypeVar("T")
-# Work beside the session; it gets a function that prints a line.
-Beside: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
+# Runs in the background of the session; it gets a function that prints a line.
+BackgroundWork: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 
 
-async def ignore_listener(_: Callable[[str], None]) -> None:
-    """Do nothing beside the session."""
+async def do_no_background_work(_: Callable[[str], None]) -> None:
+    """Return at once: there is no background work."""
 
 
 class ConsoleContext:
@@ -50,17 +50,17 @@ class ConsoleContext:
 
     @property
     def look(self) -> Look:
-        look = self.printer.look
+        capabilities = self.printer.capabilities
         picks = isinstance(self._reader, ListReader)
-        return Look(self.printer.room, look.signs, look.moves, picks)
+        return Look(self.printer.room, capabilities.signs, capabilities.moves, picks)
 
     def show(self, *documents: Document) -> None:
         for document in documents:
             if isinstance(document, Markdown):
-                self.printer.gap()
+                self.printer.ensure_blank_line()
                 print_markdown(document.text, self.printer)
             else:
-                self.printer.line(document)
+                self.printer.print_line(document)
 
     async def show_long(self, rows: Sequence[Line]) -> None:
         from refold.console.pager import show_rows
@@ -70,12 +70,14 @@ class ConsoleContext:
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
         if keys:
             asked = line(f"{prompt} {'/'.join(keys)} ", "strong")
-            key = await self._reader.choice(asked, keys)
+            key = await self._reader.read_choice(asked, keys)
             return key if isinstance(key, str) else ""
         typed = await self._reader.read_line(line(f"{prompt} ", "strong"), text)
         text = typed if isinstance(typed, str) else ""
-        if text.strip() and self._reader.lively:  # the line is gone from the screen
-            self.printer.say(f"{prompt} {visible(text.strip())}", "dim")
+        if (
+            text.strip() and self._reader.has_line_editor
+        ):  # the line is gone from the screen
+            self.printer.print_text(f"{prompt} {visible(text.strip())}", "dim")
         return text
 
     async def pick(
@@ -101,16 +103,16 @@ class ConsoleContext:
 
     async def _ask_for_trust(self, rows: Sequence[str], question: str) -> bool:
         """Show the rows and ask whether the folder is trusted. Raises without an answer."""
-        self.printer.gap()
+        self.printer.ensure_blank_line()
         for row in rows:
-            self.printer.say(row)
-        key = await self._reader.choice(line(f"{question} y/n ", "strong"), "yn")
+            self.printer.print_text(row)
+        key = await self._reader.read_choice(line(f"{question} y/n ", "strong"), "yn")
         if isinstance(key, Key):
             raise BadInput("Cancelled: the session stays where it is.")
         if key == "y":
             return True
         namespaces = question == NAMESPACES_QUESTION
-        self.printer.say(
+        self.printer.print_text(
             "Its commands make none."
             if namespaces
             else "Its settings and instructions are ignored.",
@@ -122,27 +124,27 @@ class ConsoleContext:
 
     @property
     def has_colours(self) -> bool:
-        return self.printer.look.color
+        return self.printer.capabilities.color
 
     def use_theme(self, theme: str) -> Callable[[], None]:
-        before = self.printer.look
+        before = self.printer.capabilities
         if theme:
             self.printer.set_theme(theme, os.environ)
-        return partial(self.printer.set_look, before)
+        return partial(self.printer.set_capabilities, before)
 
     def use_vi_keys(self, on: bool | None) -> bool | None:
         return self._reader.use_vi_keys(on)
 
     async def edit_text(self, text: str, name: str) -> str | None:
-        from refold.console.editor import editor_of
+        from refold.console.editor import editor_command
 
-        if command := editor_of(os.environ):
+        if command := editor_command(os.environ):
             return await self._reader.edit(text, command, name)
         typed = await self._reader.read_message(lambda: line("message › ", "person"), text)
         return typed if isinstance(typed, str) else None
 
     async def copy(self, text: str) -> str:
-        sequence, hint = await Clipboard(os.environ).copy(text)
+        sequence, hint = await Clipboard(os.environ).copy_text(text)
         self.printer.send_sequence(sequence)
         return hint
 
@@ -154,7 +156,7 @@ class ConsoleContext:
 
 
 class CancellableJob:
-    """Work of a command beside the turn, until it is done or Ctrl+C ends it."""
+    """Work of a command outside any turn, until it is done or Ctrl+C cancels it."""
 
     def __init__(self, printer: Printer, reader: DialogReader) -> None:
         self._printer, self._reader = printer, reader
@@ -171,8 +173,8 @@ class CancellableJob:
                 return await work()
         finally:
             self._scope = None
-        self._printer.note_interrupt()
-        self._printer.say("stopped", "dim")
+        self._printer.note_echoed_ctrl_c()
+        self._printer.print_text("stopped", "dim")
         return None
 
     def stop(self) -> bool:

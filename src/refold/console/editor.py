@@ -12,7 +12,7 @@ from refold.errors import RefoldError
 from refold.programs import Programs
 
 
-def editor_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+def editor_command(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the command that edits a file, or () if none is set."""
     for name in ("VISUAL", "EDITOR"):
         try:

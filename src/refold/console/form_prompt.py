@@ -52,7 +52,7 @@ class FormPrompt:
         self._opened: subprocess.Popen[bytes] | None = None  # held, or Python would warn
 
     async def ask(self) -> FormAnswer | None:
-        self._printer.lines(form_lines(self._form, self._content, self._printer.room))
+        self._printer.print_lines(form_lines(self._form, self._content, self._printer.room))
         if self._form.problem or self._form.url:
             return await self._ask_about_page()
         # Only the first question came by itself; later ones answer what the user typed.
@@ -76,7 +76,7 @@ class FormPrompt:
                 way = Path(mkdtemp(prefix="refold-")) / "open.html"
                 self._opened = open_page(self._form.url, way, os.environ)
                 if self._opened is None:
-                    self._printer.say(NO_BROWSER, "warn")
+                    self._printer.print_text(NO_BROWSER, "warn")
                 return FormAnswer("accept")
             case "c":
                 return FormAnswer("accept")
@@ -114,7 +114,9 @@ class FormPrompt:
         if number is None or not 1 <= int(number[1]) <= len(self._form.fields):
             many = len(self._form.fields)
             use = f"type its number, 1 to {many}" if many else "Enter accepts, d declines"
-            self._printer.say(f"{on_one_line(words)!r} is not a field: {use}", "warn")
+            self._printer.print_text(
+                f"{on_one_line(words)!r} is not a field: {use}", "warn"
+            )
         elif number[2] is None:
             await self._ask_for_value(int(number[1]))
             self._show(int(number[1]))
@@ -135,7 +137,7 @@ class FormPrompt:
     async def _ask_for_value(self, number: int) -> bool:
         """Ask for one value until it is valid. Return False if the user went back."""
         field = self._form.fields[number - 1]
-        self._printer.lines(choice_lines(field, self._printer.room))
+        self._printer.print_lines(choice_lines(field, self._printer.room))
         hint = field_hint(field) if not field.options else "a number or a name"
         several = ", several with commas" if field.kind == "choices" else ""
         note = f" ({on_one_line(hint)}{several})" if hint else ""
@@ -145,7 +147,9 @@ class FormPrompt:
         )
         typed = shown_value(field, self._content.get(field.name))
         while True:
-            match await self._reader.read_line(prompt, typed if self._reader.edits else ""):
+            match await self._reader.read_line(
+                prompt, typed if self._reader.can_edit_text else ""
+            ):
                 case str(typed):
                     if self._store_value(field, typed):
                         return True
@@ -157,7 +161,7 @@ class FormPrompt:
         try:
             value = parse_field(field, typed)
         except ValueError as error:
-            self._printer.say(
+            self._printer.print_text(
                 f"{on_one_line(field.label)}: {on_one_line(str(error))}", "warn"
             )
             return False
@@ -170,12 +174,12 @@ class FormPrompt:
     def _show(self, *numbers: int) -> None:
         """Draw the form again if the display can, otherwise these fields."""
         room = self._printer.room
-        if self._reader.forget():
-            self._printer.lines(form_lines(self._form, self._content, room))
+        if self._reader.erase_question():
+            self._printer.print_lines(form_lines(self._form, self._content, room))
             return
         for number in numbers:
             field = self._form.fields[number - 1]
-            self._printer.lines(
+            self._printer.print_lines(
                 field_lines(number, field, self._content.get(field.name), room)
             )
 

@@ -23,9 +23,11 @@ _MAX_FILE_BYTES = 1_000_000  # beyond that size the older half is dropped
 
 
 def open_history(
-    path: Path | None, whole: Callable[[str], str], masked: Callable[[str], str]
+    path: Path | None,
+    restore_pastes: Callable[[str], str],
+    mask_secrets: Callable[[str], str],
 ) -> History:
-    """Return the history in this file: entries `whole`, with secrets `masked`."""
+    """Return the history in this file: entries have their pastes, and no secrets."""
     if path is None:
         return InMemoryHistory()
     try:
@@ -33,11 +35,11 @@ def open_history(
         os.close(open_checked(path, os.O_WRONLY | os.O_CREAT))
     except OSError:  # the disk is full or read-only: history is a convenience
         return InMemoryHistory()
-    return _Kept(path, whole, masked)
+    return _FileHistory(path, restore_pastes, mask_secrets)
 
 
-class _Kept(History):
-    """The file: a line with the time, then each line of the entry after a plus."""
+class _FileHistory(History):
+    """A history file: for each entry its time, then its lines, each after a plus sign."""
 
     def __init__(
         self, path: Path, whole: Callable[[str], str], masked: Callable[[str], str]
@@ -78,7 +80,7 @@ class _Kept(History):
             return newer
 
 
-class Suggested(AutoSuggest):
+class HistorySuggester(AutoSuggest):
     """Suggests the rest of the newest line that begins like the typed text."""
 
     def get_suggestion(self, buffer: Buffer, document: Document) -> Suggestion | None:

@@ -48,16 +48,16 @@ def set_modes(source: int, wanted: list[Any]) -> None:
         termios.tcsetattr(source, termios.TCSADRAIN, wanted)
 
 
-def suspend(found: list[int] | None = None, group: int | None = None) -> None:
-    """Stop the process as Ctrl+Z does, with the modes `found`; return when it continues.
+def suspend(modes: list[int] | None = None, group: int | None = None) -> None:
+    """Stop the process as Ctrl+Z does, with these terminal modes; return when it continues.
 
     `group` 0 stops all processes that the shell started with us, None only this one.
     """
-    current, hears = terminal_modes(0), signal.getsignal(signal.SIGTSTP)
-    set_modes(0, found or [])
+    current, handler = terminal_modes(0), signal.getsignal(signal.SIGTSTP)
+    set_modes(0, modes or [])
     signal.signal(signal.SIGTSTP, signal.SIG_DFL)
     os.kill(os.getpid() if group is None else group, signal.SIGTSTP)
-    signal.signal(signal.SIGTSTP, hears)
+    signal.signal(signal.SIGTSTP, handler)
     signal.siginterrupt(signal.SIGTSTP, False)
     set_modes(0, current)
 

@@ -2,7 +2,7 @@
 
 Most act on a whole letter (grapheme): an emoji of several characters, or a letter with
 marks. They apply where the next letter has several characters, and at the ends of lines.
-Words are those of all languages.
+Letters of every language belong to words.
 """
 
 import re
@@ -38,13 +38,13 @@ _typing = emacs_mode | vi_insert_mode
 
 
 @Condition
-def _joins_after() -> bool:
+def _is_before_cluster() -> bool:
     buffer = get_app().current_buffer
     return _length_after(buffer.text, buffer.cursor_position) > 1
 
 
 @Condition
-def _joins_before() -> bool:
+def _is_after_cluster() -> bool:
     buffer = get_app().current_buffer
     return _length_before(buffer.text, buffer.cursor_position) > 1
 
@@ -59,20 +59,20 @@ def _at_line_start() -> bool:
     return get_app().current_buffer.document.char_before_cursor == "\n"
 
 
-_wide_after = _joins_after | _at_line_end
-_wide_before = _joins_before | _at_line_start
+_wide_after = _is_before_cluster | _at_line_end
+_wide_before = _is_after_cluster | _at_line_start
 
 
 def add_letter_keys(keys: KeyBindings) -> None:
     """Add the arrows, Backspace and Delete, and vi's `h`, `l`, `x`, `X`, `s`, `r`, `cw`."""
-    _find_words_of_all_languages()
+    _match_words_of_all_languages()
     _add_moves(keys)
     _add_deletions(keys)
     _add_vi_changes(keys)
     _add_registers(keys)
 
 
-def stay_between_letters(app: Application[Any]) -> None:
+def keep_cursor_between_letters(app: Application[Any]) -> None:
     """Keep the cursor of `app` between letters after each key, never within one."""
     came_from = [0]
 
@@ -91,7 +91,7 @@ def stay_between_letters(app: Application[Any]) -> None:
     app.key_processor.after_key_press += end
 
 
-def _find_words_of_all_languages() -> None:
+def _match_words_of_all_languages() -> None:
     """Patch prompt_toolkit's patterns, which know English letters only."""
     for name in _WORD_PATTERNS:
         pattern: str = getattr(document, name).pattern
@@ -112,20 +112,20 @@ def _add_moves(keys: KeyBindings) -> None:
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.cursor_position += _chars_after(event)
 
-    @text_object("h", filter=_joins_before)
-    @text_object("left", filter=_joins_before)
+    @text_object("h", filter=_is_after_cluster)
+    @text_object("left", filter=_is_after_cluster)
     def _(event: KeyPressEvent) -> TextObject:
         return TextObject(-_chars_before(event))
 
-    @text_object("l", filter=_joins_after)
-    @text_object("right", filter=_joins_after)
+    @text_object("l", filter=_is_before_cluster)
+    @text_object("right", filter=_is_before_cluster)
     def _(event: KeyPressEvent) -> TextObject:
         return TextObject(_chars_after(event))
 
 
 def _add_deletions(keys: KeyBindings) -> None:
     @keys.add("backspace", filter=_wide_before & _typing & ~has_selection)
-    @keys.add("X", filter=_joins_before & vi_navigation_mode)
+    @keys.add("X", filter=_is_after_cluster & vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         deleted = event.current_buffer.delete_before_cursor(_chars_before(event))
         if vi_navigation_mode():
@@ -133,8 +133,8 @@ def _add_deletions(keys: KeyBindings) -> None:
 
     @keys.add("delete", filter=_wide_after & _typing & ~has_selection)
     @keys.add("c-d", filter=_wide_after & emacs_mode & ~has_selection)
-    @keys.add("x", filter=_joins_after & vi_navigation_mode)
-    @keys.add("s", filter=_joins_after & vi_navigation_mode)
+    @keys.add("x", filter=_is_before_cluster & vi_navigation_mode)
+    @keys.add("s", filter=_is_before_cluster & vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         deleted = event.current_buffer.delete(_chars_after(event))
         if vi_navigation_mode():

@@ -49,7 +49,7 @@ async def _pick_by_number(
     shown = picker.choices[:MAX_LIST_NUMBERS]
     while True:
         for row in rows_with_numbers(shown, printer.room):
-            printer.line(row)
+            printer.print_line(row)
         answer = await reader.read_line(line(_NUMBER_PROMPT, "strong"))
         if isinstance(answer, Key) or not answer.strip():
             return None
@@ -60,7 +60,7 @@ async def _pick_by_number(
         if len(fits) == 1:
             return picker_at(picker, fits[0].id)
         if not fits:
-            printer.say(f"Nothing matches {on_one_line(words)!r}.", "dim")
+            printer.print_text(f"Nothing matches {on_one_line(words)!r}.", "dim")
         shown = fits[:MAX_LIST_NUMBERS] or shown
 
 

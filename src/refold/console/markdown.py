@@ -22,13 +22,13 @@ def renderer_for(printer: Printer) -> "MarkdownRenderer":
         MarkdownRenderer,  # imported with the first text, to start faster
     )
 
-    look = printer.look
+    capabilities = printer.capabilities
     return MarkdownRenderer(
-        lambda: printer.room if look.moves else 0,
-        marks=look.moves or look.color,
-        styled=look.color and not look.mono,
-        links=look.links,
-        signs=look.signs,
+        lambda: printer.room if capabilities.moves else 0,
+        marks=capabilities.moves or capabilities.color,
+        styled=capabilities.color and not capabilities.mono,
+        links=capabilities.links,
+        signs=capabilities.signs,
         breaks_code=False,
     )
 
@@ -36,4 +36,4 @@ def renderer_for(printer: Printer) -> "MarkdownRenderer":
 def print_markdown(text: str, printer: Printer) -> None:
     """Print a complete text."""
     prose = renderer_for(printer)
-    printer.pieces([*prose.add(visible(text)), *prose.end()])
+    printer.print_pieces([*prose.add(visible(text)), *prose.end()])

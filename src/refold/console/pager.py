@@ -19,15 +19,19 @@ _COLOR_PAGERS = ("most", "ov", "moar", "moor", "bat")
 
 async def show_rows(rows: Sequence[Line], printer: Printer) -> None:
     """Show rows in the pager, or print them if they fit or there is no terminal."""
-    can = printer.look.moves and os.isatty(0) and os.isatty(1)
-    command = pager_of(os.environ) if can and len(rows) >= printer.look.height() else ()
+    can = printer.capabilities.moves and os.isatty(0) and os.isatty(1)
+    command = (
+        pager_command(os.environ)
+        if can and len(rows) >= printer.capabilities.height()
+        else ()
+    )
     if command:
         await _run_pager(rows, command, printer)
     else:
-        printer.lines(rows)
+        printer.print_lines(rows)
 
 
-def pager_of(environ: Mapping[str, str]) -> tuple[str, ...]:
+def pager_command(environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the pager's command: $PAGER, or less if it is installed."""
     text = environ.get("PAGER", "").strip()
     try:
@@ -56,7 +60,10 @@ async def _run_pager(
     environ = {"LESS": "FRX", **programs.plain(os.environ)}
     painted = _shows_colors(command, environ["LESS"])
     text = "".join(
-        "".join(printer.look.paint(*piece) if painted else piece[1] for piece in row) + "\n"
+        "".join(
+            printer.capabilities.paint(*piece) if painted else piece[1] for piece in row
+        )
+        + "\n"
         for row in rows
     )
     printer.start_line()

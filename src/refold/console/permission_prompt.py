@@ -73,7 +73,7 @@ async def ask(
 ) -> PermissionAnswer:
     """Ask until one of the choices is taken."""
     put = _Question(request, session, printer, partial(choose, reader, send_draft), reader)
-    printer.gap()
+    printer.ensure_blank_line()
     put.show()
     while True:
         pressed = await put.choose(put.menu)
@@ -84,7 +84,7 @@ async def ask(
 async def choose(
     reader: DialogReader, send_draft: SendDraft, menu: Menu, prompt: Line = ()
 ) -> str | Key:
-    """Ask until there is an answer. A draft sent meanwhile is not one."""
+    """Ask until a choice is made; drafts typed meanwhile are sent, and it asks again."""
     while isinstance(answer := await reader.choose(menu, prompt), DraftMessage):
         await send_draft(answer)
     return answer
@@ -99,7 +99,7 @@ def already_allowed(request: Permission, session: Session) -> PermissionAnswer |
     return PermissionAnswer(True, f"yes, as allowed before: {call_label}")
 
 
-async def send(
+async def send_answer(
     answer: PermissionAnswer, request: Permission | Questions, session: Session
 ) -> bool:
     """Send the answer. Return False if another client was faster or the call changed."""
@@ -166,7 +166,7 @@ class _Question:
         self._printer, self._reader = printer, reader
         self._rule_sets = list(self._permissions.rule_sets(request))
         self._is_once = request.call.once
-        height = printer.look.height()
+        height = printer.capabilities.height()
         others = bool(request.who) + _MAX_CHOICES
         self._most = lines_for_height(max(height - others, 1) if height else 0)
         self._folded = is_folded(self._asked, printer.room, max_lines=self._most)
@@ -199,11 +199,13 @@ class _Question:
         )
 
     def show(self, *, whole: bool = False) -> None:
-        self._printer.lines(asker_line(self._who))
+        self._printer.print_lines(asker_line(self._who))
         self._show_call(self._asked, 0 if whole else self._most)
 
     def _show_call(self, asked: CallToApprove, most: int) -> None:
-        self._printer.lines(permission_question(asked, self._printer.room, max_lines=most))
+        self._printer.print_lines(
+            permission_question(asked, self._printer.room, max_lines=most)
+        )
 
     async def answer(self, pressed: str | Key) -> PermissionAnswer | None:
         """Return the answer for this key, or None to ask again."""
@@ -218,16 +220,16 @@ class _Question:
             case "n":
                 return await _ask_refusal(self._reader)
             case "o" if self._together:
-                return await self._decide_all(self._together)
+                return await self._ask_about_all(self._together)
             case "e" if self._easier:
                 text = f"yes, and {_EASIER_MODES[self._easier][1]} from here on"
                 return PermissionAnswer(True, text, mode=self._easier)
             case Key():
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
-                return await self._ask_more(pressed)
+                return await self._handle_other_choice(pressed)
 
-    async def _ask_more(self, pressed: str) -> PermissionAnswer | None:
+    async def _handle_other_choice(self, pressed: str) -> PermissionAnswer | None:
         if pressed.startswith(AMEND_MARK):
             return await self._ask_for_message(pressed.removeprefix(AMEND_MARK))
         await self._change_view(pressed)
@@ -259,7 +261,7 @@ class _Question:
 
     async def _write_rule(self) -> None:
         """Let the person edit the rules that `s` and `a` add; report unusable ones."""
-        edits = self._reader.edits
+        edits = self._reader.can_edit_text
         text = _rule_names(self.rules) or f"{self._asked.call.name}("
         while True:
             prompt = line("rule: " if edits else f"rule ({on_one_line(text)}): ", "dim")
@@ -272,17 +274,17 @@ class _Question:
             try:
                 self._permissions.check_offer(self._request, *rules)
             except RefoldError as error:
-                self._printer.say(on_one_line(str(error)), "warn")
+                self._printer.print_text(on_one_line(str(error)), "warn")
                 continue
             others = (others for others in self._rule_sets if others != rules)
             self._rule_sets = [rules, *others]
             return
 
-    async def _decide_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:
+    async def _ask_about_all(self, asked: Sequence[Permission]) -> PermissionAnswer | None:
         """Show all these calls in full, and take one answer. None: one by one."""
         for number, permission in enumerate(asked, 1):
-            self._printer.gap()
-            self._printer.say(f"{number} of {len(asked)}", "dim")
+            self._printer.ensure_blank_line()
+            self._printer.print_text(f"{number} of {len(asked)}", "dim")
             self._show_call(_call_to_approve(permission, self._session), 0)
         others = tuple(permission for permission in asked if permission != self._request)
         while True:
@@ -306,9 +308,9 @@ class _Question:
     async def _confirm_always(self) -> PermissionAnswer | None:
         """Show the rules again, with the file they are saved in, and ask."""
         path = on_one_line(self._permissions.rules_file)
-        self._printer.say(f"Always allowed in this folder, in {path}:", "dim")
+        self._printer.print_text(f"Always allowed in this folder, in {path}:", "dim")
         for rule in self.rules:
-            self._printer.line((("plain", "  "), ("accent", on_one_line(rule))))
+            self._printer.print_line((("plain", "  "), ("accent", on_one_line(rule))))
         match await self.choose(_SAVE_MENU):
             case "y":
                 text = f"yes, and {_rule_names(self.rules)} always"

@@ -13,8 +13,8 @@ from msgspec import Struct
 from refold.client.protocol import ModeAfterPlan
 from refold.client.session import Session
 from refold.client.types import Entry, Plan, PlanToJudge, events
-from refold.console.clipboard import with_images
-from refold.console.editor import editor_of
+from refold.console.clipboard import load_named_images
+from refold.console.editor import editor_command
 from refold.console.markdown import print_markdown
 from refold.console.printer import Printer
 from refold.console.reader import DialogReader
@@ -44,16 +44,16 @@ class PlanQueue:
     """Decides which plan of a session to show before the next prompt."""
 
     def __init__(self) -> None:
-        self._later = 0  # the plan that was put off
+        self._later = 0  # the plan that was postponed
         self._now = False  # or asked for again
 
     def show_again(self) -> None:
         self._now = True
 
-    def put_off(self, plan: Plan) -> None:
+    def postpone(self, plan: Plan) -> None:
         self._later = plan.seq
 
-    def next(self, session: Session) -> Plan | None:
+    def next_plan(self, session: Session) -> Plan | None:
         if self._now:
             self._now = False
             return session.plan
@@ -61,10 +61,10 @@ class PlanQueue:
         return next((plan for plan in due if plan.seq != self._later), None)
 
 
-async def put_plan(
+async def ask_about_plan(
     plan: Plan, session: Session, printer: Printer, reader: DialogReader
 ) -> bool:
-    """Show the plan and ask. Return False if it is put off."""
+    """Show the plan and ask. Return False if it is postponed."""
     verdict, answered = None, False
     with anyio.CancelScope() as scope:
 
@@ -84,16 +84,18 @@ async def put_plan(
             leave()
     if isinstance(verdict, DraftMessage):
         when = "next" if verdict.later else "now"
-        images = with_images(verdict.words, session, printer)
+        images = load_named_images(verdict.words, session, printer)
         await session.say(verdict.words, when=when, images=images)
         return False
     if verdict is None and not answered:
-        printer.say(_WAITS_HINT, "dim")
+        printer.print_text(_WAITS_HINT, "dim")
         return False
     if verdict is None or not await _send_verdict(verdict, plan, session):
-        printer.under([(("warn", "answered elsewhere"),)])
+        printer.print_nested_lines([(("warn", "answered elsewhere"),)])
     else:
-        printer.under([(("good" if verdict.approved else "warn", verdict.said),)])
+        printer.print_nested_lines(
+            [(("good" if verdict.approved else "warn", verdict.said),)]
+        )
     return True
 
 
@@ -127,7 +129,7 @@ async def _ask_for_verdict(
                     text = new
                     _show_plan(plan.title, text, printer)
                 else:
-                    printer.say("The plan is unchanged.", "dim")
+                    printer.print_text("The plan is unchanged.", "dim")
             case "f":
                 if (words := await _ask_for_feedback(reader)) is not None:
                     label = f"to be revised: {visible(words)}"
@@ -157,26 +159,26 @@ def _approval(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> Plan
 
 
 def _show_plan(title: str, text: str, printer: Printer) -> None:
-    printer.gap()
+    printer.ensure_blank_line()
     first = next((row.strip("# \t") for row in text.splitlines() if row.strip("# \t")), "")
     named = f": {on_one_line(title)}" if title != first else ""
-    printer.line((("warn", "? "), ("strong", f"The plan{named}")))
-    printer.gap()
+    printer.print_line((("warn", "? "), ("strong", f"The plan{named}")))
+    printer.ensure_blank_line()
     print_markdown(text, printer)
-    printer.gap()
+    printer.ensure_blank_line()
 
 
 async def _edit_plan(text: str, printer: Printer, reader: DialogReader) -> str | None:
     try:
-        if command := editor_of(os.environ):
-            printer.say(f"in {on_one_line(command[0])} …", "dim")
+        if command := editor_command(os.environ):
+            printer.print_text(f"in {on_one_line(command[0])} …", "dim")
             return await reader.edit(text, command, "plan.md")
     except RefoldError as error:
-        printer.say(visible(str(error)), "bad")
-    hint = "Edit the plan; Enter sends it." if reader.lively else (
+        printer.print_text(visible(str(error)), "bad")
+    hint = "Edit the plan; Enter sends it." if reader.has_line_editor else (
         "Type the whole plan; end a line with a backslash to continue on the next."
     )  # fmt: skip
-    printer.say(hint, "dim")
+    printer.print_text(hint, "dim")
     typed = await reader.read_message(lambda: line("plan › ", "person"), text)
     return typed if isinstance(typed, str) else None
 

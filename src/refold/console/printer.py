@@ -12,7 +12,11 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Protocol, TextIO
 
-from refold.console.ascii_fallback import MAX_CUT_CELLS, is_all_of_unicode, spell
+from refold.console.ascii_fallback import (
+    MAX_CUT_CELLS,
+    is_unicode_encoding,
+    replace_unencodable,
+)
 from refold.console.capabilities import TerminalCapabilities, detect_capabilities
 from refold.views.styled import Line, Piece, Style, join_pieces
 from refold.views.wrap import cells, cut, with_stable_width, wrap_line
@@ -30,8 +34,8 @@ class EditorBelow(Protocol):
 
 
 class Printer:
-    def __init__(self, out: TextIO, look: TerminalCapabilities) -> None:
-        self.look = look
+    def __init__(self, out: TextIO, capabilities: TerminalCapabilities) -> None:
+        self.capabilities = capabilities
         self._out = out
         self._at_start, self._after_gap = True, True
         self.written = 0  # how often a status was replaced by lasting text
@@ -42,63 +46,67 @@ class Printer:
 
     @property
     def room(self) -> int:
-        return self.look.room()
+        return self.capabilities.room()
 
     def set_theme(self, theme: str, environ: Mapping[str, str]) -> None:
         """Use the colours of this theme from now on, if colours are used at all."""
-        look = self.look
-        self.set_look(
+        capabilities = self.capabilities
+        self.set_capabilities(
             detect_capabilities(
-                self._out, environ, look.color, wanted=look.display, theme=theme
+                self._out,
+                environ,
+                capabilities.color,
+                wanted=capabilities.display,
+                theme=theme,
             )
         )
 
-    def set_look(self, look: TerminalCapabilities) -> None:
-        """Use these capabilities from now on."""
-        self.look = look
+    def set_capabilities(self, capabilities: TerminalCapabilities) -> None:
+        """Replace the capabilities, for example after a change of colours."""
+        self.capabilities = capabilities
 
     @property
-    def at_start(self) -> bool:
+    def is_at_line_start(self) -> bool:
         """Whether the cursor is at the start of a line."""
         return self._at_start
 
-    def pieces(self, pieces: Iterable[Piece]) -> None:
-        """Print text that continues where the last one ended."""
+    def print_pieces(self, pieces: Iterable[Piece]) -> None:
+        """Print text at the cursor, without starting a line."""
         whole = join_pieces(pieces)
         if self._editor is not None:
             whole, self._begun = _split_last_row([*self._begun, *whole])
             self._at_start = self._at_start and not self._begun
         if text := "".join(text for _, text in whole):
-            self._write("".join(self.look.paint(*piece) for piece in whole), text)
+            self._write("".join(self.capabilities.paint(*piece) for piece in whole), text)
 
-    def line(self, line: Line) -> None:
+    def print_line(self, line: Line) -> None:
         self.start_line()
-        room = self.room if self.look.moves else sys.maxsize
+        room = self.room if self.capabilities.moves else sys.maxsize
         indent = _indent("".join(text for _, text in line), room)
-        self.pieces((*wrap_line(line, room, indent), ("plain", "\n")))
+        self.print_pieces((*wrap_line(line, room, indent), ("plain", "\n")))
 
-    def lines(self, lines: Iterable[Line]) -> None:
+    def print_lines(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            self.line(line)
+            self.print_line(line)
 
-    def under(self, lines: Iterable[Line]) -> None:
-        """Print lines that belong to the one above."""
-        sign = self.look.sign("result")
+    def print_nested_lines(self, lines: Iterable[Line]) -> None:
+        """Print indented lines that belong to the one above."""
+        sign = self.capabilities.sign("result")
         for index, line in enumerate(lines):
-            self.line((("dim", "    " if index else f"  {sign} "), *line))
+            self.print_line((("dim", "    " if index else f"  {sign} "), *line))
 
-    def say(self, text: str, style: Style = "plain") -> None:
-        self.line(((style, text),))
+    def print_text(self, text: str, style: Style = "plain") -> None:
+        self.print_line(((style, text),))
 
     def start_line(self) -> None:
         """Move to the start of a line."""
         if self._begun:
-            self.pieces((("plain", "\n"),))
+            self.print_pieces((("plain", "\n"),))
         elif not self._at_start:
             self._write("\n", "\n")
 
     @contextmanager
-    def above(self, editor: EditorBelow) -> Generator[None]:
+    def print_above(self, editor: EditorBelow) -> Generator[None]:
         """Print above this editor, which is open until the block ends."""
         self.start_line()
         self.clear_status()
@@ -108,10 +116,10 @@ class Printer:
         finally:
             self._editor = None
             begun, self._begun = self._begun, []
-            self.pieces(begun)
+            self.print_pieces(begun)
 
-    def gap(self) -> None:
-        """Leave one empty line, not two."""
+    def ensure_blank_line(self) -> None:
+        """Print an empty line unless the last one is empty."""
         self.start_line()
         if not self._after_gap:
             self._write("\n", "\n")
@@ -120,12 +128,12 @@ class Printer:
         """Note that a line was typed here; the cursor is below it."""
         self._at_start, self._after_gap = True, False
 
-    def note_interrupt(self) -> None:
+    def note_echoed_ctrl_c(self) -> None:
         """Note Ctrl+C: where keys are always echoed, ^C is on the line now."""
-        if self.look.display == "plain":
+        if self.capabilities.display == "plain":
             self._at_start = self._after_gap = False
 
-    def status(self, *rows: Line) -> None:
+    def show_status(self, *rows: Line) -> None:
         """Show rows until something else is printed; nothing if they could not be erased.
 
         If the cursor cannot move up, or the screen is low, only the last rows are shown.
@@ -133,7 +141,7 @@ class Printer:
         if self._editor is not None:
             self._editor.show_status(rows[-self.status_room :])
             return
-        if not self.look.moves or not self._at_start:
+        if not self.capabilities.moves or not self._at_start:
             return
         drawn = [self._fit(row) for row in rows[-self.status_room :]]
         shown = tuple(painted for painted, _ in drawn)
@@ -156,8 +164,8 @@ class Printer:
     @property
     def status_room(self) -> int:
         """Return how many rows a status may have."""
-        height = self.look.height()
-        if not self.look.up or not height:
+        height = self.capabilities.height()
+        if not self.capabilities.cursor_up_sequence or not height:
             return 1
         return max(height // 2, 1)
 
@@ -165,13 +173,15 @@ class Printer:
         """Return the row, styled and cut to the screen, and its width in cells."""
         encoding = self._encoding
         # The mark of a cut is longer where its sign must be spelled in ASCII.
-        left = self._width - 1 - (0 if is_all_of_unicode(encoding) else MAX_CUT_CELLS)
+        left = self._width - 1 - (0 if is_unicode_encoding(encoding) else MAX_CUT_CELLS)
         painted, drawn = "", 0
         for style, text in row:
-            part = spell(cut(spell(with_stable_width(text), encoding), left), encoding)
+            part = replace_unencodable(
+                cut(replace_unencodable(with_stable_width(text), encoding), left), encoding
+            )
             left -= cells(part)
             drawn += cells(part)
-            painted += self.look.paint(style, part)
+            painted += self.capabilities.paint(style, part)
         return painted, drawn
 
     @property
@@ -188,24 +198,27 @@ class Printer:
 
     def send_sequence(self, sequence: str) -> None:
         """Send a sequence that shows nothing on terminals that can move the cursor."""
-        if self.look.moves:
+        if self.capabilities.moves:
             self._send(sequence)
 
     @property
     def _width(self) -> int:
-        return self.look.width() or self.room
+        return self.capabilities.width() or self.room
 
     @property
     def _encoding(self) -> str:
-        return self.look.encoding or self._out.encoding or "utf-8"
+        return self.capabilities.encoding or self._out.encoding or "utf-8"
 
     def _erase_sequence(self, keep: int = 0) -> str:
         """Return the sequence that erases the status except its first `keep` rows."""
-        look, drawn = self.look, self._drawn[keep:]
-        wide = self._width if look.refits else 0
+        capabilities, drawn = self.capabilities, self._drawn[keep:]
+        wide = self._width if capabilities.reflows else 0
         broken = sum(max(width - 1, 0) // wide for width in drawn) if wide else 0
-        above = max(len(drawn) - 1, 0) + broken if look.up else 0
-        return look.back + (look.up + look.back) * above
+        above = max(len(drawn) - 1, 0) + broken if capabilities.cursor_up_sequence else 0
+        return (
+            capabilities.erase_line_sequence
+            + (capabilities.cursor_up_sequence + capabilities.erase_line_sequence) * above
+        )
 
     def _write(self, painted: str, bare: str) -> None:
         self.written += 1
@@ -221,7 +234,7 @@ class Printer:
 
     def _send(self, text: str) -> None:
         try:
-            self._out.write(spell(text, self._encoding))
+            self._out.write(replace_unencodable(text, self._encoding))
             self._out.flush()
         except OSError:  # the terminal is gone; the session need not end for that
             return

@@ -22,25 +22,25 @@ from refold.errors import RefoldError
 from refold.values.kept_output import Printed
 from refold.views.strip_escapes import render_lines
 
-_AT_ONCE = 65_536  # bytes read at once
-_EACH_END = 256 * 1024  # bytes of output that are kept
+_READ_BYTES = 65_536  # bytes read at once
+_KEPT_BYTES = 256 * 1024  # bytes of output that are kept
 _TAIL_BYTES = 4_096  # of output that show where the cursor is
 _SCREEN_LEFT = re.compile("\x1b\\[\\?(?:47|1047|1049)l")
 _MODES_SECONDS = 0.1  # between two looks at the modes of the command's terminal
 _DRAIN_SECONDS = 0.2  # seconds for the rest of the output after the command has ended
-# Takes the terminal, and becomes the command: no Python code runs in a fork of ours.
+# Takes the terminal, and becomes the command: no Python code runs in a fork of this process.
 # Signals that Python ignores are reset, or `yes | head` would report an error.
-_BEGIN = (
+_EXEC_PROGRAM = (
     "import fcntl,os,signal,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);"
     "[signal.signal(n,signal.SIG_DFL)for n in(signal.SIGPIPE,signal.SIGXFSZ)];"
     "os.execvp(sys.argv[1],sys.argv[1:])"
 )
 _MODES_PATTERN = re.compile(rb"\x1b\[\?([0-9;]{1,64})([hl])")
-_ON_FROM_THE_START = frozenset({b"7", b"12", b"25"})  # wrapping, blinking, the cursor
+_INITIAL_MODES = frozenset({b"7", b"12", b"25"})  # wrapping, blinking, the cursor
 _SCREEN_MODES = frozenset({b"47", b"1047", b"1049"})
-_MAX_ORDER_BYTES = 80  # of an order that arrives in two pieces
-# What was seen of each kind, and what resets it.
-_OTHERS = (
+_MAX_SEQUENCE_BYTES = 80  # of a sequence that arrives in two pieces
+# Sequences that set other modes, and those that reset them.
+_RESETS = (
     (re.compile(rb"\x1b\[[0-9;:]*m"), b"\x1b[0m"),
     (re.compile(rb"\x1b="), b"\x1b>"),
     (re.compile(rb"\x1b[()][^B]"), b"\x1b(B\x1b)B"),
@@ -57,10 +57,10 @@ class CommandDone(Struct, frozen=True):
     full_screen: bool
 
 
-class Aside(Protocol):
-    """Shows a command elsewhere, until the command needs the user's terminal."""
+class CommandDisplay(Protocol):
+    """Shows the output of a command that does not have the user's terminal."""
 
-    def note_start(self, running: "AsideCommand") -> None: ...
+    def note_start(self, running: "PtyCommand") -> None: ...
 
     def columns(self) -> int: ...
 
@@ -75,140 +75,141 @@ async def run_in_pty(
     command: Sequence[str],
     directory: str,
     environ: Mapping[str, str],
-    aside: Aside | None = None,
+    display: CommandDisplay | None = None,
 ) -> CommandDone:
     """Run the command until it ends. Raises `RefoldError` if it cannot be started.
 
-    With `aside`, it gets the user's terminal only if it switches to the alternate screen,
-    reads keys or hides what is typed, or if `AsideCommand.attach` is called.
+    With `display`, it gets the user's terminal only if it switches to the alternate screen,
+    reads keys or hides what is typed, or after `PtyCommand.attach` is called.
     """
-    ours, its = os.openpty()
+    master_fd, terminal_fd = os.openpty()
     try:
-        _copy_settings(its, aside)
-        os.set_blocking(ours, False)
+        _copy_settings(terminal_fd, display)
+        os.set_blocking(master_fd, False)
         try:
-            running = await _start(command, directory, environ, its)
+            process = await _start(command, directory, environ, terminal_fd)
         except (OSError, ValueError) as error:
             raise RefoldError(f"{command[0]} could not be started: {error}") from error
         finally:
-            os.close(its)
-        relay, code = AsideCommand(ours, aside), 0
+            os.close(terminal_fd)
+        running, code = PtyCommand(master_fd, display), 0
 
         async def wait() -> None:
             nonlocal code
-            code = await running.wait()
+            code = await process.wait()
             with anyio.move_on_after(_DRAIN_SECONDS):
-                await relay.over.wait()
-            relay.note_end()
+                await running.output_closed.wait()
+            running.note_end()
 
-        async with running, anyio.create_task_group() as group:
-            group.start_soon(relay.copy_output)
-            group.start_soon(relay.follow_size)
+        async with process, anyio.create_task_group() as group:
+            group.start_soon(running.copy_output)
+            group.start_soon(running.follow_size)
             group.start_soon(wait)
-            group.start_soon(relay.watch_modes)
-            await relay.wait_until_attached()
-            if relay.needs_terminal:
-                async with nullcontext() if aside is None else aside.lend_terminal():
-                    await _relay_keys(relay)
+            group.start_soon(running.watch_modes)
+            await running.wait_until_attached()
+            if running.needs_terminal:
+                async with nullcontext() if display is None else display.lend_terminal():
+                    await _connect_to_terminal(running)
             group.cancel_scope.cancel()
-        return CommandDone(code, relay.printed, relay.seen.full_screen)
+        return CommandDone(code, running.printed, running.modes.full_screen)
     finally:
-        os.close(ours)
+        os.close(master_fd)
 
 
-async def _relay_keys(relay: "AsideCommand") -> None:
+async def _connect_to_terminal(running: "PtyCommand") -> None:
     """Connect the command and the user's terminal until the command has ended."""
     with _raw_mode():
-        relay.take_terminal()
+        running.take_terminal()
         async with anyio.create_task_group() as group:
-            group.start_soon(relay.copy_input)
-            await relay.ended.wait()
+            group.start_soon(running.copy_input)
+            await running.ended.wait()
             group.cancel_scope.cancel()
-        _write(1, relay.seen.to_restore())
-        if _is_within_line(relay):
+        _write(1, running.modes.restore_sequences())
+        if _is_within_line(running):
             _write(1, b"\r\n")
 
 
-class AsideCommand:
-    """A running command in its pseudo-terminal, with the user's terminal or aside."""
+class PtyCommand:
+    """A running command in its pseudo-terminal, shown by a display or in the user's terminal."""
 
-    def __init__(self, ours: int, aside: Aside | None) -> None:
-        self._ours, self._aside = ours, aside
-        self.printed, self.seen = Printed(_EACH_END), TerminalModes()
-        self.over, self.ended, self._turn = anyio.Event(), anyio.Event(), anyio.Event()
-        if aside is None:
-            self._turn.set()
+    def __init__(self, master_fd: int, display: CommandDisplay | None) -> None:
+        self._master_fd, self._display = master_fd, display
+        self.printed, self.modes = Printed(_KEPT_BYTES), TerminalModes()
+        self.output_closed, self.ended = anyio.Event(), anyio.Event()
+        self._attached = anyio.Event()
+        if display is None:
+            self._attached.set()
         else:
-            aside.note_start(self)
+            display.note_start(self)
 
     @property
     def needs_terminal(self) -> bool:
-        return self._turn.is_set() and not self.ended.is_set()
+        return self._attached.is_set() and not self.ended.is_set()
 
     async def wait_until_attached(self) -> None:
         """Wait until the command needs the user's terminal, or has ended."""
-        await self._turn.wait()
+        await self._attached.wait()
 
     def attach(self) -> None:
-        """Give it the user's terminal."""
-        self._turn.set()
+        """Connect the command to the user's terminal."""
+        self._attached.set()
 
     def interrupt(self) -> None:
         """Send what Ctrl+C sends."""
         with suppress(OSError):
-            os.write(self._ours, b"\x03")
+            os.write(self._master_fd, b"\x03")
 
     def note_end(self) -> None:
         self.ended.set()
-        self._turn.set()
+        self._attached.set()
 
     def take_terminal(self) -> None:
-        """Write to the user's terminal, first what was shown aside."""
-        if self._aside is not None:
-            self._aside = None
+        """Write to the user's terminal, first what the display showed."""
+        if self._display is not None:
+            self._display = None
             self._copy_size()
             _write(1, self.printed.start + self.printed.end)
 
     async def copy_output(self) -> None:
         while True:
-            await anyio.wait_readable(self._ours)
+            await anyio.wait_readable(self._master_fd)
             try:
-                piece = os.read(self._ours, _AT_ONCE)
+                piece = os.read(self._master_fd, _READ_BYTES)
             except BlockingIOError:
                 continue
             except OSError:  # the other end is closed
                 piece = b""
             if not piece:
-                self.over.set()
+                self.output_closed.set()
                 return
             self.printed.add(piece)
-            self.seen.add(piece)
-            if self._aside is None:
+            self.modes.add(piece)
+            if self._display is None:
                 _write(1, piece)
-            elif self.seen.full_screen:
-                self._turn.set()
+            elif self.modes.full_screen:
+                self._attached.set()
             else:
-                self._aside.show(piece)
+                self._display.show(piece)
 
     async def copy_input(self) -> None:
         while True:
             await anyio.wait_readable(0)
             try:
-                keys = os.read(0, _AT_ONCE)
+                keys = os.read(0, _READ_BYTES)
             except OSError:
                 keys = b""
             if not keys:  # the terminal is gone; a signal reports that, too
                 return
             while keys:
-                await anyio.wait_writable(self._ours)
+                await anyio.wait_writable(self._master_fd)
                 with suppress(BlockingIOError):
-                    keys = keys[os.write(self._ours, keys) :]
+                    keys = keys[os.write(self._master_fd, keys) :]
 
     async def watch_modes(self) -> None:
         """Attach a command that reads keys. It polls, because changes of modes are not announced."""
-        while self._aside is not None and not _reads_keys(self._ours):  # noqa: ASYNC110
+        while self._display is not None and not _reads_keys(self._master_fd):  # noqa: ASYNC110
             await anyio.sleep(_MODES_SECONDS)
-        self._turn.set()
+        self._attached.set()
 
     async def follow_size(self) -> None:
         with anyio.open_signal_receiver(signal.SIGWINCH) as signals:
@@ -217,53 +218,53 @@ class AsideCommand:
 
     def _copy_size(self) -> None:
         with suppress(OSError, termios.error):
-            termios.tcsetwinsize(self._ours, _command_size(self._aside))
+            termios.tcsetwinsize(self._master_fd, _command_size(self._display))
 
 
-def _is_within_line(relay: AsideCommand) -> bool:
+def _is_within_line(running: PtyCommand) -> bool:
     """Return True if the cursor is within a line, after any alternate screen is left."""
-    output = relay.printed.start + relay.printed.end
+    output = running.printed.start + running.printed.end
     tail = output[-_TAIL_BYTES:].decode(errors="replace")
     *screens, behind = _SCREEN_LEFT.split(tail)
-    if relay.seen.full_screen and not screens:
+    if running.modes.full_screen and not screens:
         return False
     return render_lines(behind).rpartition("\n")[2].strip() != ""
 
 
 async def _start(
-    command: Sequence[str], directory: str, environ: Mapping[str, str], its: int
+    command: Sequence[str], directory: str, environ: Mapping[str, str], terminal_fd: int
 ) -> anyio.abc.Process:
     return await programs.open_process(
-        (sys.executable, "-I", "-S", "-c", _BEGIN, *command),
-        cwd=directory, env=environ, stdin=its, stdout=its, stderr=its,
+        (sys.executable, "-I", "-S", "-c", _EXEC_PROGRAM, *command),
+        cwd=directory, env=environ, stdin=terminal_fd, stdout=terminal_fd, stderr=terminal_fd,
         start_new_session=True,
     )  # fmt: skip
 
 
-def _command_size(aside: Aside | None) -> tuple[int, int]:
+def _command_size(display: CommandDisplay | None) -> tuple[int, int]:
     """Return the rows and columns for the command."""
     rows, columns = termios.tcgetwinsize(0)
-    return rows, columns if aside is None else aside.columns()
+    return rows, columns if display is None else display.columns()
 
 
-def _reads_keys(ours: int) -> bool:
+def _reads_keys(master_fd: int) -> bool:
     """Return True if the command reads single keys, or hides what is typed."""
     try:
-        local = termios.tcgetattr(ours)[3]
+        local = termios.tcgetattr(master_fd)[3]
     except termios.error:
         return False
     return not (local & termios.ICANON and local & termios.ECHO)
 
 
-def _copy_settings(its: int, aside: Aside | None) -> None:
+def _copy_settings(terminal_fd: int, display: CommandDisplay | None) -> None:
     """Copy the size and modes of the person's terminal, for whole lines with echo."""
     with suppress(termios.error):
-        termios.tcsetwinsize(its, _command_size(aside))
+        termios.tcsetwinsize(terminal_fd, _command_size(display))
         modes = termios.tcgetattr(0)
         modes[0] |= termios.ICRNL
         modes[1] |= termios.OPOST | termios.ONLCR
         modes[3] |= termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN
-        termios.tcsetattr(its, termios.TCSANOW, modes)
+        termios.tcsetattr(terminal_fd, termios.TCSANOW, modes)
 
 
 @contextmanager
@@ -284,8 +285,8 @@ def _write(target: int, data: bytes) -> None:
             data = data[os.write(target, data) :]
 
 
-# What a program has changed of a terminal, and the orders that undo it. Pure. A program
-# that is killed leaves its modes behind: a hidden cursor, mouse reports, line-drawing
+# The terminal modes that a program has set, and the sequences that reset them. Pure. A
+# program that is killed leaves its modes behind: a hidden cursor, mouse reports, line-drawing
 # characters.
 class TerminalModes:
     """Tracks the modes. `full_screen`: it used the alternate screen at some time."""
@@ -298,21 +299,21 @@ class TerminalModes:
 
     def add(self, piece: bytes) -> None:
         text = self._before + piece
-        self._before = text[-_MAX_ORDER_BYTES:]
+        self._before = text[-_MAX_SEQUENCE_BYTES:]
         for match in _MODES_PATTERN.finditer(text):
             for mode in match[1].split(b";"):
                 on = self._modes[mode] = match[2] == b"h"
                 self.full_screen = self.full_screen or (on and mode in _SCREEN_MODES)
-        for number, (order, _) in enumerate(_OTHERS):
+        for number, (order, _) in enumerate(_RESETS):
             if number not in self._others and order.search(text):
                 self._others.add(number)
 
-    def to_restore(self) -> bytes:
+    def restore_sequences(self) -> bytes:
         """Return the sequences that restore the terminal."""
         left = [
-            b"\x1b[?" + mode + (b"h" if mode in _ON_FROM_THE_START else b"l")
+            b"\x1b[?" + mode + (b"h" if mode in _INITIAL_MODES else b"l")
             for mode, on in self._modes.items()
-            if on != (mode in _ON_FROM_THE_START)
+            if on != (mode in _INITIAL_MODES)
         ]
-        others = [undone for n, (_, undone) in enumerate(_OTHERS) if n in self._others]
+        others = [undone for n, (_, undone) in enumerate(_RESETS) if n in self._others]
         return b"".join((*others, *left))

@@ -31,7 +31,7 @@ class Key(Enum):
     SHIFT_TAB = "shift+tab"
     CTRL_O = "ctrl+o"
     CTRL_T = "ctrl+t"
-    ASIDE = "aside"  # no key: the prompt was put aside
+    PROMPT_CLOSED = "aside"  # no key: `close_prompt` was called
 
 
 # What keys stand for, at an empty or half-typed prompt and while the session works.
@@ -41,13 +41,13 @@ SHORTCUTS: Mapping[Key, str] = MappingProxyType(
 
 
 class PromptKeys(Struct, frozen=True):
-    """What two keys of the prompt do: Shift+Tab, and Ctrl+V.
+    """What two keys of the prompt do: Shift+Tab (`cycle_mode`) and Ctrl+V (`paste_image`).
 
-    `image` takes the image on the clipboard and returns its label.
+    `paste_image` takes the image on the clipboard and returns its label.
     """
 
-    cycle: Callable[[], None] = lambda: None
-    image: Callable[[], Awaitable[str]] | None = None
+    cycle_mode: Callable[[], None] = lambda: None
+    paste_image: Callable[[], Awaitable[str]] | None = None
 
 
 class QueuedMessage(Struct, frozen=True):
@@ -79,20 +79,20 @@ class DialogReader(Protocol):
     begins with `text`. `read_line` reads one line; Esc leaves it, and its prompt is erased
     afterwards. `choose` asks a question while the user may be typing: it returns the id of a
     choice, or a text if `menu` takes one below `prompt`, or the draft that was sent instead.
-    `choice` asks about something that the user began: it returns the key of `keys` that was
+    `read_choice` asks about something that the user began: it returns the key of `keys` that was
     pressed, or "" for another key.
 
     `edit` gives the terminal to `command`, the user's editor, with `text` in a file `name`,
     and returns the edited text. Raises `RefoldError`. Within `suppress_echo`, no key is echoed.
-    `lively` says whether there is a line editor, which erases a short line once it is
+    `has_line_editor` says whether there is one, which erases a short line once it is
     answered.
     """
 
     @property
-    def lively(self) -> bool: ...
+    def has_line_editor(self) -> bool: ...
     @property
-    def edits(self) -> bool:
-        """Whether a given text can be edited."""
+    def can_edit_text(self) -> bool:
+        """Whether `read_message` and `read_line` can start with a text to edit."""
         ...
 
     async def read_message(
@@ -100,10 +100,10 @@ class DialogReader(Protocol):
     ) -> str | Key: ...
     async def read_line(self, prompt: Line, text: str = "") -> str | Key: ...
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key: ...
-    async def choice(self, prompt: Line, keys: str) -> str | Key: ...
+    async def read_choice(self, prompt: Line, keys: str) -> str | Key: ...
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str: ...
     def suppress_echo(self) -> AbstractContextManager[None]: ...
-    def forget(self) -> bool:
+    def erase_question(self) -> bool:
         """Erase what was printed for the question. False: it stays on the screen."""
         ...
 
@@ -121,30 +121,30 @@ class TerminalReader(DialogReader, Protocol):
     `redraw` draws the prompt of `read_message` or `read_draft` again, if the terminal can. A key
     of `SHORTCUTS` ends `read_message` if it began without text; the next prompt has what was typed.
     `read_draft` is like `read_line`, but Alt+Enter returns the typed text as a `QueuedMessage`.
-    `secret` does not show what is typed, except text for which `shows` is true, where the reader
+    `read_secret` does not show what is typed, except text for which `shows` is true, where the reader
     draws the line itself.
     `interrupt` handles a Ctrl+C that came as a signal: it answers the open question, and
-    returns False if there is none. `put_aside` ends `read_message` with `Key.ASIDE`, and the next
+    returns False if there is none. `close_prompt` ends `read_message` with `Key.PROMPT_CLOSED`, and the next
     prompt has what was typed; it returns False if no prompt is open. `switch_draft` keeps the
     draft of the session `left`, and restores that of `to`. `restore_draft` puts a text into the
     next prompt, unless something was typed for it.
 
-    `next_line` returns what is typed while no question is open: some keys, a whole line with
-    its end, or `CTRL_C` alone; "" at the end of input. `hears` is False if it cannot return
+    `read_input` returns what is typed while no question is open: some keys, a whole line with
+    its end, or `CTRL_C` alone; "" at the end of input. `reads_input` is False if it cannot return
     anything: in a script, or without a terminal.
     """
 
     @property
-    def hears(self) -> bool: ...
+    def reads_input(self) -> bool: ...
     async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key: ...
-    async def secret(
+    async def read_secret(
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key: ...
-    async def next_line(self) -> str: ...
+    async def read_input(self) -> str: ...
     def interrupt(self) -> bool: ...
-    def put_aside(self) -> bool: ...
+    def close_prompt(self) -> bool: ...
     def switch_draft(self, left: str, to: str) -> None: ...
     def restore_draft(self, text: str) -> None: ...
     def redraw(self) -> None: ...

@@ -24,18 +24,18 @@ async def run_program(
     command: Sequence[str],
     directory: str,
     printer: Printer,
-    aside: pty.Aside | None = None,
+    display: pty.CommandDisplay | None = None,
 ) -> ProgramOutput:
-    """Run a program in this directory, and show its output, or let `aside` show it."""
-    if aside is not None:
-        result = await pty.run_in_pty(command, directory, os.environ, aside)
+    """Run a program in this directory, and show its output, or let `display` show it."""
+    if display is not None:
+        result = await pty.run_in_pty(command, directory, os.environ, display)
         output = _program_output(
             result.code, result.printed, full_screen=result.full_screen
         )
         return replace(output, in_message=True)
     printer.start_line()
     printer.clear_status()
-    if printer.look.moves and os.isatty(0) and os.isatty(1):
+    if printer.capabilities.moves and os.isatty(0) and os.isatty(1):
         result = await pty.run_in_pty(command, directory, os.environ)
         printer.note_typed_line()
         return _program_output(result.code, result.printed, full_screen=result.full_screen)
@@ -60,7 +60,7 @@ async def _run_piped(
         assert running.stdout is not None  # stdout is a pipe
         async for piece in running.stdout:
             printed.add(piece)
-            printer.pieces((("plain", shown.add(decoder.decode(piece))),))
+            printer.print_pieces((("plain", shown.add(decoder.decode(piece))),))
         over.set()
 
     over, code = anyio.Event(), 0
@@ -70,7 +70,7 @@ async def _run_piped(
         with anyio.move_on_after(_REST_SECONDS):
             await over.wait()
         group.cancel_scope.cancel()
-    printer.pieces((("plain", shown.add(decoder.decode(b"", True)) + shown.end()),))
+    printer.print_pieces((("plain", shown.add(decoder.decode(b"", True)) + shown.end()),))
     printer.start_line()
     return _program_output(code, printed)
 

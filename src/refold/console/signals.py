@@ -20,23 +20,23 @@ async def _do_nothing(reason: str) -> None:
 
 
 async def run_with_signals(
-    doing: Callable[[], Awaitable[None]],
+    work: Callable[[], Awaitable[None]],
     on_interrupt: Callable[[], Awaitable[None]],
     on_end: Callable[[str], Awaitable[None]] = _do_nothing,
-    around_a_stop: tuple[Callable[[], None], Callable[[], None]] | None = None,
+    suspend_hooks: tuple[Callable[[], None], Callable[[], None]] | None = None,
 ) -> int:
-    """Run `doing` while signals are handled. Return the exit code.
+    """Run `work` while signals are handled. Return the exit code.
 
-    `on_end` ends the current work, with the reason as argument. `around_a_stop` is called
-    before Ctrl+Z takes effect, and after the process continues.
+    `on_end` ends the current work, with the reason as argument. The `suspend_hooks` are called
+    before Ctrl+Z takes effect and after the process continues.
     """
     code, settings = 0, terminal_modes(0)
 
     async def handle_signals() -> None:
         nonlocal code
         async for number in news:
-            if number == signal.SIGTSTP and around_a_stop is not None:
-                before, after = around_a_stop
+            if number == signal.SIGTSTP and suspend_hooks is not None:
+                before, after = suspend_hooks
                 before()
                 suspend(settings)
                 after()
@@ -52,11 +52,11 @@ async def run_with_signals(
         group.cancel_scope.cancel()
 
     with anyio.open_signal_receiver(
-        *_catch_signals(stops=around_a_stop is not None)
+        *_catch_signals(stops=suspend_hooks is not None)
     ) as news:
         async with anyio.create_task_group() as group:
             group.start_soon(handle_signals)
-            await doing()
+            await work()
             if not code:
                 group.cancel_scope.cancel()
     return code

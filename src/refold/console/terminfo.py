@@ -11,8 +11,8 @@ from msgspec import Struct
 
 _PADDING_PATTERN = re.compile(rb"\$<[0-9.]+[*/]*>")
 # What prompt_toolkit writes, the same bytes for every terminal.
-_ITS_OWN = {"cr": "\r", "el": "\x1b[K", "ed": "\x1b[J"}
-_ITS_MOVES = {"cuu": "A", "cud": "B", "cuf": "C", "cub": "D"}
+_TOOLKIT_SEQUENCES = {"cr": "\r", "el": "\x1b[K", "ed": "\x1b[J"}
+_TOOLKIT_MOVES = {"cuu": "A", "cud": "B", "cuf": "C", "cub": "D"}
 _MARK_CAPABILITIES = {"1": "bold", "2": "dim", "3": "sitm", "4": "smul", "7": "rev"}
 
 
@@ -78,8 +78,8 @@ def _read(
         reset=reset if paints else "",
         full=not prints and all(ask(name) for name in ("cup", "civis", "cnorm", "el")),
         common=not prints
-        and all(ask(name) == sequence for name, sequence in _ITS_OWN.items())
-        and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _ITS_MOVES.items()),
+        and all(ask(name) == sequence for name, sequence in _TOOLKIT_SEQUENCES.items())
+        and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _TOOLKIT_MOVES.items()),
     )
 
 

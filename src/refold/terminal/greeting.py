@@ -34,14 +34,14 @@ _BYPASS_WARNING = "Mode bypass: everything runs without asking, except what asks
 
 async def greet(session: Session, printer: Printer) -> None:
     view = session.view
-    printer.line(heading(session))
+    printer.print_line(heading(session))
     if session.mode == "bypass":
-        printer.say(_BYPASS_WARNING, "warn")
+        printer.print_text(_BYPASS_WARNING, "warn")
     for notice in session.notices():
-        printer.say(on_one_line(notice), "warn")
+        printer.print_text(on_one_line(notice), "warn")
     if not await print_last_exchange(session, printer) and not view.turn.seq:
         parts = ("/help lists the commands", tip_for(view.session.id), "Ctrl+D leaves")
-        printer.say(" · ".join(filter(None, parts)), "dim")
+        printer.print_text(" · ".join(filter(None, parts)), "dim")
 
 
 def tip_for(session_id: str) -> str:
@@ -52,29 +52,29 @@ def tip_for(session_id: str) -> str:
 async def print_last_exchange(session: Session, printer: Printer) -> bool:
     """Print the end of the conversation: the last exchange in full, the rest in short."""
     view, wide = session.view, min(printer.room, _MAX_CELLS)
-    sign, since = printer.look.sign("prompt"), last_message(session.view)
+    sign, since = printer.capabilities.sign("prompt"), last_message(session.view)
     entries = await session.reports.entries(since - 1) if since else ()
     screen = last_exchange(view, entries) if entries else None
     if before := recap(view, wide, sign, newest=1 if screen else 0):
-        printer.gap()
-        printer.lines(before)
+        printer.ensure_blank_line()
+        printer.print_lines(before)
     if screen:
         TranscriptPrinter(printer, anyio.current_time, session.tool).print_again(
             screen, _MAX_BLOCKS
         )
         return True
     if row := outcome_line(view.turn.outcome, view.turn.reason):
-        printer.line(row)
+        printer.print_line(row)
     if waits := unsent_notice(view):
-        printer.say(waits, "dim")
+        printer.print_text(waits, "dim")
     return bool(before)
 
 
 def print_cut_off_turn(session: Session, printer: Printer) -> None:
     """Print what an unfinished turn was doing, and the keys that continue or end it."""
-    printer.gap()
-    printer.lines(cut_off_turn(session, min(printer.room, _MAX_CELLS)))
-    printer.say(_CUT_OFF, "strong")
+    printer.ensure_blank_line()
+    printer.print_lines(cut_off_turn(session, min(printer.room, _MAX_CELLS)))
+    printer.print_text(_CUT_OFF, "strong")
 
 
 def is_resumable(view: View) -> bool:

@@ -17,8 +17,8 @@ from refold.commands.continue_ import continue_turn
 from refold.commands.mode import set_next_mode
 from refold.commands.session_lines import farewell, has_interrupted_work, sentence
 from refold.console import plan_prompt as plans
-from refold.console.clipboard import Clipboard, print_sent
-from refold.console.console_context import Beside, ignore_listener
+from refold.console.clipboard import Clipboard, print_sent_images
+from refold.console.console_context import BackgroundWork, do_no_background_work
 from refold.console.printer import Printer
 from refold.console.reader import SHORTCUTS, Key, PromptKeys, TerminalReader
 from refold.console.signals import run_with_signals
@@ -38,7 +38,7 @@ async def run(
     first_words: str = "",
     images: Sequence[ImageData] = (),
     typed: str | None = None,
-    beside: Beside | None = None,
+    beside: BackgroundWork | None = None,
 ) -> int:
     """Run the conversation until the person leaves. Return the exit code."""
 
@@ -49,7 +49,7 @@ async def run(
     chosen, config = session.settings.terminal, session.config
     printer, reader = this_terminal(
         history=config.history_file, masked=config.mask, complete=session_completer(current_terminal),
-        keys=PromptKeys(mode_key.press, clipboard.take), display=chosen.display,
+        keys=PromptKeys(mode_key.press, clipboard.take_image), display=chosen.display,
         theme=chosen.theme,
     )  # fmt: skip
     if chosen.vi:
@@ -86,9 +86,9 @@ class PromptLoop:
         first_words: str = "",
         images: Sequence[ImageData] = (),
         typed: str | None = None,
-        beside: Beside | None = None,
+        beside: BackgroundWork | None = None,
     ) -> int:
-        here, beside = self.terminal, beside or ignore_listener
+        here, beside = self.terminal, beside or do_no_background_work
 
         async def converse() -> None:
             # Keys between prompts are read, and not echoed.
@@ -125,9 +125,9 @@ class PromptLoop:
             if ask:
                 print_cut_off_turn(session, self._printer)
         elif not session.idle:
-            self._printer.gap()
+            self._printer.ensure_blank_line()
             if session.owns_turns:
-                self._printer.say("Continuing the interrupted turn.", "dim")
+                self._printer.print_text("Continuing the interrupted turn.", "dim")
             await self.terminal.settle()
 
     async def _read_prompts(self) -> None:
@@ -137,9 +137,9 @@ class PromptLoop:
             try:
                 await self._judge_plans()
             except RefoldError as error:  # the answer could not be written to the disk
-                self._printer.line(sentence(error))
+                self._printer.print_line(sentence(error))
             self._notes.print(self._printer)
-            self._printer.gap()
+            self._printer.ensure_blank_line()
             here.note_prompt()
             typed = await self._read_input()
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
@@ -151,13 +151,13 @@ class PromptLoop:
             elif isinstance(typed, Key) and typed in SHORTCUTS:
                 await here.commands.run(SHORTCUTS[typed])
             elif isinstance(typed, Key):
-                self._printer.say("Press Ctrl+C again to leave, or Ctrl+D.", "dim")
+                self._printer.print_text("Press Ctrl+C again to leave, or Ctrl+D.", "dim")
             else:
                 await self._handle(typed)
         if here.session.end_reason:
-            self._printer.say(here.session.end_reason, "warn")
+            self._printer.print_text(here.session.end_reason, "warn")
         else:
-            self._printer.lines(farewell(here.session))
+            self._printer.print_lines(farewell(here.session))
 
     async def _read_input(self) -> str | Key:
         """Return what is typed. Work that another client orders meanwhile is shown."""
@@ -170,14 +170,14 @@ class PromptLoop:
                 group.start_soon(self._print_notes_when_added)
                 typed = await self._reader.read_message(self._prompt)
                 group.cancel_scope.cancel()
-            if typed is not Key.ASIDE or self.terminal.session.end_reason:
+            if typed is not Key.PROMPT_CLOSED or self.terminal.session.end_reason:
                 watch.close()
-                return Key.CTRL_D if typed is Key.ASIDE else typed
+                return Key.CTRL_D if typed is Key.PROMPT_CLOSED else typed
             # A note does not continue a turn that waits for the user.
             if not (self._notes and has_interrupted_work(self.terminal.session)):
                 await self.terminal.settle(watch, since)
             self._notes.print(self._printer)
-            self._printer.gap()
+            self._printer.ensure_blank_line()
 
     async def _put_prompt_aside_for_work(self, watch: Subscription) -> None:
         """Put the prompt aside when there is work that was not typed here."""
@@ -214,7 +214,7 @@ class PromptLoop:
 
     async def _put_prompt_aside(self) -> None:
         while True:
-            if self._reader.put_aside():
+            if self._reader.close_prompt():
                 return
             await anyio.sleep(_RETRY_SECONDS)  # an editor is open, or no prompt yet
 
@@ -246,9 +246,11 @@ class PromptLoop:
     async def _judge_plans(self) -> None:
         """Ask about the pending plan, unless it was put off, and about each revision."""
         here = self.terminal
-        while not here.leaving and (plan := here.plans.next(here.session)):
-            if not await plans.put_plan(plan, here.session, self._printer, self._reader):
-                here.plans.put_off(plan)
+        while not here.leaving and (plan := here.plans.next_plan(here.session)):
+            if not await plans.ask_about_plan(
+                plan, here.session, self._printer, self._reader
+            ):
+                here.plans.postpone(plan)
                 return
             if not here.session.idle:
                 await here.settle()
@@ -262,14 +264,14 @@ class PromptLoop:
             await here.commands.run(typed)
         else:
             images = self.pasted(typed)
-            print_sent(images, self._printer)
+            print_sent_images(images, self._printer)
             await here.say(typed, images)
             if was_stopped_unanswered(here.session.view):
                 self._reader.restore_draft(typed)
 
     def _prompt(self) -> Line:
         mode = self.terminal.session.mode
-        sign = self._printer.look.sign("prompt")
+        sign = self._printer.capabilities.sign("prompt")
         before: Line = () if mode == "default" else (("warn", f"{mode} "),)
         beside = len(self.terminal.session.view.background.running)
         if beside:
@@ -298,7 +300,7 @@ class PendingLines:
 
     def print(self, printer: Printer) -> None:
         for text in self._lines:
-            printer.say(text, "dim")
+            printer.print_text(text, "dim")
         self._lines.clear()
 
 
@@ -319,7 +321,7 @@ class ModeKey:
             try:
                 await set_next_mode(here.session)
             except RefoldError as error:
-                here.printer.line(sentence(error))
+                here.printer.print_line(sentence(error))
             here.reader.redraw()
 
     async def _wait_for_press(self) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from refold.client.session import Session
-from refold.console.clipboard import with_images
+from refold.console.clipboard import load_named_images
 from refold.console.printer import Printer
 from refold.console.reader import CTRL_C, Key, QueuedMessage, TerminalReader
 from refold.views.escape import visible
@@ -66,7 +66,7 @@ class Steering:
     async def read(self) -> str | DraftMessage:
         """Return a key, or a message or command that was written below the output."""
         withdrawn, self._withdrawn = self._withdrawn, ""
-        typed = withdrawn or await self._reader.next_line()
+        typed = withdrawn or await self._reader.read_input()
         return await self.finish_line(typed) if typed and typed[0].isprintable() else typed
 
     async def finish_line(self, typed: str) -> str | DraftMessage:
@@ -92,13 +92,13 @@ class Steering:
         if self._commands.is_command(words):
             await self.run_or_delay_command(words)
             return
-        shown = with_images(words, self._session, self._printer)
+        shown = load_named_images(words, self._session, self._printer)
         when = "next" if draft.later else "now"
         await self._session.say(words, when=when, images=shown)
-        if self._question_waits() and self._reader.lively:
+        if self._question_waits() and self._reader.has_line_editor:
             # What was typed has been erased, and the message is printed after the question.
             step = "after this turn" if draft.later else "for the next step"
-            self._printer.say(f"{step}: {visible(words.strip())}", "dim")
+            self._printer.print_text(f"{step}: {visible(words.strip())}", "dim")
 
     async def edit_queued(self) -> None:
         """Withdraw the newest queued message, and let the user edit it."""
@@ -107,11 +107,11 @@ class Steering:
         newest = waiting[-1]
         await self._session.withdraw_message(newest.seq)
         words = newest.said.typed or newest.said.text
-        self._printer.say(f"withdrawn: {visible(words)}", "dim")
+        self._printer.print_text(f"withdrawn: {visible(words)}", "dim")
         self._withdrawn = words.rstrip("\r\n")
 
     def _steering_prompt(self) -> Line:
-        hint = _STEER_HINT if self._reader.lively else _STEER_PLAIN
+        hint = _STEER_HINT if self._reader.has_line_editor else _STEER_PLAIN
         waits: Line = (("warn", _WAITS_HINT),) if self._question_waits() else ()
         return (*waits, ("dim", hint), ("person", "› "))
 
@@ -120,10 +120,12 @@ class Steering:
         shown = visible(typed.strip())
         if not self._commands.is_immediate(typed):
             self.delayed.append(typed)
-            self._printer.say(f"after this turn: {shown}", "dim")
+            self._printer.print_text(f"after this turn: {shown}", "dim")
             return
-        if self._reader.lively:  # what was typed has been erased
-            self._printer.say(f"{self._printer.look.sign('prompt')} {shown}", "dim")
+        if self._reader.has_line_editor:  # what was typed has been erased
+            self._printer.print_text(
+                f"{self._printer.capabilities.sign('prompt')} {shown}", "dim"
+            )
         await self._commands.run(typed)
 
 

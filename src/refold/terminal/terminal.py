@@ -13,7 +13,7 @@ from refold.client.types import ImageData, Subscription, View
 from refold.commands.command_context import ProgramOutput
 from refold.commands.dispatch import CommandRunner
 from refold.commands.session_lines import has_interrupted_work, sentence
-from refold.console.clipboard import with_images
+from refold.console.clipboard import load_named_images
 from refold.console.console_context import ConsoleContext
 from refold.console.printer import Printer
 from refold.console.reader import TerminalReader
@@ -51,7 +51,7 @@ class Terminal(ConsoleContext):
         if has_interrupted_work(self.session):
             print_cut_off_turn(self.session, self.printer)
         elif not self.session.idle:
-            self.printer.say("Continuing the interrupted turn.", "dim")
+            self.printer.print_text("Continuing the interrupted turn.", "dim")
             await self.settle()
 
     async def run_program(
@@ -76,7 +76,7 @@ class Terminal(ConsoleContext):
         already.
         """
         key = next(self._keys)
-        shown = (*images, *with_images(text, self.session, self.printer))
+        shown = (*images, *load_named_images(text, self.session, self.printer))
 
         async def send() -> None:
             await self.session.say(text, client_key=key, images=shown, typed=typed)
@@ -119,7 +119,7 @@ class Terminal(ConsoleContext):
         finally:
             self._work = None
         if failure is not None:
-            self.printer.line(sentence(failure))
+            self.printer.print_line(sentence(failure))
             if self.socket is not None:
                 self.socket.report_error(failure)
         for typed in delayed:

@@ -25,12 +25,12 @@ def this_terminal(
     theme: str = "auto",
 ) -> tuple[Printer, TerminalReader]:
     """Return a line editor if the terminal supports one, otherwise a reader of lines."""
-    look = detect_capabilities(sys.stdout, os.environ, wanted=display, theme=theme)
-    printer = Printer(sys.stdout, look)
-    if look.display != display == "status":
+    capabilities = detect_capabilities(sys.stdout, os.environ, wanted=display, theme=theme)
+    printer = Printer(sys.stdout, capabilities)
+    if capabilities.display != display == "status":
         name = on_one_line(os.environ.get("TERM", ""))
-        printer.say(_NO_STATUS.format(name), "warn")
-    if look.display != "line" or not sys.stdin.isatty():
+        printer.print_text(_NO_STATUS.format(name), "warn")
+    if capabilities.display != "line" or not sys.stdin.isatty():
         return printer, LineReader(printer)
     from refold.terminal.input.line_editor.prompt_toolkit_reader import PromptToolkitReader
 

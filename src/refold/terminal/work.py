@@ -17,7 +17,7 @@ from refold.client.session import Session
 from refold.client.types import Entry, Subscription, View
 from refold.commands.session_lines import sentence
 from refold.console.asker import Asker
-from refold.console.bell import Bell, desktop_notice, ring_bell
+from refold.console.bell import Bell, notice_sequence, show_desktop_notice
 from refold.console.printer import Printer
 from refold.console.reader import CTRL_C, SHORTCUTS, Key, TerminalReader
 from refold.errors import RefoldError
@@ -61,7 +61,7 @@ class Work:
             session.settings.context.default_window_tokens,
         )
         self._transcript.usage = session.settings.terminal.show_tokens
-        self._transcript.hint = reader.hears
+        self._transcript.hint = reader.reads_input
         self._steering = Steering(
             session,
             printer,
@@ -69,7 +69,9 @@ class Work:
             commands or NoCommands(),
             lambda: self._asker.next_question() is not None,
         )
-        self._lock = PromptLock(self._steering.read if reader.lively else reader.next_line)
+        self._lock = PromptLock(
+            self._steering.read if reader.has_line_editor else reader.read_input
+        )
         self._asker = Asker(session, printer, reader, self._steering.send)
         self.under_way, self._over = False, anyio.Event()
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
@@ -130,7 +132,7 @@ class Work:
         """Ctrl+C came as a signal: stop the turn, or leave the question that is open."""
         if self._lock.asking and self._reader.interrupt():
             return
-        self._printer.note_interrupt()
+        self._printer.note_echoed_ctrl_c()
         self._stopping.set()
 
     async def end(self, reason: str) -> None:
@@ -176,7 +178,7 @@ class Work:
                 drawn = self._printer.has_status
                 self._transcript.show(frame)
                 if drawn and not self._printer.has_status:  # later, or it would flicker
-                    self._printer.status(
+                    self._printer.show_status(
                         *self._transcript.subagent_rows(), self._transcript.status()
                     )
             if isinstance(frame.item, Entry):
@@ -215,7 +217,7 @@ class Work:
 
     async def _read_keys(self) -> None:
         while True:
-            typed = await self._lock.next_line()
+            typed = await self._lock.read_input()
             if not typed:  # the terminal is gone
                 await anyio.sleep_forever()
             self._hears = True  # the work is not over before this is done
@@ -274,7 +276,7 @@ class Work:
             title = self._session.view.session.title
             notice = f"{text}: {title}" if title else text
             self._printer.send_sequence(
-                ring_bell(os.environ, notice, self._printer.look.display)
+                notice_sequence(os.environ, notice, self._printer.capabilities.display)
             )
 
     @asynccontextmanager
@@ -290,7 +292,7 @@ class Work:
         try:
             yield
         except RefoldError as error:  # an order could not be written to the disk
-            self._printer.line(sentence(error))
+            self._printer.print_line(sentence(error))
 
     async def _notify_when_asked(self) -> None:
         """Notify the person when the model asks for it."""
@@ -298,9 +300,9 @@ class Work:
             while self._notices:
                 notice = self._notices.pop(0)
                 self._printer.send_sequence(
-                    ring_bell(os.environ, notice, self._printer.look.display)
+                    notice_sequence(os.environ, notice, self._printer.capabilities.display)
                 )
-                await desktop_notice(os.environ, notice)
+                await show_desktop_notice(os.environ, notice)
             await self._cursor.wait_for_wake()
 
     def _on_event(self, entry: Entry) -> None:
@@ -336,7 +338,7 @@ class PromptLock:
             finally:
                 self.asking = False
 
-    async def next_line(self) -> str | DraftMessage:
+    async def read_input(self) -> str | DraftMessage:
         """Return what is typed while no question is open."""
         while True:
             async with self._keyboard:

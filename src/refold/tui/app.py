@@ -36,15 +36,15 @@ from refold.commands.session_lines import (
 )
 from refold.commands.table import command_in
 from refold.console import plan_prompt as plans
-from refold.console.bell import Bell, desktop_notice, ring_bell
+from refold.console.bell import Bell, notice_sequence, show_desktop_notice
 from refold.console.capabilities import (
     TerminalCapabilities,
     detect_capabilities,
     is_dumb,
 )
 from refold.console.clipboard import Clipboard
-from refold.console.console_context import Beside, ignore_listener
-from refold.console.editor import editor_of
+from refold.console.console_context import BackgroundWork, do_no_background_work
+from refold.console.editor import editor_command
 from refold.console.history import open_history
 from refold.console.printer import Printer
 from refold.console.signals import run_with_signals
@@ -59,7 +59,7 @@ from refold.tui.image_painter import ImagePainter
 from refold.tui.model import Model
 from refold.tui.offers import Completer, palette
 from refold.tui.screen_modes import ScreenModes, write
-from refold.tui.shell_aside import ShellAside
+from refold.tui.shell_display import ShellDisplay
 from refold.tui.shell_rows import shell_room
 from refold.tui.transcript import Transcript
 from refold.tui.update import update
@@ -78,10 +78,12 @@ async def run(
     first_words: str = "",
     images: Sequence[ImageData] = (),
     typed: str | None = None,
-    beside: Beside | None = None,
+    beside: BackgroundWork | None = None,
 ) -> int:
     """Run the full screen until the person leaves. Return the exit code."""
-    return await App(session, beside or ignore_listener).run(first_words, images, typed)
+    return await App(session, beside or do_no_background_work).run(
+        first_words, images, typed
+    )
 
 
 def check_terminal(environ: Mapping[str, str]) -> None:
@@ -96,11 +98,11 @@ def check_terminal(environ: Mapping[str, str]) -> None:
 
 
 def _greet(session: Session, printer: Printer) -> None:
-    printer.line(heading(session))
+    printer.print_line(heading(session))
     for notice in session.notices():
-        printer.say(on_one_line(notice), "warn")
+        printer.print_text(on_one_line(notice), "warn")
     if is_cut_off(session):
-        printer.lines(cut_off_turn(session, printer.room))
+        printer.print_lines(cut_off_turn(session, printer.room))
 
 
 async def _stop_turn(session: Session, reason: str) -> None:
@@ -114,10 +116,10 @@ async def _stop_turn(session: Session, reason: str) -> None:
 class App:
     """One terminal, and the session that it shows now."""
 
-    def __init__(self, session: Session, beside: Beside) -> None:
+    def __init__(self, session: Session, beside: BackgroundWork) -> None:
         settings, config, environ = session.settings.terminal, session.config, os.environ
         self._beside = beside
-        self._look = detect_capabilities(
+        self._capabilities = detect_capabilities(
             sys.stdout, environ, wanted="line", theme=settings.theme
         )
         modes = ScreenModes(
@@ -125,11 +127,11 @@ class App:
         )
         painter = ImagePainter(environ, wanted=settings.images)
         self._images = ImageLoader(painter, lambda name: self.session.blob(name), self.post)
-        self._foreground = Foreground(modes, self._look, self.post, self._images)
+        self._foreground = Foreground(modes, self._capabilities, self.post, self._images)
         width, height = self._foreground.size()
         transcript = Transcript(
             label=lambda call: full_label(call, self.session.tool(call.name)),
-            links=self._look.links,
+            links=self._capabilities.links,
         )
         self.model = Model(
             width=width, height=height, now=time.time(), transcript=transcript
@@ -149,7 +151,7 @@ class App:
         self._following: SessionFollower | None = None
         self._completer, self._clipboard = Completer(session, self.post), Clipboard(environ)
         self._delayed = list[str]()
-        self._shell: ShellAside | None = None
+        self._shell: ShellDisplay | None = None
         self._shells = anyio.Lock()
 
     @property
@@ -169,7 +171,7 @@ class App:
                 self._group.start_soon(self._read)
                 self._group.start_soon(self._tick)
                 self._group.start_soon(self._terminal.share)
-                self._group.start_soon(self._beside, self._printer.say)
+                self._group.start_soon(self._beside, self._printer.print_text)
                 if first_words or images:
                     await self._terminal.say(first_words, images, typed=typed)
                 await self._left.wait()
@@ -183,7 +185,7 @@ class App:
             )
         finally:
             self._foreground.close()
-            Printer(sys.stdout, self._look).lines(farewell(self.session))
+            Printer(sys.stdout, self._capabilities).print_lines(farewell(self.session))
 
     _group: TaskGroup
 
@@ -267,7 +269,7 @@ class App:
             try:
                 await work()
             except RefoldError as error:
-                self._printer.line(sentence(error))
+                self._printer.print_line(sentence(error))
 
         self._group.start_soon(start_guarded)
 
@@ -281,11 +283,11 @@ class App:
             case m.Complete(before):
                 await self._completer.look_for_completions(before)
             case m.Copy(text):
-                order, hint = await self._clipboard.copy(text)
+                order, hint = await self._clipboard.copy_text(text)
                 write(order)
                 self.post(m.Copied(hint))
             case m.PasteImage():
-                self.post(m.ImagePasted(await self._clipboard.take()))
+                self.post(m.ImagePasted(await self._clipboard.take_image()))
             case m.MeasureImages(names):
                 await self._images.measure(names)
 
@@ -323,8 +325,8 @@ class App:
         else:
             await self._terminal.say(text, self._clipboard.images_in(text), when=when)
 
-    def aside(self, command: str) -> ShellAside:
-        self._shell = ShellAside(
+    def display_for(self, command: str) -> ShellDisplay:
+        self._shell = ShellDisplay(
             command, self.post, lambda: shell_room(areas(self.model).room),
             self._foreground.lend_terminal,
         )  # fmt: skip
@@ -338,7 +340,7 @@ class App:
         name = (command_in(typed) or ("",))[0]
         works = self.session.view.turn.seq and not is_cut_off(self.session)
         if works and not self._terminal.commands.is_immediate(typed):
-            self._printer.say(f"after this turn: {on_one_line(typed)}", "dim")
+            self._printer.print_text(f"after this turn: {on_one_line(typed)}", "dim")
             self._delayed.append(typed)
             return
         if name != "shell":  # its command is in the transcript, as a message
@@ -355,7 +357,7 @@ class App:
         """Run a `!command`, one after the other."""
         if self._shells.locked():
             text = f"after the running command: {on_one_line(typed)}"
-            self._printer.say(text, "dim")
+            self._printer.print_text(text, "dim")
         async with self._shells:
             await self._terminal.commands.run(typed)
             self.post(m.ShellEnded())
@@ -368,33 +370,37 @@ class App:
         self._start_task(run)
 
     async def _edit_outside(self, text: str) -> None:
-        if command := editor_of(os.environ):
+        if command := editor_command(os.environ):
             new = await self._foreground.edit_text(text, command, "message.md")
             self.post(m.Edited(new.removesuffix("\n")))
         else:
-            self._printer.say("Set $VISUAL or $EDITOR to write in an editor.", "warn")
+            self._printer.print_text(
+                "Set $VISUAL or $EDITOR to write in an editor.", "warn"
+            )
 
     @property
     def plans(self) -> plans.PlanQueue:
         return self._terminal.plans
 
     def print_row(self, row: Line) -> None:
-        self._printer.line(row)
+        self._printer.print_line(row)
 
     def _row_printer(self, rows: Callable[[Sequence[Line]], None]) -> RowPrinter:
-        return RowPrinter(lambda: self.model.width - 2, self._look, rows, self._use_look)
+        return RowPrinter(
+            lambda: self.model.width - 2, self._capabilities, rows, self._use_capabilities
+        )
 
-    def _use_look(self, look: TerminalCapabilities) -> None:
-        self._look = self._foreground.look = look
+    def _use_capabilities(self, capabilities: TerminalCapabilities) -> None:
+        self._capabilities = self._foreground.capabilities = capabilities
         self._foreground.repaint()
 
     def notify(self, said: str) -> None:
-        write(ring_bell(os.environ, said))
-        self._start_task(partial(desktop_notice, os.environ, said))
+        write(notice_sequence(os.environ, said))
+        self._start_task(partial(show_desktop_notice, os.environ, said))
 
     def ring(self, why: str) -> None:
         if self._bell.is_due:
-            write(ring_bell(os.environ, f"refold: {why}"))
+            write(notice_sequence(os.environ, f"refold: {why}"))
         self._bell.note_key()
 
 

@@ -128,7 +128,7 @@ class SessionFollower:
             case messages.Watch(node):
                 self._watched = node
                 self._moved.set()
-                self._asker.put_first(node)
+                self._asker.prefer_subagent(node)
             case messages.Follow(panel):
                 self._panel = panel
                 self._opened.set()
@@ -240,7 +240,7 @@ class SessionFollower:
             except RefoldError as error:  # the answer could not be written to the disk
                 self._display.print_row(sentence(error))
             finally:
-                self._reader.forget()
+                self._reader.erase_question()
 
     async def _send_draft(self, draft: DraftMessage) -> None:
         """Send words that amend an answer. The screen sends drafts itself."""
@@ -248,20 +248,20 @@ class SessionFollower:
 
     async def _judge_plans(self) -> None:
         while True:
-            plan = self._display.plans.next(self._session)
+            plan = self._display.plans.next_plan(self._session)
             if plan is None or self._session.view.turn.seq:
                 await self._news.wait()
                 continue
             self._display.ring("a plan for you")
             try:
-                if not await plans.put_plan(
+                if not await plans.ask_about_plan(
                     plan, self._session, self._printer, self._reader
                 ):
-                    self._display.plans.put_off(plan)
+                    self._display.plans.postpone(plan)
             except RefoldError as error:
                 self._display.print_row(sentence(error))
             finally:
-                self._reader.forget()
+                self._reader.erase_question()
 
     async def _load_watched(self) -> None:
         """Load what is watched: a subagent when it has moved, a command while it runs."""

@@ -54,11 +54,11 @@ class Foreground:
     def __init__(
         self,
         modes: ScreenModes,
-        look: TerminalCapabilities,
+        capabilities: TerminalCapabilities,
         post: Callable[[Message], None],
         images: ImageLoader,
     ) -> None:
-        self.look, self._images = look, images
+        self.capabilities, self._images = capabilities, images
         self._modes, self._post = modes, post
         self._before: Painted | None = None
         self._changed, self._keyed = anyio.Event(), anyio.Event()
@@ -117,7 +117,9 @@ class Foreground:
     def _paint(self, frame: Frame, width: int) -> None:
         if not self._ours.is_set():
             return
-        if text := paint(frame, width, self._before, self.look, self._images.painter):
+        if text := paint(
+            frame, width, self._before, self.capabilities, self._images.painter
+        ):
             write(text)
             self._before = Painted(frame.rows, frame.cursor, width)
         self._images.look_for(frame.rows)
@@ -136,7 +138,7 @@ class Foreground:
         write(self._images.painter.forget())
         self._modes.leave()
         try:
-            yield Printer(sys.stdout, self.look)
+            yield Printer(sys.stdout, self.capabilities)
         finally:
             self._take_back()
             self._ours.set()

@@ -29,7 +29,7 @@ from prompt_toolkit.layout import BufferControl, Layout, Window
 from prompt_toolkit.output import DummyOutput
 from prompt_toolkit.selection import SelectionState
 
-from refold.console.letter_keys import add_letter_keys, stay_between_letters
+from refold.console.letter_keys import add_letter_keys, keep_cursor_between_letters
 from refold.tui.text_field import Edit, Mode, TextField
 
 MAX_UNDO_TEXTS = 200
@@ -74,7 +74,7 @@ class HeadlessEditor:
         )  # fmt: skip
         # A timeout would need an event loop.
         self._app.timeoutlen = None  # pyright: ignore[reportAttributeAccessIssue]
-        stay_between_letters(self._app)
+        keep_cursor_between_letters(self._app)
         self._new_text, self._new_session = (
             self._get_attributes(_OF_TEXT),
             self._get_attributes(_SESSION_FIELDS),

@@ -21,10 +21,10 @@ from refold.client.types import ImageData
 from refold.commands.command_context import ProgramOutput
 from refold.commands.dispatch import CommandRunner
 from refold.console.capabilities import TerminalCapabilities, detect_capabilities
-from refold.console.clipboard import with_images
+from refold.console.clipboard import load_named_images
 from refold.console.console_context import ConsoleContext
 from refold.console.printer import Printer
-from refold.console.pty import Aside
+from refold.console.pty import CommandDisplay
 from refold.console.reader import Key
 from refold.tui.messages import (
     Answer,
@@ -58,21 +58,21 @@ Edit = Callable[[str, tuple[str, ...], str], Awaitable[str]]  # as in `TerminalR
 class RowPrinter(Printer):
     """A printer that passes whole rows to `rows`; nothing is written to a terminal.
 
-    `use` changes the look of the screen.
+    `use` applies other capabilities to the screen.
     """
 
     def __init__(
         self,
         room: Callable[[], int],
-        look: TerminalCapabilities,
+        capabilities: TerminalCapabilities,
         rows: Callable[[Sequence[Line]], None],
         use: Callable[[TerminalCapabilities], None],
     ) -> None:
-        super().__init__(io.StringIO(), _row_capabilities(look, room))
+        super().__init__(io.StringIO(), _row_capabilities(capabilities, room))
         self._rows, self._begun = rows, list[Piece]()
         self._cells, self._use = room, use
 
-    def pieces(self, pieces: Iterable[Piece]) -> None:
+    def print_pieces(self, pieces: Iterable[Piece]) -> None:
         texts = [*self._begun, *pieces]
         text = "".join(text for _, text in texts)
         if not text:
@@ -86,9 +86,9 @@ class RowPrinter(Printer):
 
     def start_line(self) -> None:
         if self._begun:
-            self.pieces((("plain", "\n"),))
+            self.print_pieces((("plain", "\n"),))
 
-    def gap(self) -> None:
+    def ensure_blank_line(self) -> None:
         """End the line: the transcript adds its own gaps."""
         self.start_line()
 
@@ -96,11 +96,13 @@ class RowPrinter(Printer):
         write(sequence)
 
     def set_theme(self, theme: str, environ: Mapping[str, str]) -> None:
-        self.set_look(detect_capabilities(sys.stdout, environ, wanted="line", theme=theme))
+        self.set_capabilities(
+            detect_capabilities(sys.stdout, environ, wanted="line", theme=theme)
+        )
 
-    def set_look(self, look: TerminalCapabilities) -> None:
-        self.look = _row_capabilities(look, self._cells)
-        self._use(look)
+    def set_capabilities(self, capabilities: TerminalCapabilities) -> None:
+        self.capabilities = _row_capabilities(capabilities, self._cells)
+        self._use(capabilities)
 
 
 class Questions:
@@ -170,7 +172,7 @@ class ScreenReader:
     `edit` leaves the screen for an editor and comes back.
     """
 
-    lively = edits = True
+    has_line_editor = can_edit_text = True
 
     def __init__(
         self, questions: Questions, edit: Edit, body: list[Line] | None = None
@@ -179,7 +181,7 @@ class ScreenReader:
         self._edit = edit
         self._shown = 0  # rows of the body that an earlier question showed
 
-    def forget(self) -> bool:
+    def erase_question(self) -> bool:
         """Remove the printed body: the question is over, or is printed again."""
         self._body.clear()
         self._shown = 0
@@ -194,7 +196,7 @@ class ScreenReader:
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         return _key_or_text(await self._ask(prompt, menu=menu))
 
-    async def choice(self, prompt: Line, keys: str) -> str | Key:
+    async def read_choice(self, prompt: Line, keys: str) -> str | Key:
         answer = await self._ask(prompt, keys=keys)
         if answer.key:
             return _KEY_NAMES[answer.key]
@@ -281,8 +283,8 @@ class ScreenContext(ConsoleContext):
         if only_prints:
             return await run_program(command, directory, self.printer)
         # The last argument of a shell is what the person typed.
-        aside = self._display.aside(command[-1])
-        return await run_program(command, directory, self.printer, aside)
+        display = self._display.display_for(command[-1])
+        return await run_program(command, directory, self.printer, display)
 
     async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
         self._leave_draft()
@@ -306,7 +308,7 @@ class ScreenContext(ConsoleContext):
         when: Literal["now", "next"] = "now",
     ) -> None:
         self._display.wake_turn_loop()
-        shown = (*images, *with_images(text, self.session, self.printer))
+        shown = (*images, *load_named_images(text, self.session, self.printer))
         await self.session.say(text, when=when, images=shown, typed=typed)
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
@@ -326,16 +328,18 @@ class ScreenDisplay(Protocol):
         """Show this session from now on."""
         ...
 
-    def aside(self, command: str) -> Aside:
+    def display_for(self, command: str) -> CommandDisplay:
         """Show this command in the transcript while it runs."""
         ...
 
 
 def _row_capabilities(
-    look: TerminalCapabilities, room: Callable[[], int]
+    capabilities: TerminalCapabilities, room: Callable[[], int]
 ) -> TerminalCapabilities:
     """Return capabilities for rows that the screen draws: no cursor movement."""
-    return replace(look, room=room, width=room, height=lambda: _QUESTION_ROWS, moves=False)
+    return replace(
+        capabilities, room=room, width=room, height=lambda: _QUESTION_ROWS, moves=False
+    )
 
 
 def _key_or_text(answer: Answer) -> str | Key:

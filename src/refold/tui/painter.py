@@ -33,7 +33,7 @@ def paint(
     frame: Frame,
     width: int,
     before: Painted | None,
-    look: TerminalCapabilities,
+    capabilities: TerminalCapabilities,
     images: ImagePainter | None = None,
 ) -> str:
     """Return what to write so that the terminal shows this frame; "" if it does already.
@@ -42,7 +42,7 @@ def paint(
     """
     text, written, moved = "", frozenset[int](), False
     if Painted(frame.rows, frame.cursor, width) != before:
-        text, written, moved = _frame_text(frame, width, before, look)
+        text, written, moved = _frame_text(frame, width, before, capabilities)
     uploads, put = ("", "")
     if images is not None:
         uploads, put = images.orders(frame.rows, written, moved=moved)
@@ -52,7 +52,7 @@ def paint(
 
 
 def _frame_text(
-    frame: Frame, width: int, before: Painted | None, look: TerminalCapabilities
+    frame: Frame, width: int, before: Painted | None, capabilities: TerminalCapabilities
 ) -> tuple[str, frozenset[int], bool]:
     """Return what to write, the rows written, and whether the terminal scrolled."""
     parts, written = list[str](), set[int]()
@@ -67,7 +67,7 @@ def _frame_text(
     for index, row in enumerate(frame.rows):
         if row != shown[index]:
             written.add(index)
-            text = "".join(look.paint(*piece) for piece in row)
+            text = "".join(capabilities.paint(*piece) for piece in row)
             full = sum(cells(text) for _, text in row) >= width
             # At the last column, erasing to the end of the row would erase its last
             # character.

@@ -46,7 +46,7 @@ _ANSWER_WORDS = {"yes": "y", "no": "n"}
 class LineReader:
     """Reads from the file descriptor `source`."""
 
-    lively = edits = False
+    has_line_editor = can_edit_text = False
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class LineReader:
     ) -> None:
         self._printer, self._source, self._clock = printer, source, clock
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.hears = os.isatty(source)
+        self.reads_input = os.isatty(source)
         self._read = ""
         self._over = False
         self._asking: anyio.CancelScope | None = None
@@ -87,7 +87,7 @@ class LineReader:
         return await self.read_line(prompt(), text)
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
-        if self.hears and (line := await self._line_before_question()) is not None:
+        if self.reads_input and (line := await self._line_before_question()) is not None:
             return DraftMessage(line)
         shown_at, menu = self._clock(), replace(menu, amends=False)  # Tab is text here
         while True:
@@ -98,19 +98,19 @@ class LineReader:
                 return answer
             if answer.strip(" ") == _ESC_KEY:
                 return Key.ESC
-            calm = not self.hears or self._clock() - shown_at >= CALM_SECONDS
+            calm = not self.reads_input or self._clock() - shown_at >= CALM_SECONDS
             pressed = press_line(menu, answer, calm=calm)
             match pressed.action:
                 case "answer" | "write":
                     return pressed.value
-                case "draft" if self.hears:
+                case "draft" if self.reads_input:
                     return DraftMessage(answer)
                 case _:
                     ids = f"1 to {len(menu.choices)}" if menu.choices else "an answer"
-                    self._printer.say(f"Type {ids} and Enter.", "dim")
+                    self._printer.print_text(f"Type {ids} and Enter.", "dim")
 
-    async def choice(self, prompt: Line, keys: str) -> str | Key:
-        if self.hears:  # a line that was typed before the question does not answer it
+    async def read_choice(self, prompt: Line, keys: str) -> str | Key:
+        if self.reads_input:  # a line that was typed before the question does not answer it
             discard_input(self._source)
             self._read = ""
         line = await self.read_line(prompt)
@@ -120,32 +120,36 @@ class LineReader:
         key = _ANSWER_WORDS.get(word, word)
         return key if len(key) == 1 and key in keys else ""
 
-    async def secret(
+    async def read_secret(
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
         line = await self._read_prompted_line(prompt, no_echo)
-        if self.hears:
-            self._printer.say("")
+        if self.reads_input:
+            self._printer.print_text("")
         return line
 
     async def edit(self, text: str, command: tuple[str, ...], name: str) -> str:
         return await edit_text(text, command, name)
 
-    def forget(self) -> bool:
+    def erase_question(self) -> bool:
         return False
 
     @contextmanager
     def suppress_echo(self) -> Generator[None]:
-        with cbreak_mode(self._source) if self._printer.look.moves else nullcontext():
+        with (
+            cbreak_mode(self._source) if self._printer.capabilities.moves else nullcontext()
+        ):
             try:
                 yield
             finally:
                 self._read_unread_keys()
 
-    async def next_line(self) -> str:
-        if not self.hears:  # a script's lines are answers, and wait for their questions
+    async def read_input(self) -> str:
+        if (
+            not self.reads_input
+        ):  # a script's lines are answers, and wait for their questions
             await anyio.sleep_forever()
-        if self._printer.look.moves:
+        if self._printer.capabilities.moves:
             taken, self._read = self._read, ""
             return taken or await read_key(self._source)
         await self._read_whole_line()
@@ -164,7 +168,7 @@ class LineReader:
     def restore_draft(self, text: str) -> None:
         """Do nothing: the terminal edits the line."""
 
-    def put_aside(self) -> bool:
+    def close_prompt(self) -> bool:
         if self._asking is None:
             return False
         self._set_aside = True  # a half-typed line stays in the terminal
@@ -200,13 +204,13 @@ class LineReader:
         aside, self._set_aside = self._set_aside, False
         if interrupted and aside:
             self._printer.start_line()
-            return Key.ASIDE
+            return Key.PROMPT_CLOSED
         if interrupted:
-            if self.hears:  # discard the half line before Ctrl+C
+            if self.reads_input:  # discard the half line before Ctrl+C
                 discard_input(self._source)
                 self._read = ""
             return Key.CTRL_C
-        if self.hears and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
+        if self.reads_input and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
             self._printer.note_typed_line()
         else:
             self._printer.start_line()
@@ -217,8 +221,8 @@ class LineReader:
 
     def _print_prompt(self) -> None:
         self._printer.start_line()
-        sign = self._printer.look.sign("prompt")
-        self._printer.pieces(
+        sign = self._printer.capabilities.sign("prompt")
+        self._printer.print_pieces(
             (style, text.replace("›", sign)) for style, text in self._prompt
         )
 
@@ -234,7 +238,7 @@ class LineReader:
 
     def _has_line(self) -> bool:
         """Whether a line was entered, and is about to be read."""
-        return "\n" in self._read or (self.hears and is_readable(self._source))
+        return "\n" in self._read or (self.reads_input and is_readable(self._source))
 
     def _read_unread_keys(self) -> None:
         self._read += self._decoder.decode(unread_input(self._source))

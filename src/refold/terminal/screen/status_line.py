@@ -102,11 +102,11 @@ class PlainProgress:
     def show(self, status: Line, above: Sequence[Line] = ()) -> None:
         """Show the status line, and the rows `above` it if they can be erased."""
         now, printer = self._clock(), self._printer
-        printer.status(*above, status)
-        if printer.look.moves:
+        printer.show_status(*above, status)
+        if printer.capabilities.moves:
             return
         if printer.written != self._written:
             self._written, self._since, self._due = printer.written, now, _SILENCE_SECONDS
-        elif status and printer.at_start and now - self._since >= self._due:
-            printer.say("".join(text for _, text in status[1:]).strip(), "dim")
+        elif status and printer.is_at_line_start and now - self._since >= self._due:
+            printer.print_text("".join(text for _, text in status[1:]).strip(), "dim")
             self._written, self._due = printer.written, self._due * 2

@@ -55,7 +55,7 @@ class StreamedText:
             if not text.strip():
                 return False
             self._close_thinking()
-            self._printer.gap()
+            self._printer.ensure_blank_line()
             self._doing.set_activity("")
             self._prose = renderer_for(self._printer)
             text = text.lstrip("\n")
@@ -100,20 +100,20 @@ class StreamedText:
         if text and self._parted:
             self._parted = False
             if not text.startswith("\n"):
-                self._printer.gap()
-        self._printer.pieces(pieces)
+                self._printer.ensure_blank_line()
+        self._printer.print_pieces(pieces)
 
     def _close_thinking(self) -> bool:
         words = " ".join(visible("".join(self._thinking)).split())
         self._thinking.clear()
         self._doing.forget_output("thinking")
         if words:
-            sign = self._printer.look.sign("thought")
-            self._printer.gap()
+            sign = self._printer.capabilities.sign("thought")
+            self._printer.ensure_blank_line()
             row, room = f"{sign} {words}", self._printer.room
             if cells(row) > room:
                 row = cut(row, room - cells(_THINKING_HINT)) + _THINKING_HINT
-            self._printer.say(row, "dim")
+            self._printer.print_text(row, "dim")
         return bool(words)
 
 

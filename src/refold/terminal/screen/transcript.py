@@ -95,7 +95,7 @@ class TranscriptPrinter:
         self._retried = ""  # why the model is called again, as printed last
         self._made: dict[str, int] = {}  # by the code of each call that runs
         self._at_work = _SubagentActivity(clock)
-        self._doing = StatusLine(clock, printer.look.sign("wheel"))
+        self._doing = StatusLine(clock, printer.capabilities.sign("wheel"))
         self._speech = StreamedText(printer, self._doing)
 
     def begin(self, view: View) -> None:
@@ -147,7 +147,7 @@ class TranscriptPrinter:
 
     @property
     def _max_subagent_rows(self) -> int:
-        return self._printer.status_room - 1 if self._printer.look.moves else 0
+        return self._printer.status_room - 1 if self._printer.capabilities.moves else 0
 
     def status(self) -> Line:
         """Return what is being done now, for a line that will be erased."""
@@ -181,12 +181,14 @@ class TranscriptPrinter:
                 # printed.
                 if not (block.begins and self._max_subagent_rows):
                     self._print_beside(block.line)
-                    self._printer.under(report_rows(block.report, self._printer.room - 4))
+                    self._printer.print_nested_lines(
+                        report_rows(block.report, self._printer.room - 4)
+                    )
             case TurnEndBlock():
                 self._close_text()
                 self._doing.clear()
-                self._printer.gap()
-                self._printer.lines(interactive_turn_rows(block, usage=self.usage))
+                self._printer.ensure_blank_line()
+                self._printer.print_lines(interactive_turn_rows(block, usage=self.usage))
             case _:
                 assert_never(block)
 
@@ -204,16 +206,16 @@ class TranscriptPrinter:
         if block in self._now.open:
             self._printed_early.add(block.seq)
         self._prepare_for_other_output()
-        self._printer.gap()
+        self._printer.ensure_blank_line()
         if is_from_child(block.sender):
             rows = report_lines(block.sender, block.words, self._printer.room)
-            self._printer.lines(rows)
+            self._printer.print_lines(rows)
             self._dense = False
         else:
-            sign = self._printer.look.sign("prompt")
+            sign = self._printer.capabilities.sign("prompt")
             first, *others = message_rows(block, self._printer.room, _MESSAGE_HINT)
-            self._printer.line((("person", f"{sign} "), *first))
-            self._printer.lines(others)
+            self._printer.print_line((("person", f"{sign} "), *first))
+            self._printer.print_lines(others)
         self._last = ""
 
     def _print_streamed(
@@ -261,16 +263,17 @@ class TranscriptPrinter:
     def _print_beside(self, line: Line) -> None:
         self._prepare_for_other_output()
         if not self._dense:
-            self._printer.gap()
-        self._printer.line(line)
+            self._printer.ensure_blank_line()
+        self._printer.print_line(line)
         self._last, self._dense = "", True
 
     def _update_activity(self, before: Status, now: Status) -> None:
         self._retried = self._retried if now.tries else ""
         if now.tries > before.tries and now.reason != self._retried:
-            self._retried = now.reason  # once in a series; the status counts down
-            if not (now.attempt and self._printer.look.moves):  # and shows the reason
-                self._printer.say(_retry_reason(now), "warn")
+            self._retried = now.reason  # once in a series
+            # A status that can be drawn again counts down and shows the reason itself.
+            if not (now.attempt and self._printer.capabilities.moves):
+                self._printer.print_text(_retry_reason(now), "warn")
         # A question put here took the status line; the work may have continued.
         if now.doing != self._doing.activity or now.tries != before.tries:
             self._doing.set_activity(now.doing, now.seconds, now)
@@ -302,11 +305,13 @@ class TranscriptPrinter:
             return
         self._close_text()
         if not self._dense:  # short calls in a row stand close together
-            self._printer.gap()
+            self._printer.ensure_blank_line()
         text = full_label(call, self._tool(call.name))
         head, *below = call_rows(text, self._printer.room - 1, _RESULT_FOLD.hint)
-        self._printer.line((("accent", f"{self._printer.look.sign('call')} "), *head))
-        self._printer.lines((("plain", "  "), *row) for row in below)
+        self._printer.print_line(
+            (("accent", f"{self._printer.capabilities.sign('call')} "), *head)
+        )
+        self._printer.print_lines((("plain", "  "), *row) for row in below)
         self._last, self._dense = call.id, False
 
     def _has_printed_enough(self, block: CallBlock) -> bool:
@@ -328,7 +333,7 @@ class TranscriptPrinter:
         # own.
         if id_ not in self._put and not _is_reported_elsewhere(block, self._now.view):
             self._show_running(block)
-            self._printer.under([] if is_plan(block) else rows)
+            self._printer.print_nested_lines([] if is_plan(block) else rows)
         self._put.discard(id_)
         self._last, self._dense = "", len(rows) == 1
 

@@ -34,7 +34,7 @@ _STYLE_MARKS = {
 _COLOR_LEVELS = (0, 95, 135, 175, 215, 255)
 
 
-def drawing_arguments(look: TerminalCapabilities) -> dict[str, Any]:
+def drawing_arguments(capabilities: TerminalCapabilities) -> dict[str, Any]:
     """Return the arguments for a prompt_toolkit application: output, colours and styles."""
     return {
         # The cursor position is never asked for: a late reply would be read as typed text.
@@ -42,20 +42,20 @@ def drawing_arguments(look: TerminalCapabilities) -> dict[str, Any]:
             sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False
         ),
         "include_default_pygments_style": False,
-        **style_arguments(look),
+        **style_arguments(capabilities),
     }
 
 
-def style_arguments(look: TerminalCapabilities) -> dict[str, Any]:
+def style_arguments(capabilities: TerminalCapabilities) -> dict[str, Any]:
     """Return the arguments that depend on the theme: styles in its colours."""
     # Where there is a line editor, styles are written as ECMA-48 codes.
-    codes = {style: begin[2:-1] for style, begin in look.paints.items()}
+    codes = {style: begin[2:-1] for style, begin in capabilities.style_sequences.items()}
     styles = {
         style: " ".join(map(_to_style, colours.split_codes(code)))
         for style, code in codes.items()
     }
     depth = ColorDepth.DEPTH_4_BIT
-    if not look.color or look.mono:
+    if not capabilities.color or capabilities.mono:
         depth = ColorDepth.DEPTH_1_BIT
     elif any("#" in style for style in styles.values()):
         depth = ColorDepth.DEPTH_8_BIT
@@ -101,13 +101,13 @@ def _size() -> Size:
 # A terminal that becomes narrower while the user types: everything drawn is erased.
 # prompt_toolkit moves up as many rows as it drew. A terminal that reflows old lines has
 # more of them now, and the uppermost would stay: a second prompt. On a terminal not known
-# to reflow (`TerminalCapabilities.refits`), nothing more is erased: it may be another
+# to reflow (`TerminalCapabilities.reflows`), nothing more is erased: it may be another
 # program's output.
 
 
-def erase_reflowed_rows(app: Application[Any], look: TerminalCapabilities) -> None:
+def erase_reflowed_rows(app: Application[Any], capabilities: TerminalCapabilities) -> None:
     """Make `app` erase all the rows that its output takes after a reflow."""
-    if not look.refits:
+    if not capabilities.reflows:
         return
     erase = app.renderer.erase
 

@@ -7,7 +7,7 @@ from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
 from prompt_toolkit.key_binding import KeyPressEvent
 
-from refold.console.editor import edit_text, editor_of
+from refold.console.editor import edit_text, editor_command
 from refold.console.printer import Printer
 from refold.errors import RefoldError
 from refold.terminal.input.line_editor.pastes import Pasted
@@ -33,14 +33,14 @@ class ExternalEditor:
         try:
             async with in_terminal():
                 try:
-                    if command := editor_of(os.environ):
+                    if command := editor_command(os.environ):
                         text = await edit_text(text, command, "words.md")
                     else:
                         problem = _NO_EDITOR
                 except RefoldError as error:
                     problem = str(error)
                 if problem:
-                    self._printer.say(visible(problem), "bad")
+                    self._printer.print_text(visible(problem), "bad")
         finally:
             self.away = False
         if not problem:

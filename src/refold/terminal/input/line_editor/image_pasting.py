@@ -25,7 +25,7 @@ def image_paste_handler(
             label = await image()
         except BadInput as error:
             async with in_terminal():
-                printer.say(visible(str(error)), "warn")
+                printer.print_text(visible(str(error)), "warn")
             return
         before = buffer.document.char_before_cursor
         buffer.insert_text(f" {label}" if before.strip() else label)

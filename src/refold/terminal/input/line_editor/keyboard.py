@@ -170,11 +170,11 @@ class Keyboard:
         ahead = (*self._input.read_keys(), *get_typeahead(self._input))
         return typed or bool(ahead)
 
-    async def next_line(self) -> str:
+    async def read_input(self) -> str:
         ahead = "".join(_to_text(press) for press in get_typeahead(self._input))
         come = ahead + self.parser.take_unfinished_paste()
         while True:
-            before, paste = await self._read_input(come)
+            before, paste = await self._read_until_paste(come)
             if before.endswith(_ESC_KEY):
                 self.note_escape()
             if CTRL_C in before:  # as in any terminal, what was typed with it is gone
@@ -187,7 +187,7 @@ class Keyboard:
                     self.pass_to_prompt(come)
                 return clean(typed)
 
-    async def _read_input(self, come: str) -> tuple[str, Paste | None]:
+    async def _read_until_paste(self, come: str) -> tuple[str, Paste | None]:
         """Return what is typed after `come`, and the paste that follows it."""
         paste = None
         try:

@@ -82,7 +82,7 @@ class _List:
             height=1,
         )
         rows_ = Window(FormattedTextControl(self._rows), dont_extend_height=True)
-        means = drawing_arguments(self._printer.look)
+        means = drawing_arguments(self._printer.capabilities)
         self._depth = means["color_depth"]
         means["color_depth"] = lambda: self._depth  # a theme may have more colours
         app = Application[Picker | None](
@@ -131,12 +131,12 @@ class _List:
 
     def _apply_theme(self) -> None:
         """Draw in the colours that the printer has now."""
-        colors = style_arguments(self._printer.look)
+        colors = style_arguments(self._printer.capabilities)
         self._app.style = colors["style"]
         self._depth = colors["color_depth"]
 
     def _rows(self) -> StyleAndTextTuples:
-        height = (self._printer.look.height() or 24) - _OTHER_ROWS
+        height = (self._printer.capabilities.height() or 24) - _OTHER_ROWS
         rows: StyleAndTextTuples = []
         for row in picker_rows(self._picking, self._printer.room - 1, height):
             rows += [(f"class:{style}", text) for style, text in row]

@@ -27,9 +27,9 @@ from prompt_toolkit.layout.processors import TabsProcessor
 
 from refold.commands.completion import Complete, names_a_file
 from refold.console.editor import edit_text
-from refold.console.history import Suggested, open_history
+from refold.console.history import HistorySuggester, open_history
 from refold.console.keys import canonical_mode
-from refold.console.letter_keys import stay_between_letters
+from refold.console.letter_keys import keep_cursor_between_letters
 from refold.console.printer import Printer
 from refold.console.reader import Key, PromptKeys, QueuedMessage
 from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
@@ -70,7 +70,7 @@ _Answer = str | QueuedMessage | DraftMessage | Answered | Key
 class PromptToolkitReader:
     """Reads with prompt_toolkit. `complete` returns the completions at the cursor."""
 
-    lively = hears = edits = True
+    has_line_editor = reads_input = can_edit_text = True
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class PromptToolkitReader:
         self._pace = TypingPace(time.monotonic)  # at choices
         self._keyboard = Keyboard(self._input, printer, self._pasted)
         self._elsewhere = ExternalEditor(printer, self._pasted)
-        take = self._keys.image
+        take = self._keys.paste_image
         self._image = image_paste_handler(printer, take) if take else None
 
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
@@ -111,7 +111,7 @@ class PromptToolkitReader:
             )
         finally:
             self._message_prompt.app.erase_when_done = False
-        if answer is not Key.ASIDE:  # otherwise the prompt would be gone
+        if answer is not Key.PROMPT_CLOSED:  # otherwise the prompt would be gone
             self._printer.note_typed_line()
         return _without_later(answer)
 
@@ -126,7 +126,7 @@ class PromptToolkitReader:
         editor = DraftEditor(self._short_prompt.app, self._printer)
         answer: _Answer = Key.CTRL_C
         entered = anyio.Event()
-        with self._printer.above(editor):
+        with self._printer.print_above(editor):
             try:
                 answer = await self._read_short_line(
                     lambda: (*editor.status, *prompt()), text, send_keys(entered.set)
@@ -156,7 +156,7 @@ class PromptToolkitReader:
                     self._unsent = self._short_prompt.default_buffer.text
         return answer if isinstance(answer, DraftMessage) else _without_later(answer)
 
-    async def choice(self, prompt: Line, keys: str) -> str | Key:
+    async def read_choice(self, prompt: Line, keys: str) -> str | Key:
         if self._keyboard.discard_typed():
             self._pace.note_key()
         keyed = answer_keys(keys, self._pace)
@@ -169,7 +169,7 @@ class PromptToolkitReader:
             )
         )
 
-    async def secret(
+    async def read_secret(
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
         hidden = Condition(lambda: not shows(self._short_prompt.default_buffer.text))
@@ -197,15 +197,15 @@ class PromptToolkitReader:
         self._printer.start_line()
         return await pick(self._printer, picker, search, on_move)
 
-    def forget(self) -> bool:
+    def erase_question(self) -> bool:
         return False
 
     def suppress_echo(self) -> AbstractContextManager[None]:
         return self._keyboard.suppress_echo()
 
-    async def next_line(self) -> str:
+    async def read_input(self) -> str:
         # Stripped, a draft is never taken for a complete line, which would be sent.
-        return self._take_unsent().strip() or await self._keyboard.next_line()
+        return self._take_unsent().strip() or await self._keyboard.read_input()
 
     def _keep_aside(self, *, entered: bool) -> None:
         """Keep the text of `read_draft` for the next prompt, which sends it after Enter."""
@@ -237,7 +237,7 @@ class PromptToolkitReader:
             self._asking.cancel()
         return True
 
-    def put_aside(self) -> bool:
+    def close_prompt(self) -> bool:
         app = self._message_prompt.app
         busy = app.is_done or not app.is_running or self._elsewhere.away
         if self._asking is None or busy:
@@ -246,7 +246,7 @@ class PromptToolkitReader:
         if not self._keep_draft(buffer.text):  # the draft is edited while work is shown
             return False
         app.erase_when_done = True
-        app.exit(result=Key.ASIDE)
+        app.exit(result=Key.PROMPT_CLOSED)
         return True
 
     def switch_draft(self, left: str, to: str) -> None:
@@ -264,12 +264,12 @@ class PromptToolkitReader:
 
     @cached_property
     def _common_arguments(self) -> dict[str, Any]:
-        return {"input": self._input, **drawing_arguments(self._printer.look)}
+        return {"input": self._input, **drawing_arguments(self._printer.capabilities)}
 
     @cached_property
     def _message_prompt(self) -> "PromptSession[_Answer]":
         doing = KeyActions(
-            self._keys.cycle,
+            self._keys.cycle_mode,
             self._elsewhere.edit,
             self._was_typed_ahead,
             self._keep_draft,
@@ -278,7 +278,7 @@ class PromptToolkitReader:
         )
         session = PromptSession[_Answer](
             history=open_history(self._history, self._pasted.whole, self._masked),
-            auto_suggest=Suggested(),
+            auto_suggest=HistorySuggester(),
             multiline=True,
             prompt_continuation="  ",
             key_bindings=message_keys(self._pasted, doing),
@@ -289,8 +289,8 @@ class PromptToolkitReader:
             input_processors=[TabsProcessor(char1=" ", char2=" ")],
             **self._common_arguments,
         )
-        erase_reflowed_rows(session.app, self._printer.look)
-        stay_between_letters(session.app)
+        erase_reflowed_rows(session.app, self._printer.capabilities)
+        keep_cursor_between_letters(session.app)
         return session
 
     @cached_property
@@ -299,8 +299,8 @@ class PromptToolkitReader:
         session = PromptSession[_Answer](
             history=DummyHistory(), erase_when_done=True, **self._common_arguments
         )
-        erase_reflowed_rows(session.app, self._printer.look)
-        stay_between_letters(session.app)
+        erase_reflowed_rows(session.app, self._printer.capabilities)
+        keep_cursor_between_letters(session.app)
         # Esc must not be held back for long as a possible start of Alt+Enter.
         session.app.ttimeoutlen = session.app.timeoutlen = ESC_ALONE
         return session
@@ -335,7 +335,7 @@ class PromptToolkitReader:
                 answer = await session.prompt_async(
                     message,
                     handle_sigint=False,
-                    **style_arguments(self._printer.look),
+                    **style_arguments(self._printer.capabilities),
                     **more,
                 )
             except EOFError:

@@ -1,4 +1,4 @@
-"""A `!command` that runs beside the full screen: its newest output becomes messages.
+"""Shows a `!command` in the full screen while it runs: its newest output becomes messages.
 
 `console.pty` runs it and decides when it needs the terminal; `transcript` lays it out.
 """
@@ -6,15 +6,15 @@
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from refold.console.pty import AsideCommand
+from refold.console.pty import PtyCommand
 from refold.tui.messages import Message, ShellKey, ShellShown
 from refold.views.strip_escapes import render_lines
 
 _TAIL_BYTES = 8 * 1024  # of the output, which are shown while it runs
 
 
-class ShellAside:
-    """Implements `pty.Aside`."""
+class ShellDisplay:
+    """Implements `pty.CommandDisplay`."""
 
     def __init__(
         self,
@@ -26,9 +26,9 @@ class ShellAside:
         self._command, self._post = command, post
         self.columns, self.lend_terminal = columns, lend_terminal
         self._tail = b""
-        self._running: AsideCommand | None = None
+        self._running: PtyCommand | None = None
 
-    def note_start(self, running: AsideCommand) -> None:
+    def note_start(self, running: PtyCommand) -> None:
         self._running = running
         self._post(ShellShown(self._command, ""))
 
