@@ -97,6 +97,44 @@ def test_several_requests_are_allowed_with_one_answer(
 
 
 @BOTH
+def test_news_does_not_take_the_focus_from_the_answer_to_several_requests(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(write("a.txt", "b.txt", "c.txt"), {"text": "Written."})
+    page = pages.open(server, path)
+    ask_for(page, 3)
+    button(page, ALL[path][0]).first.click()
+
+    rename(page, server, "Three files")
+    page.keyboard.press("Enter")
+
+    answer(page, "Written.")
+    assert len(list(server.workspace.glob("*.txt"))) == 3
+
+
+def rename(page: Any, server: Server, name: str) -> None:
+    """Change something that the page shows, from outside of it."""
+    page.request.patch(
+        f"{server.address}/api/conversations/{id_of(page)}",
+        data={"name": name}, headers={"Origin": server.address},
+    )  # fmt: skip
+    page.locator("h1.title", has_text=name).wait_for()
+
+
+def test_the_focus_stays_on_a_step_that_goes_on(serve: Serve, pages: Watched) -> None:
+    page = pages.open(serve(bash("echo 1; sleep 2; echo 2; sleep 1"), {"text": "Done."}))
+    ask_for(page, 1)
+    button(page, WORDS["/"]["yes"]).click()
+    step = page.locator(".block-called summary")
+    page.locator(".block-called .about", has_text="1").wait_for()
+
+    step.focus()
+    answer(page, "Done.")
+
+    assert step.evaluate("each => each === document.activeElement")
+
+
+@BOTH
 def test_several_requests_are_refused_with_one_reason(
     serve: Serve, pages: Watched, path: str
 ) -> None:

@@ -29,7 +29,7 @@ BLOCKS: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 
 def read_log(blocks: list[dict[str, Any]]) -> dict[str, Any]:
     assert NODE
-    items = [{**block, "seq": seq} for seq, block in enumerate(blocks, 1)]
+    items = [{"seq": seq, **block} for seq, block in enumerate(blocks, 1)]
     done = subprocess.run(
         [NODE, HERE / "plain_log.mjs"],
         input=json.dumps({"module": MODULE.as_uri(), "items": items}).encode(),
@@ -56,6 +56,16 @@ def test_failed_steps_and_steps_of_another_kind_are_not_folded() -> None:
     )
 
     assert [len(block.get("blocks", [1])) for block in log["whole"]] == [2, 1, 1, 1]
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_folded_calls_stand_in_the_order_in_which_they_were_made() -> None:
+    ids = ["call-9", "call-11", "call-10"]  # in the order in which they ended
+    log = read_log(
+        [{"kind": "called", "tool": "a", "stage": "done", "seq": 4, "id": id_} for id_ in ids]
+    )
+
+    assert [call["id"] for call in log["whole"][0]["blocks"]] == ["call-9", "call-10", "call-11"]  # fmt: skip
 
 
 def calc(count: int) -> dict[str, Any]:

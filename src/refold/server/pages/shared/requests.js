@@ -33,6 +33,7 @@ export class Requests {
     this.composer = composer;
     this.cards = new Map();
     this.together = new Together(this);
+    element.append(this.together.element); // for good: an element that is moved loses the focus
     this.lastKey = this.keyBefore = -Infinity; // but for arrows
     document.addEventListener("keydown", (event) => this.noteKey(event), true);
   }
@@ -54,7 +55,7 @@ export class Requests {
     const fresh = [...wanted].filter(([key]) => !this.cards.has(key)).map(([key, request]) => {
       const card = this.card(request, readOnly);
       this.cards.set(key, card);
-      this.element.append(card.element);
+      this.together.element.before(card.element);
       return card;
     });
     if (!readOnly) this.showTogether();
@@ -70,8 +71,9 @@ export class Requests {
     const group = (card) => decidedTogether(card.request, cards.map(({ request }) => request));
     for (const card of cards) this.refresh(card, group(card).length);
     const first = cards.map(group).find((requests) => requests.length > 1) ?? [];
+    const focused = this.together.element.contains(document.activeElement);
     this.together.show(cards.filter((card) => first.includes(card.request)));
-    this.element.append(this.together.element);
+    if (focused && this.together.element.hidden) this.focusFirst();
   }
 
   /** Other choices can be taken from now on. */
@@ -102,13 +104,18 @@ export class Requests {
     if (!card.mine) this.say(this.texts.answeredElsewhere);
     const focused = card.element.contains(document.activeElement);
     card.element.remove();
-    if (focused) (this.cards.values().next().value?.element ?? document.getElementById("message"))?.focus();
+    if (focused) this.focusFirst();
+  }
+
+  /** What had the focus is gone. */
+  focusFirst() {
+    (this.cards.values().next().value?.element ?? document.getElementById("message"))?.focus();
   }
 
   clear() {
     this.cards.clear();
     this.together.show([]);
-    this.element.replaceChildren();
+    this.element.replaceChildren(this.together.element);
     this.element.hidden = true;
   }
 

@@ -52,7 +52,7 @@ export class PlainLog {
   add(block) {
     const last = this.items.at(-1);
     if (isDone(block)) this.counts[this.kindOf(block)] = (this.counts[this.kindOf(block)] ?? 0) + 1;
-    if (last && this.isOneMore(last, block)) this.items = [...this.items.slice(0, -1), run([...stepsOf(last), block])];
+    if (last && this.isOneMore(last, block)) this.items = [...this.items.slice(0, -1), run(last, block)];
     else this.items.push(block.kind === "turn_over" ? this.end(block) : block);
   }
 
@@ -72,7 +72,11 @@ export class PlainLog {
 
 const stepsOf = (block) => (block.kind === "steps" ? block.blocks : [block]);
 
-const run = (blocks) => ({ kind: "steps", seq: blocks[0].seq, at: blocks[0].at, rewound: blocks[0].rewound, blocks });
+// Calls that ran at the same time end in any order; they are told in the order in which they were made.
+const run = (last, block) => ({
+  kind: "steps", seq: last.seq, at: last.at, rewound: last.rewound, blocks: [...stepsOf(last), block].sort(inOrder),
+});
+const inOrder = (a, b) => a.seq - b.seq || (a.id ?? "").localeCompare(b.id ?? "", "en", { numeric: true });
 
 const isSame = (one, other) => one === other || (one.kind === "steps" && other.kind === "steps"
   && one.blocks.length === other.blocks.length && one.blocks.every((block, n) => block === other.blocks[n]));

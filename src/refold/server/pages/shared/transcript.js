@@ -10,6 +10,7 @@ const CHUNK = 30; // blocks
 const DRAWN = 90; // blocks at the end that are drawn at once
 const NEAR = "1500px"; // from the visible part
 const GUESS = 96; // pixels of a block that was never seen
+const PARTS = "summary, button, a, input, [tabindex='0']"; // of a block, which can have the focus
 const BOTTOM = 60; // pixels from the end that count as being there
 
 export class Transcript {
@@ -50,6 +51,7 @@ export class Transcript {
   }
 
   show(screen) {
+    const focus = this.focusPlace();
     this.showDone(this.plain ? this.plain.read(screen.done) : screen.done);
     this.showOlder(screen.older);
     this.showOpen(screen.open);
@@ -59,6 +61,21 @@ export class Transcript {
       this.feed.setAttribute("role", "feed");
       this.feed.setAttribute("aria-label", this.skin.texts.messages);
     }
+    this.focusAgain(focus);
+  }
+
+  /** Where the focus is: in which block, and on which of its parts. A block that changes is drawn anew. */
+  focusPlace() {
+    const block = this.feed.contains(document.activeElement) && document.activeElement.closest("article");
+    return block ? { block, seq: block.dataset.seq, call: block.dataset.call, part: [...block.querySelectorAll(PARTS)].indexOf(document.activeElement) } : null;
+  }
+
+  focusAgain(place) {
+    if (!place || place.block.isConnected) return;
+    const { seq, call, part } = place;
+    const blocks = [...this.feed.querySelectorAll(`article[data-seq="${seq}"]`)];
+    const block = blocks.find((each) => each.dataset.call === call) ?? blocks[0];
+    (block?.querySelectorAll(PARTS)[part] ?? block)?.focus({ preventScroll: true });
   }
 
   showOlder(older) {
@@ -206,7 +223,7 @@ export class Transcript {
     return h("article", {
       class: `block block-${block.kind}${block.rewound ? " is-rewound" : ""}`, tabindex: "-1",
       "aria-posinset": at + 1, "aria-setsize": -1, "aria-label": this.skin.labelOf(block),
-      data: { seq: block.seq },
+      data: { seq: block.seq, ...(block.id && { call: block.id }) },
     }, inner);
   }
 
