@@ -37,8 +37,7 @@ async def test_changes_are_listed_with_counts_and_lines(tmp_path: Path) -> None:
         lines = await ask(client, id_, "changes/lines?path=src/a.py&path=other")
 
     assert listed == [
-        {"path": "src/a.py", "kind": "changed", "added": 1, "removed": 1},
-        {"path": "up.txt", "kind": "created", "added": 1, "removed": 0},
+        {"path": "src/a.py", "kind": "changed", "added": 1, "removed": 1, "event": 1},
     ]
     assert lines == [
         {"path": "src/a.py", "text": "@@ -1,2 +1,2 @@\n one\n-two\n+2", "cut": False}
@@ -77,7 +76,7 @@ async def test_files_that_may_not_be_read_are_no_part_of_a_review(tmp_path: Path
         listed = await ask(client, id_, "changes")
         lines = await ask(client, id_, f"changes/lines?path={quote('secret.txt')}")
 
-    assert [row["path"] for row in listed] == ["up.txt"]
+    assert listed == []
     assert lines == []
 
 
@@ -100,4 +99,29 @@ async def test_one_file_is_undone_and_the_others_stay(tmp_path: Path) -> None:
     assert "another program changed these files since" in refused["reason"]
     assert restored["files"] == 1
     assert (tmp_path / "a.txt").read_text() == "one\n"
-    assert [row["path"] for row in listed] == ["b.txt", "up.txt"]
+    assert [row["path"] for row in listed] == ["b.txt"]
+
+
+async def test_an_uploaded_file_is_a_change_only_once_it_differs_from_the_upload(
+    tmp_path: Path,
+) -> None:
+    async with server(tmp_path) as client:
+        id_ = await begin(client)
+        binary = {**client.token, "Content-Type": "application/octet-stream"}
+        path = f"/api/conversations/{id_}/files/other.txt"
+        assert (await client.ask("PUT", path, b"one\ntwo\n", binary)).status == 201
+        first = await ask(client, id_, "changes")
+        (tmp_path / "other.txt").write_text("one\n2\n")
+        (change,) = await ask(client, id_, "changes")
+        (lines,) = await ask(client, id_, "changes/lines?path=other.txt&path=up.txt")
+        async with client.follow(id_) as socket:
+            await read_until(socket, "status")
+            undo = {"to": change["event"], "what": "files", "only": ["other.txt"]}
+            await order(socket, "rewind", **undo, force=True)
+            await read_until(socket, "files_restored")
+        last = await ask(client, id_, "changes")
+
+    assert first == last == []
+    assert (change["kind"], change["added"], change["removed"]) == ("changed", 1, 1)
+    assert lines["text"] == "@@ -1,2 +1,2 @@\n one\n-two\n+2"
+    assert (tmp_path / "other.txt").read_text() == "one\ntwo\n"

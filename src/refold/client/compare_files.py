@@ -2,11 +2,13 @@
 
 The moment is an event of the session, for which a checkpoint is there, or a commit of the
 user's repository. Both are compared with a snapshot that is taken now, so changes by commands and
-by other programs are included.
+by other programs are included. A file that the user uploaded since that event is compared with
+what was uploaded.
 """
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeVar
 
 import anyio
 from msgspec import Struct
@@ -27,12 +29,17 @@ class Since(Struct, frozen=True):
 SESSION_START = Since()
 
 
+Changed = TypeVar("Changed")
+
+
 async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileChange, ...]:
     """The changed files, by path. Raises `BadInput`."""
     try:
         snapshots.forget()  # files may have changed since
         before, after = await _trees(view, snapshots, since)
-        compared = await anyio.to_thread.run_sync(snapshots.changes, before, after)
+        compared = await _compare(
+            view, since, before, lambda trees, _: snapshots.changes(trees, after), _path
+        )
     except ToolFailed as error:
         raise _problem(error) from error
     return tuple(change for change in compared if not _is_left_out(change, since))
@@ -48,7 +55,14 @@ async def diffs(
         if not only:
             snapshots.forget()
         before, after = await _trees(view, snapshots, since)
-        patches = await anyio.to_thread.run_sync(snapshots.patch, before, after, only)
+
+        def patch(trees: Trees, paths: Collection[str]) -> Iterable[tuple[FileChange, str]]:
+            wanted = [path for path in paths if not only or path in only]
+            if paths and not wanted:
+                return ()
+            return snapshots.patch(trees, after, wanted or only)
+
+        patches = await _compare(view, since, before, patch, lambda item: item[0].path)
     except ToolFailed as error:
         raise _problem(error) from error
     return tuple(
@@ -56,6 +70,48 @@ async def diffs(
         for change, text in patches
         if not _is_left_out(change, since)
     )
+
+
+def upload_points(view: View, since: Since) -> Mapping[str, int]:
+    """The files that the user uploaded since then, each with the event before which it was as
+    it had been uploaded: a rewind to there undoes what was changed in it.
+    """
+    checkpoint = None if since.commit else view.checkpoints.at(since.event)
+    if checkpoint is None:
+        return {}
+    points = dict[str, int]()
+    ends = {file.batch: file.seq + 1 for file in view.checkpoints.uploads}
+    for file in view.checkpoints.uploads:
+        if file.seq > checkpoint.seq:
+            points[file.path] = ends[file.batch]
+    return points
+
+
+async def _compare(
+    view: View,
+    since: Since,
+    before: Trees,
+    compare: Callable[[Trees, Collection[str]], Iterable[Changed]],
+    path: Callable[[Changed], str],
+) -> list[Changed]:
+    """Compare each file with the moment that counts for it. `compare` may return more files."""
+    points = upload_points(view, since)
+    result = [
+        change
+        for change in await anyio.to_thread.run_sync(compare, before, ())
+        if path(change) not in points
+    ]
+    for point in sorted(set(points.values())):
+        checkpoint = view.checkpoints.at(point)
+        paths = [name for name in points if points[name] == point]
+        if checkpoint is not None:
+            later = await anyio.to_thread.run_sync(compare, checkpoint.trees, paths)
+            result += [change for change in later if path(change) in paths]
+    return sorted(result, key=path)
+
+
+def _path(change: FileChange) -> str:
+    return change.path
 
 
 async def _trees(view: View, snapshots: Snapshots, since: Since) -> tuple[Trees, Trees]:

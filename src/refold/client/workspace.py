@@ -6,7 +6,7 @@
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,6 +152,14 @@ class SessionWorkspace:
 
         view, snapshots = self._engine.view, self._require_snapshots()
         return await changes(view, snapshots, since or SESSION_START)
+
+    def upload_points(self, since: "Since") -> Mapping[str, int]:
+        """Files that the user uploaded since then, each with the event to which a rewind undoes
+        what was changed in it.
+        """
+        from refold.client.compare_files import upload_points
+
+        return upload_points(self._engine.view, since)
 
     async def commits(self) -> "tuple[Commit, ...]":
         """The newest commits, with which the files can be compared."""

@@ -30,12 +30,16 @@ _Paths = Annotated[list[str], Query(max_length=MAX_PATHS, alias="path")]
 
 
 class ChangedFile(Struct, frozen=True):
-    """`path` is relative to the workspace if it is inside it. Binary files have no lines: null."""
+    """`path` is relative to the workspace if it is inside it. Binary files have no lines: null.
+
+    A rewind of this file to before `event` undoes the change; 0: it is compared with a commit.
+    """
 
     path: str
     kind: Literal["created", "changed", "deleted"]
     added: int | None
     removed: int | None
+    event: int
 
 
 class ChangedLines(Struct, frozen=True):
@@ -51,13 +55,25 @@ class ChangedLines(Struct, frozen=True):
 def add_changes(api: Api, host: Host) -> None:
     @api.route("GET", f"{_CONVERSATION_PATH}/changes", list[ChangedFile])
     async def list_changes(id_: str, event: _Event = 1, commit: _Hash = "") -> Response:
-        """The files that have changed since the session began, an event, or a commit."""
+        """The files that have changed since the session began, an event, or a commit.
+
+        A file that the user uploaded since is compared with what was uploaded.
+        """
         chat = await open_conversation(host, id_)
-        changes = await chat.session.workspace.changes(Since(event, commit))
+        since = Since(event, commit)
+        changes = await chat.session.workspace.changes(since)
+        points = chat.session.workspace.upload_points(since)
+        start = 0 if commit else event
         return json_response(
             await to_thread.run_sync(
                 lambda: [
-                    ChangedFile(name, change.kind, change.added, change.removed)
+                    ChangedFile(
+                        name,
+                        change.kind,
+                        change.added,
+                        change.removed,
+                        points.get(change.path, start),
+                    )
                     for name, change in _readable_changes(chat, changes)
                 ]
             )

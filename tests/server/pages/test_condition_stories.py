@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from tests.server.pages.conftest import Server, Watched
-from tests.server.pages.test_page_stories import BOTH, answer, button, send, until
+from tests.server.pages.test_page_stories import (
+    BOTH,
+    WORDS,
+    answer,
+    bash,
+    button,
+    send,
+    until,
+)
 from tests.server.pages.test_subagent_stories import PHONE
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
@@ -53,6 +61,28 @@ def test_a_dead_server_looks_like_no_work_and_an_unsent_message_arrives_once(
     assert (stop, busy, fits) == (False, 0, True)
     assert page.locator(".condition").is_hidden()
     assert page.locator(".block-heard", has_text="Are you there?").count() == 1
+
+
+@BOTH
+def test_no_clock_runs_and_no_conversation_is_at_work_while_the_server_is_gone(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve(bash("echo 1; sleep 60"), {"text": "Done."})
+    page = pages.open(server, path)
+    send(page, "Run")
+    page.locator(".request").wait_for()
+    button(page, WORDS[path]["yes"]).click()
+    page.locator(".card-activity.is-running").wait_for()
+    server.kill()
+    condition(page, SERVER[path])
+
+    page.locator(".card-activity.is-unknown", has_text="not known now").wait_for()
+    times = [page.locator(".running-time, .clock").all_inner_texts()]
+    page.wait_for_timeout(2500)
+    times.append(page.locator(".running-time, .clock").all_inner_texts())
+
+    assert times[0] == times[1]
+    assert page.locator(".card-activity.is-running").count() == 0
 
 
 @BOTH

@@ -98,6 +98,31 @@ def test_everything_fits_the_width_of_the_window(
 
 
 @BOTH
+def test_no_sheet_covers_the_conversation_of_a_window_that_becomes_small(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    viewport = {"width": 1440, "height": 900}
+    page = pages.open(serve({"text": "Hello."}), path, viewport=viewport)
+    send(page, "Hi")
+    answer(page, "Hello.")
+    if page.locator("#panel").is_hidden():
+        button(page, "Show details").click()
+    sides = (
+        "() => ['list', 'panel'].map((id) => document.getElementById(id).checkVisibility())"
+    )
+    wide = page.evaluate(sides)
+
+    page.set_viewport_size({"width": 360, "height": 640})
+    until(page, f"() => String(({sides})()) === 'false,false'")
+    button(page, "Show conversations").click()
+    page.locator("#list").wait_for()
+    page.set_viewport_size(viewport)
+
+    until(page, f"() => String(({sides})()) === 'true,true'")
+    assert wide == [True, True]
+
+
+@BOTH
 def test_answers_of_a_request_are_in_sight_at_200_percent(
     serve: Serve, pages: Watched, path: str
 ) -> None:

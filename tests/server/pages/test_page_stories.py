@@ -178,12 +178,14 @@ def test_a_question_of_the_model_is_answered(
     page = pages.open(serve(data, {"text": "Moss it is."}), path)
     send(page, "Paint")
     page.locator(".request").wait_for()
+    call = page.locator(".block-called").inner_text()
 
     page.get_by_text("Moss", exact=True).click()
     page.get_by_label("Which name?").fill("Fern")
     button(page, "Answer").click()
 
     answer(page, "Moss it is.")
+    assert "{" not in call  # the card shows the questions
     page.locator(".block-called summary").click()
     assert "Fern" in page.locator(".block-called").inner_text()
 
@@ -465,6 +467,33 @@ def test_rewinding_removes_the_message_and_restores_the_file(
     page.locator(".block-heard.is-rewound", has_text="Write a.txt").wait_for()
     assert page.locator(".block-heard.is-rewound").count() == 1
     assert not (server.workspace / "a.txt").exists()
+
+
+def test_rewinding_can_keep_what_another_program_changed(
+    serve: Serve, pages: Watched
+) -> None:
+    call = {"tool": "write_file", "arguments": {"path": "b.txt", "content": "b\n"}}
+    server = serve({"calls": [*WRITE["calls"], call]}, {"text": "Written."})
+    page = pages.open(server)
+    send(page, "Write")
+    until(page, "() => document.querySelectorAll('.request').length === 2")
+    button(page, "Yes to all 2").click()
+    answer(page, "Written.")
+    (server.workspace / "a.txt").write_text("by hand\n")
+    message = page.locator(".block-heard", has_text="Write")
+    message.hover()
+    message.get_by_role("button", name="Go back to before this message").click()
+    dialog = page.locator("dialog")
+    go = dialog.get_by_role("button", name="Go back to before this message")
+
+    go.click()
+    dialog.locator(".problem", has_text="a.txt").wait_for()
+    dialog.get_by_label("Leave them as they are").check()
+    go.click()
+    page.locator(".block-heard.is-rewound").wait_for()
+
+    assert (server.workspace / "a.txt").read_text() == "by hand\n"
+    assert not (server.workspace / "b.txt").exists()
 
 
 def test_a_forked_conversation_is_independent_and_can_be_exported(

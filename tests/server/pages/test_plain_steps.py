@@ -62,7 +62,10 @@ def test_failed_steps_and_steps_of_another_kind_are_not_folded() -> None:
 def test_folded_calls_stand_in_the_order_in_which_they_were_made() -> None:
     ids = ["call-9", "call-11", "call-10"]  # in the order in which they ended
     log = read_log(
-        [{"kind": "called", "tool": "a", "stage": "done", "seq": 4, "id": id_} for id_ in ids]
+        [
+            {"kind": "called", "tool": "a", "stage": "done", "seq": 4, "id": id_}
+            for id_ in ids
+        ]
     )
 
     assert [call["id"] for call in log["whole"][0]["blocks"]] == ["call-9", "call-10", "call-11"]  # fmt: skip

@@ -41,6 +41,16 @@ class Checkpoint(Struct, frozen=True):
     trees: tuple[tuple[str, str], ...]
 
 
+class UploadedFile(Struct, frozen=True):
+    """The user put it into the workspace with event `seq`. Files that were uploaded for one
+    message have the same `batch`, the checkpoint before the first of them.
+    """
+
+    path: str
+    seq: int
+    batch: int
+
+
 class RewindTarget(Struct, frozen=True):
     """A message or a rewind. The user can go back to the state before it."""
 
@@ -63,6 +73,7 @@ class Checkpoints(Struct, frozen=True):
     before_upload: int = 0
     # Messages with such files, and that checkpoint.
     uploaded: Log[tuple[int, int]] = field(default_factory=Log[tuple[int, int]])
+    uploads: Log[UploadedFile] = field(default_factory=Log[UploadedFile])
     points: Log[RewindTarget] = field(default_factory=Log[RewindTarget])
     # The state for earlier working directories, in case the session returns to one.
     elsewhere: "tuple[Checkpoints, ...]" = ()
@@ -115,7 +126,7 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
         case Imported(directory=directory):  # its snapshots and files are not here
             return Checkpoints(directory)
         case Started() | FileUploaded():
-            return _with_disturbance(saved, entry.event)
+            return _with_disturbance(saved, entry.seq, entry.event)
         case Ended(outcome="unknown"):
             return replace(saved, doubtful=True)
         case FilesRestored(checkpoint):
@@ -133,11 +144,14 @@ def apply(saved: Checkpoints, entry: Entry) -> Checkpoints:
             return saved
 
 
-def _with_disturbance(saved: Checkpoints, event: Started | FileUploaded) -> Checkpoints:
+def _with_disturbance(
+    saved: Checkpoints, seq: int, event: Started | FileUploaded
+) -> Checkpoints:
     if isinstance(event, Started):  # not only for the next message
         return replace(saved, disturbed=True, before_upload=0)
-    first = saved.before_upload or event.checkpoint
-    return replace(saved, disturbed=True, before_upload=first)
+    batch = saved.before_upload or event.checkpoint
+    uploads = saved.uploads.plus(UploadedFile(event.path, seq, batch))
+    return replace(saved, disturbed=True, before_upload=batch, uploads=uploads)
 
 
 def _with_restore(saved: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoints:

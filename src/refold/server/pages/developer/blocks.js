@@ -80,7 +80,8 @@ function fold(context, key, name, summary, body, open = false) {
 
 function called(block, context) {
   const name = subject(block.args);
-  const line = name ? onOneLine(String(block.args[name])) : onOneLine(compact(block.args));
+  const questions = questionsOf(block);
+  const line = onOneLine(name ? String(block.args[name]) : questions ? questions.map((each) => each.question).join(" ") : compact(block.args));
   const counts = block.diffs.map((d) => diffCount(d.text));
   const sum = (what) => counts.reduce((all, each) => all + each[what], 0);
   const running = ["called", "asked", "running"].includes(block.stage);
@@ -92,9 +93,14 @@ function called(block, context) {
     block.stage !== "done" ? h("span", { class: "tag" }, t.stages[block.stage]) : null,
     block.began && block.ended ? h("span", { class: "time" }, duration(block.ended - block.began)) : null,
   ];
-  const unfolded = running || block.stage === "failed" || block.diffs.length > 0;
+  const unfolded = (running && !questions) || block.stage === "failed" || block.diffs.length > 0;
   const element = fold(context, block.id, `call${block.within ? " is-within" : ""}`, summary, () => inside(block, name, context), unfolded);
   return element;
+}
+
+/** The questions of a call that asks the user: while they wait, their card shows them. */
+function questionsOf({ args }) {
+  return Array.isArray(args?.questions) && args.questions.every((each) => typeof each?.question === "string") ? args.questions : null;
 }
 
 function inside(block, name, context) {

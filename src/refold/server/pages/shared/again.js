@@ -93,7 +93,7 @@ export class Again {
 
   /** Resolves to what was taken back, or null. */
   ask(message, title, whats = undefined) {
-    return askRewind({ ...this.texts, rewindTo: title }, (what, force) => this.page.order({ type: "rewind", to: message.seq, what, force }), whats);
+    return askRewind({ ...this.texts, rewindTo: title }, (what, drift) => this.page.order({ type: "rewind", to: message.seq, what, ...drift }), whats);
   }
 
   /** A copy of the conversation up to a message, which stands in its box. This one stays. */

@@ -1,4 +1,5 @@
-// The time that something has been running for, which counts on while it is in the page.
+// The time that something has been running for, which counts on while it is in the page. It stands
+// still while the page does not know whether it runs (`condition.js`).
 
 import { duration, h } from "./dom.js";
 
@@ -15,7 +16,7 @@ export function runningTime(at) {
 
 function tick() {
   const running = document.querySelectorAll(".running-time");
-  running.forEach(show);
+  for (const each of running) if (!each.closest("[data-still=yes]")) show(each);
   if (running.length) return;
   clearInterval(timer);
   timer = 0;

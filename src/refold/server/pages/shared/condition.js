@@ -6,17 +6,28 @@ import { fill, h } from "./dom.js";
 import { waiting } from "./reducer.js";
 
 /** The connection of no conversation. */
-export const NO_LINE = { name: "none", seconds: 0, hasNetwork: true };
+export const NO_LINE = { name: "none", seconds: 0, hasNetwork: true, lost: false };
 
 /**
- * `line` has name: "none", "connecting", "online", "offline" or "reading"; seconds until it is
- * tried again; hasNetwork. The condition has name, words for what is done now, and works: is it
+ * A line has name: "none", "connecting", "online", "offline" or "reading"; seconds until it is
+ * tried again; hasNetwork; and lost, from when it broke until it is there again: what is shown
+ * meanwhile is what was known before.
+ */
+export function lineAfter(before, name, seconds = 0, hasNetwork = navigator.onLine) {
+  return { name, seconds, hasNetwork, lost: name === "offline" || (name === "connecting" && before.lost) };
+}
+
+/** What a conversation of the list does, as far as that is known. */
+export const activityOf = (activity, line) => (line.lost && activity === "running" ? "unknown" : activity);
+
+/**
+ * The condition has name, words for what is done now, and works: is it
  * at work, and can be stopped?
  */
 export function conditionOf(screen, line, t) {
   const { requests, plan } = waiting(screen);
   const still = (name) => ({ name, words: "", works: false, asks: false, seconds: line.seconds, reason: screen.problem });
-  if (line.name === "offline") return still(line.hasNetwork ? "no_server" : "no_network");
+  if (line.lost) return still(line.hasNetwork ? "no_server" : "no_network");
   if (screen.cutOff) return still("cut_off");
   if (screen.turn && screen.problem) return still("problem");
   const asks = Boolean(requests.length || plan);

@@ -73,18 +73,27 @@ export function askChoice(texts, label, value, offers, submit) {
   });
 }
 
-/** Go back to before a message. Resolves to which of conversation and files, or null. */
+/** Go back to before a message. `submit` gets which of conversation and files, and what becomes of
+ * files that others have changed. Resolves to the first, or null. */
 export function askRewind(texts, submit, whats = Object.keys(texts.rewindWhat)) {
-  const radios = Object.entries(texts.rewindWhat).filter(([what]) => whats.includes(what)).map(([what, label], n) => h("label", { class: "option" },
-    h("input", { type: "radio", name: "what", value: what, checked: n === 0 }), h("span", {}, label)));
-  const force = h("input", { type: "checkbox" });
+  const what = radios("what", Object.entries(texts.rewindWhat).filter(([name]) => whats.includes(name)));
+  const drift = radios("drift", Object.entries(texts.rewindDrift));
+  const others = h("fieldset", {}, h("legend", {}, texts.rewindOthers), drift.labels);
+  const show = () => { others.hidden = what.value() === "conversation"; };
   return ask({
     title: texts.rewindTo, texts, action: texts.rewindTo,
-    body: [h("fieldset", {}, radios), h("label", { class: "check" }, force, h("span", {}, texts.rewindForce))],
+    body: [h("fieldset", { on: { change: show } }, what.labels), others],
     submit: async () => {
-      const what = radios.map((r) => r.firstChild).find((r) => r.checked).value;
-      await submit(what, force.checked);
-      return what;
+      await submit(what.value(), { force: drift.value() === "overwrite", keep_others: drift.value() === "keep" });
+      return what.value();
     },
   });
+}
+
+function radios(name, pairs) {
+  const inputs = pairs.map(([value], n) => h("input", { type: "radio", name, value, checked: n === 0 }));
+  return {
+    labels: pairs.map(([, label], n) => h("label", { class: "option" }, inputs[n], h("span", {}, label))),
+    value: () => inputs.find((input) => input.checked).value,
+  };
 }

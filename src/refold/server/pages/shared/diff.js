@@ -14,7 +14,7 @@ export function diffLines(text) {
     const hunk = HUNK.exec(row);
     if (hunk) {
       [old, now] = [Number(hunk[1]), Number(hunk[2])];
-      return { kind: "hunk", text: row };
+      return { kind: "hunk", text: row, old, now };
     }
     const body = row.slice(1);
     if (row.startsWith("+")) return { kind: "added", now: now++, text: body };
@@ -35,22 +35,26 @@ export function diffCount(text) {
 export function diffView(text, labels) {
   const rows = diffLines(text);
   const body = h("tbody");
-  rows.forEach((row, n) => body.append(lineOf(row, marked(rows, n), labels)));
+  rows.forEach((row, n) => body.append(...lineOf(row, marked(rows, n), labels)));
   return h("div", { class: "diff", tabindex: "0", role: "region", "aria-label": labels.diff },
     h("table", {}, body));
 }
 
 function lineOf(row, words, labels) {
-  if (row.kind === "hunk") {
-    return h("tr", { class: "hunk" }, h("td", { colspan: "3" }, exact(row.text)));
-  }
+  if (row.kind === "hunk") return hunkOf(row, 3, labels);
   const sign = { added: "+", gone: "−", same: "" }[row.kind];
   const said = { added: labels.added, gone: labels.gone, same: "" }[row.kind];
-  return h("tr", { class: row.kind },
+  return [h("tr", { class: row.kind },
     h("td", { class: "number" }, row.now ?? row.old),
     h("td", { class: "sign" }, sign && h("span", { "aria-hidden": "true" }, sign),
       said && h("span", { class: "unseen" }, said)),
-    h("td", { class: "text" }, words));
+    h("td", { class: "text" }, words))];
+}
+
+/** The row of a hunk over all columns, or none where the labels have no words for it. */
+export function hunkOf(row, span, labels) {
+  const words = labels.hunk(row);
+  return words ? [h("tr", { class: "hunk" }, h("td", { colspan: String(span) }, exact(words)))] : [];
 }
 
 /** The text of a line, with what differs from its partner marked. */

@@ -2,6 +2,7 @@
 // scrolls; what changes comes over a socket of its own, which works with every process.
 
 import * as api from "./api.js";
+import { activityOf, lineAfter, NO_LINE } from "./condition.js";
 import { Connection } from "./connection.js";
 import { fill, h, icon, iconButton } from "./dom.js";
 import { onOneLine } from "./escape.js";
@@ -11,7 +12,7 @@ const SEARCH_PAUSE = 200; // milliseconds
 const DRAW_PAUSE = 100;
 const VIEW_KEY = "refold-list";
 const NOTIFY_KEY = "refold-notify";
-const DRAWINGS = { waiting: "question", running: "arc", done: "check", failed: "close", stopped: "stop", cut_off: "retry" };
+const DRAWINGS = { waiting: "question", running: "arc", done: "check", failed: "close", stopped: "stop", cut_off: "retry", unknown: "more" };
 const DAY = 86_400_000;
 
 export class ConversationList {
@@ -23,6 +24,7 @@ export class ConversationList {
     this.activities = new Map(); // by id, also of those that are not shown
     this.archived = false; // are those shown?
     this.next = ""; // the address of the next page
+    this.line = NO_LINE;
     this.search = h("input", {
       type: "search", placeholder: texts.searchHint, "aria-label": texts.searchConversations,
       on: { input: () => this.searchSoon() },
@@ -40,8 +42,15 @@ export class ConversationList {
   start() {
     this.connection = new Connection("/api/conversations/ws", {
       document: (doc) => doc.type === "sessions_changed" && this.take(doc),
-      state: (name) => name === "online" && this.load(), lost: () => this.whyLost(),
+      state: (name, seconds) => this.setLine(name, seconds), lost: () => this.whyLost(),
     });
+  }
+
+  setLine(name, seconds) {
+    const { lost } = this.line;
+    this.line = lineAfter(this.line, name, seconds);
+    if (name === "online") this.load();
+    else if (lost !== this.line.lost) this.draw();
   }
 
   async whyLost() {
@@ -192,7 +201,7 @@ export class ConversationList {
       class: "card", href: `?c=${encodeURIComponent(card.id)}`, "aria-current": card.id === this.on.current() ? "page" : null,
       on: { click: (event) => this.pick(event, card.id) },
     }, h("span", { class: "card-title" }, titleOf(card, t)),
-    h("small", {}, card.activity ? activity(card.activity, t) : null,
+    h("small", {}, card.activity ? activity(activityOf(card.activity, this.line), t) : null,
       card.snippet ? onOneLine(card.snippet) : h("span", {}, ago(card.changed)),
       folder ? h("span", { class: "card-folder", title: onOneLine(card.directory) }, folder) : null));
   }

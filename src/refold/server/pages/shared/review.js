@@ -293,11 +293,10 @@ export class Review {
   async undo(file) {
     const { t } = this;
     const force = h("input", { type: "checkbox" });
-    const [, event] = this.since.value.split(" ");
     const done = await ask({
       title: t.undoTitle(onOneLine(file.path)), texts: this.texts, action: t.undo, danger: true,
       body: [h("p", {}, t.undoQuestion[file.kind]), h("label", { class: "check" }, force, h("span", {}, this.texts.rewindForce))],
-      submit: () => this.page.order({ type: "rewind", to: Number(event), what: "files", only: [file.path], force: force.checked }).then(() => true),
+      submit: () => this.page.order({ type: "rewind", to: file.event, what: "files", only: [file.path], force: force.checked }).then(() => true),
     });
     if (!done || !this.dialog) return;
     this.page.say(t.undone(file.path));

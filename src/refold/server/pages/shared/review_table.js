@@ -1,9 +1,8 @@
 // A diff as a table for a review: one column of text or two side by side, and a button at each
 // line, which opens a comment. `diff.js` has the smaller one of a call.
 
-import { diffLines, marked } from "./diff.js";
+import { diffLines, hunkOf, marked } from "./diff.js";
 import { h } from "./dom.js";
-import { exact } from "./escape.js";
 
 /**
  * `comment(place, row)` is called with the side, line and text of the line, and its row.
@@ -14,8 +13,8 @@ export function reviewTable(text, { split, limit, labels }, comment) {
   const every = diffLines(text);
   const rows = every.slice(0, limit);
   const table = { anchors: new Map(), labels, comment };
-  const body = h("tbody", {}, split ? pairs(rows).map((pair) => twoSides(pair, rows, table))
-    : rows.map((row, n) => oneSide(row, n, rows, table)));
+  const body = h("tbody", {}, split ? pairs(rows).flatMap((pair) => twoSides(pair, rows, table))
+    : rows.flatMap((row, n) => oneSide(row, n, rows, table)));
   const element = h("div", { class: `review-diff${split ? " is-split" : ""}`, tabindex: "0", role: "region", "aria-label": labels.diff }, h("table", {}, columns(split), body));
   return { element, hidden: every.length - rows.length, anchors: table.anchors };
 }
@@ -27,7 +26,7 @@ function columns(split) {
 }
 
 function oneSide(row, n, rows, table) {
-  if (row.kind === "hunk") return hunk(row, 4);
+  if (row.kind === "hunk") return hunkOf(row, 4, table.labels);
   const made = h("tr", { class: row.kind });
   const side = row.kind === "gone" ? "old" : "now";
   made.append(number(row, side, made, table, "old"), number(row, side, made, table, "now"), ...content(row, n, rows, table));
@@ -35,7 +34,7 @@ function oneSide(row, n, rows, table) {
 }
 
 function twoSides([left, right], rows, table) {
-  if (rows[left]?.kind === "hunk") return hunk(rows[left], 6);
+  if (rows[left]?.kind === "hunk") return hunkOf(rows[left], 6, table.labels);
   const made = h("tr", {});
   for (const [side, n] of [["old", left], ["now", right]]) {
     if (n === undefined) made.append(...["number", "sign", "text"].map((name) => h("td", { class: `${name} blank` })));
@@ -48,10 +47,6 @@ function twoSides([left, right], rows, table) {
     }
   }
   return made;
-}
-
-function hunk(row, span) {
-  return h("tr", { class: "hunk" }, h("td", { colspan: String(span) }, exact(row.text)));
 }
 
 /** The number of a line in one of the versions; the one of `side` opens a comment. */

@@ -6,7 +6,7 @@ import { Again } from "./again.js";
 import * as api from "./api.js";
 import { CommandOutput } from "./commands.js";
 import { Composer } from "./composer.js";
-import { ConditionBar, conditionOf, NO_LINE } from "./condition.js";
+import { ConditionBar, conditionOf, lineAfter, NO_LINE } from "./condition.js";
 import { Conversation } from "./conversation.js";
 import { ask, askChoice, field } from "./dialogs.js";
 import { fill, h, icon, iconButton } from "./dom.js";
@@ -27,6 +27,7 @@ import { Transcript } from "./transcript.js";
 const SAY_EVERY = 400; // milliseconds between two announcements
 const COMMAND = /^\/([^\s/]+)(?: ([\s\S]*))?$/; // as `command_in` of the commands
 const FIRST = ["new", "plan", "options", "settings"]; // commands that need no conversation
+const BESIDE = { list: "(min-width: 800px)", panel: "(min-width: 1100px)" }; // in a narrower window they cover the conversation
 const EFFORTS = ["low", "medium", "high", "max"];
 const SAID = 600; // characters of an answer that a screen reader is told
 
@@ -44,6 +45,7 @@ class Page {
     this.offers = {};
     this.before = null; // the screen that was shown last
     this.toSay = [];
+    this.sides = { list: "open", panel: skin.panelFirst ? "open" : "closed" }; // while the window was wide
     this.build();
   }
 
@@ -149,9 +151,9 @@ class Page {
   }
 
   start() {
-    const wide = matchMedia("(min-width: 1100px)").matches;
-    this.app.dataset.list = matchMedia("(min-width: 800px)").matches ? "open" : "closed";
-    this.app.dataset.panel = wide && this.skin.panelFirst ? "open" : "closed";
+    this.app.dataset.list = isBeside("list") ? "open" : "closed";
+    this.app.dataset.panel = isBeside("panel") && this.skin.panelFirst ? "open" : "closed";
+    for (const side of Object.keys(BESIDE)) matchMedia(BESIDE[side]).addEventListener("change", ({ matches }) => this.resized(side, matches));
     this.panelButton.setAttribute("aria-expanded", String(this.app.dataset.panel === "open"));
     addEventListener("popstate", () => this.fromAddress());
     this.fromAddress();
@@ -185,13 +187,28 @@ class Page {
 
   toggle(side, to) {
     const open = to ?? this.app.dataset[side] !== "open";
-    this.app.dataset[side] = open ? "open" : "closed";
+    this.setSide(side, open);
+    const other = side === "list" ? "panel" : "list";
+    if (open && !isBeside(other)) this.setSide(other, false); // one of them covers the conversation
     if (side === "panel") {
-      this.panelButton.setAttribute("aria-expanded", String(open));
-      if (open) this.showPanel();
-      else if (this.panel.contains(document.activeElement)) this.panelButton.focus();
+      if (open) return;
+      if (this.panel.contains(document.activeElement)) this.panelButton.focus();
     } else if (open) this.list.search.focus();
     else if (this.nav.contains(document.activeElement)) this.bar.querySelector("button").focus();
+  }
+
+  setSide(side, open) {
+    if (this.app.dataset[side] === (open ? "open" : "closed")) return;
+    this.app.dataset[side] = open ? "open" : "closed";
+    if (side === "list") return;
+    this.panelButton.setAttribute("aria-expanded", String(open));
+    if (open) this.showPanel();
+  }
+
+  /** The window has become narrower or wider: what stood beside the conversation does not cover it. */
+  resized(side, beside) {
+    if (!beside) this.sides[side] = this.app.dataset[side];
+    this.setSide(side, beside && this.sides[side] === "open");
   }
 
   // Conversations.
@@ -203,7 +220,7 @@ class Page {
 
   /** On a small screen the list covers the conversation. */
   closeListOverPage() {
-    if (matchMedia("(max-width: 799px)").matches) this.toggle("list", false);
+    if (!isBeside("list")) this.toggle("list", false);
   }
 
   listChanged() {
@@ -230,7 +247,7 @@ class Page {
     this.list.draw();
     this.makeMenu();
     this.showPanel();
-    if (matchMedia("(min-width: 800px)").matches) (isNode(id) ? this.scroller : this.composer.text).focus();
+    if (isBeside("list")) (isNode(id) ? this.scroller : this.composer.text).focus();
   }
 
   /** Conversations whose process ended in the middle of a turn: one can be continued. */
@@ -329,7 +346,8 @@ class Page {
 
   setLine(name, seconds = 0) {
     const t = this.texts;
-    this.line = { name, seconds, hasNetwork: navigator.onLine };
+    this.line = lineAfter(this.line, name, seconds);
+    this.app.dataset.lost = this.line.lost ? "yes" : "no";
     this.light.dataset.state = name;
     fill(this.light, h("span", { class: "dot", "aria-hidden": "true" }), h("span", { class: "light-text" }, t.light[name] ?? ""));
     this.light.title = t.light[name] ?? "";
@@ -683,6 +701,8 @@ class Page {
     } else if (event.key === "p") this.toggle("panel");
   }
 }
+
+const isBeside = (side) => matchMedia(BESIDE[side]).matches;
 
 /** What can be chosen, each with a line about it. */
 const named = (rows) => rows.map((row) => ({ name: row.name, about: row.description ?? "", group: row.group ?? "" }));

@@ -25,7 +25,7 @@ const common = {
   searchHint: "Search",
   list: {
     view: "Which conversations, and in which groups", views: { day: "By day", folder: "By folder", archived: "Archived" },
-    activities: { waiting: "waits for you", running: "running", done: "done", failed: "failed", stopped: "stopped", cut_off: "cut off" },
+    activities: { waiting: "waits for you", running: "running", done: "done", failed: "failed", stopped: "stopped", cut_off: "cut off", unknown: "not known now" },
     pinned: "Pinned", today: "Today", yesterday: "Yesterday", week: "Last 7 days", noFolder: "No folder", noneArchived: "Nothing is archived.",
     pin: "Pin", unpin: "Unpin", archive: "Archive", unarchive: "Move out of the archive",
     notify: "Notify me when a conversation waits", notifyOn: "You are notified when a conversation waits.", notifyOff: "Notifications are off.",
@@ -92,7 +92,7 @@ const common = {
   },
   emptyFolder: "This folder is empty.",
   lines: { copy: "Copy", copied: "Copied", notCopied: "Not copied", table: "Table", code: "text",
-    done: "done", diff: "Changes", added: "added:", gone: "removed:" },
+    done: "done", diff: "Changes", added: "added:", gone: "removed:", hunk: ({ text }) => text },
   again: {
     label: "After this answer", copyMessage: "Copy message", copyAnswer: "Copy answer", regenerate: "Answer again",
     edit: "Edit and send again, in a copy of this conversation",
@@ -177,6 +177,8 @@ const common = {
     files: "Only the files",
   },
   rewindForce: "Even if another program has changed the files since then",
+  rewindOthers: "Files that another program has changed since then",
+  rewindDrift: { refuse: "Change nothing if there are any, and name them", keep: "Leave them as they are, and go back with the rest", overwrite: "Go back with them, too, and lose those changes" },
   rewound: "taken back",
   editPlan: "Edit",
   showPlan: "Preview",
@@ -351,6 +353,7 @@ export const developer = {
 
 export const user = {
   ...common,
+  lines: { ...common.lines, hunk: ({ text, now }) => (text.startsWith("\\") ? "The last line has no end." : now > 1 ? `From line ${now}` : "") },
   title: "refold",
   otherPage: "Developer page",
   welcome: "What can I do for you?",

@@ -218,11 +218,11 @@ class Command {
   }
 }
 
-/** Call `look` while the panel is there and can be seen. */
+/** Call `look` while the panel is there and can be seen, and the server answers. */
 function again(root, page, look) {
   const timer = setInterval(() => {
     if (!root.isConnected) clearInterval(timer);
-    else if (page.conversation && page.app.dataset.panel === "open" && document.visibilityState === "visible") look();
+    else if (page.conversation && page.app.dataset.lost !== "yes" && page.app.dataset.panel === "open" && document.visibilityState === "visible") look();
   }, AGAIN);
 }
 
