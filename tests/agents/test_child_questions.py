@@ -252,7 +252,9 @@ def test_the_question_shows_the_original_call_and_the_journal_masks_secrets() ->
             id_ = await until_asked(session)
             (request,) = requests(session.view)
             assert isinstance(request, Permission)
-            assert secret.encode() in bytes(session.as_made(request.call.call).arguments)
+            assert secret.encode() in bytes(
+                session.unmasked_call(request.call.call).arguments
+            )
             await session.inbox.answer(id_, allowed=True)
 
     anyio.run(main)

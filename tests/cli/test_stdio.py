@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from refold.cli.main import main
-from refold.client.protocol import Order, Queue, SendMessage, order_in
+from refold.client.protocol import Order, Queue, SendMessage, parse_order
 from refold.errors import BadInput
 from refold.views.stream_json.documents import Question, ToolApprovalRequest
 from tests.cli.contract import conforming
@@ -455,7 +455,7 @@ def test_a_user_message_with_unsupported_content_is_refused(content: object) -> 
     line = msgspec.json.encode({"type": "user", "message": {"content": content}})
 
     with pytest.raises(BadInput):
-        order_in(line)
+        parse_order(line)
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def test_a_user_message_with_unsupported_content_is_refused(content: object) -> 
 )
 def test_an_unknown_order_is_refused_with_the_nearest_name(line: object, said: str) -> None:
     with pytest.raises(BadInput, match=re.escape(said)):
-        order_in(msgspec.json.encode(line))
+        parse_order(msgspec.json.encode(line))
 
 
 @pytest.mark.parametrize(
@@ -483,15 +483,15 @@ def test_an_unknown_order_is_refused_with_the_nearest_name(line: object, said: s
 )
 def test_an_order_with_a_duplicate_key_is_refused(line: bytes) -> None:
     with pytest.raises(BadInput, match="the key 'text' stands twice in it"):
-        order_in(line)
+        parse_order(line)
 
 
 def test_a_byte_order_mark_before_an_order_is_ignored() -> None:
-    assert order_in(b'\xef\xbb\xbf{"type": "queue", "text": "x"}') == Queue("x")
+    assert parse_order(b'\xef\xbb\xbf{"type": "queue", "text": "x"}') == Queue("x")
 
 
 def test_a_lone_surrogate_in_a_message_is_replaced() -> None:
-    order = order_in(b'{"type": "user_message", "text": "\\ud83d! \\ud83d\\ude00"}')
+    order = parse_order(b'{"type": "user_message", "text": "\\ud83d! \\ud83d\\ude00"}')
 
     assert order == SendMessage("\ufffd! \U0001f600")
 

@@ -14,7 +14,7 @@ from msgspec import Raw
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.client.launch import Launch
-from refold.client.protocol import order_in
+from refold.client.protocol import parse_order
 from refold.client.session import Session as Handle
 from refold.config.load import load
 from refold.config.paths import paths
@@ -76,7 +76,7 @@ def run_orders(here: Path, *orders: bytes) -> list[Event]:
         async with desk(here) as (at, session):
             before = session.view.seq
             for order in orders:
-                await at.send(order_in(order))
+                await at.send(parse_order(order))
             return [entry.event for entry in await session.record.entries()][before:]
 
     return anyio.run(story)
@@ -105,7 +105,7 @@ def test_a_compact_order_is_executed_by_the_next_step_between_turns(
     async def story() -> tuple[bool, bool]:
         async with desk(tmp_path) as (at, _):
             await at.run("hello")
-            await at.send(order_in(b'{"type":"compact","kind":"prune"}'))
+            await at.send(parse_order(b'{"type":"compact","kind":"prune"}'))
             return await at.step(), await at.step()
 
     assert anyio.run(story) == (True, False)
@@ -227,7 +227,7 @@ def ask_child(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[E
             before = session.view.seq
             builtins: Plain = msgspec.to_builtins(at.request(asks, 7))
             for order in orders:
-                await at.send(order_in(order))
+                await at.send(parse_order(order))
             return builtins, [e.event for e in await session.record.entries()][before:]
 
     return anyio.run(story)

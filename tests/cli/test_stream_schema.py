@@ -231,9 +231,9 @@ def test_the_schema_file_in_docs_equals_the_output_of_the_command(
     ],
 )
 def test_each_accepted_order_matches_the_schema(order: dict[str, Any]) -> None:
-    from refold.client.protocol import order_in
+    from refold.client.protocol import parse_order
 
-    order_in(msgspec.json.encode(order))
+    parse_order(msgspec.json.encode(order))
     Draft202012Validator(json.loads(schema_text("orders"))).validate(order)
 
 

@@ -156,7 +156,7 @@ class HandleContract:
             (request,) = session.requests
             assert isinstance(request, Permission)
 
-            assert session.as_made(request.call.call).name == "bash"
+            assert session.unmasked_call(request.call.call).name == "bash"
             assert await session.answer(request, True)
             assert not await session.answer(request, False)
             await session.settle()
@@ -436,7 +436,7 @@ async def test_a_permission_request_shows_the_unmasked_secret_to_the_client(
         assert isinstance(request, Permission)
 
         assert secret not in str(request.call.call.arguments)
-        result = session.as_made(request.call.call)
+        result = session.unmasked_call(request.call.call)
         assert isinstance(result, ToolCall)
         assert secret.encode() in bytes(result.arguments)
 

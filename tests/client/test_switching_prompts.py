@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from refold import Agent
-from refold.client.protocol import Order, SetAgent, SetModel, order_in
+from refold.client.protocol import Order, SetAgent, SetModel, parse_order
 from refold.errors import BadInput
 from refold.journal.events.kinds import AgentChosen, ModelChosen
 from refold.testing.providers import ScriptedProvider
@@ -134,7 +134,7 @@ def test_a_format_applies_from_the_next_turn_and_keeps_the_model(tmp_path: Path)
     ],
 )
 def test_orders_set_preset_and_format(line: bytes, order: Order) -> None:
-    assert order_in(line) == order
+    assert parse_order(line) == order
 
 
 def test_preset_and_format_changes_are_recorded(tmp_path: Path) -> None:

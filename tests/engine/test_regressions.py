@@ -47,7 +47,7 @@ def test_question_shows_the_call_with_its_secrets_unmasked() -> None:
         session = await open_session(MemoryStore(), outcome)
         await session.inbox.say("Go")
         call = (await session.run_turns()).conversation.calls[0].call
-        shown = session.as_made(call)
+        shown = session.unmasked_call(call)
         return bytes(call.arguments).decode(), bytes(shown.arguments).decode()
 
     text, result = anyio.run(ask_with_secret)

@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from refold.client.event_documents import FEED_START
-from refold.client.feed import MOST_WAITING, Follower
+from refold.client.feed import MAX_WAITING_BYTES, Follower
 from refold.testing.providers import ScriptedProvider
 from tests.server.serving import Client, Plain, order, read_until, server
 
@@ -182,7 +182,7 @@ def test_a_follower_that_does_not_read_is_disconnected() -> None:
 
     assert follower.cut_off
     assert follower.closed
-    assert MOST_WAITING <= 8 * 1024 * 1024
+    assert MAX_WAITING_BYTES <= 8 * 1024 * 1024
 
 
 async def test_an_impossible_resume_position_is_refused_in_the_handshake(

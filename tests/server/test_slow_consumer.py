@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from refold.client.feed import MOST_WAITING
+from refold.client.feed import MAX_WAITING_BYTES
 from tests.server.serving import Plain, order, read_until, server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -51,5 +51,5 @@ async def test_a_client_that_does_not_read_is_disconnected_and_resumes_without_a
 
     assert events(late) == events(every)
     assert so_far < len(events(every))
-    assert sum(len(json.dumps(data)) for data in every) > 4 * MOST_WAITING
+    assert sum(len(json.dumps(data)) for data in every) > 4 * MAX_WAITING_BYTES
     assert closed.value.rcvd is None or closed.value.rcvd.code == 1013

@@ -41,7 +41,7 @@ from refold.acp.session_updates import (
     progress,
     thinking_chunk,
 )
-from refold.client.event_documents import Cursor, cursor
+from refold.client.event_documents import Cursor, parse_cursor
 from refold.client.feed import Follower
 from refold.client.host import Conversation, Host
 from refold.client.protocol import Cancel, Order, SendMessage
@@ -227,7 +227,7 @@ class OpenSession:
             async for batch in follower.batches():
                 for data in batch:
                     place = _PLACE.decode(data).id
-                    last = cursor(place) if place else last
+                    last = parse_cursor(place) if place else last
                     await self._on_document(_DOCUMENT.decode(data))
         finally:
             self.conversation.leave(follower)

@@ -135,7 +135,7 @@ class Relay:
                 f"{name}/{call.call.id}",
                 name,
                 self._agent,
-                self._as_made(call.call),
+                self._unmasked_call(call.call),
                 call.reason,
                 call.hash,
                 call.once or self._apart,
@@ -147,7 +147,7 @@ class Relay:
                 f"{name}/{asks.id}",
                 f"{name}/{asks.child}",
                 asks.agent,
-                self._as_made(ToolCall(asks.id, asks.call.name, asks.call.arguments)),
+                self._unmasked_call(ToolCall(asks.id, asks.call.name, asks.call.arguments)),
                 asks.reason,
                 asks.hash,
                 asks.once or self._apart,
@@ -155,8 +155,8 @@ class Relay:
                 asks.outside,
             )
 
-    def _as_made(self, call: ToolCall) -> ToolCall:
-        whole = self._child.as_made(call)
+    def _unmasked_call(self, call: ToolCall) -> ToolCall:
+        whole = self._child.unmasked_call(call)
         return ToolCall(f"{self._name}/{call.id}", whole.name, whole.arguments)
 
     def _progress(self, doing: str) -> ChildMoved:

@@ -33,8 +33,8 @@ _ALREADY_ANSWERED = "no change of instructions waits for an answer any more"
 _CHANGED_AGAIN = "the instructions changed again: read the newest change, and answer that"
 
 
-def question_of(app: App) -> ChangedInstructions | None:
-    """The folder's instructions that the user has not seen; None if there are none.
+def pending_question(app: App) -> ChangedInstructions | None:
+    """Return the question about the folder's changed instructions; None if nothing changed.
 
     It reads files: call it in a thread. Raises `BadInput` for a damaged record.
     """
@@ -42,7 +42,7 @@ def question_of(app: App) -> ChangedInstructions | None:
     return _question(offer) if offer else None
 
 
-def judge(app: App, order: InstructionsResponse) -> None:
+def record_answer(app: App, order: InstructionsResponse) -> None:
     """Record the answer, which applies from the next turn on. Call it in a thread."""
     offer = _offer(app)
     if not offer:

@@ -48,8 +48,8 @@ async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileC
 async def diffs(
     view: View, snapshots: Snapshots, since: Since, only: Collection[str]
 ) -> tuple[Diff, ...]:
-    """The same with the changed lines. With `only`, of no files but these, and a scan of the last
-    seconds is new enough: a page asks for them one after the other.
+    """The changed files with their changed lines. With `only`, no files but these; a scan of the
+    last seconds is then reused, because a page asks for them one after the other.
     """
     try:
         if not only:
@@ -127,7 +127,7 @@ async def _trees(view: View, snapshots: Snapshots, since: Since) -> tuple[Trees,
 
 
 def _is_left_out(change: FileChange, since: Since) -> bool:
-    """Whether a commit has a file that no snapshot contains, such as an ignored one."""
+    """Whether a file exists here but is in no snapshot, such as one that git ignores."""
     return bool(since.commit) and change.kind == "deleted" and os.path.lexists(change.path)
 
 

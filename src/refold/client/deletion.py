@@ -36,20 +36,21 @@ def delete_session(home: SessionIndex, checkpoints: Path, id_: str) -> None:
     if home.writer(id_):
         raise Held(f"the session {id_} is open in another process: leave it there first")
     cards = home.catalogue().cards(children=True)
-    for deletion in deletions(home, checkpoints, [id_], cards):
+    for deletion in plan_deletions(home, checkpoints, [id_], cards):
         home.delete(deletion.session)
         for place in deletion.snapshots:
             delete_snapshots(checkpoints, place)
     home.catalogue().freshen(1.0)
 
 
-def deletions(
+def plan_deletions(
     home: SessionIndex,
     store: Path,
     sessions: Sequence[str],
     cards: Sequence[Card],
 ) -> list[DeletionPlan]:
-    """What is deleted with each session: the snapshots of a workspace with its last one."""
+    """Return what is deleted with each session. The last session of a workspace takes the
+    snapshots of the workspace with it."""
     ids = set(sessions)
     stays = [card for card in cards if card.id.partition("/")[0] not in ids]
     places = frozenset(map(_real, {card.about.directory for card in stays}))

@@ -104,15 +104,15 @@ class Dispatcher:
         self._begins = False
         self._asked = 0  # the seq at which the turn began to wait for the user
         self._handlers: Mapping[type[Order], OrderHandler] = {
-            SendMessage: self._message,
+            SendMessage: self._send_message,
             Steer: partial(self._record_message, when="now"),
             Queue: partial(self._record_message, when="next"),
             Interrupt: self._interrupt,
             Cancel: self._cancel,
             Continue: self._continue,
-            ApprovalResponse: self._approval,
-            QuestionResponse: self._answers,
-            PlanApproval: self._plan,
+            ApprovalResponse: self._answer_permission,
+            QuestionResponse: self._answer_questions,
+            PlanApproval: self._judge_plan,
             CompactConversation: self._compact,
             EditMessage: self._edit_message,
             DeleteMessage: self._edit_message,
@@ -132,7 +132,7 @@ class Dispatcher:
             MoveToBackground: self._move_to_background,
             StopBackground: self._stop_background,
             StopChild: self._stop_child,
-            MailTeammate: self._mail,
+            MailTeammate: self._mail_teammate,
             SetMode: self._set_mode,
             SetModel: self._set_model,
             SetEffort: self._set_effort,
@@ -200,7 +200,7 @@ class Dispatcher:
         self._compaction = self._continues = None
         self._stop_compaction()
 
-    async def _message(self, order: SendMessage) -> bool:
+    async def _send_message(self, order: SendMessage) -> bool:
         if order.when == "now" and self._engine.view.turn.seq:
             return await self._record_message(order, "now")
         _check_text(order)
@@ -266,9 +266,9 @@ class Dispatcher:
         return OrderResult(True, opened=opened)
 
     async def _judge_instructions(self, order: InstructionsResponse) -> bool:
-        from refold.client.changed_instructions import judge
+        from refold.client.changed_instructions import record_answer
 
-        await to_thread.run_sync(judge, self._app, order)
+        await to_thread.run_sync(record_answer, self._app, order)
         return True
 
     async def _enter_worktree(self, order: EnterWorktree) -> bool:
@@ -350,7 +350,7 @@ class Dispatcher:
         await choose_agent(self._engine.inbox, self._app.agents, agent, order.preset)
         return self._engine.view.seq > view.seq
 
-    async def _approval(self, order: ApprovalResponse) -> bool:
+    async def _answer_permission(self, order: ApprovalResponse) -> bool:
         request = self._find_request(order.call_id, order.hash)
         if isinstance(request, Questions) and order.allowed:
             raise BadInput(f"{order.call_id!r} asks questions: send question_response")
@@ -372,7 +372,7 @@ class Dispatcher:
             self._app.workspace.store_allow_rules(*rules)
         return True
 
-    async def _answers(self, order: QuestionResponse) -> bool:
+    async def _answer_questions(self, order: QuestionResponse) -> bool:
         request = self._find_request(order.call_id, order.hash)
         if not isinstance(request, Questions):
             raise BadInput(
@@ -389,7 +389,7 @@ class Dispatcher:
             raise AlreadyAnswered(f"the questions {order.call_id!r} were answered already")
         return True
 
-    async def _plan(self, order: PlanApproval) -> bool:
+    async def _judge_plan(self, order: PlanApproval) -> bool:
         inbox = self._engine.inbox
         if order.approved:
             taken = await inbox.approve_plan(
@@ -429,7 +429,7 @@ class Dispatcher:
             await background.stop(name)
         return True
 
-    async def _mail(self, order: MailTeammate) -> bool:
+    async def _mail_teammate(self, order: MailTeammate) -> bool:
         """Mail a teammate. False if sent before. Raises `BadInput` for an unknown one."""
         inbox, children = self._engine.inbox, self._engine.view.children
         if not order.text.strip():

@@ -31,7 +31,7 @@ from refold.errors import RefoldError
 from refold.journal.schedules.schedule_book import ScheduleBook
 from refold.views.escape import on_one_line
 
-_MAX_LOOK_SECONDS = 60.0  # between two checks of the file
+_MAX_SLEEP_SECONDS = 60.0  # between two checks of the file
 _SPREAD_SECONDS = 1.0  # over which several open processes spread their starts
 _MAX_RUNS = 4  # runs of this process at once
 _REPORTED_CODES = (0, 1)  # of runs that report their own result
@@ -98,7 +98,7 @@ class DueSchedules:
                 with anyio.CancelScope() as self._rest:
                     if not self._hurried:
                         await self._sleep(
-                            min(max(self._next - time.time(), 1.0), _MAX_LOOK_SECONDS)
+                            min(max(self._next - time.time(), 1.0), _MAX_SLEEP_SECONDS)
                         )
                 self._hurried = False
 
@@ -114,7 +114,7 @@ class DueSchedules:
         if stamp == self._stamp and self._looked <= now < self._next:
             self._looked = now
             return
-        self._stamp, self._looked, self._next = stamp, now, now + _MAX_LOOK_SECONDS
+        self._stamp, self._looked, self._next = stamp, now, now + _MAX_SLEEP_SECONDS
         if stamp is None:  # there is no file of schedules
             self._next = float("inf")
             return

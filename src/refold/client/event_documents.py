@@ -80,7 +80,7 @@ class Newest(Struct, frozen=True):
     events: int
 
 
-def cursor(text: str) -> Cursor:
+def parse_cursor(text: str) -> Cursor:
     """Parse a cursor; "0" is the beginning. Raises `BadInput`."""
     parts = text.split("-")
     if text == "0":
@@ -117,7 +117,7 @@ def event_documents(
     for n, document in enumerate(documents):
         position = Cursor(entry.seq, n, entry.epoch)
         if isinstance(document, Placed):
-            placed = _place(document, entry, conversation)
+            placed = _with_position(document, entry, conversation)
             document = replace(placed, id=str(position))
         yield position, msgspec.json.encode(document)
 
@@ -153,7 +153,7 @@ def window(
     earlier, frames = entries[:start], list[bytes]()
     view = journal.view_at(start)
     if earlier:
-        place = partial(_place, conversation=conversation)
+        place = partial(_with_position, conversation=conversation)
         documents = (
             (entry, document)
             for entry in _lasting_entries(earlier, view)
@@ -198,9 +198,9 @@ def _documents(
 
 
 def _find_start(entries: Sequence[Entry], marks: Sequence[Mark], size: int) -> int:
-    """The last event, but for `size`, after which nothing is under way that is shown.
+    """The last event, `size` events before the end or earlier, after which nothing shown is open.
 
-    The documents after it need none before it. 0: there is no such event.
+    The documents after it do not depend on earlier ones. 0: there is no such event.
     """
     newest = len(entries) - size
     for mark in reversed(marks):
@@ -212,7 +212,7 @@ def _find_start(entries: Sequence[Entry], marks: Sequence[Mark], size: int) -> i
 
 
 def _is_requesting(entries: Sequence[Entry], seq: int) -> bool:
-    """Whether the status of a screen says, after this event, that a model is called."""
+    """Whether a screen's status line shows, after this event, that a model is being called."""
     settled = False
     for index in range(seq - 1, -1, -1):
         match entries[index].event:
@@ -230,7 +230,7 @@ def _is_requesting(entries: Sequence[Entry], seq: int) -> bool:
 
 
 def _lasting_entries(entries: Sequence[Entry], view: View) -> Iterator[Entry]:
-    """The events of which something holds after them: the turn, subagents, commands."""
+    """The events whose effect still lasts: an open turn, running subagents, commands."""
     open_questions = {ask.id for ask in view.children.asks}
     turn = view.turn.seq
     for entry in entries_of_kinds(entries, _MAY_LAST_KINDS):
@@ -247,7 +247,7 @@ def _lasting_entries(entries: Sequence[Entry], view: View) -> Iterator[Entry]:
             yield entry
 
 
-def _place(document: Placed, entry: Entry, conversation: str) -> Placed:
+def _with_position(document: Placed, entry: Entry, conversation: str) -> Placed:
     turn = entry.seq if isinstance(entry.event, TurnStarted) else entry.turn
     return replace(
         document, conversation=conversation, node=_ROOT_NAME, turn=turn, at=entry.at

@@ -56,11 +56,11 @@ from refold.views.stream_json.live_documents import (
 )
 from refold.views.stream_json.snapshot import Status
 
-MOST_WAITING = 4 * 1024 * 1024  # bytes that may wait for one follower
+MAX_WAITING_BYTES = 4 * 1024 * 1024  # bytes that may wait for one follower
 _MAX_RECENT_BYTES = 512 * 1024  # of frames kept for followers that reconnect
 # Seconds between two pieces of one text; more in a busy process, up to the second.
-_PAUSE, _LONGEST_PAUSE = 0.04, 0.08
-_AT_ONCE = 200  # documents, after which other tasks may run
+_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.04, 0.08
+_BATCH_DOCUMENTS = 200  # documents, after which other tasks may run
 
 
 class Follower:
@@ -69,7 +69,9 @@ class Follower:
     With `reads_journal` it also gets a document for each recorded event.
     """
 
-    def __init__(self, limit: int = MOST_WAITING, *, reads_journal: bool = False) -> None:
+    def __init__(
+        self, limit: int = MAX_WAITING_BYTES, *, reads_journal: bool = False
+    ) -> None:
         self.reads_journal = reads_journal
         self._frames = deque[bytes]()
         self._early = list[tuple[Cursor, bytes]]()  # events during `join`
@@ -154,7 +156,7 @@ class Feed:
         self._children = dict[str, ChildMoved]()
         self._closed, self._moved = False, anyio.Event()
         self._progress = anyio.Event()
-        self._watch, self._pause = session.watch(), _PAUSE
+        self._watch, self._pause = session.watch(), _PAUSE_SECONDS
 
     @property
     def followers(self) -> int:
@@ -192,7 +194,7 @@ class Feed:
         until = anyio.current_time() + self._pause
         await anyio.sleep(self._pause)
         late = anyio.current_time() - until
-        self._pause = min(_PAUSE + 4 * late, _LONGEST_PAUSE)
+        self._pause = min(_PAUSE_SECONDS + 4 * late, _MAX_PAUSE_SECONDS)
 
     def follow_move(self) -> None:
         """Follow the session to another directory, under the same handle."""
@@ -219,7 +221,7 @@ class Feed:
         await self.wait_until_sent(cursor.seq)  # the journal is ahead of this feed
         # The state once all missed frames have been sent.
         status = replace(self._status(), conversation=self._session.id)
-        frames = [msgspec.json.encode(status), *self._open_frames()]
+        frames = [msgspec.json.encode(status), *self._frames_in_progress()]
         follower.begin(first, cursor, frames)
 
     async def wait_until_sent(self, seq: int) -> None:
@@ -320,7 +322,7 @@ class Feed:
         self._open[key] = _OpenText(piece, text.plus(document.text))
         return piece
 
-    def _open_frames(self) -> Iterator[bytes]:
+    def _frames_in_progress(self) -> Iterator[bytes]:
         """Frames of the whole text in progress, and of running subagents."""
         for live in self._open.values():
             after, id_ = self._last.seq, self._session.id
@@ -380,7 +382,7 @@ class Feed:
         made = list[bytes]()
         for frame in frames:
             made.append(frame)
-            if len(made) % _AT_ONCE == 0:
+            if len(made) % _BATCH_DOCUMENTS == 0:
                 await anyio.lowlevel.checkpoint()
         return made
 

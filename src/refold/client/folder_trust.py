@@ -20,8 +20,8 @@ from refold.views.escape import on_one_line
 
 # The two answers about changed instructions, where they are choices and not y and n.
 USE, KEEP = "Use the new version", "Keep the version that you trusted"
-_MOST_BELOW = 20  # of folders below, that are named
-_MOST_ROWS = 60  # of a diff
+_MAX_FOLDERS_BELOW = 20  # of folders below, that are named
+_MAX_DIFF_ROWS = 60  # of a diff
 
 
 SETTING_NAMESPACES = (
@@ -185,9 +185,9 @@ def _list_below(texts: FolderTexts) -> Iterator[str]:
         if os.path.dirname(path) not in listed
     ]
     if names:
-        left = len(names) - _MOST_BELOW
+        left = len(names) - _MAX_FOLDERS_BELOW
         ending = f" and {left:,} more" if left > 0 else ""
-        yield f"in folders below: {', '.join(names[:_MOST_BELOW])}{ending}"
+        yield f"in folders below: {', '.join(names[:_MAX_FOLDERS_BELOW])}{ending}"
 
 
 def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
@@ -214,6 +214,6 @@ def change_text(version: TextVersion) -> str:
 def _change_lines(version: TextVersion) -> Iterator[str]:
     yield f"{change_sentence(version)}:"
     rows = change_text(version).splitlines()
-    yield from (f"  {on_one_line(row)}" for row in rows[:_MOST_ROWS])
-    if len(rows) > _MOST_ROWS:
-        yield f"  and {len(rows) - _MOST_ROWS:,} more lines"
+    yield from (f"  {on_one_line(row)}" for row in rows[:_MAX_DIFF_ROWS])
+    if len(rows) > _MAX_DIFF_ROWS:
+        yield f"  and {len(rows) - _MAX_DIFF_ROWS:,} more lines"

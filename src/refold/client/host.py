@@ -48,7 +48,7 @@ from refold.place.port import Editor
 from refold.values.modes import MODE_NAMES, Effort
 from refold.values.path_names import below
 
-LOOK_SECONDS = 2.0  # between two checks for entries of other processes
+POLL_SECONDS = 2.0  # between two checks for entries of other processes
 _STOPPED = "the server was stopped"
 _WORKSPACE_NAME_PATTERN = re.compile(r"[^\W_][\w .()-]{0,58}[\w()-]|[^\W_]")
 
@@ -182,7 +182,7 @@ class Host:
             with anyio.CancelScope(shield=True):
                 await launch.aclose()
             raise
-        self._write_note(opened.engine.view.session.id, wanted)
+        self._store_start_values(opened.engine.view.session.id, wanted)
         chat = self._begin(launch, opened)
         await self._ports.runner.wake(chat.session.id)  # the worker releases its files
         return chat
@@ -198,7 +198,7 @@ class Host:
             place = await to_thread.run_sync(
                 find_directory, self.home, id_, self.paths.directory
             )
-            wanted = _add_note(self._read_note(id_), setup)
+            wanted = _with_setup(self._load_start_values(id_), setup)
             launch = await to_thread.run_sync(
                 self._launch_at, place.directory, place.roots, wanted
             )
@@ -241,7 +241,7 @@ class Host:
 
     @asynccontextmanager
     async def start_in(self, directory: str = "") -> AsyncGenerator[Launch]:
-        """A start in a directory, "" the server's, to look at what counts there.
+        """A start in a directory ("": the server's), to read the settings that apply there.
 
         Raises `BadInput` if it is not a directory.
         """
@@ -254,8 +254,8 @@ class Host:
             with anyio.CancelScope(shield=True):
                 await launch.aclose()
 
-    def renew_starts(self) -> None:
-        """Open each conversation again with the settings as they are now, once it is at rest.
+    def reload_settings(self) -> None:
+        """Reopen each conversation with the current settings, once nothing runs in it.
 
         Its clients connect again by themselves.
         """
@@ -269,7 +269,9 @@ class Host:
         """Delete a conversation for good. Raises `Held` while another process has it."""
         await self.close(id_)
         await to_thread.run_sync(delete_session, self.home, self.paths.checkpoints, id_)
-        await to_thread.run_sync(partial(self._note_file(id_).unlink, missing_ok=True))
+        await to_thread.run_sync(
+            partial(self._start_values_file(id_).unlink, missing_ok=True)
+        )
 
     async def close(self, id_: str, why: str = _STOPPED) -> None:
         """Close a conversation. Its turn is stopped, or, without `why`, finished."""
@@ -316,7 +318,7 @@ class Host:
             launches, self._without_notes = self._without_notes, {}
             process = await to_thread.run_sync(finish_notes, tuple(launches.values()))
             while process is not None and process.poll() is None:  # noqa: ASYNC110
-                await anyio.sleep(LOOK_SECONDS)
+                await anyio.sleep(POLL_SECONDS)
 
     async def _wait_for_end(self) -> None:
         await self._ended.wait()
@@ -336,7 +338,7 @@ class Host:
         """Follow what other processes write, and close idle conversations."""
         assert self._group is not None, "it is used in `running`"
         while True:
-            await anyio.sleep(min(LOOK_SECONDS, self._idle_seconds / 4))
+            await anyio.sleep(min(POLL_SECONDS, self._idle_seconds / 4))
             now = anyio.current_time()
             for id_, chat in tuple(self._there.items()):
                 if isinstance(chat, OwnConversation):
@@ -403,7 +405,7 @@ class Host:
                 return path
         raise AssertionError("a number is free")
 
-    def _write_note(self, id_: str, wanted: NewConversation) -> None:
+    def _store_start_values(self, id_: str, wanted: NewConversation) -> None:
         """Store the start values that the journal does not record, for the next opening."""
         note = NewConversation(
             preset=wanted.preset,
@@ -412,19 +414,19 @@ class Host:
         )
         if note == NewConversation():
             return
-        file = self._note_file(id_)
+        file = self._start_values_file(id_)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         file.write_bytes(msgspec.json.encode(note))
 
-    def _read_note(self, id_: str) -> NewConversation:
+    def _load_start_values(self, id_: str) -> NewConversation:
         try:
             return msgspec.json.decode(
-                self._note_file(id_).read_bytes(), type=NewConversation
+                self._start_values_file(id_).read_bytes(), type=NewConversation
             )
         except (OSError, msgspec.DecodeError):
             return NewConversation()
 
-    def _note_file(self, id_: str) -> Path:
+    def _start_values_file(self, id_: str) -> Path:
         return self.paths.state / "conversations" / f"{id_}.json"
 
 
@@ -433,14 +435,16 @@ def is_within(path: str, roots: Iterable[Path | str]) -> bool:
     return any(below(path, str(root)) for root in roots)
 
 
-def _add_note(noted: NewConversation, setup: EditorConversation | None) -> NewConversation:
+def _with_setup(
+    stored: NewConversation, setup: EditorConversation | None
+) -> NewConversation:
     if setup is None:
-        return noted
+        return stored
     return replace(
         setup,
-        preset=noted.preset,
-        system_prompt=noted.system_prompt,
-        log_requests=noted.log_requests,
+        preset=stored.preset,
+        system_prompt=stored.system_prompt,
+        log_requests=stored.log_requests,
     )
 
 

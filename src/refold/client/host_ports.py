@@ -74,7 +74,7 @@ class Runner(Protocol):
     """Decides who runs a session."""
 
     async def wake(self, session: str) -> None:
-        """Notify the worker that has the session of work, or give a worker the claim."""
+        """Notify the worker that holds the claim on the session of new work, or give a worker the claim."""
         ...
 
     async def stop(self, session: str, reason: str = "") -> None:

@@ -37,7 +37,7 @@ class Conversation(SharedSession):
 
     def __init__(self, session: Session, launch: Launch, holder: str) -> None:
         self._closed, self._stirred = anyio.Event(), anyio.Event()
-        super().__init__(session, self._notify)
+        super().__init__(session, self._signal_work)
         self.launch, self.holder = launch, holder
         self.idle_since = anyio.current_time()
         self.closing = False  # it takes no orders while it closes
@@ -60,7 +60,7 @@ class Conversation(SharedSession):
             async with anyio.create_task_group() as group:
                 group.start_soon(self.feed.run)
                 async with anyio.create_task_group() as meanwhile:
-                    meanwhile.start_soon(self._attend)
+                    meanwhile.start_soon(self._run_follower_tasks)
                     await self._closed.wait()
                     meanwhile.cancel_scope.cancel()
                 self.feed.close()  # `feed.run` ends then, and disconnects the clients
@@ -82,10 +82,10 @@ class Conversation(SharedSession):
         self.feed.broadcast(Error(kind="failure", reason=reason))
         self.close()
 
-    async def _attend(self) -> None:
-        """Work to do while it is followed."""
+    async def _run_follower_tasks(self) -> None:
+        """Tasks that run beside the feed while clients follow the conversation."""
 
-    def _notify(self) -> None:
+    def _signal_work(self) -> None:
         self._stirred.set()
 
 
@@ -123,7 +123,7 @@ class OwnConversation(Conversation):
         """Record that a worker runs it from now on. `claim` is the number of its claim."""
         self._sink.set_claim(claim)
         if not self.was_run:
-            self.launch.note(self.session.id)
+            self.launch.mark_for_notes(self.session.id)
         self.claimed = self.was_run = True
 
     def end_work(self) -> None:
@@ -147,7 +147,7 @@ class OwnConversation(Conversation):
             self.holder, self.cut_off = holder, not (holder or self.session.idle)
             self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
-    async def _attend(self) -> None:
+    async def _run_follower_tasks(self) -> None:
         while True:
             await self._stirred.wait()
             self._stirred = anyio.Event()
@@ -157,7 +157,7 @@ class OwnConversation(Conversation):
 class JoinedConversation(Conversation):
     """A conversation open in another process: turns run there, for the clients of both."""
 
-    async def _attend(self) -> None:
+    async def _run_follower_tasks(self) -> None:
         with suppress(BadInput):  # raised when it has ended
             while True:
                 await self.session.wait_for_change(after=self.session.view.seq)

@@ -32,7 +32,7 @@ from refold.views.escape import on_one_line
 if TYPE_CHECKING:
     import subprocess
 
-# Shows these lines, asks the question below them, and says whether the answer is yes.
+# Shows these lines, asks the question below them, and returns whether the answer is yes.
 Ask: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]
 Commands: TypeAlias = Callable[[], Collection[str]]
 JOURNAL_MENDED = "the journal was damaged at its end; lost: {lost}"
@@ -100,7 +100,7 @@ class Launch:
         self._engines.add(engine)
         return OpenedSession(self.app, engine)
 
-    def note(self, id_: str) -> None:
+    def mark_for_notes(self, id_: str) -> None:
         """Mark the session for notes, to be made once it has been left."""
         if self._notes:
             self.app.queue_for_notes(id_)
@@ -196,7 +196,7 @@ class Launch:
     def _to_opened(
         self, id_: str, engine: Engine, notices: tuple[str, ...] = ()
     ) -> OpenedSession:
-        self.note(id_)
+        self.mark_for_notes(id_)
         self._engines.add(engine)
         return OpenedSession(self.app, engine, notices)
 

@@ -53,7 +53,7 @@ class OrderSink(Protocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether an order that is not recorded yet waits for `step`."""
+        """Whether an unrecorded order waits for `step`."""
         ...
 
     async def send(self, order: Order) -> OrderResult:

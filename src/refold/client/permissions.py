@@ -41,7 +41,7 @@ _EASIER_MODES: tuple[Mode, ...] = ("accept-edits", "sandbox")  # that a question
 
 
 class PlacedRule(Struct, frozen=True):
-    """A rule in force. `place` is where it can be changed; "": only in its file."""
+    """A rule in force. `place`: the setting in which it can be changed; "": only in its file."""
 
     verdict: Verdict
     text: str
@@ -110,7 +110,7 @@ class Permissions:
         return str(self._app.paths.folders)
 
     def unread(self, path: str) -> str:
-        """Why a deny rule forbids reading this file, or ""."""
+        """The reason why a deny rule forbids reading this file, or ""."""
         return workspace_of(self._app, self._engine.view).unread(path)
 
     def save_allow_rule(self, rule: str) -> None:
@@ -179,7 +179,7 @@ class Permissions:
         A set has mostly one rule; its rules together cover the call. If there are no sets,
         only this call can be allowed.
         """
-        whole_call = self._engine.as_made(request.call.call)
+        whole_call = self._engine.unmasked_call(request.call.call)
         return rules_to_offer(
             request.call,
             whole_call,
@@ -197,7 +197,7 @@ class Permissions:
         """
         if isinstance(request, Questions) or request.who or request.call.once:
             return False
-        whole_call = self._engine.as_made(request.call.call)
+        whole_call = self._engine.unmasked_call(request.call.call)
         tool = self._tool(whole_call.name)
 
         def decide_in_mode(
@@ -225,7 +225,7 @@ class Permissions:
 
     def check_offer(self, request: Permission | Questions, *rules: str) -> None:
         """Raise `BadInput` if `rules`, as the user typed them, do not allow this call."""
-        whole_call = self._engine.as_made(request.call.call)
+        whole_call = self._engine.unmasked_call(request.call.call)
         tool = self._tool(whole_call.name)
         for rule in rules:
             if not parse(rule, "allow", "what you typed").pattern:

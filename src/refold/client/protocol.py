@@ -338,7 +338,7 @@ ORDER_KINDS: tuple[type[Struct], ...] = (*get_args(Order), User, PlainMessage)
 _ORDER_TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
 
 
-def order_in(line: bytes) -> Order:
+def parse_order(line: bytes) -> Order:
     """The order in this line. Raises `BadInput` that says what is wrong."""
     text = line.removeprefix(BOM_UTF8)
     try:
@@ -351,7 +351,7 @@ def order_in(line: bytes) -> Order:
         raise BadInput(f"this is not an order: the key {key[:60]!r} stands twice in it")
     match order:
         case User(message):
-            return _as_ours(message)
+            return _to_send_message(message)
         case PlainMessage(content=content):
             return SendMessage(content, client_key=order.client_key)
         case Interrupt(content=content) if content:
@@ -391,7 +391,7 @@ def _replace_surrogates(line: bytes) -> bytes:
     return clean(json.dumps(json.loads(line), ensure_ascii=False)).encode()
 
 
-def _as_ours(message: _Message) -> SendMessage:
+def _to_send_message(message: _Message) -> SendMessage:
     if isinstance(message.content, str):
         return SendMessage(message.content)
     if other_type := next((b.type for b in message.content if b.type != "text"), None):

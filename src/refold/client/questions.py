@@ -39,7 +39,7 @@ def questions(session: Session) -> tuple[Question, ...]:
         Question(
             request.id,
             request.call.call.name,
-            session.as_made(request.call.call).plain_arguments,
+            session.unmasked_call(request.call.call).plain_arguments,
             request.call.reason,
             tuple(request.questions) if isinstance(request, Questions) else (),
             request.call.once,

@@ -52,7 +52,7 @@ from refold.views.stream_json.encode import to_live
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import Status
 
-_LONGEST_LINE = 256 * 1024 * 1024  # bytes: a snapshot has the whole conversation
+_MAX_LINE_BYTES = 256 * 1024 * 1024  # bytes: a snapshot has the whole conversation
 _SESSION_GONE = (
     "the process in which this session was open has closed it: refold -r {id} resumes it"
 )
@@ -123,7 +123,7 @@ class FollowedEngine(Engine):
     def running(self) -> bool:
         return bool(self.view.turn.seq) and not self.cut_off
 
-    def as_made(self, call: ToolCall) -> ToolCall:
+    def unmasked_call(self, call: ToolCall) -> ToolCall:
         return self._made.get(call.id, call)
 
 
@@ -226,7 +226,7 @@ class SocketSink:
         """Receive the documents of the other process until it ends."""
         try:
             await self._stream.send(msgspec.json.encode(hello) + b"\n")
-            async for line in receive_lines(self._stream.receive, _LONGEST_LINE):
+            async for line in receive_lines(self._stream.receive, _MAX_LINE_BYTES):
                 head = msgspec.json.decode(line, type=_DocumentHead)
                 await self._on_line(line, head)
                 self._wake()

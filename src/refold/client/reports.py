@@ -162,7 +162,7 @@ class Reports:
         world = turn_context(self._engine.view)
         return OfferedTools(tuple(world.tools), world.deferred)
 
-    async def children_moved(self) -> Mapping[str, ChildMoved]:
+    async def child_progress(self) -> Mapping[str, ChildMoved]:
         """The newest progress of each subagent that runs, by its address."""
         watch = self._engine.hub.watch()
         watch.close()

@@ -157,7 +157,7 @@ class Session:
         return self._engine.view
 
     @property
-    def keeps(self) -> bool:
+    def is_saved(self) -> bool:
         """Whether a journal is stored, so that the session can be resumed."""
         return self._app.options.keep
 
@@ -526,11 +526,11 @@ class Session:
         except AlreadyAnswered:
             return False
 
-    def as_made(self, call: ToolCall) -> ToolCall:
+    def unmasked_call(self, call: ToolCall) -> ToolCall:
         """A call as the model made it: the journal redacts secrets, and the user who
         approves must see what will be done.
         """
-        return self._engine.as_made(call)
+        return self._engine.unmasked_call(call)
 
     def request(self, event: "PutToPerson", seq: int) -> "RequestDocument":
         """The document about the request that this event makes.
@@ -545,7 +545,7 @@ class Session:
         self._shown[request.id] = event.hash
         if isinstance(request, Questions):
             return question(event, seq, request.questions)
-        call, permissions = self.as_made(request.call.call), self.permissions
+        call, permissions = self.unmasked_call(request.call.call), self.permissions
         return replace(
             approval_request(event, seq, call, permissions.rule_sets(request)),
             easier_mode=permissions.easier_mode(request) or UNSET,
@@ -580,7 +580,7 @@ class Session:
         return self._engine.question_timeout.seconds
 
     @property
-    def late(self) -> str:
+    def timeout_reason(self) -> str:
         """The reason in the journal if a question timed out and was denied."""
         return NO_ANSWER.format(seconds=self.question_seconds or 0)
 
@@ -706,9 +706,9 @@ class Session:
 
     async def find_changed_instructions(self) -> "ChangedInstructions | None":
         """The instructions of its folder that the user trusts in another version; or None."""
-        from refold.client.changed_instructions import question_of
+        from refold.client.changed_instructions import pending_question
 
-        return await anyio.to_thread.run_sync(question_of, self._app)
+        return await anyio.to_thread.run_sync(pending_question, self._app)
 
     @property
     def snapshot(self) -> "Snapshot":
@@ -839,7 +839,7 @@ class Session:
     @property
     def catalogue(self) -> "SessionCatalogue":
         """The sessions of its directory. Raises `BadInput` if none are stored."""
-        if not self.keeps:
+        if not self.is_saved:
             raise BadInput(_KEPT_NOWHERE)
         from refold.client.catalogue import SessionCatalogue
 
@@ -858,7 +858,7 @@ class Session:
         """The notes; None if memory is off, or nothing is stored."""
         from refold.client.knowledge import ProjectNotes
 
-        on = self.settings.memory and self.keeps
+        on = self.settings.memory and self.is_saved
         return ProjectNotes(self._app, self._engine) if on else None
 
     async def _order(self, order: Order) -> OrderResult:

@@ -31,7 +31,7 @@ from refold.journal.session_index import SessionIndex
 
 ANSWER_SECONDS = 5.0
 END_SECONDS = 8.0  # after SIGTERM: a terminal gives its turn 5 seconds to end
-_LOOK_SECONDS = 0.5  # between two looks at whether the lock is given back
+_POLL_SECONDS = 0.5  # between two looks at whether the lock is given back
 _KILL_SECONDS = 5.0  # after SIGKILL, until the kernel has ended it
 _MAX_COMMAND_CHARS = 60
 
@@ -167,10 +167,10 @@ def _wait_for_end(
     """Wait for its end; return whether it ended. It waits only briefly without the lock."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        if _has_ended(process, min(_LOOK_SECONDS, left)):
+        if _has_ended(process, min(_POLL_SECONDS, left)):
             return True
         if not home.is_locked_by(holder.session, holder.pid):
-            return _has_ended(process, _LOOK_SECONDS)
+            return _has_ended(process, _POLL_SECONDS)
     return False
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from refold.client.session import Session
     from refold.client.shared_session import SharedSession
 
-_LONGEST_LINE = 8 * 1024 * 1024  # bytes: an order with its images, as on the WebSocket
-_AT_ONCE = 64 * 1024  # bytes
+_MAX_LINE_BYTES = 8 * 1024 * 1024  # bytes: an order with its images, as on the WebSocket
+_READ_BYTES = 64 * 1024  # bytes
 _DIGEST_CHARS = 24  # of a digest: a socket's whole path has room for about 100 bytes
 
 
@@ -88,7 +88,7 @@ class SessionSocket:
         while True:
             self._moved = anyio.Event()
             async with anyio.create_task_group() as group:
-                if self._session.keeps:
+                if self._session.is_saved:
                     group.start_soon(self._listen, self._session)
                 await self._moved.wait()
                 group.cancel_scope.cancel()
@@ -118,12 +118,12 @@ class SessionSocket:
             await self._converse(client)
 
     async def _converse(self, client: "_Client") -> None:
-        from refold.client.event_documents import cursor
+        from refold.client.event_documents import parse_cursor
 
         lines = receive_lines(client.receive)
         try:
             hello = msgspec.json.decode(await anext(lines), type=Hello)
-            after = None if hello.after is None else cursor(hello.after)
+            after = None if hello.after is None else parse_cursor(hello.after)
         except (StopAsyncIteration, ValueError, BadInput):
             return  # it is not a client of refold
         shared = self._get_shared()
@@ -164,7 +164,7 @@ class _Client:
             await anyio.wait_readable(self._connection)
             with suppress(BlockingIOError):
                 try:
-                    if data := self._connection.recv(_AT_ONCE):
+                    if data := self._connection.recv(_READ_BYTES):
                         return data
                 except ConnectionError as error:  # it left with words that it had not read
                     raise anyio.EndOfStream from error
@@ -190,12 +190,12 @@ class _Client:
 
 
 async def receive_lines(
-    receive: Callable[[], Awaitable[bytes]], longest: int = _LONGEST_LINE
+    receive: Callable[[], Awaitable[bytes]], max_line_bytes: int = _MAX_LINE_BYTES
 ) -> AsyncGenerator[bytes, None]:
     """The received lines, without line ends. A line that is too long ends them."""
     buffer = bytearray()
     with suppress(anyio.EndOfStream):
-        while len(buffer) < longest:
+        while len(buffer) < max_line_bytes:
             piece = await receive()
             buffer += piece
             if b"\n" in piece:

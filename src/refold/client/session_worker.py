@@ -28,7 +28,7 @@ from refold.journal.events.kinds import Entry
 
 IDLE_SECONDS = 60.0  # without work, after which a session is released
 _BEGIN_SECONDS = 0.5  # in which a session that begins opens its files
-_LOOK_SECONDS = 0.1  # between two checks of the open files
+_POLL_SECONDS = 0.1  # between two checks of the open files
 _MAX_WAIT_SECONDS = 20.0  # for room; a session that begins without reports what it lacks
 CLOSED = "the conversation was closed here: connect again"
 
@@ -78,7 +78,7 @@ class SessionWorker:
             while not open_files.has_room(self._count_beginning()):
                 for run in self._runs:
                     run.end_if_idle()
-                await anyio.sleep(_LOOK_SECONDS)
+                await anyio.sleep(_POLL_SECONDS)
         self._begun.append(anyio.current_time())
 
     def _count_beginning(self) -> int:

@@ -30,7 +30,7 @@ from refold.client.protocol import (
     SetDirectory,
     SetMode,
     Steer,
-    order_in,
+    parse_order,
 )
 from refold.client.session import Session
 from refold.errors import BadInput, RefoldError
@@ -51,8 +51,8 @@ _NO_HASH = "give the hash of the request that you answer: a newer one may exist"
 
 
 class SharedSession:
-    """`wake` is called when there may be work for `session.step`. The directory of a session
-    that is open `in_terminal` can only be changed there.
+    """`wake` is called when `session.step` may have work. The directory of a session that is
+    open `in_terminal` can only be changed there.
 
     `cut_off`: the process that ran its turn has ended. A message, an answer or `continue`
     finishes the turn; reading the session does not.
@@ -66,7 +66,7 @@ class SharedSession:
         asks = in_terminal and bool(session.requests)
         self.cut_off = bool(session.view.turn.seq) and not (session.running or asks)
         self._instructions: ChangedInstructions | None = None
-        self._stop = (0, "")  # why its turn stands still, after which event
+        self._stop = (0, "")  # why its turn has stopped, and after which event
         self.feed = Feed(session, self.status)
 
     def status(self) -> Status:
@@ -108,7 +108,7 @@ class SharedSession:
         """Carry out an order. Documents for its sender alone go to `follower`."""
         key = ""
         try:
-            order = order_in(data)
+            order = parse_order(data)
             key = order.client_key
             with acting_as(acting_person() or order.by):  # a known person comes first
                 changed = await self.execute(order, follower)
@@ -123,7 +123,7 @@ class SharedSession:
         session = self.session
         match order:
             case SendMessage():
-                changed = await self._message(order)
+                changed = await self._record_message(order)
             case ApprovalResponse(hash="") | QuestionResponse(hash=""):
                 raise BadInput(_NO_HASH)
             case Fork(at):
@@ -148,10 +148,10 @@ class SharedSession:
                     await self._ask_about_instructions()
             case _:
                 changed = await session.send(order)
-        await self._after(order)
+        await self._continue_after(order)
         return changed
 
-    async def _after(self, order: Order) -> None:
+    async def _continue_after(self, order: Order) -> None:
         if isinstance(order, _WIDENING_ORDERS):
             await self._answer_allowed_requests()
         if isinstance(order, _GO_ON):
@@ -167,7 +167,7 @@ class SharedSession:
         return replace(self.session.snapshot, status=self.status())
 
     async def _answer_allowed_requests(self) -> None:
-        """Allow the calls that wait although a rule or the mode allows them by now."""
+        """Allow the waiting calls that a rule or the mode now allows."""
         for request in self.session.requests:
             if isinstance(request, PlanToJudge):
                 continue
@@ -185,7 +185,7 @@ class SharedSession:
         with suppress(BadInput):  # of a damaged record the notices tell
             self._instructions = await self.session.find_changed_instructions()
 
-    async def _message(self, order: SendMessage) -> bool:
+    async def _record_message(self, order: SendMessage) -> bool:
         """Record a message at once: an acknowledged message survives a crash."""
         named = self.session.workspace.images_in(order.text)
         new = (image for image in named.images if image not in order.images)

@@ -46,8 +46,8 @@ class SignedCall(Struct, frozen=True):
 class Webhooks:
     """The webhooks of one server. `called` is called after each recorded call."""
 
-    def __init__(self, environ: Mapping[str, str], called: Callable[[], None]) -> None:
-        self._environ, self._called = environ, called
+    def __init__(self, environ: Mapping[str, str], on_call: Callable[[], None]) -> None:
+        self._environ, self._called = environ, on_call
         self._stand_in = secrets.token_hex(_SECRET_BYTES)
         self._room = anyio.CapacityLimiter(_AT_ONCE)
 
@@ -71,7 +71,7 @@ class Webhooks:
         book = ScheduleBook(places.data, masks.mask_event)
         schedule, secret = book.find_by_webhook(request.name), stored.get(request.name, "")
         known = schedule is not None and bool(secret)
-        right = _is_right(secret if known else self._stand_in, request)
+        right = _is_signature_valid(secret if known else self._stand_in, request)
         if schedule is None or not (known and right):
             return "unknown"
         signed = float(request.stamp)
@@ -117,7 +117,7 @@ def forget(places: Paths, name: str) -> None:
         credentials.remove(places.config / _WEBHOOKS_FILE, name)
 
 
-def _is_right(secret: str, request: SignedCall) -> bool:
+def _is_signature_valid(secret: str, request: SignedCall) -> bool:
     """Whether the request is signed with this secret."""
     signed = request.stamp.encode("latin-1", "replace") + b"." + request.body
     wanted = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()

@@ -29,7 +29,7 @@ _NUMBER_PROMPT = "number to switch to, Enter to stay:"
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
     """Yield names or ids of sessions, which are also found by id and title."""
-    for id_, name, title in session.catalogue.names() if session.keeps else ():
+    for id_, name, title in session.catalogue.names() if session.is_saved else ():
         yield CompletionChoice(name or id_, title, f"{id_} {title}")
 
 

@@ -20,7 +20,7 @@ from refold.views.styled import line
 async def run(here: CommandContext, rest: str) -> None:
     if rest:
         raise BadInput(f"type /tree, not /tree {rest}: refold tree shows any session")
-    moved = await here.session.reports.children_moved()
+    moved = await here.session.reports.child_progress()
     here.show(*child_lines(here.session.view.children, moved, here.look.room))
 
 
@@ -43,7 +43,7 @@ async def run_background(here: CommandContext, rest: str) -> None:
         here.show((("strong", job.name), ("plain", words), ("dim", f"  {ran}")))
     if not beside:
         return
-    moved = await here.session.reports.children_moved()
+    moved = await here.session.reports.child_progress()
     only = replace(family, children=beside)
     here.show(*child_lines(only, moved, here.look.room))
 

@@ -149,7 +149,7 @@ class Asker:
         return PermissionAnswer(True, answer_line(form, answer), answers=(answer.encode(),))
 
     def _end_reason(self) -> str:
-        late = self._session.late
+        late = self._session.timeout_reason
         if self._answered is not None and self._answered.reason == late:
             return f"no: {late}"
         gone = isinstance(self._answered, ChildAnswered) and self._answered.withdrawn

@@ -94,7 +94,7 @@ def already_allowed(request: Permission, session: Session) -> PermissionAnswer |
     """Return a yes if an earlier answer allows this call by now."""
     if not session.permissions.runs_unasked(request):
         return None
-    call = session.as_made(request.call.call)
+    call = session.unmasked_call(request.call.call)
     call_label = label(call, session.tool(call.name))
     return PermissionAnswer(True, f"yes, as allowed before: {call_label}")
 
@@ -137,7 +137,7 @@ def _related_requests(request: Permission, session: Session) -> list[Permission]
 
 def _call_to_approve(request: Permission, session: Session) -> CallToApprove:
     open_call = request.call
-    call, tool = session.as_made(open_call.call), session.tool(open_call.call.name)
+    call, tool = session.unmasked_call(open_call.call), session.tool(open_call.call.name)
     return CallToApprove(
         call,
         tool,

@@ -21,7 +21,7 @@ from refold.client.protocol import (
     ReportSnapshot,
     ReportStatus,
     SendMessage,
-    order_in,
+    parse_order,
 )
 from refold.client.session import Session
 from refold.client.types import Entry, Frame, ImageData, Permission, Questions, events
@@ -204,7 +204,7 @@ class StdioClient:
                 try:
                     if line is None:
                         raise BadInput(f"a line may have {MAX_LINE_BYTES} bytes at most")
-                    await self._execute(order_in(line))
+                    await self._execute(parse_order(line))
                 except BadInput as error:
                     await self._report_bad_line(number, error)
             self._wake()

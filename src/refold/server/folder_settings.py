@@ -90,7 +90,7 @@ def _add_rules(api: Api, host: Host) -> None:
         """Make a permission mode, other than bypass, the default of new conversations."""
         wanted = await read_body(request, WantedMode)
         await _run_in_folder(host, folder, lambda s: rules.choose_mode(s.app, wanted.mode))
-        host.renew_starts()
+        host.reload_settings()
         return json_response(
             await _run_in_folder(host, folder, lambda s: rules.list_rules(s.app))
         )
@@ -124,7 +124,7 @@ def _add_servers(api: Api, host: Host) -> None:
             return mcp_servers.list_servers(launch.app)
 
         listed = await _run_in_folder(host, "", add)
-        host.renew_starts()
+        host.reload_settings()
         return json_response(listed, 201)
 
     @api.route("DELETE", f"{path}/{{name}}", RemovedServer)
@@ -135,7 +135,7 @@ def _add_servers(api: Api, host: Host) -> None:
             return find_or_404(mcp_servers.remove_own, launch.app, name, data=data)
 
         left = await _run_in_folder(host, "", remove)
-        host.renew_starts()
+        host.reload_settings()
         return json_response(RemovedServer(left))
 
     @api.route("POST", f"{path}/{{name}}/test", ServerRow)
@@ -148,7 +148,7 @@ def _add_servers(api: Api, host: Host) -> None:
         """Accept the changed tools of a server, if they are those that were shown."""
         seen = await read_body(request, SeenDifferences)
         row = await _run_in_folder(host, folder, _connection_test(name, seen.differences))
-        host.renew_starts()
+        host.reload_settings()
         return json_response(row)
 
 
@@ -202,7 +202,7 @@ def _add_notes(api: Api, host: Host) -> None:
         await _run_in_folder(
             host, folder, lambda s: knowledge.switch_memory(s.app, on=wanted.on)
         )
-        host.renew_starts()
+        host.reload_settings()
         return json_response(
             await _run_in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
         )

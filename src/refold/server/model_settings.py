@@ -118,7 +118,7 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
         keys = await _keys(host)
         spec = find_or_404(keys.spec, name)
         change = await to_thread.run_sync(keys.remove, spec.name)
-        host.renew_starts()
+        host.reload_settings()
         return json_response(RemovedKey(change.places, change.notices))
 
     @api.route("POST", f"{SETTINGS_PATH}/providers/{{name}}/check", KeyVerdict)
@@ -179,6 +179,6 @@ async def _keys(host: Host) -> ProviderKeys:
 
 async def _read_choice(host: Host) -> ModelChoice:
     """Return the choice after a change, which counts for open conversations, too."""
-    host.renew_starts()
+    host.reload_settings()
     async with host.start_in() as launch:
         return await to_thread.run_sync(model_settings.model_choice, launch)

@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from refold.client.choices import OFFER_KINDS, offers
-from refold.client.event_documents import cursor
+from refold.client.event_documents import parse_cursor
 from refold.client.host import Conversation, Host, NewConversation
 from refold.client.session import Session
 from refold.errors import BadInput, JournalError
@@ -237,7 +237,7 @@ def _add_reports(api: Api, host: Host) -> None:
         With `newest`, those of at least this number of events at the end, or `before` that id,
         as a WebSocket sends them.
         """
-        stored, position = host.stored, cursor(before or after)
+        stored, position = host.stored, parse_cursor(before or after)
 
         def documents(id_: str) -> Iterator[bytes]:
             if newest:

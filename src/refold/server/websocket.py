@@ -12,10 +12,10 @@ import msgspec
 from fastapi import FastAPI, WebSocket
 from starlette.websockets import WebSocketDisconnect
 
-from refold.client.event_documents import Cursor, Newest, cursor
+from refold.client.event_documents import Cursor, Newest, parse_cursor
 from refold.client.feed import Follower
 from refold.client.host import Host
-from refold.client.protocol import order_in
+from refold.client.protocol import parse_order
 from refold.client.shared_session import SharedSession, problem
 from refold.client.subagent_feed import SubagentFeed
 from refold.errors import BadInput, RefoldError
@@ -36,7 +36,7 @@ def add_websocket(app: FastAPI, host: Host) -> None:
     ) -> None:
         try:
             place = Newest(newest) if newest > 0 else None
-            place = place if after is None else cursor(after)
+            place = place if after is None else parse_cursor(after)
             await check_exists(host, id_)
             chat = await open_conversation(host, id_.partition("/")[0])
         except RefoldError as error:
@@ -92,7 +92,7 @@ async def _follow_subagent(
 def _refusal(text: str) -> Error:
     """The document that refuses an order to a subagent."""
     try:
-        order = order_in(text.encode(errors="surrogatepass"))
+        order = parse_order(text.encode(errors="surrogatepass"))
     except RefoldError as error:
         return problem(error)
     return problem(BadInput(_NO_ORDERS), order.client_key)

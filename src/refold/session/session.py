@@ -170,7 +170,7 @@ class Session:
         """Whether no turn runs, and no waiting message may begin one."""
         return not self.view.turn.seq and not _messages_for_turn(self.view)
 
-    def as_made(self, call: ToolCall) -> ToolCall:
+    def unmasked_call(self, call: ToolCall) -> ToolCall:
         """A call as the model made it, for the user who is asked about it.
 
         The journal redacts secrets; the user who approves must see what will be done.

@@ -13,9 +13,9 @@ import pytest
 import refold
 from refold.client.event_documents import (
     FEED_START,
-    cursor,
     documents_after,
     older_documents,
+    parse_cursor,
 )
 from refold.client.types import Frame
 from refold.journal.events import codec
@@ -229,7 +229,7 @@ def parts(entries: list[Entry], size: int) -> list[list[Plain]]:
         part = older_documents(EventHistory(entries), before, size, "c")
         records.append([msgspec.json.decode(data) for data in part])
         begin = [doc["id"] for doc in records[-1] if doc["type"] == "history"]
-        before = cursor(begin[0]) if begin else None
+        before = parse_cursor(begin[0]) if begin else None
     return records
 
 

@@ -13,7 +13,7 @@ import anyio
 
 from refold.cli.output import is_interactive, read_yes
 from refold.cli.session_argument import find_session_id, load_view
-from refold.client.deletion import DeletionPlan, deletions
+from refold.client.deletion import DeletionPlan, plan_deletions
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
 from refold.headless.streams import (
@@ -100,7 +100,7 @@ def _delete(home: SessionIndex, args: Namespace) -> int:
         _check_deletable(home, id_)
     store = paths(os.environ).checkpoints
     cards = home.catalogue(WaitNotice(), print_error).cards(children=True)
-    going = deletions(home, store, sessions, cards)
+    going = plan_deletions(home, store, sessions, cards)
     if not args.json:
         for deletion in going:
             write(f"{_deletion_line(deletion)}\n")
