@@ -8,7 +8,7 @@ import select
 import sys
 import time
 from collections.abc import AsyncIterable, Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol
 
 import anyio
@@ -37,6 +37,7 @@ from refold.views.escape import on_one_line
 
 if TYPE_CHECKING:
     from refold.client.verify import VerifyReport
+    from refold.headless.progress_line import ProgressLine
     from refold.views.stream_json.documents import Result
 
 _MAX_STDIN_BYTES = 32 * 2**20  # of words
@@ -103,14 +104,20 @@ class _Run:
         session.check_model()
         session.on_event(writer.on_event)
         late = ""
-        async with anyio.create_task_group() as group:
-            group.start_soon(tell_notices, session, print_error, writer.model_asked)
-            named = session.workspace.images_in(words)
-            for problem in named.problems:
-                print_error(problem)
-            message = HeadlessPrompt(words, (*self._images, *named.images), typed)
-            late = await turn(session, message, writer, task.timeout, stops)
-            writer.model_asked.set()  # or no model was asked
+        progress = self._progress_line(session)
+        with progress.below_messages() if progress else nullcontext():
+            async with anyio.create_task_group() as group:
+                group.start_soon(tell_notices, session, print_error, writer.model_asked)
+                if progress is not None:
+                    group.start_soon(progress.show, session)
+                named = session.workspace.images_in(words)
+                for problem in named.problems:
+                    print_error(problem)
+                message = HeadlessPrompt(words, (*self._images, *named.images), typed)
+                late = await turn(session, message, writer, task.timeout, stops)
+                writer.model_asked.set()  # or no model was asked
+                if progress is not None:
+                    progress.end()
         from refold.views.stream_json.turn_result import exit_code  # loaded by then
 
         document = self._document()
@@ -128,6 +135,14 @@ class _Run:
             code = code or report.code
         await writer.end(document)
         return code or int(writer.reader_left)  # an unwritten answer is a failure
+
+    def _progress_line(self, session: Session) -> "ProgressLine | None":
+        """The line for a user who waits; none where nothing waits for the end of the turn."""
+        if self._task.output_format == "stream-json" or not sys.stderr.isatty():
+            return None
+        from refold.headless.progress_line import progress_line_for  # only for a terminal
+
+        return progress_line_for(session.settings.terminal.display)
 
     def _document(self) -> "Result":
         document = self._writer.result(time.monotonic() - self._began)

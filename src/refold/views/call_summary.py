@@ -24,10 +24,10 @@ from refold.views.wrap import (
     cut,
     expand_tabs,
     fold_lines,
-    wrap_code,
     sentence_lines,
     text_lines,
     truncate,
+    wrap_code,
     wrap_words,
 )
 

@@ -1,0 +1,128 @@
+"""One line on stderr that shows what a task does, while a user waits for its answer.
+
+It is for the formats that print at the end, and only if stderr is a terminal that can erase
+the line and this process is in its foreground. The line is erased before anything else is
+printed there, and when the turn is over. stdout never has any of it.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, redirect_stderr, suppress
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+import anyio
+
+from refold.client.session import Session
+
+if TYPE_CHECKING:
+    from refold.console.printer import Printer
+    from refold.views.screen.screen import Screen
+    from refold.views.styled import Line
+
+_FIRST_SECONDS = 1.0  # before it appears
+_DRAW_SECONDS = 0.25
+_MAX_WAITING_NEWS = 256  # live news that wait; more are left out
+
+
+class ProgressLine:
+    """A line that `printer` draws and erases."""
+
+    def __init__(self, printer: "Printer") -> None:
+        self._printer, self._scope = printer, anyio.CancelScope()
+        self._began = time.monotonic()
+
+    async def show(self, session: Session) -> None:
+        """Show the line until `end` is called."""
+        from refold.views.screen.screen import apply_frame, screen_at
+
+        screen = screen_at(session.view)
+        watch = session.watch(live=_MAX_WAITING_NEWS)
+
+        async def draw() -> None:
+            await anyio.sleep(_FIRST_SECONDS)
+            while True:
+                if _is_in_foreground(sys.stderr):
+                    seconds = time.monotonic() - self._began
+                    self._printer.status(progress_row(screen, session, seconds))
+                await anyio.sleep(_DRAW_SECONDS)
+
+        with self._scope:
+            async with anyio.create_task_group() as group:
+                group.start_soon(draw)
+                async for frame in watch.frames():
+                    screen = apply_frame(screen, frame)
+                group.cancel_scope.cancel()
+        watch.close()
+
+    def end(self) -> None:
+        self._scope.cancel()
+        self._printer.clear_status()
+
+    @contextmanager
+    def below_messages(self) -> Generator[None]:
+        """Erase the line before anything else is printed on stderr inside the block."""
+        with redirect_stderr(cast("TextIO", _ErasingStream(sys.stderr, self._printer))):
+            try:
+                yield
+            finally:
+                self.end()
+
+
+class _ErasingStream:
+    """A stream that erases the status of `printer` before a write."""
+
+    def __init__(self, stream: TextIO, printer: "Printer") -> None:
+        self._stream, self._printer = stream, printer
+
+    def write(self, text: str) -> int:
+        self._printer.clear_status()
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def progress_line_for(display: str) -> ProgressLine | None:
+    """The line for this stderr. The display `plain` has none, nor a terminal that cannot erase."""
+    if display == "plain":
+        return None
+    from refold.console.capabilities import detect_capabilities
+    from refold.console.printer import Printer
+
+    look = detect_capabilities(sys.stderr, os.environ, wanted="status")
+    return ProgressLine(Printer(sys.stderr, look)) if look.moves else None
+
+
+def _is_in_foreground(stream: TextIO) -> bool:
+    with suppress(OSError, ValueError):  # no controlling terminal
+        return os.tcgetpgrp(stream.fileno()) == os.getpgrp()
+    return False
+
+
+def progress_row(screen: "Screen", session: Session, seconds: float) -> "Line":
+    """How long the task takes, what it does now, and what it has used."""
+    from refold.views.call_summary import label
+    from refold.views.children_list import running_summary
+    from refold.views.number_format import count_with_noun, duration, tokens
+    from refold.views.screen.blocks import CallBlock
+
+    view, usage = screen.view, screen.view.turn.spent.usage
+    calls = [
+        block
+        for block in screen.open
+        if isinstance(block, CallBlock) and block.stage == "running"
+    ]
+    doing = screen.status.doing or ("writing" if screen.coming else "working")
+    if calls:
+        last = calls[-1].call
+        others = f" and {len(calls) - 1} more" if len(calls) > 1 else ""
+        doing = label(last, session.tool(last.name)) + others
+    parts = (
+        running_summary(view.children, {c.node: c for c in screen.moved}, view.turn.seq),
+        count_with_noun(view.turn.steps, "step") if view.turn.steps else "",
+        f"{tokens(usage.input + usage.output)} tokens" if usage.input else "",
+    )
+    before = "".join(f"{part} · " for part in (duration(seconds), *parts) if part)
+    return (("dim", before), ("plain", doing))

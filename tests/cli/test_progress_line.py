@@ -1,0 +1,77 @@
+"""The line that `refold -p` shows on stderr while a user waits at a terminal."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import anyio
+import pexpect
+import pytest
+
+from refold.console.capabilities import TerminalCapabilities
+from refold.console.printer import Printer
+from refold.headless.progress_line import ProgressLine
+from refold.headless.streams import print_error
+from refold.views.styled import line
+
+ERASE = "\r\x1b[K"
+
+
+def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    err = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", err)
+    printer = Printer(err, TerminalCapabilities(False, moves=True, width=lambda: 80))
+
+    async def work() -> None:
+        with ProgressLine(printer).below_messages():
+            printer.status(line("1.0 s · working"))
+            print_error("overloaded")
+            printer.status(line("2.0 s · working"))
+
+    anyio.run(work)
+
+    assert err.getvalue() == (
+        f"{ERASE}1.0 s · working{ERASE}refold: overloaded\n"
+        f"{ERASE}2.0 s · working{ERASE}"
+    )
+    assert sys.stderr is err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flags", "redirection", "shows"),
+    [
+        ((), ">out", True),
+        (("--output-format", "json"), ">out", True),
+        (("--output-format", "stream-json"), ">out", False),
+        (("--display", "plain"), ">out", False),
+        ((), ">out 2>err", False),
+    ],
+)
+def test_progress_is_shown_at_a_terminal_and_stdout_has_only_the_answer(
+    tmp_path: Path, flags: tuple[str, ...], redirection: str, *, shows: bool
+) -> None:
+    script = tmp_path / "script.jsonl"
+    answers = (
+        {"calls": [{"tool": "bash", "arguments": {"command": "sleep 3"}}]},
+        {"text": "All is done."},
+    )
+    script.write_text("".join(f"{json.dumps(answer)}\n" for answer in answers))
+    words = (sys.executable, "-m", "refold", "-p", "go", "--yolo", "--script", str(script))
+    command = f"exec {' '.join((*words, *flags))} {redirection}"
+
+    child: pexpect.spawn[str] = pexpect.spawn(
+        "/bin/sh", ["-c", command], cwd=str(tmp_path), encoding="utf-8", timeout=60
+    )
+    shown = str(child.read())
+
+    assert ("1 step · " in shown and "bash sleep 3" in shown) == shows
+    assert shown.endswith(ERASE) if shows else shown == ""
+    out = (tmp_path / "out").read_text(encoding="utf-8")
+    assert "All is done." in out
+    assert "\x1b" not in out
+    if not flags:
+        assert out == "All is done.\n"
