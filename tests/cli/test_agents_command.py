@@ -16,6 +16,7 @@ from refold.config.load import load
 from refold.config.paths import paths
 from refold.journal.events.kinds import AgentChosen
 from refold.testing.providers import ScriptedProvider
+from tests.journal.journals import text_in
 
 MINE = "---\ndescription: Looks at pages.\nreadonly: true\nrole: small\n---\nYou look.\n"
 
@@ -187,4 +188,4 @@ def test_prompt_lists_skills_only_for_an_agent_that_has_the_tool_read_skill(
     main(["-p", "Look", "--script", "s.jsonl", "--agent", "looker", "--trust"])
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
-    assert ("read its skill with read_skill" in journal.read_text()) == told
+    assert ("read its skill with read_skill" in text_in(journal)) == told

@@ -17,6 +17,7 @@ from refold import Agent
 from refold.cli.main import main
 from refold.testing.providers import ScriptedProvider
 from tests.cli.contract import conforming
+from tests.journal.journals import prompts_in
 from tests.sandbox_notice import without_sandbox_notice
 
 
@@ -364,11 +365,8 @@ def test_flags_replace_and_append_to_the_system_prompt(
     main(["-p", "Hi", "--script", path, *own])
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
-    briefed = next(
-        line for line in journal.read_text().splitlines() if '"SystemPromptSet"' in line
-    )
-
-    system = json.loads(briefed)["data"]["system"]
+    (prompt,) = prompts_in(journal)
+    system = prompt.system
     assert system.startswith("Be a parrot.\n\nYou work in: ")
     assert system.endswith("Say it twice.")
 
@@ -721,8 +719,8 @@ def test_tools_flags_set_the_tools_of_the_session(
     assert main(["-p", "Hi", "--script", path, *flags]) == 0
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
-    lines = [line for line in journal.read_text().splitlines() if "SystemPromptSet" in line]
-    assert [t["name"] for t in json.loads(lines[0])["data"]["tools"]] == tools
+    (prompt,) = prompts_in(journal)
+    assert [tool.name for tool in prompt.tools] == tools
 
 
 def test_tools_flag_refuses_an_unknown_tool_and_suggests_the_nearest(

@@ -22,6 +22,7 @@ from refold.session.redactor import Redactor
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import WireServer, wire_server
+from tests.journal.journals import text_in
 from tests.keyrings import Ring, keyring_of
 from tests.sandbox_notice import without_sandbox_notice
 
@@ -434,7 +435,7 @@ def test_a_key_from_command_or_keyring_is_sent_and_masked_in_journal_and_cassett
     code = main(["-p", "Hi", "--log-requests", "--record", str(tape)])
 
     output = capfd.readouterr()
-    journal = next((home / "refold").rglob("events.jsonl")).read_text()
+    journal = text_in(next((home / "refold").rglob("events.jsonl")))
     assert (code, without_sandbox_notice(output.err)) == (0, "")
     assert server.heard[0].headers["authorization"] == f"Bearer {SECRET}"
     assert "Your key is" in journal

@@ -7,7 +7,15 @@ from msgspec import Raw
 
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
-from refold.journal.events.kinds import Ended, Entry, Event, Noted, Said, SessionStarted
+from refold.journal.events.kinds import (
+    Ended,
+    Entry,
+    Event,
+    Noted,
+    Said,
+    SessionStarted,
+    SystemPromptSet,
+)
 from refold.journal.store.file import FileStore
 from refold.journal.store.port import Store
 from refold.journal.store.writer_threads import Writers
@@ -31,6 +39,18 @@ def lines(events: Sequence[Event]) -> tuple[list[bytes], Head]:
         line, head = codec.encode(Entry(head.seq + 1, event, at=1.0), head)
         chunks.append(line)
     return chunks, head
+
+
+def prompts_in(journal: Path) -> list[SystemPromptSet]:
+    """What was sent with the conversation in this file, oldest first."""
+    events = (entry.event for entry, _ in codec.decode(journal.read_bytes().splitlines()))
+    return [event for event in events if isinstance(event, SystemPromptSet)]
+
+
+def text_in(journal: Path) -> str:
+    """The events in this file as JSON, none of it packed."""
+    entries = codec.decode(journal.read_bytes().splitlines())
+    return "\n".join(codec.dump(entry.event).decode() for entry, _ in entries)
 
 
 def as_file(found: Sequence[bytes]) -> bytes:

@@ -1,6 +1,5 @@
 """A client of the server is asked whether changed instructions of the folder count."""
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from websockets.asyncio.client import ClientConnection
 from refold.client.folder_trust import KEEP, USE, record_versions
 from refold.config.paths import paths
 from refold.config.trusted_folders import TrustedFolders
+from tests.journal.journals import prompts_in
 from tests.server.serving import order, read_until, server
 
 pytestmark = pytest.mark.anyio
@@ -38,10 +38,8 @@ async def status(socket: ClientConnection) -> dict[str, Any]:
 def instructions_sent(id_: str) -> Iterator[str]:
     """The versions that the model got, one for each system prompt."""
     journal = paths(os.environ).data / "sessions" / id_ / "events.jsonl"
-    for line in journal.read_text().splitlines():
-        event = json.loads(line)
-        if event["kind"] == "SystemPromptSet":
-            yield "new" if "Use spaces." in event["data"]["system"] else "trusted"
+    for prompt in prompts_in(journal):
+        yield "new" if "Use spaces." in prompt.system else "trusted"
 
 
 async def turn(socket: ClientConnection) -> None:

@@ -9,6 +9,7 @@ import pytest
 from refold.client.folder_trust import KEEP, USE, record_versions
 from refold.config.paths import paths
 from refold.config.trusted_folders import TrustedFolders
+from tests.journal.journals import prompts_in
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_stories import (
     BOTH,
@@ -36,9 +37,9 @@ def change_instructions(server: Server) -> None:
 
 def prompts(server: Server, page: Any) -> str:
     """The newest system prompt of the conversation on the page."""
-    session = paths(os.environ).data / "sessions" / id_of(page) / "events.jsonl"
-    lines = [line for line in session.read_text().splitlines() if "SystemPromptSet" in line]
-    return lines[-1]
+    return prompts_in(paths(os.environ).data / "sessions" / id_of(page) / "events.jsonl")[
+        -1
+    ].system
 
 
 @BOTH

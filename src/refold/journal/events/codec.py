@@ -12,20 +12,33 @@ Decoding has two steps, envelope and data. An unknown kind, or one that does not
 class, becomes `Unknown`, with its data unchanged. Only a broken chain is `Corrupt`. A line
 is never encoded again. Stores decide where lines are kept and what an incomplete line
 means.
+
+The long fields of a `SystemPromptSet` are packed in its line: they are nearly the same in every
+session, and were most of a short one. zlib gets the texts that refold sends, from a file that never
+changes, so the line has only what differs from them, and a journal can still be read alone.
+`python -m scripts.prompt_texts N` writes the file of number N. A new one is worth it when prompts
+have changed much; the old ones stay, because journals need them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import get_args
 
 import msgspec
 from msgspec import Raw, Struct
 
 from refold.errors import Corrupt, WrongFormat
-from refold.journal.events.kinds import Entry, Event, Unknown
+from refold.journal.events.kinds import Entry, Event, SystemPromptSet, Unknown
 
 EVENT_FORMAT = 2
+_PACKED_FIELDS = ("system", "tools", "schema", "parts")
+_NEWEST_TEXTS = 1  # the number of the file that new lines use
+_MIN_PACKED_BYTES = 1_000  # shorter texts stay readable
+_MAX_PACKED_BYTES = 1_000_000  # a forged line may unpack to much more
+_TEXTS_ID = slice(2, 6)  # in the header of zlib: the Adler-32 of the known texts
 
 
 class Head(Struct, frozen=True):
@@ -76,8 +89,9 @@ def dump(event: Event) -> bytes:
 
 def load(kind: str, data: bytes | Raw) -> Event:
     try:
-        return _EVENT_DECODERS[kind].decode(data)
-    except (KeyError, msgspec.DecodeError, UnicodeDecodeError):
+        whole = _unpack(bytes(data)) if kind == SystemPromptSet.__name__ else data
+        return _EVENT_DECODERS[kind].decode(whole)
+    except (KeyError, ValueError):  # and those of msgspec and of text that is not UTF-8
         return Unknown(kind, Raw(bytes(data)))
 
 
@@ -90,10 +104,12 @@ def encode(entry: Entry, before: Head, data: bytes | None = None) -> tuple[bytes
 
     `data` is the event as `dump` gives it, where the caller has it already.
     """
-    event = entry.event
+    kind, data = kind_of(entry.event), dump(entry.event) if data is None else data
+    if isinstance(entry.event, SystemPromptSet):
+        data = _pack(data)
     line = Line(
-        entry.seq, entry.at, entry.epoch, entry.turn, entry.by, entry.cause,
-        kind_of(event), EVENT_FORMAT, Raw(dump(event) if data is None else data),
+        entry.seq, entry.at, entry.epoch, entry.turn, entry.by, entry.cause, kind,
+        EVENT_FORMAT, Raw(data),
     )  # fmt: skip
     rest = msgspec.json.encode(line)[1:]
     h = _chain_hash(before.h, rest)
@@ -189,6 +205,59 @@ def _entry(line: Line, event: Event) -> Entry:
 
 def _chain_hash(before: str, rest: bytes) -> str:
     return sha256(before.encode() + rest).hexdigest()[:16]
+
+
+class _Packed(Struct):
+    packed: bytes = b""
+
+
+def _pack(data: bytes) -> bytes:
+    """The data of a `SystemPromptSet` for its line."""
+    fields = msgspec.json.decode(data, type=dict[str, Raw])
+    long = {name: fields.pop(name) for name in _PACKED_FIELDS if name in fields}
+    text = msgspec.json.encode(long)
+    if not _MIN_PACKED_BYTES <= len(text) <= _MAX_PACKED_BYTES:
+        return data
+    import zlib
+
+    packer = zlib.compressobj(level=9, zdict=known_texts(_NEWEST_TEXTS))
+    fields["packed"] = Raw(msgspec.json.encode(packer.compress(text) + packer.flush()))
+    return msgspec.json.encode(fields)
+
+
+def _unpack(data: bytes) -> bytes:
+    """The data before `_pack`. Raises `ValueError` if it cannot be restored."""
+    packed = msgspec.json.decode(data, type=_Packed).packed
+    if not packed:
+        return data
+    import zlib
+
+    try:
+        unpacker = zlib.decompressobj(zdict=_texts_named(packed[_TEXTS_ID]))
+        text = unpacker.decompress(packed, _MAX_PACKED_BYTES)
+    except zlib.error as error:
+        raise ValueError(f"the packed text is damaged: {error}") from error
+    if not unpacker.eof or unpacker.unused_data:
+        raise ValueError("the packed text is cut off, or longer than it may be")
+    fields = msgspec.json.decode(data, type=dict[str, Raw])
+    del fields["packed"]
+    return msgspec.json.encode(fields | msgspec.json.decode(text, type=dict[str, Raw]))
+
+
+@cache
+def known_texts(number: int) -> bytes:
+    """The texts in this file, which are the same for ever."""
+    return Path(__file__).with_name(f"prompt_texts_{number}.txt").read_bytes()
+
+
+def _texts_named(name: bytes) -> bytes:
+    import zlib
+
+    for number in range(_NEWEST_TEXTS, 0, -1):
+        texts = known_texts(number)
+        if zlib.adler32(texts).to_bytes(4, "big") == name:
+            return texts
+    raise ValueError("it was packed with texts of a later version")
 
 
 class _Start(Struct):
