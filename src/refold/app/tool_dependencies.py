@@ -186,11 +186,11 @@ class LazyCode:
         self._made: SourceCode | None = None
         self._checks: EditChecks | None = None
 
-    async def of_file(self, file: Real, query: str) -> Symbols:
-        return await (await self._code()).of_file(file, query)
+    async def list_symbols(self, file: Real, query: str) -> Symbols:
+        return await (await self._code()).list_symbols(file, query)
 
-    async def by_name(self, query: str) -> Symbols:
-        return await (await self._code()).by_name(query)
+    async def find_symbols(self, query: str) -> Symbols:
+        return await (await self._code()).find_symbols(query)
 
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
         return await (await self._code()).mentions(file, line, symbol)

@@ -1,6 +1,6 @@
 """The files of a workspace that an agent may read: their texts, lines and changes.
 
-What a rule keeps from the agent is left out here, whatever a server says about it.
+Files that a rule hides from the agent are left out here, whatever a server returns.
 `source_code` asks servers and grammars.
 """
 

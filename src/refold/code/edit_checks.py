@@ -19,13 +19,13 @@ from refold.errors import ToolFailed
 from refold.place.port import Files, Real
 from refold.tools.code import Problem, problem_line
 
-_BEFORE, _AFTER = 1.5, 3.0  # seconds
-_FILES, _SHOWN = 5, 10  # checked files of one edit; reported problems
+_BEFORE_SECONDS, _AFTER_SECONDS = 1.5, 3.0  # seconds
+_MAX_FILES, _MAX_PROBLEMS = 5, 10  # checked files of one edit; reported problems
 _LATE_NOTE = (
     "{by} did not check this edit within {seconds:g} s: call diagnostics for its errors."
 )
 
-_MOST_MISSED = 3
+_MAX_TIMEOUTS = 3
 
 Key = tuple[str, str, str, str]
 _Asked = tuple[ServerSpec, list[Real]]
@@ -43,12 +43,12 @@ class EditChecks:
         problems. None: no server has the language, or it was too slow several times.
         """
         by_server = self._group_by_server(changing)
-        if not by_server or self._missed >= _MOST_MISSED:
+        if not by_server or self._missed >= _MAX_TIMEOUTS:
             return None
         known = dict[str, Counter[Key]]()
-        with anyio.move_on_after(_BEFORE):
+        with anyio.move_on_after(_BEFORE_SECONDS):
             for name, (spec, mine) in by_server.items():
-                problems = await self._problems(spec, mine, _BEFORE)
+                problems = await self._problems(spec, mine, _BEFORE_SECONDS)
                 if problems is not None:
                     known[name] = Counter(map(_key, problems))
         self._missed = 0 if known else self._missed + 1
@@ -63,28 +63,28 @@ class EditChecks:
         self, asked: Sequence[_Asked], known: Mapping[str, Counter[Key]]
     ) -> str:
         texts, problems = list[str](), dict[str, Sequence[Problem]]()
-        with anyio.move_on_after(_AFTER):
+        with anyio.move_on_after(_AFTER_SECONDS):
             for spec, mine in asked:
-                answer = await self._problems(spec, mine, _AFTER)
+                answer = await self._problems(spec, mine, _AFTER_SECONDS)
                 if answer is not None:
                     problems[spec.program] = answer
         for name in (spec.program for spec, _ in asked):
             if name not in problems:
-                texts.append(_LATE_NOTE.format(by=name, seconds=_AFTER))
+                texts.append(_LATE_NOTE.format(by=name, seconds=_AFTER_SECONDS))
             elif new := _new_problems(problems[name], known[name]):
                 texts += self._to_lines(name, new)
         return "\n".join(texts)
 
     def _to_lines(self, name: str, new: Sequence[Problem]) -> Sequence[str]:
         many = "a new problem" if len(new) == 1 else f"{len(new)} new problems"
-        lines = [problem_line(problem, self._files) for problem in new[:_SHOWN]]
+        lines = [problem_line(problem, self._files) for problem in new[:_MAX_PROBLEMS]]
         left = len(new) - len(lines)
         ending = [f"… and {left} more: ask diagnostics."] if left else []
         return [f"{name} reports {many} caused by this edit:", *lines, *ending]
 
     def _group_by_server(self, changing: Sequence[str]) -> Mapping[str, _Asked]:
         servers = dict[str, _Asked]()
-        for path in changing[:_FILES]:
+        for path in changing[:_MAX_FILES]:
             spec = self._code.server_of(path, running=not self._starts)
             if spec is not None:
                 servers.setdefault(spec.program, (spec, []))[1].append(Real(path))

@@ -24,7 +24,7 @@ _MAX_DOCUMENTS = 60  # open ones; the least recently used is closed
 _MAX_PROBLEMS = 1_000  # stored for one file
 _MAX_TOKENS = 100  # of its progress
 _MAX_STALLS = 2  # consecutive requests without a response, before it is stopped
-_TO_END = 2.0  # seconds
+_END_SECONDS = 2.0  # seconds
 _YOUNG_SECONDS = 3.0  # after its start, in which an empty answer is requested again
 _MAX_ERROR_CHARS = 500  # of its error message
 _CALM_SECONDS = 0.5  # without news, after which no more is expected
@@ -100,7 +100,7 @@ class _Documents:
         )
 
 
-class _Waiting:
+class _PendingRequest:
     """A request that waits for its response."""
 
     def __init__(self) -> None:
@@ -118,13 +118,13 @@ class LanguageServer:
         self._launch, self._can = launch, wire.Capabilities()
         self._ready, self._started = anyio.Event(), 0.0
         self._pulls = False  # it must be asked for problems, and does not publish them
-        self._waiting = dict[int, _Waiting]()
+        self._waiting = dict[int, _PendingRequest]()
         self._last_id = self._stalls = 0
         self._documents = _Documents(self._notify)
         self._busy, self._began, self._news = set[int | str](), False, anyio.Event()
 
     async def run(self) -> None:
-        """From its start to its end."""
+        """Run the server from its start to its end."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._initialize)
             await self.process.run()
@@ -132,7 +132,7 @@ class LanguageServer:
 
     async def shut_down(self) -> None:
         """Ask it to end, as the protocol requires, then end it."""
-        with anyio.move_on_after(_TO_END):
+        with anyio.move_on_after(_END_SECONDS):
             if self._ready.is_set() and not self.process.ended.is_set():
                 try:
                     await self._ask("shutdown", None)
@@ -290,7 +290,7 @@ class LanguageServer:
         """Send a request and return its response. A timeout counts against the server."""
         self._check_running()
         self._last_id += 1
-        id_, waiting = self._last_id, _Waiting()
+        id_, waiting = self._last_id, _PendingRequest()
         self._waiting[id_] = waiting
         self.process.queue(wire.request(id_, method, params))
         seconds = self._launch.seconds
@@ -321,7 +321,7 @@ class LanguageServer:
                 waiting.over.set()
             return
         try:
-            if isinstance(message.id, str) and len(message.id) > wire.LONGEST_NAME:
+            if isinstance(message.id, str) and len(message.id) > wire.MAX_NAME_CHARS:
                 raise ToolFailed("the id of its request is too long")
             self._on_notification(message)
             if message.id is not None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 T = TypeVar("T")
-_MOST_ENDS = 2  # of a server in one session, until it is not started again
+_MAX_EXITS = 2  # of a server in one session, until it is not started again
 _STOP_SECONDS = 3.0  # for all servers to end
 
 
@@ -56,8 +56,8 @@ class _Slot:
 class LanguageServers:
     """`close` it in a thread."""
 
-    def __init__(self, surroundings: ServerContext) -> None:
-        self._around, self._slots = surroundings, dict[str, _Slot]()
+    def __init__(self, context: ServerContext) -> None:
+        self._around, self._slots = context, dict[str, _Slot]()
         self._stack, self._lock = ExitStack(), Lock()
         self._portal: BlockingPortal | None = None
         self._group: TaskGroup | None = None
@@ -147,7 +147,7 @@ class LanguageServers:
         """The running server, or a new one. Raises `ToolFailed` if it failed too often."""
         if slot.server is not None and slot.server.process.ended.is_set():
             self._drop(slot, slot.server)
-        if slot.ends >= _MOST_ENDS:
+        if slot.ends >= _MAX_EXITS:
             raise _give_up_error(spec.program, slot.why)
         if slot.server is None:
             around, group = self._around, self._group
@@ -169,9 +169,9 @@ class LanguageServers:
     ) -> None:
         """Remove an ended server. Raises `ToolFailed` if it must not be started again."""
         slot.server, slot.why = None, server.process.why
-        slot.ends = _MOST_ENDS if server.process.hung else slot.ends + 1
+        slot.ends = _MAX_EXITS if server.process.hung else slot.ends + 1
         self._around.log("warning", f"{server.name} has ended: {server.process.why}")
-        if slot.ends >= _MOST_ENDS:
+        if slot.ends >= _MAX_EXITS:
             raise _give_up_error(server.name, slot.why) from error
 
 

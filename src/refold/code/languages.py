@@ -12,11 +12,11 @@ from msgspec import Struct
 
 
 class ServerSpec(Struct, frozen=True):
-    """A language server: its command, its settings, how to install it.
+    """A language server: its command, its settings, and how to install it.
 
-    `settings` are what it gets when it asks for its configuration, and `packages` directories
-    that it reads beside the workspace. `indexes`: seconds in which it begins to say that it
-    reads the workspace; before that its answers are not complete.
+    `settings` answer its requests for configuration; `packages` are directories that it reads
+    besides the workspace. `indexes`: the seconds within which it reports that it indexes the
+    workspace; before that its answers are incomplete.
     """
 
     program: str

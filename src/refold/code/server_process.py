@@ -27,10 +27,10 @@ from refold.tools.code import one_line
 from refold.values.log_level import WriteLog
 from refold.values.tools import Confinement
 
-_AT_ONCE = 256 * 1024
-_MOST_UNSENT = 20_000  # messages in the queue
+_READ_BYTES = 256 * 1024
+_MAX_QUEUED_MESSAGES = 20_000  # messages in the queue
 _MAX_LOGGED_LINES = 200
-_TO_END = 2.0  # seconds
+_END_SECONDS = 2.0  # seconds
 
 
 class ServerLaunch(Struct, frozen=True):
@@ -45,24 +45,24 @@ class ServerLaunch(Struct, frozen=True):
 
 
 class ServerProcess:
-    """Call `run` in a task. `heard` gets each message, and `on_end` is called at its end."""
+    """Call `run` in a task. `on_message` gets each message; `on_end` is called at the end."""
 
     def __init__(
         self,
         launch: ServerLaunch,
-        heard: Callable[[RpcMessage], None],
+        on_message: Callable[[RpcMessage], None],
         on_end: Callable[[], None],
     ) -> None:
         self.why, self.hung, self.ended = "", False, anyio.Event()
-        self._launch, self._heard, self._on_end = launch, heard, on_end
+        self._launch, self._heard, self._on_end = launch, on_message, on_end
         self._scope, self._frames = anyio.CancelScope(), wire.Frames()
         self._to_send, self._outgoing = anyio.create_memory_object_stream[bytes](
-            _MOST_UNSENT
+            _MAX_QUEUED_MESSAGES
         )
         self._logged = 0
 
     async def run(self) -> None:
-        """From its start to its end."""
+        """Run the program from its start to its end."""
         try:
             with self._scope:
                 ours, its = socket.socketpair()
@@ -71,7 +71,9 @@ class ServerProcess:
                     group.start_soon(self._run, its)
                     group.start_soon(self._send, connection)
                     await self._receive(connection)
-                    with anyio.move_on_after(_TO_END):  # the program's end has the reason
+                    with anyio.move_on_after(
+                        _END_SECONDS
+                    ):  # the program's end has the reason
                         await self.ended.wait()
                     group.cancel_scope.cancel()
         finally:
@@ -134,7 +136,7 @@ class ServerProcess:
     async def _receive(self, connection: SocketStream) -> None:
         try:
             while True:
-                for message in self._frames.feed(await connection.receive(_AT_ONCE)):
+                for message in self._frames.feed(await connection.receive(_READ_BYTES)):
                     self._heard(message)
                 await anyio.lowlevel.checkpoint()
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):

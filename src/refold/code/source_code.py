@@ -57,7 +57,7 @@ class SourceCode:
         self._workspace, self._files = workspace, files
         self._code = CodeFiles(workspace.roots, files)
 
-    async def of_file(self, file: Real, query: str) -> Symbols:
+    async def list_symbols(self, file: Real, query: str) -> Symbols:
         language = _language(file, self._files)
         content = await to_thread.run_sync(self._files.read, file)
         spec, why = self._server(language)
@@ -72,7 +72,7 @@ class SourceCode:
         parsed = await to_thread.run_sync(tree_sitter.symbols, language, file, content)
         return Symbols("tree-sitter", (why,), tuple(_with_name(parsed, query)))
 
-    async def by_name(self, query: str) -> Symbols:
+    async def find_symbols(self, query: str) -> Symbols:
         files, left_out = await to_thread.run_sync(self._code.list_files)
         by_language = _group_by_language(files)
         if not by_language:

@@ -17,7 +17,7 @@ from msgspec import Raw, Struct
 from refold.errors import ToolFailed
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # of one message
-LONGEST_NAME, _SAID = 200, 1_000  # of an id or a name, and of a message
+MAX_NAME_CHARS, _MAX_MESSAGE_CHARS = 200, 1_000  # of an id or a name, and of a message
 _MAX_HEADER_BYTES = 4096  # of its header
 _NULL_JSON = Raw(b"null")
 _METHOD_NOT_FOUND = -32601
@@ -103,8 +103,8 @@ def shorten_all(diagnostics: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
     return [
         msgspec.structs.replace(
             diagnostic,
-            message=diagnostic.message[:_SAID],
-            code=diagnostic.code[:LONGEST_NAME]
+            message=diagnostic.message[:_MAX_MESSAGE_CHARS],
+            code=diagnostic.code[:MAX_NAME_CHARS]
             if isinstance(diagnostic.code, str)
             else diagnostic.code,
             source=None,
@@ -234,7 +234,7 @@ def response(to: RpcMessage, result: object) -> bytes:
 
 
 def unknown_method(to: RpcMessage) -> bytes:
-    method = to.method[:LONGEST_NAME]
+    method = to.method[:MAX_NAME_CHARS]
     error = {"code": _METHOD_NOT_FOUND, "message": f"refold has no {method}"}
     return to_frame({"jsonrpc": "2.0", "id": to.id, "error": error})
 

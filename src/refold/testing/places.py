@@ -285,11 +285,11 @@ class CodeInMemory:
 
     by = "memory"
 
-    async def of_file(self, file: Real, query: str) -> Symbols:
+    async def list_symbols(self, file: Real, query: str) -> Symbols:
         await anyio.lowlevel.checkpoint()
         return Symbols(self.by, symbols=(Symbol(query or "tea", "function", file, 1),))
 
-    async def by_name(self, query: str) -> Symbols:
+    async def find_symbols(self, query: str) -> Symbols:
         await anyio.lowlevel.checkpoint()
         return Symbols(self.by)
 

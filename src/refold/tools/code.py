@@ -24,7 +24,7 @@ _MAX_SYMBOL_CHARS = 200
 
 
 class Symbol(Struct, frozen=True):
-    """`path` is absolute, `line` counts from 1, and `inside` names what it is in."""
+    """`path` is absolute, `line` counts from 1, and `inside` names the enclosing symbol."""
 
     name: str
     kind: str
@@ -75,12 +75,12 @@ class Problems(CodeAnswer, frozen=True):
 class SourceCode(Protocol):
     """Each method raises `ToolFailed` with the reason."""
 
-    async def of_file(self, file: Real, query: str) -> Symbols:
-        """The symbols of a file, those whose name holds `query`."""
+    async def list_symbols(self, file: Real, query: str) -> Symbols:
+        """Return the symbols of a file whose names contain `query`."""
         ...
 
-    async def by_name(self, query: str) -> Symbols:
-        """The symbols of the workspace whose name holds `query`, the best first."""
+    async def find_symbols(self, query: str) -> Symbols:
+        """Return the symbols of the workspace whose names contain `query`, the best first."""
         ...
 
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
@@ -104,9 +104,9 @@ async def symbols(
     if not file and not query.strip():
         raise ToolFailed("Give a file, or a part of a name as query.")
     if file:
-        answer = await code.of_file(files.real(file), query.strip())
+        answer = await code.list_symbols(files.real(file), query.strip())
     else:
-        answer = await code.by_name(query.strip())
+        answer = await code.find_symbols(query.strip())
     subject = file or repr(query)
     if not answer.symbols:
         return _reply(
