@@ -27,7 +27,7 @@ from msgspec import Raw, Struct
 
 from bench.table import show
 from refold.app.model_connections import Connections
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.engine.answer_draft import Draft
 from refold.errors import ProviderError
@@ -220,7 +220,7 @@ async def main(argv: Sequence[str]) -> None:
     reader.add_argument("-n", type=int, default=40, help="questions of each category")
     chosen = reader.parse_args(argv)
     places = paths(os.environ)
-    settings = load_here(Path.cwd(), places, os.environ, {}).settings
+    settings = load_folder_settings(Path.cwd(), places, os.environ, {}).settings
     connections = Connections(settings, places, os.environ, {})
     provider, model = connections.connect(chosen.model), chosen.model.partition("/")[2]
     counteds = list[Counted]()

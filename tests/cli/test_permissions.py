@@ -10,7 +10,7 @@ import pytest
 from refold import Agent
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.config.project import project
+from refold.config.project import read_project
 from refold.config.trusted_folders import TrustedFolders
 from refold.testing.providers import ScriptedProvider
 
@@ -155,7 +155,7 @@ def test_permissions_explain_applies_project_rules_only_if_trusted(
 
     code, before, text = refold(*call)
     places = paths(os.environ)
-    TrustedFolders(places.folders).trust(project(folder, places.settings))
+    TrustedFolders(places.folders).trust(read_project(folder, places.settings))
     _, after, silent = refold(*call)
 
     assert (code, json.loads(before)["decision"]) == (0, "ask")

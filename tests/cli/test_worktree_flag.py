@@ -11,7 +11,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.config.project import project
+from refold.config.project import read_project
 from refold.config.trusted_folders import TrustedFolders
 from tests.cli.running import call
 
@@ -76,7 +76,7 @@ def test_untracked_deny_rules_of_a_trusted_folder_apply_in_its_worktree(
     (repository / ".git/info/exclude").write_text(".refold/\n")
     if trusted:
         folders = TrustedFolders(paths(os.environ).folders)
-        folders.trust(project(repository, paths(os.environ).settings))
+        folders.trust(read_project(repository, paths(os.environ).settings))
 
     task(repository, "-w", "paint", does=WHERE)
 
@@ -172,7 +172,7 @@ def test_settings_apply_in_a_worktree_only_if_they_equal_the_trusted_ones(
     git(repository, "commit", "-qm", "settings")
     own.write_text(RULES)
     places = paths(os.environ)
-    TrustedFolders(places.folders).trust(project(repository, places.settings))
+    TrustedFolders(places.folders).trust(read_project(repository, places.settings))
     path = repository.parent / "script.jsonl"
     lines = (call("bash", command="touch b"), {"text": "Done."})
     path.write_bytes(b"\n".join(msgspec.json.encode(line) for line in lines))

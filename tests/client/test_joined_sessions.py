@@ -31,7 +31,7 @@ from refold.client.session_socket import (
     socket_path,
 )
 from refold.client.types import Entry, Frame, ImageData, Permission, Questions
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
 from refold.journal.events.kinds import Said
@@ -89,7 +89,7 @@ class Owner:
 def make_launch(directory: Path, *replies: Any, **settings: object) -> Launch:
     places = paths(os.environ)
     flags = {"memory": False, "permissions.ask": ("bash(touch *)",), **settings}
-    loaded = load_here(directory, places, os.environ, flags, trust=False)
+    loaded = load_folder_settings(directory, places, os.environ, flags, trust=False)
     scripted = [reply for reply in replies if isinstance(reply, ScriptedProvider)]
     provider = scripted[0] if scripted else ScriptedProvider(*replies)
     options = LaunchOptions(directory=directory, provider=provider)

@@ -374,13 +374,13 @@ def test_a_credentials_directory_open_to_others_is_reported_with_chmod(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "config" / "credentials.toml"
-    assert credentials.open_to_others(file) == ""
+    assert credentials.exposure_warning(file) == ""
     credentials.store(file, "openai", "k")
-    assert credentials.open_to_others(file) == ""
+    assert credentials.exposure_warning(file) == ""
 
     file.parent.chmod(0o755)
 
-    assert credentials.open_to_others(file).endswith(f": chmod 700 {file.parent}")
+    assert credentials.exposure_warning(file).endswith(f": chmod 700 {file.parent}")
 
 
 # To the provider and nowhere else. ----------------------------------------------------

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import main
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.layers import rules_of
 from refold.config.paths import paths
 
@@ -30,7 +30,7 @@ def _write(folder: Path, content: object, name: str = "settings.json") -> None:
 
 
 def _rules(folder: Path) -> list[tuple[str, str, str]]:
-    settings = load_here(folder, paths(os.environ), os.environ, {}).settings
+    settings = load_folder_settings(folder, paths(os.environ), os.environ, {}).settings
     return [(r.verdict, str(r), r.source) for r in rules_of(settings.permissions)]
 
 
@@ -52,7 +52,7 @@ def test_an_unreadable_file_is_reported_and_the_other_one_still_counts(
 ) -> None:
     (folder / ".claude/settings.local.json").write_bytes(content)
 
-    loaded = load_here(folder, paths(os.environ), os.environ, {}).loaded
+    loaded = load_folder_settings(folder, paths(os.environ), os.environ, {}).loaded
 
     assert len(_rules(folder)) == 2
     assert len(loaded.unknown) == 1

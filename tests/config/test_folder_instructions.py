@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.config.folder_settings import texts_without_trust
+from refold.config.folder_settings import untrusted_texts
 from refold.config.project import FolderText, FolderTexts, describe_texts, texts
 from refold.config.trusted_folders import TrustedFolders
 
@@ -60,10 +60,10 @@ def test_only_instructions_outside_trusted_folders_are_reported_as_new(top: Path
     (top / "inner/AGENTS.md").touch()
     folders = TrustedFolders(top / "own/folders.toml")
 
-    before = texts_without_trust(top / "inner", folders).names
+    before = untrusted_texts(top / "inner", folders).names
     folders.trust_texts(top / "inner")
-    half = texts_without_trust(top / "inner", folders).names
+    half = untrusted_texts(top / "inner", folders).names
     folders.trust_texts(top)
 
     assert (before, half) == ("../AGENTS.md, AGENTS.md", "../AGENTS.md")
-    assert texts_without_trust(top / "inner", folders).found == ()
+    assert untrusted_texts(top / "inner", folders).found == ()

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from refold.config.folder_settings import FolderSettings, load_here
+from refold.config.folder_settings import FolderSettings, load_folder_settings
 from refold.config.layers import rules_of
 from refold.config.paths import Paths
-from refold.config.project import Project, content_lines, project
+from refold.config.project import Project, content_lines, read_project
 from refold.config.trusted_folders import ALWAYS_CHOICE, TrustedFolders
 from refold.errors import BadInput
 
@@ -37,7 +37,7 @@ def here(
     folder: Path, places: Paths, *, trust: bool = False, **flags: object
 ) -> FolderSettings:
     dotted = {key.replace("__", "."): value for key, value in flags.items()}
-    return load_here(
+    return load_folder_settings(
         folder, places, {}, dotted, trust=trust, managed=places.config / "managed.toml"
     )
 
@@ -49,7 +49,7 @@ def trusting(folder: Path, places: Paths, **flags: object) -> FolderSettings:
 
 
 def load_project(folder: Path, places: Paths) -> Project:
-    return project(folder, places.settings)
+    return read_project(folder, places.settings)
 
 
 def rules(at: FolderSettings) -> list[tuple[str, str, str]]:
@@ -83,7 +83,7 @@ def test_each_settings_layer_overrides_the_layers_before_it(
     (places.config / "managed.toml").write_text("[limits]\nresult_chars = 6000\n")
     TrustedFolders(places.folders).trust(load_project(folder, places))
 
-    at = load_here(
+    at = load_folder_settings(
         folder,
         places,
         {

@@ -11,7 +11,7 @@ from refold.config.folder_settings import limits_from_flags
 from refold.config.layers import rules_of
 from refold.config.load import Loaded, choices, load
 from refold.config.paths import paths
-from refold.config.project import project
+from refold.config.project import read_project
 from refold.config.security_profiles import SECURITY_PROFILES
 from refold.config.settings import Settings
 from refold.config.settings_report import origins_report
@@ -132,7 +132,7 @@ def test_a_project_cannot_choose_a_profile(tmp_path: Path) -> None:
     (tmp_path / ".refold").mkdir()
     (tmp_path / ".refold" / "config.toml").write_text('security_profile = "open"\n')
 
-    result = project(tmp_path, tmp_path / "own.toml")
+    result = read_project(tmp_path, tmp_path / "own.toml")
 
     assert "a project must not set security_profile" in result.problem
 

@@ -11,7 +11,7 @@ import pytest
 from refold import Agent, Effect, Reply, tool
 from refold.client.questions import Question
 from refold.client.session import Session
-from refold.config.project import content_lines, project
+from refold.config.project import content_lines, read_project
 from refold.config.trusted_folders import TrustedFolders
 from refold.journal.events.child_events import HookRan
 from refold.journal.events.kinds import Compacted, Ended, Entry, TurnEnded
@@ -435,7 +435,7 @@ def test_hooks_of_a_folder_run_only_if_the_folder_is_trusted(place: Place) -> No
 
     place.run(place.agent("Done."), "Go.")
     before = (place.work / "log").exists()
-    folder = project(place.work, place.home / "config.toml")
+    folder = read_project(place.work, place.home / "config.toml")
     TrustedFolders(place.home / "folders.toml").trust(folder)
     place.run(place.agent("Done."), "Go.")
     trusted = len(place.log)

@@ -11,7 +11,7 @@ import anyio
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.testing.sessions import SessionsOfLines
 from tests.journal.postgresql import PostgreSQLLines
@@ -26,7 +26,7 @@ async def run_turn(server: str, directory: str, script: str, session: str = "") 
         script=Path(script),
         sessions=SessionsOfLines(PostgreSQLLines(server)),
     )
-    settings = load_here(where, places, os.environ, SETTINGS).settings
+    settings = load_folder_settings(where, places, os.environ, SETTINGS).settings
     app = App(settings, places, os.environ, options)
     try:
         result = await app.resume(session) if session else (await app.start())[1]

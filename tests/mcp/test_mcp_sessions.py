@@ -21,7 +21,7 @@ from refold.client.questions import Question
 from refold.client.session import Session
 from refold.commands.server_completion import complete_from_servers
 from refold.config.paths import paths
-from refold.config.project import project
+from refold.config.project import read_project
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.journal.events.kinds import Checkpointed, Ended, Entry, SystemPromptSet
@@ -690,7 +690,7 @@ def test_a_project_server_starts_only_when_its_file_is_trusted(place: Place) -> 
 
     untrusted = listens()
     folders = TrustedFolders(paths({"REFOLD_HOME": str(place.home)}).folders)
-    folders.trust(project(place.work, place.home / "config.toml"))
+    folders.trust(read_project(place.work, place.home / "config.toml"))
     trusted = listens()
     file.write_text(file.read_text() + " ")
     changed = listens()

@@ -9,7 +9,7 @@ import pytest
 from refold.app.mcp_servers import load_servers
 from refold.cli.main import main
 from refold.config.paths import Paths, paths
-from refold.config.project import project
+from refold.config.project import read_project
 from refold.config.trusted_folders import TrustedFolders
 
 SECRET = {"ANTHROPIC_API_KEY": "sk-ant-1234567890abcdef"}
@@ -52,7 +52,7 @@ def start_server(
 
 def trust(work: Path) -> None:
     places = places_of(work)
-    TrustedFolders(places.folders).trust(project(work, places.settings))
+    TrustedFolders(places.folders).trust(read_project(work, places.settings))
 
 
 @pytest.mark.parametrize("place", PLACES)

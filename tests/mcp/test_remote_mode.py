@@ -15,7 +15,7 @@ from refold import Agent
 from refold.app.remote_servers import blocking_rule, to_hosted
 from refold.client.session import Session
 from refold.config.paths import paths
-from refold.config.project import project
+from refold.config.project import read_project
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.journal.events.child_events import NestedCallMade
@@ -230,7 +230,7 @@ def test_a_project_file_cannot_choose_remote_mode_even_if_trusted(
     work = home.parent / "work"
     servers(work / ".mcp.json")
     TrustedFolders(paths({"REFOLD_HOME": str(home)}).folders).trust(
-        project(work, home / "config.toml")
+        read_project(work, home / "config.toml")
     )
     server = serving(yes())
 

@@ -21,7 +21,7 @@ from refold.cli.main import main
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.commands.table import commands
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.plugins import GROUPS, Plugin, find_plugins, own_plugins
 from refold.provider.catalog import providers
@@ -96,7 +96,7 @@ def work(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def app(work: Path, *lines: Line) -> App:
     places = paths(os.environ)
-    settings = load_here(work, places, os.environ, {"memory": False}).settings
+    settings = load_folder_settings(work, places, os.environ, {"memory": False}).settings
     options = LaunchOptions(directory=work, provider=ScriptedProvider(*lines))
     return App(settings, places, os.environ, options)
 

@@ -15,7 +15,7 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.client.host import Host, HostPaths, NewConversation
 from refold.client.launch import Launch
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.journal.home import JournalDirectory
 from refold.provider.port import Provider
@@ -105,7 +105,9 @@ async def server(
 
     def launch_at(where: Path, roots: Sequence[Path], wanted: NewConversation) -> Launch:
         settings = {"memory": False, **(flags or {})}
-        loaded = load_here(where, places, os.environ, settings, trust=wanted.trust)
+        loaded = load_folder_settings(
+            where, places, os.environ, settings, trust=wanted.trust
+        )
         result = provider() if provider is not None else ScriptedProvider(*replies)
         options = LaunchOptions(
             directory=where, more_roots=tuple(roots), provider=result,

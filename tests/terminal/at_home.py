@@ -12,7 +12,7 @@ from refold.app.launch_options import LaunchOptions
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.commands.table import names
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
@@ -53,7 +53,7 @@ class Desk:
         self, typist: Typist, answers: tuple[Line, ...], out: io.StringIO, keep: bool
     ) -> None:
         places = paths(os.environ)
-        settings = load_here(self.here, places, os.environ, {}).settings
+        settings = load_folder_settings(self.here, places, os.environ, {}).settings
         options = LaunchOptions(
             directory=self.here,
             provider=ScriptedProvider(*answers),

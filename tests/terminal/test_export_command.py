@@ -20,7 +20,7 @@ from refold.app.launch_options import LaunchOptions
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.commands.export import run as export
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
@@ -66,7 +66,7 @@ def export_session(
         os.kill(os.getpid(), signal.SIGINT)
 
     async def converse() -> str:
-        settings = load_here(here, places, os.environ, {}).settings
+        settings = load_folder_settings(here, places, os.environ, {}).settings
         provider = ScriptedProvider("One **and** two.", "Fine.")
         options = LaunchOptions(directory=here, provider=provider, keep=keep)
         launch = Launch(App(settings, places, os.environ, options))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from tests.cli.test_local_servers import SILENT, serving
 from tests.sandbox_notice import sandbox_notice
@@ -96,7 +96,7 @@ def test_rules_of_claude_code_are_listed_with_what_counts_until_they_are_decided
 
         assert at.end() == 0
         assert ("Claude Code has permission rules" in at.text) == bool(answer)
-        here = load_here(tmp_path, paths(os.environ), os.environ, {})
+        here = load_folder_settings(tmp_path, paths(os.environ), os.environ, {})
         assert len(here.settings.permissions.allow) == allowed
 
 

@@ -17,7 +17,7 @@ from refold.app.project_memory import ProjectMemory
 from refold.client.launch import Launch, ResumeTarget
 from refold.client.session import Session
 from refold.config.paths import paths
-from refold.config.project import project
+from refold.config.project import read_project
 from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
 from refold.console.reader import Key
@@ -216,7 +216,9 @@ def test_settings_of_a_folder_apply_only_after_the_user_trusts_it(
     assert "  └ no: no" in rows
     assert (b / "made.txt").read_text() == "new"
     places = paths(os.environ)
-    assert TrustedFolders(places.folders).state(project(b, places.settings)) == "trusted"
+    assert (
+        TrustedFolders(places.folders).state(read_project(b, places.settings)) == "trusted"
+    )
 
 
 @pytest.mark.parametrize("answer", ["y", "n"])
@@ -244,7 +246,7 @@ def test_cd_to_a_folder_with_invalid_settings_is_refused(a: Path, tmp_path: Path
     own = b / ".refold/config.toml"
     own.write_text('[permissions]\ndeny = ["no_such_tool(x)"]\n')
     places = paths(os.environ)
-    TrustedFolders(places.folders).trust(project(b, places.settings))
+    TrustedFolders(places.folders).trust(read_project(b, places.settings))
     desk = Desk(a)
 
     rows = desk.tell("hello", "/cd ../b", "and?", "/cd", answers=("Hi.", "Well."))

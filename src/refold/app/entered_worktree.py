@@ -26,7 +26,7 @@ from refold.agents.named_worktrees import (
 from refold.agents.worktree import TreeState, Worktree, Worktrees
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.paths import Paths, paths
-from refold.config.project import project
+from refold.config.project import read_project
 from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput, ToolFailed
@@ -244,7 +244,9 @@ def shares_trust(inside: str, directory: str) -> bool:
     folders, root = TrustedFolders(places.folders), root_of(directory)
     if folders.find_trusted_above(directory, root) != root:
         return False
-    inner, shown = (project(Path(path), places.settings) for path in (inside, directory))
+    inner, shown = (
+        read_project(Path(path), places.settings) for path in (inside, directory)
+    )
     if inner.problem:
         return False
     same = inner.hashes.items() <= shown.hashes.items()

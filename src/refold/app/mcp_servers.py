@@ -24,9 +24,9 @@ from refold.app.remote_servers import RemoteServers, RemoteTurn
 from refold.app.search_places import USER_MCP_FILE
 from refold.app.server_programs import ServerPrograms
 from refold.app.workspace import Workspace
-from refold.config.folder_settings import project_here
+from refold.config.folder_settings import project_and_trust
 from refold.config.paths import MCP_FILES, Paths, home
-from refold.config.project import MAX_SETTINGS_BYTES, project
+from refold.config.project import MAX_SETTINGS_BYTES, read_project
 from refold.config.secret_values import (
     masks_of,
     may_be_secret,
@@ -147,7 +147,7 @@ def load_servers(
 
 def project_servers(directory: Path, paths: Paths) -> tuple[ServerConfig, ...]:
     """The servers in files of this folder, whether they count or not."""
-    source = project(directory, paths.settings)
+    source = read_project(directory, paths.settings)
     return tuple(
         server
         for file in source.files
@@ -450,7 +450,7 @@ def _load_files(directory: str, paths: Paths, *, trust: bool) -> _Files:
     names = [n for n in MCP_FILES if os.path.lexists(os.path.join(directory, n))]
     if not names or os.path.realpath(directory) == os.path.realpath(paths.config):
         return _Files(tuple(content), tuple(notices))
-    source, state = project_here(Path(directory), paths, trust=trust)
+    source, state = project_and_trust(Path(directory), paths, trust=trust)
     if state == "trusted":
         content += [
             (os.path.join(source.folder, file.name), file.content)

@@ -21,7 +21,7 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.model_connections import LOCAL_PREFIX, NO_BACKGROUND, SCRIPT_PREFIX
 from refold.app.project_memory import AideFor, ProjectMemory, UnlockedModel
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.engine.budget import ask_outside_conversation
 from refold.engine.world import Model
@@ -145,7 +145,7 @@ def open_project(
     Notes are made by `model`, if one is named.
     """
     places = paths(environ)
-    here = load_here(directory, places, environ, {})
+    here = load_folder_settings(directory, places, environ, {})
     options = LaunchOptions(directory=directory, model=model, attended=False)
     app = App(here.settings, places, environ, options)
     return app, app.project_memory

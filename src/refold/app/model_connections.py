@@ -237,7 +237,7 @@ class Connections:
 
         own = self._settings.providers.get(spec.name, OwnProvider())
         reach = partial(self._connect_spec, spec, own.window)
-        if self.keys.needs_asking(spec):
+        if self.keys.needs_key_store(spec):
             from refold.provider.lazy import LazyProvider
 
             provider: ConnectedProvider = LazyProvider(reach)

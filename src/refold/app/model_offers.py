@@ -29,7 +29,7 @@ class ModelOffers:
         keyed = [
             spec
             for spec in connections.known
-            if connections.keys.at_hand(spec)
+            if connections.keys.has_known_key(spec)
             and not catalog.has_custom_address(spec, self._environ)
         ]
         # Another wire of the same provider has the same models.

@@ -184,14 +184,14 @@ class Models:
             f"{spec.name}/{spec.model}"
             for spec in connections.known
             if spec.model
-            and connections.keys.at_hand(spec)
+            and connections.keys.has_known_key(spec)
             and not self._has_own_address(spec)
         ]
         names += [
             f"{spec.name}/{model}"
             for spec in connections.known
             if spec.model
-            and connections.keys.at_hand(spec)
+            and connections.keys.has_known_key(spec)
             and not self._has_own_address(spec)
             for alias in MODEL_ALIASES
             if (model := self._newest_of(alias, spec))
@@ -199,7 +199,7 @@ class Models:
         names += [
             f"{spec.name}/{entry.name}"
             for spec in connections.known
-            if (spec.own or connections.keys.at_hand(spec))
+            if (spec.own or connections.keys.has_known_key(spec))
             and (listed := self.figures.get_list(spec))
             for entry in listed.models[:_MAX_MODELS_PER_SERVER]
         ]
@@ -306,8 +306,8 @@ class Models:
         """The model of an alias, from a provider with a key if possible; "" if there is none."""
         if alias.lower() not in MODEL_ALIASES:
             return ""
-        known, at_hand = self.connections.known, self.connections.keys.at_hand
-        keyed = [spec for spec in known if at_hand(spec)]
+        known, has_key = self.connections.known, self.connections.keys.has_known_key
+        keyed = [spec for spec in known if has_key(spec)]
         for spec in (*keyed, *known):
             if model := self._newest_of(alias, spec):
                 return f"{spec.name}/{model}"
@@ -360,7 +360,7 @@ class Models:
         for spec in self.connections.known:
             if spec.wire == "openai-responses" and self._has_own_address(spec):
                 continue  # compatible servers have the Chat API
-            if spec.model and keys.at_hand(spec):
+            if spec.model and keys.has_known_key(spec):
                 return f"{spec.name}/{spec.model}"
         if self._offline is None:  # requested once: a second wait is not worth it
             from refold.app.local_servers import ollama_models

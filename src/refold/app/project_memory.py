@@ -19,7 +19,7 @@ import anyio
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.config.project import small_files
+from refold.config.project import read_small_files
 from refold.engine.budget import ask_outside_conversation
 from refold.engine.world import Model, Record
 from refold.errors import BadInput, JournalError, ProviderError, ToolFailed
@@ -242,7 +242,7 @@ class ProjectMemory:
     def _folder_text(self, trusted: TrustedText = as_it_is) -> str:
         for folder in dict.fromkeys((self.directory, str(self.memory.project))):
             with suppress(BadInput):
-                files = small_files(folder, ".agent", ("memory.md",), lambda _: False)
+                files = read_small_files(folder, ".agent", ("memory.md",), lambda _: False)
                 for called, content in files.items():
                     real = os.path.realpath(os.path.join(folder, called))
                     return trusted(real, content.decode("utf-8", "replace")) or ""

@@ -26,7 +26,7 @@ from msgspec.json import encode
 
 from refold.app.search_places import USER_HOOKS_FILE
 from refold.app.workspace import Workspace
-from refold.config.folder_settings import project_here
+from refold.config.folder_settings import project_and_trust
 from refold.config.paths import HOOK_FILES, Paths
 from refold.config.project import MAX_SETTINGS_BYTES, hook_files_in
 from refold.config.secret_values import is_secret
@@ -233,7 +233,7 @@ def load_hooks(
         theirs = os.path.basename(os.path.realpath(own)).startswith("settings")
         files.append(read(content, str(own), trusted_with_all=True, of_claude=theirs))
     if any(os.path.lexists(os.path.join(directory, name)) for name in HOOK_FILES):
-        source, state = project_here(Path(directory), paths, trust=trust)
+        source, state = project_and_trust(Path(directory), paths, trust=trust)
         for name, content in hook_files_in(source).items() if state == "trusted" else ():
             path, theirs = os.path.join(source.folder, name), name.startswith(".claude")
             files.append(read(content, path, trusted_with_all=False, of_claude=theirs))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from refold.app.launch_options import LaunchOptions
 from refold.app.policies import budget
-from refold.config.folder_settings import load_here, to_flags
+from refold.config.folder_settings import load_folder_settings, to_flags
 from refold.config.paths import Paths
 from refold.config.secret_values import masks_of
 from refold.config.settings import RuleWithCases, Settings
@@ -85,7 +85,9 @@ class SessionSchedules:
         """The rights of the session, without those that only --trust granted."""
         settings, options, rights = self._settings, self._options, view.rights
         flags = to_flags(options.given)
-        lasting = load_here(options.directory, self._places, self._environ, flags).settings
+        lasting = load_folder_settings(
+            options.directory, self._places, self._environ, flags
+        ).settings
         stays = set(_rule_texts(lasting.permissions.allow))
         allow = [r for r in _rule_texts(settings.permissions.allow) if r in stays]
         mode = rights.mode or settings.permission_mode

@@ -17,7 +17,7 @@ import anyio
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from refold.config.folder_settings import texts_without_trust
+from refold.config.folder_settings import untrusted_texts
 from refold.config.paths import Paths, home, user_trees
 from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
@@ -350,9 +350,11 @@ class SystemPromptBuilder:
         versions = self.versions
         if versions is None:
             return (self._damaged,) if self._damaged else ()
-        from refold.config.instruction_files import read_files, read_here
+        from refold.config.instruction_files import read_applicable, read_files
 
-        read_here(self._directory, self.root, trusted, self._home, versions.text_to_send)
+        read_applicable(
+            self._directory, self.root, trusted, self._home, versions.text_to_send
+        )
         read_files(versions.paths, self.root, self._home, versions.text_to_send)
         return versions.notices(self._directory)
 
@@ -365,7 +367,7 @@ class SystemPromptBuilder:
     def _untrusted_notices(self) -> tuple[str, ...]:
         if self._ground.trust:
             return ()
-        new = texts_without_trust(self._directory, TrustedFolders(self._paths.folders))
+        new = untrusted_texts(self._directory, TrustedFolders(self._paths.folders))
         if not new.found:
             return ()
         return (

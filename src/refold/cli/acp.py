@@ -14,7 +14,7 @@ import anyio
 from refold.app.session_index import session_index
 from refold.cli.launch import launch_at
 from refold.client.host import Host, HostPaths
-from refold.config.paths import here, paths
+from refold.config.paths import current_directory, paths
 from refold.errors import RefoldError
 from refold.headless.stdio import lines
 from refold.headless.streams import explain_stdin
@@ -36,7 +36,7 @@ def run(args: Namespace) -> int:
     except ImportError as error:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     places = paths(os.environ)
-    directories = HostPaths(here(), places.server, places.checkpoints)
+    directories = HostPaths(current_directory(), places.server, places.checkpoints)
     host = Host(
         session_index(places),
         directories,

@@ -6,8 +6,8 @@ from argparse import SUPPRESS, ArgumentParser, Namespace
 from refold.agents.profile import Profile
 from refold.agents.registry import Registry, registry, trust_notice
 from refold.app.search_places import scope_with_trust
-from refold.config.paths import here, paths
-from refold.config.project import any_agent_file
+from refold.config.paths import current_directory, paths
+from refold.config.project import has_agent_file
 from refold.headless.streams import print_document, print_error, write
 from refold.skills.directories import SkillScope
 from refold.views.escape import on_one_line
@@ -60,7 +60,9 @@ def run_flag(args: Namespace) -> int:
 
 def _list(args: Namespace, *, trust: bool = False) -> int:
     """Print the agents. With `trust`, those of this folder count, trusted or not."""
-    place, changed = scope_with_trust(here(), paths(os.environ), os.environ, trust=trust)
+    place, changed = scope_with_trust(
+        current_directory(), paths(os.environ), os.environ, trust=trust
+    )
     agents = _load_registry(place, args.agents, trust=trust)
     profiles = agents.every()
     wide = max(cells(profile.name) for profile in profiles)
@@ -78,14 +80,16 @@ def _list(args: Namespace, *, trust: bool = False) -> int:
 
 def agents_here() -> Registry:
     """The agents that count in this directory. Raises `BadInput`."""
-    return _load_registry(scope_with_trust(here(), paths(os.environ), os.environ)[0])
+    return _load_registry(
+        scope_with_trust(current_directory(), paths(os.environ), os.environ)[0]
+    )
 
 
 def _load_registry(
     place: SkillScope, named_file: str | None = None, *, trust: bool = False
 ) -> Registry:
-    directory, places = here(), paths(os.environ)
-    if not (named_file or any_agent_file(directory, places.config)):
+    directory, places = current_directory(), paths(os.environ)
+    if not (named_file or has_agent_file(directory, places.config)):
         return registry(place, _tools)
     from refold.cli.declared_start import load_declared_profiles
 
@@ -98,9 +102,9 @@ def _note_on_ignored(named: str | None, *, trust: bool = False) -> str:
 
     `named` is the file that --agents names.
     """
-    from refold.config.folder_settings import project_here, reason_settings_ignored
+    from refold.config.folder_settings import project_and_trust, reason_settings_ignored
 
-    files, state = project_here(here(), paths(os.environ), trust=trust)
+    files, state = project_and_trust(current_directory(), paths(os.environ), trust=trust)
     return reason_settings_ignored(files, state, named or "")
 
 

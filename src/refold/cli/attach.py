@@ -19,8 +19,8 @@ from refold.client.launch import Launch
 from refold.client.remote_session import attach
 from refold.client.resume import find_directory
 from refold.client.stored_sessions import StoredSessions
-from refold.config.folder_settings import load_here
-from refold.config.paths import here, paths
+from refold.config.folder_settings import load_folder_settings
+from refold.config.paths import current_directory, paths
 from refold.errors import BadInput, Held
 from refold.headless.streams import print_error
 from refold.journal.session_index import SessionIndex
@@ -54,8 +54,8 @@ def join(id_: str, *, full: bool = False) -> int:
 
 def launch_to_join(home: SessionIndex, session: str) -> Launch:
     """A start where this session works, with the settings that hold there."""
-    places, place = paths(os.environ), find_directory(home, session, here())
-    loaded = load_here(place.directory, places, os.environ, {}, trust=False)
+    places, place = paths(os.environ), find_directory(home, session, current_directory())
+    loaded = load_folder_settings(place.directory, places, os.environ, {}, trust=False)
     options = LaunchOptions(
         directory=place.directory, more_roots=place.roots, given=loaded.limits_of_flags
     )

@@ -155,9 +155,9 @@ def _sessions() -> Iterator[tuple[str, str]]:
 
 def _models() -> Iterator[tuple[str, str]]:
     from refold.cli.doctor_checks import CheckContext
-    from refold.config.paths import here
+    from refold.config.paths import current_directory
 
-    ground = CheckContext(here(), paths(os.environ), os.environ, offline=True)
+    ground = CheckContext(current_directory(), paths(os.environ), os.environ, offline=True)
     for name in ground.models.names():
         yield name, ""
     for role in ("small", "big", "judge"):
@@ -179,10 +179,10 @@ def _agents() -> Iterator[tuple[str, str]]:
 
 def _presets() -> Iterator[tuple[str, str]]:
     from refold.app.system_prompt import SessionGround, SystemPromptBuilder
-    from refold.config.paths import here
+    from refold.config.paths import current_directory
     from refold.config.settings_report import origins_report
 
-    places, directory = paths(os.environ), here()
+    places, directory = paths(os.environ), current_directory()
     settings = origins_report(directory, places, os.environ).settings
     ground = SessionGround(
         roots=(os.path.realpath(directory),), trust=False, unread=lambda _: ""

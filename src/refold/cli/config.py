@@ -14,8 +14,8 @@ import msgspec
 
 from refold.cli.output import edit, editor, is_interactive, print_answer
 from refold.config.folder_settings import reason_settings_ignored
-from refold.config.load import canonical
-from refold.config.paths import Paths, here, paths
+from refold.config.load import canonical_key
+from refold.config.paths import Paths, current_directory, paths
 from refold.config.secret_values import masks_of, without_secrets
 from refold.config.set_setting import (
     SettingsFile,
@@ -80,7 +80,7 @@ def _add_file(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    folder, places = here(), paths(os.environ)
+    folder, places = current_directory(), paths(os.environ)
     match args.what:
         case "show":
             return _show(origins_report(folder, places, os.environ), places, args)
@@ -108,7 +108,7 @@ def _show(origins: SettingOrigins, places: Paths, args: Namespace) -> int:
 
 
 def _get(origins: SettingOrigins, places: Paths, key: str) -> int:
-    name, known = canonical(key), settings_of_key(key, origins.values)
+    name, known = canonical_key(key), settings_of_key(key, origins.values)
     if name not in known:
         raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
     masks = masks_of(os.environ, places)
@@ -168,7 +168,7 @@ def _model_warning(file: SettingsFile, key: str, value: str) -> str:
 
     Raises `BadInput` if no provider can have it.
     """
-    if not canonical(key).startswith("models."):
+    if not canonical_key(key).startswith("models."):
         return ""
     from refold.app.model_offers import ModelOffers
     from refold.app.models import Models
@@ -189,8 +189,8 @@ def _print_unheeded(origins: SettingOrigins) -> None:
 def _print_overridden(file: SettingsFile, key: str) -> None:
     """Report if a stronger layer overrides what was written."""
     origins = origins_report(file.folder, file.places, os.environ)
-    says = origins.chain.get(canonical(key), ())
-    if not canonical(key).startswith("permissions.") and says:
+    says = origins.chain.get(canonical_key(key), ())
+    if not canonical_key(key).startswith("permissions.") and says:
         last = says[-1]
         if not last.place.startswith(f"{file.display_name}:"):
             print_error(f"{on_one_line(last.where)} takes precedence")

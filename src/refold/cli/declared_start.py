@@ -22,7 +22,7 @@ def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
 
     Raises `BadInput` for a file that cannot be used.
     """
-    from refold.config.folder_settings import load_here
+    from refold.config.folder_settings import load_folder_settings
     from refold.declared.command_tools import every_command_tool
     from refold.declared.overlay import allow_rules, overlay_of, profile_of
 
@@ -34,7 +34,9 @@ def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
         return DeclaredStart()
     chosen = args.agent
     if chosen is None:
-        settled = load_here(directory, places, os.environ, {}, trust=args.trust).settings
+        settled = load_folder_settings(
+            directory, places, os.environ, {}, trust=args.trust
+        ).settings
         chosen = settled.agent if settled.agent != "main" else agents.default
     known = tool_names()
     profiles = tuple(profile_of(agent, known) for agent in agents.agents)
@@ -73,10 +75,10 @@ def load_declared_agents(
 ) -> "FoundAgents":
     """The declared agents that count in this directory. Raises `BadInput`."""
     from refold.agents.builtin import AGENT_ALIASES, BUILTIN_AGENTS
-    from refold.config.folder_settings import project_here
+    from refold.config.folder_settings import project_and_trust
     from refold.declared.agent_files import find_declared
 
-    folder, state = project_here(directory, places, trust=trust)
+    folder, state = project_and_trust(directory, places, trust=trust)
     agents = find_declared(folder, state, places, os.environ, named_file)
     for item in agents.agents:
         if item.variant.name in BUILTIN_AGENTS or item.variant.name in AGENT_ALIASES:

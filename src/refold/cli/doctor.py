@@ -19,7 +19,7 @@ from refold.cli.doctor_checks import Check, CheckContext, key_from
 from refold.cli.mcp_start import check_servers
 from refold.cli.output import columns
 from refold.config.paths import Paths, paths
-from refold.config.paths import here as folder
+from refold.config.paths import current_directory as folder
 from refold.config.secret_values import clean, masks_of
 from refold.errors import BadInput, ProviderError, Refused, Unreachable
 from refold.headless.streams import print_document, write

@@ -23,7 +23,7 @@ from refold.app.models import Models
 from refold.app.search_places import has_hook_files
 from refold.app.session_index import session_index
 from refold.config import credentials, keyring
-from refold.config.folder_settings import texts_without_trust
+from refold.config.folder_settings import untrusted_texts
 from refold.config.paths import Paths
 from refold.config.project import FolderTexts
 from refold.config.settings_report import SettingOrigins, origins_report
@@ -55,7 +55,7 @@ class CheckContext:
 
     @cached_property
     def texts(self) -> FolderTexts:
-        return texts_without_trust(self.folder, TrustedFolders(self.places.folders))
+        return untrusted_texts(self.folder, TrustedFolders(self.places.folders))
 
     @cached_property
     def file_keys(self) -> Mapping[str, str]:
@@ -293,7 +293,7 @@ def keys(ground: CheckContext) -> Iterator[Finding]:
         credentials.read(file)
     except BadInput as error:
         yield Finding("keys", "wrong", str(error))
-    if open_ := credentials.open_to_others(file) if file.exists() else "":
+    if open_ := credentials.exposure_warning(file) if file.exists() else "":
         text, _, do = open_.partition(": ")
         yield Finding("keys", "warning", text, do)
     connections = ground.models.connections

@@ -22,8 +22,12 @@ from refold.app.session_hooks import (
     user_file,
 )
 from refold.app.workspace import Workspace, WorkspaceDirectories
-from refold.config.folder_settings import load_here, project_here, reason_settings_ignored
-from refold.config.paths import Paths, here, paths
+from refold.config.folder_settings import (
+    load_folder_settings,
+    project_and_trust,
+    reason_settings_ignored,
+)
+from refold.config.paths import Paths, current_directory, paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write
@@ -87,9 +91,9 @@ def add_arguments(hooks: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    places, directory = paths(os.environ), here()
+    places, directory = paths(os.environ), current_directory()
     hooks = load_hooks(str(directory), places)
-    off = reason_settings_ignored(*project_here(directory, places))
+    off = reason_settings_ignored(*project_and_trust(directory, places))
     if args.what == "list":
         _list(hooks, places, as_json=args.json)
         status = 0
@@ -152,7 +156,7 @@ def _test(
     places: Paths,
     directory: Path,
 ) -> int:
-    settings = load_here(directory, places, os.environ, {}).settings
+    settings = load_folder_settings(directory, places, os.environ, {}).settings
     workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
     session = _bind_hooks(hooks, places).at(workspace, "")
     about: dict[str, object] = {

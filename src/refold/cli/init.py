@@ -13,8 +13,8 @@ from pathlib import Path
 
 from refold.cli.build_files import Project, read_project
 from refold.cli.output import is_interactive
-from refold.config.folder_settings import texts_without_trust
-from refold.config.paths import here, paths
+from refold.config.folder_settings import untrusted_texts
+from refold.config.paths import current_directory, paths
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_error, write
@@ -34,7 +34,7 @@ def add_arguments(init: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    folder = here()
+    folder = current_directory()
     if args.print:
         write(text_of(read_project(folder)))
         return 0
@@ -113,7 +113,7 @@ def _sentence(text: str) -> str:
 def _trust_notice(folder: Path) -> str:
     """Say how agents get to read the file, if this directory is not trusted yet."""
     with suppress(BadInput):
-        if texts_without_trust(folder, TrustedFolders(paths(os.environ).folders)).found:
+        if untrusted_texts(folder, TrustedFolders(paths(os.environ).folders)).found:
             return (
                 f"To let agents read {FILE_NAME}, trust this directory: refold trust add\n"
             )

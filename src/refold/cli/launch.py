@@ -26,9 +26,13 @@ from refold.client.resume import (
     replace_unusable_model,
 )
 from refold.client.session import Session
-from refold.config.folder_settings import FolderSettings, load_here, reason_settings_ignored
-from refold.config.paths import Paths, here, paths
-from refold.config.project import any_agent_file
+from refold.config.folder_settings import (
+    FolderSettings,
+    load_folder_settings,
+    reason_settings_ignored,
+)
+from refold.config.paths import Paths, current_directory, paths
+from refold.config.project import has_agent_file
 from refold.config.settings import Permissions, RuleWithCases
 from refold.errors import BadInput, Held, reason_of
 from refold.headless.streams import print_error, print_note
@@ -109,7 +113,7 @@ def launch_of(
 
 
 def _load(args: Namespace, directory: Path, start: _GivenStart) -> FolderSettings:
-    return load_here(
+    return load_folder_settings(
         directory, paths(os.environ), os.environ, start.flags, trust=args.trust
     )
 
@@ -143,7 +147,7 @@ def launch_at(
         "preset": wanted.preset or None,
         "log_requests": wanted.log_requests or None,
     }
-    loaded = load_here(directory, places, os.environ, flags, trust=wanted.trust)
+    loaded = load_folder_settings(directory, places, os.environ, flags, trust=wanted.trust)
     options = replace(
         options_at(loaded, directory, args.script),
         more_roots=tuple(roots),
@@ -279,7 +283,7 @@ def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
 
 def _declaration_of(args: Namespace, directory: Path) -> DeclaredStart:
     """Return what a declared agent changes in this start; for most starts nothing."""
-    if not (args.agents or any_agent_file(directory, paths(os.environ).config)):
+    if not (args.agents or has_agent_file(directory, paths(os.environ).config)):
         return DeclaredStart()
     from refold.cli.declared_start import start_from_declarations
 
@@ -391,15 +395,15 @@ def place_of(args: Namespace) -> SessionDirectory:
     """
     home = session_index(paths(os.environ))
     if args.resume is None:
-        newest = home.newest_of(here()) if args.continue_ else None
+        newest = home.newest_of(current_directory()) if args.continue_ else None
         if newest is None:
-            return SessionDirectory(args.workspace or here())
+            return SessionDirectory(args.workspace or current_directory())
         args.resume = newest.id
     from refold.headless.streams import WaitNotice
 
-    session = home.resolve(args.resume, here(), WaitNotice())
+    session = home.resolve(args.resume, current_directory(), WaitNotice())
     args.resume = session.id
-    return find_directory(home, session.id, here())
+    return find_directory(home, session.id, current_directory())
 
 
 async def apply_choices(
@@ -442,11 +446,11 @@ def enter_worktree(args: Namespace) -> Generator[None]:
     from refold.client.worktree_flag import StartWorktrees
 
     trees = StartWorktrees()
-    inside = trees.begin(args.worktree, str(here()))
-    left = _rules(args, here())
+    inside = trees.begin(args.worktree, str(current_directory()))
+    left = _rules(args, current_directory())
     args.workspace = Path(inside.directory)
     if inside.trusted and not args.trust:
-        args.trust, args.like = True, os.path.realpath(here())
+        args.trust, args.like = True, os.path.realpath(current_directory())
     rules = _rules(args, args.workspace)
     # The branch may have older settings, and no file that git ignores.
     args.ask = [*args.ask, *_rules_without(left.ask, rules.ask)]
@@ -461,7 +465,7 @@ def enter_worktree(args: Namespace) -> Generator[None]:
 
 def _rules(args: Namespace, directory: Path) -> Permissions:
     trust = args.trust
-    loaded = load_here(directory, paths(os.environ), os.environ, {}, trust=trust)
+    loaded = load_folder_settings(directory, paths(os.environ), os.environ, {}, trust=trust)
     return loaded.settings.permissions
 
 

@@ -21,8 +21,8 @@ from refold.app.mcp_servers import (
 from refold.cli import mcp_login, mcp_registry, mcp_serve, mcp_start
 from refold.cli.output import confirm
 from refold.client.settings.mcp_servers import find_server, remove_server
-from refold.config.folder_settings import project_here, reason_settings_ignored
-from refold.config.paths import MCP_FILES, Paths, here, paths
+from refold.config.folder_settings import project_and_trust, reason_settings_ignored
+from refold.config.paths import MCP_FILES, Paths, current_directory, paths
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write
@@ -123,12 +123,12 @@ def add_arguments(mcp: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    places, directory = paths(os.environ), here()
+    places, directory = paths(os.environ), current_directory()
     match args.what:
         case "add":
             return _add(args, _file(args, places, directory), places, directory)
         case "list":
-            why = reason_settings_ignored(*project_here(directory, places))
+            why = reason_settings_ignored(*project_and_trust(directory, places))
             return _list(_load_servers(places, directory), places, why, as_json=args.json)
         case "search":
             return mcp_registry.search(args)

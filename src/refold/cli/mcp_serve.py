@@ -18,8 +18,8 @@ from refold.app.app import App
 from refold.cli.launch import command_names, options_at
 from refold.cli.serve import add_listening, listening_from
 from refold.client.launch import Launch
-from refold.config.folder_settings import load_here
-from refold.config.paths import here, paths
+from refold.config.folder_settings import load_folder_settings
+from refold.config.paths import current_directory, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import explain_stdin, print_error, write
 from refold.values.modes import MODE_NAMES
@@ -68,7 +68,9 @@ def run(args: Namespace) -> int:
     except ImportError as error:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     explain_stdin("refold mcp serve", "another agent")
-    anyio.run(serve_stdio, here(), partial(launch_at, args), partial(os._exit, 0))
+    anyio.run(
+        serve_stdio, current_directory(), partial(launch_at, args), partial(os._exit, 0)
+    )
     return 0
 
 
@@ -110,7 +112,7 @@ async def _serve_http(
             )
 
     with closing(listen(setup)) as listener:
-        async with serve_http(here(), partial(launch_at, args)) as served:
+        async with serve_http(current_directory(), partial(launch_at, args)) as served:
             guarded = Guard(served.app, own, names_of(setup, listener), ())
             await serve_until_signal(guarded, listener, setup, print_address, served.leave)
 
@@ -124,7 +126,7 @@ def launch_at(args: Namespace, directory: Path, attended: bool) -> Launch:
     }
     if args.permission_mode:
         flags["permission_mode"] = MODE_NAMES[args.permission_mode]
-    loaded = load_here(directory, places, os.environ, flags)
+    loaded = load_folder_settings(directory, places, os.environ, flags)
     options = replace(
         options_at(loaded, directory, args.script),
         model=args.model,

@@ -14,7 +14,7 @@ import anyio
 from refold.app.project_memory import ProjectMemory
 from refold.app.session_index import session_index
 from refold.cli.output import edit, editor
-from refold.config.paths import here, paths
+from refold.config.paths import current_directory, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_document, print_error, print_note, write
 from refold.memory.note_origins import NoteChange
@@ -96,7 +96,7 @@ def run(args: Namespace) -> int:
 
 def _open_memory() -> ProjectMemory:
     places = paths(os.environ)
-    return ProjectMemory(places.data, here(), session_index(places))
+    return ProjectMemory(places.data, current_directory(), session_index(places))
 
 
 def _scope_of(args: Namespace) -> Whose:
@@ -177,7 +177,7 @@ def _update(args: Namespace) -> int:
     from refold.app.memory_worker import open_project
     from refold.cli.session_argument import find_session_id
 
-    app, remembering = open_project(here(), os.environ, args.model or "")
+    app, remembering = open_project(current_directory(), os.environ, args.model or "")
     if not app.settings.memory:
         raise BadInput("memory is off (memory = false): set it to true first")
     sessions = [find_session_id(app.home, name) for name in args.session]

@@ -134,7 +134,7 @@ class ModelContext(Struct, frozen=True):
         try:
             if not catalog.needs_key(spec, self.environ):
                 return True
-            return self.keys.at_hand(spec) or self.keys.find_quietly(spec) is not None
+            return self.keys.has_known_key(spec) or self.keys.find_quietly(spec) is not None
         except BadInput:
             return False
 

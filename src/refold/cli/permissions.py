@@ -26,7 +26,7 @@ from refold.config.claude_permissions import (
     rules_of_files,
 )
 from refold.config.paths import paths
-from refold.config.project import small_file, small_files
+from refold.config.project import read_small_file, read_small_files
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, print_note, write
@@ -209,8 +209,8 @@ def import_rules(args: Namespace) -> int:
 
 def _contents(path: str, folder: str) -> Mapping[str, bytes]:
     if path:
-        return {path: small_file(str(Path(path).expanduser()))}
-    files = small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, lambda _: False)
+        return {path: read_small_file(str(Path(path).expanduser()))}
+    files = read_small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, lambda _: False)
     if not files:
         raise BadInput(
             f"there is no {CLAUDE_DIRECTORY}/{CLAUDE_FILES[0]} in {folder}: name a file, or another "

@@ -6,7 +6,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from refold.cli.session_argument import find_session_id, load_view, user_sessions
-from refold.config.paths import here
+from refold.config.paths import current_directory
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_note, write
 from refold.journal.session_index import SessionIndex
@@ -63,7 +63,7 @@ def _find_plan(home: SessionIndex, name: str) -> tuple[str, Plan]:
 
 
 def _all_plans(home: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
-    workspace = "" if everywhere else os.path.realpath(here())
+    workspace = "" if everywhere else os.path.realpath(current_directory())
     for session in home.sessions():
         if not workspace or home.first_directory(session.id) == workspace:
             for plan in _load_plans(home, session.id):

@@ -25,8 +25,8 @@ from refold.cli.session_argument import (
     print_conversation,
     user_sessions,
 )
-from refold.config.folder_settings import load_here, to_flags
-from refold.config.paths import here, paths
+from refold.config.folder_settings import load_folder_settings, to_flags
+from refold.config.paths import current_directory, paths
 from refold.engine.world import Model, World
 from refold.errors import BadInput, ProviderError
 from refold.headless.streams import print_document, print_error, write
@@ -113,7 +113,7 @@ class ReplayWorlds:
 
     def __init__(self, home: SessionIndex, session: str) -> None:
         self._home, self._session = home, session
-        self._directory = home.directories(session).directory or str(here())
+        self._directory = home.directories(session).directory or str(current_directory())
         if not os.path.isdir(self._directory):
             raise BadInput(
                 f"the session {session} worked in {self._directory}, which is gone: "
@@ -170,7 +170,9 @@ class ReplayWorlds:
             )
             flags = to_flags(start.given)
             try:
-                settings = load_here(directory, self._places, os.environ, flags).settings
+                settings = load_folder_settings(
+                    directory, self._places, os.environ, flags
+                ).settings
                 app = App(settings, self._places, os.environ, options)
             except BadInput as error:
                 raise BadInput(f"{self._session} cannot be run again: {error}") from error

@@ -25,8 +25,8 @@ from refold.cli.launch import schema
 from refold.cli.output import print_answer
 from refold.client.launch import Launch
 from refold.client.session import Session
-from refold.config.folder_settings import FolderSettings, load_here
-from refold.config.paths import here, paths
+from refold.config.folder_settings import FolderSettings, load_folder_settings
+from refold.config.paths import current_directory, paths
 from refold.console.capabilities import detect_capabilities
 from refold.console.printer import Printer
 from refold.errors import BadInput
@@ -214,7 +214,7 @@ def _choose_route(args: Namespace, data: Material, size: Size) -> Route:
 
 
 def _launch_options(args: Namespace) -> LaunchOptions:
-    directory = here()
+    directory = current_directory()
     roots = [Path(path).expanduser().resolve() for path in args.context]
     inside = directory.resolve()
     return LaunchOptions(
@@ -238,7 +238,7 @@ def _app(
     places = paths(os.environ)
     limits = {"budget.dollars": args.max_budget_usd, "budget.tokens": args.max_tokens}
     chosen = {**limits, "memory": False, **(more or {})}
-    loaded: FolderSettings = load_here(
+    loaded: FolderSettings = load_folder_settings(
         options.directory, places, os.environ, chosen, trust=args.trust
     )
     notices = (loaded.reason_ignored,) if loaded.reason_ignored else ()

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from refold.app.session_index import session_index
 from refold.app.workspace import Workspace, WorkspaceDirectories, home
 from refold.cli.session_argument import find_session_id
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.layers import Origin, from_file, from_flags, rules_of, rules_with_source
 from refold.config.load import combine
 from refold.config.paths import Paths, paths
@@ -112,7 +112,7 @@ def ground_of(args: Namespace) -> PolicyContext:
         settings = combine([from_flags(flags)]).settings
         return policy_context(settings, paths({"HOME": home({})}), environ, roots)
     places = paths(os.environ)
-    here = load_here(folder, places, os.environ, flags)
+    here = load_folder_settings(folder, places, os.environ, flags)
     found_here = policy_context(here.settings, places, os.environ, roots)
     return replace(found_here, unheeded=here.reason_ignored)
 

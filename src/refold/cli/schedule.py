@@ -26,8 +26,8 @@ from refold.client.settings.schedules import (
     open_book,
     stop_schedule,
 )
-from refold.config.folder_settings import load_here
-from refold.config.paths import Paths, here, paths
+from refold.config.folder_settings import load_folder_settings
+from refold.config.paths import Paths, current_directory, paths
 from refold.errors import BadInput
 from refold.headless.streams import ReaderGone, print_document, print_note, write
 from refold.journal.schedules.recurrence import format_moment
@@ -214,7 +214,7 @@ def _new_schedule(args: Namespace) -> NewSchedule:
         args.prompt, args.at, args.every, args.zone, args.model, args.agent,
         args.permission_mode or "", args.allow, args.max_budget_usd, args.max_tokens,
     )  # fmt: skip
-    plan, notice = new_schedule(request, here(), paths(os.environ), os.environ)
+    plan, notice = new_schedule(request, current_directory(), paths(os.environ), os.environ)
     if notice:
         print_note(notice)
     return plan
@@ -227,7 +227,7 @@ def _start_of(schedule: Schedule, script: Path | None) -> Launch:
     if not directory.is_dir():
         raise BadInput(f"its directory {plan.workspace!r} is not there any more")
     flags = {"agent": plan.agent} if plan.agent else {}
-    loaded = load_here(directory, places, os.environ, flags)
+    loaded = load_folder_settings(directory, places, os.environ, flags)
     options = LaunchOptions(
         directory=directory,
         model=plan.model,

@@ -24,7 +24,7 @@ from refold.client.due_schedules import DueSchedules, due_schedules
 from refold.client.host import Host, HostPaths, is_within
 from refold.client.launch import real_directories
 from refold.client.webhooks import Webhooks
-from refold.config.paths import here, paths
+from refold.config.paths import current_directory, paths
 from refold.console.open_page import NO_BROWSER, open_page
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_error, write
@@ -105,10 +105,10 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         write(f"{own.bearer}\n")
         return 0
     roots = tuple(map(Path, real_directories(args.root)))
-    directories = HostPaths(here(), places.server, places.checkpoints, roots)
-    if roots and not is_within(str(here()), roots):
+    directories = HostPaths(current_directory(), places.server, places.checkpoints, roots)
+    if roots and not is_within(str(current_directory()), roots):
         raise BadInput(
-            f"{here()} is not below a --root: start refold serve in a folder below one"
+            f"{current_directory()} is not below a --root: start refold serve in a folder below one"
         )
     host = Host(
         session_index(places),

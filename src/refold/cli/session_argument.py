@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.app.session_index import session_index
-from refold.config.paths import here, paths
+from refold.config.paths import current_directory, paths
 from refold.errors import BadInput, JournalError
 from refold.headless.streams import WaitNotice, print_document, print_error, write
 from refold.journal.events.kinds import LAST_SESSION
@@ -42,7 +42,7 @@ def find_session_id(home: SessionIndex, text: str) -> str:
 
     A journal that is a link, or lies below one, is refused: another program put it there.
     """
-    session = home.resolve(text, here(), WaitNotice()).id
+    session = home.resolve(text, current_directory(), WaitNotice()).id
     home.refuse_links(session)
     return session
 

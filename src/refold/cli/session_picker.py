@@ -11,7 +11,7 @@ import anyio
 
 from refold.app.session_index import session_index
 from refold.client.catalogue import SessionCatalogue, sessions_of
-from refold.config.paths import here, paths
+from refold.config.paths import current_directory, paths
 from refold.config.settings import Terminal as TerminalSettings
 from refold.console.list_prompt import pick
 from refold.errors import BadInput
@@ -29,7 +29,7 @@ def pick_one(terminal: TerminalSettings) -> str:
     from refold.terminal.this_terminal import this_terminal
 
     printer, reader = this_terminal(display=terminal.display, theme=terminal.theme)
-    search = SessionCatalogue(home, here()).search_while_typing
+    search = SessionCatalogue(home, current_directory()).search_while_typing
     picker = session_picker(cards, time.time())
     answer = anyio.run(pick, printer, reader, picker, search)
     return answer.selection.id if answer and answer.selection else ""
@@ -47,9 +47,9 @@ def _sessions_here() -> tuple[SessionIndex, Sequence[Card]]:
     none.
     """
     home = session_index(paths(os.environ))
-    if cards := sessions_of(home.catalogue(WaitNotice(), print_error), here()):
+    if cards := sessions_of(home.catalogue(WaitNotice(), print_error), current_directory()):
         return home, cards
     raise BadInput(
-        f"no session was started in {here()} yet: name one with -r ID (refold sessions "
+        f"no session was started in {current_directory()} yet: name one with -r ID (refold sessions "
         "list --all)"
     )

@@ -16,8 +16,8 @@ from refold.cli.output import has_unicode
 from refold.cli.parser import count
 from refold.cli.session_argument import FoundNode
 from refold.cli.subcommands import SubcommandEntry
-from refold.config.folder_settings import load_here
-from refold.config.paths import here, paths
+from refold.config.folder_settings import load_folder_settings
+from refold.config.paths import current_directory, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_document, print_error, write
 from refold.journal.state.session_tree import Node
@@ -178,7 +178,7 @@ def _context(args: Namespace) -> int:
     places = paths(os.environ)
     home = session_index(places)
     session = session_argument.find_session_id(home, args.id)
-    settings = load_here(here(), places, os.environ, {}).settings
+    settings = load_folder_settings(current_directory(), places, os.environ, {}).settings
     view, damage = session_argument.load_view(home, session)
     usage = context_usage(view, settings.context.default_window_tokens)
     if args.json:

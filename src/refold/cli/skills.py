@@ -5,7 +5,7 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterable
 
 from refold.app.search_places import scope_with_trust
-from refold.config.paths import here, paths
+from refold.config.paths import current_directory, paths
 from refold.errors import BadInput, ToolFailed
 from refold.headless.streams import print_document, print_error, write
 from refold.skills.catalogue import Catalogue
@@ -24,7 +24,7 @@ def run(args: Namespace) -> int:
         raise BadInput("give a name: refold skills show NAME (refold skills lists them)")
     if args.what == "list" and args.name:
         raise BadInput(f"to show one skill in full: refold skills show {args.name}")
-    scope, changed = scope_with_trust(here(), paths(os.environ), os.environ)
+    scope, changed = scope_with_trust(current_directory(), paths(os.environ), os.environ)
     catalogue = Catalogue(scope)
     if args.what == "show":
         status = _show(catalogue, catalogue.skill(args.name), as_json=args.json)

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from refold.cli import session_argument
 from refold.cli.output import columns, pause
-from refold.config.paths import here, paths
+from refold.config.paths import current_directory, paths
 from refold.config.secret_values import masks_of
 from refold.errors import RefoldError
 from refold.headless.streams import print_document, print_note
@@ -115,7 +115,9 @@ def run(args: Namespace) -> int:
 def _open_board() -> TaskBoard:
     places = paths(os.environ)
     masks = masks_of(os.environ, places)
-    return TaskBoard(notes_directory(places.data, project_of(here())), masks.mask_event)
+    return TaskBoard(
+        notes_directory(places.data, project_of(current_directory())), masks.mask_event
+    )
 
 
 def _list(board: TaskBoard, *, every: bool, as_json: bool) -> None:

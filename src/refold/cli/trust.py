@@ -10,9 +10,9 @@ from pathlib import Path
 
 from refold.cli.output import confirm
 from refold.client.folder_trust import TrustOffer, find_changed_texts
-from refold.config.folder_settings import texts_without_trust
+from refold.config.folder_settings import untrusted_texts
 from refold.config.paths import Paths, paths
-from refold.config.project import project, texts
+from refold.config.project import read_project, texts
 from refold.config.trusted_folders import TrustedFolders
 from refold.config.trusted_versions import forget_versions
 from refold.errors import BadInput
@@ -40,8 +40,8 @@ def run(args: Namespace) -> int:
     match args.what:
         case "add":
             directory = _directory(args.directory)
-            source = project(directory, places.settings)
-            new = texts_without_trust(directory, folders)
+            source = read_project(directory, places.settings)
+            new = untrusted_texts(directory, folders)
             changes = find_changed_texts(directory, places, folders, include_declined=True)
             offer = TrustOffer(source, folders.state(source), new, changes)
             status = _add(folders, offer, places.data, ask=not args.yes)
@@ -108,7 +108,7 @@ def _allow_variables(directory: Path, places: Paths, *, ask: bool) -> None:
 
 def _list(folders: TrustedFolders, places: Paths, *, as_json: bool) -> int:
     for folder, shown in sorted(folders.folders_by_path().items()):
-        state = folders.state(project(Path(folder), places.settings))
+        state = folders.state(read_project(Path(folder), places.settings))
         if not shown and state == "nothing":
             state = "trusted"  # for its instructions; it has no settings
         if as_json:

@@ -30,8 +30,8 @@ from refold.claims.sources import CurrentFiles, records
 from refold.cli import session_argument
 from refold.cli.parser import count, dollars, seconds
 from refold.client.verify import SecondCheck, VerifyReport, claims_of_turn, document, lines
-from refold.config.folder_settings import load_here
-from refold.config.paths import here, paths
+from refold.config.folder_settings import load_folder_settings
+from refold.config.paths import current_directory, paths
 from refold.errors import RefoldError, first
 from refold.headless.streams import print_document, print_error
 from refold.journal.state.fold import View, fold
@@ -99,7 +99,8 @@ def run(args: Namespace) -> int:
 
 def _folder(node: Node) -> Path:
     return Path(
-        session_argument.user_sessions().directories(node.session).directory or here()
+        session_argument.user_sessions().directories(node.session).directory
+        or current_directory()
     )
 
 
@@ -107,7 +108,7 @@ def _folder(node: Node) -> Path:
 def _open_files(folder: Path) -> Generator[Files]:
     """The files there, without those that a rule keeps from being read."""
     places = paths(os.environ)
-    settings = load_here(folder, places, os.environ, {}).settings
+    settings = load_folder_settings(folder, places, os.environ, {}).settings
     workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(folder))
     try:
         yield workspace.files
@@ -191,7 +192,7 @@ def _app(args: Namespace, node: Node) -> App:
         "budget.dollars": args.max_budget_usd,
         "budget.tokens": args.max_tokens,
     }
-    here = load_here(folder, places, os.environ, flags)
+    here = load_folder_settings(folder, places, os.environ, flags)
     options = LaunchOptions(
         directory=folder,
         model=args.model or "",

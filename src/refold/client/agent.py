@@ -34,7 +34,7 @@ from refold.client.questions import Approve
 from refold.client.result import Result
 from refold.client.resume import SessionDirectory, find_directory
 from refold.client.session import Session
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import Paths, paths
 from refold.errors import BadInput
 from refold.journal.catalogue.session_card import Card
@@ -160,7 +160,7 @@ class Agent(Struct, frozen=True, kw_only=True):
             )
         if not session_directory.directory.is_dir():
             raise BadInput(f"directory={str(self.directory)!r}: there is no such directory")
-        loaded = load_here(
+        loaded = load_folder_settings(
             session_directory.directory, self._paths, self._environ, self._flags
         )
         options = LaunchOptions(

@@ -146,7 +146,7 @@ def find_changed_texts(
     trusted = folders.find_trusted_above(real, root)
     if not trusted:
         return ()
-    from refold.config.instruction_files import read_all, read_files, read_here
+    from refold.config.instruction_files import read_all, read_applicable, read_files
 
     # With `present`, what a changed file imports now is shown, too.
     versions = TrustedVersions(places.data, trusted, present=True)
@@ -154,7 +154,7 @@ def find_changed_texts(
     if include_declined or not versions.is_recorded:
         read_all(root, trusted, user_home, versions.text_to_send)
     else:
-        read_here(real, root, trusted, user_home, versions.text_to_send)
+        read_applicable(real, root, trusted, user_home, versions.text_to_send)
         read_files(versions.paths, root, user_home, versions.text_to_send)
     return tuple(
         change for change in versions.changes if include_declined or not change.declined

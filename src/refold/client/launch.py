@@ -225,11 +225,16 @@ class Launch:
             ask_about_namespaces,
             find_changed_texts,
         )
-        from refold.config.folder_settings import load_here
+        from refold.config.folder_settings import load_folder_settings
         from refold.config.trusted_folders import TrustedFolders
 
         load = partial(
-            load_here, place.directory, app.paths, os.environ, self.flags, trust=trust
+            load_folder_settings,
+            place.directory,
+            app.paths,
+            os.environ,
+            self.flags,
+            trust=trust,
         )
         loaded = await anyio.to_thread.run_sync(load)
         namespaces = True

@@ -48,7 +48,7 @@ class FoundKey(Struct, frozen=True):
 
 
 class Keys:
-    """Finds the keys of providers. `learn` is called with each key found after the start."""
+    """Finds the keys of providers. `learn` is called with each key read after the start, to mask it."""
 
     def __init__(
         self,
@@ -66,12 +66,12 @@ class Keys:
         """Whether a key has any effect for this provider."""
         return bool(spec.key_env) or spec.name in self._own or spec.name in self._stored
 
-    def at_hand(self, spec: ProviderSpec) -> bool:
-        """Whether a key is known to exist, without access to a key store."""
+    def has_known_key(self, spec: ProviderSpec) -> bool:
+        """Whether a key is known to exist, without asking a program or the keyring."""
         return bool(self.in_environment(spec) or self.command(spec) or self.in_file(spec))
 
-    def needs_asking(self, spec: ProviderSpec) -> bool:
-        """Whether a program or the keyring has to be asked if there is a key."""
+    def needs_key_store(self, spec: ProviderSpec) -> bool:
+        """Whether only a program or the keyring can tell if there is a key."""
         if spec.name in self._found or self.in_environment(spec):
             return False
         return bool(self.command(spec)) or self._may_be_in_keyring(spec)
@@ -106,7 +106,7 @@ class Keys:
         return own.key_command if own else ()
 
     def find_quietly(self, spec: ProviderSpec) -> FoundKey | None:
-        """Like `find`, for many in a row: a keyring that failed is not tried again."""
+        """Like `find`, for many providers in a row: a keyring that failed is not asked again."""
         if self.trouble and not self.command(spec):
             return self.in_environment(spec) or self.in_file(spec)
         return self.find(spec)
@@ -176,7 +176,7 @@ def _run_command(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
 
 
 MAX_COMMAND_SECONDS = 30.0  # seconds; a person may have to unlock something
-_LAST_WORDS = 1000  # characters of standard error in a message
+_MAX_ERROR_CHARS = 1000  # characters of standard error in a message
 
 
 def run_key_command(
@@ -237,5 +237,5 @@ def _failure_text(words: str, key: str) -> str:
     """The error output on one line, masked because some programs print secrets there."""
     masked = Redactor((key,)).mask(words.encode()).decode("utf-8", "replace")
     masked = masked.replace(key, SECRET_MASK) if key else masked
-    line = " ".join(masked.split())[-_LAST_WORDS:]
+    line = " ".join(masked.split())[-_MAX_ERROR_CHARS:]
     return f": {line}" if line else ""

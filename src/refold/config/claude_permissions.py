@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from refold.config.layers import Layer, Origin
-from refold.config.project import small_files
+from refold.config.project import read_small_files
 from refold.errors import BadInput
 from refold.permissions.claude_rules import ImportedRules, convert_rules
 from refold.permissions.rules import is_about, is_elsewhere, parse
@@ -35,7 +35,7 @@ class ClaudeRules(Struct, frozen=True):
 
     @property
     def sha256(self) -> str:
-        """Changes with the rules."""
+        """A hash that changes with the rules."""
         return sha256(msgspec.json.encode(self.rules)).hexdigest()
 
     def lines(self, ending: Mapping[Verdict, str] | None = None) -> Iterator[str]:
@@ -48,7 +48,7 @@ class ClaudeRules(Struct, frozen=True):
 def rules_of_folder(folder: str) -> ClaudeRules:
     """The rules of the files in `folder`, a real path. Raises `BadInput`."""
     return rules_of_files(
-        small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, lambda _: False)
+        read_small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, lambda _: False)
     )
 
 
@@ -66,7 +66,7 @@ def deny_layer(folder: str, problems: list[str]) -> Layer:
     """The deny rules of Claude Code in `folder`. An unreadable file is a problem."""
     for name in CLAUDE_FILES:
         try:
-            files = small_files(folder, CLAUDE_DIRECTORY, (name,), lambda _: False)
+            files = read_small_files(folder, CLAUDE_DIRECTORY, (name,), lambda _: False)
             denied = rules_of_files(files).rules["deny"]
         except BadInput as error:
             problems.append(f"{on_one_line(str(error))}; its deny rules are ignored")
@@ -89,7 +89,7 @@ def _permissions(name: str, content: bytes) -> Mapping[str, object]:
 def _take_valid(
     converted: ImportedRules, rules: dict[Verdict, tuple[str, ...]]
 ) -> Iterator[str]:
-    """Add the rules about tools that there are to `rules`; yield a note for each other."""
+    """Add the rules that name existing tools to `rules`; yield a note about each other rule."""
     yield from converted.left
     by_verdict: dict[Verdict, tuple[str, ...]] = {
         "allow": converted.allow, "ask": converted.ask, "deny": converted.deny,

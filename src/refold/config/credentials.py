@@ -25,8 +25,8 @@ def remove(file: Path, provider: str) -> bool:
     return _change(file, provider, None)
 
 
-def open_to_others(file: Path) -> str:
-    """A warning if others can look into the directory of the file, or ""."""
+def exposure_warning(file: Path) -> str:
+    """A warning if other users can read the directory of the file, or ""."""
     try:
         bits = file.parent.stat().st_mode & 0o077
     except FileNotFoundError:

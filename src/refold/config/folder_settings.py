@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from refold.config.layers import MANAGED_FILE, Layer, is_flag
 from refold.config.load import Loaded, load
 from refold.config.paths import Paths
-from refold.config.project import FolderTexts, Project, project, texts, without_agents
+from refold.config.project import FolderTexts, Project, read_project, texts, without_agents
 from refold.config.settings import RuleWithCases, Settings
 from refold.config.trusted_folders import State, TrustedFolders
 from refold.errors import BadInput
@@ -53,7 +53,7 @@ class FolderSettings(Struct, frozen=True):
 def reason_settings_ignored(source: Project, state: State, named: str = "") -> str:
     """The ignored settings of a folder and the reason; "" if there are none.
 
-    `named`: the file of agents that this start names, which counts.
+    `named`: the file of agents that this start names, whose settings apply.
     """
     if named:
         source = without_agents(source, os.path.realpath(os.path.expanduser(named)))
@@ -77,7 +77,7 @@ def reason_settings_ignored(source: Project, state: State, named: str = "") -> s
             return ""
 
 
-def load_here(
+def load_folder_settings(
     directory: Path,
     places: Paths,
     environ: Mapping[str, str],
@@ -86,12 +86,12 @@ def load_here(
     trust: bool = False,
     managed: Path = MANAGED_FILE,
 ) -> FolderSettings:
-    """Load every layer. With `trust` the folder's own settings count for this start.
+    """Load every layer. With `trust` the folder's own settings apply to this start.
 
     Raises `BadInput`, but never because of files in an untrusted folder.
     """
     folders = TrustedFolders(places.folders)
-    source, state = project_here(directory, places, trust=trust)
+    source, state = project_and_trust(directory, places, trust=trust)
     problems = list[str]()
     denied = tuple(claude_deny_layer(source.folder, problems))
     trusted = source.layers if state == "trusted" else ()
@@ -101,7 +101,7 @@ def load_here(
         replace(loaded, unknown=(*loaded.unknown, *problems)),
         source,
         state,
-        FolderTexts("") if trust else texts_without_trust(directory, folders),
+        FolderTexts("") if trust else untrusted_texts(directory, folders),
     )
 
 
@@ -113,20 +113,20 @@ def claude_deny_layer(folder: str, problems: list[str]) -> Layer:
         yield from deny_layer(folder, problems)
 
 
-def project_here(
+def project_and_trust(
     directory: Path, places: Paths, *, trust: bool = False
 ) -> tuple[Project, State]:
     """The files of the folder, and whether they count; with `trust` they do for this start.
     Raises `BadInput` if `trust` is set and a file is invalid.
     """
-    source = project(directory, places.settings)
+    source = read_project(directory, places.settings)
     if trust and source.problem:
         raise BadInput(source.problem)
     state = TrustedFolders(places.folders).state(source)
     return source, "trusted" if trust and source.files else state
 
 
-def texts_without_trust(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
+def untrusted_texts(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
     """Texts that would instruct the model, but are ignored without trust."""
     folder = texts(directory)
     trusted = folders.find_trusted_above(os.path.realpath(directory), folder.root)
@@ -155,7 +155,7 @@ def limits_from_flags(loaded: Loaded) -> RunLimits:
 
 
 def to_flags(limits: RunLimits) -> dict[str, object]:
-    """The limits in the form that `load_here` accepts."""
+    """The limits in the form that `load_folder_settings` accepts."""
     return {
         "permissions.allow": limits.allow,
         "permissions.ask": limits.ask,

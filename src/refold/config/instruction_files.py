@@ -26,27 +26,27 @@ from refold.values.text import TrustedText
 
 _TEXT_SUFFIXES = (".md", ".yml", ".yaml")
 _MAX_FILE_BYTES = 256 * 1024  # of one file; the same as of a skill
-_MOST_FILES = 2_000
-_MOST_FOLDERS = 20_000  # searched below a folder
+_MAX_FILES = 2_000
+_MAX_FOLDERS = 20_000  # searched below a folder
 _MAX_SKILL_DEPTH = 5  # folders within a folder of skills
 _SKIP_DIRECTORIES = frozenset(("node_modules", "__pycache__", "venv", "site-packages"))
 
 
-def read_here(
+def read_applicable(
     directory: str, root: str, trusted: str, home: str, text: TrustedText
 ) -> None:
-    """Pass the instructions that count in `directory` to `text`. All are real paths."""
+    """Pass the instructions that apply in `directory` to `text`. All are real paths."""
     folders = [folder for folder in chain(directory, root) if below(folder, trusted)]
     _read(folders, root, home, text)
 
 
 def read_all(root: str, trusted: str, home: str, text: TrustedText) -> None:
-    """Like `read_here`, for the trusted folder and every folder below it."""
+    """Like `read_applicable`, for the trusted folder and every folder below it."""
     _read(folders_below(trusted), root, home, text)
 
 
 def read_files(paths: Iterable[str], root: str, home: str, text: TrustedText) -> None:
-    """Like `read_here`, for these files of any kind."""
+    """Like `read_applicable`, for these files of any kind."""
     for path in paths:
         if os.path.basename(path) in _FILE_BASENAMES:
             read([InstructionFile(path, root)], home, _secret_reason, text)
@@ -57,7 +57,7 @@ def read_files(paths: Iterable[str], root: str, home: str, text: TrustedText) ->
 def folders_below(top: str) -> Iterator[str]:
     """`top` and the folders below it that belong to the same repository."""
     waiting, count = [top], 0
-    while waiting and count < _MOST_FOLDERS:
+    while waiting and count < _MAX_FOLDERS:
         folder = waiting.pop()
         count += 1
         yield folder
@@ -76,7 +76,7 @@ def folders_below(top: str) -> Iterator[str]:
 
 
 def instruction_file(folder: str) -> tuple[str, ...]:
-    """The file of instructions that counts in this folder: the first that exists, or none."""
+    """The file of instructions that applies in this folder: the first that exists, or none."""
     paths = (os.path.join(folder, name) for name in FILE_NAMES)
     return tuple(path for path in paths if os.path.lexists(path))[:1]
 
@@ -110,7 +110,7 @@ def _read(folders: Iterable[str], root: str, home: str, text: TrustedText) -> No
         read(instructions, home, _secret_reason, text)
         for path in _other_texts(folder):
             count += 1
-            if count > _MOST_FILES:
+            if count > _MAX_FILES:
                 return
             _read_file(path, root, text)
 

@@ -39,7 +39,7 @@ def get(provider: str, within: float = MAX_KEYRING_SECONDS) -> str:
 
 
 def store_key(provider: str, key: str, within: float = MAX_KEYRING_SECONDS) -> None:
-    """Store `key`, in place of any former one. Raises `BadInput`."""
+    """Store `key`, replacing an earlier one. Raises `BadInput`."""
 
     def store(ring: _Keyring) -> bool:
         ring.set_password(SERVICE_NAME, provider, key)

@@ -59,7 +59,7 @@ class Origin(Struct, frozen=True):
         return line_of(lines_of(self.text), self.path)
 
     @property
-    def before_error(self) -> str:
+    def error_prefix(self) -> str:
         """The place and a colon, to begin an error; "" for a value from the command line."""
         return "" if self.origin == COMMAND_LINE else f"{self.place}: "
 
@@ -219,7 +219,7 @@ def _rule(verdict: Verdict, item: RuleWithCases | str, place: str) -> Rule:
     try:
         rule = parse(written.rule, verdict, source)
     except BadInput as error:
-        before = f"{place}: " if place else Origin(None, source).before_error
+        before = f"{place}: " if place else Origin(None, source).error_prefix
         raise BadInput(f"{before}{error}") from error
     return check_examples(replace(rule, match=written.match, not_match=written.not_match))
 
@@ -231,6 +231,6 @@ def _rule_with_source(item: object, origin: Origin) -> RuleWithCases:
         return item if item.source else replace(item, source=origin.origin)
     if "source" in cast("dict[str, object]", item):
         raise BadInput(
-            f"{origin.before_error}the rule {item!r} must not have a source: refold sets it"
+            f"{origin.error_prefix}the rule {item!r} must not have a source: refold sets it"
         )
     return replace(msgspec.convert(item, RuleWithCases), source=origin.origin)

@@ -81,7 +81,7 @@ _MAX_VALUE_CHARS = 300  # letters of a value in an error
 
 
 class UnknownSetting(BadInput):
-    """There is no setting of this name."""
+    """Raised for a name that no setting has."""
 
 
 class Loaded(Struct, frozen=True):
@@ -184,7 +184,7 @@ def settings_in_order(layers: Iterable[Layer]) -> Layer:
 def check_layer(layer: Layer) -> Layer:
     """Yield each setting of a layer, checked. Raises `BadInput`, also for unknown tables."""
     for raw, origin in layer:
-        if origin.value == {} and is_table(canonical(raw)):
+        if origin.value == {} and is_table(canonical_key(raw)):
             continue
         key, counts = check(raw, origin)
         if key.startswith(_RULES_PREFIX):
@@ -196,7 +196,7 @@ def check_layer(layer: Layer) -> Layer:
 
 def check(raw: str, origin: Origin) -> tuple[str, Origin]:
     """The canonical key and the converted value. Raises `BadInput`."""
-    key = canonical(raw)
+    key = canonical_key(raw)
     if key == "permission_mode" and isinstance(origin.value, str):
         origin = replace(origin, value=MODE_NAMES.get(origin.value, origin.value))
     _check(key, origin, raw)
@@ -220,7 +220,7 @@ def flatten(settings: Struct, before: str = "") -> dict[str, object]:
     return result
 
 
-def canonical(raw: str) -> str:
+def canonical_key(raw: str) -> str:
     """The canonical form of a key: names of providers and programs in lower case."""
     parts = parts_of(_KEY_SYNONYMS.get(raw, raw))
     if not parts:
@@ -274,7 +274,7 @@ def _check(key: str, entry: Origin, raw: str) -> None:
         if asked in RENAMED_SETTINGS:
             now = _written_name(RENAMED_SETTINGS[asked], entry)
             raise UnknownSetting(
-                f"{entry.before_error}the setting {raw!r} was renamed to {now!r}"
+                f"{entry.error_prefix}the setting {raw!r} was renamed to {now!r}"
             )
         settings = [name for name, value in known.items() if value != {}]
         near = get_close_matches(asked, tables or [*_KEY_SYNONYMS, *settings], 1, 0.5)
@@ -283,13 +283,13 @@ def _check(key: str, entry: Origin, raw: str) -> None:
         if inside := [name for name in known if name.startswith(f"{asked}.")]:
             hint = f"it is a table of settings, such as {inside[0]}"
         raise UnknownSetting(
-            f"{entry.before_error}there is no setting {_shorten(repr(raw))}; {hint}"
+            f"{entry.error_prefix}there is no setting {_shorten(repr(raw))}; {hint}"
         )
     texts = (raw, *_items(entry.value))
     texts = (text for text in texts if isinstance(text, str) and not text.isascii())
     if any(re.search(_NO_UTF8, text) for text in texts):
         raise BadInput(
-            f"{entry.before_error}the setting {_shorten(repr(raw)[1:-1])} cannot be "
+            f"{entry.error_prefix}the setting {_shorten(repr(raw)[1:-1])} cannot be "
             f"{_shorten(repr(entry.value))}: that is not UTF-8"
         )
     try:
@@ -297,7 +297,7 @@ def _check(key: str, entry: Origin, raw: str) -> None:
     except msgspec.ValidationError as error:
         problem = _choices_hint(whole, asked) or _shorten(str(error).split(" - at ")[0])
         raise BadInput(
-            f"{entry.before_error}the setting {raw} cannot be {_shorten(repr(entry.value))}: {problem}"
+            f"{entry.error_prefix}the setting {raw} cannot be {_shorten(repr(entry.value))}: {problem}"
         ) from error
 
 

@@ -1,7 +1,7 @@
 """The key of this installation, with which the masks of secrets get their tags.
 
-It is created when it is first needed. A program with the key and a mask could test whether a value
-is the masked one, so the key is private, and no export contains it.
+It is created when it is first needed. A program with the key and a mask could test whether a
+value is the masked one, so the key is private, and no export contains it.
 """
 
 from contextlib import suppress

@@ -116,7 +116,7 @@ def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:
     return Path(home) / below_home / "refold"
 
 
-def here() -> Path:
+def current_directory() -> Path:
     """The current directory. Raises `BadInput` if it no longer exists."""
     try:
         return Path.cwd()

@@ -28,7 +28,7 @@ from refold.values.printable_names import escape_name
 from refold.views.escape import on_one_line
 
 PROJECT_DIRECTORY = ".refold"
-_MOST_DOTS = 500  # on a line; for a key of thousands of parts `tomllib` takes minutes
+_MAX_DOTS = 500  # on a line; for a key of thousands of parts `tomllib` takes minutes
 _FILE_OWNERS = {"config.toml": "project", "config.local.toml": "project-local"}
 TOOLS_DIRECTORY = f"{PROJECT_DIRECTORY}/tools"  # files of tools
 AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads them
@@ -85,7 +85,7 @@ class Project(Struct, frozen=True):
         return tuple(file.settings for file in self.files)
 
 
-def project(directory: Path, own: Path) -> Project:
+def read_project(directory: Path, own: Path) -> Project:
     """The settings files in `directory`. `own`, the user's file, is not one of them.
 
     A folder cannot cause an error here: links are not followed and pipes not waited for.
@@ -136,21 +136,21 @@ def _files(folder: str, own: Path) -> Iterator[ProjectFile]:
             return os.path.samestat(status, own.stat())
         return False
 
-    for called, content in small_files(
+    for called, content in read_small_files(
         folder, PROJECT_DIRECTORY, tuple(_FILE_OWNERS), is_own
     ).items():
-        yield read(
+        yield parse_file(
             called, _FILE_OWNERS[called.removeprefix(f"{PROJECT_DIRECTORY}/")], content
         )
     if folder == os.path.realpath(own.parent):
         return  # those files are the user's own
-    for called, content in small_files(folder, ".", MCP_FILES, is_own).items():
+    for called, content in read_small_files(folder, ".", MCP_FILES, is_own).items():
         name, mark = called.removeprefix("./"), sha256(content).hexdigest()
         yield ProjectFile(name, mark, content=content)
     yield from _hook_files(folder, is_own)
     agents = list[ProjectFile]()
     for top in (PROJECT_DIRECTORY, "."):
-        for called, content in small_files(folder, top, AGENT_FILES, is_own).items():
+        for called, content in read_small_files(folder, top, AGENT_FILES, is_own).items():
             if top == PROJECT_DIRECTORY or re.search(_AGENTS_PATTERN, content):
                 name = os.path.normpath(called)
                 agents.append(
@@ -168,7 +168,9 @@ def _tool_files(
     with suppress(OSError):
         entries = sorted(os.listdir(os.path.join(folder, TOOLS_DIRECTORY)))
         names = tuple(name for name in entries if name.endswith(".json"))[:_MAX_FILES]
-        for called, content in small_files(folder, TOOLS_DIRECTORY, names, is_own).items():
+        for called, content in read_small_files(
+            folder, TOOLS_DIRECTORY, names, is_own
+        ).items():
             yield ProjectFile(called, sha256(content).hexdigest(), content=content)
 
 
@@ -178,7 +180,7 @@ def _hook_files(
     """Files with hooks, checked: an invalid one may be meant to refuse something."""
     for name in HOOK_FILES:
         top, _, file = name.partition("/")
-        for called, content in small_files(folder, top, (file,), is_own).items():
+        for called, content in read_small_files(folder, top, (file,), is_own).items():
             if top == PROJECT_DIRECTORY or re.search(rb'"hooks"\s*:', content):
                 from refold.hooks.configuration import read as read_hooks
 
@@ -192,7 +194,7 @@ def hook_files_in(source: Project) -> dict[str, bytes]:
     return {f.name: f.content for f in source.files if f.name in HOOK_FILES}
 
 
-def any_agent_file(directory: Path, config: Path) -> bool:
+def has_agent_file(directory: Path, config: Path) -> bool:
     """Whether there is a file of agents in one of the usual places."""
     tops = (directory, directory / ".refold", config)
     return any(os.path.lexists(top / name) for top in tops for name in AGENT_FILES)
@@ -209,7 +211,7 @@ def agents_in(source: Project) -> dict[str, bytes]:
 
 
 def without_agents(source: Project, agents: str) -> Project:
-    """The folder without this file of agents, and without tools that no other can name."""
+    """The folder without this file of agents, and without the tools that only it names."""
     files = [f for f in source.files if os.path.join(source.folder, f.name) != agents]
     left = Project(source.folder, tuple(files), source.problem)
     if agents_in(left):
@@ -226,7 +228,7 @@ def tools_in(found: Project) -> dict[str, bytes]:
     }
 
 
-def read(called: str, owner: str, content: bytes) -> ProjectFile:
+def parse_file(called: str, owner: str, content: bytes) -> ProjectFile:
     """Parse such a file. Raises `BadInput` for invalid or forbidden content."""
     try:
         text = content.decode("utf-8")
@@ -234,7 +236,7 @@ def read(called: str, owner: str, content: bytes) -> ProjectFile:
         raise BadInput(
             f"the settings in {called} cannot be read: it is not UTF-8: {error.reason}"
         ) from error
-    if any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
+    if any(line.count(".") > _MAX_DOTS for line in text.splitlines()):
         raise BadInput(f"the settings in {called} cannot be read: a line is mostly dots")
     settings = check_layer(from_text(text, called, f"{owner} {called}"))
     values = tuple(check_allowed(key, origin) for key, origin in settings)
@@ -251,11 +253,11 @@ def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
     if bound:
         may = " or ".join(str(value).lower() for value in bound)
         raise BadInput(
-            f"{origin.before_error}a project may set {key} to {may} only, and not to "
+            f"{origin.error_prefix}a project may set {key} to {may} only, and not to "
             f"{_value_text(origin.value)}: write it into your own settings if you want it"
         )
     raise BadInput(
-        f"{origin.before_error}a project must not set {on_one_line(key)[:200]}: write it into your "
+        f"{origin.error_prefix}a project must not set {on_one_line(key)[:200]}: write it into your "
         "own settings if you want it"
     )
 
@@ -279,7 +281,7 @@ TEXT_FOLDERS = (
 )  # fmt: skip
 TEXT_FILES = (".refold/skills.md", ".agent0/skills.md", ".agent/memory.md")
 _MAX_FILES = 100
-_MOST_NAMES = 8
+_MAX_NAMES = 8
 
 
 class FolderText(Struct, frozen=True):
@@ -299,8 +301,8 @@ class FolderTexts(Struct, frozen=True):
     @property
     def names(self) -> str:
         """Some of the names, for a sentence."""
-        named = ", ".join(text.called for text in self.found[:_MOST_NAMES])
-        more = len(self.found) - _MOST_NAMES
+        named = ", ".join(text.called for text in self.found[:_MAX_NAMES])
+        more = len(self.found) - _MAX_NAMES
         return f"{named} and {more} more" if more > 0 else named
 
 
@@ -366,7 +368,7 @@ MAX_SETTINGS_BYTES = 64 * 1024  # settings are short, and a person has to read t
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-def small_files(
+def read_small_files(
     folder: str,
     directory: str,
     names: tuple[str, ...],
@@ -377,7 +379,7 @@ def small_files(
     `folder` is a real path. Raises `BadInput` for a file that cannot be read.
     """
     files = dict[str, bytes]()
-    with suppress(_Nothing):
+    with suppress(_NoSuchFile):
         parent = _open_directory(folder, None, folder)
         try:
             below = _open_directory(directory, parent, directory)
@@ -385,7 +387,7 @@ def small_files(
             os.close(parent)
         try:
             for name in names:
-                with suppress(_Nothing):
+                with suppress(_NoSuchFile):
                     called = f"{directory}/{name}"
                     files[called] = _content(name, below, called, skip)
         finally:
@@ -393,8 +395,8 @@ def small_files(
     return files
 
 
-def small_file(path: str) -> bytes:
-    """Like `small_files`, for one file that the user named. Links are followed."""
+def read_small_file(path: str) -> bytes:
+    """Like `read_small_files`, for one file that the user named. Links are followed."""
     try:
         opened = os.open(path, _READ_FLAGS & ~os.O_NOFOLLOW)
     except OSError as error:
@@ -405,15 +407,15 @@ def small_file(path: str) -> bytes:
         os.close(opened)
 
 
-class _Nothing(Exception):
-    """There is no such file."""
+class _NoSuchFile(Exception):
+    """Raised if a file does not exist."""
 
 
 def _open_directory(name: str, parent: int | None, called: str) -> int:
     try:
         return os.open(name, _READ_FLAGS | os.O_DIRECTORY, dir_fd=parent)
     except FileNotFoundError as error:
-        raise _Nothing from error
+        raise _NoSuchFile from error
     except OSError as error:
         raise _unreadable_error(
             called, _special_kind(name, parent) or reason_of(error)
@@ -426,14 +428,14 @@ def _content(
     try:
         opened = os.open(name, _READ_FLAGS, dir_fd=parent)
     except FileNotFoundError as error:
-        raise _Nothing from error
+        raise _NoSuchFile from error
     except OSError as error:
         raise _unreadable_error(
             called, _special_kind(name, parent) or reason_of(error)
         ) from error
     try:
         if skip(os.fstat(opened)):
-            raise _Nothing
+            raise _NoSuchFile
         return _read_whole(opened, called)
     finally:
         os.close(opened)

@@ -25,7 +25,7 @@ _SECRET_NAME = re.compile(
 )
 # Headers that are secret by other names.
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
-_LONGEST_WORD = 14  # letters
+_MAX_WORD_CHARS = 14  # letters
 _WORD_PATTERN = re.compile(r"[a-z]+|[A-Z]+|[A-Z][a-z]+")
 _UNSPEAKABLE_PART = re.compile(r"[^aeiouy]{5}|[aeiouy]{4}|^[^aeiouy]+$", re.IGNORECASE)
 _SOUNDS_SECRET = re.compile(
@@ -88,7 +88,7 @@ def _is_word(value: str) -> bool:
     """Whether it looks like a word: one case, not long, and pronounceable."""
     speakable = not _UNSPEAKABLE_PART.search(value)
     return (
-        len(value) <= _LONGEST_WORD and bool(_WORD_PATTERN.fullmatch(value)) and speakable
+        len(value) <= _MAX_WORD_CHARS and bool(_WORD_PATTERN.fullmatch(value)) and speakable
     )
 
 

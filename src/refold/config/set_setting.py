@@ -20,9 +20,9 @@ from refold.config.layers import (
     parts_of,
     text_of,
 )
-from refold.config.load import canonical, check_layer, combine, default_of, flatten
+from refold.config.load import canonical_key, check_layer, combine, default_of, flatten
 from refold.config.paths import Paths
-from refold.config.project import PROJECT_DIRECTORY, check_allowed, project, read
+from refold.config.project import PROJECT_DIRECTORY, check_allowed, parse_file, read_project
 from refold.config.trusted_folders import TrustedFolders, with_rule
 from refold.errors import BadInput, reason_of
 from refold.place.private_files import file_lock, write
@@ -54,7 +54,7 @@ class SettingsFile(Struct, frozen=True):
         if self.whose == "user":
             combine([from_text(text, self.display_name, f"user {self.path}")])
         else:
-            read(self.display_name, self.whose, text.encode())
+            parse_file(self.display_name, self.whose, text.encode())
 
     def text(self) -> str:
         """The content; "" if there is no file. Raises `BadInput`."""
@@ -137,7 +137,7 @@ def _change(
     with _file_lock(file):
         whole = file.text()
         before = whole.removeprefix(BYTE_ORDER_MARK)
-        path = _as_written(file, before, key)
+        path = _path_as_written(file, before, key)
         try:
             after = change(before, path)
         except BadInput as error:
@@ -167,10 +167,10 @@ def _write(file: SettingsFile, text: str) -> None:
             f"{file.path} is a link, and settings of a project are not read through links"
         )
     folders = TrustedFolders(file.places.folders)
-    before = project(file.folder, file.places.settings)
+    before = read_project(file.folder, file.places.settings)
     counted = folders.state(before) in ("trusted", "nothing")
     write(file.path, text)
-    after = project(file.folder, file.places.settings)
+    after = read_project(file.folder, file.places.settings)
     if counted and not after.problem:
         folders.trust(after)
 
@@ -183,9 +183,9 @@ def _convert(key: str, text: str) -> object:
             value = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError as error:
             raise BadInput(f"{text!r} is not a TOML value: {error}") from error
-    elif isinstance(default_of(canonical(key)), tuple):
+    elif isinstance(default_of(canonical_key(key)), tuple):
         value = [text]
-    known = canonical(key)
+    known = canonical_key(key)
     settings = combine([[(key, Origin(value, COMMAND_LINE))]]).settings
     if known.startswith("permissions."):
         return value
@@ -195,9 +195,9 @@ def _convert(key: str, text: str) -> object:
     return value if isinstance(result, dict) else result
 
 
-def _as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:
+def _path_as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:
     """The path of the setting as it is spelled in the file; if it is not there, as in `key`."""
-    wanted = canonical(key)
+    wanted = canonical_key(key)
     written = from_text(text, file.display_name, "")
-    same = (origin.path for name, origin in written if canonical(name) == wanted)
+    same = (origin.path for name, origin in written if canonical_key(name) == wanted)
     return next(same, tuple(parts_of(key)))

@@ -16,7 +16,7 @@ from refold.config.folder_settings import claude_deny_layer, reason_settings_ign
 from refold.config.layers import MANAGED_FILE, Layer, Origin
 from refold.config.load import (
     RENAMED_SETTINGS,
-    canonical,
+    canonical_key,
     check_layer,
     combine,
     default_of,
@@ -27,7 +27,7 @@ from refold.config.load import (
     settings_in_order,
 )
 from refold.config.paths import Paths
-from refold.config.project import Project, project
+from refold.config.project import Project, read_project
 from refold.config.secret_values import clean, masks_of, without_secrets
 from refold.config.settings import Settings
 from refold.config.toml_text import value_in_toml
@@ -63,7 +63,7 @@ def origins_report(
     """All settings of `directory` with their origins. No content makes it raise."""
     problems = list[str]()
     folders = TrustedFolders(places.folders)
-    source = project(directory, places.settings)
+    source = read_project(directory, places.settings)
     state = _state(folders, source, problems)
     if state == "unusable":
         problems.append(reason_settings_ignored(source, state))
@@ -79,7 +79,7 @@ def origins_report(
     chain: dict[str, tuple[Origin, ...]] = {}
     for key, origin in settings_in_order(layers):
         # A table of names that the user chose is shown as one setting.
-        shown = table if (table := key.partition(".")[0]) in _OF_NAMES else key
+        shown = table if (table := key.partition(".")[0]) in _NAME_TABLES else key
         chain[shown] = (*chain.get(shown, ()), origin)
     return SettingOrigins(combine(layers).settings, chain, tuple(problems), source, state)
 
@@ -109,7 +109,7 @@ def _valid_settings(
                 problems.append(str(error))
 
 
-_OF_NAMES = ("model_aliases", "command_aliases")
+_NAME_TABLES = ("model_aliases", "command_aliases")
 
 
 async def report_lines(
@@ -151,7 +151,7 @@ def problems(origins: SettingOrigins, masks: Redactor) -> tuple[str, ...]:
 
 def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, object]:
     """The settings that `key` names: one, or those of a table."""
-    wanted = canonical(key)
+    wanted = canonical_key(key)
     values_with_defaults = {**defaults_of(wanted), **values}
     if wanted in values_with_defaults:
         return {wanted: values_with_defaults[wanted]}
@@ -191,7 +191,7 @@ def _value_text(key: str, value: object, masks: Redactor) -> str:
 
 
 def _rule(rule: "dict[str, object] | str") -> object:
-    """A rule without its source, which is shown beside it, and without empty examples."""
+    """A rule without its source, which is printed separately, and without empty examples."""
     if isinstance(rule, str):
         return rule
     parts = {name: rule[name] for name in ("rule", "match", "not_match") if rule.get(name)}

@@ -23,8 +23,8 @@ from refold.values.text import clean
 
 _RECORD_DIRECTORY = "trusted_texts"
 _MAX_RECORD_BYTES = 32 * 1024 * 1024  # of a record
-_MOST_TEXT = 8 * 1024 * 1024  # recorded when a folder is trusted
-_MOST_NOTICES = 8
+_MAX_RECORDED_CHARS = 8 * 1024 * 1024  # recorded when a folder is trusted
+_MAX_NOTICES = 8
 
 
 class TextVersion(Struct, frozen=True):
@@ -103,16 +103,16 @@ class TrustedVersions:
         """
         news = (change for change in self.changes if change.path not in but)
         lines = [self._notice(change, directory) for change in news]
-        more = len(lines) - _MOST_NOTICES
+        more = len(lines) - _MAX_NOTICES
         if more > 1:
             rest = f"{more} more files of instructions have changed: `refold trust add` shows them"
-            return (*lines[:_MOST_NOTICES], rest)
+            return (*lines[:_MAX_NOTICES], rest)
         return tuple(lines)
 
     def record_first(self) -> None:
         """Record the files as trusted, after they were read for the first time."""
         if self._record is None:
-            room, files = _MOST_TEXT, dict[str, str]()
+            room, files = _MAX_RECORDED_CHARS, dict[str, str]()
             for name, text in self._first.items():
                 if len(text) <= room:
                     files[name] = text

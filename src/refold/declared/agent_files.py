@@ -14,7 +14,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from refold.config.paths import Paths
-from refold.config.project import AGENT_FILES, Project, agents_in, small_file, tools_in
+from refold.config.project import AGENT_FILES, Project, agents_in, read_small_file, tools_in
 from refold.config.trusted_folders import State
 from refold.declared.variant import AgentFile, Declared, Path, Source, agents_of
 from refold.errors import BadInput
@@ -47,7 +47,7 @@ def find_declared(
     files = list[AgentFile]()
     if named_file:
         path = os.path.abspath(os.path.expanduser(named_file))
-        files.append(parse_agent_file(small_file(path), named_file, path, environ))
+        files.append(parse_agent_file(read_small_file(path), named_file, path, environ))
     if state == "trusted":
         tools = {os.path.join(project.folder, k): v for k, v in tools_in(project).items()}
         for called, content in agents_in(project).items():
@@ -56,7 +56,7 @@ def find_declared(
     for name in AGENT_FILES:
         path = str(paths.config / name)
         if os.path.exists(path):
-            files.append(parse_agent_file(small_file(path), path, path, environ))
+            files.append(parse_agent_file(read_small_file(path), path, path, environ))
     taken = dict[str, Declared]()
     for file in files:
         for agent in file.agents:

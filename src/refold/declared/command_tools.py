@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from refold.config.project import small_file
+from refold.config.project import read_small_file
 from refold.declared.variant import Declared
 from refold.errors import BadInput, ToolFailed, reason_of
 from refold.permissions.rules import our_tool_name
@@ -155,7 +155,7 @@ def _files_in_folder(declared: Declared, name: str, path: str) -> Sequence[str]:
 def _content(declared: Declared, path: str) -> bytes:
     if declared.pinned is None:
         try:
-            return small_file(path)
+            return read_small_file(path)
         except BadInput as error:
             raise _definition_error(
                 declared, f"{path!r} cannot be read: name a JSON file that exists"

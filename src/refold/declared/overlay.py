@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from refold.agents.definition import BadDefinition, agent_definition
 from refold.agents.profile import Profile
 from refold.config.layers import join_key
-from refold.config.project import small_file
+from refold.config.project import read_small_file
 from refold.declared.command_tools import command_tools, is_file
 from refold.declared.variant import Declared, Variant
 from refold.errors import BadInput
@@ -213,7 +213,7 @@ def _text(declared: Declared, key: str, name: str) -> str:
     if not declared.ours and os.path.commonpath((path, top)) != top:
         raise BadInput(f"{place}: {name!r} leads out of the project: put the file in it")
     try:
-        return small_file(path).decode("utf-8-sig")
+        return read_small_file(path).decode("utf-8-sig")
     except (BadInput, UnicodeDecodeError) as error:
         raise BadInput(
             f"{place}: {name!r} cannot be read: name a text file that exists"

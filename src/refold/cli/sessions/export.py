@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from refold.cli.parser import Subparsers
 from refold.cli.session_argument import add_session, find_session_id, labels, user_sessions
-from refold.config.paths import here, paths
+from refold.config.paths import current_directory, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, print_note, write, write_bytes
 from refold.views.export.formats import EXPORT_FORMATS, format_by_name
@@ -149,7 +149,7 @@ def _check_span_flags(args: Namespace) -> None:
 
 def import_(args: Namespace) -> int:
     """Make a session of FILE; gives the exit code."""
-    directory = Path(args.directory).expanduser() if args.directory else here()
+    directory = Path(args.directory).expanduser() if args.directory else current_directory()
     if not directory.is_dir():
         raise BadInput(f"--directory {args.directory!r}: there is no such directory")
     if args.file == "-":

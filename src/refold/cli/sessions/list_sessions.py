@@ -12,7 +12,7 @@ from functools import partial
 import msgspec
 
 from refold.cli.output import columns
-from refold.config.paths import here
+from refold.config.paths import current_directory
 from refold.headless.streams import (
     WaitNotice,
     print_document,
@@ -52,7 +52,7 @@ def run(home: SessionIndex, args: Namespace) -> int:
 def _reindex(home: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> int:
     from refold.cli.sessions.masked_directories import repair
 
-    masked = repair(home, os.environ, here())
+    masked = repair(home, os.environ, current_directory())
     built = catalogue.rebuild()
     if args.json:
         print_document(
@@ -78,7 +78,7 @@ def _card_filter(args: Namespace) -> Callable[[Card], bool]:
     tags = frozenset(args.tag)
     if args.all:
         return lambda card: tags <= set(card.about.tags)
-    works_here = works_in(here())
+    works_here = works_in(current_directory())
     return lambda card: works_here(card) and tags <= set(card.about.tags)
 
 

@@ -22,7 +22,11 @@ from refold.app.mcp_servers import (
     user_file,
 )
 from refold.app.workspace import Workspace, WorkspaceDirectories
-from refold.config.folder_settings import load_here, project_here, reason_settings_ignored
+from refold.config.folder_settings import (
+    load_folder_settings,
+    project_and_trust,
+    reason_settings_ignored,
+)
 from refold.config.paths import Paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
@@ -135,7 +139,7 @@ def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
         )
         for server in known.remote
     ]
-    ignored = reason_settings_ignored(*project_here(Path(app.directory), app.paths))
+    ignored = reason_settings_ignored(*project_and_trust(Path(app.directory), app.paths))
     return ServerList([*rows, *remote], [*known.notices, *filter(None, (ignored,))])
 
 
@@ -230,7 +234,7 @@ def connect_servers(
     event loop.
     """
     directory, places, environ = place.directory, place.places, place.environ
-    settings = load_here(directory, places, environ, {}).settings
+    settings = load_folder_settings(directory, places, environ, {}).settings
     masks = masks_of(environ, places)
     logbook = Logbook(places.state, settings.log_level, masks.mask)
 
@@ -260,7 +264,9 @@ def connect_servers(
 @contextmanager
 def open_workspace(place: StartPlace) -> Generator[Workspace]:
     """The workspace of a directory, outside of a session."""
-    settings = load_here(place.directory, place.places, place.environ, {}).settings
+    settings = load_folder_settings(
+        place.directory, place.places, place.environ, {}
+    ).settings
     directories = WorkspaceDirectories(place.directory)
     workspace = Workspace(settings, place.places, place.environ, directories)
     try:

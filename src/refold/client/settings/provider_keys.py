@@ -113,7 +113,7 @@ class ProviderKeys:
         else:
             credentials.store(self._file, spec.name, key)
             _remove_from_keyring(spec.name, notices)  # it would go before the file
-            notices += filter(None, (credentials.open_to_others(self._file),))
+            notices += filter(None, (credentials.exposure_warning(self._file),))
         notices += (f"{source} takes precedence" for source in self._earlier_sources(spec))
         place = "the keyring" if in_keyring else str(self._file)
         return KeyChange(spec.name, (place,), notices)

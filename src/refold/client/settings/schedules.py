@@ -13,7 +13,7 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.session_schedules import recurrence_of, rights_of
 from refold.client import webhooks
-from refold.config.folder_settings import load_here
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import Paths
 from refold.config.secret_values import masks_of
 from refold.errors import BadInput
@@ -76,7 +76,7 @@ def new_schedule(
         "budget.tokens": request.tokens,
     }
     values = {key: value for key, value in flags.items() if value is not None}
-    loaded = load_here(directory, places, environ, values)
+    loaded = load_folder_settings(directory, places, environ, values)
     options = LaunchOptions(directory=directory, model=request.model, attended=False)
     # Raises for rules and agents that are none.
     App(loaded.settings, places, environ, options)
