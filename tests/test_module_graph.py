@@ -18,6 +18,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 FILES = {
     ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((SOURCE / "refold").rglob("*.py"))
+    if "learn/course" not in str(path)  # programs of beginners
     if "shipped" not in path.parts
 }
 

@@ -1,0 +1,165 @@
+"""`refold learn`: lists, shows, runs and checks the lessons of the course."""
+
+import os
+import shlex
+from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+
+from refold.cli.tour import terminal_of
+from refold.config.paths import paths
+from refold.console.markdown import renderer_for
+from refold.console.pager import show_rows
+from refold.errors import BadInput
+from refold.headless.streams import print_document, print_error, print_note, write
+from refold.learn.course import Lesson, lesson, lessons
+from refold.learn.model_server import model_server
+from refold.learn.reader_folder import MAX_HINTS, ReaderFolder, reader_folder
+from refold.learn.sequence_diagram import draw_requests
+from refold.learn.workshop import PROGRAM_NAME, NotYet, Workshop, start_program
+from refold.views.escape import visible
+from refold.views.wrap import wrap
+
+_LESSON_ACTIONS = ("show", "run", "check", "reset", "solution")
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("what", nargs="?", default="list", metavar="WHAT",
+        help="list, or the number of a lesson to read it; "
+        "run, check, reset or solution of a lesson")  # fmt: skip
+    parser.add_argument("number", nargs="?", metavar="N", help="the number of the lesson")
+    parser.add_argument(
+        "words", nargs="*", metavar="WORD", help="arguments of your program, for run"
+    )
+    parser.add_argument("--json", action="store_true", help="list as JSON lines")
+
+
+def run(args: Namespace) -> int:
+    folder = reader_folder(Path.cwd())
+    if args.what == "list":
+        return _list(folder, as_json=args.json)
+    action, number = (
+        ("show", args.what)
+        if args.what not in _LESSON_ACTIONS
+        else (args.what, args.number)
+    )
+    chosen = _find_lesson(folder, number, args.what)
+    match action:
+        case "show":
+            return _show(chosen, folder)
+        case "run":
+            return _run(chosen, folder, args.words)
+        case "check":
+            return _check(chosen, folder)
+        case "reset":
+            return _reset(chosen, folder)
+        case _:
+            write(chosen.solution())
+            return 0
+
+
+def _find_lesson(folder: ReaderFolder, number: str | None, what: str) -> Lesson:
+    if number is None:  # the next one that is not done
+        done = folder.progress().done
+        return next((one for one in lessons() if one.number not in done), lessons()[-1])
+    if not number.isdecimal():
+        raise BadInput(
+            f"refold learn has no {number!r}: name a lesson by its number, "
+            f"or use list, {', '.join(_LESSON_ACTIONS[1:])}"
+        )
+    return lesson(int(number))
+
+
+def _list(folder: ReaderFolder, *, as_json: bool) -> int:
+    done = folder.progress().done
+    for one in lessons():
+        if as_json:
+            row = {"number": one.number, "title": one.title, "purpose": one.purpose}
+            print_document({**row, "done": one.number in done})
+        else:
+            mark = "✓" if one.number in done else " "
+            write(f"{mark} {one.number:2}  {one.title:<14} {one.purpose}\n")
+    if not as_json:
+        following = next((n for n in range(1, len(lessons()) + 1) if n not in done), None)
+        read = (
+            f"Read the next one: refold learn {following}" if following else "All are done."
+        )
+        write(f"\n{read}\n")
+    return 0
+
+
+def _show(chosen: Lesson, folder: ReaderFolder) -> int:
+    if folder.create(chosen):
+        print_note(f"your program is {folder.program}")
+    text = visible(chosen.text())
+    if not os.isatty(1):
+        write(text)
+        return 0
+    printer, _ = terminal_of(paths(os.environ))
+    prose = renderer_for(printer)
+    rows = wrap([*prose.add(text), *prose.end()], printer.room)
+    anyio.run(show_rows, rows, printer)
+    return 0
+
+
+def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
+    """Run the reader's program with the script of the lesson, and draw what happened."""
+    demo = chosen.demo()
+    folder.create(chosen)
+    for name, text in demo.files.items():
+        if not (folder.path / name).exists():
+            (folder.path / name).write_text(text, encoding="utf-8")
+    words = words or demo.words
+    write(f"$ {shlex.join(('python', PROGRAM_NAME, *words))}\n")
+    for typed in demo.said:
+        write(f"  type: {typed}\n")
+    with model_server(*demo.replies) as model:
+        try:
+            code = start_program(folder.path, model.url, words).wait()
+        except KeyboardInterrupt:
+            code = 130
+        for reason in model.refusals:
+            print_error(f"the model refused a request: {reason}")
+        if model.requests:
+            write(f"\n{draw_requests(model.requests, model.replies)}")
+    return min(code, 1) if code >= 0 else 1
+
+
+def _check(chosen: Lesson, folder: ReaderFolder) -> int:
+    if not folder.program.exists():
+        raise BadInput(
+            f"there is no {str(folder.program)!r}: refold learn {chosen.number} begins"
+        )
+    shop = Workshop(folder.program)
+    try:
+        chosen.check(shop)
+    except NotYet as failure:
+        times, hint = folder.next_hint(failure)
+        write(
+            f"Not yet. {visible(failure.problem)}\n\nHint {times} of {MAX_HINTS}: {visible(hint)}\n"
+        )
+        more = "refold learn check" if times < MAX_HINTS else "refold learn solution"
+        write(f"\n{_next_advice(times)}: {more} {chosen.number}\n")
+        return 1
+    finally:
+        shop.close()
+    folder.mark_done(chosen)
+    write(f"Lesson {chosen.number} is done: {chosen.title}.\n")
+    if chosen.number < len(lessons()):
+        following = lesson(chosen.number + 1)
+        write(f"Next: refold learn {following.number} ({following.title})\n")
+    return 0
+
+
+def _next_advice(times: int) -> str:
+    return "Try again, or ask for the next hint" if times < MAX_HINTS else "See a solution"
+
+
+def _reset(chosen: Lesson, folder: ReaderFolder) -> int:
+    kept = folder.reset(chosen)
+    write(f"{folder.program} is as it was at the start of lesson {chosen.number}.\n")
+    if kept:
+        print_note(f"your program is kept as {folder.path / kept}")
+    return 0

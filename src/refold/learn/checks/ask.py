@@ -1,0 +1,96 @@
+"""Step 6: the program asks before a tool changes something."""
+
+from refold.learn.model_server import ModelReply
+from refold.learn.workshop import Demo, ProgramRun, Workshop, call, expect, quote
+
+LESSON_DEMO = Demo(
+    (
+        call("bash", command="echo hello > greeting.txt"),
+        ModelReply("greeting.txt says hello."),
+        call("bash", command="rm greeting.txt"),
+        ModelReply("You did not want that, so I left it there."),
+    ),
+    said=("Write a greeting", "y", "Delete it", "n"),
+)
+
+
+def check(shop: Workshop) -> None:
+    """A refusal, a permission, one for good, harmless tools, and the end of the input."""
+    make = call("bash", command="echo made > made.txt")
+    run = shop.run(make, ModelReply("I did not."), said=["Make it", "n"])
+    expect(
+        shop.read("made.txt") is None,
+        "The user answered 'n', but the command ran.",
+        "Ask before you run a tool.",
+        "run_tool returns before it does anything if the call is not allowed.",
+        'if not is_allowed(call):\n    return "The user refused this call."',
+    )
+    expect(
+        "refused" in _last_result(run).lower(),
+        f"The model should read that the user refused. It read {quote(_last_result(run))}.",
+        "A call always gets a result, else the next request is invalid.",
+        "Return a sentence in place of the result.",
+        'return "The user refused this call."',
+    )
+    run = shop.run(make, ModelReply("Made."), said=["Make it", "y"])
+    expect(
+        (shop.read("made.txt") or "").strip() == "made",
+        "The user answered 'y', but the command did not run.",
+        "input() returns what was typed.",
+        "bash runs a command with subprocess.run.",
+        'return answer in ("y", "a")',
+    )
+    expect(
+        "exit code 0" in _last_result(run).lower(),
+        f"The result of a command should name its exit code, but was {quote(_last_result(run))}.",
+        "A command that prints nothing has still worked or failed.",
+        "subprocess.run returns an object with `returncode`.",
+        'return f"{done.stdout}{done.stderr}(exit code {done.returncode})"',
+    )
+    shop.write("notes.txt", "ready")
+    run = shop.run(call("read_file", path="notes.txt"), ModelReply("Read."), said=["Read"])
+    expect(
+        "ready" in _last_result(run),
+        "Reading a file should not need a permission.",
+        "Questions about harmless things teach people to say yes without reading.",
+        "List the tools that cannot do harm.",
+        'HARMLESS_TOOLS = {"read_file", "list_files"}',
+    )
+    _check_always(shop)
+    run = shop.run(make, ModelReply("I did not."), said=["Make it"])
+    expect(
+        "refused" in _last_result(run).lower(),
+        "The input ended at the question. That is not a permission.",
+        "input() raises EOFError at the end of the input.",
+        "Whatever is not a clear yes is a no.",
+        'except EOFError:\n    answer = "n"',
+    )
+
+
+def _check_always(shop: Workshop) -> None:
+    first, second = (
+        call("bash", command="echo 1 > 1.txt"),
+        call("bash", command="echo 2 > 2.txt"),
+    )
+    write = call("write_file", path="3.txt", content="3")
+    run = shop.run(first, second, write, ModelReply("Done."), said=["Go", "a", "n"])
+    expect(
+        shop.read("1.txt") is not None and shop.read("2.txt") is not None,
+        "After 'a' the second command should run without a question.",
+        "Remember the tools that were allowed for good.",
+        "A set of names, in a variable of the module.",
+        'if answer == "a":\n    always_allowed.add(name)',
+    )
+    expect(
+        shop.read("3.txt") is None and "refused" in _last_result(run).lower(),
+        "bash was always allowed, but write_file was not: it must ask.",
+        "What was allowed is one tool, not all of them.",
+        "Add the name of the tool to the set, and look for the name of the next one in it.",
+        "name in always_allowed",
+    )
+
+
+def _last_result(run: ProgramRun) -> str:
+    """The result of the last call."""
+    results = [m for m in run.messages(-1) if m.get("role") == "tool"]
+    return str(results[-1].get("content")) if results else ""

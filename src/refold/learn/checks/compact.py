@@ -1,0 +1,91 @@
+"""Step 11: the program summarizes a conversation that has become too long."""
+
+from refold.learn.model_server import ModelReply
+from refold.learn.workshop import Demo, ProgramRun, Workshop, call, expect, quote
+
+_SUMMARY_TEXT = "The user keeps bees and wants a hive."
+_LONG_TEXT = "Bees like flowers. " * 300
+LESSON_DEMO = Demo(
+    (
+        ModelReply(_LONG_TEXT),
+        ModelReply(_SUMMARY_TEXT),
+        ModelReply("You keep bees, so you need a hive."),
+    ),
+    said=("Tell me all about bees", "What do I need?"),
+)
+
+
+def check(shop: Workshop) -> None:
+    """A long answer, a summary in its place, also after a new start; a short one stays."""
+    said = ["I keep bees", "What do I need?"]
+    run = shop.run(
+        ModelReply(_LONG_TEXT), ModelReply(_SUMMARY_TEXT), ModelReply("A hive."), said=said
+    )
+    expect(
+        len(run.requests) == 3,
+        f"The conversation was too long: one more request should ask for a summary. There were"
+        f" {len(run.requests)} requests, not 3.",
+        "Before each call of the model, look at how long the conversation is.",
+        "len(json.dumps(messages)) is its length in characters.",
+        "if len(json.dumps(messages)) > MAX_CONVERSATION_CHARS:\n    compact(journal)",
+    )
+    expect(
+        not run.requests[1].get("tools"),
+        "The request for the summary offers tools.",
+        "A model that has tools may call one instead of writing a summary.",
+        "Give call_model a second parameter: the schemas of the tools.",
+        "call_model([*conversation(journal.events), request], [])",
+    )
+    _expect_summary(run)
+    text = str(run.messages(2))
+    expect(
+        "What do I need?" in text,
+        "The message that the user has just sent is not in the request after the summary.",
+        "A summary may leave out what the user wants now.",
+        "Keep the last message of the user as it is, beside the summary.",
+        "text = f\"Our work so far: {event['summary']}\\n\\nMy last message was: {texts[-1]}\"",
+    )
+    expect(
+        any(_LONG_TEXT[:500] in str(event) for event in shop.journal()),
+        "The long answer is gone from the journal.",
+        "A summary changes what the model gets, not what happened.",
+        "Record the summary as an event. The old events stay.",
+        'journal.record("compacted", summary=message["content"], usage=usage)',
+    )
+    again = shop.run(ModelReply("Welcome back."), said=["Hello again"])
+    expect(
+        _SUMMARY_TEXT in str(again.messages(0)) and len(again.requests) == 1,
+        "After a new start the summary is not used.",
+        "conversation(events) must do the same with the same events.",
+        "The fold handles the event 'compacted', wherever it comes from.",
+        'case "compacted": … messages[1:] = [{"role": "user", "content": text}]',
+    )
+    _check_calls_in_the_middle(shop)
+
+
+def _expect_summary(run: ProgramRun) -> None:
+    text = str(run.messages(2))
+    expect(
+        _SUMMARY_TEXT in text and _LONG_TEXT[:500] not in text,
+        f"After the summary the model should get it in place of the rest. It got {quote(text)}.",
+        "The event 'compacted' replaces all messages before it, except for the system prompt.",
+        "messages[1:] = […] replaces them.",
+        'messages[1:] = [{"role": "user", "content": text}]',
+    )
+
+
+def _check_calls_in_the_middle(shop: Workshop) -> None:
+    shop.write("journal.jsonl", "")
+    shop.write("long.txt", _LONG_TEXT)
+    read = call("read_file", path="long.txt")
+    run = shop.run(
+        read, ModelReply("It is about bees."), ModelReply("Bees."), said=["Read long.txt"]
+    )
+    roles = [str(message.get("role")) for message in run.messages(-1)]
+    expect(
+        roles == ["system", "user"] and "Read long.txt" in str(run.messages(-1)),
+        f"A long result should be summarized in the middle of a turn, too. Roles: {roles}.",
+        "The conversation grows by results, not only by what people say.",
+        "Look at the length before each call of the model, inside of the loop.",
+        "the `if` stands in run_turn, before call_model",
+    )

@@ -1,0 +1,105 @@
+"""Step 12: the program gives a task to a second agent, and gets back only its answer."""
+
+from refold.learn.model_server import ModelReply
+from refold.learn.workshop import Demo, Workshop, call, expect, quote
+
+LESSON_DEMO = Demo(
+    (
+        call("delegate", task="Read a.txt and b.txt and say which is longer."),
+        call("read_file", path="a.txt"),
+        call("read_file", path="b.txt"),
+        ModelReply("b.txt is longer: 3 lines against 1."),
+        ModelReply("b.txt is the longer one."),
+    ),
+    said=("Which of a.txt and b.txt is longer?",),
+    files={"a.txt": "one\n", "b.txt": "one\ntwo\nthree\n"},
+)
+
+
+def check(shop: Workshop) -> None:
+    """A subagent's task, context, journal and tools; its limit; an undo of what it wrote."""
+    shop.write("a.txt", "SECRET OF A")
+    task = call("delegate", task="Read a.txt")
+    said = ["Have a.txt read"]
+    run = shop.run(
+        task,
+        call("read_file", path="a.txt"),
+        ModelReply("It has one line."),
+        ModelReply("One line."),
+        said=said,
+    )
+    expect(
+        len(run.requests) == 4,
+        f"Two agents should have asked the model 4 times, not {len(run.requests)} times.",
+        "A subagent is a turn of its own, with a journal of its own.",
+        "delegate makes a Journal, records the task as 'said', and runs run_turn.",
+        'subagent.record("said", text=task)\nrun_turn(subagent)',
+    )
+    expect(
+        "Have a.txt read" not in str(run.messages(1))
+        and "Read a.txt" in str(run.messages(1)),
+        f"The subagent should get its task and nothing else: {quote(str(run.messages(1)))}.",
+        "It must not inherit the conversation.",
+        "Its journal is a new file.",
+        'Journal(Path(f"journal-{number}.jsonl"), parent=journal)',
+    )
+    last = str(run.messages(3))
+    expect(
+        "It has one line." in last and "SECRET OF A" not in last,
+        f"The result of `delegate` should be the last text of the subagent: {quote(last)}.",
+        "What the subagent read stays with the subagent. That is its purpose.",
+        "The last message of its conversation is its answer.",
+        'conversation(subagent.events)[-1]["content"]',
+    )
+    tools = str(run.requests[1].get("tools"))
+    expect(
+        "read_file" in tools and "delegate" not in tools,
+        "A subagent should have the tools, but not `delegate`.",
+        "Subagents of subagents of subagents: who pays for that?",
+        "A journal with a parent is that of a subagent.",
+        "schemas = TOOL_SCHEMAS if journal.parent else [*TOOL_SCHEMAS, DELEGATE_SCHEMA]",
+    )
+    _check_limit(shop)
+    _check_undo(shop)
+
+
+def _check_limit(shop: Workshop) -> None:
+    shop.write("journal.jsonl", "")
+    looks = [call("list_files")] * 5
+    run = shop.run(
+        call("delegate", task="Look"), *looks, ModelReply("It failed."), said=["Go"]
+    )
+    expect(
+        len(run.requests) == 7,
+        f"A subagent should be stopped after 5 steps. There were {len(run.requests)} requests, not 7.",
+        "The limit of a subagent is smaller than that of its parent.",
+        "run_turn can look at journal.parent.",
+        "max_steps = MAX_SUBAGENT_STEPS if journal.parent else MAX_STEPS",
+    )
+    result = str(run.messages(-1)[-1].get("content"))
+    expect(
+        "without an answer" in result,
+        f"Then its result should say 'It ended without an answer.', but was {quote(result)}.",
+        "A subagent that was stopped has no last text.",
+        "Its last message is a result of a tool, not an answer.",
+        'return last["content"] if last["role"] == "assistant" else "It ended without an answer."',
+    )
+
+
+def _check_undo(shop: Workshop) -> None:
+    shop.write("journal.jsonl", "")
+    write = call("write_file", path="b.txt", content="written")
+    replies = (
+        call("delegate", task="Write b.txt"),
+        write,
+        ModelReply("Written."),
+        ModelReply("Done."),
+    )
+    shop.run(*replies, said=["Go", "a", "/undo"])
+    expect(
+        shop.read("b.txt") is None,
+        "/undo should also restore the files that the subagent wrote.",
+        "The user undoes a turn, with the work of all agents in it.",
+        "undo looks at the journal of the parent. Where does the subagent record 'saved'?",
+        'save_old_content(journal.parent or journal, arguments["path"])',
+    )

@@ -1,0 +1,100 @@
+"""Step 9: what the program knows is computed from its journal."""
+
+from refold.learn.model_server import ModelReply
+from refold.learn.workshop import Demo, Workshop, call, expect, quote
+
+LESSON_DEMO = Demo(
+    (
+        call("write_file", path="notes.txt", content="milk\n"),
+        ModelReply("I noted it."),
+        ModelReply("Milk, as before."),
+    ),
+    said=("Note: milk", "y", "What did I want?", "/cost", "/undo"),
+)
+
+
+def check(shop: Workshop) -> None:
+    """A conversation with calls, one after /new, two undone turns, and what it cost."""
+    write = call("write_file", path="notes.txt", content="new")
+    shop.write("notes.txt", "old")
+    run = shop.run(
+        write,
+        ModelReply("Noted."),
+        ModelReply("Milk."),
+        said=["Note it", "y", "What was it?"],
+    )
+    roles = [str(message.get("role")) for message in run.messages(-1)]
+    wanted = ["system", "user", "assistant", "tool", "assistant", "user"]
+    expect(
+        roles == wanted,
+        f"The last request should have the roles {wanted}, but has {roles}.",
+        "conversation(events) makes a message of each 'said', 'answered' and 'ended'.",
+        "The others, 'started' and 'saved', are not for the model.",
+        'case "said":\n    messages.append({"role": "user", "content": event["text"]})',
+    )
+    kinds = [str(event.get("kind")) for event in shop.journal()]
+    expect(
+        kinds[:5] == ["said", "answered", "started", "saved", "ended"],
+        f"The journal should still have all events, but has {kinds}.",
+        "Only the lists beside the journal go away.",
+        "Journal.record writes an event to the file and appends it to self.events.",
+        "self.events.append(event)",
+    )
+    run = shop.run(
+        ModelReply("Hello."), ModelReply("Who?"), said=["I am Ada", "/new", "Who am I?"]
+    )
+    expect(
+        "Ada" not in str(run.messages(-1)),
+        "After /new the model still got the old conversation.",
+        "/new records an event. What does the fold do with it?",
+        "At 'cleared' only the system prompt stays.",
+        'case "cleared":\n    del messages[1:]',
+    )
+    _check_undo(shop)
+    run = shop.run(
+        ModelReply("One."), ModelReply("Two."), said=["First", "Second", "/cost"]
+    )
+    usages = [
+        e["usage"]
+        for e in shop.journal()[-4:]
+        if e.get("kind") == "answered" and "usage" in e
+    ]
+    expect(
+        len(usages) == 2,
+        "The events 'answered' have no field 'usage'.",
+        "The last chunk of a stream with choices has the field 'usage'.",
+        "call_model returns two values, and record gets both.",
+        'journal.record("answered", message=message, usage=usage)',
+    )
+    cost = sum(usage["prompt_tokens"] + usage["completion_tokens"] for usage in usages)
+    expect(
+        str(cost) in run.output,
+        f"/cost should print {cost}, the tokens of this run. Printed: {quote(run.output)}.",
+        "/cost is one more fold over the same events.",
+        "Add the tokens of the requests and of the answers of all events 'answered'.",
+        'usage["prompt_tokens"] + usage["completion_tokens"]',
+    )
+
+
+def _check_undo(shop: Workshop) -> None:
+    shop.write("notes.txt", "old")
+    one, two = (call("write_file", path="notes.txt", content=text) for text in ("1", "2"))
+    replies = one, ModelReply("."), two, ModelReply("."), ModelReply("!")
+    said = ["One", "a", "Two", "Just talk", "/undo"]
+    shop.run(*replies, said=said)
+    expect(
+        shop.read("notes.txt") == "1",
+        f"After one /undo notes.txt should be '1', but is {shop.read('notes.txt')!r}.",
+        "undoable_turns(events) begins a new turn at each 'said'.",
+        "Turns that saved no file do not count.",
+        "return [files for files in turns if files]",
+    )
+    shop.write("notes.txt", "old")
+    shop.run(*replies, said=[*said, "/undo", "/undo"])
+    expect(
+        shop.read("notes.txt") == "old",
+        f"After two /undo notes.txt should be 'old', but is {shop.read('notes.txt')!r}.",
+        "A turn that was undone is not undone again: the next /undo takes the one before.",
+        "/undo records 'undone', and the fold drops the last turn with files there.",
+        'case "undone":\n    turns = [files for files in turns if files][:-1]',
+    )

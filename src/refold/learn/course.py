@@ -1,0 +1,113 @@
+"""The lessons: their texts, the programs that solve them, and their checks.
+
+Each lesson is a pair of files in `course/`: `NN-name.md`, the text, and `NN-name.py`, a program that
+solves it. The start of a lesson is the solution of the one before.
+"""
+
+import ast
+import re
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+from refold.learn.workshop import Demo, Workshop
+
+_COURSE_PATH = Path(__file__).parent / "course"
+_SOURCE_PATH = Path(__file__).parents[1]
+# A fenced block that names a definition of refold; the reader sees its source.
+_EXCERPT_PATTERN = re.compile(r"^```source (\S+)::(\S+)\n```$", re.MULTILINE)
+_FIRST_PROGRAM = '"""My agent."""\n'
+
+
+class Lesson(Struct, frozen=True):
+    """`slug` is the name of its files, `purpose` the first sentence of its text."""
+
+    number: int
+    slug: str
+    title: str
+    purpose: str
+
+    def text(self) -> str:
+        """The Markdown, with the source of refold that it names."""
+        raw = (_COURSE_PATH / f"{self.slug}.md").read_text(encoding="utf-8")
+        return _EXCERPT_PATTERN.sub(_excerpt, raw)
+
+    def solution(self) -> str:
+        return (_COURSE_PATH / f"{self.slug}.py").read_text(encoding="utf-8")
+
+    def first_program(self) -> str:
+        """What the reader's program is at the start of this lesson."""
+        return lesson(self.number - 1).solution() if self.number > 1 else _FIRST_PROGRAM
+
+    def demo(self) -> Demo:
+        return self._checks().demo
+
+    def check(self, shop: Workshop) -> None:
+        """Check the program in `shop`. Raises `NotYet`."""
+        self._checks().check(shop)
+
+    def _checks(self) -> "_Checks":
+        name = self.slug.partition("-")[2].replace("-", "_")
+        module = import_module(f"refold.learn.checks.{name}")
+        return _Checks(module.LESSON_DEMO, module.check)
+
+
+class _Checks(Struct, frozen=True):
+    demo: Demo
+    check: Callable[[Workshop], None]
+
+
+@cache
+def lessons() -> tuple[Lesson, ...]:
+    """All lessons, in their order."""
+    return tuple(_read_lesson(path) for path in sorted(_COURSE_PATH.glob("*.md")))
+
+
+def lesson(number: int) -> Lesson:
+    """The lesson with this number. Raises `BadInput` if there is none."""
+    if 1 <= number <= len(lessons()):
+        return lessons()[number - 1]
+    raise BadInput(
+        f"there is no lesson {number}: they are numbered from 1 to {len(lessons())}"
+    )
+
+
+def _read_lesson(path: Path) -> Lesson:
+    title, _, rest = path.read_text(encoding="utf-8").partition("\n\n")
+    purpose = " ".join(rest.partition("\n\n")[0].split())
+    number = int(path.stem.partition("-")[0])
+    return Lesson(number, path.stem, title.removeprefix(f"# {number} "), purpose)
+
+
+def _excerpt(match: re.Match[str]) -> str:
+    """The source of a function or class, without its docstring, with its place as a comment."""
+    module, name = match.groups()
+    text = (_SOURCE_PATH / module).read_text(encoding="utf-8")
+    node = _definition(ast.parse(text), name)
+    rows = text.splitlines()[node.lineno - 1 : node.end_lineno]
+    if ast.get_docstring(node) is not None:
+        docstring = node.body[0]
+        first, last = (
+            docstring.lineno - node.lineno,
+            (docstring.end_lineno or 0) - node.lineno,
+        )
+        del rows[first : last + 1]
+    code = "\n".join(rows)
+    return f"```python\n# refold/{module}\n{code}\n```"
+
+
+def _definition(
+    module: ast.Module, name: str
+) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef:
+    for node in ast.walk(module):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                if node.name == name:
+                    return node
+            case _:
+                pass
+    raise LookupError(f"the course names {name!r}, which is not in the source of refold")

@@ -1,0 +1,278 @@
+"""Runs the program of a reader against a scripted model, and says what is still missing.
+
+A check describes what it expects, one thing after the other, and raises `NotYet` at the first that
+does not hold. The programs belong to the reader, so they run as the reader: in the reader's
+folder, without a sandbox.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from threading import Event, Thread
+from typing import IO, TYPE_CHECKING, cast
+
+from msgspec import Struct
+
+from refold import programs
+from refold.learn.model_server import (
+    Json,
+    ModelReply,
+    ModelServer,
+    RequestedCall,
+    model_server,
+)
+
+if TYPE_CHECKING:
+    from typing import TypedDict, Unpack
+
+    class Streams(TypedDict, total=False):
+        """Where a program reads and writes: as in `subprocess.Popen`."""
+
+        stdin: int
+        stdout: int
+        stderr: int
+
+
+PROGRAM_NAME = "agent.py"
+MAX_RUN_SECONDS = 10
+_MAX_SHOWN_CHARS = 600
+
+
+class NotYet(Exception):
+    """What is missing, and three hints: where to look, what to do, how to write it."""
+
+    def __init__(self, problem: str, *hints: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hints = hints
+
+
+class Demo(Struct, frozen=True):
+    """What `refold learn run` shows: the model's `replies` to `words` on the command line.
+
+    Or to what the reader is asked to type (`said`); `files` are put into the folder first.
+    """
+
+    replies: tuple[ModelReply, ...]
+    words: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()
+    files: Mapping[str, str] = {}
+
+
+class ProgramRun(Struct, frozen=True):
+    """How a program ran. `requests` are the bodies that the model accepted."""
+
+    exit_code: int
+    output: str
+    errors: str
+    requests: tuple[Json, ...]
+    refusals: tuple[str, ...]
+
+    def messages(self, number: int) -> list[Json]:
+        """The messages of the request with this number; negative ones count from the end."""
+        return cast("list[Json]", self.requests[number]["messages"])
+
+
+class Workshop:
+    """A copy of the reader's program in a folder of its own, which `run` starts.
+
+    What the program writes stays for the next run; the reader's own files are not touched.
+    """
+
+    def __init__(self, program: Path) -> None:
+        self.folder = Path(mkdtemp(prefix="refold-lesson-"))
+        self.write(PROGRAM_NAME, program.read_text(encoding="utf-8"))
+
+    def close(self) -> None:
+        rmtree(self.folder, ignore_errors=True)
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def read(self, name: str) -> str | None:
+        """The text of a file of the program; None if there is none."""
+        try:
+            return (self.folder / name).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+    def journal(self) -> list[Json]:
+        """The events of journal.jsonl. Raises `NotYet` if it cannot be read."""
+        text = self.read("journal.jsonl")
+        if text is None:
+            raise NotYet(
+                "There is no journal.jsonl in the folder of the program.",
+                "`record` opens a file to append to it.",
+                'The path is relative: Path("journal.jsonl").',
+                'with Path("journal.jsonl").open("a") as journal: …',
+            )
+        try:
+            return [json.loads(row) for row in text.splitlines()]
+        except ValueError as error:
+            raise NotYet(
+                f"A line of journal.jsonl is not JSON: {error}.",
+                "One event is one line.",
+                "json.dumps writes no line break; add one at the end of each event.",
+                'journal.write(json.dumps(event) + "\\n")',
+            ) from error
+
+    def run(
+        self, *replies: ModelReply, words: Sequence[str] = (), said: Sequence[str] = ()
+    ) -> ProgramRun:
+        """Start the program with `words` as its arguments and `said` as what is typed.
+
+        Raises `NotYet` if it fails or hangs.
+        """
+        with model_server(*replies) as model:
+            process = self._start(model, words, stdin=subprocess.PIPE)
+            typed = "".join(f"{line}\n" for line in said).encode()
+            try:
+                out, err = process.communicate(typed, MAX_RUN_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                out, err = process.communicate()
+                raise _hanging(said, out) from None
+            run = ProgramRun(
+                process.returncode, out.decode(errors="replace"), err.decode(errors="replace"),
+                tuple(model.requests), tuple(model.refusals),
+            )  # fmt: skip
+        _expect_success(run)
+        return run
+
+    def kill_when(
+        self, holds: Callable[[Path], bool], *replies: ModelReply, said: Sequence[str]
+    ) -> bool:
+        """Start the program, type `said`, and kill it as soon as `holds` of its folder.
+
+        False if that did not come within `MAX_RUN_SECONDS`, or before the program exited.
+        """
+        with model_server(*replies) as model:
+            process = self._start(model, (), stdin=subprocess.PIPE)
+            stdin = cast("IO[bytes]", process.stdin)
+            with suppress(BrokenPipeError):  # it has ended
+                stdin.write("".join(f"{line}\n" for line in said).encode())
+                stdin.flush()  # and not closed: it may wait for more
+            deadline, held = time.monotonic() + MAX_RUN_SECONDS, False
+            while not held and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+                with suppress(OSError):
+                    held = holds(self.folder)
+            process.kill()
+            with suppress(BrokenPipeError):
+                process.communicate()
+            return held
+
+    def first_output_of(self, reply: ModelReply, *, words: Sequence[str]) -> str:
+        """What the program has printed when the model has sent only the first piece of an answer.
+
+        The model waits with the other pieces for half of `MAX_RUN_SECONDS` at most.
+        """
+        printed = Event()
+        with model_server(reply) as model:
+            process = self._start(model, words, stdin=subprocess.DEVNULL)
+            model.after_first_piece = lambda: _wait(printed)
+            reader = cast("IO[bytes]", process.stdout)
+            early = bytearray()
+
+            def read_first() -> None:
+                early.extend(os.read(reader.fileno(), 1000))
+                printed.set()
+
+            Thread(target=read_first, daemon=True).start()
+            came_early = printed.wait(MAX_RUN_SECONDS / 2)
+            model.after_first_piece = lambda: None
+            printed.set()
+            try:
+                process.communicate(timeout=MAX_RUN_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+            return early.decode(errors="replace") if came_early else ""
+
+    def _start(
+        self, model: ModelServer, words: Sequence[str], *, stdin: int
+    ) -> "subprocess.Popen[bytes]":
+        pipe = subprocess.PIPE
+        return start_program(
+            self.folder, model.url, words, stdin=stdin, stdout=pipe, stderr=pipe
+        )
+
+
+def _wait(printed: Event) -> None:
+    printed.wait(MAX_RUN_SECONDS / 2)
+
+
+def start_program(
+    folder: Path, url: str, words: Sequence[str], **streams: "Unpack[Streams]"
+) -> "subprocess.Popen[bytes]":
+    """Start the program of this folder with the Python that runs refold."""
+    environ = {**program_environment(os.environ), "MODEL_URL": url}
+    return programs.start(
+        [sys.executable, PROGRAM_NAME, *words], cwd=folder, env=environ, **streams
+    )
+
+
+def program_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Nothing that changes what Python does: a lesson behaves alike everywhere."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("PYTHON")}
+    return {
+        **kept,
+        "PYTHONUTF8": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "no_proxy": "127.0.0.1",
+    }
+
+
+def expect(holds: object, problem: str, *hints: str) -> None:
+    """Raise `NotYet` unless it holds."""
+    if not holds:
+        raise NotYet(problem, *hints)
+
+
+def quote(text: str) -> str:
+    """A shortened quotation of what a program printed."""
+    text = text.strip()
+    return repr(text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "…")
+
+
+def call(tool: str, **arguments: object) -> ModelReply:
+    """An answer of the model that calls one tool."""
+    return ModelReply(calls=(RequestedCall(tool, arguments),))
+
+
+def _hanging(said: Sequence[str], out: bytes) -> NotYet:
+    shown = quote(out.decode(errors="replace"))
+    return NotYet(
+        f"{PROGRAM_NAME} did not end within {MAX_RUN_SECONDS} seconds. It printed {shown}.",
+        "Does a loop have an end?",
+        "A program that reads input must end at the end of the input (Ctrl+D)."
+        if said
+        else "The program must end after the answer.",
+        "try: text = input() … except EOFError: return",
+    )
+
+
+def _expect_success(run: ProgramRun) -> None:
+    if run.refusals:
+        raise NotYet(
+            f"The model refused a request: {run.refusals[0]}.",
+            "The message says which part of the request is wrong.",
+            "Print the request before you send it: print(json.dumps(request, indent=2)).",
+            "Compare it with the request in the text of this lesson.",
+        )
+    if run.exit_code:
+        last = run.errors.strip().splitlines()[-1:] or ["(it printed no error)"]
+        raise NotYet(
+            f"{PROGRAM_NAME} ended with exit code {run.exit_code}: {last[0]}",
+            "The last line of the error says what went wrong, the lines above it where:\n"
+            + "\n".join(run.errors.strip().splitlines()[-7:]),
+            "Run it yourself: refold learn run N",
+            "Compare your program with the text of this lesson, function by function.",
+        )

@@ -1,0 +1,204 @@
+"""`refold learn`: the list, a lesson, a run with its diagram, checks with hints, starting over."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+from refold.learn.course import lesson
+
+STREAMLESS = lesson(3).solution()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_program(here: Path, text: str) -> Path:
+    main(["learn", "1"])
+    program = here / "refold-course" / "agent.py"
+    program.write_text(text)
+    return program
+
+
+def test_the_list_names_all_lessons_and_the_next_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["learn"]) == 0
+
+    out = capsys.readouterr().out
+    assert "   1  Call a model " in out
+    assert "  12  Delegate " in out
+    assert out.endswith("Read the next one: refold learn 1\n")
+
+
+def test_the_list_as_json_has_what_is_done(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_program(here, lesson(1).solution())
+    main(["learn", "check", "1"])
+    capsys.readouterr()
+
+    main(["learn", "list", "--json"])
+
+    rows = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    assert [row["done"] for row in rows] == [True] + [False] * 11
+
+
+def test_a_lesson_is_printed_and_its_program_begun(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["learn", "4"]) == 0
+
+    assert capsys.readouterr().out.startswith("# 4 Stream\n")
+    assert (here / "refold-course/agent.py").read_text() == STREAMLESS
+
+
+def test_reading_a_lesson_leaves_an_existing_program_alone(here: Path) -> None:
+    program = write_program(here, "print('mine')\n")
+
+    main(["learn", "7"])
+
+    assert program.read_text() == "print('mine')\n"
+
+
+def test_a_run_draws_what_was_sent(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_program(here, lesson(2).solution())
+
+    assert main(["learn", "run", "2"]) == 0
+
+    out = capfd.readouterr().out
+    assert "You still have to buy milk and bread." in out
+    assert "request 2: 3 messages" in out
+    assert "● result: milk" in out
+    widths = {len(row) for row in out.splitlines() if row.startswith("   ├")}
+    assert len(widths) == 1
+
+
+def test_a_run_takes_other_words(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    write_program(here, lesson(1).solution())
+
+    main(["learn", "run", "1", "Who", "are", "you?"])
+
+    assert "● you: Who are you?" in capfd.readouterr().out
+
+
+def test_a_failing_program_is_a_failing_run(here: Path) -> None:
+    write_program(here, "raise SystemExit(3)")
+
+    assert main(["learn", "run", "1"]) == 1
+
+
+def test_a_check_gives_three_hints_one_after_the_other_and_stays_with_the_last(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_program(here, STREAMLESS)
+    hints = list[str]()
+    for _ in range(4):
+        capsys.readouterr()
+        assert main(["learn", "check", "4"]) == 1
+        hints += [row for row in capsys.readouterr().out.splitlines() if "Hint" in row]
+
+    assert [hint[:11] for hint in hints] == [
+        "Hint 1 of 3",
+        "Hint 2 of 3",
+        "Hint 3 of 3",
+        "Hint 3 of 3",
+    ]
+    assert len(set(hints)) == 3
+
+
+def test_another_problem_begins_with_its_first_hint(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = write_program(here, STREAMLESS)
+    main(["learn", "check", "4"])
+    main(["learn", "check", "4"])
+    program.write_text(lesson(4).solution().replace(", flush=True", ""))
+    capsys.readouterr()
+
+    main(["learn", "check", "4"])
+
+    assert "Hint 1 of 3: Print each piece" in capsys.readouterr().out
+
+
+def test_a_passed_check_is_remembered_and_names_the_next_lesson(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_program(here, lesson(1).solution())
+
+    assert main(["learn", "check", "1"]) == 0
+
+    assert "Next: refold learn 2 (Call a tool)" in capsys.readouterr().out
+    main(["learn"])
+    assert "✓  1  Call a model" in capsys.readouterr().out
+
+
+def test_a_check_leaves_the_files_of_the_reader_alone(here: Path) -> None:
+    program = write_program(here, lesson(3).solution())
+    notes = program.parent / "notes.txt"
+    notes.write_text("mine")
+
+    main(["learn", "check", "3"])
+
+    assert notes.read_text() == "mine"
+    assert {path.name for path in program.parent.iterdir()} == {
+        "agent.py",
+        "notes.txt",
+        ".progress.json",
+    }
+
+
+def test_starting_over_keeps_the_old_program(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = write_program(here, "print('mine')\n")
+    (program.parent / "journal.jsonl").write_text("{}\n")
+
+    assert main(["learn", "reset", "3"]) == 0
+
+    assert program.read_text() == lesson(2).solution()
+    assert (program.parent / "agent-1.py").read_text() == "print('mine')\n"
+    assert not (program.parent / "journal.jsonl").exists()
+
+
+def test_inside_the_folder_of_the_course_no_second_one_is_made(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_program(here, lesson(1).solution())
+    monkeypatch.chdir(here / "refold-course")
+
+    assert main(["learn", "check", "1"]) == 0
+
+    assert not (here / "refold-course/refold-course").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["99"], "there is no lesson 99: they are numbered from 1 to 12"),
+        (["check", "two"], "refold learn has no 'two': name a lesson by its number"),
+        (["chekc"], "refold learn has no 'chekc': name a lesson by its number"),
+        (["check", "1"], "refold learn 1 begins"),
+    ],
+)
+def test_a_wrong_word_gets_one_clear_error(
+    words: list[str], problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["learn", *words]) == 1
+
+    assert problem in capsys.readouterr().err
+
+
+def test_progress_that_cannot_be_read_is_an_error_that_names_the_file(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = write_program(here, "")
+    (program.parent / ".progress.json").write_text("[")
+
+    assert main(["learn"]) == 1
+
+    assert ".progress.json" in capsys.readouterr().err

@@ -1,0 +1,229 @@
+"""The course: each program solves its lesson, usual mistakes get a useful hint, texts are true."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refold.learn.course import Lesson, lesson, lessons
+from refold.learn.workshop import NotYet, Workshop
+
+ALL = pytest.mark.parametrize("one", lessons(), ids=lambda one: one.slug)
+
+# Per lesson: what is changed in the solution, and what the reader is problem.
+MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
+    1: (
+        ('" ".join(sys.argv[1:])', "sys.argv[1]", "the model got 'What'"),
+        ('print(answer["content"])', "print(answer)", ""),
+        ('answer = call_model([{"role": "user", "content": question}])', 'answer = {"content": 1}', "sent no request"),
+    ),
+    2: (
+        ('    try:\n        return read_file(**json.loads(call["function"]["arguments"]))\n'
+         '    except Exception as error:\n        return f"Error: {error}"',
+         '    return read_file(**json.loads(call["function"]["arguments"]))', "exit code 1"),
+        ('if "tool_calls" in answer:\n    answer', 'if True:\n    answer', "was called again"),
+        (', "tools": TOOL_SCHEMAS', "", "does not tell the model"),
+        ('"tool_call_id": call["id"]', '"tool_call_id": "1"', "refused a request"),
+    ),
+    3: (
+        ("for _ in range(MAX_STEPS):", "while True:", "after 10 steps"),
+        ("MAX_STEPS = 10", "MAX_STEPS = 2", "needed 3 requests"),
+        ('for call in answer["tool_calls"]:', 'for call in answer["tool_calls"][:1]:', "refused a request"),
+        ('    return f"I stopped after {MAX_STEPS} steps."', '    return ""', "say that it stopped"),
+        ("messages.append(answer)", "pass", "refused a request"),
+    ),
+    4: (
+        ('print(piece, end="", flush=True)', 'print(piece, end="")', "until the whole answer"),
+        ('print(piece, end="", flush=True)', "print(piece, flush=True)", "printed"),
+        (', "stream": True', "", "does not ask for a stream"),
+        ('["arguments"] += part', '["arguments"] = part', "results of two calls"),
+        ("            text += piece", "            text = piece", ""),
+    ),
+    5: (
+        ("def main():\n    messages = new_conversation()\n    while True:",
+         "def main():\n    while True:\n        messages = new_conversation()", "lacks what was said before"),
+        ('if text == "/new":', 'if text == "/reset":', "called 4 times"),
+        ('[{"role": "system", "content": SYSTEM_PROMPT}]', "[]", "system prompt"),
+        ("except EOFError:  # Ctrl+D", "except ValueError:", "exit code 1"),
+    ),
+    6: (
+        ("    if not is_allowed(call):", "    if is_allowed(call) is None:", "the command ran"),
+        ('HARMLESS_TOOLS = {"read_file", "list_files"}', "HARMLESS_TOOLS = set()", "should not need a permission"),
+        ("always_allowed.add(name)", "always_allowed.update(TOOLS)", "write_file was not"),
+        ('        answer = "n"', '        answer = "y"', "no permission"),
+        ("    except EOFError:\n        answer", "    except ValueError:\n        answer", "exit code 1"),
+    ),
+    7: (
+        (".setdefault(path, file.read_text() if file.exists() else None)",
+         "[path] = file.read_text() if file.exists() else None", "twice"),
+        ("        if files:\n", "        if True:\n", "nothing to do"),
+        ("            if content is None:\n                Path(path).unlink(missing_ok=True)\n            else:\n                Path(path).write_text(content)",
+         '            Path(path).write_text(content or "")', "should be gone"),
+        ('elif text == "/undo":', 'elif text == "undo":', "sent to the model"),
+    ),
+    8: (
+        ('    record("started", call_id=call["id"])\n', "", "no event 'started'"),
+        ('            record("ended", call_id=call["id"], result=result)\n', "", "no event 'ended'"),
+        ('JOURNAL_PATH.open("a")', 'JOURNAL_PATH.open("w")', "has no event"),
+        ('"kind": kind', '"type": kind', "no event 'said'"),
+        ('+ "\\n"', "", "is not JSON"),
+    ),
+    9: (
+        ("                del messages[1:]", "                pass", "old conversation"),
+        ("                turns = [files for files in turns if files][:-1]", "                pass", "two /undo"),
+        ("    return [files for files in turns if files]", "    return turns", ""),
+        (', usage=usage)', ")", "exit code 1"),
+        ('usage["prompt_tokens"] + usage["completion_tokens"]', 'usage["prompt_tokens"]', "/cost should print"),
+    ),
+    10: (
+        ("        self.events = load_events(path)", "        self.events = []", "was forgotten"),
+        ('        if was_started:', "        if False:", "ran it again"),
+        ('    whole_lines = data[: data.rfind(b"\\n") + 1]', "    whole_lines = data", "exit code 1"),
+        ('    journal = Journal(Path("journal.jsonl"))\n    run_turn(journal)', '    journal = Journal(Path("journal.jsonl"))', ""),
+        ('        if was_started:', "        if True:", "did not run"),
+    ),
+    11: (
+        ("My last message was: {texts[-1]}", "", "is not in the request after the summary"),
+        ("MAX_CONVERSATION_CHARS = 4000", "MAX_CONVERSATION_CHARS = 400000", "too long"),
+        ("request], [])", "request], TOOL_SCHEMAS)", "offers tools"),
+        ("messages[1:] = [{", "messages[1:1] = [{", "in place of the rest"),
+    ),
+    12: (
+        ("schemas = TOOL_SCHEMAS if journal.parent else", "schemas =", "but not `delegate`"),
+        ("save_old_content(journal.parent or journal,", "save_old_content(journal,", "what the subagent wrote"),
+        ("max_steps = MAX_SUBAGENT_STEPS if journal.parent else MAX_STEPS", "max_steps = MAX_STEPS", "after 5 steps"),
+        ('child = Journal(Path(f"journal-{number}.jsonl"), parent=journal)', 'child = journal', ""),
+    ),
+}  # fmt: skip
+
+
+def failure_of(one: Lesson, program: Path) -> NotYet | None:
+    shop = Workshop(program)
+    try:
+        one.check(shop)
+    except NotYet as failure:
+        return failure
+    finally:
+        shop.close()
+    return None
+
+
+@ALL
+def test_the_solution_of_a_lesson_passes_its_check(one: Lesson, tmp_path: Path) -> None:
+    program = tmp_path / "agent.py"
+    program.write_text(one.solution())
+
+    failure = failure_of(one, program)
+
+    assert failure is None, failure
+
+
+@ALL
+def test_the_program_at_the_start_of_a_lesson_does_not_pass(
+    one: Lesson, tmp_path: Path
+) -> None:
+    program = tmp_path / "agent.py"
+    program.write_text(one.first_program())
+
+    failure = failure_of(one, program)
+
+    assert failure is not None
+    assert len(failure.hints) == 3
+
+
+def mistakes() -> Iterator[object]:
+    for number, rows in MISTAKES.items():
+        for index, row in enumerate(rows, 1):
+            yield pytest.param(number, *row, id=f"{number}-{index}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "right", "wrong", "problem"), list(mistakes()))
+def test_a_usual_mistake_gets_a_problem_and_three_hints(
+    number: int, right: str, wrong: str, problem: str, tmp_path: Path
+) -> None:
+    solution = lesson(number).solution()
+    assert right in solution
+    program = tmp_path / "agent.py"
+    program.write_text(solution.replace(right, wrong))
+
+    failure = failure_of(lesson(number), program)
+
+    assert failure is not None
+    assert problem in failure.problem
+    assert len({hint for hint in failure.hints if hint}) == 3
+
+
+def test_every_lesson_has_at_least_three_tested_mistakes() -> None:
+    assert [n for n in range(1, len(lessons()) + 1) if len(MISTAKES.get(n, ())) < 3] == []
+
+
+def code_blocks(one: Lesson) -> list[str]:
+    """The blocks that a reader puts into the program as they are."""
+    return re.findall(
+        r"^```python\n(.*?)^```$", _without_excerpts(one), re.DOTALL | re.MULTILINE
+    )
+
+
+def _without_excerpts(one: Lesson) -> str:
+    return one.text().partition("## The same idea in refold")[0]
+
+
+@ALL
+def test_each_block_of_code_stands_in_the_solution(one: Lesson) -> None:
+    """Line by line, in this order; what the reader is to find out may stand in between."""
+    missing = [block for block in code_blocks(one) if not _contains(one.solution(), block)]
+
+    assert missing == []
+
+
+def _contains(program: str, block: str) -> bool:
+    wanted = iter([row for row in block.splitlines() if row.strip()])
+    row = next(wanted, None)
+    for line in program.splitlines():
+        if line == row:
+            row = next(wanted, None)
+    return row is None
+
+
+@ALL
+def test_each_lesson_shows_a_definition_of_refold(one: Lesson) -> None:
+    """The excerpts are read from the source, so that they are those of this version."""
+    _, _, last = one.text().partition("## The same idea in refold")
+    (excerpt,) = re.findall(
+        r"^```python\n# refold/\S+\n(.*?)^```$", last, re.DOTALL | re.MULTILINE
+    )
+
+    assert ast.parse(_dedent(excerpt))
+
+
+def _dedent(code: str) -> str:
+    indent = len(code) - len(code.lstrip(" "))
+    return "\n".join(row[indent:] for row in code.splitlines())
+
+
+@ALL
+def test_the_steps_need_only_the_standard_library(one: Lesson) -> None:
+    modules = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(one.solution()))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+
+    assert modules <= {"json", "os", "pathlib", "subprocess", "sys", "urllib"}
+
+
+def test_the_agent_grows_from_about_15_lines_to_about_300() -> None:
+    sizes = [len(one.solution().splitlines()) for one in lessons()]
+
+    assert sizes == sorted(sizes)
+    assert sizes[0] < 20
+    assert 280 <= sizes[-1] <= 300
