@@ -8,7 +8,12 @@ import anyio
 import pytest
 
 from refold.provider.connect import dial
-from refold.provider.resolver import AddressRefused, kinds_of_users_host, resolve_and_judge
+from refold.provider.resolver import (
+    AddressRefused,
+    kinds_of_users_host,
+    resolve,
+    resolve_and_judge,
+)
 from refold.values.web_address import AddressKind, WebAddress, address_kind
 from tests.source_tree import nodes
 
@@ -32,6 +37,19 @@ def test_addresses_are_classified_as_public_private_loopback_or_reserved(
     address: str, kind: AddressKind
 ) -> None:
     assert address_kind(address) == kind
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("127.0.0.1", "127.0.0.1"), ("127.1", "127.0.0.1"), ("::1", "::1"), ("0::0:1", "::1")],
+)
+def test_an_ip_address_is_resolved_in_every_spelling(host: str, address: str) -> None:
+    assert anyio.run(resolve, host, 80) == (address,)
+
+
+def test_a_name_that_no_host_can_have_is_refused() -> None:
+    with pytest.raises(OSError, match="no host has such a name"):
+        anyio.run(resolve, "é" * 70, 80)
 
 
 BY_USER, BY_OTHERS = True, False

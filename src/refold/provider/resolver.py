@@ -9,6 +9,7 @@ request decides which of them it may reach.
 
 import socket
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 
 import anyio
 
@@ -46,8 +47,13 @@ def kinds_of_users_host(host: str) -> Collection[AddressKind]:
 
 async def resolve(host: str, port: int) -> Sequence[str]:
     """Resolve a name to IP addresses on this machine. Raises `OSError`."""
+    kind = socket.SOCK_STREAM
+    with suppress(OSError, UnicodeError):  # a name: only a look-up needs a thread
+        numeric = socket.AI_NUMERICHOST
+        rows = socket.getaddrinfo(host, port, type=kind, flags=numeric)
+        return tuple(dict.fromkeys(str(row[4][0]) for row in rows))
     try:
-        rows = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        rows = await anyio.getaddrinfo(host, port, type=kind)
     except UnicodeError as error:
         raise OSError("no host has such a name") from error
     return tuple(dict.fromkeys(str(row[4][0]) for row in rows))

@@ -81,11 +81,13 @@ class BlobFiles:
 
     def sweep(self) -> None:
         """Remove files that earlier writers of this session left unfinished."""
-        with as_journal_errors("write", self._directory):
+        names = list[str]()
+        with as_journal_errors("write", self._directory), suppress(FileNotFoundError):
             check_no_links(self._directory)
-        for part in self._directory.glob(f"*{PART_SUFFIX}"):
-            if f".{os.getpid()}." not in part.name:
-                part.unlink(missing_ok=True)
+            names = os.listdir(self._directory)
+        for name in names:
+            if name.endswith(PART_SUFFIX) and f".{os.getpid()}." not in name:
+                (self._directory / name).unlink(missing_ok=True)
 
     def _share(self, path: Path, shared: Path) -> None:
         """Let other sessions link this blob, which is synced. Not all disks have hard links."""

@@ -4,7 +4,6 @@ No journal is read here: `journal.home` finds sessions, `journal.store.file` rea
 """
 
 import os
-import shutil
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Protocol
@@ -95,10 +94,12 @@ def sweep(root: Path, aside: str) -> None:
     Raises `OSError` for a link.
     """
     check_no_links(root)
+    from shutil import rmtree  # its compressors take long to load
+
     for left in root.glob(f"{aside}*"):
         process = left.name.removeprefix(aside).partition("-")[0]
         if process.isdecimal() and not _is_alive(int(process)):
-            shutil.rmtree(left, ignore_errors=True)
+            rmtree(left, ignore_errors=True)
 
 
 def _is_alive(process: int) -> bool:
