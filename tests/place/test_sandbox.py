@@ -351,6 +351,22 @@ def test_a_command_cannot_reach_resources_of_the_machine(ws: Walled, attempt: st
     assert ws.run(attempt).code != 0
 
 
+@pytest.mark.parametrize("namespaces", [False, True])
+def test_a_command_of_root_cannot_write_files_of_the_kernel(
+    tmp_path: Path, namespaces: bool
+) -> None:
+    needs_bubblewrap()
+    # Every user of a machine may write to /proc/pressure: that only orders a notice.
+    left_out = "-path '/proc/[0-9]*' -prune -o -path /proc/pressure -prune"
+    listed = f"find /proc {left_out} -o -type f -perm /222 -print"
+    opened = f'for f in $({listed}); do {{ : >>"$f"; }} 2>/dev/null && echo "$f"; done'
+
+    with walled(tmp_path / "ws", user_namespaces=namespaces) as place:
+        result = place.run(f"{opened}; {listed} | wc -l")
+
+    assert int(result.text) > 100  # the number alone, and no name before it
+
+
 def private_directories() -> set[str]:
     """Those of this process, whatever else is tested meanwhile."""
     ours = f".{os.getpid()}."

@@ -29,8 +29,6 @@ from refold.values.path_names import below
 _OF_ROOT = (
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL",
 )  # fmt: skip
-# Root could write here, although it is root only inside.
-_OF_KERNEL = ("sys", "sysrq-trigger", "fs", "scsi", "driver", "acpi", "asound", "mtrr")
 # In the private directory of a session: directories, then files with their content. The
 # last replaces a file with keys: git would not accept a device as a file.
 _TMP, _VAR, _EMPTY, _NOTHING, _KEPT = "tmp", "var", "empty", "nothing", "kept"
@@ -63,6 +61,8 @@ class MountPlan:
         for path in (
             *(("/",) if bare else ()),
             *(("/tmp",) if rules.looking and not rules.own_tmp else ()),
+            # Root could write the files of the kernel, although it is root only inside.
+            *(("/proc",) if rules.root else ()),
         ):
             words += ["--remount-ro", path]
         words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
@@ -91,7 +91,7 @@ class MountPlan:
                 exact.append((path, word.startswith("--bind") and not _is_read_only(path)))
             elif turn == _COVER:
                 expected.add(path)
-        changing = (*rules.open, "/dev", "/proc")
+        changing = (*rules.open, "/dev", *(() if rules.root else ("/proc",)))
 
         def _find_misplaced(first: int) -> str:
             try:
@@ -246,9 +246,6 @@ def _disk_mounts(rules: SandboxRules) -> Iterator[_Mount]:
     empty = os.path.join(rules.private, _EMPTY)
     for path, blank in (("/proc/1/mem", "/dev/null"), ("/proc/1/task", empty)):
         yield _depth(path), 0, "--ro-bind", blank, path
-    for path in (f"/proc/{name}" for name in _OF_KERNEL if rules.root):
-        if os.path.exists(path):
-            yield _depth(path), 0, "--ro-bind", path, path
 
 
 def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
