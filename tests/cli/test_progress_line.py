@@ -34,8 +34,7 @@ def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
     anyio.run(work)
 
     assert err.getvalue() == (
-        f"{ERASE}1.0 s · working{ERASE}refold: overloaded\n"
-        f"{ERASE}2.0 s · working{ERASE}"
+        f"{ERASE}1.0 s · working{ERASE}refold: overloaded\n{ERASE}2.0 s · working{ERASE}"
     )
     assert sys.stderr is err
 

@@ -168,7 +168,7 @@ def code_blocks(one: Lesson) -> list[str]:
 
 
 def _without_excerpts(one: Lesson) -> str:
-    return one.text().partition("## The same idea in refold")[0]
+    return one.source().partition("## The same idea in refold")[0]
 
 
 @ALL

@@ -1,6 +1,7 @@
 """`refold learn`: lists, shows, runs and checks the lessons of the course."""
 
 import os
+import re
 import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from refold.learn.workshop import PROGRAM_NAME, NotYet, Workshop, start_program
 from refold.views.escape import visible
 from refold.views.wrap import wrap
 
+# A line break in a paragraph, and not before an item, a row, a heading or an empty line.
+_SOFT_BREAK = re.compile(r"(?<=\S)\n *(?=[^\s|#>*\d-])")
 _LESSON_ACTIONS = ("show", "run", "check", "reset", "solution")
 
 
@@ -99,9 +102,18 @@ def _show(chosen: Lesson, folder: ReaderFolder) -> int:
         return 0
     printer, _ = terminal_of(paths(os.environ))
     prose = renderer_for(printer)
-    rows = wrap([*prose.add(text), *prose.end()], printer.room)
+    rows = wrap([*prose.add(_join_lines(text)), *prose.end()], printer.room)
     anyio.run(show_rows, rows, printer)
     return 0
+
+
+def _join_lines(text: str) -> str:
+    """Each paragraph and each item of a list as one line: the terminal is broad or narrow."""
+    blocks = text.split("```")
+    prose = [_SOFT_BREAK.sub(" ", block) for block in blocks[::2]]
+    return "".join(
+        f"{before}```{code}```" for before, code in zip(prose, blocks[1::2], strict=False)
+    ) + "".join(prose[len(blocks) // 2 :])
 
 
 def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:

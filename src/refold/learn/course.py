@@ -20,6 +20,7 @@ _COURSE_PATH = Path(__file__).parent / "course"
 _SOURCE_PATH = Path(__file__).parents[1]
 # A fenced block that names a definition of refold; the reader sees its source.
 _EXCERPT_PATTERN = re.compile(r"^```source (\S+)::(\S+)\n```$", re.MULTILINE)
+CODE_FENCE, DRAFT_FENCE = "```python\n", "```python draft\n"
 _FIRST_PROGRAM = '"""My agent."""\n'
 
 
@@ -33,8 +34,13 @@ class Lesson(Struct, frozen=True):
 
     def text(self) -> str:
         """The Markdown, with the source of refold that it names."""
-        raw = (_COURSE_PATH / f"{self.slug}.md").read_text(encoding="utf-8")
-        return _EXCERPT_PATTERN.sub(_excerpt, raw)
+        return _EXCERPT_PATTERN.sub(
+            _excerpt, self.source().replace(DRAFT_FENCE, CODE_FENCE)
+        )
+
+    def source(self) -> str:
+        """The Markdown as it is written: `DRAFT_FENCE` opens code that the reader improves."""
+        return (_COURSE_PATH / f"{self.slug}.md").read_text(encoding="utf-8")
 
     def solution(self) -> str:
         return (_COURSE_PATH / f"{self.slug}.py").read_text(encoding="utf-8")
