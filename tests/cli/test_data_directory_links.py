@@ -154,7 +154,7 @@ def _pending(place: Path) -> None:
     (project / "pending").mkdir(exist_ok=True)
     pending = PendingSessions(project)
     pending.put(place.name)
-    pending.try_(place.name)
+    pending.count_try(place.name)
 
 
 @pytest.mark.parametrize(

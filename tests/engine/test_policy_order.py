@@ -21,7 +21,7 @@ LIMITS = Settings().limits
 ORDER = policies(
     replace(Settings(), budget=replace(Settings().budget, calls=9)),
     Raw(b'{"type": "object"}'),
-    coded=True,
+    acts_by_code=True,
 )
 CALL = OpenCall(ToolCall("call-0", "weather", Raw(b"{}")), "called")
 WORDS = Message("assistant", (Text("It rains."),))

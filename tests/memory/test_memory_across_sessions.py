@@ -267,7 +267,7 @@ def test_a_pending_session_is_dropped_after_three_tries(tmp_path: Path) -> None:
     pending = PendingSessions(tmp_path / "a" / "b")
     pending.put("one")
 
-    tries = [pending.try_("one") for _ in range(4)]
+    tries = [pending.count_try("one") for _ in range(4)]
 
     assert tries == [True, True, True, False]
     assert pending.sessions() == []
@@ -277,9 +277,9 @@ def test_only_one_process_at_a_time_learns_pending_sessions(tmp_path: Path) -> N
     pending = PendingSessions(tmp_path / "a" / "b")
     pending.put("one")
 
-    with pending.alone() as first, pending.alone() as second:
+    with pending.try_lock() as first, pending.try_lock() as second:
         assert (first, second) == (True, False)
-    with pending.alone() as third:
+    with pending.try_lock() as third:
         assert third
     assert pending.sessions() == ["one"]
 
@@ -403,5 +403,5 @@ def test_pending_sessions_are_kept_if_tries_cannot_be_counted(tmp_path: Path) ->
     # As on a full disk: it cannot be written to.
     (tmp_path / "pending" / "a").mkdir(parents=True)
 
-    assert [pending.try_("a") for _ in range(5)] == [True] * 5
+    assert [pending.count_try("a") for _ in range(5)] == [True] * 5
     assert pending.sessions() == ["a"]

@@ -171,7 +171,7 @@ def test_forgotten_note_is_deleted_from_every_file(
 
     forget = memory.forget("bob")
 
-    assert {value.whose for value in forget} == {"project", "person"}
+    assert {value.owner for value in forget} == {"project", "person"}
     assert [value.line.text for value in other.all_notes()] == ["Use tabs"]
     files = [p for p in place.data.rglob("*") if p.is_file()]
     assert not [p for p in files if b"bob" in p.read_bytes().lower()]

@@ -163,7 +163,7 @@ class App:
     async def resume(self, id_: str, *, look: bool = False) -> Session:
         """Resume a session. Raises `Held` while another process writes it.
 
-        With `look`, the session is only read until its first new event, which resumes it.
+        With `look`, the session is only read until its first new event; that event resumes it.
         """
         root, slash, _ = id_.partition("/")
         if slash:
@@ -408,11 +408,11 @@ def _live_traces(app: App) -> "LiveTraces | None":
     return LiveTraces(to, content=otel.content, log=app.log) if to else None
 
 
-def _find_tools(every: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple[Tool, ...]:
+def _find_tools(tools: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple[Tool, ...]:
     """The tools with these names, or all. Raises `BadInput` for a name of no tool."""
     if names is None:
-        return every
-    known = _names_of(every)
+        return tools
+    known = _names_of(tools)
     for name in names:
         if name not in known and not name.startswith("mcp__"):
             from refold.values.similar_names import similar
@@ -424,7 +424,7 @@ def _find_tools(every: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple
                 else f"there are {', '.join(sorted(known))}"
             )
             raise BadInput(f"there is no tool {name!r}; {hint}")
-    return tuple(tool for tool in every if tool.name in names)
+    return tuple(tool for tool in tools if tool.name in names)
 
 
 def _names_of(tools: Sequence[Tool]) -> frozenset[str]:

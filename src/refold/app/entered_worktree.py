@@ -235,10 +235,10 @@ def missing_worktree_event(session: SessionInfo) -> WorktreeLeft | None:
 
 
 def shares_trust(inside: str, directory: str) -> bool:
-    """Whether the settings in a worktree count, because all of them are in a trusted folder,
-    too: that of the repository, where `directory` is.
+    """Whether the settings in a worktree apply, because the trusted repository of `directory`
+    has the same ones.
 
-    A setting that is not, byte for byte, the trusted one does not count.
+    A settings file that differs in a byte from the trusted one does not apply.
     """
     places = paths(os.environ)
     folders, root = TrustedFolders(places.folders), root_of(directory)

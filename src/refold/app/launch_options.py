@@ -58,7 +58,7 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
 
 
 class DeclaredStart(Struct, frozen=True):
-    """What a declared agent changes. `profiles` are all of them; the rest is of the chosen one."""
+    """Changes by declared agents. `profiles` are of all of them, the rest of the chosen one."""
 
     profiles: tuple[Profile, ...] = ()
     model: str = ""

@@ -170,7 +170,7 @@ class LiveTraces:
 
 
 def _entries_for_next_turn(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries that the spans of the next turn need of earlier turns."""
+    """The entries of earlier turns that the spans of the next turn need."""
     delivered = set[int]()
     settled = set[int]()
     prompt = 0

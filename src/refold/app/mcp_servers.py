@@ -159,8 +159,8 @@ def project_servers(directory: Path, paths: Paths) -> tuple[ServerConfig, ...]:
 def variables_to_allow(
     server: ServerConfig, paths: Paths, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """What a project's server needs the user's consent for: variables that are set, and
-    directories that it may change.
+    """What the user must allow for a project's server: variables that are set, and directories
+    that it may change.
     """
     names = [name for name in server.variables if name in environ] + [*server.writable]
     if not names:
@@ -299,7 +299,7 @@ class McpServers:
         use servers in remote mode, its requests name them.
         """
         news = self._new_problems if turn else lambda: ""
-        connecting = _Connecting(provider, self.connections.begin, news)
+        connecting = _ConnectingProvider(provider, self.connections.begin, news)
         return self.remote.wrap(connecting, turn) if turn else connecting
 
     def explain_missing(self, name: str) -> str:
@@ -384,7 +384,7 @@ class McpServers:
         def find_more() -> tuple[Tool, ...]:
             return tuple(t for t in self.tools if t.name not in known and allowed(t.name))
 
-        deferred = _Growing(offer.deferred, find_more)
+        deferred = _GrowingTools(offer.deferred, find_more)
 
         async def search(context: Context, **arguments: object) -> Reply:
             await self.connections.wait_until_settled(_MAX_CONNECT_SECONDS, context)
@@ -460,7 +460,7 @@ def _load_files(directory: str, paths: Paths, *, trust: bool) -> _Files:
     return _Files(tuple(content), tuple(notices))
 
 
-class _Connecting:
+class _ConnectingProvider:
     """Wraps a provider. `begin` is called at the first delta, when the request was sent. A
     text from `news` is added to the response as a warning.
     """
@@ -483,8 +483,8 @@ class _Connecting:
             await deltas.aclose()
 
 
-class _Growing(Sequence[Tool]):
-    """Deferred tools, to which more may be added during a turn."""
+class _GrowingTools(Sequence[Tool]):
+    """A sequence of deferred tools that may grow during a turn."""
 
     def __init__(self, known: Sequence[Tool], later: Callable[[], Sequence[Tool]]) -> None:
         self._known, self._later = known, later

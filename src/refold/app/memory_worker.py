@@ -20,7 +20,7 @@ from refold import programs
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.model_connections import LOCAL_PREFIX, NO_BACKGROUND, SCRIPT_PREFIX
-from refold.app.project_memory import AideFor, ProjectMemory, UnlockedModel
+from refold.app.project_memory import ChooseModel, ProjectMemory, UnlockedModel
 from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.engine.budget import ask_outside_conversation
@@ -89,7 +89,7 @@ def run_worker(directories: Iterable[str]) -> int:
 async def _read_pending(app: App, remembering: ProjectMemory) -> None:
     pending, read = remembering.pending, set[str]()
     try:
-        with pending.alone() as ours:
+        with pending.try_lock() as ours:
             while ours and len(read) < MAX_SESSIONS:
                 left = [session for session in pending.sessions() if session not in read]
                 if not left:
@@ -105,11 +105,11 @@ async def _read_session(app: App, remembering: ProjectMemory, session: str) -> N
     """Make notes of one session, and remove it from the queue unless this raises."""
     pending = remembering.pending
 
-    def choose_aide(view: View) -> Model | None:
-        return notes_model_for(app, view) if pending.try_(session) else None
+    def choose_model(view: View) -> Model | None:
+        return notes_model_for(app, view) if pending.count_try(session) else None
 
     if remembering.home.exists(session):  # otherwise it was deleted, or never begun
-        await remembering.learn_of(session, choose_aide)
+        await remembering.learn_of(session, choose_model)
         await find_title(app, session, partial(notes_model_for, app))
     pending.remove(session)
 
@@ -117,7 +117,7 @@ async def _read_session(app: App, remembering: ProjectMemory, session: str) -> N
 def notes_model_for(app: App, view: View, *, asked: bool = False) -> Model | None:
     """Return the model that makes notes: the small model of the settings, or the session's own.
 
-    So no conversation reaches a provider that the user did not choose. A script or an embedded
+    No conversation reaches a provider that the user did not choose. A script or an embedded
     model makes notes only if the user `asked` for them.
     """
     own, named = view.conversation.system_prompt.model, app.options.model
@@ -154,7 +154,7 @@ def open_project(
 # A title for a session whose first message is too long for one, made after it is closed.
 # It takes one short request to the model that makes notes. A user who resumes the session
 # meanwhile does not wait for it. A session that the user named needs no title.
-async def find_title(app: App, session: str, aide_for: AideFor) -> str:
+async def find_title(app: App, session: str, choose_model: ChooseModel) -> str:
     """Record a title for a session that is not open, and return it; "" if it got none.
 
     Raises `Held` if it is open, and `ProviderError`.
@@ -167,12 +167,12 @@ async def find_title(app: App, session: str, aide_for: AideFor) -> str:
     view = await record.open()
     aside = UnlockedModel(app.home, session, record)
     try:
-        aide = aide_for(view) if needs_title(view) else None
-        if aide is None:
+        model = choose_model(view) if needs_title(view) else None
+        if model is None:
             return ""
-        aside.provider = aide.provider
-        request = _request(view, aide.name)
-        beside = replace(aide, provider=aside)
+        aside.provider = model.provider
+        request = _request(view, model.name)
+        beside = replace(model, provider=aside)
         title = title_in(
             await ask_outside_conversation(request, "title", beside, NO_LIMIT, record)
         )

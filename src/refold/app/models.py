@@ -91,12 +91,12 @@ class Models:
         paths: Paths,
         environ: Mapping[str, str],
         keys: Mapping[str, str],
-        asked: ModelRequest,
+        request: ModelRequest,
         before: "Models | None" = None,
     ) -> None:
         self._settings, self._environ = settings, environ
-        self._asked = asked
-        connections = partial(Connections, script=asked.script, timed=asked.timed)
+        self._asked = request
+        connections = partial(Connections, script=request.script, timed=request.timed)
         self.connections = connections(settings, paths, environ, keys)
         windows = {name: own.window for name, own in settings.providers.items()}
         lists = directory_in(paths.state)
@@ -104,13 +104,13 @@ class Models:
         self._chains: dict[tuple[str, str], Provider] = {}
         # Providers that call tools as text, by name, way and format.
         self._talking: dict[tuple[str, Acting, str], Provider] = {}
-        self._fixed: Provider | None = asked.provider
+        self._fixed: Provider | None = request.provider
         self._tape: CassetteWriter | None = None
         if before is not None:  # a script and a cassette belong to the whole start
             self._fixed, self._tape = before._fixed, before._tape
             self.connections.continue_scripts(before.connections)
-        elif asked.record or asked.replay:
-            self._fixed, self._tape = _from_cassettes(asked, self.masks)
+        elif request.record or request.replay:
+            self._fixed, self._tape = _from_cassettes(request, self.masks)
         self._offline: tuple[str, ...] | None = None  # models that need no known key
         self._of_ollama: tuple[str, ...] = ()
         self._first_models = dict[str, str]()  # by server
@@ -127,7 +127,7 @@ class Models:
         return bool(self._asked.provider or self._asked.script)
 
     def default(self, role: str = "main") -> str:
-        """The model to use when none was named; "" if there is none."""
+        """The model to use for a role if none was named; "" if there is none."""
         if self._asked.provider is not None:
             return f"{SCRIPT_PREFIX}own"
         if self._asked.script is not None:
@@ -382,17 +382,17 @@ class Models:
 
 
 def _from_cassettes(
-    asked: ModelRequest, masks: Redactor
+    request: ModelRequest, masks: Redactor
 ) -> "tuple[Provider | None, CassetteWriter | None]":
     """The provider that replaces the model, and the recorder of calls, if any."""
     from refold.provider.cassette import CassetteWriter, Replaying
 
-    fixed = asked.provider
-    if asked.replay is not None:
-        fixed = Replaying(asked.replay, NOT_REPLAYED, masks.mask)
+    fixed = request.provider
+    if request.replay is not None:
+        fixed = Replaying(request.replay, NOT_REPLAYED, masks.mask)
     return fixed, CassetteWriter(
-        asked.record, masks.mask
-    ) if asked.record is not None else None
+        request.record, masks.mask
+    ) if request.record is not None else None
 
 
 def _with_text_protocol(provider: Provider) -> Provider:

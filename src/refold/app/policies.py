@@ -44,15 +44,15 @@ def policies(
     settings: Settings,
     schema: Raw | None,
     steps: int = 0,
-    lent: Price | None = None,
+    parent_prices: Price | None = None,
     *,
-    coded: bool = False,
+    acts_by_code: bool = False,
     watched: bool = False,
 ) -> tuple[Policy, ...]:
     """The policies of a turn, first to last.
 
-    `steps` is a second step limit: the lower one applies. `lent` has the prices if the
-    budget was granted by a parent (for a subagent). `coded` is set if the agent acts by
+    `steps` is a second step limit: the lower one applies. `parent_prices` has the prices if the
+    budget was granted by a parent (for a subagent). `acts_by_code` is set if the agent acts by
     writing code, `watched` if a person watches, so that steps need no limit. Raises
     `BadInput` for an invalid `schema`.
     """
@@ -62,7 +62,7 @@ def policies(
         # turn ends with their reason, not with a plan, an answer or a limit.
         stopping,
         # An answer without code did not end the task, so its schema is not checked yet.
-        *_code_policies(coded=coded),
+        *_code_policies(acts_by_code=acts_by_code),
         # Before all that ends a turn with an answer: a wrong one fails, or is sent back.
         *_schema_policies(schema, limits.corrections),
         # Ends that a tool called for come before ends by a limit. A plan has to be judged
@@ -80,7 +80,7 @@ def policies(
             limits.wrap_up_steps,
             summary=limits.final_summary,
         ),
-        continue_cut_response(limits.continuations, code=coded),
+        continue_cut_response(limits.continuations, code=acts_by_code),
         *not_stuck(
             limits.repeated_calls,
             limits.alternating_calls,
@@ -97,9 +97,13 @@ def policies(
         wait_for_children,
         converse,
         # After `converse`: a turn that ends by itself has not run out of budget.
-        end_over_budget(budget(settings), lent),
-        *((draw_on_grant(budget(settings), lent),) if lent is not None else ()),
-        *warn_of_budget(budget(settings), lent=lent is not None),
+        end_over_budget(budget(settings), parent_prices),
+        *(
+            (draw_on_grant(budget(settings), parent_prices),)
+            if parent_prices is not None
+            else ()
+        ),
+        *warn_of_budget(budget(settings), lent=parent_prices is not None),
     )
 
 
@@ -142,8 +146,8 @@ def _skip_once_failed(
     return policy
 
 
-def _code_policies(*, coded: bool) -> tuple[Policy, ...]:
-    if not coded:
+def _code_policies(*, acts_by_code: bool) -> tuple[Policy, ...]:
+    if not acts_by_code:
         return ()
     from refold.engine.policies.code_only import code_or_final
 

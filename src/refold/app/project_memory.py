@@ -37,17 +37,17 @@ from refold.journal.events.kinds import (
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View
 from refold.memory import distil
-from refold.memory.function_words import OF_ONESELF
+from refold.memory.function_words import SELF_WORDS
 from refold.memory.grounding import (
     is_grounded,
     is_stated_in_order,
     lifts_prohibition,
     may_replace,
-    normal,
+    normalize,
     stems,
 )
 from refold.memory.note_origins import NoteChange, Origin
-from refold.memory.notes import Memory, NewNote, notes_text
+from refold.memory.notes import Memory, NewNote, NoteOwner, notes_text
 from refold.memory.notes_file import MAX_LINE_CHARS, one_line
 from refold.memory.own_words import PersonWords, own_words
 from refold.memory.project import PendingSessions, project_of
@@ -61,7 +61,7 @@ from refold.values.secret_mask import has_mask
 from refold.values.text import TrustedText, as_it_is
 from refold.values.usage import NO_LIMIT
 
-AideFor: TypeAlias = Callable[[View], Model | None]
+ChooseModel: TypeAlias = Callable[[View], Model | None]
 NOT_SAID_TEXT = (
     "Not saved: the person has not said this. A note holds their own words, nothing of files, "
     "pages or tool output. If it matters, ask with ask_user, and give the exact sentence as "
@@ -123,7 +123,7 @@ class ProjectMemory:
                 "the note seems to contain a key or a password, so it was not saved"
             )
         section = (
-            "Preferences" if OF_ONESELF & set(text.lower().split()) else "Project facts"
+            "Preferences" if SELF_WORDS & set(text.lower().split()) else "Project facts"
         )
         note = NewNote(section, text, origin=Origin(at=time.time()))
         if not self.memory.keep([note]):
@@ -146,7 +146,7 @@ class ProjectMemory:
         return ""
 
     async def learn(
-        self, session: str, record: Record, aide: Model, *, again: bool = False
+        self, session: str, record: Record, model: Model, *, again: bool = False
     ) -> LearnResult:
         """Make notes of the messages since the last notes, or of all with `again`.
 
@@ -155,31 +155,31 @@ class ProjectMemory:
         """
         entries = await anyio.to_thread.run_sync(self.entries, session)
         since = 0 if again else record.view.session.memory_up_to
-        heard = user_messages_in(entries, since, self._is_about_project)
-        if not heard:
+        messages = user_messages_in(entries, since, self._is_about_project)
+        if not messages:
             return LearnResult(session, why="there is nothing new in it")
         if not _answers(entries, 0):
             return LearnResult(session, why="nothing was answered yet")
-        upto = heard[-1].seq
-        if not distil.worth_asking(heard):
+        upto = messages[-1].seq
+        if not distil.is_worth_asking(messages):
             await record(MemoryExtracted(upto), by="memory")
             return LearnResult(session, why="it is too short")
         known = await anyio.to_thread.run_sync(self.memory.all_notes)
-        words = distil.request_text(heard, _answers(entries, since), known)
-        request = _request(words, aide)
-        answer = await ask_outside_conversation(request, "memory", aide, NO_LIMIT, record)
-        drafts = distil.drafts(answer)
+        words = distil.request_text(messages, _answers(entries, since), known)
+        request = _request(words, model)
+        answer = await ask_outside_conversation(request, "memory", model, NO_LIMIT, record)
+        drafts = distil.parse_drafts(answer)
         if drafts is None:
-            raise ProviderError(f"{aide.name} gave no JSON for the notes")
-        notes = distil.check_drafts(drafts, heard, known, session)
+            raise ProviderError(f"{model.name} gave no JSON for the notes")
+        notes = distil.check_drafts(drafts, messages, known, session)
         clean = [note for note in notes if not self.holds_secret(note.text)]
         changes = await anyio.to_thread.run_sync(self.memory.keep, clean)
         count = sum(change.sign == "+" for change in changes)
-        await record(MemoryExtracted(upto, count, model=aide.name), by="memory")
+        await record(MemoryExtracted(upto, count, model=model.name), by="memory")
         return LearnResult(session, changes)
 
     async def learn_of(
-        self, session: str, aide_for: AideFor, *, again: bool = False
+        self, session: str, choose_model: ChooseModel, *, again: bool = False
     ) -> LearnResult:
         """Like `learn`, for a session that is not open. Also raises `Held`.
 
@@ -191,11 +191,11 @@ class ProjectMemory:
         aside = UnlockedModel(self.home, session, record)
         view = await record.open()
         try:
-            aide = aide_for(view)
-            if aide is None:
+            model = choose_model(view)
+            if model is None:
                 return LearnResult(session, why="its model is not asked for notes")
-            aside.provider = aide.provider
-            asked = replace(aide, provider=aside)
+            aside.provider = model.provider
+            asked = replace(model, provider=aside)
             return await self.learn(session, record, asked, again=again)
         finally:
             aside.restore_time()  # still under our lock
@@ -219,7 +219,7 @@ class ProjectMemory:
 
     def is_in_folder_notes(self, text: str) -> bool:
         """Whether `.agent/memory.md` of the folder contains this text."""
-        return normal(text) in normal(self._folder_text())
+        return normalize(text) in normalize(self._folder_text())
 
     def holds_secret(self, text: str) -> bool:
         return bool(_PASSWORD_PATTERN.search(text)) or has_mask(
@@ -234,9 +234,9 @@ class ProjectMemory:
         gone = not os.path.isdir(directory)
         return gone or project_of(directory) == self.memory.project
 
-    def _stored_text(self, whose: str) -> str:
+    def _stored_text(self, owner: NoteOwner) -> str:
         with suppress(BadInput):  # a session works without notes
-            return self.memory.text("person" if whose == "person" else "project")
+            return self.memory.text(owner)
         return ""
 
     def _folder_text(self, trusted: TrustedText = as_it_is) -> str:
@@ -280,8 +280,8 @@ class UnlockedModel:
 class Notebook:
     """Writes notes for a tool, based on the messages of this session's user."""
 
-    def __init__(self, of: ProjectMemory, session: str) -> None:
-        self._of, self._session = of, session
+    def __init__(self, memory: ProjectMemory, session: str) -> None:
+        self._of, self._session = memory, session
 
     async def write(self, section: str, text: str, replaces: str) -> str:
         return await anyio.to_thread.run_sync(self._write, section, text, replaces)
@@ -313,8 +313,10 @@ class Notebook:
         before = old.line.text if old else ""
         if not may_replace(before, text):
             raise ToolFailed(FORBIDDEN_TEXT.format(text=before))
-        heard = distil.newest_messages(user_messages_in(self._of.entries(self._session), 0))
-        texts = [item.text for item in heard]
+        messages = distil.newest_messages(
+            user_messages_in(self._of.entries(self._session), 0)
+        )
+        texts = [item.text for item in messages]
         if not is_grounded(text, texts, before):
             raise ToolFailed(NOT_SAID_TEXT)
         if any(
@@ -322,8 +324,8 @@ class Notebook:
         ) and not is_stated_in_order(text, texts):
             raise ToolFailed(NOT_SAID_TEXT)
         whose, place = target
-        origin = _origin(self._session, text, heard)
-        return NewNote(place, text, old.whose if old else whose, before, origin)
+        origin = _origin(self._session, text, messages)
+        return NewNote(place, text, old.owner if old else whose, before, origin)
 
 
 def user_messages_in(
@@ -382,20 +384,20 @@ def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnsw
     return tuple(answers)
 
 
-def _request(words: str, aide: Model) -> Request:
+def _request(words: str, model: Model) -> Request:
     return Request(
         Log([StoredMessage(0, Message("user", (Text(words),)))]),
         distil.prompt(),
-        model=aide.name.partition("/")[2],
+        model=model.name.partition("/")[2],
         max_output=distil.MAX_OUTPUT_TOKENS,
         schema=distil.ANSWER_SCHEMA,
     )
 
 
-def _origin(session: str, text: str, heard: Sequence[PersonWords]) -> Origin:
+def _origin(session: str, text: str, messages: Sequence[PersonWords]) -> Origin:
     """The messages on which a note is based: all that share a word with it."""
     mine = stems(text)
-    from_ = [words for words in heard if mine & stems(words.text)] or list(heard)
+    from_ = [words for words in messages if mine & stems(words.text)] or list(messages)
     seqs = tuple(words.seq for words in from_)
     return Origin(session, seqs, max((words.at for words in from_), default=0.0))
 

@@ -31,13 +31,13 @@ _MIB = 1024**2
 
 
 class PythonSetup(Struct, frozen=True):
-    """Shared by the Python processes of one start. `kept` is the memory of a project."""
+    """Shared by the Python processes of one start. `memo_directory` caches model responses of a project."""
 
     settings: Python
     directory: str
     rate: RateLimit  # shared by all sessions
     sessions: SessionIndex
-    kept: Path
+    memo_directory: Path
 
 
 class SessionPython:
@@ -49,14 +49,14 @@ class SessionPython:
 
     def __init__(
         self,
-        coding: PythonSetup,
+        setup: PythonSetup,
         record: Recorder,
         id_: str,
         children: Children,
         begins: InitialVariables,
         depth: int = 0,
     ) -> None:
-        self._coding, self._record, self._id = coding, record, id_
+        self._coding, self._record, self._id = setup, record, id_
         self._children, self._begins, self._depth = children, begins, depth
         self._keeper = WorkerKeeper(self._workers)
         self._repls: dict[str, Repl] = {}  # by agent: each has its own code_limits
@@ -117,7 +117,7 @@ class SessionPython:
             case "session":
                 return SessionMemo(self._record)
             case "project":
-                return ProjectMemo(self._coding.kept, self._record)
+                return ProjectMemo(self._coding.memo_directory, self._record)
 
     @asynccontextmanager
     async def _workers(

@@ -38,7 +38,7 @@ _BEARER_PREFIX = "bearer "
 
 
 class RemoteTurn(Struct, frozen=True):
-    """What decides in a turn which servers the provider connects to.
+    """The facts of a turn that decide which servers the provider connects to.
 
     `host` is the name of the provider if it connects to MCP servers itself, otherwise "".
     `named` are the tools of --tools, or None.
@@ -60,9 +60,9 @@ class RemoteServers:
     def wrap(self, provider: Provider, turn: RemoteTurn) -> Provider:
         """Wrap a provider whose requests name the servers that this turn may use."""
         servers = tuple(server for server, why in self._servers(turn) if not why)
-        return _HandingOver(provider, servers, turn.mode) if servers else provider
+        return _HostedServersProvider(provider, servers, turn.mode) if servers else provider
 
-    def notices(self, turn: RemoteTurn) -> tuple[str, ...]:
+    def exclusion_notices(self, turn: RemoteTurn) -> tuple[str, ...]:
         """The servers that this turn cannot use, and why. Subagents have none at all."""
         return tuple(
             f"the MCP server {server.name} is in remote mode and not used: {why}"
@@ -105,7 +105,7 @@ def _hook_about(any_tool: str, hooks: Sequence[Hook]) -> str:
     return next((hook.name for hook in (*before, *named)), "")
 
 
-class _HandingOver:
+class _HostedServersProvider:
     """A provider whose requests name MCP servers, while the mode lets such calls run."""
 
     def __init__(

@@ -72,8 +72,8 @@ exec 4>&-
 cat <&3 >/dev/null
 exit "$status"
 """
-_AT_ONCE = 64 * 1024
-_LAST_CHARS = 4_000  # of its output that are searched for the reason of a failure
+_READ_BYTES = 64 * 1024
+_MAX_ERROR_CHARS = 4_000  # of its output that are searched for the reason of a failure
 
 
 class SessionHooks(Struct, frozen=True):
@@ -168,7 +168,7 @@ class SessionHooks(Struct, frozen=True):
 
 
 class ConfiguredHooks(Struct, frozen=True):
-    """The hooks that count in one start; `at` makes those of a session."""
+    """The hooks that count in one start; `in_workspace` makes those of a session."""
 
     file: HookFile
     environ: Mapping[str, str]
@@ -184,30 +184,30 @@ class ConfiguredHooks(Struct, frozen=True):
         """Whether a hook runs when a session is resumed."""
         return bool(matching_hooks(self.file.hooks, "SessionStart", "resume"))
 
-    def notices(self, brought: Sequence[Tool], directory: str) -> tuple[str, ...]:
-        """Notices about the files. `brought` are tools that are not built in."""
+    def notices(self, added_tools: Sequence[Tool], directory: str) -> tuple[str, ...]:
+        """Notices about the files. `added_tools` are tools that are not built in."""
         from refold.app.missing_hook_programs import missing_programs
 
         hooks = self.file.hooks
         return (
             *self.file.problems,
-            *unfit_matchers(hooks, tool_names(brought)),
+            *unfit_matchers(hooks, tool_names(added_tools)),
             *missing_programs(
                 hooks, ShellCommands(self.environ).has, _entry_point_names(hooks), directory
             ),
         )
 
-    def at(self, workspace: Workspace, transcript: str) -> SessionHooks:
+    def in_workspace(self, workspace: Workspace, transcript: str) -> SessionHooks:
         return SessionHooks(self.file.hooks, self.environ, workspace, self.mask, transcript)
 
 
-def tool_names(brought: Sequence[Tool]) -> frozenset[str]:
+def tool_names(added_tools: Sequence[Tool]) -> frozenset[str]:
     """Our names of all tools for which hooks may be run, without those of MCP servers."""
     from refold.tools.builtin import builtin  # most starts have no hooks
     from refold.tools.team import TEAM_TOOLS
     from refold.tools.tool_search import tool_call, tool_search
 
-    every = (*builtin(), *TEAM_TOOLS, tool_search, tool_call, *brought)
+    every = (*builtin(), *TEAM_TOOLS, tool_search, tool_call, *added_tools)
     return frozenset(tool.name for tool in every)
 
 
@@ -261,7 +261,7 @@ class _HookOutput:
             anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError
         ):
             while self.status is None and len(self.printed) <= MAX_OUTPUT_BYTES:
-                self.printed += await self._stream.receive(_AT_ONCE)
+                self.printed += await self._stream.receive(_READ_BYTES)
                 self._take_status()
         self.ended.set()
         if self.status is None:
@@ -294,7 +294,7 @@ def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookA
     answer = program_answer(hook, status, text, finished.text)
     if (answer.outcome == "failed" or answer.by_failure) and hook.sandbox:
         signs = finished.no_namespaces and reports_no_namespaces(
-            finished.text[-_LAST_CHARS:]
+            finished.text[-_MAX_ERROR_CHARS:]
         )
         why = (
             f"it ran in the sandbox; {NAMESPACES_REFUSED}"

@@ -40,7 +40,7 @@ def remember_size(paths: Paths, sizes: list[KindSize], now: float) -> MeasuredSi
 
 
 def quota_notice(paths: Paths, quota_gb: float) -> str:
-    """What to say about the last measurement; "" below the quota, or without one."""
+    """A notice about the last measurement; "" if it is below the quota, or there is none."""
     measured = _last_measured(paths) if quota_gb else None
     if measured is None or measured.bytes <= quota_gb * _GB_BYTES:
         return ""

@@ -139,7 +139,7 @@ class SystemPromptBuilder:
 
     @property
     def trust_like(self) -> str:
-        """The directory whose trusted versions also count in its worktrees; "" with --trust."""
+        """The directory whose trusted versions also apply in its worktrees; "" with --trust."""
         return self._ground.like or ("" if self._ground.trust else self._directory)
 
     def reread(self) -> None:

@@ -64,11 +64,11 @@ if TYPE_CHECKING:
     from refold.web.client import WebClient
 
 T = TypeVar("T")
-_OF_SKILLS = ("list_skills", "read_skill")
-_OF_MEMORY = ("memory_write",)
-# For the user's own session.
-_OF_PERSON = ("schedule", "enter_worktree", "exit_worktree")
-_OF_BOARD = ("task_create", "task_get", "task_update", "task_list", "task_claim")
+_SKILL_TOOLS = ("list_skills", "read_skill")
+_MEMORY_TOOLS = ("memory_write",)
+# Only in the user's own session.
+_USER_TOOLS = ("schedule", "enter_worktree", "exit_worktree")
+_BOARD_TOOLS = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 
 
 class SharedResources(Struct, frozen=True):
@@ -142,10 +142,10 @@ class LazyBoard:
 
         return TaskBoard(self._project, self._masks.mask_event)
 
-    async def _run_in_thread(self, deed: "Callable[[TaskBoard], T]") -> T:
+    async def _run_in_thread(self, work: "Callable[[TaskBoard], T]") -> T:
         try:
             async with self._in_order:
-                return await anyio.to_thread.run_sync(deed, self._board)
+                return await anyio.to_thread.run_sync(work, self._board)
         except (BadInput, JournalError) as error:
             # A board that cannot be written must not end the session.
             raise ToolFailed(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
@@ -373,12 +373,12 @@ class ToolDependencies:
             self._board = LazyBoard(resources.project, shared.models.masks)
         children.board = self._board
 
-    def files_and_commands(self, reading: Sequence[Rule] = ()) -> tuple[Files, Commands]:
+    def files_and_commands(self, read_rules: Sequence[Rule] = ()) -> tuple[Files, Commands]:
         """Files and commands of the workspace, without the files that these rules deny."""
         workspace = self._shared.workspace
-        if not reading:
+        if not read_rules:
             return workspace.files, workspace.commands
-        return workspace.heeding(reading)
+        return workspace.files_and_commands(read_rules)
 
     def by_name(self, files: Files, *, teams: bool) -> Mapping[str, object]:
         """Further dependencies of tools by name; `files` is what they can read."""
@@ -389,7 +389,11 @@ class ToolDependencies:
         )
         if files is self._shared.workspace.files:
             return values
-        return {**values, **self._readers(files), **self._shared.options.dependencies}
+        return {
+            **values,
+            **self._reading_dependencies(files),
+            **self._shared.options.dependencies,
+        }
 
     @cached_property
     def _team(self) -> "Team":
@@ -403,7 +407,7 @@ class ToolDependencies:
     def _all_dependencies(self) -> Mapping[str, object]:
         workspace = self._shared.workspace
         return {
-            **self._readers(workspace.files),
+            **self._reading_dependencies(workspace.files),
             "blobs": self._record,
             "history": History(self._record),
             "memory": LazyNotebook(
@@ -420,7 +424,7 @@ class ToolDependencies:
             **self._shared.options.dependencies,
         }
 
-    def _readers(self, files: Files) -> Mapping[str, object]:
+    def _reading_dependencies(self, files: Files) -> Mapping[str, object]:
         return {
             "code": LazyCode(self._shared, files),
             "checks": LazyChecks(self._record, files, self._resources.sessions),
@@ -441,10 +445,10 @@ class ToolDependencies:
         child = self._child
         off = {
             *(() if self._choices else (task.name,)),
-            *(() if settings.skills else _OF_SKILLS),
-            *(() if settings.memory and options.takes_notes else _OF_MEMORY),
-            *(() if options.keep else _OF_BOARD),
-            *(() if options.keep and child is None else _OF_PERSON),
+            *(() if settings.skills else _SKILL_TOOLS),
+            *(() if settings.memory and options.takes_notes else _MEMORY_TOOLS),
+            *(() if options.keep else _BOARD_TOOLS),
+            *(() if options.keep and child is None else _USER_TOOLS),
         }
         return tuple(
             task_for(self._choices) if tool is task else tool
@@ -491,7 +495,7 @@ class ToolDependencies:
 
     @cached_property
     def _choices(self) -> tuple[AgentChoice, ...]:
-        """The agents that may be given work here."""
+        """The agents to which the session may give work."""
         position = self._children.position
         if position.depth >= position.deepest:
             return ()

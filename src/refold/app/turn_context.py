@@ -59,7 +59,7 @@ GONE_PRESET = "the preset {gone!r} of this session no longer exists: {now} is us
 SINCE_TEXT = "since this session was left: {what}"
 # The parts of a system text that do not change daily.
 _LASTING_PARTS = ("prompt", "instructions", "skills", "agents", "tools")
-_LEAST_RESULT = 1_000  # characters
+_MIN_RESULT_CHARS = 1_000  # characters
 _READ_SKILL = "read_skill"
 _MAX_LIST_CHARS = 4_000  # characters of the list of skills
 
@@ -116,7 +116,7 @@ class TurnContext:
         since = self._since
         if since is None:
             since = self._changes_text(view, lambda: self._build_world(view))
-        remote = mcp.remote.notices(self._remote_turn(model, now)) if mcp else ()
+        remote = mcp.remote.exclusion_notices(self._remote_turn(model, now)) if mcp else ()
         return (*notices, *remote, *filter(None, (gone, lost, unused, since)))
 
     def _preset(self, view: View) -> str:
@@ -196,7 +196,7 @@ class TurnContext:
             ),
             tools=offer.active if coded else traits.tools(offer.active),
             deferred=() if traits.small else offer.deferred,
-            policies=self._policies_within(agent.bounds.steps, coded=coded),
+            policies=self._turn_policies(agent.bounds.steps, acts_by_code=coded),
             rules=(*shared.workspace.rules, *agent.rules),
             mode=settings.permission_mode,
             attended=options.attended,
@@ -283,7 +283,7 @@ class TurnContext:
         )
 
     def _skill_list(self, agent: Profile, traits: ModelTraits) -> str:
-        """The list of skills, as far as there is room, for an agent that can read one."""
+        """The list of skills for an agent that can read one, cut to the available length."""
         settings = self._shared.settings
         if not (settings.skills and agent.skills) or traits.small:
             return ""
@@ -299,18 +299,23 @@ class TurnContext:
         python = self._resources.python
         return _combine(self._children.background, *((python.beside,) if python else ()))
 
-    def _policies_within(self, steps: int, *, coded: bool) -> tuple[Policy, ...]:
-        key = (steps, coded)
+    def _turn_policies(self, steps: int, *, acts_by_code: bool) -> tuple[Policy, ...]:
+        key = (steps, acts_by_code)
         if key not in self._policies:
             shared = self._shared
             lent = shared.models.price if self._child else None
             watched = shared.options.watched and self._child is None
             own = policies(
-                shared.settings, self._schema, steps, lent, coded=coded, watched=watched
+                shared.settings,
+                self._schema,
+                steps,
+                lent,
+                acts_by_code=acts_by_code,
+                watched=watched,
             )
             # They have different ranks wherever the order could matter.
             self._policies[key] = (
-                _enforceable(shared),
+                _budget_check(shared),
                 *own,
                 *self._hook_policies(),
                 *shared.policies,
@@ -331,7 +336,7 @@ class TurnContext:
             return None
         sessions = self._resources.sessions
         transcript = str(sessions.path(self._id)) if sessions else ""
-        return hooks.at(self._shared.workspace, transcript)
+        return hooks.in_workspace(self._shared.workspace, transcript)
 
     def reread_instructions(self) -> None:
         self._resources.system_prompt.reread()
@@ -351,7 +356,7 @@ def _budget(shared: SharedResources) -> Budget:
     return own
 
 
-def _enforceable(shared: SharedResources) -> Policy:
+def _budget_check(shared: SharedResources) -> Policy:
     fallbacks = shared.settings.fallback_models
     return enforceable(_budget(shared), shared.models.price, fallbacks)
 
@@ -447,9 +452,9 @@ def model_of(models: Models, view: View, agent: Profile) -> str:
     return view.session.model or before or models.default(agent.role)
 
 
-def _max_result_chars(settled: int, window: int) -> int:
+def _max_result_chars(configured: int, window: int) -> int:
     """The limit of one result in characters: `settled`, or less in a small window."""
-    return min(settled, max(_LEAST_RESULT, window)) if window else settled
+    return min(configured, max(_MIN_RESULT_CHARS, window)) if window else configured
 
 
 def _combine(*every: Background) -> Background:

@@ -236,8 +236,8 @@ class Workspace:
         """The reason why a deny rule forbids reading this absolute path, or ""."""
         return self._unread(Real(os.path.realpath(path)))
 
-    def heeding(self, rules: Sequence[Rule]) -> tuple[Files, Commands]:
-        """Its files and commands, with these rules about reading applied in addition."""
+    def files_and_commands(self, rules: Sequence[Rule]) -> tuple[Files, Commands]:
+        """The files and commands, with these additional rules about reading."""
         files = self.files.heeding(
             lambda real: self._denial(real, rules),
             lambda real: _hidden_reason(real, rules, self._facts),

@@ -19,7 +19,7 @@ from refold.config.paths import Paths, current_directory, paths
 from refold.config.secret_values import masks_of, without_secrets
 from refold.config.set_setting import (
     SettingsFile,
-    Whose,
+    SettingsOwner,
     file_of,
     replace_text,
     set_value,
@@ -142,7 +142,7 @@ def _change(file: SettingsFile, args: Namespace) -> int:
 
 def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
     state = origins_report(folder, places, os.environ).state
-    whose: tuple[Whose, ...] = ("user", "project", "project-local")
+    whose: tuple[SettingsOwner, ...] = ("user", "project", "project-local")
     for owner in whose:
         file = file_of(owner, folder, places)
         there = file.path.is_file()

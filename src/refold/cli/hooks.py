@@ -158,7 +158,7 @@ def _test(
 ) -> int:
     settings = load_folder_settings(directory, places, os.environ, {}).settings
     workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
-    session = _bind_hooks(hooks, places).at(workspace, "")
+    session = _bind_hooks(hooks, places).in_workspace(workspace, "")
     about: dict[str, object] = {
         "session_id": "test", "cwd": str(directory), "permission_mode": "default",
         "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLE_INPUTS[event],

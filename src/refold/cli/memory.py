@@ -18,7 +18,7 @@ from refold.config.paths import current_directory, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_document, print_error, print_note, write
 from refold.memory.note_origins import NoteChange
-from refold.memory.notes import ListedNote, Memory, Whose
+from refold.memory.notes import ListedNote, Memory, NoteOwner
 from refold.memory.notes_file import MAX_FILE_BYTES
 from refold.views.escape import on_one_line
 
@@ -99,12 +99,12 @@ def _open_memory() -> ProjectMemory:
     return ProjectMemory(places.data, current_directory(), session_index(places))
 
 
-def _scope_of(args: Namespace) -> Whose:
+def _scope_of(args: Namespace) -> NoteOwner:
     return "person" if args.profile else "project"
 
 
-def _show(memory: Memory, whose: Whose, *, as_json: bool) -> int:
-    notes = [n for n in memory.all_notes() if whose == "project" or n.whose == "person"]
+def _show(memory: Memory, whose: NoteOwner, *, as_json: bool) -> int:
+    notes = [n for n in memory.all_notes() if whose == "project" or n.owner == "person"]
     if as_json:
         for note in notes:
             print_document(_document(note))
@@ -118,19 +118,19 @@ def _show(memory: Memory, whose: Whose, *, as_json: bool) -> int:
 def _listing(notes: Sequence[ListedNote], memory: Memory) -> Iterator[str]:
     before = ("", "")
     for note in notes:
-        if note.whose != before[0]:
-            size = len(memory.text(note.whose).encode())
-            yield f"{memory.file(note.whose)} ({size:,} of {MAX_FILE_BYTES:,} bytes)\n"
-        if (note.whose, note.line.section) != before:
+        if note.owner != before[0]:
+            size = len(memory.text(note.owner).encode())
+            yield f"{memory.file(note.owner)} ({size:,} of {MAX_FILE_BYTES:,} bytes)\n"
+        if (note.owner, note.line.section) != before:
             yield f"{on_one_line(note.line.section) or 'Notes'}\n"
-        before = (note.whose, note.line.section)
+        before = (note.owner, note.line.section)
         of = f"  [{note.origin.session}]" if note.origin.session else ""
         yield f"{note.number:>4}  {on_one_line(note.line.text)}{of}\n"
 
 
 def _document(note: ListedNote) -> dict[str, object]:
     return {
-        "number": note.number, "whose": note.whose, "section": note.line.section,
+        "number": note.number, "whose": note.owner, "section": note.line.section,
         "text": note.line.text, "session": note.origin.session,
         "events": note.origin.seqs, "at": note.origin.at,
     }  # fmt: skip
@@ -159,10 +159,10 @@ def _forget(remembering: ProjectMemory, words: str) -> int:
     return 0
 
 
-def _edit(memory: Memory, whose: Whose) -> int:
+def _edit(memory: Memory, whose: NoteOwner) -> int:
     file = memory.file(whose)
     command = editor(f"the notes are in {file}")
-    memory.begin(whose)
+    memory.create_file(whose)
     edit(command, file)
     size = len(memory.text(whose).encode())
     if size > MAX_FILE_BYTES:

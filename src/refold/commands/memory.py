@@ -41,9 +41,9 @@ def _show(memory: ProjectNotes, here: CommandContext) -> None:
         here.show(line("There are no notes yet. A line that begins with # saves one."))
     before = ("", "")
     for note in notes:
-        if (note.whose, note.line.section) != before:
-            before = (note.whose, note.line.section)
-            about = " (about you)" if note.whose == "person" else ""
+        if (note.owner, note.line.section) != before:
+            before = (note.owner, note.line.section)
+            about = " (about you)" if note.owner == "person" else ""
             here.show(line(f"{on_one_line(note.line.section) or 'Notes'}{about}", "strong"))
         here.show(_note(note))
     if notes:

@@ -28,7 +28,7 @@ from refold.errors import BadInput, reason_of
 from refold.place.private_files import file_lock, write
 from refold.values.modes import Verdict
 
-Whose: TypeAlias = Literal["user", "project", "project-local"]
+SettingsOwner: TypeAlias = Literal["user", "project", "project-local"]
 _FILE_NAMES = {"project": "config.toml", "project-local": "config.local.toml"}
 
 
@@ -36,7 +36,7 @@ class SettingsFile(Struct, frozen=True):
     """A settings file of the user. `folder` is the working directory."""
 
     path: Path
-    whose: Whose
+    owner: SettingsOwner
     folder: Path
     places: Paths
 
@@ -45,27 +45,27 @@ class SettingsFile(Struct, frozen=True):
         """The name of the file for messages."""
         return (
             str(self.path)
-            if self.whose == "user"
+            if self.owner == "user"
             else f"{PROJECT_DIRECTORY}/{self.path.name}"
         )
 
     def check(self, text: str) -> None:
         """Raise `BadInput` for the first error in `text`."""
-        if self.whose == "user":
+        if self.owner == "user":
             combine([from_text(text, self.display_name, f"user {self.path}")])
         else:
-            parse_file(self.display_name, self.whose, text.encode())
+            parse_file(self.display_name, self.owner, text.encode())
 
     def text(self) -> str:
         """The content; "" if there is no file. Raises `BadInput`."""
         return text_of(self.path)
 
 
-def file_of(whose: Whose, folder: Path, places: Paths) -> SettingsFile:
-    if whose == "user":
-        return SettingsFile(places.settings, whose, folder, places)
+def file_of(owner: SettingsOwner, folder: Path, places: Paths) -> SettingsFile:
+    if owner == "user":
+        return SettingsFile(places.settings, owner, folder, places)
     return SettingsFile(
-        folder / PROJECT_DIRECTORY / _FILE_NAMES[whose], whose, folder, places
+        folder / PROJECT_DIRECTORY / _FILE_NAMES[owner], owner, folder, places
     )
 
 
@@ -74,7 +74,7 @@ def set_value(file: SettingsFile, key: str, text: str) -> object:
     from refold.config.toml_edit import set_key  # tomlkit takes 30 ms
 
     value = _convert(key, text)
-    if file.whose != "user":
+    if file.owner != "user":
         for known, origin in check_layer([(key, Origin(value, COMMAND_LINE))]):
             check_allowed(known, origin)
     _change(file, key, lambda before, path: set_key(before, path, value))
@@ -158,7 +158,7 @@ def _file_lock(file: SettingsFile) -> Generator[None]:
 
 
 def _write(file: SettingsFile, text: str) -> None:
-    if file.whose == "user":
+    if file.owner == "user":
         # An empty file counts as damaged.
         write(file.path, text or "# No setting is set.\n")
         return

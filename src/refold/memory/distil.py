@@ -19,21 +19,24 @@ from refold.memory.grounding import (
     lifts_prohibition,
     may_replace,
     nearly_same,
-    normal,
+    normalize,
     stems,
 )
 from refold.memory.note_origins import Origin
-from refold.memory.notes import ListedNote, NewNote, Whose
+from refold.memory.notes import ListedNote, NewNote, NoteOwner
 from refold.memory.notes_file import MAX_LINE_CHARS, Section, escape_tags, one_line
 from refold.memory.own_words import PersonWords
 
-MOST_NOTES = 12
-MOST_WORDS = 16_000  # characters of the user's newest messages that are read
+MAX_NOTES = 12
+MAX_MESSAGE_CHARS = 16_000  # characters of the user's newest messages that are read
 MAX_OUTPUT_TOKENS = 2_000
-_ANSWERS, _EXCERPT = 12, 240  # answers of the agent, for context, and characters of each
+_MAX_ANSWERS, _EXCERPT_CHARS = (
+    12,
+    240,
+)  # answers of the agent, for context, and characters of each
 _MAX_JSON_STARTS = 20  # places at which JSON is tried
 
-_PLACE_NAMES: Mapping[str, tuple[Whose, Section]] = {
+_PLACE_NAMES: Mapping[str, tuple[NoteOwner, Section]] = {
     "preferences": ("project", "Preferences"),
     "person": ("person", "Preferences"),
     "facts": ("project", "Project facts"),
@@ -69,7 +72,7 @@ ANSWER_SCHEMA = Raw(
 
 
 class DistilledAnswer(Struct, frozen=True):
-    """What the agent answered at the end of a turn."""
+    """The response with which the agent ended a turn."""
 
     seq: int
     text: str
@@ -95,18 +98,18 @@ class _Item(Struct):
     replaces: int | str | None = None
 
 
-def section_named(section: str) -> tuple[Whose, Section] | None:
+def section_named(section: str) -> tuple[NoteOwner, Section] | None:
     """The scope and section that a model's section name means; None if unknown."""
-    wanted = normal(section)
+    wanted = normalize(section)
     for name, value in _PLACE_NAMES.items():
-        if wanted and (name.startswith(wanted) or wanted in (normal(value[1]), name)):
+        if wanted and (name.startswith(wanted) or wanted in (normalize(value[1]), name)):
             return value
     return ("person", "Preferences") if wanted in ("profile", "user") else None
 
 
-def worth_asking(heard: Sequence[PersonWords]) -> bool:
+def is_worth_asking(messages: Sequence[PersonWords]) -> bool:
     """Whether these messages contain anything that could be learned."""
-    return any(stems(message.text) and not _says_nothing(message.text) for message in heard)
+    return any(stems(message.text) and not _is_filler(message.text) for message in messages)
 
 
 def prompt() -> str:
@@ -114,7 +117,7 @@ def prompt() -> str:
 
 
 def request_text(
-    heard: Sequence[PersonWords],
+    messages: Sequence[PersonWords],
     answers: Sequence[DistilledAnswer],
     known: Sequence[ListedNote],
 ) -> str:
@@ -123,17 +126,17 @@ def request_text(
         f"{item.number}. ({item.line.section}) {escape_tags(item.line.text)}"
         for item in known
     ]
-    messages = sorted(
-        (*newest_messages(heard), *answers[-_ANSWERS:]), key=lambda each: each.seq
+    rows = sorted(
+        (*newest_messages(messages), *answers[-_MAX_ANSWERS:]), key=lambda row: row.seq
     )
-    lines = [_message_line(item) for item in messages]
+    lines = [_message_line(row) for row in rows]
     return (
         f"<notes>\n{chr(10).join(notes) or '(none yet)'}\n</notes>\n\n"
         f"<session>\n{chr(10).join(lines)}\n</session>"
     )
 
 
-def drafts(answer: str) -> tuple[Draft, ...] | None:
+def parse_drafts(answer: str) -> tuple[Draft, ...] | None:
     """The notes of an answer, parsed leniently; None if it contains no JSON."""
     items = _json(answer)
     if items is None:
@@ -143,24 +146,24 @@ def drafts(answer: str) -> tuple[Draft, ...] | None:
 
 def check_drafts(
     proposals: Sequence[Draft],
-    heard: Sequence[PersonWords],
+    messages: Sequence[PersonWords],
     known: Sequence[ListedNote],
     session: str,
 ) -> tuple[NewNote, ...]:
     """The notes that the user's messages support, ready to be saved."""
     notes: list[NewNote] = []
-    messages = newest_messages(heard)  # those that the model was shown
+    messages = newest_messages(messages)  # those that the model was shown
     for draft in proposals:
         note = _check(draft, messages, known, session)
         if note and not any(nearly_same(note.text, other.text) for other in notes):
             notes.append(note)
-    return tuple(notes[:MOST_NOTES])
+    return tuple(notes[:MAX_NOTES])
 
 
-def newest_messages(heard: Sequence[PersonWords]) -> list[PersonWords]:
+def newest_messages(messages: Sequence[PersonWords]) -> list[PersonWords]:
     """The latest messages, up to the limit."""
-    left, messages = MOST_WORDS, list[PersonWords]()
-    for message in reversed(heard):
+    left, messages = MAX_MESSAGE_CHARS, list[PersonWords]()
+    for message in reversed(messages):
         left -= len(message.text)
         if left < 0 and messages:
             break
@@ -168,15 +171,18 @@ def newest_messages(heard: Sequence[PersonWords]) -> list[PersonWords]:
     return messages[::-1]
 
 
-def _says_nothing(text: str) -> bool:
-    """Whether it is only "continue", "thanks!" and the like."""
-    return IDLE_WORDS.issuperset(normal(text).split())
+def _is_filler(text: str) -> bool:
+    """Whether a message says only "continue", "thanks!" and the like."""
+    return IDLE_WORDS.issuperset(normalize(text).split())
 
 
 def _check(
-    draft: Draft, heard: Sequence[PersonWords], known: Sequence[ListedNote], session: str
+    draft: Draft, messages: Sequence[PersonWords], known: Sequence[ListedNote], session: str
 ) -> NewNote | None:
-    target, words = section_named(draft.section), [h for h in heard if h.seq in draft.seqs]
+    target, words = (
+        section_named(draft.section),
+        [h for h in messages if h.seq in draft.seqs],
+    )
     text = one_line(draft.text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS)
     # The part that is cut off might be an "unless".
     if target is None or not words or not text or text.endswith("…"):
@@ -193,13 +199,13 @@ def _check(
     ) and not is_stated_in_order(text, texts):
         return None
     origin = Origin(session, tuple(h.seq for h in words), max(h.at for h in words))
-    whose, section = (old.whose, target[1]) if old else target
-    return NewNote(section, text, whose, before, origin)
+    owner, section = (old.owner, target[1]) if old else target
+    return NewNote(section, text, owner, before, origin)
 
 
 def _is_note(note: ListedNote, replaces: str) -> bool:
-    wanted = normal(replaces)
-    return bool(wanted) and wanted in (str(note.number), normal(note.line.text))
+    wanted = normalize(replaces)
+    return bool(wanted) and wanted in (str(note.number), normalize(note.line.text))
 
 
 def _message_line(message: PersonWords | DistilledAnswer) -> str:
@@ -207,7 +213,9 @@ def _message_line(message: PersonWords | DistilledAnswer) -> str:
         case PersonWords():
             return f"[{message.seq}] person: {escape_tags(message.text)}"
         case DistilledAnswer():
-            return f"    agent answered: {escape_tags(one_line(message.text, _EXCERPT))}"
+            return (
+                f"    agent answered: {escape_tags(one_line(message.text, _EXCERPT_CHARS))}"
+            )
 
 
 def _json(answer: str) -> "_Notes | list[Raw] | None":

@@ -53,4 +53,4 @@ DENYING_SIGNS = ("不", "没", "別", "别", "勿", "無", "无", "ない", "ま
 # One side of these words is negated, so counting negations says nothing.
 TURN_WORDS = frozenset(_TURN_WORDS_TEXT.split())
 # Words with which users speak of themselves, and not of a project.
-OF_ONESELF = frozenset(_OF_ONESELF.split())
+SELF_WORDS = frozenset(_OF_ONESELF.split())

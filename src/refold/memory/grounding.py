@@ -30,8 +30,8 @@ _DENSE_SCRIPTS = (
     "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 )
 _WORD_PATTERN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-_ABOUT_THE_SAME = 0.75  # of the words of a forbidding note, in its replacement
-_ONE_MAY_MISS = 6  # one in this number of words need not be the user's
+_MIN_OVERLAP = 0.75  # of the words of a forbidding note, in its replacement
+_WORDS_PER_MISS = 6  # one in this number of words need not be the user's
 
 
 def is_grounded(text: str, words: Sequence[str], known: str = "") -> bool:
@@ -41,20 +41,20 @@ def is_grounded(text: str, words: Sequence[str], known: str = "") -> bool:
     user's.
     """
     all_words = "\n".join(words)
-    if not _literal(text, f"{all_words}\n{known}"):
+    if not _has_literals(text, f"{all_words}\n{known}"):
         return False
     mine, theirs, old = (
-        _telling_words(text),
-        _telling_words(all_words),
-        _telling_words(known),
+        _all_words(text),
+        _all_words(all_words),
+        _all_words(known),
     )
     new = [word for word in mine if not _is_among(word, old)]
     asked = new or mine  # if nothing is new, the user must have said all of it
     missing = [word for word in asked if not _is_among(word, theirs)]
-    may_miss = 0 if known else len(mine) // _ONE_MAY_MISS
+    may_miss = 0 if known else len(mine) // _WORDS_PER_MISS
     if not mine or len(missing) > may_miss:
         return False
-    if not all(_in_a_sentence(clause, all_words, old) for clause in _clauses(text)):
+    if not all(_is_in_one_sentence(clause, all_words, old) for clause in _clauses(text)):
         return False
     return _same_sense(text, [*words, *([known] if known else [])])
 
@@ -65,11 +65,11 @@ def may_replace(old: str, new: str) -> bool:
     Otherwise a model could be talked into trading a "never" for something harmless.
     """
     mine, theirs = (
-        frozenset(map(_stem, _soft_words(new))),
-        frozenset(map(_stem, _soft_words(old))),
+        frozenset(map(_stem, _content_words(new))),
+        frozenset(map(_stem, _content_words(old))),
     )
     share = len(mine & theirs) / len(theirs) if theirs else 0.0
-    return not forbids(old) or share >= _ABOUT_THE_SAME
+    return not forbids(old) or share >= _MIN_OVERLAP
 
 
 def lifts_prohibition(old: str, new: str) -> bool:
@@ -82,9 +82,9 @@ def is_stated_in_order(text: str, words: Sequence[str]) -> bool:
 
     Words that are merely all present cannot replace a "never".
     """
-    wanted = _telling_words(text)
+    wanted = _all_words(text)
     return any(
-        _follow(wanted, _telling_words(clause))
+        _occur_in_order(wanted, _all_words(clause))
         for message in words
         for clause in _clauses(message)
     )
@@ -92,68 +92,68 @@ def is_stated_in_order(text: str, words: Sequence[str]) -> bool:
 
 def forbids(note: str) -> bool:
     """Whether the note says "not" or "never"."""
-    return any(map(_negative, _clauses(note)))
+    return any(map(_is_negative, _clauses(note)))
 
 
-def normal(text: str) -> str:
+def normalize(text: str) -> str:
     """`text` in the form in which texts are compared: its letters and digits."""
     return " ".join(re.findall(r"[^\W_]+", _fold(text)))
 
 
 def nearly_same(one: str, other: str) -> bool:
-    """Whether two notes say nearly the same, or one the contrary of the other."""
+    """Whether two notes say nearly the same, or contradict each other."""
     mine, theirs = stems(one), stems(other)
     both = len(mine & theirs)
     return bool(both) and both / len(mine | theirs) >= 0.8
 
 
 def overlap(stems_of_one: frozenset[str], stems_of_other: frozenset[str]) -> float:
-    """How much of the shorter of two notes is in the other, 0 to 1."""
+    """The share of the shorter note's stems that the other note has, 0 to 1."""
     least = min(len(stems_of_one), len(stems_of_other))
     return len(stems_of_one & stems_of_other) / least if least else 0.0
 
 
 def stems(text: str) -> frozenset[str]:
     """The stems of the words of a note that carry meaning."""
-    return frozenset({*map(_stem, _soft_words(text)), *_hard_words(text)})
+    return frozenset({*map(_stem, _content_words(text)), *_literal_words(text)})
 
 
-def _in_a_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
-    """Whether the words are in one sentence: picked from several, they can say anything."""
-    mine = [word for word in _telling_words(clause) if not _is_among(word, old)]
-    may_miss = len(mine) // _ONE_MAY_MISS
+def _is_in_one_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
+    """Whether one sentence has all the words: picked from several, they could mean anything."""
+    mine = [word for word in _all_words(clause) if not _is_among(word, old)]
+    may_miss = len(mine) // _WORDS_PER_MISS
     return len(mine) <= may_miss + 1 or any(
         sum(not _is_among(word, theirs) for word in mine) <= may_miss
-        for theirs in map(_telling_words, _SENTENCE_END.split(_fold(message)))
+        for theirs in map(_all_words, _SENTENCE_END.split(_fold(message)))
     )
 
 
-def _follow(wanted: Sequence[str], words: Sequence[str]) -> bool:
-    """Whether these occur in order among the words."""
+def _occur_in_order(wanted: Sequence[str], words: Sequence[str]) -> bool:
+    """Whether `wanted` occur among `words` in this order."""
     left = iter(words)
     return all(any(_is_among(word, (other,)) for other in left) for word in wanted)
 
 
-def _literal(text: str, message: str) -> bool:
-    """Whether all that looks like a name or a number occurs literally."""
+def _has_literals(text: str, message: str) -> bool:
+    """Whether the message has everything in `text` that looks like a name or number, literally."""
     folded_text = _fold(message)
     chunks = {chunk.strip(_EDGE_MARKS) for chunk in folded_text.split()}
     return all(
         term in chunks or re.search(rf"(?<![\w.-]){re.escape(term)}(?![\w-])", folded_text)
-        for term in _hard_words(text)
+        for term in _literal_words(text)
     )
 
 
-def _hard_words(text: str) -> list[str]:
+def _literal_words(text: str) -> list[str]:
     chunks = (chunk.strip(_EDGE_MARKS) for chunk in _fold(text).split())
     return [chunk for chunk in chunks if chunk and _HARD_PATTERN.search(chunk)]
 
 
-def _telling_words(text: str) -> list[str]:
-    return [*_soft_words(text), *_hard_words(text)]
+def _all_words(text: str) -> list[str]:
+    return [*_content_words(text), *_literal_words(text)]
 
 
-def _soft_words(text: str) -> list[str]:
+def _content_words(text: str) -> list[str]:
     """The words that carry meaning, in order, each once."""
     chunks = _fold(text).split()
     remaining = " ".join(
@@ -161,7 +161,7 @@ def _soft_words(text: str) -> list[str]:
     )
     result: list[str] = []
     for word in _words(remaining):
-        if word not in EMPTY_WORDS and not _denies(word) and word not in TURN_WORDS:
+        if word not in EMPTY_WORDS and not _is_denial(word) and word not in TURN_WORDS:
             result.append(word)
     return list(dict.fromkeys(result))
 
@@ -203,21 +203,23 @@ def _fold(text: str) -> str:
 def _same_sense(text: str, messages: Sequence[str]) -> bool:
     """Whether the message clause nearest to each clause of the note has the same sense."""
     theirs = [clause for words in messages for clause in _clauses(words)]
-    return all(_sense_kept(clause, theirs) for clause in _clauses(text))
+    return all(_keeps_sense(clause, theirs) for clause in _clauses(text))
 
 
-def _sense_kept(clause: str, theirs: Sequence[str]) -> bool:
-    mine = _telling_words(clause)
+def _keeps_sense(clause: str, theirs: Sequence[str]) -> bool:
+    mine = _all_words(clause)
     scores = [
-        sum(_is_among(word, words) for word in mine)
-        for words in map(_telling_words, theirs)
+        sum(_is_among(word, words) for word in mine) for words in map(_all_words, theirs)
     ]
     best = max(scores, default=0)
     if not best:
         return True  # no common words: that is checked elsewhere
     nearest = [t for t, score in zip(theirs, scores, strict=True) if score == best]
     return any(
-        _negative(clause) == _negative(t) or _turns(clause) or _turns(t) for t in nearest
+        _is_negative(clause) == _is_negative(t)
+        or _has_turn_word(clause)
+        or _has_turn_word(t)
+        for t in nearest
     )
 
 
@@ -229,15 +231,15 @@ def _clauses(text: str) -> list[str]:
     return [clause for clause in _CLAUSE_END.split(apart) if clause.strip()]
 
 
-def _negative(clause: str) -> bool:
-    return any(map(_denies, _WORD_PATTERN.findall(clause))) or any(
+def _is_negative(clause: str) -> bool:
+    return any(map(_is_denial, _WORD_PATTERN.findall(clause))) or any(
         sign in clause for sign in DENYING_SIGNS
     )
 
 
-def _denies(word: str) -> bool:
+def _is_denial(word: str) -> bool:
     return word in DENIAL_WORDS or word.endswith("n't")
 
 
-def _turns(clause: str) -> bool:
+def _has_turn_word(clause: str) -> bool:
     return any(word in TURN_WORDS for word in _WORD_PATTERN.findall(clause))

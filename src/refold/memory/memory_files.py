@@ -12,20 +12,20 @@ from refold.place.private_files import open_lock, write
 
 MAX_FILE_BYTES = 256 * 1024  # a user may write more than the prompt shows, up to this
 _LOCK_SECONDS = 5.0  # for a lock, which is held only briefly
-_LOOK_AGAIN = 0.02
+_RETRY_SECONDS = 0.02
 
 
-def content(file: Path, largest: int = MAX_FILE_BYTES) -> str:
+def read_content(file: Path, max_bytes: int = MAX_FILE_BYTES) -> str:
     """The content of a file of refold; "" if there is none. Raises `BadInput`."""
     try:
         with file.open("rb") as opened:
-            read = opened.read(largest + 1)
+            read = opened.read(max_bytes + 1)
     except FileNotFoundError:
         return ""
     except OSError as error:
         raise BadInput(f"{file} cannot be read: {error.strerror}") from error
-    if len(read) > largest:
-        raise BadInput(f"{file} is larger than {largest // 1024} KiB: make it shorter")
+    if len(read) > max_bytes:
+        raise BadInput(f"{file} is larger than {max_bytes // 1024} KiB: make it shorter")
     return read.decode("utf-8", errors="replace")
 
 
@@ -63,6 +63,6 @@ def _take_lock(opened: int, lock: Path, until: float) -> None:
                 raise BadInput(
                     f"{lock} is held by another refold: try again when that has ended"
                 ) from error
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_RETRY_SECONDS)
         else:
             return

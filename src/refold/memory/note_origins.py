@@ -71,12 +71,12 @@ class ForgottenNotes(Struct, frozen=True):
         return ForgottenNotes(salt, (*self.gone, gone)[-MAX_FORGOTTEN:])
 
     def holds(self, text: str, origin: Origin) -> bool:
-        """Whether this was forgotten, and the user has not said it again since."""
+        """Whether this note was forgotten, and no later message of the user repeats it."""
         mine = frozenset(_hash_words(stems(text), self.salt))
         return any(
             origin.at <= gone.at
             and (
-                _from_same(origin, gone.origin)
+                _comes_from_same_messages(origin, gone.origin)
                 or overlap(mine, frozenset(gone.stems)) >= _SAME_SHARE
             )
             for gone in self.gone
@@ -109,12 +109,12 @@ def write(file: Path, value: Struct) -> None:
 
 
 def _read(file: Path, kind: type[T]) -> T:
-    text = memory_files.content(file, MAX_FILE_BYTES)
+    text = memory_files.read_content(file, MAX_FILE_BYTES)
     return msgspec.json.decode(text, type=kind) if text else kind()
 
 
-def _from_same(origin: Origin, other: Origin) -> bool:
-    """Whether all words come from messages that a forgotten note was made of."""
+def _comes_from_same_messages(origin: Origin, other: Origin) -> bool:
+    """Whether a note comes only from messages that a forgotten note was made of."""
     same = bool(origin.session) and origin.session == other.session
     return same and bool(origin.seqs) and set(origin.seqs) <= set(other.seqs)
 

@@ -20,13 +20,13 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.memory import memory_files, note_origins, notes_file
-from refold.memory.grounding import normal
+from refold.memory.grounding import normalize
 from refold.memory.note_origins import MAX_CHANGES, NoteChange, NoteState, Origin
 from refold.memory.notes_file import MAX_FILE_BYTES, NoteLine, Page, Section, escape_tags
 from refold.memory.project import NOTES_FILE, notes_directory, profile_in
 
-Whose: TypeAlias = Literal["project", "person"]
-NOTE_OWNERS: tuple[Whose, ...] = ("project", "person")
+NoteOwner: TypeAlias = Literal["project", "person"]
+NOTE_OWNERS: tuple[NoteOwner, ...] = ("project", "person")
 
 
 class NewNote(Struct, frozen=True):
@@ -34,7 +34,7 @@ class NewNote(Struct, frozen=True):
 
     section: Section
     text: str
-    whose: Whose = "project"
+    owner: NoteOwner = "project"
     replaces: str = ""
     origin: Origin = Origin()
 
@@ -43,7 +43,7 @@ class ListedNote(Struct, frozen=True):
     """A note as it is listed: its number, its scope, and its origin."""
 
     number: int
-    whose: Whose
+    owner: NoteOwner
     line: NoteLine
     origin: Origin
 
@@ -56,24 +56,24 @@ class Memory:
         self.folder = notes_directory(data, project)
         self._forgotten = data / "forgotten.json"
 
-    def file(self, whose: Whose) -> Path:
-        return profile_in(self.data) if whose == "person" else self.folder / NOTES_FILE
+    def file(self, owner: NoteOwner) -> Path:
+        return profile_in(self.data) if owner == "person" else self.folder / NOTES_FILE
 
-    def page(self, whose: Whose) -> Page:
-        return notes_file.read(memory_files.content(self.file(whose)))
+    def page(self, owner: NoteOwner) -> Page:
+        return notes_file.read(memory_files.read_content(self.file(owner)))
 
-    def text(self, whose: Whose) -> str:
+    def text(self, owner: NoteOwner) -> str:
         """The content of the file."""
-        return memory_files.content(self.file(whose))
+        return memory_files.read_content(self.file(owner))
 
     def all_notes(self) -> tuple[ListedNote, ...]:
         """All notes, numbered: the project's, then those about the person."""
         notes: list[ListedNote] = []
-        for whose in NOTE_OWNERS:
-            origins = self._state(whose).origins
-            for line in self.page(whose).lines:
-                origin = origins.get(normal(line.text), Origin())
-                notes.append(ListedNote(len(notes) + 1, whose, line, origin))
+        for owner in NOTE_OWNERS:
+            origins = self._state(owner).origins
+            for line in self.page(owner).lines:
+                origin = origins.get(normalize(line.text), Origin())
+                notes.append(ListedNote(len(notes) + 1, owner, line, origin))
         return tuple(notes)
 
     def find_note(self, words: str) -> ListedNote | None:
@@ -91,11 +91,11 @@ class Memory:
         changes: list[NoteChange] = []
         with self._lock():
             forgotten = note_origins.read_forgotten(self._forgotten)
-            for whose in NOTE_OWNERS:
-                mine = [note for note in notes if note.whose == whose]
+            for owner in NOTE_OWNERS:
+                mine = [note for note in notes if note.owner == owner]
                 known = [n for n in mine if not forgotten.holds(n.text, n.origin)]
                 if known:
-                    changes += self._keep(whose, known)
+                    changes += self._keep(owner, known)
         return tuple(changes)
 
     def forget(self, words: str) -> tuple[ListedNote, ...]:
@@ -105,27 +105,27 @@ class Memory:
         """
         with self._lock():
             notes = _find_note(words, self.all_notes())
-            wanted = normal(notes.line.text)
-            gone = [n for n in self.all_notes() if normal(n.line.text) == wanted]
+            wanted = normalize(notes.line.text)
+            gone = [n for n in self.all_notes() if normalize(n.line.text) == wanted]
             forgotten = note_origins.read_forgotten(self._forgotten)
             for note in gone:
                 forgotten = forgotten.plus(note.line.text, note.origin, time.time())
             note_origins.write(self._forgotten, forgotten)  # first: it must not return
-            for file in self._everywhere():
+            for file in self._all_files():
                 _forget_in(file, wanted)
         return tuple(gone)
 
     def news(self) -> tuple[NoteChange, ...]:
         """The automatic changes since the user was last shown them."""
         changes: list[NoteChange] = []
-        for whose in NOTE_OWNERS:
-            known = self._state(whose)
+        for owner in NOTE_OWNERS:
+            known = self._state(owner)
             changes += [c for c in known.changes if c.at > known.seen]
         return tuple(changes)
 
     def changes(self) -> tuple[NoteChange, ...]:
         """The latest automatic changes, shown or not."""
-        changes = [c for whose in NOTE_OWNERS for c in self._state(whose).changes]
+        changes = [c for owner in NOTE_OWNERS for c in self._state(owner).changes]
         return tuple(sorted(changes, key=lambda change: change.at))
 
     def mark_seen(self) -> None:
@@ -133,45 +133,45 @@ class Memory:
         if not self.news():
             return
         with self._lock():
-            for whose in NOTE_OWNERS:
-                known = self._state(whose)
+            for owner in NOTE_OWNERS:
+                known = self._state(owner)
                 if any(c.at > known.seen for c in known.changes):
                     newest = max(c.at for c in known.changes)
                     note_origins.write(
-                        self._origins_file(whose), replace(known, seen=newest)
+                        self._origins_file(owner), replace(known, seen=newest)
                     )
 
-    def begin(self, whose: Whose) -> None:
+    def create_file(self, owner: NoteOwner) -> None:
         """Create the file with its headings, if there is none. Raises `BadInput`."""
         with self._lock():
-            if not memory_files.content(self.file(whose)):
-                memory_files.replace(self.file(whose), notes_file.page_text(Page()))
+            if not memory_files.read_content(self.file(owner)):
+                memory_files.replace(self.file(owner), notes_file.page_text(Page()))
 
-    def _keep(self, whose: Whose, notes: Sequence[NewNote]) -> list[NoteChange]:
-        before = self.page(whose)
-        after, known, timestamp = before, self._state(whose), time.time()
+    def _keep(self, owner: NoteOwner, notes: Sequence[NewNote]) -> list[NoteChange]:
+        before = self.page(owner)
+        after, known, timestamp = before, self._state(owner), time.time()
         origins = dict(known.origins)
         for note in notes:
             after = notes_file.with_note(after, note.section, note.text, note.replaces)
-            origins[normal(note.text)] = note.origin
+            origins[normalize(note.text)] = note.origin
         after, crowded = notes_file.shorten_page(after)
         new_changes = _difference(before, after, crowded, timestamp)
         if not new_changes:
             return []
-        texts = {normal(line.text) for line in after.lines}
-        memory_files.replace(self.file(whose), notes_file.page_text(after))
+        texts = {normalize(line.text) for line in after.lines}
+        memory_files.replace(self.file(owner), notes_file.page_text(after))
         mine = {key: origin for key, origin in origins.items() if key in texts}
         changes = (*known.changes, *new_changes)[-MAX_CHANGES:]
-        note_origins.write(self._origins_file(whose), NoteState(mine, changes, known.seen))
+        note_origins.write(self._origins_file(owner), NoteState(mine, changes, known.seen))
         return new_changes
 
-    def _state(self, whose: Whose) -> NoteState:
-        return note_origins.read(self._origins_file(whose), NoteState)
+    def _state(self, owner: NoteOwner) -> NoteState:
+        return note_origins.read(self._origins_file(owner), NoteState)
 
-    def _origins_file(self, whose: Whose) -> Path:
-        return self.file(whose).with_suffix(".json")
+    def _origins_file(self, owner: NoteOwner) -> Path:
+        return self.file(owner).with_suffix(".json")
 
-    def _everywhere(self) -> list[Path]:
+    def _all_files(self) -> list[Path]:
         """All files of notes: of all projects, and the profile."""
         return [*sorted((self.data / "projects").glob("*/memory.md")), self.file("person")]
 
@@ -183,32 +183,32 @@ def _difference(
     before: Page, after: Page, crowded: Sequence[NoteLine], timestamp: float
 ) -> list[NoteChange]:
     old, new = before.lines, after.lines
-    had, has = ({normal(line.text) for line in lines} for lines in (old, new))
-    full = {normal(line.text) for line in crowded}
-    gone = [line for line in old if normal(line.text) not in has]
+    had, has = ({normalize(line.text) for line in lines} for lines in (old, new))
+    full = {normalize(line.text) for line in crowded}
+    gone = [line for line in old if normalize(line.text) not in has]
     why = {True: "no room", False: "replaced"}
     return [
         *(
-            NoteChange("-", x.section, x.text, timestamp, why[normal(x.text) in full])
+            NoteChange("-", x.section, x.text, timestamp, why[normalize(x.text) in full])
             for x in gone
         ),
         *(
             NoteChange("+", x.section, x.text, timestamp)
             for x in new
-            if normal(x.text) not in had
+            if normalize(x.text) not in had
         ),
     ]
 
 
 def _find_note(words: str, known: Sequence[ListedNote]) -> ListedNote:
-    wanted = normal(words)
+    wanted = normalize(words)
     number = words.strip().removeprefix("#")
     matches = [note for note in known if str(note.number) == number]
     if not matches:
-        same = [note for note in known if normal(note.line.text) == wanted]
-        part = [note for note in known if wanted and wanted in normal(note.line.text)]
+        same = [note for note in known if normalize(note.line.text) == wanted]
+        part = [note for note in known if wanted and wanted in normalize(note.line.text)]
         matches = same[:1] or part
-    if len({normal(note.line.text) for note in matches}) == 1:
+    if len({normalize(note.line.text) for note in matches}) == 1:
         return matches[0]
     if not matches:
         raise BadInput(f"no note contains {words!r} (refold memory show lists them)")
@@ -217,14 +217,14 @@ def _find_note(words: str, known: Sequence[ListedNote]) -> ListedNote:
 
 
 def _forget_in(file: Path, wanted: str) -> None:
-    before = notes_file.read(memory_files.content(file))
-    after = notes_file.without_notes(before, lambda line: normal(line.text) == wanted)
+    before = notes_file.read(memory_files.read_content(file))
+    after = notes_file.without_notes(before, lambda line: normalize(line.text) == wanted)
     if after != before:
         memory_files.replace(file, notes_file.page_text(after))
     beside = file.with_suffix(".json")
     known = note_origins.read(beside, NoteState)
     origins = {key: origin for key, origin in known.origins.items() if key != wanted}
-    changes = tuple(c for c in known.changes if normal(c.text) != wanted)
+    changes = tuple(c for c in known.changes if normalize(c.text) != wanted)
     if (origins, changes) != (known.origins, known.changes):
         note_origins.write(beside, NoteState(origins, changes, known.seen))
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from refold.memory.grounding import forbids, nearly_same, normal
+from refold.memory.grounding import forbids, nearly_same, normalize
 from refold.values.printable_names import shorten
 from refold.values.text import may_follow
 
@@ -34,7 +34,7 @@ class NoteLine(Struct, frozen=True):
 
 
 class PageSection(Struct, frozen=True):
-    """What is below one heading. In our own sections, dashes are removed from lines."""
+    """The lines below one heading. In the four sections of refold they have no dashes."""
 
     heading: str  # as written; "" for the part before the first
     lines: tuple[str, ...] = ()
@@ -46,7 +46,9 @@ class PageSection(Struct, frozen=True):
 
     @property
     def section(self) -> Section | None:
-        return next((s for s in SECTION_NAMES if normal(s) == normal(self.name)), None)
+        return next(
+            (s for s in SECTION_NAMES if normalize(s) == normalize(self.name)), None
+        )
 
 
 class Page(Struct, frozen=True):
@@ -96,9 +98,9 @@ def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Pa
     A note that is in the page already stays where it is.
     """
     text = one_line(text, MAX_LINE_CHARS)
-    if replaces and normal(replaces) != normal(text):
-        page = without_notes(page, lambda line: normal(line.text) == normal(replaces))
-    if any(normal(line.text) == normal(text) for line in page.lines):
+    if replaces and normalize(replaces) != normalize(text):
+        page = without_notes(page, lambda line: normalize(line.text) == normalize(replaces))
+    if any(normalize(line.text) == normalize(text) for line in page.lines):
         return page
     page = without_notes(
         page, lambda line: line.section in SECTION_NAMES and _replaces(text, line.text)
@@ -113,16 +115,16 @@ def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Pa
 
 
 def _replaces(text: str, old: str) -> bool:
-    """Whether a note replaces an old one that it does not name. A "never" is kept."""
+    """Whether a note replaces an old one that it does not name. A prohibition is kept."""
     return nearly_same(old, text) and (forbids(text) or not forbids(old))
 
 
-def without_notes(page: Page, goes: Callable[[NoteLine], bool]) -> Page:
-    """The page without the notes that `goes` is true of."""
+def without_notes(page: Page, is_removed: Callable[[NoteLine], bool]) -> Page:
+    """The page without the notes for which `is_removed` returns True."""
 
     def is_to_keep(part: PageSection, raw: str) -> bool:
         text = _DASH_PATTERN.sub("", raw, count=1).strip()
-        return not text or not goes(NoteLine(part.section or part.name, text))
+        return not text or not is_removed(NoteLine(part.section or part.name, text))
 
     parts = (
         replace(p, lines=tuple(raw for raw in p.lines if is_to_keep(p, raw)))
@@ -203,7 +205,7 @@ _TAG_PATTERN = re.compile(r"<(?=[\s/!?]*[^\W\d])")
 
 
 def to_plain(text: str) -> str:
-    """`text` in lines, without what cannot be seen."""
+    """`text` with LF as line end, and without invisible characters."""
     text = _LINE_ENDS.sub("\n", unicodedata.normalize("NFC", text)).replace("\t", " ")
     letters, before = list[str](), " "
     for letter in text:
@@ -219,7 +221,7 @@ def one_line(text: str, max_chars: int) -> str:
 
 
 def escape_tags(text: str) -> str:
-    """`text` in which nothing is a tag: a reader of tags finds none to open or close."""
+    """`text` with each `<` that could begin a tag replaced, so that it has no tags."""
     return _TAG_PATTERN.sub("‹", to_plain(text))
 
 

@@ -1,7 +1,7 @@
 """The part of a message that the user wrote, and did not paste.
 
-Code blocks, pasted logs, quoted mail and text between tags are material, of which nothing
-is learned. Pure.
+Code blocks, pasted logs, quoted mail and text between tags are material: nothing is learned
+from them. Pure.
 """
 
 import re

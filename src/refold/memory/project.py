@@ -27,7 +27,7 @@ def project_of(directory: str | Path) -> Path:
         if mark.is_dir():
             return folder
         if mark.is_file():
-            return _main_tree(mark) or folder
+            return _main_repository(mark) or folder
     return start
 
 
@@ -59,15 +59,15 @@ def profile_in(data: Path) -> Path:
     return data / "profile.md"
 
 
-def _main_tree(mark: Path) -> Path | None:
+def _main_repository(git_file: Path) -> Path | None:
     """The repository that a working tree belongs to, if the repository confirms it."""
     from refold.place.guarded_paths import gitdir_target, read_start
 
-    git_directory = Path(gitdir_target(str(mark)))
+    git_directory = Path(gitdir_target(str(git_file)))
     back = read_start(str(git_directory / "gitdir"))
     kept_in = git_directory.parent.parent
     # Any directory can contain a file that points to another repository.
-    ours = back and os.path.realpath(git_directory / back) == os.path.realpath(mark)
+    ours = back and os.path.realpath(git_directory / back) == os.path.realpath(git_file)
     if ours and git_directory.parent.name == "worktrees" and kept_in.name == ".git":
         return kept_in.parent
     return None
@@ -110,7 +110,7 @@ class PendingSessions:
                 self.remove(name)
         return sorted(n for n, modified in files if modified >= young and n[:1] != ".")
 
-    def try_(self, session: str) -> bool:
+    def count_try(self, session: str) -> bool:
         """Count another try. False if the maximum is reached.
 
         If the disk is full, tries are not counted and no session is given up.
@@ -129,8 +129,8 @@ class PendingSessions:
         return tries < MAX_TRIES
 
     @contextmanager
-    def alone(self) -> Generator[bool]:
-        """True while no other process works on these. Does not wait."""
+    def try_lock(self) -> Generator[bool]:
+        """Yield True if no other process works on these sessions, which are locked then. Does not wait."""
         try:
             lock = open_checked(self._folder / ".lock", os.O_RDWR | os.O_CREAT)
         except OSError:

@@ -13,7 +13,7 @@ from refold.app.app import App
 from refold.app.search_places import scope_with_trust
 from refold.config.set_setting import remember
 from refold.errors import BadInput, ToolFailed
-from refold.memory.notes import Whose
+from refold.memory.notes import NoteOwner
 from refold.skills.catalogue import Catalogue
 
 
@@ -55,7 +55,7 @@ class NoteRow(Struct, frozen=True):
 
     text: str
     section: str
-    whose: Whose
+    whose: NoteOwner
     session: str  # the conversation that it was learned from, or ""
 
 
@@ -102,7 +102,7 @@ def list_agents(app: App) -> AgentList:
 
 def list_notes(app: App) -> NoteList:
     notes = [
-        NoteRow(note.line.text, note.line.section, note.whose, note.origin.session)
+        NoteRow(note.line.text, note.line.section, note.owner, note.origin.session)
         for note in app.project_memory.memory.all_notes()
     ]
     return NoteList(app.settings.memory, notes)
