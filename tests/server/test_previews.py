@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.serving import Answer, server
+from tests.tools.workbooks import cells, text_row, workbook
 
 pytestmark = pytest.mark.anyio
 PIXEL = bytes.fromhex(
@@ -28,12 +29,12 @@ def pdf(*texts: str) -> bytes:
 
 
 async def previews(
-    directory: Path, files: dict[str, bytes], *addresses: str
+    directory: Path, files: dict[str, bytes], *addresses: str, route: str = "previews"
 ) -> list[Answer]:
     for name, data in files.items():
         (directory / name).write_bytes(data)
     async with server(directory, "Hello.") as client:
-        path = f"/api/conversations/{await client.begin()}/previews/"
+        path = f"/api/conversations/{await client.begin()}/{route}/"
         return [await client.ask("GET", path + address) for address in addresses]
 
 
@@ -107,3 +108,19 @@ async def test_nothing_outside_the_workspace_is_shown(tmp_path: Path, path: str)
         answer = await client.ask("GET", f"/api/conversations/{id_}/previews/{path}")
 
     assert answer.status == 404
+
+
+async def test_a_sheet_of_a_workbook_is_sent_as_rows(tmp_path: Path) -> None:
+    content = workbook(Open=cells(text_row("a")), Paid=cells(text_row("Name", "Sum")))
+    files = {"a.xlsx": content, "b.xlsx": b"PK\x03\x04"}
+    paid, none, damaged = await previews(
+        tmp_path, files, "a.xlsx?sheet=2", "a.xlsx?sheet=3", "b.xlsx", route="sheets"
+    )
+
+    assert paid.json == {
+        "sheets": ["Open", "Paid"], "rows": [["Name", "Sum"]], "more_rows": False,
+        "more_columns": False,
+    }  # fmt: skip
+    assert (none.status, damaged.status) == (404, 404)
+    assert "it has 2 sheets" in none.json["reason"]
+    assert "damaged" in damaged.json["reason"]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from refold.place.port import Commit, FileChange
     from refold.session.upload import Upload
     from refold.tools.pdf_pages import PdfPage
+    from refold.values.sheet_table import SheetTable
     from refold.views.rewind_points import (
         DriftRule,
         RewindPoint,
@@ -192,6 +193,12 @@ class SessionWorkspace:
         from refold.tools.pdf_pages import draw_page
 
         return await anyio.to_thread.run_sync(draw_page, pdf, number)
+
+    async def read_sheet(self, workbook: bytes, number: int) -> "SheetTable":
+        """Read the first rows of a sheet of this XLSX, from 1. Raises `ToolFailed`."""
+        from refold.tools.spreadsheets import sheet_table
+
+        return await anyio.to_thread.run_sync(sheet_table, workbook, number)
 
     async def upload(self, wanted: "Upload") -> str:
         """Store a file of the user, with a checkpoint before and after it. Returns the path.

@@ -1,4 +1,4 @@
-"""Files of a workspace that a page shows: images, pages of a PDF, and HTML in a frame.
+"""Files of a workspace that a page shows: images, pages of a PDF, sheets, and HTML in a frame.
 
 What a page can show as text, it downloads as `files` has it. HTML gets a policy of its own: an
 opaque origin, nothing is loaded, and no script runs unless the user asks for that once.
@@ -11,9 +11,10 @@ from fastapi import Query, Response
 
 from refold.client.host import Conversation, Host
 from refold.errors import ToolFailed
-from refold.server.api import Api, MediaTypes, NotThere
+from refold.server.api import Api, MediaTypes, NotThere, json_response
 from refold.server.files import read_file
 from refold.server.rest import CONVERSATION_PATH, image_type, open_conversation
+from refold.values.sheet_table import SheetTable
 
 _HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 _HTML_TYPE = "text/html; charset=utf-8"
@@ -51,6 +52,18 @@ def add_previews(api: Api, host: Host) -> None:
             headers = {"content-security-policy": policy, "x-frame-options": "SAMEORIGIN"}
             return Response(data, media_type=_HTML_TYPE, headers=headers)
         raise NotThere(f"{path!r} is neither an image nor a PDF nor HTML: download it")
+
+    @api.route("GET", f"{CONVERSATION_PATH}/sheets/{{path:path}}", SheetTable)
+    async def read_sheet(  # pyright: ignore[reportUnusedFunction] - a route
+        id_: str, path: str, sheet: Annotated[int, Query(ge=1, le=10_000)] = 1
+    ) -> Response:
+        """The first rows of a sheet of an XLSX workbook, and the names of its sheets."""
+        chat = await open_conversation(host, id_)
+        data = await to_thread.run_sync(read_file, chat, path)
+        try:
+            return json_response(await chat.session.workspace.read_sheet(data, sheet))
+        except ToolFailed as error:
+            raise NotThere(str(error)) from error
 
 
 async def _pdf_page(chat: Conversation, data: bytes, number: int) -> Response:

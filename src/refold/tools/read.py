@@ -38,7 +38,7 @@ async def read_file(
     files: Files,
     blobs: BlobReader,
 ) -> Reply:
-    """Read a file as numbered lines. Also PDF, notebooks, images, and blob:… from cut output."""
+    """Read a file as numbered lines. Also PDF, XLSX, notebooks, images, and blob:… from cut output."""
     if path.startswith(BLOB_PREFIX):
         return await _blob(path, first, count, blobs)
     return await to_thread.run_sync(partial(_file, path, first, count, files))
@@ -90,6 +90,11 @@ def _text(content: bytes, name: str) -> tuple[str, str]:
         return "", ""
     if content.startswith(b"%PDF-"):
         return pdf_text(content, name), "the words of a PDF"
+    if content.startswith(b"PK"):
+        from refold.tools.spreadsheets import is_workbook, workbook_text
+
+        if is_workbook(content, name):
+            return workbook_text(content, name), "a workbook, as rows with their numbers"
     if name.endswith(".ipynb") and (cells := notebook_text(content)) is not None:
         return cells, "a notebook, as cells"
     decoded = decode_text(content)

@@ -9,6 +9,7 @@ from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
 from tests.server.pages.test_page_stories import BOTH, answer, button, send, until
 from tests.server.test_previews import PIXEL, pdf
+from tests.tools.workbooks import cells, text_row, workbook
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
@@ -77,6 +78,30 @@ def test_tables_markdown_images_and_pdf_pages_are_shown(
 
     assert table == ["Name", "Sum", "Müller; Söhne", 'say "hi"']
     assert last
+    assert found == []
+
+
+@BOTH
+def test_a_workbook_is_shown_as_tables_with_its_sheets_as_tabs(
+    serve: Serve, pages: Watched, path: str
+) -> None:
+    server = serve({"text": "Hello."})
+    paid = cells(text_row("Name", "Sum"), text_row("Müller", "12.50"))
+    content = workbook(Open=cells(text_row("Nothing is open")), Paid=paid)
+    (server.workspace / "book.xlsx").write_bytes(content)
+    page = open_panel(pages, server, path)
+
+    dialog = open_file(page, "book.xlsx")
+    dialog.locator("th", has_text="Nothing is open").wait_for()
+    dialog.get_by_role("tab", name="Open").focus()
+    page.keyboard.press("ArrowRight")
+    dialog.locator("td", has_text="12.50").wait_for()
+
+    table = dialog.locator("th, td").all_inner_texts()
+    chosen = dialog.locator("[role=tab][aria-selected=true]").inner_text()
+    found = problems(page)
+    assert table == ["Name", "Sum", "Müller", "12.50"]
+    assert chosen == "Paid"
     assert found == []
 
 

@@ -1,4 +1,4 @@
-// A file of the workspace in a dialog: images, Markdown, tables of CSV, pages of a PDF, text, and
+// A file of the workspace in a dialog: images, Markdown, tables of CSV and XLSX, pages of a PDF, text, and
 // HTML in a frame of its own. What is active in HTML runs only when a person asks for it, once.
 
 import * as api from "./api.js";
@@ -11,7 +11,7 @@ const MAX_ROWS = 500; // of a table
 const MAX_COLUMNS = 100;
 const MAX_CELL_CHARS = 2000;
 const KINDS = {
-  image: /\.(png|jpe?g|gif|webp)$/i, pdf: /\.pdf$/i, html: /\.x?html?$/i, markdown: /\.(md|markdown)$/i, table: /\.(csv|tsv)$/i,
+  image: /\.(png|jpe?g|gif|webp)$/i, pdf: /\.pdf$/i, html: /\.x?html?$/i, markdown: /\.(md|markdown)$/i, table: /\.(csv|tsv)$/i, workbook: /\.(xlsx|xlsm|xltx|xltm)$/i,
   text: /\.(txt|log|json|jsonl|ya?ml|toml|ini|xml|py|js|ts|css|sh|sql|c|h|cc|cpp|rs|go|java|rb|php|tex|diff|patch)$/i,
 };
 
@@ -57,12 +57,43 @@ const SHOW = {
   async table(body, file) {
     const text = await textOf(file);
     const rows = csvRows(text, /\.tsv$/i.test(file.path) ? "\t" : separatorOf(text), MAX_ROWS + 2);
-    const [head = [], ...rest] = rows.map((row) => row.slice(0, MAX_COLUMNS).map(cellText));
-    fill(body, rest.length > MAX_ROWS ? h("p", { class: "note" }, file.t.previews.rows(MAX_ROWS)) : null,
-      rows.some((row) => row.length > MAX_COLUMNS) ? h("p", { class: "note" }, file.t.previews.columns(MAX_COLUMNS)) : null,
-      h("div", { class: "prose" }, h("table", {},
-        h("thead", {}, h("tr", {}, head.map((cell) => h("th", { scope: "col" }, exact(cell))))),
-        h("tbody", {}, rest.slice(0, MAX_ROWS).map((row) => h("tr", {}, row.map((cell) => h("td", {}, exact(cell)))))))));
+    fill(body, tableOf(rows, rows.length - 1 > MAX_ROWS, rows.some((row) => row.length > MAX_COLUMNS), file.t));
+  },
+  async workbook(body, { id, path, t }) {
+    const read = (sheet) => api.get(`${api.of(id, "sheets", path)}?sheet=${sheet}`);
+    const first = await read(1);
+    const table = h("div", { role: "tabpanel", id: "sheet", "aria-labelledby": "sheet-tab-1" });
+    const tabs = first.sheets.map((name, n) => h("button", {
+      type: "button", role: "tab", id: `sheet-tab-${n + 1}`, "aria-controls": "sheet", on: { click: () => show(n + 1) },
+    }, onOneLine(name)));
+    const draw = (sheet, { rows, more_rows, more_columns }) => {
+      for (const [n, tab] of tabs.entries()) {
+        tab.setAttribute("aria-selected", String(n + 1 === sheet));
+        tab.tabIndex = n + 1 === sheet ? 0 : -1;
+      }
+      table.setAttribute("aria-labelledby", `sheet-tab-${sheet}`);
+      fill(table, rows.length ? tableOf(rows, more_rows || rows.length - 1 > MAX_ROWS, more_columns || rows[0].length > MAX_COLUMNS, t)
+        : h("p", { class: "empty" }, t.previews.emptySheet));
+    };
+    let wanted = 1;
+    const show = async (sheet) => {
+      wanted = sheet;
+      try {
+        const shown = await read(sheet);
+        if (wanted === sheet) draw(sheet, shown);
+      } catch (error) {
+        fill(table, h("p", { class: "problem", role: "alert" }, t.dialogFailed(error.message)));
+      }
+    };
+    const list = h("div", { class: "tabs sheet-tabs", role: "tablist", "aria-label": t.previews.sheets, on: { keydown: (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      const next = (wanted - 1 + step + tabs.length) % tabs.length;
+      tabs[next].focus();
+      show(next + 1);
+    } } }, tabs);
+    draw(1, first);
+    fill(body, list, table);
   },
   async pdf(body, { id, path, name, t }) {
     const address = (page) => `${api.of(id, "previews", path)}?page=${page}`;
@@ -97,6 +128,16 @@ const SHOW = {
     fill(body, h("div", { class: "actions" }, run, h("span", { class: "note" }, t.previews.still)), frame("", ""));
   },
 };
+
+/** A table whose first row is its head, with notes if rows or columns are left out. */
+function tableOf(rows, moreRows, moreColumns, t) {
+  const [head = [], ...rest] = rows.slice(0, MAX_ROWS + 1).map((row) => row.slice(0, MAX_COLUMNS).map(cellText));
+  return [moreRows ? h("p", { class: "note" }, t.previews.rows(MAX_ROWS)) : null,
+    moreColumns ? h("p", { class: "note" }, t.previews.columns(MAX_COLUMNS)) : null,
+    h("div", { class: "prose" }, h("table", {},
+      h("thead", {}, h("tr", {}, head.map((cell) => h("th", { scope: "col" }, exact(cell))))),
+      h("tbody", {}, rest.map((row) => h("tr", {}, row.map((cell) => h("td", {}, exact(cell))))))))];
+}
 
 const textOf = ({ id, path }) => api.get(api.of(id, "files", path));
 

@@ -87,7 +87,7 @@ const common = {
   previews: {
     show: "Show", showNamed: (name) => `Show ${name}`, back: "Back", forward: "Next", page: (now, all) => `Page ${now} of ${all}`,
     pageOf: (name, page) => `${name}, page ${page}`, rows: (count) => `The first ${count} rows:`,
-    columns: (count) => `The first ${count} columns:`, beginning: "The beginning of the file:",
+    columns: (count) => `The first ${count} columns:`, beginning: "The beginning of the file:", sheets: "Sheets", emptySheet: "This sheet is empty.",
     run: "Run its scripts once", still: "Scripts in this file do not run, and nothing is loaded from the network.",
   },
   emptyFolder: "This folder is empty.",

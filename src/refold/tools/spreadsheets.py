@@ -1,0 +1,328 @@
+"""Sheets of an XLSX workbook as text and as tables, read in a process with bounds.
+
+The format is ECMA-376, part 1: a zip archive of XML parts. Nothing is computed: a cell has the value
+that the program stored which saved it, or its formula where there is none. A part with a document type is refused, so no entity is
+expanded; how much is unpacked is bounded here, time and memory in `bounded_process`.
+"""
+
+import json
+import posixpath
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from io import BytesIO
+from typing import Literal
+from xml.parsers import expat
+from zipfile import BadZipFile, ZipFile
+
+import msgspec
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.tools.bounded_process import (
+    CannotRead,
+    LimitExceeded,
+    exit_unreadable,
+    run_bounded,
+)
+from refold.values.sheet_table import SheetTable
+
+MAX_TABLE_ROWS = 501  # the head, and what a page shows below it
+MAX_COLUMNS = 200
+_MAX_TEXT_CHARS = 10_000_000
+_MAX_PART_BYTES = 200_000_000  # of one part, unpacked
+_CHUNK_BYTES = 65_536
+_SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
+# Formats that have no code in the file: ECMA-376 part 1, 18.8.30.
+_DATE_FORMATS = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
+_PERCENT_FORMATS = frozenset((9, 10))
+_NO_FORMAT_CODE = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]|_.|\*.')
+_EPOCH, _EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
+_MAX_DAYS = 2_958_465  # 9999-12-31
+Attributes = Mapping[str, str]
+Event = tuple[Literal["start", "end"], str, Attributes, str]
+Format = Literal["", "date", "percent"]
+
+
+def is_workbook(content: bytes, name: str) -> bool:
+    named = name.lower().endswith(_SUFFIXES) or b"xl/workbook.xml" in content
+    return named and content.startswith(b"PK\x03\x04")
+
+
+def workbook_text(content: bytes, name: str) -> str:
+    """The rows of all sheets, each with its number, cells separated by tabs."""
+    try:
+        return run_bounded(print_workbook, content, name)
+    except LimitExceeded as error:
+        raise ToolFailed(
+            f"{name} is a workbook that takes {error} to read. Use bash with a program that "
+            "reads part of it."
+        ) from error
+    except CannotRead as error:
+        raise ToolFailed(f"{name} is a workbook that cannot be read: {error}.") from error
+
+
+def sheet_table(content: bytes, number: int) -> SheetTable:
+    """The first rows of the sheet with this number, from 1. Raises `ToolFailed`."""
+    try:
+        printed = run_bounded(print_sheet, content, str(number))
+    except LimitExceeded as error:
+        raise ToolFailed(f"the workbook takes {error} to read: download it") from error
+    except CannotRead as error:
+        raise ToolFailed(f"the workbook cannot be read: {error}") from error
+    return msgspec.json.decode(printed, type=SheetTable)
+
+
+def print_workbook(_name: str) -> None:
+    """The workbook on standard input as text, in a process with bounds."""
+    try:
+        sys.stdout.buffer.write(
+            _text(_Workbook(_standard_input())).encode(errors="replace")
+        )
+    except _Unreadable as error:
+        exit_unreadable(str(error))
+
+
+def print_sheet(number: str) -> None:
+    """A `SheetTable` of the workbook on standard input as JSON, in a process with bounds."""
+    try:
+        workbook = _Workbook(_standard_input())
+        table = _table(workbook, int(number))
+    except _Unreadable as error:
+        exit_unreadable(str(error))
+        return
+    sys.stdout.write(json.dumps(table))
+
+
+def _standard_input() -> ZipFile:
+    try:
+        return ZipFile(BytesIO(sys.stdin.buffer.read()))
+    except BadZipFile as error:
+        raise _Unreadable("it is damaged, or not an XLSX workbook") from error
+
+
+def _text(workbook: "_Workbook") -> str:
+    lines, starts, left = list[str](), list[str](), _MAX_TEXT_CHARS
+    for sheet in workbook.sheets:
+        begin = len(lines)
+        for number, cells in workbook.rows(sheet):
+            row = "\t".join((str(number), *map(_one_line, cells[:MAX_COLUMNS])))
+            if len(cells) > MAX_COLUMNS:
+                row += f"\t({len(cells) - MAX_COLUMNS} more columns)"
+            lines.append(row)
+            left -= len(row)
+            if left <= 0:
+                lines.append(f"(Only the first {_MAX_TEXT_CHARS:,} characters were read.)")
+                break
+        count = len(lines) - begin
+        lines.insert(begin, f'--- sheet "{sheet.name}", rows with cells: {count:,} ---')
+        starts.append(f'"{sheet.name}" at line {begin + 2:,}')
+        if left <= 0:
+            break
+    return "\n".join((f"Sheets: {', '.join(starts)}", *lines))
+
+
+def _table(workbook: "_Workbook", number: int) -> Mapping[str, object]:
+    names = [sheet.name for sheet in workbook.sheets]
+    if not 1 <= number <= len(names):
+        raise _Unreadable(f"it has {len(names)} sheets, not {number}")
+    rows, more_rows, more_columns = list[Sequence[str]](), False, False
+    for row, cells in workbook.rows(workbook.sheets[number - 1]):
+        if row > MAX_TABLE_ROWS:
+            more_rows = True
+            break
+        rows += [()] * (row - 1 - len(rows))
+        rows.append(cells[:MAX_COLUMNS])
+        more_columns = more_columns or len(cells) > MAX_COLUMNS
+    width = max(map(len, rows), default=0)
+    padded = [[*cells, *[""] * (width - len(cells))] for cells in rows]
+    return {"sheets": names, "rows": padded, "more_rows": more_rows, "more_columns": more_columns}  # fmt: skip
+
+
+def _one_line(cell: str) -> str:
+    return " ".join(cell.split()) if any(c in cell for c in "\t\r\n") else cell
+
+
+class _Unreadable(Exception):
+    """The message says why, as a clause about the file."""
+
+
+class _Sheet(Struct, frozen=True):
+    name: str
+    part: str
+
+
+class _Relation(Struct, frozen=True):
+    id: str
+    type: str
+    target: str
+
+
+class _Workbook:
+    def __init__(self, archive: ZipFile) -> None:
+        self._archive = archive
+        part = _target(self._relations("_rels/.rels", ""), "officeDocument")
+        if not part:
+            raise _Unreadable("it is a zip archive without a workbook")
+        folder, file = posixpath.split(part)
+        relations = self._relations(f"{folder}/_rels/{file}.rels".lstrip("/"), folder)
+        parts = {relation.id: relation.target for relation in relations}
+        self.sheets = list[_Sheet]()
+        self._epoch = _EPOCH
+        for kind, name, attributes, _ in self._events(part):
+            if (kind, name) == ("start", "sheet"):
+                target = parts.get(attributes.get("id", ""), "")
+                self.sheets.append(_Sheet(attributes.get("name", ""), target))
+            elif name == "workbookPr" and attributes.get("date1904") in ("1", "true"):
+                self._epoch = _EPOCH_1904
+        strings, styles = _target(relations, "sharedStrings"), _target(relations, "styles")
+        self._strings = list(self._texts(strings)) if strings else []
+        self._formats = list(self._styles(styles)) if styles else []
+
+    def rows(self, sheet: _Sheet) -> Iterator[tuple[int, list[str]]]:
+        """Rows that have a cell with a value, each with its number."""
+        number = column = 0
+        cells, attributes, text, formula = list[str](), dict[str, str](), "", ""
+        for kind, name, given, value in self._events(sheet.part):
+            match kind, name:
+                case "start", "row":
+                    number = _whole(given.get("r")) or number + 1
+                    column, cells = 0, []
+                case "start", "c":
+                    column = _column(given.get("r", "")) or column + 1
+                    attributes, text, formula = dict(given), "", ""
+                case "end", "v" | "t":
+                    text += value
+                case "end", "f":
+                    formula = value
+                case "end", "c" if text or formula:
+                    cells += [""] * (column - 1 - len(cells))
+                    cells.append(self._cell(attributes, text) if text else f"={formula}")
+                case "end", "row" if cells:
+                    yield number, cells
+                case _:
+                    pass
+
+    def _cell(self, attributes: Attributes, text: str) -> str:
+        match attributes.get("t", "n"):
+            case "s":
+                index = _whole(text)
+                return self._strings[index] if index < len(self._strings) else ""
+            case "b":
+                return "TRUE" if text == "1" else "FALSE"
+            case "n":
+                style = _whole(attributes.get("s"))
+                format_ = self._formats[style] if style < len(self._formats) else ""
+                return _number(text, format_, self._epoch)
+            case _:
+                return text
+
+    def _texts(self, part: str) -> Iterator[str]:
+        """The shared strings. Those of `rPh` say how others are pronounced."""
+        text, spoken = "", False
+        for kind, name, _, value in self._events(part):
+            if name == "rPh":
+                spoken = kind == "start"
+            elif (kind, name) == ("end", "t") and not spoken:
+                text += value
+            elif (kind, name) == ("end", "si"):
+                yield text
+                text = ""
+
+    def _styles(self, part: str) -> Iterator[Format]:
+        codes, inside = dict[int, str](), False
+        for kind, name, attributes, _ in self._events(part):
+            if name == "cellXfs":
+                inside = kind == "start"
+            elif (kind, name) == ("start", "numFmt"):
+                codes[_whole(attributes.get("numFmtId"))] = attributes.get("formatCode", "")
+            elif (kind, name) == ("start", "xf") and inside:
+                yield _format(_whole(attributes.get("numFmtId")), codes)
+
+    def _relations(self, part: str, folder: str) -> list[_Relation]:
+        """The parts that this part of relations names."""
+        return [
+            _Relation(
+                attributes.get("Id", ""),
+                attributes.get("Type", "").rpartition("/")[2],
+                posixpath.normpath(posixpath.join("/", folder, attributes["Target"]))[1:],
+            )
+            for kind, name, attributes, _ in self._events(part)
+            if (kind, name) == ("start", "Relationship") and "Target" in attributes
+        ]
+
+    def _events(self, part: str) -> Iterator[Event]:
+        """Starts and ends of elements without namespaces; an end has the text since the last start."""
+        events, text = list[Event](), list[str]()
+        parser = expat.ParserCreate(namespace_separator=" ")
+        parser.buffer_text = True
+
+        def start(name: str, attributes: dict[str, str]) -> None:
+            text.clear()
+            local = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
+            events.append(("start", name.rpartition(" ")[2], local, ""))
+
+        def end(name: str) -> None:
+            events.append(("end", name.rpartition(" ")[2], {}, "".join(text)))
+            text.clear()
+
+        parser.StartElementHandler, parser.EndElementHandler = start, end
+        parser.CharacterDataHandler = text.append
+        parser.StartDoctypeDeclHandler = _refuse_document_type
+        try:
+            with self._archive.open(part) as file:
+                if self._archive.getinfo(part).file_size > _MAX_PART_BYTES:
+                    raise _Unreadable(f"it unpacks to more than {_MAX_PART_BYTES:,} bytes")
+                while chunk := file.read(_CHUNK_BYTES):
+                    parser.Parse(chunk)
+                    yield from events
+                    events.clear()
+                parser.Parse(b"", True)
+        except (KeyError, BadZipFile, expat.ExpatError, EOFError, OSError) as error:
+            raise _Unreadable(f"its part {part!r} is missing or damaged") from error
+        except (RuntimeError, NotImplementedError) as error:  # a password, a compression
+            raise _Unreadable(str(error)) from error
+
+
+def _target(relations: Sequence[_Relation], type_: str) -> str:
+    return next((each.target for each in relations if each.type == type_), "")
+
+
+def _refuse_document_type(*_: object) -> None:
+    raise _Unreadable("a part has a document type, which no workbook needs")
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _column(reference: str) -> int:
+    """The number of the column of a cell such as AB12; 0 if there is none."""
+    number = 0
+    for letter in reference.rstrip("0123456789").upper()[:3]:
+        number = number * 26 + ord(letter) - ord("A") + 1
+    return max(0, number)
+
+
+def _format(id_: int, codes: Mapping[int, str]) -> Format:
+    code = _NO_FORMAT_CODE.sub("", codes.get(id_, "")).lower()
+    if id_ in _DATE_FORMATS or (any(c in code for c in "ydhs") and "general" not in code):
+        return "date"
+    return "percent" if id_ in _PERCENT_FORMATS or "%" in code else ""
+
+
+def _number(text: str, format_: Format, epoch: datetime) -> str:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    if format_ == "date" and 0 <= number <= _MAX_DAYS:
+        moment = epoch + timedelta(seconds=round(number * 86_400))
+        if number < 1:
+            return f"{moment:%H:%M:%S}"
+        return (
+            f"{moment:%Y-%m-%d}" if number == int(number) else f"{moment:%Y-%m-%d %H:%M:%S}"
+        )
+    # 15 digits are what spreadsheets compute with.
+    return f"{number * 100:.15g}%" if format_ == "percent" else f"{number:.15g}"
