@@ -225,6 +225,20 @@ async def test_the_address_of_an_mcp_server_is_listed_without_its_secrets(
     assert row["target"] == "https://maps.example:8443/mcp?…"
 
 
+async def test_the_command_of_an_mcp_server_is_listed_without_its_secrets(
+    tmp_path: Path,
+) -> None:
+    command = ["maps", "--api-key", "abc", "--token=abc", "--port", "80", "sk-ant-12"]
+    async with server(tmp_path) as client:
+        added = await client.ask(
+            "POST", f"{SETTINGS}/mcp", {"name": "m", "command": command}
+        )
+
+    (row,) = added.json["servers"]
+    secret = "[secret]"
+    assert row["target"] == f"maps --api-key {secret} --token={secret} --port 80 {secret}"
+
+
 async def test_an_mcp_server_needs_an_address_or_a_command(tmp_path: Path) -> None:
     async with server(tmp_path) as client:
         answers = [

@@ -1,5 +1,6 @@
 """Rewinding the conversation, the files or both; refusals, and undo."""
 
+import subprocess
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -529,6 +530,28 @@ def test_rewind_of_one_file_asks_only_about_changes_to_that_file(
             await rewind(agent.session, agent.kept, agent.said[2], "files", only=[a])
 
         assert agent.now() == {"a": b"one", "b": b"by somebody else"}
+
+    played(story)
+
+
+def test_rewind_of_a_new_nested_repository_alone_says_that_it_is_not_deleted(
+    played: Callable[[Story], None],
+) -> None:
+    async def story(agent: Agent) -> None:
+        await three_turns(agent)
+        nested = agent.root / "nested"
+        subprocess.run(["git", "init", "-q", str(nested)], check=True)
+        (nested / "file").write_text("x")
+        subprocess.run(["git", "-C", str(nested), "add", "."], check=True)
+
+        for path in (f"{nested}/", str(nested), str(nested / "file")):
+            with pytest.raises(BadInput, match="nested is a git repository that is new"):
+                await rewind(
+                    agent.session, agent.kept, agent.said[2], "files", drift="overwrite",
+                    only=[path],
+                )  # fmt: skip
+
+        assert (nested / "file").read_text() == "x"
 
     played(story)
 

@@ -18,6 +18,7 @@ from refold.views.wrap import cells, cut
 if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
     from refold.mcp.connections import ServerStatus
+    from refold.mcp.servers import ServerConfig
 
 NO_SERVERS = "There are no MCP servers here. `refold mcp add NAME` adds one."
 _STATE_STYLES: Mapping[str, Style] = {"connected": "good", "failed": "bad"}
@@ -26,7 +27,7 @@ _MAX_LOG_LINES = 20
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
     for status in session.mcp.statuses() if session.mcp else ():
-        yield CompletionChoice(status.config.name, status.config.summary)
+        yield CompletionChoice(status.config.name, _target(status.config))
 
 
 async def run(here: CommandContext, rest: str) -> None:
@@ -102,17 +103,23 @@ async def _pick_action(here: CommandContext, picker: Picker) -> str:
 def _server_text(status: "ServerStatus") -> str:
     known = f"{status.manifest.counts}, " if status.manifest.known else ""
     why = f"{on_one_line(status.why)}, " if status.why else ""
-    return f"{known}{why}{on_one_line(status.config.summary)}"
+    return f"{known}{why}{_target(status.config)}"
+
+
+def _target(server: "ServerConfig") -> str:
+    from refold.client.settings.mcp_servers import shown_target
+
+    return on_one_line(shown_target(server))
 
 
 def _list(here: CommandContext, servers: "McpServers") -> None:
     for status in servers.statuses():
         here.show(line(_state(status)))
         known = f"{status.manifest.counts}, " if status.manifest.known else ""
-        here.show(line(f"    {known}{on_one_line(status.config.summary)}"))
+        here.show(line(f"    {known}{_target(status.config)}"))
     for config in servers.remote.servers:
         here.show(line(f"{config.name}  remote"))
-        here.show(line(f"    the provider calls its tools, {on_one_line(config.summary)}"))
+        here.show(line(f"    the provider calls its tools, {_target(config)}"))
 
 
 def _state(status: "ServerStatus") -> str:

@@ -33,6 +33,9 @@ _SOUNDS_SECRET = re.compile(
     re.IGNORECASE,
 )
 _LOGIN_PATTERN = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # user:password@ of an address
+_USER_PATTERN = re.compile(r"(?<=://)[^/@\s]+@")
+_QUERY_PATTERN = re.compile(r"(?<=://)([^?\s]*\?)[^#\s]+")
+_NAMED_VALUE = re.compile(r"(-{0,2}([\w.-]+)(?:=|: ?(?!//)))(.+)", re.DOTALL)
 
 
 def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
@@ -110,6 +113,36 @@ def may_be_secret(name: str, value: str, masks: Redactor) -> bool:
 def clean(text: str, masks: Redactor) -> str:
     """`text` without secrets, whatever bytes it was decoded from."""
     return masks.mask(text.encode("utf-8", "replace")).decode("utf-8", "replace")
+
+
+def command_without_secrets(command: Iterable[str], masks: Redactor) -> str:
+    """A command that other persons may see: without values whose names suggest a secret, such as
+    those of options, headers and variables, without keys, and without logins and queries of
+    addresses.
+    """
+    from refold.values.key_shapes import looks_like_key  # only where servers are listed
+
+    shown, after_secret, mask = list[str](), False, MASK_BYTES.decode()
+    for word in command:
+        named = _NAMED_VALUE.fullmatch(word)
+        is_option = word.startswith("-")
+        if after_secret and not is_option:
+            shown.append(mask)
+        elif named and may_be_secret(named[2], named[3], masks):
+            shown.append(f"{named[1]}{mask}")
+        elif looks_like_key(word):
+            shown.append(mask)
+        else:
+            shown.append(address_without_secrets(clean(word, masks)))
+        after_secret = (
+            is_option and not named and may_be_secret(word.lstrip("-"), "", masks)
+        )
+    return " ".join(shown)
+
+
+def address_without_secrets(address: str) -> str:
+    """An address without its user, password and query."""
+    return _QUERY_PATTERN.sub(r"\1…", _USER_PATTERN.sub("", address))
 
 
 def without_secrets(key: str, value: object, masks: Redactor) -> object:

@@ -27,6 +27,7 @@ from collections.abc import (
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -165,39 +166,24 @@ class Checkpoints:
         self._notice = why
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
-        changes = dict[str, FileChange]()
-        trees_before, trees_after = dict(before), dict(after)
-        for root, tree in after:
-            if root in trees_before:
-                changes |= {
-                    item.path: item
-                    for item in self._changes(root, trees_before[root], tree)
-                }
-            elif any(root.startswith(f"{root_after}/") for root_after in trees_after):
-                # A repository with its own history.
-                changes[f"{root}/"] = FileChange(f"{root}/", "created")
-        for root, tree in before:
-            if root not in trees_after:
-                for item in self._changes(root, tree, EMPTY_TREE):
-                    # Its files are there, the repository is not.
-                    exists = item.path in changes
-                    changes[item.path] = (
-                        FileChange(item.path, "changed") if exists else item
-                    )
-        return tuple(sorted(changes.values(), key=lambda change: change.path))
+        trees_after = dict(after)
+        changed = {
+            root: self._changes(root, tree, trees_after.get(root, EMPTY_TREE))
+            for root, tree in before
+        }
+        return _changes_of_roots(changed, after)
 
     def patch(
         self, before: Trees, after: Trees, only: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
-        texts, restricted = dict[str, str](), list[FileChange]()
+        texts, by_root = dict[str, str](), dict[str, Sequence[FileChange]]()
         for root, tree in before:
             tree_after = dict(after).get(root, EMPTY_TREE)
             names = [os.path.relpath(path, root) for path in only if below(path, root)]
             if only and not names:
                 continue
             # git names the files in one order, with lines or with text.
-            changed = self._changes(root, tree, tree_after, names)
-            restricted += changed
+            by_root[root] = changed = self._changes(root, tree, tree_after, names)
             what = (tree, tree_after, "--", *names)
             diff = self._diff("-p", "--no-color", *what) if changed else b""
             parts = re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]
@@ -207,7 +193,7 @@ class Checkpoints:
                     _HUNK_HEADER, _hunk_header_with_counts, f"@@ {text}".rstrip("\n")
                 )
                 texts[change.path] = hunks if marker else ""
-        every = restricted if only else self.changes(before, after)
+        every = chain(*by_root.values()) if only else _changes_of_roots(by_root, after)
         return tuple((change, texts.get(change.path, "")) for change in every)
 
     def commits(self, head: str) -> tuple[Commit, ...]:
@@ -360,6 +346,26 @@ class Checkpoints:
             borrowing = self._repository.with_lenders(*names)
             process = borrowing.start(*command, folder=folder)
             return process.read(seconds=MAX_BORROWING_SECONDS)
+
+
+def _changes_of_roots(
+    changed: Mapping[str, Sequence[FileChange]], after: Trees
+) -> tuple[FileChange, ...]:
+    """The changes by path. `changed` are those of each root before."""
+    changes, trees_after = dict[str, FileChange](), dict(after)
+    for root, _ in after:
+        if root in changed:
+            changes |= {item.path: item for item in changed[root]}
+        elif any(root.startswith(f"{root_after}/") for root_after in trees_after):
+            # A repository with its own history.
+            changes[f"{root}/"] = FileChange(f"{root}/", "created")
+    for root, items in changed.items():
+        if root not in trees_after:
+            for item in items:
+                # Its files are there, the repository is not.
+                exists = item.path in changes
+                changes[item.path] = FileChange(item.path, "changed") if exists else item
+    return tuple(sorted(changes.values(), key=lambda change: change.path))
 
 
 def _hunk_header_with_counts(head: re.Match[str]) -> str:

@@ -17,6 +17,7 @@ from refold.journal.state.checkpoints import Checkpoint, RewindTarget
 from refold.journal.state.fold import View
 from refold.place.port import Snapshots, SnapshotTaken, Trees
 from refold.session.session import Session
+from refold.values.path_names import below
 from refold.views.escape import on_one_line
 from refold.views.rewind_points import (
     DriftRule,
@@ -153,6 +154,13 @@ def _restrict(result: RewindPreview, only: Collection[str]) -> RewindPreview:
         return result
     changed = {change.path for change in result.changes}
     for path in only:
+        for root in result.left_alone:
+            if below(path.rstrip("/"), root):
+                raise BadInput(
+                    f"{on_one_line(root)} is a git repository that is new since event "
+                    f"{result.plan.seq}, and a rewind never deletes its history: "
+                    "delete it yourself if you do not want it"
+                )
         if path not in changed:
             raise BadInput(
                 f"{on_one_line(path)} is as it was before event {result.plan.seq}: "

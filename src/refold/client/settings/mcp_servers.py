@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import anyio
 from msgspec import Struct
@@ -28,7 +27,12 @@ from refold.config.folder_settings import (
     reason_settings_ignored,
 )
 from refold.config.paths import Paths
-from refold.config.secret_values import masks_of
+from refold.config.secret_values import (
+    address_without_secrets,
+    command_without_secrets,
+    masks_of,
+)
+from refold.config.settings import Settings
 from refold.errors import BadInput
 from refold.logs.logbook import Logbook
 from refold.mcp.connections import ServerStatus
@@ -37,6 +41,7 @@ from refold.mcp.packages import read_record
 from refold.mcp.server_file_edit import add, remove
 from refold.mcp.server_home import server_home
 from refold.mcp.servers import ServerConfig
+from refold.session.redactor import Redactor
 from refold.tools.contract import Context
 from refold.values.log_level import Level, WriteLog, discard_line
 
@@ -69,7 +74,7 @@ class ServerRow(Struct, frozen=True):
     """
 
     name: str
-    target: str  # its command, or its address without a password and the values of a query
+    target: str  # its command or address, without secrets
     source: str
     own: bool
     state: str
@@ -135,7 +140,11 @@ def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
     ]
     remote = [
         ServerRow(
-            server.name, _target(server), server.source, _is_own(app, server), "remote"
+            server.name,
+            shown_target(server, app.models.masks),
+            server.source,
+            _is_own(app, server),
+            "remote",
         )
         for server in known.remote
     ]
@@ -233,8 +242,8 @@ def connect_servers(
     shows afterwards. `context` puts what the servers ask to the user. Not to be called in an
     event loop.
     """
-    directory, places, environ = place.directory, place.places, place.environ
-    settings = load_folder_settings(directory, places, environ, {}).settings
+    places, environ = place.places, place.environ
+    settings = _read_settings(place)
     masks = masks_of(environ, places)
     logbook = Logbook(places.state, settings.log_level, masks.mask)
 
@@ -242,7 +251,7 @@ def connect_servers(
         logbook(level, message, session)
         log(level, message, session)
 
-    with open_workspace(place) as workspace:
+    with open_workspace(place, settings) as workspace:
         here = ConfiguredServers(tuple(servers))
         mcp = McpServers(here, workspace, places, environ, write_log, masks.learn)
         try:
@@ -262,17 +271,21 @@ def connect_servers(
 
 
 @contextmanager
-def open_workspace(place: StartPlace) -> Generator[Workspace]:
-    """The workspace of a directory, outside of a session."""
-    settings = load_folder_settings(
-        place.directory, place.places, place.environ, {}
-    ).settings
+def open_workspace(
+    place: StartPlace, settings: Settings | None = None
+) -> Generator[Workspace]:
+    """The workspace of a directory, outside of a session. `settings`: if they are read already."""
     directories = WorkspaceDirectories(place.directory)
+    settings = settings or _read_settings(place)
     workspace = Workspace(settings, place.places, place.environ, directories)
     try:
         yield workspace
     finally:
         workspace.close()
+
+
+def _read_settings(place: StartPlace) -> Settings:
+    return load_folder_settings(place.directory, place.places, place.environ, {}).settings
 
 
 def _row(app: App, status: ServerStatus) -> ServerRow:
@@ -286,18 +299,17 @@ def _row(app: App, status: ServerStatus) -> ServerRow:
     differences = manifest.differences() if blocked else ()
     own = _is_own(app, server)
     return ServerRow(
-        server.name, _target(server), server.source, own, state, why if state == "failed" else "",
+        server.name, shown_target(server, app.models.masks), server.source, own, state, why if state == "failed" else "",
         tools, blocked, differences,
     )  # fmt: skip
 
 
-def _target(server: ServerConfig) -> str:
+def shown_target(server: ServerConfig, masks: Redactor | None = None) -> str:
+    """The command or address of a server as other persons may see it, without secrets."""
+    masks = masks or Redactor(())
     if server.transport == "stdio":
-        return server.summary
-    parts = urlsplit(server.url)
-    host = parts.netloc.rpartition("@")[2]
-    query = "…" if parts.query else ""
-    return parts._replace(netloc=host, query=query).geturl()
+        return command_without_secrets(server.command, masks)
+    return address_without_secrets(server.url)
 
 
 def _is_own(app: App, server: ServerConfig) -> bool:

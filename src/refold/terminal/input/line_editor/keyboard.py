@@ -31,7 +31,7 @@ _ESC_KEY = "\x1b"
 _ESC_AGAIN_SECONDS = 1.0
 _MARKED, _BARE = "\x1b[?2004h", "\x1b[?2004l"
 START, _END = "\x1b[200~", "\x1b[201~"
-BY_HAND = 2  # characters of a mark that a person may have typed: Esc, or Alt and [
+BY_HAND = 1  # characters of a mark that a person types: Esc. Nothing is bound to Alt and [
 
 
 # Splits terminal input into keys and pastes, also when a paste has megabytes.
