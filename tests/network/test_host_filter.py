@@ -3,11 +3,13 @@
 import socket
 
 import anyio
+import pytest
 
 from refold.network.proxy_request import MAX_HEAD_BYTES, MAX_HEADERS
 from refold.values.hosts import ReachableHosts
 from tests.loopback_network import http_proxy
 from tests.network.filtered import LoopbackServer, run_filtered
+from tests.open_files import no_more_files
 
 SITE = {"site.example": ["127.0.0.1"]}
 
@@ -68,3 +70,16 @@ def test_the_host_filter_connects_through_the_proxy_of_the_environment() -> None
 
     assert answer.endswith(b"site\n")
     assert texts == [f"CONNECT {target} HTTP/1.1"]
+
+
+def test_the_host_filter_survives_a_lack_of_open_files() -> None:
+    request = b"CONNECT site.example:1 HTTP/1.1\r\n\r\n"
+    with run_filtered(ReachableHosts(())) as door, socket.socket() as client:
+        client.settimeout(0.2)
+        with no_more_files():
+            client.connect(("127.0.0.1", door.port))
+            client.sendall(request)
+            with pytest.raises(TimeoutError):
+                client.recv(100)
+
+        assert door.status(request) == 403

@@ -8,6 +8,7 @@ import struct
 import subprocess
 from base64 import b64decode
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from threading import Thread
 
@@ -22,6 +23,7 @@ from refold.place.sandbox import find_sandbox
 from refold.place.sandbox_rules import SOCKET_PATH, SandboxConfig
 from refold.place.signing_agent import SigningAgent, signs_for_git
 from refold.values.tools import Confinement
+from tests.open_files import no_more_files
 from tests.place.test_guarded_changes import git
 from tests.place.walled import home_on_disk, needs_bubblewrap
 
@@ -107,6 +109,24 @@ def test_signing_survives_a_cut_off_answer_and_a_long_path(
         guarded.close()
 
     assert answer in (to_string(b"\x05"), to_string(b"\x0c" + bytes(4)))
+
+
+def test_the_agent_survives_a_lack_of_open_files(tmp_path: Path) -> None:
+    guarded = SigningAgent(str(tmp_path / "gone"), str(tmp_path / "s"))
+    list_keys = to_string(bytes((11,)))
+    first, second = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
+    with closing(guarded), first, second:
+        first.settimeout(0.2)
+        second.settimeout(10)
+        with no_more_files():
+            first.connect(guarded.path)
+            first.sendall(list_keys)
+            with pytest.raises(TimeoutError):
+                first.recv(100)
+
+        second.connect(guarded.path)
+        second.sendall(list_keys)
+        assert second.recv(100) == to_string(b"\x05")
 
 
 def _answer_once(listening: socket.socket, content: bytes) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 _MAX_LINE_BYTES = 8 * 1024 * 1024  # bytes: an order with its images, as on the WebSocket
 _READ_BYTES = 64 * 1024  # bytes
+_RETRY_SECONDS = 0.1  # after a connection that could not be accepted
 _DIGEST_CHARS = 24  # of a digest: a socket's whole path has room for about 100 bytes
 
 
@@ -105,10 +106,13 @@ class SessionSocket:
                 async with anyio.create_task_group() as self._clients:
                     while True:
                         await anyio.wait_readable(listener)
-                        with suppress(OSError):  # the client has left again
+                        try:
                             client = listener.accept()[0]
-                            client.setblocking(False)
-                            self._clients.start_soon(self._serve, _Client(client))
+                        except OSError:  # it has left, or there are too many open files
+                            await anyio.sleep(_RETRY_SECONDS)
+                            continue
+                        client.setblocking(False)
+                        self._clients.start_soon(self._serve, _Client(client))
         finally:
             self._shared = None
             path.unlink(missing_ok=True)

@@ -47,6 +47,7 @@ from refold.values.web_address import WebAddress, is_inside_name
 MAX_CONNECTIONS = 128  # of one command; further ones wait until one has ended
 MAX_ATTEMPTS = 100  # stored per command: reached places, and as many refused ones
 _HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 30.0, 30.0, 600.0
+_RETRY_SECONDS = 0.1  # after a connection that could not be accepted
 _LINGER_SECONDS = 1.0  # for a program that reads the answer only after it has sent all
 _PIECE_BYTES = 64 * 1024
 _LOST_CONNECTION = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
@@ -149,7 +150,8 @@ class _Served:
         ):
             while True:
                 await free.acquire()
-                group.start_soon(self._serve_one, await listener.accept(), free.release)
+                client = await _accept(listener)
+                group.start_soon(self._serve_one, client, free.release)
 
     async def _serve_one(self, client: SocketStream, release: Callable[[], None]) -> None:
         try:
@@ -255,6 +257,14 @@ class _Served:
                 group.start_soon(_send, client, server, extend_deadline, rest, left, over)
                 await _copy(server, client, extend_deadline)
                 over()
+
+
+async def _accept(listener: SocketListener) -> SocketStream:
+    while True:
+        try:
+            return await listener.accept()
+        except OSError:  # the client has left, or this process has too many open files
+            await anyio.sleep(_RETRY_SECONDS)
 
 
 async def _receive(client: SocketStream) -> tuple[ProxyRequest, bytes]:

@@ -15,7 +15,7 @@ import os
 import socket
 import struct
 from contextlib import suppress
-from threading import BoundedSemaphore, Thread
+from threading import BoundedSemaphore, Event, Thread
 
 _FAILURE, _LIST_KEYS, _KEYS, _SIGN, _SIGNATURE = 5, 11, 12, 13, 14  # kinds of messages
 _LENGTH_STRUCT = struct.Struct(">I")
@@ -25,6 +25,7 @@ _MAX_CONNECTIONS = 8
 _MAX_ADDRESS_BYTES = 104  # of a socket, on every system
 _REQUEST_SECONDS = 30.0
 _ANSWER_SECONDS = 120.0  # the user may have to touch a key
+_RETRY_SECONDS = 0.1  # after a connection that could not be accepted
 _SIGNED_BEGIN = b"SSHSIG"
 _SIGNED_NAMESPACE = b"git"
 
@@ -35,6 +36,7 @@ class SigningAgent:
     def __init__(self, agent: str, path: str) -> None:
         self.path, self.key = path, b""  # the public key that may be used
         self._agent = agent
+        self._closed = Event()
         self._room = BoundedSemaphore(_MAX_CONNECTIONS)
         self._server = socket.socket(socket.AF_UNIX)
         _bind(self._server, path)
@@ -43,6 +45,7 @@ class SigningAgent:
         Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        self._closed.set()
         with suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         self._server.close()
@@ -51,8 +54,10 @@ class SigningAgent:
         while True:
             try:
                 connection, _ = self._server.accept()
-            except OSError:  # closed
-                return
+            except OSError:  # closed, or this process has too many open files
+                if self._closed.wait(_RETRY_SECONDS):
+                    return
+                continue
             if self._room.acquire(blocking=False):
                 Thread(target=self._serve, args=(connection,), daemon=True).start()
             else:
