@@ -15,6 +15,7 @@ import pytest
 
 from refold.code.edit_checks import EditChecks
 from refold.code.language_servers import LanguageServers, ServerContext
+from refold.code.languages import KNOWN_LANGUAGES
 from refold.code.source_code import CodeWorkspace, SourceCode
 from refold.code.wire import Diagnostic
 from refold.errors import ToolFailed
@@ -28,6 +29,7 @@ from refold.values.log_level import Level
 from tests.code.scripted_language_server import install
 
 T = TypeVar("T")
+PYTHON_SERVER = KNOWN_LANGUAGES[0].servers[0]
 TEA = "def make_tea(leaves):\n    return leaves\n\n\ndef drink():\n    make_tea(1)\n"
 BY = "By basedpyright-langserver."
 GIVEN_UP = (
@@ -209,6 +211,22 @@ def test_a_server_that_crashes_is_started_again_once(tmp_path: Path) -> None:
     assert [what for level, what in here.log if level == "warning"] == [
         f"basedpyright-langserver has ended: {BROKEN['crash']}"
     ]
+
+
+def test_a_restart_ends_the_server_and_the_next_call_starts_another(tmp_path: Path) -> None:
+    async def ask(here: Kitchen) -> list[str]:
+        outlines = [await here.outline()]
+        assert here.servers.runs(PYTHON_SERVER)
+        here.servers.restart()
+        while here.servers.runs(PYTHON_SERVER):
+            await anyio.sleep(0.01)
+        return [*outlines, await here.outline()]
+
+    with kitchen(tmp_path, "good") as here:
+        outlines = anyio.run(ask, here)
+
+    assert outlines == [f"1 function make_tea\n5 function drink\n{BY}"] * 2
+    assert [what for level, what in here.log if level == "warning"] == []
 
 
 BROKEN = {

@@ -239,15 +239,19 @@ def test_oldest_subscription_ends_at_the_limit(run: Callable[..., Any]) -> None:
     assert run(work) == ["unsubscribe note://1", "subscribe note://new"]
 
 
+@pytest.mark.parametrize("every", [False, True])
 def test_resource_is_subscribed_to_again_after_a_reconnection(
-    run: Callable[..., Any],
+    run: Callable[..., Any], *, every: bool
 ) -> None:
     async def work(server: Server) -> tuple[list[str], tuple[str, ...]]:
         await server.read("note://one")
         await server.read("note://two")
         await server.change(("note://two", 1))
         await server.wait_for_news(1)
-        await server.connections.restart("s")
+        if every:
+            server.connections.restart_programs()
+        else:
+            await server.connections.restart("s")
         while len(server.list_requests) < 3:
             await anyio.sleep(0.01)
         await server.change(("note://one", 1))

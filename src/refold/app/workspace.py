@@ -125,9 +125,15 @@ class Workspace:
         """The rules of the settings, as they are now. A worktree has those of its main workspace."""
         return self._main.rules if self._main else self._rules
 
-    def use_rules(self, rules: Sequence[Rule]) -> None:
-        """Use these rules from the next call on, in worktrees, too."""
-        self._rules = rules
+    def use_rules(self, rules: Sequence[Rule]) -> bool:
+        """Use these rules from the next call on, in worktrees, too. Return True if they change
+        what may be read: language servers then start again.
+        """
+        before, self._rules = self._rules, rules
+        differs = _read_rules(before) != _read_rules(rules)
+        if differs and self._code is not None:
+            self._code.servers.restart()
+        return differs
 
     def use_editor(self, editor: "Editor | None") -> None:
         """Read unsaved text from this editor, and make changes through it, from now on."""
@@ -444,7 +450,13 @@ def checkpoints(
 
 
 def _has_read_rule(rules: Sequence[Rule]) -> bool:
-    return any(rule.verdict == "deny" and reads(rule.tool) for rule in rules)
+    return bool(_read_rules(rules))
+
+
+def _read_rules(rules: Sequence[Rule]) -> frozenset[str]:
+    """The deny rules about reading."""
+    denied = (rule for rule in rules if rule.verdict == "deny" and reads(rule.tool))
+    return frozenset(map(str, denied))
 
 
 def _hidden_reason(real: str, rules: Sequence[Rule], facts: Facts) -> str:

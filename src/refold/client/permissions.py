@@ -138,8 +138,8 @@ class Permissions:
         """Replace the text of a rule, and return the new one as it is written.
 
         An empty text of `rule` adds the new one, an empty `new` removes the rule. Calls are
-        judged by the change at once; what the sandbox of commands hides stays until the next
-        start. Raises `BadInput` for an invalid rule, or one that is set elsewhere.
+        judged by the change at once, and commands, MCP servers and language servers see no file
+        that it hides. Raises `BadInput` for an invalid rule, or one that is set elsewhere.
         """
         if rule.place == "session" and new:
             return await self.allow(new)
@@ -311,7 +311,10 @@ def save_rule(app: App, rule: PlacedRule, new: str) -> str:
 
 
 def apply_rule(app: App, rule: PlacedRule, new: str) -> None:
-    """Judge the calls of a start by a change that was saved."""
+    """Judge the calls of a start by a change that was saved.
+
+    Servers whose sandbox shows what may no longer be read start again.
+    """
     left = [
         r
         for r in app.rules
@@ -319,7 +322,8 @@ def apply_rule(app: App, rule: PlacedRule, new: str) -> None:
     ]
     source = ALWAYS_CHOICE if rule.place == "folder" else _user_source(app)
     added = [parse(new, rule.verdict, source)] if new else []
-    app.workspace.use_rules((*left, *added))
+    if app.workspace.use_rules((*left, *added)) and app.mcp is not None:
+        app.mcp.connections.restart_programs()
 
 
 def _rule_place(app: App, rule: Rule) -> RulePlace:

@@ -88,6 +88,13 @@ class LanguageServers:
         finally:
             future.cancel()
 
+    def restart(self) -> None:
+        """End the servers that run, one that answers after its answer. The next call starts them
+        again, with what their sandbox shows then.
+        """
+        if (portal := self._portal) is not None:
+            portal.start_task_soon(self._end_running)
+
     def close(self) -> None:
         with self._lock:
             self._closed = True
@@ -121,6 +128,14 @@ class LanguageServers:
                         group.start_soon(slot.server.shut_down)
         assert self._group is not None  # the portal runs in it
         self._group.cancel_scope.cancel()
+
+    async def _end_running(self) -> None:
+        for slot in self._slots.values():
+            async with slot.lock:
+                if (server := slot.server) is not None:
+                    slot.server = None
+                    with anyio.move_on_after(_STOP_SECONDS):
+                        await server.shut_down()
 
     async def _ask(
         self,

@@ -233,6 +233,21 @@ class Connections:
         await self._run_in_thread(restart_server)
         return next(one for one in self.statuses() if one.config.name == name)
 
+    def restart_programs(self) -> None:
+        """Start the connected servers that are programs again, without waiting.
+
+        Their sandbox shows what it shows at their start. A call that runs fails.
+        """
+
+        async def restart_all() -> None:
+            for connection in self._by_name.values():
+                connected = connection.state == "connected"
+                if connected and connection.config.transport == "stdio":
+                    connection.restart()
+
+        if self._portal is not None:
+            self._portal.start_task_soon(restart_all)
+
     async def log_in(self, name: str) -> str:
         """Start a login in the browser. Return the address of its page.
 
