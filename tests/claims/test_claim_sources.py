@@ -291,7 +291,7 @@ def test_a_path_that_is_no_longer_a_plain_file_is_not_read(place: Path, kind: st
             path.mkdir()
         case _:
             path.write_text(LINE)
-            files = DiskFiles(place, unread=lambda _: "a rule says so")
+            files = DiskFiles(place, why_unreadable=lambda _: "a rule says so")
 
     claim = check_claim(place, [record], quote_evidence("a.py"), files=files)
 

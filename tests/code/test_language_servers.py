@@ -56,7 +56,7 @@ class Kitchen:
         surroundings = ServerContext(str(self.root), commands, find, self._log, seconds)
         self.servers = LanguageServers(surroundings)
         self.place = ToolDirectory(self.root, commands)
-        self.files = DiskFiles(self.root, unread=self._unread)
+        self.files = DiskFiles(self.root, why_unreadable=self._unread)
         workspace = CodeWorkspace((str(self.root),), self.servers, find, refused)
         self.code = SourceCode(workspace, self.files)
         self.place.code = self.code  # pyright: ignore[reportAttributeAccessIssue]

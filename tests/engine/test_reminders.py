@@ -415,7 +415,9 @@ def test_find_changes_skips_large_files_directories_and_denied_files(
     odd = tmp_path / "a\nb.txt"
     strange.rename(odd)
 
-    files = DiskFiles(tmp_path, unread=lambda real: "no" if real == str(secret) else "")
+    files = DiskFiles(
+        tmp_path, why_unreadable=lambda real: "no" if real == str(secret) else ""
+    )
     changes = find_changes({**known, f"{tmp_path}/a\\nb.txt": digest(b"other")}, files)
 
     assert changes == ((f"{tmp_path}/a\\nb.txt", "changed"), (str(strange), "deleted"))

@@ -304,7 +304,7 @@ def test_a_file_that_a_rule_denies_is_neither_read_nor_listed(
     def unread(real: Real) -> str:
         return "the rule read_file(**/.env) forbids it" if real.endswith("/.env") else ""
 
-    files = DiskFiles(inside, unread=unread, opening=opening)
+    files = DiskFiles(inside, why_unreadable=unread, opening=opening)
 
     for path in (".env", "notes.txt", "../ws/.env"):
         with pytest.raises(ToolFailed, match=r"\.env may not be read: the rule read_file"):

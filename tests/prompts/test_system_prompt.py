@@ -318,7 +318,9 @@ def test_instructions_denied_by_a_rule_are_left_out(project: Path, places: Paths
     (project / "plans.md").write_text("Secret plans.")
     (project / "AGENTS.md").write_text("@plans.md")
 
-    system_prompt = brief(project, places, trust=True, unread=lambda real: "a rule says no")
+    system_prompt = brief(
+        project, places, trust=True, why_unreadable=lambda real: "a rule says no"
+    )
 
     assert part(system_prompt.text(PromptParts(), NEVER), "instructions") == ""
     assert system_prompt.notices() == ("AGENTS.md is left out: a rule says no",)

@@ -183,7 +183,9 @@ def test_read_skill_refuses_files_that_may_contain_secrets(here: Here, name: str
 def test_read_skill_refuses_files_denied_by_a_rule(here: Here) -> None:
     skill = write(here.config / "skills", "sums")
     (skill / "a.txt").write_text("private")
-    denied = here.catalogue().heeding(lambda real: f"{os.path.basename(real)} is denied")
+    denied = here.catalogue().with_restrictions(
+        lambda real: f"{os.path.basename(real)} is denied"
+    )
 
     for file in ("a.txt", "SKILL.md"):
         with pytest.raises(ToolFailed, match=f"{file} is not read: {file} is denied"):

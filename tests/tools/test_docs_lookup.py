@@ -244,6 +244,6 @@ def test_a_link_to_a_protected_file_is_not_read(place: ToolDirectory) -> None:
     def protect(real: str) -> str:
         return "it is protected" if real.endswith(".env") else ""
 
-    place.files = DiskFiles(place.directory, unshown=protect)
+    place.files = DiskFiles(place.directory, why_hidden=protect)
 
     assert "4711" not in look_up(place, "x")

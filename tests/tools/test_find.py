@@ -435,7 +435,7 @@ def hidden(place: ToolDirectory) -> ToolDirectory:
         denied = real.endswith("/.hidden") or "/src/deep/" in real
         return "a rule forbids it" if denied else ""
 
-    place.files = DiskFiles(place.directory, unread=unread)
+    place.files = DiskFiles(place.directory, why_unreadable=unread)
     return place
 
 

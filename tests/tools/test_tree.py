@@ -79,7 +79,8 @@ def test_links_are_shown_and_not_followed(place: ToolDirectory) -> None:
 def test_tree_omits_files_that_may_not_be_read(place: ToolDirectory) -> None:
     plant(place, "src/secret.txt", "src/a.py")
     place.files = DiskFiles(
-        place.directory, unread=lambda real: "a rule forbids it" if "secret" in real else ""
+        place.directory,
+        why_unreadable=lambda real: "a rule forbids it" if "secret" in real else "",
     )
 
     assert show_tree(place) == ["src/", "  a.py"]

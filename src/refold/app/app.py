@@ -207,9 +207,9 @@ class App:
         """The facts by which calls are judged, besides the rules."""
         return self.workspace.facts()
 
-    def unread(self, path: str) -> str:
+    def why_unreadable(self, path: str) -> str:
         """The reason why a deny rule forbids reading this file; "" if none does."""
-        return self.workspace.unread(path)
+        return self.workspace.why_unreadable(path)
 
     def notices(self) -> tuple[str, ...]:
         """Notices for the start: above all, which protection is missing."""
@@ -326,7 +326,7 @@ class App:
             roots=self.workspace.roots,
             trust=self.options.trust,
             like=self.options.like,
-            unread=self.workspace.files.unread,
+            why_unreadable=self.workspace.files.why_unreadable,
         )
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)
 

@@ -212,7 +212,7 @@ class SessionOpener:
             roots=workspace.roots,
             trust=trusted,
             like=self._resources.system_prompt.trust_like if trusted else "",
-            unread=workspace.files.unread,
+            why_unreadable=workspace.files.why_unreadable,
         )
         system_prompt = SystemPromptBuilder(
             shared.settings, site.paths, site.environ, ground

@@ -73,14 +73,14 @@ class SessionGround(Struct, frozen=True, kw_only=True):
     """Where a session works. `roots` are the directories of its workspace, as real paths.
 
     With `trust` the folder counts as trusted for this run; `like` is the trusted directory that
-    it is a worktree of, whose versions of instructions are used. `unread` says why a file may
+    it is a worktree of, whose versions of instructions are used. `why_unreadable` says why a file may
     not be read, or "".
     """
 
     roots: tuple[str, ...]
     trust: bool = False
     like: str = ""
-    unread: Callable[[Real], str] = lambda real: ""
+    why_unreadable: Callable[[Real], str] = lambda real: ""
     now: Callable[[], float] = time.time
 
 
@@ -253,7 +253,7 @@ class SystemPromptBuilder:
             if below(file.path, trusted)
             and os.path.realpath(file.path) != os.path.realpath(own)
         ]
-        theirs = read(files, self._home, self._unread, self.trusted_text)
+        theirs = read(files, self._home, self._why_unreadable, self.trusted_text)
         return Instructions(
             (*mine.pieces, *theirs.pieces), (*mine.notices, *theirs.notices)
         )
@@ -320,7 +320,7 @@ class SystemPromptBuilder:
             return None
         from refold.app.workspace_instructions import instructions_of
 
-        reading = partial(read, home=self._home, unread=self._unread_now)
+        reading = partial(read, home=self._home, why_unreadable=self._unread_now)
         reading = partial(reading, trusted=self.trusted_text)
         ordered = sorted(news, key=len)
         look = partial(instructions_of, ordered, self._directory, self.root, known, reading)
@@ -343,7 +343,7 @@ class SystemPromptBuilder:
                 return "it was written since this start"
         except OSError:
             pass  # reading it reports the error
-        return self._unread(real)
+        return self._why_unreadable(real)
 
     def _version_notices(self, trusted: str) -> tuple[str, ...]:
         """Notices about the texts of which the user trusts another version."""
@@ -358,11 +358,11 @@ class SystemPromptBuilder:
         read_files(versions.paths, self.root, self._home, versions.text_to_send)
         return versions.notices(self._directory)
 
-    def _unread(self, real: str) -> str:
+    def _why_unreadable(self, real: str) -> str:
         secret = _secret_reason(real, self._own) or _secret_name_reason(
             os.path.relpath(real, self.root)
         )
-        return secret or self._ground.unread(Real(real))
+        return secret or self._ground.why_unreadable(Real(real))
 
     def _untrusted_notices(self) -> tuple[str, ...]:
         if self._ground.trust:

@@ -428,7 +428,7 @@ class ToolDependencies:
         return {
             "code": LazyCode(self._shared, files),
             "checks": LazyChecks(self._record, files, self._resources.sessions),
-            "skills": self._resources.skills.heeding(files.unread),
+            "skills": self._resources.skills.with_restrictions(files.why_unreadable),
         }
 
     def edit_checks(self, files: Files) -> LazyCode:

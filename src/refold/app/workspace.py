@@ -105,8 +105,8 @@ class Workspace:
         self.files: Files = DiskFiles(
             directories.directory,
             directories.more,
-            unread=self._unread,
-            unshown=lambda real: _hidden_reason(real, self.rules, self._facts),
+            why_unreadable=self._why_unreadable,
+            why_hidden=lambda real: _hidden_reason(real, self.rules, self._facts),
             find_secrets=self.find_secrets,
         )
         limits = settings.limits
@@ -238,13 +238,13 @@ class Workspace:
         """Store `rules` that allow calls in this folder from now on, in all sessions."""
         TrustedFolders(self._paths.folders).store_allow_rules(self._where.directory, *rules)
 
-    def unread(self, path: str) -> str:
+    def why_unreadable(self, path: str) -> str:
         """The reason why a deny rule forbids reading this absolute path, or ""."""
-        return self._unread(Real(os.path.realpath(path)))
+        return self._why_unreadable(Real(os.path.realpath(path)))
 
     def files_and_commands(self, rules: Sequence[Rule]) -> tuple[Files, Commands]:
         """The files and commands, with these additional rules about reading."""
-        files = self.files.heeding(
+        files = self.files.with_restrictions(
             lambda real: self._denial(real, rules),
             lambda real: _hidden_reason(real, rules, self._facts),
         )
@@ -322,7 +322,7 @@ class Workspace:
 
         return [url for root in self._where.real for url in remote_urls(root)]
 
-    def _unread(self, real: Real) -> str:
+    def _why_unreadable(self, real: Real) -> str:
         return self._denial(real, self.rules) if _has_read_rule(self.rules) else ""
 
     def _denial(self, real: str, rules: Sequence[Rule]) -> str:

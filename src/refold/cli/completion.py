@@ -185,7 +185,7 @@ def _presets() -> Iterator[tuple[str, str]]:
     places, directory = paths(os.environ), current_directory()
     settings = origins_report(directory, places, os.environ).settings
     ground = SessionGround(
-        roots=(os.path.realpath(directory),), trust=False, unread=lambda _: ""
+        roots=(os.path.realpath(directory),), trust=False, why_unreadable=lambda _: ""
     )
     system_prompt = SystemPromptBuilder(settings, places, os.environ, ground)
     yield from ((preset.name, preset.description) for preset in system_prompt.presets()[0])

@@ -123,7 +123,7 @@ async def _run(args: Namespace) -> int:
     try:
         app.models.check(app.model_of(View()))
         data = await anyio.to_thread.run_sync(
-            read_material, args.context, app.directory, app.unread
+            read_material, args.context, app.directory, app.why_unreadable
         )
         traits = app.models.traits(app.model_of(View()))
         size = Size(

@@ -109,9 +109,9 @@ class Permissions:
         """The file that rules for a folder are saved in."""
         return str(self._app.paths.folders)
 
-    def unread(self, path: str) -> str:
+    def why_unreadable(self, path: str) -> str:
         """The reason why a deny rule forbids reading this file, or ""."""
-        return workspace_of(self._app, self._engine.view).unread(path)
+        return workspace_of(self._app, self._engine.view).why_unreadable(path)
 
     def save_allow_rule(self, rule: str) -> None:
         """Save an allow rule for this folder, for every session to come."""

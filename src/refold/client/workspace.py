@@ -104,7 +104,7 @@ class SessionWorkspace:
     def images_in(self, text: str) -> Attachments:
         """The images that a message names, like @screenshot.png, and their problems."""
         return find_images(
-            text, self.directory, workspace_of(self._app, self._engine.view).unread
+            text, self.directory, workspace_of(self._app, self._engine.view).why_unreadable
         )
 
     async def points(self) -> "tuple[RewindPoint, ...]":
@@ -272,11 +272,13 @@ def _require_conversation(what: "What") -> "What":
     return "conversation"
 
 
-def find_images(text: str, directory: str, unread: Callable[[str], str]) -> Attachments:
+def find_images(
+    text: str, directory: str, why_unreadable: Callable[[str], str]
+) -> Attachments:
     """The images that `text` names, relative to `directory`.
 
     A name that looks like an image but cannot be shown is a problem, and not sent.
-    `unread` returns why a rule forbids reading a file, or "".
+    `why_unreadable` returns why a rule forbids reading a file, or "".
     """
     images: list[ImageData] = []
     problems: list[str] = []
@@ -285,7 +287,7 @@ def find_images(text: str, directory: str, unread: Callable[[str], str]) -> Atta
         path = Path(directory, Path(name).expanduser())
         if not name.lower().endswith(_IMAGE_SUFFIXES) or not path.is_file():
             continue
-        if why := unread(str(path)):
+        if why := why_unreadable(str(path)):
             problems.append(f"{name!r} was not sent: {why}")
             continue
         try:

@@ -43,10 +43,12 @@ class CodeFiles:
         return any(below(path, root) for root in self._roots)
 
     def is_readable_file(self, path: Real) -> bool:
-        return os.path.isfile(path) and not self._files.unread(path)
+        return os.path.isfile(path) and not self._files.why_unreadable(path)
 
     def may_show(self, path: str) -> bool:
-        return not self._files.unread(Real(path)) and not self._files.unshown(Real(path))
+        return not self._files.why_unreadable(Real(path)) and not self._files.why_hidden(
+            Real(path)
+        )
 
     def to_mentions(
         self, *several: Sequence[wire.Location]

@@ -39,11 +39,11 @@ class FilesOver:
     def kind(self, real: Real) -> Kind:
         return self._files.kind(real)
 
-    def unread(self, real: Real) -> str:
-        return self._files.unread(real)
+    def why_unreadable(self, real: Real) -> str:
+        return self._files.why_unreadable(real)
 
-    def unshown(self, real: Real) -> str:
-        return self._files.unshown(real)
+    def why_hidden(self, real: Real) -> str:
+        return self._files.why_hidden(real)
 
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
         return self._files.items(real)
@@ -71,8 +71,10 @@ class DryRunFiles(FilesOver):
     def only(self, reals: Collection[str]) -> "DryRunFiles":
         return DryRunFiles(self._files.only(reals), self._changes)
 
-    def heeding(self, unread: Why, unshown: Why) -> "DryRunFiles":
-        return DryRunFiles(self._files.heeding(unread, unshown), self._changes)
+    def with_restrictions(self, why_unreadable: Why, why_hidden: Why) -> "DryRunFiles":
+        return DryRunFiles(
+            self._files.with_restrictions(why_unreadable, why_hidden), self._changes
+        )
 
     def dry_run(self) -> "DryRunFiles":
         return DryRunFiles(self)

@@ -125,8 +125,8 @@ class EditorFiles(FilesOver):
     def only(self, reals: Collection[str]) -> "EditorFiles":
         return EditorFiles(self._disk.only(reals), self._editor, self._gate, reals)
 
-    def heeding(self, unread: Why, unshown: Why) -> "EditorFiles":
-        disk = self._disk.heeding(unread, unshown)
+    def with_restrictions(self, why_unreadable: Why, why_hidden: Why) -> "EditorFiles":
+        disk = self._disk.with_restrictions(why_unreadable, why_hidden)
         return EditorFiles(disk, self._editor, self._gate, self._named)
 
     def dry_run(self) -> Files:

@@ -40,7 +40,7 @@ _URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 class DiskFiles:
     """Files below `root`, from which relative paths start, and `more_roots`.
 
-    `find_secrets` finds what a model was shown as masks. `unread` gives the reason why a file may not be read, or ""; `unshown` why its content
+    `find_secrets` finds what a model was shown as masks. `why_unreadable` gives the reason why a file may not be read, or ""; `why_hidden` why its content
     is not shown to a caller that named only a folder above it.
     """
 
@@ -48,14 +48,14 @@ class DiskFiles:
         self,
         root: Path | str,
         more_roots: Sequence[Path | str] = (),
-        unread: Why | None = None,
-        unshown: Why | None = None,
+        why_unreadable: Why | None = None,
+        why_hidden: Why | None = None,
         opening: Opening = open_beneath,
         find_secrets: FindSecrets = without_secrets,
     ) -> None:
         roots = [os.path.realpath(r) for r in (root, *more_roots)]
         self._folders = DirectoryDescriptors(roots, opening)
-        self._unread, self._unshown = unread, unshown
+        self._why_unreadable, self._why_hidden = why_unreadable, why_hidden
         self._find_secrets = find_secrets
         self._judged: frozenset[str] | None = None
 
@@ -64,10 +64,10 @@ class DiskFiles:
         files._judged = frozenset(reals)
         return files
 
-    def heeding(self, unread: Why, unshown: Why) -> "DiskFiles":
+    def with_restrictions(self, why_unreadable: Why, why_hidden: Why) -> "DiskFiles":
         files = copy(self)
-        files._unread = _either_reason(self._unread, unread)
-        files._unshown = _either_reason(self._unshown, unshown)
+        files._why_unreadable = _either_reason(self._why_unreadable, why_unreadable)
+        files._why_hidden = _either_reason(self._why_hidden, why_hidden)
         return files
 
     def dry_run(self) -> Files:
@@ -111,16 +111,16 @@ class DiskFiles:
             except (FileNotFoundError, NotADirectoryError):
                 return "nothing"
 
-    def unread(self, real: Real) -> str:
+    def why_unreadable(self, real: Real) -> str:
         # The environment and the memory of our own process hold keys.
         if below(real, f"/proc/{os.getpid()}"):
             return f"{escape_name(real)} belongs to this program itself"
-        return self._unread(real) if self._unread else ""
+        return self._why_unreadable(real) if self._why_unreadable else ""
 
-    def unshown(self, real: Real) -> str:
+    def why_hidden(self, real: Real) -> str:
         named = self._judged is not None and real in self._judged
-        return self.unread(real) or (
-            self._unshown(real) if self._unshown and not named else ""
+        return self.why_unreadable(real) or (
+            self._why_hidden(real) if self._why_hidden and not named else ""
         )
 
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
@@ -131,7 +131,7 @@ class DiskFiles:
                     listed = [
                         item
                         for item in _items(entries)
-                        if not self.unread(Real(os.path.join(real, item.name)))
+                        if not self.why_unreadable(Real(os.path.join(real, item.name)))
                     ]
             finally:
                 os.close(number)
@@ -139,7 +139,7 @@ class DiskFiles:
 
     def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
         name = self.display_name(real)
-        if reason := self.unread(real):
+        if reason := self.why_unreadable(real):
             raise ToolFailed(f"{name} may not be read: {reason}.")
         with (
             as_tool_errors(f"read {name}"),

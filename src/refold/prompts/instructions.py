@@ -34,7 +34,7 @@ _MAX_NOTICES = 8
 _MAX_IMPORTS = 1_000  # that are looked for, in all files
 _MAX_PATH_CHARS = 1_000  # of a path that is looked for
 _MAX_NAME_CHARS = 120  # of a file that is passed to the model
-Unread = Callable[[str], str]  # why a file may not be read, or ""
+WhyUnreadable = Callable[[str], str]  # why a file may not be read, or ""
 
 
 class InstructionFile(Struct, frozen=True):
@@ -79,7 +79,7 @@ def project_instructions(directory: str, root: str) -> tuple[InstructionFile, ..
 def read(
     files: Iterable[InstructionFile],
     home: str,
-    unread: Unread,
+    why_unreadable: WhyUnreadable,
     trusted: TrustedText = as_it_is,
 ) -> Instructions:
     """Read these files and what they import, each once. What a file imports comes right
@@ -88,7 +88,7 @@ def read(
     The nearest are read first, so that they have room before the others. `home` is the
     meaning of `~`.
     """
-    reading = _Reading(home, unread, trusted)
+    reading = _Reading(home, why_unreadable, trusted)
     file_pieces = [reading.read_file(file) for file in reversed(tuple(files))]
     pieces = tuple(
         piece for pieces_of_file in reversed(file_pieces) for piece in pieces_of_file
@@ -101,8 +101,10 @@ class _Unknown(Exception):
 
 
 class _Reading:
-    def __init__(self, home: str, unread: Unread, trusted: TrustedText) -> None:
-        self._home, self._unread, self._trusted = home, unread, trusted
+    def __init__(
+        self, home: str, why_unreadable: WhyUnreadable, trusted: TrustedText
+    ) -> None:
+        self._home, self._why_unreadable, self._trusted = home, why_unreadable, trusted
         self._pieces = list[PromptFile]()
         self._notices = list[str]()
         self._seen = set[str]()  # real paths
@@ -153,7 +155,7 @@ class _Reading:
             )
 
     def _read(self, file: InstructionFile, real: str) -> tuple[str, int]:
-        if reason := self._unread(real):
+        if reason := self._why_unreadable(real):
             raise Unreadable(reason)
         content = content_at(real, file.within, MAX_FILE_BYTES)  # the one that may be read
         self._bytes += len(content.data)

@@ -70,24 +70,24 @@ class Material(Struct, frozen=True):
 def read_material(
     named: Sequence[str],
     directory: str,
-    unread: Callable[[str], str],
+    why_unreadable: Callable[[str], str],
     max_bytes: int = MAX_VALUE_BYTES,
 ) -> Material:
     """Read files and folders. Raises `BadInput` for those that cannot be read.
 
-    `unread` returns why the file at an absolute path may not be read, or "".
+    `why_unreadable` returns why the file at an absolute path may not be read, or "".
     """
     if not named:
         return Material()
-    gathering = _MaterialReader(directory, unread)
+    gathering = _MaterialReader(directory, why_unreadable)
     for name in named:
         gathering.add(name)
     return gathering.to_material(max_bytes)
 
 
 class _MaterialReader:
-    def __init__(self, directory: str, unread: Callable[[str], str]) -> None:
-        self._directory, self._unread = directory, unread
+    def __init__(self, directory: str, why_unreadable: Callable[[str], str]) -> None:
+        self._directory, self._why_unreadable = directory, why_unreadable
         self._files = dict[str, int]()  # real path and size
         self._only = False  # a single file was named
         self._read = list[tuple[str, str]]()
@@ -101,7 +101,7 @@ class _MaterialReader:
             return
         if not os.path.lexists(real):
             raise BadInput(f"--context {name!r}: there is no such file or folder")
-        if reason := self._unread(real):
+        if reason := self._why_unreadable(real):
             raise BadInput(f"--context {name!r} is not read: {reason}")
         self._only = not self._files
         self._files[real] = _file_bytes(real)
@@ -127,7 +127,7 @@ class _MaterialReader:
     def _add(self, path: str) -> None:
         if path in self._files:
             return
-        if is_protected(path, Facts(), writes=False) or self._unread(path):
+        if is_protected(path, Facts(), writes=False) or self._why_unreadable(path):
             self._secret.append(path)
         else:
             self._files[path] = _file_bytes(path)

@@ -115,7 +115,7 @@ def _readable_changes(
     return [
         (_printable(relative_name(change.path, directory)), change)
         for change in changes
-        if not files.unread(Real(change.path))
+        if not files.why_unreadable(Real(change.path))
     ]
 
 

@@ -97,7 +97,7 @@ def _find_path(chat: Conversation, path: str) -> tuple[Files, Real]:
     files = chat.session.workspace.files.only(())
     try:
         real = files.real(path or ".")
-        hidden = files.outside(real) is not None or files.unread(real)
+        hidden = files.outside(real) is not None or files.why_unreadable(real)
     except ToolFailed:
         hidden, real = "it leads elsewhere", None
     if hidden or real is None:

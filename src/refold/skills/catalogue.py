@@ -48,12 +48,12 @@ class Catalogue:
     def __init__(self, around: SkillScope) -> None:
         self._around = around
         self._found: SkillScan | None = None
-        self._unread: Callable[[Real], str] = lambda real: ""
+        self._why_unreadable: Callable[[Real], str] = lambda real: ""
 
-    def heeding(self, unread: Callable[[Real], str]) -> "Catalogue":
-        """This catalogue without files for which `unread` returns a reason."""
+    def with_restrictions(self, why_unreadable: Callable[[Real], str]) -> "Catalogue":
+        """This catalogue without files for which `why_unreadable` returns a reason."""
         result = copy(self)
-        result._unread = unread
+        result._why_unreadable = why_unreadable
         return result
 
     @property
@@ -156,7 +156,7 @@ class Catalogue:
             raise ToolFailed(
                 f"{escape_name(file)} may contain secrets and is not part of a skill."
             )
-        if reason := self._unread(real):
+        if reason := self._why_unreadable(real):
             raise ToolFailed(f"{escape_name(file)} is not read: {reason}")
 
     def _find(self, name: str) -> Skill:

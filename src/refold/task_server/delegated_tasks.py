@@ -154,7 +154,7 @@ class DelegatedTask:
             if files.outside(path) is not None:  # a link that stands there now
                 raise BadInput(f"{path!r} leads out of the workspace")
             real = files.real(path)
-            if why := files.unshown(real):
+            if why := files.why_hidden(real):
                 raise BadInput(f"{path!r} may not be read: {why}")
             return files.read(real, _MAX_FILE_BYTES).decode(errors="replace")
         except ToolFailed as error:

@@ -65,7 +65,7 @@ async def glob(
     shown = {
         p: why
         for p, why in unread.items()
-        if not files.unread(Real(os.path.join(directory_path, p)))
+        if not files.why_unreadable(Real(os.path.join(directory_path, p)))
     }
     note_text = f"\n{not_shown_text(shown, display_name)}" if shown else ""
     paths = await to_thread.run_sync(
@@ -100,7 +100,8 @@ def _count_ignored(
     from refold.place.file_walk import files_with_ignored
 
     count = sum(
-        matches(os.path.relpath(path, directory_path)) and not files.unread(Real(path))
+        matches(os.path.relpath(path, directory_path))
+        and not files.why_unreadable(Real(path))
         for path in files_with_ignored(directory_path)
     )
     noun = "file that is" if count == 1 else "files that are"
@@ -249,7 +250,9 @@ def _list_files(directory_path: str) -> tuple[Sequence[str], Mapping[str, str]]:
 
 
 def _sort_by_age(directory_path: str, paths: list[str], files: Files) -> list[str]:
-    shown = [p for p in paths if not files.unread(Real(os.path.join(directory_path, p)))]
+    shown = [
+        p for p in paths if not files.why_unreadable(Real(os.path.join(directory_path, p)))
+    ]
 
     def age(path: str) -> tuple[float, str]:
         try:

@@ -102,7 +102,7 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
 
 def _search_root(path: str, files: Files) -> tuple[str, str]:
     real = files.real(path)
-    if reason := files.unread(real):
+    if reason := files.why_unreadable(real):
         raise ToolFailed(f"{files.display_name(real)} may not be searched: {reason}.")
     match files.kind(real):
         case "directory":
@@ -222,7 +222,9 @@ def _all_ignored(directory_path: str) -> bool:
 
 def _unreadable_paths(paths: set[str], directory_path: str, files: Files) -> set[str]:
     """The paths whose content may not be shown, whichever program has read it."""
-    return {p for p in paths if p and files.unshown(Real(os.path.join(directory_path, p)))}
+    return {
+        p for p in paths if p and files.why_hidden(Real(os.path.join(directory_path, p)))
+    }
 
 
 def _with_left_out(

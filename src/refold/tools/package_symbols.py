@@ -88,7 +88,7 @@ def text_of(files: Files, path: str) -> str:
     """The text of a file; "" if it is missing, too long, or not readable without asking."""
     try:
         real = files.real(path)
-        if files.unshown(real):
+        if files.why_hidden(real):
             return ""
         return files.read(real, _MAX_FILE_BYTES).decode(errors="replace")
     except ToolFailed:

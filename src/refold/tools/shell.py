@@ -289,7 +289,7 @@ def _check_log(file: str, files: Files) -> None:
             "such as tail -n 0 -F FILE."
         )
     real = files.real(file)
-    if why := files.unread(real):
+    if why := files.why_unreadable(real):
         raise ToolFailed(f"{files.display_name(real)} may not be watched: {why}.")
     if (kind := files.kind(real)) not in ("file", "nothing"):
         noun = "a directory" if kind == "directory" else "no regular file"
