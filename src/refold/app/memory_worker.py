@@ -26,7 +26,7 @@ from refold.config.paths import paths
 from refold.engine.budget import ask_outside_conversation
 from refold.engine.world import Model
 from refold.errors import RefoldError
-from refold.journal.events.kinds import Titled
+from refold.journal.events.kinds import Event, Titled
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View
 from refold.journal.state.session_info import MAX_TITLE_CHARS
@@ -120,9 +120,13 @@ def notes_model_for(app: App, view: View, *, asked: bool = False) -> Model | Non
     No conversation reaches a provider that the user did not choose. A script or an embedded
     model makes notes only if the user `asked` for them.
     """
-    own, named = view.conversation.system_prompt.model, app.options.model
-    if named:
-        return _to_model(app, app.models.check(named))
+    if app.options.model:
+        return _to_model(app, app.models.check(app.options.model))
+    return _named_model_for(app, view, asked=asked)
+
+
+def _named_model_for(app: App, view: View, *, asked: bool = False) -> Model | None:
+    own = view.conversation.system_prompt.model
     name = app.models.full_name("small") if app.settings.models.small else own
     if (
         not name
@@ -151,9 +155,20 @@ def open_project(
     return app, app.project_memory
 
 
-# A title for a session whose first message is too long for one, made after it is closed.
-# It takes one short request to the model that makes notes. A user who resumes the session
-# meanwhile does not wait for it. A session that the user named needs no title.
+# A title for a session whose first message is too long for one: on a server after its first turn,
+# elsewhere after it is closed. It takes one short request to the model that makes notes. A user who
+# resumes the session meanwhile does not wait for it. A session that the user named needs no title.
+async def write_title(app: App, record: Recorder) -> str:
+    """Record a title for an open session between turns, and return it; "" if it got none.
+
+    Raises `ProviderError`.
+    """
+    view = record.view
+    wanted = app.settings.titles and app.makes_notes
+    model = _named_model_for(app, view) if wanted and needs_title(view) else None
+    return "" if model is None else await _ask_for_title(view, model, record)
+
+
 async def find_title(app: App, session: str, choose_model: ChooseModel) -> str:
     """Record a title for a session that is not open, and return it; "" if it got none.
 
@@ -171,17 +186,22 @@ async def find_title(app: App, session: str, choose_model: ChooseModel) -> str:
         if model is None:
             return ""
         aside.provider = model.provider
-        request = _request(view, model.name)
-        beside = replace(model, provider=aside)
-        title = title_in(
-            await ask_outside_conversation(request, "title", beside, NO_LIMIT, record)
-        )
-        if title:
-            await record(Titled(title), by="titles")
-        return title
+        return await _ask_for_title(view, replace(model, provider=aside), record)
     finally:
         aside.restore_time()
         await record.close()
+
+
+async def _ask_for_title(view: View, model: Model, record: Recorder) -> str:
+    request = _request(view, model.name)
+    title = title_in(
+        await ask_outside_conversation(request, "title", model, NO_LIMIT, record)
+    )
+
+    def make_events(view: View) -> tuple[Event, ...]:
+        return (Titled(title),) if title and needs_title(view) else ()
+
+    return title if await record.append_if(make_events, by="titles") else ""
 
 
 def needs_title(view: View) -> bool:

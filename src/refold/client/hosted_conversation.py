@@ -135,6 +135,10 @@ class OwnConversation(Conversation):
         """Carry out an order; called by the worker."""
         return await self._sink.carry_out(order)
 
+    async def write_title(self) -> None:
+        """Have a model write the title, if it needs one; called by the worker between turns."""
+        await self._sink.write_title()
+
     async def has_news(self) -> bool:
         """Follow the journal. Return False if no other process has written to it."""
         before = self.session.view.seq
@@ -181,6 +185,11 @@ class _PlacingSink(Dispatcher):
 
     async def carry_out(self, order: Order) -> OrderResult:
         return await super().send(order)
+
+    async def write_title(self) -> None:
+        from refold.app.memory_worker import write_title  # not for a start
+
+        await write_title(self._app, self._engine.record)
 
     def set_claim(self, number: int) -> None:
         self._engine.record.claim = number

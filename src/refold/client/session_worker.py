@@ -44,6 +44,7 @@ class RunnableSession(Protocol):
     def begin_work(self, claim: int) -> None: ...
     def end_work(self) -> None: ...
     async def carry_out(self, order: Order) -> OrderResult: ...
+    async def write_title(self) -> None: ...
     def report(self, error: Exception) -> None: ...
     def close(self) -> None: ...
 
@@ -123,6 +124,7 @@ class _Run:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._take_orders, group)
                 group.start_soon(self._await_end)
+                group.start_soon(self._write_title)
                 await self._run_turns(idle_seconds)
                 self._is_over = True
                 group.cancel_scope.cancel()
@@ -152,6 +154,15 @@ class _Run:
                 await news.wait()
             if patience.cancelled_caught and self._is_idle:
                 return
+
+    async def _write_title(self) -> None:
+        """Have a title written after the first turn. Without one, it is tried again when the
+        session is closed.
+        """
+        while (view := self._there.session.view).turn.seq or not view.account.spent.answers:
+            await self._news.wait()
+        with suppress(RefoldError):
+            await self._there.write_title()
 
     @property
     def _is_idle(self) -> bool:

@@ -268,7 +268,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     instructions: bool = True  # send AGENTS.md and the like from trusted folders
     skills: bool = True  # tell the model which skills there are
     memory: bool = True  # learn notes from what you say, and send them to the model
-    titles: bool = True  # let a model write titles of sessions that you left
+    titles: bool = True  # let a model write titles of sessions
     reminders: bool = True  # remind the model of open todos and changed files
     notify_seconds: NotNegative = 30.0  # a longer turn notifies at its end; 0: never
     checkpoints: bool = True  # snapshot files before a step that may change them

@@ -393,7 +393,7 @@ class Renamed(Struct, frozen=True):
 
 
 class Titled(Struct, frozen=True):
-    """A model wrote this title after the session had been left."""
+    """A model wrote this title after the first turn, or after the session had been left."""
 
     title: str
 
