@@ -62,8 +62,8 @@ class Kitchen:
         self.place.code = self.code  # pyright: ignore[reportAttributeAccessIssue]
         self.forbidden = ""
 
-    def _log(self, level: Level, what: str, session: str = "") -> None:
-        self.log.append((level, what))
+    def _log(self, level: Level, message: str, session: str = "") -> None:
+        self.log.append((level, message))
 
     def _unread(self, real: Real) -> str:
         return "it is secret" if self.forbidden and self.forbidden in real else ""

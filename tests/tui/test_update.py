@@ -666,6 +666,21 @@ def test_question_is_answered_after_a_pause_in_typing_in_the_full_screen() -> No
     assert update_without_repaint(calm, Key("esc", 101.0))[1] == [Answer(7, key="esc")]
 
 
+@pytest.mark.parametrize("end", [Withdrawn(6, 105.0), Typed("y", 105.0), Key("esc", 105.0)])
+def test_a_key_meant_for_the_question_before_does_not_answer_the_next(
+    end: Withdrawn | Typed | Key,
+) -> None:
+    before = Asked(6, (line("Rewind?"),), line("y/n "), keys="yn", at=90.0)
+    waits = Asked(7, (line("May it?"),), (), at=91.0, menu=MENU)
+    model = update_without_repaint(working(), before, waits, end)[0]
+
+    assert "May it?" in text(model)
+    assert "› 1 Y" not in text(model)
+    assert Answer(7, "y") not in update_without_repaint(model, Key("enter", 105.2))[1]
+    assert Answer(7, "y") not in update_without_repaint(model, Typed("y", 105.2))[1]
+    assert update_without_repaint(model, Key("enter", 105.8))[1] == [Answer(7, "y")]
+
+
 def test_question_is_shown_after_an_open_list_is_closed() -> None:
     model, _ = update_without_repaint(
         working(), PaletteLoaded(Picker("All", ())), Typed("yes", 100.0),

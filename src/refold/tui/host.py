@@ -132,7 +132,7 @@ class Questions:
         finally:
             del self._open[number], self._lists[number]
             if not answers:
-                self._post(Withdrawn(number))
+                self._post(Withdrawn(number, self._clock()))
 
     def accept(self, command: Answer | Picked | Selected) -> None:
         if not isinstance(command, Selected):

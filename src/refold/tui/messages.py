@@ -157,6 +157,7 @@ class Withdrawn(Struct, frozen=True):
     """The question with this number was answered elsewhere, or is no longer asked."""
 
     number: int
+    at: float = 0.0
 
 
 class Offered(Struct, frozen=True):

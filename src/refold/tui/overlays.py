@@ -69,10 +69,14 @@ def withdraw_question(model: Model, number: int) -> Model:
 
 
 def with_next_question(model: Model) -> Model:
-    """Open the question that waits longest, if nothing else is in place of the input."""
+    """Open the question that waits longest, if nothing else is in place of the input.
+
+    A key that was meant for what was there before must not answer it: it is new from now on.
+    """
     if model.overlay is not None or not model.waiting:
         return model
     first, *rest = model.waiting
+    first = replace(first, at=max(first.at, model.clock))
     return replace(model, overlay=_open_dialog(first), waiting=tuple(rest), focus="input")
 
 

@@ -107,9 +107,11 @@ export class Requests {
     if (focused) this.focusFirst();
   }
 
-  /** What had the focus is gone. */
+  /** What had the focus is gone. A key that was meant for it must not answer the next card. */
   focusFirst() {
-    (this.cards.values().next().value?.element ?? document.getElementById("message"))?.focus();
+    const [first] = this.cards.values();
+    if (first) first.shownAt = performance.now();
+    (first?.element ?? document.getElementById("message"))?.focus();
   }
 
   clear() {
