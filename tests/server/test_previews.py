@@ -89,6 +89,22 @@ async def test_scripts_of_html_run_only_if_that_is_asked_for(tmp_path: Path) -> 
     assert "allow-same-origin" not in answer.headers["content-security-policy"]
 
 
+async def test_scripts_of_html_run_in_a_frame_and_not_in_a_tab_of_their_own(
+    tmp_path: Path,
+) -> None:
+    """In a tab, a script could lead to any address, and name there what it holds."""
+    (tmp_path / "a.html").write_bytes(HTML)
+    async with server(tmp_path, "Hello.") as client:
+        path = f"/api/conversations/{await client.begin()}/previews/a.html?run=true"
+        tab, frame = [
+            await client.ask("GET", path, headers={**client.token, "Sec-Fetch-Dest": kind})
+            for kind in ("document", "iframe")
+        ]
+
+    assert {"sandbox", "default-src 'none'"} <= policy(tab)
+    assert "sandbox allow-scripts" in policy(frame)
+
+
 async def test_an_image_is_recognized_by_its_first_bytes(tmp_path: Path) -> None:
     files = {"a.png": PIXEL, "b.png": b"<svg onload='alert(1)'/>"}
     image, other = await previews(tmp_path, files, *files)

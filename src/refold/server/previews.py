@@ -1,13 +1,13 @@
 """Files of a workspace that a page shows: images, pages of a PDF, sheets, and HTML in a frame.
 
 What a page can show as text, it downloads as `files` has it. HTML gets a policy of its own: an
-opaque origin, nothing is loaded, and no script runs unless the user asks for that once.
+opaque origin, nothing is loaded, and no script runs unless the user asks for that once, in a frame.
 """
 
 from typing import Annotated
 
 from anyio import to_thread
-from fastapi import Query, Response
+from fastapi import Header, Query, Response
 
 from refold.client.host import Conversation, Host
 from refold.errors import ToolFailed
@@ -38,7 +38,10 @@ def add_previews(api: Api, host: Host) -> None:
         id_: str,
         path: str,
         page: Annotated[int, Query(ge=1, le=100_000)] = 1,
-        run: Annotated[bool, Query(description="let scripts of HTML run")] = False,
+        run: Annotated[
+            bool, Query(description="let scripts of HTML run in a frame")
+        ] = False,
+        sec_fetch_dest: Annotated[str, Header(max_length=100)] = "",
     ) -> Response:
         """An image, a page of a PDF as an image, or HTML for a frame."""
         chat = await open_conversation(host, id_)
@@ -48,7 +51,10 @@ def add_previews(api: Api, host: Host) -> None:
         if data.startswith(b"%PDF"):
             return await _pdf_page(chat, data, page)
         if path.lower().endswith(_HTML_SUFFIXES):
-            policy = _RUNNING_POLICY if run else _STILL_POLICY
+            # In a tab of its own, a script could send what it holds to any address by leading
+            # there; the policy of our page keeps a frame from that. Old browsers send no header.
+            framed = sec_fetch_dest in ("", "iframe")
+            policy = _RUNNING_POLICY if run and framed else _STILL_POLICY
             headers = {"content-security-policy": policy, "x-frame-options": "SAMEORIGIN"}
             return Response(data, media_type=_HTML_TYPE, headers=headers)
         raise NotThere(f"{path!r} is neither an image nor a PDF nor HTML: download it")
