@@ -269,7 +269,7 @@ print(keyring.remove("openai"), keyring.remove("openai"))
 @pytest.mark.parametrize(
     ("backend", "said"),
     [
-        ("shelf.Shelf", "of-mine ''\nTrue False\n"),
+        ("model_files.Shelf", "of-mine ''\nTrue False\n"),
         (
             "keyring.backends.fail.Keyring",
             "the keyring cannot be used: this machine has none",
@@ -282,7 +282,7 @@ def test_the_functions_of_the_real_keyring_package_are_called_correctly(
     backend: str, said: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("keyring", reason="needs the package keyring")
-    (tmp_path / "shelf.py").write_text(BACKEND)
+    (tmp_path / "model_files.py").write_text(BACKEND)
     search = os.pathsep.join([str(tmp_path), *sys.path])
 
     done = subprocess.run(

@@ -148,7 +148,7 @@ def test_with_the_extra_local_the_embedded_model_answers(
 ) -> None:
     if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
-    if not SHELF.holds(SMALLEST):
+    if not SHELF.is_installed(SMALLEST):
         pytest.skip(
             f"optional: {SMALLEST.file} is not in {SHELF.directory} "
             "(refold local install, or REFOLD_MODELS)"

@@ -34,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shelf(folder: Path, tmp_path: Path) -> PresetFolder:
+def model_files(folder: Path, tmp_path: Path) -> PresetFolder:
     return PresetFolder(str(folder), ".refold/prompts", str(tmp_path))
 
 
@@ -80,35 +80,37 @@ def test_every_built_in_prompt_contains_the_required_phrases(name: str) -> None:
     assert len(text) < 3_000
 
 
-def test_a_user_preset_is_found_by_its_name(folder: Path, shelf: PresetFolder) -> None:
+def test_a_user_preset_is_found_by_its_name(
+    folder: Path, model_files: PresetFolder
+) -> None:
     write_prompt(folder, "mine", PLAIN)
 
-    result = preset("mine", [shelf])
+    result = preset("mine", [model_files])
 
     assert (result.description, result.version, result.text, result.where) == (
         "My way.", "3", "Be brief.", ".refold/prompts/mine/PROMPT.md",
     )  # fmt: skip
-    assert names([shelf]) == (*BUILT_IN, "mine")
+    assert names([model_files]) == (*BUILT_IN, "mine")
 
 
 def test_the_first_folder_with_a_preset_wins(
-    folder: Path, shelf: PresetFolder, tmp_path: Path
+    folder: Path, model_files: PresetFolder, tmp_path: Path
 ) -> None:
     other = PresetFolder(str(tmp_path / "own"), "own", "/")
     write_prompt(folder, "mine", PLAIN)
     write_prompt(tmp_path / "own", "mine", PLAIN.replace("Be brief.", "Be long."))
 
-    assert preset("mine", [shelf, other]).text == "Be brief."
-    assert preset("mine", [other, shelf]).text == "Be long."
+    assert preset("mine", [model_files, other]).text == "Be brief."
+    assert preset("mine", [other, model_files]).text == "Be long."
 
 
 def test_a_preset_with_a_built_in_name_is_ignored_with_a_notice(
-    folder: Path, shelf: PresetFolder
+    folder: Path, model_files: PresetFolder
 ) -> None:
     write_prompt(folder, "coding", PLAIN.replace("mine", "coding"))
 
-    assert preset("coding", [shelf]) == preset("coding")
-    assert shadow_notices([shelf]) == (
+    assert preset("coding", [model_files]) == preset("coding")
+    assert shadow_notices([model_files]) == (
         ".refold/prompts/coding/PROMPT.md is ignored: coding is a preset of refold; "
         "give yours another name",
     )
@@ -123,12 +125,12 @@ def test_a_preset_with_a_built_in_name_is_ignored_with_a_notice(
     ],
 )  # fmt: skip
 def test_an_unknown_preset_fails_with_the_available_names(
-    name: str, said: str, folder: Path, shelf: PresetFolder
+    name: str, said: str, folder: Path, model_files: PresetFolder
 ) -> None:
     write_prompt(folder, "mine", PLAIN)
 
     with pytest.raises(BadInput) as error:
-        preset(name, [shelf])
+        preset(name, [model_files])
 
     assert str(error.value) == said
 
@@ -146,16 +148,16 @@ def test_an_unknown_preset_fails_with_the_available_names(
     ],
 )  # fmt: skip
 def test_invalid_preset_front_matter_is_reported_with_its_line(
-    text: str, said: str, folder: Path, shelf: PresetFolder
+    text: str, said: str, folder: Path, model_files: PresetFolder
 ) -> None:
     write_prompt(folder, "mine", text)
 
     with pytest.raises(BadInput) as error:
-        preset("mine", [shelf])
+        preset("mine", [model_files])
 
     assert str(error.value) == f".refold/prompts/mine/PROMPT.md, {said}"
-    assert presets([shelf])[1] == (str(error.value),)
-    assert [item.name for item in presets([shelf])[0]] == list(BUILT_IN)
+    assert presets([model_files])[1] == (str(error.value),)
+    assert [item.name for item in presets([model_files])[0]] == list(BUILT_IN)
 
 
 @pytest.mark.parametrize(
@@ -167,12 +169,12 @@ def test_invalid_preset_front_matter_is_reported_with_its_line(
     ],
 )
 def test_an_unreadable_preset_file_is_refused(
-    content: bytes, said: str, folder: Path, shelf: PresetFolder
+    content: bytes, said: str, folder: Path, model_files: PresetFolder
 ) -> None:
     write_prompt(folder, "mine", content)
 
     with pytest.raises(BadInput) as error:
-        preset("mine", [shelf])
+        preset("mine", [model_files])
 
     assert str(error.value) == (
         f"the preset .refold/prompts/mine/PROMPT.md cannot be read: {said}"
@@ -180,20 +182,20 @@ def test_an_unreadable_preset_file_is_refused(
 
 
 def test_a_preset_link_out_of_the_folder_is_not_followed(
-    folder: Path, shelf: PresetFolder, tmp_path_factory: pytest.TempPathFactory
+    folder: Path, model_files: PresetFolder, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = write_prompt(tmp_path_factory.mktemp("outside"), "mine", PLAIN)
     (folder / "mine").mkdir(parents=True)
     (folder / "mine" / "PROMPT.md").symlink_to(outside)
 
     with pytest.raises(BadInput, match="it lies outside of"):
-        preset("mine", [shelf])
+        preset("mine", [model_files])
 
 
 def test_a_preset_whose_name_differs_from_its_folder_is_refused(
-    folder: Path, shelf: PresetFolder
+    folder: Path, model_files: PresetFolder
 ) -> None:
     write_prompt(folder, "other", PLAIN)
 
     with pytest.raises(BadInput, match="named 'mine', and its folder 'other'"):
-        preset("other", [shelf])
+        preset("other", [model_files])

@@ -9,7 +9,7 @@ import anyio
 from inline_snapshot import snapshot
 from msgspec import Raw
 
-from refold.provider.command.prompt import InContext, in_context
+from refold.provider.command.prompt import ContextLimiter, select_messages
 from refold.provider.command.spec import ConversationFormat
 from refold.provider.port import Request, TextDelta
 from refold.provider.settings import Context, Format
@@ -53,7 +53,7 @@ def list_sent_messages(
     context: Context, form: Format | str = "", window: int = 2
 ) -> list[tuple[str, str]]:
     """Who says what, of what is sent: calls and results by their ids."""
-    result = in_context(TALK, ConversationFormat(context, form, window), tools=True)  # type: ignore[arg-type]
+    result = select_messages(TALK, ConversationFormat(context, form, window), tools=True)  # type: ignore[arg-type]
     return [
         (message.message.role, "".join(map(describe_part, message.message.parts)))
         for message in result
@@ -418,21 +418,27 @@ def test_single_message_and_its_images_are_sent_unchanged() -> None:
     alone = Log([StoredMessage(1, Message("user", (Text("Look."), image)))])
     later = alone.plus(TALK[1]).plus(StoredMessage(3, Message("user", (Text("And?"),))))
 
-    assert in_context(alone, ConversationFormat("sliding", "xml", 2), tools=True) == alone
-    (only,) = in_context(later, ConversationFormat("continue", "plain", 2), tools=True)
+    assert (
+        select_messages(alone, ConversationFormat("sliding", "xml", 2), tools=True) == alone
+    )
+    (only,) = select_messages(later, ConversationFormat("continue", "plain", 2), tools=True)
     assert only.message.parts[1:] == (image,)
 
 
 def test_tool_result_is_sent_with_its_call_for_every_window_size() -> None:
     for window in range(1, 6):
-        context = in_context(TALK, ConversationFormat("sliding", "", window), tools=True)
+        context = select_messages(
+            TALK, ConversationFormat("sliding", "", window), tools=True
+        )
         roles = [message.message.role for message in context]
 
         assert (roles[0], roles[-2:]) == ("user", ["assistant", "tool"]), window
 
 
 def test_model_without_tools_gets_no_text_about_calls() -> None:
-    (only,) = in_context(TALK[:3], ConversationFormat("continue", "plain", 2), tools=False)
+    (only,) = select_messages(
+        TALK[:3], ConversationFormat("continue", "plain", 2), tools=False
+    )
 
     assert only.message.text.split("\n\n")[1:] == [
         "User: What is 2 + 2?", "Assistant: 4", "User: Write it to sum.txt.",
@@ -441,7 +447,7 @@ def test_model_without_tools_gets_no_text_about_calls() -> None:
 
 def test_context_mode_changes_the_request_but_not_the_session() -> None:
     inner = ScriptedProvider("Done.")
-    provider = InContext(inner, ConversationFormat("fresh", "", 0))
+    provider = ContextLimiter(inner, ConversationFormat("fresh", "", 0))
     request = Request(TALK, system="You are Refold.", model="m")
 
     async def words() -> list[str]:

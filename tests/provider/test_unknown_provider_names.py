@@ -2,7 +2,7 @@
 
 import pytest
 
-from refold.provider.spec import no_provider
+from refold.provider.spec import unknown_provider_error
 
 NAMES = [
     "anthropic",
@@ -26,4 +26,4 @@ NAMES = [
 def test_unknown_provider_error_suggests_the_nearest_names_or_where_to_find_them(
     name: str, says: str
 ) -> None:
-    assert str(no_provider(name, NAMES)) == says
+    assert str(unknown_provider_error(name, NAMES)) == says

@@ -28,8 +28,8 @@ from refold.provider.spec import (
     PluginProvider,
     Quirks,
     find_by_name,
-    no_provider,
     plugin_provider,
+    unknown_provider_error,
 )
 from refold.session.redactor import Redactor
 from refold.values.modes import Format
@@ -116,8 +116,10 @@ class Connections:
         """The embedded models that are on this machine."""
         from refold.provider.local.models import ModelDirectory, default_directory
 
-        shelf = ModelDirectory(default_directory(self._environ))
-        return tuple(f"{LOCAL_PREFIX}{model.name}" for model in shelf.list_installed())
+        model_files = ModelDirectory(default_directory(self._environ))
+        return tuple(
+            f"{LOCAL_PREFIX}{model.name}" for model in model_files.list_installed()
+        )
 
     def calls_in_text(self, name: str) -> bool:
         """Whether the model calls tools as text, by the settings or by what is known of its
@@ -188,7 +190,7 @@ class Connections:
                 pass
         names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
         names += [*(spec.name for spec in builtin_specs()), "command", "local"]
-        raise no_provider(first, names)
+        raise unknown_provider_error(first, names)
 
     def _connect(self, name: str, form: Format | Literal[""]) -> Provider:
         if not name:
@@ -223,11 +225,11 @@ class Connections:
         form = form or set_.format
         if set_.context in ("", "continue") and not form:
             return provider
-        from refold.provider.command.prompt import InContext
+        from refold.provider.command.prompt import ContextLimiter
         from refold.provider.command.spec import ConversationFormat
 
         wanted = ConversationFormat(set_.context, form, set_.window_messages)
-        return InContext(provider, wanted)
+        return ContextLimiter(provider, wanted)
 
     def _connect_server(self, spec: ProviderSpec, model: str) -> Provider:
         from refold.provider.text_protocol.selection import (
@@ -316,9 +318,9 @@ class Connections:
         from refold.provider.local.models import ModelDirectory, default_directory
         from refold.provider.local.server import Serving, SharedServer
 
-        shelf = ModelDirectory(default_directory(self._environ))
-        model = shelf.find(name)
-        if not shelf.holds(model):
+        model_files = ModelDirectory(default_directory(self._environ))
+        model = model_files.find(name)
+        if not model_files.is_installed(model):
             raise BadInput(
                 f"{name} is not installed: `refold local install --model {model.name}` "
                 f"fetches {model.size / 1e9:.1f} GB"
@@ -327,7 +329,7 @@ class Connections:
         keep = self._settings.local.keep_seconds if stays else _SHORT_KEEP_SECONDS
         serving = Serving(keep=keep, context=self.window_of_embedded(name))
         directory = self._paths.state / "local"
-        return model, SharedServer(shelf.place(model), directory, serving)
+        return model, SharedServer(model_files.path_of(model), directory, serving)
 
 
 class NamedModel(Struct, frozen=True):

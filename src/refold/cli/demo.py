@@ -44,10 +44,10 @@ def run(args: Namespace) -> int:
 
 def _ensure_embedded_model() -> str:
     """The name of an installed embedded model; if there is none, one is installed."""
-    shelf = ModelDirectory(default_directory(os.environ))
-    if here := shelf.list_installed():
+    model_files = ModelDirectory(default_directory(os.environ))
+    if here := model_files.list_installed():
         return here[0].name
-    install(DEFAULT_MODEL, shelf)  # the smaller one fails even at this
+    install(DEFAULT_MODEL, model_files)  # the smaller one fails even at this
     return DEFAULT_MODEL.name
 
 

@@ -32,7 +32,7 @@ from refold.provider.local.models import (
     default_directory,
     find,
 )
-from refold.provider.spec import ProviderSpec, no_provider
+from refold.provider.spec import ProviderSpec, unknown_provider_error
 from refold.terminal.this_terminal import this_terminal
 from refold.values.key_shapes import looks_like_key, maker_of
 from refold.views.escape import on_one_line, visible
@@ -117,8 +117,8 @@ def _offers(app: App) -> FirstRunOffers:
         return f"{name}/{spec(name).model}"
 
     async def fetch(name: str) -> str:
-        shelf = ModelDirectory(default_directory(os.environ))
-        await anyio.to_thread.run_sync(install, find(name), shelf)
+        model_files = ModelDirectory(default_directory(os.environ))
+        await anyio.to_thread.run_sync(install, find(name), model_files)
         return LOCAL_PREFIX + name
 
     async def keep(setting: str, value: str) -> None:
@@ -241,7 +241,7 @@ class _ModelQuestions:
         names = self._offers.providers
         name = catalog.find(text.lower()).name
         if name not in names:
-            raise no_provider(text, names)
+            raise unknown_provider_error(text, names)
         return await self._set_up_key(name)
 
     async def _pick_provider(self) -> str:

@@ -79,20 +79,24 @@ def add_arguments(local: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    shelf = ModelDirectory(default_directory(os.environ))
+    model_files = ModelDirectory(default_directory(os.environ))
     match args.what:
         case "install":
-            return _install(args, shelf)
+            return _install(args, model_files)
         case "remove":
-            return _remove(args.model, shelf)
+            return _remove(args.model, model_files)
         case "stop":
-            return _stop(shelf.place(shelf.find(args.model)) if args.model else None)
+            return _stop(
+                model_files.path_of(model_files.find(args.model)) if args.model else None
+            )
         case _:
-            every = shelf.list_all()
-            return _status([shelf.find(args.model)] if args.model else every, shelf)
+            every = model_files.list_all()
+            return _status(
+                [model_files.find(args.model)] if args.model else every, model_files
+            )
 
 
-def _install(args: Namespace, shelf: ModelDirectory) -> int:
+def _install(args: Namespace, model_files: ModelDirectory) -> int:
     place, name = args.place, args.model
     if any(place in (model.name, f"local/{model.name}") for model in KNOWN_MODELS):
         if name:
@@ -101,81 +105,82 @@ def _install(args: Namespace, shelf: ModelDirectory) -> int:
     if place and (name or args.source):
         raise BadInput("give either FILE|URL of your own model, or --model and --from")
     if place.startswith(NAME_SCHEME):
-        return install_from_hub(*parse_name(place), shelf)
+        return install_from_hub(*parse_name(place), model_files)
     if place:
-        return install_own(place, shelf)
-    return install(find(name or DEFAULT_MODEL.name), shelf, args.source or "")
+        return install_own(place, model_files)
+    return install(find(name or DEFAULT_MODEL.name), model_files, args.source or "")
 
 
-def install(model: LocalModel, shelf: ModelDirectory, place: str = "") -> int:
+def install(model: LocalModel, model_files: ModelDirectory, place: str = "") -> int:
     """Fetch `model`, telling how it goes. Raises `RefoldError` when it cannot be had."""
     if model in HUB_MODELS:
         if place:
-            return install_own(place, shelf, model.name)
-        return install_from_hub(model.repository, model.quant, shelf)
-    if shelf.holds(model):
-        write(f"{model.name} is already installed: {shelf.place(model)}\n")
+            return install_own(place, model_files, model.name)
+        return install_from_hub(model.repository, model.quant, model_files)
+    if model_files.is_installed(model):
+        write(f"{model.name} is already installed: {model_files.path_of(model)}\n")
         return _print_runtime()
     if place:
         sources: Sequence[Source] = (parse_source(place),)
     else:
-        sources = usual_sources(model, shelf, Hub.from_environ(os.environ))
-    origin = _fetch(model, sources, shelf)
+        sources = usual_sources(model, model_files, Hub.from_environ(os.environ))
+    origin = _fetch(model, sources, model_files)
     write(f"checked: sha256 {origin.sha256}\nfrom {origin.source}\n")
     write(f"use it with: refold -m local/{model.name}\n")
     return _print_runtime()
 
 
-def install_from_hub(repository: str, quant: str, shelf: ModelDirectory) -> int:
+def install_from_hub(repository: str, quant: str, model_files: ModelDirectory) -> int:
     """Install a file of the hub. Raises `RefoldError` when it cannot be had."""
     hub = Hub.from_environ(os.environ)
     file = hub.file(repository, quant)
     model = hub_model(repository, file)
     if model in EMBEDDED_MODELS:
-        return install(model, shelf)
+        return install(model, model_files)
     if any(
-        (m.name, m.sha256) == (model.name, model.sha256) for m in shelf.list_installed()
+        (m.name, m.sha256) == (model.name, model.sha256)
+        for m in model_files.list_installed()
     ):
-        write(f"{model.name} is already installed: {shelf.place(model)}\n")
+        write(f"{model.name} is already installed: {model_files.path_of(model)}\n")
         return _print_runtime()
     write(f"{file.path} of {repository}\n")
-    origin = _fetch(model, hub.sources(repository, file), shelf)
+    origin = _fetch(model, hub.sources(repository, file), model_files)
     write(
         f"checked: sha256 {origin.sha256}, as {hub.host} states it\nfrom {origin.source}\n"
     )
-    return _add_model(model, origin, shelf)
+    return _add_model(model, origin, model_files)
 
 
-def install_own(place: str, shelf: ModelDirectory, name: str = "") -> int:
+def install_own(place: str, model_files: ModelDirectory, name: str = "") -> int:
     """Install the user's own GGUF file. Raises `RefoldError` if it cannot be fetched."""
     model = own_model(place, name)
-    origin = _fetch(model, (parse_source(place),), shelf)
+    origin = _fetch(model, (parse_source(place),), model_files)
     write(f"sha256 {origin.sha256}\n")
-    return _add_model(model, origin, shelf)
+    return _add_model(model, origin, model_files)
 
 
 def _fetch(
-    model: LocalModel, sources: Sequence[Source], shelf: ModelDirectory
+    model: LocalModel, sources: Sequence[Source], model_files: ModelDirectory
 ) -> ModelSource:
     machine = this_machine(os.environ)
-    write(f"{model.name}: {_size(model.size)}, into {shelf.directory}\n")
+    write(f"{model.name}: {_size(model.size)}, into {model_files.directory}\n")
     need = f"about {_size(model.memory)} of memory"
     write(f"needs {need}: {machine.fit(model.memory)} ({machine.text})\n")
-    if begun := shelf.partial_size(model):
+    if begun := model_files.partial_size(model):
         write(f"resuming after {_size(begun)} of an earlier try\n")
     tell = _progress_bar() if sys.stdout.isatty() else _progress_lines()
     try:
-        return fetch(model, sources, shelf, tell)
+        return fetch(model, sources, model_files, tell)
     except KeyboardInterrupt:
-        size = _size(shelf.partial_size(model))
+        size = _size(model_files.partial_size(model))
         write(f"\nstopped after {size}: run the same command to resume\n")
         raise
 
 
-def _add_model(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) -> int:
+def _add_model(model: LocalModel, origin: ModelSource, model_files: ModelDirectory) -> int:
     """Read the model's properties from the file, and print them."""
-    entry = add_to_directory(model, origin, shelf)
-    header = read_header(shelf.place(entry))
+    entry = add_to_directory(model, origin, model_files)
+    header = read_header(model_files.path_of(entry))
     facts = [header.architecture or "unknown architecture"]
     if header.parameters:
         facts.append(f"{header.parameters / 1e9:.1f} billion parameters")
@@ -189,16 +194,16 @@ def _add_model(model: LocalModel, origin: ModelSource, shelf: ModelDirectory) ->
     return _print_runtime()
 
 
-def _status(models: list[LocalModel], shelf: ModelDirectory) -> int:
+def _status(models: list[LocalModel], model_files: ModelDirectory) -> int:
     machine = this_machine(os.environ)
-    write(f"models are stored in {shelf.directory}\n{machine.text}\n")
+    write(f"models are stored in {model_files.directory}\n{machine.text}\n")
     for model in models:
         name = f"local/{model.name}"
-        if shelf.holds(model):
-            origin = shelf.origin(model)
+        if model_files.is_installed(model):
+            origin = model_files.origin(model)
             source = f", from {origin.source}, {origin.at[:10]}" if origin else ""
             write(f"{name}  installed, {_size(model.size)}{source}\n")
-        elif begun := shelf.partial_size(model):
+        elif begun := model_files.partial_size(model):
             part = f"{_size(begun)} of {_size(model.size)}"
             write(
                 f"{name}  partly downloaded, {part}: refold local install --model {model.name}\n"
@@ -244,13 +249,13 @@ def _model_name(server: ServerStatus) -> str:
     return Path(server.record.model).name
 
 
-def _remove(name: str, shelf: ModelDirectory) -> int:
-    here = shelf.list_installed()
+def _remove(name: str, model_files: ModelDirectory) -> int:
+    here = model_files.list_installed()
     if not name and len(here) > 1:
         names = " or ".join(item.name for item in here)
         raise BadInput(f"there is more than one model here: say --model {names}")
-    model = shelf.find(name) if name else next(iter(here), DEFAULT_MODEL)
-    freed = shelf.remove(model)
+    model = model_files.find(name) if name else next(iter(here), DEFAULT_MODEL)
+    freed = model_files.remove(model)
     if freed:
         write(f"{model.name} is removed, {_size(freed)} are free again\n")
     else:

@@ -29,7 +29,7 @@ from refold.provider.model_figures import ModelFigures, StoredModelList
 from refold.provider.model_list import has_list, list_models
 from refold.provider.port import Provider
 from refold.provider.prices import Rates
-from refold.provider.spec import ProviderSpec, no_provider
+from refold.provider.spec import ProviderSpec, unknown_provider_error
 from refold.views.escape import on_one_line
 from refold.views.wrap import cells, cut
 
@@ -242,7 +242,7 @@ def _find_provider(context: ModelContext, name: str) -> ProviderSpec:
         called: spec for spec in context.specs for called in (spec.name, *spec.aliases)
     }
     if name.lower() not in names:
-        raise no_provider(name, (*names, LOCAL_NAME))
+        raise unknown_provider_error(name, (*names, LOCAL_NAME))
     return names[name.lower()]
 
 
@@ -313,10 +313,10 @@ def _rows_of_embedded(context: ModelContext, wanted: str) -> Iterator[Row]:
     )
     from refold.provider.local.server import context_tokens, machine_memory
 
-    shelf = ModelDirectory(default_directory(context.environ))
-    for model in (*EMBEDDED_MODELS, *shelf.list_own()):
+    model_files = ModelDirectory(default_directory(context.environ))
+    for model in (*EMBEDDED_MODELS, *model_files.list_own()):
         marks = [*context.roles_of(LOCAL_NAME).get(model.name, ())]
-        if not shelf.holds(model):
+        if not model_files.is_installed(model):
             marks.append("not installed")
         rates = context.figures.rates_here(model.name)
         yield Row(

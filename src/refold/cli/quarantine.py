@@ -34,24 +34,24 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    shelf = Quarantine(paths(os.environ).data / "quarantine")
+    model_files = Quarantine(paths(os.environ).data / "quarantine")
     if args.what == "list":
-        return _list(shelf, as_json=args.json)
-    thing = shelf.find(args.name)
+        return _list(model_files, as_json=args.json)
+    thing = model_files.find(args.name)
     name = on_one_line(thing.name)
     if args.what == "restore":
-        write(f"{name} is at {on_one_line(shelf.restore(thing, args.to))} now\n")
+        write(f"{name} is at {on_one_line(model_files.restore(thing, args.to))} now\n")
         return 0
     if not args.yes and not confirm(f"Delete {_line(thing)}?"):
         write("It is still there.\n")
         return 1
-    shelf.delete(thing)
+    model_files.delete(thing)
     write(f"{name} is deleted\n")
     return 0
 
 
-def _list(shelf: Quarantine, *, as_json: bool) -> int:
-    things = shelf.items()
+def _list(model_files: Quarantine, *, as_json: bool) -> int:
+    things = model_files.items()
     for thing in things:
         if as_json:
             origin = thing.origin

@@ -50,15 +50,15 @@ class PresetFolder(Struct, frozen=True):
 
 
 def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
-    """The preset of this name; the first shelf that has it wins, after ours.
+    """The preset of this name; the first model_files that has it wins, after ours.
 
     Raises `BadInput` where there is none, or where it cannot be used.
     """
     if name in BUILT_IN:
         return _own_preset(name)
-    for shelf in shelves:
-        if name in _list_names(shelf):
-            return _read(shelf, name)
+    for model_files in shelves:
+        if name in _list_names(model_files):
+            return _read(model_files, name)
     known = names(shelves)
     from difflib import get_close_matches
 
@@ -70,7 +70,7 @@ def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
 
 def names(shelves: Sequence[PresetFolder] = ()) -> tuple[str, ...]:
     """Every name that `preset` knows, ours first."""
-    others = sorted({name for shelf in shelves for name in _list_names(shelf)})
+    others = sorted({name for model_files in shelves for name in _list_names(model_files)})
     return tuple(dict.fromkeys((*BUILT_IN, *others)))
 
 
@@ -90,10 +90,10 @@ def presets(
 def shadow_notices(shelves: Iterable[PresetFolder]) -> tuple[str, ...]:
     """Sentences about presets that have the name of one of ours, and are ignored."""
     return tuple(
-        f"{shelf.label}/{name}/{PRESET_FILE} is ignored: {name} is a preset of refold; "
+        f"{model_files.label}/{name}/{PRESET_FILE} is ignored: {name} is a preset of refold; "
         "give yours another name"
-        for shelf in shelves
-        for name in _list_names(shelf)
+        for model_files in shelves
+        for name in _list_names(model_files)
         if name in BUILT_IN
     )
 
@@ -137,14 +137,14 @@ def _own_preset(name: str) -> Preset:
     return Preset(result.name, result.description, result.version, result.text)
 
 
-def _read(shelf: PresetFolder, name: str) -> Preset:
-    label = f"{shelf.label}/{name}/{PRESET_FILE}"
-    path = os.path.join(shelf.folder, name, PRESET_FILE)
+def _read(model_files: PresetFolder, name: str) -> Preset:
+    label = f"{model_files.label}/{name}/{PRESET_FILE}"
+    path = os.path.join(model_files.folder, name, PRESET_FILE)
     try:
-        read = content(path, shelf.within, _MAX_FILE_BYTES)
+        read = content(path, model_files.within, _MAX_FILE_BYTES)
         if read.size > _MAX_FILE_BYTES:
             raise Unreadable(f"it is larger than {_MAX_FILE_BYTES // 1024} KiB")
-        trusted = shelf.trusted(os.path.realpath(path), text_of(read))
+        trusted = model_files.trusted(os.path.realpath(path), text_of(read))
         if trusted is None:
             raise Unreadable(NEW_TEXT_REASON)
         text = remove_invisible(trusted).text
@@ -161,15 +161,19 @@ def _read(shelf: PresetFolder, name: str) -> Preset:
     return result
 
 
-def _list_names(shelf: PresetFolder) -> list[str]:
+def _list_names(model_files: PresetFolder) -> list[str]:
     try:
-        with os.scandir(shelf.folder) as entries:
+        with os.scandir(model_files.folder) as entries:
             names = sorted(e.name for e in entries if re.fullmatch(_NAME_PATTERN, e.name))[
                 :_MAX_PRESETS
             ]
     except OSError:
         return []
-    return [n for n in names if os.path.lexists(os.path.join(shelf.folder, n, PRESET_FILE))]
+    return [
+        n
+        for n in names
+        if os.path.lexists(os.path.join(model_files.folder, n, PRESET_FILE))
+    ]
 
 
 def _unquote(words: str) -> str:

@@ -87,11 +87,11 @@ def to_wire(
     messages: bytes,
     without: frozenset[Extra] = frozenset(),
     *,
-    thoughtless: bool = False,
+    continues_without_thinking: bool = False,
 ) -> bytes:
     """Encode the body of a request. `messages`: the joined output of `message_to_wire`.
 
-    `thoughtless`: the conversation ends in a run of calls that began without thinking.
+    `continues_without_thinking`: the conversation ends in a run of calls that began without thinking.
     """
     body: dict[str, Any] = {
         "model": clean(request.model),
@@ -119,7 +119,9 @@ def to_wire(
         body["tools"] = tools
         if request.tool_choice == "none":
             body["tool_choice"] = {"type": "none"}
-    body |= _thinking(request, without, thoughtless=thoughtless)
+    body |= _thinking(
+        request, without, continues_without_thinking=continues_without_thinking
+    )
     if request.temperature is not None and "temperature" not in without:
         body["temperature"] = request.temperature
     if sanitize.has_schema(request) and "schema" not in without:
@@ -181,10 +183,16 @@ class Anthropic:
             echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
             messages = _mark_for_cache(
                 request,
-                self._encoded.encoded(echo, shown="pictures" not in without, hidden=hidden),
+                self._encoded.encoding_for(
+                    echo, shown="pictures" not in without, hidden=hidden
+                ),
             )
-            thoughtless = self._row.fold(request.messages).thoughtless(own_wire)
-            body = to_wire(request, messages, without, thoughtless=thoughtless)
+            without_thinking = self._row.fold(request.messages).begins_without_thinking(
+                own_wire
+            )
+            body = to_wire(
+                request, messages, without, continues_without_thinking=without_thinking
+            )
             start = AnthropicStreamState(
                 own_wire=self._own_wire, mcp_servers=echo.mcp_servers
             )
@@ -285,7 +293,7 @@ def _refusable_features(request: Request) -> frozenset[Extra]:
 
 
 def _thinking(
-    request: Request, without: frozenset[Extra], *, thoughtless: bool
+    request: Request, without: frozenset[Extra], *, continues_without_thinking: bool
 ) -> dict[str, Any]:
     """The fields that request thinking, in the form that the model's generation accepts."""
     if not request.effort or "thinking" in without:
@@ -293,7 +301,7 @@ def _thinking(
     if request.effort == "off":
         return {} if "off" in without else {"thinking": {"type": "disabled"}}
     if "adaptive" in without or _BUDGET_MODELS_PATTERN.match(request.model):
-        if thoughtless:
+        if continues_without_thinking:
             return {}
         budget = ANTHROPIC_BUDGETS[request.effort]  # counts as output
         max_output = request.max_output
@@ -326,7 +334,7 @@ class _CallRun(Struct, frozen=True):
     first: Message | None = None
     has_results: bool = False  # whether its last response has results
 
-    def thoughtless(self, own_wire: str) -> bool:
+    def begins_without_thinking(self, own_wire: str) -> bool:
         if self.first is None or not self.has_results:
             return False
         echo = EchoOptions(own_wire)

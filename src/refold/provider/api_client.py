@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput, ProviderError, Refused, Unreachable
 from refold.provider.connect import Broken, Unconnected, server_address
-from refold.provider.error_mapping import Peer, failure, mask_secrets, no_stream
+from refold.provider.error_mapping import Peer, failure, mask_secrets, not_a_stream_error
 from refold.provider.http import Bounds, HttpClient, HttpRequest, HttpResponse
 
 _MAX_IDLE_CONNECTIONS = 4  # connections that wait for the next request
@@ -108,7 +108,7 @@ class Http:
             refusal, _ = await answer.content(_MAX_REFUSAL_BYTES)
         except Broken:
             refusal = answer.reply.body  # the status says enough
-        judge = no_stream if reply.status == 200 else failure
+        judge = not_a_stream_error if reply.status == 200 else failure
         error = judge(self.peer, replace(reply, body=refusal))
         error.answer = refusal
         raise error

@@ -133,7 +133,7 @@ class Recording:
             await self.inner.aclose()
 
     def _note(self, response: Response) -> None:
-        """Write a response that ended in an exception. A failed write must not hide it."""
+        """Record a response that ended in an exception. A failed write must not hide the exception."""
         with suppress(Refused):  # the next `ask` raises it
             self._tape.answer(response)
 

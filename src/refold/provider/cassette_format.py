@@ -139,9 +139,9 @@ class RecordedRequest(Struct, frozen=True):
     answered_at: int = 0
 
 
-class Recordings(Struct, frozen=True):
-    """A whole file. `version` is 0 for one without requests. `broken_at`: the line that was
-    cut off, if one was.
+class ResponseFile(Struct, frozen=True):
+    """The content of a script or cassette. `version` is 0 for a file without requests.
+    `broken_at`: the number of a line that was cut off, or 0.
     """
 
     version: int
@@ -165,7 +165,7 @@ class _RequestLine(Struct, forbid_unknown_fields=True):
     request: dict[str, Plain] = {}
 
 
-def read(file: Path, name: Literal["script", "cassette"]) -> Recordings:
+def read(file: Path, name: Literal["script", "cassette"]) -> ResponseFile:
     """All lines of a file. Raises `BadInput` that names the file and the line."""
     try:
         *lines, rest = (
@@ -209,7 +209,7 @@ def read(file: Path, name: Literal["script", "cassette"]) -> Recordings:
         r if r.answered_at else replace(r, answered_at=ends) for r in requests.values()
     )
     broken = ends if version and rest else 0
-    return Recordings(version, tuple(ended), tuple(responses), broken)
+    return ResponseFile(version, tuple(ended), tuple(responses), broken)
 
 
 def _version(line: bytes) -> int:
@@ -334,7 +334,7 @@ class PlainRequests:
     def _convert_new(
         self, request: Request, number: int
     ) -> tuple[RecordedRequest, RecordedRequest, int]:
-        """The request, the one before it, and with how many messages both begin."""
+        """The request, the one before it, and the number of messages with which both begin."""
         spoken, before = self._last.get(request.session) or (
             Log[StoredMessage](),
             RecordedRequest({}, Log()),

@@ -19,8 +19,8 @@ from refold.provider.spec import (
     ProviderSpec,
     Quirks,
     find_by_name,
-    no_provider,
     provider_of,
+    unknown_provider_error,
 )
 
 if TYPE_CHECKING:
@@ -220,7 +220,9 @@ def find(name: str, known: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
     known = known or providers()
     if (spec := find_by_name(name.lower(), known)) is not None:
         return spec
-    raise no_provider(name, (n for spec in known for n in (spec.name, *spec.aliases)))
+    raise unknown_provider_error(
+        name, (n for spec in known for n in (spec.name, *spec.aliases))
+    )
 
 
 def window_of(spec: ProviderSpec, model: str) -> int:

@@ -27,7 +27,7 @@ _NEXT_ADDRESS_SECONDS = 0.25
 
 
 class Broken(Exception):
-    """A connection cannot be used any more. The message says what the other end did."""
+    """A connection can no longer be used. The message says what the other end did."""
 
 
 class Stalled(Broken):

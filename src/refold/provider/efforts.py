@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from refold.values.modes import Effort
 
-# Every word of any wire, in the order in which they are given up.
+# Every word of any wire, in the order in which a refused one is replaced.
 Level: TypeAlias = Literal["max", "xhigh", "high", "medium", "none", "minimal", "low"]
 Levels: TypeAlias = Mapping[Effort, tuple[Level, ...]]
 Budgets: TypeAlias = Mapping[Effort, int]

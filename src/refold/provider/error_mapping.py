@@ -150,7 +150,7 @@ def _status_in_words(status: int) -> str:
             return "error at the provider"
 
 
-def no_stream(peer: Peer, reply: ResponseStart) -> ProviderError:
+def not_a_stream_error(peer: Peer, reply: ResponseStart) -> ProviderError:
     """The error for a 200 that is not an answer of a model: a login page, a bare error."""
     message, _ = _message_and_code(reply.body)
     if message and b'"error"' in reply.body:

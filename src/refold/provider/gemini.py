@@ -174,7 +174,7 @@ class Gemini:
             )
             nested = "nested" not in without
             encoding = GeminiEncoding(_signing(model, without), nested, self._own_wire)
-            encoder = self._encoded.encoded(
+            encoder = self._encoded.encoding_for(
                 encoding, shown="pictures" not in without, hidden=hidden
             )
             asked = self._system_as_user.apply(request) if "system" in without else request

@@ -21,8 +21,8 @@ WIRE_NAME = "gemini"  # and the name under which Google's signatures are kept
 
 
 class ThoughtSignature(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A signature to send back: on a call, on a thought, as an empty text, or on the text
-    after it.
+    """A signature to return with a call, with a thought, or with the text after it; if none
+    follows, with an empty text.
     """
 
     thought_signature: str = ""

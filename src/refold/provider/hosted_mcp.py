@@ -53,8 +53,8 @@ def openai_tools(hosted: Sequence[HostedServer]) -> list[dict[str, Any]]:
 def restore_parts(
     data: Mapping[str, object], mcp_servers: Collection[str]
 ) -> tuple[list[dict[str, Any]], str] | None:
-    """The stored parts of a call, unchanged; or a text about it, if `mcp_servers` does not
-    name its server. None: `data` is something else.
+    """The stored parts of a call, unchanged; or a description, if `mcp_servers` lacks its
+    server. None: `data` is not of a call.
     """
     server, items = data.get(_SERVER_KEY), data.get("items")
     if not isinstance(server, str) or not isinstance(items, list):

@@ -26,7 +26,7 @@ NO_IMAGES_PATTERN = (
     r"|input_image'. supported values|unknown variant `image_url`|takes no (image|picture)"
     r"|\bcontent\b.*\b(string|text)\b"
 )
-# How a refusal looks that is about an image at all.
+# Matches refusals that are about an image.
 IMAGE_REFUSAL_PATTERN = r"image|picture|vision|multi-?modal|\bcontent\b.*\b(string|text)\b"
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
@@ -101,7 +101,7 @@ class Encodings(Generic[Manner]):
         self._encode = encode
         self._encoded: dict[tuple[Manner, bool], tuple[frozenset[str], Encoded]] = {}
 
-    def encoded(
+    def encoding_for(
         self, manner: Manner, *, shown: bool, hidden: frozenset[str] = frozenset()
     ) -> Encoded:
         encoded = self._encoded.get((manner, shown))

@@ -82,7 +82,7 @@ def by_name(name: str) -> Mapping[str, KnownModel]:
 
 
 def window(model: str) -> int:
-    """A model's window in tokens; 0 when it is not known.
+    """A model's context window in tokens; 0 if unknown.
 
     A name that begins like a known one is a version of it.
     """

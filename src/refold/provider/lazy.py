@@ -19,7 +19,7 @@ class NotConnected(Refused, BadInput):
 
 
 class LazyProvider:
-    """`connect` may take long, and raise `BadInput`; then it is called again next time."""
+    """Calls `connect` at the first request. It may take long; after `BadInput` it is retried."""
 
     def __init__(self, connect: Callable[[], ConnectedProvider]) -> None:
         self._connect, self._lock = connect, anyio.Lock()

@@ -196,7 +196,7 @@ class Ollama:
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             without = self._concessions.features_to_leave_out(name)
             shown = model.can("vision") and "pictures" not in without
-            encoded = self._encoded.encoded(None, shown=shown, hidden=hidden)
+            encoded = self._encoded.encoding_for(None, shown=shown, hidden=hidden)
             messages = encoded.join(request.messages, request.pictures)
             body = to_wire(request, messages, window, model, without)
             reader = Reader(

@@ -139,7 +139,7 @@ class OpenAIChat:
             conversation = asked.messages
             if quirks.bridged:
                 conversation = self._bridge_fold.fold(conversation).conversation
-            encoder = self._encoded.encoded(
+            encoder = self._encoded.encoding_for(
                 ("kept" not in without, quirks),
                 shown="pictures" not in without,
                 hidden=hidden,
@@ -235,7 +235,9 @@ def _refusable_features(request: Request, quirks: Quirks) -> frozenset[Extra]:
 
 
 def _asks_for_schema(request: Request, quirks: Quirks) -> bool:
-    """Several servers apply the schema to every token, so no call would be possible."""
+    """Whether to request the schema. Several servers apply it to every token: no call is
+    possible then.
+    """
     calls = request.tools and request.tool_choice != "none"
     return sanitize.has_schema(request) and (quirks.schema_beside_tools or not calls)
 

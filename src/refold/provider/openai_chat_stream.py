@@ -107,15 +107,15 @@ class _Call(Struct, frozen=True):
     function: _Function | None = None
 
 
-class _Bit(Struct, frozen=True):
+class _ContentPart(Struct, frozen=True):
     """A part of the content from Mistral's thinking models."""
 
     text: str | None = None
-    thinking: "list[_Bit] | str | None" = None
+    thinking: "list[_ContentPart] | str | None" = None
 
 
 class _Delta(Struct, frozen=True):
-    content: "str | list[_Bit] | None" = None
+    content: "str | list[_ContentPart] | None" = None
     refusal: str | None = None
     reasoning_content: str | None = None  # DeepSeek, vLLM, llama.cpp
     reasoning: str | None = None  # OpenRouter, Groq
@@ -191,7 +191,7 @@ def _read_choice(
     if isinstance(content, str):
         pieces.append(TextDelta(content))
     elif content:
-        pieces += map(_bit_to_delta, content)
+        pieces += map(_part_to_delta, content)
     if delta.refusal and not state.refused:
         state = replace(state, refused=True)
     for place, call in enumerate(_calls(delta)):
@@ -208,12 +208,12 @@ def _calls(delta: _Delta) -> Sequence[_Call]:
     return delta.tool_calls or ()
 
 
-def _bit_to_delta(bit: _Bit) -> Delta:
-    if isinstance(bit.thinking, str):
-        return ThinkingDelta(bit.thinking)
-    if bit.thinking:
-        return ThinkingDelta("".join(inner.text or "" for inner in bit.thinking))
-    return TextDelta(bit.text or "")
+def _part_to_delta(part: _ContentPart) -> Delta:
+    if isinstance(part.thinking, str):
+        return ThinkingDelta(part.thinking)
+    if part.thinking:
+        return ThinkingDelta("".join(inner.text or "" for inner in part.thinking))
+    return TextDelta(part.text or "")
 
 
 def _add_call_piece(

@@ -112,9 +112,8 @@ class HostedResult(Struct, frozen=True, tag_field="delta", tag="hosted_result"):
 
 
 class Retrying(Struct, frozen=True, tag_field="delta", tag="retrying"):
-    """Why nothing arrives yet; for display. The request is repeated after `wait` seconds;
-    0: it was not sent yet. That will be attempt `attempt` of `attempts`; 0: attempts are
-    not counted.
+    """The reason for a retry, for display. The request is repeated after `wait` seconds; 0: it
+    was not sent yet. It will be attempt `attempt` of `attempts`; 0: attempts are not counted.
     """
 
     wait: float

@@ -28,10 +28,10 @@ def proxy_for(host: str, port: int, environ: Mapping[str, str], *, tls: bool) ->
 
     Raises `SetupFault` for one that cannot be used.
     """
-    if _is_exempt(host, port, _value("no_proxy", environ)):
+    if _is_exempt(host, port, _variable_value("no_proxy", environ)):
         return ""
-    proxy = _value("https_proxy" if tls else "http_proxy", environ)
-    proxy = proxy or _value("all_proxy", environ)
+    proxy = _variable_value("https_proxy" if tls else "http_proxy", environ)
+    proxy = proxy or _variable_value("all_proxy", environ)
     return parse_proxy(proxy).geturl() if proxy else ""
 
 
@@ -137,7 +137,7 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
         raise ProxyFault(f"the proxy {parts.hostname} answered: {reason}")
 
 
-def _value(name: str, environ: Mapping[str, str]) -> str:
+def _variable_value(name: str, environ: Mapping[str, str]) -> str:
     """The value of a variable, in lower case or else in upper case."""
     if name in environ:
         return environ[name].strip()

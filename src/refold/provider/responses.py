@@ -235,7 +235,7 @@ class OpenAIResponses:
             own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
             echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
-            encoder = self._encoded.encoded(
+            encoder = self._encoded.encoding_for(
                 echo, shown="pictures" not in without, hidden=hidden
             )
             items = encoder.join(request.messages, request.pictures)

@@ -83,7 +83,7 @@ def find_by_name(name: str, known: Iterable[AnyNamed]) -> AnyNamed | None:
     return next((spec for spec in known if spec.name == name), next(by_alias, None))
 
 
-def no_provider(name: str, names: Iterable[str]) -> BadInput:
+def unknown_provider_error(name: str, names: Iterable[str]) -> BadInput:
     """The error for an unknown provider; `names` are the known ones. It names the nearest,
     or where to look, instead of all of them.
     """

@@ -27,7 +27,7 @@ from refold.provider.error_mapping import (
     Peer,
     StreamError,
     excerpt,
-    no_stream,
+    not_a_stream_error,
     stream_failure,
 )
 from refold.provider.http import HttpResponse
@@ -280,7 +280,7 @@ def _cut_off_error(
 ) -> ProviderError:
     kind = answer.reply.headers.get("content-type", "")
     if nothing_came and "json" in kind and answer.reply.body:
-        return no_stream(peer, answer.reply)
+        return not_a_stream_error(peer, answer.reply)
     start = excerpt(answer.reply.body[:80].decode("utf-8", "replace"))
     beginning = (
         f" ({kind or 'no content type'}, it begins {start!r})" if nothing_came else ""

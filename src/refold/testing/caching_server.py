@@ -121,7 +121,7 @@ class CachingModel:
         parts = [
             whole[start : start + step] for start in range(0, len(whole) - step + 1, step)
         ]
-        items = [_Item(prompt.shelf, counts=False), *map(_Item, parts)]
+        items = [_Item(prompt.model_files, counts=False), *map(_Item, parts)]
         beginnings = [*_beginnings(items)]
         cached = max(
             (size for digest, size in beginnings if digest in self._kept), default=0
@@ -140,7 +140,7 @@ class _Item(Struct, frozen=True):
 class _Prompt(Struct, frozen=True):
     items: Sequence[_Item]
     marks: Sequence[int] = ()  # the items at which a beginning may end
-    shelf: bytes = b""  # what is kept apart from all else
+    model_files: bytes = b""  # what is kept apart from all else
 
 
 def _beginnings(items: Iterable[_Item]) -> Iterator[tuple[bytes, int]]:
@@ -192,13 +192,13 @@ def _without_mark(block: dict[str, Any]) -> dict[str, Any]:
 def _chat(body: dict[str, Any]) -> _Prompt:
     apart = _item(body.get("response_format"), body.get("tools"))
     items = [apart, *(_item(message) for message in body["messages"])]
-    return _Prompt(items, shelf=_cache_key(body))
+    return _Prompt(items, model_files=_cache_key(body))
 
 
 def _responses(body: dict[str, Any]) -> _Prompt:
     apart = _item(body.get("text"), body.get("tools"), body.get("instructions"))
     return _Prompt(
-        [apart, *(_item(item) for item in body["input"])], shelf=_cache_key(body)
+        [apart, *(_item(item) for item in body["input"])], model_files=_cache_key(body)
     )
 
 

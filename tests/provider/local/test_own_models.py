@@ -24,7 +24,7 @@ def run(*arguments: str) -> int:
     return local.run(parser.parse_args(arguments))
 
 
-def shelf() -> ModelDirectory:
+def model_files() -> ModelDirectory:
     return ModelDirectory(default_directory(os.environ))
 
 
@@ -57,7 +57,7 @@ def test_file_that_is_not_gguf_is_refused_with_the_reason(
     with pytest.raises(BadInput, match=f"is not a GGUF file: {reason}"):
         run("install", str(mine))
 
-    assert shelf().list_installed() == []
+    assert model_files().list_installed() == []
 
 
 def test_gguf_file_is_installed_by_path_and_used_by_name(
@@ -70,9 +70,9 @@ def test_gguf_file_is_installed_by_path_and_used_by_name(
         "tiny, 4,096 tokens of context, its own chat template, tool calls in JSON" in output
     )
     assert "use it with: refold -m local/my-model-q4\n" in output
-    (model,) = shelf().list_installed()
+    (model,) = model_files().list_installed()
     assert (model.name, model.context, model.size) == ("my-model-q4", 4096, len(gguf()))
-    assert shelf().place(model).read_bytes() == gguf()
+    assert model_files().path_of(model).read_bytes() == gguf()
 
 
 def test_context_window_is_that_of_the_file_capped_at_what_the_server_allows(
@@ -136,7 +136,7 @@ def test_larger_model_with_tools_in_its_template_calls_them_in_that_format(
 
     run("install", str(mine))
 
-    assert [model.calls_tools for model in shelf().list_installed()] == [calls]
+    assert [model.calls_tools for model in model_files().list_installed()] == [calls]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_gguf_file_is_installed_from_an_address(capfd: pytest.CaptureFixture[str
         assert run("install", hub.url) == 0
 
     assert "no chat template: ChatML" in capfd.readouterr().out
-    assert [model.name for model in shelf().list_installed()] == ["tiny"]
+    assert [model.name for model in model_files().list_installed()] == ["tiny"]
 
 
 def test_download_that_is_not_a_model_is_deleted() -> None:
@@ -196,7 +196,7 @@ def test_own_model_is_listed_by_status_and_removed(
     run("remove", "--model", "my-model-q4")
     assert list(default_directory(os.environ).iterdir()) == []
     with pytest.raises(BadInput, match="there is no embedded model 'my-model-q4'"):
-        shelf().find("local/my-model-q4")
+        model_files().find("local/my-model-q4")
 
 
 def test_file_named_like_a_builtin_model_is_refused(mine: Path) -> None:

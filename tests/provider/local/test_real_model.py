@@ -28,7 +28,7 @@ SMALLEST = find("qwen2.5-coder-0.5b")
 def model() -> LocalModel:
     if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
-    if not SHELF.holds(SMALLEST):
+    if not SHELF.is_installed(SMALLEST):
         pytest.skip(
             f"optional: {SMALLEST.file} is not in {SHELF.directory} "
             "(refold local install, or REFOLD_MODELS)"

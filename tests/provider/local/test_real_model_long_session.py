@@ -45,7 +45,7 @@ def test_task_longer_than_the_window_is_completed_with_compaction(
 ) -> None:
     if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
-    if not SHELF.holds(MODEL):
+    if not SHELF.is_installed(MODEL):
         pytest.skip(f"optional: {MODEL.file} is not in {SHELF.directory}")
     here, home = tmp_path / "here", tmp_path / "home"
     here.mkdir()

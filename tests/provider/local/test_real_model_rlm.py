@@ -42,7 +42,7 @@ def run_rlm(name: str, folder: Path, way: str) -> dict[str, Any]:
     model = find(name)
     if not is_runtime_installed():
         pytest.skip("xllamacpp is not installed")
-    if not SHELF.holds(model):
+    if not SHELF.is_installed(model):
         pytest.skip(
             f"optional: {model.file} is not in {SHELF.directory} "
             f"(refold local install --model {name}, or REFOLD_MODELS)"

@@ -109,7 +109,7 @@ class ModelDownloads:
 
 def _install(
     model: LocalModel,
-    shelf: ModelDirectory,
+    models: ModelDirectory,
     environ: Mapping[str, str],
     report: Callable[[DownloadProgress], None],
 ) -> None:
@@ -119,8 +119,8 @@ def _install(
         file = hub.file(model.repository, model.quant)
         model = hub_model(model.repository, file)
         sources = hub.sources(model.repository, file)
-        origin = fetch(model, sources, shelf, report)
+        origin = fetch(model, sources, models, report)
         if model not in EMBEDDED_MODELS:
-            add_to_directory(model, origin, shelf)
+            add_to_directory(model, origin, models)
     else:
-        fetch(model, usual_sources(model, shelf, hub), shelf, report)
+        fetch(model, usual_sources(model, models, hub), models, report)

@@ -111,8 +111,8 @@ def find_local_model(downloads: ModelDownloads, name: str) -> EmbeddedModel:
 
 
 def _row(downloads: ModelDownloads, machine: Machine, model: LocalModel) -> EmbeddedModel:
-    shelf = downloads.directory
+    model_files = downloads.directory
     return EmbeddedModel(
         model.name, model.size, model.memory, machine.fit(model.memory),
-        shelf.holds(model), shelf.partial_size(model), downloads.state(model.name),
+        model_files.is_installed(model), model_files.partial_size(model), downloads.state(model.name),
     )  # fmt: skip

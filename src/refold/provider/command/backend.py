@@ -98,7 +98,7 @@ class Program:
             self._watch = None
 
     @property
-    def last_words(self) -> str:
+    def stderr_tail(self) -> str:
         """The end of what it printed on standard error."""
         return self._last.decode("utf-8", "replace")
 
@@ -247,7 +247,7 @@ class CommandLine:
                     code = await program.stop(self._timeouts.grace)
             if failure := self._failure(reader, program, code, in_time):
                 raise failure
-            yield reader.to_done(program.last_words)
+            yield reader.to_done(program.stderr_tail)
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(run.clear)
@@ -288,13 +288,13 @@ class CommandLine:
         try:
             return await program.read(self._timeouts.idle)
         except TimeoutError as error:
-            idle, words = self._timeouts.idle, program.last_words
+            idle, words = self._timeouts.idle, program.stderr_tail
             raise errors.silence_error(self._spec, idle, words) from error
 
     def _failure(
         self, reader: ProgramOutputReader, program: Program, code: int, in_time: bool
     ) -> ProviderError | None:
-        spec, words = self._spec, program.last_words
+        spec, words = self._spec, program.stderr_tail
         ending = errors.describe_end(code) if in_time else ""
         if reader.trouble:
             return errors.failure(spec, self._model, reader.trouble)
@@ -311,7 +311,7 @@ class CommandLine:
 
 
 def prepare_run(
-    spec: CommandSpec, program: str, words: ProgramPrompt, environ: Mapping[str, str]
+    spec: CommandSpec, program: str, prompt: ProgramPrompt, environ: Mapping[str, str]
 ) -> PreparedRun:
     """Make directory and files. Raises `TooLong`, and `OSError`."""
     directory = Path(tempfile.mkdtemp(prefix="refold-"))
@@ -319,15 +319,15 @@ def prepare_run(
         own = directory / "tmp"
         own.mkdir()
         slots = {
-            "prompt": words.prompt,
+            "prompt": prompt.prompt,
             "prompt_file": str(directory / "prompt.md"),
-            "system": words.system,
+            "system": prompt.system,
             "system_file": str(directory / "system.md"),
-            "model": words.model,
-            "effort": spec.efforts.get(words.effort, words.effort),
+            "model": prompt.model,
+            "effort": spec.efforts.get(prompt.effort, prompt.effort),
             "files": str(directory),
         }
-        arguments = _arguments(spec, words)
+        arguments = _arguments(spec, prompt)
         argv = (program, *(_fill(spec, part, slots) for part in arguments))
         files = _files(spec, slots)
         for name, content in files:
@@ -342,7 +342,7 @@ def prepare_run(
         }
         for name in (*_OWN_VARIABLES, *spec.unset):
             variables.pop(name, None)
-        stdin = words.prompt.encode() if spec.stdin else None
+        stdin = prompt.prompt.encode() if spec.stdin else None
         texts = [(f"file {name}", content) for name, content in files]
         texts += _inline_texts(spec, arguments, slots)
         line = _line(program, arguments, slots)
@@ -360,9 +360,9 @@ def without_keys(
     return {name: value for name, value in environ.items() if name not in foreign}
 
 
-def _arguments(spec: CommandSpec, words: ProgramPrompt) -> tuple[str, ...]:
-    model = spec.model_argv if words.model else ()
-    effort = spec.effort_argv if words.effort else ()
+def _arguments(spec: CommandSpec, prompt: ProgramPrompt) -> tuple[str, ...]:
+    model = spec.model_argv if prompt.model else ()
+    effort = spec.effort_argv if prompt.effort else ()
     return (*spec.argv[1:], *model, *effort)
 
 

@@ -81,25 +81,27 @@ def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> Pro
     return Refused(f"{spec.label} failed{words}")
 
 
-def empty_output_error(spec: CommandSpec, strange: str, last_words: str) -> ProviderError:
+def empty_output_error(spec: CommandSpec, strange: str, stderr_tail: str) -> ProviderError:
     """The error for a program that exited with 0 but printed no response."""
     if strange.strip():
         return Refused(
             f"{spec.label} printed no answer that can be read, it begins {head(strange)!r}: "
             "check which version is installed, or the places in its settings"
         )
-    if last_words.strip():
-        return failure(spec, "", last_words, "it ended with exit code 0, without an answer")
+    if stderr_tail.strip():
+        return failure(
+            spec, "", stderr_tail, "it ended with exit code 0, without an answer"
+        )
     return Unreachable(f"{spec.label} ended without an answer")
 
 
-def cut_off_error(spec: CommandSpec, last_words: str) -> ProviderError:
-    words = f": {tail(last_words)}" if last_words.strip() else ""
+def cut_off_error(spec: CommandSpec, stderr_tail: str) -> ProviderError:
+    words = f": {tail(stderr_tail)}" if stderr_tail.strip() else ""
     return Unreachable(f"the answer of {spec.label} broke off before its end{words}")
 
 
-def silence_error(spec: CommandSpec, idle: float, last_words: str) -> ProviderError:
-    words = f": {tail(last_words)}" if last_words.strip() else ""
+def silence_error(spec: CommandSpec, idle: float, stderr_tail: str) -> ProviderError:
+    words = f": {tail(stderr_tail)}" if stderr_tail.strip() else ""
     return Unreachable(f"{spec.label} printed nothing for {idle:g} seconds{words}")
 
 

@@ -60,7 +60,7 @@ class ProgramOutputReader:
         return self._text(delta for line in lines for delta in self._line(line))
 
     def end(self) -> list[Delta]:
-        """The deltas that are certain only once nothing follows."""
+        """The remaining deltas, which are certain only at the end of the output."""
         if self._output.kind == "text":
             return self._text([TextDelta(self._plain.end())])
         last_deltas = [delta for line in self._lines.end() for delta in self._line(line)]
@@ -69,13 +69,13 @@ class ProgramOutputReader:
             deltas += self._text([TextDelta(self._whole)])
         return deltas
 
-    def to_done(self, last_words: str = "") -> Done:
-        """`last_words`: what was printed on standard error."""
-        last_words = _ESCAPE_PATTERN.sub("", last_words)
+    def to_done(self, stderr_tail: str = "") -> Done:
+        """`stderr_tail`: the end of what was printed on standard error."""
+        stderr_tail = _ESCAPE_PATTERN.sub("", stderr_tail)
         counts = {
             field: int(numbers[-1].replace(",", "")[:_MAX_DIGITS])
             for field, pattern in self._output.printed
-            if (numbers := re.findall(pattern, last_words, re.MULTILINE))
+            if (numbers := re.findall(pattern, stderr_tail, re.MULTILINE))
         }
         usage = replace(self._usage, **counts)
         return Done(usage, self._stop, self._model, cost=self._cost, by_agent=True)
@@ -156,7 +156,7 @@ def token_usage(line: Any, counts: Counts) -> Usage | None:
 
 
 class _Plain:
-    """Bytes to text without what only a terminal understands.
+    """Decodes bytes to text, without the escape sequences of a terminal.
 
     Blank space at the beginning and the end is left out: programs put their
     answer on lines of its own.

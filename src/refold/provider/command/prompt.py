@@ -4,7 +4,7 @@ In the mode `continue` the whole conversation is written at every step, so the t
 each message is cached by object identity, as wires do. The other modes (`sliding`,
 `summarize`) change from step to step and are written again. Safe to use from threads.
 
-`InContext` is the same for providers that take messages: it sends only the messages of the mode,
+`ContextLimiter` is the same for providers that take messages: it sends only the messages of the mode,
 or all of them as one text.
 """
 
@@ -50,7 +50,7 @@ class Prompts:
         self._context: Context = wanted.context or "continue"
         self._format: Format = wanted.format or "plain"
         self._window = wanted.window
-        self._form = form(self._format)
+        self._form = transcript_form(self._format)
         self._known: list[StoredMessage] = []
         self._written: list[str] = []  # of each of them, with what stands before it
         self._lock = Lock()
@@ -111,7 +111,7 @@ class TranscriptForm(Struct, frozen=True):
     after: str = ""
 
 
-def form(name: Format) -> TranscriptForm:
+def transcript_form(name: Format) -> TranscriptForm:
     match name:
         case "plain":
             return TranscriptForm(_escape_speaker)
@@ -124,7 +124,7 @@ def form(name: Format) -> TranscriptForm:
 
 
 def format_transcript(lines: Sequence[TranscriptLine], name: Format) -> str:
-    layout = form(name)
+    layout = transcript_form(name)
     return (
         layout.before + layout.between.join(map(layout.format_line, lines)) + layout.after
     )
@@ -173,7 +173,7 @@ def transcript(
 ) -> tuple[TranscriptLine, ...]:
     """The messages in their order. They begin with the guide, and `system` if any."""
     conversation = [spoken.message for spoken in messages]
-    whole = whole_positions(conversation, context, max(window, 1))
+    whole = full_message_indices(conversation, context, max(window, 1))
     lines = [guide(system)]
     gap: list[Message] = []
     for place, message in enumerate(conversation):
@@ -187,7 +187,7 @@ def transcript(
 
 
 def guide(system: str = "") -> TranscriptLine:
-    """What a transcript begins with."""
+    """The first line of a transcript, which explains it to the model."""
     addition = f"\n\n{sanitize.text(system)}" if system.strip() else ""
     return TranscriptLine("system", f"{GUIDE_TEXT}{addition}")
 
@@ -204,7 +204,7 @@ def message_lines(message: Message) -> list[TranscriptLine]:
     return [TranscriptLine(message.role, words)]
 
 
-def whole_positions(
+def full_message_indices(
     conversation: Sequence[Message], context: Context, window: int
 ) -> set[int]:
     """The indices of the messages that are passed in full."""
@@ -224,15 +224,15 @@ def whole_positions(
 def _newest_range(conversation: Sequence[Message]) -> tuple[int, int]:
     """Where the newest message of the user begins and ends."""
     after = len(conversation)
-    while after > 0 and not _is_words(conversation[after - 1]):
+    while after > 0 and not _is_user_message(conversation[after - 1]):
         after -= 1
     first = after
-    while first > 0 and _is_words(conversation[first - 1]):
+    while first > 0 and _is_user_message(conversation[first - 1]):
         first -= 1
     return first, after
 
 
-def _is_words(message: Message) -> bool:
+def _is_user_message(message: Message) -> bool:
     return message.role == "user" and not _is_result(message)
 
 
@@ -251,7 +251,7 @@ def _part_text(part: Part) -> str:
         case Text(text):
             return sanitize.text(text) if text.strip() else ""
         case Image():
-            return _picture(part)
+            return _image_text(part)
         case Thinking():
             return ""
         case ToolCall():
@@ -260,10 +260,10 @@ def _part_text(part: Part) -> str:
             return f"[calls {sanitize.name(call.name)} with {sanitize.text(shown)}]"
         case ToolResult(_, text, failed, pictures):
             head = "[the call failed]" if failed else "[the result]"
-            return "\n".join((head, sanitize.text(text), *map(_picture, pictures)))
+            return "\n".join((head, sanitize.text(text), *map(_image_text, pictures)))
 
 
-def _picture(image: Image) -> str:
+def _image_text(image: Image) -> str:
     called = sanitize.text(image.name) or "without a name"
     return f"[an image, {called}, that cannot be shown here]"
 
@@ -287,15 +287,15 @@ def _digest(line: TranscriptLine) -> str:
     return f"- {line.speaker}: {shorten(' '.join(line.text.split()), _DIGEST_CHARS)}"
 
 
-class InContext:
-    """The provider, with as much of a conversation as `wanted` says."""
+class ContextLimiter:
+    """Wraps a provider: it gets the messages that the format `wanted` selects."""
 
     def __init__(self, inner: Provider, wanted: ConversationFormat) -> None:
         self.inner, self._wanted = inner, wanted
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         tools = bool(request.tools)
-        messages = in_context(request.messages, self._wanted, tools=tools)
+        messages = select_messages(request.messages, self._wanted, tools=tools)
         return self.inner.stream(replace(request, messages=messages))
 
     async def aclose(self) -> None:
@@ -303,13 +303,13 @@ class InContext:
             await self.inner.aclose()
 
 
-def in_context(
+def select_messages(
     conversation: Sequence[StoredMessage], wanted: ConversationFormat, *, tools: bool
 ) -> Log[StoredMessage]:
     """The messages that are sent. A single message is sent as it is, in every format."""
     context, window = wanted.context or "continue", wanted.window or _DEFAULT_WINDOW
     messages = [spoken.message for spoken in conversation]
-    places = whole_positions(messages, context, window)
+    places = full_message_indices(messages, context, window)
     chosen, gap = list[StoredMessage](), list[StoredMessage]()
     for place, spoken in enumerate(conversation):
         if place not in places:

@@ -52,13 +52,13 @@ def _call_rule(tool: ToolSpec) -> str:
     return " ".join([opening, f" {_literal(', ')} ".join(members), *others, _literal("}}")])
 
 
-def _value(about: Mapping[str, Any]) -> str:
+def _value(schema: Mapping[str, Any]) -> str:
     """The rule of a plain value; "" if it is none."""
-    if set(about) - _KNOWN_KEYWORDS:
+    if set(schema) - _KNOWN_KEYWORDS:
         return ""
-    if "enum" in about:
-        return f"({' | '.join(_literal(_json(value)) for value in about['enum'])})"
-    kind = about.get("type")
+    if "enum" in schema:
+        return f"({' | '.join(_literal(_json(value)) for value in schema['enum'])})"
+    kind = schema.get("type")
     return kind if isinstance(kind, str) and kind in _VALUE_RULES else ""
 
 

@@ -59,7 +59,7 @@ class Source(Protocol):
 def fetch(
     model: LocalModel,
     sources: Sequence[Source],
-    shelf: ModelDirectory,
+    models: ModelDirectory,
     report: Callable[[DownloadProgress], None],
     free: Callable[[Path], int] = lambda where: shutil.disk_usage(where).free,
 ) -> ModelSource:
@@ -69,23 +69,23 @@ def fetch(
     disk has too little space.
     """
     try:
-        shelf.directory.mkdir(parents=True, exist_ok=True)
+        models.directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(
-            f"models cannot be stored in {shelf.directory}: {error.strerror}; "
+            f"models cannot be stored in {models.directory}: {error.strerror}; "
             "set REFOLD_HOME to a directory that can be written"
         ) from error
     failures: list[str] = []
-    with _open_locked(shelf.partial(model), model) as partial:
+    with _open_locked(models.partial(model), model) as partial:
         for source in sources:
-            _check_room(model, source, shelf, free)
+            _check_room(model, source, models, free)
             try:
                 _fill(partial, source, model, report)
                 sha256 = _check_hash(partial, model)
             except _DiskFull as error:
-                shelf.partial(model).unlink()
+                models.partial(model).unlink()
                 raise BadInput(
-                    f"the disk of {shelf.directory} is full: {model.name} needs "
+                    f"the disk of {models.directory} is full: {model.name} needs "
                     f"{model.size:,} bytes; nothing was saved"
                 ) from error
             except (Broken, OSError) as error:
@@ -95,8 +95,8 @@ def fetch(
                     DownloadProgress(source.name, size, model.size, failed=_reason(error))
                 )
                 continue
-            return _install_file(partial, source, replace(model, sha256=sha256), shelf)
-    if size := shelf.partial_size(model):
+            return _install_file(partial, source, replace(model, sha256=sha256), models)
+    if size := models.partial_size(model):
         todo = f"{size:,} bytes are saved: run the same command again to resume"
     elif model.repository:
         todo = "Get the file some other way, and install it by its path"
@@ -130,13 +130,13 @@ def _open_locked(path: Path, model: LocalModel) -> Generator[int]:
 
 
 def _check_room(
-    model: LocalModel, source: Source, shelf: ModelDirectory, free: Callable[[Path], int]
+    model: LocalModel, source: Source, models: ModelDirectory, free: Callable[[Path], int]
 ) -> None:
-    need = model.size - shelf.partial_size(model) + source.extra + _SPARE_BYTES
-    room = free(shelf.directory)
+    need = model.size - models.partial_size(model) + source.extra + _SPARE_BYTES
+    room = free(models.directory)
     if room < need:
         raise BadInput(
-            f"{model.name} needs {need:,} bytes of disk and {shelf.directory} has "
+            f"{model.name} needs {need:,} bytes of disk and {models.directory} has "
             f"{room:,}: make room, or set REFOLD_HOME to a bigger disk"
         )
 
@@ -189,14 +189,14 @@ def _check_hash(partial: int, model: LocalModel) -> str:
 
 
 def _install_file(
-    partial: int, source: Source, model: LocalModel, shelf: ModelDirectory
+    partial: int, source: Source, model: LocalModel, models: ModelDirectory
 ) -> ModelSource:
     os.fsync(partial)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     origin = ModelSource(source.name, now, model.sha256)
-    shelf.note(model, origin)
-    os.replace(shelf.partial(model), shelf.place(model))
-    directory = os.open(shelf.directory, os.O_RDONLY | os.O_DIRECTORY)
+    models.record_origin(model, origin)
+    os.replace(models.partial(model), models.path_of(model))
+    directory = os.open(models.directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:

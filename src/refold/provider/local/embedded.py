@@ -71,7 +71,7 @@ class Embedded:
             await self._http.aclose()
 
     async def _answer(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The response as written. After a crash it is asked for again, and continued.
+        """The deltas of the response. After a crash of the server it is requested again.
 
         At temperature 0 the second response begins as the first one did; if it does not,
         or if there was more than text, the crash is the error.
@@ -143,7 +143,7 @@ class Embedded:
 
 
 def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
-    """The body: `plain` as it goes out, with the shape that `request` asks answers in."""
+    """The body of a request: `plain`, with a grammar for the calls that `request` allows."""
     schema = Raw(b"null") if request.tools else plain.schema  # calls have their own
     max_tokens = plain.max_output or MAX_OUTPUT_TOKENS
     limited = replace(plain, max_output=max_tokens, schema=schema, effort="")

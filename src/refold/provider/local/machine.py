@@ -85,7 +85,7 @@ def parse_nvidia(text: str) -> tuple[Gpu, ...]:
 
 
 def parse_vulkan(text: str) -> tuple[Gpu, ...]:
-    """The GPUs in the output of `vulkaninfo --summary`; a processor that draws is none."""
+    """The GPUs in the output of `vulkaninfo --summary`, without software renderers."""
     rows = [[part.strip() for part in line.split("=", 1)] for line in text.splitlines()]
     kinds = [row[1] for row in rows if len(row) == 2 and row[0] == "deviceType"]
     names = [row[1] for row in rows if len(row) == 2 and row[0] == "deviceName"]

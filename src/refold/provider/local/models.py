@@ -137,18 +137,20 @@ class ModelSource(Struct, frozen=True):
 class ModelDirectory(Struct, frozen=True):
     directory: Path
 
-    def place(self, model: LocalModel) -> Path:
+    def path_of(self, model: LocalModel) -> Path:
         return self.directory / model.file
 
     def partial(self, model: LocalModel) -> Path:
         return self.directory / f"{model.file}.partial"
 
-    def holds(self, model: LocalModel) -> bool:
-        return _size(self.place(model)) == model.size
+    def is_installed(self, model: LocalModel) -> bool:
+        return _size(self.path_of(model)) == model.size
 
     def list_installed(self) -> list[LocalModel]:
         return [
-            model for model in (*EMBEDDED_MODELS, *self.list_own()) if self.holds(model)
+            model
+            for model in (*EMBEDDED_MODELS, *self.list_own())
+            if self.is_installed(model)
         ]
 
     def list_own(self) -> list[LocalModel]:
@@ -192,7 +194,7 @@ class ModelDirectory(Struct, frozen=True):
         except (OSError, msgspec.MsgspecError):
             return None
 
-    def note(self, model: LocalModel, origin: ModelSource) -> None:
+    def record_origin(self, model: LocalModel, origin: ModelSource) -> None:
         with open(self._record(model), "wb", opener=open_checked) as file:
             file.write(msgspec.json.encode(origin) + b"\n")
 
@@ -200,7 +202,7 @@ class ModelDirectory(Struct, frozen=True):
         """Delete a model and what is left of its downloads. Returns the bytes freed."""
         freed = 0
         own = self.directory / f"{model.file}{_OWN_SUFFIX}"
-        for path in (self.place(model), self.partial(model), self._record(model), own):
+        for path in (self.path_of(model), self.partial(model), self._record(model), own):
             freed += _size(path)
             path.unlink(missing_ok=True)
         return freed

@@ -75,16 +75,16 @@ def hub_model(repository: str, file: HubFile) -> LocalModel:
 
 
 def add_to_directory(
-    model: LocalModel, origin: ModelSource, shelf: ModelDirectory
+    model: LocalModel, origin: ModelSource, models: ModelDirectory
 ) -> LocalModel:
     """Record `model`, which was fetched, and return it with the figures of its file.
 
     Deletes a file that is not a model, and raises `BadInput`.
     """
     try:
-        header = read_header(shelf.place(model))
+        header = read_header(models.path_of(model))
     except BadInput:
-        shelf.remove(model)
+        models.remove(model)
         raise
     described = replace(
         model,
@@ -93,7 +93,7 @@ def add_to_directory(
         token_bytes=header.token_bytes,
         calls_tools=header.shows_tools and header.parameters >= _MIN_TOOL_PARAMETERS,
     )
-    shelf.add(described)
+    models.add(described)
     return described
 
 

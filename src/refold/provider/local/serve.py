@@ -6,7 +6,7 @@ through this module.
 
 It ends when it has not been used for a while, when its record is gone (that is how it is asked
 to end), when the user has logged out, and, if it is idle, when the machine runs short of
-memory. A request in progress holds a shared lock on `Order.use`, which the kernel releases
+memory. A request in progress holds a shared lock on `ServeRequest.use`, which the kernel releases
 if that process is killed.
 """
 
@@ -107,39 +107,39 @@ def process_start(pid: int) -> str:
 
 
 def serve(load: Callable[[ServeRequest], tuple[str, object]]) -> NoReturn:
-    """Carry out the order on stdin.
+    """Carry out the `ServeRequest` on stdin.
 
     `load` starts serving; it returns the address, and an object that must stay referenced
     to keep serving.
     """
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServeRequest)
+    serve_request = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServeRequest)
     os.umask(0o077)
-    url, _server = load(order)
-    if order.prefix:
-        _read_prefix(order, url)
-    _write_record(order, url)
-    _say_ready(url)
-    os.close(order.starting)  # this inherited descriptor holds the lock
-    _watch(order)
+    url, _server = load(serve_request)
+    if serve_request.prefix:
+        _read_prefix(serve_request, url)
+    _write_record(serve_request, url)
+    _report_ready(url)
+    os.close(serve_request.starting)  # this inherited descriptor holds the lock
+    _watch(serve_request)
 
 
-def _write_record(order: ServeRequest, url: str) -> None:
+def _write_record(serve_request: ServeRequest, url: str) -> None:
     record = ServerRecord(
         url=url,
-        key=order.key,
+        key=serve_request.key,
         pid=os.getpid(),
         began=process_start(os.getpid()),
-        model=order.model,
+        model=serve_request.model,
         since=time.time(),
-        keep=order.keep,
+        keep=serve_request.keep,
     )
-    draft = Path(f"{order.record}.{os.getpid()}")
+    draft = Path(f"{serve_request.record}.{os.getpid()}")
     draft.unlink(missing_ok=True)
     create_file(draft, msgspec.json.encode(record))
-    os.replace(draft, order.record)
+    os.replace(draft, serve_request.record)
 
 
-def _say_ready(url: str) -> None:
+def _report_ready(url: str) -> None:
     try:
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
@@ -151,66 +151,69 @@ def _say_ready(url: str) -> None:
     os.close(nowhere)
 
 
-def _read_prefix(order: ServeRequest, url: str) -> None:
+def _read_prefix(serve_request: ServeRequest, url: str) -> None:
     """Let each slot begin with the state after the prefix.
 
     Reading it takes seconds, restoring the state that llama.cpp saved takes milliseconds.
     A failure costs only time: the first request then reads the prefix itself.
     """
-    name = os.path.basename(order.saved)
+    name = os.path.basename(serve_request.saved)
     try:
-        if not os.path.exists(order.saved):
-            system = {"role": "system", "content": order.prefix}
+        if not os.path.exists(serve_request.saved):
+            system = {"role": "system", "content": serve_request.prefix}
             read = {"messages": [system, {"role": "user", "content": ""}], "max_tokens": 1}
-            _post(order, url, "/v1/chat/completions", {**read, "id_slot": 0})
-            _post(order, url, "/slots/0?action=save", {"filename": name})
-        for slot in range(order.slots):
-            _post(order, url, f"/slots/{slot}?action=restore", {"filename": name})
-        os.utime(order.saved)
+            _post(serve_request, url, "/v1/chat/completions", {**read, "id_slot": 0})
+            _post(serve_request, url, "/slots/0?action=save", {"filename": name})
+        for slot in range(serve_request.slots):
+            _post(serve_request, url, f"/slots/{slot}?action=restore", {"filename": name})
+        os.utime(serve_request.saved)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"refold: the prefix is not restored: {error}\n")
-        Path(order.saved).unlink(missing_ok=True)
+        Path(serve_request.saved).unlink(missing_ok=True)
 
 
-def _post(order: ServeRequest, url: str, path: str, body: dict[str, Any]) -> None:
-    headers = {"Authorization": f"Bearer {order.key}", "Content-Type": "application/json"}
+def _post(serve_request: ServeRequest, url: str, path: str, body: dict[str, Any]) -> None:
+    headers = {
+        "Authorization": f"Bearer {serve_request.key}",
+        "Content-Type": "application/json",
+    }
     request = urllib.request.Request(url + path, json.dumps(body).encode(), headers)
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(request, timeout=_PREFILL_TIMEOUT_SECONDS) as answer:
         answer.read()
 
 
-def _watch(order: ServeRequest) -> NoReturn:
+def _watch(serve_request: ServeRequest) -> NoReturn:
     """Wait until there is a reason to end; then end with the lock on `use`."""
-    use = open_checked(order.use, os.O_RDWR | os.O_CREAT)
+    use = open_checked(serve_request.use, os.O_RDWR | os.O_CREAT)
     os.utime(use)
 
     def on_sigterm(_signal: int, _frame: object) -> None:
-        _exit(order)
+        _exit(serve_request)
 
     signal.signal(signal.SIGTERM, on_sigterm)
     while True:
         alone = _try_lock(use)
-        if reason_to_end(_observe(order, use, alone), order.keep):
-            _exit(order)
+        if reason_to_end(_observe(serve_request, use, alone), serve_request.keep):
+            _exit(serve_request)
         if alone:
             fcntl.flock(use, fcntl.LOCK_UN)
         time.sleep(_WATCH_SECONDS)
 
 
-def _observe(order: ServeRequest, use: int, alone: bool) -> ServerFacts:
+def _observe(serve_request: ServeRequest, use: int, alone: bool) -> ServerFacts:
     return ServerFacts(
-        recorded=_is_our_record(order.record),
-        logged_in=not order.login or os.path.isdir(order.login),
+        recorded=_is_our_record(serve_request.record),
+        logged_in=not serve_request.login or os.path.isdir(serve_request.login),
         in_use=not alone,
         idle=time.time() - os.fstat(use).st_mtime,
         memory=available_memory(),
     )
 
 
-def _exit(order: ServeRequest) -> NoReturn:
-    if _is_our_record(order.record):
-        Path(order.record).unlink(missing_ok=True)
+def _exit(serve_request: ServeRequest) -> NoReturn:
+    if _is_our_record(serve_request.record):
+        Path(serve_request.record).unlink(missing_ok=True)
     os._exit(0)
 
 
@@ -245,36 +248,38 @@ def available_memory() -> float:
     return sizes.get("MemAvailable", 1) / (sizes.get("MemTotal", 0) or 1)
 
 
-def llama(order: ServeRequest) -> tuple[str, object]:
+def load_llama(serve_request: ServeRequest) -> tuple[str, object]:
     """Load the model with llama.cpp; it serves as long as the second value is referenced."""
     xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
 
     params = xllamacpp.CommonParams()
-    params.model.path = order.model
+    params.model.path = serve_request.model
     params.hostnames = ["127.0.0.1"]
     params.port = 0  # the system chooses a free one
-    params.api_keys = [order.key]
+    params.api_keys = [serve_request.key]
     params.cors_origins = ""  # no web page may call it
-    params.n_ctx = order.context * min(order.slots, 2)  # shared: few requests are long
+    params.n_ctx = serve_request.context * min(
+        serve_request.slots, 2
+    )  # shared: few requests are long
     params.kv_unified = True
-    params.n_parallel = order.slots
+    params.n_parallel = serve_request.slots
     params.cache_ram_mib = 512  # states of conversations that have lost their slot
     # Idle slots keep the prefix, for sessions that begin together: else all of them are emptied
     # when one begins, and one saved copy of the prefix is left.
     params.cache_idle_slots = False
-    params.cpuparams.n_threads = order.threads
-    params.cpuparams_batch.n_threads = order.threads
+    params.cpuparams.n_threads = serve_request.threads
+    params.cpuparams_batch.n_threads = serve_request.threads
     params.warmup = False  # the prefix does the same
     params.use_jinja = True
-    if order.template:
-        params.chat_template = order.template
+    if serve_request.template:
+        params.chat_template = serve_request.template
     params.ui = False
     params.endpoint_slots = False  # it would reveal the prompts
-    if order.saved:
-        params.slot_save_path = os.path.join(os.path.dirname(order.saved), "")
+    if serve_request.saved:
+        params.slot_save_path = os.path.join(os.path.dirname(serve_request.saved), "")
     server = xllamacpp.Server(params)
     return server.listening_address, server
 
 
 if __name__ == "__main__":
-    serve(llama)
+    serve(load_llama)

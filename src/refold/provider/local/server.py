@@ -85,7 +85,7 @@ class SharedServer:
         self,
         model: Path,
         directory: Path,
-        serving: Serving | None = None,
+        options: Serving | None = None,
         *,
         command: Sequence[str] = SERVE_COMMAND,
         environ: Mapping[str, str] = os.environ,
@@ -93,7 +93,7 @@ class SharedServer:
         self._model, self._directory, self._serving_options = (
             model,
             directory,
-            serving or Serving(),
+            options or Serving(),
         )
         self._command, self._environ = tuple(command), environ
         name = f"{model.stem[:60]}-{self._fingerprint()}"
@@ -109,7 +109,7 @@ class SharedServer:
         """The address of a server that has loaded the model; it is started if necessary.
 
         A new server has read `prefix` before it serves. Raises `Refused` with the server's
-        own last words if it does not start.
+        last output if it does not start.
         """
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ class SharedServer:
         record = _running_record(self._record)
         if record is None:
             raise Refused(
-                f"the embedded model's server exited at once: {self._last_words()} (log: {self.log})"
+                f"the embedded model's server exited at once: {self._log_tail()} (log: {self.log})"
             )
         return record
 
@@ -201,7 +201,7 @@ class SharedServer:
                 piece = os.read(stdout.fileno(), 4096)
                 if not piece:
                     raise Refused(
-                        f"the embedded model did not start: {self._last_words()} "
+                        f"the embedded model did not start: {self._log_tail()} "
                         f"(the whole log: {self.log})"
                     )
                 line += piece
@@ -235,7 +235,7 @@ class SharedServer:
             old.unlink(missing_ok=True)
         return str(saved)
 
-    def _last_words(self) -> str:
+    def _log_tail(self) -> str:
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:

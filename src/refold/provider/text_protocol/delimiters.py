@@ -1,6 +1,6 @@
 """What models put around calls: tags, fences, brackets.
 
-Each is matched at a position. The functions named `may_be_…` say whether the text ends
+Each is matched at a position. The functions named `may_be_…` return whether the text may end
 within a delimiter, so that more text is needed to decide.
 """
 
