@@ -1,4 +1,8 @@
-"""All of it, some minutes. Usage: python -m bench [--quick] [--peers]"""
+"""All of it, some minutes. Usage: python -m bench [--quick] [--peers]
+
+On a busy machine, `chrt -f 20 python -m bench` lets what is measured run before other programs.
+It needs the right to set real-time priorities.
+"""
 
 import argparse
 import os
