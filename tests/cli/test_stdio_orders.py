@@ -24,6 +24,8 @@ from refold.journal.events.child_events import (
     ChildAsked,
     ChildBorn,
     ChildStopped,
+    TerminalEnded,
+    TerminalStarted,
 )
 from refold.journal.events.kinds import (
     AgentChosen,
@@ -163,6 +165,9 @@ def documents_about(event: Event) -> list[Plain]:
         (ExternalEditsFound((("/a", "deleted"),)),
          {"type": "files_changed_elsewhere", "files": [{"path": "/a", "kind": "deleted"}]}),
         (FileUploaded("/a", 3, "0" * 64), {"type": "file_uploaded", "path": "/a", "size": 3}),
+        (TerminalStarted("/bin/zsh", "/w"),
+         {"type": "notice", "text": "Terminal /bin/zsh opened in /w."}),
+        (TerminalEnded(3, "exited", 2), {"type": "notice", "text": "The terminal exited with code 2."}),
         (Delivered((1, 3)), {"type": "delivered", "messages": (1, 3)}),
         (ModelAsked(), {"type": "model_start"}),
         (ModelFailed("gone", "Unreachable", "So f"),

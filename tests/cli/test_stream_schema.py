@@ -28,6 +28,8 @@ from refold.journal.events.child_events import (
     NestedCallMade,
     TeammateIdled,
     TeamsSwitched,
+    TerminalEnded,
+    TerminalStarted,
     TracingSwitched,
     VariableInjected,
     VariablesRestored,
@@ -140,6 +142,7 @@ EVENTS: tuple[Event, ...] = (
     Started("c1"), Said("Do: it", client_key="k", typed="it"),
     ModelFailed("cut off", "Unreachable", "So f"),
     Ended("c1", "done", "Given.", images=(Image("b" * 64, "image/png"),), control=Final("7")),
+    TerminalStarted("/bin/bash", "/w"), TerminalEnded(3, "failed", problem="no disk"),
 )  # fmt: skip
 LIVE: tuple[Live, ...] = (
     TextCame("a"), ThinkingCame("b"), CallComing("bash"), Progress("c1", "x"),

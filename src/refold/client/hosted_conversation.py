@@ -4,8 +4,8 @@
 the `session_worker` runs it. `JoinedConversation` is open in another process. `host` has them all.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 
 import anyio
 from anyio import to_thread
@@ -68,6 +68,10 @@ class Conversation(SharedSession):
             with anyio.CancelScope(shield=True):
                 await self.launch.aclose()
 
+    async def wait_closed(self) -> None:
+        """Wait until it is closed here."""
+        await self._closed.wait()
+
     def close(self) -> None:
         """End `run`. What another process runs continues."""
         self.closing = True
@@ -102,14 +106,24 @@ class OwnConversation(Conversation):
         self.claimed, self._runner = False, ports.runner
         # Whether it was written here: then notes may be made of it.
         self.was_run = self.session.has_lease
+        self._holds = 0
 
     @property
     def at_work(self) -> bool:
-        """Whether a turn or a background command runs."""
+        """Whether a turn or a background command runs, or something holds it."""
         session = self.session
         beside = bool(session.view.background.running)
         at_work = session.running or session.compacting or not session.idle or beside
-        return session.has_lease and at_work and not self.cut_off
+        return session.has_lease and bool(self._holds or (at_work and not self.cut_off))
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Within the block, this process keeps the session once it has written to it."""
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
 
     @property
     def busy(self) -> bool:

@@ -104,6 +104,7 @@ if TYPE_CHECKING:
     from refold.client.questions import Approve, Question
     from refold.client.reports import Reports
     from refold.client.result import Result
+    from refold.client.terminal_log import TerminalLog
     from refold.skills.slash_commands import Shortcuts
     from refold.views.stream_json.encode import Document, PutToPerson
     from refold.views.stream_json.encode import Request as RequestDocument
@@ -803,6 +804,14 @@ class Session:
     def workspace(self) -> SessionWorkspace:
         """Its files, checkpoints and images."""
         return SessionWorkspace(self._app, self._engine, self._order)
+
+    @property
+    def terminal_log(self) -> "TerminalLog":
+        """Records the terminals that the user opens in the page."""
+
+        from refold.client.terminal_log import TerminalLog
+
+        return TerminalLog(self._engine)
 
     @property
     def models(self) -> "ModelChoices":

@@ -13,7 +13,12 @@ if TYPE_CHECKING:
     from refold.journal.board.board_file import TaskBoard
     from refold.journal.catalogue.session_card import Card, Hit
     from refold.journal.events import kinds as events
-    from refold.journal.events.child_events import ChildAnswered, ChildAsked, ChildEnded
+    from refold.journal.events.child_events import (
+        ChildAnswered,
+        ChildAsked,
+        ChildEnded,
+        TerminalEnded,
+    )
     from refold.journal.events.kinds import Entry, Frame
     from refold.journal.state.background import BackgroundCommand
     from refold.journal.state.checkpoints import RewindTarget
@@ -37,7 +42,12 @@ _TYPE_MODULES = {
     "app.project_memory": ("LearnResult",),
     "journal.board.board_file": ("TaskBoard",),
     "journal.catalogue.session_card": ("Card", "Hit"),
-    "journal.events.child_events": ("ChildAnswered", "ChildAsked", "ChildEnded"),
+    "journal.events.child_events": (
+        "ChildAnswered",
+        "ChildAsked",
+        "ChildEnded",
+        "TerminalEnded",
+    ),
     "journal.events.kinds": ("Entry", "Frame"),
     "journal.state.background": ("BackgroundCommand",),
     "journal.state.checkpoints": ("RewindTarget",),
@@ -90,6 +100,7 @@ __all__ = [
     "Shortcuts",
     "Subscription",
     "TaskBoard",
+    "TerminalEnded",
     "Tool",
     "Upload",
     "View",

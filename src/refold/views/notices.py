@@ -9,7 +9,12 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from refold.journal.events.child_events import HookRan, WorktreeLeft
+from refold.journal.events.child_events import (
+    HookRan,
+    TerminalEnded,
+    TerminalStarted,
+    WorktreeLeft,
+)
 from refold.journal.events.kinds import Compacted, Entry, HolderEnded, Started
 from refold.journal.state.failures import CommandFailure
 from refold.journal.state.fold import View
@@ -78,6 +83,20 @@ def holder_ended_text(event: HolderEnded) -> str:
     process = f"The process {event.pid} (`{on_one_line(event.command)}`)"
     reason = f": {on_one_line(event.reason)}" if event.reason else ""
     return f"{process} on {on_one_line(event.host)} had this session open and was killed{reason}."
+
+
+def terminal_notice(event: TerminalStarted | TerminalEnded) -> str:
+    """A sentence on a terminal that the user opened in the page."""
+    if isinstance(event, TerminalStarted):
+        place = on_one_line(event.directory)
+        return f"Terminal {on_one_line(event.shell)} opened in {place}."
+    how = {
+        "exited": "exited", "closed": "was closed", "idle": "was closed after hours without use",
+        "stopped": "was closed with the conversation", "failed": "failed",
+    }[event.reason]  # fmt: skip
+    code = f" with code {event.code}" if event.reason == "exited" else ""
+    problem = f": {on_one_line(event.problem)}" if event.problem else ""
+    return f"The terminal {how}{code}{problem}."
 
 
 def compaction_notice(event: Compacted, view: View, assumed: int) -> Line:

@@ -24,6 +24,9 @@ from refold.journal.events.child_events import (
     NestedCallMade,
     TeammateIdled,
     TeamsSwitched,
+    TerminalCommandEntered,
+    TerminalEnded,
+    TerminalStarted,
     TracingSwitched,
 )
 from refold.journal.events.kinds import Entry, Event, Frame
@@ -231,7 +234,8 @@ class Session:
             news.Settled(seq, None, "a/s", None, "no line"), news.AnswerRejected(("no",)),
             news.HookRan("PostToolUse", "tidy", outcome="failed", reason="it ended with status 1"),
             news.MessageEdited(2, "x"), news.MessageEdited(2), news.MessageWithdrawn(2), news.ExternalEditsFound((("/w/a", "changed"),)), news.FilesRestored(3, 4, 2),
-            news.FileUploaded("/w/a", 3, "0" * 64, 2),
+            news.FileUploaded("/w/a", 3, "0" * 64, 2), TerminalStarted("/bin/bash", "/w"),
+            TerminalCommandEntered(seq, "make"), TerminalEnded(seq, "exited", 2),
         ]))  # fmt: skip
 
     def _child(self) -> None:

@@ -1,10 +1,10 @@
 """The kinds of events about subagents, code that a model writes, hooks, background commands,
-worktrees, and what a user switches on or off for one session.
+worktrees, terminals in the page, and what a user switches on or off for one session.
 
 Part of `kinds`; the same rules apply.
 """
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Raw, Struct
 
@@ -312,3 +312,42 @@ class FileUploaded(Struct, frozen=True):
     size: int  # bytes
     sha256: str
     checkpoint: int = 0  # the seq of a `Checkpointed`; 0: no files are checkpointed
+
+
+class TerminalStarted(Struct, frozen=True):
+    """The user opened a terminal in the page. Written before its shell is started.
+
+    No view depends on this and the next two events, and the model gets none of them.
+    """
+
+    shell: str  # its path
+    directory: str
+
+
+class TerminalCommandEntered(Struct, frozen=True):
+    """The shell of a terminal reported a command line, just before running it.
+
+    Programs that read commands themselves report none: another shell, ssh, an interpreter.
+    """
+
+    terminal: int  # the seq of its `TerminalStarted`
+    command: str | None = None  # None: the shell keeps the line out of its history
+    cut: bool = False  # `command` is only the beginning of it
+
+
+class TerminalEnded(Struct, frozen=True):
+    """A terminal ended. There is none if the process of the server was killed.
+
+    `reports_commands`: whether the shell ever said that it reports command lines.
+    """
+
+    terminal: int
+    reason: Literal["exited", "closed", "idle", "stopped", "failed"]
+    code: int | None = (
+        None  # the exit code of the shell, negative for a signal; None: not started
+    )
+    reports_commands: bool = False
+    problem: str = ""  # why it failed
+
+
+TerminalEvent: TypeAlias = TerminalStarted | TerminalCommandEntered | TerminalEnded

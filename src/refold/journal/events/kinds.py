@@ -8,8 +8,7 @@ Three rules keep a journal readable in five years:
 * A field may be added with a default; none is renamed or removed. What must
   change shape gets a new class.
 
-The envelope of a line (`codec`) says when, in which turn and by whom; `journal/state/` folds
-events. Those about subagents, code, background commands and worktrees are in `child_events`.
+`codec` has the envelope of a line. More kinds are in `child_events`.
 """
 
 from typing import Literal, TypeAlias
@@ -34,6 +33,7 @@ from refold.journal.events.child_events import (
     NestedCallMade,
     TeammateIdled,
     TeamsSwitched,
+    TerminalEvent,
     TracingSwitched,
     VariableInjected,
     VariablesRestored,
@@ -470,7 +470,7 @@ Event: TypeAlias = (
     | ExternalEditsFound | InstructionsFound | Imported | MemoryExtracted | TeamsSwitched | TracingSwitched | MailSent | TeammateIdled | ChildBorn | ChildGranted | ChildAsked | ChildAnswered | ChildStopped | ChildEnded
     | NestedCallMade | VariableInjected | VariablesSaved | VariablesRestored | Forked
     | BackgroundStarted | BackgroundEnded | WorktreeEntered | WorktreeLeft | Checkpointed | FilesRestored | FileUploaded | ModelChosen | HookRan
-    | EffortChosen | Renamed | Tagged | Titled | Noted | Unknown
+    | EffortChosen | Renamed | Tagged | Titled | TerminalEvent | Noted | Unknown
 )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from refold.journal.events.child_events import (
     HookRan,
     MailSent,
     TeamsSwitched,
+    TerminalEnded,
+    TerminalStarted,
     TracingSwitched,
     WorktreeEntered,
     WorktreeLeft,
@@ -55,6 +57,7 @@ from refold.views.notices import (
     holder_ended_text,
     hook_notice,
     is_redirected,
+    terminal_notice,
     unsent_notice,
     warnings,
     worktree_left_text,
@@ -67,7 +70,7 @@ EVENT_KINDS = frozenset((
     Compacted, ChildBorn, ChildEnded, Rewound, MessageEdited, ModelChosen, EffortChosen, ModeChanged,
     AgentChosen, JournalRepaired, HolderEnded, AnswerRejected, Settled, ExternalEditsFound, InstructionsFound, FilesRestored, FileUploaded, PlanAnswered, Forked,
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
-    ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft,
+    ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft, TerminalStarted, TerminalEnded,
 ))  # fmt: skip
 _STATUS_KINDS = (ModeChanged, ModelChosen, EffortChosen)  # a status line has these
 _MAX_QUOTE_CELLS = 60
@@ -163,6 +166,8 @@ def _session_line(entry: Entry) -> Line | None:
             return line(f"The session works in {on_one_line(directory)} now.", "dim")
         case WorktreeLeft():
             return line(worktree_left_text(entry.event), "dim")
+        case TerminalStarted() | TerminalEnded() as event:
+            return line(terminal_notice(event), "dim")
         case _:
             return None
 

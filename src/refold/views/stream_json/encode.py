@@ -23,6 +23,8 @@ from refold.journal.events.child_events import (
     NestedCallMade,
     TeammateIdled,
     TeamsSwitched,
+    TerminalEnded,
+    TerminalStarted,
     TracingSwitched,
     VariableInjected,
     VariablesRestored,
@@ -44,7 +46,7 @@ from refold.values.live import (
 )
 from refold.values.messages import Thinking, ToolCall
 from refold.views.escape import on_one_line
-from refold.views.notices import holder_ended_text, hook_notice
+from refold.views.notices import holder_ended_text, hook_notice, terminal_notice
 from refold.views.stream_json import documents, live_documents, subagent_documents
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import (
@@ -299,7 +301,7 @@ def _encode_session(event: Event, seq: int) -> Iterator[OfEvent]:
 
 
 def _encode_place(event: Event, seq: int) -> Iterator[OfEvent]:
-    """The session's title, directories, former process and logged requests."""
+    """The session's title, directories, terminals, former process and logged requests."""
     match event:
         case kinds.Renamed(name):
             yield TitleChanged(seq=seq, title=name, named=True)
@@ -309,6 +311,8 @@ def _encode_place(event: Event, seq: int) -> Iterator[OfEvent]:
             yield DirectoryChanged(seq=seq, directory=directory, added=roots or ())
         case kinds.WorktreeEntered(directory) | kinds.WorktreeLeft(directory):
             yield DirectoryChanged(seq=seq, directory=directory, added=())
+        case TerminalStarted() | TerminalEnded():
+            yield documents.Notice(seq=seq, text=terminal_notice(event))
         case kinds.HolderEnded():
             yield documents.Notice(seq=seq, text=holder_ended_text(event))
         case kinds.RequestLogged(target, request, response, same):

@@ -1,0 +1,50 @@
+"""Records the terminals that the user opens in the page of a conversation.
+
+The events are by the user. They change nothing of the conversation; what the model should know of a
+terminal is a message, by `Session.record_command`. The shell itself runs in `server.terminals`.
+"""
+
+from collections.abc import Sequence
+
+from refold.journal.events.child_events import (
+    TerminalCommandEntered,
+    TerminalEnded,
+    TerminalStarted,
+)
+from refold.journal.events.kinds import Event
+from refold.journal.state.fold import View
+from refold.session.session import Session as Engine
+
+MAX_COMMAND_CHARS = 10_000  # of a command line that are recorded
+
+
+class TerminalLog:
+    """Records in the journal of one session, which this process must be able to write.
+
+    Raises `Held` if another process writes it.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def start(self, shell: str, directory: str) -> int:
+        """Record a terminal before its shell is started. Return its number."""
+        number = 0
+
+        def make_events(view: View) -> Sequence[Event]:
+            nonlocal number
+            number = view.seq + 1
+            return (TerminalStarted(shell, directory),)
+
+        await self._engine.record.append_if(make_events, kept=True, by="person")
+        return number
+
+    async def enter(self, terminal: int, command: str | None) -> None:
+        """Record a command line; None: its text is not known."""
+        cut = command is not None and len(command) > MAX_COMMAND_CHARS
+        text = command and command[:MAX_COMMAND_CHARS]
+        await self._engine.record(TerminalCommandEntered(terminal, text, cut), by="person")
+
+    async def end(self, event: TerminalEnded) -> None:
+        """Record how a terminal ended."""
+        await self._engine.record(event, kept=True, by="person")
