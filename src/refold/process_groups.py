@@ -8,6 +8,7 @@ import each other.
 """
 
 import os
+from collections.abc import Iterator
 
 
 def signal_group(group: int, number: int) -> bool:
@@ -26,18 +27,41 @@ def is_alive(group: int) -> bool:
 
     In many containers orphans are never reaped: they stay listed for ever.
     """
+    live = _live_processes()
+    if live is None:  # not Linux: believe what the signal said
+        return True
+    return any(own_group == group for own_group, _ in live)
+
+
+def signal_session(leader: int, number: int) -> bool:
+    """Send a signal to all groups of the session of `leader`. False: there is none left.
+
+    Where processes cannot be listed, only the leader's own group gets it.
+    """
+    live = _live_processes()
+    groups = (
+        {leader}
+        if live is None
+        else {group for group, session in live if session == leader}
+    )
+    reached = {signal_group(group, number) for group in groups}
+    return True in reached
+
+
+def _live_processes() -> Iterator[tuple[int, int]] | None:
+    """Group and session of each process that is more than a zombie; None without /proc."""
     try:
         numbers = [name for name in os.listdir("/proc") if name.isdigit()]
-    except FileNotFoundError:  # not Linux: believe what the signal said
-        return True
-    return any(_is_alive_in(group, number) for number in numbers)
+    except FileNotFoundError:
+        return None
+    return (live for name in numbers if (live := _live_process(name)))
 
 
-def _is_alive_in(group: int, number: str) -> bool:
+def _live_process(number: str) -> tuple[int, int] | None:
     try:
         with open(f"/proc/{number}/stat", "rb") as file:
             # The name before the last parenthesis may hold anything.
-            state, _, belongs_to = file.read().rpartition(b")")[2].split()[:3]
+            state, _, group, session = file.read().rpartition(b")")[2].split()[:4]
     except (OSError, ValueError):
-        return False
-    return int(belongs_to) == group and state not in (b"Z", b"X")
+        return None
+    return None if state in (b"Z", b"X") else (int(group), int(session))

@@ -22,6 +22,7 @@ from refold.provider.port import Provider
 from refold.server.access import Access
 from refold.server.app import serve
 from refold.server.listening import ListenOptions
+from refold.server.terminals import Terminals
 from refold.testing.providers import ScriptedProvider
 
 SECRET = b"s" * 32
@@ -94,10 +95,12 @@ async def server(
     roots: tuple[Path, ...] = (),
     drain: bool = False,
     idle_seconds: float = 60.0,
+    terminal: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Client]:
     """Serve until this is left. Each conversation gets the replies from the first on.
 
-    A `provider` that returns None leaves the choice of a model to the settings.
+    A `provider` that returns None leaves the choice of a model to the settings. With
+    `terminal`, these are the variables of the shells of the developer page.
     """
     import os
 
@@ -122,6 +125,7 @@ async def server(
         launch_at,
         idle_seconds,
     )
+    terminals = Terminals(host, terminal) if terminal is not None else None
     ready, addresses = anyio.Event(), list[str]()
 
     def on_address(address: str) -> None:
@@ -133,9 +137,8 @@ async def server(
 
         async def run() -> None:
             with scope:
-                await serve(
-                    host, access, listening or ListenOptions(drain=drain), on_address
-                )
+                setup = listening or ListenOptions(drain=drain)
+                await serve(host, access, setup, on_address, terminals=terminals)
 
         group.start_soon(run)
         await ready.wait()

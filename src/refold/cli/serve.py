@@ -28,9 +28,11 @@ from refold.config.paths import current_directory, paths
 from refold.console.open_page import NO_BROWSER, open_page
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_error, write
+from refold.place.environment import shell_environment
 
 if TYPE_CHECKING:
     from refold.server.listening import ListenOptions
+    from refold.server.terminals import Terminals
 
 DEFAULT_PORT = 3500
 SECRET_FILE = "server.key"
@@ -53,6 +55,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="let conversations begin only below this directory; repeatable")  # fmt: skip
     parser.add_argument("--person", default="", metavar="NAME",
         help="the person for whom the printed links are, as sessions name them")  # fmt: skip
+    parser.add_argument("--terminal", action="store_true",
+        help="let the developer page open terminals: shells of yours, without a sandbox")  # fmt: skip
 
 
 def add_listening(parser: ArgumentParser, port: int) -> None:
@@ -133,12 +137,22 @@ def run(args: Namespace, *, opens: bool = False) -> int:
     way = places.state / "server" / "open.html"
     due = due_schedules(os.environ, args.script, print_error)
     webhooks = Webhooks(os.environ, due.check_now if due is not None else lambda: None)
-    serve = partial(serve, host, own, setup, print_address, webhooks)
+    serve = partial(
+        serve, host, own, setup, print_address, webhooks, _terminals(args, host)
+    )
     try:
         anyio.run(_serve_and_fire, serve, due)
     finally:
         way.unlink(missing_ok=True)
     return 0
+
+
+def _terminals(args: Namespace, host: Host) -> "Terminals | None":
+    from refold.server.terminals import Terminals
+
+    if not args.terminal:
+        return None
+    return Terminals(host, shell_environment(os.environ), args.person)
 
 
 async def _serve_and_fire(

@@ -87,7 +87,7 @@ async def run_in_pty(
         _copy_settings(terminal_fd, display)
         os.set_blocking(master_fd, False)
         try:
-            process = await _start(command, directory, environ, terminal_fd)
+            process = await start_in_terminal(command, directory, environ, terminal_fd)
         except (OSError, ValueError) as error:
             raise RefoldError(f"{command[0]} could not be started: {error}") from error
         finally:
@@ -231,9 +231,10 @@ def _is_within_line(running: PtyCommand) -> bool:
     return render_lines(behind).rpartition("\n")[2].strip() != ""
 
 
-async def _start(
+async def start_in_terminal(
     command: Sequence[str], directory: str, environ: Mapping[str, str], terminal_fd: int
 ) -> anyio.abc.Process:
+    """Start a command that leads a session in the terminal `terminal_fd`. Raises `OSError`."""
     return await programs.open_process(
         (sys.executable, "-I", "-S", "-c", _EXEC_PROGRAM, *command),
         cwd=directory, env=environ, stdin=terminal_fd, stdout=terminal_fd, stderr=terminal_fd,

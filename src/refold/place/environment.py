@@ -40,6 +40,13 @@ _MAY_PASS = frozenset(
 )
 _PASSWORD_PATTERN = r"://[^/\s]*@"
 
+# What a person's own shell has besides: their editor, their desktop, their keys' agent.
+_SHELL_VARIABLES = """
+    COLORTERM DBUS_SESSION_BUS_ADDRESS DISPLAY EDITOR LESS PAGER SHELL SSH_AUTH_SOCK
+    VISUAL WAYLAND_DISPLAY XAUTHORITY XDG_CONFIG_DIRS XDG_DATA_DIRS XDG_SESSION_TYPE ZDOTDIR
+"""
+_MAY_PASS_TO_SHELL = _MAY_PASS | frozenset(_SHELL_VARIABLES.split())
+
 # No person uses this terminal: editors, pagers and questions end instead of waiting.
 _NOBODY_THERE = {
     "TERM": "dumb",
@@ -92,12 +99,7 @@ def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[st
 
     No program below the directories `without` can be called by its name alone.
     """
-    passed = {
-        name: value
-        for name, value in ours.items()
-        if (name in _MAY_PASS or name.startswith("LC_"))
-        and not re.search(_PASSWORD_PATTERN, value)
-    }
+    passed = _passed(ours, _MAY_PASS)
     named = ours.get("PATH", "").split(":")
     trusted = [
         name
@@ -106,6 +108,28 @@ def environment(ours: Mapping[str, str], without: Sequence[str] = ()) -> dict[st
     ]
     path = ":".join(dict.fromkeys([*trusted, *_DEFAULT_PATH.split(":")]))
     return passed | {"PATH": path} | _NOBODY_THERE
+
+
+def shell_environment(ours: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a shell that a person uses: keys and tokens of ours are not passed.
+
+    The PATH is theirs, unchanged, and their shell sets what else they want.
+    """
+    passed = _passed(ours, _MAY_PASS_TO_SHELL)
+    return (
+        {"PATH": _DEFAULT_PATH}
+        | passed
+        | {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    )
+
+
+def _passed(ours: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in ours.items()
+        if (name in names or name.startswith("LC_"))
+        and not re.search(_PASSWORD_PATTERN, value)
+    }
 
 
 def _is_trusted_directory(name: str, without: Sequence[str]) -> bool:

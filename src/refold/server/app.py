@@ -29,6 +29,7 @@ from refold.server.model_settings import add_models
 from refold.server.page_files import PAGE_FILES, PUBLIC_FILES, PageFiles
 from refold.server.previews import add_previews
 from refold.server.rest import add_rest
+from refold.server.terminals import Terminals, add_terminals, check_not_shared
 from refold.server.websocket import add_websocket
 
 _LOGIN_PATHS = ("/login.js", "/api/login")
@@ -53,15 +54,15 @@ def application(
     host: Host,
     access: Access,
     names: Names,
-    *,
-    tls: bool,
-    safe: bool = True,
+    setup: ListenOptions,
     webhooks: Webhooks | None = None,
+    terminals: Terminals | None = None,
 ) -> App:
-    """Return the whole server, without a socket. `safe`: traffic cannot be read on its way."""
+    """The whole server, without a socket."""
+    safe = setup.tls or not setup.beyond_loopback  # what is sent cannot be read on its way
     app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
     api = Api(app)
-    _add_access(api, host, access, tls=tls)
+    _add_access(api, host, access, tls=setup.tls)
     add_rest(api, host)
     add_commands(api, host)
     add_files(api, host)
@@ -71,7 +72,9 @@ def application(
     add_models(api, host, safe=safe)
     add_folder_settings(api, host)
     add_websocket(app, host)
-    _add_pages(app, access)
+    if terminals is not None:
+        add_terminals(api, app, terminals)
+    _add_pages(app, access, PageFiles(terminal=terminals is not None))
     if webhooks is not None:
         add_hooks(api, webhooks)
     public = (*PAGE_FILES, *PUBLIC_FILES, *_LOGIN_PATHS)
@@ -112,9 +115,9 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
         return json_response(Launched(access.new_launch(name)), 201)
 
 
-def _add_pages(app: FastAPI, access: Access) -> None:
+def _add_pages(app: FastAPI, access: Access, pages: PageFiles) -> None:
     """The pages. Without a cookie there is one that trades the launch token for it."""
-    here, pages = files("refold.server"), PageFiles()
+    here = files("refold.server")
 
     async def page(request: Request) -> Response:
         if not access.has_cookie(request.cookies.get(access.cookie_name, "")):
@@ -138,16 +141,17 @@ async def serve(
     setup: ListenOptions,
     ready: Callable[[str], None],
     webhooks: Webhooks | None = None,
+    terminals: Terminals | None = None,
 ) -> None:
     """Serve until SIGINT or SIGTERM. `ready` is called with the address once the server listens.
 
-    Without `webhooks` no webhook of a schedule is served.
+    Without `webhooks` no webhook of a schedule is served; without `terminals` there are none.
     """
+    if terminals is not None:
+        check_not_shared(setup)
     with closing(listen(setup)) as listener:
         async with host.run(drain=setup.drain):
             names = names_of(setup, listener)
-            safe = setup.tls or not setup.beyond_loopback
-            app = application(
-                host, access, names, tls=setup.tls, safe=safe, webhooks=webhooks
-            )
-            await serve_until_signal(app, listener, setup, ready)
+            app = application(host, access, names, setup, webhooks, terminals)
+            leave = terminals.stop if terminals is not None else None
+            await serve_until_signal(app, listener, setup, ready, leave)

@@ -28,6 +28,8 @@ _ICON_SIZES: Mapping[str, tuple[str, str]] = {  # sizes, purpose
     "/icon-512.png": ("512x512", "any"),
     "/icon-maskable-512.png": ("512x512", "maskable"),
 }
+_TERMINAL_FILES = ("developer/terminal", "shared/vendor/xterm", "shared/style_element")
+_HAS_TERMINAL = b"<html data-terminal "
 PUBLIC_FILES = (*_MANIFEST_PAGES, *_ICON_SIZES)  # paths that need no token
 _MEDIA_TYPES: Mapping[str, str] = {
     ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
@@ -43,10 +45,18 @@ Route: TypeAlias = Callable[[], Awaitable[Response]]
 
 
 class PageFiles:
-    """All files by their names, such as `shared/dom.js`."""
+    """All files by their names, such as `shared/dom.js`; those of the `terminal` only with it."""
 
-    def __init__(self) -> None:
-        self._files = dict(_read(files("refold.server") / "pages", ""))
+    def __init__(self, *, terminal: bool = False) -> None:
+        every = _read(files("refold.server") / "pages", "")
+        self._files = {
+            name: data
+            for name, data in every
+            if terminal or not name.startswith(_TERMINAL_FILES)
+        }
+        if terminal:
+            page = PAGE_FILES["/dev"]
+            self._files[page] = self._files[page].replace(b"<html ", _HAS_TERMINAL)
         digest = hashlib.sha256()
         for name, data in sorted(self._files.items()):
             digest.update(f"{name} {len(data)} ".encode() + data)

@@ -3,10 +3,13 @@
 
 import { dollars, duration, fill, h, icon, short } from "../shared/dom.js";
 import { startPage } from "../shared/shell.js";
-import { developer as texts } from "../shared/texts.js";
+import { developer as common } from "../shared/texts.js";
 import { labelOf, renderBlock, renderComing, subject } from "./blocks.js";
-import { panels } from "./panels.js";
+import { panels as always, terminal } from "./panels.js";
 
+const HAS_TERMINAL = "terminal" in document.documentElement.dataset; // as the server was started
+const texts = HAS_TERMINAL ? { ...common, panels: { ...common.panels, terminal: common.terminal.title } } : common;
+const panels = HAS_TERMINAL ? { ...always, terminal } : always;
 let clock = 0;
 
 startPage({

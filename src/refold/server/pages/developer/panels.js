@@ -25,6 +25,13 @@ export const panels = {
   history: (element, page) => historyPanel(element, page, t),
 };
 
+/** A shell of the user's own: its code is there, and loaded, only where the server offers one. */
+export function terminal(element, page) {
+  import("./terminal.js").then(({ showTerminal }) => showTerminal(element, page, t))
+    .catch((error) => fill(element, h("p", { class: "problem", role: "alert" }, t.dialogFailed(error.message))));
+  return {};
+}
+
 function frames(element, page) {
   let paused = false;
   let drawnFor = ""; // the words of the filter

@@ -1,0 +1,189 @@
+r"""Makes a shell report the command lines that are entered, and reads the reports from its output.
+
+bash, zsh and fish start as they do for the user, and then get a hook, which writes a mark of its own
+before a command line runs: OSC 633 ; E ; LINE ; NONCE, as the terminals of editors know it. Output that
+resembles a mark lacks the nonce, which no child process inherits. Marks of ours are taken out
+of the output. A line that the shell keeps out of its history is reported without its text.
+
+Pure but for `write_hooks`. `shell_process` runs the shell.
+"""
+
+import os
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+MAX_MARK_BYTES = 60_000  # what is longer is not a mark
+_MARK_BODY = rb"[^\x07\x1b]{0,%d}" % MAX_MARK_BYTES
+_MARK_PATTERN = re.compile(rb"\x1b\]633;(" + _MARK_BODY + rb")(?:\x07|\x1b\\)")
+_BEGUN_MARK_PATTERN = re.compile(
+    rb"\x1b(?:\](?:6(?:3(?:3(?:;" + _MARK_BODY + rb"\x1b?)?)?)?)?)?\Z"
+)
+_ESCAPED = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
+
+# A mark without a line is the report that the hook is there.
+_BASH_HOOKS = r"""
+[ -r ~/.bashrc ] && . ~/.bashrc
+__refold_line() {
+  local line number text
+  line=$(HISTTIMEFORMAT= builtin history 1)
+  line=${line#"${line%%[![:space:]]*}"}
+  number=${line%%[!0-9]*}
+  text=${line#"$number"} text=${text:2}
+  if [ "$number" = "$__refold_number" ]; then
+    builtin printf '\e]633;E;%s\a' "$__refold_nonce"
+    return
+  fi
+  text=${text//\\/\\\\} text=${text//;/\\x3b} text=${text//$'\n'/\\x0a}
+  text=${text//$'\e'/\\x1b} text=${text//$'\a'/\\x07}
+  builtin printf '\e]633;E;%s;%s\a' "$text" "$__refold_nonce"
+}
+__refold_prompt() {
+  local status=$? line
+  line=$(HISTTIMEFORMAT= builtin history 1)
+  line=${line#"${line%%[![:space:]]*}"}
+  __refold_number=${line%%[!0-9]*}
+  return $status
+}
+if [ "${BASH_VERSINFO[0]}${BASH_VERSINFO[1]}" -ge 44 ] && shopt -q promptvars; then
+  __refold_nonce={nonce}
+  # A line that is repeated is in the history, too, or it would look like one that is left out.
+  case $HISTCONTROL in
+    *ignoreboth*|*ignorespace*) HISTCONTROL=ignorespace ;;
+    *) HISTCONTROL= ;;
+  esac
+  PROMPT_COMMAND=${PROMPT_COMMAND:+$PROMPT_COMMAND$'\n'}__refold_prompt
+  PS0='$(__refold_line)'$PS0
+  builtin printf '\e]633;R;%s\a' "$__refold_nonce"
+fi
+"""
+_ZSH_ENVIRONMENT = r"""
+ZDOTDIR={own}
+[[ -r $ZDOTDIR/.zshenv ]] && . $ZDOTDIR/.zshenv
+typeset -g __refold_own=$ZDOTDIR
+ZDOTDIR={hooks}
+"""
+_ZSH_HOOKS = r"""
+[[ $HISTFILE == {hooks}/* ]] && HISTFILE=$__refold_own/${HISTFILE:t}
+ZDOTDIR=$__refold_own
+unset __refold_own
+[[ $ZDOTDIR == $HOME ]] && unset ZDOTDIR
+[[ -r ${ZDOTDIR:-$HOME}/.zshrc ]] && . ${ZDOTDIR:-$HOME}/.zshrc
+typeset -g __refold_nonce={nonce}
+__refold_line() {
+  emulate -L zsh -o extended_glob
+  local text=$1 spaced=$2
+  if [[ -z $text || -n $spaced ]]; then
+    builtin printf '\e]633;E;%s\a' $__refold_nonce
+    return
+  fi
+  text=${text//\\/\\\\} text=${text//;/\\x3b} text=${text//$'\n'/\\x0a}
+  text=${text//$'\e'/\\x1b} text=${text//$'\a'/\\x07}
+  builtin printf '\e]633;E;%s;%s\a' $text $__refold_nonce
+}
+__refold_preexec() {
+  local spaced=
+  [[ -o hist_ignore_space && $1 == ' '* ]] && spaced=1
+  __refold_line "$1" "$spaced"
+}
+autoload -Uz add-zsh-hook && add-zsh-hook preexec __refold_preexec &&
+  builtin printf '\e]633;R;%s\a' $__refold_nonce
+"""
+_FISH_HOOKS = r"""
+set -g __refold_nonce {nonce}
+function __refold_line --on-event fish_preexec
+  if string match -q -- ' *' $argv[1]; or test -z "$argv[1]"
+    printf '\e]633;E;%s\a' $__refold_nonce
+    return
+  end
+  set -l text (string replace -a '\\' '\\\\' -- $argv[1] | string replace -a ';' '\\x3b' | string replace -a \e '\\x1b' | string replace -a \a '\\x07' | string join '\\x0a')
+  printf '\e]633;E;%s;%s\a' $text $__refold_nonce
+end
+printf '\e]633;R;%s\a' $__refold_nonce
+"""
+
+
+class ShellStart(Struct, frozen=True):
+    """How a shell is started: its words, and variables beside those of the user."""
+
+    words: tuple[str, ...]
+    environ: Mapping[str, str] = {}
+
+
+class Mark(Struct, frozen=True):
+    """What a shell reported: that it has a hook, or (`entered`) a command line."""
+
+    entered: bool
+    command: str | None = None  # None: its text is not known
+
+
+def write_hooks(
+    shell: str, nonce: str, hooks: Path, environ: Mapping[str, str]
+) -> ShellStart:
+    """Write the hook of this shell into a private directory. An unknown shell gets none."""
+    name = os.path.basename(shell)
+    if name == "bash":
+        file = _write(hooks / "bashrc", _BASH_HOOKS, nonce=nonce)
+        return ShellStart((shell, "--rcfile", str(file), "-i"))
+    if name == "zsh":
+        own = environ.get("ZDOTDIR") or environ.get("HOME", "/")
+        names = {"own": shlex.quote(own), "hooks": shlex.quote(str(hooks)), "nonce": nonce}
+        _write(hooks / ".zshenv", _ZSH_ENVIRONMENT, **names)
+        _write(hooks / ".zshrc", _ZSH_HOOKS, **names)
+        return ShellStart((shell, "-i"), {"ZDOTDIR": str(hooks)})
+    if name == "fish":
+        file = _write(hooks / "hooks.fish", _FISH_HOOKS, nonce=nonce)
+        return ShellStart(
+            (shell, "--init-command", f"source {shlex.quote(str(file))}", "-i")
+        )
+    return ShellStart((shell, "-i"))
+
+
+def _write(file: Path, text: str, **values: str) -> Path:
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    file.write_text(text, encoding="utf-8")
+    file.chmod(0o600)
+    return file
+
+
+class MarkReader:
+    """Takes the marks with our nonce out of the output of a shell."""
+
+    def __init__(self, nonce: str) -> None:
+        self._nonce, self._rest = nonce.encode(), b""
+
+    def read(self, piece: bytes) -> tuple[bytes, list[Mark]]:
+        """Return the output without our marks, and the marks that are complete now.
+
+        The beginning of a mark is held back until the rest of it comes.
+        """
+        data = self._rest + piece
+        begun = _BEGUN_MARK_PATTERN.search(data)
+        end = begun.start() if begun else len(data)
+        self._rest = data[end:]
+        marks, shown, position = list[Mark](), list[bytes](), 0
+        for match in _MARK_PATTERN.finditer(data, 0, end):
+            if mark := self._parse(match[1]):
+                marks.append(mark)
+                shown.append(data[position : match.start()])
+                position = match.end()
+        return b"".join((*shown, data[position:end])), marks
+
+    def _parse(self, body: bytes) -> Mark | None:
+        match body.split(b";"):
+            case [b"R", nonce] if nonce == self._nonce:
+                return Mark(entered=False)
+            case [b"E", nonce] if nonce == self._nonce:
+                return Mark(entered=True)
+            case [b"E", text, nonce] if nonce == self._nonce:
+                return Mark(entered=True, command=_unescape(text.decode(errors="replace")))
+            case _:
+                return None
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\\", text)

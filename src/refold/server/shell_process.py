@@ -1,0 +1,142 @@
+"""Runs a shell of the user's own in a pseudo-terminal, outside any sandbox, as `!command` does.
+
+The shell leads a session. When its end of the terminal is closed, also by kill -9 of this process, the
+kernel hangs up; `end` makes sure that no process of the session is left. `shell_integration` makes
+the shell report what is entered, and `terminals` connects it to a page.
+"""
+
+import os
+import secrets
+import signal
+import tempfile
+import termios
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+from anyio import to_thread
+
+from refold import programs
+from refold.console.pty import start_in_terminal
+from refold.errors import RefoldError
+from refold.process_groups import signal_session
+from refold.server.shell_integration import Mark, MarkReader, write_hooks
+
+READ_BYTES = 64 * 1024  # read at once
+_NONCE_BYTES = 16
+_GRACE_SECONDS = 1.0  # between the hangup and SIGKILL
+_LOOK_SECONDS = 0.02
+
+
+def find_shell(environ: Mapping[str, str], directory: str) -> str:
+    """The shell of the user: $SHELL, or else bash or sh."""
+    known = programs.Programs(environ, (directory,))
+    own = environ.get("SHELL", "")
+    names = (own, "bash", "sh")
+    return next((path for name in names if name and (path := known.find(name))), "/bin/sh")
+
+
+class ShellProcess:
+    """A running shell. Made by `run_shell`."""
+
+    def __init__(
+        self, process: anyio.abc.Process, ours: int, nonce: str, hooks: Path
+    ) -> None:
+        self._process, self._ours, self._hooks = process, ours, hooks
+        self._marks = MarkReader(nonce)
+        self.reports_commands = False
+
+    @property
+    def code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    async def read(self) -> tuple[bytes, list[Mark]]:
+        """Wait for output, and return it with the command lines in it. Empty at its end."""
+        while True:
+            await anyio.wait_readable(self._ours)
+            try:
+                piece = os.read(self._ours, READ_BYTES)
+            except BlockingIOError:
+                continue
+            except OSError:  # no process has the other end any more
+                return b"", []
+            if not piece:
+                return b"", []
+            shown, marks = self._marks.read(piece)
+            if not self.reports_commands and marks:
+                self.reports_commands = True
+                _remove(self._hooks)  # it has been read
+            commands = [mark for mark in marks if mark.entered]
+            if shown or commands:
+                return shown, commands
+
+    async def write(self, data: bytes) -> None:
+        """Write what was typed, as far and as soon as the programs read it."""
+        while data:
+            await anyio.wait_writable(self._ours)
+            with suppress(BlockingIOError):
+                data = data[os.write(self._ours, data) :]
+
+    def resize(self, rows: int, columns: int) -> None:
+        with suppress(OSError, termios.error):
+            termios.tcsetwinsize(self._ours, (rows, columns))
+
+    async def wait(self) -> int:
+        """Wait until the shell has exited, and return its exit code."""
+        return await self._process.wait()
+
+    async def end(self) -> None:
+        """Hang up, and kill what is left of the session."""
+        leader = self._process.pid
+        signal_session(leader, signal.SIGHUP)
+        signal_session(leader, signal.SIGCONT)
+        with anyio.move_on_after(_GRACE_SECONDS):
+            await self._process.wait()
+            while signal_session(leader, 0):  # noqa: ASYNC110 - not our children
+                await anyio.sleep(_LOOK_SECONDS)
+        signal_session(leader, signal.SIGKILL)
+        await self._process.wait()
+        _remove(self._hooks)
+
+
+@asynccontextmanager
+async def run_shell(
+    shell: str, directory: str, environ: Mapping[str, str], rows: int, columns: int
+) -> AsyncGenerator[ShellProcess]:
+    """Run a shell until the block ends. Raises `RefoldError` if it cannot be started."""
+    nonce = secrets.token_hex(_NONCE_BYTES)
+    hooks = Path(await to_thread.run_sync(tempfile.mkdtemp, None, "refold-shell-"))
+    ours, its = os.openpty()
+    try:
+        os.set_blocking(ours, False)
+        termios.tcsetwinsize(its, (rows, columns))
+        try:
+            start = write_hooks(shell, nonce, hooks, environ)
+            variables = {**environ, "SHELL": shell, **start.environ}
+            process = await start_in_terminal(start.words, directory, variables, its)
+        except (OSError, ValueError) as error:
+            _remove(hooks)
+            raise RefoldError(
+                f"{shell} could not be started in {directory}: {error}"
+            ) from error
+        finally:
+            os.close(its)
+        running = ShellProcess(process, ours, nonce, hooks)
+        try:
+            yield running
+        finally:
+            with anyio.CancelScope(shield=True):
+                await running.end()
+                await process.aclose()
+    finally:
+        os.close(ours)
+
+
+def _remove(hooks: Path) -> None:
+    """Remove the files of a hook, which are all in one directory."""
+    with suppress(OSError):
+        for file in hooks.iterdir():
+            file.unlink()
+        hooks.rmdir()
