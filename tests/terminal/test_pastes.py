@@ -7,40 +7,40 @@ from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
 from refold.terminal.input.line_editor.keyboard import Parser, split_at_paste
-from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.pastes import PasteMarks
 from refold.views.strip_escapes import render_lines, without_escapes
 
 LONG = "\n".join(f"line {n}" for n in range(40))
 
 
 def test_a_long_paste_is_shown_as_a_label_and_sent_in_full() -> None:
-    pasted = Pasted()
+    pasted = PasteMarks()
 
     assert pasted.text_to_show("two\r\nlines\n") == "two\nlines"
     assert pasted.text_to_show(LONG + "\n") == "[pasted 40 lines]"
     assert pasted.text_to_show("x" * 2_000) == "[pasted 2,000 characters]"
     assert pasted.text_to_show("a\nb", max_lines=1) == "[pasted 2 lines]"
-    assert pasted.whole("see [pasted 40 lines] now") == f"see {LONG} now"
-    assert pasted.whole("[pasted 41 lines]") == "[pasted 41 lines]"
+    assert pasted.restore_pastes("see [pasted 40 lines] now") == f"see {LONG} now"
+    assert pasted.restore_pastes("[pasted 41 lines]") == "[pasted 41 lines]"
 
 
 def test_pastes_of_the_same_length_have_different_labels() -> None:
-    pasted, other = Pasted(), LONG.replace("line", "row")
+    pasted, other = PasteMarks(), LONG.replace("line", "row")
 
     marks = [pasted.text_to_show(text) for text in (LONG, other, LONG, other)]
 
     assert marks == ["[pasted 40 lines]", "[pasted 40 lines, 2]"] * 2
-    assert pasted.whole("".join(marks[:2])) == LONG + other
+    assert pasted.restore_pastes("".join(marks[:2])) == LONG + other
     assert pasted.mark_before("and [pasted 40 lines, 2]") == "[pasted 40 lines, 2]"
     assert pasted.mark_before("and [pasted 40 lines") == ""
 
 
 def test_label_text_inside_a_paste_is_not_expanded() -> None:
-    pasted = Pasted()
+    pasted = PasteMarks()
     pasted.text_to_show(LONG)
     quoting = f"[pasted 40 lines]\n{LONG}"
 
-    assert pasted.whole(pasted.text_to_show(quoting)) == quoting
+    assert pasted.restore_pastes(pasted.text_to_show(quoting)) == quoting
 
 
 @pytest.mark.parametrize(

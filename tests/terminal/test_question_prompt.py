@@ -21,9 +21,9 @@ from prompt_toolkit.output import DummyOutput
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
 from refold.console.reader import Key
-from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
-from refold.terminal.input.line_editor.pastes import Pasted
-from refold.terminal.input.line_reader import LineReader, press_line
+from refold.terminal.input.line_editor.choosing import MenuAnswer, QuestionPrompt
+from refold.terminal.input.line_editor.pastes import PasteMarks
+from refold.terminal.input.line_reader import LineReader, interpret_line
 from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import bare
 
@@ -59,7 +59,7 @@ async def _at_prompt(
     menu: Menu, clock: Clock, strokes: tuple[Stroke, ...]
 ) -> tuple[object, str, str]:
     session = PromptSession[object]()
-    question = QuestionPrompt(menu, (), Pasted(), clock, lambda: 80)
+    question = QuestionPrompt(menu, (), PasteMarks(), clock, lambda: 80)
     processor, buffer = session.app.key_processor, session.default_buffer
     processor.before_key_press += question.note_key
     event = asyncio.Event()
@@ -104,12 +104,12 @@ def test_question_is_not_answered_by_typing_at_the_line_editor(
 
 
 def test_question_is_answered_after_a_pause_in_typing_at_the_line_editor() -> None:
-    assert type_keys(MENU, (0.8, "y"))[0] == Answered("y", "")
-    assert type_keys(MENU, (0.8, "enter"))[0] == Answered("y", "")
-    assert type_keys(MENU, (0.1, "enter"), (0.8, "enter"))[0] == Answered("y", "")
+    assert type_keys(MENU, (0.8, "y"))[0] == MenuAnswer("y", "")
+    assert type_keys(MENU, (0.8, "enter"))[0] == MenuAnswer("y", "")
+    assert type_keys(MENU, (0.1, "enter"), (0.8, "enter"))[0] == MenuAnswer("y", "")
     assert type_keys(MENU, (0.1, "enter"), (0.3, "enter"))[0] == ""
-    assert type_keys(MENU, (0.8, "down"), (0.1, "enter"))[0] == Answered("s", "")
-    assert type_keys(MENU, (0.8, "3"), (0.1, "enter"))[0] == Answered("a", "")
+    assert type_keys(MENU, (0.8, "down"), (0.1, "enter"))[0] == MenuAnswer("s", "")
+    assert type_keys(MENU, (0.8, "3"), (0.1, "enter"))[0] == MenuAnswer("a", "")
     assert type_keys(MENU, (0.1, "3"), (0.1, "enter"))[0] == DraftMessage("3")
     assert type_keys(MENU, (0.8, "3"), (0.1, " "), (0.1, "x"))[2] == "3 x"
     assert type_keys(MENU, (0.1, "x"), (0.1, "ctrl+c"))[0] is Key.CTRL_C
@@ -118,9 +118,11 @@ def test_question_is_answered_after_a_pause_in_typing_at_the_line_editor() -> No
 def test_question_takes_free_text_at_the_line_editor() -> None:
     menu = Menu(free_text=True)
 
-    assert type_keys(menu, (0.8, "y"), (0.1, "1"), (0.1, "enter"))[0] == Answered("", "y1")
+    assert type_keys(menu, (0.8, "y"), (0.1, "1"), (0.1, "enter"))[0] == MenuAnswer(
+        "", "y1"
+    )
     assert type_keys(menu, (0.1, "y"), (0.8, "1"), (0.1, "enter"))[0] == DraftMessage("y1")
-    assert type_keys(menu, (0.8, "enter"))[0] == Answered("", "")
+    assert type_keys(menu, (0.8, "enter"))[0] == MenuAnswer("", "")
 
 
 class VirtualSelector(selectors.DefaultSelector):
@@ -193,14 +195,14 @@ def test_question_in_a_plain_terminal_is_answered_only_after_a_short_delay() -> 
 
 @given(SENTENCES, some.booleans())
 def test_question_is_not_answered_by_a_line_of_text(sentence: str, calm: bool) -> None:
-    pressed = press_line(MENU, sentence, calm=calm)
+    pressed = interpret_line(MENU, sentence, calm=calm)
 
     assert (pressed.action, pressed.value) == ("draft", sentence)
 
 
 def test_question_is_answered_by_a_line_with_a_choice() -> None:
     def value(line: str, *, calm: bool = True) -> tuple[str, str]:
-        pressed = press_line(MENU, line, calm=calm)
+        pressed = interpret_line(MENU, line, calm=calm)
         return pressed.action, pressed.value
 
     assert value("y") == ("answer", "y")

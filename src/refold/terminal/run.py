@@ -29,7 +29,7 @@ from refold.terminal.this_terminal import this_terminal
 from refold.views.notices import was_stopped_unanswered
 from refold.views.styled import Line
 
-_RETRY_SECONDS = 0.1  # seconds until putting the prompt aside is tried again
+_RETRY_SECONDS = 0.1  # seconds until closing the prompt is tried again
 IDLE_SECONDS = 600.0  # seconds without a message after which notes are made without asking
 
 
@@ -38,7 +38,7 @@ async def run(
     first_words: str = "",
     images: Sequence[ImageData] = (),
     typed: str | None = None,
-    beside: BackgroundWork | None = None,
+    background: BackgroundWork | None = None,
 ) -> int:
     """Run the conversation until the person leaves. Return the exit code."""
 
@@ -48,7 +48,7 @@ async def run(
     mode_key, clipboard = ModeKey(), Clipboard(os.environ)
     chosen, config = session.settings.terminal, session.config
     printer, reader = this_terminal(
-        history=config.history_file, masked=config.mask, complete=session_completer(current_terminal),
+        history=config.history_file, mask_secrets=config.mask, complete=session_completer(current_terminal),
         keys=PromptKeys(mode_key.press, clipboard.take_image), display=chosen.display,
         theme=chosen.theme,
     )  # fmt: skip
@@ -56,7 +56,7 @@ async def run(
         reader.use_vi_keys(on=True)
     loop = PromptLoop(session, printer, reader, mode_key)
     loop.pasted = clipboard.images_in
-    return await loop.run(first_words, images, typed, beside)
+    return await loop.run(first_words, images, typed, background)
 
 
 class PromptLoop:
@@ -86,9 +86,9 @@ class PromptLoop:
         first_words: str = "",
         images: Sequence[ImageData] = (),
         typed: str | None = None,
-        beside: BackgroundWork | None = None,
+        background: BackgroundWork | None = None,
     ) -> int:
-        here, beside = self.terminal, beside or do_no_background_work
+        here, background = self.terminal, background or do_no_background_work
 
         async def converse() -> None:
             # Keys between prompts are read, and not echoed.
@@ -104,8 +104,8 @@ class PromptLoop:
                 if first_words or images:
                     await here.say(first_words, images, typed=typed, seen=False)
                 group.start_soon(self._mode_key.switch_modes, here)
-                group.start_soon(learn_when_idle, here, self._idle)
-                group.start_soon(beside, self._notes.add)
+                group.start_soon(make_notes_when_idle, here, self._idle)
+                group.start_soon(background, self._notes.add)
                 await self._read_prompts()
                 group.cancel_scope.cancel()
 
@@ -135,12 +135,12 @@ class PromptLoop:
         pressed = False  # Ctrl+C, at the prompt before this one
         while not (here.leaving or here.session.end_reason):
             try:
-                await self._judge_plans()
+                await self._ask_about_plans()
             except RefoldError as error:  # the answer could not be written to the disk
                 self._printer.print_line(sentence(error))
             self._notes.print(self._printer)
             self._printer.ensure_blank_line()
-            here.note_prompt()
+            here.clear_early_interrupt()
             typed = await self._read_input()
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
                 break
@@ -165,7 +165,7 @@ class PromptLoop:
             typed: str | Key = Key.CTRL_D
             watch, since = self.terminal.session.watch(live=0), self.terminal.session.view
             async with anyio.create_task_group() as group:
-                group.start_soon(self._put_prompt_aside_for_work, watch)
+                group.start_soon(self._close_prompt_for_work, watch)
                 group.start_soon(self._report_ended_commands)
                 group.start_soon(self._print_notes_when_added)
                 typed = await self._reader.read_message(self._prompt)
@@ -179,8 +179,8 @@ class PromptLoop:
             self._notes.print(self._printer)
             self._printer.ensure_blank_line()
 
-    async def _put_prompt_aside_for_work(self, watch: Subscription) -> None:
-        """Put the prompt aside when there is work that was not typed here."""
+    async def _close_prompt_for_work(self, watch: Subscription) -> None:
+        """Close the prompt when another client or a background command starts work."""
         socket = self.terminal.socket
         async with anyio.create_task_group() as group:
 
@@ -195,10 +195,10 @@ class PromptLoop:
             await self._wait_for_work(watch)
             group.cancel_scope.cancel()
         self._seen = self.terminal.session.view.seq
-        await self._put_prompt_aside()
+        await self._close_prompt()
 
     async def _report_ended_commands(self) -> None:
-        """Put the prompt aside when a background command ends, to report it."""
+        """Close the prompt when a background command ends, to report it."""
         session = self.terminal.session
         before = {command.name for command in session.view.background.running}
         while before <= {command.name for command in session.view.background.running}:
@@ -206,13 +206,13 @@ class PromptLoop:
                 await session.wait_for_change(after=session.view.seq)
             except BadInput:  # the session was closed
                 return
-        await self._put_prompt_aside()
+        await self._close_prompt()
 
     async def _print_notes_when_added(self) -> None:
         await self._notes.wait_for_line()
-        await self._put_prompt_aside()
+        await self._close_prompt()
 
-    async def _put_prompt_aside(self) -> None:
+    async def _close_prompt(self) -> None:
         while True:
             if self._reader.close_prompt():
                 return
@@ -230,12 +230,12 @@ class PromptLoop:
             session.running
             or session.end_reason
             or runs_elsewhere()
-            or self._has_work_of_events()
+            or self._has_events_to_handle()
         ):
             with suppress(BadInput):  # it has ended
                 await session.wait_for_change(after=session.view.seq)
 
-    def _has_work_of_events(self) -> bool:
+    def _has_events_to_handle(self) -> bool:
         """Return True if events since the session was opened call for a turn."""
         session = self.terminal.session
         if session is not self._watched:
@@ -243,7 +243,7 @@ class PromptLoop:
         begins = session.owns_turns and not (session.idle or session.view.turn.seq)
         return begins and session.view.seq > self._seen
 
-    async def _judge_plans(self) -> None:
+    async def _ask_about_plans(self) -> None:
         """Ask about the pending plan, unless it was put off, and about each revision."""
         here = self.terminal
         while not here.leaving and (plan := here.plans.next_plan(here.session)):
@@ -280,7 +280,7 @@ class PromptLoop:
 
 
 class PendingLines:
-    """Lines about what runs beside the session. They wait for the end of a turn."""
+    """Lines about background work. They are printed between turns."""
 
     def __init__(self) -> None:
         self._lines, self._news = list[str](), anyio.Event()
@@ -305,7 +305,7 @@ class PendingLines:
 
 
 class ModeKey:
-    """Shift+Tab: pressed where nothing can be awaited, obeyed in a task."""
+    """Records presses of Shift+Tab, and changes the mode in a task that can await."""
 
     def __init__(self) -> None:
         self._pressed, self._news = 0, anyio.Event()
@@ -314,15 +314,15 @@ class ModeKey:
         self._pressed += 1
         self._news.set()
 
-    async def switch_modes(self, here: Terminal) -> None:
+    async def switch_modes(self, terminal: Terminal) -> None:
         """Switch to the next mode each time that it is pressed."""
         while True:
             await self._wait_for_press()
             try:
-                await set_next_mode(here.session)
+                await set_next_mode(terminal.session)
             except RefoldError as error:
-                here.printer.print_line(sentence(error))
-            here.reader.redraw()
+                terminal.printer.print_line(sentence(error))
+            terminal.reader.redraw()
 
     async def _wait_for_press(self) -> None:
         while not self._pressed:
@@ -331,17 +331,17 @@ class ModeKey:
         self._pressed -= 1
 
 
-async def learn_when_idle(here: Terminal, idle: float) -> None:
+async def make_notes_when_idle(terminal: Terminal, idle: float) -> None:
     """Make notes of the session after each long silence, until this is cancelled.
 
     Only once in each: a model that gives no notes would be asked, and paid, again and again.
     """
     tried: tuple[Session, int] | None = None
     while True:
-        seq, memory = here.session.view.seq, here.session.memory
+        seq, memory = terminal.session.view.seq, terminal.session.memory
         await anyio.sleep(idle)
-        session = here.session
-        silent = not here.working and session.idle and session.view.seq == seq
+        session = terminal.session
+        silent = not terminal.working and session.idle and session.view.seq == seq
         if (session, seq) != tried and silent and memory is not None and memory.makes_notes:
             with suppress(RefoldError):  # the next turn, or the end, tries again
                 await memory.learn_idle()

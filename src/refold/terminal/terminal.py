@@ -128,19 +128,19 @@ class Terminal(ConsoleContext):
             elif typed.strip():
                 await self.say(typed)
 
-    def note_prompt(self) -> None:
-        """Called before a prompt is read."""
+    def clear_early_interrupt(self) -> None:
+        """Forget an early Ctrl+C before a prompt is read."""
         self._pressed_early = False
 
     async def interrupt(self) -> None:
-        """Ctrl+C came as a signal."""
+        """Handle Ctrl+C that came as a signal: stop the work, or leave the open question."""
         if self._work is not None:
             await self._work.interrupt()
         elif not self.job.stop():
             self._pressed_early = not self.reader.interrupt()
 
     async def end(self, reason: str) -> None:
-        """A signal ends the process: stop the turn, and record that."""
+        """Stop the turn because a signal ends the process, and record `reason`."""
         self.leaving = True
         if self._work is not None:
             await self._work.end(reason)

@@ -18,7 +18,7 @@ _NO_STATUS = "Using the plain display: the terminal {!r} (TERM) cannot erase a l
 def this_terminal(
     *,
     history: Path | None = None,
-    masked: Callable[[str], str] = lambda text: text,
+    mask_secrets: Callable[[str], str] = lambda text: text,
     complete: Complete | None = None,
     keys: PromptKeys | None = None,
     display: str = "auto",
@@ -35,5 +35,5 @@ def this_terminal(
     from refold.terminal.input.line_editor.prompt_toolkit_reader import PromptToolkitReader
 
     return printer, PromptToolkitReader(
-        printer, history=history, masked=masked, complete=complete, keys=keys
+        printer, history=history, mask_secrets=mask_secrets, complete=complete, keys=keys
     )

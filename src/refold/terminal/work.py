@@ -36,13 +36,15 @@ _WORK_COMMANDS = {
 }
 _UP_KEYS = ("\x1b[A", "\x1bOA")
 _STOP_KEYS = ("\x1b", CTRL_C)
-_JUDGING_SECONDS = 0.3  # seconds for which a question waits for others of the same response
+_GROUPING_SECONDS = (
+    0.3  # seconds for which a question waits for others of the same response
+)
 
 
 class Work:
     """One stretch of work: until the session has nothing left to do.
 
-    `obey` runs a command that need not wait, and returns False for one that has to.
+    `commands` has those that can be typed instead of a message.
     """
 
     def __init__(
@@ -115,8 +117,8 @@ class Work:
                     group.start_soon(self._tick)
                     group.start_soon(self._put_questions)
                     group.start_soon(self._read_keys)
-                    group.start_soon(self._stop_when_asked)
-                    group.start_soon(self._notify_when_asked)
+                    group.start_soon(self._stop_turns_on_request)
+                    group.start_soon(self._show_notifications)
                     failure = await self._run_session(start)
                     group.cancel_scope.cancel()
         finally:
@@ -199,14 +201,14 @@ class Work:
             if (request := self._asker.next_question()) is None:
                 await self._cursor.wait_for_wake()
                 continue
-            with anyio.move_on_after(_JUDGING_SECONDS):
+            with anyio.move_on_after(_GROUPING_SECONDS):
                 while self._asker.has_undecided_calls:
                     await self._cursor.wait_for_wake()
             request = self._asker.next_question() or request
             await self._cursor.wait_for(request.call.since or self._session.view.seq)
             if self._lock.asking:  # the user is typing: the prompt announces the question
                 self._reader.redraw()
-            async with self._take_floor():
+            async with self._reserve_terminal():
                 if self._asker.is_open(request.id):
                     self._ring("a question for you")
                     for decided in await self._asker.put_question(request):
@@ -232,15 +234,15 @@ class Work:
     async def _handle_input(self, typed: str | DraftMessage) -> None:
         heard = False
         try:
-            async with self._take_floor():
+            async with self._reserve_terminal():
                 heard = True
-                await self._obey(typed)
+                await self._act_on_input(typed)
         finally:
             # The work may have ended while the line was entered.
             if not heard and (entered := entered_message(typed)) is not None:
                 self._steering.delayed.append(entered.words)
 
-    async def _obey(self, typed: str | DraftMessage) -> None:
+    async def _act_on_input(self, typed: str | DraftMessage) -> None:
         if isinstance(typed, str) and typed[0].isprintable():
             typed = await self._steering.finish_line(typed)
         if isinstance(typed, DraftMessage):
@@ -252,8 +254,8 @@ class Work:
         elif command := _WORK_COMMANDS.get(typed):
             await self._steering.run_or_delay_command(command)
 
-    async def _stop_when_asked(self) -> None:
-        """Stop turns and compactions when asked to, also one that was only ordered."""
+    async def _stop_turns_on_request(self) -> None:
+        """Stop turns and compactions on request, also one that has not begun yet."""
         while True:
             await self._stopping.wait()
             self._stopping = anyio.Event()
@@ -280,7 +282,7 @@ class Work:
             )
 
     @asynccontextmanager
-    async def _take_floor(self) -> AsyncGenerator[None]:
+    async def _reserve_terminal(self) -> AsyncGenerator[None]:
         """Take the terminal for a question, with the status erased."""
         async with self._lock.take():
             self._printer.clear_status()
@@ -294,8 +296,8 @@ class Work:
         except RefoldError as error:  # an order could not be written to the disk
             self._printer.print_line(sentence(error))
 
-    async def _notify_when_asked(self) -> None:
-        """Notify the person when the model asks for it."""
+    async def _show_notifications(self) -> None:
+        """Show the notifications that the model requests."""
         while True:
             while self._notices:
                 notice = self._notices.pop(0)

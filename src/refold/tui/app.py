@@ -78,10 +78,10 @@ async def run(
     first_words: str = "",
     images: Sequence[ImageData] = (),
     typed: str | None = None,
-    beside: BackgroundWork | None = None,
+    background: BackgroundWork | None = None,
 ) -> int:
     """Run the full screen until the person leaves. Return the exit code."""
-    return await App(session, beside or do_no_background_work).run(
+    return await App(session, background or do_no_background_work).run(
         first_words, images, typed
     )
 
@@ -116,9 +116,9 @@ async def _stop_turn(session: Session, reason: str) -> None:
 class App:
     """One terminal, and the session that it shows now."""
 
-    def __init__(self, session: Session, beside: BackgroundWork) -> None:
+    def __init__(self, session: Session, background: BackgroundWork) -> None:
         settings, config, environ = session.settings.terminal, session.config, os.environ
-        self._beside = beside
+        self._beside = background
         self._capabilities = detect_capabilities(
             sys.stdout, environ, wanted="line", theme=settings.theme
         )

@@ -99,7 +99,7 @@ class LineReader:
             if answer.strip(" ") == _ESC_KEY:
                 return Key.ESC
             calm = not self.reads_input or self._clock() - shown_at >= CALM_SECONDS
-            pressed = press_line(menu, answer, calm=calm)
+            pressed = interpret_line(menu, answer, calm=calm)
             match pressed.action:
                 case "answer" | "write":
                     return pressed.value
@@ -259,8 +259,8 @@ class LineReader:
         self._read += self._decoder.decode(data, final=not data)
 
 
-def press_line(menu: Menu, line: str, *, calm: bool) -> Pressed:
-    """Return a line typed at the question as keys: its text, and Enter.
+def interpret_line(menu: Menu, line: str, *, calm: bool) -> Pressed:
+    """Return what a line typed at the question does: its text, then Enter.
 
     `calm` says that the question has been shown for a while. Otherwise an empty line is
     ignored.

@@ -118,9 +118,10 @@ class StreamedText:
 
 
 def _unprinted_part(pieces: list[str], text: str) -> str:
-    """What came is used up by `text`: what remains of it begins the next words.
+    """Return the part of `text` that was not printed with these pieces.
 
-    A reader who saw other text, before it was masked, does not get it twice.
+    Pieces beyond `text` stay in the list, for the next text. Nothing is returned if the
+    printed text differs, as it does after secrets were masked.
     """
     before, text = "".join(pieces).lstrip(), text.lstrip()
     pieces.clear()

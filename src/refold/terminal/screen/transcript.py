@@ -113,7 +113,7 @@ class TranscriptPrinter:
         if now.coming is not before.coming:
             self._print_streamed(before.coming, now.coming)
         if now.open is not before.open:
-            self._print_opening(before, now)
+            self._print_open_blocks(before, now)
         if isinstance(frame.item, SubagentDelta | ChildMoved):
             self._at_work.add_news(frame.item)
         if isinstance(frame.item, Entry) or now.status is not before.status:
@@ -129,16 +129,16 @@ class TranscriptPrinter:
             self.own_mode = None
         return own
 
-    def print_again(self, screen: Screen, most: int) -> None:
+    def print_again(self, screen: Screen, max_blocks: int) -> None:
         """Print an earlier screen again: its first block, and the newest `most`."""
         self._now, blocks = screen, screen.done
         for index, block in enumerate(blocks):
-            left_out = len(blocks) - most - 1
+            left_out = len(blocks) - max_blocks - 1
             if index == 0 or index > left_out:
                 self._print_block(block)
             elif index == 1:
                 steps = "1 step" if left_out == 1 else f"{left_out} steps"
-                self._print_beside(line(f"… {steps} not shown …", "dim"))
+                self._print_notice(line(f"… {steps} not shown …", "dim"))
 
     def subagent_rows(self) -> list[Line]:
         """Return a row for each running subagent, erased with the status line."""
@@ -175,12 +175,12 @@ class TranscriptPrinter:
                     self._speech.show_thinking(new)
                     self._close_text()
             case CallBlock():
-                self._print_end(block)
+                self._print_result(block)
             case NoticeBlock():
                 # A live row shows a running subagent; without live rows, its start is
                 # printed.
                 if not (block.begins and self._max_subagent_rows):
-                    self._print_beside(block.line)
+                    self._print_notice(block.line)
                     self._printer.print_nested_lines(
                         report_rows(block.report, self._printer.room - 4)
                     )
@@ -198,7 +198,7 @@ class TranscriptPrinter:
             self._close_text()
         if isinstance(block, DroppedBlock):
             self._close_text()
-            self._print_beside(line(on_one_line(block.mark), "warn"))
+            self._print_notice(line(on_one_line(block.mark), "warn"))
 
     def _print_user_message(self, block: MessageBlock) -> None:
         if _is_on_screen(block, self.own) or block.seq in self._printed_early:
@@ -236,31 +236,31 @@ class TranscriptPrinter:
                 case "call":
                     self._close_text()
 
-    def _print_opening(self, before: Screen, now: Screen) -> None:
+    def _print_open_blocks(self, before: Screen, now: Screen) -> None:
         stood = {b.call.id: b for b in before.open if isinstance(b, CallBlock)}
         waited = {b.seq for b in before.open if isinstance(b, MessageBlock)}
         alone = sum(isinstance(b, CallBlock) and not b.within for b in now.open) == 1
         for block in now.open:
             if isinstance(block, MessageBlock):
                 if block.seq not in waited:
-                    self._print_waiting(block)
+                    self._print_waiting_message(block)
                 continue
             was = stood.get(block.call.id)
             if block.stage == "running" and (was is None or was.stage != "running"):
-                self._print_start(block, alone=alone)
+                self._print_call(block, alone=alone)
             if was is not None and was.tail != block.tail:
                 self._doing.set_output(block.call.id, block.tail)
 
-    def _print_waiting(self, block: MessageBlock) -> None:
+    def _print_waiting_message(self, block: MessageBlock) -> None:
         """Print a message that waits. One that replaces a stopped turn is shown after it."""
         if not block.later:
             self._print_user_message(block)
             return
         if _is_on_screen(block, self.own) or self._now.view.turn.stopped:
             return
-        self._print_beside(line(f"after this turn: {visible(block.user_text)}", "dim"))
+        self._print_notice(line(f"after this turn: {visible(block.user_text)}", "dim"))
 
-    def _print_beside(self, line: Line) -> None:
+    def _print_notice(self, line: Line) -> None:
         self._prepare_for_other_output()
         if not self._dense:
             self._printer.ensure_blank_line()
@@ -291,15 +291,15 @@ class TranscriptPrinter:
         if self._speech.prepare_for_other_output():
             self._dense = False
 
-    def _print_start(self, block: CallBlock, *, alone: bool) -> None:
+    def _print_call(self, block: CallBlock, *, alone: bool) -> None:
         if self._has_printed_enough(block):
             return
         if block.call.name != ASK_USER:
             self._put.discard(block.call.id)
         if alone and block.call.name != TASK:  # its subagent's start is printed
-            self._show_running(block)
+            self._print_call_line(block)
 
-    def _show_running(self, block: CallBlock) -> None:
+    def _print_call_line(self, block: CallBlock) -> None:
         call = block.call
         if self._last == call.id:
             return
@@ -318,7 +318,7 @@ class TranscriptPrinter:
         """Return True if code has made as many calls as are printed."""
         return self._made.get(block.within, 0) >= _MAX_MADE_CALLS
 
-    def _print_end(self, block: CallBlock) -> None:
+    def _print_result(self, block: CallBlock) -> None:
         id_, directory = block.call.id, self._now.view.session.directory
         self._doing.forget_output(id_)
         many = self._has_printed_enough(block)
@@ -332,7 +332,7 @@ class TranscriptPrinter:
         # The result of a question is printed below it, that of a subagent on a line of its
         # own.
         if id_ not in self._put and not _is_reported_elsewhere(block, self._now.view):
-            self._show_running(block)
+            self._print_call_line(block)
             self._printer.print_nested_lines([] if is_plan(block) else rows)
         self._put.discard(id_)
         self._last, self._dense = "", len(rows) == 1
@@ -359,7 +359,7 @@ class _SubagentActivity:
             case _:
                 pass
 
-    def rows(self, screen: Screen, room: int, most: int) -> list[Line]:
+    def rows(self, screen: Screen, room: int, max_rows: int) -> list[Line]:
         children = screen.view.children
         if not children.running:
             return []
@@ -368,7 +368,7 @@ class _SubagentActivity:
         for child in children.running:
             self._since.setdefault(child.name, now)
         seconds = {name: now - since for name, since in self._since.items()}
-        return live_rows(children, moved, seconds, room, most)
+        return live_rows(children, moved, seconds, room, max_rows)
 
     def _with_written_text(self, moved: ChildMoved) -> ChildMoved:
         """Return the activity with the text that the subagent is writing, if any."""

@@ -1,4 +1,6 @@
-"""The keys of a question at the line editor: what `views.question_keys` says of each, done here.
+"""Key bindings of a question at the line editor.
+
+`views.question_keys` decides what each key does, and this module does it.
 
 The buffer of the prompt has the user's draft, or the answer in free text.
 """
@@ -21,7 +23,7 @@ from prompt_toolkit.key_binding import (
 from prompt_toolkit.keys import Keys
 
 from refold.terminal.input.line_editor.key_bindings import add_leave_keys, text_keys
-from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.pastes import PasteMarks
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.values.key_shapes import looks_like_key
 from refold.views.question_keys import (
@@ -38,7 +40,7 @@ from refold.views.styled import Line
 _KEYS_WITHOUT_TEXT = ("up", "down", "left", "right", "tab")
 
 
-class Answered(Struct, frozen=True):
+class MenuAnswer(Struct, frozen=True):
     """The choice, or the text that was written where `choice` is ""."""
 
     choice: str
@@ -52,7 +54,7 @@ class QuestionPrompt:
         self,
         menu: Menu,
         prompt: Line,
-        pasted: Pasted,
+        pasted: PasteMarks,
         clock: Callable[[], float],
         room: Callable[[], int],
     ) -> None:
@@ -63,8 +65,8 @@ class QuestionPrompt:
         self.row: Callable[[], Line] = lambda: self.line("")
 
     @contextmanager
-    def opened_in(self, session: PromptSession[Any]) -> Generator[dict[str, Any]]:
-        """Make this the open question; yields the arguments for the prompt session."""
+    def open_in(self, session: PromptSession[Any]) -> Generator[dict[str, Any]]:
+        """Show the question in this session; yields the arguments for its prompt."""
         app = session.app
         app.key_processor.before_key_press += self.note_key
         self.row = lambda: self.line(session.default_buffer.text)
@@ -141,7 +143,7 @@ class QuestionPrompt:
         buffer: Buffer = event.current_buffer
         match pressed.action:
             case "answer":
-                event.app.exit(result=Answered(pressed.value, buffer.text))
+                event.app.exit(result=MenuAnswer(pressed.value, buffer.text))
             case "send":
                 event.app.exit(result=DraftMessage(buffer.text))
             case "draft" | "write":

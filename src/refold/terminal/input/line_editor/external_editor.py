@@ -10,7 +10,7 @@ from prompt_toolkit.key_binding import KeyPressEvent
 from refold.console.editor import edit_text, editor_command
 from refold.console.printer import Printer
 from refold.errors import RefoldError
-from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.pastes import PasteMarks
 from refold.views.escape import visible
 from refold.views.strip_escapes import without_escapes
 
@@ -20,7 +20,7 @@ _NO_EDITOR = "No editor is set: set $VISUAL or $EDITOR."
 class ExternalEditor:
     """Opens the editor. `away` is true while it has the terminal."""
 
-    def __init__(self, printer: Printer, pasted: Pasted) -> None:
+    def __init__(self, printer: Printer, pasted: PasteMarks) -> None:
         self._printer, self._pasted = printer, pasted
         self.away = False
 
@@ -28,7 +28,7 @@ class ExternalEditor:
         event.app.create_background_task(self._edit(event.current_buffer))
 
     async def _edit(self, buffer: Buffer) -> None:
-        text, problem = self._pasted.whole(buffer.text), ""
+        text, problem = self._pasted.restore_pastes(buffer.text), ""
         self.away = True
         try:
             async with in_terminal():

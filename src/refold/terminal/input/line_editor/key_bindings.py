@@ -20,55 +20,55 @@ from prompt_toolkit.keys import Keys
 from refold.console.keys import suspend
 from refold.console.letter_keys import add_letter_keys
 from refold.console.reader import SHORTCUTS, Key, QueuedMessage
-from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.pastes import PasteMarks
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 
 _LEAVING_KEYS = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
-# What Shift+Enter and Ctrl+Enter are where a terminal tells them from Enter: as xterm
-# says it, which the line editor takes for Enter, and as kitty does, which it does not know.
-_WITH_ENTER = ("\x1b[27;2;13~", "\x1b[27;5;13~", "\x1b[27;6;13~")
-_AS_KITTY_SAYS = ("2", "5", "6")
+# Shift+Enter and Ctrl+Enter, if the terminal distinguishes them from Enter: first xterm's
+# sequences, which the line editor takes for Enter, then kitty's, which it does not know.
+_XTERM_ENTER_KEYS = ("\x1b[27;2;13~", "\x1b[27;5;13~", "\x1b[27;6;13~")
+_KITTY_MODIFIERS = ("2", "5", "6")
 
 
 class KeyActions(Struct, frozen=True):
     """What the keys of the message prompt do.
 
-    `ahead` returns whether text was typed before the prompt was shown. `shortcut` keeps the
-    text typed until then, and returns False where shortcuts are off. `image` pastes an
-    image. `stopped` returns whether Esc has stopped the work just now.
+    `has_typed_ahead` returns whether text was typed before the prompt was shown. `shortcut`
+    keeps the text typed so far, and returns False if shortcuts are off. `image` pastes an
+    image. `is_after_stop` returns whether Esc has just stopped the work.
     """
 
-    cycle: Callable[[], None]
+    cycle_mode: Callable[[], None]
     edit: Callable[[KeyPressEvent], None]
-    ahead: Callable[[], bool]
+    has_typed_ahead: Callable[[], bool]
     shortcut: Callable[[str], bool] = lambda _: False
     image: Callable[[KeyPressEvent], None] | None = None
-    stopped: Callable[[], bool] = lambda: False
+    is_after_stop: Callable[[], bool] = lambda: False
 
 
-def message_keys(pasted: Pasted, doing: KeyActions) -> KeyBindings:
+def message_keys(pasted: PasteMarks, actions: KeyActions) -> KeyBindings:
     """Return the keys for text of several lines."""
     keys = text_keys(pasted)
     focused = has_focus(DEFAULT_BUFFER)
 
     @keys.add("s-tab", filter=focused)
     def _(event: KeyPressEvent) -> None:
-        doing.cycle()
+        actions.cycle_mode()
 
     @keys.add("c-x", "c-e", filter=focused & emacs_mode & ~has_selection)
     @keys.add("c-g", filter=focused & ~has_selection)
     @keys.add("v", filter=focused & vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
-        doing.edit(event)
+        actions.edit(event)
 
-    if doing.image is not None:
-        keys.add("c-v", filter=focused & (emacs_mode | vi_insert_mode))(doing.image)
+    if actions.image is not None:
+        keys.add("c-v", filter=focused & (emacs_mode | vi_insert_mode))(actions.image)
 
-    _add_enter_keys(keys, doing.ahead)
+    _add_enter_keys(keys, actions.has_typed_ahead)
     _add_leave_keys(keys)
-    _add_shortcut_keys(keys, doing.shortcut)
+    _add_shortcut_keys(keys, actions.shortcut)
     _add_escape_keys(keys)
-    keys.add("escape", filter=Condition(doing.stopped), eager=True)(_ignore)
+    keys.add("escape", filter=Condition(actions.is_after_stop), eager=True)(_ignore)
     return keys
 
 
@@ -83,7 +83,7 @@ def _add_enter_keys(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
     @keys.add("enter", filter=focused)
     def send(event: KeyPressEvent) -> None:
         buffer = event.current_buffer
-        if event.data in _WITH_ENTER:
+        if event.data in _XTERM_ENTER_KEYS:
             _insert_new_line(event)
         elif _choose_completion(event):
             buffer.complete_state = None
@@ -105,7 +105,7 @@ def _add_enter_keys(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
     def _(event: KeyPressEvent) -> None:
         _insert_new_line(event)
 
-    for modifier in _AS_KITTY_SAYS:
+    for modifier in _KITTY_MODIFIERS:
 
         @keys.add("escape", "[", "1", "3", ";", modifier, "u", filter=focused)
         def _(event: KeyPressEvent) -> None:
@@ -174,9 +174,9 @@ def _add_leave_keys(keys: KeyBindings) -> None:
             event.app.exit(result=Key.CTRL_D)
 
 
-def text_keys(pasted: Pasted) -> KeyBindings:
-    """A paste sends nothing, asks for no completion, and stands as a mark if it is long."""
-    keys = _suspend_keys()
+def text_keys(pasted: PasteMarks) -> KeyBindings:
+    """Return the keys for pastes, suggestions and completion. A long paste becomes a mark."""
+    keys = _ctrl_z_key()
     add_letter_keys(keys)
 
     @Condition
@@ -208,7 +208,7 @@ def text_keys(pasted: Pasted) -> KeyBindings:
     return keys
 
 
-def _suspend_keys() -> KeyBindings:
+def _ctrl_z_key() -> KeyBindings:
     """Bind Ctrl+Z: it gives the terminal to the shell until the process is continued."""
     keys = KeyBindings()
 
@@ -221,7 +221,7 @@ def _suspend_keys() -> KeyBindings:
 
 def leave_keys() -> KeyBindings:
     """Return the keys that leave a question; Esc works without a delay."""
-    keys = _suspend_keys()
+    keys = _ctrl_z_key()
     add_leave_keys(keys, eager=True)
     return keys
 
@@ -235,10 +235,10 @@ def add_leave_keys(keys: KeyBindings, *, eager: bool = False) -> None:
             event.app.exit(result=key)
 
 
-def send_keys(entered: Callable[[], object]) -> KeyBindings:
+def send_keys(on_enter: Callable[[], object]) -> KeyBindings:
     """Bind Enter to send, Alt+Enter (Esc and Enter to a terminal) to queue.
 
-    `entered` is called at Enter: the prompt may be cancelled before it returns the text.
+    `on_enter` is called at Enter, because the prompt may be cancelled before it returns.
     """
     keys = KeyBindings()
     add_leave_keys(keys)
@@ -246,7 +246,7 @@ def send_keys(entered: Callable[[], object]) -> KeyBindings:
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
-        entered()
+        on_enter()
         event.app.exit(result=event.current_buffer.text)
 
     @keys.add("c-d", filter=written)

@@ -23,15 +23,16 @@ from refold.console.keys import cbreak_mode, discard_input, is_readable, wait_re
 from refold.console.printer import Printer
 from refold.console.reader import CTRL_C
 from refold.terminal.input.line_editor.drawing import ESC_ALONE
-from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.pastes import PasteMarks
 from refold.values.text import clean
 
-_AT_ONCE = 65_536  # bytes
+_READ_BYTES = 65_536  # bytes
 _ESC_KEY = "\x1b"
 _ESC_AGAIN_SECONDS = 1.0
-_MARKED, _BARE = "\x1b[?2004h", "\x1b[?2004l"
-START, _END = "\x1b[200~", "\x1b[201~"
-BY_HAND = 1  # characters of a mark that a person types: Esc. Nothing is bound to Alt and [
+_ENABLE_PASTE_MARKS, _DISABLE_PASTE_MARKS = "\x1b[?2004h", "\x1b[?2004l"
+PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
+# A person types this much of a mark: Esc. Nothing is bound to Alt and [.
+TYPED_MARK_CHARS = 1
 
 
 # Splits terminal input into keys and pastes, also when a paste has megabytes.
@@ -46,30 +47,30 @@ class Paste:
     def add(self, piece: str) -> None:
         self._pieces.append(piece)
         end = self._last + piece
-        self._last = end[-len(_END) :]
-        self.over = self.over or _END in end
+        self._last = end[-len(_PASTE_END) :]
+        self.over = self.over or _PASTE_END in end
 
     @property
-    def whole(self) -> str:
-        """All that came, the end mark and what is behind it too."""
+    def collected_text(self) -> str:
+        """The text collected so far, with the end mark and anything after it."""
         return "".join(self._pieces)
 
     def parts(self) -> tuple[str, str]:
         """Return the pasted text, and what was typed after it."""
-        text, _, behind = self.whole.partition(_END)
+        text, _, behind = self.collected_text.partition(_PASTE_END)
         return text, behind
 
 
 def split_at_paste(typed: str) -> tuple[str, Paste | None]:
     """Return what was typed before a paste, and that paste."""
-    before, mark, rest = typed.partition(START)
+    before, mark, rest = typed.partition(PASTE_START)
     return before, Paste(rest) if mark else None
 
 
 def partial_mark_length(typed: str) -> int:
     """Return how many characters at the end may begin the start mark of a paste."""
-    lengths = range(len(START) - 1, 0, -1)
-    return next((n for n in lengths if typed.endswith(START[:n])), 0)
+    lengths = range(len(PASTE_START) - 1, 0, -1)
+    return next((n for n in lengths if typed.endswith(PASTE_START[:n])), 0)
 
 
 class Parser(Vt100Parser):
@@ -101,7 +102,7 @@ class Parser(Vt100Parser):
 
     def flush(self) -> None:
         """Handle what was held back: if nothing more comes, it was keys."""
-        if len(self._half) <= BY_HAND:
+        if len(self._half) <= TYPED_MARK_CHARS:
             half, self._half = self._half, ""
             super().feed(half)
         super().flush()
@@ -110,13 +111,13 @@ class Parser(Vt100Parser):
         """Return the part of an unfinished paste that has arrived, for the next reader."""
         paste, half = self._paste, self._half
         self._paste, self._half = None, ""
-        return half if paste is None else START + paste.whole
+        return half if paste is None else PASTE_START + paste.collected_text
 
 
 class Keyboard:
     """Reads keys from `input`, which it shares with the prompts."""
 
-    def __init__(self, input_: Vt100Input, printer: Printer, pasted: Pasted) -> None:
+    def __init__(self, input_: Vt100Input, printer: Printer, pasted: PasteMarks) -> None:
         self._input, self._printer, self._pasted = input_, printer, pasted
         self.parser = Parser(input_.vt100_parser.feed_key_callback)
         self._reader = _Reader(input_.fileno(), encoding=input_.stdin.encoding)
@@ -136,19 +137,19 @@ class Keyboard:
             finally:
                 self._quiet = before
                 if not before:
-                    self._printer.send_sequence(_BARE)
+                    self._printer.send_sequence(_DISABLE_PASTE_MARKS)
 
     def note_escape(self) -> None:
         self._escaped_at = time.monotonic()
 
     def is_after_escape(self) -> bool:
-        """Whether Esc has stopped something just now: another Esc is the same wish."""
+        """Whether Esc has just stopped something; another Esc is then ignored."""
         return time.monotonic() - self._escaped_at < _ESC_AGAIN_SECONDS
 
     def enable_paste_marks(self) -> None:
         """Turn bracketed paste on again: a prompt turns it off when it closes."""
         if self._quiet:
-            self._printer.send_sequence(_MARKED)
+            self._printer.send_sequence(_ENABLE_PASTE_MARKS)
 
     def has_unread_keys(self) -> bool:
         """Return True if something was typed that no prompt has read."""
@@ -187,28 +188,30 @@ class Keyboard:
                     self.pass_to_prompt(come)
                 return clean(typed)
 
-    async def _read_until_paste(self, come: str) -> tuple[str, Paste | None]:
-        """Return what is typed after `come`, and the paste that follows it."""
+    async def _read_until_paste(self, typed: str) -> tuple[str, Paste | None]:
+        """Return `typed` with what is typed next, and the paste that follows it."""
         paste = None
         try:
-            come = come or await self._read_text()
-            while (half := partial_mark_length(come)) and (
+            typed = typed or await self._read_text()
+            while (half := partial_mark_length(typed)) and (
                 more := await self._read_rest_of_mark(half)
             ):
-                come += more
-            come, paste = split_at_paste(come)
+                typed += more
+            typed, paste = split_at_paste(typed)
             while (
                 paste is not None and not paste.over and (piece := await self._read_text())
             ):
                 paste.add(piece)
         except anyio.get_cancelled_exc_class():
-            self.pass_to_prompt(come + (START + paste.whole if paste else ""))
+            self.pass_to_prompt(
+                typed + (PASTE_START + paste.collected_text if paste else "")
+            )
             raise
-        return come, paste
+        return typed, paste
 
     async def _read_rest_of_mark(self, half: int) -> str:
-        """Return what follows `half` characters of a mark; "" if they were keys."""
-        with anyio.move_on_after(ESC_ALONE if half <= BY_HAND else None):
+        """Return the rest of a mark of which `half` characters arrived; "" if they were keys."""
+        with anyio.move_on_after(ESC_ALONE if half <= TYPED_MARK_CHARS else None):
             return await self._read_text()
         return ""
 
@@ -220,9 +223,9 @@ class Keyboard:
     async def _read_text(self) -> str:
         """ "" where nothing will ever come any more."""
         text = ""
-        while not text:  # half a letter is none
+        while not text:  # half a character is not text yet
             await wait_readable(self._input.fileno())
-            text = self._reader.read(_AT_ONCE)
+            text = self._reader.read(_READ_BYTES)
             if self._reader.gone:
                 break
         return text
@@ -230,7 +233,11 @@ class Keyboard:
 
 def _to_text(press: KeyPress) -> str:
     """Return what was typed for a key that no prompt has handled."""
-    return START + press.data + _END if press.key == Keys.BracketedPaste else press.data
+    return (
+        PASTE_START + press.data + _PASTE_END
+        if press.key == Keys.BracketedPaste
+        else press.data
+    )
 
 
 class _Reader(PosixStdinReader):

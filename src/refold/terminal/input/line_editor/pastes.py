@@ -9,7 +9,7 @@ import re
 from refold.views.pastes import MAX_SHOWN_LINES, clean_paste, paste_label
 
 
-class Pasted:
+class PasteMarks:
     """The pastes of this prompt and earlier ones, whose marks history may contain."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Pasted:
         self._texts[mark] = text
         return mark
 
-    def whole(self, typed: str) -> str:
+    def restore_pastes(self, typed: str) -> str:
         """Return the typed text with each mark replaced by its paste."""
         if "[pasted " not in typed or not self._texts:
             return typed

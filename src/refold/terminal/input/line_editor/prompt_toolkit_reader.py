@@ -32,7 +32,7 @@ from refold.console.keys import canonical_mode
 from refold.console.letter_keys import keep_cursor_between_letters
 from refold.console.printer import Printer
 from refold.console.reader import Key, PromptKeys, QueuedMessage
-from refold.terminal.input.line_editor.choosing import Answered, QuestionPrompt
+from refold.terminal.input.line_editor.choosing import MenuAnswer, QuestionPrompt
 from refold.terminal.input.line_editor.drawing import (
     ESC_ALONE,
     DraftEditor,
@@ -51,7 +51,7 @@ from refold.terminal.input.line_editor.key_bindings import (
     text_keys,
 )
 from refold.terminal.input.line_editor.keyboard import Keyboard
-from refold.terminal.input.line_editor.pastes import Pasted
+from refold.terminal.input.line_editor.pastes import PasteMarks
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.values.text import clean
 from refold.views.escape import on_one_line
@@ -60,11 +60,11 @@ from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
 from refold.views.wrap import wrap_rows
 
-_FAR_ENOUGH = 4_096  # characters before the cursor that can matter
-_TYPED_AHEAD = 0.5  # seconds in which it arrives, also on a busy machine
+_CONTEXT_CHARS = 4_096  # characters before the cursor that can matter
+_TYPED_AHEAD_SECONDS = 0.5  # seconds in which it arrives, also on a busy machine
 _MENU_ROWS = 11  # rows for the menu of completions, the one below it included
 _VI_MODES = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
-_Answer = str | QueuedMessage | DraftMessage | Answered | Key
+_Answer = str | QueuedMessage | DraftMessage | MenuAnswer | Key
 
 
 class PromptToolkitReader:
@@ -77,7 +77,7 @@ class PromptToolkitReader:
         printer: Printer,
         *,
         history: Path | None = None,
-        masked: Callable[[str], str] = lambda text: text,
+        mask_secrets: Callable[[str], str] = lambda text: text,
         complete: Complete | None = None,
         keys: PromptKeys | None = None,
     ) -> None:
@@ -86,8 +86,8 @@ class PromptToolkitReader:
         assert isinstance(self._input, Vt100Input)  # it is a terminal
         self._history, self._complete = history, complete
         self._keys = keys or PromptKeys()
-        self._masked = masked
-        self._pasted = Pasted()
+        self._masked = mask_secrets
+        self._pasted = PasteMarks()
         self._asking: anyio.CancelScope | None = None
         self._began = 0.0
         self._shortcuts = False
@@ -101,24 +101,22 @@ class PromptToolkitReader:
 
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         self._began, self._keyboard.parser.fed = time.monotonic(), 0
-        begun, self._shortcuts = text or self._take_unsent(), not text
+        begun, self._shortcuts = text or self._take_unsent_text(), not text
         self._message_prompt.reserve_space_for_menu = max(
             min(_MENU_ROWS, self._printer.status_room), 6
         )
         try:
             answer = await self._run_prompt(
-                self._message_prompt, lambda: self._with_vi(prompt()), default=begun
+                self._message_prompt, lambda: self._with_vi_mode(prompt()), default=begun
             )
         finally:
             self._message_prompt.app.erase_when_done = False
         if answer is not Key.PROMPT_CLOSED:  # otherwise the prompt would be gone
             self._printer.note_typed_line()
-        return _without_later(answer)
+        return _text_or_key(answer)
 
     async def read_line(self, prompt: Line, text: str = "") -> str | Key:
-        return _without_later(
-            await self._read_short_line(lambda: prompt, text, leave_keys())
-        )
+        return _text_or_key(await self._read_short_line(lambda: prompt, text, leave_keys()))
 
     async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
@@ -133,34 +131,34 @@ class PromptToolkitReader:
                 )
             finally:
                 if isinstance(answer, Key):
-                    self._keep_aside(entered=entered.is_set())
+                    self._keep_unsent_text(entered=entered.is_set())
         if answer is Key.ESC:
             self._keyboard.note_escape()
-        return answer if isinstance(answer, QueuedMessage) else _without_later(answer)
+        return answer if isinstance(answer, QueuedMessage) else _text_or_key(answer)
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
         open_ = QuestionPrompt(
             menu, prompt, self._pasted, time.monotonic, lambda: self._printer.room
         )
         answer: _Answer = Key.CTRL_C
-        with open_.opened_in(self._short_prompt) as options:
+        with open_.open_in(self._short_prompt) as options:
             try:
                 answer = await self._run_prompt(
                     self._short_prompt,
                     open_.row,
-                    default=self._take_unsent(),
+                    default=self._take_unsent_text(),
                     **options,
                 )
             finally:
                 if not isinstance(answer, DraftMessage) and not open_.menu.writing:
                     self._unsent = self._short_prompt.default_buffer.text
-        return answer if isinstance(answer, DraftMessage) else _without_later(answer)
+        return answer if isinstance(answer, DraftMessage) else _text_or_key(answer)
 
     async def read_choice(self, prompt: Line, keys: str) -> str | Key:
         if self._keyboard.discard_typed():
             self._pace.note_key()
         keyed = answer_keys(keys, self._pace)
-        return _without_later(
+        return _text_or_key(
             await self._run_prompt(
                 self._short_prompt,
                 lambda: prompt,
@@ -173,7 +171,7 @@ class PromptToolkitReader:
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
         hidden = Condition(lambda: not shows(self._short_prompt.default_buffer.text))
-        return _without_later(
+        return _text_or_key(
             await self._run_prompt(
                 self._short_prompt,
                 lambda: prompt,
@@ -205,9 +203,9 @@ class PromptToolkitReader:
 
     async def read_input(self) -> str:
         # Stripped, a draft is never taken for a complete line, which would be sent.
-        return self._take_unsent().strip() or await self._keyboard.read_input()
+        return self._take_unsent_text().strip() or await self._keyboard.read_input()
 
-    def _keep_aside(self, *, entered: bool) -> None:
+    def _keep_unsent_text(self, *, entered: bool) -> None:
         """Keep the text of `read_draft` for the next prompt, which sends it after Enter."""
         text = self._short_prompt.default_buffer.text
         if entered:
@@ -215,7 +213,7 @@ class PromptToolkitReader:
         else:
             self._unsent = text
 
-    def _take_unsent(self) -> str:
+    def _take_unsent_text(self) -> str:
         text, self._unsent = self._unsent, ""
         return text
 
@@ -250,7 +248,7 @@ class PromptToolkitReader:
         return True
 
     def switch_draft(self, left: str, to: str) -> None:
-        self._drafts[left] = self._take_unsent()
+        self._drafts[left] = self._take_unsent_text()
         self._unsent = self._drafts.pop(to, "")
 
     def restore_draft(self, text: str) -> None:
@@ -277,7 +275,7 @@ class PromptToolkitReader:
             self._keyboard.is_after_escape,
         )
         session = PromptSession[_Answer](
-            history=open_history(self._history, self._pasted.whole, self._masked),
+            history=open_history(self._history, self._pasted.restore_pastes, self._masked),
             auto_suggest=HistorySuggester(),
             multiline=True,
             prompt_continuation="  ",
@@ -360,7 +358,7 @@ class PromptToolkitReader:
     def _is_vi(self) -> bool:
         return self._message_prompt.app.editing_mode == EditingMode.VI
 
-    def _with_vi(self, prompt: Line) -> Line:
+    def _with_vi_mode(self, prompt: Line) -> Line:
         """Return the prompt, preceded by the vi mode if vi keys are on."""
         if not self._is_vi:
             return prompt
@@ -370,39 +368,38 @@ class PromptToolkitReader:
 
     def _was_typed_ahead(self) -> bool:
         return (
-            self._keyboard.parser.fed <= 1 and time.monotonic() - self._began < _TYPED_AHEAD
+            self._keyboard.parser.fed <= 1
+            and time.monotonic() - self._began < _TYPED_AHEAD_SECONDS
         )
 
 
-def _with_pasted_text(answer: _Answer, pasted: Pasted) -> _Answer:
+def _with_pasted_text(answer: _Answer, pasted: PasteMarks) -> _Answer:
     """Return the answer with its pastes in place of their marks."""
     match answer:
         case str():
-            return clean(pasted.whole(answer))
+            return clean(pasted.restore_pastes(answer))
         case QueuedMessage(words):
-            return QueuedMessage(clean(pasted.whole(words)))
+            return QueuedMessage(clean(pasted.restore_pastes(words)))
         case DraftMessage(words, later):
-            return DraftMessage(clean(pasted.whole(words)), later)
-        case Answered(choice, text):
-            return Answered(choice, clean(pasted.whole(text)))
+            return DraftMessage(clean(pasted.restore_pastes(words)), later)
+        case MenuAnswer(choice, text):
+            return MenuAnswer(choice, clean(pasted.restore_pastes(text)))
         case Key():
             return answer
 
 
-def _without_later(answer: _Answer) -> str | Key:
+def _text_or_key(answer: _Answer) -> str | Key:
     match answer:
         case QueuedMessage(words) | DraftMessage(words):
             return words
-        case Answered(choice, text):
+        case MenuAnswer(choice, text):
             return choice or text
         case _:
             return answer
 
 
-# What could stand at the cursor, as the line editor's menu shows it.
-#
-# `completion` finds the offers. This runs it in a thread, while keys are read, and escapes
-# the names, which may contain anything.
+# Completions for the menu of the line editor. `completion` finds them; this runs it in a
+# thread, while keys are read, and escapes the names, which may contain anything.
 class PromptCompleter(Completer):
     def __init__(self, complete: Complete) -> None:
         self._complete = complete
@@ -411,8 +408,8 @@ class PromptCompleter(Completer):
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
         before = document.text_before_cursor
-        if len(before) > _FAR_ENOUGH:
-            before = " " + before[-_FAR_ENOUGH:]
+        if len(before) > _CONTEXT_CHARS:
+            before = " " + before[-_CONTEXT_CHARS:]
         for offer in self._complete(before):
             yield Completion(
                 offer.text,

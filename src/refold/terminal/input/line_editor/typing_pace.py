@@ -1,6 +1,6 @@
-"""Whether the user was typing when a key came: a key between others answers nothing.
+"""Tells whether the user was typing when a key came: such a key must not answer a question.
 
-What the keys of a question do then says `views.question_keys`.
+`views.question_keys` decides what the keys of a question do.
 """
 
 import math
