@@ -3,10 +3,10 @@
 from refold.tui.composer import (
     Composer,
     accept_completion,
+    clear_field,
     insert,
     press_key,
     remember_input,
-    to_empty,
     with_offers,
     with_text,
 )
@@ -71,5 +71,5 @@ def test_an_input_repeated_in_a_row_is_in_the_history_once() -> None:
     composer = remember_input(remember_input(Composer(), "a"), "a")
 
     assert composer.history == ("a",)
-    assert to_empty(insert(composer, "b")).field.text == ""
+    assert clear_field(insert(composer, "b")).field.text == ""
     assert remember_input(composer, "  ").history == ("a",)

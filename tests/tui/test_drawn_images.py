@@ -8,7 +8,12 @@ import pytest
 
 from refold.console.capabilities import TerminalCapabilities
 from refold.journal.events.kinds import Delivered, Said, TurnStarted
-from refold.tui.image_painter import ImagePainter, Placed, images_in_rows, protocol_of
+from refold.tui.image_painter import (
+    ImagePainter,
+    PlacedImage,
+    image_protocol,
+    images_in_rows,
+)
 from refold.tui.image_sizes import CellSize, ImageSize, image_size
 from refold.tui.messages import ImagesMeasured, MeasureImages, News, Resized
 from refold.tui.model import Model
@@ -105,7 +110,7 @@ def test_an_image_is_scaled_to_the_screen_with_its_proportions(
 def test_images_are_drawn_only_in_known_terminals(
     environ: dict[str, str], protocol: str
 ) -> None:
-    assert protocol_of(environ) == protocol
+    assert image_protocol(environ) == protocol
 
 
 def drawing(protocol: str, content: bytes, **more: str) -> ImagePainter:
@@ -229,15 +234,15 @@ def test_forgetting_images_deletes_them_from_the_terminal() -> None:
     terminal = Terminal(images)
     terminal.shows(frame(*rows_of(0, 3)))
 
-    assert images.forget() == "\x1b_Ga=d,d=A,q=2\x1b\\"
-    assert images.forget() == ""
-    assert images.missing(rows_of(0, 3)) == ["sha"]
+    assert images.delete_images_sequence() == "\x1b_Ga=d,d=A,q=2\x1b\\"
+    assert images.delete_images_sequence() == ""
+    assert images.missing_images(rows_of(0, 3)) == ["sha"]
 
 
 def test_images_of_a_frame_are_found_with_their_visible_rows() -> None:
     assert images_in_rows([line("x"), *rows_of(1, 3), *rows_of(0, 0)]) == [
-        Placed("sha", 1, 4, 5, 4, 1, 3),
-        Placed("sha", 4, 4, 5, 4, 0, 0),
+        PlacedImage("sha", 1, 4, 5, 4, 1, 3),
+        PlacedImage("sha", 4, 4, 5, 4, 0, 0),
     ]
 
 

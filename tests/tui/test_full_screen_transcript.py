@@ -18,11 +18,11 @@ from refold.tui.transcript import (
     Memo,
     Transcript,
     code_block,
-    extend,
     find_item,
     item_text,
     scroll_anchor,
     visible_rows,
+    with_items,
 )
 from refold.values.messages import ToolCall
 from refold.views.screen.blocks import AnswerBlock
@@ -153,7 +153,7 @@ def test_a_scrolled_view_stays_in_place_while_text_arrives(
     transcript = model_of(story).transcript
     anchor = scroll_anchor(transcript, None, -up, room, height)
     before, _ = visible_rows(transcript, anchor, room, height)
-    later = extend(transcript, list(model_of(more).transcript.items))
+    later = with_items(transcript, list(model_of(more).transcript.items))
 
     after, _ = visible_rows(later, anchor, room, height)
 
@@ -185,16 +185,18 @@ def _near_top(shown: Transcript, anchor: Anchor, room: int) -> bool:
 
 
 def test_a_block_is_laid_out_once_for_a_width() -> None:
-    transcript = extend(Transcript(), [words("one"), words("two")])
+    transcript = with_items(Transcript(), [words("one"), words("two")])
     first = transcript.rows(0, 40)[-1]
 
     assert transcript.rows(0, 40)[-1] is first
-    assert extend(transcript, [words("three")]).rows(0, 40)[-1] is first
+    assert with_items(transcript, [words("three")]).rows(0, 40)[-1] is first
     assert transcript.rows(0, 30)[-1] is not first
 
 
 def test_search_finds_text_in_any_block_in_both_directions() -> None:
-    transcript = extend(Transcript(), [words("alpha"), words("Beta"), words("alpha beta")])
+    transcript = with_items(
+        Transcript(), [words("alpha"), words("Beta"), words("alpha beta")]
+    )
 
     assert find_item(transcript, "beta", 2, -1) == 2
     assert find_item(transcript, "BETA", 1, -1) == 1

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as some
 from msgspec.structs import replace
 
-from refold.tui.composer import Composer, insert, press_key, to_empty
+from refold.tui.composer import Composer, clear_field, insert, press_key
 from refold.tui.host import Questions
-from refold.tui.messages import EditOutside, Key, Message, Typed, ViKeys
+from refold.tui.messages import EditInEditor, Key, Message, Typed, ViKeys
 from refold.tui.model import Model
 from refold.tui.text_field import Mode, TextField
 from refold.tui.update import update
@@ -104,7 +104,7 @@ def test_esc_leaves_insert_mode_then_cancels_a_command_then_is_not_handled() -> 
 
 
 def test_after_a_message_is_sent_the_input_is_in_insert_mode() -> None:
-    field = to_empty(insert(composer_of("|x"), "2d")).field
+    field = clear_field(insert(composer_of("|x"), "2d")).field
 
     assert (field.text, field.vi, field.mode, field.pending) == ("", True, "insert", "")
 
@@ -114,7 +114,7 @@ def test_v_opens_the_editor_as_in_the_line_terminal() -> None:
     for message in (Typed("one"), Key("esc")):
         model, _ = update(model, message)
 
-    assert update(model, Typed("v"))[1] == (EditOutside("one"),)
+    assert update(model, Typed("v"))[1] == (EditInEditor("one"),)
 
 
 def test_emacs_keys_work_in_vi_insert_mode() -> None:

@@ -27,7 +27,7 @@ from refold.tui.messages import (
 from refold.tui.model import Model
 from refold.tui.transcript import Memo
 from refold.tui.update import update
-from refold.tui.view import Frame, areas, view
+from refold.tui.view import Frame, divide_screen, view
 from refold.values.control import BoardTask
 from refold.values.messages import Image
 from refold.views.picker import CompletionItem, Picker, PickerItem, Stepper
@@ -190,8 +190,8 @@ def test_an_empty_panel_uses_no_rows_and_a_line_above_the_input_names_it(
 
     model = after(plain, Key("f3"))
 
-    assert areas(model).room == areas(plain).room
-    assert areas(model).height == areas(plain).height
+    assert divide_screen(model).room == divide_screen(plain).room
+    assert divide_screen(model).height == divide_screen(plain).height
     assert "── No subagents yet. ─" in text(model)
     assert after(model, Key("tab")).focus == "input"
     assert after(plain, Key("f2")).panel == "tasks"

@@ -1,4 +1,4 @@
-"""The questions that wait for the user while the session works: asks, cancels and answers them.
+"""Asks the pending questions of a session, and cancels those that are answered elsewhere.
 
 One question at a time, in the order in which they arose. The first answer wins, from here or from
 another client; if the time limit for questions passes, the answer counts as a no.

@@ -1,4 +1,4 @@
-"""The runtime of the full screen: keys become messages, and commands are carried out.
+"""The runtime of the full screen: turns keys into messages, and performs commands.
 
 `update` and `view` are pure; everything that waits, writes or asks is here, in `following`
 and in `host`. A frame is painted only if something has changed.
@@ -63,7 +63,7 @@ from refold.tui.shell_display import ShellDisplay
 from refold.tui.shell_rows import shell_room
 from refold.tui.transcript import Transcript
 from refold.tui.update import update
-from refold.tui.view import areas
+from refold.tui.view import divide_screen
 from refold.views.call_summary import full_label
 from refold.views.escape import on_one_line
 from refold.views.styled import Line, line
@@ -170,7 +170,7 @@ class App:
                 await self.show_session(self.session)
                 self._group.start_soon(self._read)
                 self._group.start_soon(self._tick)
-                self._group.start_soon(self._terminal.share)
+                self._group.start_soon(self._terminal.let_processes_join)
                 self._group.start_soon(self._beside, self._printer.print_text)
                 if first_words or images:
                     await self._terminal.say(first_words, images, typed=typed)
@@ -260,7 +260,7 @@ class App:
                 | m.PasteImage()
                 | m.MeasureImages()
             ):
-                self._start_task(partial(self._look_up, command))
+                self._start_task(partial(self._run_query, command))
             case _:
                 self._start_task(partial(self._carry_out, command))
 
@@ -273,7 +273,7 @@ class App:
 
         self._group.start_soon(start_guarded)
 
-    async def _look_up(
+    async def _run_query(
         self,
         command: m.FindMatches | m.Complete | m.Copy | m.PasteImage | m.MeasureImages,
     ) -> None:
@@ -307,8 +307,8 @@ class App:
             case m.LoadPalette():
                 picker = await anyio.to_thread.run_sync(palette, self.session)
                 self.post(m.PaletteLoaded(picker))
-            case m.EditOutside(text):
-                await self._edit_outside(text)
+            case m.EditInEditor(text):
+                await self._edit_in_editor(text)
             case m.Suspend():
                 self._foreground.suspend()
             case _:
@@ -327,7 +327,7 @@ class App:
 
     def display_for(self, command: str) -> ShellDisplay:
         self._shell = ShellDisplay(
-            command, self.post, lambda: shell_room(areas(self.model).room),
+            command, self.post, lambda: shell_room(divide_screen(self.model).room),
             self._foreground.lend_terminal,
         )  # fmt: skip
         return self._shell
@@ -369,7 +369,7 @@ class App:
 
         self._start_task(run)
 
-    async def _edit_outside(self, text: str) -> None:
+    async def _edit_in_editor(self, text: str) -> None:
         if command := editor_command(os.environ):
             new = await self._foreground.edit_text(text, command, "message.md")
             self.post(m.Edited(new.removesuffix("\n")))
@@ -394,13 +394,13 @@ class App:
         self._capabilities = self._foreground.capabilities = capabilities
         self._foreground.repaint()
 
-    def notify(self, said: str) -> None:
-        write(notice_sequence(os.environ, said))
-        self._start_task(partial(show_desktop_notice, os.environ, said))
+    def notify(self, text: str) -> None:
+        write(notice_sequence(os.environ, text))
+        self._start_task(partial(show_desktop_notice, os.environ, text))
 
-    def ring(self, why: str) -> None:
+    def ring(self, reason: str) -> None:
         if self._bell.is_due:
-            write(notice_sequence(os.environ, f"refold: {why}"))
+            write(notice_sequence(os.environ, f"refold: {reason}"))
         self._bell.note_key()
 
 

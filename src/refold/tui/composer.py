@@ -11,7 +11,7 @@ _MAX_INPUTS = 500  # of the history
 
 
 class Composer(Struct, frozen=True):
-    """The input. `at` is the place in the history, `draft` the text before it."""
+    """The input. `at` is the position in the history, `draft` the text typed before browsing it."""
 
     field: TextField = TextField()
     history: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ def is_same_place(composer: Composer, other: Composer) -> bool:
     return (one.text, one.at) == (two.text, two.at)
 
 
-def takes_commands(composer: Composer) -> bool:
+def expects_vi_command(composer: Composer) -> bool:
     """Return True if the next character starts a vi command."""
     field = composer.field
     begun = field.pending or field.selected or composer.search is not None
@@ -80,7 +80,7 @@ def draft_of(composer: Composer) -> str:
     return composer.draft if looking else composer.field.whole
 
 
-def to_empty(composer: Composer) -> Composer:
+def clear_field(composer: Composer) -> Composer:
     return replace(_with_field(composer, clear(composer.field)), draft="", search=None)
 
 
@@ -95,8 +95,11 @@ def press_key(composer: Composer, key: str) -> Composer | None:
     """Return the composer after a key, or None if it does not use the key."""
     if composer.search is not None:
         return _press_key_in_search(composer, key)
-    if composer.offers and (menu_key := _press_key_in_menu(composer, key)) is not None:
-        return menu_key
+    if (
+        composer.offers
+        and (press_menu_key := _press_key_in_menu(composer, key)) is not None
+    ):
+        return press_menu_key
     field = composer.field
     match key:
         case "ctrl+r" if composer.history:

@@ -1,7 +1,7 @@
-"""What keys, letters and pastes make of a text field. Pure.
+"""Edits a text field by keys, letters and pastes. Pure.
 
-The keys are those of the line editor of the line terminal: `headless_editor` gives them to it.
-What Enter, history and completion do is decided in `composer`.
+The keys are those of the line editor of the line terminal: `headless_editor` runs it
+without a terminal. What Enter, history and completion do is decided in `composer`.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ def press_key(field: TextField, key: str, history: Sequence[str] = ()) -> Edit |
     from refold.tui.headless_editor import key_presses
 
     keys = key_presses(key)
-    if not keys or key in _OTHER_KEYS or (key == "esc" and not _esc_has_a_use(field)):
+    if not keys or key in _OTHER_KEYS or (key == "esc" and not _handles_esc(field)):
         return None
     emacs = field.mode == "insert" and (key.startswith("alt+") or key in _IN_INSERT)
     edit = _editor().press(field, keys, history, emacs=emacs)
@@ -79,7 +79,7 @@ def insert_paste(field: TextField, text: str) -> TextField:
 
 def with_text_at(field: TextField, text: str, cursor: int) -> TextField:
     """Return the field with this text instead, as an edit that can be undone."""
-    return _editor().change(field, text, cursor)
+    return _editor().replace_text(field, text, cursor)
 
 
 def _editor() -> "HeadlessEditor":
@@ -88,7 +88,7 @@ def _editor() -> "HeadlessEditor":
     return headless_editor()
 
 
-def _esc_has_a_use(field: TextField) -> bool:
+def _handles_esc(field: TextField) -> bool:
     """Return True if Esc has a mode, command or selection to end."""
     if not field.vi:
         return False

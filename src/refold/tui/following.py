@@ -52,8 +52,12 @@ from refold.views.question_keys import DraftMessage
 from refold.views.screen.screen import screen_of
 from refold.views.styled import Line
 
-_JUDGING_SECONDS = 0.3  # seconds for which a question waits for others of the same response
-_POLL_SECONDS = 1.0  # seconds between two reads of what is watched, or of a panel's content
+_GROUPING_SECONDS = (
+    0.3  # seconds for which a question waits for others of the same response
+)
+_POLL_SECONDS = (
+    1.0  # seconds between two reads of a watched command or of a panel's content
+)
 # Events of a session beyond which its end is shown before all of it is folded.
 _LONG_SESSION_EVENTS = 2_000
 _MAX_TAIL_EVENTS = 400  # events of that end, at most
@@ -67,11 +71,11 @@ class Display(Protocol):
     def plans(self) -> plans.PlanQueue: ...
     def post(self, message: Message) -> None: ...
     def print_row(self, row: Line) -> None: ...
-    def ring(self, why: str) -> None:
+    def ring(self, reason: str) -> None:
         """Notify the person, who may be looking elsewhere."""
         ...
 
-    def notify(self, said: str) -> None:
+    def notify(self, text: str) -> None:
         """Notify the person when the model asks for it."""
         ...
 
@@ -106,7 +110,7 @@ class SessionFollower:
             with scope:
                 async with anyio.create_task_group() as group:
                     for task in (
-                        self._run_turns, self._put_questions, self._judge_plans, self._load_watched, self._load_panel,
+                        self._run_turns, self._put_questions, self._ask_about_plans, self._load_watched, self._load_panel,
                     ):  # fmt: skip
                         group.start_soon(task)
                     await self._post_frames(watch)
@@ -230,7 +234,7 @@ class SessionFollower:
             if (request := self._asker.next_question()) is None:
                 await self._news.wait()
                 continue
-            with anyio.move_on_after(_JUDGING_SECONDS):
+            with anyio.move_on_after(_GROUPING_SECONDS):
                 while self._asker.has_undecided_calls:
                     await self._news.wait()
             request = self._asker.next_question() or request
@@ -246,7 +250,7 @@ class SessionFollower:
         """Send words that amend an answer. The screen sends drafts itself."""
         await self._session.say(draft.words)
 
-    async def _judge_plans(self) -> None:
+    async def _ask_about_plans(self) -> None:
         while True:
             plan = self._display.plans.next_plan(self._session)
             if plan is None or self._session.view.turn.seq:
@@ -264,7 +268,7 @@ class SessionFollower:
                 self._reader.erase_question()
 
     async def _load_watched(self) -> None:
-        """Load what is watched: a subagent when it has moved, a command while it runs."""
+        """Load the watched subagent after its events, or the watched command while it runs."""
         while True:
             await self._moved.wait()
             self._moved = anyio.Event()

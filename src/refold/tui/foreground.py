@@ -25,7 +25,10 @@ from refold.tui.screen_modes import ScreenModes, write
 from refold.tui.view import Frame, view
 
 _FRAME_SECONDS = 1 / 20  # between two frames that no key caused
-_A_SECOND, _SAVED = 25.0, 5.0  # frames: together never more than 30 in a second
+_FRAMES_PER_SECOND, _SAVED_FRAMES = (
+    25.0,
+    5.0,
+)  # frames: together never more than 30 in a second
 _ESC_SECONDS = 0.04  # seconds in which the rest of a key arrives
 
 
@@ -37,16 +40,16 @@ class FramePacer:
     """
 
     def __init__(self) -> None:
-        self._saved, self._last = _SAVED, 0.0
+        self._saved, self._last = _SAVED_FRAMES, 0.0
 
     def note_frame(self, now: float) -> None:
-        grown = self._saved + (now - self._last) * _A_SECOND
-        self._saved, self._last = min(grown, _SAVED) - 1, now
+        grown = self._saved + (now - self._last) * _FRAMES_PER_SECOND
+        self._saved, self._last = min(grown, _SAVED_FRAMES) - 1, now
 
     def wait(self, now: float, *, keyed: bool) -> float:
         """Return the seconds until the next frame."""
-        saved = min(self._saved + (now - self._last) * _A_SECOND, _SAVED)
-        left = max(1 - saved, 0.0) / _A_SECOND
+        saved = min(self._saved + (now - self._last) * _FRAMES_PER_SECOND, _SAVED_FRAMES)
+        left = max(1 - saved, 0.0) / _FRAMES_PER_SECOND
         return left if keyed else max(left, self._last + _FRAME_SECONDS - now)
 
 
@@ -72,7 +75,7 @@ class Foreground:
         self._ours.set()
 
     def close(self) -> None:
-        write(self._images.painter.forget())
+        write(self._images.painter.delete_images_sequence())
         self._modes.close()
 
     def size(self) -> tuple[int, int]:
@@ -122,7 +125,7 @@ class Foreground:
         ):
             write(text)
             self._before = Painted(frame.rows, frame.cursor, width)
-        self._images.look_for(frame.rows)
+        self._images.request_missing_images(frame.rows)
 
     def repaint(self) -> None:
         """Paint everything with the next frame: the terminal may show something else."""
@@ -135,12 +138,12 @@ class Foreground:
         self._ours = anyio.Event()
         self._scope.cancel()
         await checkpoint()  # the reader of the keyboard stops first
-        write(self._images.painter.forget())
+        write(self._images.painter.delete_images_sequence())
         self._modes.leave()
         try:
             yield Printer(sys.stdout, self.capabilities)
         finally:
-            self._take_back()
+            self._restore_screen()
             self._ours.set()
 
     async def edit_text(self, text: str, command: tuple[str, ...], name: str) -> str:
@@ -150,12 +153,12 @@ class Foreground:
 
     def suspend(self) -> None:
         """Stop the process as Ctrl+Z does, until the shell continues it."""
-        write(self._images.painter.forget())
+        write(self._images.painter.delete_images_sequence())
         self._modes.leave()
         suspend(None, 0)
-        self._take_back()
+        self._restore_screen()
 
-    def _take_back(self) -> None:
+    def _restore_screen(self) -> None:
         self._modes.resume()
         self.repaint()
 

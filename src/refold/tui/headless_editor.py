@@ -37,9 +37,9 @@ _VI_MODES: dict[InputMode, Mode] = {
     InputMode.NAVIGATION: "normal", InputMode.REPLACE: "replace",
     InputMode.REPLACE_SINGLE: "replace",
 }  # fmt: skip
-# What prompt_toolkit keeps between two keys beside text and cursor, by the object that has
-# it. The first lasts as long as the text that is edited, the second longer.
-_OF_TEXT = (
+# The state that prompt_toolkit has between two keys, besides text and cursor, by the object
+# that holds it. The first belongs to the edited text, the second outlives it.
+_TEXT_FIELDS = (
     ("current_buffer", ("selection_state", "preferred_column", "multiple_cursor_positions",
                         "document_before_paste", "yank_nth_arg_state", "_undo_stack",
                         "_redo_stack")),
@@ -67,7 +67,7 @@ class HeadlessEditor:
     def __init__(self) -> None:
         self._buffer, keys = _FieldBuffer(), KeyBindings()
         add_letter_keys(keys)
-        _add_ends(keys)
+        _bind_text_ends(keys)
         self._app = Application[None](
             layout=Layout(Window(BufferControl(self._buffer))), key_bindings=keys,
             input=DummyInput(), output=DummyOutput(),
@@ -76,7 +76,7 @@ class HeadlessEditor:
         self._app.timeoutlen = None  # pyright: ignore[reportAttributeAccessIssue]
         keep_cursor_between_letters(self._app)
         self._new_text, self._new_session = (
-            self._get_attributes(_OF_TEXT),
+            self._get_attributes(_TEXT_FIELDS),
             self._get_attributes(_SESSION_FIELDS),
         )
 
@@ -106,7 +106,7 @@ class HeadlessEditor:
                 return Edit(self._without_command(field))
             return Edit(self._read_field(field, pressed), self._buffer.beyond)
 
-    def change(self, field: TextField, text: str, cursor: int) -> TextField:
+    def replace_text(self, field: TextField, text: str, cursor: int) -> TextField:
         """Return the field with this text instead, as an edit that can be undone."""
         self._load_field(field)
         with set_app(self._app):
@@ -136,7 +136,7 @@ class HeadlessEditor:
             mode=_VI_MODES.get(vi.input_mode, "insert"),
             pending=before.pending + typed if begun else "",
             selected=tuple(buffer.document.selection_ranges()),
-            edit=_Memory(self._get_attributes(_OF_TEXT), tuple(processor.key_buffer)),
+            edit=_Memory(self._get_attributes(_TEXT_FIELDS), tuple(processor.key_buffer)),
             kept=before.kept if values == self._session_values(before) else _Memory(values),
         )
 
@@ -146,7 +146,7 @@ class HeadlessEditor:
         self._buffer.set_document(Document(field.text, field.at), bypass_readonly=True)
         new = _Memory(self._new_text)
         memory = field.edit if isinstance(field.edit, _Memory) else new
-        self._set_attributes(_OF_TEXT, memory.values)
+        self._set_attributes(_TEXT_FIELDS, memory.values)
         self._app.key_processor.key_buffer[:] = memory.keys  # its generator has this list
         if memory is new and field.mode == "normal":
             self._app.vi_state.input_mode = InputMode.NAVIGATION
@@ -174,7 +174,7 @@ class HeadlessEditor:
 
 
 class _FieldBuffer(Buffer):
-    """Has no history and no completions. `beyond` counts the lines past the text."""
+    """A buffer without history and completions. `beyond` counts the lines past the text."""
 
     beyond = 0
 
@@ -226,7 +226,7 @@ def _copy_mutable(value: Any) -> Any:
     return copy(value) if type(value) in _MUTABLE_TYPES else value
 
 
-def _add_ends(keys: KeyBindings) -> None:
+def _bind_text_ends(keys: KeyBindings) -> None:
     """Bind Alt+< and Alt+> to the ends of the text: there is no history here."""
 
     @keys.add("escape", "<", filter=emacs_mode)

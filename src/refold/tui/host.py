@@ -156,13 +156,13 @@ class Questions:
             self._post(Matched(number, query, ids))
 
     def use_vi_keys(self, on: bool | None) -> bool:
-        """Switch the vi keys of the input; None: leave them. Return whether they are on."""
+        """Turn the vi keys of the input on or off; None changes nothing. Return whether they are on."""
         if on is not None:
             self._vi = on
             self._post(ViKeys(on))
         return self._vi
 
-    def leave_draft(self, *, back: bool) -> None:
+    def switch_draft(self, *, back: bool) -> None:
         self._post(DraftLeft(back))
 
 
@@ -226,8 +226,8 @@ class ScreenReader:
     def suppress_echo(self) -> Generator[None]:
         yield
 
-    def leave_draft(self, *, back: bool = False) -> None:
-        self._questions.leave_draft(back=back)
+    def switch_draft(self, *, back: bool = False) -> None:
+        self._questions.switch_draft(back=back)
 
     def use_vi_keys(self, on: bool | None = None) -> bool | None:
         return self._questions.use_vi_keys(on)
@@ -257,14 +257,14 @@ class ScreenContext(ConsoleContext):
         display: "ScreenDisplay",
     ) -> None:
         super().__init__(session, printer, reader)
-        self._display, self._leave_draft = display, reader.leave_draft
+        self._display, self._leave_draft = display, reader.switch_draft
         self.commands = CommandRunner(self)
 
     @property
     def terminal(self) -> "ScreenContext":
         return self
 
-    async def share(self) -> None:
+    async def let_processes_join(self) -> None:
         """Let other processes join the session."""
         if self.socket is None:
             return

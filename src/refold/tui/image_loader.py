@@ -44,14 +44,14 @@ class ImageLoader:
         if sizes:
             self._post(ImagesMeasured(sizes))
 
-    def look_for(self, rows: Sequence[Line]) -> None:
+    def request_missing_images(self, rows: Sequence[Line]) -> None:
         """Request the images of this frame whose bytes the painter lacks."""
-        for name in self.painter.missing(rows):
+        for name in self.painter.missing_images(rows):
             if name not in self._failed:
                 self._wanted[name] = None
                 self._news.set()
 
-    async def run(self, loaded: Callable[[], None]) -> None:
+    async def run(self, on_loaded: Callable[[], None]) -> None:
         """Read the requested images; `loaded` is called after each, to paint it."""
         while True:
             await self._news.wait()
@@ -63,7 +63,7 @@ class ImageLoader:
                 else:
                     self._failed.add(name)
                 del self._wanted[name]
-                loaded()
+                on_loaded()
 
     async def _read_image(self, name: str) -> bytes:
         """Return the bytes of an image, or b"" if it cannot be read."""

@@ -32,13 +32,13 @@ _KITTY_PROGRAMS = ("kitty", "ghostty")
 _ITERM_PROGRAMS = ("iTerm.app", "WezTerm")
 # Of a file.
 _MAX_FILE_BYTES: Mapping[Protocol, int] = {"kitty": 4_000_000, "iterm": 1_000_000}
-_MOST_OVER_SSH = 256_000
+_MAX_SSH_FILE_BYTES = 256_000
 _CHUNK_CHARS = 4_096  # of base64 in one order, a limit of kitty
 _MAX_TERMINAL_IMAGES = 24  # that the terminal is asked to keep
-_FORGET_ALL = "\x1b_Ga=d,d=A,q=2\x1b\\"
+_DELETE_ALL_IMAGES = "\x1b_Ga=d,d=A,q=2\x1b\\"
 
 
-class Placed(Struct, frozen=True):
+class PlacedImage(Struct, frozen=True):
     """An image on the screen, whose rows from `first` to `last` are visible."""
 
     image: str
@@ -54,7 +54,7 @@ class Placed(Struct, frozen=True):
         return self.first == 0 and self.last == self.rows - 1
 
 
-def protocol_of(environ: Mapping[str, str]) -> Protocol:
+def image_protocol(environ: Mapping[str, str]) -> Protocol:
     """Return how this terminal draws images; "" if it is not known to."""
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
     if term.startswith(("tmux", "screen")) or any(
@@ -69,9 +69,9 @@ def protocol_of(environ: Mapping[str, str]) -> Protocol:
     return "kitty" if known else ""
 
 
-def images_in_rows(rows: Sequence[Line]) -> list[Placed]:
+def images_in_rows(rows: Sequence[Line]) -> list[PlacedImage]:
     """Return the images of a frame, from top to bottom."""
-    images = list[Placed]()
+    images = list[PlacedImage]()
     for y, row in enumerate(rows):
         x = 0
         for style, text in row:
@@ -82,7 +82,7 @@ def images_in_rows(rows: Sequence[Line]) -> list[Placed]:
     return images
 
 
-def _add_row(images: list[Placed], style: ImageRow, y: int, x: int) -> None:
+def _add_row(images: list[PlacedImage], style: ImageRow, y: int, x: int) -> None:
     last = images[-1] if images else None
     top = y - (style.row - last.first) if last else y
     if (
@@ -91,12 +91,12 @@ def _add_row(images: list[Placed], style: ImageRow, y: int, x: int) -> None:
         and last.top == top
         and last.last == style.row - 1
     ):
-        images[-1] = Placed(
+        images[-1] = PlacedImage(
             last.image, last.top, last.left, last.columns, last.rows, last.first, style.row
         )
         return
     images.append(
-        Placed(style.image, y, x, style.columns, style.rows, style.row, style.row)
+        PlacedImage(style.image, y, x, style.columns, style.rows, style.row, style.row)
     )
 
 
@@ -104,14 +104,14 @@ class ImagePainter:
     """Which images this terminal has, and where; lasts as long as the screen is ours."""
 
     def __init__(self, environ: Mapping[str, str], *, wanted: bool = True) -> None:
-        self.protocol: Protocol = protocol_of(environ) if wanted else ""
+        self.protocol: Protocol = image_protocol(environ) if wanted else ""
         far = environ.get("SSH_CONNECTION") or environ.get("SSH_TTY")
         most = _MAX_FILE_BYTES.get(self.protocol, 0)
-        self._most = min(most, _MOST_OVER_SSH) if far else most
+        self._most = min(most, _MAX_SSH_FILE_BYTES) if far else most
         self._sizes = dict[str, ImageSize]()
         self._contents = dict[str, bytes]()  # of the images that are drawn, newest last
         self._sent = dict[str, int]()  # the number of each in the terminal
-        self._placed = dict[tuple[str, int], Placed]()
+        self._placed = dict[tuple[str, int], PlacedImage]()
         self._next = (os.getpid() & 0x7FFF) << 16 | 1  # other programs have numbers, too
 
     def can_draw(self, content: bytes) -> bool:
@@ -122,7 +122,7 @@ class ImagePainter:
     def set_size(self, image: str, size: ImageSize) -> None:
         self._sizes[image] = size
 
-    def missing(self, rows: Sequence[Line]) -> list[str]:
+    def missing_images(self, rows: Sequence[Line]) -> list[str]:
         """Return the images of this frame whose bytes are needed."""
         names = dict.fromkeys(image.image for image in images_in_rows(rows))
         return [
@@ -132,14 +132,14 @@ class ImagePainter:
     def add_content(self, image: str, content: bytes) -> None:
         self._contents[image] = content
 
-    def forget(self) -> str:
-        """Forget the images of the terminal, and return the order that deletes them."""
+    def delete_images_sequence(self) -> str:
+        """Forget the images of the terminal, and return the sequence that deletes them."""
         known = bool(self._sent)
         self._sent.clear()
         self._placed.clear()
-        return _FORGET_ALL if known and self.protocol == "kitty" else ""
+        return _DELETE_ALL_IMAGES if known and self.protocol == "kitty" else ""
 
-    def orders(
+    def frame_sequences(
         self, rows: Sequence[Line], written: frozenset[int], *, moved: bool
     ) -> tuple[str, str]:
         """Return what to write before the frame, and after it.
@@ -149,17 +149,17 @@ class ImagePainter:
         """
         if not self.protocol or not (self._placed or self._sizes):
             return "", ""
-        now = dict[tuple[str, int], Placed]()
+        now = dict[tuple[str, int], PlacedImage]()
         for image in images_in_rows(rows):
             place = next(n for n in range(len(rows) + 1) if (image.image, n) not in now)
             if image.image in self._sizes:
                 now[image.image, place] = image
         if self.protocol == "iterm":
-            return "", "".join(self._inline_orders(now, written))
+            return "", "".join(self._inline_sequences(now, written))
         uploads = "".join(self._transmissions(now))
-        return uploads, "".join(self._place_orders(now, written, moved=moved))
+        return uploads, "".join(self._placement_sequences(now, written, moved=moved))
 
-    def _transmissions(self, now: Mapping[tuple[str, int], Placed]) -> Iterator[str]:
+    def _transmissions(self, now: Mapping[tuple[str, int], PlacedImage]) -> Iterator[str]:
         for name in dict.fromkeys(image for image, _ in now):
             if name in self._sent or name not in self._contents:
                 continue
@@ -177,13 +177,17 @@ class ImagePainter:
             if len(self._sent) > _MAX_TERMINAL_IMAGES:
                 yield f"\x1b_Ga=d,d=I,i={self._sent.pop(name)},q=2\x1b\\"
 
-    def _place_orders(
-        self, now: Mapping[tuple[str, int], Placed], written: frozenset[int], *, moved: bool
+    def _placement_sequences(
+        self,
+        now: Mapping[tuple[str, int], PlacedImage],
+        written: frozenset[int],
+        *,
+        moved: bool,
     ) -> Iterator[str]:
         for (name, place), _ in self._placed.items():
             if (name, place) not in now and name in self._sent:
                 yield f"\x1b_Ga=d,d=i,i={self._sent[name]},p={place + 1},q=2\x1b\\"
-        before, self._placed = self._placed, dict[tuple[str, int], Placed]()
+        before, self._placed = self._placed, dict[tuple[str, int], PlacedImage]()
         for (name, place), image in now.items():
             if name not in self._sent:
                 continue  # its bytes are not sent yet
@@ -193,9 +197,9 @@ class ImagePainter:
                 or before.get((name, place)) != image
                 or _is_overwritten(image, written)
             ):
-                yield self._place_order(image, place)
+                yield self._placement_sequence(image, place)
 
-    def _place_order(self, image: Placed, place: int) -> str:
+    def _placement_sequence(self, image: PlacedImage, place: int) -> str:
         size = self._sizes[image.image]
         begin = size.height * image.first // image.rows
         end = max(size.height * (image.last + 1) // image.rows, begin + 1)
@@ -203,13 +207,13 @@ class ImagePainter:
             f"a=p,i={self._sent[image.image]},p={place + 1},x=0,y={begin},w={size.width},"
             f"h={end - begin},c={image.columns},r={image.last - image.first + 1},C=1,q=2"
         )
-        return f"{_cursor_order(image)}\x1b_G{order}\x1b\\"
+        return f"{_cursor_sequence(image)}\x1b_G{order}\x1b\\"
 
-    def _inline_orders(
-        self, now: Mapping[tuple[str, int], Placed], written: frozenset[int]
+    def _inline_sequences(
+        self, now: Mapping[tuple[str, int], PlacedImage], written: frozenset[int]
     ) -> Iterator[str]:
         """Return the orders for inline images that are new or were overwritten."""
-        before, self._placed = self._placed, dict[tuple[str, int], Placed]()
+        before, self._placed = self._placed, dict[tuple[str, int], PlacedImage]()
         for key, image in now.items():
             content = self._contents.get(image.image)
             if content is None or not image.is_whole:
@@ -221,15 +225,15 @@ class ImagePainter:
             order = (
                 f"inline=1;size={len(content)};width={image.columns};height={image.rows}"
             )
-            yield f"{_cursor_order(image)}\x1b]1337;File={order};preserveAspectRatio=0:{code}\x07"
+            yield f"{_cursor_sequence(image)}\x1b]1337;File={order};preserveAspectRatio=0:{code}\x07"
         for name in [image for image in self._contents if (image, 0) not in now]:
             if len(self._contents) > _MAX_TERMINAL_IMAGES:
                 del self._contents[name]
 
 
-def _cursor_order(image: Placed) -> str:
+def _cursor_sequence(image: PlacedImage) -> str:
     return f"\x1b[{image.top + 1};{image.left + 1}H"
 
 
-def _is_overwritten(image: Placed, written: frozenset[int]) -> bool:
+def _is_overwritten(image: PlacedImage, written: frozenset[int]) -> bool:
     return any(image.top <= row <= image.top + image.last - image.first for row in written)

@@ -13,8 +13,8 @@ from msgspec import Struct
 from refold.values.image_files import pixel_size
 
 _MAX_SIDE_PIXELS = 16_384  # width or height
-_MOST_PIXELS = 50_000_000
-_FOLDED, _WHOLE = 12, 40  # rows of the screen
+_MAX_IMAGE_PIXELS = 50_000_000
+_FOLDED_ROWS, _WHOLE_ROWS = 12, 40  # rows of the screen
 
 
 class CellSize(Struct, frozen=True):
@@ -34,7 +34,7 @@ class ImageSize(Struct, frozen=True):
     def fit(self, room: int, *, whole: bool) -> tuple[int, int]:
         """Return columns and rows on the screen, in proportion and never enlarged."""
         columns, rows = self.cells
-        most = _WHOLE if whole else _FOLDED
+        most = _WHOLE_ROWS if whole else _FOLDED_ROWS
         scale = min(1.0, max(room, 1) / columns, most / rows)
         return (
             max(min(round(columns * scale), room), 1),
@@ -61,7 +61,7 @@ def image_size(content: bytes, cell: CellSize) -> ImageSize | None:
     width, height = size
     if (
         not (0 < width <= _MAX_SIDE_PIXELS and 0 < height <= _MAX_SIDE_PIXELS)
-        or width * height > _MOST_PIXELS
+        or width * height > _MAX_IMAGE_PIXELS
     ):
         return None
     across = -(-width // max(cell.width, 1))

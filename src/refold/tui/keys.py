@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from refold.tui.model import Model, WatchedNode
-from refold.tui.transcript import Anchor, CommandRows, Transcript, extend
+from refold.tui.transcript import Anchor, CommandRows, Transcript, with_items
 from refold.views.styled import Line
 from refold.views.wrap import truncate
 
@@ -64,18 +64,18 @@ _KEY_LIST: tuple[tuple[str, str], ...] = (
 
 def toggle_keys(model: Model) -> Model:
     """Show the list of keys over the transcript, or close it."""
-    if shows_keys(model):
+    if is_showing_keys(model):
         return replace(model, watching=None)
-    rows = CommandRows(_keys_rows(model.width))
-    keys = WatchedNode("", "Keys", extend(Transcript(), (rows,)), Anchor(0))
+    rows = CommandRows(_key_list_rows(model.width))
+    keys = WatchedNode("", "Keys", with_items(Transcript(), (rows,)), Anchor(0))
     return replace(model, watching=keys)
 
 
-def shows_keys(model: Model) -> bool:
+def is_showing_keys(model: Model) -> bool:
     return model.watching is not None and not model.watching.node
 
 
-def _keys_rows(width: int) -> tuple[Line, ...]:
+def _key_list_rows(width: int) -> tuple[Line, ...]:
     wide = max(len(name) for name, _ in _KEY_LIST)
     return tuple(
         truncate((("accent", f"  {name:<{wide}}  "), ("plain", meaning)), width)

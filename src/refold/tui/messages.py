@@ -95,16 +95,16 @@ class FactsChanged(Struct, frozen=True):
 
 
 class DraftLeft(Struct, frozen=True):
-    """A command leaves the session and its draft; what is typed now is for the next one.
+    """A command switches sessions: the draft stays with the old one.
 
-    `back`: the other session could not be opened.
+    `back`: the other session could not be opened, so the draft is shown again.
     """
 
     back: bool = False
 
 
 class RowsPrinted(Struct, frozen=True):
-    """A command has printed these rows; they are in the transcript, and in no journal.
+    """A command has printed these rows, which no journal contains.
 
     `begins`: the row is the command itself, as it was typed.
     """
@@ -172,14 +172,14 @@ class PaletteLoaded(Struct, frozen=True):
 
 
 class ShellShown(Struct, frozen=True):
-    """A `!command` runs beside the screen, and has printed this so far."""
+    """The output of a running `!command`."""
 
     command: str
     printed: str
 
 
 class ShellEnded(Struct, frozen=True):
-    """The command has ended; its message has what it printed."""
+    """The `!command` has ended; its output is in its message."""
 
 
 class TranscriptLoaded(Struct, frozen=True):
@@ -321,7 +321,7 @@ class Selected(Struct, frozen=True):
 
 
 class FindMatches(Struct, frozen=True):
-    """Search in what the items of the list `number` do not show; `Matched` follows."""
+    """Search the hidden text of the items of the list `number`; `Matched` follows."""
 
     number: int
     query: str
@@ -357,7 +357,7 @@ class Copy(Struct, frozen=True):
     text: str
 
 
-class EditOutside(Struct, frozen=True):
+class EditInEditor(Struct, frozen=True):
     text: str
 
 
@@ -401,6 +401,6 @@ class Quit(Struct, frozen=True):
 
 Command: TypeAlias = (
     Send | Submit | EditQueued | RunCommand | Answer | Picked | Selected | FindMatches | Complete | LoadPalette | Watch | Follow
-    | ShellKey | WakeAfter | Copy | PasteImage | MeasureImages | EditOutside | CycleMode | Suspend | Repaint | Remember | Quit
+    | ShellKey | WakeAfter | Copy | PasteImage | MeasureImages | EditInEditor | CycleMode | Suspend | Repaint | Remember | Quit
 )  # fmt: skip
 Commands: TypeAlias = Sequence[Command]

@@ -63,7 +63,7 @@ Focus: TypeAlias = Literal["input", "transcript", "panel"]
 
 
 class Model(Struct, frozen=True):
-    """The state. `selected` is the transcript item of the keys, `row` the panel's.
+    """The state. `selected` is the transcript item that keys act on, `panel_row` the panel's.
 
     `waiting` are questions that were asked while another one is shown.
     """

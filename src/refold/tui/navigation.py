@@ -1,4 +1,4 @@
-"""Moving in the transcript: scrolling, selecting and copying blocks, the mouse, the search. Pure."""
+"""Moves in the transcript: scrolling, selecting and copying blocks, the mouse, the search. Pure."""
 
 from msgspec.structs import replace
 
@@ -16,15 +16,15 @@ from refold.tui.transcript import (
     scroll_anchor,
     visible_rows,
 )
-from refold.tui.view import areas
+from refold.tui.view import divide_screen
 from refold.views.screen.blocks import CallBlock, MessageBlock, TurnEndBlock
 from refold.views.styled import bare
 
 _WHEEL_ROWS = 3  # rows per turn of the wheel
 
 
-def scroll(model: Model, action: str) -> Updated:
-    layout, pane = areas(model), model.watching or model
+def scroll_transcript(model: Model, action: str) -> Updated:
+    layout, pane = divide_screen(model), model.watching or model
     page = max(layout.height - 2, 1)
     by = {
         "scroll_up": -1, "scroll_down": 1, "page_up": -page, "page_down": page,
@@ -43,7 +43,7 @@ def _with_anchor(model: Model, anchor: Anchor | None) -> Model:
     return replace(model, anchor=anchor)
 
 
-def select(model: Model, step: int) -> Model:
+def move_selection(model: Model, step: int) -> Model:
     """Select the item above or below, and scroll it onto the screen."""
     many = len(model.transcript)
     if not many:
@@ -51,10 +51,10 @@ def select(model: Model, step: int) -> Model:
     if model.focus == "transcript":
         candidates = range(model.selected + step, many if step > 0 else -1, step)
     else:
-        layout = areas(model)
+        layout = divide_screen(model)
         _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
         candidates = range(items[-1] if items else many - 1, -1, -1)
-    room, transcript = areas(model).room, model.transcript
+    room, transcript = divide_screen(model).room, model.transcript
     selected = next((n for n in candidates if _is_selectable(transcript, n, room)), -1)
     if selected < 0:
         return model
@@ -68,17 +68,17 @@ def _is_selectable(transcript: Transcript, index: int, room: int) -> bool:
 
 
 def _show_item(model: Model, item: int) -> Model:
-    layout = areas(model)
+    layout = divide_screen(model)
     _, items = visible_rows(model.transcript, model.anchor, layout.room, layout.height)
     return model if item in items else replace(model, anchor=Anchor(item))
 
 
-def transcript_key(model: Model, key: str) -> Updated:
+def press_transcript_key(model: Model, key: str) -> Updated:
     match key:
         case "up" | "k":
-            return select(model, -1), ()
+            return move_selection(model, -1), ()
         case "down" | "j":
-            return select(model, 1), ()
+            return move_selection(model, 1), ()
         case "enter" | " ":
             return _toggle_whole(model, model.selected), ()
         case "y" | "c":
@@ -125,10 +125,10 @@ def use_mouse(model: Model, event: Mouse) -> Updated:
         by = -_WHEEL_ROWS if event.kind == "wheel_up" else _WHEEL_ROWS
         if isinstance(model.overlay, Dialog):
             return scroll_dialog(model, model.overlay, by), ()
-        layout, pane = areas(model), model.watching or model
+        layout, pane = divide_screen(model), model.watching or model
         anchor = scroll_anchor(pane.transcript, pane.anchor, by, layout.room, layout.height)
         return _with_anchor(model, anchor), ()
-    layout = areas(model)
+    layout = divide_screen(model)
     if model.overlay is not None or model.watching or event.row >= layout.height:
         return model, ()
     if event.column >= layout.mark + layout.room:
@@ -146,20 +146,20 @@ def _can_be_opened(item: object) -> bool:
     )
 
 
-def finding_key(model: Model, finding: TextSearch, key: str) -> Updated:
+def press_search_key(model: Model, finding: TextSearch, key: str) -> Updated:
     match key:
         case "esc" | "ctrl+c":
             return replace(model, overlay=None), ()
         case "enter" | "up":
-            return find(model, finding.field.text, -1, finding.at - 1)
+            return search(model, finding.field.text, -1, finding.at - 1)
         case "shift+tab" | "down":
-            return find(model, finding.field.text, 1, finding.at + 1)
+            return search(model, finding.field.text, 1, finding.at + 1)
         case _:
             field = edit_field(finding.field, key)
-            return (model, ()) if field is None else find(model, field.text)
+            return (model, ()) if field is None else search(model, field.text)
 
 
-def find(model: Model, words: str, step: int = -1, start: int | None = None) -> Updated:
+def search(model: Model, words: str, step: int = -1, start: int | None = None) -> Updated:
     """Show the next item with these words; without `start`, search from the newest."""
     last = len(model.transcript) - 1
     begin = last if start is None else start
@@ -180,7 +180,7 @@ def find(model: Model, words: str, step: int = -1, start: int | None = None) -> 
 
 def _show_match(model: Model, item: int, words: str) -> Model:
     """Scroll to the last row with these words in the item, which is opened if necessary."""
-    layout, wanted = areas(model), words.casefold()
+    layout, wanted = divide_screen(model), words.casefold()
     transcript = model.transcript
     if (match := _last_matching_row(transcript, item, layout.room, wanted)) is None:
         opened = replace(transcript, flipped=transcript.flipped ^ {item})

@@ -1,4 +1,4 @@
-"""What the person can choose from: the command palette, and completions at the cursor.
+"""The entries of the command palette, and completions at the cursor.
 
 An entry's id in the palette is the text to type: a command, which is run, or a file or a
 command with arguments, which is put into the input.

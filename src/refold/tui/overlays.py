@@ -16,7 +16,7 @@ from refold.tui.messages import (
     Answer,
     Asked,
     Command,
-    EditOutside,
+    EditInEditor,
     FindMatches,
     Matched,
     Picked,
@@ -85,7 +85,7 @@ def _open_dialog(message: Asked) -> Dialog:
     return Dialog(message, field_of(message.text), scroll, message.menu)
 
 
-def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
+def press_dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     asked = dialog.asked
     if key in _PAGE_KEYS:
         page = max(_body(model, dialog).height - 1, 1)
@@ -99,7 +99,7 @@ def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     if key in ("alt+enter", "ctrl+enter") and not asked.many:
         return _answer(model, Answer(asked.number, dialog.field.whole, "alt+enter"))
     if key == "ctrl+g" and asked.many:
-        return model, (EditOutside(dialog.field.whole),)
+        return model, (EditInEditor(dialog.field.whole),)
     if key in ("ctrl+j", "alt+enter", "shift+enter") and asked.many:
         field = insert_text(dialog.field, "\n")
     else:
@@ -107,7 +107,7 @@ def dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
     return replace(model, overlay=replace(dialog, field=field)), ()
 
 
-def dialog_letters(model: Model, dialog: Dialog, text: str, now: float) -> Updated:
+def type_in_dialog(model: Model, dialog: Dialog, text: str, now: float) -> Updated:
     asked = dialog.asked
     if not asked.keys:
         field = type_into(dialog.field, text).field
@@ -118,11 +118,11 @@ def dialog_letters(model: Model, dialog: Dialog, text: str, now: float) -> Updat
     return _answer(model, Answer(asked.number, text))
 
 
-def menu_key(model: Model, dialog: Dialog, key: str, now: float) -> Updated | None:
-    """Press a key at a question that came by itself. None: the key is for the input."""
+def press_menu_key(model: Model, dialog: Dialog, key: str, now: float) -> Updated | None:
+    """Press a key at a question that no command asked. None: the key is for the input."""
     menu = dialog.menu or Menu()
     if key in _PAGE_KEYS:
-        return dialog_key(model, dialog, key)
+        return press_dialog_key(model, dialog, key)
     pressed = press_key(menu, key, typed=_has_text(model, dialog), calm=is_calm(model, now))
     if pressed.action != "select":
         model = replace(model, typed_at=now)
@@ -142,7 +142,7 @@ def menu_key(model: Model, dialog: Dialog, key: str, now: float) -> Updated | No
             return model, ()
 
 
-def menu_text(
+def type_at_menu(
     model: Model, dialog: Dialog, text: str, now: float, *, pasted: bool = False
 ) -> tuple[Updated, str]:
     """Type text at such a question; return also the part that is for the input."""
@@ -184,7 +184,7 @@ def _answer(model: Model, answer: Answer) -> Updated:
     return replace(model, overlay=None), (answer,)
 
 
-def choosing_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
+def press_picker_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
     picker = overlay.picker
     match key:
         case "enter":
@@ -200,10 +200,10 @@ def choosing_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
             picker = turn_dial(picker, -1 if key == "left" else 1)
         case _:
             picker = move_selection(picker, _STEP_KEYS.get(key, 0))
-    return narrow(model, overlay, picker)
+    return update_picker(model, overlay, picker)
 
 
-def narrow(model: Model, overlay: OpenPicker, picker: Picker) -> Updated:
+def update_picker(model: Model, overlay: OpenPicker, picker: Picker) -> Updated:
     """Change the query or selection of the list, and report it to the waiting command."""
     before, commands = overlay.picker, list[Command]()
     if overlay.number and picker.query != before.query:
@@ -310,7 +310,9 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
     return rows, (len(rows) - len(layout.rows) + layout.row, indent + layout.cell)
 
 
-def choosing_rows(model: Model, overlay: OpenPicker) -> tuple[list[Line], tuple[int, int]]:
+def open_picker_rows(
+    model: Model, overlay: OpenPicker
+) -> tuple[list[Line], tuple[int, int]]:
     picker, room = overlay.picker, model.width - 2
     height = max(min(model.height - _TRANSCRIPT_ROWS - 4, _LIST_ROWS), 1)
     rows: list[Line] = [(("accent", "─" * model.width),)]

@@ -2,7 +2,7 @@
 
 When rows have moved up as a whole, the terminal is asked to scroll them. A frame is written
 in one piece, between the marks of a synchronized update, so no half of it is ever seen.
-`image_painter` says what is written for the images of a frame.
+`image_painter` returns the sequences for the images of a frame.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from refold.views.wrap import cells
 
 _ERASE_LINE = "\x1b[K"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-_KEEP, _BACK = "\x1b7", "\x1b8"  # save and restore the cursor
+_SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"  # save and restore the cursor
 _MIN_SCROLLED_ROWS = 3  # moved rows from which scrolling costs less
 
 
@@ -45,9 +45,9 @@ def paint(
         text, written, moved = _frame_text(frame, width, before, capabilities)
     uploads, put = ("", "")
     if images is not None:
-        uploads, put = images.orders(frame.rows, written, moved=moved)
+        uploads, put = images.frame_sequences(frame.rows, written, moved=moved)
     if put:  # the cursor returns to its place in the text
-        text = f"{text}{_KEEP}{put}{_BACK}"
+        text = f"{text}{_SAVE_CURSOR}{put}{_RESTORE_CURSOR}"
     return f"{uploads}{_BEGIN}{text}{_END}" if text else uploads
 
 

@@ -1,4 +1,4 @@
-"""What keys do to the panels: open one, move in it, act on the selected entry. Pure."""
+"""Keys of the panels: open one, move in it, act on the selected entry. Pure."""
 
 from msgspec.structs import replace
 
@@ -6,7 +6,7 @@ from refold.client.protocol import StopBackground, StopChild
 from refold.tui.messages import PANEL_NAMES, BoardRead, Send, Watch
 from refold.tui.model import Model, Updated
 from refold.tui.panels import is_empty, panel_entries
-from refold.tui.view import areas
+from refold.tui.view import divide_screen
 
 
 def open_panel(model: Model, name: str) -> Model:
@@ -26,8 +26,8 @@ def with_board(model: Model, board: BoardRead) -> Model:
     return replace(model, focus="input") if is_empty(model) else model
 
 
-def panel_key(model: Model, key: str) -> Updated:
-    layout = areas(model)
+def press_panel_key(model: Model, key: str) -> Updated:
+    layout = divide_screen(model)
     entries = panel_entries(model, layout.panel_room - 2)
     entry = entries[model.panel_row] if model.panel_row < len(entries) else None
     match key:

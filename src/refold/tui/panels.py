@@ -65,7 +65,7 @@ def empty_note(model: Model) -> str:
 
 
 def is_empty(model: Model) -> bool:
-    """Return True if a panel is open and has no entries. At most one is laid out."""
+    """Return True if a panel is open and has no entries; lays out one entry at most."""
     if not model.panel:
         return False
     return not any(_PANEL_ENTRIES[model.panel](model, PANEL_COLUMNS))

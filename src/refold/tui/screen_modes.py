@@ -33,8 +33,8 @@ _KITTY_PROGRAMS = ("iTerm.app", "WezTerm", "ghostty", "rio")
 _MAX_FILE_BYTES = 10_000
 
 
-class _Left(Struct):
-    """`modes` as termios returns them, with control characters as numbers."""
+class _SavedModes(Struct):
+    """The terminal modes of a process, as termios returns them, for the modes file."""
 
     pid: int
     modes: list[int]
@@ -47,7 +47,7 @@ class ScreenModes:
     def __init__(
         self, state: Path | None, *, mouse: bool, environ: Mapping[str, str]
     ) -> None:
-        self._file = _file_of(state)
+        self._file = _modes_file(state)
         self._mouse = mouse
         self._keys, keys_before = key_modes(environ)
         self._leave = f"{keys_before}{_LEAVE_MODES}{_LEAVE_SCREEN}"
@@ -80,7 +80,9 @@ class ScreenModes:
         if self._file is None or not self._before:
             return
         *numbers, characters = self._before
-        left = _Left(os.getpid(), numbers, [_number(character) for character in characters])
+        left = _SavedModes(
+            os.getpid(), numbers, [_to_number(character) for character in characters]
+        )
         with suppress(OSError):  # the file is a convenience
             self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             file = open_checked(self._file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -92,7 +94,7 @@ class ScreenModes:
             return
         try:
             content, _ = read_regular(self._file, _MAX_FILE_BYTES, follow=False)
-            left = msgspec.json.decode(content, type=_Left)
+            left = msgspec.json.decode(content, type=_SavedModes)
         except (OSError, msgspec.DecodeError):
             return
         if _is_running(left.pid):
@@ -128,7 +130,7 @@ def key_modes(environ: Mapping[str, str]) -> tuple[str, str]:
     return _KITTY_KEYS if known else ("", "")
 
 
-def _file_of(state: Path | None) -> Path | None:
+def _modes_file(state: Path | None) -> Path | None:
     try:
         name = os.ttyname(0).strip("/").replace("/", "-")
     except OSError:
@@ -136,7 +138,7 @@ def _file_of(state: Path | None) -> Path | None:
     return state / "screens" / f"{name}.json" if state is not None else None
 
 
-def _number(character: bytes | int) -> int:
+def _to_number(character: bytes | int) -> int:
     """Return a control character as its byte; the numbers of termios become negative."""
     return character[0] if isinstance(character, bytes) else -character - 1
 

@@ -1,6 +1,6 @@
-"""How news of the session changes the transcript: one by one, or all at once. Pure.
+"""Applies news of the session to the transcript, one by one or all at once. Pure.
 
-The same for what is watched over it: a subagent, or a background command. The journal of a
+It also applies those of a watched subagent or background command. The journal of a
 subagent is loaded repeatedly; pieces of text that arrive in between are shown until the
 journal has them. `following` decides when to load, `update` has other messages.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from refold.client.types import Frame, View
-from refold.tui.composer import draft_of, to_empty, with_text
+from refold.tui.composer import clear_field, draft_of, with_text
 from refold.tui.messages import (
     DraftLeft,
     FactsChanged,
@@ -30,8 +30,8 @@ from refold.tui.transcript import (
     Memo,
     Transcript,
     blocks_to_show,
-    extend,
     images_in,
+    with_items,
 )
 from refold.values.display import Diff
 from refold.values.growing import Log
@@ -50,10 +50,10 @@ def add_news(model: Model, message: News) -> Updated:
         now = apply_frame(now, frame)
     new = [now.done[index] for index in range(len(before.done), len(now.done))]
     shown = blocks_to_show(new, now.view) if new else []
-    transcript = extend(model.transcript, shown) if shown else model.transcript
+    transcript = with_items(model.transcript, shown) if shown else model.transcript
     transcript = replace(transcript, open=_open_items(now), coming=now.coming)
     diffs = _with_diffs(model.diffs, new)
-    watching = model.watching and live_below(model.watching, message)
+    watching = model.watching and add_live_news(model.watching, message)
     images = images_in(new)
     commands = (MeasureImages(images),) if images else ()
     ran = any(
@@ -63,14 +63,14 @@ def add_news(model: Model, message: News) -> Updated:
         transcript = replace(transcript, shell=())
     ended = before.view.turn.seq and not now.view.turn.seq
     if ended:
-        model = _with_unanswered(model, now.view)
+        model = _with_unanswered_message(model, now.view)
     return replace(
         model, screen=now, transcript=transcript, diffs=diffs, watching=watching,
         hint="" if ended else model.hint,  # as that the turn is being stopped
     ), commands  # fmt: skip
 
 
-def _with_unanswered(model: Model, view: View) -> Model:
+def _with_unanswered_message(model: Model, view: View) -> Model:
     """Put the message of a turn that was stopped before its answer into an empty input."""
     text = model.sent_text
     model = replace(model, sent_text="")
@@ -119,7 +119,7 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
     for frame in message.frames:
         screen = apply_frame(screen, frame)
     transcript = replace(
-        extend(Transcript(), blocks_to_show(screen.done, screen.view)), label=model.transcript.label,
+        with_items(Transcript(), blocks_to_show(screen.done, screen.view)), label=model.transcript.label,
         links=model.transcript.links, directory=model.transcript.directory,
         whole=model.transcript.whole,
     )  # fmt: skip
@@ -130,10 +130,10 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
     if same and not same.answered:  # no event has it yet
         screen = replace(screen, coming=same.screen.coming)
     watching = WatchedNode(message.node, message.title, transcript, anchor, screen)
-    return replace(model, watching=_with_open(watching))
+    return replace(model, watching=_with_open_items(watching))
 
 
-def live_below(watching: WatchedNode, message: News) -> WatchedNode:
+def add_live_news(watching: WatchedNode, message: News) -> WatchedNode:
     """Add what a watched subagent is writing and printing."""
     screen, answered = watching.screen, watching.answered
     for frame in message.frames:
@@ -146,16 +146,16 @@ def live_below(watching: WatchedNode, message: News) -> WatchedNode:
                 answered = True
             case _:
                 pass
-    return _with_open(replace(watching, screen=screen, answered=answered))
+    return _with_open_items(replace(watching, screen=screen, answered=answered))
 
 
-def set_draft_aside(model: Model, message: DraftLeft) -> Model:
+def store_draft(model: Model, message: DraftLeft) -> Model:
     """Keep the draft with the session in which it was typed."""
     session, typed = model.facts.session, draft_of(model.composer)
     if message.back:
         return _with_draft(model, session)
     drafts = {**model.drafts, session: typed}
-    return replace(model, composer=to_empty(model.composer), drafts=drafts)
+    return replace(model, composer=clear_field(model.composer), drafts=drafts)
 
 
 def _with_draft(model: Model, session: str) -> Model:
@@ -182,7 +182,7 @@ def _with_diffs(diffs: Log[Diff], new: Sequence[Block]) -> Log[Diff]:
     return diffs
 
 
-def _with_open(watching: WatchedNode) -> WatchedNode:
+def _with_open_items(watching: WatchedNode) -> WatchedNode:
     screen = watching.screen
     transcript = replace(watching.transcript, open=screen.open, coming=screen.coming)
     return replace(watching, transcript=transcript)
@@ -196,15 +196,15 @@ def add_output(model: Model, message: OutputLoaded) -> Model:
     same = (
         model.watching if model.watching and model.watching.node == message.name else None
     )
-    transcript = extend(Transcript(), (CommandRows(rows),))
+    transcript = with_items(Transcript(), (CommandRows(rows),))
     anchor = same.anchor if same else None
     return replace(
         model, watching=WatchedNode(message.name, message.title, transcript, anchor)
     )
 
 
-def with_shell(model: Model, message: ShellShown | ShellEnded) -> Model:
-    """Show the `!command` that runs; after its end its message shows it."""
+def with_shell_output(model: Model, message: ShellShown | ShellEnded) -> Model:
+    """Show the running `!command`; once it has ended, its message shows the output."""
     match message:
         case ShellShown(command, printed):
             shell = (RunningShell(command, printed),)

@@ -28,12 +28,14 @@ def shell_room(room: int) -> int:
     return max(room - INDENT_CELLS, 8)
 
 
-def running_rows(item: RunningShell, room: int) -> list[Line]:
+def running_shell_rows(item: RunningShell, room: int) -> list[Line]:
     rows = text_lines(item.printed, shell_room(room), "dim")[-_MAX_TAIL_ROWS:]
     return _shell_rows(item.command, [*rows, line(_RUNNING_HINT, "dim")], room)
 
 
-def ran_rows(item: MessageBlock, room: int, hint: str, *, whole: bool) -> list[Line]:
+def shell_message_rows(
+    item: MessageBlock, room: int, hint: str, *, whole: bool
+) -> list[Line]:
     """A command that the person ran, and what it printed."""
     printed, ending = read_shell_message(_command_text(item), item.words)
     rows = text_lines(printed, shell_room(room), "dim") or [line("no output", "dim")]
@@ -44,7 +46,7 @@ def ran_rows(item: MessageBlock, room: int, hint: str, *, whole: bool) -> list[L
     return _shell_rows(_command_text(item), rows, room)
 
 
-def ran_text(item: MessageBlock) -> str:
+def shell_message_text(item: MessageBlock) -> str:
     """Return the command and what it printed, for search and copy."""
     printed, _ = read_shell_message(_command_text(item), item.words)
     return f"{item.user_text}\n{printed}"

@@ -1,7 +1,7 @@
 """A text field as a value, and the rows that it is drawn on. Pure.
 
 Long pastes are folded: each is one private character in `text`, and `whole` puts the pasted
-text back. What keys make of a field is in `editing`.
+text back. `editing` applies keys to a field.
 """
 
 import re

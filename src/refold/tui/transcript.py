@@ -17,9 +17,9 @@ from refold.tui.shell_rows import (
     INDENT_CELLS,
     RunningShell,
     indent_result,
-    ran_rows,
-    ran_text,
-    running_rows,
+    running_shell_rows,
+    shell_message_rows,
+    shell_message_text,
 )
 from refold.values.control import PlanReady
 from refold.values.display import Diff
@@ -73,7 +73,7 @@ class CommandRows(Struct, frozen=True):
 
 
 Item: TypeAlias = Block | CommandRows
-Moving: TypeAlias = StreamingBlock | RunningShell
+LiveItem: TypeAlias = StreamingBlock | RunningShell
 
 
 class Anchor(Struct, frozen=True):
@@ -119,16 +119,16 @@ class Transcript(Struct, frozen=True):
     memo: Memo = field(default_factory=Memo)
 
     def __len__(self) -> int:
-        return len(self.items) + len(self._moving_items)
+        return len(self.items) + len(self._live_items)
 
-    def item(self, index: int) -> Item | Moving:
+    def item(self, index: int) -> Item | LiveItem:
         """Return an item by index: finished ones, then open ones, streaming, the shell."""
         if index < len(self.items):
             return self.items[index]
-        return self._moving_items[index - len(self.items)]
+        return self._live_items[index - len(self.items)]
 
     @property
-    def _moving_items(self) -> Sequence[Open | Moving]:
+    def _live_items(self) -> Sequence[Open | LiveItem]:
         return (*self.open, *self.coming, *self.shell)
 
     def is_whole(self, index: int) -> bool:
@@ -151,14 +151,16 @@ class Transcript(Struct, frozen=True):
             )
         return cached[1]
 
-    def _open_rows(self, item: Item | Moving, room: int, *, whole: bool) -> list[Line]:
+    def _open_rows(self, item: Item | LiveItem, room: int, *, whole: bool) -> list[Line]:
         if isinstance(item, RunningShell):
-            return running_rows(item, room)
+            return running_shell_rows(item, room)
         if not isinstance(item, StreamingBlock):
             return item_rows(item, room, self, whole=whole)
         match item.kind:
             case "words":
-                if self.memo.stream is None or not self.memo.stream.continues_as(item.text):
+                if self.memo.stream is None or not self.memo.stream.can_extend_to(
+                    item.text
+                ):
                     self.memo.stream = _Stream(room, links=self.links)
                 return self.memo.stream.rows_of(item.text)
             case "thought":
@@ -181,14 +183,14 @@ class Transcript(Struct, frozen=True):
         )
 
 
-def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+def item_rows(item: Item, room: int, transcript: Transcript, *, whole: bool) -> list[Line]:
     match item:
         case CommandRows(rows):
             return [_split for row in rows for _split in wrap_rows(row, room)]
         case MessageBlock():
-            return _message_rows(item, room, of, whole=whole)
+            return _message_rows(item, room, transcript, whole=whole)
         case AnswerBlock(text=text):
-            return markdown_rows(text, room, links=of.links)
+            return markdown_rows(text, room, links=transcript.links)
         case DroppedBlock(text=text):
             rows = [line(visible(row), "dim") for row in text.splitlines() if row.strip()]
             mark = line(on_one_line(item.mark), "warn")
@@ -196,20 +198,22 @@ def item_rows(item: Item, room: int, of: Transcript, *, whole: bool) -> list[Lin
         case ThinkingBlock(text=text):
             return thinking_rows(text, room, whole=whole)
         case CallBlock():
-            return _call_rows(item, room, of, whole=whole)
+            return _call_rows(item, room, transcript, whole=whole)
         case NoticeBlock():
-            return _notice_rows(item, room, of, whole=whole)
+            return _notice_rows(item, room, transcript, whole=whole)
         case TurnEndBlock():
             return [
                 row for full in interactive_turn_rows(item) for row in wrap_rows(full, room)
             ]
 
 
-def item_text(item: Item | Moving, label: Callable[[ToolCall], str] = _tool_name) -> str:
+def item_text(item: Item | LiveItem, label: Callable[[ToolCall], str] = _tool_name) -> str:
     """Return the text of an item for search and copy, without laying it out."""
     match item:
         case MessageBlock():
-            return ran_text(item) if is_from_shell(item.sender) else item.user_text
+            return (
+                shell_message_text(item) if is_from_shell(item.sender) else item.user_text
+            )
         case AnswerBlock(text=text) | ThinkingBlock(text=text):
             return text
         case DroppedBlock(text=text):
@@ -339,7 +343,7 @@ class _Stream:
         self._seen = 0
         self._rows: list[Line] = []
 
-    def continues_as(self, text: Growing) -> bool:
+    def can_extend_to(self, text: Growing) -> bool:
         return len(text) >= self._seen
 
     def rows_of(self, text: Growing) -> list[Line]:
@@ -353,39 +357,39 @@ class _Stream:
 
 
 def _message_rows(
-    item: MessageBlock, room: int, of: Transcript, *, whole: bool
+    item: MessageBlock, room: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
     if is_from_child(item.sender):
         return list(report_lines(item.sender, item.words, room))
     if is_from_shell(item.sender):
-        return ran_rows(item, room, _RESULT_FOLD.hint, whole=whole)
+        return shell_message_rows(item, room, _RESULT_FOLD.hint, whole=whole)
     rows = message_rows(item, room, _RESULT_FOLD.hint, whole=whole)
     lines: list[Line] = [
         (("person", "› " if not n else "  "), *row) for n, row in enumerate(rows)
     ]
-    return [*lines, *_images(item.images, room, of, whole=whole)]
+    return [*lines, *_image_rows(item.images, room, transcript, whole=whole)]
 
 
 def _notice_rows(
-    item: NoticeBlock, room: int, of: Transcript, *, whole: bool
+    item: NoticeBlock, room: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
     """A notice; of the report of a subagent one row, or all of it."""
     if whole:
-        rows = markdown_rows(item.report, room - INDENT_CELLS, links=of.links)
+        rows = markdown_rows(item.report, room - INDENT_CELLS, links=transcript.links)
     else:
         rows = report_rows(item.report, room - INDENT_CELLS, max_rows=1)
     return [*wrap_rows(item.line, room), *indent_result(rows, 0)]
 
 
-def _images(
-    images: Sequence[Image], room: int, of: Transcript, *, whole: bool
+def _image_rows(
+    images: Sequence[Image], room: int, transcript: Transcript, *, whole: bool
 ) -> Iterator[Line]:
     """Yield a card for each image, with name and kind, and the rows to draw it on."""
     for image in images:
         name, kind = on_one_line(image.name), on_one_line(image.media_type)
         text = f"{name} · {kind}" if name else kind
         yield truncate((("accent", "  ▣ "), ("dim", text)), room)
-        if (size := of.sizes.get(image.blob)) is None or room < 2 * INDENT_CELLS:
+        if (size := transcript.sizes.get(image.blob)) is None or room < 2 * INDENT_CELLS:
             continue
         columns, rows = size.fit(room - INDENT_CELLS, whole=whole)
         for row in range(rows):
@@ -393,34 +397,40 @@ def _images(
             yield (("plain", " " * INDENT_CELLS), (drawn, " " * columns))
 
 
-def _call_rows(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+def _call_rows(
+    item: CallBlock, room: int, transcript: Transcript, *, whole: bool
+) -> list[Line]:
     style, sign = _STATE_SIGNS[item.stage]
     indent = 2 if item.within else 0
-    text = of.label(item.call)
+    text = transcript.label(item.call)
     first, *below = call_summary.call_rows(
         text, room - indent, _RESULT_FOLD.hint, whole=whole
     )
     head: Line = ((style, f"{' ' * indent}{sign} "), *first)
     others: list[Line] = [(("plain", " " * (indent + 2)), *row) for row in below]
-    rows = _result(item, room - INDENT_CELLS - indent, of, whole=whole)
+    rows = _result_rows(item, room - INDENT_CELLS - indent, transcript, whole=whole)
     return [
         head,
         *others,
         *indent_result(rows, indent),
-        *_images(item.images, room, of, whole=whole),
+        *_image_rows(item.images, room, transcript, whole=whole),
     ]
 
 
-def _result(item: CallBlock, room: int, of: Transcript, *, whole: bool) -> list[Line]:
+def _result_rows(
+    item: CallBlock, room: int, transcript: Transcript, *, whole: bool
+) -> list[Line]:
     if item.open:
         tail = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
         return [line(cut(on_one_line(row), room), "dim") for row in tail[-_TAIL_ROWS:]]
     if isinstance(item.control, PlanReady):
-        return markdown_rows(item.control.plan, room, links=of.links) if whole else []
+        return (
+            markdown_rows(item.control.plan, room, links=transcript.links) if whole else []
+        )
     if whole and item.stage == "done":
         end = events.Ended(item.call.id, item.stage, item.text, item.shown)
-        return call_summary.whole_rows(end, item.text, room, of.directory)
-    return result_rows(item, room, of.directory, _RESULT_FOLD)
+        return call_summary.whole_rows(end, item.text, room, transcript.directory)
+    return result_rows(item, room, transcript.directory, _RESULT_FOLD)
 
 
 def images_in(items: Iterable[Item]) -> tuple[str, ...]:
@@ -454,7 +464,7 @@ def _is_shown_elsewhere(block: Block, reported: frozenset[str]) -> bool:
             return False
 
 
-def extend(shown: Transcript, new: Sequence[Item]) -> Transcript:
+def with_items(shown: Transcript, new: Sequence[Item]) -> Transcript:
     """Return the transcript with these items after the finished ones."""
     items = shown.items
     for item in new:

@@ -1,7 +1,7 @@
-"""How a message changes the state, and which commands it causes. Pure.
+"""Updates the state by a message, and returns the commands that it causes. Pure.
 
-Keys go to the uppermost thing: a question or a list (`overlays`), the search, the transcript
-(`navigation`) or the panel that has the focus, and else the input (`composer`).
+A key goes to the topmost part of the screen: a question or a list (`overlays`), the search,
+the focused transcript (`navigation`) or panel, otherwise the input (`composer`).
 """
 
 import math
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from refold.client.protocol import Interrupt, MoveToBackground
 from refold.tui import composer as inputs
 from refold.tui.editing import insert_text
-from refold.tui.keys import DESCRIBED_KEYS, shows_keys, toggle_keys
+from refold.tui.keys import DESCRIBED_KEYS, is_showing_keys, toggle_keys
 from refold.tui.messages import (
     Answer,
     Asked,
@@ -25,7 +25,7 @@ from refold.tui.messages import (
     CycleMode,
     DraftLeft,
     Edited,
-    EditOutside,
+    EditInEditor,
     EditQueued,
     FactsChanged,
     Follow,
@@ -76,40 +76,40 @@ from refold.tui.model import (
     Updated,
 )
 from refold.tui.navigation import (
-    find,
-    finding_key,
-    scroll,
-    select,
+    move_selection,
+    press_search_key,
+    press_transcript_key,
+    scroll_transcript,
+    search,
     shell_key,
-    transcript_key,
     use_mouse,
 )
 from refold.tui.overlays import (
     add_matches,
     add_question,
-    choosing_key,
-    dialog_key,
-    dialog_letters,
-    menu_key,
-    menu_text,
-    narrow,
+    press_dialog_key,
+    press_menu_key,
+    press_picker_key,
+    type_at_menu,
+    type_in_dialog,
+    update_picker,
     with_next_question,
     withdraw_question,
 )
-from refold.tui.panel_keys import open_panel, panel_key, with_board
+from refold.tui.panel_keys import open_panel, press_panel_key, with_board
 from refold.tui.panels import PANEL_TITLES
 from refold.tui.session_news import (
     add_loaded,
     add_news,
     add_output,
-    set_draft_aside,
     show_watched,
+    store_draft,
     with_facts,
-    with_shell,
+    with_shell_output,
 )
 from refold.tui.text_field import field_of
-from refold.tui.transcript import CommandRows, extend, with_sizes
-from refold.tui.view import areas
+from refold.tui.transcript import CommandRows, with_items, with_sizes
+from refold.tui.view import divide_screen
 from refold.views.picker import with_query
 from refold.views.question_keys import CALM_SECONDS, Menu
 from refold.views.screen.blocks import CONTINUED_BY_ENTER
@@ -155,7 +155,8 @@ def _pure(change: Callable[[Model, Any], Model]) -> Callable[[Model, Any], Updat
 
 
 def _add_rows(model: Model, rows: tuple[Line, ...], *, begins: bool = False) -> Model:
-    return replace(model, transcript=extend(model.transcript, (CommandRows(rows, begins),)))
+    transcript = with_items(model.transcript, (CommandRows(rows, begins),))
+    return replace(model, transcript=transcript)
 
 
 def _with_offers(model: Model, message: Offered) -> Model:
@@ -187,7 +188,7 @@ def _with_queued(model: Model, message: Unqueued) -> Model:
 def _press_key(model: Model, message: Key) -> Updated:
     model, key, now = replace(model, hint=""), message.name, message.at
     if model.overlay is not None and not _is_for_all(model.overlay, key):
-        return _overlay_key(model, model.overlay, key, now)
+        return _press_overlay_key(model, model.overlay, key, now)
     if (command := shell_key(model, key)) is not None:
         return model, (command,)
     if (action := DESCRIBED_KEYS.get(key)) is not None:
@@ -196,11 +197,11 @@ def _press_key(model: Model, message: Key) -> Updated:
         return replace(model, watching=None), ()
     match model.focus:
         case "transcript":
-            return transcript_key(model, key)
+            return press_transcript_key(model, key)
         case "panel":
-            return panel_key(model, key)
+            return press_panel_key(model, key)
         case "input":
-            return _input_key(model, key, now)
+            return _press_input_key(model, key, now)
 
 
 def _is_for_all(overlay: Overlay, key: str) -> bool:
@@ -208,35 +209,35 @@ def _is_for_all(overlay: Overlay, key: str) -> bool:
     action = DESCRIBED_KEYS.get(key, "")
     if action in ("suspend", "redraw"):
         return True
-    return isinstance(overlay, Dialog) and action in _BESIDE_QUESTION
+    return isinstance(overlay, Dialog) and action in _QUESTION_KEYS
 
 
-def _overlay_key(model: Model, overlay: Overlay, key: str, now: float) -> Updated:
+def _press_overlay_key(model: Model, overlay: Overlay, key: str, now: float) -> Updated:
     match overlay:
         case Dialog():
-            return _beside_question(model, overlay, key, now)
+            return _press_question_key(model, overlay, key, now)
         case OpenPicker():
-            return choosing_key(replace(model, typed_at=now), overlay, key)
+            return press_picker_key(replace(model, typed_at=now), overlay, key)
         case TextSearch():
-            return finding_key(replace(model, typed_at=now), overlay, key)
+            return press_search_key(replace(model, typed_at=now), overlay, key)
 
 
-def _beside_question(model: Model, dialog: Dialog, key: str, now: float) -> Updated:
+def _press_question_key(model: Model, dialog: Dialog, key: str, now: float) -> Updated:
     """Press a key at a question; panels and a watched subagent stay usable."""
     if model.focus == "panel" and key not in ("ctrl+c", "ctrl+d"):
-        return panel_key(model, key)
+        return press_panel_key(model, key)
     amends = dialog.menu is not None and dialog.menu.amends
-    if key == "tab" and areas(model).panel_height and not amends:
+    if key == "tab" and divide_screen(model).panel_height and not amends:
         return replace(model, focus="panel", panel_row=0), ()
     if key == "esc" and model.watching is not None:
         return replace(model, watching=None), ()
     if dialog.menu is None:
-        return dialog_key(model, dialog, key)
-    answered = menu_key(model, dialog, key, now)
-    return _input_key(model, key, now) if answered is None else answered
+        return press_dialog_key(model, dialog, key)
+    answered = press_menu_key(model, dialog, key, now)
+    return _press_input_key(model, key, now) if answered is None else answered
 
 
-def _type(model: Model, message: Typed) -> Updated:
+def _type_text(model: Model, message: Typed) -> Updated:
     model, text, now = replace(model, hint=""), message.text, message.at
     match model.overlay:
         case Dialog() as dialog:
@@ -244,39 +245,40 @@ def _type(model: Model, message: Typed) -> Updated:
         case OpenPicker() as choosing:
             model = replace(model, typed_at=now)
             picker = with_query(choosing.picker, choosing.picker.query + text)
-            return narrow(model, choosing, picker)
+            return update_picker(model, choosing, picker)
         case TextSearch() as finding:
-            return find(replace(model, typed_at=now), insert_text(finding.field, text).text)
+            words = insert_text(finding.field, text).text
+            return search(replace(model, typed_at=now), words)
         case None:
             pass
     match model.focus:
         case "transcript":
-            return transcript_key(model, text)
+            return press_transcript_key(model, text)
         case "panel":
-            return panel_key(replace(model, typed_at=now), text)
+            return press_panel_key(replace(model, typed_at=now), text)
         case "input" if text == "?" and not model.composer.field.text:
             return toggle_keys(model), ()
-        case "input" if text == "v" and inputs.takes_commands(model.composer):
-            return model, (EditOutside(model.composer.field.whole),)
+        case "input" if text == "v" and inputs.expects_vi_command(model.composer):
+            return model, (EditInEditor(model.composer.field.whole),)
         case "input":
-            watching = None if shows_keys(model) else model.watching
+            watching = None if is_showing_keys(model) else model.watching
             model = replace(model, typed_at=now, watching=watching)
             return _compose(model, inputs.insert(model.composer, text))
 
 
 def _type_at_question(model: Model, dialog: Dialog, text: str, now: float) -> Updated:
     if model.focus == "panel":
-        return panel_key(replace(model, typed_at=now), text)
+        return press_panel_key(replace(model, typed_at=now), text)
     if dialog.menu is None:
-        return dialog_letters(model, dialog, text, now)
-    (model, orders), rest = menu_text(model, dialog, text, now)
+        return type_in_dialog(model, dialog, text, now)
+    (model, orders), rest = type_at_menu(model, dialog, text, now)
     return _compose(model, inputs.insert(model.composer, rest)) if rest else (model, orders)
 
 
 def _paste(model: Model, message: Paste) -> Updated:
     match model.overlay:
         case Dialog() as dialog if dialog.menu is not None:
-            pasted = menu_text(
+            pasted = type_at_menu(
                 replace(model, hint=""), dialog, message.text, message.at, pasted=True
             )
             (model, commands), rest = pasted
@@ -293,7 +295,7 @@ def _paste_text(model: Model, text: str) -> Updated:
             field = insert_text(dialog.field, text)
             return replace(model, overlay=replace(dialog, field=field)), ()
         case TextSearch() as finding:
-            return find(model, insert_text(finding.field, " ".join(text.split())).text)
+            return search(model, insert_text(finding.field, " ".join(text.split())).text)
         case None if not text:  # how some terminals paste an image
             return model, (PasteImage(),)
         case None:
@@ -312,14 +314,14 @@ def _compose(model: Model, composer: inputs.Composer) -> Updated:
 
 
 def _run_action(model: Model, action: str, now: float) -> Updated:
-    """Run the action of a key that means the same whatever has the focus."""
+    """Run the action of a key that does not depend on the focus."""
     match action:
         case "above" | "below":
-            return select(model, -1 if action == "above" else 1), ()
+            return move_selection(model, -1 if action == "above" else 1), ()
         case "find":
             return replace(model, overlay=TextSearch()), ()
         case "interrupt":
-            return _ctrl_c(model, now)
+            return _press_ctrl_c(model, now)
         case "whole":
             whole = not model.transcript.whole
             shown_ = replace(model.transcript, whole=whole, flipped=frozenset[int]())
@@ -329,18 +331,19 @@ def _run_action(model: Model, action: str, now: float) -> Updated:
         case _ if action in PANEL_TITLES or action == "panels":
             return open_panel(model, action), ()
         case _:
-            return scroll(model, action)
+            return scroll_transcript(model, action)
 
 
-def _ctrl_c(model: Model, now: float) -> Updated:
+def _press_ctrl_c(model: Model, now: float) -> Updated:
     """Ctrl+C: stop the turn; with nothing to stop, empty the input, or, twice, leave."""
     if _can_stop(model, now):
-        return _stop(model)
+        return _stop_turn(model)
     twice = now - model.interrupted_at < TWICE_SECONDS
     model = replace(model, interrupted_at=now)
     if model.composer.field.text:
         composer = inputs.remember_input(model.composer, model.composer.field.whole)
-        model = replace(model, composer=inputs.to_empty(composer), interrupted_at=-math.inf)
+        cleared = inputs.clear_field(composer)
+        model = replace(model, composer=cleared, interrupted_at=-math.inf)
         return replace(model, hint="Cleared. ↑ restores it."), ()
     if twice:
         return model, (Quit(),)
@@ -353,17 +356,17 @@ def _can_stop(model: Model, now: float) -> bool:
     return not turn.stopped if turn.seq else now - model.sent_at < TWICE_SECONDS
 
 
-def _stop(model: Model) -> Updated:
-    """Stop the turn, at the latest when it begins; the input stays as it is."""
+def _stop_turn(model: Model) -> Updated:
+    """Stop the turn now, or as soon as it begins. The input does not change."""
     runs = bool(model.screen.view.turn.seq)
     model = replace(model, hint="Stopping the turn.", stops_next=not runs)
     return model, (Send(Interrupt()),) if runs else ()
 
 
-def _input_key(model: Model, key: str, now: float) -> Updated:
+def _press_input_key(model: Model, key: str, now: float) -> Updated:
     composer = model.composer
     model = replace(model, typed_at=now)
-    early = _with_empty_input(model, key)
+    early = _empty_input_commands(model, key)
     if not early and (taken := inputs.press_key(composer, key)) is not None:
         if key in ("enter", "esc") or inputs.is_same_place(taken, composer):
             return replace(model, composer=taken), ()
@@ -375,18 +378,16 @@ def _input_key(model: Model, key: str, now: float) -> Updated:
             return _submit(model, "next")
         case "alt+enter":
             return _compose(model, inputs.insert(composer, "\n"))
-        case "tab" if areas(model).panel_height:
+        case "tab" if divide_screen(model).panel_height:
             return replace(model, focus="panel", panel_row=0), ()
         case "esc":
-            return _escape(model, now)
+            return _press_escape(model, now)
         case _:
             return model, early or _lookup_commands(key, composer)
 
 
-def _with_empty_input(model: Model, key: str) -> tuple[Command, ...]:
-    """Return the commands of two keys on an empty input: ↑ takes back the newest queued
-    message, Ctrl+B moves the running command to the background.
-    """
+def _empty_input_commands(model: Model, key: str) -> tuple[Command, ...]:
+    """↑ takes back a queued message, Ctrl+B moves a command to the background."""
     composer, view = model.composer, model.screen.view
     if composer.field.text or composer.at >= 0:
         return ()
@@ -405,17 +406,17 @@ def _lookup_commands(key: str, composer: inputs.Composer) -> tuple[Command, ...]
         case "ctrl+v":
             return (PasteImage(),)
         case "ctrl+g":
-            return (EditOutside(composer.field.whole),)
+            return (EditInEditor(composer.field.whole),)
         case "ctrl+d" if not composer.field.text:
             return (Quit(),)
         case _:
             return ()
 
 
-def _escape(model: Model, now: float) -> Updated:
+def _press_escape(model: Model, now: float) -> Updated:
     """Esc: stop the turn; with nothing to stop, twice opens the rewind list."""
     if _can_stop(model, now):
-        return _stop(model)
+        return _stop_turn(model)
     if model.anchor is not None:
         return replace(model, anchor=None), ()
     if model.panel:
@@ -435,7 +436,7 @@ def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
     composer = inputs.remember_input(model.composer, text)
     is_command = text.startswith(("/", "!", "#"))
     model = replace(
-        model, composer=inputs.to_empty(composer), anchor=None, stops_next=False,
+        model, composer=inputs.clear_field(composer), anchor=None, stops_next=False,
         sent_at=-math.inf if is_command else model.clock,
         sent_text=model.sent_text if is_command or model.screen.view.turn.seq else text,
     )  # fmt: skip
@@ -450,12 +451,12 @@ def _submit(model: Model, when: Literal["now", "next"]) -> Updated:
 _LOOKUP_COMMANDS: Mapping[str, Command] = {
     "palette": LoadPalette(), "mode": CycleMode(), "suspend": Suspend(), "redraw": Repaint(),
 }  # fmt: skip
-_BESIDE_QUESTION = frozenset(
+_QUESTION_KEYS = frozenset(
     {"scroll_up", "scroll_down", "top", "end", "whole", "panels", *PANEL_TITLES}
 )
 _HANDLERS: Mapping[type, Callable[[Model, Any], Updated]] = {
     Key: _press_key,
-    Typed: _type,
+    Typed: _type_text,
     Paste: _paste,
     Mouse: use_mouse,
     News: add_news,
@@ -463,7 +464,7 @@ _HANDLERS: Mapping[type, Callable[[Model, Any], Updated]] = {
     Resized: _pure(lambda model, m: replace(model, width=m.width, height=m.height)),
     Tick: _pure(lambda model, m: replace(model, now=m.now)),
     FactsChanged: _pure(with_facts),
-    DraftLeft: _pure(set_draft_aside),
+    DraftLeft: _pure(store_draft),
     RowsPrinted: _pure(lambda model, m: _add_rows(model, m.rows, begins=m.begins)),
     Asked: _pure(add_question),
     AskedToPick: _pure(
@@ -486,8 +487,8 @@ _HANDLERS: Mapping[type, Callable[[Model, Any], Updated]] = {
     ImagesMeasured: _pure(
         lambda model, m: replace(model, transcript=with_sizes(model.transcript, m.sizes))
     ),
-    ShellShown: _pure(with_shell),
-    ShellEnded: _pure(with_shell),
+    ShellShown: _pure(with_shell_output),
+    ShellEnded: _pure(with_shell_output),
     Copied: _pure(lambda model, m: replace(model, hint=m.hint)),
     Unqueued: _pure(_with_queued),
     Remembered: _pure(_with_history),

@@ -1,6 +1,6 @@
 """The frame that the screen shows for a state: rows of styled text, and the cursor. Pure.
 
-From top to bottom: the transcript, what is done now, messages that wait, the input or a
+From top to bottom: the transcript, the current activity, queued messages, the input or a
 question in its place, and the status line. A panel stands at the right of a wide screen, and
 below the transcript of a narrow one.
 """
@@ -21,7 +21,7 @@ from refold.tui.model import (
     TextSearch,
     WatchedNode,
 )
-from refold.tui.overlays import choosing_rows, dialog_rows
+from refold.tui.overlays import dialog_rows, open_picker_rows
 from refold.tui.panels import PANEL_HINTS, PANEL_TITLES, empty_note, is_empty, panel_entries
 from refold.tui.text_field import lay_out
 from refold.tui.transcript import visible_rows
@@ -78,7 +78,7 @@ class Areas(Struct, frozen=True):
 
 
 def view(model: Model) -> Frame:
-    layout = areas(model)
+    layout = divide_screen(model)
     rows = _transcript_rows(model, layout)
     if layout.side:
         panel = _panel_rows(model, layout.panel_room, layout.panel_height)
@@ -95,7 +95,7 @@ def view(model: Model) -> Frame:
     return Frame(tuple(truncate(row, model.width) for row in rows), cursor)
 
 
-def areas(model: Model) -> Areas:
+def divide_screen(model: Model) -> Areas:
     """Divide the screen. If it is very low, the transcript loses its rows last."""
     bottom, cursor = _bottom_rows(model)
     height = max(model.height, 1)
@@ -189,7 +189,7 @@ def _bottom_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
                 cursor = place and (place[0] + len(more), place[1])
                 more += draft
         case OpenPicker() as choosing:
-            more, cursor = choosing_rows(model, choosing)
+            more, cursor = open_picker_rows(model, choosing)
         case TextSearch() as finding:
             more, cursor = _search_rows(model, finding)
         case None:

@@ -221,7 +221,7 @@ class Keyboard:
         store_typeahead(self._input, self._input.read_keys())
 
     async def _read_text(self) -> str:
-        """ "" where nothing will ever come any more."""
+        """Return the next text; "" at the end of the input."""
         text = ""
         while not text:  # half a character is not text yet
             await wait_readable(self._input.fileno())
