@@ -27,9 +27,9 @@ def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
 
     async def work() -> None:
         with ProgressLine(printer).below_messages():
-            printer.status(line("1.0 s · working"))
+            printer.show_status(line("1.0 s · working"))
             print_error("overloaded")
-            printer.status(line("2.0 s · working"))
+            printer.show_status(line("2.0 s · working"))
 
     anyio.run(work)
 

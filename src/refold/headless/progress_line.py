@@ -45,7 +45,7 @@ class ProgressLine:
             while True:
                 if _is_in_foreground(sys.stderr):
                     seconds = time.monotonic() - self._began
-                    self._printer.status(progress_row(screen, session, seconds))
+                    self._printer.show_status(progress_row(screen, session, seconds))
                 await anyio.sleep(_DRAW_SECONDS)
 
         with self._scope:
@@ -91,8 +91,8 @@ def progress_line_for(display: str) -> ProgressLine | None:
     from refold.console.capabilities import detect_capabilities
     from refold.console.printer import Printer
 
-    look = detect_capabilities(sys.stderr, os.environ, wanted="status")
-    return ProgressLine(Printer(sys.stderr, look)) if look.moves else None
+    capabilities = detect_capabilities(sys.stderr, os.environ, wanted="status")
+    return ProgressLine(Printer(sys.stderr, capabilities)) if capabilities.moves else None
 
 
 def _is_in_foreground(stream: TextIO) -> bool:
