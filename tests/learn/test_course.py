@@ -10,6 +10,15 @@ import pytest
 from refold.learn.course import Lesson, lesson, lessons
 from refold.learn.workshop import NotYet, Workshop
 
+STEPS = pytest.mark.parametrize("one", lessons()[:12], ids=lambda one: one.slug)
+# Those of the second part start refold some times.
+RUNS = pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(one, id=one.slug, marks=[pytest.mark.slow] if one.number > 12 else [])
+        for one in lessons()
+    ],
+)
 ALL = pytest.mark.parametrize("one", lessons(), ids=lambda one: one.slug)
 
 # Per lesson: what is changed in the solution, and what the reader is problem.
@@ -43,7 +52,7 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
     ),
     5: (
         ("def main():\n    messages = new_conversation()\n    while True:",
-         "def main():\n    while True:\n        messages = new_conversation()", "lacks what was said before"),
+         "def main():\n    while True:\n        messages = new_conversation()", "lacks the messages before"),
         ('if text == "/new":', 'if text == "/reset":', "called 4 times"),
         ('[{"role": "system", "content": SYSTEM_PROMPT}]', "[]", "system prompt"),
         ("except EOFError:  # Ctrl+D", "except ValueError:", "exit code 1"),
@@ -52,7 +61,7 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
         ("    if not is_allowed(call):", "    if is_allowed(call) is None:", "the command ran"),
         ('HARMLESS_TOOLS = {"read_file", "list_files"}', "HARMLESS_TOOLS = set()", "should not need a permission"),
         ("always_allowed.add(name)", "always_allowed.update(TOOLS)", "write_file was not"),
-        ('        answer = "n"', '        answer = "y"', "no permission"),
+        ('        answer = "n"', '        answer = "y"', "not a permission"),
         ("    except EOFError:\n        answer", "    except ValueError:\n        answer", "exit code 1"),
     ),
     7: (
@@ -92,9 +101,52 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
     ),
     12: (
         ("schemas = TOOL_SCHEMAS if journal.parent else", "schemas =", "but not `delegate`"),
-        ("save_old_content(journal.parent or journal,", "save_old_content(journal,", "what the subagent wrote"),
+        ("save_old_content(journal.parent or journal,", "save_old_content(journal,", "the files that the subagent wrote"),
         ("max_steps = MAX_SUBAGENT_STEPS if journal.parent else MAX_STEPS", "max_steps = MAX_STEPS", "after 5 steps"),
-        ('child = Journal(Path(f"journal-{number}.jsonl"), parent=journal)', 'child = journal', ""),
+        ('subagent = Journal(Path(f"journal-{number}.jsonl"), parent=journal)', 'subagent = journal', ""),
+    ),
+    13: (
+        (", tools=[temperature]", "", "does not know the tool"),
+        ("raise ToolFailed(", "raise KeyError(", ""),
+        ("    return f\"{TEMPERATURES[city]} degrees\"", "    return str(TEMPERATURES)", "'-2 degrees'"),
+        ("result.usage.output", "result.usage", "The last line"),
+    ),
+    14: (
+        ('"Only Markdown files may be written."', "False", "why b.py was refused"),
+        ('question.tool == "write_file" and question', "question", "exit code 1"),
+        ('return "Only Markdown files may be written."', "return True", "should be refused"),
+        ('print("written:", *result.files)', "", "'written: a.md'"),
+    ),
+    15: (
+        ('name.endswith(".py") and not is_test and', "not is_test and", "Other files"),
+        (" and not is_test", "", "a test needs no test"),
+        ('.get("path", "")', '["path"]', "Other files"),
+        (' and not Path(f"test_{name}").exists()', "", "is there now"),
+        ("hooks=hooks", "hooks={}", "although there was no test_a.py"),
+    ),
+    16: (
+        ('data["verdict"] == "deny"', 'data["verdict"] == "ask"', "'refused:"),
+        ('["output"]', '["fresh"]', "'tokens: 48'"),
+        ('if part["type"] == "call"', 'if part["type"] == "tool"', "'bash: 1'"),
+        ('"0" * 16', '"0"', "No line was changed"),
+        ('if chain != event["h"]:', "if False:", "was changed"),
+    ),
+    17: (
+        ("arguments[5:]", "arguments", ""),
+        ("if results:", "if False:", ""),
+        ('re.findall(r"^\\d+\\t", results[0].text, re.MULTILINE)', "results[0].text.splitlines()", "has 2 lines"),
+        ("path = last.text.split()[-1]", 'path = "notes.txt"', "should have the path 'long.txt'"),
+    ),
+    18: (
+        ('    tools=("read_file", "list_files"),\n', "", "only tools that read"),
+        ("agents=[reviewer])", 'agents=[reviewer], agent="reviewer")', "The main agent should"),
+        (", agents=[reviewer]", "", "should give the reviewer a task"),
+    ),
+    19: (
+        ("names[part.id] = part.name", "pass", "exit code 1"),
+        ('"✓" if ended.outcome == "done" else "✗"', '"✓"', "read_file failed"),
+        ('print(text, end="", flush=True)', "pass", "The text of the answer"),
+        ("ended.text.splitlines()[0]", "ended.outcome", "write_file worked"),
     ),
 }  # fmt: skip
 
@@ -110,9 +162,9 @@ def failure_of(one: Lesson, program: Path) -> NotYet | None:
     return None
 
 
-@ALL
+@RUNS
 def test_the_solution_of_a_lesson_passes_its_check(one: Lesson, tmp_path: Path) -> None:
-    program = tmp_path / "agent.py"
+    program = tmp_path / one.program_name
     program.write_text(one.solution())
 
     failure = failure_of(one, program)
@@ -120,11 +172,11 @@ def test_the_solution_of_a_lesson_passes_its_check(one: Lesson, tmp_path: Path) 
     assert failure is None, failure
 
 
-@ALL
+@RUNS
 def test_the_program_at_the_start_of_a_lesson_does_not_pass(
     one: Lesson, tmp_path: Path
 ) -> None:
-    program = tmp_path / "agent.py"
+    program = tmp_path / one.program_name
     program.write_text(one.first_program())
 
     failure = failure_of(one, program)
@@ -144,12 +196,12 @@ def mistakes() -> Iterator[object]:
 def test_a_usual_mistake_gets_a_problem_and_three_hints(
     number: int, right: str, wrong: str, problem: str, tmp_path: Path
 ) -> None:
-    solution = lesson(number).solution()
-    assert right in solution
-    program = tmp_path / "agent.py"
-    program.write_text(solution.replace(right, wrong))
+    one = lesson(number)
+    assert right in one.solution()
+    program = tmp_path / one.program_name
+    program.write_text(one.solution().replace(right, wrong))
 
-    failure = failure_of(lesson(number), program)
+    failure = failure_of(one, program)
 
     assert failure is not None
     assert problem in failure.problem
@@ -204,7 +256,7 @@ def _dedent(code: str) -> str:
     return "\n".join(row[indent:] for row in code.splitlines())
 
 
-@ALL
+@STEPS
 def test_the_steps_need_only_the_standard_library(one: Lesson) -> None:
     modules = {
         name.split(".")[0]
@@ -222,7 +274,7 @@ def test_the_steps_need_only_the_standard_library(one: Lesson) -> None:
 
 
 def test_the_agent_grows_from_about_15_lines_to_about_300() -> None:
-    sizes = [len(one.solution().splitlines()) for one in lessons()]
+    sizes = [len(one.solution().splitlines()) for one in lessons()[:12]]
 
     assert sizes == sorted(sizes)
     assert sizes[0] < 20

@@ -19,7 +19,7 @@ from refold.learn.course import Lesson, lesson, lessons
 from refold.learn.model_server import model_server
 from refold.learn.reader_folder import MAX_HINTS, ReaderFolder, reader_folder
 from refold.learn.sequence_diagram import draw_requests
-from refold.learn.workshop import PROGRAM_NAME, NotYet, Workshop, start_program
+from refold.learn.workshop import NotYet, Workshop, make_session, start_program
 from refold.views.escape import visible
 from refold.views.wrap import wrap
 
@@ -95,7 +95,7 @@ def _list(folder: ReaderFolder, *, as_json: bool) -> int:
 
 def _show(chosen: Lesson, folder: ReaderFolder) -> int:
     if folder.create(chosen):
-        print_note(f"your program is {folder.program}")
+        print_note(f"your program is {folder.program(chosen)}")
     text = visible(chosen.text())
     if not os.isatty(1):
         write(text)
@@ -123,28 +123,29 @@ def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
     for name, text in demo.files.items():
         if not (folder.path / name).exists():
             (folder.path / name).write_text(text, encoding="utf-8")
+    if demo.session and not (folder.path / "session.jsonl").exists():
+        make_session(folder.path, *demo.session)
     words = words or demo.words
-    write(f"$ {shlex.join(('python', PROGRAM_NAME, *words))}\n")
+    write(f"$ {shlex.join(('python', chosen.program_name, *words))}\n")
     for typed in demo.said:
         write(f"  type: {typed}\n")
     with model_server(*demo.replies) as model:
         try:
-            code = start_program(folder.path, model.url, words).wait()
+            code = start_program(folder.program(chosen), model.url, words).wait()
         except KeyboardInterrupt:
             code = 130
         for reason in model.refusals:
             print_error(f"the model refused a request: {reason}")
         if model.requests:
-            write(f"\n{draw_requests(model.requests, model.replies)}")
+            write(f"\n{draw_requests(chosen.program_name, model.requests, model.replies)}")
     return min(code, 1) if code >= 0 else 1
 
 
 def _check(chosen: Lesson, folder: ReaderFolder) -> int:
-    if not folder.program.exists():
-        raise BadInput(
-            f"there is no {str(folder.program)!r}: refold learn {chosen.number} begins"
-        )
-    shop = Workshop(folder.program)
+    program = folder.program(chosen)
+    if not program.exists():
+        raise BadInput(f"there is no {str(program)!r}: refold learn {chosen.number} begins")
+    shop = Workshop(program)
     try:
         chosen.check(shop)
     except NotYet as failure:
@@ -171,7 +172,9 @@ def _next_advice(times: int) -> str:
 
 def _reset(chosen: Lesson, folder: ReaderFolder) -> int:
     kept = folder.reset(chosen)
-    write(f"{folder.program} is as it was at the start of lesson {chosen.number}.\n")
+    write(
+        f"{folder.program(chosen)} is as it was at the start of lesson {chosen.number}.\n"
+    )
     if kept:
         print_note(f"your program is kept as {folder.path / kept}")
     return 0

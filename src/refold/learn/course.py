@@ -1,7 +1,9 @@
 """The lessons: their texts, the programs that solve them, and their checks.
 
 Each lesson is a pair of files in `course/`: `NN-name.md`, the text, and `NN-name.py`, a program that
-solves it. The start of a lesson is the solution of the one before.
+solves it. In the first part readers continue with one program, `agent.py`, so a lesson begins with
+the solution of the one before. A lesson of the second part has a program of its own, which
+begins as `NN-name.start.py`.
 """
 
 import ast
@@ -14,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.learn.workshop import Demo, Workshop
+from refold.learn.workshop import PROGRAM_NAME, Demo, Workshop
 
 _COURSE_PATH = Path(__file__).parent / "course"
 _SOURCE_PATH = Path(__file__).parents[1]
@@ -45,8 +47,15 @@ class Lesson(Struct, frozen=True):
     def solution(self) -> str:
         return (_COURSE_PATH / f"{self.slug}.py").read_text(encoding="utf-8")
 
+    @property
+    def program_name(self) -> str:
+        """The name of the reader's program."""
+        return f"{self._name}.py" if self._start.exists() else PROGRAM_NAME
+
     def first_program(self) -> str:
         """What the reader's program is at the start of this lesson."""
+        if self._start.exists():
+            return self._start.read_text(encoding="utf-8")
         return lesson(self.number - 1).solution() if self.number > 1 else _FIRST_PROGRAM
 
     def demo(self) -> Demo:
@@ -56,9 +65,16 @@ class Lesson(Struct, frozen=True):
         """Check the program in `shop`. Raises `NotYet`."""
         self._checks().check(shop)
 
+    @property
+    def _name(self) -> str:
+        return self.slug.partition("-")[2].replace("-", "_")
+
+    @property
+    def _start(self) -> Path:
+        return _COURSE_PATH / f"{self.slug}.start.py"
+
     def _checks(self) -> "_Checks":
-        name = self.slug.partition("-")[2].replace("-", "_")
-        module = import_module(f"refold.learn.checks.{name}")
+        module = import_module(f"refold.learn.checks.{self._name}")
         return _Checks(module.LESSON_DEMO, module.check)
 
 

@@ -1,4 +1,4 @@
-"""The folder in which a reader works: `agent.py`, and what was done so far.
+"""The folder in which a reader works: the programs, and what was done so far.
 
 It is `refold-course` in the current directory, or the current directory if that is one. Nothing
 of the course is kept elsewhere, so deleting the folder starts over.
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.learn.course import Lesson
-from refold.learn.workshop import PROGRAM_NAME, NotYet
+from refold.learn.workshop import NotYet
 
 _FOLDER_NAME = "refold-course"
 _PROGRESS_NAME = ".progress.json"
@@ -32,9 +32,9 @@ class ReaderFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    @property
-    def program(self) -> Path:
-        return self.path / PROGRAM_NAME
+    def program(self, lesson: Lesson) -> Path:
+        """The reader's program for this lesson, which may not exist yet."""
+        return self.path / lesson.program_name
 
     def progress(self) -> CourseProgress:
         """Raises `BadInput` if the file was changed to something else."""
@@ -51,10 +51,11 @@ class ReaderFolder:
 
     def create(self, lesson: Lesson) -> bool:
         """Create the folder and a first program if they are missing; True if one was."""
-        if self.program.exists():
+        program = self.program(lesson)
+        if program.exists():
             return False
         self.path.mkdir(exist_ok=True)
-        self.program.write_text(lesson.first_program(), encoding="utf-8")
+        program.write_text(lesson.first_program(), encoding="utf-8")
         if not (self.path / _PROGRESS_NAME).exists():
             self._save(CourseProgress())
         return True
@@ -62,9 +63,10 @@ class ReaderFolder:
     def reset(self, lesson: Lesson) -> str:
         """Start the lesson over. Returns the name under which the reader's program is kept."""
         progress, kept = self.progress(), ""
-        if self.program.exists():
-            kept = self._free_name()
-            self.program.rename(self.path / kept)
+        program = self.program(lesson)
+        if program.exists():
+            kept = self._free_name(program)
+            program.rename(self.path / kept)
         for journal in self.path.glob("journal*.jsonl"):
             journal.unlink()
         self.create(lesson)
@@ -83,8 +85,8 @@ class ReaderFolder:
         self._save(CourseProgress(progress.done, failure.hints[0], times))
         return times, failure.hints[times - 1]
 
-    def _free_name(self) -> str:
-        names = (f"agent-{number}.py" for number in range(1, 10_000))
+    def _free_name(self, program: Path) -> str:
+        names = (f"{program.stem}-{number}.py" for number in range(1, 10_000))
         return next(name for name in names if not (self.path / name).exists())
 
     def _save(self, progress: CourseProgress) -> None:

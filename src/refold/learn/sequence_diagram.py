@@ -12,9 +12,11 @@ _NEW_MESSAGE_LABELS = {"user": "you", "tool": "result"}
 _ARROW_LINE = "─" * (_INNER_CELLS - 2)
 
 
-def draw_requests(requests: Sequence[Json], replies: Sequence[ModelReply]) -> str:
+def draw_requests(
+    program: str, requests: Sequence[Json], replies: Sequence[ModelReply]
+) -> str:
     """Two lifelines, of the program and of the model, with time downwards."""
-    rows = [f"agent.py{'model':>{_INNER_CELLS - 2}}"]
+    rows = [f"{program}{'model':>{_INNER_CELLS + 6 - len(program)}}"]
     known = 0
     for number, (request, reply) in enumerate(zip(requests, replies, strict=True), 1):
         messages: list[Json] = request["messages"]

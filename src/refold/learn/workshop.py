@@ -41,7 +41,16 @@ if TYPE_CHECKING:
 
 
 PROGRAM_NAME = "agent.py"
-MAX_RUN_SECONDS = 10
+_SESSION_PROGRAM = """\
+import os, shutil
+from pathlib import Path
+from refold import Agent
+Agent(model="lesson/scripted", mode="accept-edits").run("Tidy my notes.")
+journals = (Path(os.environ["REFOLD_HOME"]) / "sessions").glob("*/events.jsonl")
+shutil.copy(sorted(journals)[-1], "session.jsonl")
+"""
+_HOME_NAME = ".refold"
+MAX_RUN_SECONDS = 20
 _MAX_SHOWN_CHARS = 600
 
 
@@ -57,11 +66,13 @@ class NotYet(Exception):
 class Demo(Struct, frozen=True):
     """What `refold learn run` shows: the model's `replies` to `words` on the command line.
 
-    Or to what the reader is asked to type (`said`); `files` are put into the folder first.
+    Or to what the reader is asked to type (`said`). First, `files` are put into the folder, and the
+    journal of a session with the replies `session`, as session.jsonl.
     """
 
     replies: tuple[ModelReply, ...]
     words: tuple[str, ...] = ()
+    session: tuple[ModelReply, ...] = ()
     said: tuple[str, ...] = ()
     files: Mapping[str, str] = {}
 
@@ -80,6 +91,19 @@ class ProgramRun(Struct, frozen=True):
         return cast("list[Json]", self.requests[number]["messages"])
 
 
+def make_session(folder: Path, *replies: ModelReply) -> None:
+    """Write session.jsonl: the journal of a session of refold with these replies."""
+    program = folder / ".session.py"
+    program.write_text(_SESSION_PROGRAM, encoding="utf-8")
+    with model_server(*replies) as model:
+        pipe = subprocess.PIPE
+        process = start_program(program, model.url, (), stdout=pipe, stderr=pipe)
+        _, errors = process.communicate(timeout=MAX_RUN_SECONDS)
+    program.unlink()
+    if process.returncode:
+        raise RuntimeError(errors.decode(errors="replace"))
+
+
 class Workshop:
     """A copy of the reader's program in a folder of its own, which `run` starts.
 
@@ -88,7 +112,8 @@ class Workshop:
 
     def __init__(self, program: Path) -> None:
         self.folder = Path(mkdtemp(prefix="refold-lesson-"))
-        self.write(PROGRAM_NAME, program.read_text(encoding="utf-8"))
+        self._name = program.name
+        self.write(program.name, program.read_text(encoding="utf-8"))
 
     def close(self) -> None:
         rmtree(self.folder, ignore_errors=True)
@@ -122,6 +147,19 @@ class Workshop:
                 "json.dumps writes no line break; add one at the end of each event.",
                 'journal.write(json.dumps(event) + "\\n")',
             ) from error
+
+    def session_events(self) -> list[Json]:
+        """The events of the newest session of refold that the program started."""
+        journals = sorted((self.folder / _HOME_NAME / "sessions").glob("*/events.jsonl"))
+        expect(
+            journals,
+            "Your program started no session of refold.",
+            "A session begins with the first message to an agent.",
+            "agent.run(…) sends one.",
+            "result = agent.run(question)",
+        )
+        rows = journals[-1].read_text(encoding="utf-8").splitlines()
+        return [json.loads(row) for row in rows]
 
     def run(
         self, *replies: ModelReply, words: Sequence[str] = (), said: Sequence[str] = ()
@@ -201,7 +239,12 @@ class Workshop:
     ) -> "subprocess.Popen[bytes]":
         pipe = subprocess.PIPE
         return start_program(
-            self.folder, model.url, words, stdin=stdin, stdout=pipe, stderr=pipe
+            self.folder / self._name,
+            model.url,
+            words,
+            stdin=stdin,
+            stdout=pipe,
+            stderr=pipe,
         )
 
 
@@ -210,12 +253,24 @@ def _wait(printed: Event) -> None:
 
 
 def start_program(
-    folder: Path, url: str, words: Sequence[str], **streams: "Unpack[Streams]"
+    program: Path, url: str, words: Sequence[str], **streams: "Unpack[Streams]"
 ) -> "subprocess.Popen[bytes]":
-    """Start the program of this folder with the Python that runs refold."""
-    environ = {**program_environment(os.environ), "MODEL_URL": url}
+    """Start a program in its folder, with the Python that runs refold.
+
+    If it uses refold, that has a directory of its own there, with the model `lesson/scripted`.
+    """
+    home = program.parent / _HOME_NAME
+    home.mkdir(exist_ok=True)
+    (home / "config.toml").write_text(
+        f'[providers.lesson]\nwire = "openai-chat"\nbase_url = "{url}"\n', encoding="utf-8"
+    )
+    environ = {
+        **program_environment(os.environ),
+        "MODEL_URL": url,
+        "REFOLD_HOME": str(home),
+    }
     return programs.start(
-        [sys.executable, PROGRAM_NAME, *words], cwd=folder, env=environ, **streams
+        [sys.executable, program.name, *words], cwd=program.parent, env=environ, **streams
     )
 
 

@@ -1,0 +1,53 @@
+"""Lesson 18: a second agent, with fewer tools."""
+
+from refold.learn.model_server import ModelReply
+from refold.learn.workshop import Demo, Workshop, call, expect, quote
+
+_LESSON_REPLIES = (
+    call("task", agent="reviewer", prompt="Review sums.py."),
+    call("write_file", path="sums.py", content="gone"),
+    ModelReply("I may only read. sums.py has no test."),
+    ModelReply("The reviewer misses a test."),
+)
+LESSON_DEMO = Demo(
+    _LESSON_REPLIES,
+    words=("Have", "sums.py", "reviewed"),
+    files={"sums.py": "def add(a, b):\n    return a + b\n"},
+)
+
+
+def check(shop: Workshop) -> None:
+    """Who works for the user, what the reviewer can use, and what it tries."""
+    shop.write("sums.py", "kept")
+    run = shop.run(*_LESSON_REPLIES, words=["Have", "sums.py", "reviewed"])
+    first = str(run.messages(0)[0].get("content"))
+    expect(
+        "You review code" not in first,
+        "The reviewer works for the user. The main agent should.",
+        "One parameter of Agent says which agent works.",
+        "Leave it out: the main agent is the default.",
+        'Agent(model="lesson/scripted", mode="accept-edits", agents=[reviewer])',
+    )
+    expect(
+        len(run.requests) == 4
+        and "You review code" in str(run.messages(1)[0].get("content")),
+        f"The main agent should give the reviewer a task. There were {len(run.requests)} requests.",
+        "The main agent must know the reviewer.",
+        "agents=[…] adds agents that can get tasks.",
+        "agents=[reviewer]",
+    )
+    tools = {tool["function"]["name"] for tool in run.requests[1].get("tools", [])}
+    expect(
+        "read_file" in tools and "write_file" not in tools and "bash" not in tools,
+        f"The reviewer should have only tools that read, but has {quote(', '.join(sorted(tools)))}.",
+        "A Profile names its tools.",
+        "tools is a tuple of names.",
+        'tools=("read_file", "list_files"),',
+    )
+    expect(
+        shop.read("sums.py") == "kept",
+        "The reviewer wrote sums.py.",
+        "A tool that it does not have cannot be called.",
+        "write_file must not be among its tools.",
+        'tools=("read_file", "list_files"),',
+    )
