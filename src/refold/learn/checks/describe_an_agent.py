@@ -17,7 +17,7 @@ LESSON_DEMO = Demo(
 
 
 def check(shop: Workshop) -> None:
-    """Who works for the user, what the reviewer can use, and what it tries."""
+    """Which agent serves the user, what the reviewer can use, and what it tries."""
     shop.write("sums.py", "kept")
     run = shop.run(*_LESSON_REPLIES, words=["Have", "sums.py", "reviewed"])
     first = str(run.messages(0)[0].get("content"))
