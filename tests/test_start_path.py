@@ -35,7 +35,7 @@ FOR_A_VERSION = HEAVY | {
 }  # fmt: skip
 # What only some sessions need, or not before the first answer.
 LATER = {
-    "concurrent.futures.thread", "ctypes", "difflib", "refold.claims", "refold.config.toml_text", "tomlkit",
+    "concurrent.futures.thread", "encodings.idna", "ctypes", "difflib", "refold.claims", "refold.config.toml_text", "tomlkit",
     "refold.engine.summarize",
     "refold.place.quarantine", "refold.session.rewind", "refold.place.atomic_write",
     "refold.provider.text_protocol.parse", "refold.provider.text_protocol.delimiters",

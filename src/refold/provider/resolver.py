@@ -49,8 +49,8 @@ async def resolve(host: str, port: int) -> Sequence[str]:
     """Resolve a name to IP addresses on this machine. Raises `OSError`."""
     kind = socket.SOCK_STREAM
     with suppress(OSError, UnicodeError):  # a name: only a look-up needs a thread
-        numeric = socket.AI_NUMERICHOST
-        rows = socket.getaddrinfo(host, port, type=kind, flags=numeric)
+        address, numeric = host.encode("ascii"), socket.AI_NUMERICHOST  # not in IDNA
+        rows = socket.getaddrinfo(address, port, type=kind, flags=numeric)
         return tuple(dict.fromkeys(str(row[4][0]) for row in rows))
     try:
         rows = await anyio.getaddrinfo(host, port, type=kind)
