@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -37,9 +37,10 @@ class Server:
     """
 
     def __init__(
-        self, directory: Path, lines: list[dict[str, Any]], *, scripted: bool = True
-    ) -> None:
-        self.directory, self.scripted = directory, scripted
+        self, directory: Path, lines: list[dict[str, Any]], *, scripted: bool = True,
+        flags: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.directory, self.scripted, self.flags = directory, scripted, flags
         self.workspace = directory / "work"
         self.workspace.mkdir()
         self.script = directory / "answers.jsonl"
@@ -55,6 +56,7 @@ class Server:
     def start(self) -> None:
         words = [sys.executable, "-m", "refold", "serve", "--port", str(self.port)]
         words += ["--script", str(self.script)] if self.scripted else []
+        words += self.flags
         self._process = subprocess.Popen(
             words, cwd=self.workspace, env=dict(os.environ), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, start_new_session=True,
@@ -105,8 +107,10 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
     pytest.importorskip("fastapi", reason=NEEDS)
     servers = list[Server]()
 
-    def start(*lines: dict[str, Any], scripted: bool = True) -> Server:
-        servers.append(Server(tmp_path, list(lines), scripted=scripted))
+    def start(
+        *lines: dict[str, Any], scripted: bool = True, flags: Sequence[str] = ()
+    ) -> Server:
+        servers.append(Server(tmp_path, list(lines), scripted=scripted, flags=flags))
         return servers[-1]
 
     yield start
