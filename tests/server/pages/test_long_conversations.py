@@ -153,13 +153,16 @@ def test_older_blocks_come_while_scrolling_and_what_is_read_does_not_move(
 
 @pytest.mark.parametrize("path", ["/dev"])
 def test_the_timeline_draws_rows_as_far_as_it_is_scrolled(page: Any, path: str) -> None:
+    sizes = list[int]()
+    page.on("response", lambda r: "/timeline" in r.url and sizes.append(len(r.json())))
     page.locator("#tab-timeline").click()
-    page.locator(".timeline li").first.wait_for()
-    assert page.locator(".timeline li").count() < 700
+    page.locator(".timeline li button").first.wait_for()
+    assert page.locator(".timeline button").count() < 700
+    assert sizes == [500]  # rows, of those of the whole session
 
     until(page, """() => {
       document.querySelector(".timeline > :last-child")?.scrollIntoView();
-      return document.querySelectorAll(".timeline li").length === ROWS;
+      return document.querySelectorAll(".timeline button").length === ROWS;
     }""".replace("ROWS", str(TURNS * (2 * CALLS + 1))))  # fmt: skip
 
 

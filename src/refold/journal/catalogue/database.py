@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from errno import EEXIST
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
@@ -43,6 +44,7 @@ _SCHEMA_SQL = f"""
 """
 _DROP_SQL = "DROP TABLE IF EXISTS words; DROP TABLE IF EXISTS sessions;"
 _CARD_DECODER = msgspec.json.Decoder(Card)
+_MAX_KNOWN_CARDS = 4096
 
 
 Value: TypeAlias = str | bytes | int | float | None
@@ -130,7 +132,7 @@ class Tables:
             "WHERE id = ?", (id_,),
         ):  # fmt: skip
             read = ReadPosition(FileStamp(size, mtime, inode), upto, last, h)
-            return CatalogueRow(key, _CARD_DECODER.decode(card), read)
+            return CatalogueRow(key, _to_card(card), read)
         return None
 
     def cards(self, *, children: bool = False) -> list[Card]:
@@ -205,17 +207,23 @@ class Tables:
             (MATCH_START, MATCH_END, _SNIPPET_WORDS, expression),
         ):
             seq = rowid & (1 << _SEQ_BITS) - 1
-            yield Hit(_CARD_DECODER.decode(card), seq, who, from_index(snippet))
+            yield Hit(_to_card(card), seq, who, from_index(snippet))
 
     def _cards(self, which: str) -> list[Card]:
         rows = self._sql.execute(f"SELECT card FROM sessions{which}")
-        return [_CARD_DECODER.decode(card) for (card,) in rows]
+        return [_to_card(card) for (card,) in rows]
 
     def count(self) -> tuple[int, int]:
         """The numbers of sessions, with subagents, and of messages."""
         [(sessions,)] = self._sql.execute("SELECT count(*) FROM sessions")
         [(messages,)] = self._sql.execute("SELECT count(*) FROM words_docsize")
         return sessions, messages
+
+
+@lru_cache(_MAX_KNOWN_CARDS)
+def _to_card(data: bytes) -> Card:
+    """Decode a card. Few cards change between two lists, and decoding is most of a list's time."""
+    return _CARD_DECODER.decode(data)
 
 
 _FILE_SUFFIXES = ("-wal", "-shm", "")  # of the files that SQLite uses

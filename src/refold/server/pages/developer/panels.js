@@ -11,6 +11,7 @@ import { developer as t } from "../shared/texts.js";
 import { backgroundPanel, tasksPanel, teamPanel } from "../shared/work.js";
 
 const SHOWN = 300; // rows at a time
+const TIMELINE_ROWS = 500; // asked for at a time
 const IN_A_ROW = 200; // pieces of one text that are one row
 const PAUSE = 500; // milliseconds between two drawings, where the page is drawn anyway
 const LONGEST_PAUSE = 1000; // and where it is not
@@ -245,19 +246,60 @@ function table(title, rows, name) {
 /** The id of the session of a node, which is "root" or below it. */
 const idOf = (node, page) => `${page.conversation.id}${node.slice("root".length)}`;
 
+/** Rows are read as far as it is scrolled, and those of the last part again after each step. */
 function timeline(element, page) {
-  return report(element, page, "timeline", (rows) => {
-    if (!rows.length) return h("p", { class: "empty" }, t.noFrames);
-    const first = rows.reduce((least, r) => Math.min(least, r.at), Infinity);
-    const last = rows.reduce((most, r) => Math.max(most, r.at + (r.seconds ?? 0)), 0);
-    const span = Math.max(last - first, 0.001);
-    return lazyList("ol", "timeline", rows, (each) => {
-      const bar = h("span", { class: `bar-of bar-${each.kind}` });
-      bar.style.marginInlineStart = `${((each.at - first) / span) * 100}%`;
-      bar.style.inlineSize = `${Math.max(0.6, ((each.seconds ?? 0) / span) * 100)}%`;
-      return h("li", {}, h("button", { type: "button", on: { click: () => page.goTo(each.seq, idOf(each.node, page)) } },
-        h("span", { class: "what" }, h("strong", {}, onOneLine(each.name || each.kind)), " ", onOneLine(each.words ?? "")),
-        h("span", { class: "time" }, each.seconds === null ? "…" : duration(each.seconds)), h("span", { class: "track" }, bar)));
-    });
-  });
+  const end = h("li", { class: "list-end" });
+  const list = h("ol", { class: "timeline" }, end);
+  fill(element, list);
+  let last = { address: `${api.of(page.conversation.id, "timeline")}?limit=${TIMELINE_ROWS}`, elements: [] };
+  let [next, seen, first, until, reading, again] = ["", "", Infinity, 0, false, false];
+
+  async function read(part) {
+    if (reading) return;
+    reading = true;
+    try {
+      const found = await api.getPage(part.address);
+      last = part;
+      ({ next } = found);
+      for (const each of part.elements) each.remove();
+      part.elements = found.body.map((each) => row(each));
+      end.before(...part.elements);
+      list.style.setProperty("--span", Math.max(until - first, 0.001));
+      end.textContent = list.childElementCount > 1 ? "" : t.noFrames;
+    } catch (error) {
+      end.before(h("li", { class: "problem", role: "alert" }, t.dialogFailed(error.message)));
+      next = "";
+    }
+    reading = false;
+    near.unobserve(end); // it is told again whether that is near
+    if (next) near.observe(end);
+    else if (again) changed();
+  }
+
+  function changed() {
+    again = reading;
+    if (!reading && !next) read(last);
+  }
+
+  function row(each) {
+    const bar = h("span", { class: `bar-of bar-${each.kind}` });
+    first = Math.min(first, each.at);
+    until = Math.max(until, each.at + (each.seconds ?? 0));
+    bar.style.setProperty("--from", each.at - first);
+    bar.style.setProperty("--took", each.seconds ?? 0);
+    return h("li", {}, h("button", { type: "button", on: { click: () => page.goTo(each.seq, idOf(each.node, page)) } },
+      h("span", { class: "what" }, h("strong", {}, onOneLine(each.name || each.kind)), " ", onOneLine(each.words ?? "")),
+      h("span", { class: "time" }, each.seconds === null ? "…" : duration(each.seconds)), h("span", { class: "track" }, bar)));
+  }
+
+  const near = new IntersectionObserver((found) => {
+    if (found.at(-1).isIntersecting && next) read({ address: next, elements: [] });
+  }, { rootMargin: "600px 0px" });
+  return { changed: (screen) => {
+    until = Math.max(until, screen.done.items[screen.done.length - 1]?.at ?? 0); // the newest that is known
+    const now = `${screen.turn} ${screen.steps} ${screen.children.length}`;
+    if (now === seen) return;
+    seen = now;
+    changed();
+  } };
 }

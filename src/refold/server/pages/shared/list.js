@@ -7,7 +7,7 @@ import { Connection } from "./connection.js";
 import { fill, h, icon, iconButton } from "./dom.js";
 import { onOneLine } from "./escape.js";
 
-const FIRST = "/api/conversations?limit=100";
+const FIRST = "/api/conversations?limit=40"; // more than a window shows; the others come while one scrolls
 const SEARCH_PAUSE = 200; // milliseconds
 const DRAW_PAUSE = 100;
 const VIEW_KEY = "refold-list";
@@ -25,6 +25,7 @@ export class ConversationList {
     this.archived = false; // are those shown?
     this.next = ""; // the address of the next page
     this.line = NO_LINE;
+    this.ready = new Promise((resolve) => { this.isReady = resolve; }); // the first rows are there, or cannot be had
     this.search = h("input", {
       type: "search", placeholder: texts.searchHint, "aria-label": texts.searchConversations,
       on: { input: () => this.searchSoon() },
@@ -40,6 +41,7 @@ export class ConversationList {
   }
 
   start() {
+    this.load().finally(this.isReady); // what has changed until the socket is there comes with it
     this.connection = new Connection("/api/conversations/ws", {
       document: (doc) => doc.type === "sessions_changed" && this.take(doc),
       state: (name, seconds) => this.setLine(name, seconds), lost: () => this.whyLost(),
@@ -49,7 +51,7 @@ export class ConversationList {
   setLine(name, seconds) {
     const { lost } = this.line;
     this.line = lineAfter(this.line, name, seconds);
-    if (name === "online") this.load();
+    if (name === "online") this.ready.then(() => this.load());
     else if (lost !== this.line.lost) this.draw();
   }
 

@@ -253,6 +253,7 @@ class Page {
   /** Conversations whose process ended in the middle of a turn: one can be continued. */
   async offerCutOff(welcome) {
     const t = this.texts;
+    await this.list.ready; // it has the newest of them, too
     const cards = await api.get("/api/conversations?cut_off=true&limit=20").catch(() => []);
     if (!cards.length || !welcome.isConnected) return;
     welcome.append(h("section", { class: "cut-off", "aria-label": t.cutOffOnes },
