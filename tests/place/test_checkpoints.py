@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import TaskGroup
 
 from refold import programs
 from refold.errors import ToolFailed
@@ -55,6 +56,37 @@ def test_restore_undoes_files_that_commands_created_changed_and_deleted(root: Pa
         FileChange(f"{root}/made/new.txt", "created", 1, 0),
     )
     assert (count, files(root), (root / "made").exists()) == (3, then, False)
+
+
+def test_a_cancelled_restore_ends_after_a_whole_file_and_can_be_repeated(
+    root: Path,
+) -> None:
+    names = [f"{number:03}" for number in range(400)]
+    for name in names:
+        (root / name).write_text(name * 1_000)
+    result = checkpoints(root)
+    before, then = take_snapshot(result), files(root)
+    for name in names:
+        (root / name).unlink()
+    empty = take_snapshot(result)
+
+    async def cancel_after_the_first_file(group: TaskGroup) -> None:
+        while not any(root.iterdir()):
+            await anyio.lowlevel.checkpoint()
+        group.cancel_scope.cancel()
+
+    async def main() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(cancel_after_the_first_file, group)
+            await result.restore(empty.trees, before.trees)
+
+    anyio.run(main)
+    partly = files(root)
+
+    assert 0 < len(partly) < len(names)
+    assert partly.items() <= then.items()
+    assert back(result, before) == len(names) - len(partly)
+    assert files(root) == then
 
 
 def test_restore_returns_unusual_files_byte_for_byte(root: Path) -> None:

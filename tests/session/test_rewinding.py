@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from refold.session.recorder import Recorder
 from refold.session.rewind import plan_rewind, preview, rewind, rewind_points
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
+from refold.values.live import Waiting
 from refold.values.messages import Message, Text, ToolCall
 from refold.views.rewind_points import point_lines, preview_lines, report_text
 from refold.views.styled import bare
@@ -488,6 +490,37 @@ def test_rewind_records_checkpoints_before_and_after(
         ]
         assert news[2] == FilesRestored(one.seq, seq + 1, 2)
         assert view.checkpoints.trees == one.trees
+
+    played(story)
+
+
+def test_an_interrupted_rewind_can_be_completed_and_undone(
+    played: Callable[[Story], None],
+) -> None:
+    names = [f"{number:03}" for number in range(400)]
+
+    async def story(agent: Agent) -> None:
+        session, root = agent.session, agent.root
+        await agent.turn("make", lambda: [(root / name).write_text(name) for name in names])
+        await agent.turn("remove", lambda: [(root / name).unlink() for name in names])
+        seq, watch = session.view.seq, session.hub.watch(only=(Waiting,))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(rewind, session, agent.kept, agent.said[1], "files")
+            while not any(root.iterdir()):
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+
+        partly = len(agent.now())
+        completed = await rewind(session, agent.kept, agent.said[1], "files")
+        whole = len(agent.now())
+        await rewind(session, agent.kept, seq + 1, "files")
+        async with aclosing(watch.frames()) as frames:
+            news = (await anext(frames)).item
+        way = f"rewind to event {agent.said[1]} again to complete it, or to {seq + 1}"
+        assert news == Waiting(0, f"the rewind was interrupted: {way} to undo it")
+        assert (completed.files, whole) == (len(names) - partly, len(names))
+        assert (0 < partly < len(names), agent.now()) == (True, {})
 
     played(story)
 

@@ -22,9 +22,11 @@ from refold.headless.streams import print_document, print_note, write
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import View, fold
 from refold.place.checkpoints import Checkpoints
+from refold.session.hub import Subscription
 from refold.session.recorder import Recorder
 from refold.session.rewind import plan_rewind, preview, rewind, rewind_points
 from refold.session.session import Session
+from refold.values.live import Waiting
 from refold.values.path_names import below
 from refold.views.escape import on_one_line
 from refold.views.rewind_points import (
@@ -95,7 +97,28 @@ async def _rewind(
     drift: DriftRule = args.drift
     record = Recorder(home.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
-        return await rewind(session, snapshots, args.event, kind, drift=drift)
+        watch = record.hub.watch()
+        outcome: RewindReport | BadInput = BadInput("")
+        async with anyio.create_task_group() as group:
+            group.start_soon(_print_progress, watch)
+            try:
+                outcome = await rewind(session, snapshots, args.event, kind, drift=drift)
+            except BadInput as error:  # raised below, where no group wraps it
+                outcome = error
+            finally:
+                watch.close()
+        if isinstance(outcome, BadInput):
+            raise outcome
+        return outcome
+
+
+async def _print_progress(watch: Subscription) -> None:
+    """Print on stderr how far a rewind of many files is, and what to do if it is interrupted."""
+    # Shielded, because the last sentence comes after a cancellation.
+    with anyio.CancelScope(shield=True):
+        async for frame in watch.frames():
+            if isinstance(frame.item, Waiting):
+                print_note(frame.item.reason)
 
 
 def _no_turns(view: View) -> World:

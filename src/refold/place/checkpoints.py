@@ -25,7 +25,7 @@ from collections.abc import (
     Set,
 )
 from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
@@ -39,6 +39,7 @@ from refold.place.port import Commit, FileChange, ReportProgress, SnapshotTaken,
 from refold.place.snapshot_repository import (
     EMPTY_TREE,
     MAX_BORROWING_SECONDS,
+    REPORT_SECONDS,
     GitFailed,
     ScanProgress,
     SnapshotRepository,
@@ -64,7 +65,6 @@ WHOLE_MACHINE = (
 _DELETE_PREFIX = ".deleted-"  # followed by the id of the deleting process
 _SKIP_RESCAN_SECONDS = 1.0  # a scan this recent is not repeated
 _REUSE_SECONDS = 10.0  # a scan this recent is still valid
-_REPORT_SECONDS = 1.0  # between reports on a scan that takes longer
 _Kind: TypeAlias = Literal["created", "changed", "deleted"]
 # git leaves out a count of 1, and names the function around.
 _HUNK_HEADER = r"(?m)^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@.*$"
@@ -204,9 +204,16 @@ class Checkpoints:
         self._commit_objects = self._history.objects
         return trees
 
-    async def restore(self, current: Trees, to: Trees, only: Collection[str] = ()) -> int:
-        # It is not cancelled once begun, or the workspace would be half restored.
-        return await anyio.to_thread.run_sync(self._restore, current, to, only)
+    async def restore(
+        self,
+        current: Trees,
+        to: Trees,
+        only: Collection[str] = (),
+        report: ReportProgress | None = None,
+    ) -> int:
+        progress = ScanProgress()
+        work = partial(self._restore, current, to, only, progress)
+        return await progress.run_in_thread(work, report)
 
     def _is_recent(self, seconds: float) -> bool:
         """Whether the newest scan is running, or is valid and recent enough."""
@@ -256,7 +263,9 @@ class Checkpoints:
     def _store_lent(self, look: "_SnapshotTask") -> None:
         self._scan.store_lent(self._roots, look.progress)
 
-    def _restore(self, current: Trees, to: Trees, only: Collection[str]) -> int:
+    def _restore(
+        self, current: Trees, to: Trees, only: Collection[str], progress: ScanProgress
+    ) -> int:
         from refold.place.snapshot_restore import RewriteStep, rewrite
 
         steps, trees, target = dict[str, RewriteStep](), dict(current), dict(to)
@@ -279,7 +288,7 @@ class Checkpoints:
             return 0
         with self._repository.lock("restoring"):
             try:
-                return rewrite(self._repository, wanted)
+                return rewrite(self._repository, wanted, progress)
             finally:
                 self.note_change()
 
@@ -389,7 +398,7 @@ class _SnapshotTask:
     async def wait(self, report: ReportProgress | None) -> None:
         while not self.done.is_set():
             await anyio.to_thread.run_sync(
-                self.done.wait, _REPORT_SECONDS, abandon_on_cancel=True
+                self.done.wait, REPORT_SECONDS, abandon_on_cancel=True
             )
             if report is not None and not self.done.is_set():
                 report(self.progress.done, self.progress.total)

@@ -475,6 +475,10 @@ class Snapshots(Protocol):
     def commit_trees(self, commit: str) -> Trees: ...
 
     async def restore(
-        self, current: Trees, to: Trees, only: Collection[str] = ()
+        self,
+        current: Trees,
+        to: Trees,
+        only: Collection[str] = (),
+        report: ReportProgress | None = None,
     ) -> int: ...
     def report_failure(self, why: str) -> None: ...

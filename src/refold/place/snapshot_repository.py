@@ -14,13 +14,17 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import anyio
+
 from refold import programs
 from refold.errors import ToolFailed
+from refold.place.port import ReportProgress
 from refold.safe_open import check_no_links, create_file, open_checked
 from refold.values.printable_names import escape_name
 
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the empty tree, which git knows
 OUT_OF_TIME = "out of time"
+REPORT_SECONDS = 1.0  # between reports on a scan or a restore
 _MAX_CALL_SECONDS = 600.0  # of one call
 MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file in a snapshot
 MAX_LENDER_SECONDS = (
@@ -80,13 +84,42 @@ class TooLarge(ToolFailed):
 
 
 class ScanProgress:
-    """How many files a scan has stored, and of how many."""
+    """How many files a scan has stored or a restore has written, and of how many.
+
+    A restore ends after the current file if it is `stopped`.
+    """
 
     def __init__(self) -> None:
-        self.done, self.total = 0, 0
+        self.done, self.total, self.stopped = 0, 0, False
 
     def add(self, count: int) -> None:
         self.done += count
+
+    async def run_in_thread(
+        self, work: Callable[[], int], report: ReportProgress | None
+    ) -> int:
+        """Run `work`, and report on it each second. A cancellation stops it and waits for its end."""
+        files, failure = 0, None
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch, report)
+            try:
+                files = await anyio.to_thread.run_sync(work)
+            except ToolFailed as error:  # raised below, where no group wraps it
+                failure = error
+            group.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+        await anyio.lowlevel.checkpoint_if_cancelled()  # the group has ended without it
+        return files
+
+    async def _watch(self, report: ReportProgress | None) -> None:
+        try:
+            while True:
+                await anyio.sleep(REPORT_SECONDS)
+                if report is not None:
+                    report(self.done, self.total)
+        finally:
+            self.stopped = True
 
 
 class SnapshotRepository:

@@ -18,7 +18,7 @@ from refold.errors import ToolFailed
 from refold.place.ignore_rules import HALF_WRITTEN
 from refold.place.openat import FOLDER_FLAGS, closing, open_beneath
 from refold.place.snapshot_pack import BLOB_TYPE, object_name
-from refold.place.snapshot_repository import GitBlobReader, SnapshotRepository
+from refold.place.snapshot_repository import GitBlobReader, ScanProgress, SnapshotRepository
 from refold.values.printable_names import escape_name
 
 _LINK, _RUNS = "120000", "100755"
@@ -50,25 +50,41 @@ class _DiskEntry(Struct, frozen=True):
     about: tuple[int, ...] = ()  # to recognize it later
 
 
-def rewrite(repository: SnapshotRepository, steps: Sequence[RewriteStep]) -> int:
-    """Do all `steps`, or raise `ToolFailed` with nothing done. Return the number of changes."""
+def rewrite(
+    repository: SnapshotRepository, steps: Sequence[RewriteStep], progress: ScanProgress
+) -> int:
+    """Do all `steps`, or raise `ToolFailed` with nothing done. Return the number of changes.
+
+    If it is stopped, each file is as it was or as wanted.
+    """
     _remove_drafts(steps)
-    states = {step.path: _current_state(step) for step in steps}
+    states = dict[str, _DiskEntry]()
+    for step in steps:
+        if progress.stopped:
+            return 0
+        states[step.path] = _current_state(step)
     _refuse_conflicts(steps, states)
     names = {step.to.name for step in steps if step.to}
     if lost := repository.lost(sorted(names)):
         raise ToolFailed(f"{lost} files of that snapshot are lost: nothing was changed.")
     todo = [step for step in steps if states[step.path].kept != step.to]
-    for step in sorted(todo, key=lambda step: step.path, reverse=True):
-        if step.now is not None and states[step.path].kept is not None and step.to is None:
+    progress.total = len(todo)
+    going = [step for step in todo if step.to is None]
+    for step in sorted(going, key=lambda step: step.path, reverse=True):
+        if progress.stopped:
+            return progress.done
+        if step.now is not None and states[step.path].kept is not None:
             _remove(step, states[step.path])
+        progress.add(1)
+    wait = len(todo) <= _MAX_SYNCED_FILES
     with repository.blobs() as blobs:
         for step in todo:
+            if progress.stopped:
+                return progress.done
             if step.to is not None:
-                _write_blob(
-                    step, step.to, states[step.path], blobs, len(todo) <= _MAX_SYNCED_FILES
-                )
-    return len(todo)
+                _write_blob(step, step.to, states[step.path], blobs, wait)
+                progress.add(1)
+    return progress.done
 
 
 def _refuse_conflicts(

@@ -7,6 +7,7 @@ conversation, `place.port.Snapshots` the snapshots; clients ask the user.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
+from functools import partial
 
 import anyio
 from msgspec.structs import asdict, replace
@@ -16,7 +17,9 @@ from refold.journal.events.kinds import Checkpointed, Event, FilesRestored, Rewo
 from refold.journal.state.checkpoints import Checkpoint, RewindTarget
 from refold.journal.state.fold import View
 from refold.place.port import Snapshots, SnapshotTaken, Trees
+from refold.session.recorder import Recorder
 from refold.session.session import Session
+from refold.values.live import Waiting
 from refold.values.path_names import below
 from refold.views.escape import on_one_line
 from refold.views.rewind_points import (
@@ -212,24 +215,44 @@ async def _rewind_with_files(
     ):
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     undo = record.view.checkpoints.seq
-    files = 0
+    try:
+        files = await snapshots.restore(
+            snapshot.trees, checkpoint.trees, only, partial(_show_progress, record)
+        )
+    except ToolFailed as error:
+        await _save_checkpoint(record, snapshots)
+        raise BadInput(str(error)) from error
+    except anyio.get_cancelled_exc_class():
+        await _save_checkpoint(record, snapshots)
+        way = f"rewind to event {result.plan.seq} again to complete it"
+        record.publish(
+            Waiting(0, f"the rewind was interrupted: {way}, or to {undo} to undo it")
+        )
+        raise
     with anyio.CancelScope(shield=True):  # changes to files must be recorded
-        try:
-            files = await snapshots.restore(snapshot.trees, checkpoint.trees, only)
-        except ToolFailed as error:
-            raise BadInput(str(error)) from error
         restored = FilesRestored(checkpoint.seq, undo, files, only)
         # The conversation first: just before that event, both are unchanged.
         events = (Rewound(mark), restored) if mark else (restored,)
         await record(*events, kept=True, by="person")
         undo = record.view.seq - 1 if mark else undo
+        await _save_checkpoint(record, snapshots)
+    return RewindReport(result, files, undo)
+
+
+async def _save_checkpoint(record: Recorder, snapshots: Snapshots) -> None:
+    """Record the files as they are now: the next rewind knows that these changes are ours."""
+    with anyio.CancelScope(shield=True):
         snapshots.note_change()
         try:
             after = await snapshots.take()
             await record(Checkpointed(after.trees, after.left_out), by="place")
         except ToolFailed as error:
             snapshots.report_failure(str(error))
-    return RewindReport(result, files, undo)
+
+
+def _show_progress(record: Recorder, done: int, total: int) -> None:
+    count = f"{done:,} of {total:,}" if total else "looking for changed files"
+    record.publish(Waiting(0, f"Restoring files: {count}"))
 
 
 def _events_if_idle(view: View, event: Event) -> Sequence[Event]:

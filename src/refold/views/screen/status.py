@@ -14,6 +14,7 @@ from refold.journal.events.kinds import (
     Compacted,
     Ended,
     Entry,
+    FilesRestored,
     Imported,
     Judged,
     ModelAnswered,
@@ -31,7 +32,7 @@ from refold.views.screen.blocks import CallBlock, Open
 
 EVENT_KINDS = frozenset((
     ModelAsked, Reserved, Settled, ModelAnswered, ModelFailed, Judged, Answered, Started, Ended,
-    Compacted, Rewound, TurnEnded, Imported,
+    Compacted, Rewound, FilesRestored, TurnEnded, Imported,
 ))  # fmt: skip
 _SIDE_CALL_PREFIX = "requesting a"
 
@@ -58,7 +59,7 @@ def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Statu
             return status
         case (
             ModelAnswered() | ModelFailed() | Judged() | Answered() | Started() | Ended()
-            | Compacted() | Settled() | Rewound()
+            | Compacted() | Settled() | Rewound() | FilesRestored()
         ):  # fmt: skip
             doing = call_activity(waiting)
             return status if doing == status.doing else Status(doing, entry.at)
