@@ -46,7 +46,7 @@ from refold.views.styled import Line
 from refold.views.wrap import cells, truncate, wrap_rows
 
 _TRANSCRIPT_ROWS = 3  # rows of the transcript that stay visible above a question
-_ROWS_BELOW_BODY = 4  # of a question, besides its choices: rules, counts and the status
+_ROWS_BELOW_BODY = 3  # of a question, besides its choices: a rule, counts and the status
 _MIN_MENU_ROWS = 8  # that choices may take on a low screen
 _LIST_ROWS = 17  # including what is below it
 _ROW_BEHIND_LAST = 1_000_000
