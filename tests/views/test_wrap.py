@@ -131,18 +131,33 @@ def test_wrapped_styled_text_fits_and_loses_no_word(texts: list[str], room: int)
     assert bare(hard_wrap(pieces, room)).replace("\n", "") == whole
     assert all(cells(row) <= room for row in rows)
     assert all(cells(bare([row])) <= room for row in hard_wrap(pieces, room))
+    code = wrap_code(pieces, room)
+    assert "".join(bare([row]).removeprefix("↳ ") for row in code) == whole
+    assert all(cells(bare([row])) <= room for row in code)
     assert cells(bare([truncate(tuple(pieces), room)])) <= room
 
 
 def test_rows_that_continue_a_line_of_code_begin_with_a_mark() -> None:
-    code: list[Piece] = [("keyword", "return"), ("plain", " first, second # 日本語")]
+    code: list[Piece] = [("keyword", "return"), ("plain", " first, second # 日本語日本")]
 
     assert wrap_code(code, 12) == [
-        (("keyword", "return"), ("plain", " first")),
-        (("dim", "↳ "), ("plain", ", second #")),
-        (("dim", "↳ "), ("plain", " 日本語")),
+        (("keyword", "return"), ("plain", " ")),
+        (("dim", "↳ "), ("plain", "first, ")),
+        (("dim", "↳ "), ("plain", "second # ")),
+        (("dim", "↳ "), ("plain", "日本語日本")),
     ]
     assert bare(wrap_code(code, 6)).replace("\n", "") == bare([tuple(code)])
+
+
+def test_a_row_of_code_ends_within_a_word_where_no_blank_is_near() -> None:
+    assert bare(wrap_code(line("x " + "y" * 14), 10)).split("\n") == [
+        "x yyyyyyyy",
+        "↳ yyyyyy",
+    ]
+    assert bare(wrap_code(line(" " * 8 + "y" * 6), 10)).split("\n") == [
+        "        yy",
+        "↳ yyyy",
+    ]
 
 
 def test_a_word_wider_than_a_row_is_broken_where_a_line_of_ours_is_wrapped() -> None:

@@ -223,13 +223,8 @@ def wrap(pieces: Iterable[Piece], room: int, *, addresses: bool = True) -> list[
     return rows.done
 
 
-def hard_wrap(pieces: Iterable[Piece], room: int, mark: str = "") -> list[Line]:
-    """Break text anywhere into rows of `room` cells; nothing is lost.
-
-    Every row but the first begins with `mark`, if there is room for it.
-    """
-    start: list[Piece] = [("dim", mark)] if mark and room >= _MIN_MARKED_CELLS else []
-    start_cells = cells(mark) if start else 0
+def hard_wrap(pieces: Iterable[Piece], room: int) -> list[Line]:
+    """Break text anywhere into rows of `room` cells; nothing is lost or added."""
     rows: list[list[Piece]] = [[]]
     used = 0
     for style, text in pieces:
@@ -238,17 +233,48 @@ def hard_wrap(pieces: Iterable[Piece], room: int, mark: str = "") -> list[Line]:
             used += cells(text)
             continue
         for letter, wide in letters(text):
-            if used + wide > room and used > (start_cells if len(rows) > 1 else 0):
-                rows.append([*start])
-                used = start_cells
+            if used + wide > room and used:
+                rows.append([])
+                used = 0
             rows[-1].append((style, letter))
             used += wide
     return [tuple(join_pieces(row)) for row in rows]
 
 
 def wrap_code(pieces: Iterable[Piece], room: int) -> list[Line]:
-    """Break a line of code into rows; those that continue it are marked as such."""
-    return hard_wrap(pieces, room, CONTINUATION_MARK)
+    """Break a line of code into rows, after a blank if one is near the end of the row.
+
+    Rows that continue the line begin with a mark, if there is room for it. Nothing is lost.
+    """
+    pieces = join_pieces(pieces)
+    if sum(cells(text) for _, text in pieces) <= room:
+        return [tuple(pieces)]
+    mark: list[Piece] = []
+    if room >= _MIN_MARKED_CELLS:
+        mark = [("dim", CONTINUATION_MARK)]
+    code = [(style, *letter) for style, text in pieces for letter in letters(text)]
+    rows, start = list[Line](), 0
+    while start < len(code):
+        before = mark if rows else []
+        end = _row_end(code, start, room - cells(bare([tuple(before)])))
+        row: list[Piece] = [(style, letter) for style, letter, _ in code[start:end]]
+        rows.append(tuple(join_pieces([*before, *row])))
+        start = end
+    return rows
+
+
+def _row_end(code: Sequence[tuple[PieceStyle, str, int]], start: int, room: int) -> int:
+    """The index behind the last letter of the row of code that begins at `start`."""
+    used, text_seen, after_blank = 0, False, start
+    for index in range(start, len(code)):
+        _, letter, wide = code[index]
+        if used + wide > room and index > start:
+            return after_blank if after_blank - start > (index - start) // 2 else index
+        used += wide
+        text_seen = text_seen or letter != " "
+        if letter == " " and text_seen:  # not in the indent
+            after_blank = index + 1
+    return len(code)
 
 
 def truncate(row: Line, room: int) -> Line:
