@@ -181,7 +181,7 @@ def test_inside_the_folder_of_the_course_no_second_one_is_made(
     [
         (["99"], "there is no lesson 99: they are numbered from 1 to 19"),
         (["check", "two"], "refold learn has no 'two': name a lesson by its number"),
-        (["chekc"], "refold learn has no 'chekc': name a lesson by its number"),
+        (["cheese"], "refold learn has no 'cheese': name a lesson by its number"),
         (["check", "1"], "refold learn 1 begins"),
     ],
 )

@@ -389,11 +389,7 @@ class ToolDependencies:
         )
         if files is self._shared.workspace.files:
             return values
-        return {
-            **values,
-            **self._reading_dependencies(files),
-            **self._shared.options.dependencies,
-        }
+        return {**values, **self._file_readers(files), **self._shared.options.dependencies}
 
     @cached_property
     def _team(self) -> "Team":
@@ -407,7 +403,7 @@ class ToolDependencies:
     def _all_dependencies(self) -> Mapping[str, object]:
         workspace = self._shared.workspace
         return {
-            **self._reading_dependencies(workspace.files),
+            **self._file_readers(workspace.files),
             "blobs": self._record,
             "history": History(self._record),
             "memory": LazyNotebook(
@@ -424,7 +420,7 @@ class ToolDependencies:
             **self._shared.options.dependencies,
         }
 
-    def _reading_dependencies(self, files: Files) -> Mapping[str, object]:
+    def _file_readers(self, files: Files) -> Mapping[str, object]:
         return {
             "code": LazyCode(self._shared, files),
             "checks": LazyChecks(self._record, files, self._resources.sessions),

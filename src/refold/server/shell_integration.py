@@ -22,7 +22,7 @@ _MARK_PATTERN = re.compile(rb"\x1b\]633;(" + _MARK_BODY + rb")(?:\x07|\x1b\\)")
 _BEGUN_MARK_PATTERN = re.compile(
     rb"\x1b(?:\](?:6(?:3(?:3(?:;" + _MARK_BODY + rb"\x1b?)?)?)?)?)?\Z"
 )
-_ESCAPED = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
+_ESCAPE_PATTERN = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
 
 # A mark without a line is the report that the hook is there.
 _BASH_HOOKS = r"""
@@ -186,4 +186,6 @@ class MarkReader:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\\", text)
+    return _ESCAPE_PATTERN.sub(
+        lambda match: chr(int(match[1], 16)) if match[1] else "\\", text
+    )

@@ -33,7 +33,7 @@ MAX_COLUMNS = 200
 _MAX_TEXT_CHARS = 10_000_000
 _MAX_PART_BYTES = 200_000_000  # of one part, unpacked
 _CHUNK_BYTES = 65_536
-_SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
+_WORKBOOK_SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 # Formats that have no code in the file: ECMA-376 part 1, 18.8.30.
 _DATE_FORMATS = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
 _PERCENT_FORMATS = frozenset((9, 10))
@@ -46,7 +46,7 @@ Format = Literal["", "date", "percent"]
 
 
 def is_workbook(content: bytes, name: str) -> bool:
-    named = name.lower().endswith(_SUFFIXES) or b"xl/workbook.xml" in content
+    named = name.lower().endswith(_WORKBOOK_SUFFIXES) or b"xl/workbook.xml" in content
     return named and content.startswith(b"PK\x03\x04")
 
 
