@@ -373,11 +373,8 @@ def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
 
 def system_secrets() -> list[str]:
     """Secrets of the system that this user can read, as root can."""
-    return [
-        path
-        for path in _existing_paths(_SYSTEM_SECRETS.split())
-        if os.access(path, os.R_OK)
-    ]
+    names = _SYSTEM_SECRETS.split()
+    return _existing_paths(path for path in names if os.access(path, os.R_OK))
 
 
 def tool_directories(home: str, path: Sequence[str]) -> list[str]:
