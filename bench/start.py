@@ -38,9 +38,8 @@ def report(times: int, peers: bool) -> None:
                 name,
                 table.ms(median(r.first_request for r in done)),
                 f"({table.ms(min(r.first_request for r in done))})",
-                table.times(
-                    median(r.first_request for r in done),
-                    median(r.first_request for r in base),
+                table.paired(
+                    [r.first_request for r in done], [r.first_request for r in base]
                 ),
                 table.ms(min(r.computed[0] for r in done)),
                 table.times(

@@ -60,7 +60,9 @@ def row(
     return (
         name,
         table.ms(middle(done)),
-        table.times(middle(done), middle(floor)),
+        table.paired(
+            [median(run.gaps) for run in done], [median(run.gaps) for run in floor]
+        ),
         table.ms(cpu_per_step(done)),
         table.times(cpu_per_step(done), cpu_per_step(floor)),
         table.at_most(TARGETS.get(name)),
