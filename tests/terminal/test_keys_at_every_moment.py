@@ -161,6 +161,33 @@ def test_typed_text_is_never_lost_and_never_answers_a_question(
     assert list_turn_ends(tmp_path) == ["interrupted"] * len(MOMENTS)
 
 
+@pytest.mark.parametrize("display", ["line", "full", "joined"])
+def test_digits_and_enter_typed_while_a_question_comes_choose_no_option(
+    opens: Opens, tmp_path: Path, display: str
+) -> None:
+    question = {"question": "Which?", "options": ["Redis", "SQLite"]}
+    call = {"tool": "ask_user", "arguments": {"questions": [question]}}
+    at = opens(display, [{**SPEECH, "calls": [call]}])
+    send(at, "go", display)
+    at.until("word")
+    for number in range(200):
+        at.type("2" if number % 2 else ENTER)
+        read_for(at, 0.05)
+        if number > 20 and "a question waits" in at.text:
+            break
+    for number in range(10):  # it is on the screen by now
+        at.type("2" if number % 2 else ENTER)
+        read_for(at, 0.05)
+    at.until("a question waits")
+    at.type(CTRL_C)
+    until_count(at, tmp_path, 1)
+
+    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
+    kinds = [json.loads(line)["kind"] for line in journal.read_text("utf-8").splitlines()]
+    assert "Answered" not in kinds
+    assert list_turn_ends(tmp_path) == ["interrupted"]
+
+
 def sleepers() -> list[str]:
     """The processes of `SLEEP` that still run."""
     name = f"61.{os.getpid()}".encode()

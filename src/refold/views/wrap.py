@@ -252,7 +252,9 @@ def wrap_code(pieces: Iterable[Piece], room: int) -> list[Line]:
     mark: list[Piece] = []
     if room >= _MIN_MARKED_CELLS:
         mark = [("dim", CONTINUATION_MARK)]
-    code = [(style, *letter) for style, text in pieces for letter in letters(text)]
+    code: list[tuple[PieceStyle, str, int]] = [
+        (style, letter, wide) for style, text in pieces for letter, wide in letters(text)
+    ]
     rows, start = list[Line](), 0
     while start < len(code):
         before = mark if rows else []
