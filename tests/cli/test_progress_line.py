@@ -15,7 +15,7 @@ from refold.headless.progress_line import ProgressLine
 from refold.headless.streams import print_error
 from refold.views.styled import line
 
-ERASE = "\r\x1b[K"
+ERASE_LINE = "\r\x1b[K"
 
 
 def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
@@ -34,7 +34,7 @@ def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
     anyio.run(work)
 
     assert err.getvalue() == (
-        f"{ERASE}1.0 s · working{ERASE}refold: overloaded\n{ERASE}2.0 s · working{ERASE}"
+        f"{ERASE_LINE}1.0 s · working{ERASE_LINE}refold: overloaded\n{ERASE_LINE}2.0 s · working{ERASE_LINE}"
     )
     assert sys.stderr is err
 
@@ -68,7 +68,7 @@ def test_progress_is_shown_at_a_terminal_and_stdout_has_only_the_answer(
     shown = str(child.read())
 
     assert ("1 step · " in shown and "bash sleep 3" in shown) == shows
-    assert shown.endswith(ERASE) if shows else shown == ""
+    assert shown.endswith(ERASE_LINE) if shows else shown == ""
     out = (tmp_path / "out").read_text(encoding="utf-8")
     assert "All is done." in out
     assert "\x1b" not in out
