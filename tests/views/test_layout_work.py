@@ -80,7 +80,9 @@ def changed_as_a_block(size: int) -> str:
 
 
 def one_long_line(size: int) -> str:
-    return f"@@ -1,1 +1,1 @@\n-{'a b ' * (size // 8)}\n+{'a c ' * (size // 8)}\n"
+    old = [str(number) for number in range(10_000, 10_000 + size // 12)]
+    new = [word if index % 2 else "x" for index, word in enumerate(old)]
+    return f"@@ -1,1 +1,1 @@\n-{' '.join(old)}\n+{' '.join(new)}\n"
 
 
 def many_hunks(size: int) -> str:
