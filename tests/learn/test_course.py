@@ -185,6 +185,31 @@ def test_the_program_at_the_start_of_a_lesson_does_not_pass(
     assert len(failure.hints) == 3
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [
+        b"",
+        b"print(1)",
+        b"raise SystemExit(3)",
+        b"x = (",
+        b"\xff\xfe",
+        b"open('journal.jsonl', 'w').write('[1]\\n{}\\n')",
+    ],
+)
+@ALL
+def test_a_program_that_does_something_else_gets_a_problem_and_three_hints(
+    one: Lesson, program: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / one.program_name
+    path.write_bytes(program)
+
+    failure = failure_of(one, path)
+
+    assert failure is not None
+    assert len(failure.hints) == 3
+
+
 def mistakes() -> Iterator[object]:
     for number, rows in MISTAKES.items():
         for index, row in enumerate(rows, 1):

@@ -16,7 +16,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from refold.errors import BadInput
-from refold.learn.workshop import PROGRAM_NAME, Demo, Workshop
+from refold.learn.workshop import PROGRAM_NAME, Demo, NotYet, Workshop
 
 _COURSE_PATH = Path(__file__).parent / "course"
 _SOURCE_PATH = Path(__file__).parents[1]
@@ -63,7 +63,16 @@ class Lesson(Struct, frozen=True):
 
     def check(self, shop: Workshop) -> None:
         """Check the program in `shop`. Raises `NotYet`."""
-        self._checks().check(shop)
+        try:
+            self._checks().check(shop)
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            # A request or an event can be anything that the reader's program makes of it.
+            raise NotYet(
+                f"What your program sent or wrote is not in the expected form: {error!r}.",
+                "Compare the fields of your messages and events with those in the text.",
+                f"refold learn run {self.number} shows what was sent.",
+                f"Compare your program with: refold learn solution {self.number}",
+            ) from error
 
     @property
     def _name(self) -> str:

@@ -7,13 +7,14 @@ folder, without a sandbox.
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from shutil import rmtree
+from shutil import copyfile, rmtree
 from tempfile import mkdtemp
 from threading import Event, Thread
 from typing import IO, TYPE_CHECKING, cast
@@ -28,16 +29,18 @@ from refold.learn.model_server import (
     RequestedCall,
     model_server,
 )
+from refold.process_groups import signal_group
 
 if TYPE_CHECKING:
     from typing import TypedDict, Unpack
 
     class Streams(TypedDict, total=False):
-        """Where a program reads and writes: as in `subprocess.Popen`."""
+        """How a program is started: as in `subprocess.Popen`."""
 
         stdin: int
         stdout: int
         stderr: int
+        start_new_session: bool
 
 
 PROGRAM_NAME = "agent.py"
@@ -87,7 +90,18 @@ class ProgramRun(Struct, frozen=True):
     refusals: tuple[str, ...]
 
     def messages(self, number: int) -> list[Json]:
-        """The messages of the request with this number; negative ones count from the end."""
+        """The messages of the request with this number; negative ones count from the end.
+
+        Raises `NotYet` if the model received fewer requests.
+        """
+        count = len(self.requests)
+        expect(
+            -count <= number < count,
+            f"The model received {count} requests from your program, which is not enough.",
+            "After the results of its calls, the model is asked again.",
+            "refold learn run draws which requests were sent.",
+            "Compare your program with the text of this lesson, function by function.",
+        )
         return cast("list[Json]", self.requests[number]["messages"])
 
 
@@ -113,7 +127,7 @@ class Workshop:
     def __init__(self, program: Path) -> None:
         self.folder = Path(mkdtemp(prefix="refold-lesson-"))
         self._name = program.name
-        self.write(program.name, program.read_text(encoding="utf-8"))
+        copyfile(program, self.folder / program.name)
 
     def close(self) -> None:
         rmtree(self.folder, ignore_errors=True)
@@ -174,9 +188,11 @@ class Workshop:
             try:
                 out, err = process.communicate(typed, MAX_RUN_SECONDS)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _kill(process)
                 out, err = process.communicate()
                 raise _hanging(said, out) from None
+            finally:
+                _kill(process)  # also what it has started
             run = ProgramRun(
                 process.returncode, out.decode(errors="replace"), err.decode(errors="replace"),
                 tuple(model.requests), tuple(model.refusals),
@@ -202,7 +218,7 @@ class Workshop:
                 time.sleep(0.01)
                 with suppress(OSError):
                     held = holds(self.folder)
-            process.kill()
+            _kill(process)
             with suppress(BrokenPipeError):
                 process.communicate()
             return held
@@ -230,7 +246,7 @@ class Workshop:
             try:
                 process.communicate(timeout=MAX_RUN_SECONDS)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _kill(process)
                 process.communicate()
             return early.decode(errors="replace") if came_early else ""
 
@@ -245,7 +261,13 @@ class Workshop:
             stdin=stdin,
             stdout=pipe,
             stderr=pipe,
+            start_new_session=True,
         )
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """Kill the program and the commands that it has started."""
+    signal_group(process.pid, signal.SIGKILL)
 
 
 def _wait(printed: Event) -> None:
@@ -305,7 +327,7 @@ def call(tool: str, **arguments: object) -> ModelReply:
 def _hanging(said: Sequence[str], out: bytes) -> NotYet:
     shown = quote(out.decode(errors="replace"))
     return NotYet(
-        f"{PROGRAM_NAME} did not end within {MAX_RUN_SECONDS} seconds. It printed {shown}.",
+        f"Your program did not end within {MAX_RUN_SECONDS} seconds. It printed {shown}.",
         "Does a loop have an end?",
         "A program that reads input must end at the end of the input (Ctrl+D)."
         if said
@@ -325,7 +347,7 @@ def _expect_success(run: ProgramRun) -> None:
     if run.exit_code:
         last = run.errors.strip().splitlines()[-1:] or ["(it printed no error)"]
         raise NotYet(
-            f"{PROGRAM_NAME} ended with exit code {run.exit_code}: {last[0]}",
+            f"Your program ended with exit code {run.exit_code}: {last[0]}",
             "The last line of the error says what went wrong, the lines above it where:\n"
             + "\n".join(run.errors.strip().splitlines()[-7:]),
             "Run it yourself: refold learn run N",
