@@ -43,7 +43,7 @@ from refold.values.growing import Log
 from refold.values.messages import Message, Role, StoredMessage, Text
 from refold.values.usage import Spent, Usage
 from refold.views.number_format import turn_line
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from tests.mcp import fake_server
 from tests.provider.command.fakes import shell
 from tests.provider.list_server import list_server
@@ -591,7 +591,7 @@ def test_the_line_after_a_turn_shows_tokens_context_usage_and_price() -> None:
     spent = Spent(usage, float(dollars), answers=1)
     size = round((usage.input + usage.output) / int(share) * 100)
 
-    text = bare([turn_line(spent, usage, size, 2.0)])
+    text = plain_text([turn_line(spent, usage, size, 2.0)])
 
     assert text.strip() == "1,234 in · 89 out · 3% of window · $0.0200 · 2.0 s"
 

@@ -49,7 +49,7 @@ from refold.views.screen.blocks import (
 )
 from refold.views.screen.screen import Screen, apply_frame, screen_of
 from refold.views.screen.transcript import transcript
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from tests.engine.house import entries, open_session
 from tests.engine.test_compaction import world
 from tests.engine.test_compaction_laws import LIVES, Life, Wild, one
@@ -264,22 +264,24 @@ def rows(block: Block, directory: str) -> Iterator[str]:
     match block:
         case MessageBlock():
             first, *others = message_rows(block, PLAIN.room())
-            yield f"› {bare([first])}"
-            yield from (bare([row]) for row in others if "more lines" not in bare([row]))
+            yield f"› {plain_text([first])}"
+            yield from (
+                plain_text([row]) for row in others if "more lines" not in plain_text([row])
+            )
         case AnswerBlock(text=text):
             yield visible(text).strip()
         case ThinkingBlock(text=text):
             yield f"∴ {' '.join(visible(text).split())}"
         case NoticeBlock(line=line):
-            yield bare([line])
+            yield plain_text([line])
         case CallBlock():
             for row in result_rows(block, 76, directory):
                 # What to do about those may be shown, too.
-                if "more lines" not in bare([row]):
-                    yield bare([row])
+                if "more lines" not in plain_text([row]):
+                    yield plain_text([row])
         case TurnEndBlock():
             for row in turn_rows(block):
-                yield bare([row])
+                yield plain_text([row])
 
 
 SIGNED = ThinkingDelta("", "acme", Raw(b'"signed"'))

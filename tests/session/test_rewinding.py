@@ -37,7 +37,7 @@ from refold.testing.providers import ScriptedProvider
 from refold.values.live import Waiting
 from refold.values.messages import Message, Text, ToolCall
 from refold.views.rewind_points import point_lines, preview_lines, report_text
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from tests.engine.house import world
 from tests.place.repositories import checkpoints, files, git, repository
 
@@ -342,7 +342,7 @@ def test_a_rewind_preview_lists_the_changes_and_makes_none(
         result = await preview(agent.session.view, agent.kept, agent.said[2], "both")
 
         assert (agent.session.view.seq, agent.now()) == (seq, then)
-        assert bare(preview_lines(result, str(agent.root), 80)) == (
+        assert plain_text(preview_lines(result, str(agent.root), 80)) == (
             f"This rewinds the conversation to before event {agent.said[2]}.\n"
             "  a  modified    +1 -1 +-\n"
             "  b  deleted     +0 -1 -\n"
@@ -362,7 +362,7 @@ def test_rewind_points_are_listed_with_their_changed_files_and_status(
         await agent.turn("make\x1b[31m c", agent.write_later("c", "c"))
 
         points = rewind_points(agent.session.view, agent.kept)
-        parts = bare(point_lines(points, 80)).split("\n")
+        parts = plain_text(point_lines(points, 80)).split("\n")
 
         assert [(s.kind, s.files, s.in_conversation) for s in points] == [
             ("said", 1, True),

@@ -53,7 +53,7 @@ from refold.views.children_list import (
     live_rows,
     running_summary,
 )
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from tests.terminal.stage import world
 from tests.terminal.test_conversation import Evening, Typed, Typist
 
@@ -299,8 +299,8 @@ def test_a_line_of_the_tree_fits_a_narrow_screen() -> None:
     done = Child(replace(BORN, child="child-2", title="\x1b]0;x"), 2, end=ENDED)
     family = Children((child, done))
 
-    wide = [bare([row]) for row in child_lines(family, {}, 0)]
-    narrow = [bare([row]) for row in child_lines(family, {"child-1": MOVED}, 40)]
+    wide = [plain_text([row]) for row in child_lines(family, {}, 0)]
+    narrow = [plain_text([row]) for row in child_lines(family, {"child-1": MOVED}, 40)]
 
     assert wide == [
         "child-1 (explore) runs · Look around for me. · nothing yet",
@@ -339,7 +339,7 @@ def test_the_status_line_names_a_subagent_while_the_session_waits() -> None:
     doing = StatusLine(lambda: 3.0, "-")
 
     assert doing.line() == ()
-    assert bare([doing.line(below="child-1 (explore) · begins")]).startswith(
+    assert plain_text([doing.line(below="child-1 (explore) · begins")]).startswith(
         "- waiting 3.0 s  child-1 (explore) · begins  "
     )
 
@@ -421,7 +421,7 @@ def test_each_running_subagent_has_a_status_row_and_then_two_lines_of_its_report
     showing.show(Frame(4, 2, SubagentDelta("child-2", TextCame("The other  one\nis"))))
     showing.show(Frame(4, 3, replace(MOVED, node="child-2", label="begins", tokens=0)))
     showing.show(Frame(4, 4, SubagentDelta("child-2", TextCame("I see"))))
-    rows = [bare([row]) for row in showing.subagent_rows()]
+    rows = [plain_text([row]) for row in showing.subagent_rows()]
     text = out.getvalue()
     showing.show(Frame(5, 0, Entry(5, report, at=9.0)))
 
@@ -444,7 +444,7 @@ def test_more_subagents_than_fit_are_counted_in_the_last_row() -> None:
         tuple(Child(replace(BORN, child=f"child-{n}"), n) for n in range(1, 10))
     )
 
-    rows = [bare([row]) for row in live_rows(family, {}, {}, 80, 4)]
+    rows = [plain_text([row]) for row in live_rows(family, {}, {}, 80, 4)]
 
     assert len(rows) == 4
     assert rows[-1] == "  … 6 more, see /tree"

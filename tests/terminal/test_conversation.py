@@ -53,7 +53,7 @@ from refold.values.modes import Mode
 from refold.values.usage import NO_LIMIT
 from refold.views.question_keys import AMEND_MARK, DraftMessage, Menu, menu_line
 from refold.views.styled import Line as Shown
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from tests.terminal.stage import (
     EDIT,
     READ,
@@ -146,7 +146,7 @@ class Typist:
         return None
 
     async def _next(self, prompt: Shown) -> str | QueuedMessage | Key:
-        self.asked.append(bare([prompt]))
+        self.asked.append(plain_text([prompt]))
         typed = self._typed.pop(0) if self._typed else Key.CTRL_D
         if typed is NEVER:
             self._waiting = True

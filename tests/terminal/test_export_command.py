@@ -28,7 +28,7 @@ from refold.console.reader import Key
 from refold.errors import BadInput
 from refold.terminal.run import PromptLoop
 from refold.testing.providers import ScriptedProvider
-from refold.views.picker import OnMove, Picker, Search, picker_at
+from refold.views.picker import OnMove, Picker, Search, with_selection
 from tests.terminal.test_conversation import Typist
 
 CTRL_D = Key.CTRL_D
@@ -44,7 +44,7 @@ class Chooser(Typist):
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
-        return picker_at(picker, self._id, self._dial) if self._id else None
+        return with_selection(picker, self._id, self._dial) if self._id else None
 
 
 def export_session(

@@ -12,7 +12,7 @@ from refold.console.printer import Printer
 from refold.console.reader import Key
 from refold.values.display import Form, FormAnswer, FormField, FormOption, FormValue
 from refold.views.question_keys import Menu
-from refold.views.styled import Line, bare
+from refold.views.styled import Line, plain_text
 from tests.terminal.test_conversation import Typed, Typist
 
 FORM = Form(
@@ -124,4 +124,6 @@ def test_the_answer_to_a_form_is_summarized_in_one_line() -> None:
     assert answer_line(FORM, FormAnswer("accept", {"size": "s", "gift": False})) == (
         "sent: size: Small, gift: no"
     )
-    assert bare([(("plain", answer_line(FORM, FormAnswer("decline"))),)]) == "declined"
+    assert (
+        plain_text([(("plain", answer_line(FORM, FormAnswer("decline"))),)]) == "declined"
+    )

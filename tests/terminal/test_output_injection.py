@@ -24,7 +24,7 @@ from refold.values.display import RunConditions
 from refold.values.messages import ToolCall
 from refold.views.escape import Visible, visible
 from refold.views.questions import CallToApprove, permission_question
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from tests.terminal.test_conversation import Evening
 
 ORDERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202e]|\x1b")
@@ -129,7 +129,7 @@ def test_the_end_of_a_command_padded_with_spaces_is_shown(command: str, shown: s
         CallToApprove(call, TOOLS["bash"], "", RunConditions(sandboxed=True)), 80
     )
 
-    text = bare(rows)
+    text = plain_text(rows)
     assert len(rows) <= 64
     assert all(len(row) <= 80 for row in text.split("\n"))
     assert shown.replace("\n  ", "") in re.sub(r"\n  ", "", text)

@@ -25,7 +25,7 @@ from refold.terminal.input.line_editor.choosing import MenuAnswer, QuestionPromp
 from refold.terminal.input.line_editor.pastes import PasteMarks
 from refold.terminal.input.line_reader import LineReader, interpret_line
 from refold.views.question_keys import Choice, DraftMessage, Menu
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 MENU = Menu(
     tuple(Choice(id_, id_.upper(), widens=id_ not in "yn") for id_ in "ysawen"), "stop"
@@ -73,7 +73,7 @@ async def _at_prompt(
         processor.process_keys()
         if session.app.future is not None and session.app.future.done():
             return await ensure_future, "", buffer.text
-    row = bare([question.line(buffer.text)])
+    row = plain_text([question.line(buffer.text)])
     text = buffer.text
     session.app.exit(result=None)
     await ensure_future

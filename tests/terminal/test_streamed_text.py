@@ -9,7 +9,7 @@ from refold.console.markdown import print_markdown
 from refold.console.printer import Printer
 from refold.terminal.screen.status_line import StatusLine
 from refold.terminal.screen.streamed_text import StreamedText
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 SAID = "# A\n\n- **b** and `c`\n  [d](https://e.f)\n"
 
@@ -53,7 +53,7 @@ def test_text_not_printed_yet_is_shown_in_the_status_line() -> None:
 
     speech.print_text("It is *nearly* ")
     speech.print_text("done")
-    meanwhile = bare([doing.line()])
+    meanwhile = plain_text([doing.line()])
     text = out.getvalue()
     speech.close()
 

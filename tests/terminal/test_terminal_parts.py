@@ -31,7 +31,7 @@ from refold.terminal.screen.status_line import StatusLine
 from refold.tools.builtin import builtin
 from refold.values.messages import ToolCall
 from refold.values.modes import Mode
-from refold.views.styled import bare, line
+from refold.views.styled import line, plain_text
 
 
 @pytest.mark.parametrize(
@@ -325,9 +325,9 @@ def test_the_status_line_shows_the_activity_and_the_last_line_of_output() -> Non
     doing = StatusLine(lambda: next(times), "|/")
 
     doing.set_activity("running")
-    first = bare([doing.line()])
+    first = plain_text([doing.line()])
     doing.set_output("call-0", "10%\r20%\rold\n\x1b[2Jnew\n\n")
-    second = bare([doing.line()])
+    second = plain_text([doing.line()])
     doing.forget_output("call-0")
     doing.clear()
 

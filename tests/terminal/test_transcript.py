@@ -35,7 +35,7 @@ from refold.values.control import Final, PlanReady
 from refold.values.display import Output
 from refold.values.live import Live, Progress, TextCame, ThinkingCame, Waiting
 from refold.values.messages import Message, Part, Text, Thinking, ToolCall
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 GO = (
     SessionStarted("/w"),
@@ -109,7 +109,7 @@ def test_a_single_running_call_is_printed_before_its_result() -> None:
     tonight = Evening(*GO)
 
     texts = tonight.hear(answer(LS), Started("c1"))
-    status = bare([tonight.showing.status()])
+    status = plain_text([tonight.showing.status()])
     ended = tonight.hear(Ended("c1", "done", "a"))
 
     assert (texts, ended) == (["● bash ls"], ["  └ a"])
@@ -120,7 +120,7 @@ def test_parallel_calls_are_in_the_status_line_and_then_printed_with_results() -
     tonight = Evening(*GO)
 
     texts = tonight.hear(answer(LS, PWD), Started("c1"), Started("c2"))
-    status = bare([tonight.showing.status()])
+    status = plain_text([tonight.showing.status()])
     ended = tonight.hear(Ended("c2", "done", "/w"), Ended("c1", "done", "a"))
 
     assert texts == []
@@ -180,9 +180,9 @@ def test_an_approval_typed_in_this_terminal_is_not_printed_again() -> None:
     )
     tonight.showing.note_question("c1")
 
-    meanwhile = bare([tonight.showing.status()])
+    meanwhile = plain_text([tonight.showing.status()])
     rows = tonight.hear(Answered("c1", True))
-    after = bare([tonight.showing.status()])
+    after = plain_text([tonight.showing.status()])
     rows += tonight.hear(Started("c1"), Ended("c1", "done", "a"))
 
     assert (meanwhile, rows) == ("", ["  └ a"])
@@ -261,7 +261,7 @@ def test_a_series_of_retries_prints_one_line_for_each_reason() -> None:
     )
 
     assert rows == ["busy; retrying in 2.0 s", "gone \\x1b"]
-    assert bare([tonight.showing.status()]).startswith("⠋ waiting 0.0 s")
+    assert plain_text([tonight.showing.status()]).startswith("⠋ waiting 0.0 s")
 
 
 def test_the_next_request_prints_the_reason_of_its_retries_again() -> None:
@@ -277,9 +277,9 @@ def test_the_status_line_counts_down_to_the_next_retry() -> None:
     tonight = Evening(*GO)
 
     tonight.hear(Waiting(8.0, "busy"))
-    first = bare([tonight.showing.status()])
+    first = plain_text([tonight.showing.status()])
     tonight.hear(Waiting(16.0, "busy"))
-    second = bare([tonight.showing.status()])
+    second = plain_text([tonight.showing.status()])
 
     assert ("retrying in 8 s" in first, "retrying in 16 s" in second) == (True, True)
 
@@ -290,7 +290,7 @@ def test_the_status_line_counts_attempts_and_names_the_reason() -> None:
     rows = tonight.hear(Waiting(21.0, "busy", 4, 10))
 
     assert rows == ["busy; retrying in 21.0 s"]  # no line can be erased here
-    status = bare([tonight.showing.status()])
+    status = plain_text([tonight.showing.status()])
     assert "attempt 4 of 10, next in 21 s, Esc stops" in status
     assert status.endswith("busy")
 
@@ -367,7 +367,7 @@ def test_the_status_line_counts_pending_messages() -> None:
 
     tonight.hear(Said("now"), Said("later", when="next"), Progress("c1", "one\ntwo\n"))
 
-    assert bare([tonight.showing.status()]) == (
+    assert plain_text([tonight.showing.status()]) == (
         "⠋ running 0.0 s  bash ls  1 for the next step · 1 after this turn  two"
     )
 

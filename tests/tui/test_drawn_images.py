@@ -21,7 +21,7 @@ from refold.tui.painter import Painted, paint
 from refold.tui.update import update
 from refold.tui.view import Frame, view
 from refold.values.messages import Image
-from refold.views.styled import ImageRow, Line, bare, line
+from refold.views.styled import ImageRow, Line, line, plain_text
 from tests.tui.conftest import png
 from tests.tui.sessions import Story
 
@@ -253,7 +253,7 @@ def test_an_image_is_shown_as_a_card_until_its_size_is_known() -> None:
     model, _ = update(Model(), Resized(40, 12))
 
     model, wanted = update(model, News(tuple(story.frames)))
-    card = [bare([row]).rstrip() for row in view(model).rows]
+    card = [plain_text([row]).rstrip() for row in view(model).rows]
     model, _ = update(model, ImagesMeasured({"sha": ImageSize(50, 60, (5, 3))}))
     rows = view(model).rows
 

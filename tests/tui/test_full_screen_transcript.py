@@ -26,13 +26,13 @@ from refold.tui.transcript import (
 )
 from refold.values.messages import ToolCall
 from refold.views.screen.blocks import AnswerBlock
-from refold.views.styled import bare, line
+from refold.views.styled import line, plain_text
 from refold.views.wrap import wrap_rows
 from tests.tui.sessions import DIFF, ENDS, PLAN, Story, model_of, stories
 
 
 def rows_of(shown: Transcript, room: int = 60) -> list[str]:
-    return [bare([row]) for at in range(len(shown)) for row in shown.rows(at, room)]
+    return [plain_text([row]) for at in range(len(shown)) for row in shown.rows(at, room)]
 
 
 def words(text: str, seq: int = 1) -> AnswerBlock:
@@ -242,4 +242,6 @@ def test_a_long_message_and_a_long_command_are_shown_whole_when_opened() -> None
 def test_words_after_one_that_is_wider_than_the_screen_are_shown() -> None:
     row = line(f"/{'x' * 70}: 1 session")
 
-    assert "".join(bare([part]) for part in wrap_rows(row, 60)).endswith(": 1 session")
+    assert "".join(plain_text([part]) for part in wrap_rows(row, 60)).endswith(
+        ": 1 session"
+    )

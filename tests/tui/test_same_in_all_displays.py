@@ -14,7 +14,7 @@ from refold.terminal.screen.transcript import TranscriptPrinter
 from refold.tui.view import view
 from refold.values.display import Diff, Output
 from refold.views.screen.transcript import transcript
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from tests.tui.sessions import Story, model_of
 
 _MARK = re.compile(r"mark\d+")
@@ -74,7 +74,7 @@ def test_all_displays_show_the_same_blocks_in_the_same_order(
     story = story_of(turns)
     model = model_of(story, width=120, height=800)
 
-    full = marks_in(bare(view(model).rows))
+    full = marks_in(plain_text(view(model).rows))
     assert full == marks_in(by_line(story))
     assert full == marks_in(transcript(model.screen))
     assert len(full) == sum(2 + 2 * len(steps) for steps in turns)

@@ -72,7 +72,7 @@ from refold.views.question_keys import Choice, Menu
 from refold.views.screen.blocks import MessageBlock
 from refold.views.screen.blocks import NoticeBlock as Notice
 from refold.views.screen.transcript import transcript
-from refold.views.styled import bare, line
+from refold.views.styled import line, plain_text
 from tests.tui.sessions import ENDS, WORDS, Story, model_of, stories
 
 QUESTION = Asked(7, (line("Edit a.py?"),), line("y once · n no"), keys="yn", at=100.0)
@@ -99,7 +99,7 @@ def working() -> Model:
 
 
 def text(model: Model) -> str:
-    return bare(view(model).rows)
+    return plain_text(view(model).rows)
 
 
 def test_enter_sends_the_input_and_keeps_it_in_the_history() -> None:
@@ -525,7 +525,7 @@ def test_search_scrolls_to_the_row_that_contains_the_text() -> None:
 
     model, _ = after(model_of(story, height=14), *searching)
 
-    assert "first words" in bare(view(model).rows[:8])
+    assert "first words" in plain_text(view(model).rows[:8])
 
 
 def test_search_expands_a_folded_call_whose_hidden_rows_contain_the_text() -> None:
@@ -536,7 +536,7 @@ def test_search_expands_a_folded_call_whose_hidden_rows_contain_the_text() -> No
 
     model, _ = after(model_of(story), Key("ctrl+s"), Typed("row 20"))
 
-    assert "row 20" in bare(view(model).rows[:16])
+    assert "row 20" in plain_text(view(model).rows[:16])
 
 
 def test_search_scrolls_to_the_block_and_reports_when_nothing_is_found() -> None:
@@ -595,7 +595,9 @@ def test_the_full_screen_shows_finished_blocks_and_running_calls_in_order(
     for block in model.screen.blocks:
         if isinstance(block, MessageBlock | Notice):
             parts = (
-                block.user_text if isinstance(block, MessageBlock) else bare([block.line])
+                block.user_text
+                if isinstance(block, MessageBlock)
+                else plain_text([block.line])
             ).split()
             assert not parts or not parts[0].isalnum() or parts[0] in exported
 

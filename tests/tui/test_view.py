@@ -33,7 +33,7 @@ from refold.values.messages import Image
 from refold.views.picker import CompletionItem, Picker, PickerItem, Stepper
 from refold.views.question_keys import Choice, Menu
 from refold.views.screen.screen import Screen
-from refold.views.styled import bare, line
+from refold.views.styled import line, plain_text
 from refold.views.wrap import cells
 from tests.tui.sessions import PLAN, WORDS, Story, model_of, stories
 
@@ -42,7 +42,7 @@ LONG = line("a long row of a question " * 12)
 
 def fits(frame: Frame, width: int, height: int) -> None:
     assert len(frame.rows) == height
-    assert [row for row in frame.rows if cells(bare([row])) > width] == []
+    assert [row for row in frame.rows if cells(plain_text([row])) > width] == []
     if frame.cursor is not None:
         assert 0 <= frame.cursor[0] < height
 
@@ -54,7 +54,7 @@ def after(model: Model, *messages: object) -> Model:
 
 
 def text(model: Model) -> str:
-    return bare(view(model).rows)
+    return plain_text(view(model).rows)
 
 
 @settings(max_examples=60)
@@ -100,7 +100,7 @@ def test_wide_characters_plans_and_tables_never_exceed_the_screen_width(width: i
 
 def panel_rows(model: Model) -> list[str]:
     """The rows of the panel at the right of a wide screen, without empty ones."""
-    rows = [bare([row]).partition("│ ")[2].strip() for row in view(model).rows]
+    rows = [plain_text([row]).partition("│ ")[2].strip() for row in view(model).rows]
     return [row for row in rows[1:] if row]
 
 
@@ -205,7 +205,7 @@ def test_all_rows_of_a_selected_block_are_marked() -> None:
     )
     plain = model_of(story, 30, 20)
 
-    rows = [bare([row]).rstrip() for row in view(after(plain, Key("ctrl+up"))).rows]
+    rows = [plain_text([row]).rstrip() for row in view(after(plain, Key("ctrl+up"))).rows]
 
     assert [row for row in rows if row.startswith("▌")] == [
         "▌A fine answer that is wider", "▌than the screen is.",

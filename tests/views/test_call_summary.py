@@ -15,10 +15,10 @@ from refold.views.call_summary import label, result_lines
 from refold.views.questions import (
     CallToApprove,
     is_folded,
-    lines_for_height,
+    max_call_lines,
     permission_question,
 )
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 TOOLS = {tool.name: tool for tool in builtin()}
 
@@ -31,7 +31,7 @@ def describe_request(name: str, room: int = 40, **arguments: Any) -> list[str]:
     rows = permission_question(
         CallToApprove(call(name, **arguments), TOOLS.get(name), "no rule"), room
     )
-    return bare(rows).split("\n")
+    return plain_text(rows).split("\n")
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_a_call_is_summarized_in_one_line_for_any_arguments(
 def test_the_summary_of_a_result_begins_with_its_outcome(
     outcome: Any, text: str, shown: tuple[Shown, ...], said: str
 ) -> None:
-    assert bare(result_lines(Ended("call-0", outcome, text, shown), 60, "/w")) == said
+    assert plain_text(result_lines(Ended("call-0", outcome, text, shown), 60, "/w")) == said
 
 
 def test_an_error_message_is_wrapped_between_words_and_truncated_if_very_long() -> None:
     why = "hello.py was not read in this session. Read it first, then change it."
 
-    parts = bare(result_lines(Ended("c", "failed", why), 40)).split("\n")
-    long = bare(result_lines(Ended("c", "failed", "word " * 500), 40)).split("\n")
+    parts = plain_text(result_lines(Ended("c", "failed", why), 40)).split("\n")
+    long = plain_text(result_lines(Ended("c", "failed", "word " * 500), 40)).split("\n")
 
     assert parts == [
         "failed: hello.py was not read in this",
@@ -101,9 +101,9 @@ def test_an_error_message_is_wrapped_between_words_and_truncated_if_very_long() 
 def test_long_output_is_folded_and_says_how_much_is_left_out() -> None:
     text = "".join(f"line {n}\n" for n in range(500))
 
-    rows = bare(result_lines(Ended("c", "done", "", (Output("x", text, 0),)), 40)).split(
-        "\n"
-    )
+    rows = plain_text(
+        result_lines(Ended("c", "done", "", (Output("x", text, 0),)), 40)
+    ).split("\n")
 
     assert (len(rows), rows[0], rows[6], rows[-1]) == (
         20, "line 0", "… 481 more lines …", "line 499",
@@ -169,7 +169,7 @@ def make_diff(before: str, after: str, name: str = "a.py", kind: Any = "changed"
 
 def about(name: str, *changes: Diff, **arguments: Any) -> list[str]:
     approve = CallToApprove(call(name, **arguments), TOOLS[name], "", None, changes, "/w")
-    return bare(permission_question(approve, 60)).split("\n")
+    return plain_text(permission_question(approve, 60)).split("\n")
 
 
 def test_a_change_is_shown_with_the_line_numbers_of_the_file() -> None:
@@ -230,8 +230,8 @@ def test_long_question_is_folded_until_expanded() -> None:
     )
     asked_about = CallToApprove(outcome, TOOLS["write_file"])
 
-    short = bare(permission_question(asked_about, 40)).split("\n")
-    whole = bare(permission_question(asked_about, 40, max_lines=0)).split("\n")
+    short = plain_text(permission_question(asked_about, 40)).split("\n")
+    whole = plain_text(permission_question(asked_about, 40, max_lines=0)).split("\n")
 
     assert is_folded(asked_about, 40)
     assert (len(short), len(whole)) == (61, 502)
@@ -315,7 +315,7 @@ def test_question_shows_the_sandbox_and_network_of_a_command(
         CallToApprove(call("bash", command="x"), TOOLS["bash"], "why", manner), 60
     )
 
-    assert [row.strip() for row in bare(rows).split("\n")[2:]] == [*said, "why"]
+    assert [row.strip() for row in plain_text(rows).split("\n")[2:]] == [*said, "why"]
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_a_question_shows_each_reason_once(reason: str, shown: str) -> None:
     manner = RunConditions(sandboxed=True, network=True, hosts="github.com")
     asked_ = CallToApprove(call("bash", command="x"), TOOLS["bash"], reason, manner)
 
-    rows = bare(permission_question(asked_, 200)).split("\n")
+    rows = plain_text(permission_question(asked_, 200)).split("\n")
 
     assert rows[3:] == ([f"  {shown}"] if shown else [])
 
@@ -350,7 +350,7 @@ def test_a_shell_command_in_a_question_is_syntax_highlighted() -> None:
     rows = permission_question(asked_, 80)
 
     assert {style for row in rows for style, _ in row} >= {"string", "comment", "keyword"}
-    assert bare(rows[1:]) == "  echo 'a  b' # why\n  for x in 1 2; do ls; done"
+    assert plain_text(rows[1:]) == "  echo 'a  b' # why\n  for x in 1 2; do ls; done"
 
 
 def test_network_access_is_shown_once_in_a_question() -> None:
@@ -361,7 +361,7 @@ def test_network_access_is_shown_once_in_a_question() -> None:
 
     rows = permission_question(CallToApprove(outcome, TOOLS["bash"], "why", manner), 60)
 
-    assert bare(rows).split("\n")[1:] == [
+    assert plain_text(rows).split("\n")[1:] == [
         "  x",
         "  in the sandbox · network: every host",
         "  why",
@@ -374,7 +374,7 @@ def test_reasons_are_broken_between_words() -> None:
         20,
     )
 
-    assert bare(rows).split("\n")[3:] == [
+    assert plain_text(rows).split("\n")[3:] == [
         "  ↳ xxxxx",
         "  no rule allows",
         "  this command",
@@ -392,10 +392,10 @@ def test_a_long_question_is_folded_to_the_height_of_the_screen(
     rows = permission_question(
         CallToApprove(outcome, TOOLS["bash"], "why", RunConditions(True)),
         80,
-        max_lines=lines_for_height(height),
+        max_lines=max_call_lines(height),
     )
 
     assert len(rows) == most + 3
     assert is_folded(
-        CallToApprove(outcome, TOOLS["bash"]), 80, max_lines=lines_for_height(height)
+        CallToApprove(outcome, TOOLS["bash"]), 80, max_lines=max_call_lines(height)
     )

@@ -45,7 +45,7 @@ from refold.views.context import (
     context_lines,
     context_usage,
 )
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 
 def fold_events(*events: Event) -> View:
@@ -129,7 +129,7 @@ def test_images_are_counted_as_their_own_part_of_the_context() -> None:
 def test_the_context_window_is_drawn_with_its_parts_and_free_tokens() -> None:
     usage = context_usage(fold_events(*one_step()))
 
-    lines = bare(context_lines(usage)).splitlines()
+    lines = plain_text(context_lines(usage)).splitlines()
 
     assert lines[0].startswith("m/one · about ")
     assert lines[1].startswith("  ███")
@@ -139,9 +139,9 @@ def test_the_context_window_is_drawn_with_its_parts_and_free_tokens() -> None:
         f"{usage.free_tokens / 10:.0f}%",
     ]
     assert lines[-1] == "counted by the provider at its last answer: 100"
-    assert "  ###" in bare(context_lines(usage, signs=False))
+    assert "  ###" in plain_text(context_lines(usage, signs=False))
     assert (
-        bare(context_lines(context_usage(View())))
+        plain_text(context_lines(context_usage(View())))
         == "Nothing has been sent to a model yet."
     )
 
@@ -149,7 +149,7 @@ def test_the_context_window_is_drawn_with_its_parts_and_free_tokens() -> None:
 def test_an_unknown_window_size_is_reported_as_assumed() -> None:
     view = fold_events(SystemPromptSet(system="p" * 400))
 
-    text = bare(context_lines(context_usage(view, 8_000)))
+    text = plain_text(context_lines(context_usage(view, 8_000)))
 
     assert "100 of 8,000 tokens (assumed: the model's own is not known) · 1.2%" in text
     assert context_document(context_usage(view, 8_000))["window_known"] is False

@@ -23,7 +23,7 @@ from refold.journal.state.fold import fold
 from refold.values.messages import Message, Text
 from refold.values.usage import NO_LIMIT, Budget, Usage
 from refold.views.cost import budget_lines, spending, spending_document, spending_lines
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 
 def entries(*events: Event) -> Sequence[Entry]:
@@ -55,7 +55,7 @@ def day() -> Sequence[Entry]:
 def test_cost_is_listed_by_turn_model_and_purpose_and_unknown_prices_not_guessed() -> None:
     result = spending(day())
 
-    assert bare(spending_lines(result, "27% of window", turns=True)) == (
+    assert plain_text(spending_lines(result, "27% of window", turns=True)) == (
         "  1  fix the test \\x1b\n"
         "     100 in · 10 out · $1.00\n"
         "  2  (continued)\n"
@@ -108,7 +108,7 @@ def test_a_turn_is_named_by_the_typed_command_instead_of_the_expanded_template()
         TurnEnded("interrupted"),
     )
 
-    assert bare(spending_lines(spending(turn), turns=True)).split("\n")[:2] == [
+    assert plain_text(spending_lines(spending(turn), turns=True)).split("\n")[:2] == [
         "  1  /fix it",
         "     not counted by the provider · interrupted",
     ]
@@ -117,8 +117,8 @@ def test_a_turn_is_named_by_the_typed_command_instead_of_the_expanded_template()
 def test_the_cost_of_one_model_and_purpose_is_one_line() -> None:
     one = entries(Said("x"), TurnStarted(1), answer("m/a", Usage(5), 0.0))
 
-    assert bare(spending_lines(spending(one))) == "m/a  5 in · 0 out · $0.00"
-    assert bare(spending_lines(spending(()))) == "Nothing has been used yet."
+    assert plain_text(spending_lines(spending(one))) == "m/a  5 in · 0 out · $0.00"
+    assert plain_text(spending_lines(spending(()))) == "Nothing has been used yet."
 
 
 def rows(found: object) -> Sequence[dict[str, object]]:
@@ -157,4 +157,4 @@ SPENT = (
 def test_a_budget_is_shown_with_used_reserved_and_remaining_amounts(
     events: tuple[Event, ...], settled: Budget, said: str
 ) -> None:
-    assert bare(budget_lines(fold(entries(*events)), settled)) == said
+    assert plain_text(budget_lines(fold(entries(*events)), settled)) == said

@@ -11,7 +11,7 @@ from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
 from refold.tui.transcript import item_text
 from refold.views.export.html import page
-from refold.views.export.text import markdown, plain
+from refold.views.export.text import markdown, plain_document
 from refold.views.screen.blocks import DroppedBlock
 from refold.views.screen.screen import screen_of
 from refold.views.screen.transcript import transcript
@@ -39,7 +39,7 @@ def test_dropped_answer_is_marked_in_text_and_exports() -> None:
     texts = [
         transcript(screen_of(ENTRIES)),
         "".join(markdown(node(), means())).replace("\\", ""),
-        "".join(plain(node(), means())),
+        "".join(plain_document(node(), means())),
         "".join(page(node(), means())),
     ]
 

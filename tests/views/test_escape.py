@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.views.escape import Visible, exact, hidden_characters, on_one_line, visible
+from refold.views.escape import (
+    Visible,
+    escape_hidden,
+    hidden_characters,
+    on_one_line,
+    visible,
+)
 
 NASTY = st.text(
     st.one_of(
@@ -46,7 +52,7 @@ def test_visible_escapes_invisible_characters(said: str, shown: str) -> None:
 
 @given(NASTY)
 def test_escaped_text_has_no_control_or_format_characters(said: str) -> None:
-    for text in (visible(said), exact(said), on_one_line(said)):
+    for text in (visible(said), escape_hidden(said), on_one_line(said)):
         left = re.sub("[\u200c\u200d\ufe0e\ufe0f\n\t]", "", text)
         left = re.sub(SIGNS, "", left)
         assert not [c for c in left if unicodedata.category(c) in ("Cc", "Cf", "Cs")]
@@ -66,8 +72,8 @@ def test_text_escaped_in_pieces_equals_text_escaped_at_once(
 
 
 def test_exact_escapes_hidden_characters_and_lists_them() -> None:
-    assert exact("ls 👨\u200d👩\n\tcd") == "ls 👨\\u200d👩\n\tcd"
-    assert exact("ls\xa0-l") == "ls\\xa0-l"
+    assert escape_hidden("ls 👨\u200d👩\n\tcd") == "ls 👨\\u200d👩\n\tcd"
+    assert escape_hidden("ls\xa0-l") == "ls\\xa0-l"
     assert hidden_characters("ls 👨\u200d👩 \u202e\x1b\n\t") == [
         "\\u200d",
         "\\u202e",

@@ -19,7 +19,12 @@ from refold.journal.events.kinds import (
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
 from refold.values.display import Diff, Output, Shown
-from refold.views.export.html import CONTENT_POLICY, page, prose, style
+from refold.views.export.html import (
+    CONTENT_POLICY,
+    create_prose_renderer,
+    page,
+    style_sheet,
+)
 from refold.views.export.html_parts import create_highlighter
 from tests.views.hostile_story import hostile, means
 from tests.views.page_parser import Seen, parse_page
@@ -47,7 +52,7 @@ def check_page(text: str) -> Seen:
     result = parse_page(html)
 
     assert (result.foreign, result.open) == ([], [])
-    assert result.styles.strip() == style().strip()
+    assert result.styles.strip() == style_sheet().strip()
     # In a page no control character has a use, nor has what turns the writing round.
     assert (
         re.search(
@@ -80,7 +85,9 @@ def test_joined_texts_of_a_session_never_become_markup_or_a_link(texts: list[str
 def test_a_response_rendered_as_markdown_never_becomes_foreign_markup(
     texts: list[str], between: str
 ) -> None:
-    result = parse_page(f"<main>{prose(create_highlighter())(between.join(texts))}</main>")
+    result = parse_page(
+        f"<main>{create_prose_renderer(create_highlighter())(between.join(texts))}</main>"
+    )
 
     assert (result.foreign, result.open) == ([], [])
 
@@ -137,7 +144,7 @@ def test_every_text_colour_has_enough_contrast_to_its_background() -> None:
         ("added-ink", "soft"),
         ("gone-ink", "soft"),
     ]
-    for theme in re.findall(r":root \{(.*?)\}", style(), re.DOTALL)[:2]:
+    for theme in re.findall(r":root \{(.*?)\}", style_sheet(), re.DOTALL)[:2]:
         colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", theme))
         weak = {p: round(_contrast(*(colours[c] for c in p)), 2) for p in pairs}
 
@@ -177,7 +184,7 @@ def test_ids_are_unique_and_every_internal_link_has_a_target() -> None:
     ],
 )  # fmt: skip
 def test_markdown_is_rendered_as_html(words: str, html: str) -> None:
-    assert prose(create_highlighter())(words) == html
+    assert create_prose_renderer(create_highlighter())(words) == html
 
 
 def test_subagents_are_nested_at_the_calls_that_started_them(tmp_path: Any) -> None:

@@ -15,7 +15,7 @@ from refold.journal.state.session_tree import Node
 from refold.journal.store.tree_reader import tree
 from refold.values.display import Diff, Output
 from refold.values.messages import Thinking
-from refold.views.export.text import markdown, plain
+from refold.views.export.text import markdown, plain_document
 from tests.views.hostile_story import hostile, means
 from tests.views.planted import answer, family, start_events
 
@@ -92,7 +92,7 @@ def test_each_subagent_is_exported_once_at_the_call_that_started_it(tmp_path: Pa
     node = tree(family(tmp_path / "s"), "s")
 
     result = export_text(node)
-    text = "".join(plain(node, means()))
+    text = "".join(plain_document(node, means()))
 
     for item in (result, text):
         assert [
@@ -110,7 +110,7 @@ def test_thinking_is_exported_only_if_requested() -> None:
 
     both = [
         ("".join(form(node, options)).count("Hm, hm."))
-        for form in (markdown, plain)
+        for form in (markdown, plain_document)
         for options in (means(), silent)
     ]
 
@@ -122,11 +122,11 @@ def test_subagents_are_exported_only_if_requested(tmp_path: Path) -> None:
     alone = replace(means(), children=False)
 
     assert "Deep." not in "".join(markdown(node, alone))
-    assert "Deep." not in "".join(plain(node, alone))
+    assert "Deep." not in "".join(plain_document(node, alone))
 
 
 @pytest.mark.parametrize("text", ["\x1b]0;x\x07", "\u202egnp.exe", "\x9b2J", "\x00"])
 def test_control_sequences_are_escaped_in_text_exports(text: str) -> None:
-    result = export_text(hostile(text)) + "".join(plain(hostile(text), means()))
+    result = export_text(hostile(text)) + "".join(plain_document(hostile(text), means()))
 
     assert not set(result) & set("\x00\x07\x1b\x9b\u202e")

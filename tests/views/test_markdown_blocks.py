@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from refold.views.markdown.blocks import Blocks, Leaf
+from refold.views.markdown.blocks import BlockParser, Leaf
 
 Found = tuple[str, str, str]  # what is around it, what it is, what it says
 # Tabs and four blanks are left out: what markdown-it makes of four blanks before a ">" or
@@ -97,7 +97,7 @@ def test_list_items_are_numbered_from_the_first_number() -> None:
 
 
 def test_a_paragraph_is_emitted_as_soon_as_the_next_line_begins_a_list_item() -> None:
-    blocks = Blocks()
+    blocks = BlockParser()
     blocks.add_line("- one")
 
     early = [blocks.end_paragraph_early(start) for start in ("-", "- ", "- t", "- two")]
@@ -107,7 +107,7 @@ def test_a_paragraph_is_emitted_as_soon_as_the_next_line_begins_a_list_item() ->
 
 
 def test_an_endless_paragraph_is_emitted_in_parts() -> None:
-    blocks = Blocks()
+    blocks = BlockParser()
 
     counts = [len(blocks.add_line("word " * 20)) for _ in range(1_000)]
 
@@ -115,7 +115,7 @@ def test_an_endless_paragraph_is_emitted_in_parts() -> None:
 
 
 def leaves(text: str) -> list[Leaf]:
-    blocks = Blocks()
+    blocks = BlockParser()
     return [
         leaf for line in text.split("\n") for leaf in blocks.add_line(line)
     ] + blocks.end()

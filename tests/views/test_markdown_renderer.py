@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from refold.views.escape import visible
 from refold.views.markdown.renderer import MarkdownRenderer
 from refold.views.markdown.spans import safe_link
-from refold.views.styled import Link, Piece, bare
+from refold.views.styled import Link, Piece, plain_text
 from refold.views.wrap import cells
 
 FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
@@ -27,7 +27,7 @@ ADDRESS = re.compile(r"[\W\d]*\S*https?://\S+\W*")
 
 def render(text: str, room: int = 60, **manner: bool) -> str:
     prose = MarkdownRenderer(room, **manner)
-    return bare([tuple(prose.add(text) + prose.end())])
+    return plain_text([tuple(prose.add(text) + prose.end())])
 
 
 def styles(text: str, **manner: bool) -> list[Piece]:
@@ -81,7 +81,7 @@ def test_rows_printed_early_equal_rows_of_the_complete_text(
     for at in range(0, len(said), size):
         result += pieces.add(said[at : at + size])
 
-    assert bare([tuple(result + pieces.end())]) == render(said, room, styled=styled)
+    assert plain_text([tuple(result + pieces.end())]) == render(said, room, styled=styled)
 
 
 @given(TEXTS, ROOMS, st.booleans(), st.booleans())
@@ -275,13 +275,14 @@ def test_code_is_printed_line_by_line_and_text_when_its_paragraph_ends() -> None
     prose = MarkdownRenderer(60)
 
     came = [
-        bare([tuple(prose.add(t))]) for t in ("```py\nx", " = 1\ny", "\n```\nso", " it")
+        plain_text([tuple(prose.add(t))])
+        for t in ("```py\nx", " = 1\ny", "\n```\nso", " it")
     ]
 
     assert came == ["```py\n", "x = 1\n", "y\n```\n", ""]
-    assert prose.waiting == "so it"
-    assert bare([tuple(prose.add("\n\n"))]) == "so it\n"
-    assert prose.waiting == ""
+    assert prose.pending_text == "so it"
+    assert plain_text([tuple(prose.add("\n\n"))]) == "so it\n"
+    assert prose.pending_text == ""
 
 
 def test_a_new_width_applies_from_the_next_block() -> None:
@@ -292,7 +293,7 @@ def test_a_new_width_applies_from_the_next_block() -> None:
     room = 10
     pieces += prose.add("eleven twelve\n\none two three four") + prose.end()
 
-    assert bare([tuple(pieces)]) == (
+    assert plain_text([tuple(pieces)]) == (
         "one two three four\nfive six seven eight\nnine ten eleven\ntwelve\n\n"
         "one two\nthree four\n"
     )
@@ -320,10 +321,10 @@ def test_a_row_is_printed_as_soon_as_later_text_cannot_change_it(
     prose = MarkdownRenderer(20)
 
     result = [prose.add(letter) for letter in f"{said} "]
-    before = bare([tuple(piece for pieces in result for piece in pieces)])
+    before = plain_text([tuple(piece for pieces in result for piece in pieces)])
 
     assert before[: len(early) or None] == early
-    rest = bare([tuple(prose.end())])
+    rest = plain_text([tuple(prose.end())])
     assert (before + rest).split() == render(said, 20).split()
 
 
@@ -338,7 +339,7 @@ def test_an_endless_line_is_printed_in_parts_and_stays_one_block() -> None:
     prose = MarkdownRenderer(60)
 
     early = prose.add("- " + "word " * 2_000)
-    text = bare([tuple(early + prose.add("# not a title\nx") + prose.end())])
+    text = plain_text([tuple(early + prose.add("# not a title\nx") + prose.end())])
 
     assert len(early) > 100
     assert text.count("word") == 2_000

@@ -8,7 +8,7 @@ from refold.views.picker import (
     turn_dial,
     with_query,
 )
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 OFFERS = (
     ModelOffer("anthropic/claude-sonnet-5", 1_000_000, 2, 10, ("main",)),
@@ -21,7 +21,7 @@ PICKER = model_picker(OFFERS, "openai/gpt-6", "medium", EFFORTS)
 
 
 def rows(room: int) -> list[str]:
-    return [" ".join(bare([row]).split()) for row in picker_rows(PICKER, room, 9)]
+    return [" ".join(plain_text([row]).split()) for row in picker_rows(PICKER, room, 9)]
 
 
 def test_models_are_listed_with_window_and_prices_and_the_current_one_is_selected() -> None:
@@ -32,7 +32,7 @@ def test_models_are_listed_with_window_and_prices_and_the_current_one_is_selecte
         "proxy/unknown ? · price unknown",
         "effort: ← medium →",
     ]
-    assert all(len(bare([row])) <= 100 for row in picker_rows(PICKER, 100, 9))
+    assert all(len(plain_text([row])) <= 100 for row in picker_rows(PICKER, 100, 9))
 
 
 def test_a_narrow_screen_shows_model_names_without_window_and_prices() -> None:
@@ -47,7 +47,7 @@ def test_typing_a_role_finds_its_model_and_arrow_keys_change_the_effort() -> Non
 
 
 def test_the_numbered_list_of_models_has_the_same_rows() -> None:
-    first = bare(rows_with_numbers(PICKER.choices[:1], 80))
+    first = plain_text(rows_with_numbers(PICKER.choices[:1], 80))
 
     assert first.startswith("1  anthropic/claude-sonnet-5  main")
     assert first.rstrip().endswith("1M · $2 in, $10 out")

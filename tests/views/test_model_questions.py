@@ -5,7 +5,7 @@ import pytest
 from refold.journal.state.plans import Plan
 from refold.values.display import AskedQuestion, Option
 from refold.views.questions import answer_hint, option_menu, parse_answer, question_lines
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from refold.views.todo_list import plan_lines
 
 ONE = AskedQuestion("Which?", [Option("red"), Option("blue", "cold"), Option("10")])
@@ -65,7 +65,7 @@ def test_hidden_characters_in_a_question_are_escaped_and_its_lines_fit() -> None
         "Which\u202e\x1b[2J " + "w" * 60, [Option("a\nb\u200b", "c\x07" * 40)]
     )
 
-    text = bare(question_lines(hostile, 2, 3, 40))
+    text = plain_text(question_lines(hostile, 2, 3, 40))
 
     assert text.startswith("? The model asks you (2 of 3)\n  Which\\u202e\\x1b[2J\n")
     assert "1 a\\nb\\u200b" in text
@@ -75,7 +75,7 @@ def test_hidden_characters_in_a_question_are_escaped_and_its_lines_fit() -> None
 def test_questions_and_option_descriptions_are_wrapped_between_words() -> None:
     question = AskedQuestion("Which one of these?", [Option("red", "the colour of it")])
 
-    rows = bare(question_lines(question, 1, 1, 14)).split("\n")
+    rows = plain_text(question_lines(question, 1, 1, 14)).split("\n")
 
     assert rows == [
         "? The model asks you",
@@ -86,9 +86,9 @@ def test_questions_and_option_descriptions_are_wrapped_between_words() -> None:
 def test_plans_are_listed_with_their_state() -> None:
     plans = [Plan(3, "One\x1b[2J", "…", state="rejected"), Plan(9, "Two " * 40, "…")]
 
-    rows = bare(plan_lines(plans, 60)).split("\n")
+    rows = plain_text(plan_lines(plans, 60)).split("\n")
 
     assert [row[18:28].strip() for row in rows] == ["rejected", "waits"]
     assert rows[0].endswith("One\\x1b[2J")
     assert max(map(len, rows)) <= 60
-    assert bare(plan_lines([], 60)) == "No plan was made in this session."
+    assert plain_text(plan_lines([], 60)) == "No plan was made in this session."

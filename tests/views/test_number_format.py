@@ -11,7 +11,7 @@ from refold.values.messages import Message, Text
 from refold.values.usage import Spent, Usage
 from refold.views.number_format import duration, outcome_line, tokens, turn_line
 from refold.views.screen.history import recap
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 
 def fold_events(*events: Event) -> View:
@@ -46,7 +46,7 @@ def test_the_line_below_a_turn_shows_tokens_time_and_cost(
     spent = reduce(lambda so_far, answer: so_far.plus(*answer), answers, Spent())
     last = answers[-1][0] if answers else Usage()
 
-    assert bare([turn_line(spent, last, size, 8.41)]) == said
+    assert plain_text([turn_line(spent, last, size, 8.41)]) == said
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_the_outcome_of_an_unanswered_turn_is_named(
 ) -> None:
     line = outcome_line(outcome, reason)
 
-    assert (bare([line]) if line else None) == said
+    assert (plain_text([line]) if line else None) == said
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_recap_of_a_resumed_session_shows_the_last_exchanges_shortened() -> 
         events += [Said(f"question {n}"), Delivered((3 * n + 1,)), answer(f"answer {n}")]
     events += [Said("a\x1b long\none"), Delivered((16,)), answer("1\n2\n3\n\n4\n5\n6")]
 
-    assert bare(recap(fold_events(*events), 40)) == (
+    assert plain_text(recap(fold_events(*events), 40)) == (
         "› question 3\n  answer 3\n› question 4\n  answer 4\n"
         "› a\\x1b long one\n  … 2 lines …\n  3\n  4\n  5\n  6"
     )

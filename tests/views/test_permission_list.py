@@ -9,7 +9,7 @@ from refold.values.usage import Usage
 from refold.views.permission_list import permission_picker, refused_call, rule_id
 from refold.views.picker import turn_dial, with_query
 from refold.views.refusals import Refusal, recent_refusals
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 
 def call(id_: str, command: str) -> ToolCall:
@@ -48,7 +48,7 @@ def test_the_permissions_list_is_filtered_by_kind_and_text_and_escapes_controls(
     refusals = [Refusal(CALLS[1], "not now", by_user=True)]
     picker = permission_picker("default", RULES, refusals, lambda call: call.name)
 
-    rows = ["".join(bare([item.row(80)]).split()) for item in picker.items]
+    rows = ["".join(plain_text([item.row(80)]).split()) for item in picker.items]
     denied = turn_dial(picker, 3)
 
     assert rows == [

@@ -13,15 +13,15 @@ from refold.views.picker import (
     PickerItem,
     Stepper,
     move_selection,
-    picker_at,
     picker_rows,
     rows_with_numbers,
     turn_dial,
     with_matches,
     with_query,
+    with_selection,
 )
 from refold.views.session_list import session_picker
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 NOW = 1_000_000.0
 CARDS = (
@@ -96,19 +96,19 @@ def test_typing_selects_the_first_match_and_without_matches_nothing_is_selected(
 
     assert chosen(with_query(picking, "the")) == "d"
     assert with_query(picking, "zebra").selection is None
-    assert bare(picker_rows(with_query(picking, "zebra"), 40, 9)) == "  nothing fits"
+    assert plain_text(picker_rows(with_query(picking, "zebra"), 40, 9)) == "  nothing fits"
 
 
 def test_the_list_is_drawn_within_the_available_rows() -> None:
     picking = move_selection(ALL, 2)
 
-    assert bare(picker_rows(picking, 40, 9)) == (
+    assert plain_text(picker_rows(picking, 40, 9)) == (
         "     now  Paint the door\n"
         "   2 min  roof: Mend the r… #house  open\n"
         "›    2 h  屋根を直す  failed\n"
         "     4 d  Plant a tree"
     )
-    assert bare(picker_rows(picking, 40, 2)) == (
+    assert plain_text(picker_rows(picking, 40, 2)) == (
         "   2 min  roof: Mend the r… #house  open\n›    2 h  屋根を直す  failed\n  3 of 4"
     )
 
@@ -119,15 +119,15 @@ def test_the_last_message_and_response_of_the_selected_session_are_previewed() -
     )
     picking = session_picker([card, *CARDS[1:]], NOW)
 
-    assert bare(picker_rows(picking, 40, 10)).split("\n")[4:] == [
+    assert plain_text(picker_rows(picking, 40, 10)).split("\n")[4:] == [
         "", "  › Which colour?", "    Red.", "    Or:", "    - blue",
     ]  # fmt: skip
-    assert "Which" not in bare(picker_rows(move_selection(picking, 1), 40, 10))
-    assert "Which" not in bare(picker_rows(picking, 40, 9))  # the list comes first
+    assert "Which" not in plain_text(picker_rows(move_selection(picking, 1), 40, 10))
+    assert "Which" not in plain_text(picker_rows(picking, 40, 9))  # the list comes first
 
 
 def test_without_cursor_movement_items_are_numbered() -> None:
-    assert bare(rows_with_numbers(ALL.choices[2:], 40)) == (
+    assert plain_text(rows_with_numbers(ALL.choices[2:], 40)) == (
         "1     2 h  屋根を直す  failed\n2     4 d  Plant a tree"
     )
 
@@ -139,18 +139,22 @@ def test_control_sequences_in_session_titles_are_escaped() -> None:
     )  # fmt: skip
 
     picker = session_picker([evil], NOW)
-    drawn = bare([*picker_rows(picker, 60, 12), *rows_with_numbers(picker.choices, 60)])
+    drawn = plain_text(
+        [*picker_rows(picker, 60, 12), *rows_with_numbers(picker.choices, 60)]
+    )
 
     assert re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", drawn) == []
 
 
 def test_a_stepper_is_changed_within_its_values_and_drawn_below_the_list() -> None:
     one = PickerItem("x", lambda room: (("plain", "x"),), "x")
-    picking = picker_at(Picker("?", (one,), dial=Stepper("effort", ("low", "high"))), "x")
+    picking = with_selection(
+        Picker("?", (one,), dial=Stepper("effort", ("low", "high"))), "x"
+    )
 
-    assert bare(picker_rows(picking, 40, 9)) == "› x\n  effort:   low →"
+    assert plain_text(picker_rows(picking, 40, 9)) == "› x\n  effort:   low →"
     right = turn_dial(turn_dial(picking, 1), 1)
-    assert bare(picker_rows(right, 40, 9)) == "› x\n  effort: ← high"
+    assert plain_text(picker_rows(right, 40, 9)) == "› x\n  effort: ← high"
     assert right.dial
     assert right.dial.value == "high"
     assert turn_dial(right, -9) == picking
@@ -165,7 +169,7 @@ def test_a_wide_session_row_shows_messages_cost_and_model() -> None:
 
     [row] = picker_rows(session_picker([used], NOW), 100, 9)
 
-    assert bare([row]).split() == [
+    assert plain_text([row]).split() == [
         "›", "now", "Mend", "4", "messages", "$0.12", "claude-sonnet-5",
     ]  # fmt: skip
 
@@ -173,7 +177,7 @@ def test_a_wide_session_row_shows_messages_cost_and_model() -> None:
 def test_a_sample_is_shown_below_the_list() -> None:
     picker = Picker("Which?", ALL.choices[:1], sample=((("added", "+ new"),),))
 
-    assert bare(picker_rows(picker, 40, 9)).endswith("Paint the door\n+ new")
+    assert plain_text(picker_rows(picker, 40, 9)).endswith("Paint the door\n+ new")
 
 
 def test_a_stepper_filters_the_list_by_its_value() -> None:
@@ -184,10 +188,10 @@ def test_a_stepper_filters_the_list_by_its_value() -> None:
     always = PickerItem("+", lambda room: (), "add")
     picker = Picker("?", (always, *items), dial=Stepper("show", ("all", "allow", "deny")))
 
-    denied = picker_at(picker, "e", "deny")
+    denied = with_selection(picker, "e", "deny")
 
     assert [item.id for item in picker.items] == ["+", "a", "d", "e"]
     assert [item.id for item in denied.items] == ["+", "d", "e"]
     assert denied.selection == items[2]
     assert [item.id for item in with_query(turn_dial(picker, 1), "a").items] == ["+", "a"]
-    assert picker_at(picker, "a", "deny") == picker
+    assert with_selection(picker, "a", "deny") == picker

@@ -18,7 +18,7 @@ from refold.views.question_keys import (
     press_key,
     type_text,
 )
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 CORPUS = json.loads((Path(__file__).parent / "question_keys.json").read_text("utf-8"))
 MENU = Menu(
@@ -70,7 +70,7 @@ def test_question_keys_typed_text_stays_in_the_draft_unless_it_answers(
 
 def test_question_keys_highlight_a_choice_only_when_enter_would_select_it() -> None:
     def row(*, typed: bool, calm: bool) -> str:
-        return bare([menu_line(MENU, 100, typed=typed, calm=calm)])
+        return plain_text([menu_line(MENU, 100, typed=typed, calm=calm)])
 
     choices = "1 Y (y) · 2 S · 3 A · 4 W · 5 E · 6 N (n)"
     assert row(typed=False, calm=True) == f"› {choices} · esc stop "
@@ -98,7 +98,9 @@ def test_question_keys_tab_selects_the_highlighted_choice_with_a_message() -> No
 def test_question_keys_long_choices_are_listed_one_per_line() -> None:
     choices = (Choice("y", "once"), Choice("s", f"this session: {'x' * 60}", widens=True))
 
-    rows = bare([menu_line(Menu(choices, "stop"), 100, typed=False, calm=True)]).split("\n")
+    rows = plain_text(
+        [menu_line(Menu(choices, "stop"), 100, typed=False, calm=True)]
+    ).split("\n")
 
     assert rows == ["› 1 once (y)", f"  2 this session: {'x' * 60}", "esc stop "]
 
@@ -107,7 +109,9 @@ def test_question_keys_choices_wider_than_the_screen_go_on_below_their_text() ->
     choices = (Choice("y", "once"), Choice("s", "bash(python3 -m pytest *) for this session"),
         Choice("a", "the same always, in every session of this project", widens=True))  # fmt: skip
 
-    rows = bare([menu_line(Menu(choices, "stop"), 32, typed=False, calm=True)]).split("\n")
+    rows = plain_text([menu_line(Menu(choices, "stop"), 32, typed=False, calm=True)]).split(
+        "\n"
+    )
 
     assert [row.rstrip() for row in rows] == [
         "› 1 once (y)",

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from refold.views.check_findings import Finding, finding_lines, summary
 from refold.views.settings_list import LayerValue, Setting
-from refold.views.settings_list import lines as setting_lines
+from refold.views.settings_list import setting_lines as setting_lines
 
 hostile = st.text() | st.sampled_from(["\x1b[2J", "a\nb", "\u202eab", "\r", "|`", "\x9b1m"])
 

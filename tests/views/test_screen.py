@@ -71,7 +71,7 @@ from refold.views.screen.blocks import (
 from refold.views.screen.history import recap
 from refold.views.screen.screen import Screen, apply_frame, screen_at, screen_of
 from refold.views.screen.status import Status
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 GO = (SessionStarted("/w"), Said("Go."), TurnStarted(2), Delivered((2,)), ModelAsked())
 CALL = ToolCall("c1", "bash", Raw(b'{"command":"ls"}'))
@@ -109,7 +109,7 @@ def start_screen(*news: Event | Live) -> Screen:
 
 
 def lines(blocks: tuple[Block, ...]) -> list[str]:
-    return [bare([block.line]) for block in blocks if isinstance(block, NoticeBlock)]
+    return [plain_text([block.line]) for block in blocks if isinstance(block, NoticeBlock)]
 
 
 def test_a_streamed_response_grows_and_becomes_blocks_when_complete() -> None:

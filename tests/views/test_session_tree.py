@@ -34,12 +34,12 @@ from refold.views.cost import spending_document, spending_lines, tree_spending
 from refold.views.session_tree import (
     TreeRow,
     agent_of,
-    rows,
-    status,
+    node_status,
     tree_document,
     tree_lines,
+    tree_row,
 )
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from refold.views.timeline import slowest, timeline, timeline_lines
 from refold.views.wrap import cells
 from tests.views.planted import (
@@ -65,13 +65,13 @@ def read(path: Path) -> Node:
 
 
 def row(path: Path, now: float = 1000.0) -> TreeRow:
-    return rows(read(path), now, words)
+    return tree_row(read(path), now, words)
 
 
 def test_a_session_tree_shows_nested_subagents_below_their_parents(tmp_path: Path) -> None:
     root = row(family(tmp_path))
 
-    assert bare(tree_lines(root, 100)) == (
+    assert plain_text(tree_lines(root, 100)) == (
         f"root  {ID}  main  answered  find the bug\n"
         "│  2 steps · 1 call · 207 in · 20 out · $0.62 · 15.0 s\n"
         "├─ child-1  explore  answered  find it\n"
@@ -89,7 +89,7 @@ def test_leaf_calls_are_listed_one_by_one_if_requested(tmp_path: Path) -> None:
 
     lines = tree_lines(row(tmp_path), 60, every_leaf=True, signs=False)
 
-    assert bare(lines).split("\n")[2:] == [
+    assert plain_text(lines).split("\n")[2:] == [
         "   leaf-1  done  m/small  1.0 s  what is 1",
         "   leaf-2  failed  m/small  1.0 s  what is 2  the model was…",
     ]
@@ -99,9 +99,9 @@ def test_tree_lines_fit_the_screen_and_use_only_ascii_if_requested(tmp_path: Pat
     root = row(family(tmp_path))
 
     for room in (20, 40, 80):
-        parts = bare(tree_lines(root, room, every_leaf=True)).split("\n")
+        parts = plain_text(tree_lines(root, room, every_leaf=True)).split("\n")
         assert max(map(cells, parts)) <= room
-    plain = bare(tree_lines(root, 200, signs=False))
+    plain = plain_text(tree_lines(root, 200, signs=False))
     assert set(filter(lambda c: not c.isascii(), plain)) == {"·"}
 
 
@@ -134,7 +134,7 @@ def test_a_status_shows_whether_a_process_is_running_the_session(
     if held:
         hold(tmp_path)
 
-    assert status(read(tmp_path)) == said
+    assert node_status(read(tmp_path)) == said
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_session_tree_shows_the_activity_of_running_agents(
     result = row(tmp_path, now=110.0)
 
     assert (result.activity, result.seconds) == (said, 7.0)
-    assert f"now: {said}" in bare(tree_lines(result, 100))
+    assert f"now: {said}" in plain_text(tree_lines(result, 100))
 
 
 def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
@@ -167,7 +167,7 @@ def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
            if not deed.id.startswith("child")]  # fmt: skip
 
     total = sum(own, Spent())
-    result = rows(root, 0.0, words)
+    result = tree_row(root, 0.0, words)
     cost = tree_spending(root, agent_of)
 
     assert (total.usage, round(total.dollars, 3), total.answers) == (
@@ -186,7 +186,7 @@ def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
 def test_cost_lists_each_node_and_the_subagent_usage_of_each_turn(tmp_path: Path) -> None:
     spending = tree_spending(read(family(tmp_path)), agent_of)
 
-    assert bare(spending_lines(spending, turns=True)) == (
+    assert plain_text(spending_lines(spending, turns=True)) == (
         "  1  find the bug\n"
         "     207 in · 20 out · $0.62\n"
         "     490 in · 49 out · $1.03 by its subagents\n"
@@ -244,8 +244,8 @@ def test_control_and_bidi_characters_in_a_tree_are_escaped(tmp_path: Path) -> No
     root = row(tmp_path)
     every = timeline(root.node, 1.0, words)
     text = "\n".join((
-        bare(tree_lines(root, 400, every_leaf=True)), bare(timeline_lines(every, 400)),
-        bare(spending_lines(tree_spending(root.node, agent_of), turns=True)),
+        plain_text(tree_lines(root, 400, every_leaf=True)), plain_text(timeline_lines(every, 400)),
+        plain_text(spending_lines(tree_spending(root.node, agent_of), turns=True)),
     ))  # fmt: skip
 
     assert [item.node.address for item in root.below] == ["root/child-1"]
@@ -264,7 +264,7 @@ def test_control_sequences_in_the_address_of_a_waiting_subagent_are_escaped(
     plant(tmp_path, [*start_events(), ChildAsked("x", HOSTILE, "explore", call)])
     hold(tmp_path)
 
-    text = bare(tree_lines(row(tmp_path), 400))
+    text = plain_text(tree_lines(row(tmp_path), 400))
 
     assert "\x1b" not in text
     assert "now: \\x1b]0;owned" in text
@@ -286,7 +286,7 @@ def test_a_damaged_subagent_journal_is_reported_and_other_journals_are_read(
     assert (len(one.node.entries), one.status, two.status) == (5, "cut_off", "answered")
     assert "was changed after it was written" in one.node.damage
     assert [item.node.address for item in one.below] == ["root/child-1/child-1"]
-    assert "damaged: " in bare(tree_lines(root, 400))
+    assert "damaged: " in plain_text(tree_lines(root, 400))
     assert not two.node.damage
 
 
@@ -319,7 +319,7 @@ def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
         "root/child-1/call-0", "root/child-1/call-0.1",
     ]  # fmt: skip
     assert [t.within for t in result if t.kind == "leaf"] == ["call-0", "call-0"]
-    parts = bare(timeline_lines(result, 60)).split("\n")
+    parts = plain_text(timeline_lines(result, 60)).split("\n")
     assert max(map(cells, parts)) <= 60
     assert parts[4].endswith("root/child-1/call-0.1  done  read_fil…")
 

@@ -29,7 +29,7 @@ from refold.views.call_summary import result_lines as call_result
 from refold.views.notices import hook_notice, warnings
 from refold.views.stream_json.encode import documents_of
 from refold.views.stream_json.turn_result import result
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 
 def turn(*events: Event, outcome: Any = "answered") -> View:
@@ -245,7 +245,7 @@ def test_a_hook_that_refuses_a_call_is_shown_only_with_the_call() -> None:
     assert hook_notice(replace(no, notice="Look.")) == "The PreToolUse hook `guard`: Look."
     assert hook_notice(message) == "The UserPromptSubmit hook `guard` blocked: no"
     end = Ended("c", "refused", "Refused.")
-    assert bare(call_result(end, 80, denied="the hook `guard`: no")) == (
+    assert plain_text(call_result(end, 80, denied="the hook `guard`: no")) == (
         "refused by the hook `guard`: no"
     )
-    assert bare(call_result(end, 80, denied="a rule")) == "refused: a rule"
+    assert plain_text(call_result(end, 80, denied="a rule")) == "refused: a rule"

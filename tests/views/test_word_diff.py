@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.views.styled import bare, line
+from refold.views.styled import line, plain_text
 from refold.views.word_diff import (
     diff_in_columns,
     diff_lines,
@@ -75,7 +75,7 @@ ROWS = st.lists(st.text(st.sampled_from("+- \\@ab c\x1b\t"), max_size=12), max_s
 
 @given(ROWS)
 def test_a_diff_keeps_its_text_and_escapes_control_sequences(rows: list[str]) -> None:
-    text = bare(diff_lines("\n".join(rows)))
+    text = plain_text(diff_lines("\n".join(rows)))
 
     expected = "\n".join(rows).replace("\x1b", "\\x1b")
     assert text == "\n".join(row.expandtabs(4) for row in expected.split("\n"))
@@ -122,7 +122,7 @@ PAIRED = [
 
 
 def test_old_and_new_lines_are_side_by_side_on_wide_screens() -> None:
-    rows = [bare([row]).rstrip() for row in numbered_diff(PAIRED, "", 140)]
+    rows = [plain_text([row]).rstrip() for row in numbered_diff(PAIRED, "", 140)]
 
     assert [re.sub(" {4,}", "    ", row) for row in rows] == [
         " 7  same    │  7  same", " 8 -old 1    │  8 +old 2", "    │  9 +more",
@@ -138,7 +138,7 @@ def test_a_diff_has_one_column_without_room_or_with_one_side(
     rows: list[str], room: int
 ) -> None:
     assert diff_in_columns(rows, "", room) == []
-    assert "│" not in bare(numbered_diff(rows, "", room))
+    assert "│" not in plain_text(numbered_diff(rows, "", room))
 
 
 @given(ROWS, st.integers(132, 180), st.sampled_from(["a.py", "a.c", ""]))
@@ -149,8 +149,8 @@ def test_diff_columns_keep_all_text_and_fit_the_screen(
 
     columns = diff_in_columns(result, path, room)
 
-    assert all(cells(bare([row])) <= room for row in columns)
+    assert all(cells(plain_text([row])) <= room for row in columns)
     if columns:
         for row in result:
             if row[:1] in ("+", "-"):
-                assert row in bare(columns)
+                assert row in plain_text(columns)

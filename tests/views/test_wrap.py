@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refold.views.styled import Line, Piece, bare, line
+from refold.views.styled import Line, Piece, line, plain_text
 from refold.views.wrap import (
     break_lines,
     cells,
@@ -59,19 +59,19 @@ def test_long_padding_is_replaced_by_its_count() -> None:
 def test_folded_output_shows_its_start_and_more_of_its_end() -> None:
     rows = fold_lines([line(str(n)) for n in range(100)], 6)
 
-    assert bare(rows) == "0\n1\n… 95 more lines …\n97\n98\n99"
+    assert plain_text(rows) == "0\n1\n… 95 more lines …\n97\n98\n99"
 
 
 def test_one_very_long_line_is_truncated_to_three_rows() -> None:
     rows = text_lines("x" * 10_000, 10)
 
-    assert bare(rows) == "xxxxxxxxxx\nxxxxxxxxxx\nxxxxxxxxx…"
+    assert plain_text(rows) == "xxxxxxxxxx\nxxxxxxxxxx\nxxxxxxxxx…"
 
 
 def test_styled_sentences_are_wrapped_between_words() -> None:
     sentence: Line = (("bad", "a long sentence"), ("dim", " here"))
 
-    assert bare([wrap_line(sentence, 8)]) == "a long\nsentence\nhere"
+    assert plain_text([wrap_line(sentence, 8)]) == "a long\nsentence\nhere"
     assert wrap_line(sentence, 80) == sentence
 
 
@@ -79,11 +79,11 @@ def test_items_separated_by_dots_are_wrapped_at_the_dots() -> None:
     keys: Line = (("strong", "y "), ("plain", "once"), ("strong", " · n "),
                   ("plain", "no, and why"), ("dim", " · ctrl+c stop "))  # fmt: skip
 
-    assert bare([wrap_line(keys, 80)]) == "y once · n no, and why · ctrl+c stop "
-    assert bare([wrap_line(keys, 18)]) == "y once ·\nn no, and why ·\nctrl+c stop "
+    assert plain_text([wrap_line(keys, 80)]) == "y once · n no, and why · ctrl+c stop "
+    assert plain_text([wrap_line(keys, 18)]) == "y once ·\nn no, and why ·\nctrl+c stop "
     wide = line("中 中 中 中 · 中 中 · 中")
-    assert bare([wrap_line(wide, 18)]) == "中 中 中 中 ·\n中 中 · 中"
-    assert bare([wrap_line(keys, 12)]) == "y once · n\nno, and why\n· ctrl+c\nstop"
+    assert plain_text([wrap_line(wide, 18)]) == "中 中 中 中 ·\n中 中 · 中"
+    assert plain_text([wrap_line(keys, 12)]) == "y once · n\nno, and why\n· ctrl+c\nstop"
 
 
 @pytest.mark.parametrize(
@@ -125,16 +125,16 @@ def test_wrapped_styled_text_fits_and_loses_no_word(texts: list[str], room: int)
     ]
     whole = "".join(texts)
 
-    rows = [bare([row]) for row in wrap(pieces, room)]
+    rows = [plain_text([row]) for row in wrap(pieces, room)]
 
     assert "".join(rows).replace(" ", "") == whole.replace(" ", "")
-    assert bare(hard_wrap(pieces, room)).replace("\n", "") == whole
+    assert plain_text(hard_wrap(pieces, room)).replace("\n", "") == whole
     assert all(cells(row) <= room for row in rows)
-    assert all(cells(bare([row])) <= room for row in hard_wrap(pieces, room))
+    assert all(cells(plain_text([row])) <= room for row in hard_wrap(pieces, room))
     code = wrap_code(pieces, room)
-    assert "".join(bare([row]).removeprefix("↳ ") for row in code) == whole
-    assert all(cells(bare([row])) <= room for row in code)
-    assert cells(bare([truncate(tuple(pieces), room)])) <= room
+    assert "".join(plain_text([row]).removeprefix("↳ ") for row in code) == whole
+    assert all(cells(plain_text([row])) <= room for row in code)
+    assert cells(plain_text([truncate(tuple(pieces), room)])) <= room
 
 
 def test_rows_that_continue_a_line_of_code_begin_with_a_mark() -> None:
@@ -146,15 +146,15 @@ def test_rows_that_continue_a_line_of_code_begin_with_a_mark() -> None:
         (("dim", "↳ "), ("plain", "second # ")),
         (("dim", "↳ "), ("plain", "日本語日本")),
     ]
-    assert bare(wrap_code(code, 6)).replace("\n", "") == bare([tuple(code)])
+    assert plain_text(wrap_code(code, 6)).replace("\n", "") == plain_text([tuple(code)])
 
 
 def test_a_row_of_code_ends_within_a_word_where_no_blank_is_near() -> None:
-    assert bare(wrap_code(line("x " + "y" * 14), 10)).split("\n") == [
+    assert plain_text(wrap_code(line("x " + "y" * 14), 10)).split("\n") == [
         "x yyyyyyyy",
         "↳ yyyyyy",
     ]
-    assert bare(wrap_code(line(" " * 8 + "y" * 6), 10)).split("\n") == [
+    assert plain_text(wrap_code(line(" " * 8 + "y" * 6), 10)).split("\n") == [
         "        yy",
         "↳ yyyy",
     ]
@@ -163,7 +163,7 @@ def test_a_row_of_code_ends_within_a_word_where_no_blank_is_near() -> None:
 def test_a_word_wider_than_a_row_is_broken_where_a_line_of_ours_is_wrapped() -> None:
     row = (*line("see ", "dim"), *line("x" * 12), *line(" and more"))
 
-    assert bare(wrap_rows(row, 10)).split("\n") == ["see", "x" * 10, "xx and", "more"]
+    assert plain_text(wrap_rows(row, 10)).split("\n") == ["see", "x" * 10, "xx and", "more"]
 
 
 def test_an_address_is_not_wrapped_and_gets_its_own_row() -> None:
@@ -171,16 +171,16 @@ def test_an_address_is_not_wrapped_and_gets_its_own_row() -> None:
 
     rows = wrap([("plain", f"see {address} there")], 12)
 
-    assert bare(rows) == f"see\n{address}\nthere"
+    assert plain_text(rows) == f"see\n{address}\nthere"
 
 
 def test_chinese_text_is_wrapped_anywhere_except_before_punctuation() -> None:
     rows = wrap([("plain", "一二三四，五六七八")], 8)
 
-    assert bare(rows) == "一二三\n四，五六\n七八"
+    assert plain_text(rows) == "一二三\n四，五六\n七八"
 
 
 def test_wrapping_one_row_keeps_the_spaces_of_other_rows() -> None:
     row: Line = (("dim", "one two three\nfour "), ("person", "\n› "))
 
-    assert bare([wrap_line(row, 8)]) == "one two\nthree\nfour \n› "
+    assert plain_text([wrap_line(row, 8)]) == "one two\nthree\nfour \n› "

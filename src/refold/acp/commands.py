@@ -22,8 +22,8 @@ from refold.commands.command_context import Document, Look, Markdown
 from refold.commands.completions import list_commands
 from refold.commands.hosted_context import HostedContext, run_hosted_command
 from refold.commands.table import command_in
-from refold.views.picker import OnMove, Picker, Search, picker_at
-from refold.views.styled import Line, bare
+from refold.views.picker import OnMove, Picker, Search, with_selection
+from refold.views.styled import Line, plain_text
 
 UNAVAILABLE_COMMANDS = ("terminal", "sessions")
 MAX_OPTIONS = 20  # of a list to pick from
@@ -105,13 +105,13 @@ class _EditorContext(HostedContext):
     ) -> Picker | None:
         await self.send_shown()
         options = [
-            (choice.id, " ".join(bare([choice.row(_MAX_ROW_CHARS)]).split()))
+            (choice.id, " ".join(plain_text([choice.row(_MAX_ROW_CHARS)]).split()))
             for choice in picker.choices[:MAX_OPTIONS]
         ]
         more = len(picker.choices) - len(options)
         title = f"{picker.title} ({more} more: type the name)" if more else picker.title
         chosen = await self._person.choose(title, options)
-        return picker_at(picker, chosen) if chosen else None
+        return with_selection(picker, chosen) if chosen else None
 
 
 def _as_markdown(documents: Sequence[Document]) -> str:
@@ -120,7 +120,7 @@ def _as_markdown(documents: Sequence[Document]) -> str:
 
     def end_rows() -> None:
         if rows:
-            text = bare(rows)
+            text = plain_text(rows)
             parts.append(to_code_block(text) if "\n" in text else text)
             rows.clear()
 

@@ -38,7 +38,7 @@ from refold.headless.streams import print_document, print_error, write
 from refold.place.private_files import write as keep
 from refold.session.redactor import Redactor
 from refold.views.escape import on_one_line
-from refold.views.settings_list import lines
+from refold.views.settings_list import setting_lines
 
 
 def add_arguments(config: ArgumentParser) -> None:
@@ -102,7 +102,7 @@ def _show(origins: SettingOrigins, places: Paths, args: Namespace) -> int:
             print_document({"key": item.key, "value": item.value, "where": item.where,
                    "says": msgspec.to_builtins(item.says)})  # fmt: skip
     else:
-        write("".join(f"{line}\n" for line in lines(settings, whole=args.origin)))
+        write("".join(f"{line}\n" for line in setting_lines(settings, whole=args.origin)))
     _print_unheeded(origins)
     return _print_problems(origins, masks)
 

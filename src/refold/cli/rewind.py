@@ -34,12 +34,12 @@ from refold.views.rewind_points import (
     RewindPoint,
     RewindPreview,
     RewindReport,
-    What,
+    RewindScope,
     point_lines,
     preview_lines,
     report_text,
 )
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 _DEFAULT_COLUMNS = 100  # columns, without a terminal
 
@@ -93,7 +93,7 @@ def run(args: Namespace) -> int:
 async def _rewind(
     home: SessionIndex, id_: str, snapshots: Checkpoints, args: Namespace
 ) -> RewindReport:
-    kind: What = args.which
+    kind: RewindScope = args.which
     drift: DriftRule = args.drift
     record = Recorder(home.store(id_))
     async with await Session.open(record, _no_turns, version=__version__) as session:
@@ -148,7 +148,7 @@ def _list(points: Sequence[RewindPoint], *, as_json: bool) -> int:
         for step in points:
             print_document(step)
     elif points:
-        write(bare(point_lines(points, columns(_DEFAULT_COLUMNS))) + "\n")
+        write(plain_text(point_lines(points, columns(_DEFAULT_COLUMNS))) + "\n")
     else:
         print_note("this session has no messages, so there is nothing to rewind")
     return 0
@@ -157,7 +157,7 @@ def _list(points: Sequence[RewindPoint], *, as_json: bool) -> int:
 def _show(result: RewindPreview, view: View, *, as_json: bool) -> None:
     if as_json:
         print_document(_document(result))
-    elif shown := bare(
+    elif shown := plain_text(
         preview_lines(result, view.session.directory, columns(_DEFAULT_COLUMNS))
     ):
         write(shown + "\n")

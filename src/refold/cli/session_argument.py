@@ -20,7 +20,7 @@ from refold.journal.session_index import SessionIndex
 from refold.journal.state.session_tree import ROOT_ADDRESS, Node, find, walk
 from refold.values.messages import ToolCall
 from refold.views.call_summary import label
-from refold.views.styled import Line, bare
+from refold.views.styled import Line, plain_text
 
 if TYPE_CHECKING:
     from refold.journal.state.fold import View
@@ -159,7 +159,7 @@ def print_lines(lines: Iterable[Line]) -> None:
     screen = detect_capabilities(sys.stdout, os.environ)
     pieces = list(lines)
     if not screen.color:
-        write(bare(pieces) + "\n")
+        write(plain_text(pieces) + "\n")
         return
     painted = ("".join(screen.paint(*piece) for piece in line) for line in pieces)
     write("\n".join(painted) + "\n")

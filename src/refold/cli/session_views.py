@@ -35,8 +35,8 @@ from refold.views.node_detail import (
     node_document,
     node_lines,
 )
-from refold.views.session_tree import agent_of, rows, tree_document, tree_lines
-from refold.views.styled import bare
+from refold.views.session_tree import agent_of, tree_document, tree_lines, tree_row
+from refold.views.styled import plain_text
 from refold.views.timeline import slowest, timeline, timeline_lines
 
 
@@ -49,7 +49,7 @@ def _show(args: Namespace) -> int:
     """Print one session of a tree, one leaf, one step or one call, in full."""
     named = session_argument.find_node(session_argument.node_path(args))
     if not named.rest:
-        row = rows(named.node, time.time(), session_argument.labels())
+        row = tree_row(named.node, time.time(), session_argument.labels())
         if args.json:
             print_document(node_document(row))
         else:
@@ -119,7 +119,7 @@ def _tree_arguments(parser: ArgumentParser) -> None:
 
 def _tree(args: Namespace) -> int:
     node = _node(args)
-    root = rows(node, time.time(), session_argument.labels())
+    root = tree_row(node, time.time(), session_argument.labels())
     if args.json:
         document = tree_document(root, every_leaf=args.leaves)
         print_document(replace(document, type="tree"))
@@ -184,7 +184,7 @@ def _context(args: Namespace) -> int:
     if args.json:
         print_document({"session_id": session, **context_document(usage)})
     else:
-        write(bare(context_lines(usage, signs=has_unicode())) + "\n")
+        write(plain_text(context_lines(usage, signs=has_unicode())) + "\n")
     if damage:
         print_error(damage)
     return 1 if damage else 0

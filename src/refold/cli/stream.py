@@ -17,7 +17,7 @@ from refold.journal.events.kinds import Entry, Frame, TurnEnded, TurnStarted
 from refold.journal.session_index import SessionIndex, TreeNews
 from refold.journal.state.children import CHILD_PATTERN
 from refold.journal.state.session_tree import ROOT_ADDRESS
-from refold.views.activity_tail import Tail
+from refold.views.activity_tail import ActivityTail
 from refold.views.stream_json.encode import documents_of
 
 _POLL_SECONDS = 0.2  # seconds between two polls
@@ -61,7 +61,7 @@ class _Stream:
         self, address: str, is_written: Callable[[], bool], *, as_json: bool
     ) -> None:
         self._address, self._is_written, self._as_json = address, is_written, as_json
-        self._tails = dict[str, Tail]()
+        self._tails = dict[str, ActivityTail]()
         self._label = None if as_json else session_argument.labels()
         self._open = False
 
@@ -94,7 +94,7 @@ class _Stream:
                 self._line(node, entry, self._label)
 
     def _line(self, node: str, entry: Entry, label: Callable[..., str]) -> None:
-        tail = self._tails.setdefault(node, Tail(node, label))
+        tail = self._tails.setdefault(node, ActivityTail(node, label))
         lines = list(tail.lines(entry, session_argument.terminal_width()))
         if lines:
             session_argument.print_lines(lines)

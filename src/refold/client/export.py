@@ -92,9 +92,9 @@ def _pieces(
 
             return page(node, means)
         case "text":
-            from refold.views.export.text import plain
+            from refold.views.export.text import plain_document
 
-            return plain(node, means)
+            return plain_document(node, means)
         case "script":
             return _script(node, choice)
         case _:

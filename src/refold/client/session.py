@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     from refold.client.result import Result
     from refold.client.terminal_log import TerminalLog
     from refold.skills.slash_commands import Shortcuts
-    from refold.views.stream_json.encode import Document, PutToPerson
+    from refold.views.stream_json.encode import Document, PersonRequest
     from refold.views.stream_json.encode import Request as RequestDocument
     from refold.views.stream_json.snapshot import ChangedInstructions, Snapshot, Status
 
@@ -533,7 +533,7 @@ class Session:
         """
         return self._engine.unmasked_call(call)
 
-    def request(self, event: "PutToPerson", seq: int) -> "RequestDocument":
+    def request(self, event: "PersonRequest", seq: int) -> "RequestDocument":
         """The document about the request that this event makes.
 
         An answer without a hash is to what was shown last.
@@ -943,7 +943,7 @@ def _id_of(entry: Entry) -> str:
             return ""
 
 
-def _request_of(event: "PutToPerson", view: View) -> Permission | Questions | None:
+def _request_of(event: "PersonRequest", view: View) -> Permission | Questions | None:
     if isinstance(event, ChildAsked):
         return request_of_child(event)
     open_call = view.conversation.call(event.call_id)

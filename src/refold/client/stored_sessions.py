@@ -41,7 +41,7 @@ from refold.views.session_list import (
     search_hit,
     session_document,
 )
-from refold.views.session_tree import TreeDocument, agent_of, rows, tree_document
+from refold.views.session_tree import TreeDocument, agent_of, tree_document, tree_row
 from refold.views.stream_json.snapshot import SnapshotMessage, messages_of
 from refold.views.timeline import TimelineRow, timeline
 
@@ -165,7 +165,7 @@ class StoredSessions:
         return spending_document(tree_spending(self._tree(id_), agent_of))
 
     def tree(self, id_: str) -> TreeDocument:
-        return tree_document(rows(self._tree(id_), time.time(), self._label))
+        return tree_document(tree_row(self._tree(id_), time.time(), self._label))
 
     def follow(self, id_: str) -> TreeNews:
         """What is new in a subagent and those below it, by their address below the root."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         RewindPoint,
         RewindPreview,
         RewindReport,
-        What,
+        RewindScope,
     )
 
 _LISTING_SECONDS = 20.0
@@ -122,7 +122,7 @@ class SessionWorkspace:
         points = rewind_points(self._engine.view, None)
         return frozenset(point.seq for point in points if not point.in_conversation)
 
-    async def preview(self, seq: int, what: "What" = "both") -> "RewindPreview":
+    async def preview(self, seq: int, what: "RewindScope" = "both") -> "RewindPreview":
         """What `rewind` would change; nothing is done."""
         from refold.session.rewind import plan_rewind, preview
         from refold.views.rewind_points import RewindPreview
@@ -216,7 +216,7 @@ class SessionWorkspace:
     async def rewind(
         self,
         seq: int,
-        what: "What" = "both",
+        what: "RewindScope" = "both",
         *,
         drift: "DriftRule" = "refuse",
         only: Sequence[str] = (),
@@ -263,7 +263,7 @@ def _resolve(directory: str, paths: Collection[str]) -> list[str]:
     return [os.path.normpath(os.path.join(real, path)) for path in paths]
 
 
-def _require_conversation(what: "What") -> "What":
+def _require_conversation(what: "RewindScope") -> "RewindScope":
     """What to rewind without checkpoints: only the conversation. Raises `BadInput`."""
     if what == "files":
         raise BadInput(

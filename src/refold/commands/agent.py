@@ -10,7 +10,7 @@ from refold.client.types import Profile
 from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.views.escape import on_one_line
-from refold.views.picker import Picker, PickerItem, picker_at
+from refold.views.picker import Picker, PickerItem, with_selection
 from refold.views.styled import Line, line
 from refold.views.wrap import cells, cut
 
@@ -55,7 +55,7 @@ async def _pick(here: CommandContext) -> str:
         )
         for profile in listed
     )
-    picker = picker_at(Picker("Which agent?", tuple(items)), here.session.agent)
+    picker = with_selection(Picker("Which agent?", tuple(items)), here.session.agent)
     answer = await here.pick(picker)
     return answer.selection.id if answer and answer.selection else ""
 

@@ -24,7 +24,7 @@ from refold.views.permission_list import (
 )
 from refold.views.picker import Picker, PickerItem
 from refold.views.refusals import Refusal
-from refold.views.styled import Line, Piece, bare, line
+from refold.views.styled import Line, Piece, line, plain_text
 from refold.views.wrap import wrap_words
 
 _ASKS_NOTE = "The next change asks once the model has read text from outside"
@@ -105,7 +105,7 @@ def _picker(
     notes = [
         (indent, *row)
         for note in _head(session)
-        for row in wrap_words(bare([note]), room, "dim")
+        for row in wrap_words(plain_text([note]), room, "dim")
     ]
     return permission_picker(
         session.mode,

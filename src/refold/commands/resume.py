@@ -20,7 +20,7 @@ from refold.commands.session_lines import heading
 from refold.errors import BadInput
 from refold.views.escape import on_one_line
 from refold.views.picker import rows_with_numbers
-from refold.views.session_list import by_session, hit_lines, session_picker
+from refold.views.session_list import group_by_session, hit_lines, session_picker
 from refold.views.styled import line
 
 _MAX_ROWS = 20  # sessions in a list, messages that are found
@@ -95,7 +95,7 @@ async def run_sessions(here: CommandContext, rest: str) -> None:
 async def run_search(here: CommandContext, rest: str) -> None:
     if not rest:
         raise BadInput("type /search WORDS, to search the sessions of this directory")
-    groups = by_session(await here.session.catalogue.search(rest, _MAX_ROWS))
+    groups = group_by_session(await here.session.catalogue.search(rest, _MAX_ROWS))
     if not groups:
         here.show(line("Nothing was found in the sessions of this directory."))
         return

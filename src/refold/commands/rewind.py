@@ -11,7 +11,7 @@ from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
 from refold.views.rewind_points import (
     DriftRule,
-    What,
+    RewindScope,
     drift_picker,
     point_lines,
     point_picker,
@@ -20,7 +20,7 @@ from refold.views.rewind_points import (
 )
 from refold.views.styled import line
 
-_REWIND_PARTS: Mapping[str, What] = {
+_REWIND_PARTS: Mapping[str, RewindScope] = {
     "": "both", "both": "both", "conversation": "conversation", "files": "files",
 }  # fmt: skip
 NOTHING_TO_REWIND = (
@@ -57,7 +57,7 @@ async def _pick(here: CommandContext) -> None:
     )
 
 
-async def rewind_to(here: CommandContext, seq: int, scope: What) -> None:
+async def rewind_to(here: CommandContext, seq: int, scope: RewindScope) -> None:
     workspace = here.session.workspace
     if not workspace.checkpoints:
         await _rewind_conversation(here, seq, scope)
@@ -88,7 +88,7 @@ async def _ask_about_drift(here: CommandContext) -> DriftRule:
             return "refuse"
 
 
-async def _rewind_conversation(here: CommandContext, seq: int, scope: What) -> None:
+async def _rewind_conversation(here: CommandContext, seq: int, scope: RewindScope) -> None:
     """Rewind the conversation only, because there are no checkpoints."""
     workspace = here.session.workspace
     await workspace.preview(seq, scope)

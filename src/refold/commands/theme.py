@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from refold.commands.command_context import CommandContext, terminal_of
 from refold.commands.table import THEME_NAMES
 from refold.errors import BadInput
-from refold.views.picker import Picker, PickerItem, picker_at
+from refold.views.picker import Picker, PickerItem, with_selection
 from refold.views.styled import Line, line
 
 _THEME_NOTES: Mapping[str, str] = {
@@ -56,7 +56,7 @@ async def _pick(here: CommandContext) -> None:
         PickerItem(name, lambda _, name=name: _row(name), name) for name in THEME_NAMES
     )
     picker = Picker("Which theme?", tuple(items), sample=_SAMPLE_LINES)
-    picker = picker_at(picker, here.session.settings.terminal.theme)
+    picker = with_selection(picker, here.session.settings.terminal.theme)
     restore = terminal.use_theme("")
 
     def preview(shown: Picker) -> None:

@@ -35,7 +35,7 @@ from refold.config.trusted_folders import State, TrustedFolders
 from refold.errors import BadInput
 from refold.session.redactor import Redactor
 from refold.views.escape import on_one_line
-from refold.views.settings_list import LayerValue, Setting, lines
+from refold.views.settings_list import LayerValue, Setting, setting_lines
 
 
 class SettingOrigins(Struct, frozen=True):
@@ -128,7 +128,7 @@ async def report_lines(
         origins = origins_report(folder, places, environ, flags)
         masks = masks_of(environ, places)
         settings = settings_without_secrets(origins, masks, keys)
-        return (*lines(settings, whole=bool(keys)), *problems(origins, masks))
+        return (*setting_lines(settings, whole=bool(keys)), *problems(origins, masks))
 
     return await anyio.to_thread.run_sync(report)
 

@@ -24,10 +24,10 @@ from refold.views.escape import on_one_line, visible
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.questions import (
     answer_hint,
-    asker_line,
     option_menu,
     parse_answer,
     question_lines,
+    subagent_lines,
 )
 from refold.views.styled import Line
 
@@ -142,7 +142,7 @@ class Asker:
         from refold.console.form_prompt import FormPrompt, answer_line
 
         self._printer.ensure_blank_line()
-        self._printer.print_lines(asker_line(who))
+        self._printer.print_lines(subagent_lines(who))
         answer = await FormPrompt(form, self._printer, self._reader, ask_one).ask()
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
@@ -170,7 +170,7 @@ async def _ask_questions(
         menu = option_menu(asked) if arrows else Menu()
         shown = replace(asked, options=()) if menu.choices else asked
         printer.ensure_blank_line()
-        printer.print_lines(asker_line(questions.who))
+        printer.print_lines(subagent_lines(questions.who))
         printer.print_lines(
             question_lines(shown, number, len(questions.questions), printer.room)
         )

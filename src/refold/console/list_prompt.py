@@ -14,10 +14,10 @@ from refold.views.picker import (
     Picker,
     PickerItem,
     Search,
-    picker_at,
     rows_with_numbers,
     with_matches,
     with_query,
+    with_selection,
 )
 from refold.views.styled import line
 
@@ -55,10 +55,10 @@ async def _pick_by_number(
             return None
         words = answer.strip()
         if words.isascii() and words.isdecimal() and 1 <= int(words) <= len(shown):
-            return picker_at(picker, shown[int(words) - 1].id)
+            return with_selection(picker, shown[int(words) - 1].id)
         fits = await _find_items(picker, words, search)
         if len(fits) == 1:
-            return picker_at(picker, fits[0].id)
+            return with_selection(picker, fits[0].id)
         if not fits:
             printer.print_text(f"Nothing matches {on_one_line(words)!r}.", "dim")
         shown = fits[:MAX_LIST_NUMBERS] or shown

@@ -23,10 +23,10 @@ from refold.views.escape import on_one_line, visible
 from refold.views.question_keys import AMEND_MARK, Choice, DraftMessage, Menu
 from refold.views.questions import (
     CallToApprove,
-    asker_line,
     is_folded,
-    lines_for_height,
+    max_call_lines,
     permission_question,
+    subagent_lines,
 )
 from refold.views.styled import Line, line
 
@@ -168,7 +168,7 @@ class _Question:
         self._is_once = request.call.once
         height = printer.capabilities.height()
         others = bool(request.who) + _MAX_CHOICES
-        self._most = lines_for_height(max(height - others, 1) if height else 0)
+        self._most = max_call_lines(max(height - others, 1) if height else 0)
         self._folded = is_folded(self._asked, printer.room, max_lines=self._most)
         self._easier: Mode | None = self._permissions.easier_mode(request)
         beside = _related_requests(request, session)
@@ -199,7 +199,7 @@ class _Question:
         )
 
     def show(self, *, whole: bool = False) -> None:
-        self._printer.print_lines(asker_line(self._who))
+        self._printer.print_lines(subagent_lines(self._who))
         self._show_call(self._asked, 0 if whole else self._most)
 
     def _show_call(self, asked: CallToApprove, most: int) -> None:

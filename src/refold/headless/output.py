@@ -165,11 +165,11 @@ class StreamWriter:
 
     def result(self, seconds: float) -> "Result":
         """The result of all turns of this run; background commands may have begun some."""
-        from refold.views.stream_json.turn_result import with_earlier
+        from refold.views.stream_json.turn_result import add_earlier_turns
 
         newest = self._newest_result(seconds)
         over = self._results if self._view.turn.seq else self._results[:-1]
-        return with_earlier(newest, over)
+        return add_earlier_turns(newest, over)
 
     def _newest_result(self, seconds: float) -> "Result":
         from refold.views.stream_json.turn_result import result

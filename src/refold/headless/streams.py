@@ -13,7 +13,7 @@ import time
 import msgspec
 
 from refold.errors import RefoldError
-from refold.views.escape import exact, on_one_line, visible
+from refold.views.escape import escape_hidden, on_one_line, visible
 
 _QUIET_SECONDS = 1.0  # before a wait for the catalogue is reported
 
@@ -78,7 +78,7 @@ def explain_stdin(command: str, starter: str) -> None:
 
 def print_lines(text: str) -> None:
     """Print several lines on stderr, with invisible characters escaped."""
-    sys.stderr.write(f"{exact(text)}\n")
+    sys.stderr.write(f"{escape_hidden(text)}\n")
 
 
 def print_document(document: object) -> None:

@@ -21,7 +21,7 @@ from refold.commands.table import SlashCommand, command_in, commands, find
 from refold.errors import BadInput
 from refold.server.api import Api, json_response, read_body
 from refold.server.rest import CONVERSATION_PATH, open_conversation
-from refold.views.picker import OnMove, Picker, Search, picker_at
+from refold.views.picker import OnMove, Picker, Search, with_selection
 from refold.views.styled import Line
 
 _UNAVAILABLE_COMMANDS = ("terminal", "files")
@@ -209,7 +209,7 @@ class _PageContext(HostedContext):
                 dial=ListDial(dial.label, dial.values, dial.value) if dial else None,
             )
         )  # fmt: skip
-        picked = picker_at(picker, answer.answer, answer.dial)
+        picked = with_selection(picker, answer.answer, answer.dial)
         selection = picked.selection
         return picked if selection and selection.id == answer.answer else None
 

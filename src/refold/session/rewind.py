@@ -28,13 +28,13 @@ from refold.views.rewind_points import (
     RewindPoint,
     RewindPreview,
     RewindReport,
-    What,
+    RewindScope,
 )
 
 _MAX_NAMED_FILES = 10  # in one sentence
 
 
-def plan_rewind(view: View, seq: int, what: What) -> RewindPlan:
+def plan_rewind(view: View, seq: int, what: RewindScope) -> RewindPlan:
     """Return what a rewind to event `seq` restores.
 
     Raises `BadInput` if the session cannot be rewound to it.
@@ -58,7 +58,9 @@ def plan_rewind(view: View, seq: int, what: What) -> RewindPlan:
     return RewindPlan(seq, what, mark, view.checkpoints.at(seq), stays)
 
 
-async def preview(view: View, snapshots: Snapshots, seq: int, what: What) -> RewindPreview:
+async def preview(
+    view: View, snapshots: Snapshots, seq: int, what: RewindScope
+) -> RewindPreview:
     """Return what `rewind` would do. Nothing is changed and nothing recorded."""
     result, _ = await _compare_files(view, snapshots, plan_rewind(view, seq, what))
     return result
@@ -68,7 +70,7 @@ async def rewind(
     session: Session,
     snapshots: Snapshots,
     seq: int,
-    what: What,
+    what: RewindScope,
     *,
     drift: DriftRule = "refuse",
     only: Collection[str] = (),

@@ -40,7 +40,7 @@ from refold.tui.messages import (
 )
 from refold.tui.screen_modes import write
 from refold.tui.transcript import split_rows
-from refold.views.picker import OnMove, Picker, Search, picker_at
+from refold.views.picker import OnMove, Picker, Search, with_selection
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
 
@@ -213,14 +213,14 @@ class ScreenReader:
     ) -> Picker | None:
         def move(id_: str) -> None:
             if on_move is not None:
-                on_move(picker_at(picker, id_))
+                on_move(with_selection(picker, id_))
 
         answer = await self._questions.ask(
             lambda number, at: AskedToPick(number, picker), search, move
         )
         if not isinstance(answer, Picked) or not answer.id:
             return None
-        return picker_at(picker, answer.id, answer.dial)
+        return with_selection(picker, answer.id, answer.dial)
 
     @contextmanager
     def suppress_echo(self) -> Generator[None]:

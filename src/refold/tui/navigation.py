@@ -18,7 +18,7 @@ from refold.tui.transcript import (
 )
 from refold.tui.view import divide_screen
 from refold.views.screen.blocks import CallBlock, MessageBlock, TurnEndBlock
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 _WHEEL_ROWS = 3  # rows per turn of the wheel
 
@@ -188,7 +188,7 @@ def _show_match(model: Model, item: int, words: str) -> Model:
             return _show_item(model, item)
         model, transcript = replace(model, transcript=opened), opened
     rows, items = visible_rows(transcript, model.anchor, layout.room, layout.height)
-    texts = (bare([row]) for row, of in zip(rows, items, strict=True) if of == item)
+    texts = (plain_text([row]) for row, of in zip(rows, items, strict=True) if of == item)
     if any(wanted in text.casefold() for text in texts):
         return model
     return replace(model, anchor=Anchor(item, max(match - layout.height // 2, 0)))
@@ -200,6 +200,10 @@ def _last_matching_row(
     """Return the last row of the item that has these words in one piece."""
     rows = transcript.rows(item, room)
     return next(
-        (n for n in range(len(rows) - 1, -1, -1) if wanted in bare([rows[n]]).casefold()),
+        (
+            n
+            for n in range(len(rows) - 1, -1, -1)
+            if wanted in plain_text([rows[n]]).casefold()
+        ),
         None,
     )

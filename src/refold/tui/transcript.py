@@ -45,7 +45,7 @@ from refold.views.screen.blocks import (
     result_rows,
 )
 from refold.views.screen.conversation import is_from_child, is_from_shell
-from refold.views.styled import ImageRow, Line, Piece, Style, bare, line
+from refold.views.styled import ImageRow, Line, Piece, Style, line, plain_text
 from refold.views.wrap import cut, truncate, wrap_rows, wrap_words
 
 _RESULT_FOLD = call_summary.ResultFold("; Ctrl+O shows them", output=5, diff=14)
@@ -224,11 +224,11 @@ def item_text(item: Item | LiveItem, label: Callable[[ToolCall], str] = _tool_na
                 (label(item.call), *diffs) if diffs else (label(item.call), item.text)
             )
         case NoticeBlock(line=notice, report=report):
-            return f"{bare([notice])}\n{report}".strip()
+            return f"{plain_text([notice])}\n{report}".strip()
         case TurnEndBlock():
-            return bare(interactive_turn_rows(item))
+            return plain_text(interactive_turn_rows(item))
         case CommandRows(rows):
-            return bare(rows)
+            return plain_text(rows)
         case StreamingBlock(text=text) | RunningShell(printed=text):
             return str(text)
 
@@ -353,7 +353,7 @@ class _Stream:
         self._seen = len(text)
         if new:
             self._rows += split_rows(self._prose.add(self._visible.add(new)))
-        return [*self._rows, *split_rows(self._prose.rest())]
+        return [*self._rows, *split_rows(self._prose.preview_end())]
 
 
 def _message_rows(

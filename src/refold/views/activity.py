@@ -105,7 +105,7 @@ class SubagentRun(Struct, frozen=True):
 
 
 Span: TypeAlias = ModelStep | ToolStep | SideCall | SubagentRun
-Fate: TypeAlias = Literal["", "done", "failed"]  # "": it has no end yet
+SpanOutcome: TypeAlias = Literal["", "done", "failed"]  # "": it has no end yet
 
 
 class Activity(Struct, frozen=True):
@@ -161,10 +161,10 @@ def leaf_counts(activity: Activity) -> LeafCounts:
     )
 
 
-def side_call_outcome(aside: SideCall) -> Fate:
-    if aside.end is None:
+def side_call_outcome(side_call: SideCall) -> SpanOutcome:
+    if side_call.end is None:
         return ""
-    return "failed" if aside.end.failed else "done"
+    return "failed" if side_call.end.failed else "done"
 
 
 def spent_by(span: Span) -> Spent:
@@ -211,11 +211,11 @@ class _ActivityFold:
                 tool_step = ToolStep(
                     call, entry.seq, entry.at, self._steps, made=entry.event
                 )
-                self._begin(call.id, tool_step)
+                self._add_span(call.id, tool_step)
             case Judged() | Answered() | Started() | Ended():
                 self._add_call_event(entry, entry.event)
             case Reserved() as reserved:
-                self._begin(entry.seq, SideCall(reserved, entry.seq, entry.at))
+                self._add_span(entry.seq, SideCall(reserved, entry.seq, entry.at))
             case Settled() as settled:
                 self._add_settled(entry, settled)
             case ChildBorn() | ChildEnded():
@@ -248,12 +248,12 @@ class _ActivityFold:
                 if isinstance(event, ModelAnswered):
                     for call in event.message.calls:
                         tool_step = ToolStep(call, entry.seq, entry.at, self._steps)
-                        self._begin(call.id, tool_step)
+                        self._add_span(call.id, tool_step)
 
     def _add_settled(self, entry: Entry, end: Settled) -> None:
         step = next((s for s in self._open_step() if s.seq == end.reserved), None)
         if step is None:
-            self._change(end.reserved, end=end, ended=entry.at)
+            self._update_span(end.reserved, end=end, ended=entry.at)
             return
         failed = ModelFailed(end.failed, usage=end.usage, model=end.model, cost=end.cost)
         self._every[self._step] = replace(step, end=failed, ended=entry.at)
@@ -268,25 +268,25 @@ class _ActivityFold:
     ) -> None:
         match event:
             case Judged(id_):
-                self._change(id_, judged=event)
+                self._update_span(id_, judged=event)
             case Answered(id_):
-                self._change(id_, answered=event, answered_by=entry.person or "")
+                self._update_span(id_, answered=event, answered_by=entry.person or "")
             case Started(id_):
-                self._change(id_, started=entry.at)
+                self._update_span(id_, started=entry.at)
             case Ended(id_):
-                self._change(id_, end=event, ended=entry.at)
+                self._update_span(id_, end=event, ended=entry.at)
 
     def _add_child_event(self, entry: Entry, event: ChildBorn | ChildEnded) -> None:
         if isinstance(event, ChildBorn):
-            self._begin(event.child, SubagentRun(event, entry.seq, entry.at))
+            self._add_span(event.child, SubagentRun(event, entry.seq, entry.at))
         else:
-            self._change(event.child, end=event, ended=entry.at)
+            self._update_span(event.child, end=event, ended=entry.at)
 
-    def _begin(self, key: str | int, span: Span) -> None:
+    def _add_span(self, key: str | int, span: Span) -> None:
         self._at[key] = len(self._every)
         self._every.append(span)
 
-    def _change(self, key: str | int, **changed: Any) -> None:
+    def _update_span(self, key: str | int, **changed: Any) -> None:
         index = self._at.get(key)
         if index is not None:
             self._every[index] = replace(self._every[index], **changed)

@@ -34,7 +34,7 @@ from refold.views.wrap import cells, cut
 _MAX_TEXT_CHARS = 500
 
 
-class Tail:
+class ActivityTail:
     """Lines for the events of one node. It remembers the names of side calls."""
 
     def __init__(self, node: str, label: Labels) -> None:
@@ -45,12 +45,12 @@ class Tail:
         when = time.strftime("%H:%M:%S", time.localtime(entry.at))
         head = f"{when} {self._node}  "
         for style, text in (
-            *self._conversation(entry), *self._calls(entry), *self._side_activity(entry),
+            *self._conversation_texts(entry), *self._call_texts(entry), *self._side_activity_texts(entry),
         ):  # fmt: skip
             words = cut(on_one_line(text), max(room - cells(head), 20))
             yield (("dim", head), (style, words))
 
-    def _conversation(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+    def _conversation_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:
         match entry.event:
             case Said(words, sender):
                 yield (
@@ -76,7 +76,7 @@ class Tail:
             case _:
                 return
 
-    def _calls(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+    def _call_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:
         match entry.event:
             case NestedCallMade(call, within):
                 code = f" (by the code of {within})" if within else ""
@@ -93,7 +93,7 @@ class Tail:
             case _:
                 return
 
-    def _side_activity(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+    def _side_activity_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:
         match entry.event:
             case Reserved(purpose, model, leaf=leaf, prompt=words):
                 name = f"{purpose}-{leaf or entry.seq}"

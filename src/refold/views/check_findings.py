@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from refold.views.escape import on_one_line
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 from refold.views.wrap import wrap_words
 
 State: TypeAlias = Literal["ok", "warning", "wrong"]
@@ -50,5 +50,7 @@ def _count(number: int, singular: str, plural: str) -> str:
 
 def _rows(text: str, room: int) -> list[str]:
     return (
-        bare(wrap_words(text, max(room, _MIN_TEXT_CELLS))).split("\n") if room else [text]
+        plain_text(wrap_words(text, max(room, _MIN_TEXT_CELLS))).split("\n")
+        if room
+        else [text]
     )

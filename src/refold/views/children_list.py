@@ -11,7 +11,7 @@ from refold.journal.state.children import Child, Children
 from refold.values.live import ChildMoved
 from refold.views.escape import on_one_line, visible
 from refold.views.number_format import dollars, duration, spent_row, tokens
-from refold.views.styled import Line, Style, bare, line
+from refold.views.styled import Line, Style, line, plain_text
 from refold.views.wrap import cells, cut, fold_lines, text_lines, wrap_words
 
 _MAX_TITLE_CELLS = 60  # cells of a task that has no title
@@ -62,7 +62,7 @@ def report_rows(report: str, room: int, max_rows: int = 2) -> list[Line]:
     rows = wrap_words(visible(start), room) if start else []
     if len(rows) <= max_rows:
         return rows
-    rest = " ".join(bare([row]).strip() for row in rows[max_rows - 1 :])
+    rest = " ".join(plain_text([row]).strip() for row in rows[max_rows - 1 :])
     return [*rows[: max_rows - 1], line(cut(rest, room))]
 
 

@@ -211,14 +211,14 @@ def spending_lines(
     """By model, by purpose, and with `turns` by turn; `full` is a line on context usage."""
     if not costs.spent.answers:
         return [line("Nothing has been used yet.")]
-    rows = list(_turns(costs, room)) if turns else []
+    rows = list(_turn_lines(costs, room)) if turns else []
     several = len(costs.by_purpose) > 1
     tables = [costs.by_model, *([costs.by_purpose] if several else [])]
     if len(costs.nodes) > 1:
         tables.append({f"{n.address} {n.agent}".rstrip(): n.spent for n in costs.nodes})
     for table in tables:
         rows += [line("")] if rows else []
-        rows += _table(table)
+        rows += _sum_lines(table)
     if len(tables) > 1 or len(costs.by_model) > 1:
         rows.append(line(f"in all  {spent_row(costs.spent)}"))
     return [*rows, line(full, "dim")] if full else rows
@@ -245,14 +245,14 @@ def spending_document(
     )
 
 
-def _table(sums: Mapping[str, Spent]) -> Iterator[Line]:
+def _sum_lines(sums: Mapping[str, Spent]) -> Iterator[Line]:
     wide = max(cells(on_one_line(name) or "?") for name in sums)
     for name, spent in sums.items():
         shown = on_one_line(name) or "?"
         yield line(f"{shown}{' ' * (wide - cells(shown))}  {spent_row(spent)}")
 
 
-def _turns(costs: Spending, room: int) -> Iterator[Line]:
+def _turn_lines(costs: Spending, room: int) -> Iterator[Line]:
     number = 0
     for turn in costs.turns:
         number += bool(turn.seq)
@@ -270,9 +270,9 @@ def _state(turn: TurnCost) -> str:
     return f" · {turn.outcome.replace('_', ' ') or 'running'}"
 
 
-def budget_lines(view: View, settled: Budget) -> list[Line]:
-    """`settled` is the budget in the settings."""
-    budget = budget_of(view, settled)
+def budget_lines(view: View, configured: Budget) -> list[Line]:
+    """Limits and usage, one line each. `configured` is the budget in the settings."""
+    budget = budget_of(view, configured)
     if budget == NO_LIMIT:
         return [
             line("No budget: a turn may use up whatever it needs. /budget USD sets one.")

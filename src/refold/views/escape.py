@@ -77,7 +77,7 @@ def visible(text: str) -> str:
     return escaper.add(text) + escaper.end()
 
 
-def exact(text: str) -> str:
+def escape_hidden(text: str) -> str:
     """`text` with every invisible character and unusual blank escaped; line feeds and tabs stay."""
     return re.sub(
         _HIDDEN_PATTERN, lambda match: _escape_sequence(match[0]), _join_surrogates(text)
@@ -85,10 +85,10 @@ def exact(text: str) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """As `exact`, with line feeds and tabs escaped, too: for names."""
+    """As `escape_hidden`, with line feeds and tabs escaped, too: for names."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_SHORT_ESCAPES.get(c, c) for c in exact(text))
+    return "".join(_SHORT_ESCAPES.get(c, c) for c in escape_hidden(text))
 
 
 def hidden_characters(text: str) -> list[str]:

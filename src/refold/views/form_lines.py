@@ -9,7 +9,7 @@ from refold.values.display import Form, FormField, FormValue
 from refold.values.forms import field_hint, host_of, host_warning, shown_value
 from refold.values.printable_names import shorten
 from refold.views.escape import on_one_line, visible
-from refold.views.styled import Line, Piece, Style, bare, line
+from refold.views.styled import Line, Piece, Style, line, plain_text
 from refold.views.wrap import cells, expand_tabs, wrap_words
 
 _MAX_INLINE_CHARS = 200  # longer hints are shown only with their field alone
@@ -52,7 +52,7 @@ def field_lines(
     row: Line = (*head, value_piece)
     hint = "; ".join(filter(None, (on_one_line(field.about), field_hint(field))))
     hint = shorten(hint, _MAX_INLINE_CHARS)
-    if cells(bare([row])) + cells(hint) + 4 <= room:
+    if cells(plain_text([row])) + cells(hint) + 4 <= room:
         yield (*row, ("dim", f"  ({hint})")) if hint else row
         return
     yield row

@@ -1,8 +1,8 @@
 """The metrics of OpenTelemetry's conventions for generative AI, added up from spans. Pure.
 
 They are histograms: tokens by type, how long model calls, tool calls and turns took, and how
-long it took until a response began. What they are made of is `traces`; `app.otlp` encodes and
-sends them.
+long it took until a response began. `traces` makes the spans; `app.otlp` encodes
+and sends the metrics.
 """
 
 from bisect import bisect_left

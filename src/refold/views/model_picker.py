@@ -9,7 +9,7 @@ from functools import partial
 from msgspec import Struct
 
 from refold.views.escape import on_one_line
-from refold.views.picker import Picker, PickerItem, Stepper, picker_at
+from refold.views.picker import Picker, PickerItem, Stepper, with_selection
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
@@ -44,7 +44,7 @@ def model_picker(
         )
         for offer in offers
     )  # fmt: skip
-    return picker_at(Picker("Which model?", tuple(items), dial=dial), current)
+    return with_selection(Picker("Which model?", tuple(items), dial=dial), current)
 
 
 def _row(offer: ModelOffer, is_current: bool, room: int) -> Line:

@@ -18,7 +18,7 @@ from refold.views.session_tree import (
     TreeRow,
     leaf_document,
     row_document,
-    state,
+    span_state,
     style_of,
     tree_lines,
 )
@@ -94,7 +94,7 @@ def node_document(row: TreeRow) -> dict[str, object]:
 
 def leaf_lines(detail: LeafDetail) -> Iterator[Line]:
     leaf, end = detail.leaf, detail.leaf.end
-    reserved, outcome = leaf.reserved, state(side_call_outcome(leaf), detail.node)
+    reserved, outcome = leaf.reserved, span_state(side_call_outcome(leaf), detail.node)
     model = (end.model if end else "") or reserved.model
     took = "" if leaf.ended is None else f" · {duration(leaf.ended - leaf.at)}"
     yield (

@@ -87,7 +87,7 @@ class Picker(Struct, frozen=True):
         return shown[min(self.at, len(shown) - 1)] if shown else None
 
 
-def picker_at(picking: Picker, id_: str, dial: str = "") -> Picker:
+def with_selection(picking: Picker, id_: str, dial: str = "") -> Picker:
     """Select this choice, if it exists, with the dial at this value, if it has that."""
     all_ = replace(picking, query="")
     if all_.dial is not None and dial in all_.dial.values:

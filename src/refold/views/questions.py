@@ -20,7 +20,7 @@ from refold.values.messages import ToolCall
 from refold.values.path_names import relative_name
 from refold.values.tools import Effect
 from refold.views.call_summary import arguments
-from refold.views.escape import exact, hidden_characters, on_one_line, visible
+from refold.views.escape import escape_hidden, hidden_characters, on_one_line, visible
 from refold.views.question_keys import MAX_DIGIT, Choice, Menu
 from refold.views.styled import Line, Piece, Style, join_pieces, line
 from refold.views.word_diff import highlight_changes, numbered_diff
@@ -89,7 +89,7 @@ def permission_question(
 
 
 def _reason_to_show(asked: CallToApprove) -> str:
-    """The reason without what says nothing new: no rule is the default, and hosts are shown."""
+    """The reason, shortened: that no rule matched is the default, and hosts are shown below."""
     reason = asked.reason.removeprefix(f"no rule allows {asked.call.name} here")
     if asked.manner is not None and asked.manner.hosts:
         reason = _HOSTS_PATTERN.sub("", reason)
@@ -99,9 +99,9 @@ def _reason_to_show(asked: CallToApprove) -> str:
     return f"no rule covers {match[1]}{separator}{rest}" if match[1] else rest
 
 
-def asker_line(asker: str) -> list[Line]:
+def subagent_lines(name: str) -> list[Line]:
     """A line that names the asking subagent; none for the session's own agent."""
-    return [(("accent", f"{on_one_line(asker)} asks:"),)] if asker else []
+    return [(("accent", f"{on_one_line(name)} asks:"),)] if name else []
 
 
 def is_folded(asked: CallToApprove, room: int, *, max_lines: int = MAX_CALL_LINES) -> bool:
@@ -148,11 +148,11 @@ def _changes(asked: CallToApprove, room: int) -> Iterator[Line]:
         rows = diff.text.split("\n") if diff.text else []
         name = _name(diff, asked.directory)
         before = f"{diff.kind} {name} " if len(asked.changes) > 1 else ""
-        yield (("dim", before), *_count(diff))
-        yield from numbered_diff([_write_out(row) for row in rows], diff.path, room)
+        yield (("dim", before), *_count_line(diff))
+        yield from numbered_diff([_show_hidden(row) for row in rows], diff.path, room)
 
 
-def _count(diff: Diff) -> Line:
+def _count_line(diff: Diff) -> Line:
     come, gone = diff.counts
     lines = " line" if gone + come == 1 else " lines"
     return (
@@ -160,8 +160,8 @@ def _count(diff: Diff) -> Line:
     )  # fmt: skip
 
 
-def lines_for_height(height: int) -> int:
-    """The lines of a call that leave room for the rest of the question; `height` 0: any.
+def max_call_lines(height: int) -> int:
+    """The maximum number of lines of a call on a screen of this height; 0: unknown.
 
     The first line must stay on the screen, or the start of the call goes unread.
     """
@@ -220,7 +220,7 @@ def _body(
 
 
 def _block(text: str, room: int, style: Style, before: str = "") -> Iterator[Line]:
-    for row in _write_out(text).removesuffix("\n").split("\n"):
+    for row in _show_hidden(text).removesuffix("\n").split("\n"):
         for part in wrap_code(line(row, style), room - len(before)):
             yield tuple(join_pieces([(style, before), *part]))
 
@@ -230,12 +230,12 @@ def _code(text: str, subject: str, room: int) -> Iterator[Line]:
     from refold.views.highlight import Highlighter
 
     highlighter = Highlighter("bash" if subject == "command" else "python")
-    for row in _write_out(text).removesuffix("\n").split("\n"):
+    for row in _show_hidden(text).removesuffix("\n").split("\n"):
         yield from wrap_code(highlighter.style_line(row), room) or [line("")]
 
 
-def _write_out(text: str) -> str:
-    return collapse_padding(expand_tabs(exact(text)))
+def _show_hidden(text: str) -> str:
+    return collapse_padding(expand_tabs(escape_hidden(text)))
 
 
 def _change_rows(old: str, new: str, room: int) -> Iterator[Line]:
@@ -243,8 +243,8 @@ def _change_rows(old: str, new: str, room: int) -> Iterator[Line]:
     gone, come = old.split("\n"), new.split("\n")
     first = _common_prefix_length(gone, come)
     last = _common_prefix_length(gone[first:][::-1], come[first:][::-1])
-    before = [_write_out(row) for row in gone[first : len(gone) - last]]
-    after = [_write_out(row) for row in come[first : len(come) - last]]
+    before = [_show_hidden(row) for row in gone[first : len(gone) - last]]
+    after = [_show_hidden(row) for row in come[first : len(come) - last]]
     pairs = [
         highlight_changes(a, b)
         for a, b in zip(before[:_MAX_PAIRED_LINES], after, strict=False)
@@ -352,9 +352,9 @@ def _common_prefix_length(old: list[str], new: list[str]) -> int:
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
 
 
-def question_lines(asked: AskedQuestion, number: int, of: int, room: int) -> list[Line]:
+def question_lines(asked: AskedQuestion, number: int, count: int, room: int) -> list[Line]:
     """The question of the model, with numbered options."""
-    which = f" ({number} of {of})" if of > 1 else ""
+    which = f" ({number} of {count})" if count > 1 else ""
     rows = expand_tabs(visible(asked.question)).split("\n")
     return [
         (("warn", "? "), ("strong", f"The model asks you{which}")),

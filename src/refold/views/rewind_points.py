@@ -18,7 +18,7 @@ from refold.views.picker import Picker, PickerItem, Stepper
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut
 
-What: TypeAlias = Literal["conversation", "files", "both"]
+RewindScope: TypeAlias = Literal["conversation", "files", "both"]
 DriftRule: TypeAlias = Literal["refuse", "keep", "overwrite"]
 _MAX_PREVIEW_FILES = 30  # named in a preview
 _BAR_CELLS = 12  # for the changed lines of a file
@@ -33,7 +33,7 @@ class RewindPlan(Struct, frozen=True):
     """What a rewind to before `seq` does. `mark` 0 or no `checkpoint`: no change there."""
 
     seq: int
-    what: What
+    what: RewindScope
     mark: int = 0  # of the conversation
     checkpoint: Checkpoint | None = None
     stays: tuple[str, ...] = ()  # directories with later changes that are not rewound
@@ -68,16 +68,17 @@ class RewindPoint(RewindTarget, frozen=True):
 def point_lines(steps: Sequence[RewindPoint], room: int) -> list[Line]:
     """One line for each point: number, time, message, number of changed files."""
     wide = max((len(str(step.seq)) for step in steps), default=0)
-    return [_step(step, wide, room) for step in steps]
+    return [_point_line(step, wide, room) for step in steps]
 
 
 def point_picker(steps: Sequence[RewindPoint]) -> Picker:
     """A picker at the newest point. Its dial chooses what to restore."""
     wide = max((len(str(step.seq)) for step in steps), default=0)
     items = tuple(
-        PickerItem(str(step.seq), partial(_step, step, wide), step.text) for step in steps
+        PickerItem(str(step.seq), partial(_point_line, step, wide), step.text)
+        for step in steps
     )
-    dial = Stepper("restore", get_args(What)[::-1])
+    dial = Stepper("restore", get_args(RewindScope)[::-1])
     return Picker(
         "Rewind to before which message?", items, at=max(len(items) - 1, 0), dial=dial
     )
@@ -116,7 +117,7 @@ def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Lin
     names = [_name(change.path, directory) for change in shown]
     wide = min(max(map(cells, names), default=0), max(room - 36, 20))
     for change, name in zip(shown, names, strict=True):
-        lines.append(_change(change, cut(name, wide), wide, widest))
+        lines.append(_change_line(change, cut(name, wide), wide, widest))
     if left := len(preview.changes) - len(shown):
         lines.append((("dim", f"  … and {left} more"),))
     if preview.changes:
@@ -154,7 +155,7 @@ def summary(changes: Sequence[FileChange]) -> str:
     return f"{_count(len(changes))} {verb}, +{added} -{removed} lines"
 
 
-def _step(step: RewindPoint, wide: int, room: int) -> Line:
+def _point_line(step: RewindPoint, wide: int, room: int) -> Line:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(step.at))
     style: Style = "plain" if step.in_conversation else "dim"
     match step.kind:
@@ -173,7 +174,7 @@ def _step(step: RewindPoint, wide: int, room: int) -> Line:
     return (*pieces, ("dim", after)) if after else tuple(pieces)
 
 
-def _change(change: FileChange, name: str, wide: int, widest: int) -> Line:
+def _change_line(change: FileChange, name: str, wide: int, widest: int) -> Line:
     style, verb = _CHANGE_LABELS[change.kind]
     padded = name + " " * (wide - cells(name))
     head: Line = ((style, f"  {padded}  {verb:<10}"),)

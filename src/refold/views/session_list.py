@@ -69,7 +69,7 @@ def activity(card: Card, *, cut_off: bool, asks: bool) -> Activity:
 
 
 class ForkSource(Struct, frozen=True):
-    """The session of which one is a copy, up to this event."""
+    """The session that was forked, and its last event in the copy."""
 
     source: str
     event: int
@@ -130,14 +130,14 @@ def session_document(card: Card) -> SessionDocument:
 
 def hit_lines(hits: Sequence[Hit], room: int, *, bold: bool) -> Iterator[str]:
     """Search results, grouped by session, the best session first."""
-    for group in by_session(hits):
+    for group in group_by_session(hits):
         yield card_line(group[0].card, room, everywhere=False)
         for hit in group:
             start = f"  {hit.seq:>6}  {on_one_line(hit.who):<6} "
             yield start + _snippet(hit.snippet, room - len(start), bold=bold)
 
 
-def by_session(hits: Iterable[Hit]) -> Sequence[Sequence[Hit]]:
+def group_by_session(hits: Iterable[Hit]) -> Sequence[Sequence[Hit]]:
     """The hits grouped by session, in the order of each session's first hit."""
     by = dict[str, list[Hit]]()
     for hit in hits:
@@ -210,13 +210,13 @@ def _split(snippet: str) -> Iterator[str]:
 def session_picker(cards: Iterable[Card], now: float) -> Picker:
     """Sessions are found by name, title, tags and id. `cards` are the newest first."""
 
-    def choice(card: Card) -> PickerItem:
+    def to_item(card: Card) -> PickerItem:
         about = card.about
         found_by = " ".join((about.name, about.title, card.id, *about.tags))
         preview = partial(_preview, card) if card.asked else None
         return PickerItem(card.id, partial(_row, card, now), found_by, preview)
 
-    return Picker("Resume which session?", (*map(choice, cards),))
+    return Picker("Resume which session?", (*map(to_item, cards),))
 
 
 def _preview(card: Card, room: int) -> list[Line]:

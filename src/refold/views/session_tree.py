@@ -62,19 +62,22 @@ class TreeRow(Struct, frozen=True):
         return 1 + sum(row.sessions for row in self.below)
 
 
-def rows(node: Node, now: float, label: Labels) -> TreeRow:
-    """`now` is the time; `label` describes a call in one line."""
-    below = tuple(rows(child, now, label) for child in node.children)
+def tree_row(node: Node, now: float, label: Labels) -> TreeRow:
+    """Return the node and its subagents with status and usage at the time `now`.
+
+    `label` describes a call in one line.
+    """
+    below = tuple(tree_row(child, now, label) for child in node.children)
     did = activity_of(node.entries)
     own = leaf_counts(did)
-    state = status(node)
+    state = node_status(node)
     return TreeRow(
         node=node,
         spans=did,
         status=state,
         title=title_of(node),
         seconds=seconds_of(node, did, now),
-        activity=activity(node.view, did, label) if state in _UNDER_WAY else "",
+        activity=current_activity(node.view, did, label) if state in _UNDER_WAY else "",
         leaves=own,
         total=sum((child.total for child in below), node.spent),
         all_leaves=sum((child.all_leaves for child in below), own),
@@ -82,7 +85,7 @@ def rows(node: Node, now: float, label: Labels) -> TreeRow:
     )
 
 
-def status(node: Node) -> Status:
+def node_status(node: Node) -> Status:
     view, end = node.view, node.child.end if node.child else None
     if not node.entries:
         return end.outcome if end else "missing"
@@ -107,15 +110,15 @@ def title_of(node: Node) -> str:
     return " ".join(text[:_MAX_TITLE_CHARS].split())
 
 
-def seconds_of(node: Node, did: Activity, now: float) -> float:
+def seconds_of(node: Node, spans: Activity, now: float) -> float:
     """The duration of a node's turns; an open turn counts until now."""
-    if did.since is None:
-        return did.seconds
-    until = now if node.written else did.last
-    return did.seconds + max(0.0, until - did.since)
+    if spans.since is None:
+        return spans.seconds
+    until = now if node.written else spans.last
+    return spans.seconds + max(0.0, until - spans.since)
 
 
-def activity(view: View, did: Activity, label: Labels) -> str:
+def current_activity(view: View, spans: Activity, label: Labels) -> str:
     """The current activity of the open turn: a question, a running call or a model call."""
     if asked := view.conversation.waiting_calls:
         return f"waits for a person: {label(asked[0].call)}"
@@ -129,7 +132,7 @@ def activity(view: View, did: Activity, label: Labels) -> str:
     if running:
         others = f" and {len(running) - 1} more" if len(running) > 1 else ""
         return f"{label(running[0].call)}{others}"
-    open_ = [leaf for leaf in did.leaves if leaf.end is None]
+    open_ = [leaf for leaf in spans.leaves if leaf.end is None]
     if open_:
         return f"{len(open_)} model calls by code are running"
     return "the model is called" if view.turn.open_request else ""
@@ -138,14 +141,14 @@ def activity(view: View, did: Activity, label: Labels) -> str:
 def tree_lines(
     root: TreeRow, room: int, *, every_leaf: bool = False, signs: bool = True
 ) -> list[Line]:
-    """`signs` false: only ASCII."""
-    lines = [fit(row, room) for row in _node_lines(root, "", "", every_leaf, signs)]
+    """Return a line or more for each node; `signs` false: only ASCII."""
+    lines = [cut_line(row, room) for row in _node_lines(root, "", "", every_leaf, signs)]
     if not root.below:
         return lines
     counted = f"{root.sessions} sessions"
     asked = _leaves(root.all_leaves)
     parts = [counted, *([asked] if asked else []), spent_row(root.total)]
-    return [*lines, fit((("strong", f"in all  {' · '.join(parts)}"),), room)]
+    return [*lines, cut_line((("strong", f"in all  {' · '.join(parts)}"),), room)]
 
 
 class TotalUsed(Used, frozen=True, kw_only=True):
@@ -219,7 +222,7 @@ def row_document(row: TreeRow) -> TreeDocument:
 def leaf_document(node: Node, leaf: SideCall) -> LeafDocument:
     end = leaf.end
     return LeafDocument(
-        address=f"{node.address}/{leaf.id}", status=state(side_call_outcome(leaf), node),
+        address=f"{node.address}/{leaf.id}", status=span_state(side_call_outcome(leaf), node),
         purpose=leaf.reserved.purpose,
         model=(end.model if end else "") or leaf.reserved.model,
         words=leaf.reserved.prompt, call=leaf.reserved.call_id, seq=leaf.seq, at=leaf.at,
@@ -229,7 +232,7 @@ def leaf_document(node: Node, leaf: SideCall) -> LeafDocument:
     )  # fmt: skip
 
 
-def state(ended: str, node: Node) -> str:
+def span_state(ended: str, node: Node) -> str:
     """The result of a span; without one, "running" or "cut_off"."""
     if ended:
         return ended
@@ -304,7 +307,7 @@ def _leaves(leaves: LeafCounts) -> str:
 
 def _leaf(node: Node, leaf: SideCall) -> Iterator[Piece]:
     end = leaf.end
-    outcome = state(side_call_outcome(leaf), node)
+    outcome = span_state(side_call_outcome(leaf), node)
     model = (end.model if end else "") or leaf.reserved.model
     words = on_one_line(" ".join(leaf.reserved.prompt.split()))
     yield ("plain", leaf.id)
@@ -323,7 +326,7 @@ def _count_text(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
-def fit(line: Line, room: int) -> Line:
+def cut_line(line: Line, room: int) -> Line:
     """Cut the line to `room` cells, from its end."""
     left, pieces = room, list[Piece]()
     for style, text in line:

@@ -32,7 +32,7 @@ class Setting(Struct, frozen=True):
         return self.says[-1].where if self.says else "default"
 
 
-def lines(settings: Iterable[Setting], *, whole: bool) -> Iterator[str]:
+def setting_lines(settings: Iterable[Setting], *, whole: bool) -> Iterator[str]:
     """A line for each setting; with `whole`, the values of other layers below it."""
     for setting in settings:
         yield f"{setting.key} = {_line(setting.value, setting.where)}"

@@ -56,6 +56,6 @@ def join_pieces(pieces: Iterable[Piece]) -> list[Piece]:
     return result
 
 
-def bare(lines: Iterable[Line]) -> str:
+def plain_text(lines: Iterable[Line]) -> str:
     """The text without styles."""
     return "\n".join("".join(text for _, text in pieces) for pieces in lines)

@@ -23,7 +23,7 @@ _STATUS_SIGNS: Mapping[Progress, tuple[str, Style]] = {
 
 
 def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
-    """The tasks with the owners' names as a person in this session knows them."""
+    """Return the tasks; owners that belong to this session have their short names."""
     me = view.session.id
     below = {
         f"{me}/{child.name}": child.born.teammate or child.name

@@ -23,7 +23,7 @@ from refold.views.activity import (
 )
 from refold.views.escape import on_one_line
 from refold.views.number_format import dollars, duration, estimate_sign
-from refold.views.session_tree import Labels, fit, state, style_of
+from refold.views.session_tree import Labels, cut_line, span_state, style_of
 from refold.views.styled import Line
 from refold.views.wrap import cells
 
@@ -73,16 +73,16 @@ def timeline_lines(rows: Sequence[TimelineRow], room: int) -> Iterator[Line]:
 def outcome_of(span: Span, node: Node) -> str:
     match span:
         case ModelStep(end=end):
-            return state(_response_outcome(end), node)
+            return span_state(_response_outcome(end), node)
         case ToolStep(end=end):
             waits = any(c.call.id == span.id for c in node.view.conversation.waiting_calls)
-            open_ = state("", node)
+            open_ = span_state("", node)
             waiting = "waiting" if waits and open_ == "running" else open_
             return end.outcome if end else waiting
         case SideCall():
-            return state(side_call_outcome(span), node)
+            return span_state(side_call_outcome(span), node)
         case SubagentRun(end=end):
-            return state(end.status if end else "", node)
+            return span_state(end.status if end else "", node)
 
 
 def _response_outcome(end: ModelAnswered | ModelFailed | None) -> str:
@@ -160,4 +160,4 @@ def _line(row: TimelineRow, wide: int, room: int) -> Line:
         (style_of(row.outcome), f"  {outcome}"), ("plain", name), ("dim", cost),
         ("plain", f"  {on_one_line(row.words)}" if row.words else ""),
     )  # fmt: skip
-    return fit(shown, room)
+    return cut_line(shown, room)

@@ -99,7 +99,7 @@ def traces(
     Entries that a fork copied belong to its source. `before` is the number of steps of a
     session before its entries, if these are not all.
     """
-    return tuple(_NodeSpans(root, None, _Options(content, before)).all())
+    return tuple(_NodeSpans(root, None, _Options(content, before)).spans())
 
 
 class _Options(Struct, frozen=True):
@@ -108,7 +108,7 @@ class _Options(Struct, frozen=True):
 
 
 class _NodeSpans:
-    """The spans of one node, and through `all` those below it."""
+    """Makes the spans of one node; `spans` also yields those of its subagents."""
 
     def __init__(self, node: Node, above: TraceSpan | None, options: _Options) -> None:
         self._node, self._above, self._options = node, above, options
@@ -126,12 +126,12 @@ class _NodeSpans:
         self._turns = _turns(entries)
         self._spans = dict[int | str, TraceSpan]()  # by the seq of a turn, the id of a call
 
-    def all(self) -> Iterator[TraceSpan]:
+    def spans(self) -> Iterator[TraceSpan]:
         if not self._node.entries:
-            yield from self._unread_child()
+            yield from self._span_without_journal()
         for turn in self._turns.values():
             if not self._is_running(turn) and not 0 < turn.end_seq <= self._copied:
-                span = self._spans[turn.seq] = self._turn(turn)
+                span = self._spans[turn.seq] = self._turn_span(turn)
                 yield span
         for call in self._own_spans():
             turn = self._turns.get(self._turn_of.get(call.seq, 0))
@@ -152,7 +152,7 @@ class _NodeSpans:
             above = self._spans.get(known.born.call_id) or self._spans.get(turn)
             if above is None and (turn in self._turns or known.seq <= self._copied):
                 return  # the turn is left out, and so are its subagents
-        yield from _NodeSpans(child, above, self._options).all()
+        yield from _NodeSpans(child, above, self._options).spans()
 
     def _is_running(self, turn: _Turn) -> bool:
         return turn.end is None and self._node.written
@@ -171,7 +171,7 @@ class _NodeSpans:
             if not known and not isinstance(span, SubagentRun):
                 yield span
 
-    def _turn(self, turn: _Turn) -> TraceSpan:
+    def _turn_span(self, turn: _Turn) -> TraceSpan:
         prompt = self._prompt(turn.end_seq or self._node.entries[-1].seq)
         agent = prompt.agent or (self._node.child.born.agent if self._node.child else "")
         attributes = self._common_attributes("invoke_agent", prompt.model, agent) | {
@@ -192,7 +192,7 @@ class _NodeSpans:
             (error, turn.end.reason if turn.end else ""),
         )  # fmt: skip
 
-    def _unread_child(self) -> Iterator[TraceSpan]:
+    def _span_without_journal(self) -> Iterator[TraceSpan]:
         """The span of a subagent without a journal, as its parent recorded it."""
         known = self._node.child
         if known is None or known.end is None or self._above is None:
@@ -222,13 +222,15 @@ class _NodeSpans:
             until = self._last if turn is None or turn.ended is None else turn.ended
         match call:
             case ToolStep():
-                return self._tool(call, above, until)
+                return self._tool_span(call, above, until)
             case ModelStep():
-                return self._chat(call, above, until)
+                return self._chat_span(call, above, until)
             case _:
-                return self._side_call(call, above, until)
+                return self._side_call_span(call, above, until)
 
-    def _tool(self, step: ToolStep, above: TraceSpan | None, until: float) -> TraceSpan:
+    def _tool_span(
+        self, step: ToolStep, above: TraceSpan | None, until: float
+    ) -> TraceSpan:
         outcome = step.end.outcome if step.end else _CUT_OFF
         attributes: Attributes = {
             "gen_ai.operation.name": "execute_tool",
@@ -251,7 +253,9 @@ class _NodeSpans:
             ("" if outcome == "done" else outcome, ""),
         )  # fmt: skip
 
-    def _chat(self, step: ModelStep, above: TraceSpan | None, until: float) -> TraceSpan:
+    def _chat_span(
+        self, step: ModelStep, above: TraceSpan | None, until: float
+    ) -> TraceSpan:
         prompt, end = self._prompt(step.seq), step.end
         model = (end.model if end else "") or prompt.model
         attributes = self._common_attributes("chat", model, prompt.agent) | {
@@ -276,7 +280,7 @@ class _NodeSpans:
             (error, message),
         )  # fmt: skip
 
-    def _side_call(
+    def _side_call_span(
         self, call: SideCall, above: TraceSpan | None, until: float
     ) -> TraceSpan:
         reserved, end = call.reserved, call.end

@@ -11,7 +11,15 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from refold.views.escape import visible
-from refold.views.styled import Line, Piece, PieceStyle, Style, bare, join_pieces, line
+from refold.views.styled import (
+    Line,
+    Piece,
+    PieceStyle,
+    Style,
+    join_pieces,
+    line,
+    plain_text,
+)
 
 _PART_PATTERN = re.compile(r"\n|[ \t]+|[^ \t\n]+")
 _ADDRESS_PATTERN = re.compile(r"\W{0,3}[a-z][a-z+]{1,9}://\S+")
@@ -258,7 +266,7 @@ def wrap_code(pieces: Iterable[Piece], room: int) -> list[Line]:
     rows, start = list[Line](), 0
     while start < len(code):
         before = mark if rows else []
-        end = _row_end(code, start, room - cells(bare([tuple(before)])))
+        end = _row_end(code, start, room - cells(plain_text([tuple(before)])))
         row: list[Piece] = [(style, letter) for style, letter, _ in code[start:end]]
         rows.append(tuple(join_pieces([*before, *row])))
         start = end
@@ -425,7 +433,7 @@ def sentence_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
 
 def wrap_words(text: str, room: int, style: Style = "plain") -> list[Line]:
     """A sentence of ours, wrapped between words; a word that is too wide is broken."""
-    rows = bare([wrap_line(line(text), room)]).split("\n")
+    rows = plain_text([wrap_line(line(text), room)]).split("\n")
     return [line(part, style) for row in rows for part in break_lines(row, room)]
 
 

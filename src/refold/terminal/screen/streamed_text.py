@@ -60,7 +60,7 @@ class StreamedText:
             self._prose = renderer_for(self._printer)
             text = text.lstrip("\n")
         self._print_pieces(self._prose.add(self._visible.add(text)))
-        self._doing.set_unprinted_text(self._prose.waiting)
+        self._doing.set_unprinted_text(self._prose.pending_text)
         return begins
 
     def unprinted_text(self, text: str) -> str:

@@ -65,7 +65,7 @@ _MAX_PARSED_CHARS = 200_000  # longer text is shown as it is
 Prose = Callable[[str], Markup]
 
 
-def prose(highlight: Highlight) -> Prose:
+def create_prose_renderer(highlight: Highlight) -> Prose:
     """A function that turns the Markdown of an answer into HTML, highlighting code by `highlight`.
 
     HTML in it becomes text, images become links, and links lead to the web or to mail only.
@@ -127,7 +127,7 @@ def page(node: Node, options: ExportOptions) -> Iterator[str]:
         yield _table(session) + "\n"
     yield '<main id="conversation">\n'
     highlight = create_highlighter()
-    renderer = _PageRenderer(options, prose(highlight), highlight)
+    renderer = _PageRenderer(options, create_prose_renderer(highlight), highlight)
     for turn in session.turns:
         yield renderer.turn(session, turn, "turn") + "\n"
     for child in session.orphan_sessions:
@@ -250,11 +250,11 @@ def _head(title: str) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"{element('title', title)}\n<style>\n{style()}</style>\n</head>\n"
+        f"{element('title', title)}\n<style>\n{style_sheet()}</style>\n</head>\n"
     )
 
 
-def style() -> str:
+def style_sheet() -> str:
     """The style sheet: light and dark as the reader's system is, for paper and phones."""
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 

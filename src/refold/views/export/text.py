@@ -40,7 +40,7 @@ from refold.views.screen.blocks import (
 )
 from refold.views.screen.screen import Screen
 from refold.views.screen.transcript import transcript
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -171,7 +171,7 @@ def _block(
         case CallBlock():
             yield from _call_section(block, turn, session, renderer, level)
         case NoticeBlock(line=line):
-            yield f"*{_escape_words(bare([line]))}*\n"
+            yield f"*{_escape_words(plain_text([line]))}*\n"
         case TurnEndBlock():
             yield _turn_end(block)
 
@@ -234,7 +234,7 @@ def _call_lines(block: CallBlock, directory: str) -> Iterator[str]:
 
 
 def _turn_end(over: TurnEndBlock) -> str:
-    return "".join(f"*{_escape_words(bare([row]))}*  \n" for row in turn_rows(over))
+    return "".join(f"*{_escape_words(plain_text([row]))}*  \n" for row in turn_rows(over))
 
 
 def _fold(summary: str, content: str) -> str:
@@ -278,8 +278,8 @@ def _markup(text: str) -> str:
     return escape(on_one_line(text))
 
 
-def plain(node: Node, options: ExportOptions) -> Iterator[str]:
-    """The session as plain text, in pieces."""
+def plain_document(node: Node, options: ExportOptions) -> Iterator[str]:
+    """Yield the session as plain text, in pieces."""
     yield from _plain_session(export_session(node, options), options)
 
 

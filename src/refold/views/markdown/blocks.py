@@ -86,7 +86,7 @@ class Fence(Struct, frozen=True):
         return same and len(bare) >= len(self.mark) and indent_width(line) < CODE_INDENT
 
 
-class Blocks:
+class BlockParser:
     def __init__(self) -> None:
         self._around = Nesting()
         self._words: list[str] | None = None
@@ -109,7 +109,7 @@ class Blocks:
 
     def add_line(self, text: str) -> list[Leaf]:
         """Add a whole line; returns the blocks that it finishes."""
-        depth, rest = self._around.walk(expand_indent(text))
+        depth, rest = self._around.match_line(expand_indent(text))
         if self._fence is not None and depth == len(self._around):
             self._in_fence(self._fence, rest)
         elif is_blank(rest):
@@ -121,7 +121,7 @@ class Blocks:
     def end_paragraph_early(self, start: str) -> list[Leaf]:
         """Finish the paragraph if a line with this start ends it, however the line continues."""
         if self._words:
-            depth, rest = self._around.walk(expand_indent(start))
+            depth, rest = self._around.match_line(expand_indent(start))
             list_item, title = parse_item(rest), parse_heading(rest)
             inside = depth == len(self._around)
             begins = (
@@ -140,7 +140,7 @@ class Blocks:
         elif self._table is not None:
             self._add_row(text)
         else:
-            self._add_words(text)
+            self._add_to_paragraph(text)
         return self._take_leaves()
 
     def end(self) -> list[Leaf]:
@@ -164,7 +164,7 @@ class Blocks:
             self._gap = True
 
     def _add_text(self, depth: int, rest: str) -> None:
-        self._around.fill(depth)
+        self._around.mark_filled(depth)
         continues_text = self._words is not None and indent_width(rest) >= CODE_INDENT
         continues_all = depth == len(self._around)
         if not continues_text:
@@ -173,7 +173,7 @@ class Blocks:
             continues_text = lazy and not begins_leaf(rest)
             continues_all = continues_all or opened
         if continues_text:
-            self._add_words(rest)
+            self._add_to_paragraph(rest)
             return
         if not continues_all:
             self._close(depth)
@@ -202,7 +202,7 @@ class Blocks:
         return opened, rest
 
     def _begin_leaf(self, rest: str) -> None:
-        if is_blank(rest) or (self._words and self._ends_words(self._words, rest)):
+        if is_blank(rest) or (self._words and self._ends_paragraph(self._words, rest)):
             return
         if (
             self._table is not None
@@ -226,9 +226,9 @@ class Blocks:
         elif is_rule(rest):
             self._add_leaf("rule", rest.strip(" \t"))
         else:
-            self._add_words(rest)
+            self._add_to_paragraph(rest)
 
-    def _ends_words(self, words: list[str], rest: str) -> bool:
+    def _ends_paragraph(self, words: list[str], rest: str) -> bool:
         """Whether this line turns the paragraph before it into a heading or a table."""
         if begins_table(words[-1], rest):
             head = words.pop()
@@ -248,7 +248,7 @@ class Blocks:
             self._add_leaf("code", line)
         self._blanks = 0
 
-    def _add_words(self, rest: str) -> None:
+    def _add_to_paragraph(self, rest: str) -> None:
         self._words = self._words or []
         self._words.append(rest.lstrip(" \t"))
         self._size += len(rest)
@@ -286,10 +286,10 @@ class Blocks:
         while len(self._around) > depth:
             if self._around.has_unprinted_item:
                 self._add_leaf("words", "")
-            self._around.leave()
+            self._around.close_innermost()
 
     def _add_leaf(self, kind: Kind, *lines: str, level: int = 0) -> None:
-        around, shared = self._around.place()
+        around, shared = self._around.take_containers()
         gap = shared if self._gap and self._begun else -1
         headed = self._headed or kind != "table"
         self._leaves.append(Leaf(kind, lines, around, level, gap, headed))
@@ -311,7 +311,7 @@ class Nesting:
     def __len__(self) -> int:
         return len(self._open)
 
-    def walk(self, rest: str) -> tuple[int, str]:
+    def match_line(self, rest: str) -> tuple[int, str]:
         """Match the containers that the line continues; returns their number and the rest of the line."""
         for index, container in enumerate(self._open):
             if container.item is None:
@@ -326,7 +326,7 @@ class Nesting:
             rest = rest[taken:]
         return len(self._open), rest
 
-    def fill(self, count: int) -> None:
+    def mark_filled(self, count: int) -> None:
         """Mark the first `count` containers as having content."""
         for container in self._open[:count]:
             container.bare = False
@@ -334,7 +334,7 @@ class Nesting:
     def open(self, list_item: ListItem | None) -> None:
         """Open a quote, or an item; an item of the same list gets the next number."""
         depth = len(self._open)
-        self._forget(depth + 1)
+        self._end_lists(depth + 1)
         before = self._lists.pop(depth, None)
         sign = ""
         if list_item is not None:
@@ -344,7 +344,7 @@ class Nesting:
             self._lists[depth] = ListItem(sign, list_item.offset, list_item.bare)
         self._open.append(_Open(list_item, sign))
 
-    def leave(self) -> None:
+    def close_innermost(self) -> None:
         """Close the innermost."""
         self._open.pop()
 
@@ -353,9 +353,9 @@ class Nesting:
         """Whether the innermost is an item whose marker is not printed yet."""
         return bool(self._open) and self._open[-1].begins
 
-    def place(self) -> tuple[tuple[Container, ...], int]:
-        """The containers of a block, and how many of them it shares with the block before."""
-        self._forget(len(self._open))
+    def take_containers(self) -> tuple[tuple[Container, ...], int]:
+        """Return the containers of a block, and how many it shares with the block before."""
+        self._end_lists(len(self._open))
         around = tuple(
             Container(container.sign, container.begins) for container in self._open
         )
@@ -365,7 +365,7 @@ class Nesting:
         self._before = list(self._open)
         return around, shared
 
-    def _forget(self, depth: int) -> None:
+    def _end_lists(self, depth: int) -> None:
         """End the lists from this depth on."""
         for level in [level for level in self._lists if level >= depth]:
             del self._lists[level]

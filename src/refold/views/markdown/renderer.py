@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.views.highlight import Highlighter
-from refold.views.markdown.blocks import Blocks, Container, Leaf
+from refold.views.markdown.blocks import BlockParser, Container, Leaf
 from refold.views.markdown.spans import SpanOptions, Spans, count_stops
 from refold.views.markdown.tables import table_lines
 from refold.views.styled import Line, Piece, Style
@@ -60,7 +60,7 @@ class MarkdownRenderer:
         self._flow = None if marks else StreamWrapper(min(self._room(), MAX_PROSE_CELLS))
         self._styled, self._signs = styled, signs
         self._breaks_code = breaks_code
-        self._blocks, self._spans = Blocks(), Spans(SpanOptions(styled, links))
+        self._blocks, self._spans = BlockParser(), Spans(SpanOptions(styled, links))
         self._marks = self._spans if styled else Spans(SpanOptions())
         self._code: Highlighter | None = None
         self._pending: list[str] = []  # of the unfinished line
@@ -75,7 +75,7 @@ class MarkdownRenderer:
         return self._flow is None
 
     @property
-    def waiting(self) -> str:
+    def pending_text(self) -> str:
         """The last words of the block that is not finished yet."""
         pending = "".join(self._pending[-40:])
         return " ".join(f"{self._blocks.last[-200:]} {pending[-200:]}".split())[-120:]
@@ -104,7 +104,7 @@ class MarkdownRenderer:
         pieces = self._end_line() if self._pending else []
         return [*pieces, *self._render_leaves(self._blocks.end())]
 
-    def rest(self) -> list[Piece]:
+    def preview_end(self) -> list[Piece]:
         """What `end` would return now; more text may still be added."""
         clone = copy(self)
         clone._blocks, clone._pending = deepcopy(self._blocks), [*self._pending]
@@ -157,7 +157,7 @@ class MarkdownRenderer:
             kind = "words" if leaf.kind in ("heading", "table") else leaf.kind
             rows = self._lay_out(replace(leaf, kind=kind), begun.room, after=begun.rows)
             pieces += rows
-            if not rows and (left := begun.rows - self._count(leaf, begun.room)) > 0:
+            if not rows and (left := begun.rows - self._row_count(leaf, begun.room)) > 0:
                 self._open = _OpenParagraph(begun.room, left)  # of the head of a table
         return pieces
 
@@ -176,9 +176,9 @@ class MarkdownRenderer:
                 pieces.append(_LINE_END)
         return pieces
 
-    def _count(self, leaf: Leaf, room: int) -> int:
+    def _row_count(self, leaf: Leaf, room: int) -> int:
         wide = _Margin(leaf, room, signs=self._signs).left
-        return len(_fill(self._spans.parse_paragraph(leaf.lines), wide))
+        return len(_wrap_prose(self._spans.parse_paragraph(leaf.lines), wide))
 
     def _take_settled_rows(self) -> list[Piece]:
         """The rows of the open paragraph that can no longer change."""
@@ -226,7 +226,7 @@ class MarkdownRenderer:
 
     def _count_settled(self, leaf: Leaf, room: int) -> int:
         """The number of rows that stay the same, whatever follows."""
-        rows = _fill(self._spans.parse_paragraph(leaf.lines), room)
+        rows = _wrap_prose(self._spans.parse_paragraph(leaf.lines), room)
         *lines, last = leaf.lines
         count = len(rows) - 1
         # Closed marks are not in the parsed text.
@@ -241,7 +241,7 @@ class MarkdownRenderer:
             for closer in closers:
                 # The next word, on this line or on one of its own.
                 next_words = last + (" " if self._pending else "\n") + closer
-                new_rows = _fill(
+                new_rows = _wrap_prose(
                     self._spans.parse_paragraph((*lines, *next_words.split("\n"))), room
                 )
                 same = zip(rows[:count], new_rows, strict=False)
@@ -252,9 +252,9 @@ class MarkdownRenderer:
     def _rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
         match leaf.kind:
             case "words":
-                yield from _fill(self._spans.parse_paragraph(leaf.lines), room)
+                yield from _wrap_prose(self._spans.parse_paragraph(leaf.lines), room)
             case "heading":
-                yield from _fill(self._heading(leaf), room)
+                yield from _wrap_prose(self._heading(leaf), room)
             case "rule":
                 wide = min(room or _MAX_RULE_CELLS, _MAX_RULE_CELLS)
                 yield (("dim", ("─" if self._signs else "-") * wide),)
@@ -335,5 +335,5 @@ def _margin_cells(margin: list[Piece]) -> int:
     return sum(len(text) for _, text in margin)
 
 
-def _fill(pieces: list[Piece], room: int) -> list[Line]:
+def _wrap_prose(pieces: list[Piece], room: int) -> list[Line]:
     return wrap(pieces, min(room, MAX_PROSE_CELLS)) if room else wrap(pieces, 1 << 30)

@@ -111,7 +111,7 @@ def count_stops(text: str) -> int:
     return len(_STOP_PATTERN.findall(text))
 
 
-class _Walk:
+class _TokenStyler:
     """Turns the tokens of a block into styled pieces."""
 
     def __init__(self, options: SpanOptions) -> None:
@@ -127,9 +127,9 @@ class _Walk:
             case "softbreak" | "hardbreak":
                 self.pieces.append(("plain", "\n"))
             case "code_inline":
-                self._mark(token.markup)
+                self._add_mark(token.markup)
                 self._add_piece("code", token.content)
-                self._mark(token.markup)
+                self._add_mark(token.markup)
             case "link_open":
                 target = str(token.attrGet("href") or "")
                 self._link = (len(self.pieces), target, token.markup == "autolink")
@@ -155,13 +155,13 @@ class _Walk:
         if name == "s":  # few terminals can strike words out
             self._add_piece("dim", markup)
         else:
-            self._mark(markup)
+            self._add_mark(markup)
         if way == "open":
             self._inside.append(name)
         elif name in self._inside:
             self._inside.remove(name)
 
-    def _mark(self, markup: str) -> None:
+    def _add_mark(self, markup: str) -> None:
         if not self._options.styled:
             self._add_piece("plain", markup)
 
@@ -211,7 +211,7 @@ def _parse_bare_url(state: "StateInline", silent: bool) -> bool:
 
 
 def _pieces(tokens: Sequence["Token"], options: SpanOptions) -> list[Piece]:
-    walk = _Walk(options)
+    walk = _TokenStyler(options)
     for token in tokens:
         walk.add_token(token)
     return walk.pieces

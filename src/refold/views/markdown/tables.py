@@ -31,7 +31,8 @@ def table_lines(
     grid = [[*fields, *([] for _ in range(count - len(fields)))] for fields in grid]
     delimiters = split_row(lines[1]) if headed else []
     sides: list[Side] = [
-        _side(delimiter) for delimiter in [*delimiters, *([""] * (count - len(delimiters)))]
+        _alignment(delimiter)
+        for delimiter in [*delimiters, *([""] * (count - len(delimiters)))]
     ]
     bar = "│" if signs else "|"
     widths = _widths(grid, room, count)
@@ -123,7 +124,7 @@ def _width(text: Sequence[Piece]) -> int:
     return max((cells(line.expandtabs(4)) for line in whole.split("\n")), default=0)
 
 
-def _side(delimiter: str) -> Side:
+def _alignment(delimiter: str) -> Side:
     if delimiter.endswith(":"):
         return "center" if delimiter.startswith(":") else "right"
     return "left"

@@ -100,7 +100,7 @@ def message_blocks(
 ) -> tuple[tuple[Open, ...], tuple[MessageBlock, ...]]:
     """The open blocks after this event, and the messages that were delivered.
 
-    While a turn runs they wait until the model gets them, and stand where that happened.
+    During a turn, messages wait until they are delivered, and appear at that point.
     """
     match entry.event:
         case Said() as said:
@@ -129,7 +129,7 @@ def waiting_messages(view: View) -> Iterator[MessageBlock]:
 
 
 def _is_for_later(message: Said, view: View) -> bool:
-    """Whether it is for after the turn, or replaces a stopped one."""
+    """Whether the message is for after the turn, or replaces a stopped turn."""
     return message.when == "next" or view.turn.stopped is not None
 
 

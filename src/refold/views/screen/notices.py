@@ -113,7 +113,7 @@ def notice_blocks(
 def turn_end_block(
     entry: Entry, end: TurnEnded, turn: Turn, earlier: float, view: View
 ) -> TurnEndBlock:
-    """`turn` is the state before the end; `earlier` seconds of it do not count."""
+    """The block of a turn's end. `turn` is its state before; `earlier` seconds do not count."""
     return TurnEndBlock(
         seq=entry.seq, at=entry.at, outcome=end.outcome, reason=end.reason,
         seconds=max(0.0, turn.seconds(until=entry.at) - earlier), spent=view.turn.spent, last=view.account.last_usage,

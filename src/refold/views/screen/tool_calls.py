@@ -119,7 +119,7 @@ def _end_call(
     )
     if not over:
         return open_, ()
-    left = (b for b in open_ if not _is_of(b, end.call_id))
+    left = (b for b in open_ if not _is_call(b, end.call_id))
     return tuple(left), over
 
 
@@ -132,7 +132,7 @@ def _end_block(block: CallBlock, entry: Entry, end: Ended) -> CallBlock:
     )  # fmt: skip
 
 
-def _is_of(block: Open, call_id: str) -> bool:
+def _is_call(block: Open, call_id: str) -> bool:
     return isinstance(block, CallBlock) and call_id in (block.call.id, block.within)
 
 

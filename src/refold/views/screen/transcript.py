@@ -26,7 +26,7 @@ from refold.views.screen.blocks import (
 )
 from refold.views.screen.conversation import is_from_child
 from refold.views.screen.screen import Screen
-from refold.views.styled import bare
+from refold.views.styled import plain_text
 
 _UNLIMITED_ROOM = sys.maxsize  # neither wrapped nor cut
 _DENSE_BLOCKS = (CallBlock, NoticeBlock, TurnEndBlock)  # no empty line between these
@@ -54,7 +54,7 @@ def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
     for coming in screen.coming:
         if before or coming is not screen.coming[0]:
             yield ""
-        yield from _coming(coming)
+        yield from _streaming_lines(coming)
 
 
 def _response(text: str, mark: str) -> Iterator[str]:
@@ -77,19 +77,19 @@ def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> It
         case CallBlock():
             yield from _call_lines(block, label(block.call), directory)
         case NoticeBlock(line=line, report=report):
-            yield from _mark_first_line("· ", bare([line]))
+            yield from _mark_first_line("· ", plain_text([line]))
             if start := report_start(report):
                 yield f"  └ {visible(start)}"
         case TurnEndBlock():
             for row in turn_rows(block):
-                yield from _mark_first_line("· ", bare([row]))
+                yield from _mark_first_line("· ", plain_text([row]))
 
 
 def _message(block: MessageBlock) -> Iterator[str]:
     if is_from_child(block.sender):
         first, *rest = report_lines(block.sender, block.words, _UNLIMITED_ROOM)
-        yield f"› {bare([first])}"
-        yield from (bare([row]) for row in rest)
+        yield f"› {plain_text([first])}"
+        yield from (plain_text([row]) for row in rest)
         return
     sender = "" if block.sender == "person" else f"{on_one_line(block.sender)}: "
     yield from _mark_first_line("› ", sender + visible(block.user_text))
@@ -109,10 +109,10 @@ def _call_lines(block: CallBlock, text: str, directory: str) -> Iterator[str]:
     elif block.open:
         yield "  └ running" if block.stage == "running" else "  └ not begun"
     for index, row in enumerate(result_rows(block, _UNLIMITED_ROOM, directory)):
-        yield ("    " if index else "  └ ") + bare([row])
+        yield ("    " if index else "  └ ") + plain_text([row])
 
 
-def _coming(coming: StreamingBlock) -> Iterator[str]:
+def _streaming_lines(coming: StreamingBlock) -> Iterator[str]:
     match coming.kind:
         case "words":
             yield from _mark_first_line("‹ ", visible(str(coming.text)) + " …")

@@ -73,7 +73,7 @@ from refold.views.stream_json.snapshot import (
 )
 
 Request: TypeAlias = documents.ToolApprovalRequest | documents.Question
-OfEvent: TypeAlias = (
+EventDocument: TypeAlias = (
     documents.UserMessage | documents.TurnStart | documents.AssistantMessage | documents.AnswerRejected | documents.ToolCall
     | documents.ToolApprovalRequest | documents.ToolApprovalResult | documents.Question | documents.ToolResult | documents.Diff | documents.PlanReady
     | documents.PlanApproved | documents.PlanRejected | documents.Checkpoint | documents.FilesRestored | documents.FileUploaded | documents.Rewound | documents.MessageEdited | documents.MessageWithdrawn | documents.Error
@@ -87,7 +87,7 @@ OfEvent: TypeAlias = (
 )  # fmt: skip
 Document: TypeAlias = (
     documents.Init
-    | OfEvent
+    | EventDocument
     | LiveDocument
     | documents.ForkMade
     | documents.OrderTaken
@@ -97,8 +97,8 @@ Document: TypeAlias = (
     | Snapshot
     | History
 )
-PutToPerson: TypeAlias = Judged | ChildAsked  # a call that a person has to answer
-MakeRequest: TypeAlias = Callable[[PutToPerson, int], Request]
+PersonRequest: TypeAlias = Judged | ChildAsked  # a call that a person has to answer
+MakeRequest: TypeAlias = Callable[[PersonRequest, int], Request]
 SCHEMA_VERSION = 1  # of these documents; fields may be added without a new number
 
 
@@ -109,7 +109,7 @@ def init(view: View, session_id: str, version: str) -> documents.Init:
 
 
 def approval_request(
-    event: PutToPerson, seq: int, call: ToolCall | None = None,
+    event: PersonRequest, seq: int, call: ToolCall | None = None,
     rule_sets: Sequence[Sequence[str]] = (),
 ) -> documents.ToolApprovalRequest:  # fmt: skip
     """A call needs approval. Each of `rule_sets` may be granted with a yes."""
@@ -130,7 +130,7 @@ def approval_request(
 
 
 def question(
-    event: PutToPerson, seq: int, questions: Sequence[AskedQuestion]
+    event: PersonRequest, seq: int, questions: Sequence[AskedQuestion]
 ) -> documents.Question:
     """The model asks something that only the user knows."""
     return documents.Question(
@@ -142,7 +142,7 @@ def question(
     )
 
 
-def request_id(event: PutToPerson) -> str:
+def request_id(event: PersonRequest) -> str:
     """The id by which an answer names this request."""
     return event.id if isinstance(event, ChildAsked) else event.call_id
 
@@ -175,7 +175,7 @@ def documents_of(
     yield from _encode_child(event, frame.seq)
 
 
-def _encode_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_conversation(event: Event, seq: int) -> Iterator[EventDocument]:
     match event:
         case kinds.Said() as said:
             yield _message(said, seq)
@@ -197,7 +197,7 @@ def _encode_conversation(event: Event, seq: int) -> Iterator[OfEvent]:
             yield from _encode_model(event, seq)
 
 
-def _encode_model(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_model(event: Event, seq: int) -> Iterator[EventDocument]:
     match event:
         case kinds.ModelAsked():
             yield documents.ModelStart(seq=seq)
@@ -224,7 +224,7 @@ def _message(message: kinds.Said, seq: int) -> documents.UserMessage:
     )  # fmt: skip
 
 
-def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[OfEvent]:
+def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[EventDocument]:
     message = answer.message
     thinking = "".join(p.text for p in message.parts if isinstance(p, Thinking))
     yield documents.AssistantMessage(
@@ -240,7 +240,7 @@ def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[OfEvent]:
         yield documents.Notice(seq=seq, text=on_one_line(answer.warning))
 
 
-def _encode_call(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_call(event: Event, seq: int) -> Iterator[EventDocument]:
     match event:
         case Judged(call_id, verdict, rule, reason) if verdict != "ask":
             yield documents.ToolApprovalResult(
@@ -274,7 +274,7 @@ def _encode_call(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _encode_session(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_session(event: Event, seq: int) -> Iterator[EventDocument]:
     match event:
         case kinds.ModeChanged(mode):
             yield ModeChanged(seq=seq, mode=mode)
@@ -297,10 +297,10 @@ def _encode_session(event: Event, seq: int) -> Iterator[OfEvent]:
                 seq=seq, text=f"the journal was damaged at its end: {lost}"
             )
         case _:
-            yield from _encode_place(event, seq)
+            yield from _encode_session_facts(event, seq)
 
 
-def _encode_place(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_session_facts(event: Event, seq: int) -> Iterator[EventDocument]:
     """The session's title, directories, terminals, former process and logged requests."""
     match event:
         case kinds.Renamed(name):
@@ -322,7 +322,7 @@ def _encode_place(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _encode_files_and_plans(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_files_and_plans(event: Event, seq: int) -> Iterator[EventDocument]:
     match event:
         case kinds.Ended(control=PlanReady(title, text)):
             yield documents.PlanReady(seq=seq, plan=seq, title=title, text=text)
@@ -351,7 +351,7 @@ def _encode_files_and_plans(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _encode_side_calls(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_side_calls(event: Event, seq: int) -> Iterator[EventDocument]:
     """Compaction and model calls outside the conversation."""
     match event:
         case kinds.CompactionRequested(kind, focus):
@@ -377,7 +377,7 @@ def _encode_side_calls(event: Event, seq: int) -> Iterator[OfEvent]:
             return
 
 
-def _encode_child(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_child(event: Event, seq: int) -> Iterator[EventDocument]:
     """Subagents, and the events of `_encode_code`."""
     match event:
         case ChildBorn() as born:
@@ -414,7 +414,7 @@ def _encode_child(event: Event, seq: int) -> Iterator[OfEvent]:
             yield from _encode_code(event, seq)
 
 
-def _encode_code(event: Event, seq: int) -> Iterator[OfEvent]:
+def _encode_code(event: Event, seq: int) -> Iterator[EventDocument]:
     """Background commands, variables of code, and copies."""
     match event:
         case kinds.BackgroundStarted(name, command, call_id, directory, notify, _, moved):

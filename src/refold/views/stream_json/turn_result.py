@@ -74,7 +74,7 @@ def result(view: View, session_id: str, seconds: float) -> Result:
     )
 
 
-def with_earlier(newest: Result, earlier: Sequence[Result]) -> Result:
+def add_earlier_turns(newest: Result, earlier: Sequence[Result]) -> Result:
     """`newest` with the steps, usage, denials and files of earlier turns of the same run."""
     if not earlier:
         return newest
