@@ -154,7 +154,12 @@ def test_older_blocks_come_while_scrolling_and_what_is_read_does_not_move(
 @pytest.mark.parametrize("path", ["/dev"])
 def test_the_timeline_draws_rows_as_far_as_it_is_scrolled(page: Any, path: str) -> None:
     sizes = list[int]()
-    page.on("response", lambda r: "/timeline" in r.url and sizes.append(len(r.json())))
+
+    def count_rows(response: Any) -> None:
+        if "/timeline" in response.url:
+            sizes.append(len(response.json()))
+
+    page.on("response", count_rows)
     page.locator("#tab-timeline").click()
     page.locator(".timeline li button").first.wait_for()
     assert page.locator(".timeline button").count() < 700

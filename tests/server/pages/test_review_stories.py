@@ -183,3 +183,36 @@ def test_removed_lines_stand_beside_added_ones_and_single_folders_are_joined() -
         [[0, 0], [1, 1], [2, 4], [3, None], [5, 5], [None, 6]],
         [[["a/b", [[["d", [[], ["a/b/d/e.py"]]]], ["a/b/c.py"]]]], ["f.txt"]],
     ]
+
+
+@pytest.mark.parametrize(
+    ("line_ends", "diff", "texts"),
+    [
+        (False, "@@ -1,1 +1,1 @@\n-a\r\n+b\r", ["a", "b"]),
+        (True, "@@ -1,1 +1,1 @@\n-a\r\n+b\r", ["a\r", "b\r"]),
+        (False, "@@ -1,1 +1,1 @@\n-a\n+a\r", ["a", "a\r"]),
+    ],
+    ids=["plain", "developer", "changed"],
+)
+def test_line_ends_of_windows_are_shown_to_developers_and_where_they_changed(
+    line_ends: bool, diff: str, texts: list[str]
+) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("node is not installed")
+    program = """
+const { labelledRows } = await import(process.argv[1] + "/diff.js");
+const rows = labelledRows(process.argv[3], { lineEnds: process.argv[2] === "true" });
+console.log(JSON.stringify(rows.slice(1).map((row) => row.text)));
+"""
+    words = [
+        node,
+        "--input-type=module",
+        "-e",
+        program,
+        PAGES.as_uri(),
+        str(line_ends).lower(),
+    ]
+    done = subprocess.run([*words, diff], check=True, capture_output=True)
+
+    assert json.loads(done.stdout) == texts

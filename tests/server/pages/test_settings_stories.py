@@ -106,6 +106,17 @@ def test_a_message_without_a_model_leads_to_the_settings_and_is_sent_after_a_key
     assert page.locator(".card").count() == 0
 
 
+def test_the_way_to_a_model_is_in_sight_on_a_phone(serve: Serve, pages: Watched) -> None:
+    page = pages.open(serve(scripted=False), "/", **PHONE)
+    page.locator(".no-model button").wait_for()
+
+    places = page.evaluate("""() => [".bar", ".welcome h2", ".no-model button", ".dock"].map(
+        (part) => document.querySelector(part).getBoundingClientRect()).map(({ top, bottom }) => [top, bottom])""")
+    bar, head, choose, dock = places
+
+    assert bar[1] <= head[0] < head[1] <= choose[0] < choose[1] <= dock[0]
+
+
 @BOTH
 def test_a_refused_key_is_named_as_refused_and_can_be_typed_again(
     serve: Serve, pages: Watched, path: str, monkeypatch: pytest.MonkeyPatch

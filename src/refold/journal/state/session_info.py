@@ -1,5 +1,6 @@
 """What a session is: its directory, name, title, chosen model and agent, and origin."""
 
+import re
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -33,6 +34,7 @@ EVENT_KINDS = (
     Titled, WorktreeEntered, WorktreeLeft,
 )  # fmt: skip
 MAX_TITLE_CHARS = 60
+_NAMED_FILES = re.compile(r'(?:@(?:"[^"]*"|\S+) )+')
 
 
 class SessionDirectories(Struct, frozen=True):
@@ -110,9 +112,16 @@ def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
         case Said(words, sender, typed=typed) if (
             not info.title and sender in REQUEST_SENDERS
         ):
-            return replace(info, title=" ".join((typed or words).split())[:MAX_TITLE_CHARS])
+            return replace(info, title=_first_words(typed or words))
         case _:
             return info
+
+
+def _first_words(text: str) -> str:
+    """The beginning of a message, without the files that it names before anything else."""
+    line = " ".join(text.split())
+    named = _NAMED_FILES.match(line)
+    return line[named.end() if named else 0 :][:MAX_TITLE_CHARS]
 
 
 def _with_note(

@@ -33,7 +33,7 @@ export function diffCount(text) {
 
 /** The diff as an element. `labels` names what a screen reader says of a line. */
 export function diffView(text, labels) {
-  const rows = diffLines(text);
+  const rows = labelledRows(text, labels);
   const body = h("tbody");
   rows.forEach((row, n) => body.append(...lineOf(row, marked(rows, n), labels)));
   return h("div", { class: "diff", tabindex: "0", role: "region", "aria-label": labels.diff },
@@ -55,6 +55,13 @@ function lineOf(row, words, labels) {
 export function hunkOf(row, span, labels) {
   const words = labels.hunk(row);
   return words ? [h("tr", { class: "hunk" }, h("td", { colspan: String(span) }, exact(words)))] : [];
+}
+
+/** The rows of a diff. Where all lines end as on Windows, only the labels of developers want to see that. */
+export function labelledRows(text, labels) {
+  const rows = diffLines(text);
+  const isAlike = rows.every((row) => row.kind === "hunk" || row.text.endsWith("\r"));
+  return labels.lineEnds || !isAlike ? rows : rows.map((row) => ({ ...row, text: row.text.replace(/\r$/, "") }));
 }
 
 /** The text of a line, with what differs from its partner marked. */

@@ -1,7 +1,7 @@
 // A diff as a table for a review: one column of text or two side by side, and a button at each
 // line, which opens a comment. `diff.js` has the smaller one of a call.
 
-import { diffLines, hunkOf, marked } from "./diff.js";
+import { hunkOf, labelledRows, marked } from "./diff.js";
 import { h } from "./dom.js";
 
 /**
@@ -10,7 +10,7 @@ import { h } from "./dom.js";
  * "side line": {row, text}.
  */
 export function reviewTable(text, { split, limit, labels }, comment) {
-  const every = diffLines(text);
+  const every = labelledRows(text, labels);
   const rows = every.slice(0, limit);
   const table = { anchors: new Map(), labels, comment };
   const body = h("tbody", {}, split ? pairs(rows).flatMap((pair) => twoSides(pair, rows, table))

@@ -143,7 +143,7 @@ class Page {
       editAgain: (block) => this.tried(this.again.edit(block)),
       editQueued: (block) => this.tried(this.editQueued(block)),
       readOlder: () => this.tried(this.conversation.readOlder()),
-      onAtEnd: (atEnd) => { this.latest.hidden = atEnd; },
+      onAtEnd: (atEnd) => { this.latest.hidden = atEnd || !this.conversation; },
       readOnly: () => this.conversation?.readOnly ?? true,
       showFiles: () => this.openPanel("files"),
       openChild: (name) => this.open(`${this.conversation.id}/${name}`),
@@ -316,6 +316,8 @@ class Page {
     this.setLine("none");
     this.welcome = this.skin.welcome({ use: (text) => this.composer.add(text) });
     this.scroller.append(this.welcome);
+    this.transcript.atEnd = false; // it is read from its beginning
+    this.scroller.scrollTop = 0;
     this.offerCutOff(this.welcome);
     this.offerModels();
     this.list.draw();

@@ -92,7 +92,7 @@ const common = {
   },
   emptyFolder: "This folder is empty.",
   lines: { copy: "Copy", copied: "Copied", notCopied: "Not copied", table: "Table", code: "text",
-    done: "done", diff: "Changes", added: "added:", gone: "removed:", hunk: ({ text }) => text },
+    done: "done", diff: "Changes", added: "added:", gone: "removed:", lineEnds: true, hunk: ({ text }) => text },
   again: {
     label: "After this answer", copyMessage: "Copy message", copyAnswer: "Copy answer", regenerate: "Answer again",
     edit: "Edit and send again, in a copy of this conversation",
@@ -371,7 +371,7 @@ export const developer = {
 
 export const user = {
   ...common,
-  lines: { ...common.lines, hunk: ({ text, now }) => (text.startsWith("\\") ? "The last line has no end." : now > 1 ? `From line ${now}` : "") },
+  lines: { ...common.lines, lineEnds: false, hunk: ({ text, now }) => (text.startsWith("\\") ? "The last line has no end." : now > 1 ? `From line ${now}` : "") },
   title: "refold",
   otherPage: "Developer page",
   welcome: "What can I do for you?",

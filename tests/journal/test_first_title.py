@@ -1,0 +1,24 @@
+"""The title that a session has from its first message on."""
+
+import pytest
+
+from refold.journal.events.kinds import Entry, Said, SessionStarted
+from refold.journal.state.fold import fold
+
+
+@pytest.mark.parametrize(
+    ("message", "title"),
+    [
+        ("Mend  the\ngutter", "Mend the gutter"),
+        ('@"invoices May.xlsx" @paid.csv Which are open?', "Which are open?"),
+        ("Compare @a.txt with @b.txt", "Compare @a.txt with @b.txt"),
+        ("@a.txt @b.txt", "@b.txt"),
+        ("x" * 70, "x" * 60),
+    ],
+)
+def test_the_title_begins_behind_the_files_that_a_message_names_first(
+    message: str, title: str
+) -> None:
+    view = fold([Entry(1, SessionStarted("/w")), Entry(2, Said(message))])
+
+    assert view.session.title == title
