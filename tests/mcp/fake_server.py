@@ -117,6 +117,8 @@ def answer_call(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> s
             return "x" * 100_000_000
         case "big":
             return "x" * 3_000_000
+        case "read":
+            return read_state()
         case "die":
             os._exit(3)
         case "die-once" if STATE and not os.path.exists(STATE):
@@ -181,6 +183,14 @@ def answer_call(name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> s
         case _:
             pass
     return f"{name} {json.dumps(arguments)}"
+
+
+def read_state() -> str:
+    try:
+        with open(STATE, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        return str(error)
 
 
 def answer(message: dict[str, Any]) -> None:

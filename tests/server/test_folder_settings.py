@@ -11,6 +11,7 @@ import pytest
 
 from refold.config.paths import paths
 from tests.mcp import fake_server
+from tests.place.walled import needs_bubblewrap
 from tests.server.serving import Client, order, read_until, server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
@@ -70,6 +71,32 @@ async def test_a_deny_read_rule_hides_files_from_open_conversations_at_once(
     assert "pineapple" in results[0]
     assert "pineapple" not in results[1]
     assert download.status == 404
+
+
+@pytest.mark.peer
+async def test_a_deny_read_rule_hides_files_from_an_mcp_server_that_runs(
+    tmp_path: Path,
+) -> None:
+    needs_bubblewrap()
+    secret = tmp_path / "secret.txt"
+    secret.write_text("pineapple\n")
+    new = {"name": "s", "command": program("read", str(secret))}
+    rule = {"verdict": "deny", "place": "folder", "new": "read(secret.txt)"}
+    look = [("mcp__s__echo", '{"text": ""}')]
+    flags = {"permission_mode": "bypass"}
+    results = list[str]()
+    async with server(tmp_path, look, "Done.", look, "Done.", flags=flags) as c:
+        await c.ask("POST", f"{SETTINGS}/mcp", new)
+        await c.ask("POST", f"{SETTINGS}/mcp/s/test", {})  # its tools are known then
+        async with c.follow(await c.begin()) as socket:
+            for _ in range(2):
+                await order(socket, "user_message", text="Go.")
+                frames = await read_until(socket, "result")
+                results += [f["text"] for f in frames if f["type"] == "tool_result"]
+                await c.ask("POST", f"{SETTINGS}/rules", rule)
+
+    assert "pineapple" in results[0]
+    assert "Permission denied" in results[1]
 
 
 async def test_a_rule_of_a_folder_is_not_one_of_another_folder(tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ from refold.views.picker import (
     with_matches,
     with_query,
 )
+from refold.views.wrap import cut
 
 _OTHER_ROWS = 4  # rows of a screen that are not the list
 _PAGE_ROWS = 10
@@ -141,7 +142,7 @@ class _List:
         for row in picker_rows(self._picking, self._printer.room - 1, height):
             rows += [(f"class:{style}", text) for style, text in row]
             rows.append(("", "\n"))
-        return [*rows, ("class:dim", PICKER_KEYS)]
+        return [*rows, ("class:dim", cut(PICKER_KEYS, self._printer.room - 1))]
 
     def _set_query(self, buffer: Buffer) -> None:
         text = buffer.text.strip()
