@@ -96,6 +96,7 @@ async def server(
     drain: bool = False,
     idle_seconds: float = 60.0,
     terminal: Mapping[str, str] | None = None,
+    is_joinable: bool = False,
 ) -> AsyncGenerator[Client]:
     """Serve until this is left. Each conversation gets the replies from the first on.
 
@@ -124,6 +125,7 @@ async def server(
         HostPaths(directory, places.state / "server", places.data / "checkpoints", roots),
         launch_at,
         idle_seconds,
+        is_joinable=is_joinable,
     )
     terminals = Terminals(host, terminal) if terminal is not None else None
     ready, addresses = anyio.Event(), list[str]()

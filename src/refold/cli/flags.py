@@ -183,6 +183,7 @@ def session_flags(parser: ArgumentParser) -> None:
     parser.set_defaults(workspace=None, like="")  # set by --worktree
     parser.set_defaults(user_namespaces=None)  # set by the answer of the user
     parser.set_defaults(holder=None)  # the process that --steal has ended
+    parser.set_defaults(held=None)  # the session that another process has open
 
 
 def _add_agent(parser: ArgumentParser) -> None:

@@ -189,6 +189,7 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
     except Held as error:
         from refold.client.session_holder import explain_held
 
+        args.held = id_  # a terminal can join it
         raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
     if args.holder is not None:
         await session.engine.record(args.holder.end_event, kept=True, by="person")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TextIO
 from refold.cli.flags import PICK_SESSION, parse
 from refold.cli.import_interrupts import exit_on_interrupt
 from refold.cli.subcommands import SUBCOMMANDS
-from refold.errors import BadInput, Corrupt, RefoldError, WrongFormat, first
+from refold.errors import BadInput, Corrupt, Held, RefoldError, WrongFormat, first
 from refold.headless.streams import ReaderGone, print_error, print_lines, write
 
 if TYPE_CHECKING:
@@ -150,7 +150,20 @@ def _run_in_terminal(args: Namespace) -> int:
             return join(args.resume, full=args.display == "full")
     with exit_on_interrupt():
         from refold.cli.interactive import run as interactive
-    return interactive(args)
+    try:
+        return interactive(args)
+    except Held:
+        if args.text or not (args.held and _offer_to_join(args.held)):
+            raise
+    from refold.cli.attach import join
+
+    return join(args.held, full=args.display == "full")
+
+
+def _offer_to_join(session: str) -> bool:
+    from refold.cli.steal import offer_to_join
+
+    return offer_to_join(session)
 
 
 def _steal(args: Namespace) -> bool:

@@ -118,6 +118,7 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         session_index(places),
         directories,
         partial(launch_at, args, places),
+        is_joinable=True,
     )
 
     browsers = list[subprocess.Popen[bytes] | None]()  # held, or Python would warn of them

@@ -39,6 +39,17 @@ def steal_asking(args: Namespace) -> bool:
     return True
 
 
+def offer_to_join(session: str) -> bool:
+    """Ask at the terminal whether to join the process that has the session open.
+
+    False if it does not answer, or if the user refuses.
+    """
+    holder = find_holder(session_index(paths(os.environ)), session)
+    if holder is None or holder.state != "answers":
+        return False
+    return confirm(f"{session} is open in {holder.name}, which answers. Join it?")
+
+
 def steal(home: SessionIndex, session: str) -> SessionHolder | None:
     """End the process that has the session open, without asking, and return it.
 

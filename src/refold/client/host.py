@@ -108,7 +108,10 @@ class HostPaths(Struct, frozen=True):
 
 
 class Host:
-    """Conversations by their id. Use it in `async with host.running()`."""
+    """Conversations by their id. Use it in `async with host.run()`.
+
+    With `is_joinable`, other processes can join those that this one has the writer lock of.
+    """
 
     def __init__(
         self,
@@ -116,12 +119,14 @@ class Host:
         paths: HostPaths,
         launch_at: LaunchAt,
         idle_seconds: float = IDLE_SECONDS,
+        *,
+        is_joinable: bool = False,
     ) -> None:
         self.home, self.paths = home, paths
         self.stored = StoredSessions(home)
         self.list_watch = ListWatch(self.stored)
         self._launch_at = launch_at
-        self._ports = Ports(LocalOrders(), LocalRunner(self._read_claim))
+        self._ports = Ports(LocalOrders(), LocalRunner(self._read_claim), is_joinable)
         self._idle_seconds = idle_seconds
         self._worker = SessionWorker(
             self._ports.orders, self._ports.runner, self._runnable, idle_seconds
@@ -360,6 +365,8 @@ class Host:
         if not chat.feed.followers or not (await chat.has_news() or chat.holder):
             return
         holder = await to_thread.run_sync(self.stored.holder, id_)
+        if chat.session.has_lease:  # it is this process, since a moment ago
+            return
         chat.set_holder(holder)
         if holder and socket_path(self.home.path(id_), os.environ).exists():
             chat.close()  # its clients connect again, and join the other process

@@ -4,11 +4,13 @@
 the `session_worker` runs it. `JoinedConversation` is open in another process. `host` has them all.
 """
 
+import os
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 
 import anyio
 from anyio import to_thread
+from anyio.abc import TaskGroup
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -18,9 +20,12 @@ from refold.client.launch import Launch, OpenedSession
 from refold.client.order_sink import OrderResult
 from refold.client.protocol import Order
 from refold.client.session import Session
+from refold.client.session_socket import serve_clients
 from refold.client.session_worker import CLOSED
 from refold.client.shared_session import SharedSession
 from refold.errors import BadInput, RefoldError, first
+from refold.journal.events.kinds import Entry
+from refold.session.recorder import act_as_owner
 from refold.views.stream_json.documents import Error
 from refold.views.stream_json.snapshot import Status
 
@@ -30,6 +35,7 @@ class Ports(Struct, frozen=True):
 
     orders: Orders
     runner: Runner
+    is_joinable: bool = False  # other processes join through a socket
 
 
 class Conversation(SharedSession):
@@ -106,7 +112,9 @@ class OwnConversation(Conversation):
         self.claimed, self._runner = False, ports.runner
         # Whether it was written here: then notes may be made of it.
         self.was_run = self.session.has_lease
-        self._holds = 0
+        self._holds, self._is_joinable = 0, ports.is_joinable
+        self._lease_moved, self._is_listening = anyio.Event(), False
+        self._forget = self.session.on_event(self._note_lease)
 
     @property
     def at_work(self) -> bool:
@@ -139,11 +147,35 @@ class OwnConversation(Conversation):
         if not self.was_run:
             self.launch.mark_for_notes(self.session.id)
         self.claimed = self.was_run = True
+        self._forget()  # its events may come from another hub now
+        self._forget = self.session.on_event(self._note_lease)
 
     def end_work(self) -> None:
         self.claimed = False
         if not self.closing:  # the claim stays, to refuse late events after another claim
             self._sink.set_claim(0)
+        self._note_lease()
+
+    def _note_lease(self, _: Entry | None = None) -> None:
+        if self.session.has_lease is not self._is_listening:
+            self._lease_moved.set()
+
+    async def _accept_clients(self) -> None:
+        """Let other processes join while this one has the writer lock."""
+        act_as_owner()  # a page may have opened the conversation
+        while True:
+            self._lease_moved, self._is_listening = anyio.Event(), self.session.has_lease
+            async with anyio.create_task_group() as group:
+                if self._is_listening:
+                    directory = self.session.journal_directory
+                    group.start_soon(
+                        serve_clients, directory, os.environ, self._get_shared, self.hold
+                    )
+                await self._lease_moved.wait()
+                group.cancel_scope.cancel()
+
+    def _get_shared(self, _: TaskGroup) -> SharedSession:
+        return self
 
     async def carry_out(self, order: Order) -> OrderResult:
         """Carry out an order; called by the worker."""
@@ -166,10 +198,13 @@ class OwnConversation(Conversation):
             self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
     async def _run_follower_tasks(self) -> None:
-        while True:
-            await self._stirred.wait()
-            self._stirred = anyio.Event()
-            await self._runner.wake(self.session.id)
+        async with anyio.create_task_group() as group:
+            if self._is_joinable:
+                group.start_soon(self._accept_clients)
+            while True:
+                await self._stirred.wait()
+                self._stirred = anyio.Event()
+                await self._runner.wake(self.session.id)
 
 
 class JoinedConversation(Conversation):

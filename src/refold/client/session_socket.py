@@ -1,9 +1,9 @@
-"""The socket of an interactive session: other processes of its owner join it there.
+"""The socket of an open session: other processes of its owner join it there.
 
 The first line that a client sends is a `Hello`; each line after it is an order, and each line
 that it gets is a document, as on the WebSocket. What they mean is decided in `shared_session`
-and `feed`; the other end is `remote_session`. The turns run where the session is open: who
-runs them waits for `wait_for_order`.
+and `feed`; the other end is `remote_session`. The turns run where the session is open. Of a terminal,
+`SessionSocket` has the clients; a server serves those of each of its sessions with `serve_clients`.
 """
 
 import os
@@ -11,10 +11,10 @@ import socket
 import stat
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import anyio
 import msgspec
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from refold.client.session import Session
     from refold.client.shared_session import SharedSession
 
+# The session shared by all clients; what it needs runs in the group.
+GetShared: TypeAlias = Callable[[TaskGroup], "SharedSession"]
 _MAX_LINE_BYTES = 8 * 1024 * 1024  # bytes: an order with its images, as on the WebSocket
 _READ_BYTES = 64 * 1024  # bytes
 _RETRY_SECONDS = 0.1  # after a connection that could not be accepted
@@ -65,7 +67,6 @@ class SessionSocket:
         self._session, self._environ = session, environ
         self._moved, self._ordered = anyio.Event(), anyio.Event()
         self._shared: SharedSession | None = None
-        self._clients: TaskGroup | None = None
 
     def follow(self, session: "Session") -> None:
         """Listen for this session from now on: the terminal shows it."""
@@ -95,65 +96,87 @@ class SessionSocket:
                 group.cancel_scope.cancel()
 
     async def _listen(self, session: "Session") -> None:
-        path = socket_path(session.journal_directory, self._environ)
         try:
-            _create_private(path.parent)
-            listener = _bind(path)
-        except (OSError, BadInput):
-            return  # it cannot be joined then, and is read from its journal
-        try:
-            with closing(listener):
-                async with anyio.create_task_group() as self._clients:
-                    while True:
-                        await anyio.wait_readable(listener)
-                        try:
-                            client = listener.accept()[0]
-                        except OSError:  # it has left, or there are too many open files
-                            await anyio.sleep(_RETRY_SECONDS)
-                            continue
-                        client.setblocking(False)
-                        self._clients.start_soon(self._serve, _Client(client))
+            await serve_clients(session.journal_directory, self._environ, self._get_shared)
         finally:
             self._shared = None
-            path.unlink(missing_ok=True)
 
-    async def _serve(self, client: "_Client") -> None:
-        with closing(client), suppress(OSError):
-            await self._converse(client)
+    def _get_shared(self, clients: TaskGroup) -> "SharedSession":
+        """The session shared by all clients, created for the first of them."""
+        if self._shared is None:
+            from refold.client.shared_session import SharedSession
 
-    async def _converse(self, client: "_Client") -> None:
-        from refold.client.event_documents import parse_cursor
+            self._shared = SharedSession(self._session, self._wake, in_terminal=True)
+            clients.start_soon(self._shared.feed.run)
+        return self._shared
 
+    def _wake(self) -> None:
+        if self._shared is not None and not self._shared.cut_off:
+            self._ordered.set()
+
+
+async def serve_clients(
+    session: Path,
+    environ: Mapping[str, str],
+    get_shared: GetShared,
+    hold: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> None:
+    """Serve clients of the session in this directory, each within `hold`, until cancelled.
+
+    Return at once where no socket can be made: the session is read from its journal then.
+    """
+    path = socket_path(session, environ)
+    try:
+        _create_private(path.parent)
+        listener = _bind(path)
+    except (OSError, BadInput):
+        return
+    own = path.stat().st_ino
+    try:
+        with closing(listener):
+            async with anyio.create_task_group() as clients:
+                while True:
+                    await anyio.wait_readable(listener)
+                    try:
+                        connection = listener.accept()[0]
+                    except OSError:  # it has left, or there are too many open files
+                        await anyio.sleep(_RETRY_SECONDS)
+                        continue
+                    connection.setblocking(False)
+                    client = _Client(connection)
+                    clients.start_soon(_serve_client, client, clients, get_shared, hold)
+    finally:
+        with suppress(OSError):  # another process may listen there by now
+            if path.stat().st_ino == own:
+                path.unlink()
+
+
+async def _serve_client(
+    client: "_Client",
+    clients: TaskGroup,
+    get_shared: GetShared,
+    hold: Callable[[], AbstractContextManager[None]],
+) -> None:
+    from refold.client.event_documents import parse_cursor
+
+    with closing(client), suppress(OSError):
         lines = receive_lines(client.receive)
         try:
             hello = msgspec.json.decode(await anext(lines), type=Hello)
             after = None if hello.after is None else parse_cursor(hello.after)
         except (StopAsyncIteration, ValueError, BadInput):
             return  # it is not a client of refold
-        shared = self._get_shared()
-        follower = await shared.join(after, reads_journal=hello.reads_journal)
-        try:
-            async with anyio.create_task_group() as group:
-                group.start_soon(client.send_all, follower)
-                async for line in lines:
-                    await shared.receive(line, follower)
-                group.cancel_scope.cancel()
-        finally:
-            shared.leave(follower)
-
-    def _get_shared(self) -> "SharedSession":
-        """The session shared by all clients, created for the first of them."""
-        if self._shared is None:
-            from refold.client.shared_session import SharedSession
-
-            self._shared = SharedSession(self._session, self._wake, in_terminal=True)
-            assert self._clients is not None, "clients connect where it listens"
-            self._clients.start_soon(self._shared.feed.run)
-        return self._shared
-
-    def _wake(self) -> None:
-        if self._shared is not None and not self._shared.cut_off:
-            self._ordered.set()
+        shared = get_shared(clients)
+        with hold():
+            follower = await shared.join(after, reads_journal=hello.reads_journal)
+            try:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(client.send_all, follower)
+                    async for line in lines:
+                        await shared.receive(line, follower)
+                    group.cancel_scope.cancel()
+            finally:
+                shared.leave(follower)
 
 
 class _Client:

@@ -56,6 +56,11 @@ def acting_as(person: str) -> Generator[None]:
         _ACTING.reset(before)
 
 
+def act_as_owner() -> None:
+    """From here on in this task, events by "person" are by the user of this process again."""
+    _ACTING.set("")
+
+
 def acting_person() -> str:
     """The person that `acting_as` names here, or ""."""
     return _ACTING.get()

@@ -17,8 +17,12 @@ from tests.server.pages.test_page_stories import answer, button, send, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(240)]
 Serve = Callable[..., Server]
-WIDE = {"viewport": {"width": 1440, "height": 900}}
-PHONE = {"viewport": {"width": 360, "height": 640}, "is_mobile": True, "has_touch": True}
+WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 900}}
+PHONE: dict[str, Any] = {
+    "viewport": {"width": 360, "height": 640},
+    "is_mobile": True,
+    "has_touch": True,
+}
 BOTH_SIZES = pytest.mark.parametrize("size", [WIDE, PHONE], ids=["1440", "360"])
 
 
