@@ -246,7 +246,7 @@ STARTS = {
 }  # fmt: skip
 MAY_START = {
     "refold/programs.py": "it is the one that does",
-    "refold/place/commands.py": "looks for a program on the PATH of commands, in the sandbox",
+    "refold/place/command_starter.py": "looks for a program on the PATH of commands, in the sandbox",
     "refold/skills/shipped": "scripts that are run by commands, in the sandbox",
     PROGRAM_PARTS: "programs that run without refold",
 }

@@ -55,7 +55,7 @@ FOR_A_CALL = {
     "refold.place.spawn", "refold.place.supervise", "tree_sitter",
     "refold.client.permissions", "refold.cli.sessions", "refold.views.system_prompt_diff",
 }  # fmt: skip
-MOST = 254  # modules of ours, from the first line to the last word; fewer is better
+MOST = 256  # modules of ours, from the first line to the last word; fewer is better
 FOR_A_PROMPT = (HEAVY - {"prompt_toolkit", "unittest", "xml"}) | {
     "h11", "refold.provider.http", "refold.provider.openai_chat",
     "refold.provider.text_protocol.parse",

@@ -16,9 +16,10 @@
     │   ├── Held              another live process is the writer: says which
     │   └── Fenced            another writer has the session now
     └── ToolFailed            raised inside a tool, for the model to read
+        └── ConnectionLost    to the place where the tool worked: it may have had its effect
 
-`ProviderError` ends as a `ModelFailed` event and `ToolFailed` as a failed `Ended`: neither
-leaves the engine. Anything else that a tool raises is a bug; the model gets it as a
+`ProviderError` ends as a `ModelFailed` event and `ToolFailed` as a failed `Ended`, or as an
+unknown one if the connection was lost: neither leaves the engine. Anything else that a tool raises is a bug; the model gets it as a
 failure, too. Only a `JournalError` stops a session.
 """
 
@@ -150,6 +151,10 @@ class ToolFailed(RefoldError):
     """The tool could not do it. The message is written for the model."""
 
 
+class ConnectionLost(ToolFailed):
+    """The connection to the place broke during the call, which may have had its effect."""
+
+
 def first(error: BaseException) -> BaseException:
     """What a task failed with, out of the groups that task groups wrap it in."""
     if isinstance(error, BaseExceptionGroup):
@@ -159,10 +164,7 @@ def first(error: BaseException) -> BaseException:
 
 def reason_of(error: Exception) -> str:
     """What is wrong, for a sentence that names the file itself: the system does so, too."""
-    match error:
-        case UnicodeDecodeError():
-            return "it is not UTF-8"
-        case OSError(strerror=str(words)):
-            return words
-        case _:
-            return str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8"
+    words = error.strerror if isinstance(error, OSError) else None
+    return words if isinstance(words, str) else str(error)

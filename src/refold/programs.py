@@ -23,9 +23,6 @@ from contextlib import suppress
 from threading import Thread
 from typing import IO, TYPE_CHECKING, Any, ClassVar, cast
 
-import anyio
-from anyio.abc import Process
-
 from refold.errors import BadInput
 from refold.values.path_names import below
 
@@ -129,6 +126,8 @@ class Programs:
 
 if TYPE_CHECKING:
     from typing import TypedDict, Unpack
+
+    from anyio.abc import Process
 
     class Start(TypedDict, total=False):
         """How a program is started: as in `subprocess.Popen`."""
@@ -235,8 +234,10 @@ def run(
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
-async def open_process(argv: Sequence[str], **how: "Unpack[Start]") -> Process:
+async def open_process(argv: Sequence[str], **how: "Unpack[Start]") -> "Process":
     """The same for callers in the event loop. `argv[0]` is absolute."""
+    import anyio
+
     options: dict[str, Any] = {**how}
     return await anyio.open_process(_absolute(argv), **options)
 

@@ -12,7 +12,8 @@ import pytest
 from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.environment import environment
-from refold.place.port import CommandExtras, Finished, Handover
+from refold.place.handover import Handover
+from refold.place.port import CommandExtras, Finished
 from refold.testing.tool_conformance import cut_at_each_wait
 from refold.values.kept_output import Printed
 

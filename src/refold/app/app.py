@@ -327,6 +327,7 @@ class App:
             trust=self.options.trust,
             like=self.options.like,
             why_unreadable=self.workspace.files.why_unreadable,
+            elsewhere=self.workspace.elsewhere,
         )
         return SystemPromptBuilder(self.settings, self.paths, self.environ, ground)
 
@@ -335,9 +336,21 @@ def _workspace(app: App) -> Workspace:
     """The workspace in which the session starts."""
     roots = WorkspaceDirectories(app.options.directory, app.options.more_roots)
     find = app.models.masks.pieces
-    workspace = Workspace(app.settings, app.paths, app.environ, roots, find_secrets=find)
+    make = _elsewhere(app) or Workspace
+    workspace = make(app.settings, app.paths, app.environ, roots, find_secrets=find)
     workspace.use_editor(app.options.editor)
     return workspace
+
+
+def _elsewhere(app: App) -> Callable[..., Workspace] | None:
+    """What makes the workspace if the directory stands for one elsewhere."""
+    if os.path.dirname(app.directory) != os.path.realpath(app.paths.places):
+        return None
+    from refold.app.workspace_elsewhere import WorkspaceElsewhere
+    from refold.place.elsewhere.directory import address_in
+
+    address = address_in(app.paths.places, app.directory)
+    return partial(WorkspaceElsewhere, address) if address else None
 
 
 def _learn_secrets(app: App) -> None:

@@ -150,7 +150,7 @@ class SessionHooks(Struct, frozen=True):
         )
 
     def _commands(self, hook: Hook) -> Commands:
-        commands = self.workspace.commands
+        commands = self.workspace.local_commands
         if hook.sandbox:
             return commands
         return ShellCommands(self.environ, None, commands.limits)

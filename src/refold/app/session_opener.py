@@ -76,6 +76,7 @@ class SessionOpener:
             site.store(id_), masks=shared.models.masks, durable=durable, fit=_fit_image,
             person="" if child else login_name(),
         )  # fmt: skip
+        record.at_close = shared.workspace.claim(id_, lambda: record.epoch)
         if shared.traces is not None:
             shared.traces.listen(id_, record)
         own = self.turn_context(record, id_, snapshots, child)
@@ -213,6 +214,7 @@ class SessionOpener:
             trust=trusted,
             like=self._resources.system_prompt.trust_like if trusted else "",
             why_unreadable=workspace.files.why_unreadable,
+            elsewhere=workspace.elsewhere,
         )
         system_prompt = SystemPromptBuilder(
             shared.settings, site.paths, site.environ, ground

@@ -44,6 +44,7 @@ from refold.prompts.presets import (
 )
 from refold.prompts.repository import (
     Environment,
+    Git,
     chain,
     choose_environment,
     environment,
@@ -53,14 +54,16 @@ from refold.prompts.repository import (
 from refold.prompts.system_text import RenderedPrompt, part_of
 from refold.values.display import Diff
 from refold.values.path_names import below
-from refold.values.printable_names import escape_name
+from refold.values.printable_names import escape_name, shorten
 
 if TYPE_CHECKING:
     from refold.config.trusted_versions import TrustedVersions
     from refold.journal.events.kinds import InstructionsFound
+    from refold.place.elsewhere.pipe import PlaceGreeting
 
 SHELL_NAME = "bash"  # commands run in it
 _PROMPTS_FOLDER = "prompts"
+_MAX_BRANCH_CHARS = 72
 _SECRET_REASON = "it may contain secrets"
 _NO_FACTS = Facts()  # protected by its name alone
 _SECRET_WORDS = frozenset(
@@ -74,7 +77,7 @@ class SessionGround(Struct, frozen=True, kw_only=True):
 
     With `trust` the folder counts as trusted for this run; `like` is the trusted directory that
     it is a worktree of, whose versions of instructions are used. `why_unreadable` says why a file may
-    not be read, or "".
+    not be read, or "". `elsewhere` describes the place of the workspace, if it is not here.
     """
 
     roots: tuple[str, ...]
@@ -82,6 +85,7 @@ class SessionGround(Struct, frozen=True, kw_only=True):
     like: str = ""
     why_unreadable: Callable[[Real], str] = lambda real: ""
     now: Callable[[], float] = time.time
+    elsewhere: "Callable[[], PlaceGreeting] | None" = None
 
 
 class PromptParts(Struct, frozen=True, kw_only=True):
@@ -220,6 +224,8 @@ class SystemPromptBuilder:
                 platform=os.uname().sysname,
             )
             whole = replace(resources, shell=SHELL_NAME, git=git_state(self.root))
+            if self._ground.elsewhere is not None:
+                whole = _describe_place(whole, self._ground.elsewhere())
             asked = self._instructions(trusted)
             said = (
                 *asked.notices, *self._version_notices(trusted), *shadow_notices(self._preset_folders(trusted)),
@@ -408,4 +414,15 @@ def _secret_name_reason(way: str) -> str:
         _SECRET_REASON
         if _SECRET_WORDS.intersection(parts) or re.search(_SECRET_ENDS_PATTERN, parts[-1])
         else ""
+    )
+
+
+def _describe_place(environment: Environment, place: "PlaceGreeting") -> Environment:
+    """The environment of a workspace elsewhere."""
+    branch = place.head.removeprefix("ref: refs/heads/") if place.head else ""
+    return replace(
+        environment,
+        directory=place.root,
+        platform=place.system,
+        git=Git(shorten(escape_name(branch), _MAX_BRANCH_CHARS)) if branch else None,
     )

@@ -32,7 +32,8 @@ from refold.journal.session_index import SessionIndex
 from refold.journal.state.background import BackgroundCommand
 from refold.journal.state.fold import View
 from refold.permissions.rules import Rule
-from refold.place.port import Commands, Files, Finished, Handover, Real, Snapshots
+from refold.place.handover import Handover
+from refold.place.port import Commands, Files, Finished, Real, Snapshots
 from refold.session.full_history import History
 from refold.session.recorder import Recorder
 from refold.session.redactor import Redactor
@@ -271,7 +272,7 @@ class LazyBackground:
     def __init__(self, record: Recorder, above: ParentRights | None = None) -> None:
         self._record, self._above = record, above
         self._made: BackgroundCommands | None = None
-        self._movable = dict[str, Handover]()  # of the calls of `bash` that run
+        self._movable: dict[str, Handover] = {}  # of the calls of `bash` that run
 
     async def start(
         self, call_id: str, request: BackgroundRequest, commands: Commands
@@ -287,11 +288,7 @@ class LazyBackground:
             del self._movable[call_id]
 
     async def adopt(
-        self,
-        call_id: str,
-        request: BackgroundRequest,
-        so_far: Finished,
-        printed: Printed,
+        self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
     ) -> str:
         return await self._commands.adopt(call_id, request, so_far, printed)
 
@@ -410,7 +407,7 @@ class ToolDependencies:
                 lambda: self._resources.remembering().notebook(self._id)
             ),
             "board": self._board,
-            "directory": Path(workspace.directory),
+            "directory": Path(workspace.tool_directory),
             "children": self._children,
             "background": self.background,
             "repl": self._resources.python,

@@ -5,9 +5,7 @@ are judged. `permissions/` judges them.
 """
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -48,16 +46,15 @@ if TYPE_CHECKING:
     from refold.network.filter import HostFilter
     from refold.place.checkpoints import Checkpoints
     from refold.place.editor_files import Editor
+    from refold.place.elsewhere.pipe import PlaceGreeting
     from refold.place.sandbox import Sandbox
     from refold.values.hosts import ReachableHosts
 
-_MIB = 1024 * 1024
-_UNCONFINED = (
+_MIB_BYTES = 1024 * 1024
+_UNCONFINED_SERVERS = (
     "language servers run only in a sandbox, and there is none here (refold doctor)"
 )
 _MAX_OTHER_PATHS = 5_000  # examined outside of the workspace
-# Folders of third-party files, too many to examine before a command.
-_SKIP_DIRS = frozenset((".git", "node_modules", ".venv", "venv", "__pycache__", ".tox"))
 
 
 class WorkspaceDirectories(Struct, frozen=True):
@@ -106,16 +103,17 @@ class Workspace:
             directories.directory,
             directories.more,
             why_unreadable=self._why_unreadable,
-            why_hidden=lambda real: _hidden_reason(real, self.rules, self._facts),
+            why_hidden=lambda real: hidden_reason(real, self.rules, self._facts),
             find_secrets=self.find_secrets,
         )
         limits = settings.limits
-        self.commands = ShellCommands(
+        # For hooks, which the user wrote for this machine, wherever the workspace is.
+        self.commands = self.local_commands = ShellCommands(
             environ,
             lambda: self.sandbox,
             Limits(
                 processes=limits.command_processes,
-                memory=limits.command_memory_mib * _MIB,
+                memory=limits.command_memory_mib * _MIB_BYTES,
                 disks=(*directories.real, str(paths.data), _temporary_directory(environ)),
             ),
         )
@@ -246,9 +244,9 @@ class Workspace:
         """The files and commands, with these additional rules about reading."""
         files = self.files.with_restrictions(
             lambda real: self._denial(real, rules),
-            lambda real: _hidden_reason(real, rules, self._facts),
+            lambda real: hidden_reason(real, rules, self._facts),
         )
-        if not _has_read_rule(rules):
+        if not has_read_rule(rules):
             return files, self.commands
         return files, self.commands.with_hidden_paths(lambda: self._all_unread(rules))
 
@@ -260,6 +258,20 @@ class Workspace:
     def roots(self) -> tuple[str, ...]:
         """Its directories, links followed."""
         return self._where.real
+
+    @property
+    def tool_directory(self) -> str:
+        """The directory that commands and relative paths of tools start from."""
+        return self.directory
+
+    @property
+    def elsewhere(self) -> "Callable[[], PlaceGreeting] | None":
+        """Describes the place of the workspace; None if that is this machine."""
+        return None
+
+    def claim(self, session: str, epoch: Callable[[], int]) -> Callable[[], None] | None:
+        """Have a place elsewhere refuse older writers of this session. The result ends that."""
+        return None
 
     def close(self) -> None:
         if self._code is not None:
@@ -286,7 +298,7 @@ class Workspace:
         surroundings = ServerContext(
             self.directory, commands, programs.find, log, wanted.answer_seconds
         )
-        refused = "" if self.sandbox.confines else _UNCONFINED
+        refused = "" if self.sandbox.confines else _UNCONFINED_SERVERS
         if wanted.servers == "off":
             refused = "language servers are off (the setting code.servers)"
         return CodeWorkspace(
@@ -323,7 +335,7 @@ class Workspace:
         return [url for root in self._where.real for url in remote_urls(root)]
 
     def _why_unreadable(self, real: Real) -> str:
-        return self._denial(real, self.rules) if _has_read_rule(self.rules) else ""
+        return self._denial(real, self.rules) if has_read_rule(self.rules) else ""
 
     def _denial(self, real: str, rules: Sequence[Rule]) -> str:
         from refold.permissions.decide import why_unreadable
@@ -334,7 +346,7 @@ class Workspace:
         )
 
     def _all_unread_by_settings(self) -> Sequence[str]:
-        return self._all_unread(self.rules) if _has_read_rule(self.rules) else ()
+        return self._all_unread(self.rules) if has_read_rule(self.rules) else ()
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
         """The paths that no command may read now.
@@ -347,16 +359,17 @@ class Workspace:
             unreadable_literal_paths,
             why_unreadable,
         )
+        from refold.place.all_paths import near_paths, paths_below
 
         facts = self._facts
         elsewhere = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}
         for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
-            near = islice(_paths_below(folder, self._where.real), _MAX_OTHER_PATHS)
+            near = islice(near_paths(folder, self._where.real), _MAX_OTHER_PATHS)
             elsewhere.update(path for path in near if why_unreadable(path, rules, facts))
         paths = [
             path
             for root in self._where.real
-            for path in _paths_in(root)
+            for path in paths_below(root)
             if why_unreadable(path, rules, facts)
         ]
         return (*paths, *elsewhere, *(self._main._all_unread(rules) if self._main else ()))
@@ -449,7 +462,7 @@ def checkpoints(
     return Checkpoints(roots, paths.checkpoints, environ, session, ours=ours)
 
 
-def _has_read_rule(rules: Sequence[Rule]) -> bool:
+def has_read_rule(rules: Sequence[Rule]) -> bool:
     return bool(_read_rules(rules))
 
 
@@ -459,7 +472,7 @@ def _read_rules(rules: Sequence[Rule]) -> frozenset[str]:
     return frozenset(map(str, denied))
 
 
-def _hidden_reason(real: str, rules: Sequence[Rule], facts: Facts) -> str:
+def hidden_reason(real: str, rules: Sequence[Rule], facts: Facts) -> str:
     from refold.permissions.decide import is_readable
 
     shown = is_readable(real, rules, facts)
@@ -476,24 +489,3 @@ def _remove_strays() -> None:
 
     reap_strays()
     remove_strays()
-
-
-def _paths_below(folder: str, without: Sequence[str]) -> Iterator[str]:
-    """The paths below `folder`, level by level."""
-    waiting = deque([folder])
-    while waiting:
-        with suppress(OSError), os.scandir(waiting.popleft()) as entries:
-            for entry in entries:
-                if entry.path in without:
-                    continue
-                yield entry.path
-                if entry.name not in _SKIP_DIRS and entry.is_dir(follow_symlinks=False):
-                    waiting.append(entry.path)
-
-
-def _paths_in(root: str) -> Sequence[str]:
-    paths = list[str]()
-    for folder, folders, names in os.walk(root):
-        folders[:] = [name for name in folders if name not in _SKIP_DIRS]
-        paths += [os.path.join(folder, name) for name in (*names, *folders)]
-    return paths

@@ -162,6 +162,8 @@ def session_flags(parser: ArgumentParser) -> None:
         help="with -c or -r: end the process that has the session open, if it hangs")  # fmt: skip
     add("-w", "--worktree", nargs="?", const="", metavar="NAME",
         help="work in a new git worktree next to the repository")  # fmt: skip
+    add("--workspace", dest="elsewhere", metavar="ADDRESS",
+        help="work elsewhere: ssh://host/dir, docker://container/dir, podman://…, k8s://…, cmd:…")  # fmt: skip
     add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
     add("-b", "--backend", metavar="PROVIDER", help="the provider; -m is then its model")
     add("--host", help="host of the provider's server, for one that you run")

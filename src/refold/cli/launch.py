@@ -395,10 +395,15 @@ def place_of(args: Namespace) -> SessionDirectory:
     directory.
     """
     home = session_index(paths(os.environ))
+    if args.elsewhere and args.workspace is None:
+        from refold.cli.start_elsewhere import directory_elsewhere
+
+        args.workspace = directory_elsewhere(args.elsewhere)
     if args.resume is None:
-        newest = home.newest_of(current_directory()) if args.continue_ else None
+        directory = args.workspace or current_directory()
+        newest = home.newest_of(directory) if args.continue_ else None
         if newest is None:
-            return SessionDirectory(args.workspace or current_directory())
+            return SessionDirectory(directory)
         args.resume = newest.id
     from refold.headless.streams import WaitNotice
 

@@ -90,6 +90,9 @@ _SUBCOMMAND_ENTRIES = (
     Subcommand(
         "quarantine", "quarantine", "restore or delete files moved out of a workspace"
     ),
+    Subcommand(
+        "place", "place", "serve the files and commands of this machine over a pipe"
+    ),
     Subcommand("models", "models", "list models and prices"),
     Subcommand("auth", "auth", "set, list, test and remove API keys"),
     Subcommand("local", "local", "install models that run on this machine's CPU"),

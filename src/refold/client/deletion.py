@@ -5,7 +5,7 @@ too. The repository of a workspace is deleted with its last session.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -17,7 +17,6 @@ from refold.journal.store.delete import SessionSize
 from refold.place.checkpoints import (
     deletable_snapshots,
     delete_snapshots,
-    directory_bytes,
     is_used_by,
 )
 from refold.views.session_list import display_name
@@ -74,10 +73,23 @@ def plan_deletions(
         counted |= set(existing)
         much = home.size(session)
         name = next((display_name(card) for card in own if card.id == session), "")
-        whole = much.bytes + sum(map(directory_bytes, existing))
+        whole = much.bytes + sum(map(_directory_bytes, existing))
         plans.append(DeletionPlan(session, name, much, existing, whole))
     return plans[::-1]
 
 
 def _real(directory: str) -> str:
     return os.path.realpath(directory) if directory else ""
+
+
+def _directory_bytes(place: Path) -> int:
+    return sum(_file_sizes(place))
+
+
+def _file_sizes(place: Path) -> Iterator[int]:
+    for folder, _, names in os.walk(place):
+        for name in names:
+            try:
+                yield os.lstat(os.path.join(folder, name)).st_size
+            except OSError:  # just gone
+                continue

@@ -380,16 +380,25 @@ class Host:
             raise BadInput("workspace_name is for own_workspace: give both")
         if not wanted.workspace:
             return self.paths.directory
+        from refold.client.elsewhere import find_directory_elsewhere
+
+        if (elsewhere := find_directory_elsewhere(wanted.workspace)) is not None:
+            if self.paths.roots:
+                raise BadInput(f"{wanted.workspace!r} is not below {self._root_names}")
+            return elsewhere
         directory = os.path.expanduser(wanted.workspace)
         if not os.path.isabs(directory) or not os.path.isdir(directory):
             raise BadInput(f"{wanted.workspace!r} is not a directory on this machine")
         real = os.path.realpath(directory)
         if not self.allows(real):
-            roots = " or ".join(map(str, self.paths.roots))
             raise BadInput(
-                f"{wanted.workspace!r} is not below {roots}: choose a folder there"
+                f"{wanted.workspace!r} is not below {self._root_names}: choose a folder there"
             )
         return Path(real)
+
+    @property
+    def _root_names(self) -> str:
+        return " or ".join(map(str, self.paths.roots))
 
     def allows(self, path: str) -> bool:
         """Whether a conversation may begin in this real path."""

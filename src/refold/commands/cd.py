@@ -45,6 +45,10 @@ def show_directories(here: CommandContext) -> None:
 
 def directory_named(command: str, text: str, directory: str) -> str:
     """Return the real path of the directory `text`. Raises `BadInput` if there is none."""
+    from refold.client.elsewhere import find_directory_elsewhere
+
+    if (elsewhere := find_directory_elsewhere(text)) is not None:
+        return str(elsewhere)
     path = os.path.join(directory, os.path.expanduser(text))
     try:
         real = os.path.realpath(path)

@@ -47,6 +47,11 @@ class Paths(Struct, frozen=True):
         return self.data / "checkpoints"
 
     @property
+    def places(self) -> Path:
+        """The directories that stand for workspaces elsewhere."""
+        return self.data / "places"
+
+    @property
     def folders(self) -> Path:
         return self.config / "folders.toml"
 

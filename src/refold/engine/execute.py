@@ -20,7 +20,7 @@ from refold.engine.budget import ask_outside_conversation
 from refold.engine.checkpoint import mark_files_changed, save_before
 from refold.engine.nested_call import RunCall, call_within, key_of
 from refold.engine.world import Record, World
-from refold.errors import BadInput, JournalError, ProviderError, ToolFailed
+from refold.errors import BadInput, ConnectionLost, JournalError, ProviderError, ToolFailed
 from refold.journal.events.child_events import NestedCallMade
 from refold.journal.events.kinds import Ended
 from refold.journal.state.conversation import OpenCall
@@ -404,7 +404,9 @@ async def run_tool(
         end = await end_as_done(call.id, reply, world, running.record)
         return replace(end, cached=cached)
     except ToolFailed as error:
-        return await end_as_failed(call.id, str(error), world, running.record)
+        end = await end_as_failed(call.id, str(error), world, running.record)
+        lost = isinstance(error, ConnectionLost) and tool.effect is not Effect.LOOK
+        return replace(end, outcome="unknown") if lost else end
     except Exception as error:  # a tool's bug must not take the session with it
         words = f"{type(error).__name__}: {error}"
         return await end_as_failed(call.id, words, world, running.record)

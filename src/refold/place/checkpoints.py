@@ -31,8 +31,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-import anyio
-
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import IgnoreRules
 from refold.place.port import Commit, FileChange, ReportProgress, SnapshotTaken, Trees
@@ -112,7 +110,7 @@ class Checkpoints:
             self._notice = WHOLE_MACHINE
         self._hopeless = self._notice
         self._count = 0  # how often `note_change` or `forget` was called
-        self._look: _SnapshotTask | None = None
+        self._look: SnapshotTask | None = None
         self._scanning = threading.Lock()
         self._behind = False
         self._commit_objects = ""  # where the commits are that were asked for
@@ -137,13 +135,21 @@ class Checkpoints:
         self._count += 1
 
     async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
+        look = self.start_taking()
+        await look.wait(report)
+        return self.taken(look)
+
+    def start_taking(self) -> "SnapshotTask":
+        """The scan that `take` waits for, for callers without an event loop."""
         if self._hopeless:
             raise ToolFailed(self._hopeless)
         if not self._is_recent(_REUSE_SECONDS):
             self.begin()
-        look = self._look
-        assert look is not None  # `begin` has set it
-        await look.wait(report)
+        assert self._look is not None  # `begin` has set it
+        return self._look
+
+    def taken(self, look: "SnapshotTask") -> SnapshotTaken:
+        """What a scan that is done has stored. Raises its `ToolFailed`."""
         if look.error is not None:
             self._look = None  # the next scan may succeed
             raise look.error
@@ -152,15 +158,21 @@ class Checkpoints:
         return look.taken
 
     async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
+        look = self.start_securing(arguments)
+        if look is None:
+            return
+        await look.wait(report)
+        if look.error is not None:
+            raise look.error
+
+    def start_securing(self, arguments: bytes) -> "SnapshotTask | None":
+        """What `secure` waits for; None if there is nothing to store."""
         from refold.place.snapshot_lender import lenders_in, may_delete_objects
 
         lenders = lenders_in(self._repository.directory)
         if self._hopeless or not may_delete_objects(arguments) or not any(lenders):
-            return
-        look = self._start_thread(self._store_lent)
-        await look.wait(report)
-        if look.error is not None:
-            raise look.error
+            return None
+        return self._start_thread(self._store_lent)
 
     def report_failure(self, why: str) -> None:
         self._notice = why
@@ -212,7 +224,7 @@ class Checkpoints:
         report: ReportProgress | None = None,
     ) -> int:
         progress = ScanProgress()
-        work = partial(self._restore, current, to, only, progress)
+        work = partial(self.restore_now, current, to, only, progress)
         return await progress.run_in_thread(work, report)
 
     def _is_recent(self, seconds: float) -> bool:
@@ -222,13 +234,13 @@ class Checkpoints:
             return False
         return not look.done.is_set() or self._clock() - look.began <= seconds
 
-    def _start_thread(self, work: "Callable[[_SnapshotTask], None]") -> "_SnapshotTask":
+    def _start_thread(self, work: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
         """Run `work` in a thread."""
-        look = _SnapshotTask(self._count, self._clock())
+        look = SnapshotTask(self._count, self._clock())
         threading.Thread(target=self._run, args=(look, work), daemon=True).start()
         return look
 
-    def _run(self, look: "_SnapshotTask", work: "Callable[[_SnapshotTask], None]") -> None:
+    def _run(self, look: "SnapshotTask", work: "Callable[[SnapshotTask], None]") -> None:
         try:
             with self._scanning:
                 work(look)
@@ -255,17 +267,18 @@ class Checkpoints:
 
         return CommitHistory(self._repository, self._roots[0])
 
-    def _scan_files(self, look: "_SnapshotTask") -> None:
+    def _scan_files(self, look: "SnapshotTask") -> None:
         look.began = self._clock()
         trees, left_out = self._scan.scan(self._roots, look.progress)
         look.taken = SnapshotTaken(trees, left_out, tuple(sorted(self._scan.lost)))
 
-    def _store_lent(self, look: "_SnapshotTask") -> None:
+    def _store_lent(self, look: "SnapshotTask") -> None:
         self._scan.store_lent(self._roots, look.progress)
 
-    def _restore(
+    def restore_now(
         self, current: Trees, to: Trees, only: Collection[str], progress: ScanProgress
     ) -> int:
+        """What `restore` does, in the thread of the caller."""
         from refold.place.snapshot_restore import RewriteStep, rewrite
 
         steps, trees, target = dict[str, RewriteStep](), dict(current), dict(to)
@@ -386,7 +399,7 @@ def snapshot_directory(store: Path, root: str) -> Path:
     return store / sha256(os.fsencode(root)).hexdigest()[:24]
 
 
-class _SnapshotTask:
+class SnapshotTask:
     """A scan of the files, or other work on the snapshots, running or done."""
 
     def __init__(self, count: int, began: float) -> None:
@@ -396,6 +409,8 @@ class _SnapshotTask:
         self.error: ToolFailed | None = None
 
     async def wait(self, report: ReportProgress | None) -> None:
+        import anyio
+
         while not self.done.is_set():
             await anyio.to_thread.run_sync(
                 self.done.wait, REPORT_SECONDS, abandon_on_cancel=True
@@ -482,16 +497,3 @@ def _lock_if_free(file: Path) -> Generator[bool]:
         yield False
     finally:
         os.close(opened)
-
-
-def directory_bytes(place: Path) -> int:
-    return sum(_file_sizes(place))
-
-
-def _file_sizes(place: Path) -> Iterator[int]:
-    for folder, _, names in os.walk(place):
-        for name in names:
-            try:
-                yield os.lstat(os.path.join(folder, name)).st_size
-            except OSError:  # just gone
-                continue

@@ -13,6 +13,7 @@ from refold.place.port import (
     AT_MOST,
     DirectoryEntry,
     Files,
+    FileTree,
     FileWrite,
     Kind,
     Real,
@@ -26,6 +27,10 @@ class FilesOver:
 
     def __init__(self, files: Files) -> None:
         self._files = files
+
+    @property
+    def tree(self) -> FileTree:
+        return self._files.tree
 
     def real(self, path: str) -> Real:
         return self._files.real(path)

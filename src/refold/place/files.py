@@ -1,21 +1,20 @@
 """Files on this machine: the one module through which tools read and write them.
 
-Implements `port.Files`. `openat` opens directories, `atomic_write` replaces files, `file_walk` knows
-ignore rules; the tools know text and encodings. Rules have decided before which paths may be used;
-`only` restricts a call to the paths that were judged.
+Implements `port.Files`. `openat` opens directories, `atomic_write` replaces files, `judged_files`
+restricts a call to the paths that were judged; the tools know text and encodings.
 """
 
 import errno
 import os
 import re
 import stat
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from refold.errors import ToolFailed
+from refold.place.judged_files import JudgedFiles, is_home
 from refold.place.openat import (
     READ_FLAGS,
     DirectoryDescriptors,
@@ -25,24 +24,20 @@ from refold.place.openat import (
     open_beneath,
     read_regular_file,
 )
-from refold.place.port import AT_MOST, DirectoryEntry, Files, FileWrite, Kind, Real, Why
+from refold.place.port import DirectoryEntry, FileWrite, Kind, Real, Why
 from refold.values.path_names import below
 from refold.values.printable_names import escape_name, unescape_name
 from refold.values.secret_mask import FindSecrets, first_tag, without_secrets
 
 if TYPE_CHECKING:
-    from refold.place.file_secrets import FileSecrets
+    from refold.place.disk_tree import DiskTree
 
 _MAX_RESOLVE_TRIES = 10
 _URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
-class DiskFiles:
-    """Files below `root`, from which relative paths start, and `more_roots`.
-
-    `find_secrets` finds what a model was shown as masks. `why_unreadable` gives the reason why a file may not be read, or ""; `why_hidden` why its content
-    is not shown to a caller that named only a folder above it.
-    """
+class DiskFiles(JudgedFiles):
+    """Files below `root`, from which relative paths start, and `more_roots`."""
 
     def __init__(
         self,
@@ -54,52 +49,14 @@ class DiskFiles:
         find_secrets: FindSecrets = without_secrets,
     ) -> None:
         roots = [os.path.realpath(r) for r in (root, *more_roots)]
+        super().__init__(roots, why_unreadable, why_hidden, find_secrets)
         self._folders = DirectoryDescriptors(roots, opening)
-        self._why_unreadable, self._why_hidden = why_unreadable, why_hidden
-        self._find_secrets = find_secrets
-        self._judged: frozenset[str] | None = None
 
-    def only(self, reals: Collection[str]) -> "DiskFiles":
-        files = copy(self)
-        files._judged = frozenset(reals)
-        return files
+    @property
+    def tree(self) -> "DiskTree":
+        from refold.place.disk_tree import DiskTree  # a first request lists nothing
 
-    def with_restrictions(self, why_unreadable: Why, why_hidden: Why) -> "DiskFiles":
-        files = copy(self)
-        files._why_unreadable = _either_reason(self._why_unreadable, why_unreadable)
-        files._why_hidden = _either_reason(self._why_hidden, why_hidden)
-        return files
-
-    def dry_run(self) -> Files:
-        from refold.place.dry_run import DryRunFiles  # only when a person is asked
-
-        return DryRunFiles(self)
-
-    def real(self, path: str) -> Real:
-        real = self._parse_path(path)
-        if self._judged is None or real in self._judged:
-            return real
-        if not self._judged and self._folders.root_of(real):
-            return real
-        leads = f"{escape_name(path)} leads to {self.display_name(real)}"
-        if not self._judged:
-            raise ToolFailed(
-                f"{leads}, outside of {escape_name(self._folders.roots[0])}. Nothing was done."
-            )
-        raise ToolFailed(
-            f"{leads}, which is not what was allowed: a link has changed. Nothing was done."
-        )
-
-    def outside(self, path: str) -> Real | None:
-        real = self._parse_path(path)
-        return None if self._folders.root_of(real) else real
-
-    def display_name(self, real: Real) -> str:
-        root = self._folders.roots[0]
-        if not below(real, root):
-            return escape_name(real)
-        name = os.path.relpath(real, root)
-        return escape_name(f"./{name}" if _is_home(name) else name)
+        return DiskTree()
 
     def kind(self, real: Real) -> Kind:
         with as_tool_errors(f"look at {self.display_name(real)}"):
@@ -115,13 +72,7 @@ class DiskFiles:
         # The environment and the memory of our own process hold keys.
         if below(real, f"/proc/{os.getpid()}"):
             return f"{escape_name(real)} belongs to this program itself"
-        return self._why_unreadable(real) if self._why_unreadable else ""
-
-    def why_hidden(self, real: Real) -> str:
-        named = self._judged is not None and real in self._judged
-        return self.why_unreadable(real) or (
-            self._why_hidden(real) if self._why_hidden and not named else ""
-        )
+        return super().why_unreadable(real)
 
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
         with as_tool_errors(f"list {self.display_name(real)}"):
@@ -137,10 +88,8 @@ class DiskFiles:
                 os.close(number)
         return tuple(sorted(listed, key=lambda item: item.name))
 
-    def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+    def _read(self, real: Real, at_most: int) -> bytes:
         name = self.display_name(real)
-        if reason := self.why_unreadable(real):
-            raise ToolFailed(f"{name} may not be read: {reason}.")
         with (
             as_tool_errors(f"read {name}"),
             self._folders.open_parent(real) as (folder, last),
@@ -153,33 +102,10 @@ class DiskFiles:
             )
         return content
 
-    def write(self, real: Real, content: bytes, *, expect: str) -> None:
-        self.put_all([FileWrite(real, content, expect)])
-
-    def remove(self, real: Real, *, expect: str) -> None:
-        self.put_all([FileWrite(real, None, expect)])
-
-    def put_all(self, puts: Sequence[FileWrite]) -> None:
+    def _put_all(self, puts: Sequence[FileWrite]) -> None:
         from refold.place.atomic_write import put_all  # most calls only read
-        from refold.place.file_secrets import check_masks
 
-        check_masks(puts, self)
         put_all(puts, self._folders, self.display_name)
-
-    async def save_first(self) -> bool:
-        return False
-
-    def remarks(self) -> Sequence[str]:
-        return ()
-
-    def secrets(self, before: str, name: str) -> "FileSecrets":
-        from refold.place.file_secrets import FileSecrets  # only for what is written
-
-        return FileSecrets(before, name, self._find_secrets)
-
-    def is_within_roots(self, real: Real) -> bool:
-        """Whether `real` is below a root."""
-        return self._folders.root_of(real) is not None
 
     def check_writable(self, real: Real) -> None:
         """Raise if `put_all` would refuse to replace the existing file."""
@@ -208,12 +134,12 @@ class DiskFiles:
                 identities.append((about.st_dev, about.st_ino, about.st_ctime_ns))
         return tuple(identities)
 
-    def _parse_path(self, path: str) -> Real:
+    def _resolve(self, path: str) -> Real:
         if not _is_possible_path(path):
             raise ToolFailed(
                 f'"{escape_name(path)}" cannot be a path: give the name of a file.'
             )
-        if _is_home(path):
+        if is_home(path):
             raise ToolFailed(
                 f"{escape_name(path)} begins with ~, which only a shell knows: write the path "
                 f"out, or ./{escape_name(path)} for a file of that name."
@@ -236,11 +162,7 @@ class DiskFiles:
         return _resolve_links(full)
 
     def _full_path(self, path: str) -> str:
-        return os.path.join(self._folders.roots[0], path)
-
-
-def _either_reason(first: Why | None, second: Why) -> Why:
-    return (lambda real: first(real) or second(real)) if first else second
+        return os.path.join(self.roots[0], path)
 
 
 def _is_possible_path(path: str) -> bool:
@@ -248,10 +170,6 @@ def _is_possible_path(path: str) -> bool:
         return bool(path) and b"\0" not in os.fsencode(path)
     except UnicodeEncodeError:  # a lone surrogate, which no file name can hold
         return False
-
-
-def _is_home(path: str) -> bool:
-    return path == "~" or path.startswith("~/")
 
 
 def _resolve_links(full: str) -> Real:

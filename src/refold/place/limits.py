@@ -22,6 +22,7 @@ _NEARLY_FULL_BYTES = 1024 * 1024 * 1024  # a fast disk writes this within about 
 _NEAR_AGAIN = 0.005  # seconds: many disks write a GB per second
 _MEBIBYTE_BYTES = 1024 * 1024
 _MEGABYTE_BYTES = 1_000_000
+_MESSAGE_QUEUES = getattr(resource, "RLIMIT_MSGQUEUE", 12)  # PyPy has no name for it
 _PSS_LINE = rb"(?m)^Pss: +(\d+) kB"
 
 
@@ -62,7 +63,7 @@ def set_limits(pid: int, limits: Limits, queues: int) -> None:
     The process is in its own user namespace: no other process counts against its user,
     unless that is root.
     """
-    limits_by_resource = {resource.RLIMIT_CORE: 0, resource.RLIMIT_MSGQUEUE: queues}
+    limits_by_resource = {resource.RLIMIT_CORE: 0, _MESSAGE_QUEUES: queues}
     if os.geteuid() != 0:
         # Threads count as processes here, so this only stops the worst.
         limits_by_resource[resource.RLIMIT_NPROC] = limits.processes * 8

@@ -5,7 +5,7 @@ call is allowed is not decided here: the seam asks `outside` and the rules befor
 """
 
 import os
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NewType, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -20,8 +20,7 @@ from refold.values.tools import Confinement
 if TYPE_CHECKING:
     from socket import socket
 
-    from anyio import CancelScope
-
+    from refold.place.handover import Handover
     from refold.values.hosts import ReachableHosts
 
 
@@ -186,37 +185,6 @@ class Continued(Protocol):
     async def end(self) -> Finished: ...
 
 
-class Handover:
-    """Hands over a running command: `Commands.run` returns at once, and the command continues.
-
-    `request` and `run` are called in the same event loop.
-    """
-
-    def __init__(self) -> None:
-        self._scope: CancelScope | None = None
-        self._asked = False
-
-    def request(self) -> None:
-        """Ask `run` to hand the command over, at once or as soon as it runs."""
-        self._asked = True
-        if self._scope is not None:
-            self._scope.cancel()
-
-    async def wait_for_request(self, end: Awaitable[None]) -> bool:
-        """Wait, in `run`, for the end of the command. Return True if it must be handed over."""
-        from anyio import CancelScope  # names of agents are completed without it
-
-        scope = self._scope = CancelScope()
-        with scope:
-            if self._asked:
-                scope.cancel()
-            try:
-                await end
-            finally:
-                self._scope = None
-        return scope.cancelled_caught
-
-
 TellAttempt: TypeAlias = Callable[[HostAttempt], None]
 
 
@@ -241,7 +209,7 @@ class CommandExtras(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     tell_attempt: TellAttempt | None = None
     printed: Printed | None = None
-    handover: Handover | None = None
+    handover: "Handover | None" = None
 
     @property
     def usual(self) -> bool:
@@ -268,6 +236,47 @@ class NetworkFilter(Protocol):
         tell: TellAttempt | None = None,
     ) -> Callable[[], tuple[HostAttempt, ...]]: ...
     def close(self) -> None: ...
+
+
+class WalkedFiles(Struct, frozen=True):
+    """The files below a directory, relative to it. `unread` are directories, with reasons."""
+
+    paths: Sequence[str]
+    unread: Mapping[str, str] = {}
+
+
+class SearchScope(Struct, frozen=True):
+    """What decides what a search program ignores in a directory.
+
+    `top` is that of its repository, "" without one; `excludes` the text of the user's own file.
+    """
+
+    is_in_repository: bool
+    top: str
+    excludes: str
+
+
+class Ignores(Protocol):
+    """What is ignored in one directory. `ignored`: the directory itself is."""
+
+    @property
+    def ignored(self) -> bool: ...
+    def ignores(self, name: str, *, directory: bool) -> bool: ...
+
+
+class FileTree(Protocol):
+    """What is below a directory, and what git ignores there. The methods may block on a disk.
+
+    `rules` are for the names in `real`; those of the directory `above` make it faster. `walk`
+    lists the files that are not ignored; it calls `check`, which may raise. `times` are when these
+    were modified, in seconds. `with_ignored` are the absolute paths of all files below.
+    """
+
+    def rules(self, real: Real, above: Ignores | None = None) -> Ignores: ...
+    def walk(self, real: Real, check: Callable[[], None]) -> WalkedFiles: ...
+    def times(self, real: Real, paths: Sequence[str]) -> Sequence[float]: ...
+    def with_ignored(self, real: Real) -> Iterator[str]: ...
+    def scope(self, real: Real) -> SearchScope: ...
 
 
 class Files(Protocol):
@@ -302,10 +311,14 @@ class Files(Protocol):
     `only`; `save_first` has it saved, and says whether there was any. `remarks` are clauses
     about what the editor did in this call, for the model and the user.
 
+    `tree` lists what is below a directory.
+
     `secrets` puts values back into text for a file, given its text before. `put_all` writes no
     line with a mask that the file did not have.
     """
 
+    @property
+    def tree(self) -> FileTree: ...
     def real(self, path: str) -> Real: ...
     def only(self, reals: Collection[str]) -> "Files": ...
     def with_restrictions(self, why_unreadable: Why, why_hidden: Why) -> "Files": ...

@@ -56,7 +56,7 @@ def new_mark(outer: str = "") -> ProcessMark:
     token = f"{outer}:{word}" if outer else word
     return ProcessMark(
         token,
-        _LOWEST + int.from_bytes(os.urandom(4)) % _MARKS,
+        _LOWEST + int.from_bytes(os.urandom(4), "big") % _MARKS,
         _start_time_now(),
         _fork_count(),
     )

@@ -14,8 +14,6 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import anyio
-
 from refold import programs
 from refold.errors import ToolFailed
 from refold.place.port import ReportProgress
@@ -99,6 +97,8 @@ class ScanProgress:
         self, work: Callable[[], int], report: ReportProgress | None
     ) -> int:
         """Run `work`, and report on it each second. A cancellation stops it and waits for its end."""
+        import anyio
+
         files, failure = 0, None
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch, report)
@@ -113,6 +113,8 @@ class ScanProgress:
         return files
 
     async def _watch(self, report: ReportProgress | None) -> None:
+        import anyio
+
         try:
             while True:
                 await anyio.sleep(REPORT_SECONDS)

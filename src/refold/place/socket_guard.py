@@ -237,6 +237,8 @@ def is_permitted() -> bool:
     """Whether this machine permits it: not in some containers, and not in our sandbox."""
     if sys.platform != "linux" or native_architecture() is None:
         return False
+    if not hasattr(os, "pidfd_open"):  # before Python 3.9, on the far side of a pipe
+        return False
     reached: list[bool] = []
     thread = Thread(target=lambda: reached.append(_test_connection()))
     thread.start()

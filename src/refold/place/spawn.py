@@ -43,6 +43,9 @@ _TOLD_LATER = (
 )
 _CHILD_PID = re.compile(rb'"child-pid": *(\d+)')
 _CREDENTIALS_STRUCT = struct.Struct("@iII")  # of a sender: process, user, group
+# Of Linux. PyPy has no names for them.
+_PASS_CREDENTIALS = getattr(socket, "SO_PASSCRED", 16)
+_CREDENTIALS_KIND = getattr(socket, "SCM_CREDENTIALS", 2)
 _SETUP_SECONDS = 5.0  # for a sandbox to be set up
 
 # The PID namespace ends with its first process, and with it what still prints. Its standard
@@ -197,7 +200,7 @@ class GatedSandbox:
         self._listener = SandboxListener(request.environ) if filtered else None
         stdin, self._tell_attempt = request.given.stdin, request.given.tell_attempt
         self._gate, its = socket.socketpair()
-        self._gate.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._gate.setsockopt(socket.SOL_SOCKET, _PASS_CREDENTIALS, 1)
         self._told = os.memfd_create("command") if ahead else -1
         self._news, status = os.pipe()
         filter_ = _file_of(launch.seccomp)
@@ -246,7 +249,7 @@ class GatedSandbox:
         attempts: Callable[[], tuple[HostAttempt, ...]] = tuple
         if self.wait() and not (problem := compared(self._first) if compared else ""):
             for _, kind, sender in self._about:
-                if kind == socket.SCM_CREDENTIALS:
+                if kind == _CREDENTIALS_KIND:
                     set_limits(
                         _CREDENTIALS_STRUCT.unpack(sender)[0], limits, self._mark.queues
                     )

@@ -99,15 +99,14 @@ class Supervisor:
             # The thread closes its end last of all: then its ends are ours to close.
             self.over = self.over or not os.read(self.news, 4096)
         while self._heard:
-            match self._heard.popleft():
-                case str(text) if self._on_output:
-                    self._on_output(text)
-                case float(seconds) if self._used:
-                    self._used(seconds)
-                case function if callable(function):
-                    function()
-                case _:
-                    pass
+            news = self._heard.popleft()
+            if isinstance(news, str):
+                if self._on_output:
+                    self._on_output(news)
+            elif callable(news):
+                news()
+            elif self._used:
+                self._used(news)
 
     @property
     def has_ended_by_itself(self) -> bool:

@@ -91,6 +91,7 @@ class Recorder:
         self._durable, self._telling = durable, StreamRedactor(self._masks)
         self._fit, self._person = fit, person
         self.claim = 0
+        self.at_close: Callable[[], None] | None = None
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
         self._first: Sequence[MakeEvents] = ()  # what is recorded when the lock is taken
@@ -121,6 +122,11 @@ class Recorder:
         self._first, self._own_end = make_events, -1
 
     @property
+    def epoch(self) -> int:
+        """The number of this writer; 0 while it is none."""
+        return self._epoch if self.has_lease else 0
+
+    @property
     def has_lease(self) -> bool:
         """Whether this process holds the lock of the journal."""
         return not self._broken
@@ -149,6 +155,8 @@ class Recorder:
                     self._known, self._own_end = True, self.view.seq
                 self._broken = True
                 await self._store.release()
+                if self.at_close is not None:
+                    self.at_close()
                 self.hub.release(self.view.seq)  # all of it is kept
 
     async def __call__(self, *events: Event, kept: bool = False, by: str = "agent") -> View:

@@ -21,6 +21,7 @@ from refold.journal.state.background import BackgroundCommand
 from refold.permissions.facts import Decision
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
+from refold.place.handover import Handover
 from refold.place.port import (
     NOTHING_MORE,
     READ_ONLY,
@@ -28,7 +29,6 @@ from refold.place.port import (
     Commands,
     Files,
     Finished,
-    Handover,
     Real,
 )
 from refold.tools.code import Mention, Mentions, Problem, Problems, Symbol, Symbols

@@ -11,21 +11,26 @@ from functools import partial
 from itertools import pairwise
 from shlex import quote
 from time import monotonic
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from anyio import from_thread, to_thread
 from msgspec import Meta
 
 from refold.errors import ToolFailed
-from refold.place.port import Commands, DirectoryEntry, Files, Finished, Real
+from refold.place.port import (
+    Commands,
+    DirectoryEntry,
+    Files,
+    Finished,
+    Ignores,
+    Real,
+    SearchScope,
+)
 from refold.tools.contract import Reply, tool
 from refold.values.display import Note
 from refold.values.path_globs import MAX_PATTERN_CHARS, regex
 from refold.values.printable_names import escape_name, shorten
 from refold.values.tools import Effect
-
-if TYPE_CHECKING:
-    from refold.place.file_walk import DirectoryIgnores
 
 _MAX_ITEMS = 500
 _MAX_FOUND = 200
@@ -55,7 +60,7 @@ async def glob(
     """Find files by name, newest first. Ignored files are left out."""
     matches = matcher(pattern)
     directory_path, name = await to_thread.run_sync(partial(find_directory, path, files))
-    below, unread = await to_thread.run_sync(partial(_list_files, directory_path))
+    below, unread = await to_thread.run_sync(partial(_walk, directory_path, files))
 
     def display_name(path: str) -> str:
         return files.display_name(
@@ -97,12 +102,10 @@ def _count_ignored(
     directory_path: str, matches: Callable[[str], bool], files: Files
 ) -> str:
     """A clause about matching files that are ignored, or ""."""
-    from refold.place.file_walk import files_with_ignored
-
     count = sum(
         matches(os.path.relpath(path, directory_path))
         and not files.why_unreadable(Real(path))
-        for path in files_with_ignored(directory_path)
+        for path in files.tree.with_ignored(Real(directory_path))
     )
     noun = "file that is" if count == 1 else "files that are"
     tools = "list_files and read_file show ignored files"
@@ -122,29 +125,25 @@ def find_directory(path: str, files: Files) -> tuple[Real, str]:
             raise ToolFailed(f"{name} is not a directory.")
 
 
-def ripgrep(directory_path: str) -> tuple[str, ...]:
+def ripgrep(directory_path: str, scope: SearchScope) -> tuple[str, ...]:
     """The command line with which ripgrep finds what our own walk finds."""
-    from refold.place.file_walk import is_in_repository
-
     # Outside of a repository it would ignore .gitignore. Inside, without this, it stops at
     # the top of the repository, as git does.
-    anywhere = () if is_in_repository(directory_path) else ("--no-require-git",)
-    own = ("--ignore-file", "/dev/stdin") if excludes_input(directory_path) else ()
+    anywhere = () if scope.is_in_repository else ("--no-require-git",)
+    excludes = excludes_input(directory_path, scope)
+    own = ("--ignore-file", "/dev/stdin") if excludes else ()
     return (*_RIPGREP_COMMAND, *anywhere, *own)
 
 
-def excludes_input(directory_path: str) -> str:
+def excludes_input(directory_path: str, scope: SearchScope) -> str:
     """The input for ripgrep in this directory: the user's own exclude file.
 
     ripgrep reads them relative to `directory_path`, git relative to the repository.
     """
-    from refold.place.file_walk import repository_top, user_excludes
-
-    top = repository_top(directory_path)
-    below = os.path.relpath(directory_path, top) if top else "."
+    below = os.path.relpath(directory_path, scope.top) if scope.top else "."
     return "".join(
         f"{line}\n"
-        for line_text in user_excludes().split("\n")
+        for line_text in scope.excludes.split("\n")
         if (line := _relative(line_text.removesuffix("\r"), below))
     )
 
@@ -166,10 +165,8 @@ def with_input(line: str, text: str) -> str:
 
 
 def _list_directory(path: str, files: Files) -> Reply:
-    from refold.place.file_walk import directory_ignores
-
     real, name = find_directory(path, files)
-    rules = directory_ignores(real)
+    rules = files.tree.rules(real)
     items = items_in_order(real, rules, files)
     rows = [_row(item, rules.ignored or ignored) for item, ignored in items]
     if len(rows) > _MAX_ITEMS:
@@ -179,7 +176,7 @@ def _list_directory(path: str, files: Files) -> Reply:
 
 
 def items_in_order(
-    real: Real, rules: "DirectoryIgnores", files: Files
+    real: Real, rules: Ignores, files: Files
 ) -> list[tuple[DirectoryEntry, bool]]:
     """The names in a directory, directories first, and whether `rules` ignore each."""
     items = [
@@ -208,14 +205,15 @@ def _size(size: int) -> str:
 
 
 async def run_search(
-    line: Sequence[str], directory_path: str, commands: Commands
+    line: Sequence[str], directory_path: str, commands: Commands, excludes: str = ""
 ) -> Finished:
-    """Run ripgrep, or our own program. Its complaints come last, on lines of their own."""
+    """Run ripgrep, or our own program. Its complaints come last, on lines of their own.
+
+    `excludes` is the input for ripgrep.
+    """
     from shlex import join
 
-    excludes = "--ignore-file" in line
-    text = await to_thread.run_sync(excludes_input, directory_path) if excludes else ""
-    run = with_input(f"{join(line)} 2>&1 >&3 3>&-", text)
+    run = with_input(f"{join(line)} 2>&1 >&3 3>&-", excludes)
     script = f'exec 3>&1; said=$({run}); code=$?; echo "$said"; exit $code'
     return await commands.run(script, cwd=directory_path, seconds=_TIMEOUT_SECONDS)
 
@@ -229,38 +227,25 @@ def parse_complaints(lines: Iterable[bytes]) -> dict[str, str]:
     }
 
 
-def _list_files(directory_path: str) -> tuple[Sequence[str], Mapping[str, str]]:
-    from refold.place.file_walk import walk
-
+def _walk(directory_path: Real, files: Files) -> tuple[Sequence[str], Mapping[str, str]]:
     too_late = monotonic() + _TIMEOUT_SECONDS
 
-    def on_step() -> None:
+    def check() -> None:
         from_thread.check_cancelled()
         if monotonic() > too_late:
             raise ToolFailed(_TOO_MANY_FILES)
 
-    unread = dict[str, str]()
-
-    def on_unread(directory: str, why: str) -> None:
-        unread[os.path.relpath(directory, directory_path)] = why
-
-    paths = walk(directory_path, on_step, on_unread=on_unread)
-    start = len(directory_path.rstrip("/")) + 1
-    return [path[start:] for path in paths], unread
+    walked = files.tree.walk(directory_path, check)
+    return walked.paths, walked.unread
 
 
-def _sort_by_age(directory_path: str, paths: list[str], files: Files) -> list[str]:
+def _sort_by_age(directory_path: Real, paths: list[str], files: Files) -> list[str]:
     shown = [
         p for p in paths if not files.why_unreadable(Real(os.path.join(directory_path, p)))
     ]
-
-    def age(path: str) -> tuple[float, str]:
-        try:
-            return -os.lstat(os.path.join(directory_path, path)).st_mtime, path
-        except OSError:  # deleted since
-            return 0.0, path
-
-    return sorted(shown, key=age)
+    times = files.tree.times(directory_path, shown)
+    in_order = sorted(zip(times, shown, strict=True), key=lambda pair: (-pair[0], pair[1]))
+    return [path for _, path in in_order]
 
 
 _BRACES_PATTERN = r"(?s)\\.|\[!?\]?[^\]/]*\]|[{},]"

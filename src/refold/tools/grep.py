@@ -7,7 +7,7 @@ its own, because that is the only way to stop a pattern that never finishes.
 import binascii
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -16,9 +16,16 @@ from anyio import to_thread
 from msgspec import Meta, Struct
 
 from refold.errors import ToolFailed
-from refold.place.port import Commands, Files, Finished, Real
+from refold.place.port import Commands, Files, Finished, Real, SearchScope
 from refold.tools.contract import Reply, tool
-from refold.tools.find import matcher, not_shown_text, parse_complaints, ripgrep, run_search
+from refold.tools.find import (
+    excludes_input,
+    matcher,
+    not_shown_text,
+    parse_complaints,
+    ripgrep,
+    run_search,
+)
 from refold.tools.text_files import decode_text, shorten_line
 from refold.values.display import Note
 from refold.values.printable_names import escape_name
@@ -74,13 +81,16 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     """Search in file contents. Ignored and binary files are left out."""
     directory_path, below = await to_thread.run_sync(partial(_search_root, path, files))
     wanted = GrepQuery(pattern, below, ignore_case, 0 if files_only else context)
+    scope = await to_thread.run_sync(files.tree.scope, Real(directory_path))
     by = _ripgrep_command if commands.has("rg") else _walk_command
-    line = await to_thread.run_sync(by, directory_path, wanted)
-    result = await run_search(line, directory_path, commands)
+    line = by(directory_path, wanted, scope)
+    excludes = excludes_input(directory_path, scope) if "--ignore-file" in line else ""
+    search = partial(run_search, directory_path=directory_path, commands=commands)
+    result = await search(line, excludes=excludes)
     lines, left_out = _parse_output(result, pattern)
     if result.dropped:
         left_out |= await _files_without_lines(
-            line, {matched.path for matched in lines}, directory_path, commands
+            line, {matched.path for matched in lines}, partial(search, excludes=excludes)
         )
     matches = matcher(glob or "**")
     lines = [matched for matched in lines if matches(matched.path)]
@@ -93,7 +103,7 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     called = partial(_display_name, files, directory_path)
     reply = _reply(lines, wanted, files_only, called)
     if reply.text == _NOTHING_FOUND and below == ".":
-        all_ignored = await to_thread.run_sync(partial(_all_ignored, directory_path))
+        all_ignored = await to_thread.run_sync(partial(_all_ignored, directory_path, files))
         reply = Reply(_ALL_IGNORED, reply.shown) if all_ignored else reply
     return _with_left_out(
         reply, {path: why for path, why in left_out.items() if path not in hidden}, called
@@ -115,18 +125,18 @@ def _search_root(path: str, files: Files) -> tuple[str, str]:
             raise ToolFailed(f"{files.display_name(real)} is a device, pipe or socket.")
 
 
-def _ripgrep_command(directory_path: str, wanted: GrepQuery) -> Sequence[str]:
+def _ripgrep_command(
+    directory_path: str, wanted: GrepQuery, scope: SearchScope
+) -> Sequence[str]:
     options = ["--ignore-case"] if wanted.ignore_case else []
     options += [f"--context={wanted.context}", f"--regexp={wanted.pattern}"]
-    program, *usual = ripgrep(directory_path)
+    program, *usual = ripgrep(directory_path, scope)
     options += ["--json", "--crlf", "--binary"]
     return (program, *usual, *options, "--", wanted.path)
 
 
-def _walk_command(_where: str, wanted: GrepQuery) -> Sequence[str]:
-    from refold.place.file_walk import user_excludes
-
-    wanted = msgspec.structs.replace(wanted, excludes=user_excludes())
+def _walk_command(_where: str, wanted: GrepQuery, scope: SearchScope) -> Sequence[str]:
+    wanted = msgspec.structs.replace(wanted, excludes=scope.excludes)
     # -I: no file in the workspace may be imported as a module.
     path = ":".join(p for p in sys.path if os.path.isabs(p))
     return (
@@ -165,15 +175,15 @@ def _parse_output(
 
 
 async def _files_without_lines(
-    line: Sequence[str], shown: set[str], directory_path: str, commands: Commands
+    line: Sequence[str],
+    shown: set[str],
+    search: Callable[[Sequence[str]], Awaitable[Finished]],
 ) -> dict[str, str]:
     """Matching files of which no line was kept. "" stands for more lines."""
     if "--json" not in line:
         return _MORE_LINES
     names = [word for word in line if word != "--json"]
-    result = await run_search(
-        (*names[:1], *_NAMES_OPTIONS, *names[1:]), directory_path, commands
-    )
+    result = await search((*names[:1], *_NAMES_OPTIONS, *names[1:]))
     matching_names = [*result.start.split(b"\0"), *result.end.split(b"\0")]
     paths = {os.fsdecode(name).strip("\n").removeprefix("./") for name in matching_names}
     return {
@@ -210,13 +220,12 @@ def _line_text(field: dict[str, str]) -> str:
     return text.plain if text else _text(field)
 
 
-def _all_ignored(directory_path: str) -> bool:
+def _all_ignored(directory_path: str, files: Files) -> bool:
     """Whether all files in the directory are ignored."""
-    from refold.place.file_walk import files_with_ignored, walk
-
+    real = Real(directory_path)
     return (
-        next(walk(directory_path, lambda: None), "") == ""
-        and next(files_with_ignored(directory_path), "") != ""
+        not files.tree.walk(real, lambda: None).paths
+        and next(files.tree.with_ignored(real), "") != ""
     )
 
 

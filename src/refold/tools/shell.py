@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeAlias
 
 from anyio import to_thread
 from msgspec import Meta, Struct
@@ -18,12 +18,15 @@ from msgspec.structs import replace
 
 from refold.errors import ToolFailed
 from refold.journal.state.background import BackgroundCommand, end_text
-from refold.place.port import CommandExtras, Commands, Files, Finished, Handover
+from refold.place.port import CommandExtras, Commands, Files, Finished
 from refold.tools.contract import Reply, Tool, tool
 from refold.tools.find import find_directory as a_directory
 from refold.values.display import HostAttempt, Note, Output
 from refold.values.kept_output import Printed
 from refold.values.tools import Confinement, Effect
+
+if TYPE_CHECKING:
+    from refold.place.handover import Handover
 
 _MAX_SHOWN_CHARS = 10_000  # shown to the person
 _COLOURS_AND_MOVES = r"\x1b\[[0-?]*[ -/]*[@-~]"
@@ -91,7 +94,7 @@ class BackgroundRunner(Protocol):
     async def start(
         self, call_id: str, request: BackgroundRequest, commands: Commands
     ) -> str: ...
-    def movable(self, call_id: str) -> AbstractContextManager[Handover]: ...
+    def movable(self, call_id: str) -> "AbstractContextManager[Handover]": ...
     async def adopt(
         self,
         call_id: str,

@@ -8,21 +8,18 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from anyio import from_thread, to_thread
 from msgspec import Meta
 
 from refold.errors import ToolFailed
-from refold.place.port import DirectoryEntry, Files, Real
+from refold.place.port import DirectoryEntry, Files, Ignores, Real
 from refold.tools.contract import Reply, tool
 from refold.tools.find import find_directory, items_in_order
 from refold.values.display import Note
 from refold.values.printable_names import escape_name
 from refold.values.tools import Effect
-
-if TYPE_CHECKING:
-    from refold.place.file_walk import DirectoryIgnores
 
 _MAX_NAMES = 500
 _MAX_NAMES_OF_ONE = 100  # in one directory
@@ -43,7 +40,7 @@ async def tree(
 class _Directory:
     """One directory of the tree. `left_out` counts names for which there was no room."""
 
-    def __init__(self, real: Real, rules: "DirectoryIgnores", depth: int) -> None:
+    def __init__(self, real: Real, rules: Ignores, depth: int) -> None:
         self.real, self.rules, self.depth = real, rules, depth
         self.items: list[DirectoryEntry] = []
         self.below: dict[str, _Directory] = {}
@@ -51,10 +48,8 @@ class _Directory:
 
 
 def _tree(path: str, depth: int, files: Files) -> Reply:
-    from refold.place.file_walk import directory_ignores
-
     real, name = find_directory(path, files)
-    top = _Directory(real, directory_ignores(real), depth)
+    top = _Directory(real, files.tree.rules(real), depth)
     top_items = items_in_order(real, top.rules, files)  # a failure here fails the call
     _fill(top, top_items, _MAX_NAMES)
     opened, unreadable = _fill_below(top, files)
@@ -82,8 +77,6 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
 
     Returns all that are open, and why others could not be listed.
     """
-    from refold.place.file_walk import subdirectory_ignores
-
     opened, unreadable, room = [top], list[str](), _MAX_NAMES - len(top.items)
     waiting = deque([top])
     while waiting:
@@ -93,9 +86,7 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
                 continue
             from_thread.check_cancelled()
             real = Real(os.path.join(parent.real, item.name))
-            below = _Directory(
-                real, subdirectory_ignores(real, parent.rules), parent.depth - 1
-            )
+            below = _Directory(real, files.tree.rules(real, parent.rules), parent.depth - 1)
             try:
                 items = items_in_order(real, below.rules, files)
             except ToolFailed as error:

@@ -56,6 +56,13 @@ class Printed:
                 self._in_end += len(middle)
             self._trim()
 
+    def skip(self, count: int) -> None:
+        """Count bytes that were printed and not kept. The end begins after them."""
+        with self._lock:
+            self.dropped += count + self._in_end
+            self._end.clear()
+            self._in_end = 0
+
     def add(self, piece: bytes) -> None:
         with self._lock:
             self._add(piece)

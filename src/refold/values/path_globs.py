@@ -11,6 +11,7 @@ rule with braces is refused: it must not look as if it protected something.
 """
 
 import re
+import sys
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
@@ -26,6 +27,10 @@ _CHARACTER_CLASSES = {
 _LOOSE_PATTERN = re.compile(r"(?s)\*\*/|\*+|\?|\[[!^]?\]?(?:\[:[a-z]*:\]|[^\]])*\]|\\.|.")
 _CLASS_PATTERN = re.compile(r"\[:([a-z]*):\]")
 _WILDCARD_PATTERN = re.compile(r"[*?\[\]\\{}]")
+
+# Groups that are not searched again came with Python 3.11. Without them a pattern matches the same,
+# and may take long: that is so only on the far side of a pipe, in a place of its own.
+_ATOMIC = "(?>" if sys.version_info >= (3, 11) else "(?:"
 
 Wild: TypeAlias = Literal["*", "**", "**/"]
 
@@ -52,17 +57,14 @@ def regex(pattern: str, *, across: bool = False) -> str:
     for number, (joint, runs) in enumerate(pieces):
         last = number == len(pieces) - 1
         text = _anchor(runs) if last else _first_place(runs)
-        match joint, last:
-            case "", _:
-                parts.append(text)
-            case "**", True:
-                parts.append(f".*{text}")
-            case "**", False:
-                parts.append(f"(?>.*?{text})")
-            case _, True:
-                parts.append(f"(?:.*/)?{text}")
-            case _:
-                parts.append(f"(?>(?:.*?/)??{text})")
+        if not joint:
+            parts.append(text)
+        elif joint == "**":
+            parts.append(f".*{text}" if last else f"{_ATOMIC}.*?{text})")
+        elif last:
+            parts.append(f"(?:.*/)?{text}")
+        else:
+            parts.append(f"{_ATOMIC}(?:.*?/)??{text})")
     return "".join(parts)
 
 
@@ -81,15 +83,15 @@ def escape_pattern(name: str) -> str:
 def split_loosely(pattern: str) -> Iterator[str]:
     """The pattern's characters, `*` and `?` as wildcards, for names known in part."""
     for token in _LOOSE_PATTERN.finditer(pattern):
-        match token[0]:
-            case "*" | "?" as wild:
-                yield wild
-            case text if text.startswith("*"):
-                yield "*"
-            case text if len(text) > 1 and text[0] == "[":
-                yield "?"
-            case text:
-                yield f"[{text[-1]}]" if text[-1] in "*?[" else text[-1]
+        text = token[0]
+        if text in ("*", "?"):
+            yield text
+        elif text.startswith("*"):
+            yield "*"
+        elif len(text) > 1 and text[0] == "[":
+            yield "?"
+        else:
+            yield f"[{text[-1]}]" if text[-1] in "*?[" else text[-1]
 
 
 def _pieces(tokens: Iterator[_Token]) -> Iterator[tuple[str, list[str]]]:
@@ -110,7 +112,7 @@ def _pieces(tokens: Iterator[_Token]) -> Iterator[tuple[str, list[str]]]:
 
 def _first_place(runs: list[str]) -> str:
     first, *rest = runs
-    return first + "".join(f"(?>[^/]*?{run})" for run in rest if run)
+    return first + "".join(f"{_ATOMIC}[^/]*?{run})" for run in rest if run)
 
 
 def _anchor(runs: list[str]) -> str:

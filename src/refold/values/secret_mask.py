@@ -49,20 +49,17 @@ def first_tag(text: str) -> str:
 
 def masks_in(value: object) -> Iterator[str]:
     """The masks in any text of a JSON value."""
-    match value:
-        case str() if _MASK_START in value:
-            yield from re.findall(MASK_PATTERN, value)
-        case dict():
-            for pair in cast("dict[object, object]", value).items():
-                yield from masks_in(pair)
-        case list() | tuple():
-            for item in cast("Sequence[object]", value):
-                yield from masks_in(item)
-        case Struct():
-            for name in value.__struct_fields__:
-                yield from masks_in(getattr(value, name))
-        case _:
-            return
+    if isinstance(value, str):
+        yield from re.findall(MASK_PATTERN, value) if _MASK_START in value else ()
+    elif isinstance(value, dict):
+        for pair in cast("dict[object, object]", value).items():
+            yield from masks_in(pair)
+    elif isinstance(value, (list, tuple)):
+        for item in cast("Sequence[object]", value):
+            yield from masks_in(item)
+    elif isinstance(value, Struct):
+        for name in value.__struct_fields__:
+            yield from masks_in(getattr(value, name))
 
 
 def without_secrets(text: str) -> Sequence[TextPiece]:

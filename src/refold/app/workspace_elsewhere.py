@@ -1,0 +1,163 @@
+"""The workspace of a session that works elsewhere: over SSH, in a container, behind a command.
+
+Its files, commands and snapshots are in the place (`place.elsewhere`). Everything else stays on this
+machine: settings, trust and notes, found by the directory that stands for the place, hooks and MCP
+servers, and the decisions about calls.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from refold.app.workspace import (
+    Workspace,
+    WorkspaceDirectories,
+    has_read_rule,
+    hidden_reason,
+)
+from refold.config.paths import Paths
+from refold.config.settings import Settings
+from refold.permissions.facts import Facts
+from refold.permissions.rules import Rule
+from refold.place.elsewhere.address import PlaceAddress
+from refold.place.elsewhere.directory import store_instructions
+from refold.place.elsewhere.pipe import Pipe, PlaceGreeting, PlaceSettings
+from refold.place.elsewhere.place_commands import PlaceCommands
+from refold.place.elsewhere.place_files import PlaceFiles, paths_below
+from refold.place.elsewhere.place_snapshots import PlaceSnapshots
+from refold.place.limits import Limits
+from refold.place.port import Real, Snapshots
+from refold.values.log_level import WriteLog
+from refold.values.printable_names import escape_name
+from refold.values.secret_mask import FindSecrets, without_secrets
+
+if TYPE_CHECKING:
+    from refold.code.source_code import CodeWorkspace
+    from refold.place.editor_files import Editor
+
+_MIB_BYTES = 1024 * 1024
+_MAX_PATHS = 100_000  # compared with rules before a command
+_CONTAINER_NOTICE = (
+    "{address}: bubblewrap does not work there, so the place itself is the only boundary of "
+    "commands: they can change and read everything in it, and reach its network."
+)
+_NO_SERVERS = "language servers run only on this machine, and the workspace is elsewhere"
+
+
+class WorkspaceElsewhere(Workspace):
+    """A workspace at `address`. Its directory on this machine stands for it."""
+
+    def __init__(
+        self,
+        address: PlaceAddress,
+        settings: Settings,
+        paths: Paths,
+        environ: Mapping[str, str],
+        directories: WorkspaceDirectories,
+        *,
+        find_secrets: FindSecrets = without_secrets,
+    ) -> None:
+        super().__init__(settings, paths, environ, directories, find_secrets=find_secrets)
+        self._address = address
+        sandbox, limits = settings.sandbox, settings.limits
+        wanted = PlaceSettings(
+            {
+                "profile": sandbox.profile,
+                "network": sandbox.network,
+                "user_namespaces": sandbox.user_namespaces,
+            },
+            {
+                "processes": limits.command_processes,
+                "memory": limits.command_memory_mib * _MIB_BYTES,
+            },
+        )
+        self._pipe = Pipe(address, wanted, environ)
+        greeting = self._pipe.greeting
+        store_instructions(self.directory, greeting.instructions)
+        self.files = files = PlaceFiles(
+            self._pipe,
+            greeting.root,
+            why_unreadable=self._why_unreadable,
+            why_hidden=lambda real: hidden_reason(real, self.rules, self._facts),
+            find_secrets=self.find_secrets,
+        )
+        self._forget = files.forget
+        self.commands = PlaceCommands(
+            self._pipe,
+            Limits(
+                processes=limits.command_processes,
+                memory=limits.command_memory_mib * _MIB_BYTES,
+            ),
+            self._forget,
+        )
+
+    def use_editor(self, editor: "Editor | None") -> None:
+        """The files of an editor are on this machine: those of the place are never open in it."""
+
+    @property
+    def tool_directory(self) -> str:
+        return self._pipe.greeting.root
+
+    @property
+    def elsewhere(self) -> Callable[[], PlaceGreeting]:
+        return lambda: self._pipe.greeting
+
+    def claim(self, session: str, epoch: Callable[[], int]) -> Callable[[], None]:
+        return self._pipe.claim(session, epoch)
+
+    def snapshots(self, session: str) -> Snapshots | None:
+        if not self._settings.checkpoints:
+            return None
+        return PlaceSnapshots(self._pipe, self._forget)
+
+    def notices(self) -> tuple[str, ...]:
+        greeting, name = self._pipe.greeting, escape_name(self._address.text)
+        where = f"The workspace is {name}: {escape_name(greeting.root)} of {greeting.user}@{greeting.host}."
+        if greeting.confines:
+            return (where,)
+        return where, _CONTAINER_NOTICE.format(address=name)
+
+    def close(self) -> None:
+        super().close()
+        self.local_commands.close()
+        self._pipe.close()
+
+    def _open_code(self, log: WriteLog) -> "CodeWorkspace":
+        from refold.code.language_servers import LanguageServers, ServerContext
+        from refold.code.source_code import CodeWorkspace
+
+        around = ServerContext(self.directory, self.commands, _find_none, log, 0)
+        servers = LanguageServers(around)
+        return CodeWorkspace((self.tool_directory,), servers, _find_none, _NO_SERVERS)
+
+    @cached_property
+    def _facts(self) -> Facts:
+        greeting = self._pipe.greeting
+        return Facts(
+            roots=(greeting.root,),
+            home=greeting.home,
+            sandboxed=greeting.confines,
+            asks_after_outside_text=self._settings.ask_after_outside_text,
+            follow=self.files.real,
+        )
+
+    def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
+        from refold.permissions.decide import unreadable_literal_paths, why_unreadable
+
+        if not has_read_rule(rules):
+            return ()
+        facts = self._facts
+        elsewhere = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}
+        inside = paths_below(self._pipe, self.tool_directory, _MAX_PATHS)
+        return (
+            *(path for path in inside if why_unreadable(path, rules, facts)),
+            *elsewhere,
+        )
+
+    def why_unreadable(self, path: str) -> str:
+        return self._why_unreadable(Real(os.path.normpath(path)))
+
+
+def _find_none(_name: str) -> str:
+    return ""

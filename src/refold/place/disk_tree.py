@@ -1,0 +1,55 @@
+"""What is below a directory on this machine, and what git ignores there. Implements `port.FileTree`."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from refold.place.port import Ignores, Real, SearchScope, WalkedFiles
+
+if TYPE_CHECKING:
+    from refold.place.file_walk import DirectoryIgnores
+
+
+class DiskTree:
+    def rules(self, real: Real, above: Ignores | None = None) -> "DirectoryIgnores":
+        from refold.place.file_walk import (
+            DirectoryIgnores,
+            directory_ignores,
+            subdirectory_ignores,
+        )
+
+        if isinstance(above, DirectoryIgnores):
+            return subdirectory_ignores(real, above)
+        return directory_ignores(real)
+
+    def walk(self, real: Real, check: Callable[[], None]) -> WalkedFiles:
+        from refold.place.file_walk import walk
+
+        unread = dict[str, str]()
+
+        def on_unread(directory: str, why: str) -> None:
+            unread[os.path.relpath(directory, real)] = why
+
+        start = len(real.rstrip("/")) + 1
+        paths = walk(real, check, on_unread=on_unread)
+        return WalkedFiles([path[start:] for path in paths], unread)
+
+    def times(self, real: Real, paths: Sequence[str]) -> Sequence[float]:
+        return [_modified(os.path.join(real, path)) for path in paths]
+
+    def with_ignored(self, real: Real) -> Iterator[str]:
+        from refold.place.file_walk import files_with_ignored
+
+        return files_with_ignored(real)
+
+    def scope(self, real: Real) -> SearchScope:
+        from refold.place.file_walk import is_in_repository, repository_top, user_excludes
+
+        return SearchScope(is_in_repository(real), repository_top(real), user_excludes())
+
+
+def _modified(path: str) -> float:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:  # deleted since
+        return 0.0

@@ -1,0 +1,1 @@
+"""Workspaces elsewhere, on our side: addresses, the pipe, and the ports over it."""

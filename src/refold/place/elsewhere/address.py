@@ -1,0 +1,128 @@
+"""Where a workspace elsewhere is: `ssh://host/dir` for example, and the command that reaches it.
+
+Every kind of place is reached in the same way: a command gives a pipe to a shell there, and
+everything else goes through this pipe (`pipe`).
+"""
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from msgspec import Struct
+
+from refold.errors import BadInput
+
+_ADDRESS_FORMS = (
+    "ssh://host/dir, docker://container/dir, podman://container/dir, "
+    'k8s://namespace/pod/dir or cmd:"command" (its directory follows after " # ")'
+)
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:%@-]*")
+_PLACE_SHELL = "/bin/sh"
+_HOME_DIRECTORY = "~"
+
+
+class PlaceAddress(Struct, frozen=True):
+    """`text` is what the user wrote. `argv` gives a pipe to a shell in the place, where the
+    workspace is in `directory`: absolute, or below the home directory with `~`.
+    """
+
+    text: str
+    kind: str
+    argv: tuple[str, ...]
+    directory: str
+
+    @property
+    def needs(self) -> str:
+        """The program that must be installed here."""
+        return self.argv[0]
+
+
+_Make: TypeAlias = Callable[[str, str, str], PlaceAddress]
+
+
+def parse_address(text: str) -> PlaceAddress:
+    """Raises `BadInput` that names the text and what an address looks like."""
+    kind, colon, rest = text.partition(":")
+    if kind == "cmd" and colon:
+        return _of_command(text, rest)
+    parts = urlsplit(text)
+    make = _ADDRESS_KINDS.get(parts.scheme)
+    if make is None or not parts.netloc:
+        raise BadInput(f"{text!r} is not an address of a workspace: give {_ADDRESS_FORMS}")
+    if parts.query or parts.fragment:
+        raise BadInput(f"{text!r} has a ? or #: write them as %3F and %23")
+    name, path = unquote(parts.netloc), unquote(parts.path)
+    if not _NAME_PATTERN.fullmatch(name):
+        raise BadInput(
+            f"{text!r} names {name!r}, which is not the name of a host or container"
+        )
+    return make(text, name, path)
+
+
+def is_address(text: str) -> bool:
+    """Whether this is an address, and no path."""
+    return text.startswith(("cmd:", *(f"{kind}://" for kind in _ADDRESS_KINDS)))
+
+
+def _of_ssh(text: str, name: str, path: str) -> PlaceAddress:
+    host, colon, port = name.rpartition(":")
+    if not colon:
+        host, port = name, ""
+    if port and not port.isdecimal():
+        raise BadInput(f"{text!r} has the port {port!r}, which is not a number")
+    # No terminal, so no question: no user could answer it.
+    options = ["-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=15"]
+    options += ["-p", port] if port else []
+    return PlaceAddress(
+        text, "ssh", ("ssh", *options, "--", host, _PLACE_SHELL), _directory(text, path)
+    )
+
+
+def _of_container(program: str) -> _Make:
+    def make(text: str, name: str, path: str) -> PlaceAddress:
+        argv = (program, "exec", "-i", name, _PLACE_SHELL)
+        return PlaceAddress(text, program, argv, _directory(text, path))
+
+    return make
+
+
+def _of_pod(text: str, name: str, path: str) -> PlaceAddress:
+    pod, _, directory = path.lstrip("/").partition("/")
+    if not _NAME_PATTERN.fullmatch(pod):
+        raise BadInput(f"{text!r} names no pod: give k8s://namespace/pod/dir")
+    argv = ("kubectl", "exec", "-i", "-n", name, pod, "--", _PLACE_SHELL)
+    return PlaceAddress(text, "k8s", argv, _directory(text, f"/{directory}"))
+
+
+def _of_command(text: str, rest: str) -> PlaceAddress:
+    command, mark, directory = rest.strip().strip('"').rpartition(" # ")
+    if not mark:
+        command, directory = directory, _HOME_DIRECTORY
+    try:
+        argv = tuple(shlex.split(command))
+    except ValueError as error:
+        raise BadInput(f"the command in {text!r} cannot be read: {error}") from error
+    if not argv:
+        raise BadInput(f'{text!r} has no command: give one as in cmd:"ssh host sh"')
+    return PlaceAddress(text, "cmd", argv, _directory(text, directory.strip()))
+
+
+def _directory(text: str, path: str) -> str:
+    if path in ("", "/~"):
+        return _HOME_DIRECTORY
+    path = path.removeprefix("/") if path.startswith("/~/") else path
+    if not path.startswith(("/", "~/")) and path != _HOME_DIRECTORY:
+        raise BadInput(f"the directory {path!r} in {text!r} is not absolute")
+    if any(ord(char) < 32 for char in path):
+        raise BadInput(f"the directory in {text!r} has control characters")
+    return path
+
+
+_ADDRESS_KINDS: dict[str, _Make] = {
+    "ssh": _of_ssh,
+    "docker": _of_container("docker"),
+    "podman": _of_container("podman"),
+    "k8s": _of_pod,
+}

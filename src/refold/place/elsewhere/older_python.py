@@ -1,0 +1,111 @@
+"""Rewrites a module of ours for Python 3.8, which is what many machines and containers have.
+
+The far side of a pipe runs the same modules as this machine, so they are written once, in today's
+Python. Only what an older one cannot load is rewritten: annotations are not evaluated, aliases of
+types are dropped, and four operations that came later call a function in `far/later_python.py`.
+`match` is not rewritten; `tests/place/test_far_source.py` finds it, and modules that do not load.
+"""
+
+import ast
+
+_LATER_MODULE = "refold.place.far.later_python"
+_CONTAINER_CLASSES = frozenset(
+    ("list", "dict", "set", "tuple", "frozenset", "deque", "SimpleQueue")
+)
+_ONLY_TYPES = frozenset(("TypeAlias", "Self", "Unpack", "assert_never"))
+_LATER_METHODS = frozenset(("removeprefix", "removesuffix"))
+_LATER_FUNCTIONS = {("functools", "cache"), ("itertools", "pairwise")}
+
+
+def rewrite_module(source: str) -> str:
+    """The source of a module that Python 3.8 can load, and does the same."""
+    tree = _Rewrite().visit(ast.parse(source))
+    imports = [
+        ast.ImportFrom("__future__", [ast.alias("annotations")], 0),
+        ast.Import([ast.alias(_LATER_MODULE, "_later")]),
+    ]
+    start = 1 if ast.get_docstring(tree) is not None else 0
+    tree.body[start:start] = imports
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+class _Rewrite(ast.NodeTransformer):
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        if isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias":
+            # The name may be imported by another module.
+            return ast.Assign([node.target], ast.Constant(None), lineno=node.lineno)
+        if node.value is not None:
+            node.value = self.visit(node.value)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.AST:
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._visit_function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._visit_function(node)
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.stmt] | None:
+        names, instead = list[ast.alias](), list[ast.alias]()
+        for name in node.names:
+            if node.module == "typing" and name.name in _ONLY_TYPES:
+                continue
+            (instead if (node.module, name.name) in _LATER_FUNCTIONS else names).append(
+                name
+            )
+        statements = [
+            ast.ImportFrom(module, aliases, 0)
+            for module, aliases in ((node.module, names), (_LATER_MODULE, instead))
+            if aliases
+        ]
+        return [*statements] or ast.Pass()
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        node.keywords = [word for word in node.keywords if not _is_strict_zip(node, word)]
+        self.generic_visit(node)
+        function = node.func
+        if isinstance(function, ast.Subscript) and _is_container(function.value):
+            node.func = function.value
+        elif isinstance(function, ast.Attribute) and function.attr in _LATER_METHODS:
+            return _call(function.attr, function.value, *node.args)
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        return _call("union", node.left, node.right) if _is_union(node) else node
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.BitOr) or not isinstance(node.target, ast.Name):
+            return node
+        value = _call("add_to", ast.Name(node.target.id, ast.Load()), node.value)
+        return ast.Assign([node.target], value, lineno=node.lineno)
+
+    def _visit_function(self, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> ast.AST:
+        returns, node.returns = node.returns, None
+        self.generic_visit(node)
+        node.returns = returns
+        return node
+
+
+def _is_container(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in _CONTAINER_CLASSES
+
+
+def _is_union(node: ast.BinOp) -> bool:
+    if not isinstance(node.op, ast.BitOr):
+        return False
+    return not any(isinstance(side, ast.Constant) for side in (node.left, node.right))
+
+
+def _is_strict_zip(call: ast.Call, word: ast.keyword) -> bool:
+    return (
+        word.arg == "strict" and isinstance(call.func, ast.Name) and call.func.id == "zip"
+    )
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    function = ast.Attribute(ast.Name("_later", ast.Load()), name, ast.Load())
+    return ast.Call(function, list(arguments), [])

@@ -1,0 +1,299 @@
+"""Files of a place elsewhere. Implements `port.Files` and `port.FileTree` over a pipe.
+
+The place resolves, reads and writes; which paths a call may use, and what is masked, is decided
+here, as for files of this machine. A first look at a file brings its content along if it is small,
+for the call that follows: reading it is one round trip, and editing it two.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Self
+
+from msgspec import Struct
+
+from refold.errors import ToolFailed
+from refold.place.elsewhere.pipe import Pipe, PlaceAnswer
+from refold.place.judged_files import JudgedFiles
+from refold.place.port import (
+    DirectoryEntry,
+    FileWrite,
+    Ignores,
+    Kind,
+    Real,
+    SearchScope,
+    WalkedFiles,
+    Why,
+)
+from refold.values.secret_mask import FindSecrets, without_secrets
+
+# A path is resolved again for each step of a call. Nothing is opened through it: what was
+# resolved is opened without following a link, so an answer of a moment ago does no harm.
+_RESOLVED_SECONDS = 1.0
+_MAX_LOOKS = 200
+_MAX_PATHS = 200_000
+_MAX_PATH_CHARS = 4_096
+
+
+class _LookAnswer(Struct, frozen=True):
+    real: str
+    path_kind: Kind
+    size: int  # of the content that came along; -1: none did
+    in_repository: bool
+    top: str
+    excludes: str
+
+
+class _Look(Struct, frozen=True):
+    """What a place said of a path, and when."""
+
+    real: Real
+    kind: Kind
+    content: bytes | None
+    scope: SearchScope
+    at: float
+
+
+class _Items(Struct, frozen=True):
+    items: list[tuple[str, Kind, int, int, bool]]
+    ignored: bool
+
+
+class _Walked(Struct, frozen=True):
+    paths: list[str]
+    modified: list[int]
+    unread: dict[str, str]
+
+
+class _Paths(Struct, frozen=True):
+    paths: list[str]
+
+
+class _Looks:
+    """The newest looks, shared by the files of all calls."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._lock = seconds, threading.Lock()
+        self._looks = dict[str, _Look]()
+        self._reals = dict[Real, _Look]()
+
+    def add(self, path: str, look: _Look) -> None:
+        with self._lock:
+            if len(self._looks) >= _MAX_LOOKS:
+                self._looks.clear()
+                self._reals.clear()
+            self._looks[path] = self._reals[look.real] = look
+
+    def of_path(self, path: str) -> _Look | None:
+        return self._fresh(self._looks.get(path))
+
+    def of_real(self, real: Real) -> _Look | None:
+        return self._fresh(self._reals.get(real))
+
+    def clear(self) -> None:
+        """Forget all: something may have changed files."""
+        with self._lock:
+            self._looks.clear()
+            self._reals.clear()
+
+    def _fresh(self, look: _Look | None) -> _Look | None:
+        fresh = look is not None and time.monotonic() - look.at < self._seconds
+        return look if fresh else None
+
+
+class PlaceFiles(JudgedFiles):
+    """`root` is real, as the place says. With `resolved_seconds` 0 every look is a new one."""
+
+    def __init__(
+        self,
+        pipe: Pipe,
+        root: str,
+        why_unreadable: Why | None = None,
+        why_hidden: Why | None = None,
+        find_secrets: FindSecrets = without_secrets,
+        resolved_seconds: float = _RESOLVED_SECONDS,
+    ) -> None:
+        super().__init__((root,), why_unreadable, why_hidden, find_secrets)
+        self._pipe, self._looks = pipe, _Looks(resolved_seconds)
+        self._own: dict[Real, _Look] | None = None  # of one call
+        self._tree = PlaceTree(self)
+
+    @property
+    def tree(self) -> "PlaceTree":
+        return self._tree
+
+    @property
+    def pipe(self) -> Pipe:
+        return self._pipe
+
+    def only(self, reals: Collection[str]) -> Self:
+        files = super().only(reals)
+        looks = ((Real(real), self._looks.of_real(Real(real))) for real in reals)
+        files._own = {real: look for real, look in looks if look is not None}
+        return files
+
+    def kind(self, real: Real) -> Kind:
+        return self.look(real).kind
+
+    def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
+        listed = self._tree.list_directory(real)
+        return tuple(
+            DirectoryEntry(name, kind, size, modified)
+            for name, kind, size, modified, _ in sorted(listed.items)
+            if not self.why_unreadable(Real(os.path.join(real, name)))
+        )
+
+    def look(self, real: Real) -> _Look:
+        """A look at a real path: the one of this call, or a new one."""
+        own = self._own
+        if own is not None and (look := own.get(real)) is not None:
+            return look
+        look = self._ask_look(real)
+        if look.real != real:
+            raise ToolFailed(
+                f"{self.display_name(real)} leads to {self.display_name(look.real)}: a link "
+                "has changed. Nothing was done."
+            )
+        return look
+
+    def forget(self) -> None:
+        """Something may have changed files."""
+        self._looks.clear()
+        if self._own is not None:
+            self._own.clear()
+
+    def check_writable(self, real: Real) -> None:
+        """Whether it can be replaced is seen when it is: it costs no round trip of its own."""
+
+    def _resolve(self, path: str) -> Real:
+        look = self._looks.of_path(path)
+        return look.real if look is not None else self._ask_look(path).real
+
+    def _ask_look(self, path: str) -> _Look:
+        answer = self._pipe.ask("look", path=path, content=True)
+        seen = answer.read(_LookAnswer)
+        content = answer.raw if seen.size == len(answer.raw) else None
+        real = check_path(seen.real)
+        if content is not None and self.why_unreadable(real):
+            content = None  # a rule forbids reading it
+        scope = SearchScope(seen.in_repository, seen.top, seen.excludes)
+        look = _Look(real, seen.path_kind, content, scope, time.monotonic())
+        self._looks.add(path, look)
+        return look
+
+    def _read(self, real: Real, at_most: int) -> bytes:
+        look = self._own.get(real) if self._own is not None else None
+        if look is not None and look.content is not None and len(look.content) <= at_most:
+            return look.content
+        raw = self._pipe.ask("read", real=real, at_most=at_most).raw
+        if len(raw) > at_most:
+            raise ToolFailed("The place sent more than was asked for.")
+        return raw
+
+    def _put_all(self, puts: Sequence[FileWrite]) -> None:
+        records = [
+            {
+                "real": put.real,
+                "expect": put.expect,
+                "like": put.like,
+                "executable": put.executable,
+                "size": None if put.content is None else len(put.content),
+            }
+            for put in puts
+        ]
+        self.forget()
+        try:
+            self._pipe.ask(
+                "put_all", b"".join(put.content or b"" for put in puts), puts=records
+            )
+        finally:
+            self.forget()
+
+
+class PlaceTree:
+    """What is below a directory of the place."""
+
+    def __init__(self, files: PlaceFiles) -> None:
+        self._files = files
+        self._listed: tuple[Real, _Items] | None = None
+        self._times: tuple[Real, Mapping[str, int]] | None = None
+
+    def rules(self, real: Real, above: Ignores | None = None) -> Ignores:
+        return _ListedIgnores(self._ask_items(real))
+
+    def walk(self, real: Real, check: Callable[[], None]) -> WalkedFiles:
+        call = self._files.pipe.begin("walk", real=real)
+        _wait(call.done, check, call.stop)
+        walked = call.result().read(_Walked)
+        if len(walked.paths) > _MAX_PATHS or len(walked.modified) != len(walked.paths):
+            raise ToolFailed("The place sent a list that is too long.")
+        paths = [path for path in walked.paths if _is_below(path)]
+        self._times = real, dict(zip(walked.paths, walked.modified, strict=True))
+        return WalkedFiles(paths, walked.unread)
+
+    def times(self, real: Real, paths: Sequence[str]) -> Sequence[float]:
+        times: Mapping[str, int] = {}
+        if self._times is not None and self._times[0] == real:
+            times = self._times[1]
+        return [times.get(path, 0) / 1e9 for path in paths]
+
+    def with_ignored(self, real: Real) -> Iterator[str]:
+        answer = self._files.pipe.ask("ignored", real=real, at_most=_MAX_PATHS)
+        return iter(answer.read(_Paths).paths[:_MAX_PATHS])
+
+    def scope(self, real: Real) -> SearchScope:
+        return self._files.look(real).scope
+
+    def list_directory(self, real: Real) -> _Items:
+        """The names in a directory: those that `rules` has just asked for, or new ones."""
+        listed, self._listed = self._listed, None
+        return listed[1] if listed and listed[0] == real else self._ask_items(real)
+
+    def _ask_items(self, real: Real) -> _Items:
+        items = self._files.pipe.ask("items", real=real).read(_Items)
+        if any("/" in item[0] or "\0" in item[0] for item in items.items):
+            raise ToolFailed("The place sent a name that cannot be one.")
+        self._listed = real, items
+        return items
+
+
+class _ListedIgnores:
+    """What is ignored in a directory, as the place has listed it."""
+
+    def __init__(self, listed: _Items) -> None:
+        self.ignored = listed.ignored
+        self._names = frozenset(item[0] for item in listed.items if item[4])
+
+    def ignores(self, name: str, *, directory: bool) -> bool:
+        return name in self._names
+
+
+def paths_below(pipe: Pipe, folder: str, at_most: int) -> Sequence[str]:
+    """All paths below a folder of the place, for rules that forbid reading some."""
+    answer: PlaceAnswer = pipe.ask("paths", folder=folder, at_most=at_most)
+    return answer.read(_Paths).paths[:at_most]
+
+
+def check_path(path: str) -> Real:
+    """An absolute path from a place. Raises `ToolFailed` for another text."""
+    usual = os.path.isabs(path) and os.path.normpath(path) == path and "\0" not in path
+    if not usual or len(path) > _MAX_PATH_CHARS:
+        raise ToolFailed("The place sent a path that cannot be one.")
+    return Real(path)
+
+
+def _is_below(path: str) -> bool:
+    return not os.path.isabs(path) and ".." not in path.split("/") and "\0" not in path
+
+
+def _wait(
+    done: threading.Event, check: Callable[[], None], stop: Callable[[], None]
+) -> None:
+    """Wait for an answer. `check` raises if the call was stopped."""
+    while not done.wait(0.25):
+        try:
+            check()
+        except BaseException:
+            stop()
+            raise

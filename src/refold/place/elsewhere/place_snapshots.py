@@ -1,0 +1,204 @@
+"""Snapshots of a place elsewhere. Implements `port.Snapshots` over a pipe.
+
+They are stored in the place, by the same `checkpoints` as on this machine. A scan that `begin`
+starts while the model answers reports its end by itself, so that `take` costs no round trip.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Literal
+
+import anyio
+from msgspec import Struct
+
+from refold.errors import ConnectionLost, ToolFailed
+from refold.place.elsewhere.pipe import OpenCall, Pipe, PlaceAnswer
+from refold.place.port import (
+    Commit,
+    FileChange,
+    ReportProgress,
+    SnapshotTaken,
+    Trees,
+)
+
+_REUSE_SECONDS = 10.0  # a scan this recent is still valid
+_WAIT_SECONDS = 1.0
+_Kind = Literal["created", "changed", "deleted"]
+
+
+class _Taken(Struct, frozen=True):
+    trees: Trees
+    left_out: tuple[str, ...]
+    lost: tuple[str, ...]
+    is_behind: bool
+    notice: str
+
+
+class _Changes(Struct, frozen=True):
+    changes: list[tuple[str, _Kind, int | None, int | None]]
+
+
+class _Patch(Struct, frozen=True):
+    changes: list[tuple[str, _Kind, int | None, int | None, str]]
+
+
+class _Commits(Struct, frozen=True):
+    commits: list[tuple[str, str, float]]
+
+
+class _CommitTrees(Struct, frozen=True):
+    trees: Trees
+
+
+class _Restored(Struct, frozen=True):
+    count: int
+
+
+class _Scan:
+    def __init__(self, count: int) -> None:
+        self.count, self.began = count, time.monotonic()
+        self.progress = 0, 0
+        self.call: OpenCall | None = None
+
+    def hear(self, answer: PlaceAnswer) -> None:
+        done, total = answer.record.get("done"), answer.record.get("total")
+        if isinstance(done, int) and isinstance(total, int):
+            self.progress = done, total
+
+
+class PlaceSnapshots:
+    """`changed` is called when files were restored."""
+
+    def __init__(self, pipe: Pipe, changed: Callable[[], None]) -> None:
+        self._pipe, self._changed = pipe, changed
+        self._lock = threading.Lock()
+        self._count, self._behind = 0, False
+        self._scan: _Scan | None = None
+        self._connections = 0
+        self._notice = ""
+
+    @property
+    def is_behind(self) -> bool:
+        return self._behind
+
+    @property
+    def notice(self) -> str:
+        return self._notice
+
+    def begin(self) -> None:
+        # It may have to connect, and the caller is an event loop.
+        threading.Thread(target=self._begin_quietly, daemon=True).start()
+
+    def note_change(self) -> None:
+        self.forget()
+        self._behind = True
+
+    def forget(self) -> None:
+        self._count += 1
+
+    async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
+        scan = await anyio.to_thread.run_sync(self._current_scan, abandon_on_cancel=True)
+        assert scan.call is not None  # it was started
+        await _wait(scan, report)
+        try:
+            taken = scan.call.result().read(_Taken)
+        except ToolFailed as error:
+            self._scan = None  # the next scan may succeed
+            if isinstance(error, ConnectionLost):
+                raise ToolFailed(str(error)) from error  # nothing was changed by it
+            raise
+        self._notice = taken.notice
+        if scan.count == self._count:
+            self._behind = False
+        return SnapshotTaken(taken.trees, taken.left_out, taken.lost)
+
+    async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
+        from refold.place.snapshot_lender import may_delete_objects
+
+        if not may_delete_objects(arguments):
+            return
+        scan = _Scan(self._count)
+        begin = partial(self._pipe.begin, "secure", arguments, scan.hear)
+        scan.call = await anyio.to_thread.run_sync(begin)
+        await _wait(scan, report)
+        scan.call.result()
+
+    def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
+        answer = self._pipe.ask("changes", before=before, after=after)
+        return tuple(FileChange(*change) for change in answer.read(_Changes).changes)
+
+    def patch(
+        self, before: Trees, after: Trees, only: Collection[str] = ()
+    ) -> tuple[tuple[FileChange, str], ...]:
+        answer = self._pipe.ask("patch", before=before, after=after, only=tuple(only))
+        return tuple(
+            (FileChange(path, kind, added, removed), text)
+            for path, kind, added, removed, text in answer.read(_Patch).changes
+        )
+
+    def commits(self, head: str) -> tuple[Commit, ...]:
+        answer = self._pipe.ask("commits", head=head)
+        return tuple(Commit(*commit) for commit in answer.read(_Commits).commits)
+
+    def commit_trees(self, commit: str) -> Trees:
+        return self._pipe.ask("commit_trees", commit=commit).read(_CommitTrees).trees
+
+    async def restore(
+        self,
+        current: Trees,
+        to: Trees,
+        only: Collection[str] = (),
+        report: ReportProgress | None = None,
+    ) -> int:
+        scan = _Scan(self._count)
+        begin = partial(
+            self._pipe.begin, "restore", b"", scan.hear, current=current, to=to,
+            only=tuple(only),
+        )  # fmt: skip
+        scan.call = call = await anyio.to_thread.run_sync(begin)
+        try:
+            await _wait(scan, report)
+        finally:
+            # If it is stopped, each file is as it was or as wanted, once it has ended.
+            call.stop()
+            with anyio.CancelScope(shield=True):
+                await _wait(scan, None)
+            self.note_change()
+            self._changed()
+        return call.result().read(_Restored).count
+
+    def report_failure(self, why: str) -> None:
+        self._notice = why
+
+    def _begin_quietly(self) -> None:
+        try:
+            self._current_scan()
+        except ToolFailed:
+            self._scan = None  # `take` reports it
+
+    def _current_scan(self) -> _Scan:
+        """The scan that `take` can use: a running or recent one, or a new one."""
+        with self._lock:
+            scan = self._scan
+            if scan is not None and scan.call is not None and scan.count == self._count:
+                recent = time.monotonic() - scan.began <= _REUSE_SECONDS
+                if scan.call.error is None and (not scan.call.done.is_set() or recent):
+                    return scan
+            # The place keeps its own count, to know what an earlier scan of it is worth.
+            if self._behind or (scan is not None and scan.count != self._count):
+                self._pipe.tell("note_change" if self._behind else "forget")
+            self._scan = scan = _Scan(self._count)
+            scan.call = self._pipe.begin("take", on_frame=scan.hear)
+            return scan
+
+
+async def _wait(scan: _Scan, report: ReportProgress | None) -> None:
+    assert scan.call is not None  # it was started
+    while not scan.call.done.is_set():
+        await anyio.to_thread.run_sync(
+            scan.call.done.wait, _WAIT_SECONDS, abandon_on_cancel=True
+        )
+        if report is not None and not scan.call.done.is_set():
+            report(*scan.progress)

@@ -1,0 +1,1 @@
+"""The far side of a workspace elsewhere. It uses the standard library only."""

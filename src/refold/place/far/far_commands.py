@@ -1,0 +1,169 @@
+"""Runs one command for the other side of a pipe, in the thread of its request.
+
+`command_starter` starts it as on any machine. Here its output is sent as it comes, bounded by
+what `Printed` keeps: a slow pipe delays no limit, and drops the middle of very long output.
+"""
+
+import select
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from threading import Thread
+from typing import Any
+
+from refold.errors import ToolFailed
+from refold.place.command_starter import CommandStarter
+from refold.place.far.far_call import FarCall
+from refold.place.limits import Limits
+from refold.place.port import CommandExtras, Finished
+from refold.place.supervise import Supervisor
+from refold.values.hosts import ReachableHosts
+from refold.values.kept_output import Printed
+from refold.values.tools import Confinement
+
+_MAX_START_TRIES = 5  # mounted files may be deleted or renamed during setup
+_COPY_BYTES = 64 * 1024
+
+
+def run_command(call: FarCall, starter: CommandStarter, wanted: Mapping[str, Any]) -> None:
+    """Run the command that the record describes, and send its output and its end."""
+    printed = Printed()
+    channel = _Channel(call) if wanted["input"] else None
+    extras = CommandExtras(
+        stdin=channel.inside.fileno() if channel else None,
+        limits=_limits(wanted["limits"]),
+        seen=tuple(wanted["seen"]),
+        own_tmp=wanted["own_tmp"],
+        environ=wanted["environ"],
+        used=(lambda seconds: call.send("used", seconds=seconds))
+        if wanted["used"]
+        else None,
+        printed=printed,
+    )
+    hidden = wanted["hidden"]
+    if hidden:
+        starter = starter.with_hidden_paths(lambda: hidden)
+    request = starter.request(
+        wanted["command"], wanted["cwd"], _confinement(wanted["confines"]), extras
+    )
+    sender, broken = _OutputSender(call, printed), ""
+    try:
+        for _ in range(_MAX_START_TRIES):
+            running = starter.begin(request, wanted["seconds"], sender.on_output)
+            call.when_stopped(running.stop)
+            finished = _wait(running, starter)
+            sender.send_rest()
+            if not (broken := running.broken):
+                call.send("end", **_to_record(finished))
+                return
+            printed.clear()
+            sender.clear()
+        raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
+    finally:
+        if channel:
+            channel.close()
+
+
+class _OutputSender:
+    """Sends what `printed` has since it sent last."""
+
+    def __init__(self, call: FarCall, printed: Printed) -> None:
+        self._call, self._printed, self._place = call, printed, 0
+
+    def on_output(self, _text: str) -> None:
+        self.send_rest()
+
+    def send_rest(self) -> None:
+        start, lost, end, self._place = self._printed.since(self._place)
+        if start or lost:
+            self._call.send("output", start, lost=lost)
+        if end:
+            self._call.send("output", end, lost=0)
+
+    def clear(self) -> None:
+        self._place = 0
+        self._call.send("clear")
+
+
+class _Channel:
+    """The input of a command, which may be a socket that it answers on."""
+
+    def __init__(self, call: FarCall) -> None:
+        self._outside, self.inside = socket.socketpair()
+        self._call = call
+        call.on_input = self._write
+        Thread(target=self._copy, daemon=True).start()
+
+    def close(self) -> None:
+        self._call.on_input = lambda _data: None
+        for end in (self._outside, self.inside):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def _write(self, data: bytes) -> None:
+        with suppress(OSError):  # it reads no more
+            if data:
+                self._outside.sendall(data)
+            else:
+                self._outside.shutdown(socket.SHUT_WR)
+
+    def _copy(self) -> None:
+        with suppress(OSError):
+            while data := self._outside.recv(_COPY_BYTES):
+                self._call.send("answered", data)
+
+
+def _wait(running: Supervisor, starter: CommandStarter) -> Finished:
+    ready = select.poll()
+    ready.register(running.news, select.POLLIN)
+    try:
+        while not running.over:
+            ready.poll()
+            running.deliver()
+        if running.needs_settling:
+            running.settle()
+        return running.result()
+    finally:
+        running.close()
+        if not running.has_ended_by_itself:
+            starter.discard_ahead()
+
+
+def _limits(record: Mapping[str, Any] | None) -> Limits | None:
+    if record is None:
+        return None
+    return Limits(
+        processes=record["processes"],
+        memory=record["memory"],
+        checks_per_count=record["checks_per_count"],
+        disks=tuple(record["disks"]),
+    )
+
+
+def _confinement(record: Mapping[str, Any]) -> Confinement:
+    # Named hosts need a filter, which is not here: a sandbox refuses such a command.
+    return Confinement(
+        writes=record["writes"],
+        network=record["network"],
+        opened=tuple(record["opened"]),
+        seen=tuple(record["seen"]),
+        narrow=record["narrow"],
+        of_git=tuple(record["of_git"]),
+        hosts=ReachableHosts() if record["hosts"] else None,
+    )
+
+
+def _to_record(finished: Finished) -> dict[str, Any]:
+    guarded = finished.guarded
+    return {
+        "code": finished.code,
+        "timed_out": finished.timed_out,
+        "stopped": finished.stopped,
+        "undone": [(one.path, one.goal, one.fate) for one in guarded.undone],
+        "accepted": guarded.accepted,
+        "by_others": guarded.by_others,
+        "offline": finished.offline,
+        "looking": finished.looking,
+        "no_namespaces": finished.no_namespaces,
+    }

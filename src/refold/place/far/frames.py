@@ -1,0 +1,72 @@
+"""Frames on a pipe: a JSON object and raw bytes, each with its length. Both sides use them.
+
+Neither side trusts the other: a longer frame than the bounds, or one that is not an object, is a
+`BadFrame`, after which nothing more can be read. Names of files may hold any byte: JSON carries
+them as `os.fsdecode` returns them, with lone surrogates.
+"""
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from typing import Any, cast
+
+PROTOCOL_VERSION = 1
+MAX_RECORD_BYTES = 16 * 1024 * 1024
+MAX_RAW_BYTES = 48 * 1024 * 1024  # a file that is read whole, and what belongs to it
+READY_MARK = b"refold-place-sends-source\n"  # of the bootstrap: it reads the zip next
+INSTALLED_MARK = (
+    b"refold-place-is-installed\n"  # of `refold place --stdio`: frames come next
+)
+NO_PYTHON_MARK = b"refold-place-has-no-python\n"
+END_OF_SCRIPT = "# end of the script that starts a place\n"
+_LENGTHS_STRUCT = struct.Struct(">II")
+
+
+class BadFrame(Exception):
+    """The other side sent something else than a frame."""
+
+
+def pack_frame(record: Mapping[str, Any], raw: bytes = b"") -> bytes:
+    encoded = json.dumps(record, separators=(",", ":")).encode()
+    if len(encoded) > MAX_RECORD_BYTES or len(raw) > MAX_RAW_BYTES:
+        raise BadFrame("too large for one frame")
+    return _LENGTHS_STRUCT.pack(len(encoded), len(raw)) + encoded + raw
+
+
+def read_frame(descriptor: int) -> tuple[dict[str, Any], bytes] | None:
+    """The next frame; None at the end of the pipe. Raises `BadFrame`."""
+    head = _read_exactly(descriptor, _LENGTHS_STRUCT.size)
+    if not head:
+        return None
+    record_bytes, raw_bytes = _LENGTHS_STRUCT.unpack(head)
+    if record_bytes > MAX_RECORD_BYTES or raw_bytes > MAX_RAW_BYTES:
+        raise BadFrame("a frame is longer than allowed")
+    body = _read_exactly(descriptor, record_bytes + raw_bytes)
+    try:
+        record = json.loads(body[:record_bytes])
+    except (ValueError, RecursionError) as error:
+        raise BadFrame("a frame is not JSON") from error
+    if not isinstance(record, dict):
+        raise BadFrame("a frame is not an object")
+    return cast("dict[str, Any]", record), body[record_bytes:]
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _read_exactly(descriptor: int, count: int) -> bytes:
+    """`count` bytes; b"" at the end of the pipe. Raises `BadFrame` if it ends in between."""
+    pieces, left = list[bytes](), count
+    while left:
+        piece = os.read(descriptor, min(left, 1024 * 1024))
+        if not piece:
+            if pieces:
+                raise BadFrame("the pipe ended within a frame")
+            return b""
+        pieces.append(piece)
+        left -= len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,159 @@
+"""Serves a place over a pipe: reads requests, runs each in a thread, and writes answers.
+
+This is what `refold place --stdio` runs, and what refold sends to places that have only Python. It
+uses the standard library alone. What the requests do is in `workspace`, how they are written in
+`frames`. The other side decides what is allowed: here is only what the machine can enforce.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from refold.errors import ToolFailed
+from refold.place.far.far_call import FarCall
+from refold.place.far.frames import (
+    INSTALLED_MARK,
+    PROTOCOL_VERSION,
+    BadFrame,
+    pack_frame,
+    read_frame,
+    write_all,
+)
+
+_MAX_CALLS = 64  # at a time
+
+
+class PlaceServer:
+    """Answers the requests of a pipe until it ends."""
+
+    def __init__(self, reading: int, writing: int) -> None:
+        self._reading, self._writing = reading, writing
+        self._lock = threading.Lock()
+        self._calls = dict[int, FarCall]()
+        self._handlers: Mapping[str, Callable[..., None]] = {}
+        self._inline: frozenset[str] = frozenset()
+        self._close: Callable[[], None] = _do_nothing
+
+    def serve(self) -> None:
+        try:
+            while (frame := read_frame(self._reading)) is not None:
+                self._begin(*frame)
+        except (BadFrame, OSError):
+            pass  # nothing more can be read; the other side sees the end
+        finally:
+            for call in [*self._calls.values()]:
+                call.stop()
+            self._wait_for_calls()
+            self._close()
+
+    def send(self, record: Mapping[str, Any], raw: bytes = b"") -> None:
+        data = pack_frame(record, raw)
+        with self._lock, suppress(OSError):  # the end of the pipe is seen when reading
+            write_all(self._writing, data)
+
+    def _begin(self, record: dict[str, Any], raw: bytes) -> None:
+        number, do = record.pop("id", 0), record.pop("do", "")
+        if do in ("stop", "input"):
+            if call := self._calls.get(number):
+                call.stop() if do == "stop" else call.on_input(raw)
+            return
+        call = FarCall(self.send, number)
+        if do == "hello":
+            self._answer(call, self._greet, record, raw)
+        elif do not in self._handlers:
+            call.send("failed", text=f"The place does not know the request {do!r}.")
+        elif do in self._inline:
+            self._answer(call, self._handlers[do], record, raw)
+        elif len(self._calls) >= _MAX_CALLS:
+            call.send("failed", text=f"More than {_MAX_CALLS} calls run at a time.")
+        else:
+            self._calls[number] = call
+            arguments = (call, self._handlers[do], record, raw)
+            threading.Thread(target=self._answer, args=arguments, daemon=True).start()
+
+    def _answer(
+        self,
+        call: FarCall,
+        handler: Callable[..., None],
+        record: dict[str, Any],
+        raw: bytes,
+    ) -> None:
+        try:
+            handler(call, raw, **record)
+        except ToolFailed as error:
+            call.send("failed", text=str(error))
+        # A bug here must not end the other calls; the other side reports it.
+        except Exception as error:
+            call.send("failed", text=f"The place failed: {type(error).__name__}: {error}.")
+        finally:
+            self._calls.pop(call.number, None)
+
+    def _greet(self, call: FarCall, _raw: bytes, version: int, **wanted: Any) -> None:
+        from refold.place.far.workspace import FarWorkspace
+
+        if version != PROTOCOL_VERSION:
+            raise ToolFailed(
+                f"The place speaks version {PROTOCOL_VERSION} of the protocol and not "
+                f"{version}: use the same refold on both sides."
+            )
+        if self._handlers:
+            raise ToolFailed("The place was greeted before.")
+        workspace = FarWorkspace(**wanted)
+        self._close = workspace.close
+        self._handlers, self._inline = workspace.handlers, workspace.inline
+        call.send("end", version=PROTOCOL_VERSION, **workspace.describe())
+
+    def _wait_for_calls(self) -> None:
+        me = threading.current_thread()
+        for thread in threading.enumerate():
+            if thread is not me and thread.name.startswith("Thread-"):
+                thread.join(5)
+
+
+def main(mark: bytes = b"") -> None:
+    """Serve standard input and output. With `mark`, announce that with these bytes."""
+    reading, writing = os.dup(0), os.dup(1)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)  # what a module prints must not come between frames
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal of the other side sends it
+
+    def end(_number: int, _frame: object) -> None:
+        _end(reading)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    if mark:
+        write_all(writing, mark)
+    PlaceServer(reading, writing).serve()
+    sys.stdout = sys.stderr
+    os._exit(0)  # threads of ended commands need not be waited for
+
+
+def serve_installed() -> None:
+    """What `refold place --stdio` does: skip the script for places without refold, and serve."""
+    from refold.place.far.frames import END_OF_SCRIPT
+
+    line = b""
+    while not line.endswith(END_OF_SCRIPT.encode()):
+        piece = os.read(0, 1)
+        if not piece:
+            return
+        line += piece
+    main(INSTALLED_MARK)
+
+
+def _end(reading: int) -> None:
+    """End as at the end of the pipe: commands are stopped first."""
+    with suppress(OSError):
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, reading)
+        os.close(nothing)
+
+
+def _do_nothing() -> None:
+    pass

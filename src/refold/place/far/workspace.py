@@ -1,0 +1,330 @@
+"""The requests to a place: its files, commands, snapshots and searches.
+
+They call the same modules as a workspace on this machine. Rules, masks and questions stay on the
+other side of the pipe: nothing here knows them.
+"""
+
+import os
+import platform
+import pwd
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any
+
+from refold.errors import ToolFailed
+from refold.place.all_paths import paths_below
+from refold.place.checkpoints import Checkpoints
+from refold.place.command_starter import CommandStarter
+from refold.place.far.epoch import Claims, Epochs
+from refold.place.far.far_call import FarCall
+from refold.place.far.far_commands import run_command
+from refold.place.files import DiskFiles
+from refold.place.limits import Limits
+from refold.place.port import FileChange, FileWrite, Real, Trees
+from refold.place.sandbox import Sandbox, find_sandbox
+from refold.place.sandbox_rules import SandboxConfig
+from refold.place.snapshot_repository import ScanProgress
+
+MAX_CONTENT_AT_ONCE_BYTES = 256 * 1024  # sent with the first look at a file
+_MAX_PATHS = 200_000  # of one walk
+_PROGRESS_SECONDS = 1.0
+_INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
+
+
+class FarWorkspace:
+    """`root` is the directory, which may begin with `~`.
+
+    Requests that have an effect name the sessions that the other side has open, with their epochs.
+    """
+
+    inline = frozenset(("note_change", "forget"))
+
+    def __init__(
+        self, root: str, sandbox: Mapping[str, Any], limits: Mapping[str, int]
+    ) -> None:
+        self._home = os.path.realpath(os.path.expanduser("~"))
+        wanted = os.path.expanduser(root)
+        self.root = os.path.realpath(wanted)
+        if not os.path.isabs(wanted):
+            raise ToolFailed(f"The directory {root!r} of the place is not absolute.")
+        if not os.path.isdir(self.root):
+            raise ToolFailed(f"There is no directory {root!r} in the place.")
+        self._epochs = Epochs(os.path.join(_data_directory(self._home), "epochs"))
+        self._files = DiskFiles(self.root)
+        self._wanted_sandbox = sandbox
+        self.starter = CommandStarter(
+            os.environ,
+            lambda: self._sandbox,
+            Limits(disks=(self.root, "/tmp"), **limits),
+        )
+        self._snapshot_lock = Lock()
+
+    @property
+    def handlers(self) -> Mapping[str, Callable[..., None]]:
+        return {
+            "look": self._look,
+            "items": self._items,
+            "read": self._read,
+            "put_all": self._put_all,
+            "walk": self._walk,
+            "ignored": self._ignored,
+            "paths": self._paths,
+            "has": self._has,
+            "release": self._release,
+            "run": self._run,
+            "note_change": self._note_change,
+            "forget": self._forget,
+            "take": self._take,
+            "secure": self._secure,
+            "changes": self._changes,
+            "patch": self._patch,
+            "commits": self._commits,
+            "commit_trees": self._commit_trees,
+            "restore": self._restore,
+        }
+
+    def describe(self) -> dict[str, Any]:
+        """What the other side must know of the place, for judging and for the model."""
+        sandbox = self._sandbox
+        return {
+            "root": self.root,
+            "home": self._home,
+            "user": _user_name(),
+            "host": platform.node(),
+            "system": f"{platform.system()} {platform.release()}",
+            "python": platform.python_version(),
+            "sandbox": sandbox.kind,
+            "confines": sandbox.confines,
+            "notice": sandbox.notice,
+            "head": self._text(".git/HEAD").strip(),
+            "instructions": {
+                name: text for name in _INSTRUCTION_FILES if (text := self._text(name))
+            },
+        }
+
+    def _text(self, name: str) -> str:
+        """A file of the root as text; "" if there is none that can be read."""
+        try:
+            path = self._files.only(()).real(name)
+            data = self._files.read(path, MAX_CONTENT_AT_ONCE_BYTES)
+            return data.decode()
+        except (ToolFailed, UnicodeDecodeError):
+            return ""
+
+    def close(self) -> None:
+        self.starter.close()
+
+    @cached_property
+    def _sandbox(self) -> Sandbox:
+        wanted = self._wanted_sandbox
+        return find_sandbox(
+            os.environ,
+            SandboxConfig(
+                roots=(self.root,),
+                own=(_data_directory(self._home),),
+                profile=wanted["profile"],
+                network=wanted["network"],
+                user_namespaces=wanted["user_namespaces"],
+            ),
+        )
+
+    @cached_property
+    def _checkpoints(self) -> Checkpoints:
+        data = Path(_data_directory(self._home))
+        return Checkpoints(
+            [self.root], data / "checkpoints", os.environ, "place", ours=(data,)
+        )
+
+    def _look(self, call: FarCall, _raw: bytes, path: str, content: bool = False) -> None:
+        real = self._files.real(path)
+        kind = self._files.kind(real)
+        data, size = b"", -1
+        scope = self._files.tree.scope(real) if kind == "directory" else None
+        if kind == "file" and content:
+            try:
+                data = self._files.read(real, MAX_CONTENT_AT_ONCE_BYTES)
+                size = len(data)
+            except ToolFailed:
+                pass  # too large or not readable: the next request says so
+        call.send(
+            "end",
+            data,
+            real=real,
+            path_kind=kind,
+            size=size,
+            in_repository=scope.is_in_repository if scope else False,
+            top=scope.top if scope else "",
+            excludes=scope.excludes if scope else "",
+        )
+
+    def _items(self, call: FarCall, _raw: bytes, real: str) -> None:
+        rules = self._files.tree.rules(Real(real))
+        items = [
+            (
+                item.name,
+                item.kind,
+                item.size,
+                item.modified,
+                rules.ignores(item.name, directory=item.kind == "directory"),
+            )
+            for item in self._files.items(Real(real))
+        ]
+        call.send("end", items=items, ignored=rules.ignored)
+
+    def _read(self, call: FarCall, _raw: bytes, real: str, at_most: int) -> None:
+        call.send("end", self._files.read(Real(real), at_most))
+
+    def _put_all(
+        self, call: FarCall, raw: bytes, puts: list[dict[str, Any]], claims: Claims
+    ) -> None:
+        self._epochs.check(claims)
+        writes, start = list[FileWrite](), 0
+        for put in puts:
+            size = put.pop("size")
+            content = None if size is None else raw[start : start + size]
+            start += size or 0
+            writes.append(FileWrite(content=content, **put))
+        self._files.put_all(writes)
+        call.send("end")
+
+    def _walk(self, call: FarCall, _raw: bytes, real: str) -> None:
+        stopped = Event()
+        call.when_stopped(stopped.set)
+
+        def check() -> None:
+            if stopped.is_set():
+                raise ToolFailed("It was stopped.")
+
+        walked = self._files.tree.walk(Real(real), check)
+        if len(walked.paths) > _MAX_PATHS:
+            raise ToolFailed(
+                "There are too many files to look through: give a narrower path."
+            )
+        times = self._files.tree.times(Real(real), walked.paths)
+        modified = [int(seconds * 1e9) for seconds in times]
+        call.send("end", paths=walked.paths, modified=modified, unread=walked.unread)
+
+    def _ignored(self, call: FarCall, _raw: bytes, real: str, at_most: int) -> None:
+        paths = self._files.tree.with_ignored(Real(real))
+        call.send("end", paths=[*islice(paths, at_most)])
+
+    def _paths(self, call: FarCall, _raw: bytes, folder: str, at_most: int) -> None:
+        """All paths below a folder, for rules that forbid reading some."""
+        call.send("end", paths=[*islice(paths_below(folder), at_most)])
+
+    def _has(self, call: FarCall, _raw: bytes, program: str) -> None:
+        call.send("end", has=self.starter.has(program))
+
+    def _release(self, call: FarCall, _raw: bytes, session: str) -> None:
+        self._epochs.release(session)
+        call.send("end")
+
+    def _run(self, call: FarCall, _raw: bytes, claims: Claims, **wanted: Any) -> None:
+        self._epochs.check(claims)
+        run_command(call, self.starter, wanted)
+
+    def _note_change(self, call: FarCall, _raw: bytes) -> None:
+        self._checkpoints.note_change()
+        call.send("end")
+
+    def _forget(self, call: FarCall, _raw: bytes) -> None:
+        self._checkpoints.forget()
+        call.send("end")
+
+    def _take(self, call: FarCall, _raw: bytes, claims: Claims) -> None:
+        self._epochs.check(claims)
+        with self._snapshot_lock:
+            look = self._checkpoints.start_taking()
+        self._wait(call, look)
+        taken = self._checkpoints.taken(look)
+        call.send(
+            "end",
+            trees=taken.trees,
+            left_out=taken.left_out,
+            lost=taken.lost,
+            is_behind=self._checkpoints.is_behind,
+            notice=self._checkpoints.notice,
+        )
+
+    def _secure(self, call: FarCall, raw: bytes) -> None:
+        look = self._checkpoints.start_securing(raw)
+        if look is not None:
+            self._wait(call, look)
+            if look.error is not None:
+                raise look.error
+        call.send("end")
+
+    def _wait(self, call: FarCall, look: Any) -> None:
+        while not look.done.wait(_PROGRESS_SECONDS):
+            call.send("progress", done=look.progress.done, total=look.progress.total)
+
+    def _changes(self, call: FarCall, _raw: bytes, before: Any, after: Any) -> None:
+        changes = self._checkpoints.changes(_trees(before), _trees(after))
+        call.send("end", changes=[*map(_change, changes)])
+
+    def _patch(
+        self, call: FarCall, _raw: bytes, before: Any, after: Any, only: list[str]
+    ) -> None:
+        pairs = self._checkpoints.patch(_trees(before), _trees(after), only)
+        call.send("end", changes=[(*_change(change), text) for change, text in pairs])
+
+    def _commits(self, call: FarCall, _raw: bytes, head: str) -> None:
+        commits = self._checkpoints.commits(head)
+        call.send("end", commits=[(one.name, one.subject, one.at) for one in commits])
+
+    def _commit_trees(self, call: FarCall, _raw: bytes, commit: str) -> None:
+        call.send("end", trees=self._checkpoints.commit_trees(commit))
+
+    def _restore(
+        self,
+        call: FarCall,
+        _raw: bytes,
+        current: Any,
+        to: Any,
+        only: list[str],
+        claims: Claims,
+    ) -> None:
+        self._epochs.check(claims)
+        progress, done = ScanProgress(), Event()
+
+        def stop() -> None:
+            progress.stopped = True
+
+        def report() -> None:
+            while not done.wait(_PROGRESS_SECONDS):
+                call.send("progress", done=progress.done, total=progress.total)
+
+        call.when_stopped(stop)
+        Thread(target=report, daemon=True).start()
+        try:
+            count = self._checkpoints.restore_now(
+                _trees(current), _trees(to), only, progress
+            )
+        finally:
+            done.set()
+        call.send("end", count=count)
+
+
+def _trees(pairs: list[list[str]]) -> Trees:
+    return tuple((root, tree) for root, tree in pairs)
+
+
+def _change(change: FileChange) -> tuple[Any, ...]:
+    return change.path, change.kind, change.added, change.removed
+
+
+def _data_directory(home: str) -> str:
+    data = os.environ.get("XDG_DATA_HOME", "")
+    return os.path.join(
+        data if os.path.isabs(data) else os.path.join(home, ".local/share"), "refold-place"
+    )
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # in a container, any number may be the user
+        return str(os.geteuid())

@@ -1,0 +1,169 @@
+"""What all files of a workspace have in common, wherever they are: which ones a call may use.
+
+`files` reads and writes those on this machine, `elsewhere.place_files` those at the other end of a pipe.
+Rules have decided before which paths may be used; `only` restricts a call to the paths that were
+judged. Masks, names for people and the reasons not to read are decided here, never in a place.
+"""
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Self
+
+from refold.errors import ToolFailed
+from refold.place.port import (
+    AT_MOST,
+    DirectoryEntry,
+    Files,
+    FileTree,
+    FileWrite,
+    Kind,
+    Real,
+    Why,
+)
+from refold.values.path_names import below
+from refold.values.printable_names import escape_name
+from refold.values.secret_mask import FindSecrets, without_secrets
+
+if TYPE_CHECKING:
+    from refold.place.file_secrets import FileSecrets
+
+
+class JudgedFiles(ABC):
+    """Files below `roots`. `find_secrets` finds what a model was shown as masks.
+
+    `why_unreadable` gives the reason why a file may not be read, or ""; `why_hidden` why its content is not
+    shown to a caller that named only a folder above it.
+    """
+
+    def __init__(
+        self,
+        roots: Sequence[str],
+        why_unreadable: Why | None = None,
+        why_hidden: Why | None = None,
+        find_secrets: FindSecrets = without_secrets,
+    ) -> None:
+        self.roots = tuple(roots)
+        self._why_unreadable, self._why_hidden = why_unreadable, why_hidden
+        self._find_secrets = find_secrets
+        self._judged: frozenset[str] | None = None
+
+    @abstractmethod
+    def _resolve(self, path: str) -> Real:
+        """The path, absolute and with links followed. Raises `ToolFailed`."""
+
+    @abstractmethod
+    def _read(self, real: Real, at_most: int) -> bytes:
+        """A file whole. Raises `ToolFailed`."""
+
+    @abstractmethod
+    def _put_all(self, puts: Sequence[FileWrite]) -> None:
+        """All changes or none. Raises `ToolFailed`."""
+
+    def only(self, reals: Collection[str]) -> Self:
+        files = copy(self)
+        files._judged = frozenset(reals)
+        return files
+
+    def with_restrictions(self, why_unreadable: Why, why_hidden: Why) -> Self:
+        files = copy(self)
+        files._why_unreadable = _either_reason(self._why_unreadable, why_unreadable)
+        files._why_hidden = _either_reason(self._why_hidden, why_hidden)
+        return files
+
+    @property
+    @abstractmethod
+    def tree(self) -> FileTree:
+        """What is below a directory."""
+
+    @abstractmethod
+    def kind(self, real: Real) -> Kind:
+        """The kind of file. Raises `ToolFailed`."""
+
+    @abstractmethod
+    def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
+        """The names in a directory. Raises `ToolFailed`."""
+
+    def dry_run(self) -> Files:
+        from refold.place.dry_run import DryRunFiles  # only when a person is asked
+
+        return DryRunFiles(self)
+
+    def real(self, path: str) -> Real:
+        real = self._resolve(path)
+        if self._judged is None or real in self._judged:
+            return real
+        if not self._judged and self.is_within_roots(real):
+            return real
+        leads = f"{escape_name(path)} leads to {self.display_name(real)}"
+        if not self._judged:
+            raise ToolFailed(
+                f"{leads}, outside of {escape_name(self.roots[0])}. Nothing was done."
+            )
+        raise ToolFailed(
+            f"{leads}, which is not what was allowed: a link has changed. Nothing was done."
+        )
+
+    def outside(self, path: str) -> Real | None:
+        real = self._resolve(path)
+        return None if self.is_within_roots(real) else real
+
+    def display_name(self, real: Real) -> str:
+        root = self.roots[0]
+        if not below(real, root):
+            return escape_name(real)
+        name = os.path.relpath(real, root)
+        return escape_name(f"./{name}" if is_home(name) else name)
+
+    def why_unreadable(self, real: Real) -> str:
+        # The environment and the memory of our own process hold keys.
+        if below(real, f"/proc/{os.getpid()}"):
+            return f"{escape_name(real)} belongs to this program itself"
+        return self._why_unreadable(real) if self._why_unreadable else ""
+
+    def why_hidden(self, real: Real) -> str:
+        named = self._judged is not None and real in self._judged
+        return self.why_unreadable(real) or (
+            self._why_hidden(real) if self._why_hidden and not named else ""
+        )
+
+    def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+        if reason := self.why_unreadable(real):
+            raise ToolFailed(f"{self.display_name(real)} may not be read: {reason}.")
+        return self._read(real, at_most)
+
+    def write(self, real: Real, content: bytes, *, expect: str) -> None:
+        self.put_all([FileWrite(real, content, expect)])
+
+    def remove(self, real: Real, *, expect: str) -> None:
+        self.put_all([FileWrite(real, None, expect)])
+
+    def put_all(self, puts: Sequence[FileWrite]) -> None:
+        from refold.place.file_secrets import check_masks  # most calls only read
+
+        check_masks(puts, self)
+        self._put_all(puts)
+
+    async def save_first(self) -> bool:
+        return False
+
+    def remarks(self) -> Sequence[str]:
+        return ()
+
+    def secrets(self, before: str, name: str) -> "FileSecrets":
+        from refold.place.file_secrets import FileSecrets  # only for what is written
+
+        return FileSecrets(before, name, self._find_secrets)
+
+    def is_within_roots(self, real: str) -> bool:
+        """Whether `real` is below a root."""
+        return any(below(real, root) for root in self.roots)
+
+
+def is_home(path: str) -> bool:
+    return path == "~" or path.startswith("~/")
+
+
+def _either_reason(first: Why | None, second: Why) -> Why:
+    return (lambda real: first(real) or second(real)) if first else second
