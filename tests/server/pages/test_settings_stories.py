@@ -107,7 +107,7 @@ def test_a_message_without_a_model_leads_to_the_settings_and_is_sent_after_a_key
 
 
 def test_the_way_to_a_model_is_in_sight_on_a_phone(serve: Serve, pages: Watched) -> None:
-    page = pages.open(serve(scripted=False), "/", **PHONE)
+    page = pages.open(serve(scripted=False), "/", viewport=PHONE["viewport"])
     page.locator(".no-model button").wait_for()
 
     places = page.evaluate("""() => [".bar", ".welcome h2", ".no-model button", ".dock"].map(
