@@ -97,9 +97,9 @@ def files_in(folder: str) -> dict[str, str]:
 
 _MARK = ', "cache_control": {"type": "ephemeral"}'
 WIRES: dict[str, Any] = {
-    "openai-chat": (fakes.calling_openai_chat, fakes.saying_openai_chat),
-    "anthropic": (fakes.calling_anthropic, fakes.saying_anthropic),
-    "ollama": (fakes.calling_ollama, fakes.saying_ollama),
+    "openai-chat": (fakes.call_reply_openai_chat, fakes.text_reply_openai_chat),
+    "anthropic": (fakes.call_reply_anthropic, fakes.text_reply_anthropic),
+    "ollama": (fakes.call_reply_ollama, fakes.text_reply_ollama),
 }
 
 
@@ -107,7 +107,7 @@ WIRES: dict[str, Any] = {
 def api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """A fake API, streaming or not as it is asked. Its address, and the bodies it got."""
     bodies: list[dict[str, Any]] = []
-    calling, saying = WIRES[wire]
+    call_reply, text_reply = WIRES[wire]
 
     class FakeModel(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -119,7 +119,7 @@ def api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
             bodies.append(body)
             name, arguments = STEPS[step] if step < len(STEPS) else ("", {})
             if not body.get("stream"):
-                result = calling(name, arguments) if name else saying("Done.")
+                result = call_reply(name, arguments) if name else text_reply("Done.")
                 self.reply(re.sub('"(c|call-)0"', f'"call-{step}"', result).encode())
                 return
             result = Reply(

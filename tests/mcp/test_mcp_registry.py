@@ -74,7 +74,7 @@ def answer(name: str, wanted: Input) -> str:
 
 
 def way(kind: str, server: Mapping[str, Any] = WEATHER) -> dict[str, Any]:
-    return entry(parse_server(json.dumps(server).encode()).ways[kind], answer)
+    return entry(parse_server(json.dumps(server).encode()).sources[kind], answer)
 
 
 @pytest.mark.parametrize(

@@ -288,7 +288,7 @@ def test_a_skill_without_model_invocation_is_hidden_from_the_model(here: Here) -
 
     assert "mine" in names(catalogue.scan)
     assert "mine" not in catalogue.list_text(4000)
-    assert "mine" not in dict(catalogue.matching(""))
+    assert "mine" not in dict(catalogue.search(""))
 
 
 def test_shipped_skills_may_be_symbolic_links(tmp_path: Path) -> None:

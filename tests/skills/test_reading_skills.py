@@ -114,7 +114,7 @@ def test_a_skill_written_during_the_session_is_found(here: Here) -> None:
     write(here.project / ".refold/skills", "new", body="As new.")
 
     assert "As new." in catalogue.text_of("new")
-    assert "new" in dict(catalogue.matching("tests"))
+    assert "new" in dict(catalogue.search("tests"))
     assert catalogue.list_text(4000) == before  # what a provider keeps stays as it was
 
 

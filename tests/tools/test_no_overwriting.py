@@ -10,7 +10,7 @@ from refold.place.files import DiskFiles
 from refold.testing.places import BackgroundInMemory
 from refold.tools.contract import Reply
 from refold.tools.read import read_file
-from refold.tools.shell import bash, careful
+from refold.tools.shell import bash, without_overwriting
 from refold.values.tools import Confinement
 
 
@@ -34,7 +34,7 @@ def test_only_an_explicit_redirection_overwrites_an_existing_file(
     (tmp_path / "menu.txt").write_text("soup\n")
 
     async def run() -> Reply:
-        return await careful(bash).run(
+        return await without_overwriting(bash).run(
             command,
             files=DiskFiles(tmp_path),
             commands=ShellCommands({}),
@@ -52,4 +52,4 @@ def test_only_an_explicit_redirection_overwrites_an_existing_file(
 
 
 def test_careful_leaves_other_tools_unchanged() -> None:
-    assert careful(read_file) is read_file
+    assert without_overwriting(read_file) is read_file

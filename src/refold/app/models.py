@@ -77,11 +77,13 @@ class ModelTraits(Struct, frozen=True):
         if not self.small:
             return tools
         from refold.prompts.presets import small_tool
-        from refold.tools.shell import careful
+        from refold.tools.shell import without_overwriting
         from refold.tools.turn_control import finish
 
         short = ((tool, small_tool(tool.spec)) for tool in (*tools, finish))
-        return tuple(careful(tool).with_spec(spec) for tool, spec in short if spec)
+        return tuple(
+            without_overwriting(tool).with_spec(spec) for tool, spec in short if spec
+        )
 
 
 class Models:

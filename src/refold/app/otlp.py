@@ -26,9 +26,12 @@ from refold.views.traces import Attribute, TraceSpan
 
 _Json: TypeAlias = dict[str, object]
 
-_AT_ONCE, _LARGEST = 512, 1_000_000  # spans and bytes of one request, about
+_MAX_SPANS, _MAX_REQUEST_BYTES = 512, 1_000_000  # spans and bytes of one request, about
 _STEP_SECONDS = 10.0  # for each step of it
-_LONGEST, _QUOTED = 64 * 1024, 200  # bytes of an answer that are read and shown
+_MAX_ANSWER_BYTES, _MAX_QUOTED_CHARS = (
+    64 * 1024,
+    200,
+)  # bytes of an answer that are read and shown
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2  # numbers of the protocol
 _CUMULATIVE, _DELTA = 2, 1
 _SIGNAL_PATTERN = re.compile("/v1/(traces|metrics)$")
@@ -150,7 +153,7 @@ def _requests(spans: Sequence[TraceSpan]) -> Iterator[list[Raw]]:
     for span in spans:
         data = _encode_span(span)
         length = len(memoryview(data))
-        if some and (len(some) == _AT_ONCE or size + length > _LARGEST):
+        if some and (len(some) == _MAX_SPANS or size + length > _MAX_REQUEST_BYTES):
             yield some
             some, size = [], 0
         some.append(data)
@@ -255,7 +258,7 @@ async def _post(body: bytes, to: Collector) -> bytes:
     client = HttpClient(to.environ, Bounds(_STEP_SECONDS, _STEP_SECONDS, _STEP_SECONDS))
     try:
         async with aclosing(await client.open(request)) as answer:
-            start, (data, _) = answer.reply, await answer.content(_LONGEST)
+            start, (data, _) = answer.reply, await answer.content(_MAX_ANSWER_BYTES)
     except Unconnected as error:
         advice = "" if error.lasting else "; check that a collector listens there"
         raise Unreachable(
@@ -270,7 +273,7 @@ async def _post(body: bytes, to: Collector) -> bytes:
 def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:
     if 200 <= start.status < 300:
         return
-    text = on_one_line(answer[:_QUOTED].decode("utf-8", "replace")).strip()
+    text = on_one_line(answer[:_MAX_QUOTED_CHARS].decode("utf-8", "replace")).strip()
     ending = f": {text!r}" if text else ""
     raise RefoldError(
         f"{to.display_address} refused what was sent ({start.status}){ending}"
@@ -298,6 +301,6 @@ def _refusal(answer: bytes) -> str:
     spans, points = str(partly.rejected_spans), str(partly.rejected_data_points)
     if not partly.error_message and (spans, points) == ("0", "0"):
         return ""
-    message = on_one_line(partly.error_message[:_QUOTED])
+    message = on_one_line(partly.error_message[:_MAX_QUOTED_CHARS])
     amount = f"{points} data points" if points != "0" else f"{spans} spans"
     return f"rejected {amount}: {message!r}"

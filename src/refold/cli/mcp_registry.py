@@ -91,7 +91,7 @@ def registry_entry(args: Namespace, values: Mapping[str, str]) -> dict[str, Any]
             f"the registry {registry} has no server {args.name!r}: refold mcp search WORDS "
             "shows which there are"
         ) from error
-    ways = server.ways
+    ways = server.sources
     if not ways:
         raise BadInput(f"{args.name} has no package or address that refold can use")
     kind = args.kind or next(iter(ways))
@@ -176,7 +176,7 @@ def _ask(question: str) -> str:
 
 
 def _print(server: RegistryServer, *, as_json: bool) -> None:
-    kinds = list(server.ways)
+    kinds = list(server.sources)
     if as_json:
         row = {"name": server.name, "version": server.version, "from": kinds,
                "description": server.description}  # fmt: skip

@@ -123,7 +123,7 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
     old = read_record(programs.home(server))
     new = anyio.run(installer.install, launch)
     if old is not None and (old.version, old.integrity) == (new.version, new.integrity):
-        installer.drop(new)
+        installer.delete_installation(new)
         write(f"{server.name}: {_installation_text(new)} is the newest.\n")
         return True
     before = f"{on_one_line(old.version)} → " if old else ""
@@ -131,7 +131,7 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
     if new.reached:
         write(f"{on_one_line(new.sentence).capitalize()}.\n")
     if not accept and not (is_interactive() and confirm("Use the new version?")):
-        installer.drop(new)
+        installer.delete_installation(new)
         write("Nothing has changed.\n")
         return False
     anyio.run(installer.use_installation, new)

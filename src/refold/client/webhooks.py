@@ -27,7 +27,7 @@ from refold.journal.schedules.schedule_book import ScheduleBook
 
 _WEBHOOKS_FILE = "webhooks.toml"
 _SECRET_BYTES = 32
-_AT_ONCE = 2  # checked at once: their sender is not known yet
+_MAX_CONCURRENT_CHECKS = 2  # checked at once: their sender is not known yet
 _NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _STAMP_PATTERN = re.compile(r"[0-9]{1,12}")
 _SIGNATURE_PATTERN = re.compile(r"sha256=[0-9a-f]{64}")
@@ -49,7 +49,7 @@ class Webhooks:
     def __init__(self, environ: Mapping[str, str], on_call: Callable[[], None]) -> None:
         self._environ, self._called = environ, on_call
         self._stand_in = secrets.token_hex(_SECRET_BYTES)
-        self._room = anyio.CapacityLimiter(_AT_ONCE)
+        self._room = anyio.CapacityLimiter(_MAX_CONCURRENT_CHECKS)
 
     async def call(self, request: SignedCall) -> HookCalled | HookRefusal:
         """Record the call, so that its run is due, or return why not."""

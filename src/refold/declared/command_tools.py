@@ -345,8 +345,8 @@ def _is_cluster(word: str, letters: str) -> bool:
 
 
 def _begins_cluster(word: str, letters: str) -> bool:
-    """Whether the word is such a cluster with one of `letters` anywhere: what follows that
-    letter is its value.
+    """Whether the word is a cluster of short options with one of `letters` in it; the rest of the
+    word is then the value of that option.
     """
     return bool(letters and re.match(f"-[A-Za-z0-9]*?[{letters}]", word))
 

@@ -265,7 +265,7 @@ def literal(value: Value) -> str:
 
 
 def _long_text(value: str) -> str:
-    """Text with several lines, as such where that says the same."""
+    """Text of several lines as a triple-quoted string, if that has the same value."""
     inside = value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     if inside.endswith('"'):
         inside = f'{inside[:-1]}\\"'

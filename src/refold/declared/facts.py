@@ -232,7 +232,7 @@ class _FactReader:
         return asks
 
     def _parameters(self, tool: str, value: Term) -> list[str]:
-        """Return the description of each parameter, with the name that it has in refold."""
+        """Return a description of each parameter, under the name of the parameter in refold."""
         texts = dict[str, str]()
         for item in items_of(value) or []:
             match item:

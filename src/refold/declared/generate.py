@@ -142,7 +142,7 @@ def write_files(agent: GeneratedAgent, directory: str, *, replace: bool) -> None
 
 
 def _prompt(declared: Declared) -> str:
-    """The prompt, with what the agent says of its tools: the program has descriptions of its own."""
+    """The prompt, with the agent's own descriptions of tools added to those of the program."""
     prompt, described = prompt_of(declared) or _DEFAULT_PROMPT, declared.variant.describe
     if not described:
         return prompt
@@ -179,7 +179,7 @@ def _program(declared: Declared, name: str, model: str) -> _Backend:
             f"{declared.where}: {declared.variant.name}.model is missing: {name} needs one"
         )
     values: dict[str, Value] = {"MODEL": model}
-    fakes = _program_fakes(f"saying_{part}", "in_its_place_on_path")
+    fakes = _program_fakes(f"text_reply_{part}", "use_fake_on_path")
     if name != "ollama-cli":
         parts = ("program_run", part, "program")
         return _Backend(
@@ -218,7 +218,7 @@ def _own_command_backend(variant: Variant) -> _Backend:
     return _plain_program(
         part,
         "opening" if apart else "opening_with_system",
-        _program_fakes("saying_plain_programs", "in_its_place_as_command"),
+        _program_fakes("text_reply_plain_programs", "use_fake_as_command"),
         {"COMMAND": command, "MODEL": variant.model},
         f"the program `{variant.command[0]}`",
     )
@@ -236,10 +236,10 @@ def _plain_program(
     return _Backend(parts, chosen, fakes, values, needs, api=False)
 
 
-def _program_fakes(saying: str, in_its_place: str) -> dict[str, str]:
+def _program_fakes(text_reply: str, use_fake: str) -> dict[str, str]:
     return {
-        "play": "play_with_program", "calling": "calling_as_text", "saying": saying,
-        "in_its_place": in_its_place,
+        "play": "play_with_program", "call_reply": "call_reply_as_text", "text_reply": text_reply,
+        "use_fake": use_fake,
     }  # fmt: skip
 
 
@@ -266,7 +266,7 @@ def _api(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
     )
     values: dict[str, Value] = {"MODEL": model, "URL": base + _URL_PATHS[spec.wire]}
     parts = ("http_post", wire)
-    fakes = {name: f"{name}_{wire}" for name in ("calling", "saying")}
+    fakes = {name: f"{name}_{wire}" for name in ("call_reply", "text_reply")}
     if wire == "ollama":
         return _Backend(
             parts, {}, {**fakes, "variables": "variables_without_key"}, values,
@@ -337,7 +337,7 @@ def _choices(variant: Variant, backend: _Backend) -> dict[str, str]:
     """The functions for its context mode, its context format, its display and its backend."""
     chosen = {**_MODE_FUNCTIONS.get(variant.context_mode, {}), **backend.chosen}
     if variant.display == "status":
-        chosen["waiting"] = "waiting_in_one_line"
+        chosen["show_state"] = "show_state_in_one_line"
     if variant.context_format not in ("", "plain"):
         chosen["transcript"] = f"transcript_{variant.context_format}"
     if not backend.api:

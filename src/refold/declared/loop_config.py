@@ -1,7 +1,7 @@
 """The configuration of another agent loop as one declared agent: `uwsal.json` and `coro.json`.
 
 These files have one flat table, with the key in it. `variant` checks the keys that are the same
-here; what nothing here stands for is an error that says what to use instead.
+here; a key without an equivalent is an error that says what to use instead.
 """
 
 from collections.abc import Mapping

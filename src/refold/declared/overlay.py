@@ -1,4 +1,4 @@
-"""What a declared agent changes in a start: its model, settings, variables and profile.
+"""The changes that a declared agent makes to a start: model, settings, variables, profile.
 
 Everything that the command line says itself wins over it. `variant` reads the fields.
 """
@@ -46,7 +46,7 @@ class Overlay(Struct, frozen=True):
 
 
 def overlay_of(declared: Declared) -> Overlay:
-    """Return what this agent changes in a start. Raises `BadInput`."""
+    """Return the changes that this agent makes to a start. Raises `BadInput`."""
     variant = declared.variant
     provider = provider_of(variant)
     model = "/".join(filter(None, (provider, variant.model)))

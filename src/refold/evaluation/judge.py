@@ -1,4 +1,4 @@
-"""Carries out the checks of a task: what failed, and what was destroyed.
+"""Runs the checks of a task, and finds what failed and what was destroyed.
 
 A failure is a task that was not done. Destruction is counted separately: something that
 existed, and had to stay, is gone or changed.

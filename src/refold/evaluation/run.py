@@ -35,7 +35,7 @@ _MAX_ANSWER_CHARS = 1_000  # of an answer that are kept
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
-    """What a model gets. `model` "": the one of the settings. `seconds` are for one task."""
+    """The options of a run. `model` "": that of the settings. `seconds` is the limit of a task."""
 
     model: str = ""
     mode: Mode = "sandbox"
@@ -185,7 +185,7 @@ class Stopwatch:
                 pass
 
     def _add_response(self, first: float | None) -> None:
-        """A response has ended whose first token came after `first` seconds; None: not known."""
+        """Add a response whose first token came after `first` seconds; None: unknown."""
         took = self._clock() - self._asked
         until = took if first is None else min(first, took)
         self.write += took - until

@@ -1,4 +1,4 @@
-"""Repairs an answer of a server before the SDK reads it: a bad part costs only itself.
+"""Repairs an answer of a server before the SDK reads it, so that only a bad part is lost.
 
 The SDK refuses a whole answer, and the server, for one tool, prompt or block that is
 invalid. Here a schema that it would refuse is moved where the SDK does not look (`as_tools`
@@ -28,16 +28,16 @@ _LIST_KINDS: Mapping[str, tuple[str, Any]] = {
 
 
 def repair(
-    message: types.JSONRPCMessage, say: Callable[[str], None]
+    message: types.JSONRPCMessage, report: Callable[[str], None]
 ) -> types.JSONRPCMessage:
-    """Return a message that the SDK can read. `say` is called with each loss."""
+    """Return a message that the SDK can read. `report` is called with each loss."""
     if not isinstance(message, types.JSONRPCResponse):
         return message
     result: dict[str, Any] = message.result
     changes = dict[str, Any]()
     for key, (kind, _) in _LIST_KINDS.items():
         if isinstance(entries := result.get(key), list):
-            changes[key] = _repair_list(cast("list[object]", entries), key, kind, say)
+            changes[key] = _repair_list(cast("list[object]", entries), key, kind, report)
     if "content" not in result and isinstance(result.get("task"), dict):
         changes["content"] = []  # a task: the SDK knows none as the answer to a call
     if "content" in result and "model" not in result:
@@ -57,7 +57,7 @@ def schema_as_sent(schema: Mapping[str, Any]) -> object:
 
 
 def _repair_list(
-    entries: list[object], key: str, kind: str, say: Callable[[str], None]
+    entries: list[object], key: str, kind: str, report: Callable[[str], None]
 ) -> list[object]:
     sound = list[object]()
     for n, entry in enumerate(entries, start=1):
@@ -71,7 +71,7 @@ def _repair_list(
                 else ""
             )
             which = f"the {kind} {name!r}"[:200] if name else f"{kind} {n} of its list"
-            say(f"{which} is left out: it is not described as the protocol says")
+            report(f"{which} is left out: it is not described as the protocol says")
     return sound
 
 

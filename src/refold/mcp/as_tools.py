@@ -34,7 +34,7 @@ from refold.values.text import escape_outside
 from refold.values.tools import Effect
 
 NAME_PREFIX = "mcp__"
-_LONGEST_NAME = 64  # that providers take
+_MAX_NAME_CHARS = 64  # that providers take
 _MAX_DESCRIPTION_CHARS = 2_048  # characters
 _MAX_SCHEMA_CHARS = 20_000  # characters of one schema
 _MAX_SCHEMA_DEPTH = 64  # levels of objects and lists in it
@@ -104,10 +104,10 @@ def as_tools(
 def tool_name(server: str, remote: str) -> str:
     """Return the name of a tool for model and rules; a long one ends with its hash."""
     name = f"{NAME_PREFIX}{server}__{_UNUSUAL_CHARACTERS.sub('_', remote)}"
-    if len(name) <= _LONGEST_NAME:
+    if len(name) <= _MAX_NAME_CHARS:
         return name
     mark = sha256(remote.encode(errors="surrogatepass")).hexdigest()[:8]
-    return f"{name[: _LONGEST_NAME - 9]}_{mark}"
+    return f"{name[: _MAX_NAME_CHARS - 9]}_{mark}"
 
 
 def resource_tool(read: Callable[[str, str, Context], Awaitable[Reply]]) -> Tool:

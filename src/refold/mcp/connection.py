@@ -53,8 +53,11 @@ State: TypeAlias = Literal["waiting", "connecting", "connected", "failed"]
 
 _MAX_SHORT_CONNECTIONS = 5  # short connections in a row, after which a server is given up
 _SHORT_SECONDS = 30.0  # longer connections count as good
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds before it is tried again
-_LISTS_AT_ONCE, _BETWEEN_LISTS = 5, 2.0  # readings of its lists, then seconds between two
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 30.0  # seconds before it is tried again
+_BURST_READINGS, _READING_PAUSE_SECONDS = (
+    5,
+    2.0,
+)  # readings of its lists, then seconds between two
 _LOG_LINES = 50
 _MAX_VISITS = 3  # times that a call asks for pages before it works
 
@@ -114,7 +117,7 @@ class Connection:
                 self.why, failures = "", 0
                 continue
             self._note_loss()
-            pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (failures - 1))
+            pause = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
             if failures >= _MAX_SHORT_CONNECTIONS or self._ending.for_user:
                 tries = (
                     "" if self._ending.for_user else f"given up after {failures} tries: "
@@ -249,8 +252,8 @@ class Connection:
         readings = 0
         while not ending.ended:
             await ending.news.wait()
-            if readings >= _LISTS_AT_ONCE:  # it may change them endlessly
-                await anyio.sleep(_BETWEEN_LISTS)
+            if readings >= _BURST_READINGS:  # it may change them endlessly
+                await anyio.sleep(_READING_PAUSE_SECONDS)
             ending.news = anyio.Event()
             if (changes := ending.changes) and not ending.ended:
                 readings += 1

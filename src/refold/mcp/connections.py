@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from refold.mcp.server_paths import PreparedServer
 
 _CONNECTIONS_CLOSED = "The MCP servers have been closed. Nothing was done."
-_AT_ONCE = 64  # calls that wait for an answer
+_MAX_CONCURRENT_CALLS = 64  # calls that wait for an answer
 _MAX_QUESTIONS = 20  # questions of a server in one call that are put to the user
 _MAX_REFUSALS = 3  # in one call, after which the user is not asked again
 _COMPLETION_SECONDS = 1.0  # that a key waits for the values of a server
@@ -113,9 +113,9 @@ class Connections:
     """The connections. `close` them in a thread: it ends the servers."""
 
     def __init__(
-        self, servers: Sequence[ServerConfig], manifests: Manifests, outside: McpContext
+        self, servers: Sequence[ServerConfig], manifests: Manifests, context: McpContext
     ) -> None:
-        self.servers, self._manifests, self._outside = tuple(servers), manifests, outside
+        self.servers, self._manifests, self._outside = tuple(servers), manifests, context
         self._known = {one.name: manifests.read(one) for one in servers}
         self._by_name: dict[str, Connection] = {}
         self._stack, self._lock, self._made = ExitStack(), Lock(), Event()
@@ -369,7 +369,7 @@ class Connections:
             raise ToolFailed(_CONNECTIONS_CLOSED)
         channel, sampler = Channel(), _Sampler(context, complete)
         questions = questions or _Questions(context, self.report)
-        limit = self._limit = self._limit or anyio.CapacityLimiter(_AT_ONCE)
+        limit = self._limit = self._limit or anyio.CapacityLimiter(_MAX_CONCURRENT_CALLS)
         future: Future[Any] = self._portal.start_task_soon(work, channel)
         future.add_done_callback(lambda _: channel.put(None))
         try:

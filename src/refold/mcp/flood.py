@@ -49,18 +49,18 @@ _ALLOWANCE_OF_METHOD = {
 class FloodGate:
     """The limits of one connection.
 
-    `say` is called with a notice when messages are dropped, `changed` when a dropped
-    message said that a list has changed, and `updated` with the URI of a resource if its
+    `report` is called with a notice when messages are dropped, `on_list_change` when a dropped
+    message said that a list has changed, and `on_resource_update` with the URI of a resource if its
     update is dropped.
     """
 
     def __init__(
         self,
-        say: Callable[[str], None],
-        changed: Callable[[], None],
-        updated: Callable[[str], None],
+        report: Callable[[str], None],
+        on_list_change: Callable[[], None],
+        on_resource_update: Callable[[str], None],
     ) -> None:
-        self.say, self._changed, self._updated = say, changed, updated
+        self.say, self._changed, self._updated = report, on_list_change, on_resource_update
         self._buckets = dict[str, _Bucket]()
 
     def passes(self, message: types.JSONRPCMessage) -> bool:

@@ -204,7 +204,7 @@ class _Login(OAuthClientProvider):
         known = _configured_client(config, metadata)
         document = settings.client_metadata_url or None
         super().__init__(
-            config.url, metadata, _Nothing(known), self._show, self._wait_for_code,
+            config.url, metadata, _NullTokenStore(known), self._show, self._wait_for_code,
             client_metadata_url=document,
         )  # fmt: skip
         self._config, self._network, self._page = config, network, page
@@ -292,7 +292,7 @@ class _Login(OAuthClientProvider):
 _ACCEPT_HEADERS = {"Accept": "application/json, text/event-stream"}
 
 
-class _Nothing:
+class _NullTokenStore:
     """A token store for the SDK that stores nothing: `Grant` is stored instead."""
 
     def __init__(self, known: OAuthClientInformationFull | None) -> None:

@@ -31,17 +31,17 @@ _PRINTABLE_SCOPE = 500
 
 
 class ServerLogin(httpx2.Auth):
-    """Authenticates requests. `stopped` gets a sentence when only a login helps."""
+    """Authenticates requests. `on_stop` gets a sentence when only a login helps."""
 
     def __init__(
         self,
         config: ServerConfig,
         grants: GrantStore,
         environ: Mapping[str, str],
-        stopped: Callable[[str], None],
+        on_stop: Callable[[str], None],
         resolve: Resolve = resolve,
     ) -> None:
-        self._config, self._grants, self._stopped = config, grants, stopped
+        self._config, self._grants, self._stopped = config, grants, on_stop
         self._network = OAuthNetwork(config.url, environ, resolve)
         self._grant: Grant | None = None
         self._read, self._lock = False, anyio.Lock()

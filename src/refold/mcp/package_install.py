@@ -163,7 +163,7 @@ class Installer(Struct, frozen=True):
             if str(directory) not in current:
                 shutil.rmtree(directory, ignore_errors=True)
 
-    def drop(self, old: Installation) -> None:
+    def delete_installation(self, old: Installation) -> None:
         """Delete an installation that was not wanted."""
         shutil.rmtree(old.directory, ignore_errors=True)
 
@@ -269,7 +269,7 @@ class Installer(Struct, frozen=True):
             "UV_CACHE_DIR": str(directory / "cache" / "uv"),
             "UV_PYTHON_INSTALL_DIR": str(directory / "python"),
         }
-        for name, path in _OF_USER:
+        for name, path in _USER_VARIABLES:
             place = os.path.join(self.user_home, path)
             if name not in self.environ and os.path.exists(place):
                 variables[name] = place
@@ -298,7 +298,7 @@ class Installer(Struct, frozen=True):
 
 
 _PIP_CONFIG, _UV_CONFIG = ".config/pip/pip.conf", ".config/uv/uv.toml"
-_OF_USER = (
+_USER_VARIABLES = (
     ("PYENV_ROOT", ".pyenv"),
     ("PIP_CONFIG_FILE", _PIP_CONFIG),
     ("UV_CONFIG_FILE", _UV_CONFIG),

@@ -48,8 +48,8 @@ _PART_KEYS = frozenset(
     )
 )
 _MAX_ALTERNATIVES_CHARS = 1_000  # of the alternatives in the description
-_MOST_LEVELS = 8  # of alternatives in alternatives
-_MOST_PARTS = 200  # that are joined: references can name one another endlessly
+_MAX_LEVELS = 8  # of alternatives in alternatives
+_MAX_PARTS = 200  # that are joined: references can name one another endlessly
 
 Schema = Mapping[str, Any]
 
@@ -62,7 +62,7 @@ def to_portable(schema: Schema) -> dict[str, Any]:
     base = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
     special = {key: base.pop(key) for key in tuple(base) if key in _NOT_AT_THE_TOP}
     if special:
-        base |= _merge(schema, schema, _MOST_LEVELS, iter(range(_MOST_PARTS)))
+        base |= _merge(schema, schema, _MAX_LEVELS, iter(range(_MAX_PARTS)))
         words = (
             f"The arguments also have to match {json.dumps(special, ensure_ascii=False)}"
         )
@@ -99,7 +99,7 @@ def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dic
     """
     if next(left, None) is None:
         raise BadInput(
-            f"its schema joins more than {_MOST_PARTS} alternatives and references"
+            f"its schema joins more than {_MAX_PARTS} alternatives and references"
         )
     properties = dict(_properties(part))
     required = list(part["required"]) if _is_list_of_names(part.get("required")) else []

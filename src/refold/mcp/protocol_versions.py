@@ -79,7 +79,7 @@ async def offer_version(
     """
     async with transport as (read, write):
         if version in HANDSHAKE_PROTOCOL_VERSIONS and version != LATEST_HANDSHAKE_VERSION:
-            yield read, _Offer(write, version)
+            yield read, _VersionedStream(write, version)
         else:
             yield read, write
 
@@ -90,7 +90,7 @@ class _Refusal(BaseModel):
     supported: list[str]
 
 
-class _Offer(Struct):
+class _VersionedStream(Struct):
     """A stream to the server that changes the version in `initialize`."""
 
     write: Any

@@ -73,7 +73,7 @@ class RegistryServer(Struct, frozen=True, rename="camel"):
     remotes: tuple[Remote, ...] | None = None
 
     @property
-    def ways(self) -> "dict[str, Package | Remote]":
+    def sources(self) -> "dict[str, Package | Remote]":
         """Return the usable ways by kind, in the order of `PACKAGE_KINDS`."""
         result = dict[str, Package | Remote]()
         for package in self.packages or ():
@@ -131,9 +131,11 @@ def local_name(name: str) -> str:
     return _NOT_A_NAME.sub("-", last)[:_MAX_NAME_CHARS].strip("-") or "server"
 
 
-def entry(way: Package | Remote, answer: Answer) -> dict[str, Any]:
+def entry(source: Package | Remote, answer: Answer) -> dict[str, Any]:
     """Return the entry for a file. Raises `BadInput` if a value is missing."""
-    return _remote(way, answer) if isinstance(way, Remote) else _package(way, answer)
+    return (
+        _remote(source, answer) if isinstance(source, Remote) else _package(source, answer)
+    )
 
 
 class _Page(Struct):

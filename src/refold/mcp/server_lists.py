@@ -33,8 +33,8 @@ _MAX_PAGES = 50
 _LISTEN_PAUSE = 2.0  # seconds before listening: a session may end at once
 
 
-async def read_lists(client: Client, say: Callable[[str], None]) -> ServerListing:
-    """Read all lists of a server, page by page. `say` is called with each that is cut."""
+async def read_lists(client: Client, report: Callable[[str], None]) -> ServerListing:
+    """Read all lists of a server, page by page. `report` is called with each list that is cut."""
 
     async def pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
         entries, cursor = list[Any](), None
@@ -44,14 +44,18 @@ async def read_lists(client: Client, say: Callable[[str], None]) -> ServerListin
             except ValidationError:
                 if key == "tools":  # without these a server is of no use
                     raise
-                say(f"its {key.replace('_', ' ')} are left out: their list cannot be read")
+                report(
+                    f"its {key.replace('_', ' ')} are left out: their list cannot be read"
+                )
                 return entries
             entries += getattr(page, key)
             cursor = page.next_cursor
             if not cursor or len(entries) >= MAX_ENTRIES:
                 break
         if cursor or len(entries) > MAX_ENTRIES:
-            say(f"of its {key} only the first {min(len(entries), MAX_ENTRIES):,} are used")
+            report(
+                f"of its {key} only the first {min(len(entries), MAX_ENTRIES):,} are used"
+            )
         return entries[:MAX_ENTRIES]
 
     can, info = client.server_capabilities, client.server_info

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from refold.errors import BadInput
 from refold.mcp.http_transport import JudgedTransport, http_client
 from refold.mcp.servers import ServerConfig
-from refold.mcp.transports import LONGEST_LINE, ConnectionEnd, Streams
+from refold.mcp.transports import MAX_LINE_BYTES, ConnectionEnd, Streams
 
 _Incoming = SessionMessage | Exception
 
@@ -38,7 +38,7 @@ async def sse(
     client = http_client(transport, dict(config.headers), auth=login)
     async with (
         client,
-        sse_within_origin(client, config.url, max_event_size=LONGEST_LINE) as events,
+        sse_within_origin(client, config.url, max_event_size=MAX_LINE_BYTES) as events,
     ):
         events.response.raise_for_status()
         to_session, read = anyio.create_memory_object_stream[_Incoming](0)
@@ -77,7 +77,7 @@ async def _receive(
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the session has ended
         except httpx2.SSEError:
-            ending.end(f"it sent an event longer than {LONGEST_LINE >> 20} MiB")
+            ending.end(f"it sent an event longer than {MAX_LINE_BYTES >> 20} MiB")
         except httpx2.HTTPError as error:
             ending.end(str(error) or type(error).__name__)
         if not started:

@@ -41,16 +41,16 @@ from refold.values.printable_names import escape_name
 from refold.values.text import escape_marks
 from refold.values.tools import Confinement
 
-LONGEST_LINE = 16 * 1024 * 1024  # bytes of one message
+MAX_LINE_BYTES = 16 * 1024 * 1024  # bytes of one message
 _MAX_GARBAGE_LINES = 100  # lines that are no message, before a server is given up
-_AT_ONCE = 256 * 1024
+_READ_BYTES = 256 * 1024
 # Half of a character, as JSON escapes it.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 # How errors of the SDK about an answer over HTTP begin, before many lines of its parser.
 _PARSE_ERRORS = ("Failed to parse JSON response: ", "Failed to parse SSE message: ")
 _LAST_CHARS = 4_000  # of its output that are searched for why it ended
 _RECENT_SECONDS, _MAX_RECENT = 5.0, 500  # output, in lines, that may say why it ended
-_TO_END = 2.0  # seconds for a program to end when its input is closed
+_END_SECONDS = 2.0  # seconds for a program to end when its input is closed
 
 Streams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception],
@@ -162,7 +162,7 @@ async def stdio(
         finally:
             read.close()
             write.close()
-            with anyio.move_on_after(_TO_END, shield=True):
+            with anyio.move_on_after(_END_SECONDS, shield=True):
                 await connection.send_eof()
                 await program.over.wait()
             group.cancel_scope.cancel()
@@ -266,8 +266,8 @@ async def _receive(
     rest, garbage = bytearray(), 0
     async with session:
         try:
-            while garbage <= _MAX_GARBAGE_LINES and len(rest) <= LONGEST_LINE:
-                rest += await connection.receive(_AT_ONCE)
+            while garbage <= _MAX_GARBAGE_LINES and len(rest) <= MAX_LINE_BYTES:
+                rest += await connection.receive(_READ_BYTES)
                 *lines, last = rest.split(b"\n")
                 rest = bytearray(last)
                 for line in lines:
@@ -281,7 +281,7 @@ async def _receive(
         if garbage > _MAX_GARBAGE_LINES:
             ending.end("it wrote a line that is not a valid message of the protocol")
         else:
-            ending.end(f"it sent a line longer than {LONGEST_LINE // 1024**2} MiB")
+            ending.end(f"it sent a line longer than {MAX_LINE_BYTES // 1024**2} MiB")
 
 
 async def _pass_on(

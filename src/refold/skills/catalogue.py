@@ -96,7 +96,7 @@ class Catalogue:
             return skills[wanted]
         raise BadInput(_unknown_skill_text(name, list(skills)))
 
-    def matching(self, query: str) -> Sequence[tuple[str, str]]:
+    def search(self, query: str) -> Sequence[tuple[str, str]]:
         """Names and descriptions of the skills that contain every word of `query`."""
         words = query.casefold().split()
         return [

@@ -126,7 +126,7 @@ class SkillsInMemory:
     def __init__(self, skills: Mapping[str, str] | None = None) -> None:
         self.all = dict(skills or {"tea": "how tea is made\nBoil water."})
 
-    def matching(self, query: str) -> Sequence[tuple[str, str]]:
+    def search(self, query: str) -> Sequence[tuple[str, str]]:
         first = ((name, text.partition("\n")[0]) for name, text in self.all.items())
         return [(name, line) for name, line in first if query in line]
 

@@ -209,12 +209,12 @@ class PatchedText(Struct, frozen=True):
     remarks: tuple[str, ...]
 
 
-def patch_text(was: EditableText, hunks: "Sequence[Hunk]", name: str) -> PatchedText:
+def patch_text(original: EditableText, hunks: "Sequence[Hunk]", name: str) -> PatchedText:
     """Apply all hunks. Raises `ToolFailed` for one whose place is ambiguous."""
-    hunks = [_as_in_file(hunk, was.plain) for hunk in hunks]
-    bare = bool(was.plain) and not was.plain.endswith("\n")
-    end = "\r\n" if was.crlf else "\n"
-    work = replace(was, text=was.text + end) if bare else was
+    hunks = [_with_file_line_ends(hunk, original.plain) for hunk in hunks]
+    bare = bool(original.plain) and not original.plain.endswith("\n")
+    end = "\r\n" if original.crlf else "\n"
+    work = replace(original, text=original.text + end) if bare else original
     lines = work.plain.split("\n")[:-1]
     splices, remarks, next_line = list[_Splice](), list[str](), 0
     for number, hunk in enumerate(hunks, 1):
@@ -259,7 +259,7 @@ def _offsets(lines: Sequence[str]) -> list[int]:
     return offsets
 
 
-def _as_in_file(hunk: "Hunk", text: str) -> "Hunk":
+def _with_file_line_ends(hunk: "Hunk", text: str) -> "Hunk":
     rows = tuple((sign, restore_invisible(line, text)) for sign, line in hunk.rows)
     return replace(hunk, rows=rows)
 
@@ -278,7 +278,7 @@ class _Search:
         self._hunk_name = f"{hunk_name} (line {hunk.line} of the patch)"
 
     def find_place(self) -> tuple[int, bool]:
-        """The line, from 0, and whether white space was overlooked."""
+        """Return the line, from 0, and whether it matches only without white space."""
         hunk = self._hunk
         after = self._after_headers() if hunk.headers else None
         if not hunk.old:

@@ -23,14 +23,14 @@ def builtin() -> tuple[Tool, ...]:
 
 
 def load_tools(
-    plugins: Iterable[Plugin], taken: Collection[str] = ()
+    plugins: Iterable[Plugin], reserved_names: Collection[str] = ()
 ) -> tuple[tuple[Tool, ...], tuple[str, ...]]:
     """The tools of these entry points, and sentences about those that were left out.
 
     One whose name is taken, or that cannot be loaded, is left out with all others of its
     entry point.
     """
-    names = set(taken)
+    names = set(reserved_names)
     tools, problems = list[Tool](), list[str]()
     for plugin in plugins:
         try:

@@ -175,11 +175,11 @@ class Tool(Struct, frozen=True):
         """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
         values = arguments_object(raw)
         if unknown := values.keys() - set(self.arguments.__struct_fields__):
-            raise self._misfit(values, unknown)
+            raise self._argument_error(values, unknown)
         try:
             fitting = msgspec.convert(values, self.arguments)
         except msgspec.ValidationError as error:
-            raise self._misfit(values, unknown) from error
+            raise self._argument_error(values, unknown) from error
         arguments = {name: getattr(fitting, name) for name in values}
         return self.rewrite(arguments) if self.rewrite is not None else arguments
 
@@ -233,7 +233,9 @@ class Tool(Struct, frozen=True):
         """A call in one line: the name of the tool and its subject."""
         return f"{self.name} {' '.join(self.subject_of(arguments).split())}".rstrip()
 
-    def _misfit(self, values: Mapping[str, object], unknown: Iterable[str]) -> ToolFailed:
+    def _argument_error(
+        self, values: Mapping[str, object], unknown: Iterable[str]
+    ) -> ToolFailed:
         # msgspec stops at the first error; a model corrects its call better from all.
         problems = [f"there is no argument {name!r}" for name in unknown]
         for field in structs.fields(self.arguments):

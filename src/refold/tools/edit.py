@@ -113,7 +113,7 @@ def _edit(
     was = decode_text(before)
     if was is None:
         raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
-    old, new = as_in_file(old, was.plain), as_in_file(new, was.plain)
+    old, new = with_file_line_ends(old, was.plain), with_file_line_ends(new, was.plain)
     old, new = files.secrets(was.plain, name).replacement(old, new)
     offsets = find_places(was.plain, old, new, name, all=all)
     after = was.replace_at(offsets, old, new)
@@ -126,19 +126,19 @@ def _edit(
     return add_syntax_note(reply, name, was.plain, text)
 
 
-def _encode_as_before(content: str, was: EditableText | None) -> tuple[bytes, str]:
+def _encode_as_before(content: str, original: EditableText | None) -> tuple[bytes, str]:
     """`content` with the line ends and the encoding of the file it replaces.
 
     The second value reports which encoding became which, or is "".
     """
-    if was is None:
+    if original is None:
         return content.encode(), "binary data to UTF-8"
-    content = content.removeprefix("\ufeff") if was.mark else content
-    text = content if "\r" in content else was.with_ends(content)
+    content = content.removeprefix("\ufeff") if original.mark else content
+    text = content if "\r" in content else original.with_ends(content)
     try:
-        return was.encode(text), ""
+        return original.encode(text), ""
     except UnicodeEncodeError:  # the old encoding lacks a character
-        return text.encode(), f"{was.encoding_name} to UTF-8"
+        return text.encode(), f"{original.encoding_name} to UTF-8"
 
 
 def _reply_unchanged(real: Real, name: str, data: bytes) -> Reply:
@@ -207,13 +207,16 @@ def _apply_edit(
     text: EditableText, edit: Edit, name: str, secrets: Secrets
 ) -> tuple[EditableText, int]:
     check_sendable(edit.new, "new")
-    old, new = as_in_file(edit.old, text.plain), as_in_file(edit.new, text.plain)
+    old, new = (
+        with_file_line_ends(edit.old, text.plain),
+        with_file_line_ends(edit.new, text.plain),
+    )
     old, new = secrets.replacement(old, new, text.plain)
     offsets = find_places(text.plain, old, new, name, all=edit.all)
     return replace(text, text=text.replace_at(offsets, old, new)), len(offsets)
 
 
-def as_in_file(words: str, text: str) -> str:
+def with_file_line_ends(words: str, text: str) -> str:
     """Text from a model, with the line ends and invisible characters of the file."""
     return restore_invisible(words.replace("\r\n", "\n"), text)
 

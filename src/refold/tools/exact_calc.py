@@ -134,14 +134,14 @@ def _decimal(number: Number) -> Decimal:
 
 def _exact_or_decimal(
     exact: Callable[[Fraction, Fraction], Fraction | int],
-    near: Callable[[Decimal, Decimal], Decimal],
+    approximate: Callable[[Decimal, Decimal], Decimal],
 ) -> Callable[[Number, Number], Number]:
     """Compute exactly if both numbers are exact, else with decimals."""
 
     def operate(left: Number, right: Number) -> Number:
         if isinstance(left, Fraction) and isinstance(right, Fraction):
             return Fraction(exact(left, right))
-        return near(_decimal(left), _decimal(right))
+        return approximate(_decimal(left), _decimal(right))
 
     return operate
 

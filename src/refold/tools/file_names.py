@@ -1,4 +1,4 @@
-"""Suggestions for a missing file: similar names near it.
+"""Suggests names that are similar to that of a missing file.
 
 A model that misremembers a name gets the right one without another call. Only names inside the workspace are listed.
 """

@@ -18,7 +18,7 @@ from refold.values.text import clean
 
 
 def read_current(real: Real, files: Files, known: Mapping[str, str]) -> bytes:
-    """The content of a file that was read here and has not changed since, or raise."""
+    """The content of a file that this session has read. Raises `ToolFailed` if it has changed since."""
     name = files.display_name(real)
     if files.kind(real) == "nothing":
         from refold.tools.file_names import similar_names_text
@@ -42,14 +42,14 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def encode_like(was: EditableText, text: str, name: str) -> bytes:
+def encode_like(original: EditableText, text: str, name: str) -> bytes:
     """`text` as bytes of a file that is written as it `was`, or raise."""
     try:
-        return was.encode(text)
+        return original.encode(text)
     except UnicodeEncodeError as error:
         letter = text[error.start]
         raise ToolFailed(
-            f"{name} is {was.encoding_name}, which cannot hold {letter!r}. Use other "
+            f"{name} is {original.encoding_name}, which cannot hold {letter!r}. Use other "
             "characters, or replace the whole file with write_file, which makes it UTF-8."
         ) from error
 
@@ -69,7 +69,7 @@ class DiffText(Struct, frozen=True):
 def to_diff(
     real: Real, diff_text: DiffText, before: bytes, after: bytes, recoded: str = ""
 ) -> Diff:
-    """`recoded` says which encoding became which, if it is another one now."""
+    """Return the diff for the user. `recoded` describes a change of the encoding, or is ""."""
     first = f"@@ the encoding was changed from {recoded} @@\n" if recoded else ""
     text = f"{first}{diff_text.text}".rstrip("\n")
     return Diff(escape_name(real), "changed", text, digest(before), digest(after), recoded)

@@ -88,10 +88,10 @@ async def glob(
     return Reply("\n".join(lines) + note_text, note)
 
 
-def not_shown_text(left_out: Mapping[str, str], called: Callable[[str], str]) -> str:
+def not_shown_text(left_out: Mapping[str, str], display_name: Callable[[str], str]) -> str:
     """A sentence on paths that are not shown, with reasons. The path "" stands for lines."""
     names = [
-        f"{called(path) if path else 'more lines'} ({why})"
+        f"{display_name(path) if path else 'more lines'} ({why})"
         for path, why in left_out.items()
     ]
     more_text = f", and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
@@ -207,7 +207,7 @@ def _size(size: int) -> str:
 async def run_search(
     line: Sequence[str], directory_path: str, commands: Commands, excludes: str = ""
 ) -> Finished:
-    """Run ripgrep, or our own program. Its complaints come last, on lines of their own.
+    """Run ripgrep, or our own program. Its error lines come last in the output.
 
     `excludes` is the input for ripgrep.
     """

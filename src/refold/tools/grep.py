@@ -237,12 +237,12 @@ def _unreadable_paths(paths: set[str], directory_path: str, files: Files) -> set
 
 
 def _with_left_out(
-    reply: Reply, left_out: dict[str, str], called: Callable[[str], str]
+    reply: Reply, left_out: dict[str, str], display_name: Callable[[str], str]
 ) -> Reply:
     """The reply with a sentence on the files that are not shown."""
     if not left_out:
         return reply
-    sentence = not_shown_text(left_out, called)
+    sentence = not_shown_text(left_out, display_name)
     nothing = reply.text in (_NOTHING_FOUND, _ALL_IGNORED)
     begins = "No line can be shown." if nothing else reply.text
     return Reply(f"{begins}\n{sentence}", reply.shown)
@@ -256,7 +256,7 @@ def _reply(
     matches: Sequence[MatchedLine],
     wanted: GrepQuery,
     files_only: bool,
-    called: partial[str],
+    display_name: partial[str],
 ) -> Reply:
     paths = list(dict.fromkeys(line.path for line in matches))
     match_count = sum(line.match for line in matches)
@@ -264,17 +264,21 @@ def _reply(
     note = (Note(f"searched for {escape_name(wanted.pattern)}: {about}"),)
     if not matches:
         return Reply(_NOTHING_FOUND, note)
-    rows = [called(path) for path in paths] if files_only else list(_rows(matches, called))
+    rows = (
+        [display_name(path) for path in paths]
+        if files_only
+        else list(_rows(matches, display_name))
+    )
     cut = len(rows) > _MAX_LINES
     hint = f"; only the first {_MAX_LINES} are shown: narrow the search" if cut else ""
     return Reply("\n".join((*rows[:_MAX_LINES], f"({about}{hint})")), note)
 
 
-def _rows(matches: Sequence[MatchedLine], called: partial[str]) -> Iterator[str]:
+def _rows(matches: Sequence[MatchedLine], display_name: partial[str]) -> Iterator[str]:
     before = MatchedLine("", 0, "", False)
     for line in matches:
         if line.path != before.path:
-            yield called(line.path)
+            yield display_name(line.path)
         elif line.number > before.number + 1 and not (line.match and before.match):
             yield "--"
         yield f"{line.number}{':' if line.match else '-'} {shorten_line(line.text, _MAX_LINE_CHARS)}"

@@ -76,7 +76,7 @@ def is_encoded_in(name: str, content: bytes) -> bool:
 
 
 def _sample(content: bytes) -> bytes:
-    """The first lines with bytes beyond ASCII: a file may begin with a page of code."""
+    """The first lines with non-ASCII bytes: a file may begin with many ASCII-only lines."""
     first = _HIGH_BYTES.search(content)
     start = content.rfind(b"\n", 0, first.start() if first else 0) + 1
     sample = content[start : start + _SAMPLE_BYTES]
@@ -136,12 +136,12 @@ def _likelihoods(sample: bytes) -> Iterator[tuple[float, str, float]]:
         alone = sum(len(run) == 1 for run in runs)
         if len(text) < _FEWEST_CHARS:
             continue
-        shares = [_letter_share(letter, name) for letter in text]
+        shares = [_everyday_share(letter, name) for letter in text]
         common = (sum(share > _RARE_SHARE for share in shares) - alone) / len(text)
         yield sum(map(log, shares)), name, common
 
 
-def _letter_share(letter: str, name: str) -> float:
+def _everyday_share(letter: str, name: str) -> float:
     first, *others = letter.encode(name)
     if len(others) == 1:
         for low, high, count, share in _EVERYDAY_RANGES[name]:

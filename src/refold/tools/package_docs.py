@@ -128,7 +128,7 @@ def _shorten(text: str, max_chars: int) -> str:
 
 
 def _sites(files: Files, name: str, query: str) -> str:
-    """Addresses for the languages of this workspace, or for all if it has none."""
+    """Addresses of documentation for the languages of this workspace, or for all languages."""
     names = {item.name for item in files.items(files.real("."))}
     own = {
         language: sites

@@ -456,7 +456,7 @@ def _shorten(text: str, result: Finished) -> tuple[str, int]:
 _NO_CLOBBER = "set -C; export SHELLOPTS; "  # also for a bash that a command starts
 
 
-def careful(tool: Tool) -> Tool:
+def without_overwriting(tool: Tool) -> Tool:
     """`tool`; a shell tool is wrapped so that redirections overwrite nothing."""
     if tool.name not in ("bash", "background_run", "monitor"):
         return tool

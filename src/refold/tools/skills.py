@@ -22,12 +22,12 @@ _MAX_LIST_CHARS = 28_000  # below the length at which the seam cuts
 class Skills(Protocol):
     """The skills around one directory. Methods may block on a disk: call them from a thread.
 
-    `matching` returns names and descriptions of those that contain every word. `text_of`
+    `search` returns names and descriptions of those that contain every word. `text_of`
     returns the text of a skill, with its folder and its files; `content` one of these
     files, and never anything else. Both raise `ToolFailed`.
     """
 
-    def matching(self, query: str) -> Sequence[tuple[str, str]]: ...
+    def search(self, query: str) -> Sequence[tuple[str, str]]: ...
     def text_of(self, name: str) -> str: ...
     def content(self, name: str, file: str) -> bytes: ...
 
@@ -39,7 +39,7 @@ async def list_skills(
     skills: Skills,
 ) -> Reply:
     """List the skills there are, with what each is for."""
-    matches = await to_thread.run_sync(skills.matching, query)
+    matches = await to_thread.run_sync(skills.search, query)
     if not matches:
         about = f" about {query!r}" if query.strip() else ""
         return Reply(f"There are no skills{about}.", (Note(f"no skills{about}"),))

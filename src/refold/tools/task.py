@@ -20,7 +20,7 @@ TOOL_NAME = TASK
 
 
 class TaskRequest(Struct, frozen=True):
-    """The task of a child. `level`: the role of its model; "": that of the agent."""
+    """A task for a subagent. `level`: the role of its model; "": that of the agent."""
 
     agent: str
     prompt: str

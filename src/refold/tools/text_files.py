@@ -165,7 +165,7 @@ class Piece(Struct, frozen=True):
 
     @property
     def extent(self) -> str:
-        """The same with a hint how to continue, for a model."""
+        """The line numbers with a hint on how to read more, for a model."""
         if self.last < self.first or self.last == self.total:
             return self.where
         return f"{self.where}; continue with first={self.last + 1}"
@@ -186,7 +186,7 @@ def piece(text: str, first: int, count: int) -> Piece:
 
 
 def fold_lines(text: str, width: int = MAX_LINE_CHARS) -> str:
-    """`text` with long lines broken, so that each part can be requested."""
+    """`text` with long lines broken, so that each part can be read by its line number."""
     if all(len(line) <= width for line in text.split("\n")):
         return text
     return "\n".join(

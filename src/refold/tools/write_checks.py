@@ -1,4 +1,4 @@
-"""What is checked when a file is changed: that it still parses, and that most of it stays.
+"""Checks a change of a file: that it still parses, and that most of it stays.
 
 Both checks compare the file with what it was, and read nothing else: no request, no language of
 the user. `code.edit_checks` asks language servers for more.

@@ -69,7 +69,7 @@ given, never as text."""
 
 
 def in_context_as_text(messages: list[Message]) -> list[Message]:
-    """What is sent: the selected messages as one text. A single one stays as it is."""
+    """Join the selected messages to one text. A single message stays unchanged."""
     selected = select_messages(messages)
     if len(selected) < 2:
         return selected

@@ -58,14 +58,14 @@ def trim_to_fit(messages: list[Message]) -> list[Message]:
 
 
 def note(messages: list[Message]) -> str:
-    """What stands for messages that are not sent: their number."""
+    """The note that replaces messages that are not sent: their number."""
     count = len(messages)
     many = "1 earlier message is" if count == 1 else f"{count} earlier messages are"
     return f"({many} left out here.)"
 
 
 def note_digest(messages: list[Message]) -> str:
-    """What stands for messages that are not sent: the beginning of each, as a line."""
+    """The note that replaces messages that are not sent: the first line of each."""
     lines = ["Earlier, in short:"]
     for message in messages:
         line = " ".join(message_text(message).split())
@@ -77,18 +77,18 @@ def note_digest(messages: list[Message]) -> str:
 
 
 def in_context(messages: list[Message]) -> list[Message]:
-    """What is sent: the whole conversation, as long as it fits."""
+    """Select the messages to send: the whole conversation, if it fits."""
     return trim_to_fit(messages)
 
 
 def in_context_fresh(messages: list[Message]) -> list[Message]:
-    """What is sent: the newest request, with the calls and results since."""
+    """Select the messages to send: the newest request, with the calls and results since."""
     first, _ = newest_request(messages)
     return trim_to_fit(messages[first:])
 
 
 def in_context_window(messages: list[Message]) -> list[Message]:
-    """What is sent: the newest request and the last messages, and a note for the others."""
+    """Select the messages to send: the newest request and the last ones, with a note for the rest."""
     first, after = newest_request(messages)
     start = max(len(messages) - MAX_MESSAGES, 0)
     while start > 0 and messages[start].role == "tool":

@@ -1,4 +1,4 @@
-"""Stand-ins for the test of a generated program: what a fake model answers, and its place.
+"""Fakes for the test of a generated program: responses of a model, and a fake program.
 
 The names end with the backend that a function stands in for.
 """
@@ -13,7 +13,7 @@ from unittest import mock
 from refold.declared.parts import settings as agent
 
 
-def calling_openai_chat(name: str, arguments: dict[str, Any]) -> str:
+def call_reply_openai_chat(name: str, arguments: dict[str, Any]) -> str:
     """A response with a tool call."""
     function = {"name": name, "arguments": json.dumps(arguments)}
     call = {"id": "call-0", "type": "function", "function": function}
@@ -22,7 +22,7 @@ def calling_openai_chat(name: str, arguments: dict[str, Any]) -> str:
     )
 
 
-def saying_openai_chat(text: str) -> str:
+def text_reply_openai_chat(text: str) -> str:
     """A response in words."""
     return openai_chat_body({"role": "assistant", "content": text})
 
@@ -33,14 +33,14 @@ def openai_chat_body(message: dict[str, Any]) -> str:
     return json.dumps({"choices": [{"message": message}], "usage": usage})
 
 
-def calling_anthropic(name: str, arguments: dict[str, Any]) -> str:
+def call_reply_anthropic(name: str, arguments: dict[str, Any]) -> str:
     """A response with a tool call."""
     return anthropic_body(
         {"type": "tool_use", "id": "c0", "name": name, "input": arguments}
     )
 
 
-def saying_anthropic(text: str) -> str:
+def text_reply_anthropic(text: str) -> str:
     """A response in words."""
     return anthropic_body({"type": "text", "text": text})
 
@@ -51,13 +51,13 @@ def anthropic_body(block: dict[str, Any]) -> str:
     return json.dumps({"role": "assistant", "content": [block], "usage": usage})
 
 
-def calling_ollama(name: str, arguments: dict[str, Any]) -> str:
+def call_reply_ollama(name: str, arguments: dict[str, Any]) -> str:
     """A response with a tool call."""
     call = {"function": {"name": name, "arguments": arguments}}
     return ollama_body({"role": "assistant", "content": "", "tool_calls": [call]})
 
 
-def saying_ollama(text: str) -> str:
+def text_reply_ollama(text: str) -> str:
     """A response in words."""
     return ollama_body({"role": "assistant", "content": text})
 
@@ -68,13 +68,13 @@ def ollama_body(message: dict[str, Any]) -> str:
     return json.dumps({"message": message, "done": True, **counts})
 
 
-def saying_claude_code(text: str) -> str:
+def text_reply_claude_code(text: str) -> str:
     """A response in words."""
     usage = {"input_tokens": 10, "output_tokens": 5}
     return json.dumps({"type": "result", "result": text, "usage": usage})
 
 
-def saying_codex_cli(text: str) -> str:
+def text_reply_codex_cli(text: str) -> str:
     """A response in words."""
     item = {"type": "agent_message", "text": text}
     usage = {"input_tokens": 10, "output_tokens": 5}
@@ -85,7 +85,7 @@ def saying_codex_cli(text: str) -> str:
     return "\n".join(map(json.dumps, lines))
 
 
-def saying_gemini_cli(text: str) -> str:
+def text_reply_gemini_cli(text: str) -> str:
     """A response in words."""
     stats = {"input_tokens": 10, "output_tokens": 5}
     lines = [
@@ -95,7 +95,7 @@ def saying_gemini_cli(text: str) -> str:
     return "\n".join(map(json.dumps, lines))
 
 
-def saying_plain_programs(text: str) -> str:
+def text_reply_plain_programs(text: str) -> str:
     """A response in words."""
     return text
 
@@ -114,14 +114,14 @@ def variables_without_key() -> dict[str, str]:
 PROGRAM = "claude"
 
 
-def in_its_place_on_path(fake: Path) -> contextlib.AbstractContextManager[object]:
+def use_fake_on_path(fake: Path) -> contextlib.AbstractContextManager[object]:
     """While this is open, the fake is run instead of the real program."""
     fake.with_name(PROGRAM).symlink_to(fake)
     path = f"{fake.parent}{os.pathsep}{os.environ['PATH']}"
     return mock.patch.dict(os.environ, {"PATH": path})
 
 
-def in_its_place_as_command(fake: Path) -> contextlib.AbstractContextManager[object]:
+def use_fake_as_command(fake: Path) -> contextlib.AbstractContextManager[object]:
     """While this is open, the fake is run instead of the real program."""
     arguments = [str(fake), *agent.COMMAND[1:]]
     return mock.patch.object(agent, "COMMAND", arguments)

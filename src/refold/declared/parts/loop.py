@@ -12,14 +12,14 @@ from refold.declared.parts.messages import (
 )
 from refold.declared.parts.openai_chat import ask
 from refold.declared.parts.settings import CONFIRM, MAX_STEPS, MODEL, NAME, SHOW_TOKENS
-from refold.declared.parts.terminal import say, waiting
+from refold.declared.parts.terminal import say, show_state
 from refold.declared.parts.tools import TOOLS, ToolError, check_call
 
 
 def run_turn(messages: list[Message]) -> None:
     """Ask the model, and run the tools that it calls, until it calls none."""
     for _ in range(MAX_STEPS):
-        with waiting(f"asking {MODEL or NAME}"):
+        with show_state(f"asking {MODEL or NAME}"):
             answer = ask(messages)
         messages.append(answer.message)
         if answer.shown:

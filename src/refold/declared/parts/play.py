@@ -13,15 +13,15 @@ from typing import Any
 from unittest import mock
 
 from refold.declared.parts import loop as agent
-from refold.declared.parts.fakes import calling_openai_chat as calling
-from refold.declared.parts.fakes import in_its_place_on_path as in_its_place
-from refold.declared.parts.fakes import saying_openai_chat as saying
+from refold.declared.parts.fakes import call_reply_openai_chat as call_reply
+from refold.declared.parts.fakes import text_reply_openai_chat as text_reply
+from refold.declared.parts.fakes import use_fake_on_path as use_fake
 from refold.declared.parts.fakes import variables
 
 
 def play(tool: str, arguments: dict[str, Any], user_says: str) -> str:
     """Let a fake model call a tool and then end; what it was sent after the call."""
-    replies = [calling(tool, arguments), saying("Done.")]
+    replies = [call_reply(tool, arguments), text_reply("Done.")]
     requests: list[str] = []
 
     class FakeModel(http.server.BaseHTTPRequestHandler):
@@ -35,7 +35,7 @@ def play(tool: str, arguments: dict[str, Any], user_says: str) -> str:
             self.wfile.write(reply)
 
         def log_message(self, format: str, *args: object) -> None:
-            """A test prints nothing."""
+            """Print nothing: this is a test."""
 
     with contextlib.ExitStack() as stack:
         server = http.server.HTTPServer(("127.0.0.1", 0), FakeModel)
@@ -56,10 +56,10 @@ def play(tool: str, arguments: dict[str, Any], user_says: str) -> str:
     return requests[1]
 
 
-def calling_as_text(name: str, arguments: dict[str, Any]) -> str:
+def call_reply_as_text(name: str, arguments: dict[str, Any]) -> str:
     """A response with a tool call."""
     call = json.dumps({"name": name, "arguments": arguments})
-    return saying(f"<tool_call>\n{call}\n</tool_call>")
+    return text_reply(f"<tool_call>\n{call}\n</tool_call>")
 
 
 # Keeps what it is given, and prints the next of its replies.
@@ -78,7 +78,7 @@ print((place / f"reply{{turn}}").read_text())
 
 def play_with_program(tool: str, arguments: dict[str, Any], user_says: str) -> str:
     """Let a fake model call a tool and then end; what it was sent after the call."""
-    replies = [calling(tool, arguments), saying("Done.")]
+    replies = [call_reply(tool, arguments), text_reply("Done.")]
     with contextlib.ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         for turn, reply in enumerate(replies):
@@ -86,7 +86,7 @@ def play_with_program(tool: str, arguments: dict[str, Any], user_says: str) -> s
         program = place / "fake"
         program.write_text(FAKE.format(python=sys.executable))
         program.chmod(0o755)
-        stack.enter_context(in_its_place(program))
+        stack.enter_context(use_fake(program))
         stack.enter_context(mock.patch.object(agent, "CONFIRM", {tool}))
         stack.enter_context(mock.patch("builtins.input", return_value=user_says))
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))

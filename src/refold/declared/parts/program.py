@@ -19,12 +19,12 @@ GUIDE = (
 
 
 def opening() -> str:
-    """What a transcript begins with. The system prompt is given apart."""
+    """The beginning of a transcript, without the system prompt, which is passed separately."""
     return GUIDE
 
 
 def opening_with_system() -> str:
-    """What a transcript begins with. There is no other place for the system prompt."""
+    """The beginning of a transcript, with the system prompt: the program has no option for it."""
     return f"{GUIDE}\n\n{instructions()}"
 
 

@@ -21,7 +21,7 @@ class ProgramRun:
 
 
 def run(program: ProgramRun, folder: str) -> str:
-    """What a program prints. It is killed with all that it has started."""
+    """Run a program and return what it prints. At the end it is killed with its children."""
     name = program.arguments[0]
     try:
         process = subprocess.Popen(

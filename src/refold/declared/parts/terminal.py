@@ -1,6 +1,6 @@
 """What a generated program prints.
 
-`waiting` is the display mode `plain`, `waiting_in_one_line` the display mode `status`.
+`show_state` is the display mode `plain`, `show_state_in_one_line` the display mode `status`.
 """
 
 import curses
@@ -19,14 +19,14 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def waiting(what: str) -> Generator[None, None, None]:
+def show_state(what: str) -> Generator[None, None, None]:
     """Print the state. A line of its own works in every terminal, pipe and log."""
     say(f"[{what} ...]")
     yield
 
 
 @contextmanager
-def waiting_in_one_line(what: str) -> Generator[None, None, None]:
+def show_state_in_one_line(what: str) -> Generator[None, None, None]:
     """Show the state, and for how long, in a line that disappears afterwards."""
     line_start, erase_line = terminal_codes()
     if not erase_line:
@@ -53,7 +53,7 @@ def waiting_in_one_line(what: str) -> Generator[None, None, None]:
 
 
 def terminal_codes() -> tuple[str, str]:
-    """What moves to the start of the line, and erases it; empty if nothing does."""
+    """The codes that move to the start of the line and erase it; "" if the terminal has none."""
     # From terminfo: fixed escape sequences do not work in every terminal.
     if not sys.stdout.isatty():
         return "", ""

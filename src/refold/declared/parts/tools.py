@@ -152,7 +152,7 @@ def save(file: Path, text: str) -> None:
 
 
 def count_changes(before: str, after: str) -> str:
-    """How many lines came and went, such as +2 -1."""
+    """The numbers of added and removed lines, such as +2 -1."""
     old, new = before.splitlines(), after.splitlines()
     rows = list(difflib.unified_diff(old, new, n=0))[2:]
     added = sum(row.startswith("+") for row in rows)
@@ -191,7 +191,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def check_call(name: str, arguments: dict[str, Any]) -> str:
-    """What is wrong with a call; nothing if it can be made."""
+    """The error in a call; "" if it can be run."""
     if name not in TOOLS:
         return f"There is no tool {name!r}; there are {', '.join(TOOLS)}."
     parameters = inspect.signature(TOOLS[name]).parameters
