@@ -112,7 +112,7 @@ def test_memory_notes_of_a_fork_are_taken_only_from_messages_after_the_fork(
     run_script(capfd, "Two.", "-c", "--fork", "use pnpm for packages")
     ((fork, _),) = [(i, t) for i, t in sessions().items() if b'"kind":"Forked"' in t]
 
-    _, small = place.asks(fork, '{"notes": []}')
+    _, small = place.learn_with_answers(fork, '{"notes": []}')
 
     text = small.heard[0].messages[0].message.text
     assert "pnpm" in text

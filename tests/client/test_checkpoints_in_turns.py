@@ -31,7 +31,7 @@ class Made:
         self.folder.mkdir()
         self._home = here / "home"
 
-    def does(self, *turns: Sequence[Line], between: str = "") -> list[Result]:
+    def run_turns(self, *turns: Sequence[Line], between: str = "") -> list[Result]:
         async def go() -> list[Result]:
             script = [line for turn in turns for line in turn]
             agent = Agent(
@@ -70,7 +70,7 @@ def test_result_lists_files_that_commands_created_changed_and_deleted(made: Made
     (made.folder / "old.txt").write_text("old")
     (made.folder / "gone.txt").write_text("gone")
 
-    (result,) = made.does(
+    (result,) = made.run_turns(
         [shell("echo new > new.txt; echo x >> old.txt; rm gone.txt"), "Ok."]
     )
 
@@ -82,7 +82,7 @@ def test_result_lists_files_that_commands_created_changed_and_deleted(made: Made
 
 
 def test_read_only_commands_make_no_checkpoint(made: Made) -> None:
-    (result,) = made.does([shell("ls; cat /dev/null"), "Ok."])
+    (result,) = made.run_turns([shell("ls; cat /dev/null"), "Ok."])
 
     assert (made.kinds, dict(result.files)) == ([Started], {})
 
@@ -92,7 +92,7 @@ def test_edit_that_fails_makes_no_checkpoint(made: Made) -> None:
     unread = [("write_file", '{"path": "a.txt", "content": "new"}')]
     missing = [("edit_file", '{"path": "a.txt", "old": "gone", "new": "come"}')]
 
-    (result,) = made.does([unread, missing, "Ok."])
+    (result,) = made.run_turns([unread, missing, "Ok."])
 
     assert (made.kinds, dict(result.files)) == ([Started, Started], {})
     assert (made.folder / "a.txt").read_text() == "old"
@@ -101,7 +101,7 @@ def test_edit_that_fails_makes_no_checkpoint(made: Made) -> None:
 def test_files_changed_by_the_user_between_turns_are_not_in_the_result(
     made: Made,
 ) -> None:
-    first, second = made.does(
+    first, second = made.run_turns(
         [shell("echo a > a.txt"), "Ok."],
         [shell("echo b > b.txt"), "Ok."],
         between="mine.txt",
@@ -112,7 +112,7 @@ def test_files_changed_by_the_user_between_turns_are_not_in_the_result(
 
 
 def test_every_step_that_writes_files_makes_a_checkpoint(made: Made) -> None:
-    made.does([shell("echo 1 > a.txt"), shell("echo 2 > a.txt"), "Ok."])
+    made.run_turns([shell("echo 1 > a.txt"), shell("echo 2 > a.txt"), "Ok."])
 
     assert made.kinds == [Started, Checkpointed, Started, Checkpointed, Checkpointed]
 
@@ -123,7 +123,7 @@ def test_a_failed_checkpoint_is_reported_and_the_turn_continues(
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "checkpoints").write_text("in the way")
 
-    (result,) = made.does([shell("echo a > a.txt"), "Ok."])
+    (result,) = made.run_turns([shell("echo a > a.txt"), "Ok."])
 
     reasons = [getattr(frame.item, "reason", "") for frame in made.told]
     assert (result.outcome, made.kinds) == ("answered", [Started])
@@ -144,7 +144,7 @@ def test_checkpoints_do_not_change_the_git_repository_of_the_user(made: Made) ->
     git("add", "a.txt")
     before = (made.folder / ".git" / "index").read_bytes()
 
-    made.does([shell("echo b > a.txt; echo c > c.txt"), "Ok."])
+    made.run_turns([shell("echo b > a.txt; echo c > c.txt"), "Ok."])
 
     assert (made.folder / ".git" / "index").read_bytes() == before
     assert git("stash", "list") + git("for-each-ref") == ""
@@ -170,7 +170,7 @@ def test_files_created_by_a_custom_tool_are_in_the_result(tmp_path: Path) -> Non
 def test_a_turn_without_writes_stores_no_checkpoint(made: Made, tmp_path: Path) -> None:
     look: Line = [("list_files", "{}")]
 
-    (result,) = made.does([look, "Nothing to do."])
+    (result,) = made.run_turns([look, "Nothing to do."])
 
     assert result.outcome == "answered"
     assert not (tmp_path / "home" / "checkpoints").exists()

@@ -24,7 +24,7 @@ async def order(what: str) -> Reply:
 
 
 @pytest.fixture(autouse=True)
-def none_ordered() -> None:
+def clear_orders() -> None:
     ORDERED.clear()
 
 

@@ -266,7 +266,7 @@ def test_a_collector_that_never_answers_does_not_keep_a_session_open(
     tmp_path: Path, home: Path
 ) -> None:
     """The process ends though the collector has not answered, and says that it waited."""
-    listener = anyio.run(_deaf)
+    listener = anyio.run(_unanswering_socket)
     with listener:
         port = listener.getsockname()[1]
         (home / "refold").mkdir(exist_ok=True)
@@ -286,7 +286,7 @@ def test_a_collector_that_never_answers_does_not_keep_a_session_open(
     assert "not all was sent within 2 s of leaving" in logged.stdout
 
 
-async def _deaf() -> Any:
+async def _unanswering_socket() -> Any:
     import socket
 
     return socket.create_server(("127.0.0.1", 0))

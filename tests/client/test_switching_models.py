@@ -22,7 +22,7 @@ from refold.testing.providers import ScriptedProvider
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, ReceivedRequest, WireServer, wire_server
 from refold.values.usage import Usage
-from tests.provider.strict_servers import complaint
+from tests.provider.strict_servers import rejection_reason
 
 # An image of one pixel; bytes after its end belong to no image.
 PNG = bytes.fromhex(
@@ -67,7 +67,7 @@ class Answering:
         body = json.loads(heard.body)
         if "/api/show" in heard.path:
             return Answer(b"{}")
-        if wrong := complaint(self._wire, body):
+        if wrong := rejection_reason(self._wire, body):
             self._strict.complaints.append(f"{self._wire}: {wrong}")
         result = self._strict.bodies[self._wire]
         result.append(heard.body.decode())

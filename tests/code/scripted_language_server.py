@@ -108,7 +108,7 @@ def _answer_request(method: str, params: dict[str, Any]) -> object:
                 return [_symbol(_texts["asked"], 0)]
             return [_symbol(name, row) for name, row in _find_definitions(_texts[document])]
         case "textDocument/diagnostic":
-            return {"kind": "full", "items": _wrong(document)}
+            return {"kind": "full", "items": _diagnostics(document)}
         case "workspace/symbol":
             records = [
                 {"name": name, "kind": 12, "location": _at(str(file.as_uri()), row)}
@@ -117,12 +117,12 @@ def _answer_request(method: str, params: dict[str, Any]) -> object:
             ]
             return records if _mode != "odd" else {"name": 1}
         case "textDocument/definition":
-            return [at for at in _everywhere(params) if at.pop("defines")]
+            return [at for at in _find_occurrences(params) if at.pop("defines")]
         case "textDocument/references" if _mode == "liar":
             places = ("file:///a%00b", "file:///etc/x%0ABy%1B[2J", "http://far/x")
             return [_at(uri, -7) for uri in (*places, document)]
         case "textDocument/references":
-            places = _everywhere(params)
+            places = _find_occurrences(params)
             for at in places:
                 del at["defines"]
             return places
@@ -130,7 +130,7 @@ def _answer_request(method: str, params: dict[str, Any]) -> object:
             return None
 
 
-def _everywhere(params: dict[str, Any]) -> list[dict[str, Any]]:
+def _find_occurrences(params: dict[str, Any]) -> list[dict[str, Any]]:
     """Every place of the word at a position."""
     place = params["position"]
     line = _texts[params["textDocument"]["uri"]].splitlines()[place["line"]]
@@ -180,11 +180,11 @@ def _store_text(method: str, params: dict[str, Any]) -> None:
         }
         _tell("textDocument/publishDiagnostics", records)
     elif _mode not in ("pull", "pull-later", "silent"):
-        records = _wrong(uri)
+        records = _diagnostics(uri)
         _tell("textDocument/publishDiagnostics", {"uri": uri, "diagnostics": records})
 
 
-def _wrong(uri: str) -> list[dict[str, Any]]:
+def _diagnostics(uri: str) -> list[dict[str, Any]]:
     return [
         _problem(row, f"bad: {line.strip()}", 1 if "BAD" in line else 4)
         for row, line in enumerate(_texts[uri].splitlines())

@@ -83,7 +83,7 @@ class Kitchen:
 
 
 @contextmanager
-def kitchen(base: Path, mode: str, **more: object) -> Generator[Kitchen]:
+def language_servers(base: Path, mode: str, **more: object) -> Generator[Kitchen]:
     result = Kitchen(base, mode, **more)  # pyright: ignore[reportArgumentType]
     try:
         yield result
@@ -96,7 +96,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_outline_lists_the_symbols_of_a_file(tmp_path: Path) -> None:
-    with kitchen(tmp_path, "good") as here:
+    with language_servers(tmp_path, "good") as here:
         outline = anyio.run(here.outline)
 
     assert outline == f"1 function make_tea\n5 function drink\n{BY}"
@@ -108,7 +108,7 @@ def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> Non
         (here.root / "milk.py").write_text("def pour_milk(): ...\n")
         return [first, await here.find_symbols("MILK")]
 
-    with kitchen(tmp_path, "good") as here:
+    with language_servers(tmp_path, "good") as here:
         texts = anyio.run(ask, here)
 
     assert texts == [
@@ -118,7 +118,7 @@ def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> Non
 
 
 def test_references_lists_definition_and_uses_of_a_symbol(tmp_path: Path) -> None:
-    with kitchen(tmp_path, "good") as here:
+    with language_servers(tmp_path, "good") as here:
         mentions = anyio.run(here.mentions, 6, "make_tea")
 
     assert mentions == (
@@ -129,7 +129,7 @@ def test_references_lists_definition_and_uses_of_a_symbol(tmp_path: Path) -> Non
 def test_newlines_in_server_paths_and_messages_add_no_lines_to_the_answer(
     tmp_path: Path,
 ) -> None:
-    with kitchen(tmp_path, "liar") as here:
+    with language_servers(tmp_path, "liar") as here:
         here.file.write_text(f"{TEA}BAD tea\n")
         used, wrong = anyio.run(here.mentions, 6, "make_tea"), anyio.run(here.wrong)
 
@@ -149,7 +149,7 @@ def test_newlines_in_server_paths_and_messages_add_no_lines_to_the_answer(
 def test_references_with_a_wrong_line_use_the_nearest_line_with_the_symbol(
     tmp_path: Path,
 ) -> None:
-    with kitchen(tmp_path, "good") as here:
+    with language_servers(tmp_path, "good") as here:
         mentions = anyio.run(here.mentions, 3, "tea.drink")
 
     assert mentions == (
@@ -162,7 +162,7 @@ def test_references_to_a_symbol_not_in_the_file_fail_with_both_names(
     tmp_path: Path,
 ) -> None:
     with (
-        kitchen(tmp_path, "good") as here,
+        language_servers(tmp_path, "good") as here,
         pytest.raises(ToolFailed, match=r"^tea\.py does not contain 'coffee'\.$"),
     ):
         anyio.run(here.mentions, 1, "coffee")
@@ -182,7 +182,7 @@ def test_diagnostics_are_those_of_the_current_file_content(
         here.file.write_text(TEA)
         return [first, second, await here.wrong()]
 
-    with kitchen(tmp_path, mode) as here:
+    with language_servers(tmp_path, mode) as here:
         texts = anyio.run(ask, here)
 
     clean = f"No problems in tea.py.\n{BY}"
@@ -197,14 +197,14 @@ def test_diagnostics_without_a_file_check_all_files_read_so_far(tmp_path: Path) 
         (here.root / "unread.py").write_text("BAD\n")
         return (await here.place.use(diagnostics, {})).text
 
-    with kitchen(tmp_path, "pull") as here:
+    with language_servers(tmp_path, "pull") as here:
         text = anyio.run(ask, here)
 
     assert text == f"bad.py:1: error: bad: BAD (b1)\ntea.py:1: error: bad: BAD (b1)\n{BY}"
 
 
 def test_a_server_that_crashes_is_started_again_once(tmp_path: Path) -> None:
-    with kitchen(tmp_path, "crash-once") as here:
+    with language_servers(tmp_path, "crash-once") as here:
         outline = anyio.run(here.outline)
 
     assert outline == f"1 function make_tea\n5 function drink\n{BY}"
@@ -222,7 +222,7 @@ def test_a_restart_ends_the_server_and_the_next_call_starts_another(tmp_path: Pa
             await anyio.sleep(0.01)
         return [*outlines, await here.outline()]
 
-    with kitchen(tmp_path, "good") as here:
+    with language_servers(tmp_path, "good") as here:
         outlines = anyio.run(ask, here)
 
     assert outlines == [f"1 function make_tea\n5 function drink\n{BY}"] * 2
@@ -246,7 +246,7 @@ def test_after_two_server_failures_tree_sitter_answers_and_gives_the_reason(
     async def ask(here: Kitchen) -> list[str]:
         return [await here.outline(), await here.outline()]
 
-    with kitchen(tmp_path, mode) as here:
+    with language_servers(tmp_path, mode) as here:
         texts = anyio.run(ask, here)
 
     text = GIVEN_UP.format(why=BROKEN[mode]).rstrip(".")
@@ -262,7 +262,7 @@ def test_a_hanging_language_server_is_stopped_and_named_in_the_error(
     async def ask(here: Kitchen) -> list[str]:
         return [await _failing(here.mentions, 1, "make_tea") for _ in range(3)]
 
-    with kitchen(tmp_path, mode, seconds=0.4) as here:
+    with language_servers(tmp_path, mode, seconds=0.4) as here:
         texts = anyio.run(ask, here)
 
     why = "it did not answer" if mode == "hang-later" else "it did not (start|answer)"
@@ -270,14 +270,14 @@ def test_a_hanging_language_server_is_stopped_and_named_in_the_error(
 
 
 def test_a_server_without_diagnostics_fails_after_the_timeout(tmp_path: Path) -> None:
-    with kitchen(tmp_path, "silent", seconds=0.4) as here:
+    with language_servers(tmp_path, "silent", seconds=0.4) as here:
         failing = anyio.run(_failing, here.wrong)
 
     assert failing == "basedpyright-langserver reported no diagnostics within 0.4 s"
 
 
 def test_after_a_flood_of_diagnostics_the_last_report_is_shown(tmp_path: Path) -> None:
-    with kitchen(tmp_path, "flood", seconds=30.0) as here:
+    with language_servers(tmp_path, "flood", seconds=30.0) as here:
         wrong = anyio.run(here.wrong)
         outline = anyio.run(here.outline)
 
@@ -289,7 +289,7 @@ def test_diagnostics_of_a_server_are_truncated_before_they_are_stored(
     tmp_path: Path,
 ) -> None:
     """It is a program of the project, and has no share of our memory."""
-    with kitchen(tmp_path, "fat") as here:
+    with language_servers(tmp_path, "fat") as here:
         wrong = anyio.run(here.wrong)
         gc.collect()
         objects = [item for item in gc.get_objects() if isinstance(item, Diagnostic)]
@@ -299,7 +299,7 @@ def test_diagnostics_of_a_server_are_truncated_before_they_are_stored(
 
 
 def test_noise_on_stderr_does_not_fill_the_log(tmp_path: Path) -> None:
-    with kitchen(tmp_path, "noise", seconds=30.0) as here:
+    with language_servers(tmp_path, "noise", seconds=30.0) as here:
         outline = anyio.run(here.outline)
 
     assert outline.endswith(BY)
@@ -309,7 +309,7 @@ def test_noise_on_stderr_does_not_fill_the_log(tmp_path: Path) -> None:
 def test_an_invalid_server_answer_is_reported_and_tree_sitter_answers(
     tmp_path: Path,
 ) -> None:
-    with kitchen(tmp_path, "odd") as here:
+    with language_servers(tmp_path, "odd") as here:
         text = anyio.run(here.find_symbols, "tea")
 
     assert text.startswith("tea.py:1 function make_tea\nBy tree-sitter for Python.\n")
@@ -319,7 +319,7 @@ def test_an_invalid_server_answer_is_reported_and_tree_sitter_answers(
 def test_requests_from_a_language_server_are_answered_and_change_nothing(
     tmp_path: Path,
 ) -> None:
-    with kitchen(tmp_path, "asks") as here:
+    with language_servers(tmp_path, "asks") as here:
         outline = anyio.run(here.outline)
 
     assert '"typeCheckingMode": "standard"' in outline
@@ -330,7 +330,7 @@ def test_requests_from_a_language_server_are_answered_and_change_nothing(
 def test_symbol_search_waits_until_the_server_has_indexed_the_workspace(
     tmp_path: Path,
 ) -> None:
-    with kitchen(tmp_path, "slow") as here:
+    with language_servers(tmp_path, "slow") as here:
         text = anyio.run(here.find_symbols, "drink")
 
     assert text == f"tea.py:5 function drink\n{BY}"
@@ -341,7 +341,7 @@ def test_symbol_search_works_after_an_outline_on_a_slow_server(tmp_path: Path) -
         await here.outline()
         return await here.find_symbols("drink")
 
-    with kitchen(tmp_path, "slow", seconds=30.0) as here:
+    with language_servers(tmp_path, "slow", seconds=30.0) as here:
         text = anyio.run(ask, here)
 
     assert text == f"tea.py:5 function drink\n{BY}"
@@ -360,7 +360,7 @@ def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
             outline,
         ]
 
-    with kitchen(tmp_path, "good") as here:
+    with language_servers(tmp_path, "good") as here:
         text, mentions, wrong, outline = anyio.run(ask, here)
 
     assert text == f"tea.py:1 function make_tea\n{BY}"
@@ -374,7 +374,7 @@ def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
 def test_without_a_language_server_tree_sitter_answers_and_gives_the_reason(
     tmp_path: Path,
 ) -> None:
-    with kitchen(tmp_path, "") as here:
+    with language_servers(tmp_path, "") as here:
         outline = anyio.run(here.outline)
 
     assert outline == (
@@ -387,7 +387,7 @@ def test_without_a_language_server_tree_sitter_answers_and_gives_the_reason(
 def test_references_without_a_language_server_fail_and_name_the_server(
     tmp_path: Path,
 ) -> None:
-    with kitchen(tmp_path, "") as here:
+    with language_servers(tmp_path, "") as here:
         failing = anyio.run(_failing, here.mentions, 1, "make_tea")
 
     assert failing == (
@@ -397,7 +397,7 @@ def test_references_without_a_language_server_fail_and_name_the_server(
 
 
 def test_no_language_server_is_started_without_a_sandbox(tmp_path: Path) -> None:
-    with kitchen(tmp_path, "good", refused="there is no sandbox") as here:
+    with language_servers(tmp_path, "good", refused="there is no sandbox") as here:
         outline = anyio.run(here.outline)
 
     assert outline.endswith("By tree-sitter.\n(there is no sandbox)")
@@ -424,7 +424,7 @@ def test_an_edit_reports_only_new_diagnostics_once_a_server_runs(tmp_path: Path)
             await edit(""),
         ]
 
-    with kitchen(tmp_path, "pull") as here:
+    with language_servers(tmp_path, "pull") as here:
         result = anyio.run(edits, here)
 
     assert result == [
@@ -442,7 +442,7 @@ def test_a_hanging_language_server_does_not_delay_an_edit(tmp_path: Path) -> Non
         with anyio.fail_after(5):
             return await checks.begin([str(here.file)])
 
-    with kitchen(tmp_path, "hang", seconds=60.0) as here:
+    with language_servers(tmp_path, "hang", seconds=60.0) as here:
         result = anyio.run(edit, here)
 
     assert result is None

@@ -191,14 +191,14 @@ def test_language_servers_exit_when_refold_is_killed(tmp_path: Path) -> None:
         cwd=work, env=environ, stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        assert within(60, lambda: of_kind(started.pid, "langserver"))
+        assert wait_until(60, lambda: of_kind(started.pid, "langserver"))
         servers = of_kind(started.pid, "langserver")
-        assert within(60, lambda: of_kind(started.pid, "sleep"))
+        assert wait_until(60, lambda: of_kind(started.pid, "sleep"))
     finally:
         started.send_signal(signal.SIGKILL)
         started.wait()
 
-    assert within(10, lambda: not any(Path(f"/proc/{pid}").exists() for pid in servers))
+    assert wait_until(10, lambda: not any(Path(f"/proc/{pid}").exists() for pid in servers))
 
 
 def of_kind(above: int, word: str) -> list[int]:
@@ -223,7 +223,7 @@ def of_kind(above: int, word: str) -> list[int]:
     return [pid for pid in numbers if below(pid) and pid != above]
 
 
-def within(seconds: float, holds: object) -> bool:
+def wait_until(seconds: float, holds: object) -> bool:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if holds():  # pyright: ignore[reportCallIssue]

@@ -85,7 +85,7 @@ async def fail(n: int) -> Reply:
     raise ToolFailed("It is broken.")
 
 
-def looks(count: int) -> list[list[tuple[str, str]]]:
+def look_calls(count: int) -> list[list[tuple[str, str]]]:
     return [[("look", f'{{"n": {n}}}')] for n in range(count)]
 
 
@@ -99,26 +99,26 @@ async def run_turn(agent: Agent) -> str:
 # What a session shows of each setting. ------------------------------------------------
 
 
-async def answers_in_a_turn(build: Build) -> object:
-    provider = ScriptedProvider(*looks(60))
+async def count_responses(build: Build) -> object:
+    provider = ScriptedProvider(*look_calls(60))
     await run_turn(build(provider=provider))
     return len(provider.heard) - 1  # the last is the summary
 
 
-def errand(prompt: str) -> tuple[str, str]:
+def task_call(prompt: str) -> tuple[str, str]:
     return "task", json.dumps({"prompt": prompt, "agent": "code"})
 
 
-async def levels_of_children(build: Build) -> object:
-    levels = {f"{n}.": [[errand(f"{n + 1}.")], "Done."] for n in range(5)}
-    cast = ScriptedConversations({"Go.": [[errand("0.")], "Done."], **levels})
+async def count_child_levels(build: Build) -> object:
+    levels = {f"{n}.": [[task_call(f"{n + 1}.")], "Done."] for n in range(5)}
+    cast = ScriptedConversations({"Go.": [[task_call("0.")], "Done."], **levels})
     await run_turn(build(provider=cast, tools=(), builtin=True))
     return len(cast.asked) - 1
 
 
-async def children_at_once(build: Build) -> object:
+async def max_concurrent_children(build: Build) -> object:
     names = [f"{n}." for n in range(10)]
-    cast = ScriptedConversations({"Go.": [[errand(name) for name in names], "Done."]}
+    cast = ScriptedConversations({"Go.": [[task_call(name) for name in names], "Done."]}
                 | {name: ["Done."] for name in names})  # fmt: skip
     cast.holding = set(names)
     agent = build(provider=cast, tools=(), builtin=True)
@@ -130,9 +130,9 @@ async def children_at_once(build: Build) -> object:
     return at_once
 
 
-async def children_in_all(build: Build) -> object:
+async def count_children(build: Build) -> object:
     names = [f"{n}." for n in range(201)]
-    cast = ScriptedConversations({"Go.": [[errand(name) for name in names], "Done."]}
+    cast = ScriptedConversations({"Go.": [[task_call(name) for name in names], "Done."]}
                 | {name: ["Done."] for name in names})  # fmt: skip
     await run_turn(build(provider=cast, tools=(), builtin=True))
     return len(cast.asked) - 1
@@ -144,36 +144,36 @@ async def may_lead_a_team(build: Build) -> object:
     return "spawn_teammate" in {item.name for item in provider.heard[0].tools}
 
 
-def bound_of_code(place: int) -> Probe:
+def prompt_limit(place: int) -> Probe:
     """The limits in the prompt of an agent that writes code, in their order."""
 
     async def probe(build: Build) -> object:
         provider = ScriptedProvider("Done.", "It is done.")
-        await run_turn(writing_code(build, provider))
+        await run_turn(make_coding_agent(build, provider))
         (line,) = re.findall(r"^Your limits: .*$", provider.heard[0].system, re.MULTILINE)
         return float(re.findall(r"[0-9.]*[0-9]", line)[place])
 
     return probe
 
 
-async def memory_of_code(build: Build) -> object:
+async def code_memory_limit(build: Build) -> object:
     cell = "```python\nx = bytearray(400 * 1024 * 1024)\nFINAL('enough')\n```"
     provider = ScriptedProvider(cell, "Not enough.", "Not enough.")
-    async with writing_code(build, provider).session() as session:
+    async with make_coding_agent(build, provider).session() as session:
         return (await session.run("Go.")).text
 
 
-async def equal_questions(build: Build) -> object:
+async def count_equal_model_calls(build: Build) -> object:
     cell = "```python\nFINAL([lm('a text', 'q'), lm('a text', 'q')])\n```"
     provider = ScriptedProvider(cell, "First.", "Second.")
-    await run_turn(writing_code(build, provider))
+    await run_turn(make_coding_agent(build, provider))
     return len(provider.heard) - 1
 
 
-async def questions_in_a_minute(build: Build) -> object:
+async def count_model_calls_per_minute(build: Build) -> object:
     cell = "```python\nFINAL(map_lm(['a', 'b', 'c'], 'q'))\n```"
     provider = ScriptedProvider(cell, *["Yes."] * 3)
-    agent = writing_code(build, provider)
+    agent = make_coding_agent(build, provider)
     async with agent.session() as session, anyio.create_task_group() as group:
         group.start_soon(session.run, "Go.")
         while len(provider.heard) < 2:
@@ -183,7 +183,7 @@ async def questions_in_a_minute(build: Build) -> object:
     return number
 
 
-def writing_code(build: Build, provider: ScriptedProvider) -> Agent:
+def make_coding_agent(build: Build, provider: ScriptedProvider) -> Agent:
     return build(provider=provider, tools=(), builtin=True, settings={"agent": "rlm"})
 
 
@@ -198,7 +198,7 @@ async def _wait_until_stable(count: Callable[[], int]) -> int:
 
 
 async def first_warning(build: Build) -> object:
-    provider = ScriptedProvider(*looks(9), "Summary.")
+    provider = ScriptedProvider(*look_calls(9), "Summary.")
     await run_turn(build(provider=provider, settings={"limits.steps": 8}))
     result = [
         any("more answers are allowed" in p.text for s in request.messages
@@ -214,13 +214,13 @@ async def continuations(build: Build) -> object:
     return len(provider.heard) - 1
 
 
-async def same_calls(build: Build) -> object:
+async def count_repeated_responses(build: Build) -> object:
     provider = ScriptedProvider(*[[("look", '{"n": 1}')]] * 9)
     await run_turn(build(provider=provider))
     return len(provider.heard) - 1
 
 
-def answers_to(name: str, *arguments: str) -> Probe:
+def count_responses_with(name: str, *arguments: str) -> Probe:
     """How many answers with these calls are let through, of twelve."""
 
     async def let_through(build: Build) -> object:
@@ -232,11 +232,11 @@ def answers_to(name: str, *arguments: str) -> Probe:
     return let_through
 
 
-going_round = answers_to("look", '{"n": 1}', '{"n": 2}')
-failing = answers_to("fail", '{"n": N}')
+going_round = count_responses_with("look", '{"n": 1}', '{"n": 2}')
+failing = count_responses_with("fail", '{"n": N}')
 
 
-async def searching(build: Build) -> object:
+async def count_search_responses(build: Build) -> object:
     """How many responses that only search are let through, of twelve."""
 
     @tool(Effect.LOOK)
@@ -250,8 +250,8 @@ async def searching(build: Build) -> object:
     return len(provider.heard)
 
 
-async def sums_up(build: Build) -> object:
-    provider = ScriptedProvider(*looks(4), "Summary.")
+async def sends_final_summary(build: Build) -> object:
+    provider = ScriptedProvider(*look_calls(4), "Summary.")
     await run_turn(build(provider=provider, settings={"limits.steps": 4}))
     return len(provider.heard) == 5
 
@@ -271,7 +271,7 @@ async def count_refused_answers(build: Build) -> object:
     return len(provider.heard)
 
 
-async def longest_result(build: Build) -> object:
+async def result_limit(build: Build) -> object:
     provider = ScriptedProvider([("look", '{"n": 99999}')], "Long.")
     await run_turn(build(provider=provider))
     (result,) = provider.heard[-1].messages[-1].message.parts
@@ -279,13 +279,13 @@ async def longest_result(build: Build) -> object:
     return result.text.count("x")
 
 
-async def longest_answer(build: Build) -> object:
+async def output_limit(build: Build) -> object:
     provider = ScriptedProvider("Hello.")
     await run_turn(build(provider=provider))
     return provider.heard[0].max_output
 
 
-def of_role(role: str, field: str) -> Probe:
+def role_option(role: str, field: str) -> Probe:
     """What the model of an agent with this role is asked for."""
 
     async def probe(build: Build) -> object:
@@ -297,13 +297,13 @@ def of_role(role: str, field: str) -> Probe:
     return probe
 
 
-async def runs_unasked(build: Build) -> object:
+async def runs_without_asking(build: Build) -> object:
     provider = ScriptedProvider([("act", '{"what": "x"}')], "Done.")
     async with build(provider=provider).session() as session:
         return (await session.run("Go.")).denials == ()
 
 
-async def runs_though_bypassed(build: Build) -> object:
+async def runs_in_bypass_mode(build: Build) -> object:
     provider = ScriptedProvider([("act", '{"what": "x"}')], "Done.")
     async with build(provider=provider, mode="bypass").session() as session:
         return (await session.run("Go.")).denials == ()
@@ -315,7 +315,7 @@ async def page(url: str) -> Reply:
     return Reply("Do x.")
 
 
-async def runs_after_a_page(build: Build) -> object:
+async def runs_after_outside_text(build: Build) -> object:
     provider = ScriptedProvider(
         [("page", '{"url": "x"}')], [("act", '{"what": "x"}')], "Done."
     )
@@ -324,7 +324,7 @@ async def runs_after_a_page(build: Build) -> object:
         return (await session.run("Go.")).denials == ()
 
 
-async def reads_what_a_site_excludes(build: Build) -> object:
+async def reads_excluded_page(build: Build) -> object:
     """Whether a page is read that robots.txt excludes."""
     robots = Answer(b"User-agent: *\nDisallow: /", headers={"content-type": "text/plain"})
 
@@ -340,7 +340,7 @@ async def reads_what_a_site_excludes(build: Build) -> object:
         return any(request.path == "/" for request in server.heard)
 
 
-async def where_it_searches(build: Build) -> object:
+async def uses_configured_search(build: Build) -> object:
     """Whether the service whose variable is set gets the request."""
     data = {"results": []}
     async with wire_server(lambda _: Answer(json.dumps(data).encode())) as server:
@@ -361,7 +361,7 @@ def fake_servers(build: Any, mode: str) -> pytest.MonkeyPatch:
     return patch
 
 
-async def server_said(build: Any, mode: str, *calls: tuple[str, str]) -> str:
+async def language_server_result(build: Any, mode: str, *calls: tuple[str, str]) -> str:
     """The result of the last call."""
     patch = fake_servers(build, mode)
     try:
@@ -378,24 +378,28 @@ async def server_said(build: Any, mode: str, *calls: tuple[str, str]) -> str:
         patch.undo()
 
 
-async def asks_a_server(build: Build) -> object:
-    text = await server_said(build, "pull", ("symbols", '{"file": "tea.py"}'))
+async def uses_language_server(build: Build) -> object:
+    text = await language_server_result(build, "pull", ("symbols", '{"file": "tea.py"}'))
     return "By basedpyright-langserver." in text
 
 
-async def waits_for_a_server(build: Build) -> object:
+async def language_server_timeout(build: Build) -> object:
     with anyio.move_on_after(2):
-        return await server_said(build, "hang", ("diagnostics", '{"file": "tea.py"}'))
+        return await language_server_result(
+            build, "hang", ("diagnostics", '{"file": "tea.py"}')
+        )
     return "more than two seconds"
 
 
 async def checks_edits(build: Build) -> object:
     edit = json.dumps({"path": "new.py", "content": "BAD\n"})
     calls = ("symbols", '{"file": "tea.py"}'), ("write_file", edit)
-    return "a new problem caused by this edit" in await server_said(build, "pull", *calls)
+    return "a new problem caused by this edit" in await language_server_result(
+        build, "pull", *calls
+    )
 
 
-async def syncs(build: Build) -> object:
+async def syncs_to_disk(build: Build) -> object:
     """Whether a turn waits for the disk, counted by system calls."""
     count, sync = 0, os.fdatasync
 
@@ -415,7 +419,7 @@ async def syncs(build: Build) -> object:
     return count >= 4  # the words, two starts, and the end
 
 
-def model_asked_for(model: str = "") -> Probe:
+def requested_model(model: str = "") -> Probe:
     """Which model a server is asked for, by an agent that names this one."""
 
     async def send_request(build: Build) -> object:
@@ -436,7 +440,7 @@ async def effort(build: Build) -> object:
     return provider.heard[0].effort
 
 
-async def who_answers_while_the_main_one_is_down(build: Build) -> object:
+async def fallback_model(build: Build) -> object:
     def serve_second_model(heard: ReceivedRequest) -> Answer:
         up = json.loads(heard.body)["model"] == "other"
         return answer("openai-chat", Line("Hi.")) if up else Answer(b"{}", 503)
@@ -448,13 +452,13 @@ async def who_answers_while_the_main_one_is_down(build: Build) -> object:
             return [name for name, _ in session.view.account.by_model]
 
 
-async def reviews(build: Build) -> object:
+async def has_review_preset(build: Build) -> object:
     provider = ScriptedProvider("Hello.")
     await run_turn(build(provider=provider))
     return "an agent that reviews" in provider.heard[0].system
 
 
-async def heeds_instructions(build: Any) -> object:
+async def has_instructions(build: Any) -> object:
     (build.directory / "AGENTS.md").write_text("Use tabs.")
     TrustedFolders(paths(os.environ).folders).trust_texts(build.directory)
     provider = ScriptedProvider("Hello.")
@@ -462,13 +466,13 @@ async def heeds_instructions(build: Any) -> object:
     return "Use tabs." in provider.heard[0].system
 
 
-async def is_told_skills(build: Any) -> object:
+async def has_skills(build: Any) -> object:
     provider = ScriptedProvider("Hello.")
     await run_turn(build(provider=provider, tools=(look, act, read_skill)))
     return "- pdf-writer: " in provider.heard[0].system
 
 
-async def is_told_notes(build: Any) -> object:
+async def has_notes(build: Any) -> object:
     data = paths(os.environ).data
     ProjectMemory(data, build.directory, JournalDirectory(data / "sessions")).note(
         "CI runs on ARM"
@@ -512,7 +516,7 @@ async def retries(build: Build) -> object:
         return len(server.heard)
 
 
-async def longest_wait(build: Build) -> object:
+async def max_retry_wait(build: Build) -> object:
     busy = Answer(b"{}", 429, headers={"retry-after": "99"})
     async with wire_server(busy) as server:
         text = await run_turn(build(settings=mine(providers__mine__base_url=server.url)))
@@ -678,7 +682,7 @@ async def too_many_processes(build: Build) -> object:
     return "processes at a time" in str(await probe_command(command)(build))
 
 
-async def most_memory(build: Build) -> object:
+async def exceeds_memory_limit(build: Build) -> object:
     hungry = "python3 -c 'x = b\"x\" * 300_000_000; import time; time.sleep(0.7)'"
     return "memory" in str(await probe_command(hungry)(build))
 
@@ -708,12 +712,12 @@ async def may_write(build: Build) -> object:
     return "write_file" in [tool.name for tool in provider.heard[0].tools]
 
 
-async def how_long_a_question_stands(build: Any) -> object:
+async def question_seconds(build: Any) -> object:
     async with start_app(build) as (_, _, session):
         return session.question_timeout.seconds
 
 
-async def how_long_a_program_is_waited_for(build: Any) -> object:
+async def client_answer_seconds(build: Any) -> object:
     async with start_app(build) as (app, _, session):
         handle = Session(Launch(app), OpenedSession(app, session))
         return StdioClient(handle, StreamWriter("stream-json", live=False)).answer_seconds
@@ -768,7 +772,7 @@ async def finds_a_title(build: Any) -> object:
     return await find_title(app, id_, lambda _: aide)
 
 
-async def printed_by(build: Any) -> TerminalCapabilities:
+async def terminal_capabilities(build: Any) -> TerminalCapabilities:
     """What a terminal that can do everything is sent."""
     async with start_app(build) as (app, _, _):
         here = app.settings.terminal
@@ -779,11 +783,11 @@ async def printed_by(build: Any) -> TerminalCapabilities:
 
 
 async def display(build: Build) -> object:
-    return (await printed_by(build)).display
+    return (await terminal_capabilities(build)).display
 
 
-async def good_news(build: Build) -> object:
-    return (await printed_by(build)).paint("good", "good")
+async def paint_success(build: Build) -> object:
+    return (await terminal_capabilities(build)).paint("good", "good")
 
 
 async def keys_of_vi(build: Any) -> object:
@@ -820,7 +824,7 @@ class Change(NamedTuple):
     probe: Probe
 
 
-def shorter(
+def compacted_part(
     what: Callable[[list[Compacted], list[Request]], object], **base: object
 ) -> Probe:
     """What of a long conversation is compacted, by the events and by the requests."""
@@ -949,70 +953,71 @@ async def is_sent_with_content(build: Build) -> object:
 
 
 CHANGED: dict[str, Change] = {
-    "models.main": Change("mine/m-7", None, "m-7", model_asked_for()),
+    "models.main": Change("mine/m-7", None, "m-7", requested_model()),
     **{
-        f"roles.{role}.{name}": Change(value, before, value, of_role(role, field))
+        f"roles.{role}.{name}": Change(value, before, value, role_option(role, field))
         for role in ("main", "small", "big", "judge")
         for name, field, value, before in (
             ("temperature", "temperature", 0.5, None),
             ("output_tokens", "max_output", 88, 0),
         )
     },
-    "models.small": Change("mine/s", "main", "s", model_asked_for("small")),
-    "models.big": Change("mine/b", "main", "b", model_asked_for("big")),
-    "models.judge": Change("mine/j", "main", "j", model_asked_for("judge")),
-    "context.default_window_tokens": Change(8_000, set(), {"prune"}, shorter(kinds)),
+    "models.small": Change("mine/s", "main", "s", requested_model("small")),
+    "models.big": Change("mine/b", "main", "b", requested_model("big")),
+    "models.judge": Change("mine/j", "main", "j", requested_model("judge")),
+    "context.default_window_tokens": Change(8_000, set(), {"prune"}, compacted_part(kinds)),
     "context.prune_share": Change(
-        1, {"prune"}, {"full"}, shorter(kinds, default_window_tokens=8_000)
+        1, {"prune"}, {"full"}, compacted_part(kinds, default_window_tokens=8_000)
     ),
     "context.min_freed_share": Change(
-        0.9, {"prune"}, {"full"}, shorter(kinds, default_window_tokens=8_000)
+        0.9, {"prune"}, {"full"}, compacted_part(kinds, default_window_tokens=8_000)
     ),
     "context.kept_results": Change(
-        1, 3, 1, shorter(whole_results, default_window_tokens=12_000)
+        1, 3, 1, compacted_part(whole_results, default_window_tokens=12_000)
     ),
     "context.compact_share": Change(
-        1, {"full"}, set(), shorter(kinds, default_window_tokens=12_000, prune_share=1)
+        1,
+        {"full"},
+        set(),
+        compacted_part(kinds, default_window_tokens=12_000, prune_share=1),
     ),
     "context.kept_messages": Change(
-        2, 8, 2, shorter(messages_kept, default_window_tokens=14_000, prune_share=1)
+        2, 8, 2, compacted_part(messages_kept, default_window_tokens=14_000, prune_share=1)
     ),
-    "subagents.max_depth": Change(1, 2, 1, levels_of_children),
-    "subagents.max_concurrent": Change(2, 8, 2, children_at_once),
-    "subagents.max_per_turn": Change(3, 200, 3, children_in_all),
+    "subagents.max_depth": Change(1, 2, 1, count_child_levels),
+    "subagents.max_concurrent": Change(2, 8, 2, max_concurrent_children),
+    "subagents.max_per_turn": Change(3, 200, 3, count_children),
     "subagents.teams": Change(True, False, True, may_lead_a_team),
-    "python.rlm_steps": Change(7, 25, 7, bound_of_code(0)),
-    "python.fan_out": Change(7, 50, 7, bound_of_code(1)),
-    "python.max_concurrent": Change(7, 8, 7, bound_of_code(2)),
-    "python.rlm_depth": Change(0, 1, 0, bound_of_code(3)),
-    "python.cell_seconds": Change(7, 120, 7, bound_of_code(4)),
-    "python.call_seconds": Change(7, 120, 7, bound_of_code(5)),
-    "python.memory_mib": Change(300, "enough", "Not enough.", memory_of_code),
-    "python.cache": Change("session", 2, 1, equal_questions),
-    "python.calls_per_minute": Change(2, 3, 2, questions_in_a_minute),
+    "python.rlm_steps": Change(7, 25, 7, prompt_limit(0)),
+    "python.fan_out": Change(7, 50, 7, prompt_limit(1)),
+    "python.max_concurrent": Change(7, 8, 7, prompt_limit(2)),
+    "python.rlm_depth": Change(0, 1, 0, prompt_limit(3)),
+    "python.cell_seconds": Change(7, 120, 7, prompt_limit(4)),
+    "python.call_seconds": Change(7, 120, 7, prompt_limit(5)),
+    "python.memory_mib": Change(300, "enough", "Not enough.", code_memory_limit),
+    "python.cache": Change("session", 2, 1, count_equal_model_calls),
+    "python.calls_per_minute": Change(2, 3, 2, count_model_calls_per_minute),
     "budget.dollars": Change(2, 5.0, 2.0, money),
     "budget.tokens": Change(2_500, 10, 3, count_answers(fresh=1_000)),
     "budget.calls": Change(4, 10, 4, count_answers(fresh=1)),
     "budget.seconds": Change(0.01, "answered", "budget", seconds),
     "effort": Change("max", "", "max", effort),
-    "fallback_models": Change(
-        ["mine/other"], [], ["mine/other"], who_answers_while_the_main_one_is_down
-    ),
-    "preset": Change("review", False, True, reviews),
-    "instructions": Change(False, True, False, heeds_instructions),
-    "skills": Change(False, True, False, is_told_skills),
-    "memory": Change(False, True, False, is_told_notes),
+    "fallback_models": Change(["mine/other"], [], ["mine/other"], fallback_model),
+    "preset": Change("review", False, True, has_review_preset),
+    "instructions": Change(False, True, False, has_instructions),
+    "skills": Change(False, True, False, has_skills),
+    "memory": Change(False, True, False, has_notes),
     "titles": Change(False, "A dripping gutter", "", finds_a_title),
     "log_requests": Change(True, False, True, traces),
     "secret_variables": Change(["DEPLOY_WORD"], True, False, masks_a_word),
     "log_level": Change("error", True, False, logs_its_start),
-    "security_profile": Change("open", False, True, runs_unasked),
-    "permission_mode": Change("bypass", False, True, runs_unasked),
-    "ask_after_outside_text": Change(True, True, False, runs_after_a_page),
-    "durability": Change("written", True, False, syncs),
-    "permissions.allow": Change(["act(x)"], False, True, runs_unasked),
-    "permissions.ask": Change(["act(x)"], True, False, runs_though_bypassed),
-    "permissions.deny": Change(["act(x)"], True, False, runs_though_bypassed),
+    "security_profile": Change("open", False, True, runs_without_asking),
+    "permission_mode": Change("bypass", False, True, runs_without_asking),
+    "ask_after_outside_text": Change(True, True, False, runs_after_outside_text),
+    "durability": Change("written", True, False, syncs_to_disk),
+    "permissions.allow": Change(["act(x)"], False, True, runs_without_asking),
+    "permissions.ask": Change(["act(x)"], True, False, runs_in_bypass_mode),
+    "permissions.deny": Change(["act(x)"], True, False, runs_in_bypass_mode),
     "sandbox.profile": Change("read-only", True, False, writes_where_it_works),
     "sandbox.network": Change(True, False, True, reaches_the_network),
     "sandbox.user_namespaces": Change(True, False, True, makes_namespaces),
@@ -1024,28 +1029,28 @@ CHANGED: dict[str, Change] = {
     "result_cache": Change(True, False, True, reuses_results),
     "notify_seconds": Change(0.00001, False, True, rings),
     "terminal.display": Change("plain", "line", "plain", display),
-    "terminal.theme": Change("mono", "\x1b[32mgood\x1b[0m", "good", good_news),
+    "terminal.theme": Change("mono", "\x1b[32mgood\x1b[0m", "good", paint_success),
     "terminal.images": Change(False, "kitty", "", draws_images),
     "terminal.mouse": Change(False, True, False, reads_the_mouse),
     "terminal.show_tokens": Change(False, True, False, prints_tokens),
     "terminal.vi": Change(True, False, True, keys_of_vi),
-    "limits.answer_seconds": Change(7, 3600.0, 7.0, how_long_a_program_is_waited_for),
-    "limits.question_seconds": Change(7, None, 7.0, how_long_a_question_stands),
+    "limits.answer_seconds": Change(7, 3600.0, 7.0, client_answer_seconds),
+    "limits.question_seconds": Change(7, None, 7.0, question_seconds),
     "limits.command_processes": Change(10, False, True, too_many_processes),
-    "limits.command_memory_mib": Change(100, False, True, most_memory),
-    "limits.steps": Change(4, 50, 4, answers_in_a_turn),
+    "limits.command_memory_mib": Change(100, False, True, exceeds_memory_limit),
+    "limits.steps": Change(4, 50, 4, count_responses),
     "limits.wrap_up_steps": Change(1, 3, 1, first_warning),
     "limits.continuations": Change(1, 3, 1, continuations),
     "limits.corrections": Change(1, 3, 1, corrections),
-    "limits.repeated_calls": Change(2, 3, 2, same_calls),
+    "limits.repeated_calls": Change(2, 3, 2, count_repeated_responses),
     "limits.alternating_calls": Change(2, 7, 5, going_round),
     "limits.repeated_errors": Change(2, 4, 2, failing),
-    "limits.repeated_searches": Change(2, 6, 4, searching),
-    "limits.final_summary": Change(False, True, False, sums_up),
+    "limits.repeated_searches": Change(2, 6, 4, count_search_responses),
+    "limits.final_summary": Change(False, True, False, sends_final_summary),
     "reminders": Change(False, True, False, is_reminded),
     "limits.refused_responses": Change(2, 3, 2, count_refused_answers),
-    "limits.result_chars": Change(1000, 30_000, 1000, longest_result),
-    "limits.output_tokens": Change(77, 0, 77, longest_answer),
+    "limits.result_chars": Change(1000, 30_000, 1000, result_limit),
+    "limits.output_tokens": Change(77, 0, 77, output_limit),
     "backend.context": Change("fresh", "True", "False", as_a_program_reads("context")),
     "backend.format": Change("xml", "False", "True", as_a_program_reads("format")),
     "backend.window_messages": Change(3, "4", "2", as_a_program_reads("window")),
@@ -1058,17 +1063,17 @@ CHANGED: dict[str, Change] = {
         is_sent_to_the_collector_of_the_environment,
     ),
     "otel.content": Change(True, False, True, is_sent_with_content),
-    "web.search": Change("brave", True, False, where_it_searches),
-    "code.servers": Change("off", True, False, asks_a_server),
+    "web.search": Change("brave", True, False, uses_configured_search),
+    "code.servers": Change("off", True, False, uses_language_server),
     "code.answer_seconds": Change(
-        0.4, "more than two seconds", NO_SERVER.format("0.4"), waits_for_a_server
+        0.4, "more than two seconds", NO_SERVER.format("0.4"), language_server_timeout
     ),
     "code.after_edit": Change("off", True, False, checks_edits),
-    "web.robots": Change(False, False, True, reads_what_a_site_excludes),
+    "web.robots": Change(False, False, True, reads_excluded_page),
     "http.connect_seconds": Change(0.05, "more than half a second", True, connecting),
     "http.idle_seconds": Change(0.05, "more than half a second", True, idle),
     "http.retries": Change(1, 4, 2, retries),
-    "http.max_retry_wait_seconds": Change(7, "60 seconds", "7 seconds", longest_wait),
+    "http.max_retry_wait_seconds": Change(7, "60 seconds", "7 seconds", max_retry_wait),
 }
 SLOW_BY_DEFAULT = {
     "code.answer_seconds",
@@ -1084,10 +1089,10 @@ SLOW_BY_DEFAULT = {
 @pytest.mark.parametrize(
     ("key", "probe"),
     [
-        ("limits.repeated_calls", answers_to("look", '{"n": 1}')),
+        ("limits.repeated_calls", count_responses_with("look", '{"n": 1}')),
         ("limits.alternating_calls", going_round),
         ("limits.repeated_errors", failing),
-        ("limits.repeated_searches", searching),
+        ("limits.repeated_searches", count_search_responses),
     ],
 )
 def test_a_repetition_limit_of_zero_disables_the_limit(
@@ -1164,7 +1169,7 @@ def skip_without_sandbox(key: str) -> None:
         needs_bubblewrap()
 
 
-def in_each_layer() -> Iterator[ParameterSet]:
+def settings_by_layer() -> Iterator[ParameterSet]:
     """Each setting in each layer; `make test` tries it in one of them, and takes turns."""
     for row, key in enumerate(CHANGED):
         for column, layer in enumerate(("file", "environment", "flag")):
@@ -1172,7 +1177,7 @@ def in_each_layer() -> Iterator[ParameterSet]:
             yield pytest.param(key, layer, id=f"{key}-{layer}", marks=marks)
 
 
-@pytest.mark.parametrize(("key", "layer"), [*in_each_layer()])
+@pytest.mark.parametrize(("key", "layer"), [*settings_by_layer()])
 def test_a_setting_takes_effect_from_each_layer(
     key: str, layer: str, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1219,7 +1224,7 @@ def test_the_tests_cover_every_setting_of_a_provider() -> None:
     assert set(flatten(Provider())) == tried
 
 
-async def of_mine(
+async def run_with_own_provider(
     build: Build, lines: Line | str, **settings: object
 ) -> tuple[Any, ReceivedRequest]:
     """How a turn ended, and the first request to the server."""
@@ -1245,7 +1250,9 @@ def test_provider_names_are_case_insensitive(build: Build) -> None:
 def test_a_provider_quirk_is_applied_and_an_unknown_one_refused(build: Build) -> None:
     async def ask_with_quirk(quirk: str) -> dict[str, object]:
         quirks = {"providers.mine.quirks": {quirk: "max_new_tokens"}}
-        _, request = await of_mine(build, "Hi.", limits__output_tokens=9, **quirks)
+        _, request = await run_with_own_provider(
+            build, "Hi.", limits__output_tokens=9, **quirks
+        )
         return json.loads(request.body)
 
     assert anyio.run(ask_with_quirk, "output_limit")["max_new_tokens"] == 9
@@ -1268,7 +1275,7 @@ def test_tools_are_offered_natively_or_as_text_as_set_for_the_provider(
 ) -> None:
     async def ask_for_tools() -> dict[str, Any]:
         data = {f"providers__mine__{key}": value for key, value in how.items()}
-        _, request = await of_mine(build, "Hi.", **data)
+        _, request = await run_with_own_provider(build, "Hi.", **data)
         return json.loads(request.body)
 
     body = anyio.run(ask_for_tools)
@@ -1317,7 +1324,7 @@ def test_the_price_setting_determines_the_cost_of_a_response(
         else:
             for name, outcome in prices.items():
                 settings |= {f'prices."{name}".{k}': v for k, v in outcome.items()}
-        result, _ = await of_mine(
+        result, _ = await run_with_own_provider(
             build, Line("Hi.", usage=Usage(fresh=5, output=2)), **settings
         )
         return result.cost

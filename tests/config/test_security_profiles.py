@@ -48,7 +48,7 @@ def load_profile(
     return load(files[0], variables, flags, managed=files[1])
 
 
-def bundle(settings: Settings) -> tuple[str, str, bool]:
+def profile_values(settings: Settings) -> tuple[str, str, bool]:
     sandbox = settings.sandbox
     return settings.permission_mode, sandbox.profile, sandbox.network
 
@@ -61,7 +61,7 @@ def rules(settings: Settings) -> set[tuple[str, str]]:
 def test_a_profile_sets_mode_sandbox_and_rules(name: str, tmp_path: Path) -> None:
     settings = load_profile(tmp_path, f'security_profile = "{name}"\n').settings
 
-    assert bundle(settings) == MODES[name]
+    assert profile_values(settings) == MODES[name]
     assert [len(group) for group in rules_by_verdict(settings)] == RULES[name]
 
 
@@ -75,13 +75,17 @@ def test_guarded_and_paranoid_refuse_to_read_a_file_of_keys(tmp_path: Path) -> N
 def test_a_setting_in_the_same_file_wins_over_the_profile(tmp_path: Path) -> None:
     text = 'permission_mode = "plan"\nsecurity_profile = "open"\n'
 
-    assert bundle(load_profile(tmp_path, text).settings) == ("plan", "workspace", True)
+    assert profile_values(load_profile(tmp_path, text).settings) == (
+        "plan",
+        "workspace",
+        True,
+    )
 
 
 def test_a_profile_of_the_flag_wins_over_the_mode_in_the_users_file(tmp_path: Path) -> None:
     result = load_profile(tmp_path, 'permission_mode = "bypass"\n', flag="paranoid")
 
-    assert bundle(result.settings) == MODES["paranoid"]
+    assert profile_values(result.settings) == MODES["paranoid"]
 
 
 def test_a_managed_setting_wins_over_a_profile_of_any_layer(tmp_path: Path) -> None:
@@ -91,13 +95,13 @@ def test_a_managed_setting_wins_over_a_profile_of_any_layer(tmp_path: Path) -> N
         flag="open",
     )
 
-    assert bundle(result.settings) == ("default", "workspace", False)
+    assert profile_values(result.settings) == ("default", "workspace", False)
 
 
 def test_a_managed_profile_wins_over_the_flag(tmp_path: Path) -> None:
     result = load_profile(tmp_path, managed='security_profile = "paranoid"\n', flag="open")
 
-    assert bundle(result.settings) == MODES["paranoid"]
+    assert profile_values(result.settings) == MODES["paranoid"]
 
 
 def test_only_the_profile_chosen_last_adds_rules(tmp_path: Path) -> None:

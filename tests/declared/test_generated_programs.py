@@ -152,7 +152,7 @@ def without_system(body: dict[str, Any]) -> list[dict[str, Any]]:
     return [message for message in body["messages"] if message["role"] != "system"]
 
 
-def comparable(bodies: list[dict[str, Any]]) -> list[Any]:
+def normalize_requests(bodies: list[dict[str, Any]]) -> list[Any]:
     """The model, the messages and the tools of requests.
 
     Calls have other ids, and JSON in a text can have other white space. The system prompt
@@ -198,11 +198,11 @@ def test_generated_program_and_refold_send_an_api_the_same_messages(
             'tools = ["read", "write", "edit", "bash"]\nauto_tools = true\n'
         )
         ours()
-        expected = comparable(bodies)
+        expected = normalize_requests(bodies)
         bodies.clear()
         run(generate("one"), TASK)
 
-    assert comparable(bodies) == expected
+    assert normalize_requests(bodies) == expected
     assert len(bodies) == len(STEPS) + 1
     assert files_in("theirs") == files_in("ours") == {"sub/a.txt": "new\n"}
 

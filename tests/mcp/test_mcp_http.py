@@ -100,12 +100,12 @@ def connections(
     return Connections((config,), Manifests(tmp_path), outside)
 
 
-async def nobody(asking: AskedQuestion) -> str:
+async def raise_no_user(asking: AskedQuestion) -> str:
     raise ToolFailed("There is no user.")
 
 
 def call_tool(
-    found: Connections, tool: str = "double", ask: Ask = nobody, **arguments: object
+    found: Connections, tool: str = "double", ask: Ask = raise_no_user, **arguments: object
 ) -> Reply:
     async def work() -> Reply:
         context = Context(anyio.Path("/"), "s", "c", lambda _: None, ask)  # pyright: ignore
@@ -202,7 +202,7 @@ def test_tool_changes_of_a_server_with_the_newest_protocol_are_noticed(
         servers = connections(tmp_path, type="http", url=url)
 
         async def work() -> list[str]:
-            context = Context(anyio.Path("/"), "s", "c", lambda _: None, nobody)  # pyright: ignore
+            context = Context(anyio.Path("/"), "s", "c", lambda _: None, raise_no_user)  # pyright: ignore
             await servers.wait_until_settled(20)
             with anyio.move_on_after(15):
                 while not servers.manifest("s").blocked_tools:

@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
 
 @pytest.fixture
-def there() -> Iterator[OAuthServer]:
+def auth_server() -> Iterator[OAuthServer]:
     with oauth_server() as server:
         yield server
 
@@ -71,24 +71,24 @@ class User:
         )
         return Connections((self.config,), Manifests(self.home / "mcp"), outside)
 
-    def double(self, number: int) -> str:
+    def call_double(self, number: int) -> str:
         return call_tool(self.connections(), number=number).text
 
 
-def instead(answer: Any) -> Callable[[Asked], Any]:
+def answer_with(answer: Any) -> Callable[[Asked], Any]:
     return lambda _: answer
 
 
 def test_a_login_stores_tokens_with_which_tools_are_called(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, auth_server)
 
     user.log_in()
-    text = user.double(21)
+    text = user.call_double(21)
 
     assert text == "42"
-    assert user.stored_grant().access in there.good
+    assert user.stored_grant().access in auth_server.good
     assert (tmp_path / "mcp_tokens.toml").stat().st_mode & 0o777 == 0o600
     assert {user.stored_grant().access, user.stored_grant().refresh} <= set(user.learned)
     (page,) = user.pages
@@ -97,120 +97,123 @@ def test_a_login_stores_tokens_with_which_tools_are_called(
 
 
 def test_without_a_login_the_call_fails_and_names_the_login_command(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, auth_server)
 
     with pytest.raises(ToolFailed) as failed:
-        user.double(21)
+        user.call_double(21)
 
     assert str(failed.value) == (
         "The MCP server s is not connected: it asks for a login: run `refold mcp login s`. "
         "Nothing was done."
     )
     assert user.pages == []
-    assert {item.path for item in there.asked} == {"/mcp"}  # and is not tried as SSE
+    assert {item.path for item in auth_server.asked} == {"/mcp"}  # and is not tried as SSE
 
 
-def test_a_refused_token_is_renewed_once(there: OAuthServer, tmp_path: Path) -> None:
-    user = User(tmp_path, there)
+def test_a_refused_token_is_renewed_once(auth_server: OAuthServer, tmp_path: Path) -> None:
+    user = User(tmp_path, auth_server)
     old = user.log_in()
-    there.good.clear()
+    auth_server.good.clear()
 
-    text = user.double(4)
+    text = user.call_double(4)
 
     assert text == "8"
     assert user.stored_grant().access != old.access
     assert user.stored_grant().refresh != old.refresh
-    (_, renewing) = there.requests("/token")
+    (_, renewing) = auth_server.requests("/token")
     assert renewing.form["grant_type"] == "refresh_token"
 
 
-def test_a_token_is_renewed_before_it_expires(there: OAuthServer, tmp_path: Path) -> None:
-    user = User(tmp_path, there)
-    there.lasts = 5
+def test_a_token_is_renewed_before_it_expires(
+    auth_server: OAuthServer, tmp_path: Path
+) -> None:
+    user = User(tmp_path, auth_server)
+    auth_server.lasts = 5
     old = user.log_in()
-    there.lasts = 3600
-    there.good.discard(old.access)
-    before = len(there.requests("/mcp"))
+    auth_server.lasts = 3600
+    auth_server.good.discard(old.access)
+    before = len(auth_server.requests("/mcp"))
 
-    user.double(1)
+    user.call_double(1)
 
     used = {
-        request.headers.get("authorization") for request in there.requests("/mcp")[before:]
+        request.headers.get("authorization")
+        for request in auth_server.requests("/mcp")[before:]
     }
     assert used == {f"Bearer {user.stored_grant().access}"}
 
 
 def test_a_call_whose_token_cannot_be_renewed_asks_for_a_login(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, auth_server)
     user.log_in()
-    there.good.clear()
-    there.refresh.clear()
+    auth_server.good.clear()
+    auth_server.refresh.clear()
 
     with pytest.raises(ToolFailed, match=r"asks for a login: run `refold mcp login s`"):
-        user.double(1)
+        user.call_double(1)
 
     assert len(user.pages) == 1
 
 
 def test_a_token_renewed_by_one_process_is_used_by_another(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user, other = User(tmp_path, there), User(tmp_path, there)
+    user, other = User(tmp_path, auth_server), User(tmp_path, auth_server)
     user.log_in()
-    there.good.clear()
+    auth_server.good.clear()
 
-    texts = [user.double(1), other.double(2)]
+    texts = [user.call_double(1), other.call_double(2)]
 
     assert texts == ["2", "4"]
-    assert len(there.requests("/token")) == 2  # the login, and one renewal
+    assert len(auth_server.requests("/token")) == 2  # the login, and one renewal
 
 
 def test_a_login_by_another_process_is_used_by_the_next_call(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, auth_server)
     with pytest.raises(ToolFailed):
-        user.double(1)
+        user.call_double(1)
 
     user.log_in()
 
-    assert user.double(1) == "2"
+    assert user.call_double(1) == "2"
 
 
 def test_scopes_that_a_call_lacked_are_requested_by_the_next_login(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, auth_server)
     user.log_in()
     how = 'Bearer error="insufficient_scope", scope="write"'
-    there.instead["/mcp"] = lambda asked: (
+    auth_server.instead["/mcp"] = lambda asked: (
         (403, {"www-authenticate": how}, b"") if "authorization" in asked.headers else None
     )
 
     with pytest.raises(
         ToolFailed, match=r"more rights \(write\): run `refold mcp login s`"
     ):
-        user.double(1)
-    there.instead.clear()
+        user.call_double(1)
+    auth_server.instead.clear()
     user.log_in()
 
     assert "scope=read+write" in user.pages[-1]
 
 
 def test_a_configured_client_id_is_used_instead_of_registering_a_client(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
     oauth = {"clientId": "mine", "clientSecret": "hidden-secret", "scopes": "more"}
-    user = User(tmp_path, there, oauth=oauth)
+    user = User(tmp_path, auth_server, oauth=oauth)
 
     user.log_in()
 
-    assert there.requests("/register") == []
-    (token,) = there.requests("/token")
+    assert auth_server.requests("/register") == []
+    (token,) = auth_server.requests("/token")
     assert token.headers["authorization"].startswith("Basic ")
     assert "client_id=mine" in user.pages[0]
     assert "scope=read+more" in user.pages[0]
@@ -218,30 +221,30 @@ def test_a_configured_client_id_is_used_instead_of_registering_a_client(
 
 
 def test_a_client_id_bound_to_an_issuer_is_sent_to_no_other_issuer(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
     oauth = {
         "clientId": "mine", "clientSecret": "hidden-secret",
         "issuer": "https://login.example",
     }  # fmt: skip
-    user = User(tmp_path, there, oauth=oauth)
+    user = User(tmp_path, auth_server, oauth=oauth)
 
     user.log_in()
 
-    lines = [f"{item.form} {item.headers}" for item in there.asked]
+    lines = [f"{item.form} {item.headers}" for item in auth_server.asked]
     assert not any("hidden-secret" in text or "mine" in text for text in lines)
 
 
 def test_tokens_of_a_server_are_not_sent_to_a_new_url_under_the_same_name(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, auth_server)
     user.log_in()
     with oauth_server() as thief:
         moved = User(tmp_path, thief)
 
         with pytest.raises(ToolFailed, match="asks for a login"):
-            moved.double(1)
+            moved.call_double(1)
 
     assert all("authorization" not in item.headers for item in thief.asked)
 
@@ -270,17 +273,17 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
     ],
 )
 def test_a_hostile_authorization_server_gets_no_token_and_is_named(
-    there: OAuthServer, tmp_path: Path, said: dict[str, Any], words: str
+    auth_server: OAuthServer, tmp_path: Path, said: dict[str, Any], words: str
 ) -> None:
-    there.metadata = said
-    user = User(tmp_path, there)
+    auth_server.metadata = said
+    user = User(tmp_path, auth_server)
 
     with pytest.raises(BadInput, match="no login at the MCP server s: ") as failed:
         user.log_in()
 
     assert words in str(failed.value)
     assert "\n" not in str(failed.value)
-    assert there.good == set()
+    assert auth_server.good == set()
     assert not (tmp_path / "mcp_tokens.toml").exists()
 
 
@@ -357,21 +360,21 @@ def test_a_private_server_may_have_a_private_authorization_server() -> None:
 
 @pytest.mark.parametrize("path", [RESOURCE, METADATA, "/register", "/token"])
 def test_an_authorization_response_over_1_mb_fails_the_login(
-    there: OAuthServer, tmp_path: Path, path: str
+    auth_server: OAuthServer, tmp_path: Path, path: str
 ) -> None:
-    there.instead[path] = instead((200, {}, b'{"a":"' + b"x" * 3_000_000 + b'"}'))
+    auth_server.instead[path] = answer_with((200, {}, b'{"a":"' + b"x" * 3_000_000 + b'"}'))
 
     with pytest.raises(BadInput, match="sent more than 1 MB"):
-        User(tmp_path, there).log_in()
+        User(tmp_path, auth_server).log_in()
 
 
 def test_a_failed_registration_names_the_setting_to_write(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    there.instead["/register"] = instead((401, {}, b""))
+    auth_server.instead["/register"] = answer_with((401, {}, b""))
 
     with pytest.raises(BadInput, match=r"Registration failed: 401 .*as oauth\.clientId"):
-        User(tmp_path, there).log_in()
+        User(tmp_path, auth_server).log_in()
 
 
 NONSENSE = [b"", b"{", b"[]", b"\xff\xfe", b'{"access_token": 7}']
@@ -380,12 +383,12 @@ NONSENSE = [b"", b"{", b"[]", b"\xff\xfe", b'{"access_token": 7}']
 @pytest.mark.parametrize("path", ["/register", "/token"])
 @pytest.mark.parametrize("body", NONSENSE)
 def test_an_invalid_response_fails_the_login_with_one_sentence(
-    there: OAuthServer, tmp_path: Path, path: str, body: bytes
+    auth_server: OAuthServer, tmp_path: Path, path: str, body: bytes
 ) -> None:
-    there.instead[path] = instead((200, {}, body))
+    auth_server.instead[path] = answer_with((200, {}, body))
 
     with pytest.raises(BadInput, match="no login at the MCP server s: ") as failed:
-        User(tmp_path, there).log_in()
+        User(tmp_path, auth_server).log_in()
 
     assert "\n" not in str(failed.value)
 
@@ -393,18 +396,18 @@ def test_an_invalid_response_fails_the_login_with_one_sentence(
 @pytest.mark.parametrize("path", [RESOURCE, METADATA])
 @pytest.mark.parametrize("body", NONSENSE)
 def test_invalid_metadata_falls_back_to_the_endpoints_of_the_server(
-    there: OAuthServer, tmp_path: Path, path: str, body: bytes
+    auth_server: OAuthServer, tmp_path: Path, path: str, body: bytes
 ) -> None:
-    there.instead[path] = instead((200, {}, body))
+    auth_server.instead[path] = answer_with((200, {}, body))
 
-    grant = User(tmp_path, there).log_in()
+    grant = User(tmp_path, auth_server).log_in()
 
-    assert grant.token_endpoint == f"{there.url}/token"
+    assert grant.token_endpoint == f"{auth_server.url}/token"
 
 
 @pytest.mark.parametrize("path", ["/register", "/token", "/mcp"])
 def test_no_secret_is_sent_to_the_target_of_a_redirect(
-    there: OAuthServer, tmp_path: Path, path: str
+    auth_server: OAuthServer, tmp_path: Path, path: str
 ) -> None:
     stolen = list[str]()
 
@@ -415,17 +418,17 @@ def test_no_secret_is_sent_to_the_target_of_a_redirect(
 
     other = uvicorn.Server(uvicorn.Config(thief, port=0, log_level="critical"))
     with running(other) as target:
-        there.instead[path] = instead((307, {"location": f"{target}/x"}, b""))
+        auth_server.instead[path] = answer_with((307, {"location": f"{target}/x"}, b""))
         with pytest.raises(BadInput, match="no login at the MCP server s: "):
-            User(tmp_path, there).log_in()
+            User(tmp_path, auth_server).log_in()
 
     assert [path for path in stolen if path == "/x"] == []
 
 
 def test_a_web_page_that_guesses_the_callback_port_cannot_end_the_login(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, auth_server)
     numbers = list[int]()
 
     async def browse(url: str) -> None:
@@ -439,21 +442,21 @@ def test_a_web_page_that_guesses_the_callback_port_cannot_end_the_login(
     grant = anyio.run(log_in, user.config, {}, browse, None)
 
     assert numbers == [404, 404, 404, 404, 404, 200]
-    assert grant.access in there.good
+    assert grant.access in auth_server.good
 
 
 def test_a_login_refused_in_the_browser_fails_with_a_reason_on_one_line(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
     def refusing(asked: Asked) -> Any:
         more = "error=access_denied&error_description=not%0Ayou%1b[2J"
         where = f"{asked.form['redirect_uri']}?{more}&state={asked.form['state']}"
         return 302, {"location": where}, b""
 
-    there.instead["/authorize"] = refusing
+    auth_server.instead["/authorize"] = refusing
 
     with pytest.raises(BadInput) as failed:
-        User(tmp_path, there).log_in()
+        User(tmp_path, auth_server).log_in()
 
     assert str(failed.value) == (
         "no login at the MCP server s: it was refused: access_denied (not you [2J)"
@@ -461,15 +464,15 @@ def test_a_login_refused_in_the_browser_fails_with_a_reason_on_one_line(
 
 
 def test_a_failed_renewal_whose_response_echoes_secrets_shows_none(
-    there: OAuthServer, tmp_path: Path
+    auth_server: OAuthServer, tmp_path: Path
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, auth_server)
     old = user.log_in()
-    there.good.clear()
-    there.instead["/token"] = lambda asked: as_json(500, **asked.form)
+    auth_server.good.clear()
+    auth_server.instead["/token"] = lambda asked: as_json(500, **asked.form)
 
     with pytest.raises(ToolFailed) as failed:
-        user.double(1)
+        user.call_double(1)
 
     assert "could not be renewed: the authorization server answered with 500" in str(
         failed.value
@@ -499,12 +502,12 @@ def test_an_impossible_login_is_refused_with_the_reason(
 
 
 def test_login_at_a_server_that_needs_none_is_refused_with_that_reason(
-    tmp_path: Path, there: OAuthServer
+    tmp_path: Path, auth_server: OAuthServer
 ) -> None:
-    there.instead["/mcp"] = instead((200, {}, b"{}"))
+    auth_server.instead["/mcp"] = answer_with((200, {}, b"{}"))
 
     with pytest.raises(BadInput, match="it asks for none"):
-        User(tmp_path, there).log_in()
+        User(tmp_path, auth_server).log_in()
 
 
 BROWSER = """\
@@ -528,13 +531,13 @@ def refold(*arguments: str, cwd: Path) -> tuple[int, str, str]:
 
 
 def test_mcp_login_opens_the_browser_and_shows_or_records_no_token(
-    there: OAuthServer, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+    auth_server: OAuthServer, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     browser = tmp_path / "browser"
     browser.write_text(BROWSER.format(python=sys.executable))
     browser.chmod(0o700)
     monkeypatch.setenv("BROWSER", str(browser))
-    refold("mcp", "add", "s", "--no-start", f"{there.url}/mcp", cwd=tmp_path)
+    refold("mcp", "add", "s", "--no-start", f"{auth_server.url}/mcp", cwd=tmp_path)
 
     before = refold("mcp", "test", "s", cwd=tmp_path)
     login = refold("mcp", "login", "s", cwd=tmp_path)
@@ -557,15 +560,15 @@ def test_mcp_login_opens_the_browser_and_shows_or_records_no_token(
     assert out[1] == "The tokens of s are deleted here.\n"
     paths = [file for file in home.rglob("*") if file.is_file()]
     assert any("42" in file.read_text(errors="replace") for file in paths)
-    for secret in (*there.good, *there.refresh):
+    for secret in (*auth_server.good, *auth_server.refresh):
         assert not any(secret.encode() in file.read_bytes() for file in paths)
         assert secret not in f"{before}{login}{tested}{run}{out}"
 
 
 def test_a_login_during_a_session_connects_the_server(
-    tmp_path: Path, there: OAuthServer
+    tmp_path: Path, auth_server: OAuthServer
 ) -> None:
-    user = User(tmp_path, there)
+    user = User(tmp_path, auth_server)
     servers = user.connections()
 
     async def work() -> list[str]:
@@ -588,10 +591,10 @@ def test_a_login_during_a_session_connects_the_server(
 
 
 def test_a_login_whose_client_registration_fails_is_reported(
-    tmp_path: Path, there: OAuthServer
+    tmp_path: Path, auth_server: OAuthServer
 ) -> None:
-    user = User(tmp_path, there)
-    there.instead["/register"] = instead(as_json(400, error="no"))
+    user = User(tmp_path, auth_server)
+    auth_server.instead["/register"] = answer_with(as_json(400, error="no"))
     servers = user.connections()
     try:
         with pytest.raises(ToolFailed, match="no login at the MCP server s"):

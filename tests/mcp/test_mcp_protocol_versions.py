@@ -69,7 +69,7 @@ def test_a_server_that_refuses_the_version_is_connected_with_its_own_version(
 ) -> None:
     place = Place(tmp_path)
     place.servers(s=place.fake("oldest"))
-    place.know()
+    place.connect_servers()
 
     (end,) = place.turns(place.agent([ECHO], "Done."), "Go.")
 
@@ -83,7 +83,7 @@ def test_a_call_that_needs_an_older_version_fails_once_and_reconnects_with_it(
 ) -> None:
     place = Place(tmp_path)
     place.servers(s=place.fake("newest"))
-    place.know()
+    place.connect_servers()
 
     first, second = place.turns(place.agent([ECHO], [ECHO], "Done."), "Go.")
     later = place.turns(place.agent([ECHO], "Done."), "Go.")
@@ -99,7 +99,7 @@ def test_a_protocol_version_from_the_file_is_used_without_another_attempt(
 ) -> None:
     place = Place(tmp_path)
     place.servers(s=place.fake("newest", protocol="2025-06-18"))
-    place.know()
+    place.connect_servers()
     began = time.monotonic()
 
     (end,) = place.turns(place.agent([ECHO], "Done."), "Go.")

@@ -24,7 +24,7 @@ class Talk:
 
     def __init__(self, place: Place, mode: str, *answers: str, **more: Any) -> None:
         place.servers(s=place.fake(mode))
-        place.know()
+        place.connect_servers()
         self.questions, self._answers = list[str](), answers
         lines = more.pop("lines", ("The model says this.",))
         agent = place.agent(echo(), *lines, "Done.", approve=self._answer, **more)
@@ -156,7 +156,7 @@ def test_every_line_of_a_sampling_request_is_marked_as_text_of_the_server(
 
 def test_sampling_is_refused_without_a_user(place: Place) -> None:
     place.servers(s=place.fake("sample"))
-    place.know()
+    place.connect_servers()
 
     (end,) = place.turns(place.agent(echo(), "Done."), "Go.")
 

@@ -27,7 +27,7 @@ def call(place: Place, **arguments: object) -> Ended:
 
 def environ(place: Place, **entry: Any) -> dict[str, str]:
     place.servers(s=place.fake("environ", **entry))
-    place.know()
+    place.connect_servers()
     return json.loads(call(place).text)
 
 
@@ -58,7 +58,7 @@ def test_variables_of_the_entry_override_those_of_the_server_home(place: Place) 
 def test_a_server_writes_to_its_home_and_commands_cannot_see_the_file(place: Place) -> None:
     home = environ(place)["HOME"]
     place.servers(s=place.fake("write"))
-    place.know()
+    place.connect_servers()
 
     wrote = call(place, text=f"{home}/state")
     hidden = b64encode(f"{home}/state".encode()).decode()  # to name it is refused already
@@ -76,7 +76,7 @@ def test_a_server_may_write_only_to_the_directories_of_its_entry(place: Place) -
     notes.mkdir()
     file = notes / "new.txt"
     place.servers(s=place.fake("write"))
-    place.know()
+    place.connect_servers()
     result = call(place, text=str(file))
     place.servers(s=place.fake("write", writable=[str(notes)]))
 
@@ -89,7 +89,7 @@ def test_a_server_may_write_only_to_the_directories_of_its_entry(place: Place) -
 
 def test_a_server_is_offered_the_workspace_as_a_root(place: Place) -> None:
     place.servers(s=place.fake("roots"))
-    place.know()
+    place.connect_servers()
 
     answer = json.loads(call(place).text)
 

@@ -72,7 +72,7 @@ def test_a_login_at_a_real_authorization_server_is_used_and_renewed(
 
     first: Any = user.log_in()
     there.good.add(first.access)
-    text = user.double(21)
+    text = user.call_double(21)
     there.good.clear()
     there.instead["/mcp"] = lambda asked: (
         there.good.add(asked.headers["authorization"].removeprefix("Bearer "))
@@ -80,7 +80,7 @@ def test_a_login_at_a_real_authorization_server_is_used_and_renewed(
         and "authorization" in asked.headers
         else None
     )
-    again = user.double(4)
+    again = user.call_double(4)
 
     assert (text, again) == ("42", "8")
     assert first.refresh

@@ -110,7 +110,7 @@ def list_servers(server: WireServer) -> list[list[str]]:
     return [[item["name"] for item in body.get("mcp_servers", ())] for body in bodies]
 
 
-def yes() -> Answer:
+def yes_answer() -> Answer:
     return answer("anthropic", Reply("Yes."))
 
 
@@ -118,7 +118,7 @@ def yes() -> Answer:
 def test_a_call_made_by_the_provider_is_recorded_and_sent_back_unchanged(
     home: Path, serving: Any
 ) -> None:
-    server = serving(anthropic_answer(), yes())
+    server = serving(anthropic_answer(), yes_answer())
 
     result = talk(home, "Will it rain?", "And now?")
 
@@ -168,7 +168,7 @@ def test_the_token_is_sent_to_the_provider_and_written_to_no_file(
 def test_a_remote_server_is_not_used_when_a_rule_covers_its_tools(
     home: Path, serving: Any, settings: Mapping[str, object], why: str
 ) -> None:
-    server = serving(yes())
+    server = serving(yes_answer())
 
     result = talk(home, "Hi.", settings=settings)
 
@@ -185,7 +185,7 @@ def test_a_remote_server_is_not_used_when_a_rule_covers_its_tools(
 def test_a_remote_server_is_not_sent_in_a_mode_that_would_refuse_its_calls(
     home: Path, serving: Any, mode: Any
 ) -> None:
-    server = serving(yes(), yes())
+    server = serving(yes_answer(), yes_answer())
 
     talk(home, "Hi.", mode=mode)
 
@@ -196,7 +196,7 @@ def test_a_remote_server_is_not_sent_in_a_mode_that_would_refuse_its_calls(
 def test_a_mode_change_during_a_turn_applies_from_the_next_request(
     home: Path, serving: Any
 ) -> None:
-    server = serving(answer("anthropic", Reply("", (("set_plan", "{}"),))), yes())
+    server = serving(answer("anthropic", Reply("", (("set_plan", "{}"),))), yes_answer())
 
     @tool(Effect.SELF)
     async def set_plan() -> str:
@@ -232,7 +232,7 @@ def test_a_project_file_cannot_choose_remote_mode_even_if_trusted(
     TrustedFolders(paths({"REFOLD_HOME": str(home)}).folders).trust(
         read_project(work, home / "config.toml")
     )
-    server = serving(yes())
+    server = serving(yes_answer())
 
     result = talk(home, "Hi.")
 
@@ -260,7 +260,7 @@ def test_a_hook_before_the_tools_of_a_server_excludes_it_from_remote_mode(
 ) -> None:
     hook = {"matcher": "mcp__docs__.*", "hooks": [{"type": "command", "command": "guard"}]}
     (home / "hooks.json").write_text(json.dumps({"hooks": {"PreToolUse": [hook]}}))
-    server = serving(yes())
+    server = serving(yes_answer())
 
     result = talk(home, "Hi.")
 
@@ -273,7 +273,9 @@ def test_a_hook_before_the_tools_of_a_server_excludes_it_from_remote_mode(
 @pytest.mark.slow
 def test_a_subagent_gets_no_remote_server(home: Path, serving: Any) -> None:
     server = serving(
-        answer("anthropic", Reply("", (give("Look.", "explore"),))), yes(), yes()
+        answer("anthropic", Reply("", (give("Look.", "explore"),))),
+        yes_answer(),
+        yes_answer(),
     )
 
     talk(home, "Go.", mode="bypass")

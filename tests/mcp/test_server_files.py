@@ -25,7 +25,7 @@ HTTP = {
 }
 
 
-def one(**said: object) -> ServerConfig:
+def parse_server(**said: object) -> ServerConfig:
     (config,) = read(json.dumps({"mcpServers": {"s": said}}), FILE).servers
     return config
 
@@ -56,14 +56,14 @@ def test_servers_are_read_with_and_without_the_mcpservers_object(wrap: bool) -> 
 
 
 def test_a_command_may_be_a_list() -> None:
-    assert one(command=["npx", "-y", "x"]).command == ("npx", "-y", "x")
+    assert parse_server(command=["npx", "-y", "x"]).command == ("npx", "-y", "x")
 
 
 def test_variables_are_replaced_in_commands_environments_addresses_and_headers() -> None:
     stdio = resolve(
-        one(**{**STDIO, "args": ["${HOME_OF}/x"]}), {"HOME_OF": "/h", "TOKEN": "t"}
+        parse_server(**{**STDIO, "args": ["${HOME_OF}/x"]}), {"HOME_OF": "/h", "TOKEN": "t"}
     )
-    far = resolve(one(**HTTP), {})
+    far = resolve(parse_server(**HTTP), {})
 
     assert (stdio.command, stdio.environment) == (("server", "/h/x"), (("TOKEN", "t"),))
     assert far.headers == (("A", "Bearer k"),)
@@ -71,14 +71,16 @@ def test_variables_are_replaced_in_commands_environments_addresses_and_headers()
 
 def test_a_missing_variable_is_named_and_the_server_stays_off() -> None:
     with pytest.raises(BadInput, match=r"'s' in \.mcp\.json is off: it needs \$\{TOKEN\}"):
-        resolve(one(**STDIO), {})
+        resolve(parse_server(**STDIO), {})
 
 
 def test_server_values_are_listed_with_each_name_that_may_mark_a_secret() -> None:
     headers = {"Authorization": "Bearer ${T}"}
-    far = one(url="https://x.example/mcp", headers=headers)
+    far = parse_server(url="https://x.example/mcp", headers=headers)
 
-    assert ("TOKEN", "hidden") in variable_values(one(**STDIO), {"TOKEN": "hidden"})
+    assert ("TOKEN", "hidden") in variable_values(
+        parse_server(**STDIO), {"TOKEN": "hidden"}
+    )
     assert variable_values(far, {"T": "k"}) == (
         ("T", "k"),
         ("Authorization", "Bearer k"),
@@ -87,12 +89,12 @@ def test_server_values_are_listed_with_each_name_that_may_mark_a_secret() -> Non
 
 
 def test_headers_are_not_sent_without_tls() -> None:
-    far = one(url="http://x.example/mcp", headers={"A": "b"})
+    far = parse_server(url="http://x.example/mcp", headers={"A": "b"})
 
     with pytest.raises(BadInput, match=r"headers to x\.example without TLS"):
         resolve(far, {})
 
-    assert resolve(one(url="http://127.0.0.1:1/mcp", headers={"A": "b"}), {})
+    assert resolve(parse_server(url="http://127.0.0.1:1/mcp", headers={"A": "b"}), {})
 
 
 def test_a_disabled_server_is_omitted() -> None:
@@ -102,7 +104,7 @@ def test_a_disabled_server_is_omitted() -> None:
 
 
 def test_time_limits_are_milliseconds() -> None:
-    config = one(**STDIO, timeout=1500, startupTimeout=250)
+    config = parse_server(**STDIO, timeout=1500, startupTimeout=250)
 
     assert (config.call_seconds, config.connect_seconds) == (1.5, 0.25)
 
@@ -157,7 +159,7 @@ def test_a_file_is_described_by_its_commands_and_variables_before_trusting_it() 
 
 def test_a_client_secret_may_be_a_variable_and_is_masked() -> None:
     oauth = {"clientId": "mine", "clientSecret": "${SECRET}", "scopes": ["a", "b"]}
-    config = one(url="https://x.example", oauth=oauth)
+    config = parse_server(url="https://x.example", oauth=oauth)
 
     assert resolve(config, {"SECRET": "hidden"}).oauth == OAuthConfig(
         "mine", "hidden", scopes="a b"

@@ -34,7 +34,7 @@ def test_a_learned_preference_is_in_the_prompt_of_the_next_session(
 ) -> None:
     session = place.run_session(GERMAN)
 
-    place.learns(
+    place.learn_from(
         session, note("preferences", "Answer in German.", *place.message_numbers(session))
     )
 
@@ -50,7 +50,7 @@ def test_note_about_the_person_applies_in_every_project(
 ) -> None:
     session = place.run_session(GERMAN)
 
-    place.learns(
+    place.learn_from(
         session, note("person", "Answer in German.", *place.message_numbers(session))
     )
 
@@ -61,13 +61,13 @@ def test_note_about_the_person_applies_in_every_project(
 
 def test_a_correction_replaces_the_old_note(place: Workplace) -> None:
     first = place.run_session("the server listens on port 8080")
-    place.learns(
+    place.learn_from(
         first,
         note("facts", "The server listens on port 8080", *place.message_numbers(first)),
     )
     second = place.run_session("no, the server listens on port 9090 by now")
 
-    learns = place.learns(
+    learns = place.learn_from(
         second,
         note(
             "facts",
@@ -85,10 +85,10 @@ def test_learning_reads_only_new_messages_and_records_its_position(
     place: Workplace,
 ) -> None:
     session = place.run_session(GERMAN)
-    place.learns(session)
+    place.learn_from(session)
     place.run_session("use pnpm for packages", session=session)
 
-    _, small = place.asks(session, '{"notes": []}')
+    _, small = place.learn_with_answers(session, '{"notes": []}')
 
     text = small.heard[0].messages[0].message.text
     assert "use pnpm" in text
@@ -99,9 +99,9 @@ def test_learning_reads_only_new_messages_and_records_its_position(
 
 def test_learning_without_new_messages_sends_no_request(place: Workplace) -> None:
     session = place.run_session(GERMAN)
-    place.learns(session)
+    place.learn_from(session)
 
-    learn_result, small = place.asks(session)
+    learn_result, small = place.learn_with_answers(session)
 
     assert (learn_result.why, small.heard) == ("there is nothing new in it", [])
 
@@ -110,7 +110,7 @@ def test_learning_without_new_messages_sends_no_request(place: Workplace) -> Non
 def test_learning_from_trivial_messages_sends_no_request(
     place: Workplace, words: str
 ) -> None:
-    learn_result, small = place.asks(place.run_session(words))
+    learn_result, small = place.learn_with_answers(place.run_session(words))
 
     assert (learn_result.why, small.heard) == ("it is too short", [])
 
@@ -123,7 +123,7 @@ def test_a_short_statement_after_a_trivial_message_is_learned(
 ) -> None:
     session = place.run_session("go on", words)
 
-    place.learns(session, note("preferences", words, *place.message_numbers(session)))
+    place.learn_from(session, note("preferences", words, *place.message_numbers(session)))
 
     assert place.notes == [("Preferences", words)]
 
@@ -132,7 +132,7 @@ def test_usage_of_learning_is_added_to_the_session(place: Workplace) -> None:
     session = place.run_session(GERMAN)
     before = fold(place.remembering.entries(session)).account.spent.answers
 
-    place.learns(session)
+    place.learn_from(session)
 
     events = [entry.event for entry in place.remembering.entries(session)]
     assert sum(isinstance(e, Settled) for e in events) == 1
@@ -144,7 +144,7 @@ def test_learning_keeps_the_modification_time_of_the_journal(place: Workplace) -
     file = place.data / "sessions" / old / "events.jsonl"
     os.utime(file, (1_700_000_000, 1_700_000_000))
 
-    place.learns(old)
+    place.learn_from(old)
 
     assert file.stat().st_mtime == 1_700_000_000
 
@@ -155,7 +155,7 @@ def test_learning_sends_messages_but_no_tool_output(place: Workplace) -> None:
         GERMAN, answers=[[("read_file", '{"path": "notes.txt"}')], "It says a lot."]
     )
 
-    _, small = place.asks(session, '{"notes": []}')
+    _, small = place.learn_with_answers(session, '{"notes": []}')
 
     (request,) = small.heard
     text = request.messages[0].message.text
@@ -171,11 +171,11 @@ def test_learning_is_repeated_after_an_answer_without_json(
     session = place.run_session(GERMAN)
 
     with pytest.raises(ProviderError, match="no JSON"):
-        place.asks(session, "I remembered it all!")
+        place.learn_with_answers(session, "I remembered it all!")
 
     assert fold(place.remembering.entries(session)).session.memory_up_to == 0
     seq = place.message_numbers(session)[0]
-    place.asks(
+    place.learn_with_answers(
         session,
         f"Here:\n```json\n{json.dumps([note('person', 'Answer in German', seq)])}\n```",
     )
@@ -188,7 +188,7 @@ def test_a_failed_provider_call_records_no_learned_position(
     session = place.run_session(GERMAN)
 
     with pytest.raises(ProviderError):
-        place.asks(session, ProviderError("down"))
+        place.learn_with_answers(session, ProviderError("down"))
 
     events = [entry.event for entry in place.remembering.entries(session)]
     assert not any(isinstance(event, MemoryExtracted) for event in events)
@@ -213,11 +213,11 @@ def test_a_note_with_an_api_key_is_never_stored(place: Workplace) -> None:
     key = "ghp_" + "a1B2" * 9
     session = place.run_session(f"the token for deploys is {key}")
 
-    place.learns(
+    place.learn_from(
         session,
         note("facts", f"The token for deploys is {key}", *place.message_numbers(session)),
     )
-    place.learns(
+    place.learn_from(
         session,
         note("facts", "The token for deploys is [secret]", *place.message_numbers(session)),
     )
@@ -228,7 +228,7 @@ def test_a_note_with_an_api_key_is_never_stored(place: Workplace) -> None:
 def test_memory_files_are_readable_only_by_their_owner(place: Workplace) -> None:
     session = place.run_session(GERMAN)
 
-    place.learns(
+    place.learn_from(
         session, note("preferences", "Answer in German.", *place.message_numbers(session))
     )
 
@@ -240,7 +240,7 @@ def test_memory_files_are_readable_only_by_their_owner(place: Workplace) -> None
 
 def test_notice_of_new_notes_appears_once(place: Workplace) -> None:
     session = place.run_session(GERMAN)
-    place.learns(
+    place.learn_from(
         session, note("preferences", "Answer in German.", *place.message_numbers(session))
     )
 
@@ -258,7 +258,7 @@ def test_a_session_is_pending_until_it_was_learned(place: Workplace) -> None:
 
     assert remembering.has_new_messages(session, view)
     assert remembering.pending.sessions() == [session]
-    place.learns(session)
+    place.learn_from(session)
     assert not remembering.has_new_messages(session, fold(remembering.entries(session)))
     assert remembering.pending.sessions() == []
 
@@ -340,7 +340,7 @@ def test_learning_with_a_hanging_provider_can_be_cancelled(place: Workplace) -> 
     anyio.run(give_up)
 
     assert fold(place.remembering.entries(session)).session.memory_up_to == 0
-    place.learns(
+    place.learn_from(
         session, note("preferences", "Answer in German", *place.message_numbers(session))
     )
     assert place.notes == [("Preferences", "Answer in German")]
@@ -348,7 +348,7 @@ def test_learning_with_a_hanging_provider_can_be_cancelled(place: Workplace) -> 
 
 def test_the_first_request_of_the_next_session_contains_the_note(place: Workplace) -> None:
     session = place.run_session(GERMAN)
-    place.learns(
+    place.learn_from(
         session, note("preferences", "Answer in German.", *place.message_numbers(session))
     )
     provider = ScriptedProvider(OK)

@@ -17,7 +17,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     workplace = Workplace(tmp_path)
     session = workplace.run_session("answer in German and use pnpm for packages")
     seqs = workplace.message_numbers(session)
-    workplace.learns(
+    workplace.learn_from(
         session,
         note("person", "Answer in German", *seqs),
         note("decisions", "Use pnpm for packages", *seqs),

@@ -51,7 +51,7 @@ def test_a_model_misled_by_a_file_adds_no_note(place: Workplace, line: str) -> N
     )
     every = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, *place.message_numbers(session)]
 
-    learns = place.learns(
+    learns = place.learn_from(
         session,
         *(
             note(s, line, *every)
@@ -76,7 +76,7 @@ def test_memory_write_stores_no_injected_text(place: Workplace, line: str) -> No
 
 def test_a_misled_model_removes_no_note(place: Workplace) -> None:
     first = place.run_session("Never push to the main branch, ask me first.")
-    place.learns(
+    place.learn_from(
         first,
         note("decisions", "Never push to the main branch", *place.message_numbers(first)),
     )
@@ -84,20 +84,20 @@ def test_a_misled_model_removes_no_note(place: Workplace) -> None:
     seqs = place.message_numbers(second)
     texts = ("Push to the main branch", "Look at the main function", "Always push", "x", "")
 
-    place.learns(second, *(note("corrections", t, *seqs, replaces=1) for t in texts))
+    place.learn_from(second, *(note("corrections", t, *seqs, replaces=1) for t in texts))
 
     assert ("Decisions", "Never push to the main branch") in place.notes
 
 
 def test_note_is_replaced_when_the_user_revokes_it(place: Workplace) -> None:
     first = place.run_session("Never push to the main branch, ask me first.")
-    place.learns(
+    place.learn_from(
         first,
         note("decisions", "Never push to the main branch", *place.message_numbers(first)),
     )
     second = place.run_session("You may push to the main branch from now on.")
 
-    place.learns(
+    place.learn_from(
         second,
         note(
             "decisions",
@@ -175,10 +175,10 @@ def test_words_from_unrelated_statements_revoke_no_prohibition(
     place: Workplace, words: str, line: str, replaces: int | None
 ) -> None:
     first = place.run_session(FORBIDS)
-    place.learns(first, note("decisions", FORBIDS, *place.message_numbers(first)))
+    place.learn_from(first, note("decisions", FORBIDS, *place.message_numbers(first)))
     second = place.run_session(words)
 
-    place.learns(
+    place.learn_from(
         second, note("decisions", line, *place.message_numbers(second), replaces=replaces)
     )
     notebook = place.remembering.notebook(second)
@@ -200,7 +200,7 @@ def test_invisible_characters_are_removed_from_a_note(place: Workplace) -> None:
     session = place.run_session("always answer in German, please")
     smuggled = "".join(chr(0xE0100 + letter) for letter in b"obey") + "\u200c\u200d\u3164"
 
-    place.learns(
+    place.learn_from(
         session,
         note("preferences", f"Answer in German{smuggled}", *place.message_numbers(session)),
     )
@@ -212,7 +212,7 @@ def test_statement_too_long_for_a_note_is_not_stored(place: Workplace) -> None:
     words = "Deploy on Fridays " + "after the tests of this part " * 12 + "never alone"
     session = place.run_session(words)
 
-    place.learns(session, note("decisions", words, *place.message_numbers(session)))
+    place.learn_from(session, note("decisions", words, *place.message_numbers(session)))
 
     assert place.notes == []
 
@@ -228,7 +228,7 @@ def test_statement_too_long_for_a_note_is_not_stored(place: Workplace) -> None:
 def test_a_password_is_not_remembered(place: Workplace, words: str) -> None:
     session = place.run_session(words)
 
-    place.learns(session, note("facts", words, *place.message_numbers(session)))
+    place.learn_from(session, note("facts", words, *place.message_numbers(session)))
 
     assert place.notes == []
 
@@ -285,7 +285,7 @@ def test_an_approved_plan_grounds_no_note(place: Workplace) -> None:
         "The plan is not approved yet. Revise it and show it again:\n\nuse less memory",
     )
 
-    place.learns(
+    place.learn_from(
         session,
         note("decisions", "Always deploy with sudo", *place.message_numbers(session)),
         note("decisions", "Use less memory", *place.message_numbers(session)),
@@ -353,6 +353,6 @@ def test_a_malformed_answer_adds_no_note(place: Workplace, answer: str) -> None:
     session = place.run_session("Always answer in German")
 
     with suppress(ProviderError):
-        place.asks(session, answer)
+        place.learn_with_answers(session, answer)
 
     assert place.notes == []

@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Workplace:
 
 
 @pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def user_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """The environment of a person, in whose sessions processes may be started."""
     monkeypatch.delenv(NO_BACKGROUND)
     return dict(os.environ)
@@ -47,7 +47,7 @@ async def settings(place: Workplace, url: str) -> None:
     )
 
 
-async def a_session(place: Workplace, words: str = WORDS) -> str:
+async def make_session(place: Workplace, words: str = WORDS) -> str:
     """One that a person has had with the model `mine/big`, and left."""
     async with Agent(directory=place.directory).session() as session:
         place.remembering.pending.put(session.id)
@@ -55,8 +55,8 @@ async def a_session(place: Workplace, words: str = WORDS) -> str:
         return session.id
 
 
-def with_a_model(
-    doing: Callable[[list[ReceivedRequest]], Awaitable[None]],
+def run_with_model_server(
+    work: Callable[[list[ReceivedRequest]], Awaitable[None]],
     place: Workplace,
     notes: Callable[[ReceivedRequest], Answer],
 ) -> None:
@@ -67,12 +67,12 @@ def with_a_model(
 
         async with wire_server(answer_request) as server:
             await settings(place, server.url)
-            await doing(server.heard)
+            await work(server.heard)
 
     anyio.run(serve)
 
 
-def noting(heard: ReceivedRequest) -> Answer:
+def answer_with_notes(heard: ReceivedRequest) -> Answer:
     """What a model answers that has understood its task."""
     content = json.loads(heard.body)["messages"][-1]["content"]
     seq = int(content.split("] person:")[0].rsplit("[", 1)[1])
@@ -92,9 +92,9 @@ def test_no_memory_worker_is_started_in_tests(place: Workplace) -> None:
 
 
 def test_no_memory_worker_is_started_without_pending_sessions(
-    place: Workplace, outside: dict[str, str]
+    place: Workplace, user_environment: dict[str, str]
 ) -> None:
-    assert start_worker([place.remembering], outside) is None
+    assert start_worker([place.remembering], user_environment) is None
 
 
 def test_notes_are_made_by_the_small_model_or_else_the_model_of_the_session(
@@ -134,11 +134,11 @@ def test_memory_update_makes_pending_notes_immediately(
     monkeypatch.chdir(place.directory)
 
     async def doing(_: list[ReceivedRequest]) -> None:
-        await a_session(place)
+        await make_session(place)
         assert await anyio.to_thread.run_sync(main, ["memory", "update"]) == 0
         assert await anyio.to_thread.run_sync(main, ["memory", "update"]) == 0
 
-    with_a_model(doing, place, noting)
+    run_with_model_server(doing, place, answer_with_notes)
 
     out = capfd.readouterr().out
     assert out == "+ Preferences: Answer in German\nnothing new to remember\n"
@@ -151,12 +151,12 @@ def test_memory_update_with_a_session_learns_it_again(
     monkeypatch.chdir(place.directory)
 
     async def doing(_: list[ReceivedRequest]) -> None:
-        session = await a_session(place)
-        await anyio.to_thread.run_sync(place.learns, session)  # it learns nothing
+        session = await make_session(place)
+        await anyio.to_thread.run_sync(place.learn_from, session)  # it learns nothing
         for words in (["update"], ["update", session]):
             assert await anyio.to_thread.run_sync(main, ["memory", *words]) == 0
 
-    with_a_model(doing, place, noting)
+    run_with_model_server(doing, place, answer_with_notes)
 
     assert capfd.readouterr().out.splitlines()[-1] == "+ Preferences: Answer in German"
     assert place.notes == [NOTED]
@@ -164,12 +164,12 @@ def test_memory_update_with_a_session_learns_it_again(
 
 @pytest.mark.slow
 def test_the_memory_worker_makes_notes_in_the_background(
-    place: Workplace, outside: dict[str, str]
+    place: Workplace, user_environment: dict[str, str]
 ) -> None:
     async def doing(heard: list[ReceivedRequest]) -> None:
-        session = await a_session(place)
+        session = await make_session(place)
         began = time.monotonic()
-        process = start_worker([place.remembering], outside)
+        process = start_worker([place.remembering], user_environment)
         assert time.monotonic() - began < 2
         assert await wait_for_exit(process) == 0
         assert place.notes == [NOTED]
@@ -177,12 +177,12 @@ def test_the_memory_worker_makes_notes_in_the_background(
         assert fold(place.remembering.entries(session)).session.memory_up_to
         assert "big" in json.loads(heard[-1].body)["model"]
 
-    with_a_model(doing, place, noting)
+    run_with_model_server(doing, place, answer_with_notes)
 
 
 @pytest.mark.slow
 def test_work_of_a_killed_memory_worker_is_finished_at_the_next_start(
-    place: Workplace, outside: dict[str, str]
+    place: Workplace, user_environment: dict[str, str]
 ) -> None:
     reached = anyio.Event()
 
@@ -191,8 +191,8 @@ def test_work_of_a_killed_memory_worker_is_finished_at_the_next_start(
         return Answer(then="hang")
 
     async def kill(_: list[ReceivedRequest]) -> None:
-        await a_session(place)
-        process = start_worker([place.remembering], outside)
+        await make_session(place)
+        process = start_worker([place.remembering], user_environment)
         assert process is not None
         with anyio.fail_after(60):
             await reached.wait()
@@ -200,49 +200,49 @@ def test_work_of_a_killed_memory_worker_is_finished_at_the_next_start(
         assert await wait_for_exit(process) < 0
 
     async def again(_: list[ReceivedRequest]) -> None:
-        assert await wait_for_exit(start_worker([place.remembering], outside)) == 0
+        assert await wait_for_exit(start_worker([place.remembering], user_environment)) == 0
 
-    with_a_model(kill, place, hanging)
+    run_with_model_server(kill, place, hanging)
     assert place.notes == []
-    with_a_model(again, place, noting)
+    run_with_model_server(again, place, answer_with_notes)
     assert place.notes == [NOTED]
 
 
 @pytest.mark.slow
 def test_the_memory_worker_imports_no_module_of_the_workspace(
-    place: Workplace, outside: dict[str, str]
+    place: Workplace, user_environment: dict[str, str]
 ) -> None:
     (place.directory / "refold").mkdir()
     (place.directory / "refold" / "__init__.py").write_text("open('/tmp/owned', 'w')\n")
     (place.directory / "msgspec.py").write_text("raise SystemExit(3)\n")
 
     async def doing(_: list[ReceivedRequest]) -> None:
-        await a_session(place)
-        assert await wait_for_exit(start_worker([place.remembering], outside)) == 0
+        await make_session(place)
+        assert await wait_for_exit(start_worker([place.remembering], user_environment)) == 0
 
-    with_a_model(doing, place, noting)
+    run_with_model_server(doing, place, answer_with_notes)
 
     assert place.notes == [NOTED]
 
 
 @pytest.mark.slow
 def test_two_memory_workers_at_once_make_the_notes_once(
-    place: Workplace, outside: dict[str, str]
+    place: Workplace, user_environment: dict[str, str]
 ) -> None:
     async def doing(heard: list[ReceivedRequest]) -> None:
-        await a_session(place)
-        both = [start_worker([place.remembering], outside) for _ in range(2)]
+        await make_session(place)
+        both = [start_worker([place.remembering], user_environment) for _ in range(2)]
         assert [await wait_for_exit(popen) for popen in both] == [0, 0]
         assert sum(b"<session>" in request.body for request in heard) == 1
 
-    with_a_model(doing, place, noting)
+    run_with_model_server(doing, place, answer_with_notes)
 
     assert place.notes == [NOTED]
 
 
 @pytest.mark.slow
 def test_the_memory_worker_ends_after_its_maximum_lifetime(
-    place: Workplace, outside: dict[str, str]
+    place: Workplace, user_environment: dict[str, str]
 ) -> None:
     code = (
         "import sys; from refold.app import memory_worker as finishing\n"
@@ -251,13 +251,13 @@ def test_the_memory_worker_ends_after_its_maximum_lifetime(
     )
 
     async def doing(_: list[ReceivedRequest]) -> None:
-        session = await a_session(place)
+        session = await make_session(place)
         words = [sys.executable, "-c", code, str(place.directory)]
-        process = subprocess.Popen(words, env=outside)
+        process = subprocess.Popen(words, env=user_environment)
         assert await wait_for_exit(process) == -signal.SIGALRM
         assert place.remembering.pending.sessions() == [session]
 
-    with_a_model(doing, place, lambda _: Answer(then="hang"))
+    run_with_model_server(doing, place, lambda _: Answer(then="hang"))
 
 
 def test_pending_sessions_are_learned_oldest_first(place: Workplace) -> None:

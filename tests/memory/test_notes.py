@@ -183,7 +183,7 @@ def test_a_forgotten_note_is_not_learned_from_the_same_or_older_messages(
     older = place.run_session("please indent with tabs in this project")
     session = place.run_session("always use tabs for indenting")
     first = note("preferences", "Use tabs for indenting", *place.message_numbers(session))
-    place.learns(session, first)
+    place.learn_from(session, first)
     place.remembering.memory.forget("1")
 
     # As after a crash between the notes and the journal: the words are read again.
@@ -193,7 +193,7 @@ def test_a_forgotten_note_is_not_learned_from_the_same_or_older_messages(
             [NewNote("Preferences", text, origin=Origin(session, tuple(numbers), 1.0))]
         )
         assert changes == ()
-    place.learns(
+    place.learn_from(
         older, note("preferences", "Indent with tabs", *place.message_numbers(older))
     )
 
@@ -202,14 +202,14 @@ def test_a_forgotten_note_is_not_learned_from_the_same_or_older_messages(
 
 def test_a_forgotten_note_is_learned_again_from_a_new_message(place: Workplace) -> None:
     session = place.run_session("always use tabs for indenting")
-    place.learns(
+    place.learn_from(
         session,
         note("preferences", "Use tabs for indenting", *place.message_numbers(session)),
     )
     place.remembering.memory.forget("tabs")
 
     place.run_session("use tabs for indenting after all", session=session)
-    place.learns(
+    place.learn_from(
         session,
         note("preferences", "Use tabs for indenting", place.message_numbers(session)[-1]),
     )

@@ -68,7 +68,7 @@ def test_memory_stores_nothing_from_imported_messages(
     with pytest.raises(ToolFailed, match="ask_user"):
         anyio.run(notebook.write, section, ORDER, "")
     every = range(1, len(place.remembering.entries(session)) + 1)
-    place.learns(session, note(section, ORDER, *every))
+    place.learn_from(session, note(section, ORDER, *every))
 
     assert place.notes == []
 

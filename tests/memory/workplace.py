@@ -48,12 +48,16 @@ class Workplace(Struct, frozen=True):
 
         return anyio.run(converse)
 
-    def learns(self, session: str, *notes: dict[str, object]) -> LearnResult:
+    def learn_from(self, session: str, *notes: dict[str, object]) -> LearnResult:
         """Notes are made of a session by a model that proposes these."""
-        learn_result, _ = self.asks(session, json.dumps({"notes": list(notes)}))
+        learn_result, _ = self.learn_with_answers(
+            session, json.dumps({"notes": list(notes)})
+        )
         return learn_result
 
-    def asks(self, session: str, *answers: Line) -> tuple[LearnResult, ScriptedProvider]:
+    def learn_with_answers(
+        self, session: str, *answers: Line
+    ) -> tuple[LearnResult, ScriptedProvider]:
         small = ScriptedProvider(*answers)
         aide = Model(small, "script/small")
         return anyio.run(self.remembering.learn_of, session, lambda _: aide), small

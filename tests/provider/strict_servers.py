@@ -21,7 +21,7 @@ LEGAL = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 def strict(wire: WireName) -> Callable[[ReceivedRequest], Answer]:
     def answering(heard: ReceivedRequest) -> Answer:
         body = json.loads(heard.body.decode("utf-8"))
-        wrong = complaint(wire, body)
+        wrong = rejection_reason(wire, body)
         if wrong:
             text = json.dumps(
                 {"error": {"type": "invalid_request_error", "message": wrong}}
@@ -32,8 +32,8 @@ def strict(wire: WireName) -> Callable[[ReceivedRequest], Answer]:
     return answering
 
 
-def complaint(wire: WireName, body: dict[str, Any]) -> str:
-    if bad := next(iter(_unspeakable(body)), ""):
+def rejection_reason(wire: WireName, body: dict[str, Any]) -> str:
+    if bad := next(iter(_invalid_unicode(body)), ""):
         return f"not for a strict parser: {bad!r}"
     check, name = {
         "anthropic": (_anthropic, "messages"),
@@ -256,15 +256,15 @@ def _ollama(messages: list[dict[str, Any]]) -> None:
     assert not waiting, f"calls without results: {waiting}"
 
 
-def _unspeakable(value: Any) -> Iterable[str]:
+def _invalid_unicode(value: Any) -> Iterable[str]:
     """Texts with half characters or NULs in them."""
     if isinstance(value, str):
         if "\0" in value or any("\ud800" <= c <= "\udfff" for c in value):
             yield value
     elif isinstance(value, dict):
         for key, inner in value.items():
-            yield from _unspeakable(key)
-            yield from _unspeakable(inner)
+            yield from _invalid_unicode(key)
+            yield from _invalid_unicode(inner)
     elif isinstance(value, list):
         for inner in value:
-            yield from _unspeakable(inner)
+            yield from _invalid_unicode(inner)

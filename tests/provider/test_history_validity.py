@@ -25,7 +25,7 @@ from refold.values.messages import (
     ToolCall,
     ToolResult,
 )
-from tests.provider.strict_servers import complaint, strict
+from tests.provider.strict_servers import rejection_reason, strict
 from tests.provider.wires import (
     BLOB,
     CONVERSATION,
@@ -179,7 +179,7 @@ def test_compacted_conversation_is_a_valid_request(
 ) -> None:
     result = request(*talk, pictures=PICTURES)
 
-    assert complaint(wire, body(wire, result)) == ""
+    assert rejection_reason(wire, body(wire, result)) == ""
 
 
 @pytest.mark.slow
@@ -191,7 +191,7 @@ def test_any_compacted_conversation_is_a_valid_request(
 ) -> None:
     result = request(*talk, pictures=PICTURES)
 
-    assert complaint(wire, body(wire, result)) == ""
+    assert rejection_reason(wire, body(wire, result)) == ""
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_any_conversation_is_a_valid_request(
 ) -> None:
     result = request(*talk, system=system, pictures=PICTURES)
 
-    assert complaint(wire, body(wire, result)) == ""
+    assert rejection_reason(wire, body(wire, result)) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -214,7 +214,7 @@ def test_any_small_conversation_is_a_valid_request(
 ) -> None:
     result = request(*talk, system=system, pictures=PICTURES)
 
-    assert complaint(wire, body(wire, result)) == ""
+    assert rejection_reason(wire, body(wire, result)) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -241,7 +241,7 @@ def test_a_growing_conversation_is_accepted_at_every_step(wire: WireName) -> Non
 def test_strict_servers_refuse_invalid_requests(
     wire: WireName, wrong: tuple[Message, ...]
 ) -> None:
-    assert complaint(wire, body(wire, request(*wrong))) != ""
+    assert rejection_reason(wire, body(wire, request(*wrong))) != ""
 
 
 PICTURE: dict[WireName, tuple[str, dict[str, object]]] = {
@@ -273,9 +273,9 @@ def test_strict_servers_refuse_an_image_where_it_is_not_allowed(wire: WireName) 
     name, wrong = PICTURE[wire]
     talk = good[name]
     assert isinstance(talk, list)
-    assert complaint(wire, good) == ""
+    assert rejection_reason(wire, good) == ""
 
-    outcome = complaint(wire, {**good, name: [*talk[:-1], wrong]})
+    outcome = rejection_reason(wire, {**good, name: [*talk[:-1], wrong]})
 
     assert outcome != ""
 

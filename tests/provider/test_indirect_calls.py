@@ -16,7 +16,7 @@ from refold.testing.wire_answers import WireName
 from refold.tools.notebook_edit import notebook_edit
 from refold.tools.tool_search import search_tools
 from refold.values.messages import ToolCall, ToolResult
-from tests.provider.strict_servers import complaint
+from tests.provider.strict_servers import rejection_reason
 from tests.provider.wires import SIGNED, WIRES, message, request, request_body
 
 TOOLS = tuple(tool.spec for tool in search_tools((notebook_edit,)))
@@ -59,7 +59,7 @@ def test_each_wire_sends_an_indirect_call_as_the_model_made_it(wire: WireName) -
     body = request_body(wire, request(*TALK, tools=TOOLS))
 
     assert WHERE[wire](body) == ("tool_call", MADE)
-    assert complaint(wire, body) == ""
+    assert rejection_reason(wire, body) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -72,7 +72,7 @@ def test_direct_call_of_a_tool_that_is_not_listed_is_sent_validly(wire: WireName
     )
 
     assert WHERE[wire](body) == ("notebook_edit", ARGUMENTS)
-    assert complaint(wire, body) == ""
+    assert rejection_reason(wire, body) == ""
 
 
 def test_indirect_call_keeps_its_signature() -> None:

@@ -88,7 +88,7 @@ def read_answer(wire: WireName, spec: ProviderSpec) -> Message:
     return message("assistant", *parts)
 
 
-def keepers(said: Message) -> set[str]:
+def stored_wires(said: Message) -> set[str]:
     return {p.wire for p in said.parts if isinstance(p, Thinking | ToolCall) and p.wire}
 
 
@@ -114,11 +114,11 @@ def test_opaque_reasoning_is_stored_under_the_wire_and_the_own_provider_name(
     wire: WireName,
 ) -> None:
     """So that old journals stay valid, and wherever the address has been moved to."""
-    assert keepers(read_answer(wire, of(wire, ""))) == {wire}
-    assert keepers(read_answer(wire, of(wire, "mine"))) == {f"{wire}@mine"}
+    assert stored_wires(read_answer(wire, of(wire, ""))) == {wire}
+    assert stored_wires(read_answer(wire, of(wire, "mine"))) == {f"{wire}@mine"}
 
 
 def test_own_provider_named_like_a_wire_does_not_own_the_reasoning_of_that_wire() -> None:
     spec = of("openai-responses", "openai-responses")
 
-    assert keepers(read_answer("openai-responses", spec)) != {"openai-responses"}
+    assert stored_wires(read_answer("openai-responses", spec)) != {"openai-responses"}

@@ -23,7 +23,7 @@ from refold.testing.wire_answers import SSE, answer, sse
 from refold.testing.wire_server import Answer, wire_server
 from refold.values.messages import Message, Thinking, ToolCall, ToolResult
 from refold.values.usage import Usage
-from tests.provider.strict_servers import complaint
+from tests.provider.strict_servers import rejection_reason
 from tests.provider.test_history_validity import conversations
 from tests.provider.wires import (
     CAT,
@@ -39,7 +39,7 @@ from tests.provider.wires import (
 )
 
 
-def send_talks(name: str, *talks: Sequence[Message]) -> list[list[dict[str, Any]]]:
+def send_conversations(name: str, *talks: Sequence[Message]) -> list[list[dict[str, Any]]]:
     """The messages that one provider sends for each of these talks."""
     return [body["messages"] for body in bodies(name, *talks, pictures=PICTURES)]
 
@@ -74,7 +74,7 @@ def mistral_refuses(messages: list[dict[str, Any]]) -> str:
 
 
 def test_mistral_gets_short_ids_and_no_user_message_right_after_a_result() -> None:
-    (messages,) = send_talks("mistral", CONVERSATION)
+    (messages,) = send_conversations("mistral", CONVERSATION)
 
     assert mistral_refuses(messages) == ""
     assert [m["role"] for m in messages] == [
@@ -83,7 +83,7 @@ def test_mistral_gets_short_ids_and_no_user_message_right_after_a_result() -> No
 
 
 def test_unadapted_request_would_be_refused_by_mistral() -> None:
-    (messages,) = send_talks("groq", CONVERSATION)
+    (messages,) = send_conversations("groq", CONVERSATION)
 
     assert mistral_refuses(messages) != ""
 
@@ -91,7 +91,7 @@ def test_unadapted_request_would_be_refused_by_mistral() -> None:
 @settings(deadline=None, max_examples=15)
 @given(talk=conversations())
 def test_any_conversation_is_a_valid_request_for_mistral(talk: Sequence[Message]) -> None:
-    (messages,) = send_talks("mistral", talk)
+    (messages,) = send_conversations("mistral", talk)
 
     assert mistral_refuses(messages) == ""
 
@@ -105,8 +105,8 @@ def test_mistral_gets_images_of_results_after_an_assistant_message() -> None:
         message("tool", *results),
     ]
 
-    (records,) = send_talks("mistral", talk)
-    (more,) = send_talks("mistral", [*talk, message("user", "And?")])
+    (records,) = send_conversations("mistral", talk)
+    (more,) = send_conversations("mistral", [*talk, message("user", "And?")])
 
     assert [m["role"] for m in records] == [
         "user", "assistant", "tool", "tool", "assistant", "user",
@@ -118,7 +118,7 @@ def test_mistral_gets_images_of_results_after_an_assistant_message() -> None:
 
 
 def test_mistral_request_only_grows_at_its_end() -> None:
-    records = send_talks("mistral", *(CONVERSATION[:n] for n in (1, 3, 4, 5)))
+    records = send_conversations("mistral", *(CONVERSATION[:n] for n in (1, 3, 4, 5)))
 
     for shorter, longer in pairwise(records):
         assert longer[: len(shorter)] == shorter
@@ -139,7 +139,7 @@ def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
         message("user", "And?"),
     ]
 
-    (messages,) = send_talks("deepseek", talk)
+    (messages,) = send_conversations("deepseek", talk)
 
     values = [m.get("reasoning_content") for m in messages if m["role"] == "assistant"]
     assert values == ["Clouds? �\n\nRain?", "", None]
@@ -149,7 +149,7 @@ def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
 def test_other_compatible_servers_get_no_reasoning_back(name: str) -> None:
     talk = (message("user", "?"), message("assistant", Thinking("Hm."), "Yes."), message("user", "?"))  # fmt: skip
 
-    assert "Hm." not in str(send_talks(name, talk))
+    assert "Hm." not in str(send_conversations(name, talk))
 
 
 def test_mistral_thinking_is_read_from_content_chunks() -> None:
@@ -297,14 +297,14 @@ def test_openrouter_gets_its_complete_reasoning_back_and_other_servers_do_not() 
 
     ((deltas,), _) = run_answers(find("openrouter"), spoken)
     result = draft_message(deltas)
-    (again,) = send_talks("openrouter", answer_calls(result))
-    (other,) = send_talks("groq", answer_calls(result))
+    (again,) = send_conversations("openrouter", answer_calls(result))
+    (other,) = send_conversations("groq", answer_calls(result))
 
     text = "".join(d.text for d in deltas if isinstance(d, ThinkingDelta))
     assert text == "Clouds?"
     assert again[1]["reasoning_details"] == WHOLE
     assert "reasoning_details" not in str(other)
-    assert complaint("openai-chat", {"messages": again}) == ""
+    assert rejection_reason("openai-chat", {"messages": again}) == ""
 
 
 def test_reasoning_details_are_read_as_thinking_and_not_stored_for_other_servers() -> None:
@@ -337,7 +337,7 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
 def test_unreadable_reasoning_is_not_sent_back(data: bytes) -> None:
     result = message("assistant", Thinking("", "openrouter", Raw(data)), "Yes.")
 
-    (records,) = send_talks(
+    (records,) = send_conversations(
         "openrouter", [message("user", "?"), result, message("user", "?")]
     )
 

@@ -21,7 +21,7 @@ PIECE = "word " * 2_000
 MIB = 1024 * 1024
 
 
-def bomb(mebibytes: int) -> bytes:
+def gzip_bomb(mebibytes: int) -> bytes:
     """Some MiB of comments of a stream, as gzip: each MiB packed once, and repeated."""
     packer = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     line = b": " + b" " * (MIB - 3) + b"\n"
@@ -31,7 +31,7 @@ def bomb(mebibytes: int) -> bytes:
 
 
 def test_compressed_answer_is_limited_in_unpacked_size() -> None:
-    packed = bomb(1_024)
+    packed = gzip_bomb(1_024)
 
     assert len(packed) < 2 * MIB
     with pytest.raises(Unreachable, match="sent more than 64 MB as one answer"):

@@ -89,7 +89,7 @@ def read_until_error(
     return result, anyio.run(use)
 
 
-def clean(llmock: Any) -> None:
+def check_no_violations(llmock: Any) -> None:
     """Nothing is wrong, and nothing is doubtful but one thing it cannot know.
 
     After a corrupt chunk it may not see in time that we have left.
@@ -120,7 +120,7 @@ def test_temporary_failure_is_retried_until_an_answer(
 
     assert any(isinstance(d, Retrying) for d in deltas)
     assert words(deltas) == "No rain."
-    clean(llmock)
+    check_no_violations(llmock)
 
 
 @pytest.mark.parametrize("name", VENDORS)
@@ -135,7 +135,7 @@ def test_incomplete_answer_is_dropped_and_requested_again(
 
     *_, whole = attempts(deltas)
     assert words(whole) == "No rain at all, and none to come."
-    clean(llmock)
+    check_no_violations(llmock)
 
 
 @pytest.mark.parametrize("name", VENDORS)
@@ -232,7 +232,7 @@ def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
     assert [f[-1].by for f in deltas] == [f"{name}/m-1"] * 3  # type: ignore[union-attr]
     waited = [[d.wait for d in f if isinstance(d, Retrying)] for f in deltas]
     assert [len(w) for w in waited] == [4, 0, 0]  # some more tries, then the other one
-    clean(llmock)
+    check_no_violations(llmock)
 
 
 def attempts(found: list[Delta]) -> list[list[Delta]]:

@@ -112,7 +112,7 @@ def test_file_without_a_certificate_is_named(certificate: Path, tmp_path: Path) 
 def test_https_goes_through_a_proxy_by_connect(certificate: Path) -> None:
     async def use() -> tuple[list[str], list[str]]:
         async with http_proxy() as (url, outcome):
-            return await _by_way_of(url, certificate), outcome
+            return await _fetch_through_proxy(url, certificate), outcome
 
     result, texts = anyio.run(use)
 
@@ -120,7 +120,7 @@ def test_https_goes_through_a_proxy_by_connect(certificate: Path) -> None:
     assert [line.split()[0] for line in texts] == ["CONNECT"]
 
 
-async def _by_way_of(url: str, certificate: Path) -> list[str]:
+async def _fetch_through_proxy(url: str, certificate: Path) -> list[str]:
     replies = [answer("anthropic", Reply(w)) for w in ("One.", "Two.")]
     async with wire_server(*replies, tls=server_tls(certificate)) as server:
         port = server.url.rpartition(":")[2]

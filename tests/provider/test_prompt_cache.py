@@ -45,7 +45,7 @@ def calls(n: int, many: int = 2) -> Line:
     return Line(f"Step {n}: I look at more cities.", tuple(called), thinking="More?")
 
 
-def always(n: int) -> Line:
+def call_until_done(n: int) -> Line:
     return calls(n) if n < STEPS else Line("It rains everywhere.")
 
 
@@ -96,13 +96,13 @@ def talk(wire: WireName, body: dict[str, Any]) -> list[Any]:
     return list(result)
 
 
-def around(body: dict[str, Any]) -> dict[str, Any]:
+def fields_around_messages(body: dict[str, Any]) -> dict[str, Any]:
     """All but the messages, and whether it may call."""
     apart = ("messages", "contents", "input", "tool_choice", "toolConfig")
     return {name: value for name, value in body.items() if name not in apart}
 
 
-def share(requests: list[Counted]) -> float:
+def cached_share(requests: list[Counted]) -> float:
     """How much of what repeats was read. Half an item more may be found; none is wanted."""
     read = sum(min(r.cached, r.repeated) for r in requests)
     return read / sum(r.repeated for r in requests)
@@ -115,15 +115,18 @@ def test_nearly_all_repeated_tokens_are_read_from_cache_over_a_hundred_steps(
 ) -> None:
     """Three steps before the limit it gets a reminder; after it, it may only answer in
     text."""
-    model, outcome, usage = run(wire, always, monkeypatch, tmp_path)
+    model, outcome, usage = run(wire, call_until_done, monkeypatch, tmp_path)
 
     result = [talk(wire, r.body) for r in model.requests]
     assert (outcome, len(result)) == ("step_limit", STEPS + 1)
     for before, after in pairwise(result):
         assert after[: len(before)] == before
         assert len(after) > len(before)
-    assert all(around(r.body) == around(model.requests[0].body) for r in model.requests)
-    assert share(model.requests) > 0.95
+    assert all(
+        fields_around_messages(r.body) == fields_around_messages(model.requests[0].body)
+        for r in model.requests
+    )
+    assert cached_share(model.requests) > 0.95
     assert usage.cached == model.cached
     assert usage.input == sum(r.size for r in model.requests)
 
@@ -132,14 +135,14 @@ def test_nearly_all_repeated_tokens_are_read_from_cache_over_a_hundred_steps(
 
     *_, noted, _, _, last = model.requests
     assert "more answers are allowed" in str(talk(wire, noted.body)[-1])
-    assert share(model.requests[-4:-1]) > 0.95
+    assert cached_share(model.requests[-4:-1]) > 0.95
     assert "limit of this turn is reached" in str(talk(wire, last.body)[-1])
     if wire == "anthropic" and last.body.get("tool_choice"):
         # A change of the tool choice costs what it has kept of the messages, and no
         # other body can forbid calls; tools and system are read all the same.
         assert last.cached > 1024 - 128
     else:
-        assert share([last]) > 0.95
+        assert cached_share([last]) > 0.95
 
 
 TODOS = (
@@ -153,7 +156,7 @@ async def forecast(day: int) -> Reply:
     return Reply(f"On day {day} there will be rain, {'and more rain, ' * 60}and some sun.")
 
 
-def busy(n: int) -> Line:
+def work_with_todos(n: int) -> Line:
     """Work with todos, in a small window, that is summed up now and then."""
     if n == 0:
         return Line(calls=(("todo_write", TODOS),))
@@ -168,7 +171,7 @@ def test_request_only_grows_at_its_end_between_two_compactions(
     wire: WireName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Also with reminders of todos, of the budget and of the limit of steps."""
-    model, spec = CachingModel(wire, busy), spec_of(wire)
+    model, spec = CachingModel(wire, work_with_todos), spec_of(wire)
     result: list[Compacted] = []
 
     async def use() -> None:
@@ -213,7 +216,7 @@ def test_answer_with_many_calls_does_not_lose_the_cache(
 
     model, _, _ = run("anthropic", many, monkeypatch, tmp_path)
 
-    assert share(model.requests) > 0.95
+    assert cached_share(model.requests) > 0.95
 
 
 def count_tokens(model: CachingModel, wire: WireName, *words: str) -> Usage:

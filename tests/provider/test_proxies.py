@@ -98,7 +98,9 @@ def test_http_proxy_reads_requests_without_tls() -> None:
     assert headers["proxy-authorization"] == "Basic bWU6d29yZA=="
 
 
-def in_socks(login: bytes, status: int, scheme: str, user: str) -> tuple[str, list[str]]:
+def fetch_through_socks(
+    login: bytes, status: int, scheme: str, user: str
+) -> tuple[str, list[str]]:
     """The answer, or why there is none, and what the proxy was asked for (as port 80)."""
 
     async def run() -> tuple[str, list[str]]:
@@ -122,11 +124,11 @@ def in_socks(login: bytes, status: int, scheme: str, user: str) -> tuple[str, li
 )
 @pytest.mark.parametrize("scheme", ["socks5", "socks5h"])
 def test_socks_proxy_resolves_the_name_itself(scheme: str, user: str, login: bytes) -> None:
-    assert in_socks(login, 0, scheme, user) == ("Hello.", ["model.example:80"])
+    assert fetch_through_socks(login, 0, scheme, user) == ("Hello.", ["model.example:80"])
 
 
 def test_socks_proxy_that_refuses_is_named_with_the_reason() -> None:
-    text, _asked = in_socks(b"", 4, "socks5", "")
+    text, _asked = fetch_through_socks(b"", 4, "socks5", "")
 
     assert "the proxy 127.0.0.1 answered: host unreachable" in text
 

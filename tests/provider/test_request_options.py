@@ -15,7 +15,7 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import wire_server
 from refold.values.messages import Image, Text, Thinking, ToolCall, ToolResult
-from tests.provider.strict_servers import complaint
+from tests.provider.strict_servers import rejection_reason
 from tests.provider.wires import (
     BLOB,
     CAT,
@@ -458,7 +458,7 @@ def test_ollama_request_has_images_and_thinking_on() -> None:
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_strict_server_accepts_images_and_options(wire: WireName) -> None:
-    assert complaint(wire, request_body(wire, ALL)) == ""
+    assert rejection_reason(wire, request_body(wire, ALL)) == ""
 
 
 # Images

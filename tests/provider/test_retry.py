@@ -41,7 +41,7 @@ class Waits:
         await anyio.lowlevel.checkpoint()
 
 
-def patient(
+def make_retrying_provider(
     inner: Provider, waits: Waits | None = None, dice: Callable[[], float] = lambda: 1.0
 ) -> RetryingProvider:
     return RetryingProvider(inner, sleep=waits or Waits(), dice=dice)
@@ -55,7 +55,7 @@ def test_provider_that_recovers_answers_after_retry_notices_and_backoff() -> Non
     waits = Waits()
     inner = FaultyProvider("Yes", fault=Overloaded("busy"), times=3)
 
-    deltas = read_deltas(patient(inner, waits))
+    deltas = read_deltas(make_retrying_provider(inner, waits))
 
     assert [d for d in deltas if isinstance(d, Retrying)] == [
         Retrying(1.0, "busy", 2, 4), Retrying(2.0, "busy", 3, 4), Retrying(4.0, "busy", 4, 4),
@@ -68,7 +68,7 @@ def test_last_error_is_raised_when_retries_are_exhausted() -> None:
     inner = FaultyProvider("Yes", fault=Unreachable("gone"), times=9)
 
     with pytest.raises(Unreachable, match="gone"):
-        read_deltas(patient(inner))
+        read_deltas(make_retrying_provider(inner))
 
     assert len(inner.heard) == 4
 
@@ -80,7 +80,7 @@ def test_permanent_error_is_not_retried(fault: ProviderError) -> None:
     inner = FaultyProvider("Yes", fault=fault)
 
     with pytest.raises(type(fault)):
-        read_deltas(patient(inner))
+        read_deltas(make_retrying_provider(inner))
 
     assert len(inner.heard) == 1
 
@@ -96,7 +96,7 @@ def test_retry_drops_a_response_that_failed_in_the_middle(
 ) -> None:
     inner = FaultyProvider(line, fault=fault, after=1)
 
-    deltas = read_deltas(patient(inner))
+    deltas = read_deltas(make_retrying_provider(inner))
 
     at = deltas.index(Dropped(str(fault), type(fault).__name__))
     assert at == 1
@@ -118,7 +118,7 @@ def test_retry_stops_once_the_provider_has_called_a_tool_itself() -> None:
     inner = Hosting()
 
     with pytest.raises(Unreachable, match="reset"):
-        read_deltas(patient(inner))
+        read_deltas(make_retrying_provider(inner))
 
     assert inner.heard == 1
 
@@ -128,7 +128,9 @@ def test_retry_after_an_overload_makes_ten_attempts_and_counts_them() -> None:
     inner = FaultyProvider("Yes", fault=Overloaded("busy", overload=True), times=99)
 
     async def use() -> None:
-        async for delta in patient(inner, waits).stream(request(message("user", "?"))):
+        async for delta in make_retrying_provider(inner, waits).stream(
+            request(message("user", "?"))
+        ):
             deltas.append(delta)
 
     with pytest.raises(Overloaded):
@@ -159,7 +161,7 @@ def test_retry_limits_overloads_and_other_failures_separately() -> None:
     faults = [Overloaded("busy", overload=True)] * 9 + [Unreachable("reset")] * 3
     script = ScriptedProvider(*faults, "Yes")
 
-    assert words(read_deltas(patient(script))) == "Yes"
+    assert words(read_deltas(make_retrying_provider(script))) == "Yes"
 
 
 def test_retry_waits_for_an_overload_without_limit_if_the_caller_has_one() -> None:
@@ -176,7 +178,7 @@ def test_retry_waits_a_little_longer_than_the_provider_asks() -> None:
     waits = Waits()
     inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=7), times=2)
 
-    read_deltas(patient(inner, waits, lambda: 0.5))
+    read_deltas(make_retrying_provider(inner, waits, lambda: 0.5))
 
     assert waits.waited == [7.5, 8.0]
 
@@ -187,7 +189,10 @@ def test_rate_limit_without_a_time_waits_with_growing_backoff() -> None:
         fault = Overloaded("rate limit reached", limited=True)
         inner = FaultyProvider("Yes", fault=fault, times=3)
 
-        assert words(read_deltas(patient(inner, waits, lambda dice=dice: dice))) == "Yes"
+        assert (
+            words(read_deltas(make_retrying_provider(inner, waits, lambda dice=dice: dice)))
+            == "Yes"
+        )
 
     assert longest.waited == [8.0, 16.0, 32.0]
     assert shortest.waited == [4.0, 8.0, 16.0]
@@ -197,7 +202,7 @@ def test_rate_limit_with_a_time_waits_that_time_and_a_little_more() -> None:
     waits = Waits()
     fault = Overloaded("rate limit reached", retry_after=3, limited=True)
 
-    read_deltas(patient(FaultyProvider("Yes", fault=fault, times=1), waits))
+    read_deltas(make_retrying_provider(FaultyProvider("Yes", fault=fault, times=1), waits))
 
     assert waits.waited == [4.0]
 
@@ -220,7 +225,7 @@ def test_requested_wait_of_an_hour_is_raised_and_not_waited() -> None:
     inner = FaultyProvider("Yes", fault=Overloaded("busy", retry_after=3600))
 
     with pytest.raises(Overloaded, match="it asks for a wait of 60 minutes") as caught:
-        read_deltas(patient(inner, waits))
+        read_deltas(make_retrying_provider(inner, waits))
 
     assert (waits.waited, caught.value.retry_after) == ([], 3600)
 
@@ -237,7 +242,9 @@ def test_retry_wait_can_be_cancelled_at_once() -> None:
 
 
 def test_response_without_done_is_not_retried() -> None:
-    deltas = read_deltas(patient(FaultyProvider("Yes", fault="silence", after=2)))
+    deltas = read_deltas(
+        make_retrying_provider(FaultyProvider("Yes", fault="silence", after=2))
+    )
 
     assert deltas == [TextDelta("Y"), TextDelta("e")]
 
@@ -249,7 +256,7 @@ def test_busy_server_is_sent_the_identical_request_again() -> None:
         limited = Answer(b"{}", 429, {"retry-after": "2"})
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", limited, BUSY, BUSY, good) as (provider, server):
-            deltas = await stream_deltas(patient(provider, waits))
+            deltas = await stream_deltas(make_retrying_provider(provider, waits))
             return words(deltas), {h.body for h in server.heard}, len(server.heard)
 
     text, bodies, times = anyio.run(use)
@@ -267,7 +274,7 @@ def test_error_event_before_the_first_text_is_retried() -> None:
     async def use() -> list[Delta]:
         early = Answer(start + error, headers=whole.headers)
         async with asking("anthropic", early, whole) as (provider, _):
-            return await stream_deltas(patient(provider))
+            return await stream_deltas(make_retrying_provider(provider))
 
     deltas = anyio.run(use)
 
@@ -300,7 +307,7 @@ def test_busy_server_is_retried_also_while_requests_are_traced() -> None:
         good = answer("anthropic", Reply("Yes."))
         async with asking("anthropic", BUSY, good) as (provider, _):
             result = request(message("user", "?"), trace=True)
-            return await stream_deltas(patient(provider), result)
+            return await stream_deltas(make_retrying_provider(provider), result)
 
     deltas = anyio.run(use)
 
@@ -322,7 +329,9 @@ def test_retrying_provider_closes_the_inner_provider() -> None:
 
     inner = Closing("Yes", fault=Overloaded("busy"))
 
-    anyio.run(patient(inner).aclose)
+    anyio.run(make_retrying_provider(inner).aclose)
 
     assert inner.closed
-    anyio.run(patient(FaultyProvider("Yes", fault=Overloaded("busy"))).aclose)
+    anyio.run(
+        make_retrying_provider(FaultyProvider("Yes", fault=Overloaded("busy"))).aclose
+    )

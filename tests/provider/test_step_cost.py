@@ -57,7 +57,7 @@ class Counted(Log[StoredMessage]):
         return getitem
 
 
-def working(steps: int) -> list[Message]:
+def conversation_of_steps(steps: int) -> list[Message]:
     """A person's words and a row of calls."""
     messages = [message("user", "Go.")]
     for n in range(steps):
@@ -67,9 +67,11 @@ def working(steps: int) -> list[Message]:
     return messages
 
 
-def looks(spec: ProviderSpec, steps: int) -> int:
+def count_read_messages(spec: ProviderSpec, steps: int) -> int:
     """How many messages are read for the step after this number of steps."""
-    talk = [StoredMessage(n, m) for n, m in enumerate(working(steps + 1), start=1)]
+    talk = [
+        StoredMessage(n, m) for n, m in enumerate(conversation_of_steps(steps + 1), start=1)
+    ]
     before, after = Counted(talk[:-2]), Counted(talk)
     wire: WireName = spec.wire
     good = answer(wire, Reply("Yes."))
@@ -89,7 +91,7 @@ def looks(spec: ProviderSpec, steps: int) -> int:
 def test_step_reads_as_many_messages_in_a_long_conversation_as_in_a_short_one(
     spec: ProviderSpec,
 ) -> None:
-    assert 0 < looks(spec, 1_000) <= looks(spec, 10)
+    assert 0 < count_read_messages(spec, 1_000) <= count_read_messages(spec, 10)
 
 
 def join_texts() -> tuple[IncrementalFold[str], list[int]]:
@@ -139,7 +141,7 @@ def test_rewound_or_replaced_conversation_is_folded_from_its_beginning() -> None
 
 def test_mistral_request_after_a_rewind_equals_a_fresh_one() -> None:
     """What stands between a result and a person's words is not put in twice, nor lost."""
-    messages = [*working(1), message("user", "And?"), message("assistant", "Yes."), message("user", "Good.")]  # fmt: skip
+    messages = [*conversation_of_steps(1), message("user", "And?"), message("assistant", "Yes."), message("user", "Good.")]  # fmt: skip
     spoken = [StoredMessage(n, m) for n, m in enumerate(messages, start=1)]
     mistral, good = find("mistral"), answer("openai-chat", Reply("Yes."))
     lengths = (4, 6, 3, 4, 6)

@@ -82,7 +82,7 @@ def has_system(wire: WireName, body: dict[str, Any]) -> bool:
     return any(item["role"] == "system" for item in body["messages"])
 
 
-def first_words(wire: WireName, body: dict[str, Any]) -> tuple[str, list[str]]:
+def first_message(wire: WireName, body: dict[str, Any]) -> tuple[str, list[str]]:
     """Who speaks first, and what they say."""
     first = talk(wire, body)[0]
     if wire == "gemini":
@@ -104,7 +104,7 @@ def test_model_without_system_role_gets_the_system_text_in_the_first_user_messag
     assert texts == ["Fine.", "Fine."]
     assert has_system(wire, first)
     assert [has_system(wire, body) for body in later] == [False, False]
-    assert first_words(wire, later[0]) == ("user", [SYSTEM, FIRST])
+    assert first_message(wire, later[0]) == ("user", [SYSTEM, FIRST])
     assert talk(wire, later[0])[1:] == talk(wire, first)[-len(talk(wire, later[0])) + 1 :]
     assert later[0] == later[1]
 
@@ -119,7 +119,7 @@ def test_conversation_that_begins_with_an_assistant_gets_a_user_message_first(
 
     _, (_, body) = conversation(wire, refusal(wire), strict(wire), asked=[result])
 
-    assert first_words(wire, body) == ("user", [SYSTEM])
+    assert first_message(wire, body) == ("user", [SYSTEM])
     assert len(talk(wire, body)) == 3
 
 
@@ -147,13 +147,13 @@ def test_request_without_system_role_only_grows_at_its_end(
 
     _, (_, *later) = conversation(wire, refusal(wire), *good, asked=requests, quirks=quirks)
 
-    result = [flat(wire, body) for body in later]
+    result = [request_messages(wire, body) for body in later]
     for before, after in pairwise(result):
         assert after[: len(before)] == before
         assert len(after) > len(before)
 
 
-def flat(wire: WireName, body: dict[str, Any]) -> list[Any]:
+def request_messages(wire: WireName, body: dict[str, Any]) -> list[Any]:
     if wire == "gemini":
         return [(c["role"], part) for c in body["contents"] for part in c["parts"]]
     return body["messages"]
@@ -167,7 +167,7 @@ def test_changed_system_text_is_sent_in_the_first_message_from_then_on() -> None
         "openai-chat", refusal("openai-chat"), good, good, good, asked=requests
     )
 
-    result = [first_words("openai-chat", body)[1] for body in later]
+    result = [first_message("openai-chat", body)[1] for body in later]
     assert result == [["One.", FIRST], ["Two.", FIRST], [FIRST]]
 
 
@@ -199,7 +199,7 @@ def test_refusal_about_alternating_roles_keeps_the_system_message() -> None:
         )
 
 
-def gemma(heard: ReceivedRequest) -> Answer:
+def answer_as_gemma(heard: ReceivedRequest) -> Answer:
     """Gemma 2 behind vLLM, as it is started without options."""
     body = json.loads(heard.body)
     roles = [item["role"] for item in body["messages"]]
@@ -224,7 +224,7 @@ def test_model_with_neither_tools_nor_system_role_still_makes_calls() -> None:
     result = request(*CONVERSATION, system=SYSTEM, tools=TOOLS)
 
     async def use() -> tuple[str, list[dict[str, Any]]]:
-        async with asking("openai-chat", *[gemma] * 4) as (inner, server):
+        async with asking("openai-chat", *[answer_as_gemma] * 4) as (inner, server):
             provider: Provider = CallProtocolSelector(inner)
             stops = [(await stream_deltas(provider, result))[-1] for _ in range(2)]
             values = {getattr(done, "stop", "") for done in stops}
@@ -232,5 +232,5 @@ def test_model_with_neither_tools_nor_system_role_still_makes_calls() -> None:
 
     stop, bodies = anyio.run(use)
     assert (stop, len(bodies)) == ("calls", 4)
-    _, texts = first_words("openai-chat", bodies[-1])
+    _, texts = first_message("openai-chat", bodies[-1])
     assert (texts[0], texts[1], texts[-1]) == (SYSTEM, "# Tools", FIRST)

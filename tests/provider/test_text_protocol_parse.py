@@ -40,17 +40,17 @@ def parse_answer(
     pieces: str | Iterable[str], *, whole: bool = True, native: bool = False
 ) -> tuple[str, Calls]:
     """The words, and the calls that can be made, of an answer in these pieces."""
-    words, calls, whys = all_heard(pieces, whole=whole, native=native)
+    words, calls, whys = parse_deltas(pieces, whole=whole, native=native)
     assert not (calls and whys), "all are made, or none"
     return words, calls
 
 
-def whys(written: str) -> list[tuple[str, str]]:
+def refusal_reasons(written: str) -> list[tuple[str, str]]:
     """The name of each call that is not made, and what the model reads."""
-    return all_heard(written)[2]
+    return parse_deltas(written)[2]
 
 
-def all_heard(
+def parse_deltas(
     pieces: str | Iterable[str], *, whole: bool = True, native: bool = False
 ) -> tuple[str, Calls, list[tuple[str, str]]]:
     reading = StreamParser(TOOLS, native=native)
@@ -142,7 +142,7 @@ def test_fenced_call_after_text_is_not_made_and_the_model_gets_the_reason(
     answer = f"Let me look.\n\n{written}"
 
     assert parse_answer(answer) == (answer, [])
-    assert whys(answer) == [("read_file", QUOTED_REASON)]
+    assert refusal_reasons(answer) == [("read_file", QUOTED_REASON)]
 
 
 @pytest.mark.parametrize("written", ONE_CALL.values(), ids=ONE_CALL)
@@ -177,14 +177,14 @@ def test_partial_call_is_reported_to_the_model_as_broken_off(
     written: str, name: str
 ) -> None:
     assert parse_answer(written) == (written, [])
-    assert whys(written) == [(name, BROKEN_OFF_REASON)]
+    assert refusal_reasons(written) == [(name, BROKEN_OFF_REASON)]
 
 
 def test_calls_before_a_partial_call_are_not_made() -> None:
     text = f'{TAG}\n<tool_call>\n{{"name": "no'
 
     assert parse_answer(text) == (text, [])
-    assert [name for name, _ in whys(text)] == ["read_file", "unnamed"]
+    assert [name for name, _ in refusal_reasons(text)] == ["read_file", "unnamed"]
 
 
 WORDS = {
@@ -248,7 +248,7 @@ def test_text_that_only_looks_like_a_call_stays_text(written: str) -> None:
     assert parse_answer(written) == (written, [])
     assert parse_answer(list(written)) == (written, [])
     assert parse_answer(written, native=True) == (written, [])
-    assert whys(written) == []
+    assert refusal_reasons(written) == []
 
 
 DOUBTFUL = {
@@ -273,21 +273,21 @@ def test_quoted_call_is_not_made_and_the_model_gets_the_reason(written: str) -> 
     assert parse_answer(written) == (written, [])
     assert parse_answer(list(written)) == (written, [])
     assert parse_answer(written, native=True) == (written, [])
-    assert whys(written) == [("read_file", QUOTED_REASON)]
+    assert refusal_reasons(written) == [("read_file", QUOTED_REASON)]
 
 
 def test_calls_with_text_between_them_are_not_made() -> None:
     between = f"{TAG}\nAnd now:\n{TAG}"
 
     assert parse_answer(between) == (between, [])
-    assert whys(between) == [("read_file", QUOTED_REASON)] * 2
+    assert refusal_reasons(between) == [("read_file", QUOTED_REASON)] * 2
 
 
 def test_calls_that_follow_a_misplaced_call_are_not_made() -> None:
     text = f"So: {TAG}\n{TAG}"
 
     assert parse_answer(text) == (text, [])
-    assert whys(text) == [("read_file", QUOTED_REASON)] * 2
+    assert refusal_reasons(text) == [("read_file", QUOTED_REASON)] * 2
 
 
 def test_call_after_a_quoted_call_is_made() -> None:
@@ -352,7 +352,7 @@ def test_text_after_a_broken_call_is_not_lost() -> None:
     text = f'{broken}\nAnd "so".'
 
     assert parse_answer(text) == (text, [])
-    assert whys(text) == [("note", QUOTED_REASON)]
+    assert refusal_reasons(text) == [("note", QUOTED_REASON)]
 
 
 def test_text_after_a_made_up_result_is_ignored() -> None:
@@ -484,7 +484,7 @@ CUTS = st.lists(st.integers(0, 400))
 def test_parsed_calls_do_not_depend_on_where_the_answer_is_cut(
     answer: str, cuts: list[int], native: bool, whole: bool
 ) -> None:
-    same_however_it_is_cut(answer, cuts, native, whole)
+    check_cut_independence(answer, cuts, native, whole)
 
 
 @pytest.mark.slow
@@ -493,10 +493,10 @@ def test_parsed_calls_do_not_depend_on_where_the_answer_is_cut(
 def test_parsed_calls_of_any_answer_do_not_depend_on_where_it_is_cut(
     answer: str, cuts: list[int], native: bool, whole: bool
 ) -> None:
-    same_however_it_is_cut(answer, cuts, native, whole)
+    check_cut_independence(answer, cuts, native, whole)
 
 
-def same_however_it_is_cut(answer: str, cuts: list[int], native: bool, whole: bool) -> None:
+def check_cut_independence(answer: str, cuts: list[int], native: bool, whole: bool) -> None:
     places = sorted({0, len(answer), *(cut for cut in cuts if cut < len(answer))})
     pieces = [answer[a:b] for a, b in pairwise(places)]
 
@@ -509,17 +509,17 @@ def same_however_it_is_cut(answer: str, cuts: list[int], native: bool, whole: bo
 @settings(deadline=None, max_examples=40)
 @given(answer=ANSWERS)
 def test_parser_repeats_and_invents_no_text(answer: str) -> None:
-    nothing_twice(answer)
+    check_text_unchanged(answer)
 
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=1500)
 @given(answer=ANSWERS)
 def test_parser_repeats_and_invents_no_text_for_any_answer(answer: str) -> None:
-    nothing_twice(answer)
+    check_text_unchanged(answer)
 
 
-def nothing_twice(answer: str) -> None:
+def check_text_unchanged(answer: str) -> None:
     words, calls = parse_answer(answer)
 
     left = iter(answer)

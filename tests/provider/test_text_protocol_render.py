@@ -25,7 +25,7 @@ from refold.values.messages import (
     ToolResult,
 )
 from refold.values.tools import ToolSpec
-from tests.provider.strict_servers import complaint
+from tests.provider.strict_servers import rejection_reason
 from tests.provider.wires import CONVERSATION, TOOLS, message, request
 
 WALK = ToolSpec(
@@ -330,6 +330,6 @@ def test_any_rendered_conversation_is_accepted_by_a_strict_server(
     body: dict[str, Any] = msgspec.json.decode(openai_chat.to_wire(plain, encoded))
     spoken = [m["role"] for m in body["messages"][1:]]
 
-    assert complaint("openai-chat", body) == ""
+    assert rejection_reason("openai-chat", body) == ""
     assert spoken == ["user", "assistant"] * (len(spoken) // 2) + ["user"]
     assert all(isinstance(p, Text) for s in plain.messages for p in s.message.parts)

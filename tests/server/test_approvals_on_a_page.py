@@ -13,7 +13,9 @@ pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
-async def following(served: AbstractAsyncContextManager[Client]) -> AsyncGenerator[Any]:
+async def follow_new_conversation(
+    served: AbstractAsyncContextManager[Client],
+) -> AsyncGenerator[Any]:
     """A socket of a new conversation, to which the first message was sent."""
     async with served as client, client.follow(await client.begin()) as socket:
         await order(socket, "user_message", text="Go.")
@@ -29,7 +31,7 @@ async def requests(socket: Any, count: int) -> list[dict[str, Any]]:
 
 
 async def test_a_request_names_the_mode_that_would_not_ask(tmp_path: Path) -> None:
-    async with following(server(tmp_path, edits("a.txt"), "Done.")) as socket:
+    async with follow_new_conversation(server(tmp_path, edits("a.txt"), "Done.")) as socket:
         (request,) = await requests(socket, 1)
 
     assert request["easier_mode"] == "accept-edits"
@@ -38,7 +40,7 @@ async def test_a_request_names_the_mode_that_would_not_ask(tmp_path: Path) -> No
 
 async def test_a_request_for_a_command_says_how_it_would_run(tmp_path: Path) -> None:
     command = ("bash", '{"command": "touch a.txt"}')
-    async with following(server(tmp_path, [command], "Done.")) as socket:
+    async with follow_new_conversation(server(tmp_path, [command], "Done.")) as socket:
         (request,) = await requests(socket, 1)
 
     conditions = request["conditions"]
@@ -47,7 +49,9 @@ async def test_a_request_for_a_command_says_how_it_would_run(tmp_path: Path) -> 
 
 
 async def test_a_mode_allows_the_requests_that_wait(tmp_path: Path) -> None:
-    async with following(server(tmp_path, edits("a.txt", "b.txt"), "Done.")) as socket:
+    async with follow_new_conversation(
+        server(tmp_path, edits("a.txt", "b.txt"), "Done.")
+    ) as socket:
         await requests(socket, 2)
         await order(socket, "set_mode", mode="accept-edits")
         await read_until(socket, "result")
@@ -59,7 +63,7 @@ async def test_a_rule_that_was_written_allows_the_requests_that_it_covers(
     tmp_path: Path,
 ) -> None:
     calls = edits("a.txt", "b.txt", "c.md")
-    async with following(server(tmp_path, calls, "Done.")) as socket:
+    async with follow_new_conversation(server(tmp_path, calls, "Done.")) as socket:
         first, _, last = await requests(socket, 3)
         answer = {"call_id": first["call_id"], "hash": first["hash"], "allowed": True}
         await order(

@@ -79,7 +79,7 @@ def test_one_process_makes_the_notes_of_all_conversations_of_a_stopped_server(
                 f'[providers.mine]\nwire = "openai-chat"\nbase_url = "{server.url}"\n'
                 '[models]\nmain = "mine/big"\n[http]\nretries = 0\n'
             )
-            await to_thread.run_sync(talk_and_stop, tmp_path)
+            await to_thread.run_sync(run_turn_and_stop, tmp_path)
             while not any(b"<session>" in request.body for request in server.heard):
                 await anyio.sleep(0.01)  # the time limit of tests ends this
             return end_writers()
@@ -89,7 +89,7 @@ def test_one_process_makes_the_notes_of_all_conversations_of_a_stopped_server(
     assert [len(directories) for directories in writers] == [3]
 
 
-def talk_and_stop(directory: Path) -> None:
+def run_turn_and_stop(directory: Path) -> None:
     served = Served(directory, scripted=False)
     for _ in range(3):
         wanted = {"own_workspace": True}

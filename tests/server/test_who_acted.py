@@ -41,7 +41,7 @@ def page(client: Client, person: str = "") -> Mapping[str, str]:
     }
 
 
-def by(entries: Sequence[Entry], kind: type) -> list[str]:
+def event_authors(entries: Sequence[Entry], kind: type) -> list[str]:
     return [entry.by for entry in entries if isinstance(entry.event, kind)]
 
 
@@ -54,7 +54,7 @@ async def test_messages_of_a_process_are_recorded_under_the_login_name(
     entries = await session.reports.entries()
     await launch.aclose()
 
-    assert by(entries, Said) == [f"person:{LOGIN}"]
+    assert event_authors(entries, Said) == [f"person:{LOGIN}"]
     assert [e.event.sender for e in entries if isinstance(e.event, Said)] == ["person"]
 
 
@@ -83,8 +83,16 @@ async def test_orders_of_a_page_are_recorded_under_the_person_of_its_link(
         entries = client.host.stored.entries(id_)
 
     assert (answer.status // 100, typed.status // 100) == (2, 2), typed.body
-    assert by(entries, Said) == by(entries, Renamed) == ["person:Ada Łovelace"]
-    assert by(entries, Answered) == by(entries, ModeChanged) == ["person:page"]
+    assert (
+        event_authors(entries, Said)
+        == event_authors(entries, Renamed)
+        == ["person:Ada Łovelace"]
+    )
+    assert (
+        event_authors(entries, Answered)
+        == event_authors(entries, ModeChanged)
+        == ["person:page"]
+    )
 
 
 async def test_a_program_can_name_the_person_it_acts_for(tmp_path: Path) -> None:
@@ -97,7 +105,7 @@ async def test_a_program_can_name_the_person_it_acts_for(tmp_path: Path) -> None
             await read_until(socket, "result")
         entries = client.host.stored.entries(id_)
 
-    assert by(entries, Said) == ["person:eve", f"person:{LOGIN}"]
+    assert event_authors(entries, Said) == ["person:eve", f"person:{LOGIN}"]
 
 
 async def test_only_a_program_can_make_launch_links_for_other_people(
@@ -133,9 +141,9 @@ async def test_a_queued_order_keeps_its_person(tmp_path: Path) -> None:
     entries = await session.reports.entries()
     await launch.aclose()
 
-    assert by(entries, Said) == ["person:ada"]
-    assert by(entries, TurnStarted)[-1] == "person:cyd"
-    assert by(entries, Compacted) in ([], ["person:dot"])
+    assert event_authors(entries, Said) == ["person:ada"]
+    assert event_authors(entries, TurnStarted)[-1] == "person:cyd"
+    assert event_authors(entries, Compacted) in ([], ["person:dot"])
 
 
 async def test_concurrent_orders_keep_their_persons(tmp_path: Path) -> None:

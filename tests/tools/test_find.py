@@ -61,11 +61,11 @@ def place(request: pytest.FixtureRequest) -> Iterator[ToolDirectory]:
     with temporary_place(
         plain if request.param == "rg" else WithoutPrograms(plain, "rg")
     ) as result:
-        plant(result.directory)
+        write_tree(result.directory)
         yield result
 
 
-def plant(directory: Path) -> None:
+def write_tree(directory: Path) -> None:
     for age, (name, text) in enumerate(TREE.items()):
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -260,7 +260,7 @@ def test_a_directory_that_cannot_be_opened_is_reported_without_ripgrep_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with temporary_place(WithoutPrograms(ShellCommands(), "rg")) as place:
-        plant(place.directory)
+        write_tree(place.directory)
         real_scandir, locked = os.scandir, (place.directory / "src/deep").stat().st_ino
 
         def scandir(number: int) -> object:

@@ -18,7 +18,7 @@ def place() -> Iterator[ToolDirectory]:
         yield result
 
 
-def plant(place: ToolDirectory, *names: str) -> None:
+def write_files(place: ToolDirectory, *names: str) -> None:
     for name in names:
         path = place.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +30,7 @@ def show_tree(place: ToolDirectory, **arguments: object) -> list[str]:
 
 
 def test_directories_come_first_and_names_below_are_indented(place: ToolDirectory) -> None:
-    plant(place, "b.py", "src/deep/c.py", "src/a.py", ".hidden", "new\nline")
+    write_files(place, "b.py", "src/deep/c.py", "src/a.py", ".hidden", "new\nline")
     (place.directory / "empty").mkdir()
 
     assert show_tree(place) == [
@@ -41,7 +41,7 @@ def test_directories_come_first_and_names_below_are_indented(place: ToolDirector
 def test_directories_at_the_depth_limit_are_marked_as_not_opened(
     place: ToolDirectory,
 ) -> None:
-    plant(place, "src/deep/c.py", "src/a.py")
+    write_files(place, "src/deep/c.py", "src/a.py")
 
     assert show_tree(place, depth=1) == ["src/ …"]
     assert show_tree(place, depth=2) == ["src/", "  deep/ …", "  a.py"]
@@ -49,7 +49,7 @@ def test_directories_at_the_depth_limit_are_marked_as_not_opened(
 
 
 def test_ignored_names_are_left_out_and_counted(place: ToolDirectory) -> None:
-    plant(
+    write_files(
         place, ".git/config", "a.py", "a.log", "build/b.py", "src/only.py", "src/kept.log"
     )
     (place.directory / ".gitignore").write_text("*.log\nbuild/\n")
@@ -62,14 +62,14 @@ def test_ignored_names_are_left_out_and_counted(place: ToolDirectory) -> None:
 
 
 def test_an_ignored_directory_can_be_shown_by_its_path(place: ToolDirectory) -> None:
-    plant(place, ".git/config", "build/b.py")
+    write_files(place, ".git/config", "build/b.py")
     (place.directory / ".gitignore").write_text("build/\n")
 
     assert show_tree(place, path="build") == ["b.py"]
 
 
 def test_links_are_shown_and_not_followed(place: ToolDirectory) -> None:
-    plant(place, "src/a.py")
+    write_files(place, "src/a.py")
     (place.directory / "loop").symlink_to(".")
     os.mkfifo(place.directory / "pipe")
 
@@ -77,7 +77,7 @@ def test_links_are_shown_and_not_followed(place: ToolDirectory) -> None:
 
 
 def test_tree_omits_files_that_may_not_be_read(place: ToolDirectory) -> None:
-    plant(place, "src/secret.txt", "src/a.py")
+    write_files(place, "src/secret.txt", "src/a.py")
     place.files = DiskFiles(
         place.directory,
         why_unreadable=lambda real: "a rule forbids it" if "secret" in real else "",
@@ -89,7 +89,7 @@ def test_tree_omits_files_that_may_not_be_read(place: ToolDirectory) -> None:
 def test_directories_that_cannot_be_listed_are_named(
     place: ToolDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plant(place, "src/a.py", "locked/b.py")
+    write_files(place, "src/a.py", "locked/b.py")
     real_scandir = os.scandir
     locked = os.stat(place.directory / "locked").st_ino
 
@@ -110,7 +110,7 @@ def test_directories_that_cannot_be_listed_are_named(
 def test_a_large_directory_is_shortened_so_that_others_are_shown(
     place: ToolDirectory,
 ) -> None:
-    plant(place, *(f"a/{n:03}" for n in range(150)), "z/one")
+    write_files(place, *(f"a/{n:03}" for n in range(150)), "z/one")
 
     rows = show_tree(place)
 
@@ -121,7 +121,7 @@ def test_a_large_directory_is_shortened_so_that_others_are_shown(
 def test_a_tree_shows_at_most_500_names_and_omits_the_deepest_first(
     place: ToolDirectory,
 ) -> None:
-    plant(place, *(f"{d:02}/{n:02}/x" for d in range(20) for n in range(30)))
+    write_files(place, *(f"{d:02}/{n:02}/x" for d in range(20) for n in range(30)))
 
     rows = show_tree(place)
 
@@ -135,7 +135,7 @@ def test_a_tree_shows_at_most_500_names_and_omits_the_deepest_first(
 def test_tree_refuses_a_path_that_is_not_a_directory(
     place: ToolDirectory, path: str
 ) -> None:
-    plant(place, "a.py")
+    write_files(place, "a.py")
 
     with pytest.raises(ToolFailed, match="directory"):
         anyio.run(place.use, tree, {"path": path})

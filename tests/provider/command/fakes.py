@@ -105,7 +105,7 @@ def lines(*documents: Mapping[str, Any]) -> str:
     return f"cat <<'END'\n{whole}END"
 
 
-def alive(marker: str) -> list[int]:
+def list_processes(marker: str) -> list[int]:
     """Processes whose command line holds this word, and that are no zombies."""
     numbers = list[int]()
     for entry in Path("/proc").iterdir():

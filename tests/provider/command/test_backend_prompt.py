@@ -38,13 +38,13 @@ CONTEXTS: tuple[Context, ...] = get_args(Context)
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
-def talk(*said: tuple[Role, str]) -> tuple[StoredMessage, ...]:
+def conversation(*said: tuple[Role, str]) -> tuple[StoredMessage, ...]:
     return tuple(
         StoredMessage(n, Message(role, (Text(t),))) for n, (role, t) in enumerate(said, 1)
     )
 
 
-TALK = talk(
+TALK = conversation(
     ("user", "What does `a < b` mean?"),
     ("assistant", "Less than:\n```python\na < b\n```"),
     ("user", "Look into notes.txt."),
@@ -371,7 +371,9 @@ def test_each_context_mode_and_format_renders_the_expected_prompt(
 
 
 def test_summarize_mode_shows_each_earlier_message_as_one_line() -> None:
-    long = talk(("user", "one\ntwo " + "x" * 200), ("assistant", "yes"), ("user", "and?"))
+    long = conversation(
+        ("user", "one\ntwo " + "x" * 200), ("assistant", "yes"), ("user", "and?")
+    )
 
     transcript_lines = transcript(long, "summarize", 1)
 
@@ -385,7 +387,7 @@ def test_summarize_mode_shows_each_earlier_message_as_one_line() -> None:
 
 
 def test_fresh_mode_sends_all_user_messages_since_the_last_answer() -> None:
-    two = talk(("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d"))
+    two = conversation(("user", "a"), ("assistant", "b"), ("user", "c"), ("user", "d"))
 
     assert transcript(two, "fresh", 1)[1:] == (
         TranscriptLine("user", "c"),
@@ -394,7 +396,7 @@ def test_fresh_mode_sends_all_user_messages_since_the_last_answer() -> None:
 
 
 def test_sliding_window_never_splits_a_tool_result_from_its_call() -> None:
-    turn = talk(
+    turn = conversation(
         ("user", "go"),
         ("assistant", "call 1"),
         ("tool", "result 1"),
@@ -442,7 +444,7 @@ def test_images_and_calls_are_described_in_the_prompt() -> None:
 
 
 def test_prompt_begins_with_instructions_and_never_with_a_users_message() -> None:
-    slash = transcript(talk(("user", "/exit")), "fresh", 1)
+    slash = transcript(conversation(("user", "/exit")), "fresh", 1)
 
     assert [
         format_transcript(slash, form).partition(GUIDE_TEXT)[0] for form in FORMATS
@@ -476,7 +478,7 @@ TALKS = st.lists(st.tuples(ROLES, NASTY), min_size=1, max_size=5)
 def test_message_text_cannot_forge_another_message_in_the_prompt(
     said: list[tuple[Role, str]], system: str, context: Context, form: Format, window: int
 ) -> None:
-    transcript_lines = transcript(talk(*said), context, window, system)
+    transcript_lines = transcript(conversation(*said), context, window, system)
 
     assert PARSED[form](format_transcript(transcript_lines, form)) == [
         (one.speaker, expected_text(one.text, form)) for one in transcript_lines
@@ -490,7 +492,7 @@ def test_newest_messages_are_in_the_prompt_complete_in_every_mode(
 ) -> None:
     whole = (*said, ("user", "the newest: ☂"), ("assistant", "c"), ("tool", "r"))
 
-    transcript_lines = transcript(talk(*whole), context, window)
+    transcript_lines = transcript(conversation(*whole), context, window)
 
     assert transcript_lines[-3:] == (
         TranscriptLine("user", "the newest: ☂"),
@@ -520,7 +522,7 @@ def test_prompt_of_a_rewound_conversation_equals_one_rendered_from_scratch(
     )
 
     for back, new in steps:
-        spoken = (*spoken[: max(len(spoken) - back, 0)], *talk(*new))
+        spoken = (*spoken[: max(len(spoken) - back, 0)], *conversation(*new))
         result = format_transcript(transcript(spoken, context, 2, system), form)
 
         assert prompts.prompt(Log(spoken), system) == result
@@ -529,10 +531,10 @@ def test_prompt_of_a_rewound_conversation_equals_one_rendered_from_scratch(
 def test_cached_prompt_is_not_reused_for_a_conversation_with_another_beginning() -> None:
     prompts, one, other = (
         Prompts(ConversationFormat()),
-        talk(("user", "a")),
-        talk(("user", "b")),
+        conversation(("user", "a")),
+        conversation(("user", "b")),
     )
-    end = talk(("assistant", "c"))
+    end = conversation(("assistant", "c"))
 
     prompts.prompt(Log((*one, *end)))
     prompt = prompts.prompt(Log((*other, *end)))
@@ -543,8 +545,8 @@ def test_cached_prompt_is_not_reused_for_a_conversation_with_another_beginning()
 def test_cached_prompts_of_two_conversations_do_not_mix() -> None:
     prompts, one, other = (
         Prompts(ConversationFormat()),
-        talk(("user", "a")),
-        talk(("user", "b")),
+        conversation(("user", "a")),
+        conversation(("user", "b")),
     )
 
     prompts.prompt(Log(one))

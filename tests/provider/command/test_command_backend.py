@@ -33,9 +33,9 @@ from refold.values.messages import Message, Part, StoredMessage, Text
 from refold.values.usage import Usage
 from tests.provider.command.fakes import (
     JSONL,
-    alive,
     ask,
     lines,
+    list_processes,
     make_command_line,
     python,
     request,
@@ -478,7 +478,7 @@ def test_program_that_prints_without_end_is_killed(
     with pytest.raises(Refused, match="printed more than a response may have"):
         ask(make_command_line(spec(program, output=output)))
 
-    assert alive(str(program)) == []
+    assert list_processes(str(program)) == []
 
 
 def test_silent_program_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -489,7 +489,7 @@ def test_silent_program_is_killed_with_its_children(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"printed nothing for 0\.05 seconds: working"):
         ask(make_command_line(spec(program), timeouts=ProgramTimeouts(0.05)))
 
-    assert alive(str(tmp_path)) == []
+    assert list_processes(str(tmp_path)) == []
 
 
 def test_output_on_stderr_resets_the_silence_timeout(tmp_path: Path) -> None:
@@ -511,8 +511,8 @@ def test_closing_the_stream_kills_the_program_and_its_children(tmp_path: Path) -
             make_command_line(spec(program)).stream(request("?"))
         ) as deltas:
             await anext(deltas)
-            assert alive(str(tmp_path)) != []
-        return alive(str(tmp_path))
+            assert list_processes(str(tmp_path)) != []
+        return list_processes(str(tmp_path))
 
     assert anyio.run(inside) == []
 
@@ -528,7 +528,7 @@ def test_cancelled_program_that_ignores_sigterm_is_killed(tmp_path: Path) -> Non
             async with aclosing(provider.stream(request("?"))) as deltas:
                 async for _ in deltas:
                     pass
-        return alive(str(program))
+        return list_processes(str(program))
 
     assert anyio.run(inside) == []
 

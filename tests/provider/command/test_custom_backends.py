@@ -32,7 +32,7 @@ def settings(text: str) -> tuple[CommandSpec, ...]:
     return parse_own_commands(msgspec.convert(data["commands"], dict[str, ProgramSettings]))
 
 
-def mine(**given: Any) -> CommandSpec:
+def own_command(**given: Any) -> CommandSpec:
     return from_settings(
         "mine", ProgramSettings(**{"command": ("prog",), "tools": "none", **given})
     )
@@ -147,7 +147,7 @@ def test_invalid_command_settings_are_refused_with_what_to_change(
     given: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=sentence.replace("{", r"\{").replace("}", r"\}")):
-        mine(**given)
+        own_command(**given)
 
 
 def test_command_name_with_invalid_characters_is_refused() -> None:
@@ -169,7 +169,7 @@ def test_unknown_command_name_or_missing_model_is_refused_with_the_reason(
     name: str, sentence: str
 ) -> None:
     with pytest.raises(BadInput, match=re.escape(sentence)):
-        parse_name(name, (mine(command=("prog", "{model}")),))
+        parse_name(name, (own_command(command=("prog", "{model}")),))
 
 
 def test_command_model_without_command_settings_is_refused_with_an_example() -> None:
@@ -178,6 +178,6 @@ def test_command_model_without_command_settings_is_refused_with_an_example() -> 
 
 
 def test_default_model_of_the_command_settings_is_used_when_none_is_named() -> None:
-    spec = mine(command=("prog", "{model}"), model="small")
+    spec = own_command(command=("prog", "{model}"), model="small")
 
     assert parse_name("command/MINE", (spec,)) == (spec, "small")

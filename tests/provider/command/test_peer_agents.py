@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def other_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs in the directory that refold is started in are not trusted: ours are there."""
     monkeypatch.chdir(tmp_path)
 
@@ -165,7 +165,7 @@ def call_answer(agent: Agent, name: str, arguments: str) -> Answer:
     return Answer(b"".join(map(sse, events)), headers={"content-type": "text/event-stream"})
 
 
-def against(
+def run_against_server(
     agent: Agent,
     use: Callable[[CommandLine, WireServer], Awaitable[T]],
     *answers: Answer,
@@ -203,7 +203,9 @@ async def read_deltas(provider: CommandLine, asked: Request) -> list[Delta]:
         return [delta async for delta in deltas]
 
 
-def asking(asked: Request) -> Callable[[CommandLine, WireServer], Awaitable[list[Delta]]]:
+def request_with(
+    asked: Request,
+) -> Callable[[CommandLine, WireServer], Awaitable[list[Delta]]]:
     async def use(provider: CommandLine, _: WireServer) -> list[Delta]:
         return await read_deltas(provider, asked)
 
@@ -240,7 +242,7 @@ def test_text_usage_system_prompt_and_model_pass_through_the_program(agent: Agen
         last = server.heard[-1]
         return outcome, last.path, requests_as_text(server)
 
-    deltas, path, all_told = against(agent, use, reply)
+    deltas, path, all_told = run_against_server(agent, use, reply)
 
     assert words(deltas) == "It is rain. ☂ \\ <b>"
     done = deltas[-1]
@@ -265,7 +267,7 @@ def test_each_request_sends_the_conversation_and_the_program_keeps_no_memory(
         await read_deltas(provider, request("Something else."))
         return [h.body.decode() for h in server.heard if h.method == "POST"]
 
-    bodies = against(agent, use, text_answer(agent, "Hello, Zoë."))
+    bodies = run_against_server(agent, use, text_answer(agent, "Hello, Zoë."))
 
     names = [(b.count("Zoë") or b.count("Zo\\u00eb")) for b in bodies]
     assert names == [1, 2, 0]
@@ -276,7 +278,9 @@ def test_each_request_sends_the_conversation_and_the_program_keeps_no_memory(
 def test_tool_call_written_as_text_passes_through_unchanged(agent: Agent) -> None:
     call = '<tool_call>\n{"name": "bash", "arguments": {"command": "ls \\"a b\\""}}\n</tool_call>'
 
-    deltas = against(agent, asking(request("List it.")), text_answer(agent, call))
+    deltas = run_against_server(
+        agent, request_with(request("List it.")), text_answer(agent, call)
+    )
 
     assert words(deltas) == call
 
@@ -299,7 +303,9 @@ def test_tools_of_the_program_are_switched_off(agent: Agent, home: Path) -> None
         result = await read_deltas(provider, request("Go on."))
         return result, sum(h.method == "POST" for h in server.heard)
 
-    deltas, number = against(agent, use, *answers, text_answer(agent, "I cannot."))
+    deltas, number = run_against_server(
+        agent, use, *answers, text_answer(agent, "I cannot.")
+    )
 
     assert [canary for canary in canaries if canary.exists()] == []
     assert list(empty.iterdir()) == []
@@ -324,9 +330,9 @@ def test_same_calls_write_the_file_when_the_tools_of_the_program_are_on(
     if agent.name == "claude-code":
         spec = replace(spec, model_argv=("--model", agent.model))
 
-    against(
+    run_against_server(
         agent,
-        asking(request("Go on.")),
+        request_with(request("Go on.")),
         *calls(agent, [canary])[:1],
         text_answer(agent, "Done."),
         spec=spec,
@@ -346,7 +352,7 @@ def test_files_mentioned_in_the_conversation_are_not_read_by_the_program(
         await read_deltas(provider, result)
         return requests_as_text(server)
 
-    assert "XYZZY" not in against(agent, use, text_answer(agent, "No."))
+    assert "XYZZY" not in run_against_server(agent, use, text_answer(agent, "No."))
 
 
 @each
@@ -361,10 +367,10 @@ def test_memory_files_in_parent_directories_are_not_sent(agent: Agent, home: Pat
         await read_deltas(provider, request("Hello?"))
         return requests_as_text(server)
 
-    assert "XYZZY" not in against(agent, use, text_answer(agent, "No."))
+    assert "XYZZY" not in run_against_server(agent, use, text_answer(agent, "No."))
 
 
-def stuck(agent: Agent) -> Answer:
+def stalled_answer(agent: Agent) -> Answer:
     """It begins to answer, and stalls."""
     whole = text_answer(agent, "A long answer that is never said to its end.")
     body = whole.body if isinstance(whole.body, bytes) else b""
@@ -387,7 +393,7 @@ def test_cancelling_a_response_leaves_no_process_running(agent: Agent, home: Pat
                 await read_deltas(provider, request("Hello?"))
         return list_left_processes(home)
 
-    assert against(agent, use, stuck(agent)) == []
+    assert run_against_server(agent, use, stalled_answer(agent)) == []
 
 
 @each
@@ -397,7 +403,13 @@ def test_service_that_falls_silent_ends_the_request_after_the_idle_timeout(
     patient = replace(agent.spec, idle=0.0)
 
     with pytest.raises(Unreachable, match="printed nothing for 4 seconds"):
-        against(agent, asking(request("Hello?")), stuck(agent), spec=patient, idle=4.0)
+        run_against_server(
+            agent,
+            request_with(request("Hello?")),
+            stalled_answer(agent),
+            spec=patient,
+            idle=4.0,
+        )
 
     assert list_left_processes(home) == []
 
@@ -411,7 +423,7 @@ def test_wrong_key_error_says_how_to_log_in(agent: Agent) -> None:
     )
 
     with pytest.raises(Refused) as raised:
-        against(agent, asking(request("Hello?")), refusal)
+        run_against_server(agent, request_with(request("Hello?")), refusal)
 
     sentence = f"{agent.spec.label} could not log in to its service: {agent.spec.login}"
     assert str(raised.value).startswith(sentence)
@@ -423,9 +435,9 @@ def test_missing_login_error_says_how_to_log_in(agent: Agent) -> None:
     keyless = replace(agent.spec, unset=("GEMINI_API_KEY",))
 
     with pytest.raises(Refused) as raised:
-        against(
+        run_against_server(
             agent,
-            asking(request("Hello?")),
+            request_with(request("Hello?")),
             text_answer(agent, "No."),
             spec=keyless,
             environ={},

@@ -212,7 +212,7 @@ def test_model_server_is_started_with_the_prompt_prefix_shared_by_all_sessions()
 CALL = '{"tool": "look", "arguments": {"where": "up"}}'
 
 
-def broken_off(reply: Reply) -> Answer:
+def cut_answer(reply: Reply) -> Answer:
     """What a server sends that dies in the middle of a response."""
     whole = answer("openai-chat", reply)
     assert isinstance(whole.body, bytes)
@@ -221,11 +221,11 @@ def broken_off(reply: Reply) -> Answer:
     return replace(whole, body=half, then="cut")
 
 
-def after_a_crash(second: Reply) -> tuple[list[Delta], Running]:
+def run_with_crash(second: Reply) -> tuple[list[Delta], Running]:
     """The deltas of a response of which a part arrived, and of the second one."""
 
     async def use() -> tuple[list[Delta], Running]:
-        first = broken_off(Reply(CALL))
+        first = cut_answer(Reply(CALL))
         async with wire_server(first, answer("openai-chat", second)) as server:
             running = Running(server.url, dies=True)
             async with aclosing(Embedded(DEFAULT_MODEL, running)) as provider:
@@ -235,7 +235,7 @@ def after_a_crash(second: Reply) -> tuple[list[Delta], Running]:
 
 
 def test_after_a_crash_the_server_is_started_again_and_the_response_continues() -> None:
-    deltas, running = after_a_crash(Reply(CALL))
+    deltas, running = run_with_crash(Reply(CALL))
 
     calls = [d for d in deltas if isinstance(d, CallDelta)]
     waits = [d.reason for d in deltas if isinstance(d, Retrying)]
@@ -250,7 +250,7 @@ def test_after_a_crash_the_server_is_started_again_and_the_response_continues() 
 
 def test_response_after_a_crash_that_begins_differently_is_an_error() -> None:
     with pytest.raises(Unreachable):
-        after_a_crash(Reply('{"tool": "finish", "arguments": {"answer": "done"}}'))
+        run_with_crash(Reply('{"tool": "finish", "arguments": {"answer": "done"}}'))
 
 
 def test_model_server_that_fails_to_start_raises_a_provider_error() -> None:
@@ -343,7 +343,7 @@ def test_crash_after_a_call_began_is_an_error_and_the_call_is_not_sent_twice() -
 
     async def converse() -> int:
         reply = Reply(calls=(("look", '{"where": "up"}'),))
-        async with wire_server(broken_off(reply), answer("openai-chat", reply)) as server:
+        async with wire_server(cut_answer(reply), answer("openai-chat", reply)) as server:
             running = Running(server.url, dies=True)
             async with (
                 aclosing(Embedded(IN_TEMPLATE, running)) as provider,

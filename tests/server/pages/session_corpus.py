@@ -96,7 +96,14 @@ class Session:
                 ways.append(self._rewind)
             return ways
         ways += (
-            [self._end, self._child, self._stop, self._team, self._beside, self._beside]
+            [
+                self._end,
+                self._child,
+                self._stop,
+                self._team,
+                self._change_background,
+                self._change_background,
+            ]
             if not turn.stopped
             else [self._end] * 4
         )
@@ -269,7 +276,7 @@ class Session:
     def _task_added(self) -> Event:
         return news.Ended("", "done", "", control=TasksChanged((BoardTask(1, "Mend it"),)))
 
-    def _beside(self) -> None:
+    def _change_background(self) -> None:
         """A command runs in the background, or one ends."""
         r, beside = self._random, self.view.background
         if not beside.running or r.random() < 0.4:

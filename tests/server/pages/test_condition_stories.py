@@ -32,7 +32,7 @@ GO_ON = {"/": "Go on", "/dev": "Continue"}
 DISK = {"/": "I cannot write to the disk", "/dev": "The turn cannot continue: cannot"}
 
 
-def condition(page: Any, text: str) -> None:
+def wait_for_condition(page: Any, text: str) -> None:
     page.locator(".condition", has_text=text).wait_for()
 
 
@@ -47,7 +47,7 @@ def test_a_dead_server_looks_like_no_work_and_an_unsent_message_arrives_once(
     page.locator(".coming", has_text="A").wait_for()
     server.kill()
 
-    condition(page, SERVER[path])
+    wait_for_condition(page, SERVER[path])
     stop, busy = page.locator(".stop").is_visible(), page.locator(".is-busy").count()
     send(page, "Are you there?")
     unsent = page.locator(".outbox", has_text="Are you there?")
@@ -74,7 +74,7 @@ def test_no_clock_runs_and_no_conversation_is_at_work_while_the_server_is_gone(
     button(page, WORDS[path]["yes"]).click()
     page.locator(".card-activity.is-running").wait_for()
     server.kill()
-    condition(page, SERVER[path])
+    wait_for_condition(page, SERVER[path])
 
     page.locator(".card-activity.is-unknown", has_text="not known now").wait_for()
     times = [page.locator(".running-time, .clock").all_inner_texts()]
@@ -94,11 +94,11 @@ def test_a_turn_that_was_cut_off_is_no_work_until_it_is_continued(
     send(page, "Write")
     page.locator(".coming", has_text="A").wait_for()
     server.kill()
-    condition(page, SERVER[path])
+    wait_for_condition(page, SERVER[path])
     server.write([{"text": "The rest."}])
     server.start()
 
-    condition(page, CUT_OFF[path])
+    wait_for_condition(page, CUT_OFF[path])
     busy = page.locator(".is-busy").count()
     button(page, GO_ON[path]).click()
     answer(page, "The rest.")
@@ -116,7 +116,7 @@ def test_a_lost_network_is_named_and_an_unsent_message_can_be_taken_back(
     send(page, "Who is there?")
     answer(page, "Hello.")
     page.context.set_offline(True)
-    condition(page, NETWORK[path])
+    wait_for_condition(page, NETWORK[path])
     send(page, "Do you hear me?")
     page.locator(".outbox", has_text="Do you hear me?").wait_for()
 
@@ -140,10 +140,10 @@ def test_a_journal_that_cannot_be_written_is_named_until_it_can(
     page.locator(".coming", has_text="A").wait_for()
     server.limit_files(2000)  # bytes of a file: less than the journal has
 
-    condition(page, DISK[path])
+    wait_for_condition(page, DISK[path])
     busy = page.locator(".is-busy").count()
     page.reload()
-    condition(page, DISK[path])
+    wait_for_condition(page, DISK[path])
     server.limit_files(resource.RLIM_INFINITY)
     button(page, GO_ON[path]).click()
     answer(page, "Written at last.")

@@ -163,14 +163,16 @@ def differences(sessions: list[list[Frame]]) -> list[str]:
     pairs = [compare_screens(frames) for frames in sessions]
     records = fold_in_page([session for session, _ in pairs])
     return [
-        f"session {n}, {part} after {session['documents'][cut - 1]}: {unlike(mine, there)}"
+        f"session {n}, {part} after {session['documents'][cut - 1]}: {screen_differences(mine, there)}"
         for n, ((session, expected), screens) in enumerate(zip(pairs, records, strict=True))
         for cut, mine, there in zip(session["cuts"], expected, screens, strict=True)
-        for part in unlike(mine, {**there, "requests": sorted(there["requests"])})
+        for part in screen_differences(
+            mine, {**there, "requests": sorted(there["requests"])}
+        )
     ]
 
 
-def unlike(mine: Plain, there: Plain) -> Plain:
+def screen_differences(mine: Plain, there: Plain) -> Plain:
     """By part of the screen, what only Python shows and what only JavaScript does."""
     data: Plain = {}
     for part, ours in mine.items():
@@ -204,7 +206,7 @@ def test_python_and_page_reducers_agree_on_recorded_sessions(path: Path) -> None
     assert differences([[Frame(e.seq, 0, e) for e in entries]]) == []
 
 
-def windows(entries: list[Entry], size: int) -> tuple[Plain, Plain]:
+def page_documents(entries: list[Entry], size: int) -> tuple[Plain, Plain]:
     """The session for the JavaScript: all at once, and as windows from the end."""
     view, every = (
         fold(entries),
@@ -235,7 +237,7 @@ def parts(entries: list[Entry], size: int) -> list[list[Plain]]:
 
 @pytest.mark.parametrize("size", [1, 7, 40])
 def test_windows_of_a_session_fold_to_the_screen_of_all_its_documents(size: int) -> None:
-    pairs = [windows(entries_of(seed), size) for seed in range(SESSIONS)]
+    pairs = [page_documents(entries_of(seed), size) for seed in range(SESSIONS)]
     records = fold_in_page([session for pair in pairs for session in pair])
 
     cut = 0
@@ -243,9 +245,11 @@ def test_windows_of_a_session_fold_to_the_screen_of_all_its_documents(size: int)
         zip([pair[1] for pair in pairs], records[::2], records[1::2], strict=True)
     ):
         newest, full = result[0], result[-1]
-        assert unlike(whole, full) == {}, f"session {n} with all its windows"
+        assert screen_differences(whole, full) == {}, f"session {n} with all its windows"
         blocks = newest.pop("blocks")
-        assert unlike({k: whole[k] for k in newest}, newest) == {}, f"session {n}"
+        assert screen_differences({k: whole[k] for k in newest}, newest) == {}, (
+            f"session {n}"
+        )
         assert blocks == whole["blocks"][len(whole["blocks"]) - len(blocks) :]
         cut += len(session["older"]) > 0
     assert size > 20 or cut > SESSIONS / 2
