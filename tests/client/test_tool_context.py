@@ -12,7 +12,7 @@ from refold.testing.providers import ScriptedProvider
 
 
 @tool(Effect.LOOK)
-async def session_place(name: str, context: Context) -> str:
+async def where(name: str, context: Context) -> str:
     """Say where the session works."""
     context.progress("looking\n")
     return f"{name} in {context.directory}, {context.session_id}, {context.call_id}"
@@ -42,14 +42,12 @@ def test_the_context_parameter_of_a_tool_is_injected_and_not_in_the_schema(
     tmp_path: Path,
 ) -> None:
     provider = ScriptedProvider([("where", '{"name": "we"}')], "Done.")
-    agent = Agent(
-        provider=provider, tools=[session_place], builtin=False, directory=tmp_path
-    )
+    agent = Agent(provider=provider, tools=[where], builtin=False, directory=tmp_path)
 
     id_, (text,) = run(agent)
 
     assert text.startswith(f"we in {tmp_path.resolve()}, {id_}, call-")
-    schema = msgspec.json.decode(session_place.spec.parameters)
+    schema = msgspec.json.decode(where.spec.parameters)
     assert list(schema["properties"]) == ["name"]
 
 

@@ -30,10 +30,8 @@ from refold.memory.own_words import PersonWords
 MAX_NOTES = 12
 MAX_MESSAGE_CHARS = 16_000  # characters of the user's newest messages that are read
 MAX_OUTPUT_TOKENS = 2_000
-_MAX_ANSWERS, _EXCERPT_CHARS = (
-    12,
-    240,
-)  # answers of the agent, for context, and characters of each
+# Answers of the agent, for context, and characters of each.
+_MAX_ANSWERS, _EXCERPT_CHARS = 12, 240
 _MAX_JSON_STARTS = 20  # places at which JSON is tried
 
 _PLACE_NAMES: Mapping[str, tuple[NoteOwner, Section]] = {
@@ -162,13 +160,13 @@ def check_drafts(
 
 def newest_messages(messages: Sequence[PersonWords]) -> list[PersonWords]:
     """The latest messages, up to the limit."""
-    left, messages = MAX_MESSAGE_CHARS, list[PersonWords]()
+    left, newest = MAX_MESSAGE_CHARS, list[PersonWords]()
     for message in reversed(messages):
         left -= len(message.text)
-        if left < 0 and messages:
+        if left < 0 and newest:
             break
-        messages.append(message)
-    return messages[::-1]
+        newest.append(message)
+    return newest[::-1]
 
 
 def _is_filler(text: str) -> bool:
