@@ -325,3 +325,29 @@ def test_steal_asks_before_killing_and_offers_to_join_a_responding_process(
             terminal.child.close(force=True)
     (event,) = ended_holders()
     assert event.pid == owner.child.pid
+
+
+@pytest.mark.slow
+def test_continuing_a_session_that_a_terminal_has_open_offers_to_join_it(
+    here: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    compiled = tmp_path_factory.mktemp("c")
+    program = STAGE.with_name("stage_program.py")
+    answers = ("--script", script(here, DONE, DONE))
+    terminals = [Terminal(program, *answers, "hi", here=here, compiled=compiled)]
+    try:
+        terminals[0].until("Done.")
+        refused = Terminal(program, *answers, "-c", here=here, compiled=compiled)
+        terminals.append(refused)
+        refused.until("which answers. Join it? [y/N]")
+        refused.type("n" + ENTER)
+        refused.until("is being written by process")
+
+        joined = Terminal(program, *answers, "-c", here=here, compiled=compiled)
+        terminals.append(joined)
+        joined.until("which answers. Join it? [y/N]")
+        joined.type("y" + ENTER)
+        joined.until("Done.")
+    finally:
+        for terminal in terminals:
+            terminal.child.close(force=True)
