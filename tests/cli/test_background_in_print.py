@@ -20,11 +20,11 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory to work in, and nothing on stdin."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
-    monkeypatch.setattr("select.select", at_once)
+    monkeypatch.setattr("select.select", is_readable_now)
     return tmp_path
 
 
-def at_once(*_: object) -> tuple[list[object], list[object], list[object]]:
+def is_readable_now(*_: object) -> tuple[list[object], list[object], list[object]]:
     """Something can be read, and be it the end."""
     return [sys.stdin], [], []
 

@@ -17,7 +17,7 @@ from refold.testing.wire_server import Answer, wire_server
 PAGE = "word " * 2_000  # about 3,300 tokens, at a dollar for a thousand
 
 
-def answering(usage: str) -> Answer:
+def responding_with(usage: str) -> Answer:
     """Words and a call that changes with nothing, with `usage` in the place of the counts."""
     calls = (("think", '{"thought": "on"}'),)
     whole = answer("openai-chat", Reply(PAGE, calls=calls))
@@ -34,7 +34,7 @@ def test_max_budget_usd_stops_a_task_when_the_provider_reports_no_usage(
     tmp_path: Path, usage: str
 ) -> None:
     async def use() -> tuple[int, subprocess.CompletedProcess[bytes]]:
-        async with wire_server(lambda _: answering(usage)) as server:
+        async with wire_server(lambda _: responding_with(usage)) as server:
             settings = {
                 "providers.mine.wire": "openai-chat",
                 "providers.mine.base_url": server.url,

@@ -227,7 +227,7 @@ def test_config_set_leaves_all_other_bytes_of_the_file_unchanged(
     assert refold("config", "get", "limits.steps") == (0, "9\n", "")
 
 
-def _set_many(home: Path, folder: Path, who: str) -> None:
+def _set_values(home: Path, folder: Path, who: str) -> None:
     for number in range(8):
         file = file_of("user", folder, Paths(home, home, home))
         set_value(file, f"commands.c.environ.{who}{number}", "x")
@@ -236,7 +236,7 @@ def _set_many(home: Path, folder: Path, who: str) -> None:
 def test_two_concurrent_config_set_processes_lose_no_value(tmp_path: Path) -> None:
     context = multiprocessing.get_context("fork")
     workers = [
-        context.Process(target=_set_many, args=(tmp_path, tmp_path, who)) for who in "ab"
+        context.Process(target=_set_values, args=(tmp_path, tmp_path, who)) for who in "ab"
     ]
     for worker in workers:
         worker.start()

@@ -15,7 +15,7 @@ from tests.cli.running import LONG, call, command, script
 SAID = "a link stands in its place"
 
 
-class House:
+class DataDirectory:
     """REFOLD_HOME with one session in it, a workspace, and a place outside of both."""
 
     def __init__(self, here: Path) -> None:
@@ -59,51 +59,55 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def data_directory(tmp_path: Path) -> DataDirectory:
+    return DataDirectory(tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["events.jsonl", "pen", "blobs"])
 def test_a_session_directory_that_contains_a_symlink_is_not_resumed(
-    house: House, name: str
+    data_directory: DataDirectory, name: str
 ) -> None:
-    house.replace_by_link(name)
-    before = house.outside_now()
+    data_directory.replace_by_link(name)
+    before = data_directory.outside_now()
 
-    code, text = house.run("-p", "more", "-r", house.session.name)
+    code, text = data_directory.run("-p", "more", "-r", data_directory.session.name)
 
     assert (code, text.count(SAID), text.count("\n")) == (1, 1, 1)
-    assert str(house.session) in text
-    assert house.outside_now() == before
+    assert str(data_directory.session) in text
+    assert data_directory.outside_now() == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["events.jsonl", "", "/sessions"])
-def test_sessions_subcommands_refuse_a_symlinked_session(house: House, name: str) -> None:
-    id_ = house.session.name
-    house.replace_by_link(name or f"/sessions/{id_}")
-    before = house.outside_now()
+def test_sessions_subcommands_refuse_a_symlinked_session(
+    data_directory: DataDirectory, name: str
+) -> None:
+    id_ = data_directory.session.name
+    data_directory.replace_by_link(name or f"/sessions/{id_}")
+    before = data_directory.outside_now()
 
     for words in (("show", id_), ("check", id_), ("export", id_), ("delete", id_, "--yes")):
-        code, text = house.run("sessions", *words)
+        code, text = data_directory.run("sessions", *words)
         assert (code, text.count("\n")) == (1, 1)
         assert "is a link, and no session is read, copied or deleted through one" in text
-    assert house.outside_now() == before
+    assert data_directory.outside_now() == before
 
 
 @pytest.mark.slow
-def test_symlinked_session_and_sessions_directories_are_refused(house: House) -> None:
-    house.replace_by_link(f"/sessions/{house.session.name}")
-    one = house.run("-p", "more", "-r", house.session.name)
-    house.replace_by_link("/sessions")
-    before = house.outside_now()
-    fresh = house.run("-p", "anew")
+def test_symlinked_session_and_sessions_directories_are_refused(
+    data_directory: DataDirectory,
+) -> None:
+    data_directory.replace_by_link(f"/sessions/{data_directory.session.name}")
+    one = data_directory.run("-p", "more", "-r", data_directory.session.name)
+    data_directory.replace_by_link("/sessions")
+    before = data_directory.outside_now()
+    fresh = data_directory.run("-p", "anew")
 
     assert [code for code, _ in (one, fresh)] == [1, 1]
     assert SAID in one[1]
     assert SAID in fresh[1]
-    assert house.outside_now() == before
+    assert data_directory.outside_now() == before
 
 
 @pytest.mark.slow
@@ -111,38 +115,42 @@ def test_symlinked_session_and_sessions_directories_are_refused(house: House) ->
     "name", ["checkpoints", "checkpoints/*", "checkpoints/*/objects", "checkpoints/*/objects/??",
              "checkpoints/*/sessions", "checkpoints/*/info"],
 )  # fmt: skip
-def test_checkpoints_are_not_written_through_a_symlink(house: House, name: str) -> None:
-    (first, *_) = sorted(house.home.glob(name))
-    house.replace_by_link(f"/{first.relative_to(house.home)}")
-    (house.work / "a.txt").unlink()  # else writing it unread fails, without a checkpoint
-    before = house.outside_now()
+def test_checkpoints_are_not_written_through_a_symlink(
+    data_directory: DataDirectory, name: str
+) -> None:
+    (first, *_) = sorted(data_directory.home.glob(name))
+    data_directory.replace_by_link(f"/{first.relative_to(data_directory.home)}")
+    (
+        data_directory.work / "a.txt"
+    ).unlink()  # else writing it unread fails, without a checkpoint
+    before = data_directory.outside_now()
 
-    code, text = house.run("-p", "anew")
+    code, text = data_directory.run("-p", "anew")
 
     assert (code, SAID in text) == (0, True)
-    assert house.outside_now() == before
+    assert data_directory.outside_now() == before
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["refold.log", "catalogue.sqlite"])
 def test_a_symlinked_log_or_catalogue_is_not_written_through(
-    house: House, name: str
+    data_directory: DataDirectory, name: str
 ) -> None:
-    house.run("sessions", "list")
-    house.replace_by_link(f"/{name}")
-    before = house.outside_now()
+    data_directory.run("sessions", "list")
+    data_directory.replace_by_link(f"/{name}")
+    before = data_directory.outside_now()
 
-    assert house.run("sessions", "list")[0] == 0
-    assert house.run("-p", "anew")[0] == 0
-    assert house.outside_now() == before
+    assert data_directory.run("sessions", "list")[0] == 0
+    assert data_directory.run("-p", "anew")[0] == 0
+    assert data_directory.outside_now() == before
 
 
 @pytest.mark.slow
-def test_refold_home_may_be_a_symlink(house: House) -> None:
-    house.home.rename(house.outside / "home")
-    house.home.symlink_to(house.outside / "home")
+def test_refold_home_may_be_a_symlink(data_directory: DataDirectory) -> None:
+    data_directory.home.rename(data_directory.outside / "home")
+    data_directory.home.symlink_to(data_directory.outside / "home")
 
-    assert house.run("-p", "more", "-r", house.session.name)[0] == 0
+    assert data_directory.run("-p", "more", "-r", data_directory.session.name)[0] == 0
 
 
 def _history(place: Path) -> None:

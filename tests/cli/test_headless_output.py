@@ -33,7 +33,7 @@ def test_stdout_writer_does_not_treat_a_slow_reader_as_closed(
     async def story(reading: int) -> tuple[bool, bool, int]:
         outlet, read, meanwhile = StdoutWriter(), 0, True
         async with anyio.create_task_group() as group:
-            group.start_soon(outlet.put, MUCH)
+            group.start_soon(outlet.write, MUCH)
             read += len(await to_thread.run_sync(os.read, reading, 1))
             meanwhile = outlet.reader_left
             while read < len(MUCH):
@@ -50,10 +50,10 @@ def test_stdout_writer_writes_nothing_after_a_cancelled_write(
     async def story(reading: int) -> tuple[bool, bool]:
         outlet, read = StdoutWriter(), 0
         async with anyio.create_task_group() as group:
-            group.start_soon(outlet.put, MUCH)
+            group.start_soon(outlet.write, MUCH)
             read = len(await to_thread.run_sync(os.read, reading, 1))
             group.cancel_scope.cancel()
-        result, more = outlet.reader_left, await outlet.put("more")
+        result, more = outlet.reader_left, await outlet.write("more")
         while read < len(MUCH):  # so that the thread that writes it comes to its end
             read += len(os.read(reading, 65_536))
         return result, more

@@ -32,7 +32,7 @@ def waiting(here: Path, seconds: str) -> str:
     return script(here, call("bash", command=f"echo begun; sleep {seconds}"), {"text": "x"})
 
 
-def is_(kind: str) -> Any:
+def has_kind(kind: str) -> Any:
     return lambda document: document["type"] == kind
 
 
@@ -69,7 +69,7 @@ def test_a_signal_ends_the_turn_as_interrupted_and_stops_its_command(
 def test_a_stopped_turn_is_recorded_and_can_be_resumed(tmp_path: Path) -> None:
     line = waiting(tmp_path, "7200")
     with refold("-p", "Hi", "--script", line, "--yolo", *STREAM, cwd=tmp_path) as process:
-        until(process, is_("tool_progress"))
+        until(process, has_kind("tool_progress"))
         process.send_signal(signal.SIGTERM)
         rest(process)
     again = script(tmp_path, {"text": "On it goes."}, name="again.jsonl")
@@ -97,7 +97,7 @@ def test_a_second_signal_during_a_turn_still_yields_an_interrupted_result(
 ) -> None:
     line = script(tmp_path, {"text": "slow", "pause": 60})
     with refold("-p", "Hi", "--script", line, *STREAM, cwd=tmp_path) as process:
-        until(process, is_("turn_start"))
+        until(process, has_kind("turn_start"))
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
         result, _ = rest(process)
@@ -185,7 +185,7 @@ def test_a_signal_during_an_approval_request_yields_an_interrupted_result(
     line = script(tmp_path, call("write_file", path="a", content="x"), {"text": "x"})
     pipe = {"stdin": subprocess.PIPE}
     with refold(*COMPACT, "Write", "--script", line, cwd=tmp_path, **pipe) as process:
-        until(process, is_("tool_approval_request"))
+        until(process, has_kind("tool_approval_request"))
         process.send_signal(signal.SIGHUP)
         result, _ = rest(process)
 
@@ -200,11 +200,11 @@ def test_a_signal_stops_a_running_compaction_with_an_interrupted_result(
     line = script(tmp_path, {"text": "One."}, {"text": "In short", "pause": 60})
     pipe = {"stdin": subprocess.PIPE}
     with refold(*COMPACT, "Hi", "--script", line, cwd=tmp_path, **pipe) as process:
-        until(process, is_("result"))
+        until(process, has_kind("result"))
         assert process.stdin
         process.stdin.write(b'{"type": "compact"}\nno order\n')
         process.stdin.flush()
-        until(process, is_("error"))  # the first order was taken by then
+        until(process, has_kind("error"))  # the first order was taken by then
         process.send_signal(signal.SIGTERM)
         result, _ = rest(process)
 
@@ -219,7 +219,7 @@ def test_a_signal_before_the_first_order_yields_an_interrupted_result(
     pipe = {"stdin": subprocess.PIPE}
     line = script(tmp_path, {"text": "One."})
     with refold(*COMPACT, "--script", line, cwd=tmp_path, **pipe) as process:
-        until(process, is_("system"))
+        until(process, has_kind("system"))
         process.send_signal(signal.SIGINT)
         result, _ = rest(process)
 

@@ -36,27 +36,27 @@ Ran = Callable[..., tuple[int, str]]
 
 
 @pytest.fixture(scope="module")
-def ran() -> Iterator[Ran]:
+def run_refold() -> Iterator[Ran]:
     """Starts refold in a directory with these arguments."""
     with forked_starts() as starts:
 
-        def ran(here: Path, *arguments: str) -> tuple[int, str]:
+        def run_refold(here: Path, *arguments: str) -> tuple[int, str]:
             home = str(here.parent / "home")
             environ = {**os.environ, "REFOLD_HOME": home, "HOME": home}
             return starts.run(here, environ, *arguments)
 
-        yield ran
+        yield run_refold
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory, ran: Ran) -> dict[bool, Path]:
+def places(tmp_path_factory: pytest.TempPathFactory, run_refold: Ran) -> dict[bool, Path]:
     """Two such directories: in one of them there is a session."""
     data: dict[bool, Path] = {}
     for used in (False, True):
         data[used] = tmp_path_factory.mktemp("hostile") / NAME
         data[used].mkdir()
     answers = script(data[True].parent, {"text": "Hello."})
-    assert ran(data[True], "-p", "hello", "--script", answers) == (0, "Hello.\n")
+    assert run_refold(data[True], "-p", "hello", "--script", answers) == (0, "Hello.\n")
     return data
 
 
@@ -64,10 +64,10 @@ def places(tmp_path_factory: pytest.TempPathFactory, ran: Ran) -> dict[bool, Pat
 @pytest.mark.parametrize("used", [False, True], ids=["without", "with a session"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda each: each.name)
 def test_no_command_prints_control_characters_of_the_directory_name(
-    places: dict[bool, Path], ran: Ran, command: Command, used: bool
+    places: dict[bool, Path], run_refold: Ran, command: Command, used: bool
 ) -> None:
     for arguments in (command.path[1:], hostile_words(command)):
-        _, text = ran(places[used], *arguments)
+        _, text = run_refold(places[used], *arguments)
 
         assert HOSTILE.findall(text) == []
 
@@ -80,10 +80,10 @@ def test_no_command_prints_control_characters_of_the_directory_name(
      ("--allow", NAME), ("--preset", NAME), ("--record", f"{NAME}/x"), ("-w", NAME)],
 )  # fmt: skip
 def test_no_flag_of_print_mode_prints_control_characters_of_the_directory_name(
-    places: dict[bool, Path], ran: Ran, flags: Sequence[str]
+    places: dict[bool, Path], run_refold: Ran, flags: Sequence[str]
 ) -> None:
     answers = () if flags[0] in ("--script", "--replay", "-m") else ("--script", "none")
-    _, text = ran(places[False], "-p", "hello", *flags, *answers)
+    _, text = run_refold(places[False], "-p", "hello", *flags, *answers)
 
     assert "refold: " in text
     assert HOSTILE.findall(text) == []

@@ -54,7 +54,7 @@ def commands(text: str) -> list[str]:
     return re.findall(r"^\| [^|]+ \| `(.*)` \|$", text, re.MULTILINE)
 
 
-def writing(directory: Path, text: str = "# By the model\n") -> str:
+def writing_script(directory: Path, text: str = "# By the model\n") -> str:
     """A script of a model that looks at the directory and writes the file."""
     return script(
         directory,
@@ -69,7 +69,7 @@ def test_init_lets_the_model_write_agents_md_in_a_session(
 ) -> None:
     write_files({"README.md": "# Adder\n"})
 
-    code, out, err = refold("--script", writing(tmp_path))
+    code, out, err = refold("--script", writing_script(tmp_path))
 
     sandbox_notices = (code, out, without_sandbox_notice(err))
     assert sandbox_notices == (0, f"Written.\n{UNTRUSTED}", "")
@@ -79,7 +79,7 @@ def test_init_lets_the_model_write_agents_md_in_a_session(
 def test_init_session_begins_with_the_init_template(
     refold: Callable[..., Ran], tmp_path: Path, home: Path
 ) -> None:
-    refold("--script", writing(tmp_path))
+    refold("--script", writing_script(tmp_path))
 
     (journal,) = home.rglob("events.jsonl")
     assert "Write the file AGENTS.md for this repository" in journal.read_text()
@@ -135,7 +135,7 @@ def test_init_with_no_model_writes_agents_md_from_the_build_files(
 ) -> None:
     write_files({"Makefile": "test:\n"})
 
-    code, out, _ = refold("--no-model", "--script", writing(tmp_path))
+    code, out, _ = refold("--no-model", "--script", writing_script(tmp_path))
 
     assert (code, out) == (
         0,
@@ -271,7 +271,7 @@ def test_init_escapes_control_characters_of_a_build_file(
 
 @given(st.text() | st.sampled_from(["\x1b[2J", "a\nb", "\u202eab", "\r", "\x9b1m"]))
 def test_init_keeps_project_name_and_command_on_one_line(text: str) -> None:
-    result = init.text_of(Project(text, text))
+    result = init.agents_md_text(Project(text, text))
 
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", result)
     assert result.count("\n") <= 3

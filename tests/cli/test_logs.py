@@ -37,7 +37,7 @@ def book(state: Path, threshold: str = "debug", *secrets: str) -> Logbook:
     return Logbook(state, threshold, Redactor(secrets).mask)  # pyright: ignore[reportArgumentType]
 
 
-def whats(state: Path) -> list[str]:
+def logged_messages(state: Path) -> list[str]:
     """What was written, without time and process."""
     return [
         re.sub(r"\S+ (\S+) \d+ ", r"\1 ", entry.text, count=1) for entry in entries(state)
@@ -97,7 +97,7 @@ def test_log_masks_secrets_and_escapes_control_characters(tmp_path: Path) -> Non
         "error", f"\x1b[2Jmy-own-key {shaped}\rgone\nmore"
     )
 
-    (what,) = whats(tmp_path)
+    (what,) = logged_messages(tmp_path)
 
     assert "my-own-key" not in what
     assert shaped not in what
@@ -284,7 +284,9 @@ def test_log_records_open_and_exit_of_each_session(
         main(["-p", "hello", "--script", str(script), "--log-level", "error"])
 
     (session, other) = sorted(os.listdir(home / "refold/sessions"))
-    lines = [line for line in whats(home / "refold") if not line.startswith("warning")]
+    lines = [
+        line for line in logged_messages(home / "refold") if not line.startswith("warning")
+    ]
     assert [line.split(" by ")[0] for line in lines] in (
         [f"info {one} opened in {tmp_path}", f"info {one} left"] for one in (session, other)
     )
@@ -334,7 +336,7 @@ main.run(sys.argv[2:])
 """
 
 
-def with_a_mistake_of_ours(words: str, *arguments: str) -> tuple[int, str, str]:
+def run_broken_command(words: str, *arguments: str) -> tuple[int, str, str]:
     """What a person gets from a refold in which a command is broken."""
     done = subprocess.run(
         [sys.executable, "-c", BROKEN, words, *arguments],
@@ -347,9 +349,9 @@ def with_a_mistake_of_ours(words: str, *arguments: str) -> tuple[int, str, str]:
 def test_an_internal_error_prints_one_sentence_and_logs_the_traceback(
     home: Path, canary: str
 ) -> None:
-    code, out, err = with_a_mistake_of_ours(canary, "tour")
+    code, out, err = run_broken_command(canary, "tour")
 
-    (what,) = whats(home / "refold")
+    (what,) = logged_messages(home / "refold")
     assert (code, out) == (1, "")
     assert err == (
         "refold: internal error: ZeroDivisionError: [secret] by nothing\\n"
@@ -366,7 +368,7 @@ def test_an_internal_error_prints_the_traceback_when_the_log_is_off(
 ) -> None:
     monkeypatch.setenv("REFOLD_LOG_LEVEL", "off")
 
-    code, out, err = with_a_mistake_of_ours(canary, "tour")
+    code, out, err = run_broken_command(canary, "tour")
 
     assert (code, out) == (1, "")
     assert err.startswith("Traceback (most recent call last):\n")

@@ -21,7 +21,7 @@ from refold.views.stream_json.turn_result import EXIT_CODES
 SHIPPED = Path(__file__).parents[2] / "docs/refold.1"
 
 
-def plain(text: str) -> str:
+def without_roff(text: str) -> str:
     """Without the orders of roff."""
     result = re.sub(r"\\f[BIR]|\\[&:]", "", text).replace("\\-", "-")
     return result.replace("\\(aq", "'").replace("\\(dq", '"').replace("\\(ga", "`")
@@ -40,7 +40,7 @@ def test_the_manual_page_has_the_standard_sections() -> None:
 
 
 def test_the_manual_page_contains_every_flag_command_and_exit_code() -> None:
-    text, root = plain(man_page()), command_tree()
+    text, root = without_roff(man_page()), command_tree()
     names = {
         name
         for subcommand in with_subcommands(root)

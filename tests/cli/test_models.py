@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from refold.cli.models import Row, add_arguments, lines, run, short
+from refold.cli.models import Row, add_arguments, run, short_count, table_lines
 from refold.errors import BadInput
 from refold.provider.catalog import find
 from refold.provider.known_models import PriceTier
@@ -319,7 +319,7 @@ def test_models_puts_a_long_name_on_its_own_line_within_80_columns() -> None:
         Row("p", "short", "known", 999, price),
     ]
 
-    texts = [*lines(result)]
+    texts = [*table_lines(result)]
 
     assert texts[1] == f"p/{'x' * 60}"
     assert texts[2].split() == ["1k", "1.00", "2.00", "live", "main"]
@@ -337,7 +337,7 @@ def test_models_puts_a_long_name_on_its_own_line_within_80_columns() -> None:
     ],
 )  # fmt: skip
 def test_context_window_sizes_are_abbreviated(tokens: int, told: str) -> None:
-    assert short(tokens) == told
+    assert short_count(tokens) == told
 
 
 def test_models_of_gemini_without_a_live_list_contain_no_claude_models(

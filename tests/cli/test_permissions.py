@@ -15,7 +15,7 @@ from refold.config.trusted_folders import TrustedFolders
 from refold.testing.providers import ScriptedProvider
 
 
-class Told:
+class RefoldRunner:
     def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
         self._capfd = capfd
 
@@ -38,10 +38,10 @@ class Told:
 @pytest.fixture
 def refold(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Told:
+) -> RefoldRunner:
     (tmp_path / "work").mkdir()
     monkeypatch.chdir(tmp_path / "work")
-    return Told(capfd)
+    return RefoldRunner(capfd)
 
 
 def settings(text: str) -> Path:
@@ -54,7 +54,9 @@ def settings(text: str) -> Path:
 # Explaining one call. -----------------------------------------------------------------
 
 
-def test_permissions_explain_names_the_deciding_rule_and_its_file(refold: Told) -> None:
+def test_permissions_explain_names_the_deciding_rule_and_its_file(
+    refold: RefoldRunner,
+) -> None:
     file = settings('[permissions]\ndeny = ["bash(rm *)"]\n')
 
     data = refold.explain("bash", {"command": "ls; rm x"}, "--allow", "bash(rm *)")
@@ -71,14 +73,16 @@ def test_permissions_explain_names_the_deciding_rule_and_its_file(refold: Told) 
     }  # fmt: skip
 
 
-def test_permissions_explain_gives_a_reason_for_a_call_without_a_rule(refold: Told) -> None:
+def test_permissions_explain_gives_a_reason_for_a_call_without_a_rule(
+    refold: RefoldRunner,
+) -> None:
     data = refold.explain("bash", {"command": "make test"})
 
     assert (data["decision"], data["rule"], data["source"]) == ("ask", None, None)
     assert data["reason"]
 
 
-def test_explain_gives_the_decision_after_text_from_outside(refold: Told) -> None:
+def test_explain_gives_the_decision_after_text_from_outside(refold: RefoldRunner) -> None:
     settings("ask_after_outside_text = true\n")
 
     data = refold.explain("bash", {"command": "make test"}, "--allow", "bash(make *)")
@@ -93,7 +97,7 @@ def test_explain_gives_the_decision_after_text_from_outside(refold: Told) -> Non
     assert "after text" not in looking
 
 
-def test_permissions_explain_applies_mode_and_rule_flags(refold: Told) -> None:
+def test_permissions_explain_applies_mode_and_rule_flags(refold: RefoldRunner) -> None:
     assert refold.verdict("make test") == "ask"
     assert refold.verdict("make test", "--allow", "bash(make *)") == "allow"
     assert refold.verdict("make test", "--mode", "bypass") == "allow"
@@ -108,7 +112,7 @@ def test_permissions_explain_applies_mode_and_rule_flags(refold: Told) -> None:
         assert (data["decision"], data["sandbox"], data["network"]) == ("allow", None, None)
 
 
-def test_permissions_explain_accepts_a_call_in_rule_notation(refold: Told) -> None:
+def test_permissions_explain_accepts_a_call_in_rule_notation(refold: RefoldRunner) -> None:
     code, out, err = refold("explain", "bash(make test)", "--allow", "bash(make *)")
 
     assert (code, err) == (0, "")
@@ -119,7 +123,7 @@ def test_permissions_explain_accepts_a_call_in_rule_notation(refold: Told) -> No
 
 
 def test_permissions_explain_applies_cwd_and_add_dir_flags(
-    refold: Told, tmp_path: Path
+    refold: RefoldRunner, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
     file = {"path": str(tmp_path / "other/a.txt")}
@@ -133,7 +137,7 @@ def test_permissions_explain_applies_cwd_and_add_dir_flags(
 
 
 def test_permissions_explain_with_no_config_ignores_files_and_variables(
-    refold: Told, monkeypatch: pytest.MonkeyPatch
+    refold: RefoldRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings("[permissions]\nallow = ['bash(make *)']\n")
     monkeypatch.setenv("REFOLD_PERMISSION_MODE", "bypass")
@@ -146,7 +150,7 @@ def test_permissions_explain_with_no_config_ignores_files_and_variables(
 
 
 def test_permissions_explain_applies_project_rules_only_if_trusted(
-    refold: Told, tmp_path: Path
+    refold: RefoldRunner, tmp_path: Path
 ) -> None:
     folder = tmp_path / "work"
     (folder / ".refold").mkdir()
@@ -164,7 +168,9 @@ def test_permissions_explain_applies_project_rules_only_if_trusted(
     assert silent == ""
 
 
-def test_permissions_explain_denies_an_invalid_path_with_the_reason(refold: Told) -> None:
+def test_permissions_explain_denies_an_invalid_path_with_the_reason(
+    refold: RefoldRunner,
+) -> None:
     data = refold.explain("read_file", {"path": "a\0b"})
 
     assert (data["decision"], data["rule"]) == ("deny", None)
@@ -199,7 +205,7 @@ def test_permissions_explain_denies_an_invalid_path_with_the_reason(refold: Told
 )
 @pytest.mark.parametrize("config", [(), ("--no-config",)])
 def test_permissions_explain_reports_bad_input_in_one_sentence(
-    refold: Told, arguments: tuple[str, ...], said: str, config: tuple[str, ...]
+    refold: RefoldRunner, arguments: tuple[str, ...], said: str, config: tuple[str, ...]
 ) -> None:
     code, out, err = refold("explain", "--json", *arguments, *config)
 
@@ -213,7 +219,7 @@ def test_permissions_explain_reports_bad_input_in_one_sentence(
 
 
 def test_permissions_list_shows_every_active_rule_with_its_source(
-    refold: Told, tmp_path: Path
+    refold: RefoldRunner, tmp_path: Path
 ) -> None:
     file = settings("permission_mode = 'plan'\n[permissions]\ndeny = ['bash(rm *)']\n")
     TrustedFolders(paths(os.environ).folders).store_allow_rules(
@@ -250,7 +256,7 @@ cases:
 
 
 def test_permissions_test_passes_cases_with_the_expected_verdict(
-    refold: Told, tmp_path: Path
+    refold: RefoldRunner, tmp_path: Path
 ) -> None:
     (tmp_path / "cases.yaml").write_text(YAML)
     (tmp_path / "cases.json").write_text(json.dumps([{"command": "make", "expect": "ask"}]))
@@ -262,7 +268,7 @@ def test_permissions_test_passes_cases_with_the_expected_verdict(
 
 
 def test_permissions_test_reports_each_failed_case_on_one_line(
-    refold: Told, tmp_path: Path
+    refold: RefoldRunner, tmp_path: Path
 ) -> None:
     settings("[permissions]\nallow = ['bash(make *)']\n")
     (tmp_path / "cases.yaml").write_text(YAML + "  - {command: make, expect: ask}\n")
@@ -296,7 +302,7 @@ def test_permissions_test_reports_each_failed_case_on_one_line(
     ],
 )  # fmt: skip
 def test_permissions_test_reports_an_invalid_case_file_in_one_sentence(
-    refold: Told, tmp_path: Path, text: str, said: str
+    refold: RefoldRunner, tmp_path: Path, text: str, said: str
 ) -> None:
     file = tmp_path / "cases.yaml"
     file.write_text(text)
@@ -327,7 +333,7 @@ THEIRS = {
 }
 
 
-def theirs(folder: Path, found: object, name: str = "settings.json") -> Path:
+def write_claude_settings(folder: Path, found: object, name: str = "settings.json") -> Path:
     (folder / ".claude").mkdir(exist_ok=True)
     file = folder / ".claude" / name
     file.write_text(json.dumps(found))
@@ -335,10 +341,10 @@ def theirs(folder: Path, found: object, name: str = "settings.json") -> Path:
 
 
 def test_permissions_import_lists_and_applies_the_rules_of_claude_code(
-    refold: Told, tmp_path: Path
+    refold: RefoldRunner, tmp_path: Path
 ) -> None:
-    theirs(tmp_path / "work", THEIRS)
-    theirs(
+    write_claude_settings(tmp_path / "work", THEIRS)
+    write_claude_settings(
         tmp_path / "work",
         {"permissions": {"ask": ["Bash(git push:*)"]}},
         "settings.local.json",
@@ -365,9 +371,9 @@ def test_permissions_import_lists_and_applies_the_rules_of_claude_code(
 
 
 def test_permissions_import_reads_a_file_given_by_path(
-    refold: Told, tmp_path: Path
+    refold: RefoldRunner, tmp_path: Path
 ) -> None:
-    file = theirs(tmp_path, THEIRS)
+    file = write_claude_settings(tmp_path, THEIRS)
 
     assert "allow  bash(npm run lint)\n" in refold("import", str(file), "--print")[1]
 
@@ -383,10 +389,10 @@ def test_permissions_import_reads_a_file_given_by_path(
     ],
 )
 def test_permissions_import_reports_unusable_settings_in_one_sentence(
-    refold: Told, tmp_path: Path, content: str | None, said: str
+    refold: RefoldRunner, tmp_path: Path, content: str | None, said: str
 ) -> None:
     if content is not None:
-        theirs(tmp_path / "work", {}).write_text(content)
+        write_claude_settings(tmp_path / "work", {}).write_text(content)
 
     code, out, err = refold("import")
 
@@ -411,7 +417,7 @@ def session(tmp_path: Path, *commands: str, mode: Any = None, **settings_: Any) 
 
 
 def test_permissions_replay_lists_the_calls_with_a_different_verdict(
-    refold: Told, tmp_path: Path
+    refold: RefoldRunner, tmp_path: Path
 ) -> None:
     id_ = session(tmp_path, "true", "echo a", "touch b", "rm b", mode="bypass")
     rules = tmp_path / "rules.toml"
@@ -444,7 +450,7 @@ def test_permissions_replay_lists_the_calls_with_a_different_verdict(
 
 
 def test_permissions_replay_under_the_same_rules_reports_no_difference(
-    refold: Told, tmp_path: Path
+    refold: RefoldRunner, tmp_path: Path
 ) -> None:
     rule = '[permissions]\nallow = ["bash(touch *)"]\ndeny = ["bash(rm *)"]\n'
     settings(rule)
@@ -466,7 +472,7 @@ def test_permissions_replay_under_the_same_rules_reports_no_difference(
     ],
 )
 def test_permissions_replay_reports_an_unreadable_rules_file(
-    refold: Told, tmp_path: Path, text: str | None, said: str
+    refold: RefoldRunner, tmp_path: Path, text: str | None, said: str
 ) -> None:
     id_ = session(tmp_path, "ls")
     file = tmp_path / "rules.toml"
@@ -482,7 +488,7 @@ def test_permissions_replay_reports_an_unreadable_rules_file(
 
 
 def test_permissions_replay_includes_directories_added_to_the_workspace(
-    refold: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    refold: RefoldRunner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()

@@ -43,16 +43,16 @@ def run_replay(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
     return code, output.out, output.err
 
 
-def the_session() -> str:
+def only_session() -> str:
     (session,) = JournalDirectory(paths(os.environ).data / "sessions").sessions()
     return session.id
 
 
-def the_newest() -> str:
+def newest_session() -> str:
     return next(iter(JournalDirectory(paths(os.environ).data / "sessions").sessions())).id
 
 
-def rewritten(journal: bytes, old: bytes, new: bytes) -> bytes:
+def rewrite_journal(journal: bytes, old: bytes, new: bytes) -> bytes:
     """Another journal, with a good chain."""
     head, lines = codec.Head(), list[bytes]()
     for entry, _ in codec.decode(journal.splitlines()):
@@ -69,22 +69,22 @@ def write_settings(text: str) -> None:
 
 
 def test_replay_without_run_prints_the_conversation(capfd: CAPFD) -> None:
-    code, out, err = run_replay(capfd, the_session())
+    code, out, err = run_replay(capfd, only_session())
 
     assert (code, err) == (0, "")
     assert "‹ Done." in out
-    main(["sessions", "show", the_session()])
+    main(["sessions", "show", only_session()])
     assert capfd.readouterr().out == out
 
 
 def test_replay_with_run_agrees_for_unchanged_code_and_writes_nothing(capfd: CAPFD) -> None:
-    journal = paths(os.environ).data / "sessions" / the_session() / "events.jsonl"
+    journal = paths(os.environ).data / "sessions" / only_session() / "events.jsonl"
     before = journal.read_bytes()
 
     code, out, err = run_replay(capfd, "--run")
 
     assert (code, err) == (0, "")
-    assert out == f"{the_session()}: 3 steps, 14 events reproduced, all agree\n"
+    assert out == f"{only_session()}: 3 steps, 14 events reproduced, all agree\n"
     assert journal.read_bytes() == before
 
 
@@ -166,7 +166,7 @@ def test_a_replay_uses_the_flags_of_each_start(
     write_settings('permission_mode = "accept-edits"\n')
     again = ["--script", str(workspace / "script.jsonl")]
     main(["-p", "Go", *again, *flags])
-    session = the_newest()
+    session = newest_session()
     main(["-p", "Go on", "-r", session, *again])
 
     code, out, err = run_replay(capfd, session, "--run", "--all")
@@ -187,7 +187,7 @@ def test_replay_with_run_has_the_added_directories_of_the_session(
     script.write_bytes(msgspec.json.encode({"calls": [call]}) + b'\n{"text": "So."}')
     main(["-p", "Go", "--script", str(script), "--add-dir", str(other)])
 
-    code, out, _ = run_replay(capfd, the_newest(), "--run", "--all")
+    code, out, _ = run_replay(capfd, newest_session(), "--run", "--all")
 
     assert (code, out.splitlines()[-1].endswith("all agree")) == (0, True)
 
@@ -197,11 +197,13 @@ def test_replay_reports_a_recorded_rule_that_is_invalid_now(
 ) -> None:
     """As it may be in a journal that came from elsewhere."""
     main(["-p", "Go", "--script", str(workspace / "script.jsonl"), "--deny", "read_file"])
-    session = the_newest()
+    session = newest_session()
     journal = (
         JournalDirectory(paths(os.environ).data / "sessions").path(session) / "events.jsonl"
     )
-    journal.write_bytes(rewritten(journal.read_bytes(), b'"read_file"]', b'"reed_file"]'))
+    journal.write_bytes(
+        rewrite_journal(journal.read_bytes(), b'"read_file"]', b'"reed_file"]')
+    )
 
     code, _, err = run_replay(capfd, session, "--run")
 
@@ -229,11 +231,11 @@ def test_an_invalid_replay_command_is_refused(
 
 
 def test_a_damaged_journal_is_replayed_up_to_the_damage(capfd: CAPFD) -> None:
-    journal = paths(os.environ).data / "sessions" / the_session() / "events.jsonl"
+    journal = paths(os.environ).data / "sessions" / only_session() / "events.jsonl"
     whole = journal.read_bytes()
     journal.write_bytes(whole.replace(b'"Done."', b'"Gone."'))
 
-    code, out, err = run_replay(capfd, the_session(), "--run")
+    code, out, err = run_replay(capfd, only_session(), "--run")
 
     assert code == 1
     assert "all agree" in out

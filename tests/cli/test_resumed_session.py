@@ -37,13 +37,13 @@ def run_session(here: Path, *flags: str, text: str = "Hi", answers: Any = None) 
     return main(["-p", text, "--script", str(path), *flags])
 
 
-def the_session() -> Path:
+def only_session() -> Path:
     (path,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*")
     return path
 
 
 def events(kind: str) -> list[dict[str, Any]]:
-    lines = (the_session() / "events.jsonl").read_text().splitlines()
+    lines = (only_session() / "events.jsonl").read_text().splitlines()
     return [item["data"] for item in map(json.loads, lines) if item["kind"] == kind]
 
 
@@ -58,7 +58,7 @@ def test_a_resumed_session_works_in_its_own_directories(
     write = {"calls": [{"tool": "write_file", "arguments": {
         "path": str(more / "a.txt"), "content": "x"}}]}  # fmt: skip
 
-    flags = ("-r", the_session().name, "--permission-mode", "accept-edits")
+    flags = ("-r", only_session().name, "--permission-mode", "accept-edits")
     code = run_session(here, *flags, answers=[write, {"text": "Done."}])
 
     assert (code, (more / "a.txt").read_text()) == (0, "x")
@@ -95,7 +95,7 @@ def test_resume_continues_in_the_current_directory_if_the_original_is_gone(
 
     pwd = {"calls": [{"tool": "bash", "arguments": {"command": "pwd > where"}}]}
     code = run_session(
-        here, "-r", the_session().name, "--yolo", answers=[pwd, {"text": "Done."}]
+        here, "-r", only_session().name, "--yolo", answers=[pwd, {"text": "Done."}]
     )
 
     new = str(tmp_path / "renamed")
@@ -198,7 +198,7 @@ def test_resume_of_a_session_open_elsewhere_names_its_process_and_fork_works(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run_session(here)
-    session = the_session()
+    session = only_session()
 
     with start_blocking_portal() as other:  # who writes need not be another process
         record = Recorder(JournalDirectory(session.parent).store(session.name))

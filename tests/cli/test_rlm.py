@@ -132,7 +132,7 @@ def test_rlm_by_code_describes_the_material_to_the_model_without_its_text(
 
 
 @pytest.mark.parametrize(("way", "told"), [("--flat", False), ("--rlm", True)])
-def test_rlm_sends_folder_instructions_in_the_recursive_and_not_in_the_flat_way(
+def test_rlm_sends_folder_instructions_only_in_a_recursive_run(
     folder: Path, home: Path, capfd: pytest.CaptureFixture[str], way: str, told: bool
 ) -> None:
     (folder / "AGENTS.md").write_text("Speak Latin.")

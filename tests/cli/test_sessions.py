@@ -151,7 +151,7 @@ async def _run_of_a_schedule(id_: str, directory: Path, *more: Event) -> None:
     await record.close()
 
 
-def test_list_shows_the_newest_run_of_a_schedule_and_runs_a_user_named_or_resumed(
+def test_list_hides_older_scheduled_runs_unless_a_user_named_or_resumed_them(
     shell: Shell, workspace: Path
 ) -> None:
     runs = [f"20260101-00000{n}-aaaa" for n in range(4)]
@@ -390,7 +390,7 @@ def test_snapshots_remain_for_a_session_that_moved_to_another_directory(
     store = paths(os.environ).data / "checkpoints"
     for id_ in (moved, last):
         anyio.run(Checkpoints([workspace], store, os.environ, id_).take)
-    anyio.run(_goes_on_in, moved, tmp_path)
+    anyio.run(_move_session, moved, tmp_path)
 
     shell.sessions("delete", last, "--yes")
 
@@ -427,7 +427,7 @@ def test_sessions_delete_deletes_none_if_one_of_them_is_a_symlink(shell: Shell) 
     assert home().path(text).is_dir()
 
 
-async def _goes_on_in(id_: str, directory: Path) -> None:
+async def _move_session(id_: str, directory: Path) -> None:
     record = Recorder(home().store(id_))
     await record.open()
     await record(SessionResumed("0.1.0", directory=str(directory)))

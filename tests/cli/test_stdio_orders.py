@@ -276,7 +276,7 @@ def test_an_approval_of_an_unknown_subagent_call_is_refused(tmp_path: Path) -> N
         ask_child(tmp_path, EDIT, verdict)
 
 
-def test_questions_of_a_handle_name_the_subagent(tmp_path: Path) -> None:
+def test_a_question_read_from_the_session_handle_names_its_subagent(tmp_path: Path) -> None:
     async def story() -> list[tuple[str, str, str]]:
         async with desk(tmp_path) as (at, session):
             await session.record(TurnStarted(0), BORN, of_a_child(EDIT))

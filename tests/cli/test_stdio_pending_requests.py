@@ -33,7 +33,7 @@ def send(process: "subprocess.Popen[bytes]", **order: Any) -> None:
     process.stdin.flush()
 
 
-def is_a(kind: str) -> Callable[[Document], bool]:
+def has_type(kind: str) -> Callable[[Document], bool]:
     return lambda document: document["type"] == kind
 
 
@@ -53,7 +53,7 @@ def kill_while_waiting(here: Path, kind: str, *lines: Document) -> tuple[str, Do
     answers = script(here, *lines)
     with refold(*STDIO, "--script", answers, cwd=here, stdin=subprocess.PIPE) as process:
         send(process, type="user_message", text="go")
-        documents = until(process, is_a(kind))
+        documents = until(process, has_type(kind))
         process.kill()
         return documents[0]["session_id"], documents[-1]
 
@@ -72,10 +72,10 @@ def test_a_pending_request_is_repeated_and_answered_before_new_messages(
     session, request = kill_while_waiting(tmp_path, kind, *lines)
     with resume(tmp_path, session) as process:
         send(process, type="user_message", text="and then")
-        again = until(process, is_a(kind))
+        again = until(process, has_type(kind))
         send(process, **answer(again[-1]))
-        until(process, is_a("result"))
-        second = until(process, is_a("result"))
+        until(process, has_type("result"))
+        second = until(process, has_type("result"))
         documents, _ = rest(process)
 
     assert [document["type"] for document in again] == ["system", kind]
@@ -128,7 +128,7 @@ def test_a_request_of_a_subagent_is_denied_after_the_answer_limit(
         *STDIO, "--script", answers, cwd=tmp_path, stdin=subprocess.PIPE
     ) as process:
         send(process, type="user_message", text="go")
-        documents = until(process, is_a("result"))
+        documents = until(process, has_type("result"))
 
     assert documents[-1]["text"] == "Done."
     assert not (tmp_path / "a.txt").exists()
@@ -143,12 +143,12 @@ def test_a_pending_plan_is_sent_again_with_the_same_id_after_a_resume(
     first = ("--permission-mode", "plan", "--script", answers)
     with refold(*STDIO, *first, cwd=tmp_path, stdin=subprocess.PIPE) as process:
         send(process, type="user_message", text="go")
-        documents = until(process, is_a("result"))
+        documents = until(process, has_type("result"))
     ready = next(document for document in documents if document["type"] == "plan_ready")
     with resume(tmp_path, documents[0]["session_id"]) as process:
-        again = until(process, is_a("plan_ready"))[-1]
+        again = until(process, has_type("plan_ready"))[-1]
         send(process, type="plan_approval", plan=again["plan"], approved=True)
-        result = until(process, is_a("result"))[-1]
+        result = until(process, has_type("result"))[-1]
 
     assert again == ready
     assert result["text"] == "Done."

@@ -89,7 +89,7 @@ def clean(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
     return storage(capfd, "clean", "--older-than", "90d", *words)
 
 
-def test_all_files_of_real_sessions_have_a_kind(
+def test_every_file_of_real_sessions_has_a_storage_kind(
     capfd: CAPFD, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
@@ -260,7 +260,7 @@ def test_blobs_and_checkpoints_without_a_session_are_listed_and_cleaned(
     assert (names(), repository(work).is_dir()) == ([NEW], True)
 
 
-def test_no_repository_is_unused_while_a_journal_cannot_be_read(
+def test_clean_keeps_all_repositories_while_a_journal_cannot_be_read(
     capfd: CAPFD, work: Path, tmp_path: Path
 ) -> None:
     store_session(OLD, work, 1)
@@ -315,7 +315,7 @@ def test_clean_deletes_old_files_of_caches_only(capfd: CAPFD) -> None:
     assert clean(capfd, "--yes")[2] == "there is nothing to delete that is so old\n"
 
 
-def test_clean_keeps_every_file_among_the_models_that_is_no_list(
+def test_clean_deletes_only_model_lists_from_the_models_directory(
     capfd: CAPFD, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """`REFOLD_HOME` has the lists of providers and the models in one directory."""

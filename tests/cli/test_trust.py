@@ -12,7 +12,7 @@ from refold.cli.main import main
 RULES = '[permissions]\nallow = ["bash(make test)"]\n'
 
 
-class Told:
+class RefoldRunner:
     def __init__(self, capfd: pytest.CaptureFixture[str]) -> None:
         self._capfd = capfd
 
@@ -23,8 +23,8 @@ class Told:
 
 
 @pytest.fixture
-def refold(capfd: pytest.CaptureFixture[str]) -> Told:
-    return Told(capfd)
+def refold(capfd: pytest.CaptureFixture[str]) -> RefoldRunner:
+    return RefoldRunner(capfd)
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_trust_add_shows_the_settings_and_trust_remove_removes_the_trust(
-    refold: Told, folder: Path
+    refold: RefoldRunner, folder: Path
 ) -> None:
     text = ".refold/config.toml:\n  runs without asking: bash(make test)\n"
 
@@ -52,7 +52,7 @@ def test_trust_add_shows_the_settings_and_trust_remove_removes_the_trust(
 
 
 def test_trust_list_marks_changed_settings_and_trust_add_shows_them_again(
-    refold: Told, folder: Path
+    refold: RefoldRunner, folder: Path
 ) -> None:
     refold("trust", "add", "--yes")
     (folder / ".refold/config.local.toml").write_text("effort = 'low'\n")
@@ -68,7 +68,11 @@ def test_trust_list_marks_changed_settings_and_trust_add_shows_them_again(
 
 @pytest.mark.parametrize(("answer", "trusted"), [("y\n", True), ("\n", False), ("", False)])
 def test_trust_add_at_a_terminal_asks_for_confirmation(
-    refold: Told, folder: Path, answer: str, trusted: bool, monkeypatch: pytest.MonkeyPatch
+    refold: RefoldRunner,
+    folder: Path,
+    answer: str,
+    trusted: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
@@ -84,7 +88,7 @@ def test_trust_add_at_a_terminal_asks_for_confirmation(
     assert bool(refold("trust", "list")[1]) == trusted
 
 
-def test_trust_add_without_a_terminal_needs_yes(refold: Told, folder: Path) -> None:
+def test_trust_add_without_a_terminal_needs_yes(refold: RefoldRunner, folder: Path) -> None:
     code, text, why = refold("trust", "add")
 
     assert (code, bool(text)) == (1, True)
@@ -96,7 +100,7 @@ def test_trust_add_without_a_terminal_needs_yes(refold: Told, folder: Path) -> N
 
 
 def test_trust_refuses_invalid_empty_and_missing_folders_in_one_sentence(
-    refold: Told, folder: Path
+    refold: RefoldRunner, folder: Path
 ) -> None:
     file = folder / ".refold/config.toml"
     file.write_text("[providers.anthropic]\nbase_url = 'http://evil'\n")
@@ -123,7 +127,7 @@ def test_trust_refuses_invalid_empty_and_missing_folders_in_one_sentence(
 
 
 def test_trust_in_a_folder_with_only_instructions_remains_when_they_change(
-    refold: Told, folder: Path
+    refold: RefoldRunner, folder: Path
 ) -> None:
     (folder / ".refold/config.toml").unlink()
     (folder / "AGENTS.md").write_text("Use tabs.")
@@ -152,7 +156,7 @@ def test_trust_in_a_folder_with_only_instructions_remains_when_they_change(
 
 
 def test_trust_add_shows_and_trusts_settings_and_instructions_together(
-    refold: Told, folder: Path
+    refold: RefoldRunner, folder: Path
 ) -> None:
     inner = folder / "inner"
     (inner / ".claude/skills/paint").mkdir(parents=True)
@@ -175,7 +179,7 @@ def test_trust_add_shows_and_trusts_settings_and_instructions_together(
 
 
 def test_trust_in_instructions_of_a_folder_does_not_cover_its_settings(
-    refold: Told, folder: Path
+    refold: RefoldRunner, folder: Path
 ) -> None:
     settings = folder / ".refold/config.toml"
     settings.unlink()
@@ -193,7 +197,7 @@ def test_trust_in_instructions_of_a_folder_does_not_cover_its_settings(
 
 
 def test_trust_remove_of_a_subfolder_names_the_trusted_parent_folder(
-    refold: Told, folder: Path
+    refold: RefoldRunner, folder: Path
 ) -> None:
     (folder / ".git").mkdir()
     (folder / "AGENTS.md").write_text("Use tabs.")
@@ -208,7 +212,7 @@ def test_trust_remove_of_a_subfolder_names_the_trusted_parent_folder(
 
 
 def test_config_show_includes_project_settings_only_after_trust_add(
-    refold: Told, folder: Path
+    refold: RefoldRunner, folder: Path
 ) -> None:
     before, text = refold("config", "show")[1:]
     refold("trust", "add", "--yes")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.cli.serve import show_code
+from refold.cli.serve import print_qr_code
 from refold.console.open_page import open_page
 
 LINK = "http://127.0.0.1:3500/#launch=secret"
@@ -49,6 +49,6 @@ def test_web_prints_a_qr_code_for_another_device(
 ) -> None:
     pytest.importorskip("segno")
 
-    show_code(LINK)
+    print_qr_code(LINK)
 
     assert len(capsys.readouterr().out.splitlines()) > 10

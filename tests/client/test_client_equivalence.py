@@ -26,11 +26,11 @@ ORDERS = (SetMode("accept-edits"), SendMessage("Hello."), SendMessage("And you?"
 Plain = dict[str, Any]
 
 
-def end_state(told: Sequence[Plain]) -> Plain:
-    """What a reader knows who keeps the newest of each kind."""
+def newest_documents(documents: Sequence[Plain]) -> Plain:
+    """Return the newest document of each type, without fields that differ between runs."""
     texts = ("mode_changed", "user_message", "assistant_message", "turn_end")
     state: Plain = {}
-    for data in told:
+    for data in documents:
         if data["type"] in texts:
             plain = {k: v for k, v in data.items() if k not in ("seq", "usage", "model")}
             state[data["type"]] = plain
@@ -74,7 +74,7 @@ def over_stdio(here: Path) -> list[Plain]:
 def test_every_kind_of_handle_yields_the_same_end_state(
     through: Any, tmp_path: Path
 ) -> None:
-    state = end_state(through(tmp_path))
+    state = newest_documents(through(tmp_path))
 
     assert state["mode_changed"] == {"type": "mode_changed", "mode": "accept-edits"}
     assert state["turn_end"] == {"type": "turn_end", "outcome": "answered", "reason": ""}

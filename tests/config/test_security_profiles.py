@@ -6,7 +6,7 @@ import pytest
 
 from refold.cli.flags import PROFILE_NAMES as FLAG_VALUES
 from refold.cli.flags import parse
-from refold.cli.launch import as_settings
+from refold.cli.launch import settings_from_flags
 from refold.config.folder_settings import limits_from_flags
 from refold.config.layers import rules_of
 from refold.config.load import Loaded, choices, load
@@ -44,7 +44,7 @@ def load_profile(
     for file, text in zip(files, (user, managed), strict=True):
         file.write_text(text or "\n")
     variables = {"REFOLD_SECURITY_PROFILE": environ} if environ else {}
-    flags = as_settings(parse(["--security-profile", flag] if flag else []))
+    flags = settings_from_flags(parse(["--security-profile", flag] if flag else []))
     return load(files[0], variables, flags, managed=files[1])
 
 

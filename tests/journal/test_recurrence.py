@@ -25,10 +25,10 @@ def at(*moment: int, zone: str = BERLIN) -> float:
     return datetime(year, month, day, *(*rest, 0, 0)[:2], tzinfo=ZoneInfo(zone)).timestamp()
 
 
-def following(found: Recurrence, after: float, count: int) -> list[str]:
+def next_times(recurrence: Recurrence, after: float, count: int) -> list[str]:
     times = list[str]()
     while len(times) < count:
-        after = found.next(after) or 0.0
+        after = recurrence.next(after) or 0.0
         times.append(format_moment(after, BERLIN)[4:])
     return times
 
@@ -50,13 +50,13 @@ def following(found: Recurrence, after: float, count: int) -> list[str]:
 def test_the_next_times_match_the_recurrence(text: str, expected: list[str]) -> None:
     now = at(2026, 3, 28, 12)
 
-    assert following(parse_repeated(text, now, BERLIN), now, 2) == expected
+    assert next_times(parse_repeated(text, now, BERLIN), now, 2) == expected
 
 
 def test_a_time_skipped_by_summer_time_is_due_an_hour_later_once() -> None:
     recurrence = parse_repeated("02:30", at(2026, 3, 28), BERLIN)
 
-    assert following(recurrence, at(2026, 3, 28), 3) == [
+    assert next_times(recurrence, at(2026, 3, 28), 3) == [
         "2026-03-28 02:30 CET", "2026-03-29 03:30 CEST", "2026-03-30 02:30 CEST",
     ]  # fmt: skip
     assert recurrence.count_due(at(2026, 3, 29), at(2026, 3, 30)) == (
@@ -68,7 +68,7 @@ def test_a_time_skipped_by_summer_time_is_due_an_hour_later_once() -> None:
 def test_a_time_repeated_by_the_clock_change_is_due_once() -> None:
     recurrence = parse_repeated("02:30", at(2026, 10, 24), BERLIN)
 
-    assert following(recurrence, at(2026, 10, 24, 12), 2) == [
+    assert next_times(recurrence, at(2026, 10, 24, 12), 2) == [
         "2026-10-25 02:30 CEST", "2026-10-26 02:30 CET",
     ]  # fmt: skip
     assert recurrence.count_due(at(2026, 10, 25), at(2026, 10, 26)) == (
@@ -93,7 +93,7 @@ def test_half_hourly_schedule_keeps_its_interval_when_clocks_are_set_back() -> N
 def test_an_interval_of_a_day_is_24_hours_across_a_clock_change() -> None:
     recurrence = parse_repeated("every 1d", at(2026, 3, 28, 12), BERLIN)
 
-    assert following(recurrence, at(2026, 3, 28, 12), 2) == [
+    assert next_times(recurrence, at(2026, 3, 28, 12), 2) == [
         "2026-03-29 13:00 CEST", "2026-03-30 13:00 CEST",
     ]  # fmt: skip
     assert recurrence.count_due(at(2026, 3, 28, 12), at(2026, 3, 31)) == (

@@ -260,7 +260,7 @@ def test_the_memory_worker_ends_after_its_maximum_lifetime(
     run_with_model_server(doing, place, lambda _: Answer(then="hang"))
 
 
-def test_pending_sessions_are_learned_oldest_first(place: Workplace) -> None:
+def test_notes_are_made_of_pending_sessions_oldest_first(place: Workplace) -> None:
     pending = place.remembering.pending
     for session in ("20260102-000000-bbbb", "20260101-000000-aaaa", "20260103-000000-cccc"):
         pending.put(session)

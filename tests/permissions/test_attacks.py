@@ -83,15 +83,17 @@ def test_in_mode_sandbox_an_attack_that_runs_stays_in_the_workspace(
 
     if case["expect"] == "deny":
         assert {f.verdict for f in decisions} == {"deny"}
-    assert all(f.confines.narrow or not f.confines.writes for f in decisions if _free(f))
+    assert all(
+        f.confines.narrow or not f.confines.writes for f in decisions if _runs_unasked(f)
+    )
     run_what_is_allowed(case, list(zip(lines, decisions, strict=True)), workspace)
     assert outside.read_text() == "s3cret\n"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["outside.txt", "ws"]
 
 
-def _free(found: Decision) -> bool:
-    """Whether it runs without a question, and by no rule."""
-    return found.verdict == "allow" and not found.rule
+def _runs_unasked(decision: Decision) -> bool:
+    """Whether the call runs without a question, although no rule allows it."""
+    return decision.verdict == "allow" and not decision.rule
 
 
 def prepare(case: dict[str, Any], workspace: Path) -> None:

@@ -46,8 +46,10 @@ def place(tmp_path: Path) -> Iterator[Walled]:
         yield ws
 
 
-def beside_a_flipper(place: Walled, name: str, command: str, pause: float) -> list[str]:
-    """Run `command` again and again; gives how each went that could not be begun."""
+def run_during_link_swaps(
+    place: Walled, name: str, command: str, pause: float
+) -> list[str]:
+    """Run `command` repeatedly while a link is swapped; return the errors of failed starts."""
     failed = list[str]()
 
     async def use() -> None:
@@ -79,7 +81,9 @@ def test_no_command_writes_outside_while_another_swaps_a_directory_and_a_link(
 ) -> None:
     victim = place.root.parent / "victim"
 
-    beside_a_flipper(place, name, f"touch {name}/got-out-{{n}} {name}/.vscode/x", pause)
+    run_during_link_swaps(
+        place, name, f"touch {name}/got-out-{{n}} {name}/.vscode/x", pause
+    )
 
     assert sorted(os.listdir(victim)) == [".ssh"]
     assert (victim / ".ssh/id_rsa").read_text() == "a key"
@@ -93,7 +97,7 @@ def test_an_existing_guarded_file_stays_unchanged_while_another_command_swaps_li
     guard.parent.mkdir(parents=True)
     guard.write_text("as it was")
 
-    beside_a_flipper(place, "a", "echo x > a/.vscode/tasks.json; echo x > b", 0.001)
+    run_during_link_swaps(place, "a", "echo x > a/.vscode/tasks.json; echo x > b", 0.001)
 
     texts = [p.read_text() for p in place.root.rglob("tasks.json")]
     assert texts == ["as it was"]

@@ -1,4 +1,4 @@
-"""What the stories of this folder share."""
+"""Fixtures that the stories of this directory share."""
 
 from pathlib import Path
 

@@ -143,7 +143,7 @@ def facts_of(here: Path) -> Facts:
 
 
 def rules(here: Path) -> tuple[Rule, ...]:
-    """What was always allowed in this directory."""
+    """The rules that were saved for this directory."""
     path = here / ALWAYS
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return tuple(parse(text, "allow", "always") for text in lines)
@@ -202,7 +202,7 @@ async def open_session(
 
 
 class Staged(Struct, frozen=True, kw_only=True):
-    """What a story says about its app, where it is not as on every stage."""
+    """Options of a staged app, with the defaults of every stage."""
 
     facts: Facts | None = None
     always: Callable[[str], None] | None = None

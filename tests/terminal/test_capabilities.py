@@ -1,4 +1,4 @@
-"""Which display a terminal gets, which colours, and what is written where letters lack."""
+"""The display and colours that a terminal gets, and replacements for characters that it lacks."""
 
 import io
 import os

@@ -73,11 +73,11 @@ def asks(name: str, arguments: str, *, agent: str = "explore") -> ChildAsked:
     return ChildAsked("child-1/c7", "child-1", agent, call, "no rule allows it", "h1")
 
 
-def errand_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> Tool:
+def child_task_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> Tool:
     """A tool whose child asks or says this, and ends once `until` stands in the journal."""
 
     @tool(Effect.SELF)
-    async def errand(*, record: Recorder) -> Reply:
+    async def child_task(*, record: Recorder) -> Reply:
         """Have a child at work."""
         await record(BORN, *news)
         record.publish(MOVED)
@@ -90,16 +90,18 @@ def errand_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> Tool:
         await record(ENDED)
         return Reply("so it was")
 
-    return errand
+    return child_task
 
 
-def run_with_child(here: Path, errand: Tool, *typed: Typed) -> tuple[list[str], Evening]:
+def run_with_child(
+    here: Path, child_task: Tool, *typed: Typed
+) -> tuple[list[str], Evening]:
     evening = Evening(here, [("errand", "{}")], "Done.")
 
     async def story() -> None:
         record = Recorder(evening.store)
         mine = world(evening.provider, record, here, 9)
-        tools = (*mine.tools, errand)
+        tools = (*mine.tools, child_task)
         house = {**mine.tool_dependencies, "record": record}
         mine = replace(mine, tools=tools, tool_dependencies=house)
         session = await Session.open(record, lambda _: mine, directory=str(here))
@@ -125,7 +127,7 @@ def print_events(*events: Event) -> list[str]:
 def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_session(
     tmp_path: Path,
 ) -> None:
-    rows, evening = run_with_child(tmp_path, errand_with(asks("edit_file", EDIT)), "s")
+    rows, evening = run_with_child(tmp_path, child_task_with(asks("edit_file", EDIT)), "s")
 
     at = rows.index("child-1 (explore) asks:")
     assert rows[at - 1] == "child-1 (explore) begins: Look around for me."
@@ -148,7 +150,7 @@ def test_a_subagent_question_names_the_subagent_and_can_be_allowed_for_the_sessi
 
 def test_a_refusal_and_its_reason_are_sent_to_the_subagent(tmp_path: Path) -> None:
     _, evening = run_with_child(
-        tmp_path, errand_with(asks("edit_file", EDIT)), "n", "not yet"
+        tmp_path, child_task_with(asks("edit_file", EDIT)), "n", "not yet"
     )
 
     assert evening.events(ChildAnswered) == [
@@ -157,7 +159,9 @@ def test_a_refusal_and_its_reason_are_sent_to_the_subagent(tmp_path: Path) -> No
 
 
 def test_questions_of_a_subagent_are_asked_under_its_name(tmp_path: Path) -> None:
-    rows, evening = run_with_child(tmp_path, errand_with(asks(ASK_USER, ASK)), "blue", "so")
+    rows, evening = run_with_child(
+        tmp_path, child_task_with(asks(ASK_USER, ASK)), "blue", "so"
+    )
 
     assert rows.count("child-1 (explore) asks:") == 2
     assert evening.events(ChildAnswered) == [
@@ -168,14 +172,14 @@ def test_questions_of_a_subagent_are_asked_under_its_name(tmp_path: Path) -> Non
 def test_control_sequences_in_subagent_names_are_escaped(tmp_path: Path) -> None:
     hostile = asks("edit_file", EDIT, agent="\x1b[2Jmain\u202e")
 
-    rows, _ = run_with_child(tmp_path, errand_with(hostile), "y")
+    rows, _ = run_with_child(tmp_path, child_task_with(hostile), "y")
 
     assert "child-1 (\\x1b[2Jmain\\u202e) asks:" in rows
 
 
 def test_ctrl_c_at_a_question_of_a_subagent_stops_the_turn(tmp_path: Path) -> None:
     rows, evening = run_with_child(
-        tmp_path, errand_with(asks("edit_file", EDIT)), Key.CTRL_C
+        tmp_path, child_task_with(asks("edit_file", EDIT)), Key.CTRL_C
     )
 
     assert "stopped at a question" in rows
@@ -183,10 +187,10 @@ def test_ctrl_c_at_a_question_of_a_subagent_stops_the_turn(tmp_path: Path) -> No
 
 
 def test_a_question_that_a_subagent_withdraws_is_removed(tmp_path: Path) -> None:
-    late = errand_with(asks("edit_file", EDIT))
+    late = child_task_with(asks("edit_file", EDIT))
 
     @tool(Effect.SELF)
-    async def errand(*, record: Recorder) -> Reply:
+    async def child_task(*, record: Recorder) -> Reply:
         """Have a child at work that is stopped while it asks."""
 
         async def run() -> None:
@@ -205,7 +209,7 @@ def test_a_question_that_a_subagent_withdraws_is_removed(tmp_path: Path) -> None
         await anyio.sleep_forever()
         return ""
 
-    rows, _ = run_with_child(tmp_path, errand, never)
+    rows, _ = run_with_child(tmp_path, child_task, never)
 
     assert "  └ no longer asked" in rows
 
@@ -371,7 +375,7 @@ def test_a_subagent_report_is_shown_without_the_tags_for_the_model(
     words = '<child name="child-1" agent="explore" status="done">\nchild-1 is done.\n\nTwo.\n</child>'
     report = Said(words, "child-1", when="now")
 
-    rows, _ = run_with_child(tmp_path, errand_with(report, until=Said))
+    rows, _ = run_with_child(tmp_path, child_task_with(report, until=Said))
 
     at = rows.index("child-1 reports:")
     assert rows[at + 1] == "  Two."

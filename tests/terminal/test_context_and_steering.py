@@ -237,7 +237,7 @@ def keyboard() -> Generator[Callable[[str], None]]:
             os.close(number)
 
 
-def while_it_works(
+def run_while_working(
     tonight: Evening, steps: Sequence[Step], *typed: Typed, first: str = "go"
 ) -> list[str]:
     """Let a command begin, and do these steps, each when the one before has come to rest."""
@@ -310,7 +310,7 @@ def test_messages_are_sent_at_the_next_step_and_queued_ones_after_the_turn(
 ) -> None:
     tonight = evening([UNTIL], "Done.", "And that.")
 
-    rows = while_it_works(
+    rows = run_while_working(
         tonight,
         [press_step("n"), press_step("a"), finish],
         "now this",
@@ -329,7 +329,7 @@ def test_alt_enter_received_in_one_read_with_the_text_queues_the_message(
 ) -> None:
     tonight = evening([UNTIL], "Done.", "And that.")
 
-    while_it_works(tonight, [press_step("later\x1b\r"), finish])
+    run_while_working(tonight, [press_step("later\x1b\r"), finish])
 
     assert [(e.text, e.when) for e in kinds(tonight, Said)][1:] == [("later", "next")]
 
@@ -341,7 +341,7 @@ def test_up_key_withdraws_the_newest_queued_message_for_editing(
     tonight = evening([UNTIL], "Done.", "And that.")
     queued = [press_step("paint it\x1b\r"), press_step("sell it\x1b\r")]
 
-    rows = while_it_works(
+    rows = run_while_working(
         tonight, [*queued, press_step(up), press_until_shown(tonight, "", "give it"), finish], QueuedMessage("give it away"),
     )  # fmt: skip
 
@@ -355,7 +355,9 @@ def test_up_key_withdraws_the_newest_queued_message_for_editing(
 def test_up_key_does_nothing_when_no_message_is_queued(evening: Evenings) -> None:
     tonight = evening([UNTIL], "Done.")
 
-    rows = while_it_works(tonight, [press_ignored("\x1b[A"), press_step("hurry\r"), finish])
+    rows = run_while_working(
+        tonight, [press_ignored("\x1b[A"), press_step("hurry\r"), finish]
+    )
 
     assert not any("withdrawn" in row for row in rows)
     assert [e.text for e in kinds(tonight, Said)] == ["go", "hurry"]
@@ -364,7 +366,7 @@ def test_up_key_does_nothing_when_no_message_is_queued(evening: Evenings) -> Non
 def test_queued_messages_survive_a_stop_and_enter_sends_them(evening: Evenings) -> None:
     tonight = evening([UNTIL], "I heard.")
 
-    rows = while_it_works(tonight, [press_step("later\x1b\r"), stop], "", Key.CTRL_D)
+    rows = run_while_working(tonight, [press_step("later\x1b\r"), stop], "", Key.CTRL_D)
 
     assert "Not sent yet: later. Your next message or Enter sends it." in rows
     assert [e.why for e in kinds(tonight, TurnStarted)] == ["message", "continue"]
@@ -374,7 +376,7 @@ def test_queued_messages_survive_a_stop_and_enter_sends_them(evening: Evenings) 
 
 def test_a_resumed_session_shows_unsent_messages(evening: Evenings) -> None:
     tonight = evening([UNTIL], "I heard.")
-    while_it_works(tonight, [press_step("later\x1b\r"), stop], Key.CTRL_D)
+    run_while_working(tonight, [press_step("later\x1b\r"), stop], Key.CTRL_D)
 
     rows = tonight.tell("")
 
@@ -388,7 +390,7 @@ def test_queued_messages_survive_a_stop_and_are_sent_with_the_next_message(
 ) -> None:
     tonight = evening([UNTIL], "I heard.")
 
-    while_it_works(tonight, [press_step("later\x1b\r"), stop], "and this", Key.CTRL_D)
+    run_while_working(tonight, [press_step("later\x1b\r"), stop], "and this", Key.CTRL_D)
 
     assert [e.why for e in kinds(tonight, TurnStarted)] == ["message", "message"]
     assert "laterand this" in last_request(tonight)
@@ -408,7 +410,7 @@ def test_read_only_commands_run_during_a_turn_and_others_after_it(
         finish,
     ]
 
-    rows = while_it_works(tonight, steps, Key.CTRL_D)
+    rows = run_while_working(tonight, steps, Key.CTRL_D)
 
     done = rows.index("Done.")
     assert rows.index("› /budget 7") + 1 == rows.index(
@@ -426,7 +428,7 @@ def test_read_only_commands_run_during_a_turn_and_others_after_it(
 def test_compact_during_a_turn_takes_effect_before_the_next_step(evening: Evenings) -> None:
     tonight = evening([UNTIL], "<sum>", "Done.")
 
-    rows = while_it_works(tonight, [press_step("/compact prune\r"), finish], Key.CTRL_D)
+    rows = run_while_working(tonight, [press_step("/compact prune\r"), finish], Key.CTRL_D)
 
     assert "The conversation will be compacted before the next step." in rows
     assert [e.kind for e in kinds(tonight, Compacted)] == ["prune"]

@@ -156,7 +156,7 @@ class Typist:
 
 
 def now(typed: str | QueuedMessage | Key) -> str | Key:
-    """What a question gives that knows no later."""
+    """A message for the running turn."""
     assert not isinstance(typed, QueuedMessage)
     return typed
 
@@ -967,7 +967,7 @@ def test_a_message_of_another_client_is_printed_once(tmp_path: Path) -> None:
 
 
 class Awaited(Unhurried):
-    """It answers once a status has been drawn `times` times."""
+    """A model that answers after the status was drawn `times` times."""
 
     def __init__(self, out: io.StringIO, times: int) -> None:
         super().__init__("Done.")

@@ -32,7 +32,7 @@ ESC = "\\u001b"  # as JSON has it
 Seen = tuple[str, ...]
 
 
-class Typing:
+class CommandCase:
     """`typed` in a session with these answers; then each of `seen` stands on the screen."""
 
     def __init__(
@@ -41,140 +41,140 @@ class Typing:
         self.typed, self.answers, self.seen = typed, answers, seen
 
 
-def after_hello(*typed: str, seen: Seen, then: tuple[Line, ...] = ()) -> Typing:
+def after_exchange(*typed: str, seen: Seen, then: tuple[Line, ...] = ()) -> CommandCase:
     """After one exchange, which some commands are about."""
-    return Typing("hello", *typed, answers=("Hi there.", *then), seen=seen)
+    return CommandCase("hello", *typed, answers=("Hi there.", *then), seen=seen)
 
 
-ROWS: Mapping[str, Typing] = {
-    "help": Typing("/help", "/help all", "/? keys", "/help /tag", seen=(
+ROWS: Mapping[str, CommandCase] = {
+    "help": CommandCase("/help", "/help all", "/? keys", "/help /tag", seen=(
         r"Model and agent +/model /effort .*", r"  Ctrl.O +last result in full +Ctrl.T +todo list +",
         r"  /undo +undo everything .*", "Plans and rewinding",
         "  Shift.Tab +the next mode: .*", r"  /rename \[NAME\] +show or set the name of this session",
         r"/tag \[\+TAG\|-TAG\]", "  While a turn runs, it runs at once.")),
-    "sessions": Typing("/sessions", "1", seen=(
+    "sessions": CommandCase("/sessions", "1", seen=(
         r"1 +now  fence work: .*", 'Resumed "fence work".', "It is blue.")),
-    "resume": Typing("/resume fence work", "/load nope", "/resume last", seen=(
+    "resume": CommandCase("/resume fence work", "/load nope", "/resume last", seen=(
         'Resumed "fence work".', "there is no other session of this directory", "› paint the fence", "there is no session 'nope' .*")),
-    "search": Typing("/search fence", "1", seen=(
+    "search": CommandCase("/search fence", "1", seen=(
         "1  .* fence work: pai.*", " +2  person paint the fence", 'Resumed "fence work".')),
-    "rename": Typing("/rename my work", "/save", '/rename ""', seen=(
+    "rename": CommandCase("/rename my work", "/save", '/rename ""', seen=(
         "This session is called 'my work'.", "This session has no name. .*")),
-    "tag": Typing("/tag +a +b", "/tag -a", "/tag", seen=("#a #b", "#b")),
-    "history": after_hello("/history", "/history 1", seen=(r" *2  hello", r" *\d+  Hi there\.")),
-    "export": after_hello("/export pdf", "/export text talk.txt", seen=(
+    "tag": CommandCase("/tag +a +b", "/tag -a", "/tag", seen=("#a #b", "#b")),
+    "history": after_exchange("/history", "/history 1", seen=(r" *2  hello", r" *\d+  Hi there\.")),
+    "export": after_exchange("/export pdf", "/export text talk.txt", seen=(
         "'pdf' is none of md, html, tar, text, script; for a file of that name, type ./pdf",
         ".*/talk.txt: 1 session, .*")),
-    "fork": after_hello("/fork", "/history", seen=("Forked at event .*", r" *2  hello")),
-    "cd": Typing("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
+    "fork": after_exchange("/fork", "/history", seen=("Forked at event .*", r" *2  hello")),
+    "cd": CommandCase("/cd", "/cd .", "/cd ../none", "/cd hello.py", "/cd /tmp", "/cd", seen=(
         ".*/work", ".*/work is the working directory already.", "/cd '../none': .* does not exist",
         "/cd 'hello.py': .* is not a directory", "refold · .* · /tmp", "/tmp")),
-    "add-dir": Typing("/add-dir", "/add-dir /tmp", "/add-dir /tmp", seen=(
+    "add-dir": CommandCase("/add-dir", "/add-dir /tmp", "/add-dir /tmp", seen=(
         ".*/work", "and /tmp", "/tmp belongs to the workspace already.")),
-    "worktree": Typing("/worktree", "/worktree x", seen=2 * (
+    "worktree": CommandCase("/worktree", "/worktree x", seen=2 * (
         ".* is not a git repository, so no working tree can be made",)),
-    "clear": after_hello("/new", "/history", seen=(
+    "clear": after_exchange("/new", "/history", seen=(
         "A new session. The previous one is kept.", "There are no messages in this session yet.")),
-    "continue": after_hello("/continue", then=("On I go.",), seen=("On I go.",)),
-    "quit": Typing("/q", "never read", seen=()),
-    "model": Typing("/model", "1", "/backend", seen=(
+    "continue": after_exchange("/continue", then=("On I go.",), seen=("On I go.",)),
+    "quit": CommandCase("/q", "never read", seen=()),
+    "model": CommandCase("/model", "1", "/backend", seen=(
         r"1  script/own  now .*", r"number, or words to search for.*|.*The model is still script/own.*")),
-    "effort": Typing("/effort high", "/effort", seen=("From the next turn: high",)),
-    "thinking": Typing("/thinking off", "/thinking", "/thinking hard", seen=(
+    "effort": CommandCase("/effort high", "/effort", seen=("From the next turn: high",)),
+    "thinking": CommandCase("/thinking off", "/thinking", "/thinking hard", seen=(
         "From the next turn: no thinking, if the model allows it", r"off \(/thinking .*",
         r"type /thinking on\|off\|high\|max, not 'hard'")),
-    "agent": Typing("/agent review", "/agent", seen=(r"From the next turn: review.*", r"\d  review .*")),
-    "preset": Typing("/preset", seen=(r"\* .*", "/preset NAME chooses one.*")),
-    "format": Typing("/format", "/format xml save", "/format", "/format odd", seen=(
+    "agent": CommandCase("/agent review", "/agent", seen=(r"From the next turn: review.*", r"\d  review .*")),
+    "preset": CommandCase("/preset", seen=(r"\* .*", "/preset NAME chooses one.*")),
+    "format": CommandCase("/format", "/format xml save", "/format", "/format odd", seen=(
         "The conversation is sent as messages.", "From the next turn: xml.", "The default of new sessions: xml",
         "The conversation is sent as xml.", "'odd' is not a format: plain.*")),
-    "mode": Typing("/mode plan", "/mode", seen=(r"\* plan .*",)),
-    "approval": Typing("/approval off", "/approval", seen=("off .*",)),
-    "permissions": Typing("/permissions allow bash(make *)", "/permissions", seen=(
+    "mode": CommandCase("/mode plan", "/mode", seen=(r"\* plan .*",)),
+    "approval": CommandCase("/approval off", "/approval", seen=("off .*",)),
+    "permissions": CommandCase("/permissions allow bash(make *)", "/permissions", seen=(
         r"  allow bash\(make \*\)  this session",)),
-    "tools": Typing("/permissions allow bash(make *)", "/tools", "/tools bash", seen=(
+    "tools": CommandCase("/permissions allow bash(make *)", "/tools", "/tools bash", seen=(
         "  read_file +look +runs without asking", "  edit_file +change +asks",
         r"      allow bash\(make \*\)", "Run a bash command in the workspace.*")),
-    "plan": Typing("/plan list", seen=("No plan was made in this session.",)),
-    "plans": Typing("/mode plan", "greet", "n", "", "/plans", "/plans 1", "/plans 2",
+    "plan": CommandCase("/plan list", seen=("No plan was made in this session.",)),
+    "plans": CommandCase("/mode plan", "greet", "n", "", "/plans", "/plans 1", "/plans 2",
         answers=([PLAN], "Well."), seen=(
             r" 1 \d.* Greet", r"1\. Say \*\*hello\*\*",
             "there is no plan '2' in this session: type 1 to 1")),
-    "execute": Typing("/mode plan", "/execute", "/mode", seen=(r"\* default .*",)),
-    "rewind": after_hello("/rewind", "/rewind 2 conversation", "y", "/history", seen=(
+    "execute": CommandCase("/mode plan", "/execute", "/mode", seen=(r"\* default .*",)),
+    "rewind": after_exchange("/rewind", "/rewind 2 conversation", "y", "/history", seen=(
         "2  .*  hello", r" +\(rewound\)")),
-    "undo": after_hello("/undo", "y", "/history", seen=(r" +\(rewound\)",)),
-    "edit": after_hello("/edit 2 good day", "/edit 99 x", "/history", seen=(
+    "undo": after_exchange("/undo", "y", "/history", seen=(r" +\(rewound\)",)),
+    "edit": after_exchange("/edit 2 good day", "/edit 99 x", "/history", seen=(
         r"Message 2 is changed\. To undo: /rewind \d+ conversation",
         "there is no message 99 in the conversation now: .*", r" *2  good day", r" +\(edited\)")),
-    "delete": after_hello("/delete 2", "/delete", "/history", seen=(
+    "delete": after_exchange("/delete 2", "/delete", "/history", seen=(
         r"Message 2 is deleted\. To undo: /rewind \d+ conversation",
         "type /delete N with a number from /history, not ''", r" +\(deleted\)")),
-    "context": Typing("/context", seen=("Nothing has been sent to a model yet.",)),
-    "compact": Typing("/compact", seen=("There are no messages yet, .*",)),
-    "status": after_hello("/status", "/status now", seen=(
+    "context": CommandCase("/context", seen=("Nothing has been sent to a model yet.",)),
+    "compact": CommandCase("/compact", seen=("There are no messages yet, .*",)),
+    "status": after_exchange("/status", "/status now", seen=(
         r"version +refold \d.*", r"session +\d{8}-.*", r"model +script/own", r"mode +default",
         r"rules +0 from settings, 0 allowed for this session", r"context +(<1% of window|[\d,]+ tokens; the size of the window is unknown)",
         "/status takes no argument, not 'now'")),
-    "doctor": Typing("/doctor --offline", "/doctor now", seen=(
+    "doctor": CommandCase("/doctor --offline", "/doctor now", seen=(
         r"ok +refold .*", "type /doctor, or /doctor --offline, not 'now'")),
-    "diff": Typing("/diff", "/diff x", seen=("No file has changed in this session.",)),
-    "todos": Typing("/todos", seen=("There are no todos.",)),
-    "tasks": Typing("/tasks", "add", "/tasks", "/tasks 2", "/tasks all", "/tasks x",
+    "diff": CommandCase("/diff", "/diff x", seen=("No file has changed in this session.",)),
+    "todos": CommandCase("/todos", seen=("There are no todos.",)),
+    "tasks": CommandCase("/tasks", "add", "/tasks", "/tasks 2", "/tasks all", "/tasks x",
         answers=([("task_create", f'{{"subject": "mow {ESC}[2J"}}'),
                   ("task_create", '{"subject": "rake", "description": "all leaves", "blocked_by": [1]}')],
                  [("task_update", '{"id": 1, "status": "cancelled"}'),
                   ("task_claim", '{"id": 2}')], "Two tasks."), seen=(
             r"There are no tasks on the board\.", r"\[>\] #2  rake  \(this session\)", "all leaves",
             r"\[-\] #1  mow \\x1b\[2J", r"1 open \(1 in progress\), 1 cancelled", "type /tasks, /tasks all or .*")),
-    "cost": after_hello("/cost", seen=(r".*\d+ out.*",)),
-    "budget": Typing("/budget 2", seen=(r".*\$2.*",)),
-    "iterations": Typing("/iterations", "/iterations 2", "look", "/iterations 0",
+    "cost": after_exchange("/cost", seen=(r".*\d+ out.*",)),
+    "budget": CommandCase("/budget 2", seen=(r".*\$2.*",)),
+    "iterations": CommandCase("/iterations", "/iterations 2", "look", "/iterations 0",
         "/iterations off", answers=([LOOK], [LOOK], "A summary."), seen=(
             "A turn may have any number of model responses; /iterations N limits it.",
             "A turn may have 2 model responses, set for this session.",
             "step limit: 2 responses were allowed.*", "type /iterations N, .* not '0'")),
-    "timeline": Typing("look", "/timeline", "/timeline 1", answers=([LOOK], "Hi."), seen=(
+    "timeline": CommandCase("look", "/timeline", "/timeline 1", answers=([LOOK], "Hi."), seen=(
         r"\d.* root/call-0 +done  read_file hello.py", r".* root/step-1 +done .*")),
-    "verify": Typing("look", "/verify", "/verify 7", answers=([LOOK], "Hi."), seen=(
+    "verify": CommandCase("look", "/verify", "/verify 7", answers=([LOOK], "Hi."), seen=(
         "turn 1 makes no claims that can be checked",
         "there is no turn 7 in this session; the first is 1")),
-    "expand": Typing("look", "/expand", answers=([LOOK], "Hi."), seen=(
+    "expand": CommandCase("look", "/expand", answers=([LOOK], "Hi."), seen=(
         "read_file hello.py", r".*print\(1\)")),
-    "agents": Typing("/agents", seen=(r"\* main .*",)),
-    "tree": Typing("/tree", seen=("No subagents: .*",)),
-    "teams": Typing("/teams on", "/teams on", "team", "/teams", "/teams off", "/teams x", "/teams ann Look at b.txt", answers=(
+    "agents": CommandCase("/agents", seen=(r"\* main .*",)),
+    "tree": CommandCase("/tree", seen=("No subagents: .*",)),
+    "teams": CommandCase("/teams on", "/teams on", "team", "/teams", "/teams off", "/teams x", "/teams ann Look at b.txt", answers=(
         [("spawn_teammate", '{"name": "Ann", "role": "x", "prompt": "y"}')], "No team."), seen=(
             r"Teams are on from the next turn on\.", r"Teams are on already\.", ".*cannot be called 'Ann'.*",
             r"There are no teammates in this session\.", r"Teams are on\.", "type /teams, /teams on, .*",
             "no teammate 'ann' is at work; there are no teammates")),
-    "background": Typing("/background", "/background x", seen=(
+    "background": CommandCase("/background", "/background x", seen=(
         "Nothing runs in the background.", "type /background, not /background x.*")),
-    "stop": Typing("/stop", seen=("no subagent is running",)),
-    "hooks": Typing("/hooks", seen=(r"There are no hooks here\..*",)),
-    "mcp": Typing("/mcp", seen=(r"There are no MCP servers here\..*",)),
-    "skills": Typing("/skills", seen=(r"  /code-review \[task\] .*",)),
-    "memory": Typing("/memory", seen=("There are no notes yet. .*",)),
-    "note": Typing("/note tests run with make", "/memory", seen=(
+    "stop": CommandCase("/stop", seen=("no subagent is running",)),
+    "hooks": CommandCase("/hooks", seen=(r"There are no hooks here\..*",)),
+    "mcp": CommandCase("/mcp", seen=(r"There are no MCP servers here\..*",)),
+    "skills": CommandCase("/skills", seen=(r"  /code-review \[task\] .*",)),
+    "memory": CommandCase("/memory", seen=("There are no notes yet. .*",)),
+    "note": CommandCase("/note tests run with make", "/memory", seen=(
         ".*tests run with make",)),
-    "shell": Typing("!echo hi | tr h H", seen=("Hi",)),
-    "config": Typing("/config notify_seconds", "/config no.such", "/config set notify_seconds 9",
+    "shell": CommandCase("!echo hi | tr h H", seen=("Hi",)),
+    "config": CommandCase("/config notify_seconds", "/config no.such", "/config set notify_seconds 9",
         "/config notify_seconds", "/config set model nowhere/x", "/config set limits.steps many",
         "/config set notify_seconds", seen=(
         "notify_seconds = .*  # default", "there is no setting 'no.such'.*",
         "New sessions use notify_seconds = 9.", r"notify_seconds = 9\b.*",
         "there is no provider 'nowhere'.*", "limits.steps = 'many' cannot be saved: .*",
         "type /config set KEY VALUE; /config lists the keys")),
-    "theme": Typing("/theme", "/theme dark save", "/theme pink", "/config terminal.theme", seen=(
+    "theme": CommandCase("/theme", "/theme dark save", "/theme pink", "/config terminal.theme", seen=(
         "This terminal shows no colours, so there is nothing to pick.", "It is the default of new sessions.", "type /theme .*",
         'terminal.theme = "dark"  # .*')),
-    "vi": Typing("/vi on", seen=("this display has no line editor, .*",)),
+    "vi": CommandCase("/vi on", seen=("this display has no line editor, .*",)),
 }  # fmt: skip
 
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Callable[..., Desk]:
-    """In a folder with a file; each has an earlier session that is called "fence work"."""
+    """Make a desk in a folder with a file and an earlier session named "fence work"."""
 
     def make_desk(look: TerminalCapabilities | None = None) -> Desk:
         here = tmp_path / "work"

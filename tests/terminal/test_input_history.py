@@ -1,4 +1,4 @@
-"""What was typed: kept from run to run, by several at once, and no secret with it."""
+"""The history of inputs: saved over runs, shared by processes, without secrets."""
 
 import fcntl
 import stat

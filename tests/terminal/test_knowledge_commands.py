@@ -1,4 +1,4 @@
-"""Skills, templates, notes, agents and presets, as a person types them."""
+"""Commands for skills, templates, notes, agents and presets."""
 
 import os
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""The tool `notify`: the terminal calls the person, and so does the desktop."""
+"""The tool `notify`: sends a notice through the terminal and the desktop."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""Text that would order a screen about, in every place where a screen shows some."""
+"""Control sequences in untrusted text are escaped wherever a terminal shows it."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Pastes: long ones stand as a mark, and none orders anything about."""
+"""Pastes: long ones are shown as a label, and control characters are removed."""
 
 import pytest
 from hypothesis import given

@@ -103,7 +103,7 @@ def sentences(page: Path) -> Iterator[str]:
     yield from (match for match in ALONE.findall(text) if REFOLD.search(match))
 
 
-def meant(line: str) -> Iterator[list[str]]:
+def expand_synopsis(line: str) -> Iterator[list[str]]:
     """The command lines that a synopsis stands for: with all options, and each choice."""
     line = re.sub(r"\"?\$\((.*)\)\"?", r"; \1", line)
     line = re.sub(r"[\[\]…]", "", re.sub(r" \| (?=[^\[]*\])", "|", line))
@@ -117,10 +117,10 @@ def meant(line: str) -> Iterator[list[str]]:
                 yield [STANDS_FOR.get(word, word) for word in chosen]
 
 
-def misunderstood(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]:
+def invalid_lines(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]:
     result = list[tuple[str, str]]()
     for line in lines:
-        for words in meant(line):
+        for words in expand_synopsis(line):
             try:
                 parse(words)
             except SystemExit:  # --help has printed, and ends the program
@@ -134,14 +134,14 @@ def misunderstood(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_line_in_the_documents_parses(page: Path) -> None:
-    assert misunderstood([*blocks(page)], whole=True) == []
-    assert misunderstood([*sentences(page)], whole=False) == []
+    assert invalid_lines([*blocks(page)], whole=True) == []
+    assert invalid_lines([*sentences(page)], whole=False) == []
 
 
 def test_an_invalid_command_line_is_detected() -> None:
     lines = ["refold sessions lost", "refold -p hi --colour", "refold verify"]
 
-    assert [line for line, _ in misunderstood(lines, whole=True)] == lines[:2]
+    assert [line for line, _ in invalid_lines(lines, whole=True)] == lines[:2]
 
 
 def test_make_targets_and_python_modules_named_in_documents_exist() -> None:
@@ -180,7 +180,7 @@ def test_every_flag_named_in_the_text_of_a_document_exists() -> None:
     pairs = [
         (page.name, flag)
         for page in PAGES
-        for code in ALONE.findall(ours(page))
+        for code in ALONE.findall(own_prose(page))
         if code.startswith("--")
         for flag in re.findall(r"(?<!\S)--[a-z][\w-]*", code)
     ]
@@ -189,7 +189,7 @@ def test_every_flag_named_in_the_text_of_a_document_exists() -> None:
     assert [item for item in pairs if item[1] not in known] == []
 
 
-def ours(page: Path) -> str:
+def own_prose(page: Path) -> str:
     """The prose of a page; of tables that compare, without the column of the other agent."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     if page.name == "coming-from.md":

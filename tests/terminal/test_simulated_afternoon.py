@@ -45,7 +45,7 @@ output = 2.0
 """
 
 
-class Afternoon:
+class UnreliableServer:
     """The server: `said` counts the answers that were begun."""
 
     def __init__(
@@ -101,7 +101,7 @@ def test_forty_turns_are_answered_despite_ten_minutes_of_provider_overload() -> 
         return Reply(f"{words} is booked.")
 
     # It begins with the eleventh answer, and lasts ten minutes of the clock.
-    afternoon = Afternoon(reply, lambda: afternoon.said >= 10 and clock() < 600)
+    afternoon = UnreliableServer(reply, lambda: afternoon.said >= 10 and clock() < 600)
 
     async def use() -> list[View]:
         async with asking("openai-chat", afternoon) as (provider, _):
@@ -186,7 +186,7 @@ class Place:
 @contextmanager
 def place(
     tmp_path: Path, compiled: Path, reply: Callable[[Any], Reply]
-) -> Iterator[tuple[Place, Afternoon]]:
+) -> Iterator[tuple[Place, UnreliableServer]]:
     """The overload begins with the eighth answer, and lasts for ten seconds."""
     until = list[float]()
 
@@ -195,7 +195,7 @@ def place(
             until.append(time.monotonic() + 10)
         return bool(until) and time.monotonic() < until[0]
 
-    afternoon = Afternoon(reply, is_overloaded)
+    afternoon = UnreliableServer(reply, is_overloaded)
     with (
         start_blocking_portal() as portal,
         portal.wrap_async_context_manager(wire_server(afternoon)) as server,

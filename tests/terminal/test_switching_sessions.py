@@ -1,4 +1,4 @@
-"""From one session to another, in a real terminal: named, left, found again and resumed."""
+"""Renaming, leaving, searching and resuming sessions in a real terminal."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

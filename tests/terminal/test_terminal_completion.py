@@ -1,4 +1,4 @@
-"""What is offered at the cursor; these tests promise no speed."""
+"""The completions that are offered at the cursor."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What the line terminal prints of what a screen shows: all that is new, and nothing twice."""
+"""What the line terminal prints of a screen: each new part, and nothing twice."""
 
 import io
 

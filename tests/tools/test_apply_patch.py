@@ -22,7 +22,7 @@ from refold.values.display import Diff
 
 
 def write_files(place: ToolDirectory, **contents: bytes | str) -> None:
-    """Files the session has read."""
+    """Write files, and record that the session has read them."""
     for name, content in contents.items():
         data = content.encode() if isinstance(content, str) else content
         (place.directory / name).write_bytes(data)

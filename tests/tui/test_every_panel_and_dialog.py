@@ -82,13 +82,13 @@ def test_every_panel_and_every_dialog_has_a_test() -> None:
     texts = {*OF_PANELS.values(), *OF_DIALOGS.values()}
 
     assert set(OF_PANELS) == set(PANEL_NAMES)
-    assert _asking() == NOT_HERE | set(OF_DIALOGS)
+    assert _asking_functions() == NOT_HERE | set(OF_DIALOGS)
     assert {
         text for text in texts if text not in globals() and not hasattr(stories, text)
     } == set()
 
 
-def _asking() -> set[str]:
+def _asking_functions() -> set[str]:
     """The functions of commands and terminals that ask the person, or let them pick."""
     root = Path(refold.__path__[0])
     texts = set[str]()
@@ -108,12 +108,12 @@ def _functions_that_ask(tree: ast.AST) -> set[str]:
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             calls = (item.func for item in ast.walk(function) if isinstance(item, ast.Call))
-            if any(_asks(call) for call in calls):
+            if any(_is_question_call(call) for call in calls):
                 texts.add(function.name)
     return texts
 
 
-def _asks(function: ast.expr) -> bool:
+def _is_question_call(function: ast.expr) -> bool:
     match function:
         case ast.Name("pick" | "ask_one"):
             return True

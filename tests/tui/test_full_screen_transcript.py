@@ -115,7 +115,7 @@ def test_a_finished_subagent_takes_two_rows_and_opens_to_its_whole_report() -> N
     assert result[-1] == "    • file 29"
 
 
-def test_status_line_choices_add_a_row_only_if_made_in_a_turn() -> None:
+def test_a_mode_or_model_change_adds_a_row_only_during_a_turn() -> None:
     story = Story().turn("Go.").tell(ModeChanged("sandbox"), TurnEnded("answered"))
     rows = rows_of(model_of(story).transcript)
 
@@ -239,7 +239,7 @@ def test_a_long_message_and_a_long_command_are_shown_whole_when_opened() -> None
     assert [row.split()[-1] for row in full if "echo" in row] == [str(n) for n in range(30)]
 
 
-def test_words_after_one_that_is_wider_than_the_screen_are_shown() -> None:
+def test_text_after_a_word_wider_than_the_screen_is_shown() -> None:
     row = line(f"/{'x' * 70}: 1 session")
 
     assert "".join(plain_text([part]) for part in wrap_rows(row, 60)).endswith(

@@ -1,4 +1,4 @@
-"""From bytes to keys."""
+"""Parsing the bytes of a terminal into keys."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Painting: whatever frame comes after whichever, the terminal shows that frame."""
+"""Painting: after any sequence of frames, the terminal shows the last one."""
 
 from typing import cast
 

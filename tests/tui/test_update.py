@@ -1,4 +1,4 @@
-"""What keys and news make of the full screen, and what they have done."""
+"""How keys and news change the state of the full screen, and which commands they cause."""
 
 import pytest
 from hypothesis import given, settings

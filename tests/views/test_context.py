@@ -155,7 +155,7 @@ def test_an_unknown_window_size_is_reported_as_assumed() -> None:
     assert context_document(context_usage(view, 8_000))["window_known"] is False
 
 
-class Counting:
+class TokenCountingModel:
     """Counts every request as a tokenizer would: text and the frame of each message."""
 
     def __init__(self, *lines: Line) -> None:
@@ -200,7 +200,7 @@ def test_the_estimated_parts_are_within_10_percent_of_the_count_of_the_provider(
         Reply("I will look. " * n, (("look", f'{{"n": {n * 20}}}'),), "Hm. " * n)
         for n in range(1, 9)
     ]
-    provider = Counting(*lines, "Done.")
+    provider = TokenCountingModel(*lines, "Done.")
     world = World(
         Model(provider),
         (look, *builtin()),

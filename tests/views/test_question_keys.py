@@ -105,7 +105,7 @@ def test_question_keys_long_choices_are_listed_one_per_line() -> None:
     assert rows == ["› 1 once (y)", f"  2 this session: {'x' * 60}", "esc stop "]
 
 
-def test_question_keys_choices_wider_than_the_screen_go_on_below_their_text() -> None:
+def test_question_keys_choices_wider_than_the_screen_are_wrapped_below_their_text() -> None:
     choices = (Choice("y", "once"), Choice("s", "bash(python3 -m pytest *) for this session"),
         Choice("a", "the same always, in every session of this project", widens=True))  # fmt: skip
 

@@ -16,7 +16,7 @@ from refold.cli.launch import launch_at
 from refold.client.host import Host, HostPaths
 from refold.config.paths import current_directory, paths
 from refold.errors import RefoldError
-from refold.headless.stdio import lines
+from refold.headless.stdio import read_lines
 from refold.headless.streams import explain_stdin
 
 _MISSING_EXTRA = (
@@ -43,7 +43,7 @@ def run(args: Namespace) -> int:
         partial(launch_at, args, places),
     )
     explain_stdin("refold acp", "an editor")
-    anyio.run(serve, host, lines(), _reserve_stdout())
+    anyio.run(serve, host, read_lines(), _reserve_stdout())
     return 0
 
 

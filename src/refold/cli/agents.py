@@ -18,21 +18,23 @@ _USE_LABELS = {"main": "for you", "child": "for other agents", "both": ""}
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
-    _add_file(parser)
+    _add_file_flag(parser)
     subparsers = parser.add_subparsers(dest="what", metavar="WHAT")
     listing = subparsers.add_parser("list", help="list them, as without a word")
     listing.add_argument(
         "--json", action="store_true", default=SUPPRESS, help="print JSON lines"
     )
-    _add_file(listing, default=SUPPRESS)
+    _add_file_flag(listing, default=SUPPRESS)
     check = subparsers.add_parser(
         "doctor", help="check what an agent needs, and what would ask"
     )
     check.add_argument("name", metavar="NAME")
-    _add_file(check, default=SUPPRESS)  # else it would replace one given before `doctor`
+    _add_file_flag(
+        check, default=SUPPRESS
+    )  # else it would replace one given before `doctor`
 
 
-def _add_file(parser: ArgumentParser, **more: str) -> None:
+def _add_file_flag(parser: ArgumentParser, **more: str) -> None:
     about = "also take agents from this TOML, YAML or JSON file"
     parser.add_argument("--agents", metavar="FILE", help=about, **more)  # pyright: ignore[reportArgumentType]
 
@@ -41,7 +43,7 @@ def run(args: Namespace) -> int:
     if args.what == "doctor":
         from refold.cli.agent_doctor import run as check
 
-        if problem := _note_on_ignored(args.agents):  # the agent may be in such a file
+        if problem := _ignored_files_note(args.agents):  # the agent may be in such a file
             print_error(on_one_line(problem))
         return check(args)
     return _list(args)
@@ -71,15 +73,15 @@ def _list(args: Namespace, *, trust: bool = False) -> int:
             print_document(_document(profile))
         else:
             write(_line(profile, wide))
-    unheeded = _note_on_ignored(args.agents, trust=trust)
+    unheeded = _ignored_files_note(args.agents, trust=trust)
     for problem in (unheeded, trust_notice(place), *agents.problems, *changed()):
         if problem:
             print_error(on_one_line(problem))
     return 0
 
 
-def agents_here() -> Registry:
-    """The agents that count in this directory. Raises `BadInput`."""
+def active_agents() -> Registry:
+    """Return the agents that apply in this directory. Raises `BadInput`."""
     return _load_registry(
         scope_with_trust(current_directory(), paths(os.environ), os.environ)[0]
     )
@@ -97,8 +99,8 @@ def _load_registry(
     return registry(place, _tools, profiles=declared)
 
 
-def _note_on_ignored(named: str | None, *, trust: bool = False) -> str:
-    """Say which settings and agents of this folder do not count, and why; "" if all do.
+def _ignored_files_note(named: str | None, *, trust: bool = False) -> str:
+    """Return which settings and agents of this folder are ignored, and why; "" for none.
 
     `named` is the file that --agents names.
     """

@@ -12,9 +12,9 @@ import anyio
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.session_index import session_index
-from refold.cli.interactive import full_screen, line_by_line
+from refold.cli.interactive import full_screen, line_terminal
 from refold.cli.launch import command_names
-from refold.cli.session_argument import add_session, find_session_id
+from refold.cli.session_argument import add_session_argument, find_session_id
 from refold.client.launch import Launch
 from refold.client.remote_session import attach
 from refold.client.resume import find_directory
@@ -25,7 +25,7 @@ from refold.errors import BadInput, Held
 from refold.headless.streams import print_error
 from refold.journal.session_index import SessionIndex
 
-add_arguments = add_session
+add_arguments = add_session_argument
 
 
 def run(args: Namespace) -> int:
@@ -66,7 +66,7 @@ async def _join(launch: Launch, id_: str, full: bool) -> int:
     try:
         async with attach(launch, id_) as session:
             full = full or session.settings.terminal.display == "full"
-            converse = full_screen if full else line_by_line
+            converse = full_screen if full else line_terminal
             return await converse()(session, "", (), None, None)
     finally:
         with anyio.CancelScope(shield=True):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from refold.cli.flags import session_parser
-from refold.cli.parser import HIDDEN_SUBCOMMAND, Parser, helps, subcommands
+from refold.cli.parser import HIDDEN_SUBCOMMAND, Parser, subcommand_helps, subcommands
 from refold.cli.subcommands import SUBCOMMANDS, parser_of
 
 
@@ -121,7 +121,7 @@ def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
 
 def _subcommands(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
     for action in parser.actions():
-        abouts = helps(action)
+        abouts = subcommand_helps(action)
         for name, child in subcommands(action).items():
             if name != HIDDEN_SUBCOMMAND:
                 yield _command((*path, name), child, abouts.get(name, ""))

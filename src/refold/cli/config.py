@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from refold.cli.output import edit, editor, is_interactive, print_answer
+from refold.cli.output import edit, find_editor, is_interactive, print_answer
 from refold.config.folder_settings import reason_settings_ignored
 from refold.config.load import canonical_key
 from refold.config.paths import Paths, current_directory, paths
@@ -103,7 +103,7 @@ def _show(origins: SettingOrigins, places: Paths, args: Namespace) -> int:
                    "says": msgspec.to_builtins(item.says)})  # fmt: skip
     else:
         write("".join(f"{line}\n" for line in setting_lines(settings, whole=args.origin)))
-    _print_unheeded(origins)
+    _print_ignored_settings(origins)
     return _print_problems(origins, masks)
 
 
@@ -172,16 +172,16 @@ def _model_warning(file: SettingsFile, key: str, value: str) -> str:
         return ""
     from refold.app.model_offers import ModelOffers
     from refold.app.models import Models
-    from refold.cli.models import NothingAsked
+    from refold.cli.models import NoModelOptions
     from refold.config.credentials import read
 
     settings = origins_report(file.folder, file.places, os.environ).settings
     keys = read(file.places.credentials)
-    models = Models(settings, file.places, os.environ, keys, NothingAsked())
+    models = Models(settings, file.places, os.environ, keys, NoModelOptions())
     return ModelOffers(models, settings, os.environ).unknown_model_warning(value)
 
 
-def _print_unheeded(origins: SettingOrigins) -> None:
+def _print_ignored_settings(origins: SettingOrigins) -> None:
     if origins.state in ("new", "changed"):
         print_error(reason_settings_ignored(origins.project, origins.state))
 
@@ -194,7 +194,7 @@ def _print_overridden(file: SettingsFile, key: str) -> None:
         last = says[-1]
         if not last.place.startswith(f"{file.display_name}:"):
             print_error(f"{on_one_line(last.where)} takes precedence")
-    _print_unheeded(origins)
+    _print_ignored_settings(origins)
     _print_problems(origins, masks_of(os.environ, file.places))
 
 
@@ -206,24 +206,26 @@ def edit_file(file: SettingsFile) -> int:
 
     Return exit code 1 if the user leaves an invalid copy. Raises `BadInput`.
     """
-    command, text = editor("write refold config set KEY VALUE"), file.text()
+    command, text = find_editor("write refold config set KEY VALUE"), file.text()
     before = text or _EMPTY_FILE
-    aside = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
-    if os.path.lexists(aside) and (aside.is_symlink() or not _has_text(aside, before)):
+    edited_copy = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
+    if os.path.lexists(edited_copy) and (
+        edited_copy.is_symlink() or not _has_text(edited_copy, before)
+    ):
         raise BadInput(
-            f"{aside} is left from an earlier edit: copy what you need from it, and delete it"
+            f"{edited_copy} is left from an earlier edit: copy what you need from it, and delete it"
         )
-    _save_edit(aside, before)
+    _save_edit(edited_copy, before)
     while True:
         try:
-            edit(command, aside)
-            after = _read(aside)
+            edit(command, edited_copy)
+            after = _read(edited_copy)
         except BadInput as error:
-            if _has_text(aside, before):
-                aside.unlink(missing_ok=True)
+            if _has_text(edited_copy, before):
+                edited_copy.unlink(missing_ok=True)
             raise BadInput(f"{error}; nothing was changed") from error
         if after == before:
-            aside.unlink(missing_ok=True)
+            edited_copy.unlink(missing_ok=True)
             write(f"{on_one_line(str(file.path))} stays as it was.\n")
             return 0
         try:
@@ -232,32 +234,32 @@ def edit_file(file: SettingsFile) -> int:
             print_error(on_one_line(str(error)))
             if _ask_to_edit_again():
                 continue
-            place = on_one_line(str(aside))
+            place = on_one_line(str(edited_copy))
             print_error(f"nothing was changed; what you wrote is in {place}")
             return 1
-        aside.unlink(missing_ok=True)
+        edited_copy.unlink(missing_ok=True)
         write(f"{on_one_line(str(file.path))} is written.\n")
         return 0
 
 
-def _save_edit(aside: Path, text: str) -> None:
+def _save_edit(edited_copy: Path, text: str) -> None:
     try:
-        keep(aside, text)
+        keep(edited_copy, text)
     except OSError as error:
-        raise BadInput(f"{aside} cannot be written: {reason_of(error)}") from error
+        raise BadInput(f"{edited_copy} cannot be written: {reason_of(error)}") from error
 
 
-def _has_text(aside: Path, text: str) -> bool:
+def _has_text(edited_copy: Path, text: str) -> bool:
     with suppress(OSError, UnicodeDecodeError):
-        return aside.read_bytes().decode("utf-8") == text
+        return edited_copy.read_bytes().decode("utf-8") == text
     return False
 
 
-def _read(aside: Path) -> str:
+def _read(edited_copy: Path) -> str:
     try:
-        return aside.read_bytes().decode("utf-8")
+        return edited_copy.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{aside} cannot be read: {reason_of(error)}") from error
+        raise BadInput(f"{edited_copy} cannot be read: {reason_of(error)}") from error
 
 
 def _ask_to_edit_again() -> bool:

@@ -39,7 +39,7 @@ def run(args: Namespace) -> int:
             f"The embedded model is not available: {error}\nHere is the tour instead.\n\n"
         )
         return tour.run(args)
-    return anyio.run(_demo, places, model)
+    return anyio.run(_run_demo, places, model)
 
 
 def _ensure_embedded_model() -> str:
@@ -51,7 +51,7 @@ def _ensure_embedded_model() -> str:
     return DEFAULT_MODEL.name
 
 
-async def _demo(places: Paths, model: str) -> int:
+async def _run_demo(places: Paths, model: str) -> int:
     scratch = Path(mkdtemp(prefix="refold-demo-"))
     (scratch / _FILE_NAME).write_text("4217\n", encoding="utf-8")
     launch, session = await start_session(places, model, scratch, None)

@@ -15,9 +15,9 @@ import anyio
 
 from refold.app.model_connections import LOCAL_PREFIX, NO_MODEL_TEXT
 from refold.cli import doctor_checks
-from refold.cli.doctor_checks import Check, CheckContext, key_from
+from refold.cli.doctor_checks import Check, CheckContext, key_origin
 from refold.cli.mcp_start import check_servers
-from refold.cli.output import columns
+from refold.cli.output import terminal_columns
 from refold.config.paths import Paths, paths
 from refold.config.paths import current_directory as folder
 from refold.config.secret_values import clean, masks_of
@@ -39,7 +39,7 @@ def add_arguments(doctor: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    findings, room = list[Finding](), columns(0)
+    findings, room = list[Finding](), terminal_columns(0)
     for finding in run_checks(offline=args.offline):
         findings.append(finding)
         if args.json:
@@ -61,10 +61,10 @@ def run_checks(*, offline: bool) -> Iterator[Finding]:
         yield Finding("refold", "wrong", str(error))
         directory, checks = Path("/"), _FOLDERLESS_CHECKS
     masks = masks_of(os.environ, places)
-    ground = CheckContext(directory, places, os.environ, offline=offline)
+    context = CheckContext(directory, places, os.environ, offline=offline)
     texts = set[str]()
     for name, check in checks.items():
-        for finding in _run_check(name, check, ground):
+        for finding in _run_check(name, check, context):
             if finding.state == "ok" or finding.said not in texts:  # several need the same
                 texts.add(finding.said)
                 text, do = clean(finding.said, masks), clean(finding.do, masks)
@@ -74,9 +74,9 @@ def run_checks(*, offline: bool) -> Iterator[Finding]:
 _PROVIDER_SECONDS = 5.0  # seconds for each provider, all asked at once
 
 
-def model(ground: CheckContext) -> Iterator[Finding]:
+def check_model(context: CheckContext) -> Iterator[Finding]:
     try:
-        name = ground.model
+        name = context.model
     except BadInput as error:
         yield Finding("model", "wrong", str(error), "refold models lists what there is")
         return
@@ -84,9 +84,9 @@ def model(ground: CheckContext) -> Iterator[Finding]:
         yield Finding("model", "wrong", NO_MODEL_TEXT)
         return
     if name.startswith(LOCAL_PREFIX):
-        yield from _check_embedded(ground, name)
+        yield from _check_embedded(context, name)
         return
-    models = ground.models
+    models = context.models
     window = models.traits(name).window
     priced = models.price(name, Usage(fresh=1)) is not None
     about = [f"{window:,} tokens" if window else "window unknown"]
@@ -103,11 +103,11 @@ def model(ground: CheckContext) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def local(ground: CheckContext) -> Iterator[Finding]:
+def check_embedded_models(context: CheckContext) -> Iterator[Finding]:
     """Embedded models, and how fast one is: the chosen one, or else the smallest."""
     from refold.provider.local.download import is_runtime_installed
 
-    models = ground.models.connections.list_installed()
+    models = context.models.connections.list_installed()
     if not models:
         return
     names = ", ".join(models)
@@ -116,11 +116,11 @@ def local(ground: CheckContext) -> Iterator[Finding]:
             "refold local status says how to get it")  # fmt: skip
         return
     yield Finding("local", "ok", names)
-    connections = ground.models.connections
+    connections = context.models.connections
     servers = [connections.server_of_embedded(name) for name in models]
     chosen = ""
     with suppress(BadInput):  # `model` says it
-        chosen = ground.model.removeprefix(LOCAL_PREFIX)
+        chosen = context.model.removeprefix(LOCAL_PREFIX)
     model, server = min(servers, key=lambda pair: (pair[0].name != chosen, pair[0].size))
     yield anyio.run(_measure_speed, model.name, server)
 
@@ -137,26 +137,26 @@ async def _measure_speed(name: str, server: "Server") -> Finding:
         f"and reads {speed.reading:.0f}")  # fmt: skip
 
 
-def check_providers(ground: CheckContext) -> Iterator[Finding]:
+def check_providers(context: CheckContext) -> Iterator[Finding]:
     """Ask each provider with a key, or an address of the user's own, all at once."""
-    known = ground.models.connections.known
-    own = ground.setting_origins.settings.providers
-    asked = [s for s in known if has_list(s) and (key_from(ground, s) or s.name in own)]
-    chosen = ground.model.partition("/")[0]
+    known = context.models.connections.known
+    own = context.setting_origins.settings.providers
+    asked = [s for s in known if has_list(s) and (key_origin(context, s) or s.name in own)]
+    chosen = context.model.partition("/")[0]
     asked += [s for s in known if s.name == chosen and has_list(s) and s not in asked]
-    if ground.offline:
+    if context.offline:
         names = ", ".join(spec.name for spec in asked)
         if names:
             yield Finding("network", "ok", f"not contacted (--offline): {names}")
         return
-    yield from anyio.run(_ask_all, ground, asked)
+    yield from anyio.run(_ask_all, context, asked)
 
 
-async def _ask_all(ground: CheckContext, specs: list[ProviderSpec]) -> list[Finding]:
+async def _ask_all(context: CheckContext, specs: list[ProviderSpec]) -> list[Finding]:
     findings: dict[str, Finding] = {}
 
     async def add_finding(spec: ProviderSpec) -> None:
-        findings[spec.name] = await _ask_one(ground, spec)
+        findings[spec.name] = await _ask_one(context, spec)
 
     async with anyio.create_task_group() as group:
         for spec in specs:
@@ -164,9 +164,9 @@ async def _ask_all(ground: CheckContext, specs: list[ProviderSpec]) -> list[Find
     return [findings[spec.name] for spec in specs]
 
 
-async def _ask_one(ground: CheckContext, spec: ProviderSpec) -> Finding:
+async def _ask_one(context: CheckContext, spec: ProviderSpec) -> Finding:
     about = "network"
-    keys = ground.models.connections.keys
+    keys = context.models.connections.keys
     if keys.command(spec) and not keys.in_environment(spec):
         do = f"refold auth test {spec.name}"
         return Finding(
@@ -176,7 +176,7 @@ async def _ask_one(ground: CheckContext, spec: ProviderSpec) -> Finding:
     try:
         with anyio.fail_after(_PROVIDER_SECONDS):
             listed = await list_models(
-                spec, ground.environ, key=key.text_for_wire if key else "",
+                spec, context.environ, key=key.text_for_wire if key else "",
                 connecting=_PROVIDER_SECONDS, idle=_PROVIDER_SECONDS,
             )  # fmt: skip
     except TimeoutError:
@@ -192,7 +192,7 @@ async def _ask_one(ground: CheckContext, spec: ProviderSpec) -> Finding:
         )
     except (ProviderError, BadInput) as error:
         return Finding(about, "wrong", f"{spec.name}: {error}", _NETWORK_HINT)
-    provider, _, name = ground.model.partition("/")
+    provider, _, name = context.model.partition("/")
     if provider == spec.name and listed and name not in {each.name for each in listed}:
         return Finding(
             about, "warning", f"{spec.name} answers, but {name} is not among the "
@@ -205,8 +205,8 @@ async def _ask_one(ground: CheckContext, spec: ProviderSpec) -> Finding:
 _NETWORK_HINT = "look at the network, the proxy (HTTPS_PROXY) and the provider's address"
 
 
-def _check_embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
-    if name in ground.models.connections.list_installed():
+def _check_embedded(context: CheckContext, name: str) -> Iterator[Finding]:
+    if name in context.models.connections.list_installed():
         yield Finding("model", "ok", f"{name} (runs here, costs nothing)")
     else:
         yield Finding("model", "wrong", f"{name} is not installed", "refold local install")
@@ -215,34 +215,34 @@ def _check_embedded(ground: CheckContext, name: str) -> Iterator[Finding]:
 # Without a home directory there are no files to check.
 _NO_PATHS = Paths(*(Path(os.devnull, "refold"),) * 3)
 _FOLDERLESS_CHECKS: "dict[str, Check]" = {
-    "refold": doctor_checks.program,
-    "programs": doctor_checks.programs,
-    "terminal": doctor_checks.terminal,
-    "locale": doctor_checks.language,
+    "refold": doctor_checks.check_program,
+    "programs": doctor_checks.check_programs,
+    "terminal": doctor_checks.check_terminal,
+    "locale": doctor_checks.check_language,
 }
 _ALL_CHECKS: "dict[str, Check]" = {
-    "refold": doctor_checks.program,
-    "settings": doctor_checks.settings,
-    "trust": doctor_checks.trust,
-    "hooks": doctor_checks.hooks,
-    "keys": doctor_checks.keys,
-    "model": model,
-    "local": local,
+    "refold": doctor_checks.check_program,
+    "settings": doctor_checks.check_settings,
+    "trust": doctor_checks.check_trust,
+    "hooks": doctor_checks.check_hooks,
+    "keys": doctor_checks.check_keys,
+    "model": check_model,
+    "local": check_embedded_models,
     "network": check_providers,
-    "sandbox": doctor_checks.sandbox,
+    "sandbox": doctor_checks.check_sandbox,
     "mcp": check_servers,
-    "programs": doctor_checks.programs,
-    "terminal": doctor_checks.terminal,
-    "disk": doctor_checks.disk,
-    "sessions": doctor_checks.sessions,
-    "clock": doctor_checks.clock,
-    "locale": doctor_checks.language,
+    "programs": doctor_checks.check_programs,
+    "terminal": doctor_checks.check_terminal,
+    "disk": doctor_checks.check_disk,
+    "sessions": doctor_checks.check_sessions,
+    "clock": doctor_checks.check_clock,
+    "locale": doctor_checks.check_language,
 }
 
 
-def _run_check(name: str, check: Check, ground: CheckContext) -> Iterator[Finding]:
+def _run_check(name: str, check: Check, context: CheckContext) -> Iterator[Finding]:
     try:
-        yield from check(ground)
+        yield from check(context)
     except BadInput as error:
         yield Finding(name, "wrong", str(error))
     except Exception as error:  # what is broken here is what a person looks for

@@ -89,17 +89,19 @@ _VERSION_SECONDS = 5.0  # seconds for a program to say its version
 _EARLIEST_TIME = 1_767_225_600  # seconds since 1970: this line was written after 2026 began
 
 
-def program(ground: CheckContext) -> Iterator[Finding]:
+def check_program(context: CheckContext) -> Iterator[Finding]:
     python = platform.python_version()
     yield Finding(
         "refold", "ok", f"{__version__}, Python {python}, {platform.platform(terse=True)}"
     )
 
 
-def sandbox(ground: CheckContext) -> Iterator[Finding]:
-    wished = ground.setting_origins.settings.sandbox
-    config = SandboxConfig(roots=(os.path.realpath(ground.folder),), profile=wished.profile)
-    box = find_sandbox(ground.environ, config)
+def check_sandbox(context: CheckContext) -> Iterator[Finding]:
+    wished = context.setting_origins.settings.sandbox
+    config = SandboxConfig(
+        roots=(os.path.realpath(context.folder),), profile=wished.profile
+    )
+    box = find_sandbox(context.environ, config)
     if box.notice:
         state = "warning" if box.kind in ("landlock", "seatbelt") else "wrong"
         text, _, do = box.notice.partition(" Install ")
@@ -111,12 +113,12 @@ def sandbox(ground: CheckContext) -> Iterator[Finding]:
         yield Finding("sandbox", "ok", f"{box.kind}, profile {wished.profile}, {network}")
 
 
-def programs(ground: CheckContext) -> Iterator[Finding]:
+def check_programs(context: CheckContext) -> Iterator[Finding]:
     for name, use, package in (
         ("git", "there are no checkpoints and no working trees", "git"),
         ("rg", "searches are slower", "ripgrep"),
     ):
-        known = Programs(ground.environ, (os.path.realpath(ground.folder),))
+        known = Programs(context.environ, (os.path.realpath(context.folder),))
         path = known.find(name)
         for other, why in known.passed_over(name):
             yield Finding(name, "warning", f"{other} is ignored: {why}",
@@ -131,25 +133,25 @@ def programs(ground: CheckContext) -> Iterator[Finding]:
             yield Finding(name, "warning", f"{path} does not run: {use}", do)
 
 
-def disk(ground: CheckContext) -> Iterator[Finding]:
-    places = ground.places
+def check_disk(context: CheckContext) -> Iterator[Finding]:
+    places = context.places
     for name, path in dict.fromkeys(
         (("settings", places.config), ("sessions", places.data), ("logs", places.state))
         if places.config != places.data
         else (("all files", places.data),)
     ):
-        yield from _directory(name, path)
+        yield from _check_directory(name, path)
     log = places.state / LOG
     if log.exists() and not (log.is_file() and os.access(log, os.W_OK)):
         yield Finding("log", "warning", f"nothing can be written into {log}",
             "make it yours, or remove it")  # fmt: skip
 
 
-def clock(ground: CheckContext) -> Iterator[Finding]:
+def check_clock(context: CheckContext) -> Iterator[Finding]:
     now = time.time()
     today = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
     newest = max(
-        (_change_time(p) for p in (ground.places.data, ground.places.config)), default=0.0
+        (_change_time(p) for p in (context.places.data, context.places.config)), default=0.0
     )
     if now < _EARLIEST_TIME:
         yield Finding("clock", "wrong", f"it says {today}: certificates and prices depend on it",
@@ -161,10 +163,10 @@ def clock(ground: CheckContext) -> Iterator[Finding]:
         yield Finding("clock", "ok", today)
 
 
-def language(ground: CheckContext) -> Iterator[Finding]:
+def check_language(context: CheckContext) -> Iterator[Finding]:
     encoding = locale.getpreferredencoding(do_setlocale=False)
     named = next(
-        (v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := ground.environ.get(n))), ""
+        (v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := context.environ.get(n))), ""
     )
     text = f"{named or 'none set'}, {encoding}"
     if encoding.lower().replace("-", "") != "utf8":
@@ -183,7 +185,7 @@ def _version(path: str) -> str:
     return lines[0] if lines and not result.returncode else ""
 
 
-def _directory(name: str, path: Path) -> Iterator[Finding]:
+def _check_directory(name: str, path: Path) -> Iterator[Finding]:
     exists = path.is_dir()
     above = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
@@ -241,20 +243,20 @@ def _size(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
-def settings(ground: CheckContext) -> Iterator[Finding]:
-    origins = ground.setting_origins
+def check_settings(context: CheckContext) -> Iterator[Finding]:
+    origins = context.setting_origins
     for problem in origins.problems:
         yield Finding("settings", "wrong", problem, "refold config edit")
-    for file in (ground.places.settings, ground.places.folders):
-        yield from _rights(file)
+    for file in (context.places.settings, context.places.folders):
+        yield from _check_permissions(file)
     if not origins.problems:
         number = len(origins.chain)
         changed = f"{number} of {len(origins.values)} set" if number else "all defaults"
         yield Finding("settings", "ok", f"{changed} (refold config show)")
 
 
-def trust(ground: CheckContext) -> Iterator[Finding]:
-    state, texts = ground.setting_origins.state, ground.texts
+def check_trust(context: CheckContext) -> Iterator[Finding]:
+    state, texts = context.setting_origins.state, context.texts
     if state in ("new", "changed"):
         since = "changed since you saw them" if state == "changed" else "not trusted"
         yield Finding(
@@ -270,16 +272,16 @@ def trust(ground: CheckContext) -> Iterator[Finding]:
         text = (
             "its settings are used" if state == "trusted" else "nothing in it needs trust"
         )
-        yield Finding("trust", "ok", f"{ground.folder}: {text}")
+        yield Finding("trust", "ok", f"{context.folder}: {text}")
 
 
-def hooks(ground: CheckContext) -> Iterator[Finding]:
+def check_hooks(context: CheckContext) -> Iterator[Finding]:
     """Check the hooks, if there are any. Raises `BadInput` for an invalid file."""
-    if not has_hook_files(str(ground.folder), ground.places):
+    if not has_hook_files(str(context.folder), context.places):
         return
     from refold.app.session_hooks import load_hooks
 
-    loaded = load_hooks(str(ground.folder), ground.places)
+    loaded = load_hooks(str(context.folder), context.places)
     for problem in loaded.problems:
         yield Finding("hooks", "warning", problem)
     if count := len(loaded.hooks):
@@ -287,8 +289,8 @@ def hooks(ground: CheckContext) -> Iterator[Finding]:
         yield Finding("hooks", "ok", text)
 
 
-def keys(ground: CheckContext) -> Iterator[Finding]:
-    file = ground.places.credentials
+def check_keys(context: CheckContext) -> Iterator[Finding]:
+    file = context.places.credentials
     try:
         credentials.read(file)
     except BadInput as error:
@@ -296,24 +298,26 @@ def keys(ground: CheckContext) -> Iterator[Finding]:
     if open_ := credentials.exposure_warning(file) if file.exists() else "":
         text, _, do = open_.partition(": ")
         yield Finding("keys", "warning", text, do)
-    connections = ground.models.connections
+    connections = context.models.connections
     texts = [
-        f"{s.name} ({source})" for s in connections.known if (source := key_from(ground, s))
+        f"{s.name} ({source})"
+        for s in connections.known
+        if (source := key_origin(context, s))
     ]
     also = "; a keyring is there, and was not asked" if keyring.is_installed() else ""
     if texts:
         yield Finding("keys", "ok", f"{', '.join(texts)}{also}")
     else:
-        state = "ok" if ground.model else "warning"
+        state = "ok" if context.model else "warning"
         yield Finding(
             "keys", state, f"no key of a provider was found{also}",
             "refold auth set PROVIDER stores one",
         )  # fmt: skip
 
 
-def key_from(ground: CheckContext, spec: ProviderSpec) -> str:
+def key_origin(context: CheckContext, spec: ProviderSpec) -> str:
     """Return where a provider's key comes from, or "". Its key_command is not run."""
-    store = ground.models.connections.keys
+    store = context.models.connections.keys
     if key := store.in_environment(spec):
         return key.variable
     if store.command(spec):
@@ -321,7 +325,7 @@ def key_from(ground: CheckContext, spec: ProviderSpec) -> str:
     return "credentials.toml" if store.in_file(spec) else ""
 
 
-def _rights(file: Path) -> Iterator[Finding]:
+def _check_permissions(file: Path) -> Iterator[Finding]:
     """Check who can write the settings: that user decides what runs without asking."""
     for path in (file.parent, file):
         try:
@@ -337,7 +341,7 @@ def _rights(file: Path) -> Iterator[Finding]:
                 f"chown {os.geteuid()} {path}")  # fmt: skip
 
 
-def terminal(ground: CheckContext) -> Iterator[Finding]:
+def check_terminal(context: CheckContext) -> Iterator[Finding]:
     if not sys.stdout.isatty():
         yield Finding(
             "terminal", "ok", "the output is not a terminal: plain text is written"
@@ -345,12 +349,12 @@ def terminal(ground: CheckContext) -> Iterator[Finding]:
         return
     from refold.console.capabilities import detect_capabilities
 
-    wished = ground.setting_origins.settings.terminal
+    wished = context.setting_origins.settings.terminal
     screen = detect_capabilities(
-        sys.stdout, ground.environ, wanted=wished.display, theme=wished.theme
+        sys.stdout, context.environ, wanted=wished.display, theme=wished.theme
     )
     wide, high = os.get_terminal_size(sys.stdout.fileno())
-    name = ground.environ.get("TERM", "")
+    name = context.environ.get("TERM", "")
     text = (
         f"{name or 'TERM is not set'}, {wide}x{high}, {sys.stdout.encoding}, "
         f"{'colours' if screen.color else 'no colours'}, display {screen.display}"
@@ -368,9 +372,9 @@ def terminal(ground: CheckContext) -> Iterator[Finding]:
 _NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
 
 
-def sessions(ground: CheckContext) -> Iterator[Finding]:
+def check_sessions(context: CheckContext) -> Iterator[Finding]:
     try:
-        home = session_index(ground.places)
+        home = session_index(context.places)
         entries = list(home.sessions())
     except (RefoldError, OSError) as error:
         yield Finding("sessions", "wrong", str(error))
@@ -392,7 +396,7 @@ def sessions(ground: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "sessions", "ok", f"{len(entries)}, newest session intact ({newest.id})"
         )
-    yield from _catalogue(ground)
+    yield from _check_catalogue(context)
 
 
 class _Asks(Protocol):
@@ -401,8 +405,8 @@ class _Asks(Protocol):
     def pragma(self, name: str, /) -> object: ...
 
 
-def _catalogue(ground: CheckContext) -> Iterator[Finding]:
-    file = ground.places.data / FILE_NAME
+def _check_catalogue(context: CheckContext) -> Iterator[Finding]:
+    file = context.places.data / FILE_NAME
     if not file.exists():
         return
     import apsw

@@ -16,7 +16,7 @@ from refold.app.app import App
 from refold.app.local_servers import LocalServer, local_servers
 from refold.app.model_connections import LOCAL_PREFIX
 from refold.cli.local import install
-from refold.cli.tour import give_tour, opening_with
+from refold.cli.tour import give_tour, session_opener
 from refold.client.settings.provider_keys import KEY_PAGES, try_key
 from refold.config.api_keys import key_problem
 from refold.config.credentials import store
@@ -99,7 +99,7 @@ async def _first_run(app: App) -> bool:
     here = this_terminal(display=options.display, theme=options.theme)
     choice = await choose(_offers(app), *here)
     if choice.what == "tour":
-        await give_tour(opening_with(places), *here)
+        await give_tour(session_opener(places), *here)
     return choice.what == "model"
 
 
@@ -166,14 +166,14 @@ class _ModelQuestions:
             self._printer.ensure_blank_line()
             try:
                 pressed = await self._reader.choose(_menu(labels, "quit"))
-                choice = await self._carry_out(pressed, rows)
+                choice = await self._act_on_answer(pressed, rows)
             except RefoldError as error:
                 say(visible(str(error)), "bad")
                 continue
             if choice is not None:
                 return choice
 
-    async def _carry_out(
+    async def _act_on_answer(
         self, pressed: str | DraftMessage | Key, rows: Sequence[_Row]
     ) -> FirstChoice | None:
         """Do what was chosen. A key or the name of a provider may be typed instead."""

@@ -110,7 +110,7 @@ def session_parser() -> Parser:
     )
     parser.add_argument("-h", "--help", nargs="?", action=_Help, metavar="COMMAND",
         help="print the daily options; with all: every option and command")  # fmt: skip
-    session_flags(parser)
+    add_session_flags(parser)
     return parser
 
 
@@ -139,7 +139,7 @@ class _Help(Action):
         parser.exit()
 
 
-def session_flags(parser: ArgumentParser) -> None:
+def add_session_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "text",
@@ -178,17 +178,17 @@ def session_flags(parser: ArgumentParser) -> None:
         help="use this model while the main one is unavailable; repeatable")  # fmt: skip
     add("-i", "--image", action="append", default=[], metavar="FILE",
         help="attach an image to the message; repeatable")  # fmt: skip
-    _add_agent(parser)
-    _add_permissions(parser)
-    _add_output(parser)
-    _add_model_calls(parser)
+    _add_agent_flags(parser)
+    _add_permission_flags(parser)
+    _add_output_flags(parser)
+    _add_model_call_flags(parser)
     parser.set_defaults(workspace=None, like="")  # set by --worktree
     parser.set_defaults(user_namespaces=None)  # set by the answer of the user
     parser.set_defaults(holder=None)  # the process that --steal has ended
     parser.set_defaults(held=None)  # the session that another process has open
 
 
-def _add_agent(parser: ArgumentParser) -> None:
+def _add_agent_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("-a", "--agent", metavar="NAME", help="the agent: its prompt, tools and rights")
     add(
@@ -209,7 +209,7 @@ def _add_agent(parser: ArgumentParser) -> None:
     add("--append-system-prompt", metavar="TEXT", help="append to the system prompt")
 
 
-def _add_permissions(parser: ArgumentParser) -> None:
+def _add_permission_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--permission-mode", choices=MODE_NAMES, help="what runs without asking")
     add(
@@ -236,7 +236,7 @@ def _add_permissions(parser: ArgumentParser) -> None:
         help="add a directory to the workspace; repeatable")  # fmt: skip
 
 
-def _add_output(parser: ArgumentParser) -> None:
+def _add_output_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("--input-format", choices=INPUT_FORMATS, default="text",
         help="stream-json: read messages and answers to questions as JSON lines from stdin")  # fmt: skip
@@ -268,7 +268,7 @@ def _add_output(parser: ArgumentParser) -> None:
         help="the answer must match this JSON Schema, given as JSON or as a file")  # fmt: skip
 
 
-def _add_model_calls(parser: ArgumentParser) -> None:
+def _add_model_call_flags(parser: ArgumentParser) -> None:
     add = parser.add_argument
     responses = parser.add_mutually_exclusive_group().add_argument
     responses("--script", "--fake-script", metavar="FILE",

@@ -36,15 +36,15 @@ def add_arguments(init: ArgumentParser) -> None:
 def run(args: Namespace) -> int:
     folder = current_directory()
     if args.print:
-        write(text_of(read_project(folder)))
+        write(agents_md_text(read_project(folder)))
         return 0
     file, attended = folder / FILE_NAME, is_interactive()
     modeled = not args.no_model and _has_model(args)
     if os.path.lexists(file) and not args.force and not (modeled and attended):
         raise BadInput(f"{file} exists: --force changes it, --print only prints the text")
     if not modeled:
-        return _without_a_model(folder, file)
-    code = _with_a_model(args, ask=attended and not args.force)
+        return _write_without_model(folder, file)
+    code = _write_with_model(args, ask=attended and not args.force)
     if not attended and code in (0, EXIT_CODES["denied"]):
         if not file.exists():
             print_error(f"the model did not write {FILE_NAME}")
@@ -56,18 +56,18 @@ def run(args: Namespace) -> int:
 def _has_model(args: Namespace) -> bool:
     from refold.cli.launch import app_of
 
-    return bool(app_of(_session(args), attended=False).models.default())
+    return bool(app_of(_init_arguments(args), attended=False).models.default())
 
 
-def _with_a_model(args: Namespace, *, ask: bool) -> int:
+def _write_with_model(args: Namespace, *, ask: bool) -> int:
     from refold.cli.main import session
 
     # Where no user can be asked, the command itself is the permission to write this file.
     rules = () if ask else ("--allow", f"edit_file({FILE_NAME})")
-    return session(_session(args, *rules))
+    return session(_init_arguments(args, *rules))
 
 
-def _session(args: Namespace, *flags: str) -> Namespace:
+def _init_arguments(args: Namespace, *flags: str) -> Namespace:
     """The command line of a session that begins with /init."""
     from refold.cli.flags import parse
 
@@ -76,21 +76,21 @@ def _session(args: Namespace, *flags: str) -> Namespace:
     return parse(("/init", *model, *script, *flags))
 
 
-def _without_a_model(folder: Path, file: Path) -> int:
+def _write_without_model(folder: Path, file: Path) -> int:
     project = read_project(folder)
     if not project.commands:
         raise BadInput(
             "no build file here defines a command, so there is nothing to write into "
             f"{FILE_NAME}: with a model, refold init reads the rest of the project, too"
         )
-    _write(file, text_of(project))
+    _write(file, agents_md_text(project))
     number = len(project.commands)
     write(f"Wrote {FILE_NAME} from the build files: {number} command{'s'[: number > 1]}.\n")
     write(_trust_notice(folder))
     return 0
 
 
-def text_of(project: Project) -> str:
+def agents_md_text(project: Project) -> str:
     return "\n".join(_lines(project)) + "\n"
 
 

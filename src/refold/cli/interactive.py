@@ -48,7 +48,7 @@ def _start(args: Namespace) -> int:
             return 0
         launch = launch_of(args, attended=True, watched=True)
     launch.app.workspace.sandbox.begin()  # it is tried while the rest is loaded
-    if _ask_about_work(args, launch):
+    if _ask_about_mode_and_rules(args, launch):
         launch = launch_of(args, attended=True, watched=True)
     return anyio.run(_run, args, launch)
 
@@ -62,17 +62,17 @@ def _ask_about_the_folder(args: Namespace) -> None:
     if offer:
         questions = _questions(here)
         anyio.run(questions.ask_for_trust, offer, places)
-        _keep_messages(args, questions)
+        _set_first_message(args, questions)
         here = settings_of(args)
     # Once in each folder, whether the setting that lets commands make them counts there.
     if here.settings.sandbox.user_namespaces and not folders.has_namespaces(folder):
         questions = _questions(here)
         if not anyio.run(questions.ask_for_namespaces, folder, folders):
             args.user_namespaces = False
-        _keep_messages(args, questions)
+        _set_first_message(args, questions)
 
 
-def _ask_about_work(args: Namespace, launch: Launch) -> bool:
+def _ask_about_mode_and_rules(args: Namespace, launch: Launch) -> bool:
     """Ask for the mode, once, and about rules of Claude Code. True if settings may be new."""
     if args.script or args.replay:  # no model that could do harm
         return False
@@ -93,7 +93,7 @@ def _ask_about_work(args: Namespace, launch: Launch) -> bool:
     anyio.run(
         questions.ask_about_work, places if asks_mode else None, folder, rules, folders
     )
-    _keep_messages(args, questions)
+    _set_first_message(args, questions)
     return True
 
 
@@ -103,7 +103,7 @@ def _questions(here: FolderSettings) -> "StartQuestions":
     return start_questions(here)
 
 
-def _keep_messages(args: Namespace, questions: "StartQuestions") -> None:
+def _set_first_message(args: Namespace, questions: "StartQuestions") -> None:
     """Send what was typed at the questions as the first message."""
     args.text = "\n".join(filter(None, (args.text, *questions.messages)))
 
@@ -113,7 +113,7 @@ Converse: TypeAlias = Callable[
 ]
 
 
-def line_by_line() -> Converse:
+def line_terminal() -> Converse:
     from refold.terminal.run import run
 
     return run
@@ -133,9 +133,11 @@ async def _run(args: Namespace, launch: Launch) -> int:
         text, typed = await launch.expand(args.text, args.text)
         session = Session(launch, await open_or_resume(launch, args))
         converse = (
-            full_screen if session.settings.terminal.display == "full" else line_by_line
+            full_screen if session.settings.terminal.display == "full" else line_terminal
         )
-        beside = partial(_fire_due, args.script) if launch.app.options.keep else None
+        beside = (
+            partial(_start_due_schedules, args.script) if launch.app.options.keep else None
+        )
         return await converse()(session, text, images(args), typed, beside)
     finally:
         with anyio.CancelScope(shield=True):  # otherwise nothing would close what is open
@@ -143,7 +145,7 @@ async def _run(args: Namespace, launch: Launch) -> int:
         launch.finish_notes()
 
 
-async def _fire_due(script: str | None, say: Callable[[str], None]) -> None:
+async def _start_due_schedules(script: str | None, say: Callable[[str], None]) -> None:
     from refold.client.due_schedules import fire_due
 
     await fire_due(os.environ, script, say)

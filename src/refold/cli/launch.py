@@ -62,7 +62,7 @@ def app_of(args: Namespace, *, attended: bool) -> App:
 
 def settings_of(args: Namespace) -> FolderSettings:
     """The settings of all layers, and notices about those of the folder itself."""
-    directory = place_of(args).directory
+    directory = find_session_directory(args).directory
     return _load(args, directory, _read_declarations(args, directory))
 
 
@@ -74,7 +74,7 @@ def launch_of(
     notes: bool = True,
 ) -> Launch:
     """Return a start with the settings of all layers and the options of the command line."""
-    place = place_of(args)
+    place = find_session_directory(args)
     start = _read_declarations(args, place.directory)
     loaded, declared = _load(args, place.directory, start), start.declared
     ignored = reason_settings_ignored(loaded.project, loaded.state, args.agents or "")
@@ -244,9 +244,9 @@ def check_resume(args: Namespace) -> None:
         raise BadInput("--at needs --fork, which it says where to copy to: add --fork")
 
 
-def as_settings(args: Namespace) -> Mapping[str, object]:
+def settings_from_flags(args: Namespace) -> Mapping[str, object]:
     """Return the options of the command line that are settings."""
-    return _read_declarations(args, place_of(args).directory).flags
+    return _read_declarations(args, find_session_directory(args).directory).flags
 
 
 def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
@@ -388,7 +388,7 @@ def _directory(text: str) -> Path:
     return path
 
 
-def place_of(args: Namespace) -> SessionDirectory:
+def find_session_directory(args: Namespace) -> SessionDirectory:
     """Return where the session works, and set `args.resume` to its id if it is resumed.
 
     A resumed session stays in its directory, because its messages and paths are about that

@@ -107,15 +107,15 @@ def _install(args: Namespace, model_files: ModelDirectory) -> int:
     if place.startswith(NAME_SCHEME):
         return install_from_hub(*parse_name(place), model_files)
     if place:
-        return install_own(place, model_files)
+        return install_file(place, model_files)
     return install(find(name or DEFAULT_MODEL.name), model_files, args.source or "")
 
 
 def install(model: LocalModel, model_files: ModelDirectory, place: str = "") -> int:
-    """Fetch `model`, telling how it goes. Raises `RefoldError` when it cannot be had."""
+    """Fetch `model`, and print the progress. Raises `RefoldError` if it cannot be fetched."""
     if model in HUB_MODELS:
         if place:
-            return install_own(place, model_files, model.name)
+            return install_file(place, model_files, model.name)
         return install_from_hub(model.repository, model.quant, model_files)
     if model_files.is_installed(model):
         write(f"{model.name} is already installed: {model_files.path_of(model)}\n")
@@ -131,7 +131,7 @@ def install(model: LocalModel, model_files: ModelDirectory, place: str = "") -> 
 
 
 def install_from_hub(repository: str, quant: str, model_files: ModelDirectory) -> int:
-    """Install a file of the hub. Raises `RefoldError` when it cannot be had."""
+    """Install a file of the hub. Raises `RefoldError` if it cannot be fetched."""
     hub = Hub.from_environ(os.environ)
     file = hub.file(repository, quant)
     model = hub_model(repository, file)
@@ -151,7 +151,7 @@ def install_from_hub(repository: str, quant: str, model_files: ModelDirectory) -
     return _add_model(model, origin, model_files)
 
 
-def install_own(place: str, model_files: ModelDirectory, name: str = "") -> int:
+def install_file(place: str, model_files: ModelDirectory, name: str = "") -> int:
     """Install the user's own GGUF file. Raises `RefoldError` if it cannot be fetched."""
     model = own_model(place, name)
     origin = _fetch(model, (parse_source(place),), model_files)

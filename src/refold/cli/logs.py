@@ -6,7 +6,7 @@
 import os
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 
-from refold.cli.output import pause
+from refold.cli.output import wait_for_poll
 from refold.config.paths import paths
 from refold.headless.streams import print_error, write
 from refold.logs.logbook import LOG_NAME, Entry, Tail, at_least, entries
@@ -43,7 +43,7 @@ def run(args: Namespace) -> int:
         return 0
     while True:
         _show(at_least(tail.news(), level))
-        pause()
+        wait_for_poll()
 
 
 def _show(records: "list[Entry]") -> None:

@@ -140,10 +140,10 @@ def _run_in_terminal(args: Namespace) -> int:
             return 0
         args.resume = picked
     if args.steal:
-        from refold.cli.launch import check_resume, place_of
+        from refold.cli.launch import check_resume, find_session_directory
 
         check_resume(args)
-        place_of(args)
+        find_session_directory(args)
         if args.resume is not None and not _steal(args):
             from refold.cli.attach import join
 
@@ -167,9 +167,9 @@ def _offer_to_join(session: str) -> bool:
 
 
 def _steal(args: Namespace) -> bool:
-    from refold.cli.steal import steal_asking
+    from refold.cli.steal import ask_and_steal
 
-    return steal_asking(args)
+    return ask_and_steal(args)
 
 
 def replace_closed_streams() -> None:
@@ -177,7 +177,7 @@ def replace_closed_streams() -> None:
 
     The input is at its end, the output a pipe that was closed by its reader.
     """
-    _occupy_closed_numbers()
+    _open_closed_descriptors()
     names = vars(sys)
     if names["stdin"] is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
@@ -197,7 +197,7 @@ def open_notice_stream(number: int) -> TextIO:
     )
 
 
-def _occupy_closed_numbers() -> None:
+def _open_closed_descriptors() -> None:
     """Open /dev/null for each standard stream that is closed.
 
     Otherwise a file of ours would get its number, and programs would write to it.

@@ -21,7 +21,7 @@ from refold.views.stream_json.turn_result import EXIT_CODES
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """It takes none."""
+    """Add nothing: the command takes no arguments."""
 
 
 def run(args: Namespace) -> int:
@@ -115,13 +115,15 @@ def _lines(root: Command, version: str) -> Iterator[str]:
         for command in with_subcommands(child):
             if not command.commands:
                 yield from _command_rows(command, without_description=command is child)
-    yield from _table("EXIT STATUS", [(str(code), _EXIT_CODES[code]) for code in _codes()])
+    yield from _table(
+        "EXIT STATUS", [(str(code), _EXIT_CODES[code]) for code in _exit_codes()]
+    )
     yield from _table("FILES", _FILE_ROWS)
     yield from _table("ENVIRONMENT", _VARIABLE_ROWS)
     yield from _table("EXAMPLES", _EXAMPLE_ROWS)
 
 
-def _codes() -> list[int]:
+def _exit_codes() -> list[int]:
     return sorted({*EXIT_CODES.values(), *_EXIT_CODES})
 
 

@@ -199,16 +199,16 @@ def _entry(args: Namespace) -> dict[str, Any]:
             "--env": args.env, "--writes": args.writes, "--writable": args.writable,
             "--host": args.host,
         }  # fmt: skip
-        _refuse(options, "a program")
+        _reject_options(options, "a program")
         table = {"type": "sse" if args.sse else "http", "url": words[0]}
         if args.remote:
             table["remote"] = True
-            _refuse_remote_in_project(args.project)
+            _reject_remote_in_project(args.project)
         if args.header:
             table["headers"] = _pairs(args.header, ":", "--header 'NAME: VALUE'")
     else:
         options = {"--header": args.header, "--sse": args.sse, "--remote": args.remote}
-        _refuse(options, "an address")
+        _reject_options(options, "an address")
         table = {"command": words[0], "args": words[1:]}
         if args.env:
             table["env"] = _pairs(args.env, "=", "--env NAME=VALUE")
@@ -243,7 +243,7 @@ def _registry_server(args: Namespace) -> dict[str, Any]:
 
     Raises `BadInput`.
     """
-    _refuse({"--sse": args.sse, "--remote": args.remote}, "an address")
+    _reject_options({"--sse": args.sse, "--remote": args.remote}, "an address")
     options = {
         **_pairs(args.env, "=", "--env NAME=VALUE"),
         **_pairs(args.header, ":", "--header 'NAME: VALUE'"),
@@ -254,7 +254,7 @@ def _registry_server(args: Namespace) -> dict[str, Any]:
     return table
 
 
-def _refuse_remote_in_project(project: bool) -> None:
+def _reject_remote_in_project(project: bool) -> None:
     if project:
         raise BadInput(
             "--remote is for your own file, because you are not asked about the calls of such a "
@@ -262,7 +262,7 @@ def _refuse_remote_in_project(project: bool) -> None:
         )
 
 
-def _refuse(options: Mapping[str, object], target: str) -> None:
+def _reject_options(options: Mapping[str, object], target: str) -> None:
     """Raise `BadInput` for an option that would have no effect."""
     for option, value in options.items():
         if value:
@@ -331,7 +331,7 @@ def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
     everything = _load_servers(places, directory)
     server = find_server(name, everything)
     with mcp_start.connect_servers(
-        (server,), directory, places, _Tell(), asks=True
+        (server,), directory, places, _ReportPrinter(), asks=True
     ) as servers:
         (status,) = servers.statuses()
         if status.state != "connected":
@@ -417,7 +417,7 @@ def _load_servers(places: Paths, directory: Path) -> ConfiguredServers:
     return load_servers(str(directory), places, os.environ)
 
 
-class _Tell:
+class _ReportPrinter:
     """Prints a server's reports, up to a limit: it may report endlessly."""
 
     def __init__(self) -> None:

@@ -36,7 +36,7 @@ def add_arguments(parsers: Any) -> None:
 
 
 def run(args: Namespace, server: ServerConfig, places: Paths) -> int:
-    store, server = StoredGrants(places, _no_masks), resolve(server, os.environ)
+    store, server = StoredGrants(places, _mask_nothing), resolve(server, os.environ)
     if args.what == "logout":
         return _log_out(server, store)
     from refold.mcp.oauth_login import log_in
@@ -90,5 +90,5 @@ class _Browser:
         self._way.unlink(missing_ok=True)
 
 
-def _no_masks(*_: str) -> None:
+def _mask_nothing(*_: str) -> None:
     """Nothing is recorded by this command, so nothing is masked."""

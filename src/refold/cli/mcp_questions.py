@@ -31,7 +31,7 @@ def _form_asker(places: Paths) -> Callable[[AskedQuestion], Awaitable[str]]:
         if not isinstance(form := question.form, Form):
             raise ToolFailed("only forms and pages are shown here")
         printer, reader = terminal_of(places)
-        prompt = FormPrompt(form, printer, reader, partial(choose, reader, _drop))
+        prompt = FormPrompt(form, printer, reader, partial(choose, reader, _ignore_draft))
         answer = await prompt.ask() or FormAnswer("cancel")
         style = "good" if answer.action == "accept" else "warn"
         printer.print_nested_lines([((style, answer_line(form, answer)),)])
@@ -40,5 +40,5 @@ def _form_asker(places: Paths) -> Callable[[AskedQuestion], Awaitable[str]]:
     return ask
 
 
-async def _drop(_: object) -> None:
+async def _ignore_draft(_: object) -> None:
     """Ignore a line that was typed before the question: there is no conversation for it."""

@@ -62,7 +62,7 @@ def add_arguments(parsers: Any, new: ArgumentParser) -> None:
 def search(args: Namespace) -> int:
     words = " ".join(args.words)
     registry = _registry(args)
-    result = parse_search(_read(registry, search_url(registry, words, _MAX_RESULTS)))
+    result = parse_search(_fetch(registry, search_url(registry, words, _MAX_RESULTS)))
     for server in result.servers:
         _print(server, as_json=args.json)
     if args.json:
@@ -79,13 +79,13 @@ def search(args: Namespace) -> int:
 
 
 def registry_entry(args: Namespace, values: Mapping[str, str]) -> dict[str, Any]:
-    """The entry of the server that is named, with what the user gives or is asked for.
+    """Return the entry of the named server, with the values that the user passes or types.
 
     Raises `BadInput`.
     """
     registry = _registry(args)
     try:
-        server = parse_server(_read(registry, server_url(registry, args.name)))
+        server = parse_server(_fetch(registry, server_url(registry, args.name)))
     except StatusError as error:
         raise BadInput(
             f"the registry {registry} has no server {args.name!r}: refold mcp search WORDS "
@@ -200,7 +200,7 @@ def _registry(args: Namespace) -> str:
     return registry
 
 
-def _read(registry: str, url: str) -> bytes:
+def _fetch(registry: str, url: str) -> bytes:
     """Read an answer of the registry.
 
     Raises `BadInput`, or `StatusError` if the registry does not know the address.

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.cli.launch import command_names, options_at
-from refold.cli.serve import add_listening, listening_from
+from refold.cli.serve import add_listen_flags, listen_options
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import current_directory, paths
@@ -42,7 +42,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="serve over HTTP, with a token, and not on stdio",
     )
-    add_listening(parser, DEFAULT_PORT)
+    add_listen_flags(parser, DEFAULT_PORT)
     parser.add_argument("-m", "--model", default="", help="model of the tasks")
     parser.add_argument(
         "--permission-mode", choices=MODE_NAMES, help="what runs without asking"
@@ -58,7 +58,7 @@ def run(args: Namespace) -> int:
     if args.http:
         return _run_http(args)
     usual = ArgumentParser()
-    add_listening(usual, DEFAULT_PORT)
+    add_listen_flags(usual, DEFAULT_PORT)
     if any(
         getattr(args, key) != value for key, value in vars(usual.parse_args([])).items()
     ):
@@ -76,7 +76,7 @@ def run(args: Namespace) -> int:
 
 def _run_http(args: Namespace) -> int:
     """Serve on an address. It goes to stdout, and so does a new token."""
-    setup = listening_from(args, websockets=False)
+    setup = listen_options(args, websockets=False)
     from refold.server import access
 
     secret = paths(os.environ).state / SECRET_FILE

@@ -60,22 +60,22 @@ def connect_servers(
 def update(
     args: Namespace, servers: Iterable[ServerConfig], directory: Path, places: Paths
 ) -> int:
-    """Install the newest versions of what these servers consist of, and ask before they count."""
+    """Install the newest versions of these servers, and ask before they are used."""
     with open_workspace(StartPlace(directory, places, os.environ)) as workspace:
         programs = ServerPrograms(workspace, places, os.environ)
         updates = [_try_update(programs, server, accept=args.yes) for server in servers]
     return 0 if all(updates) else 1
 
 
-def check_servers(ground: CheckContext) -> Iterator[Finding]:
+def check_servers(context: CheckContext) -> Iterator[Finding]:
     """Start all servers at once, for `refold doctor`. Nothing is installed."""
-    here = load_servers(str(ground.folder), ground.places, ground.environ)
+    here = load_servers(str(context.folder), context.places, context.environ)
     for notice in here.notices:
         yield Finding("mcp", "warning", notice)
     with open_workspace(
-        StartPlace(ground.folder, ground.places, ground.environ)
+        StartPlace(context.folder, context.places, context.environ)
     ) as workspace:
-        programs = ServerPrograms(workspace, ground.places, ground.environ)
+        programs = ServerPrograms(workspace, context.places, context.environ)
         missing = [item.name for item in here.servers if programs.launch_to_install(item)]
     for name in missing:
         yield Finding(
@@ -83,7 +83,7 @@ def check_servers(ground: CheckContext) -> Iterator[Finding]:
             f"refold mcp test {name} installs them",
         )  # fmt: skip
     servers = [item for item in here.servers if item.name not in missing]
-    if ground.offline:
+    if context.offline:
         elsewhere = [item.name for item in servers if item.url]
         if elsewhere:
             names = ", ".join(elsewhere)
@@ -91,7 +91,7 @@ def check_servers(ground: CheckContext) -> Iterator[Finding]:
         servers = [item for item in servers if not item.url]
     if servers:
         with connect_servers(
-            servers, ground.folder, ground.places, seconds=_CHECK_SECONDS
+            servers, context.folder, context.places, seconds=_CHECK_SECONDS
         ) as mcp:
             for status in mcp.statuses():
                 name = status.config.name

@@ -13,7 +13,7 @@ import anyio
 
 from refold.app.project_memory import ProjectMemory
 from refold.app.session_index import session_index
-from refold.cli.output import edit, editor
+from refold.cli.output import edit, find_editor
 from refold.config.paths import current_directory, paths
 from refold.errors import BadInput, RefoldError
 from refold.headless.streams import print_document, print_error, print_note, write
@@ -25,7 +25,7 @@ from refold.views.escape import on_one_line
 if TYPE_CHECKING:
     from refold.app.app import App
 
-MOST_SESSIONS = 10
+MAX_SESSIONS = 10
 _PARSER_HELPS = {
     "show": "list the notes, numbered",
     "edit": "edit the notes in your editor ($VISUAL, $EDITOR)",
@@ -161,7 +161,7 @@ def _forget(remembering: ProjectMemory, words: str) -> int:
 
 def _edit(memory: Memory, whose: NoteOwner) -> int:
     file = memory.file(whose)
-    command = editor(f"the notes are in {file}")
+    command = find_editor(f"the notes are in {file}")
     memory.create_file(whose)
     edit(command, file)
     size = len(memory.text(whose).encode())
@@ -192,7 +192,7 @@ async def _update_notes(
 
     count, code = 0, 0
     try:
-        for session in named or remembering.pending.sessions()[:MOST_SESSIONS]:
+        for session in named or remembering.pending.sessions()[:MAX_SESSIONS]:
             try:
                 learned = await remembering.learn_of(
                     session,

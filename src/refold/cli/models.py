@@ -57,7 +57,7 @@ class Row(Struct, frozen=True):
         return f"{self.provider}/{self.model}"
 
 
-def lines(rows: Sequence[Row]) -> Iterator[str]:
+def table_lines(rows: Sequence[Row]) -> Iterator[str]:
     """Return a heading and a line per model, or two lines for a long name."""
     marks = max((cells(_marks(row)) for row in rows), default=0)
     names = max((cells(on_one_line(row.name)) for row in rows), default=0)
@@ -70,11 +70,11 @@ def lines(rows: Sequence[Row]) -> Iterator[str]:
         if cells(name) > room:
             yield cut(name, DEFAULT_COLUMNS)
             name = ""
-        figures = (short(row.window), _dollars(row, "input"), _dollars(row, "output"))
+        figures = (short_count(row.window), _dollars(row, "input"), _dollars(row, "output"))
         yield _line(room, name, (*figures, row.source), _marks(row))
 
 
-def document(row: Row) -> dict[str, object]:
+def row_document(row: Row) -> dict[str, object]:
     """Return the same in full, for a program: an unknown value is null."""
     steps = row.rates.steps if row.rates else ()
     return {
@@ -89,7 +89,7 @@ def document(row: Row) -> dict[str, object]:
     }
 
 
-def short(tokens: int) -> str:
+def short_count(tokens: int) -> str:
     """Return a number of tokens in at most five characters."""
     if not tokens:
         return UNKNOWN_FIGURE
@@ -144,7 +144,7 @@ class ModelContext(Struct, frozen=True):
         return {model: roles for (owner, _, model), roles in named if owner == provider}
 
 
-class NothingAsked(Struct, frozen=True):
+class NoModelOptions(Struct, frozen=True):
     """A start without any options about models."""
 
     model: str = ""
@@ -182,17 +182,17 @@ def run(args: Namespace) -> int:
     specs = _select_providers(here, args.provider, everything=args.all)
     listings = anyio.run(_ask_all, here, specs, args.refresh)
     rows = [row for listing in listings for row in _rows(here, listing)]
-    rows += _rows_of_embedded(here, args.provider)
+    rows += _embedded_rows(here, args.provider)
     for listing in listings:
         # A failed server of the user's own is reported only if its provider is named.
         if listing.error and (args.provider or not listing.spec.own):
             print_error(on_one_line(listing.error))
     if args.json:
         for row in rows:
-            print_document(document(row))
+            print_document(row_document(row))
     elif rows:
         told_too = (*_notes(here, listings), *(() if args.provider else _advice(listings)))
-        write("".join(f"{line}\n" for line in (*lines(rows), "", *told_too)))
+        write("".join(f"{line}\n" for line in (*table_lines(rows), "", *told_too)))
     if not rows:
         print_note("no models found (refold models --all shows all that are known)")
     return 0 if rows else 1
@@ -202,7 +202,7 @@ def _model_context() -> ModelContext:
     places = paths(os.environ)
     settings = load(places.settings, os.environ, {}).settings
     keys = stored_keys(places.credentials)
-    models = Models(settings, places, os.environ, keys, NothingAsked())
+    models = Models(settings, places, os.environ, keys, NoModelOptions())
     connections, roles = models.connections, _roles(settings, models)
     return ModelContext(
         os.environ, connections.keys, connections.known, models.figures, roles, time.time()
@@ -303,7 +303,7 @@ def _list_date(source: str, listed: StoredModelList | None) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(listed.at))
 
 
-def _rows_of_embedded(context: ModelContext, wanted: str) -> Iterator[Row]:
+def _embedded_rows(context: ModelContext, wanted: str) -> Iterator[Row]:
     if wanted.lower() not in ("", LOCAL_NAME):
         return
     from refold.provider.local.models import (

@@ -23,7 +23,7 @@ def print_answer(text: str) -> None:
     write(answer_text(text))
 
 
-def columns(otherwise: int) -> int:
+def terminal_columns(otherwise: int) -> int:
     """The width of the terminal; `otherwise` if there is none."""
     if not sys.stdout.isatty():
         return otherwise
@@ -63,7 +63,7 @@ def read_yes() -> bool:
 _EDITOR_PROGRAMS = ("nano", "vim", "vi")  # if none is set
 
 
-def pause() -> None:
+def wait_for_poll() -> None:
     """Wait a little. Raises `ReaderGone` if the output was closed, which no write would show."""
     output = select.poll()
     output.register(sys.stdout, 0)  # a closed pipe is reported without being asked for
@@ -71,7 +71,7 @@ def pause() -> None:
         raise ReaderGone
 
 
-def editor(instead: str) -> list[str]:
+def find_editor(instead: str) -> list[str]:
     """The command that edits a file. `instead`: what a script can do. Raises `BadInput`."""
     if words := editor_command(os.environ):
         return list(words)

@@ -20,11 +20,11 @@ _MISSING_MESSAGE = "the following arguments are required: "
 _UNKNOWN_MESSAGE = "unrecognized arguments: "
 _UNKNOWN_FLAG = rf"{_UNKNOWN_MESSAGE}(?:.*? )?(--?\w[^ =]*)"
 
-# They take protection away, or what was asked for: only suggested for a single slip.
+# They remove protection or a request: suggested only if one character is wrong.
 _RISKY_FLAGS = frozenset({"--yolo", "--no-approval", "--dangerously-skip-permissions", "--trust",
                     "--no-session", "--allow", "--allowedTools"})  # fmt: skip
 # Options of other agents that are something else here.
-_OF_OTHERS = {
+_FOREIGN_FLAGS = {
     "--verbose": "--log-level debug writes more to the log; the terminal shows each call",
     "--settings": "settings are in config.toml (refold config show)",
     "--mcp-config": "use refold mcp add, or write .mcp.json",
@@ -107,7 +107,7 @@ class Parser(ArgumentParser):
         else:
             typed = re.match(_UNKNOWN_FLAG, message)
             near = similar(typed[1], self._flags_to_suggest(typed[1]), 1) if typed else []
-            if typed and (instead := _OF_OTHERS.get(typed[1])):
+            if typed and (instead := _FOREIGN_FLAGS.get(typed[1])):
                 return f"unknown option {typed[1]}: {instead}"
             message = f"unknown option {typed[1]}" if typed else message
         return f"{message}; did you mean {near[0]}?" if near else message
@@ -148,7 +148,7 @@ def subcommands(action: Action) -> dict[str, Parser]:
     return {n: parser for n, parser in named.items() if isinstance(parser, Parser)}
 
 
-def helps(action: Action) -> dict[str, str]:
+def subcommand_helps(action: Action) -> dict[str, str]:
     """The help of each subcommand, which argparse keeps only for its own help."""
     actions: list[Action] = vars(action).get("_choices_actions", [])
     return {choice.dest: choice.help or "" for choice in actions}
@@ -157,7 +157,7 @@ def helps(action: Action) -> dict[str, str]:
 def describe_subcommands(parser: Parser) -> None:
     """Show each subcommand's help at the top of its own --help, too."""
     for action in parser.actions():
-        texts = helps(action)
+        texts = subcommand_helps(action)
         for name, child in subcommands(action).items():
             if text := texts.get(name):
                 child.description = child.description or f"{text[:1].upper()}{text[1:]}."
@@ -165,11 +165,11 @@ def describe_subcommands(parser: Parser) -> None:
 
 
 def seconds(text: str) -> float:
-    return _above_0(text, "seconds")
+    return _positive_number(text, "seconds")
 
 
 def dollars(text: str) -> float:
-    return _above_0(text, "dollars")
+    return _positive_number(text, "dollars")
 
 
 def count(text: str, kind: str = "number: 1 or more", most: int = 2**63 - 1) -> int:
@@ -180,7 +180,7 @@ def count(text: str, kind: str = "number: 1 or more", most: int = 2**63 - 1) -> 
     return int(text)
 
 
-def _above_0(text: str, kind: str) -> float:
+def _positive_number(text: str, kind: str) -> float:
     try:
         value = float(text)
     except ValueError:

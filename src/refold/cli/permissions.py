@@ -15,8 +15,8 @@ from refold.cli.rule_tests import (
     TestedCall,
     call_of,
     directory,
-    ground_of,
     parse_short_call,
+    policy_context_of,
     replay_rules,
     test_rules,
 )
@@ -182,7 +182,7 @@ def _read_call_to_test(args: Namespace) -> TestedCall:
 
 
 def _policy_context(args: Namespace) -> PolicyContext:
-    ground = ground_of(args)
+    ground = policy_context_of(args)
     if ground.unheeded:
         print_error(ground.unheeded)
     return ground

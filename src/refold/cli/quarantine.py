@@ -37,41 +37,41 @@ def run(args: Namespace) -> int:
     model_files = Quarantine(paths(os.environ).data / "quarantine")
     if args.what == "list":
         return _list(model_files, as_json=args.json)
-    thing = model_files.find(args.name)
-    name = on_one_line(thing.name)
+    item = model_files.find(args.name)
+    name = on_one_line(item.name)
     if args.what == "restore":
-        write(f"{name} is at {on_one_line(model_files.restore(thing, args.to))} now\n")
+        write(f"{name} is at {on_one_line(model_files.restore(item, args.to))} now\n")
         return 0
-    if not args.yes and not confirm(f"Delete {_line(thing)}?"):
+    if not args.yes and not confirm(f"Delete {_line(item)}?"):
         write("It is still there.\n")
         return 1
-    model_files.delete(thing)
+    model_files.delete(item)
     write(f"{name} is deleted\n")
     return 0
 
 
 def _list(model_files: Quarantine, *, as_json: bool) -> int:
     things = model_files.items()
-    for thing in things:
+    for item in things:
         if as_json:
-            origin = thing.origin
+            origin = item.origin
             row = {
-                "name": thing.name, "size": thing.size,
-                "kind": "directory" if thing.is_directory else "file",
+                "name": item.name, "size": item.size,
+                "kind": "directory" if item.is_directory else "file",
                 "path": origin.path if origin else None,
                 "at": origin.at if origin else None,
             }  # fmt: skip
             print_document(row)
         else:
-            write(f"{_line(thing)}\n")
+            write(f"{_line(item)}\n")
     if not things and not as_json:
         print_note("the quarantine is empty")
     return 0
 
 
-def _line(thing: QuarantinedItem) -> str:
-    origin = thing.origin
+def _line(item: QuarantinedItem) -> str:
+    origin = item.origin
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(origin.at)) if origin else ""
-    name = on_one_line(thing.name) + ("/" if thing.is_directory else "")
+    name = on_one_line(item.name) + ("/" if item.is_directory else "")
     source = f"from {on_one_line(origin.path)}" if origin else "from an unknown place"
-    return f"{name}  {when or '-':<16}  {size_text(thing.size):>9}  {source}"
+    return f"{name}  {when or '-':<16}  {size_text(item.size):>9}  {source}"

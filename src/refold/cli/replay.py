@@ -20,7 +20,7 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.turn_context import TurnContext
 from refold.cli.session_argument import (
-    add_session,
+    add_session_argument,
     find_session_id,
     print_conversation,
     user_sessions,
@@ -47,7 +47,7 @@ _MAX_VALUE_CHARS = 400  # characters of a value that are shown
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_session(parser)
+    add_session_argument(parser)
     add = parser.add_argument
     add("--run", action="store_true",
         help="run the agent loop on the recorded responses; exit code 1 if it diverges")  # fmt: skip

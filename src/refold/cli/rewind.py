@@ -13,7 +13,7 @@ import anyio
 from refold._version import __version__
 from refold.app.session_index import session_index
 from refold.app.workspace import checkpoints
-from refold.cli.output import columns
+from refold.cli.output import terminal_columns
 from refold.cli.session_argument import find_session_id
 from refold.config.paths import Paths, paths
 from refold.engine.world import World
@@ -148,7 +148,7 @@ def _list(points: Sequence[RewindPoint], *, as_json: bool) -> int:
         for step in points:
             print_document(step)
     elif points:
-        write(plain_text(point_lines(points, columns(_DEFAULT_COLUMNS))) + "\n")
+        write(plain_text(point_lines(points, terminal_columns(_DEFAULT_COLUMNS))) + "\n")
     else:
         print_note("this session has no messages, so there is nothing to rewind")
     return 0
@@ -158,7 +158,7 @@ def _show(result: RewindPreview, view: View, *, as_json: bool) -> None:
     if as_json:
         print_document(_document(result))
     elif shown := plain_text(
-        preview_lines(result, view.session.directory, columns(_DEFAULT_COLUMNS))
+        preview_lines(result, view.session.directory, terminal_columns(_DEFAULT_COLUMNS))
     ):
         write(shown + "\n")
     else:

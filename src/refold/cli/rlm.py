@@ -30,7 +30,7 @@ from refold.config.paths import current_directory, paths
 from refold.console.capabilities import detect_capabilities
 from refold.console.printer import Printer
 from refold.errors import BadInput
-from refold.headless.print import HeadlessPrompt, tell_notices, turn
+from refold.headless.print import HeadlessPrompt, print_notices, run_turn
 from refold.headless.streams import print_document, print_error, report_end
 from refold.headless.task import TIMED_OUT_CODE
 from refold.journal.events.kinds import (
@@ -160,8 +160,8 @@ async def _ask(
         late = ""
         async with anyio.create_task_group() as group:
             progress = RlmProgress()
-            group.start_soon(tell_notices, session, progress.print_line)
-            late = await turn(session, prompt, progress, args.timeout)
+            group.start_soon(print_notices, session, progress.print_line)
+            late = await run_turn(session, prompt, progress, args.timeout)
         document = _to_builtins(
             result(session.view, session.id, time.monotonic() - started_at)
         )
@@ -304,9 +304,9 @@ class RlmProgress:
 
     def __init__(self) -> None:
         self.finished = anyio.Event()
-        self.only: tuple[type, ...] = ()  # each event may change what is shown
+        self.printed_types: tuple[type, ...] = ()  # each event may change what is shown
         self._paper = Printer(sys.stderr, detect_capabilities(sys.stderr, os.environ))
-        self._leaves = _Leaves()
+        self._leaves = _LeafCounter()
         self._cell = 0, 0  # leaves and failures reported so far
         self._moved: dict[str, ChildMoved] = {}  # of the children at work
 
@@ -321,7 +321,7 @@ class RlmProgress:
     async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
         began = anyio.current_time()
         async with anyio.create_task_group() as group:
-            group.start_soon(self._show_signs_of_life, session, began)
+            group.start_soon(self._show_progress, session, began)
             try:
                 async for frame in frames:
                     if line := self._line_of_frame(frame, session):
@@ -333,7 +333,7 @@ class RlmProgress:
         print_error(_join_parts("in all", *self._usage_so_far(session.view), took))
         self.finished.set()
 
-    async def _show_signs_of_life(self, session: Session, started_at: float) -> None:
+    async def _show_progress(self, session: Session, started_at: float) -> None:
         """Show signs of progress, however long it takes."""
         wheel, turn, last = self._paper.capabilities.sign("wheel"), 0, ""
         while True:
@@ -374,7 +374,7 @@ class RlmProgress:
                 return f"the model {'is asked again' if dropped else 'failed'}"
             case Ended(_, outcome) if self._leaves.asked > self._cell[0]:
                 asked, failed = self._leaves.asked, self._leaves.failed
-                new = _calls(asked - self._cell[0], failed - self._cell[1])
+                new = _calls_text(asked - self._cell[0], failed - self._cell[1])
                 self._cell = asked, failed
                 ran = "code ran" if outcome == "done" else f"code {outcome}"
                 return _join_parts(f"  {ran}", new, _spent_note(view.turn.spent))
@@ -393,7 +393,7 @@ class RlmProgress:
         below = self._moved.values()
         yield f"step {view.turn.steps}"
         if self._leaves.asked:
-            yield _calls(self._leaves.asked, self._leaves.failed, self._leaves.open)
+            yield _calls_text(self._leaves.asked, self._leaves.failed, self._leaves.open)
         if running := len(view.children.running):
             yield f"{running} {'subagent' if running == 1 else 'subagents'} running"
         spent = view.turn.spent
@@ -408,7 +408,7 @@ class RlmProgress:
             yield known
 
 
-class _Leaves:
+class _LeafCounter:
     """Counts the model calls that code made: all, the failed ones, and those that are open."""
 
     def __init__(self) -> None:
@@ -431,7 +431,7 @@ class _Leaves:
                 pass
 
 
-def _calls(asked: int, failed: int, under_way: int = 0) -> str:
+def _calls_text(asked: int, failed: int, under_way: int = 0) -> str:
     text = f"{asked:,} model call{'' if asked == 1 else 's'}"
     more = f", {failed:,} failed" if failed else ""
     return f"{text}{more}{f', {under_way:,} under way' if under_way else ''}"

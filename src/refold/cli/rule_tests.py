@@ -96,7 +96,7 @@ class PolicyContext(Struct, frozen=True):
         return allowed or sandbox == "off"
 
 
-def ground_of(args: Namespace) -> PolicyContext:
+def policy_context_of(args: Namespace) -> PolicyContext:
     """The policy context of the launch flags: --cwd, --add-dir, --mode, --allow, --ask,
     --deny."""
     folder = directory(args.cwd, "--cwd")
@@ -202,12 +202,12 @@ class Cases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 def test_rules(args: Namespace) -> int:
     file = Path(args.file).expanduser()
-    ground = ground_of(args)
+    context = policy_context_of(args)
     cases = list(_cases(file))
     failed = 0
     for number, case in enumerate(cases, 1):
         called = f"case {number}" + (f", {case.name}" if case.name else "")
-        call, decision = _verdict_of_case(case, ground, f"{file}, {called}")
+        call, decision = _verdict_of_case(case, context, f"{file}, {called}")
         if decision.verdict not in case.verdicts:
             failed += 1
             wanted = " or ".join(case.verdicts)
@@ -221,7 +221,7 @@ def test_rules(args: Namespace) -> int:
 
 
 def _verdict_of_case(
-    case: Case, ground: PolicyContext, place: str
+    case: Case, context: PolicyContext, place: str
 ) -> tuple[TestedCall, Decision]:
     try:
         if case.mode and case.mode not in MODE_NAMES:
@@ -233,8 +233,8 @@ def _verdict_of_case(
     except BadInput as error:
         text = str(error)
         raise BadInput(text if text.startswith(place) else f"{place}: {text}") from error
-    mode = MODE_NAMES[case.mode] if case.mode else ground.mode
-    judged = replace(ground, rules=(*ground.rules, *own), mode=mode)
+    mode = MODE_NAMES[case.mode] if case.mode else context.mode
+    judged = replace(context, rules=(*context.rules, *own), mode=mode)
     return call, judged.judge_call(call, View())
 
 
@@ -346,18 +346,22 @@ def _context_with_rules(
 
 
 def _replay_verdicts(
-    entries: list[Entry], ground: PolicyContext
+    entries: list[Entry], context: PolicyContext
 ) -> Iterator[ReplayedVerdict]:
     view = View()
     tools = {tool.name: tool for tool in builtin()}
     for entry in entries:
         if isinstance(entry.event, Judged):
-            yield from _judge_again(entry.seq, entry.event, view, ground, tools)
+            yield from _judge_again(entry.seq, entry.event, view, context, tools)
         view = apply(view, entry)
 
 
 def _judge_again(
-    seq: int, recorded: Judged, view: View, ground: PolicyContext, tools: Mapping[str, Tool]
+    seq: int,
+    recorded: Judged,
+    view: View,
+    context: PolicyContext,
+    tools: Mapping[str, Tool],
 ) -> Iterator[ReplayedVerdict]:
     open_call = view.conversation.call(recorded.call_id)
     if open_call is None:
@@ -370,7 +374,7 @@ def _judge_again(
         call = TestedCall(tool, tool.parse(open_call.call.arguments))
     except ToolFailed:  # it was refused for its arguments, and would be again
         return
-    yield ReplayedVerdict(seq, call.label, recorded, ground.judge_call(call, view))
+    yield ReplayedVerdict(seq, call.label, recorded, context.judge_call(call, view))
 
 
 def _row(verdict: ReplayedVerdict) -> dict[str, object]:

@@ -17,7 +17,7 @@ from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
 from refold.app.session_schedules import addition_text, narrow
 from refold.cli.launch import command_names
-from refold.cli.scheduled_run import ScheduledRuns, times
+from refold.cli.scheduled_run import ScheduledRuns, times_text
 from refold.client import webhooks
 from refold.client.launch import Launch
 from refold.client.settings.schedules import (
@@ -63,7 +63,7 @@ def add_arguments(parser: ArgumentParser) -> None:
                 one.add_argument("--all", action="store_true", help="ended ones, too")
                 one.add_argument("--json", action="store_true", help="print JSON lines")
             case "add":
-                _take_new(one)
+                _add_schedule_flags(one)
             case "webhook":
                 one.add_argument("schedule", type=_number, help="its number in the list")
                 one.add_argument(
@@ -114,7 +114,7 @@ def run(args: Namespace) -> int:
             script = Path(args.script).absolute() if args.script else None
             for id_ in args.schedule:
                 book.find(id_)
-            runs = ScheduledRuns(book, lambda one: _start_of(one, script), _print_line)
+            runs = ScheduledRuns(book, lambda one: _launch_for(one, script), _print_line)
             if args.watch:
                 anyio.run(runs.watch, args.schedule)
             return 1 if anyio.run(runs.run_due, args.schedule) else 0
@@ -133,7 +133,7 @@ def _add(places: Paths, book: ScheduleBook, args: Namespace) -> None:
     if schedule.next is not None:
         write(f"{addition_text(schedule)}\n")
     if args.webhook:
-        _give_webhook(places, book, schedule.id, args.webhook)
+        _create_webhook(places, book, schedule.id, args.webhook)
 
 
 def _change_webhook(places: Paths, book: ScheduleBook, args: Namespace) -> None:
@@ -146,10 +146,10 @@ def _change_webhook(places: Paths, book: ScheduleBook, args: Namespace) -> None:
         return
     if not (name := args.name or has):
         raise BadInput(f"schedule {id_} has no webhook yet: give a name for it")
-    _give_webhook(places, book, id_, name)
+    _create_webhook(places, book, id_, name)
 
 
-def _give_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> None:
+def _create_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> None:
     secret = webhooks.make_webhook(places, book, id_, name)
     write(f"schedule {id_} runs on signed requests to POST /hooks/{name} of refold serve\n")
     write(f"the secret of the webhook, which is not shown again:\n{secret}\n")
@@ -161,7 +161,7 @@ def _print_line(line: str) -> None:
         write(f"{line}\n")
 
 
-def _take_new(parser: ArgumentParser) -> None:
+def _add_schedule_flags(parser: ArgumentParser) -> None:
     parser.add_argument("prompt", help="what the agent should do")
     when = parser.add_mutually_exclusive_group()
     when.add_argument(
@@ -220,8 +220,8 @@ def _new_schedule(args: Namespace) -> NewSchedule:
     return plan
 
 
-def _start_of(schedule: Schedule, script: Path | None) -> Launch:
-    """A start in its directory, which trusts nothing more than any other."""
+def _launch_for(schedule: Schedule, script: Path | None) -> Launch:
+    """Return a start in the directory of the schedule, with the trust of any other start."""
     plan, places = schedule.plan, paths(os.environ)
     directory = Path(plan.workspace)
     if not directory.is_dir():
@@ -274,7 +274,7 @@ def _lines(schedule: Schedule) -> list[str]:
     lines.append(f"   mode {plan.rights.mode}; allowed: {on_one_line(rules)}")
     if schedule.runs:
         last = schedule.runs[-1]
-        missed = f", missed {times(last.missed)}" if last.missed else ""
+        missed = f", missed {times_text(last.missed)}" if last.missed else ""
         result = last.outcome or "running"
         session = f", session {last.session}" if last.session else ""
         lines.append(

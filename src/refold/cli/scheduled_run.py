@@ -83,7 +83,7 @@ class ScheduledRuns:
             self._say(_begin_line(schedule, run))
             outcome, text = CUT_OFF, ""
             try:
-                outcome, text = await self._turn(schedule, _prompt(schedule, run))
+                outcome, text = await self._run_turn(schedule, _prompt(schedule, run))
             except RefoldError as error:
                 outcome, text = FAILED_OUTCOME, str(error)
             except Exception as error:  # a failing run must not keep others from running
@@ -97,7 +97,7 @@ class ScheduledRuns:
             self._say(f"schedule {id_}: {outcome}{opens}{_line(text, room)}")
             return outcome
 
-    async def _turn(self, schedule: Schedule, prompt: str) -> tuple[str, str]:
+    async def _run_turn(self, schedule: Schedule, prompt: str) -> tuple[str, str]:
         launch = await to_thread.run_sync(self._start_of, schedule)
         try:
             launch.check_model()
@@ -132,12 +132,12 @@ def _begin_line(schedule: Schedule, run: ScheduledRun) -> str:
     zone = schedule.plan.recurrence.zone
     if run.call:
         return f"schedule {schedule.id}: runs, called {format_moment(run.due, zone)}"
-    missed = f", missed {times(run.missed)}" if run.missed else ""
+    missed = f", missed {times_text(run.missed)}" if run.missed else ""
     text = _line(schedule.plan.prompt, _MAX_PROMPT_CHARS)
     return f"schedule {schedule.id}: runs, due {format_moment(run.due, zone)}{missed}{text}"
 
 
-def times(count: int) -> str:
+def times_text(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 

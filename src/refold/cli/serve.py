@@ -43,7 +43,7 @@ _MISSING_EXTRA = (
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    add_listening(parser, DEFAULT_PORT)
+    add_listen_flags(parser, DEFAULT_PORT)
     parser.add_argument(
         "--drain",
         action="store_true",
@@ -59,7 +59,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="let the developer page open terminals: shells of yours, without a sandbox")  # fmt: skip
 
 
-def add_listening(parser: ArgumentParser, port: int) -> None:
+def add_listen_flags(parser: ArgumentParser, port: int) -> None:
     """Add the options that say where a server listens, and which token it takes."""
     parser.add_argument(
         "--port", type=_port, default=port, help=f"port (default: {port}; 0: a free one)"
@@ -94,7 +94,7 @@ def run_web(args: Namespace) -> int:
 
 def run(args: Namespace, *, opens: bool = False) -> int:
     """Serve. The links go to stdout, once the server listens."""
-    setup = listening_from(args, drain=args.drain)
+    setup = listen_options(args, drain=args.drain)
     try:
         from refold.server import access
         from refold.server.app import serve
@@ -127,7 +127,7 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         for path, page in (("/", "page"), ("/dev", "developer page")):
             write(f"{page + ':':16} {address}{path}#launch={own.new_launch(args.person)}\n")
         if setup.beyond_loopback and sys.stdout.isatty():
-            show_code(f"{address}/#launch={own.new_launch(args.person)}")
+            print_qr_code(f"{address}/#launch={own.new_launch(args.person)}")
         if opens:
             link = f"{address}/#launch={own.new_launch(args.person)}"
             browsers.append(open_page(link, way, os.environ))
@@ -142,7 +142,7 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         serve, host, own, setup, print_address, webhooks, _terminals(args, host)
     )
     try:
-        anyio.run(_serve_and_fire, serve, due)
+        anyio.run(_serve_with_schedules, serve, due)
     finally:
         way.unlink(missing_ok=True)
     return 0
@@ -156,7 +156,7 @@ def _terminals(args: Namespace, host: Host) -> "Terminals | None":
     return Terminals(host, shell_environment(os.environ), args.person)
 
 
-async def _serve_and_fire(
+async def _serve_with_schedules(
     serve: Callable[[], Awaitable[None]], due: DueSchedules | None
 ) -> None:
     async with anyio.create_task_group() as group:
@@ -166,7 +166,7 @@ async def _serve_and_fire(
         group.cancel_scope.cancel()
 
 
-def show_code(link: str) -> None:
+def print_qr_code(link: str) -> None:
     """The link as a QR code, for the camera of another device."""
     import segno
 
@@ -175,7 +175,7 @@ def show_code(link: str) -> None:
     write(f"for another device:\n{drawn.getvalue()}")
 
 
-def listening_from(
+def listen_options(
     args: Namespace, *, drain: bool = False, websockets: bool = True
 ) -> "ListenOptions":
     """Return where to listen. Raises `BadInput` if others could read what is sent."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from refold.journal.state.fold import View
 
 
-def add_session(parser: ArgumentParser) -> None:
+def add_session_argument(parser: ArgumentParser) -> None:
     """The session that a command is about: `args.id`, for `find_session_id`."""
     about = "id or name of a session, or a prefix (default: the newest of this directory)"
     parser.add_argument("id", nargs="?", default=LAST_SESSION, metavar="ID", help=about)
@@ -56,7 +56,7 @@ def load_view(home: SessionIndex, session: str) -> "tuple[View, str]":
 
 
 _DEFAULT_COLUMNS = 100  # columns, without a terminal
-_LEAST_WIDTH = 40  # columns, at least
+_MIN_COLUMNS = 40  # columns, at least
 # What can only be a name below a session: the root is meant then.
 _CHILD_NAME_PATTERN = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
 
@@ -76,7 +76,7 @@ class FoundNode(Struct, frozen=True):
     rest: str
 
 
-def add_node(parser: ArgumentParser, name: str = "node") -> None:
+def add_node_argument(parser: ArgumentParser, name: str = "node") -> None:
     parser.add_argument(
         name,
         nargs="?",
@@ -127,7 +127,7 @@ def only_node(entry: FoundNode) -> Node:
     return entry.node
 
 
-def labels() -> Callable[[ToolCall], str]:
+def call_labeler() -> Callable[[ToolCall], str]:
     """Return a function that describes a call in a line."""
     from refold.tools.builtin import builtin
 
@@ -135,7 +135,7 @@ def labels() -> Callable[[ToolCall], str]:
     return lambda call: label(call, tools.get(call.name))
 
 
-def blobs(node: Node) -> Callable[[str], str]:
+def blob_reader(node: Node) -> Callable[[str], str]:
     """Return the text of a blob of this session; of a missing one, the reason."""
     home = user_sessions()
 
@@ -149,7 +149,7 @@ def blobs(node: Node) -> Callable[[str], str]:
 
 
 def terminal_width() -> int:
-    return max(shutil.get_terminal_size((_DEFAULT_COLUMNS, 24)).columns, _LEAST_WIDTH)
+    return max(shutil.get_terminal_size((_DEFAULT_COLUMNS, 24)).columns, _MIN_COLUMNS)
 
 
 def print_lines(lines: Iterable[Line]) -> None:
@@ -186,7 +186,7 @@ def print_conversation(home: SessionIndex, session: str, *, as_json: bool) -> in
                     }
                 )
     else:
-        write(transcript(screen_of(entries), labels()) + "\n")
+        write(transcript(screen_of(entries), call_labeler()) + "\n")
     if damage:
         print_error(damage)
     return 1 if damage else 0

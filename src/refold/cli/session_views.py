@@ -41,7 +41,7 @@ from refold.views.timeline import slowest, timeline, timeline_lines
 
 
 def _show_arguments(parser: ArgumentParser) -> None:
-    session_argument.add_node(parser)
+    session_argument.add_node_argument(parser)
     _add_json(parser)
 
 
@@ -49,7 +49,7 @@ def _show(args: Namespace) -> int:
     """Print one session of a tree, one leaf, one step or one call, in full."""
     named = session_argument.find_node(session_argument.node_path(args))
     if not named.rest:
-        row = tree_row(named.node, time.time(), session_argument.labels())
+        row = tree_row(named.node, time.time(), session_argument.call_labeler())
         if args.json:
             print_document(node_document(row))
         else:
@@ -59,13 +59,13 @@ def _show(args: Namespace) -> int:
         return session_argument.report_damage(named.node)
     match _find_span(named):
         case ToolStep() as done:
-            call = call_detail(named.node, done, session_argument.blobs(named.node))
+            call = call_detail(named.node, done, session_argument.blob_reader(named.node))
             if args.json:
                 print_document(call_document(call))
             else:
                 session_argument.print_lines(call_lines(call))
         case SideCall() as side:
-            leaf = leaf_detail(named.node, side, session_argument.blobs(named.node))
+            leaf = leaf_detail(named.node, side, session_argument.blob_reader(named.node))
             if args.json:
                 print_document(leaf_detail_document(leaf))
             else:
@@ -92,7 +92,7 @@ def _step_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "number", type=int, metavar="N", help="number of the step, from 1; -1: the last"
     )
-    session_argument.add_node(parser)
+    session_argument.add_node_argument(parser)
     _add_json(parser)
 
 
@@ -103,23 +103,25 @@ def _step(args: Namespace) -> int:
 
 
 def _show_step(node: Node, number: int, *, as_json: bool) -> None:
-    shown = step_detail(node, number, session_argument.blobs(node))
+    shown = step_detail(node, number, session_argument.blob_reader(node))
     if as_json:
         print_document(step_document(shown))
         return
-    lines = step_lines(shown, session_argument.terminal_width(), session_argument.labels())
+    lines = step_lines(
+        shown, session_argument.terminal_width(), session_argument.call_labeler()
+    )
     session_argument.print_lines(lines)
 
 
 def _tree_arguments(parser: ArgumentParser) -> None:
-    session_argument.add_node(parser)
+    session_argument.add_node_argument(parser)
     parser.add_argument("--leaves", action="store_true", help="list every leaf call, too")
     _add_json(parser)
 
 
 def _tree(args: Namespace) -> int:
     node = _node(args)
-    root = tree_row(node, time.time(), session_argument.labels())
+    root = tree_row(node, time.time(), session_argument.call_labeler())
     if args.json:
         document = tree_document(root, every_leaf=args.leaves)
         print_document(replace(document, type="tree"))
@@ -131,14 +133,14 @@ def _tree(args: Namespace) -> int:
 
 
 def _timeline_arguments(parser: ArgumentParser) -> None:
-    session_argument.add_node(parser)
+    session_argument.add_node_argument(parser)
     parser.add_argument("--slow", type=count, metavar="N", help="only the N slowest calls")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def _timeline(args: Namespace) -> int:
     node = _node(args)
-    every = timeline(node, time.time(), session_argument.labels())
+    every = timeline(node, time.time(), session_argument.call_labeler())
     shown = every if args.slow is None else slowest(every, args.slow)
     if args.json:
         for item in shown:
@@ -151,7 +153,7 @@ def _timeline(args: Namespace) -> int:
 
 
 def _cost_arguments(parser: ArgumentParser) -> None:
-    session_argument.add_node(parser)
+    session_argument.add_node_argument(parser)
     parser.add_argument(
         "--turns", action="store_true", help="list the cost of each turn, too"
     )
@@ -170,7 +172,7 @@ def _cost(args: Namespace) -> int:
 
 
 def _context_arguments(parser: ArgumentParser) -> None:
-    session_argument.add_session(parser)
+    session_argument.add_session_argument(parser)
     _add_json(parser)
 
 

@@ -17,7 +17,7 @@ from refold.headless.streams import print_note
 from refold.journal.session_index import SessionIndex
 
 
-def steal_asking(args: Namespace) -> bool:
+def ask_and_steal(args: Namespace) -> bool:
     """Ask at the terminal, and end the process that has the session open.
 
     Return False if the user joins the session instead. Raises `BadInput` if the user

@@ -25,7 +25,7 @@ _IDLE_POLLS = 5  # polls without news before the writer lock is checked again
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    session_argument.add_node(parser)
+    session_argument.add_node_argument(parser)
     parser.add_argument(
         "--after",
         type=_seq,
@@ -62,7 +62,7 @@ class _Stream:
     ) -> None:
         self._address, self._is_written, self._as_json = address, is_written, as_json
         self._tails = dict[str, ActivityTail]()
-        self._label = None if as_json else session_argument.labels()
+        self._label = None if as_json else session_argument.call_labeler()
         self._open = False
 
     def follow_until_end(self, news: TreeNews, *, follow: bool) -> bool:

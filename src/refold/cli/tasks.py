@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from refold.cli import session_argument
-from refold.cli.output import columns, pause
+from refold.cli.output import terminal_columns, wait_for_poll
 from refold.config.paths import current_directory, paths
 from refold.config.secret_values import masks_of
 from refold.errors import RefoldError
@@ -135,7 +135,7 @@ def _watch(board: TaskBoard, *, as_json: bool) -> None:
         news = [t for t in tasks if known.get(t.id) != t and (known or t.open)]
         _print_tasks(news, owners, as_json=as_json)
         known = {task.id: task for task in tasks}
-        pause()
+        wait_for_poll()
 
 
 def _print_tasks(
@@ -146,7 +146,7 @@ def _print_tasks(
             print_document(task)
     elif tasks:
         named = (owners or Owners()).with_owner_names(tasks)
-        session_argument.print_lines(task_rows(named, columns(0)))
+        session_argument.print_lines(task_rows(named, terminal_columns(0)))
 
 
 class Owners:

@@ -72,15 +72,15 @@ Opening = Callable[[Provider, Path], AbstractAsyncContextManager[TourSession]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """It takes none."""
+    """Add nothing: the command takes no arguments."""
 
 
 def run(args: Namespace) -> int:
     places = paths(os.environ)
-    return anyio.run(partial(give_tour, opening_with(places), *terminal_of(places)))
+    return anyio.run(partial(give_tour, session_opener(places), *terminal_of(places)))
 
 
-def opening_with(places: Paths) -> Opening:
+def session_opener(places: Paths) -> Opening:
     """Starts the session of a tour with the user's settings."""
 
     @asynccontextmanager
@@ -117,79 +117,79 @@ async def start_session(
 
 
 async def give_tour(
-    opening: Opening, paper: Printer | None = None, reading: TerminalReader | None = None
+    opening: Opening, printer: Printer | None = None, reader: TerminalReader | None = None
 ) -> int:
     """Give the tour. `opening` starts its session, with a provider and a directory."""
-    if paper is None or reading is None:
-        paper, reading = this_terminal()
-    if not reading.has_line_editor:
-        reading = _Unattended(paper)
+    if printer is None or reader is None:
+        printer, reader = this_terminal()
+    if not reader.has_line_editor:
+        reader = _UnattendedReader(printer)
     with TemporaryDirectory(prefix="refold-tour-") as scratch:
         (Path(scratch) / _FILE_NAME).write_text(_BROKEN_SCRIPT, encoding="utf-8")
-        model = TourModel(_CHAR_SECONDS if reading.has_line_editor else 0.0)
+        model = TourModel(_CHAR_SECONDS if reader.has_line_editor else 0.0)
         async with opening(model, Path(scratch)) as scene:
-            work = Work(scene.session, paper, reading)
+            work = Work(scene.session, printer, reader)
 
             async def interrupt() -> None:
                 if work.under_way:
                     await work.interrupt()
                 else:
-                    reading.interrupt()
+                    reader.interrupt()
 
             return await run_with_signals(
-                partial(_run_tour, scene, paper, reading, work), interrupt
+                partial(_run_tour, scene, printer, reader, work), interrupt
             )
 
 
 async def _run_tour(
-    scene: TourSession, paper: Printer, reading: TerminalReader, work: Work
+    scene: TourSession, printer: Printer, reader: TerminalReader, work: Work
 ) -> None:
     session = scene.session
-    paper.print_text("A short tour of refold", "heading")
-    paper.print_text(
+    printer.print_text("A short tour of refold", "heading")
+    printer.print_text(
         "The model is scripted. Everything else is real: the tools, the questions, the "
         f"journal. It works in {session.view.session.directory}, which "
         "is deleted afterwards."
     )
-    if not await _pause(reading, "Enter begins, q leaves"):
+    if not await _wait_for_enter(reader, "Enter begins, q leaves"):
         return
-    paper.ensure_blank_line()
-    paper.print_text(f"{paper.capabilities.sign('prompt')} {_TOUR_PROMPT}", "person")
+    printer.ensure_blank_line()
+    printer.print_text(f"{printer.capabilities.sign('prompt')} {_TOUR_PROMPT}", "person")
 
     async def say_prompt() -> None:
         await session.say(_TOUR_PROMPT, client_key="tour")
         await session.settle()
 
-    paper.ensure_blank_line()
-    paper.print_text(
+    printer.ensure_blank_line()
+    printer.print_text(
         "Reading a file changes nothing, so it needs no permission. Before a file is edited or "
         "a command runs, you are asked; if you say no, the model gets your reason.",
         "dim",
     )
     failure = await work.run_until_over(say_prompt, "tour")
     if failure is not None:
-        paper.print_text(visible(str(failure)), "bad")
+        printer.print_text(visible(str(failure)), "bad")
     if session.view.turn.outcome != "answered":
         return
-    if await _pause(reading, "Enter shows the journal, q leaves"):
-        await _journal(scene, paper)
+    if await _wait_for_enter(reader, "Enter shows the journal, q leaves"):
+        await _show_journal(scene, printer)
 
 
-async def _journal(scene: TourSession, paper: Printer) -> None:
-    paper.ensure_blank_line()
-    paper.print_text("The journal is kept", "heading")
-    paper.print_text(
+async def _show_journal(scene: TourSession, printer: Printer) -> None:
+    printer.ensure_blank_line()
+    printer.print_text("The journal is kept", "heading")
+    printer.print_text(
         f"{scene.session.view.seq} events were recorded, each as one line of "
         f"{scene.journal}. The last of them:"
     )
     for text in await anyio.to_thread.run_sync(_last_lines, scene.journal):
-        paper.print_line(line(f"  {cut(visible(text), paper.room - 2)}", "dim"))
-    paper.print_text(
+        printer.print_line(line(f"  {cut(visible(text), printer.room - 2)}", "dim"))
+    printer.print_text(
         "The state of a session is computed from these lines. You can kill refold at any "
         "moment: refold -c resumes the session, and no finished call is repeated."
     )
-    paper.ensure_blank_line()
-    paper.print_text(
+    printer.ensure_blank_line()
+    printer.print_text(
         "That was the tour. To work with a real model, set a key, use Ollama, or install the "
         "embedded model."
     )
@@ -205,8 +205,8 @@ def _last_lines(journal: Path) -> list[str]:
     return [f"{row.seq:3} {row.kind:14} {bytes(row.data).decode()}" for row in rows]
 
 
-async def _pause(reading: TerminalReader, hint: str) -> bool:
-    pressed = await reading.read_choice(line(f"{hint} ", "dim"), "q")
+async def _wait_for_enter(reader: TerminalReader, hint: str) -> bool:
+    pressed = await reader.read_choice(line(f"{hint} ", "dim"), "q")
     return pressed == ""
 
 
@@ -247,13 +247,13 @@ def _reply(step: int, *, refused: bool) -> Reply:
             return Reply("It says **Hello, you!** The name of the variable was wrong.")
 
 
-class _Unattended:
+class _UnattendedReader:
     """Without a terminal, the tour answers yes itself."""
 
     has_line_editor = reads_input = can_edit_text = False
 
-    def __init__(self, paper: Printer) -> None:
-        self._paper = paper
+    def __init__(self, printer: Printer) -> None:
+        self._paper = printer
 
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         return Key.CTRL_D

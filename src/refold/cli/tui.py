@@ -3,7 +3,7 @@
 import sys
 from argparse import ArgumentParser, Namespace
 
-from refold.cli.flags import session_flags
+from refold.cli.flags import add_session_flags
 from refold.cli.main import session
 from refold.cli.parser import Parser
 from refold.cli.short_help import TUI_HELP
@@ -11,7 +11,7 @@ from refold.errors import BadInput
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    session_flags(parser)
+    add_session_flags(parser)
     if isinstance(parser, Parser):
         parser.short_help = TUI_HELP
     parser.add_argument(

@@ -35,7 +35,7 @@ def add_arguments(update: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     del args
-    this = installation(Path(sys.prefix), _source(), os.environ)
+    this = installation(Path(sys.prefix), _editable_directory(), os.environ)
     write(
         f"refold {__version__}, {on_one_line(this.how)}. To update it:\n\n"
         f"  {on_one_line(this.command)}\n"
@@ -82,7 +82,7 @@ class _Origin(Struct, frozen=True):
     dir_info: _Directory = _Directory()
 
 
-def _source() -> str:
+def _editable_directory() -> str:
     """The directory of an editable installation; "" for any other."""
     from importlib.metadata import PackageNotFoundError, distribution
 

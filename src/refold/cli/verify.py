@@ -42,7 +42,7 @@ from refold.values.claims import CheckedClaim
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    session_argument.add_node(parser)
+    session_argument.add_node_argument(parser)
     add = parser.add_argument
     add(
         "--turn",

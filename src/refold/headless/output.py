@@ -81,7 +81,7 @@ class StreamWriter:
         return self.outlet.reader_left
 
     @property
-    def only(self) -> tuple[type, ...]:
+    def printed_types(self) -> tuple[type, ...]:
         """The kinds of news that are printed; empty: all."""
         return () if self._format == STREAM_FORMAT else _NOTICE_TYPES
 
@@ -104,7 +104,7 @@ class StreamWriter:
         if self._format == STREAM_FORMAT:
             from refold.views.stream_json.encode import init
 
-            await self.lines([init(session.view, self._id, __version__), *first])
+            await self.write_documents([init(session.view, self._id, __version__), *first])
         left = False
         async for frame in frames:
             if self._format != STREAM_FORMAT:  # no other news arrive: see `only`
@@ -114,7 +114,7 @@ class StreamWriter:
             added = after(frame.item) if isinstance(frame.item, Entry) else None
             if added is not None:
                 documents.append(added)
-            await self.lines(documents)
+            await self.write_documents(documents)
             # Repeated at each event: there may have been nothing to stop yet.
             if self.reader_left and not left:
                 left = await session.cancel(_UNREAD_REASON)
@@ -137,17 +137,17 @@ class StreamWriter:
 
         return [Notice(seq=frame.seq, text=ESTIMATED_NOTICE)]
 
-    async def end(self, document: "Result") -> None:
+    async def write_result(self, document: "Result") -> None:
         """Print the result. Raises `ReaderGone` or `RefoldError` if it was not written."""
         if self._format == "text":
-            await self._text(document)
+            await self._write_text(document)
         else:
-            await self.lines([document])
-        self.outlet.settle()
+            await self.write_documents([document])
+        self.outlet.raise_write_error()
 
-    async def _text(self, document: "Result") -> None:
+    async def _write_text(self, document: "Result") -> None:
         if text := document.text.rstrip():
-            await self.outlet.put(answer_text(text))
+            await self.outlet.write(answer_text(text))
         for warning in document.warnings:
             print_error(warning)
         if self._session is not None:
@@ -200,13 +200,13 @@ class StreamWriter:
         except (ReaderGone, RefoldError):
             return  # report the first error
 
-    async def lines(self, documents: "Iterable[Document]") -> None:
+    async def write_documents(self, documents: "Iterable[Document]") -> None:
         for document in documents:
-            if await self.outlet.put(_line(document)):
+            if await self.outlet.write(_line(document)):
                 self._last = str(document.__struct_config__.tag)
 
     @property
-    def last(self) -> str:
+    def last_type(self) -> str:
         """The type of the document that was printed last."""
         return self._last
 
@@ -273,18 +273,18 @@ class StdoutWriter:
         self._writing: CancelScope | None = None
         self._hurried = False
 
-    def limit_wait(self) -> None:
-        """Limit the wait for a stuck reader, because the task must end."""
+    def set_reader_deadline(self) -> None:
+        """Wait at most some seconds for a stuck reader from now on: the task must end."""
         self._hurried = True
         if self._writing is not None:
             self._writing.deadline = anyio.current_time() + _READER_TIMEOUT_SECONDS
 
-    def settle(self) -> None:
+    def raise_write_error(self) -> None:
         """Raise the error that prevented a write, if there was one."""
         if self._trouble is not None:
             raise self._trouble
 
-    async def put(self, text: str) -> bool:
+    async def write(self, text: str) -> bool:
         """Write all of `text`. False if it was not written completely."""
         data = text.encode("utf-8", errors="replace")
         async with self._alone:

@@ -60,7 +60,7 @@ def run(task: Task, stops: StopSignals | None = None) -> int:
                 from refold.headless.stdio import run as over_stdio
 
                 return over_stdio(task, writer, stops)
-            words = words_of(task)
+            words = prompt_text(task)
             return anyio.run(_Run(task, words, task.images(), writer, stops).run)
     except BaseException as error:  # after any error the last output on stdout is a result
         writer.report_crash(first(error))
@@ -82,8 +82,8 @@ class _Run:
 
     async def run(self) -> int:
         writer, stops = self._writer, self._stops
-        stops.hurry = writer.outlet.limit_wait
-        async with stops.handle():
+        stops.hurry = writer.outlet.set_reader_deadline
+        async with stops.cancel_on_signal():
             launch = self._task.launch(False)
             try:
                 return await self._run_task(launch)
@@ -91,7 +91,9 @@ class _Run:
                 await close_launch(launch)
                 writer.report_after_close()
         # It was stopped while no turn was running, or for the second time.
-        await writer.end(replace(self._document(), outcome="interrupted", reason=stops.why))
+        await writer.write_result(
+            replace(self._document(), outcome="interrupted", reason=stops.why)
+        )
         return INTERRUPTED_CODE
 
     async def _run_task(self, launch: Launch) -> int:
@@ -107,14 +109,14 @@ class _Run:
         progress = self._progress_line(session)
         with progress.below_messages() if progress else nullcontext():
             async with anyio.create_task_group() as group:
-                group.start_soon(tell_notices, session, print_error, writer.model_asked)
+                group.start_soon(print_notices, session, print_error, writer.model_asked)
                 if progress is not None:
                     group.start_soon(progress.show, session)
                 named = session.workspace.images_in(words)
                 for problem in named.problems:
                     print_error(problem)
                 message = HeadlessPrompt(words, (*self._images, *named.images), typed)
-                late = await turn(session, message, writer, task.timeout, stops)
+                late = await run_turn(session, message, writer, task.timeout, stops)
                 writer.model_asked.set()  # or no model was asked
                 if progress is not None:
                     progress.end()
@@ -133,7 +135,7 @@ class _Run:
             report = await _verify_claims(session)
             document = replace(document, claims=claims_of(report.checked))
             code = code or report.code
-        await writer.end(document)
+        await writer.write_result(document)
         return code or int(writer.reader_left)  # an unwritten answer is a failure
 
     def _progress_line(self, session: Session) -> "ProgressLine | None":
@@ -160,7 +162,7 @@ async def _verify_claims(session: Session) -> "VerifyReport":
     return report
 
 
-async def tell_notices(
+async def print_notices(
     session: Session, say: Callable[[str], None], asked: anyio.Event | None = None
 ) -> None:
     """Print notices about the sandbox, which is examined while the model answers.
@@ -190,13 +192,13 @@ class TurnOutput(Protocol):
     finished: anyio.Event
 
     @property
-    def only(self) -> tuple[type, ...]: ...
+    def printed_types(self) -> tuple[type, ...]: ...
 
     def begin(self, session: Session) -> None: ...
     async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None: ...
 
 
-async def turn(
+async def run_turn(
     session: Session,
     prompt: HeadlessPrompt,
     output: TurnOutput,
@@ -210,11 +212,11 @@ async def turn(
     """
     if stops is None:
         stops = StopSignals()
-        async with stops.handle():
-            return await turn(session, prompt, output, limit, stops)
+        async with stops.cancel_on_signal():
+            return await run_turn(session, prompt, output, limit, stops)
         raise KeyboardInterrupt(stops.why)  # for the second time, or too early
     watch, clock = (
-        session.watch(live=MAX_WAITING_NEWS, only=output.only),
+        session.watch(live=MAX_WAITING_NEWS, only=output.printed_types),
         _Clock(limit, stops),
     )
     stops.gently = lambda why: session.interrupt(reason=why)
@@ -230,14 +232,16 @@ async def turn(
         group.start_soon(output.follow, watch.frames(), session)
         group.start_soon(clock.run, session)
         await session.settle()
-        late = await _attend_background(session, clock, limit)
+        late = await _run_background_turns(session, clock, limit)
         watch.close()
         await output.finished.wait()
         group.cancel_scope.cancel()
     return late or (f"it took longer than {limit:g} s" if clock.ran_out else "")
 
 
-async def _attend_background(session: Session, clock: "_Clock", limit: float | None) -> str:
+async def _run_background_turns(
+    session: Session, clock: "_Clock", limit: float | None
+) -> str:
     """Run the turns that background commands begin. Returns why it stops waiting, or ""."""
     from refold.views.notices import waiting_commands  # loaded by then
 
@@ -246,7 +250,7 @@ async def _attend_background(session: Session, clock: "_Clock", limit: float | N
         if waiting != shown:
             print_error(WAITING_TEXT.format(waiting))
             shown = waiting
-        with anyio.move_on_after(longest_wait(limit)) as patience, clock.until_late():
+        with anyio.move_on_after(longest_wait(limit)) as patience, clock.cancel_when_late():
             await session.wait_for_change(after=session.view.seq)
         if patience.cancelled_caught:
             return long_wait_reason(waiting)
@@ -262,8 +266,8 @@ class _Clock:
         self.late, self._waits = False, anyio.CancelScope()
 
     @contextmanager
-    def until_late(self) -> Generator[None]:
-        """Cancel waits inside the block when the time is over."""
+    def cancel_when_late(self) -> Generator[None]:
+        """Cancel the block when the time is over."""
         with anyio.CancelScope() as self._waits:
             yield
 
@@ -281,9 +285,9 @@ class _Clock:
 #
 # A program that starts refold may leave it a pipe that is never written to and never closed.
 # So with a prompt on the command line stdin has only some seconds to begin.
-def words_of(task: Task) -> str:
+def prompt_text(task: Task) -> str:
     """The prompt. Raises `BadInput` if there is none, and no session to continue."""
-    piped = "" if sys.stdin.isatty() else _stdin(task.text)
+    piped = "" if sys.stdin.isatty() else _read_stdin(task.text)
     if task.text.strip():
         piped = escape_own(piped)  # material for the prompt, like a file
     words = "\n\n".join(part for part in (task.text, piped) if part.strip())
@@ -292,7 +296,7 @@ def words_of(task: Task) -> str:
     return words
 
 
-def _stdin(text: str) -> str:
+def _read_stdin(text: str) -> str:
     try:
         if text and not select.select([sys.stdin], [], [], _STDIN_SECONDS)[0]:
             print_error(

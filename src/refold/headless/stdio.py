@@ -58,8 +58,8 @@ def run(task: Task, writer: StreamWriter, stops: StopSignals) -> int:
 async def _run(
     task: Task, images: Sequence[ImageData], writer: StreamWriter, stops: StopSignals
 ) -> int:
-    stops.hurry = writer.outlet.limit_wait
-    async with stops.handle():
+    stops.hurry = writer.outlet.set_reader_deadline
+    async with stops.cancel_on_signal():
         launch = task.launch(True)
         try:
             if not task.resumes:
@@ -74,7 +74,9 @@ async def _run(
             return await client.run(task.text, images, task.timeout)
         finally:
             await close_launch(launch)
-    await writer.end(replace(writer.result(0.0), outcome="interrupted", reason=stops.why))
+    await writer.write_result(
+        replace(writer.result(0.0), outcome="interrupted", reason=stops.why)
+    )
     return INTERRUPTED_CODE
 
 
@@ -108,18 +110,18 @@ class StdioClient:
                 group.start_soon(self._show, watch.frames(), waiting)
                 if text or images:
                     message = SendMessage(text, images=tuple(images))
-                    await self._session.send(self._with_named(message))
+                    await self._session.send(self._with_named_images(message))
                 group.start_soon(self._read)
                 group.start_soon(self._end_in_time, seconds)
-                group.start_soon(self._attend)
+                group.start_soon(self._deny_late_requests)
                 await self._run_turns()
                 watch.close()
                 await self._writer.finished.wait()
-                await self._last_word()
+                await self._write_missing_result()
                 group.cancel_scope.cancel()
         finally:
             forget()
-        self._writer.outlet.settle()
+        self._writer.outlet.raise_write_error()
         return self._code or int(self._writer.reader_left)
 
     async def leave(self, code: int, why: str) -> bool:
@@ -148,11 +150,11 @@ class StdioClient:
             if self._closed and not session.view.turn.seq:
                 if not (waiting := waiting_commands(session.view)):
                     return
-                await self._await(waiting, news)
+                await self._wait_for_background(waiting, news)
             else:
                 await news.wait()
 
-    async def _await(self, waiting: str, news: anyio.Event) -> None:
+    async def _wait_for_background(self, waiting: str, news: anyio.Event) -> None:
         """After stdin ends, wait for a background command that will wake the agent."""
         if waiting != self._waits_for:
             print_error(WAITING_TEXT.format(waiting))
@@ -176,7 +178,7 @@ class StdioClient:
         for request in self._open_requests():
             await self._session.answer(request.id, False, reason)
 
-    async def _attend(self) -> None:
+    async def _deny_late_requests(self) -> None:
         """Deny a request if no answer arrives in time, or can arrive any more.
 
         It runs beside the turn, because a turn that waits for a subagent continues while
@@ -198,7 +200,7 @@ class StdioClient:
 
     async def _read(self) -> None:
         number = 0
-        async for line in lines():
+        async for line in read_lines():
             number += 1
             if line is None or line.strip():
                 try:
@@ -215,19 +217,19 @@ class StdioClient:
         match order:
             case Fork(at):
                 fork_id = await self._session.fork(at)
-                await self._writer.lines(
+                await self._writer.write_documents(
                     [ForkMade(session_id=fork_id, source=self._session.id)]
                 )
             case ReportStatus():
-                await self._writer.lines([self._session.status])
+                await self._writer.write_documents([self._session.status])
             case ReportSnapshot():
-                await self._writer.lines([self._session.snapshot])
+                await self._writer.write_documents([self._session.snapshot])
             case SendMessage():
-                await self._session.send(self._with_named(order))
+                await self._session.send(self._with_named_images(order))
             case _:
                 await self._session.send(order)
 
-    def _with_named(self, order: SendMessage) -> SendMessage:
+    def _with_named_images(self, order: SendMessage) -> SendMessage:
         """The message with the images that it names."""
         named = self._session.workspace.images_in(order.text)
         for problem in named.problems:
@@ -237,18 +239,20 @@ class StdioClient:
     async def _report_bad_line(self, number: int, error: BadInput) -> None:
         reason = f"line {number} of stdin: {error}"
         self._first_error = self._first_error or reason
-        await self._writer.lines([Error(kind="BadInput", reason=reason, line=number)])
+        await self._writer.write_documents(
+            [Error(kind="BadInput", reason=reason, line=number)]
+        )
 
     async def _show(self, frames: AsyncIterable[Frame], first: Sequence[Document]) -> None:
         await self._writer.follow(frames, self._session, self._result, first)
         self._wake()
 
-    async def _last_word(self) -> None:
+    async def _write_missing_result(self) -> None:
         """Print a result if the program ends while no turn runs, or none ran because of
         errors.
         """
         waited = waiting_commands(self._session.view)
-        if self._leaving and (self._writer.last != "result" or waited):
+        if self._leaving and (self._writer.last_type != "result" or waited):
             outcome = "cancelled" if self._code == TIMED_OUT_CODE else "interrupted"
             await self._write_result(outcome, self._why)
         elif self._first_error and not self._ran:
@@ -257,7 +261,7 @@ class StdioClient:
 
     async def _write_result(self, outcome: Outcome, why: str) -> None:
         document = result(self._session.view, self._session.id, 0.0)
-        await self._writer.end(replace(document, outcome=outcome, reason=why))
+        await self._writer.write_result(replace(document, outcome=outcome, reason=why))
 
     def _on_event(self, entry: Entry) -> None:
         match entry.event:
@@ -282,16 +286,16 @@ class StdioClient:
         if seconds is None:
             return
         await anyio.sleep(seconds)
-        self._writer.outlet.limit_wait()
+        self._writer.outlet.set_reader_deadline()
         await self.leave(TIMED_OUT_CODE, _LATE_REASON)
 
 
 # The lines of stdin, as they arrive from the program at the other end. `client.protocol`
 # decodes them.
-async def lines() -> AsyncGenerator[bytes | None]:
+async def read_lines() -> AsyncGenerator[bytes | None]:
     """Yield lines without their ends; None for one that is too long."""
     source, left, too_long = sys.stdin.fileno(), bytearray(), False
-    while piece := await _piece(source):
+    while piece := await _read_piece(source):
         begun, *others = piece.split(b"\n")
         too_long = too_long or len(left) + len(begun) > MAX_LINE_BYTES
         left += b"" if too_long else begun
@@ -302,7 +306,7 @@ async def lines() -> AsyncGenerator[bytes | None]:
         yield None if too_long else bytes(left)
 
 
-async def _piece(source: int) -> bytes:
+async def _read_piece(source: int) -> bytes:
     try:
         await anyio.wait_readable(source)
         return os.read(source, _PIECE_BYTES)

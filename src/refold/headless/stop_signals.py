@@ -45,7 +45,7 @@ class StopSignals:
     def listen(self) -> None:
         """Record signals from now on. It is cheap: call it first."""
         for number in signals_not_ignored():
-            signal.signal(number, self._note)
+            signal.signal(number, self._record_signal)
 
     def raise_interrupts(self) -> None:
         """Raise `KeyboardInterrupt` at signals from now on; now if there was one."""
@@ -54,7 +54,7 @@ class StopSignals:
             raise KeyboardInterrupt(self.why)
 
     @asynccontextmanager
-    async def handle(self) -> AsyncGenerator[None]:
+    async def cancel_on_signal(self) -> AsyncGenerator[None]:
         """Cancel the block at a signal if `gently` has nothing to stop."""
         import anyio  # late, after `listen`: the import is slow
 
@@ -66,7 +66,7 @@ class StopSignals:
                 self._scope = None
                 group.cancel_scope.cancel()
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
+    def _record_signal(self, number: int, _frame: FrameType | None) -> None:
         self.why = signal_text(number)
         if self._raises:
             raise KeyboardInterrupt(self.why)
@@ -76,8 +76,8 @@ class StopSignals:
             is_second, self.why = bool(self.why), signal_text(number)
             self.hurry()
             if is_second or self.gently is None or not await self.gently(self.why):
-                self._end()
+                self._cancel()
 
-    def _end(self) -> None:
+    def _cancel(self) -> None:
         if self._scope is not None:
             self._scope.cancel()

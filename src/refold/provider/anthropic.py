@@ -203,11 +203,11 @@ class Anthropic:
             http = _with_mcp_beta(self._http) if hosted else self._http
             return deltas(http, "/v1/messages", body, request, reader)
 
-        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             features = _refusable_features(request)
             return self._concessions.stream(model, partial(ask, hidden), features)
 
-        return self._images.stream(request, stream_with_concessions)
+        return self._images.stream(request, stream_without_refused_features)
 
     async def aclose(self) -> None:
         await self._http.aclose()

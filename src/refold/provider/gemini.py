@@ -186,12 +186,12 @@ class Gemini:
             )
             return deltas(self._http, path(model), body, request, reader)
 
-        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             return self._concessions.stream(
                 model, partial(ask, hidden), _refusable_features(request)
             )
 
-        return self._images.stream(request, stream_with_concessions)
+        return self._images.stream(request, stream_without_refused_features)
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -101,7 +101,7 @@ class ImageFallback:
 
 
 def _is_about_an_image(refusal: Refused | Overloaded) -> bool:
-    """Whether a refusal may be about single images, and not about images as such."""
+    """Whether the refusal may be about one of the images, not about image support."""
     if isinstance(refusal, Overloaded) and "(500)" not in str(refusal):
         return False
     if isinstance(refusal, TooLong | ToolRefused):

@@ -204,13 +204,13 @@ class Ollama:
             )
             return deltas(self._http, "/api/chat", body, request, reader)
 
-        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             return self._concessions.stream(
                 name, partial(ask, hidden), _refusable_features(request)
             )
 
         async with aclosing(
-            self._images.stream(request, stream_with_concessions)
+            self._images.stream(request, stream_without_refused_features)
         ) as answer:
             async for delta in answer:
                 yield delta

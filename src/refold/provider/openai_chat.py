@@ -159,14 +159,14 @@ class OpenAIChat:
             )
             return deltas(self._http, "/chat/completions", body, request, reader)
 
-        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             features = _refusable_features(request, self._quirks)
             bridged = self._bridge_fold.fold(request.messages).conversation
             if not self._quirks.bridged and len(bridged) > len(request.messages):
                 features = _BRIDGE_FEATURE | features
             return self._concessions.stream(model, partial(ask, hidden), features)
 
-        return self._images.stream(request, stream_with_concessions)
+        return self._images.stream(request, stream_without_refused_features)
 
     async def aclose(self) -> None:
         await self._http.aclose()

@@ -255,12 +255,12 @@ class OpenAIResponses:
             )
             return deltas(self._http, "/responses", body, request, reader)
 
-        def stream_with_concessions(hidden: Hidden) -> AsyncGenerator[Delta, None]:
+        def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             return self._concessions.stream(
                 model, partial(ask, hidden), _refusable_features(request)
             )
 
-        return self._images.stream(request, stream_with_concessions)
+        return self._images.stream(request, stream_without_refused_features)
 
     async def aclose(self) -> None:
         await self._http.aclose()

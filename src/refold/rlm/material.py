@@ -218,7 +218,7 @@ def recursive_text(question: str, content: Material, *, shown: bool = False) -> 
 
 
 def _beginning_text(value: Value) -> str:
-    """A loop over it and its beginning, which a large model would look up anyway."""
+    """Show how to loop over the value, and how it begins, so that the model need not look."""
     match value:
         case str():
             begins, way = (

@@ -122,7 +122,7 @@ def update(model: Model, message: Message) -> Updated:
     model = replace(model, clock=max(model.clock, getattr(message, "at", 0.0)))
     new, commands = _HANDLERS[type(message)](model, message)
     new = with_next_question(new)
-    if _awaits_calm(new) and _awaits_calm(new) != _awaits_calm(model):
+    if _question_timing(new) and _question_timing(new) != _question_timing(model):
         commands = (*commands, WakeAfter(CALM_SECONDS))
     if _panel_to_follow(new) != _panel_to_follow(model):
         _, panel = _panel_to_follow(new)
@@ -135,7 +135,7 @@ def update(model: Model, message: Message) -> Updated:
     return new, commands
 
 
-def _awaits_calm(model: Model) -> tuple[int, float] | None:
+def _question_timing(model: Model) -> tuple[int, float] | None:
     """Return the question whose keys depend on the time, and the time of the last key."""
     if not isinstance(model.overlay, Dialog) or model.overlay.menu is None:
         return None

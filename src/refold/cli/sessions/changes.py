@@ -36,7 +36,7 @@ Change = Callable[[Recorder], Awaitable[object]]
 
 
 def run(home: SessionIndex, args: Namespace) -> int:
-    """Do it; gives the exit code. 1: the user said no."""
+    """Apply the change; return the exit code, 1 if the user said no."""
     if args.what == "delete":
         return _delete(home, args)
     session = find_session_id(home, args.id)
@@ -72,12 +72,14 @@ def _tag(home: SessionIndex, session: str, changes: list[str]) -> None:
 
 
 def _apply_change(home: SessionIndex, session: str, change: Change) -> SessionInfo:
-    about = anyio.run(write_in_place, home, session, change)
+    about = anyio.run(write_without_touching, home, session, change)
     home.catalogue().freshen(_SOON_SECONDS)
     return about
 
 
-async def write_in_place(home: SessionIndex, session: str, change: Change) -> SessionInfo:
+async def write_without_touching(
+    home: SessionIndex, session: str, change: Change
+) -> SessionInfo:
     """Write the change, and then restore the time at which the session was last written.
 
     `-c` resumes the session that was used last, and a new name is not a use.
@@ -94,7 +96,7 @@ async def write_in_place(home: SessionIndex, session: str, change: Change) -> Se
 
 
 def _delete(home: SessionIndex, args: Namespace) -> int:
-    """Ask, and delete. 1: the user said no."""
+    """Delete after a confirmation; return 1 if the user said no."""
     sessions = list(dict.fromkeys(find_session_id(home, text) for text in args.ids))
     for id_ in sessions:
         _check_deletable(home, id_)

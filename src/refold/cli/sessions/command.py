@@ -19,13 +19,13 @@ _ID_HELP = "id or name of a session, or a prefix; last: the newest of this direc
 
 def add_arguments(sessions: ArgumentParser) -> None:
     subparsers = sessions.add_subparsers(dest="what", metavar="WHAT", required=True)
-    _add_lists(subparsers)
-    _add_one(subparsers)
-    _add_changes(subparsers)
+    _add_list_commands(subparsers)
+    _add_report_commands(subparsers)
+    _add_change_commands(subparsers)
     add_parsers(subparsers)
 
 
-def _add_lists(subparsers: Subparsers) -> None:
+def _add_list_commands(subparsers: Subparsers) -> None:
     listing = subparsers.add_parser("list", help="list sessions, newest first")
     search = subparsers.add_parser("search", help="search messages and calls")
     search.add_argument("text", nargs="+", metavar="TEXT",
@@ -48,7 +48,7 @@ def _add_lists(subparsers: Subparsers) -> None:
     reindex.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_one(subparsers: Subparsers) -> None:
+def _add_report_commands(subparsers: Subparsers) -> None:
     for name, about in (
         ("show", "print the conversation"),
         ("check", "check the journal for damage; exit code 1 if there is any"),
@@ -62,7 +62,7 @@ def _add_one(subparsers: Subparsers) -> None:
         one.add_argument("--json", action="store_true", help="print JSON")
 
 
-def _add_changes(subparsers: Subparsers) -> None:
+def _add_change_commands(subparsers: Subparsers) -> None:
     rename = subparsers.add_parser("rename", help="rename a session")
     rename.add_argument("id", metavar="ID", help=_ID_HELP)
     rename.add_argument("name", metavar="NAME", help='the new name; "" removes it')

@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from refold.cli.parser import Subparsers
-from refold.cli.session_argument import add_session, find_session_id, labels, user_sessions
+from refold.cli.session_argument import (
+    add_session_argument,
+    call_labeler,
+    find_session_id,
+    user_sessions,
+)
 from refold.config.paths import current_directory, paths
 from refold.errors import BadInput
 from refold.headless.streams import print_error, print_note, write, write_bytes
@@ -25,7 +30,7 @@ def add_parsers(subparsers: Subparsers) -> None:
     parser = subparsers.add_parser(
         "export", help="export a session as Markdown, HTML, text, a tar or a script"
     )
-    add_session(parser)
+    add_session_argument(parser)
     add = parser.add_argument
     add(
         "--format",
@@ -51,7 +56,7 @@ def add_parsers(subparsers: Subparsers) -> None:
 
 
 def export(args: Namespace) -> int:
-    """Print or write the session; gives the exit code."""
+    """Print or write the session; return the exit code."""
     from refold.client.export import ExportChoice, check_free, export_session
 
     if args.otlp:
@@ -67,7 +72,7 @@ def export(args: Namespace) -> int:
         check_free(_file(output), force=args.force)
     elif form == "tar" and sys.stdout.isatty():
         raise BadInput("a tar is binary: give -o FILE, or write to a pipe")
-    result = export_session(home, session, choice, labels())
+    result = export_session(home, session, choice, call_labeler())
     _write(result.pieces, output, result.told, force=args.force)
     for damage in result.damages:
         print_error(f"not exported: {damage}")
@@ -93,7 +98,7 @@ def _write(pieces: Iterable[bytes], output: str, about: str, *, force: bool) -> 
 
 
 def _send_spans(args: Namespace) -> int:
-    """Send the session as spans, or write them; gives the exit code."""
+    """Send the session as spans, or write them; return the exit code."""
     import anyio
     import msgspec
 
@@ -148,7 +153,7 @@ def _check_span_flags(args: Namespace) -> None:
 
 
 def import_(args: Namespace) -> int:
-    """Make a session of FILE; gives the exit code."""
+    """Make a session of FILE; return the exit code."""
     directory = Path(args.directory).expanduser() if args.directory else current_directory()
     if not directory.is_dir():
         raise BadInput(f"--directory {args.directory!r}: there is no such directory")

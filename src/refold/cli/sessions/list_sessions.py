@@ -11,7 +11,7 @@ from functools import partial
 
 import msgspec
 
-from refold.cli.output import columns
+from refold.cli.output import terminal_columns
 from refold.config.paths import current_directory
 from refold.headless.streams import (
     WaitNotice,
@@ -102,7 +102,7 @@ def _list(cards: list[Card], args: Namespace) -> None:
     shown = _sort_cards(without_old_runs(said), args.sort)
     limit = args.limit or (_MAX_TERMINAL_ROWS if sys.stdout.isatty() else len(shown))
     if shown:
-        room = columns(_DEFAULT_COLUMNS)
+        room = terminal_columns(_DEFAULT_COLUMNS)
         lines = (card_line(card, room, everywhere=args.all) for card in shown[:limit])
         write("".join(f"{line}\n" for line in lines))
     cut = 0 if args.limit else max(len(shown) - limit, 0)
@@ -134,7 +134,9 @@ def _search(home: SessionIndex, args: Namespace, wanted: Callable[[Card], bool])
         write(
             "".join(
                 f"{line}\n"
-                for line in hit_lines(hits, columns(_DEFAULT_COLUMNS), bold=_bold())
+                for line in hit_lines(
+                    hits, terminal_columns(_DEFAULT_COLUMNS), bold=_bold()
+                )
             )
         )
     else:

@@ -13,7 +13,7 @@ from pathlib import Path
 import anyio
 from msgspec import Struct
 
-from refold.cli.sessions.changes import write_in_place
+from refold.cli.sessions.changes import write_without_touching
 from refold.config.paths import home as home_directory
 from refold.errors import RefoldError
 from refold.journal.events.kinds import SessionResumed
@@ -23,7 +23,7 @@ from refold.values.secret_mask import MASK_PATTERN, has_mask
 
 
 class MaskedDirectory(Struct, frozen=True):
-    """A session, the directory that its journal names, and the one that it means.
+    """A session, the masked directory in its journal, and the real one.
 
     `directory` is "" if that is not known; `problem` says why it could not be repaired.
     """
@@ -37,7 +37,7 @@ class MaskedDirectory(Struct, frozen=True):
 def repair(
     home: SessionIndex, environ: Mapping[str, str], here: Path
 ) -> tuple[MaskedDirectory, ...]:
-    """Repair every session that is stored so. Waits for the disk."""
+    """Repair every session with a masked directory, and sync to the disk."""
     sessions = {entry.id: home.directories(entry.id) for entry in home.sessions()}
     masked = {
         id_: dirs
@@ -67,7 +67,7 @@ def _repair_session(
         return record(event, kept=True, by="reindex")
 
     try:
-        anyio.run(write_in_place, home, id_, resume)
+        anyio.run(write_without_touching, home, id_, resume)
     except RefoldError as error:
         return MaskedDirectory(id_, stored, meant, str(error))
     return MaskedDirectory(id_, stored, meant)

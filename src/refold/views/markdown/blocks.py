@@ -111,7 +111,7 @@ class BlockParser:
         """Add a whole line; returns the blocks that it finishes."""
         depth, rest = self._around.match_line(expand_indent(text))
         if self._fence is not None and depth == len(self._around):
-            self._in_fence(self._fence, rest)
+            self._add_fence_line(self._fence, rest)
         elif is_blank(rest):
             self._add_blank_line(depth)
         else:
@@ -148,7 +148,7 @@ class BlockParser:
         self._finish()
         return self._take_leaves()
 
-    def _in_fence(self, open_: Fence, rest: str) -> None:
+    def _add_fence_line(self, open_: Fence, rest: str) -> None:
         if open_.ends(rest):
             self._fence = None
             self._add_leaf("closed", rest.strip(" \t"))
