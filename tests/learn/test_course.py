@@ -31,7 +31,7 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
     2: (
         ('    try:\n        return read_file(**json.loads(call["function"]["arguments"]))\n'
          '    except Exception as error:\n        return f"Error: {error}"',
-         '    return read_file(**json.loads(call["function"]["arguments"]))', "exit code 1"),
+         '    return read_file(**json.loads(call["function"]["arguments"]))', "exited with code 1"),
         ('if "tool_calls" in answer:\n    answer', 'if True:\n    answer', "was called again"),
         (', "tools": TOOL_SCHEMAS', "", "does not tell the model"),
         ('"tool_call_id": call["id"]', '"tool_call_id": "1"', "refused a request"),
@@ -55,14 +55,14 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
          "def main():\n    while True:\n        messages = new_conversation()", "lacks the messages before"),
         ('if text == "/new":', 'if text == "/reset":', "called 4 times"),
         ('[{"role": "system", "content": SYSTEM_PROMPT}]', "[]", "system prompt"),
-        ("except EOFError:  # Ctrl+D", "except ValueError:", "exit code 1"),
+        ("except EOFError:  # Ctrl+D", "except ValueError:", "exited with code 1"),
     ),
     6: (
         ("    if not is_allowed(call):", "    if is_allowed(call) is None:", "the command ran"),
         ('HARMLESS_TOOLS = {"read_file", "list_files"}', "HARMLESS_TOOLS = set()", "should not need a permission"),
         ("always_allowed.add(name)", "always_allowed.update(TOOLS)", "write_file was not"),
         ('        answer = "n"', '        answer = "y"', "not a permission"),
-        ("    except EOFError:\n        answer", "    except ValueError:\n        answer", "exit code 1"),
+        ("    except EOFError:\n        answer", "    except ValueError:\n        answer", "exited with code 1"),
     ),
     7: (
         (".setdefault(path, file.read_text() if file.exists() else None)",
@@ -83,13 +83,13 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
         ("                del messages[1:]", "                pass", "old conversation"),
         ("                turns = [files for files in turns if files][:-1]", "                pass", "two /undo"),
         ("    return [files for files in turns if files]", "    return turns", ""),
-        (', usage=usage)', ")", "exit code 1"),
+        (', usage=usage)', ")", "exited with code 1"),
         ('usage["prompt_tokens"] + usage["completion_tokens"]', 'usage["prompt_tokens"]', "/cost should print"),
     ),
     10: (
         ("        self.events = load_events(path)", "        self.events = []", "was forgotten"),
         ('        if was_started:', "        if False:", "ran it again"),
-        ('    whole_lines = data[: data.rfind(b"\\n") + 1]', "    whole_lines = data", "exit code 1"),
+        ('    whole_lines = data[: data.rfind(b"\\n") + 1]', "    whole_lines = data", "exited with code 1"),
         ('    journal = Journal(Path("journal.jsonl"))\n    run_turn(journal)', '    journal = Journal(Path("journal.jsonl"))', ""),
         ('        if was_started:', "        if True:", "did not run"),
     ),
@@ -113,7 +113,7 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
     ),
     14: (
         ('"Only Markdown files may be written."', "False", "why b.py was refused"),
-        ('question.tool == "write_file" and question', "question", "exit code 1"),
+        ('question.tool == "write_file" and question', "question", "exited with code 1"),
         ('return "Only Markdown files may be written."', "return True", "should be refused"),
         ('print("written:", *result.files)', "", "'written: a.md'"),
     ),
@@ -143,7 +143,7 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
         (", agents=[reviewer]", "", "should give the reviewer a task"),
     ),
     19: (
-        ("names[part.id] = part.name", "pass", "exit code 1"),
+        ("names[part.id] = part.name", "pass", "exited with code 1"),
         ('"✓" if ended.outcome == "done" else "✗"', '"✓"', "read_file failed"),
         ('print(text, end="", flush=True)', "pass", "The text of the answer"),
         ("ended.text.splitlines()[0]", "ended.outcome", "write_file worked"),

@@ -347,7 +347,7 @@ def _expect_success(run: ProgramRun) -> None:
     if run.exit_code:
         last = run.errors.strip().splitlines()[-1:] or ["(it printed no error)"]
         raise NotYet(
-            f"Your program ended with exit code {run.exit_code}: {last[0]}",
+            f"Your program exited with code {run.exit_code}: {last[0]}",
             "The last line of the error says what went wrong, the lines above it where:\n"
             + "\n".join(run.errors.strip().splitlines()[-7:]),
             "Run it yourself: refold learn run N",

@@ -38,7 +38,7 @@ async def read_file(
     files: Files,
     blobs: BlobReader,
 ) -> Reply:
-    """Read a file as numbered lines. Also PDF, XLSX, notebooks, images, and blob:… from cut output."""
+    """Read a file as numbered lines. Also PDF, XLSX, notebooks, images, blob:… of cut output."""
     if path.startswith(BLOB_PREFIX):
         return await _blob(path, first, count, blobs)
     return await to_thread.run_sync(partial(_file, path, first, count, files))
