@@ -113,9 +113,8 @@ def launch_of(
 
 
 def _load(args: Namespace, directory: Path, start: _GivenStart) -> FolderSettings:
-    return load_folder_settings(
-        directory, paths(os.environ), os.environ, start.flags, trust=args.trust
-    )
+    places, flags = paths(os.environ), start.flags
+    return load_folder_settings(directory, places, os.environ, flags, trust=args.trust)
 
 
 def options_at(
