@@ -266,7 +266,8 @@ class _Connection:
         self._writing, self._reading, self._errors = (
             stream.fileno() for stream in streams if stream is not None
         )
-        threading.Thread(target=self._collect_complaints, daemon=True).start()
+        self._readers = [threading.Thread(target=self._collect_complaints, daemon=True)]
+        self._readers[0].start()
 
     def greet(self, wanted: PlaceSettings) -> None:
         """Start the place and make it ready. Raises `ToolFailed`."""
@@ -283,7 +284,8 @@ class _Connection:
                 write_all(self._writing, first_bytes())
         except OSError as error:
             raise self._unreachable("it ended at once") from error
-        threading.Thread(target=self._read, daemon=True).start()
+        self._readers.append(threading.Thread(target=self._read, daemon=True))
+        self._readers[-1].start()
         hello = self.begin(
             "hello",
             b"",
@@ -343,6 +345,12 @@ class _Connection:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+        for reader in self._readers:
+            reader.join(_END_SECONDS)  # it sees the end of its pipe
+        if not any(reader.is_alive() for reader in self._readers):
+            for stream in (process.stdout, process.stderr):
+                if stream is not None:
+                    stream.close()
         self._lose_calls()
 
     def _wait_for_mark(self) -> bytes:

@@ -1,0 +1,113 @@
+"""The program that is sent to a place: what it needs there, and that it is the modules of here."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from refold.errors import BadInput
+from refold.place.elsewhere.address import parse_address
+from refold.place.elsewhere.far_source import far_modules
+from refold.place.elsewhere.older_python import rewrite_module
+
+pytestmark = pytest.mark.slow  # it rewrites eighty modules
+
+_IMPORT_ALL = """
+import importlib, sys
+sys.path.insert(0, sys.argv[1])
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+print(*sorted(name for name in sys.modules if "site-packages" in str(getattr(sys.modules[name], "__file__", ""))))
+"""
+
+
+def test_each_module_of_the_far_side_is_valid_in_python_3_8() -> None:
+    invalid = list[str]()
+    for name, source in far_modules().items():
+        try:
+            ast.parse(source, feature_version=(3, 8))
+        except SyntaxError as error:
+            invalid.append(f"{name}: {error}")
+
+    assert invalid == []
+
+
+def test_each_module_of_the_far_side_loads_with_the_standard_library_alone(
+    tmp_path: Path,
+) -> None:
+    sources = far_modules()
+    for name, source in sources.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source, encoding="utf-8")
+    names = [
+        name.removesuffix("/__init__.py").removesuffix(".py").replace("/", ".")
+        for name in sources
+    ]
+
+    loaded = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _IMPORT_ALL, str(tmp_path), *names],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+    assert (loaded.stdout.strip(), loaded.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("source", "result"),
+    [
+        ("a = list[str]()", []),
+        ("a = {1: 2} | {3: 4}", {1: 2, 3: 4}),
+        ("a = {1: 2}\na |= {3: 4}", {1: 2, 3: 4}),
+        ("a = 'abc'.removeprefix('a')", "bc"),
+        ("a = 'abc'.removesuffix('c')", "ab"),
+        ("a = 5 | 2", 7),
+        ("def f(x: int | None) -> list[int | None]: return [x]\na = f(1)", [1]),
+    ],
+)
+def test_a_rewritten_module_gives_the_same_result(source: str, result: object) -> None:
+    scope = dict[str, object]()
+
+    exec(rewrite_module(source), scope)
+
+    assert scope["a"] == result
+
+
+@pytest.mark.parametrize(
+    ("text", "argv", "directory"),
+    [
+        ("docker://web/srv/app", ("docker", "exec", "-i", "web", "/bin/sh"), "/srv/app"),
+        ("podman://web/~/app", ("podman", "exec", "-i", "web", "/bin/sh"), "~/app"),
+        (
+            "k8s://team/pod-1/app",
+            ("kubectl", "exec", "-i", "-n", "team", "pod-1", "--", "/bin/sh"),
+            "/app",
+        ),
+        ('cmd:"ssh -J a b sh # /x y"', ("ssh", "-J", "a", "b", "sh"), "/x y"),
+    ],
+)
+def test_an_address_becomes_a_command_that_gives_a_shell(
+    text: str, argv: tuple[str, ...], directory: str
+) -> None:
+    address = parse_address(text)
+
+    assert (address.argv, address.directory) == (argv, directory)
+
+
+def test_a_host_of_ssh_is_never_an_option() -> None:
+    address = parse_address("ssh://me@host:2222/srv")
+
+    assert address.argv[-5:] == ("-p", "2222", "--", "me@host", "/bin/sh")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ssh://", "ssh://-oProxyCommand=x/y", "ftp://host/x", "cmd:", "cmd:sh # x", "k8s://a"],
+)
+def test_an_invalid_address_is_refused_with_its_text(text: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_address(text)
+
+    assert text in str(caught.value)

@@ -1,0 +1,321 @@
+"""Files, commands and snapshots over a pipe do what they do on this machine, and survive cuts."""
+
+import os
+import random
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from hashlib import sha256
+from pathlib import Path
+
+import anyio
+import pytest
+
+from refold.errors import ConnectionLost, ToolFailed
+from refold.place.elsewhere.address import PlaceAddress
+from refold.place.elsewhere.pipe import Pipe, PlaceSettings
+from refold.place.elsewhere.place_commands import PlaceCommands
+from refold.place.elsewhere.place_files import PlaceFiles
+from refold.place.elsewhere.place_snapshots import PlaceSnapshots
+from refold.place.limits import Limits
+from refold.place.port import CommandExtras, FileWrite, Finished
+from refold.values.kept_output import Printed
+from refold.values.tools import Confinement
+
+pytestmark = pytest.mark.slow  # each connection sends the program
+
+_SETTINGS = PlaceSettings(
+    {"profile": "workspace", "network": False, "user_namespaces": False}, {}
+)
+_WRITING = Confinement(writes=True)
+_SSHD = "/usr/sbin/sshd"
+
+
+class Place:
+    """A place in a directory of this machine, at the end of a pipe."""
+
+    def __init__(self, argv: tuple[str, ...], directory: Path, data: Path) -> None:
+        self.directory = directory
+        address = PlaceAddress("cmd:test", "cmd", argv, str(directory))
+        environ = {**os.environ, "XDG_DATA_HOME": str(data)}
+        self.pipe = Pipe(address, _SETTINGS, environ)
+        self.files = PlaceFiles(
+            self.pipe, os.path.realpath(directory), resolved_seconds=0.0
+        )
+        self.commands = PlaceCommands(self.pipe, Limits(), self.files.forget)
+        self.snapshots = PlaceSnapshots(self.pipe, self.files.forget)
+
+    def run(
+        self, command: str, seconds: float | None = 30, printed: Printed | None = None
+    ) -> Finished:
+        async def use() -> Finished:
+            return await self.commands.run(
+                command,
+                cwd=str(self.directory),
+                seconds=seconds,
+                confines=_WRITING,
+                extras=CommandExtras(printed=printed),
+            )
+
+        return anyio.run(use)
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, ...]]:
+    """A server of our own on loopback, and the command that reaches a shell through it."""
+    if not (os.path.exists(_SSHD) and shutil.which("ssh-keygen")):
+        pytest.skip("openssh-server is not installed")
+    folder = tmp_path_factory.mktemp("sshd")
+    for key in ("host", "user"):
+        subprocess.run(
+            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True
+        )
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    (folder / "config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\n"
+        f"AuthorizedKeysFile {folder}/user.pub\nPidFile none\nStrictModes no\nUsePAM no\n"
+        "PasswordAuthentication no\nAcceptEnv XDG_DATA_HOME\n"
+    )
+    if os.geteuid() == 0:
+        os.makedirs("/run/sshd", exist_ok=True)
+    server = subprocess.Popen(
+        [_SSHD, "-D", "-e", "-f", folder / "config"], stderr=subprocess.PIPE
+    )
+    assert server.stderr is not None
+    while b"listening" not in (line := server.stderr.readline()):
+        if not line:
+            pytest.skip("sshd does not run here")
+    yield (
+        "ssh", "-T", "-F", "none", "-i", f"{folder}/user", "-p", str(port),
+        "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=accept-new",
+        "-o", f"UserKnownHostsFile={folder}/known", "-o", "SendEnv=XDG_DATA_HOME",
+        "127.0.0.1", "sh",
+    )  # fmt: skip
+    server.terminate()
+    server.wait()
+    server.stderr.close()
+
+
+@pytest.fixture(params=["command", "ssh", "installed"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place]:
+    argv: tuple[str, ...] = ("sh",)
+    if request.param == "ssh":
+        argv = request.getfixturevalue("sshd")
+    elif request.param == "installed":
+        program = f"exec {shlex.quote(sys.executable)} -m refold place --stdio"
+        argv = ("/bin/sh", "-c", program)
+    yield from open_place(argv, tmp_path)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Generator[Place]:
+    yield from open_place(("sh",), tmp_path)
+
+
+def open_place(argv: tuple[str, ...], tmp_path: Path) -> Generator[Place]:
+    directory = tmp_path / "work"
+    directory.mkdir()
+    place = Place(argv, directory, tmp_path / "data")
+    yield place
+    place.pipe.close()
+
+
+def test_files_are_read_written_and_listed_in_the_place(place: Place) -> None:
+    files = place.files
+    (place.directory / "a.txt").write_text("old\n")
+    real = files.real("a.txt")
+
+    files.write(real, b"new\n", expect=sha256(b"old\n").hexdigest())
+    files.write(files.real("sub/b.txt"), b"b", expect="")
+
+    assert (place.directory / "a.txt").read_text() == "new\n"
+    assert files.read(real) == b"new\n"
+    assert files.kind(files.real("none")) == "nothing"
+    assert [item.name for item in files.items(files.real("."))] == ["a.txt", "sub"]
+    assert files.tree.walk(files.real("."), lambda: None).paths == ["a.txt", "sub/b.txt"]
+
+
+def test_a_changed_file_is_not_overwritten(place: Place) -> None:
+    (place.directory / "a.txt").write_text("theirs")
+    real = place.files.real("a.txt")
+
+    with pytest.raises(ToolFailed, match="changed in the meantime"):
+        place.files.put_all([FileWrite(real, b"ours", sha256(b"old").hexdigest())])
+
+    assert (place.directory / "a.txt").read_text() == "theirs"
+
+
+def test_a_link_that_changed_after_the_decision_is_not_followed(place: Place) -> None:
+    (place.directory / "a.txt").write_text("allowed")
+    (place.directory / "link").symlink_to("a.txt")
+    real = place.files.real("link")
+    (place.directory / "a.txt").unlink()
+    (place.directory / "a.txt").symlink_to("/etc/passwd")
+
+    with pytest.raises(ToolFailed):
+        place.files.only([real]).read(real)
+
+
+def test_names_that_are_not_utf_8_pass_the_pipe(place: Place) -> None:
+    name = os.fsdecode(b"b\xe4r.txt")
+    (place.directory / name).write_text("x")
+
+    items = place.files.items(place.files.real("."))
+
+    assert [item.name for item in items] == [name]
+    assert place.files.read(place.files.real(name)) == b"x"
+
+
+def test_a_command_runs_in_the_place_with_its_code_and_output(place: Place) -> None:
+    finished = place.run("echo out; echo err >&2; exit 3")
+
+    assert (finished.code, finished.start) == (3, b"out\nerr\n")
+
+
+def test_a_command_is_ended_at_its_time_limit(place: Place) -> None:
+    finished = place.run("echo before; sleep 60", seconds=1)
+
+    assert (finished.code, finished.timed_out, finished.start) == (None, True, b"before\n")
+
+
+def test_long_output_keeps_both_ends_and_counts_the_middle(local: Place) -> None:
+    finished = local.run("head -c 40000000 /dev/zero | tr '\\0' x; echo end")
+
+    assert finished.total_bytes == 40_000_004
+    assert finished.end.endswith(b"xend\n")
+
+
+def test_a_snapshot_restores_what_a_command_changed(place: Place) -> None:
+    (place.directory / "a.txt").write_text("before\n")
+
+    async def use() -> int:
+        before = await place.snapshots.take()
+        await place.commands.run(
+            "rm a.txt; echo new > b.txt",
+            cwd=str(place.directory), seconds=30, confines=_WRITING,
+        )  # fmt: skip
+        place.snapshots.note_change()
+        after = await place.snapshots.take()
+        return await place.snapshots.restore(after.trees, before.trees)
+
+    assert anyio.run(use) == 2
+    assert [path.name for path in place.directory.iterdir()] == ["a.txt"]
+
+
+def test_our_keys_are_not_in_the_environment_of_the_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret-of-this-machine")
+    place = next(places := open_place(("sh",), tmp_path))
+
+    finished = place.run("cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; env")
+
+    assert b"sk-secret-of-this-machine" not in finished.start
+    places.close()
+
+
+def test_an_edit_takes_two_requests_and_a_command_one(tmp_path: Path) -> None:
+    place = next(places := open_place(("sh",), tmp_path))
+    (place.directory / "a.txt").write_text("old")
+    files = PlaceFiles(place.pipe, os.path.realpath(place.directory))
+    files.real(".")  # connects
+    counts = list[int]()
+
+    def count(work: Callable[[], object]) -> None:
+        before = place.pipe.requests
+        work()
+        counts.append(place.pipe.requests - before)
+
+    def edit() -> None:
+        real = files.real("a.txt")
+        own = files.only([files.real("a.txt")])
+        assert own.kind(own.real("a.txt")) == "file"
+        own.write(real, own.read(real) + b"!", expect=sha256(b"old").hexdigest())
+
+    count(edit)
+    count(lambda: place.run("true"))
+    count(lambda: files.tree.walk(files.real("."), lambda: None))
+
+    assert counts == [2, 1, 2]
+    places.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
+    tmp_path: Path, seed: int
+) -> None:
+    """The program in the place is killed; what it began is not done twice."""
+    chance, number = random.Random(seed), tmp_path / "pid"
+    argv = ("/bin/sh", "-c", f"echo $$ > {number}; exec sh")
+    local = next(places := open_place(argv, tmp_path))
+    marks = local.directory / "marks"
+    local.run("true")
+    printed = Printed()
+
+    async def use() -> None:
+        async with anyio.create_task_group() as group:
+
+            async def cut() -> None:
+                while not printed.start:
+                    await anyio.sleep(0.01)
+                await anyio.sleep(chance.random() / 20)
+                os.kill(int(number.read_text()), signal.SIGKILL)
+
+            group.start_soon(cut)
+            with pytest.raises(ConnectionLost, match="may or may not"):
+                await local.commands.run(
+                    f"echo began >> {marks}; echo began; sleep 60; echo ended >> {marks}",
+                    cwd=str(local.directory), seconds=None, confines=_WRITING,
+                    extras=CommandExtras(printed=printed),
+                )  # fmt: skip
+
+    anyio.run(use)
+
+    assert local.run("echo again").start == b"again\n"
+    assert marks.read_text() == "began\n"
+    assert local.pipe.connections == 2
+    places.close()
+
+
+def test_a_lower_epoch_is_refused_after_a_higher_one(tmp_path: Path) -> None:
+    old = next(olds := open_place(("sh",), tmp_path))
+    new = Place(("sh",), old.directory, tmp_path / "data")
+    old.pipe.claim("session", lambda: 4)
+    new.pipe.claim("session", lambda: 5)
+    assert old.run("echo 4").start == b"4\n"
+    assert new.run("echo 5").start == b"5\n"
+
+    with pytest.raises(ToolFailed):
+        old.run("echo late > late")
+    with pytest.raises(ToolFailed, match="higher epoch"):
+        old.run("echo late > late")
+
+    assert not (old.directory / "late").exists()
+    new.pipe.close()
+    olds.close()
+
+
+def test_a_place_without_python_says_so_and_offers_an_image(tmp_path: Path) -> None:
+    empty = tmp_path / "bin"
+    empty.mkdir()
+    (empty / "sh").symlink_to("/bin/sh")
+    place = Place(("/usr/bin/env", f"PATH={empty}", "sh"), tmp_path, tmp_path / "data")
+
+    with pytest.raises(ToolFailed, match=r"has no Python.*python:3-slim"):
+        place.files.real(".")
+
+
+@pytest.mark.parametrize(
+    "said", ["refold-place-is-installed\\n\\377\\377\\377\\377\\377", "hello"]
+)
+def test_a_place_that_sends_nonsense_is_given_up(tmp_path: Path, said: str) -> None:
+    place = Place(("/bin/sh", "-c", f"printf '{said}'"), tmp_path, tmp_path / "data")
+
+    with pytest.raises(ToolFailed, match="cannot be reached"):
+        place.files.real(".")
