@@ -65,7 +65,7 @@ SEALS: dict[WireName, tuple[str, ...]] = {
 
 
 def of(wire: WireName, name: str) -> ProviderSpec:
-    """The provider the wire was made for, or one of that name that speaks it too."""
+    """The provider that the wire was made for, or else one of this name with the same wire."""
     return spec_of(wire) if not name else replace(spec_of(wire), name=name)
 
 

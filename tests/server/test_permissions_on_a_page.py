@@ -12,7 +12,7 @@ EDIT = ("write_file", '{"path": "a.txt", "content": "x"}')
 
 
 class Page:
-    """Answers the questions of `/permissions`, each with the title that the last one had."""
+    """Answers the questions of `/permissions` by their titles."""
 
     def __init__(self, client: Client, id_: str) -> None:
         self._client, self._id = client, id_
