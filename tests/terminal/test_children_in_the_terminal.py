@@ -96,7 +96,7 @@ def child_task_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> To
 def run_with_child(
     here: Path, child_task: Tool, *typed: Typed
 ) -> tuple[list[str], Evening]:
-    evening = Evening(here, [("errand", "{}")], "Done.")
+    evening = Evening(here, [("child_task", "{}")], "Done.")
 
     async def story() -> None:
         record = Recorder(evening.store)
