@@ -197,7 +197,7 @@ class Workshop:
                 process.returncode, out.decode(errors="replace"), err.decode(errors="replace"),
                 tuple(model.requests), tuple(model.refusals),
             )  # fmt: skip
-        _expect_success(run)
+        _expect_success(run, self._name)
         return run
 
     def kill_when(
@@ -336,7 +336,21 @@ def _hanging(said: Sequence[str], out: bytes) -> NotYet:
     )
 
 
-def _expect_success(run: ProgramRun) -> None:
+def _own_traceback(errors: str, program_name: str) -> str:
+    """The end of a traceback, without the lines about files that the reader did not write."""
+    lines: list[str] = []
+    is_own = True
+    for line in errors.strip().splitlines():
+        if line.startswith('  File "'):
+            is_own = f'{program_name}"' in line
+        elif not line.startswith(" "):
+            is_own = True
+        if is_own:
+            lines.append(line)
+    return "\n".join(lines[-7:])
+
+
+def _expect_success(run: ProgramRun, program_name: str) -> None:
     if run.refusals:
         raise NotYet(
             f"The model refused a request: {run.refusals[0]}.",
@@ -349,7 +363,7 @@ def _expect_success(run: ProgramRun) -> None:
         raise NotYet(
             f"Your program exited with code {run.exit_code}: {last[0]}",
             "The last line of the error says what went wrong, the lines above it where:\n"
-            + "\n".join(run.errors.strip().splitlines()[-7:]),
-            "Run it yourself: refold learn run N",
+            + _own_traceback(run.errors, program_name),
+            "Run it yourself with `refold learn run` and the number of this lesson.",
             "Compare your program with the text of this lesson, function by function.",
         )

@@ -83,8 +83,9 @@ def _check_calls_in_the_middle(shop: Workshop) -> None:
     )
     roles = [str(message.get("role")) for message in run.messages(-1)]
     expect(
-        roles == ["system", "user"] and "Read long.txt" in str(run.messages(-1)),
-        f"A long result should be summarized in the middle of a turn, too. Roles: {roles}.",
+        set(roles[1:]) == {"user"} and "Read long.txt" in str(run.messages(-1)),
+        "A long result should be summarized in the middle of a turn, too. After that the model "
+        f"should get only 'system' and 'user' messages. It got {roles}.",
         "The conversation grows by results, not only by what people say.",
         "Look at the length before each call of the model, inside of the loop.",
         "the `if` stands in run_turn, before call_model",

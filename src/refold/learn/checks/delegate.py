@@ -28,6 +28,15 @@ def check(shop: Workshop) -> None:
         ModelReply("One line."),
         said=said,
     )
+    result = run.messages(1)[-1]
+    expect(
+        result.get("role") != "tool",
+        "No subagent asked the model. The result of `delegate` was "
+        f"{quote(str(result.get('content')))}.",
+        "Does `delegate` wait for a permission? Does run_tool know it?",
+        "The subagent asks for what it does, so `delegate` belongs to HARMLESS_TOOLS.",
+        'HARMLESS_TOOLS = {"read_file", "list_files", "delegate"}',
+    )
     expect(
         len(run.requests) == 4,
         f"Two agents should have asked the model 4 times, not {len(run.requests)} times.",

@@ -27,6 +27,13 @@ def check(shop: Workshop) -> None:
         '"stream": True',
     )
     expect(
+        run.output.strip(),
+        f"The model said {_LONG_TEXT!r}. Your program printed nothing.",
+        "Each piece is added to `text`, and not printed.",
+        "The line belongs below `text += piece`.",
+        'print(piece, end="", flush=True)',
+    )
+    expect(
         _LONG_TEXT in run.output,
         f"The model said {_LONG_TEXT!r}. Your program printed {quote(run.output)}.",
         "A piece has no line break at its end unless the model wrote one.",
