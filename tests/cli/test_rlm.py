@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from refold.cli.main import main
+from tests.journal.journals import text_in
 
 
 @pytest.fixture(autouse=True)
@@ -140,8 +141,9 @@ def test_rlm_sends_folder_instructions_only_in_a_recursive_run(
 
     main(["rlm", "Which port?", way, "--context", "notes.txt", "--script", text, "--trust"])
 
-    paths = [path for path in home.rglob("*") if path.is_file()]
-    assert any(b"Speak Latin" in path.read_bytes() for path in paths) is told
+    journals = list(home.rglob("events.jsonl"))
+    assert journals
+    assert any("Speak Latin" in text_in(journal) for journal in journals) is told
 
 
 @pytest.mark.slow

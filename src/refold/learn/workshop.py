@@ -54,6 +54,7 @@ shutil.copy(sorted(journals)[-1], "session.jsonl")
 """
 _HOME_NAME = ".refold"
 MAX_RUN_SECONDS = 20
+_FIRST_OUTPUT_SECONDS = 3  # from the first piece until a program has printed it
 _MAX_SHOWN_CHARS = 600
 
 
@@ -226,12 +227,17 @@ class Workshop:
     def first_output_of(self, reply: ModelReply, *, words: Sequence[str]) -> str:
         """What the program has printed when the model has sent only the first piece of an answer.
 
-        The model waits with the other pieces for half of `MAX_RUN_SECONDS` at most.
+        The model waits with the other pieces until then, or for `_FIRST_OUTPUT_SECONDS`.
         """
-        printed = Event()
+        sent, printed = Event(), Event()
+
+        def wait_for_output() -> None:
+            sent.set()
+            printed.wait(2 * _FIRST_OUTPUT_SECONDS)  # set below at the latest
+
         with model_server(reply) as model:
             process = self._start(model, words, stdin=subprocess.DEVNULL)
-            model.after_first_piece = lambda: _wait(printed)
+            model.after_first_piece = wait_for_output
             reader = cast("IO[bytes]", process.stdout)
             early = bytearray()
 
@@ -240,8 +246,7 @@ class Workshop:
                 printed.set()
 
             Thread(target=read_first, daemon=True).start()
-            came_early = printed.wait(MAX_RUN_SECONDS / 2)
-            model.after_first_piece = lambda: None
+            came_early = sent.wait(MAX_RUN_SECONDS) and printed.wait(_FIRST_OUTPUT_SECONDS)
             printed.set()
             try:
                 process.communicate(timeout=MAX_RUN_SECONDS)
@@ -268,10 +273,6 @@ class Workshop:
 def _kill(process: "subprocess.Popen[bytes]") -> None:
     """Kill the program and the commands that it has started."""
     signal_group(process.pid, signal.SIGKILL)
-
-
-def _wait(printed: Event) -> None:
-    printed.wait(MAX_RUN_SECONDS / 2)
 
 
 def start_program(
