@@ -182,7 +182,7 @@ def test_inside_the_folder_of_the_course_no_second_one_is_made(
         (["99"], "there is no lesson 99: they are numbered from 1 to 19"),
         (["check", "two"], "refold learn has no 'two': name a lesson by its number"),
         (["cheese"], "refold learn has no 'cheese': name a lesson by its number"),
-        (["check", "1"], "refold learn 1 begins"),
+        (["check", "1"], "Begin the lesson first: refold learn 1"),
     ],
 )
 def test_a_wrong_word_gets_one_clear_error(
@@ -202,3 +202,13 @@ def test_progress_that_cannot_be_read_is_an_error_that_names_the_file(
     assert main(["learn"]) == 1
 
     assert ".progress.json" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "refold-course").write_text("in the way")
+
+    assert main(["learn", "1"]) == 1
+
+    assert "refold-course/agent.py' cannot be written" in capsys.readouterr().err

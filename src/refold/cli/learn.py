@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -126,7 +125,7 @@ def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
     if demo.session and not (folder.path / "session.jsonl").exists():
         make_session(folder.path, *demo.session)
     words = words or demo.words
-    write(f"$ {shlex.join(('python', chosen.program_name, *words))}\n")
+    write(f"$ {' '.join(('python', chosen.program_name, *words))}\n")
     for typed in demo.said:
         write(f"  type: {typed}\n")
     with model_server(*demo.replies) as model:
@@ -144,7 +143,9 @@ def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
 def _check(chosen: Lesson, folder: ReaderFolder) -> int:
     program = folder.program(chosen)
     if not program.exists():
-        raise BadInput(f"there is no {str(program)!r}: refold learn {chosen.number} begins")
+        raise BadInput(
+            f"there is no {str(program)!r}. Begin the lesson first: refold learn {chosen.number}"
+        )
     shop = Workshop(program)
     try:
         chosen.check(shop)

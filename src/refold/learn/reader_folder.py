@@ -50,12 +50,21 @@ class ReaderFolder:
             ) from error
 
     def create(self, lesson: Lesson) -> bool:
-        """Create the folder and a first program if they are missing; True if one was."""
+        """Create the folder and a first program if they are missing; True if one was.
+
+        Raises `BadInput` if they cannot be written.
+        """
         program = self.program(lesson)
         if program.exists():
             return False
-        self.path.mkdir(exist_ok=True)
-        program.write_text(lesson.first_program(), encoding="utf-8")
+        try:
+            self.path.mkdir(exist_ok=True)
+            program.write_text(lesson.first_program(), encoding="utf-8")
+        except OSError as error:
+            raise BadInput(
+                f"{str(program)!r} cannot be written: {error.strerror}. "
+                "Change to a directory that is yours to write, and start again there"
+            ) from error
         if not (self.path / _PROGRESS_NAME).exists():
             self._save(CourseProgress())
         return True
