@@ -69,6 +69,7 @@ _SKILL_TOOLS = ("list_skills", "read_skill")
 _MEMORY_TOOLS = ("memory_write",)
 # Only in the user's own session.
 _USER_TOOLS = ("schedule", "enter_worktree", "exit_worktree")
+_LOCAL_TOOLS = ("python", "enter_worktree", "exit_worktree")  # not in a workspace elsewhere
 _BOARD_TOOLS = ("task_create", "task_get", "task_update", "task_list", "task_claim")
 
 
@@ -442,6 +443,7 @@ class ToolDependencies:
             *(() if settings.memory and options.takes_notes else _MEMORY_TOOLS),
             *(() if options.keep else _BOARD_TOOLS),
             *(() if options.keep and child is None else _USER_TOOLS),
+            *(_LOCAL_TOOLS if self._shared.workspace.elsewhere else ()),
         }
         return tuple(
             task_for(self._choices) if tool is task else tool

@@ -1,0 +1,84 @@
+"""A whole session in a workspace elsewhere: files, commands and checkpoints are there, the rest is here."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from refold.cli.main import main
+
+pytestmark = pytest.mark.slow  # each start sends the program of the far side
+
+CALLS = (
+    ("glob", {"pattern": "**/*.py"}),
+    ("read_file", {"path": "app.py"}),
+    ("edit_file", {"path": "app.py", "old": "helo", "new": "hello"}),
+    ("bash", {"command": "python3 app.py; pwd"}),
+    ("tool_call", {"name": "python", "arguments": {"code": "print(1)"}}),
+)
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of the place; nothing is on standard input."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    directory = tmp_path / "far"
+    directory.mkdir()
+    (directory / "app.py").write_text('print("helo")\n')
+    with open(os.devnull, encoding="utf-8") as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        yield directory
+
+
+def write_script(path: Path, *steps: dict[str, object]) -> str:
+    path.write_text("".join(f"{json.dumps(step)}\n" for step in steps))
+    return str(path)
+
+
+def calls(*rows: tuple[str, dict[str, object]]) -> list[dict[str, object]]:
+    return [{"calls": [{"tool": tool, "arguments": arguments}]} for tool, arguments in rows]
+
+
+def events(home: Path) -> list[dict[str, object]]:
+    (journal,) = home.glob("**/events.jsonl")
+    return [json.loads(row) for row in journal.read_text().splitlines()]
+
+
+def test_a_session_elsewhere_works_there_and_keeps_its_journal_here(
+    far: Path, home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = write_script(tmp_path / "one", *calls(*CALLS), {"text": "It says hello."})
+    place = f'cmd:"sh # {far}"'
+
+    code = main(["-p", "Fix it", "--yolo", "--workspace", place, "--script", script])
+
+    out, err = capfd.readouterr()
+    ended = [event["data"] for event in events(home) if event["kind"] == "Ended"]
+    assert (code, out) == (0, "It says hello.\n")
+    assert f"The workspace is {place}: {far} of " in err
+    assert (far / "app.py").read_text() == 'print("hello")\n'
+    texts = [data["text"] for data in ended if isinstance(data, dict)]
+    assert texts[0] == "app.py"
+    assert texts[3] == f"hello\n{far}"
+    assert "There is no tool 'python'" in texts[4]
+    assert not list(far.glob("**/events.jsonl"))
+
+
+def test_a_session_elsewhere_is_resumed_there(
+    far: Path, home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = f'cmd:"sh # {far}"'
+    edit = write_script(tmp_path / "one", *calls(*CALLS[1:3]), {"text": "Done."})
+    look = write_script(tmp_path / "two", *calls(CALLS[1]), {"text": "Seen."})
+    main(["-p", "Fix it", "--yolo", "--workspace", place, "--script", edit])
+
+    code = main(["-c", "-p", "Look", "--yolo", "--workspace", place, "--script", look])
+
+    assert (code, capfd.readouterr().out) == (0, "Done.\nSeen.\n")
+    texts = [str(event["data"]) for event in events(home) if event["kind"] == "Ended"]
+    assert 'print("hello")' in texts[-1]
