@@ -268,7 +268,7 @@ def list_orders(
     """The orders of these answers and a last one, and the messages of the last request."""
     orders: list[str] = []
 
-    async def talk() -> list[Any]:
+    async def use_session() -> list[Any]:
         async with asking(wire, *answers, answer(wire, Reply("Done."))) as (
             provider,
             server,
@@ -279,7 +279,7 @@ def list_orders(
             assert view.turn.outcome == "answered"
             return json.loads(server.heard[-1].body)["messages"]
 
-    return orders, anyio.run(talk)
+    return orders, anyio.run(use_session)
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_a_surrogate_pair_split_over_two_pieces_is_one_character() -> None:
         b'"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
     )
 
-    async def talk() -> str:
+    async def use_session() -> str:
         async with asking("openai-chat", Answer(halves, headers=SSE, then="hang")) as (
             provider,
             _,
@@ -346,7 +346,7 @@ def test_a_surrogate_pair_split_over_two_pieces_is_one_character() -> None:
             here = replace(here, model=replace(here.model, provider=provider))
             return (await converse_once(MemoryStore(), here, "Smile.")).turn.answer
 
-    assert anyio.run(talk) == "\U0001f600"
+    assert anyio.run(use_session) == "\U0001f600"
 
 
 # --- the machine

@@ -475,7 +475,7 @@ def test_a_failed_teammate_frees_its_task_and_reports_that() -> None:
 def test_a_stopped_teammate_frees_its_task() -> None:
     tree = TeamTree(ScriptedConversations(holding([tool_call("wait")])))
 
-    async def story() -> None:
+    async def run_story() -> None:
         session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
@@ -484,7 +484,7 @@ def test_a_stopped_teammate_frees_its_task() -> None:
                 await anyio.lowlevel.checkpoint()
             await session.inbox.stop_child("child-1")
 
-    with_time(story)
+    with_time(run_story)
 
     assert [(t.status, t.owner) for t in tree.board.board.tasks] == [("pending", "")]
     assert tree.events("root", ChildEnded)[0].outcome == "cancelled"
@@ -498,7 +498,7 @@ def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
     }))  # fmt: skip
     result = list[bool]()
 
-    async def story() -> None:
+    async def run_story() -> None:
         session = await tree.open_session()
         await session.inbox.say("Go.")
 
@@ -522,7 +522,7 @@ def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
             await session.inbox.stop_child("child-1")
             result.append(await session.inbox.mail("ann", "Too late.", "k4"))
 
-    with_time(story)
+    with_time(run_story)
 
     assert result == [True, False, True, True, False, False]
     assert tree.mail("root/child-1") == [mail_of("person", "Wait no more.")]
@@ -539,7 +539,7 @@ def test_unread_mail_of_a_stopped_teammate_is_reported_to_the_leader() -> None:
         "You are ann": [[tool_call("wait")]],
     }))  # fmt: skip
 
-    async def story() -> None:
+    async def run_story() -> None:
         session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
@@ -550,7 +550,7 @@ def test_unread_mail_of_a_stopped_teammate_is_reported_to_the_leader() -> None:
             await session.inbox.mail("ann", "And at c.txt.", "k2")
             await session.inbox.stop_child("child-1")
 
-    with_time(story)
+    with_time(run_story)
 
     (end,) = tree.events("root", ChildEnded)
     assert end.reason == (
@@ -586,7 +586,7 @@ def test_an_idle_teammate_ends_while_its_leader_is_busy() -> None:
     tree = TeamTree(cast)
     tree.patience = (0.05, 0.01)
 
-    async def story() -> None:
+    async def run_story() -> None:
         session = await tree.open_session()
         await session.inbox.say("Go.")
         async with anyio.create_task_group() as group:
@@ -598,7 +598,7 @@ def test_an_idle_teammate_ends_while_its_leader_is_busy() -> None:
                 await session.record.wait_for_event(after=session.view.seq)
             cast.holding.clear()
 
-    with_time(story)
+    with_time(run_story)
 
     assert [e.idle for e in tree.events("root", TeammateIdled)] == [True]
     assert tree.events("root", ChildEnded)[0].status == "done"

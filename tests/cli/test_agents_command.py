@@ -132,7 +132,7 @@ def test_an_agent_has_its_own_prompt_and_tools_only(folder: Path) -> None:
     environ = {"REFOLD_HOME": str(folder / "home"), "HOME": str(folder)}
     provider = ScriptedProvider("Hi.", "Ho.")
 
-    async def story() -> tuple[str, ...]:
+    async def run_story() -> tuple[str, ...]:
         places = paths(environ)
         settings = load(places.settings, environ, {}).settings
         options = LaunchOptions(directory=folder, provider=provider, trust=True)
@@ -153,7 +153,7 @@ def test_an_agent_has_its_own_prompt_and_tools_only(folder: Path) -> None:
         await later.aclose()
         return notices
 
-    notices = anyio.run(story)
+    notices = anyio.run(run_story)
 
     first, second = provider.heard
     assert first.system.startswith("You look.")

@@ -33,7 +33,7 @@ def while_it_runs(place: Path, *arguments: str) -> int:
     script = ScriptedProvider([WEATHER], Reply("Rain.", usage=Usage(300, 0, 0, 7)))
     result = world(script, name="m/one", system="You are one. " * 40, window=2_000)
 
-    async def story() -> int:
+    async def run_story() -> int:
         home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
         record = Recorder(home.store(ID), clock=lambda: 0.0)
         async with await Session.open(
@@ -46,7 +46,7 @@ def while_it_runs(place: Path, *arguments: str) -> int:
             assert journal().read_bytes() == before
             return code
 
-    return anyio.run(story)
+    return anyio.run(run_story)
 
 
 def test_context_shows_tokens_by_part_of_the_newest_session_of_the_directory(

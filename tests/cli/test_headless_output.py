@@ -30,7 +30,7 @@ def a_pipe_as_stdout(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
 def test_stdout_writer_does_not_treat_a_slow_reader_as_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(reading: int) -> tuple[bool, bool, int]:
+    async def run_story(reading: int) -> tuple[bool, bool, int]:
         outlet, read, meanwhile = StdoutWriter(), 0, True
         async with anyio.create_task_group() as group:
             group.start_soon(outlet.write, MUCH)
@@ -41,13 +41,13 @@ def test_stdout_writer_does_not_treat_a_slow_reader_as_closed(
         return meanwhile, outlet.reader_left, read
 
     with a_pipe_as_stdout(monkeypatch) as reading:
-        assert anyio.run(story, reading) == (False, False, len(MUCH))
+        assert anyio.run(run_story, reading) == (False, False, len(MUCH))
 
 
 def test_stdout_writer_writes_nothing_after_a_cancelled_write(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story(reading: int) -> tuple[bool, bool]:
+    async def run_story(reading: int) -> tuple[bool, bool]:
         outlet, read = StdoutWriter(), 0
         async with anyio.create_task_group() as group:
             group.start_soon(outlet.write, MUCH)
@@ -59,4 +59,4 @@ def test_stdout_writer_writes_nothing_after_a_cancelled_write(
         return result, more
 
     with a_pipe_as_stdout(monkeypatch) as reading:
-        assert anyio.run(story, reading) == (True, False)
+        assert anyio.run(run_story, reading) == (True, False)

@@ -28,7 +28,7 @@ def make_titles(
     """
     provider = ScriptedProvider(Reply(answers[0], usage=Usage(fresh=9)))
 
-    async def doing() -> list[str]:
+    async def run_scenario() -> list[str]:
         async with Agent(
             directory=place, provider=ScriptedProvider("Mended.")
         ).session() as s:
@@ -46,7 +46,7 @@ def make_titles(
         await app.aclose()
         return titles
 
-    result = anyio.run(doing)
+    result = anyio.run(run_scenario)
     home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
     (card,) = home.catalogue().cards()
     parts = (home.path(card.id) / "events.jsonl").read_bytes().split(b"\n")[:-1]

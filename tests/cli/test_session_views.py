@@ -320,7 +320,7 @@ def test_tree_shows_a_running_session_as_running_and_writes_nothing(
     model = ScriptedProvider([("look", "{}")], "Done.")
     result = world(model, name="m/one", tools=(look,))
 
-    async def story() -> None:
+    async def run_story() -> None:
         home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
         record = Recorder(home.store(ID), clock=lambda: 5.0)
         async with await Session.open(
@@ -330,7 +330,7 @@ def test_tree_shows_a_running_session_as_running_and_writes_nothing(
             await session.run_turns()
             records.append(document(capsys, "tree"))
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     assert [data.get("status") or data["outcome"] for data in records] == [
         "running", "running", "answered",

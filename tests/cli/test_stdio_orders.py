@@ -74,14 +74,14 @@ async def desk(here: Path) -> AsyncGenerator[tuple[Handle, Session]]:
 def run_orders(here: Path, *orders: bytes) -> list[Event]:
     """What stands in the journal after these orders, but for how it begins."""
 
-    async def story() -> list[Event]:
+    async def run_story() -> list[Event]:
         async with desk(here) as (at, session):
             before = session.view.seq
             for order in orders:
                 await at.send(parse_order(order))
             return [entry.event for entry in await session.record.entries()][before:]
 
-    return anyio.run(story)
+    return anyio.run(run_story)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +104,13 @@ def test_an_order_is_recorded_as_an_event(
 def test_a_compact_order_is_executed_by_the_next_step_between_turns(
     tmp_path: Path,
 ) -> None:
-    async def story() -> tuple[bool, bool]:
+    async def run_story() -> tuple[bool, bool]:
         async with desk(tmp_path) as (at, _):
             await at.run("hello")
             await at.send(parse_order(b'{"type":"compact","kind":"prune"}'))
             return await at.step(), await at.step()
 
-    assert anyio.run(story) == (True, False)
+    assert anyio.run(run_story) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def of_a_child(call: ToolCall) -> ChildAsked:
 def ask_child(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event]]:
     """The documents about a child's question, and the journal after it."""
 
-    async def story() -> tuple[Plain, list[Event]]:
+    async def run_story() -> tuple[Plain, list[Event]]:
         async with desk(here) as (at, session):
             asks = of_a_child(call)
             await session.record(TurnStarted(0), BORN, asks)
@@ -235,7 +235,7 @@ def ask_child(here: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[E
                 await at.send(parse_order(order))
             return builtins, [e.event for e in await session.record.entries()][before:]
 
-    return anyio.run(story)
+    return anyio.run(run_story)
 
 
 def test_an_approval_request_names_the_subagent_and_accepts_a_session_grant(
@@ -277,12 +277,12 @@ def test_an_approval_of_an_unknown_subagent_call_is_refused(tmp_path: Path) -> N
 
 
 def test_a_question_read_from_the_session_handle_names_its_subagent(tmp_path: Path) -> None:
-    async def story() -> list[tuple[str, str, str]]:
+    async def run_story() -> list[tuple[str, str, str]]:
         async with desk(tmp_path) as (at, session):
             await session.record(TurnStarted(0), BORN, of_a_child(EDIT))
             return [(q.call_id, q.tool, q.who) for q in at.questions]
 
-    assert anyio.run(story) == [("child-1/c7", "write_file", "child-1 (code)")]
+    assert anyio.run(run_story) == [("child-1/c7", "write_file", "child-1 (code)")]
 
 
 def test_stop_child_stops_a_running_subagent_and_refuses_a_stopped_one(

@@ -38,7 +38,7 @@ def newest_documents(documents: Sequence[Plain]) -> Plain:
 
 
 def in_process(here: Path) -> list[Plain]:
-    async def story() -> list[Plain]:
+    async def run_story() -> list[Plain]:
         provider = ScriptedProvider("Hi.", "Fine.")
         async with Agent(provider=provider, directory=here).session() as session:
             for order in ORDERS:
@@ -53,7 +53,7 @@ def in_process(here: Path) -> list[Plain]:
                 msgspec.json.decode(msgspec.json.encode(document)) for document in documents
             ]
 
-    return anyio.run(story)
+    return anyio.run(run_story)
 
 
 def over_stdio(here: Path) -> list[Plain]:
@@ -82,7 +82,7 @@ def test_every_kind_of_handle_yields_the_same_end_state(
 
 
 def test_events_read_from_any_position_end_at_the_same_event(tmp_path: Path) -> None:
-    async def story() -> tuple[list[int], list[list[int]]]:
+    async def run_story() -> tuple[list[int], list[list[int]]]:
         provider = ScriptedProvider("Hi.", "Fine.")
         async with Agent(provider=provider, directory=tmp_path).session() as session:
             await session.run("Hello.")
@@ -98,6 +98,6 @@ def test_events_read_from_any_position_end_at_the_same_event(tmp_path: Path) -> 
                 late.append(numbers)
             return every, late
 
-    every, late = anyio.run(story)
+    every, late = anyio.run(run_story)
 
     assert late == [every[at:] for at in range(len(every))]

@@ -364,14 +364,14 @@ def test_a_resumed_session_without_its_directory_uses_that_of_the_agent(
 def test_set_directory_during_a_turn_is_refused(tmp_path: Path) -> None:
     world, texts = World([("wait", "{}")], directory=tmp_path), list[str]()
 
-    async def story(session: Session) -> None:
+    async def run_story(session: Session) -> None:
         async with session.stream("Go."):
             await world.busy.wait()
             with pytest.raises(BadInput) as error:
                 await session.set_directory(tmp_path)
             texts.append(str(error.value))
 
-    in_session(world.agent, story)
+    in_session(world.agent, run_story)
     assert texts == [
         "a turn of this session is running: wait or stop it, and set the directory then"
     ]
@@ -380,14 +380,14 @@ def test_set_directory_during_a_turn_is_refused(tmp_path: Path) -> None:
 def test_an_invalid_effort_format_or_mode_is_refused_by_the_session() -> None:
     texts = list[str]()
 
-    async def story(session: Session) -> None:
+    async def run_story(session: Session) -> None:
         wrong: Any = "hard"
         for order in (session.set_effort, session.set_format, session.set_mode):
             with pytest.raises(BadInput) as error:
                 await order(wrong)
             texts.append(str(error.value))
 
-    in_session(World("Hi.").agent, story)
+    in_session(World("Hi.").agent, run_story)
 
     assert texts[:2] == [
         "'hard' is not an effort: off, low, medium, high, max",

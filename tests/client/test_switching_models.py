@@ -108,7 +108,7 @@ async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
 def test_changing_model_effort_or_agent_during_a_turn_is_refused(
     tmp_path: Path, order: Order, what: str
 ) -> None:
-    async def story() -> set[str]:
+    async def run_story() -> set[str]:
         refusals = set[str]()
         async with agent.session() as session:
             async with session.stream("Go.") as frames:
@@ -122,13 +122,13 @@ def test_changing_model_effort_or_agent_during_a_turn_is_refused(
 
     agent = Agent(provider=ScriptedProvider("Yes."), directory=tmp_path)
 
-    assert anyio.run(story) == {
+    assert anyio.run(run_story) == {
         f"a turn of this session is running: wait or stop it, and set the {what} then"
     }
 
 
 def test_the_effort_set_between_two_turns_applies_to_the_next_turn(tmp_path: Path) -> None:
-    async def story() -> tuple[str, str]:
+    async def run_story() -> tuple[str, str]:
         async with agent.session() as session:
             await session.run("Go.")
             await session.set_effort("low")
@@ -138,7 +138,7 @@ def test_the_effort_set_between_two_turns_applies_to_the_next_turn(tmp_path: Pat
 
     agent = Agent(provider=ScriptedProvider("Yes.", "So."), directory=tmp_path)
 
-    assert anyio.run(story) == ("", "low")
+    assert anyio.run(run_story) == ("", "low")
 
 
 def test_a_session_switches_through_every_wire_and_a_program_and_back(
@@ -149,7 +149,7 @@ def test_a_session_switches_through_every_wire_and_a_program_and_back(
     program.write_text(PROGRAM)
     (tmp_path / "shot.png").write_bytes(PNG)
 
-    async def story() -> tuple[str, list[str], dict[str, float | None], float | None]:
+    async def run_story() -> tuple[str, list[str], dict[str, float | None], float | None]:
         async with serving(strict) as servers:
             settings: dict[str, object] = {"commands.mine.tools": "none"}
             settings["commands.mine.command"] = [sys.executable, str(program)]
@@ -173,7 +173,7 @@ def test_a_session_switches_through_every_wire_and_a_program_and_back(
                 costs = {name: spent.cost for name, spent in view.account.by_model}
                 return session.id, outcome, costs, view.account.spent.dollars
 
-    id_, texts, costs, dollars = anyio.run(story)
+    id_, texts, costs, dollars = anyio.run(run_story)
 
     words = [f"I am {wire}." for wire in WIRES]
     assert texts == [*words, "I am a program.", *words]

@@ -34,7 +34,7 @@ def agent(tmp_path: Path, *lines: str) -> Agent:
 def test_a_preset_applies_from_the_next_turn_and_after_a_resume(tmp_path: Path) -> None:
     write_preset(tmp_path / "home")
 
-    async def story() -> list[str]:
+    async def run_story() -> list[str]:
         texts = list[str]()
         async with agent(tmp_path, "One.", "Two.").session() as session:
             await session.run("Go.")
@@ -50,7 +50,7 @@ def test_a_preset_applies_from_the_next_turn_and_after_a_resume(tmp_path: Path) 
             assert session.agents.preset == "mine"
         return texts
 
-    first, *others = anyio.run(story)
+    first, *others = anyio.run(run_story)
 
     assert first != "Mine it is."
     assert others == ["Mine it is.", "Mine it is."]
@@ -59,7 +59,7 @@ def test_a_preset_applies_from_the_next_turn_and_after_a_resume(tmp_path: Path) 
 def test_a_deleted_preset_falls_back_to_the_preset_of_the_settings(tmp_path: Path) -> None:
     path = write_preset(tmp_path / "home")
 
-    async def story() -> tuple[str, tuple[str, ...]]:
+    async def run_story() -> tuple[str, tuple[str, ...]]:
         async with agent(tmp_path).session() as session:
             await session.set_preset("mine")
             id_ = session.id
@@ -68,7 +68,7 @@ def test_a_deleted_preset_falls_back_to_the_preset_of_the_settings(tmp_path: Pat
             notices = tuple(session.notices())
             return (await session.run("Go.")).text, notices
 
-    text, notices = anyio.run(story)
+    text, notices = anyio.run(run_story)
 
     assert text == "Yes."
     result = "the preset 'mine' of this session no longer exists: coding is used instead"
@@ -76,7 +76,7 @@ def test_a_deleted_preset_falls_back_to_the_preset_of_the_settings(tmp_path: Pat
 
 
 def test_choosing_an_agent_keeps_the_preset_and_vice_versa(tmp_path: Path) -> None:
-    async def story() -> list[tuple[str, str]]:
+    async def run_story() -> list[tuple[str, str]]:
         async with agent(tmp_path).session() as session:
             await session.set_agent("review")
             await session.set_preset("work")
@@ -84,18 +84,18 @@ def test_choosing_an_agent_keeps_the_preset_and_vice_versa(tmp_path: Path) -> No
             await session.set_agent("main")
             return [*chosen, (session.agent, session.agents.preset)]
 
-    assert anyio.run(story) == [("review", "work"), ("main", "work")]
+    assert anyio.run(run_story) == [("review", "work"), ("main", "work")]
 
 
 @pytest.mark.parametrize("name", ["codign", "../x"])
 def test_a_preset_that_does_not_exist_is_refused(tmp_path: Path, name: str) -> None:
-    async def story() -> None:
+    async def run_story() -> None:
         async with agent(tmp_path).session() as session:
             with pytest.raises(BadInput, match="there is no preset"):
                 await session.set_preset(name)
             assert session.agents.preset == "coding"
 
-    anyio.run(story)
+    anyio.run(run_story)
 
 
 def test_a_format_applies_from_the_next_turn_and_keeps_the_model(tmp_path: Path) -> None:
@@ -111,14 +111,14 @@ def test_a_format_applies_from_the_next_turn_and_keeps_the_model(tmp_path: Path)
     }
     fake = Agent(model="command/fake", directory=directory, home=home, settings=settings)
 
-    async def story() -> str:
+    async def run_story() -> str:
         async with fake.session() as session:
             await session.run("One")
             assert (session.format, await session.set_format("xml")) == ("", True)
             await session.run("Two")
             return session.model
 
-    model = anyio.run(story)
+    model = anyio.run(run_story)
 
     plain, xml, _ = path.read_text().split("\f")
     assert model == "command/fake"
@@ -138,13 +138,13 @@ def test_orders_set_preset_and_format(line: bytes, order: Order) -> None:
 
 
 def test_preset_and_format_changes_are_recorded(tmp_path: Path) -> None:
-    async def story() -> list[object]:
+    async def run_story() -> list[object]:
         async with agent(tmp_path).session() as session:
             await session.set_preset("work")
             await session.set_format("json")
             return [entry.event for entry in await session.reports.entries(0)]
 
-    events = anyio.run(story)
+    events = anyio.run(run_story)
 
     assert AgentChosen("main", preset="work") in events
     assert ModelChosen("", "json") in events

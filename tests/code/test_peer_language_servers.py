@@ -80,7 +80,7 @@ def texts(
     node = shutil.which("node") or "/usr/bin/node"
     path = f"{programs}:{Path(node).parent}:/usr/bin:/bin"
 
-    async def talk() -> list[str]:
+    async def use_session() -> list[str]:
         agent = Agent(
             provider=ScriptedProvider(*lines, "Done."),
             directory=work,
@@ -99,7 +99,7 @@ def texts(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", path)
         patch.chdir(work)  # what is around the working directory is not trusted
-        return anyio.run(talk)
+        return anyio.run(use_session)
 
 
 def call(tool: str, **arguments: object) -> Line:

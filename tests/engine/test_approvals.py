@@ -232,20 +232,20 @@ def test_every_call_that_ran_was_shown_and_approved_once(
 ) -> None:
     desk = Desk(*sizes)
 
-    async def story() -> None:
+    async def run_story() -> None:
         await desk.open()
         for step in (Step("go"), *steps, Step("go")):
             await take(step, desk)
             assert set(desk.struck) <= set(desk.approved)
             assert len(desk.struck) == len(set(desk.struck))
 
-    without_waiting(story)
+    without_waiting(run_story)
 
 
 def test_question_shown_without_an_answer_times_out_as_a_denial() -> None:
     desk = Desk(1, 0)
 
-    async def story() -> tuple[list[object], bool, float]:
+    async def run_story() -> tuple[list[object], bool, float]:
         session = await desk.open()
         await session.inbox.say("go")
         await session.run_turns()
@@ -268,7 +268,7 @@ def test_question_shown_without_an_answer_times_out_as_a_denial() -> None:
         ]
         return list(call), late, anyio.current_time() - began
 
-    events, late, _ = without_waiting(story)
+    events, late, _ = without_waiting(run_story)
 
     assert (late, desk.struck) == (False, [])
     assert isinstance(events[0], Answered)
@@ -279,7 +279,7 @@ def test_question_shown_without_an_answer_times_out_as_a_denial() -> None:
 def test_approval_applies_only_to_the_file_that_the_path_led_to_then(moved: bool) -> None:
     desk = Desk(1, 0)
 
-    async def story() -> tuple[str, ...]:
+    async def run_story() -> tuple[str, ...]:
         session = await desk.open()
         await session.inbox.say("go")
         await session.run_turns()
@@ -294,5 +294,5 @@ def test_approval_applies_only_to_the_file_that_the_path_led_to_then(moved: bool
         assert again is None or again.call.hash != waiting.call.hash
         return tuple(c.stage for c in view.conversation.calls)
 
-    assert without_waiting(story) == (("asked",) if moved else ())
+    assert without_waiting(run_story) == (("asked",) if moved else ())
     assert desk.struck == ([] if moved else [f"0 at {TARGETS[0]}"])

@@ -62,7 +62,7 @@ def run_with_verdicts(given: World, *verdicts: bool) -> list[Event]:
     """All events of a turn in which a person gives these verdicts, one after the other."""
     store = MemoryStore()
 
-    async def story() -> None:
+    async def run_story() -> None:
         session = await open_session(store, given)
         await session.inbox.say("go")
         await session.run_turns()
@@ -73,7 +73,7 @@ def run_with_verdicts(given: World, *verdicts: bool) -> list[Event]:
             )
             await session.run_turns()
 
-    anyio.run(story)
+    anyio.run(run_story)
     return [entry.event for entry in entries(store)]
 
 
@@ -176,7 +176,7 @@ def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
 ) -> None:
     store, result = MemoryStore(), place(here, [READ], [edit("two", "2")], "Pity.")
 
-    async def story() -> None:
+    async def run_story() -> None:
         session = await open_session(store, result)
         await session.inbox.say("go")
         await session.run_turns()
@@ -185,7 +185,7 @@ def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
         await session.inbox.answer(request.id, allowed=True)
         await session.run_turns()
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     assert failures([e.event for e in entries(store)])[0].startswith("a has changed since")
     assert (here / "a").read_text() == "one\ntwo\nthree\n"

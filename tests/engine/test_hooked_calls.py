@@ -127,7 +127,7 @@ def test_secret_in_replaced_arguments_is_not_written_to_the_journal() -> None:
     port = Port(lambda hook, about: HookAnswer(arguments={"what": "boat"}), "PreToolUse")
     store, orders = MemoryStore(), list[str]()
 
-    async def talk() -> None:
+    async def use_session() -> None:
         result = world_with_hooks(
             port, [("book", '{"what": "taxi-secret"}')], "Done.", orders=orders
         )
@@ -135,7 +135,7 @@ def test_secret_in_replaced_arguments_is_not_written_to_the_journal() -> None:
             await session.inbox.say("Go.")
             await session.run_turns()
 
-    anyio.run(talk)
+    anyio.run(use_session)
 
     assert orders == ["boat"]
     assert all(b"taxi-secret" not in line for line in anyio.run(store.read))
@@ -146,13 +146,13 @@ def test_secret_added_by_a_hook_reaches_the_tool_unmasked() -> None:
     port = Port(lambda hook, about: HookAnswer(arguments=new), "PreToolUse")
     store, orders = MemoryStore(), list[str]()
 
-    async def talk() -> None:
+    async def use_session() -> None:
         result = world_with_hooks(port, [BOOK], "Done.", orders=orders)
         async with await open_session(store, result, secrets=("boat-secret",)) as session:
             await session.inbox.say("Go.")
             await session.run_turns()
 
-    anyio.run(talk)
+    anyio.run(use_session)
 
     assert orders == ["boat-secret"]
     assert all(b"boat-secret" not in line for line in anyio.run(store.read))

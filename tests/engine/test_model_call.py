@@ -139,7 +139,7 @@ def test_interrupt_during_a_corrected_answer_ends_the_turn() -> None:
                 await anyio.sleep_forever()
             yield Done()
 
-    async def story() -> View:
+    async def run_story() -> View:
         nonlocal session
         session = await open_session(MemoryStore(), world_with_schema(Stopping()))
         await session.inbox.say("How old?")
@@ -147,7 +147,7 @@ def test_interrupt_during_a_corrected_answer_ends_the_turn() -> None:
 
     session = anyio.run(open_session, MemoryStore(), world(ScriptedProvider()))
 
-    assert anyio.run(story).turn.outcome == "interrupted"
+    assert anyio.run(run_story).turn.outcome == "interrupted"
 
 
 def test_rejected_answer_is_recorded_with_its_policy() -> None:
@@ -239,7 +239,7 @@ def test_cost_of_an_interrupted_answer_is_unknown_unless_the_model_is_free(
             await sessions[0].inbox.interrupt()
             await anyio.sleep_forever()
 
-    async def story() -> View:
+    async def run_story() -> View:
         sessions.append(
             await open_session(MemoryStore(), world(Slow(), price=lambda *_: price))
         )
@@ -248,7 +248,7 @@ def test_cost_of_an_interrupted_answer_is_unknown_unless_the_model_is_free(
 
     sessions: list[Session] = []
 
-    assert anyio.run(story).account.spent.cost == cost
+    assert anyio.run(run_story).account.spent.cost == cost
 
 
 def test_model_that_answered_is_recorded_if_it_differs_from_the_requested_one() -> None:
@@ -345,14 +345,14 @@ def test_image_of_the_user_and_image_of_a_tool_reach_the_model_with_their_bytes(
     outcome = world(provider, tools=(camera,))
     sketch = ImageData(b"GIF89a...", "image/gif", "sketch.gif")
 
-    async def story() -> View:
+    async def run_story() -> View:
         session = await open_session(
             MemoryStore(), outcome, ["GIF89a..."]
         )  # no mask touches them
         await session.inbox.say("Like this?", images=[sketch])
         return await session.run_turns()
 
-    view = anyio.run(story)
+    view = anyio.run(run_story)
 
     last = provider.heard[-1]
     message, _, came = (spoken.message for spoken in last.messages)
@@ -439,7 +439,7 @@ INSTRUCTIONS = b"Be brief. " * 100
 def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
     """A traced session: these words in turn, each to the next of the providers."""
 
-    async def story() -> None:
+    async def run_story() -> None:
         house, trace = iter([*providers, *providers[-1:] * len(words)]), Trace()
         record = Recorder(store, masks=Redactor(()), clock=lambda: 0.0)
         session = await Session.open(record, lambda _: world(next(house), trace=trace))
@@ -447,7 +447,7 @@ def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
             await session.inbox.say(word)
             await session.run_turns()
 
-    anyio.run(story)
+    anyio.run(run_story)
 
 
 def read_traces(store: MemoryStore) -> list[tuple[bytes, bytes]]:
@@ -460,14 +460,14 @@ def test_traced_calls_are_read_byte_for_byte_including_a_failed_one() -> None:
     store, provider = MemoryStore(), OverAWire(2)
     given = world(provider, trace=Trace())
 
-    async def story() -> list[tuple[bytes, bytes]]:
+    async def run_story() -> list[tuple[bytes, bytes]]:
         session = await open_session(store, given)
         for words in ("a" * 500, "b" * 500, "c" * 500):
             await session.inbox.say(words)
             await session.run_turns()
         return read_traces(store)
 
-    outcome = anyio.run(story)
+    outcome = anyio.run(run_story)
 
     assert [json.loads(sent)[-1][:1] for sent, _ in outcome] == ["a", "b", "c"]
     assert [len(json.loads(sent)) for sent, _ in outcome] == [1, 3, 4]
@@ -506,7 +506,7 @@ def test_trace_that_could_not_be_stored_is_stored_by_the_next_drain() -> None:
         async def put(self, blob: bytes) -> str:
             raise JournalError("full")
 
-    async def story() -> list[RequestLogged]:
+    async def run_story() -> list[RequestLogged]:
         trace.add_delta(RequestSent("POST http://acme.test", b"one"))
         with pytest.raises(JournalError):
             await trace.drain(Full())
@@ -515,7 +515,7 @@ def test_trace_that_could_not_be_stored_is_stored_by_the_next_drain() -> None:
 
     trace, blobs = Trace(), MemoryBlobs()
 
-    outcome = anyio.run(story)
+    outcome = anyio.run(run_story)
 
     assert [(event.same_prefix, blobs.contents[event.request]) for event in outcome] == [
         (0, b"one"),
@@ -543,7 +543,7 @@ def test_trace_of_an_interrupted_answer_is_stored() -> None:
             await sessions[0].inbox.interrupt()
             await anyio.sleep_forever()
 
-    async def story() -> list[tuple[bytes, bytes]]:
+    async def run_story() -> list[tuple[bytes, bytes]]:
         sessions.append(await open_session(store, world(Slow(), trace=Trace())))
         await sessions[0].inbox.say("Hello.")
         await sessions[0].run_turns()
@@ -551,4 +551,4 @@ def test_trace_of_an_interrupted_answer_is_stored() -> None:
 
     sessions: list[Session] = []
 
-    assert anyio.run(story) == [(b"{}", b"half")]
+    assert anyio.run(run_story) == [(b"{}", b"half")]

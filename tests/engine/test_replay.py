@@ -256,13 +256,13 @@ def test_changed_summary_size_is_reported_as_a_divergence() -> None:
     store, model = MemoryStore(), Wild(("word " * 90,), "It went well. " * 9)  # type: ignore[arg-type]
     given_ = long_world(model, 12, window=1_000)  # type: ignore[arg-type]
 
-    async def talk() -> None:
+    async def use_session() -> None:
         session = model.session = await open_session(store, given_)
         for n in range(8):
             await session.inbox.say(f"Tell me of {n}. " + "y" * 300)
             await session.run_turns()
 
-    anyio.run(talk)
+    anyio.run(use_session)
     wider = replace(given_, shares=replace(given_.shares, results=0))
     assert "Compacted" in kinds(store)
     assert replay_entries(entries(store), given_).divergences == ()

@@ -60,13 +60,13 @@ class Place:
         return [json.loads(line) for line in text.splitlines() if line.strip()]
 
     def run(self, agent: Agent, *messages: str) -> list[Entry]:
-        async def talk() -> list[Entry]:
+        async def use_session() -> list[Entry]:
             async with agent.session() as session:
                 for message in messages:
                     await session.run(message)
                 return await entries_of(session)
 
-        return anyio.run(talk)
+        return anyio.run(use_session)
 
 
 async def entries_of(session: Session) -> list[Entry]:
@@ -356,13 +356,13 @@ def test_a_stop_hook_can_make_the_model_continue_once(place: Place) -> None:
 def test_a_pre_compact_hook_can_prevent_compaction(place: Place) -> None:
     place.hooks(PreCompact=command(f"{LOG}; exit 2", "manual"))
 
-    async def talk() -> list[Entry]:
+    async def use_session() -> list[Entry]:
         async with place.agent("One.", "Two.").session() as session:
             await session.run("Go.")
             await session.compact()
             return await entries_of(session)
 
-    entries = anyio.run(talk)
+    entries = anyio.run(use_session)
 
     assert [data["trigger"] for data in place.log] == ["manual"]
     assert of(entries, Compacted) == []
@@ -375,7 +375,7 @@ def test_a_failed_pre_compact_hook_is_reported_and_compaction_happens(
 ) -> None:
     place.hooks(PreCompact=command(line, trigger))
 
-    async def talk() -> list[Entry]:
+    async def use_session() -> list[Entry]:
         settings = {} if trigger == "manual" else {"context.default_window_tokens": 2_500}
         agent = place.agent(
             "word " * 1_500, "Two.", "Summary.", "Three.", settings=settings
@@ -388,7 +388,7 @@ def test_a_failed_pre_compact_hook_is_reported_and_compaction_happens(
                 await session.run("Go on. " * 300)
             return await entries_of(session)
 
-    entries = anyio.run(talk)
+    entries = anyio.run(use_session)
 
     assert {(h.on, h.outcome) for h in of(entries, HookRan)} == {("PreCompact", "failed")}
     assert "full" in [item.kind for item in of(entries, Compacted)]
@@ -467,7 +467,7 @@ def test_each_hook_event_fires_for_a_client_of_the_server(
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
     line = [("bash", '{"command": "touch made"}')]
 
-    async def talk() -> None:
+    async def use_session() -> None:
         async with server(tmp_path, line, "Done.") as client:
             id_ = await client.begin()
             async with client.follow(id_) as socket:
@@ -479,7 +479,7 @@ def test_each_hook_event_fires_for_a_client_of_the_server(
                 )  # fmt: skip
                 await read_until(socket, "result")
 
-    anyio.run(talk)
+    anyio.run(use_session)
 
     (log,) = tmp_path.rglob("log")
     fired = [
@@ -611,13 +611,13 @@ def test_session_start_hooks_of_a_resumed_session_run_before_its_next_request(
 ) -> None:
     place.hooks(SessionStart=command(LOG, matcher))
 
-    async def story() -> None:
+    async def run_story() -> None:
         agent = place.agent("One.", "Two.")
         async with agent.session() as session:
             await session.run("a")
         async with agent.session(session.id) as resumed:
             await resumed.run("b")
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     assert [data["source"] for data in place.log] == sources

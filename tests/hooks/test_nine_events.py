@@ -51,7 +51,7 @@ def test_at_a_terminal_all_nine_hook_events_fire(tmp_path: Path) -> None:
 
 
 def test_for_a_client_of_the_server_all_nine_hook_events_fire(tmp_path: Path) -> None:
-    async def talk() -> None:
+    async def use_session() -> None:
         async with server(tmp_path, *STORY) as client:
             id_ = await client.begin()
             async with client.follow(id_) as socket:
@@ -65,7 +65,7 @@ def test_for_a_client_of_the_server_all_nine_hook_events_fire(tmp_path: Path) ->
                 await order(socket, "compact", client_key="k2")
                 await read_until(socket, "compact")
 
-    anyio.run(talk)
+    anyio.run(use_session)
 
     assert list_fired_events(tmp_path) == set(HOOK_EVENTS)
 

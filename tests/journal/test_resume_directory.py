@@ -26,13 +26,13 @@ SAID = ModelAnswered(Message("assistant", (ToolCall("c", "t", Raw(LIE)),)))
 
 
 def write_session(here: Path, *events: Event) -> Path:
-    async def story() -> None:
+    async def run_story() -> None:
         record = Recorder(JournalDirectory(here).store("one"))
         await record.open()
         await record(*events)
         await record.close()
 
-    anyio.run(story)
+    anyio.run(run_story)
     return here / "one"
 
 
@@ -65,7 +65,7 @@ def test_the_latest_event_decides_the_directory_and_the_roots(
 
 
 def test_current_directories_match_the_folded_session(tmp_path: Path) -> None:
-    async def story() -> tuple[str, tuple[str, ...]]:
+    async def run_story() -> tuple[str, tuple[str, ...]]:
         record = Recorder(JournalDirectory(tmp_path).store("one"))
         await record.open()
         moved = SessionResumed(directory="/e", roots=("/d",))
@@ -73,7 +73,7 @@ def test_current_directories_match_the_folded_session(tmp_path: Path) -> None:
         await record.close()
         return record.view.session.directory, record.view.session.roots
 
-    directory, roots = anyio.run(story)
+    directory, roots = anyio.run(run_story)
 
     assert (
         current_directories(tmp_path / "one")

@@ -30,12 +30,12 @@ class Talk:
         agent = place.agent(echo(), *lines, "Done.", approve=self._answer, **more)
         self.provider: Any = agent.provider
 
-        async def talk() -> list[Any]:
+        async def use_session() -> list[Any]:
             async with agent.session() as session:
                 await session.run("Go.")
                 return [entry.event for entry in await session.reports.entries()]
 
-        self.events = anyio.run(talk)
+        self.events = anyio.run(use_session)
 
     async def _answer(self, question: Question) -> list[str]:
         self.questions += [ask.question for ask in question.asks]

@@ -99,7 +99,7 @@ def test_a_server_is_offered_the_workspace_as_a_root(place: Place) -> None:
 def test_the_first_request_does_not_wait_for_a_slow_server(place: Place) -> None:
     place.servers(**{f"s{n}": place.fake("slow") for n in range(3)})
 
-    async def talk() -> float:
+    async def use_session() -> float:
         async with place.agent("Done.").session() as session:
             start = time.monotonic()
             await session.run("Go.")
@@ -109,4 +109,4 @@ def test_the_first_request_does_not_wait_for_a_slow_server(place: Place) -> None
             assert not await ends(session)
             return seconds
 
-    assert anyio.run(talk) < 2.5  # each server takes 3 s
+    assert anyio.run(use_session) < 2.5  # each server takes 3 s

@@ -70,13 +70,13 @@ class Place:
     def turns(self, agent: Agent, *messages: str) -> list[Ended]:
         """How the calls ended of a session with these messages."""
 
-        async def talk() -> list[Ended]:
+        async def use_session() -> list[Ended]:
             async with agent.session() as session:
                 for message in messages:
                     await session.run(message)
                 return await ends(session)
 
-        return anyio.run(talk)
+        return anyio.run(use_session)
 
     def connect_servers(self) -> None:
         """Let a session connect to the servers, so that their tools are known."""
@@ -199,7 +199,7 @@ def test_a_tool_added_while_its_server_is_connected_is_blocked_with_a_warning(
         echo(), [("bash", '{"command": "sleep 0.3"}')], "Done.", mode="bypass"
     )
 
-    async def talk() -> tuple[str, ...]:
+    async def use_session() -> tuple[str, ...]:
         async with agent.session() as session:
             first = await session.run("Go.")
             again = await session.run("Again.")
@@ -209,20 +209,20 @@ def test_a_tool_added_while_its_server_is_connected_is_blocked_with_a_warning(
     blocked = (
         "the MCP server s has changed the tools later: they are blocked until you have seen"
     )
-    assert [warning.startswith(blocked) for warning in anyio.run(talk)] == [True]
+    assert [warning.startswith(blocked) for warning in anyio.run(use_session)] == [True]
 
 
 def run_calls(place: Place, agent: Agent, *messages: str) -> tuple[list[Ended], list[str]]:
     """How the calls ended, and all warnings."""
     warnings = list[str]()
 
-    async def talk() -> list[Ended]:
+    async def use_session() -> list[Ended]:
         async with agent.session() as session:
             for message in messages:
                 warnings.extend((await session.run(message)).warnings)
             return await ends(session)
 
-    return anyio.run(talk), warnings
+    return anyio.run(use_session), warnings
 
 
 def test_a_tool_that_its_server_drops_is_reported_to_the_user_and_the_model(
@@ -274,11 +274,11 @@ def test_an_unusable_server_is_a_warning_of_the_turn(place: Place) -> None:
     place.servers(bad=place.fake("crash"))
     search = [("tool_search", '{"query": "echo"}')]  # it waits for the server
 
-    async def talk() -> tuple[str, ...]:
+    async def use_session() -> tuple[str, ...]:
         async with place.agent(search, "Done.").session() as session:
             return (await session.run("Go.")).warnings
 
-    (warning,) = anyio.run(talk)
+    (warning,) = anyio.run(use_session)
 
     assert warning.startswith(
         "the MCP server bad cannot be used: its process exited with code 7"
@@ -289,12 +289,12 @@ def test_a_tool_with_an_invalid_schema_is_omitted_and_reported(place: Place) -> 
     place.servers(s=place.fake("wrong"))
     place.connect_servers()
 
-    async def talk() -> tuple[list[Ended], Sequence[str]]:
+    async def use_session() -> tuple[list[Ended], Sequence[str]]:
         async with place.agent(echo(text="hi"), "Done.").session() as session:
             await session.run("Go.")
             return await ends(session), session.notices()
 
-    (end,), notices = anyio.run(talk)
+    (end,), notices = anyio.run(use_session)
 
     assert (end.outcome, end.text) == (
         "done",
@@ -322,14 +322,14 @@ def test_an_unusable_server_is_reported_and_the_others_work(
     bad = place.fake(mode, startupTimeout=2_000 if mode == "silent" else 20_000)
     place.servers(bad=bad, good=place.fake())
 
-    async def talk() -> tuple[list[Ended], str]:
+    async def use_session() -> tuple[list[Ended], str]:
         async with place.agent(echo("good"), "Done.").session() as session:
             await session.run("Go.")
             await session.mcp.connections.wait_until_settled(25)
             data = {s.config.name: s.why for s in session.mcp.connections.statuses()}
             return await ends(session), data["bad"]
 
-    (end,), why = anyio.run(talk)
+    (end,), why = anyio.run(use_session)
 
     assert end.outcome == "done"
     assert words in why
@@ -436,12 +436,12 @@ def test_a_question_of_a_server_without_a_user_is_cancelled_with_a_warning(
     place.servers(s=place.fake("elicit"))
     place.connect_servers()
 
-    async def talk() -> tuple[list[Ended], Sequence[str]]:
+    async def use_session() -> tuple[list[Ended], Sequence[str]]:
         async with place.agent(echo(), "Done.").session() as session:
             result = await session.run("Go.")
             return await ends(session), result.warnings
 
-    (end,), warnings = anyio.run(talk)
+    (end,), warnings = anyio.run(use_session)
 
     assert json.loads(end.text)["result"] == {"action": "cancel"}
     assert warnings == (
@@ -508,7 +508,7 @@ def test_completion_reported_by_a_server_closes_its_web_page_question(place: Pla
     place.servers(s=place.fake("page-done"))
     place.connect_servers()
 
-    async def talk() -> tuple[list[Ended], list[str]]:
+    async def use_session() -> tuple[list[Ended], list[str]]:
         result = list[str]()
 
         async def approve(question: Question) -> bool | str | Sequence[str]:
@@ -520,7 +520,7 @@ def test_completion_reported_by_a_server_closes_its_web_page_question(place: Pla
             await session.run("Go.")
             return await ends(session), result
 
-    (question, end), texts = anyio.run(talk)
+    (question, end), texts = anyio.run(use_session)
 
     assert (end.outcome, end.text) == ("done", "echo {}")
     assert question.outcome == "stopped"
@@ -547,12 +547,12 @@ def test_without_a_user_the_web_page_that_a_call_needs_is_a_warning(place: Place
     place.servers(s=place.fake("page-first"))
     place.connect_servers()
 
-    async def talk() -> tuple[list[Ended], Sequence[str]]:
+    async def use_session() -> tuple[list[Ended], Sequence[str]]:
         async with place.agent(echo(), "Done.").session() as session:
             result = await session.run("Go.")
             return await ends(session), result.warnings
 
-    (end,), (warning,) = anyio.run(talk)
+    (end,), (warning,) = anyio.run(use_session)
 
     assert PAGE["url"] in end.text
     assert warning.startswith(f"The MCP server s asks you to open {PAGE['url']}: Sign in")
@@ -572,7 +572,7 @@ def test_a_question_asked_while_a_server_connects_waits_for_a_call(
         await anyio.sleep(2.5)  # longer than it may take to connect
         return [FormAnswer("accept", {"colour": "red"}).encode()]
 
-    async def talk() -> list[Ended]:
+    async def use_session() -> list[Ended]:
         agent = place.agent("Hello.", echo(), "Done.", approve=approve)
         async with agent.session() as session:
             await session.run("One.")  # connects the server
@@ -582,7 +582,7 @@ def test_a_question_asked_while_a_server_connects_waits_for_a_call(
             reports.extend((await session.run("Two.")).warnings)
             return await ends(session)
 
-    end = anyio.run(talk)[-1]
+    end = anyio.run(use_session)[-1]
 
     assert [item.form.message for item in result] == ["Which?"]
     assert reports == [
@@ -607,7 +607,7 @@ def test_a_question_asked_while_a_server_connects_is_cancelled_without_a_user(
 
 
 def completions(place: Place, *typed: str) -> list[list[str]]:
-    async def talk() -> list[list[str]]:
+    async def use_session() -> list[list[str]]:
         async with place.agent("Hello.").session() as session:
             assert session.mcp is not None
             await session.mcp.connections.wait_until_settled(25)
@@ -617,7 +617,7 @@ def completions(place: Place, *typed: str) -> list[list[str]]:
                 for text in typed
             ]
 
-    return anyio.run(talk)
+    return anyio.run(use_session)
 
 
 def test_arguments_of_prompts_and_resources_are_completed_by_their_server(
@@ -701,12 +701,13 @@ def test_a_project_server_starts_only_when_its_file_is_trusted(place: Place) -> 
 def test_a_missing_variable_of_a_server_is_reported_at_the_start(place: Place) -> None:
     place.servers(s=place.fake(env={"A": "${NOT_SET_ANYWHERE}"}))
 
-    async def talk() -> tuple[str, ...]:
+    async def use_session() -> tuple[str, ...]:
         async with place.agent("Done.").session() as session:
             return session.notices()
 
     assert any(
-        "it needs ${NOT_SET_ANYWHERE}, which is not set" in n for n in anyio.run(talk)
+        "it needs ${NOT_SET_ANYWHERE}, which is not set" in n
+        for n in anyio.run(use_session)
     )
 
 
@@ -743,13 +744,13 @@ def test_checkpoint_is_saved_before_a_server_call_that_can_change_the_workspace(
     place.servers(s=place.fake(**entry))
     place.connect_servers()
 
-    async def talk() -> list[Entry]:
+    async def use_session() -> list[Entry]:
         agent = place.agent(echo(text="hi"), "Done.", settings=settings)
         async with agent.session() as session:
             await session.run("Go.")
             return list(await session.reports.entries())
 
-    entries = anyio.run(talk)
+    entries = anyio.run(use_session)
 
     end = next(e.seq for e in entries if isinstance(e.event, Ended))
     before = [e for e in entries[:end] if isinstance(e.event, Checkpointed)]
@@ -760,13 +761,13 @@ def test_server_tools_that_fill_much_of_the_context_are_deferred(place: Place) -
     place.servers(s=place.fake("many"))
     place.connect_servers()
 
-    async def talk() -> SystemPromptSet:
+    async def use_session() -> SystemPromptSet:
         async with place.agent("Done.").session() as session:
             await session.run("Go.")
             entries = await session.reports.entries()
             return next(e.event for e in entries if isinstance(e.event, SystemPromptSet))
 
-    names = {tool.name for tool in anyio.run(talk).tools}
+    names = {tool.name for tool in anyio.run(use_session).tools}
 
     assert "tool_search" in names
     assert not any(name.startswith("mcp__") for name in names)
@@ -776,12 +777,12 @@ def test_progress_is_shown_while_a_call_runs(place: Place) -> None:
     place.servers(s=place.fake("progress"))
     place.connect_servers()
 
-    async def talk() -> list[str]:
+    async def use_session() -> list[str]:
         agent = place.agent(echo(), "Done.")
         async with agent.session() as session, session.stream("Go.") as frames:
             return [str(frame) async for frame in frames]
 
-    assert any("1 of 2: half" in text for text in anyio.run(talk))
+    assert any("1 of 2: half" in text for text in anyio.run(use_session))
 
 
 def test_the_model_reads_a_resource_that_a_message_mentions(place: Place) -> None:
@@ -803,7 +804,7 @@ def test_a_prompt_of_a_server_becomes_a_message(place: Place) -> None:
     place.servers(s=place.fake())
     place.connect_servers()
 
-    async def talk() -> tuple[str, str]:
+    async def use_session() -> tuple[str, str]:
         async with place.agent("Done.").session() as session:
             assert session.mcp
             (prompt,) = session.mcp.prompts()
@@ -814,7 +815,7 @@ def test_a_prompt_of_a_server_becomes_a_message(place: Place) -> None:
                 await session.mcp.expand(prompt, "")
             return prompt.name, text
 
-    assert anyio.run(talk) == ("mcp__s__greet", "Greet Ada Lovelace.")
+    assert anyio.run(use_session) == ("mcp__s__greet", "Greet Ada Lovelace.")
 
 
 def run_refold(place: Place, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -113,7 +113,7 @@ def test_model_reads_once_with_the_next_request_that_a_resource_changed(
         (look, look, change, wait, change, wait, "Done.", "Yes."),
     ]
 
-    async def talk(*lines: Any) -> list[tuple[str, ...]]:
+    async def use_session(*lines: Any) -> list[tuple[str, ...]]:
         agent = Agent(
             provider=ScriptedProvider(*lines),
             directory=work,
@@ -127,8 +127,8 @@ def test_model_reads_once_with_the_next_request_that_a_resource_changed(
             entries = await session.reports.entries()
         return [e.event.notes for e in entries if isinstance(e.event, ModelAsked)]
 
-    anyio.run(talk, *answers[0])
-    notes = anyio.run(talk, *answers[1])
+    anyio.run(use_session, *answers[0])
+    notes = anyio.run(use_session, *answers[1])
 
     assert log.read_text().splitlines() == ["subscribe note://one"]
     assert [note for request in notes for note in request] == [

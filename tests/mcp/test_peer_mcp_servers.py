@@ -49,7 +49,7 @@ def ends(directory: Path, said: object, *lines: Line, **more: Any) -> list[Ended
     work.mkdir(exist_ok=True)
     (home / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"s": said}}))
 
-    async def talk(*answers: Line) -> list[Ended]:
+    async def use_session(*answers: Line) -> list[Ended]:
         agent = Agent(
             provider=ScriptedProvider(*answers, "Done."),
             directory=work,
@@ -61,8 +61,8 @@ def ends(directory: Path, said: object, *lines: Line, **more: Any) -> list[Ended
             await session.run("Go.")
             return await list_ended_calls(session)
 
-    anyio.run(talk, [("tool_search", '{"query": "anything"}')])
-    return anyio.run(talk, *lines)
+    anyio.run(use_session, [("tool_search", '{"query": "anything"}')])
+    return anyio.run(use_session, *lines)
 
 
 async def list_ended_calls(session: Session) -> list[Ended]:
@@ -177,12 +177,12 @@ def test_the_fetch_server_reads_a_page_on_the_loopback(tmp_path: Path) -> None:
 
     page = Answer(b"<html><body><p>A page for you.</p></body></html>")
 
-    async def talk() -> list[Ended]:
+    async def use_session() -> list[Ended]:
         async with wire_server(page, page, page) as here:
             return await anyio.to_thread.run_sync(
                 lambda: ends(tmp_path, server, call("fetch", url=f"{here.url}/x", raw=True))
             )
 
-    (end,) = anyio.run(talk)
+    (end,) = anyio.run(use_session)
 
     assert "A page for you." in end.text

@@ -133,12 +133,12 @@ def test_memory_update_makes_pending_notes_immediately(
 ) -> None:
     monkeypatch.chdir(place.directory)
 
-    async def doing(_: list[ReceivedRequest]) -> None:
+    async def run_scenario(_: list[ReceivedRequest]) -> None:
         await make_session(place)
         assert await anyio.to_thread.run_sync(main, ["memory", "update"]) == 0
         assert await anyio.to_thread.run_sync(main, ["memory", "update"]) == 0
 
-    run_with_model_server(doing, place, answer_with_notes)
+    run_with_model_server(run_scenario, place, answer_with_notes)
 
     out = capfd.readouterr().out
     assert out == "+ Preferences: Answer in German\nnothing new to remember\n"
@@ -150,13 +150,13 @@ def test_memory_update_with_a_session_learns_it_again(
 ) -> None:
     monkeypatch.chdir(place.directory)
 
-    async def doing(_: list[ReceivedRequest]) -> None:
+    async def run_scenario(_: list[ReceivedRequest]) -> None:
         session = await make_session(place)
         await anyio.to_thread.run_sync(place.learn_from, session)  # it learns nothing
         for words in (["update"], ["update", session]):
             assert await anyio.to_thread.run_sync(main, ["memory", *words]) == 0
 
-    run_with_model_server(doing, place, answer_with_notes)
+    run_with_model_server(run_scenario, place, answer_with_notes)
 
     assert capfd.readouterr().out.splitlines()[-1] == "+ Preferences: Answer in German"
     assert place.notes == [NOTED]
@@ -166,7 +166,7 @@ def test_memory_update_with_a_session_learns_it_again(
 def test_the_memory_worker_makes_notes_in_the_background(
     place: Workplace, user_environment: dict[str, str]
 ) -> None:
-    async def doing(heard: list[ReceivedRequest]) -> None:
+    async def run_scenario(heard: list[ReceivedRequest]) -> None:
         session = await make_session(place)
         began = time.monotonic()
         process = start_worker([place.remembering], user_environment)
@@ -177,7 +177,7 @@ def test_the_memory_worker_makes_notes_in_the_background(
         assert fold(place.remembering.entries(session)).session.memory_up_to
         assert "big" in json.loads(heard[-1].body)["model"]
 
-    run_with_model_server(doing, place, answer_with_notes)
+    run_with_model_server(run_scenario, place, answer_with_notes)
 
 
 @pytest.mark.slow
@@ -216,11 +216,11 @@ def test_the_memory_worker_imports_no_module_of_the_workspace(
     (place.directory / "refold" / "__init__.py").write_text("open('/tmp/owned', 'w')\n")
     (place.directory / "msgspec.py").write_text("raise SystemExit(3)\n")
 
-    async def doing(_: list[ReceivedRequest]) -> None:
+    async def run_scenario(_: list[ReceivedRequest]) -> None:
         await make_session(place)
         assert await wait_for_exit(start_worker([place.remembering], user_environment)) == 0
 
-    run_with_model_server(doing, place, answer_with_notes)
+    run_with_model_server(run_scenario, place, answer_with_notes)
 
     assert place.notes == [NOTED]
 
@@ -229,13 +229,13 @@ def test_the_memory_worker_imports_no_module_of_the_workspace(
 def test_two_memory_workers_at_once_make_the_notes_once(
     place: Workplace, user_environment: dict[str, str]
 ) -> None:
-    async def doing(heard: list[ReceivedRequest]) -> None:
+    async def run_scenario(heard: list[ReceivedRequest]) -> None:
         await make_session(place)
         both = [start_worker([place.remembering], user_environment) for _ in range(2)]
         assert [await wait_for_exit(popen) for popen in both] == [0, 0]
         assert sum(b"<session>" in request.body for request in heard) == 1
 
-    run_with_model_server(doing, place, answer_with_notes)
+    run_with_model_server(run_scenario, place, answer_with_notes)
 
     assert place.notes == [NOTED]
 
@@ -250,14 +250,14 @@ def test_the_memory_worker_ends_after_its_maximum_lifetime(
         "finishing.run_worker(sys.argv[1:])\n"
     )
 
-    async def doing(_: list[ReceivedRequest]) -> None:
+    async def run_scenario(_: list[ReceivedRequest]) -> None:
         session = await make_session(place)
         words = [sys.executable, "-c", code, str(place.directory)]
         process = subprocess.Popen(words, env=user_environment)
         assert await wait_for_exit(process) == -signal.SIGALRM
         assert place.remembering.pending.sessions() == [session]
 
-    run_with_model_server(doing, place, lambda _: Answer(then="hang"))
+    run_with_model_server(run_scenario, place, lambda _: Answer(then="hang"))
 
 
 def test_notes_are_made_of_pending_sessions_oldest_first(place: Workplace) -> None:

@@ -104,7 +104,7 @@ def app(work: Path, *lines: Line) -> App:
 def run_script(work: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
     """The texts and results that the model read, and the notices of the start."""
 
-    async def talk() -> tuple[list[str], tuple[str, ...]]:
+    async def use_session() -> tuple[list[str], tuple[str, ...]]:
         launch = Launch(app(work, *lines))
         try:
             start = await launch.start()
@@ -120,7 +120,7 @@ def run_script(work: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
         finally:
             await launch.aclose()
 
-    return anyio.run(talk)
+    return anyio.run(use_session)
 
 
 def test_a_tool_and_a_policy_of_an_installed_package_are_used(

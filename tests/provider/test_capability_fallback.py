@@ -335,7 +335,7 @@ def test_concurrent_requests_with_the_same_refusal_drop_one_feature_only() -> No
             raise Refused("no schema, please")
         yield Done()
 
-    async def story() -> None:
+    async def run_story() -> None:
         async def one() -> None:
             assert [d async for d in concessions.stream("m", ask)][-1] == Done()
 
@@ -343,7 +343,7 @@ def test_concurrent_requests_with_the_same_refusal_drop_one_feature_only() -> No
             group.start_soon(one)
             group.start_soon(one)
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     assert concessions.features_to_leave_out("m") == {"schema"}
     assert texts == [frozenset(), frozenset(), {"schema"}, {"schema"}]

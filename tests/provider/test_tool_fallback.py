@@ -131,7 +131,9 @@ def test_session_sends_a_refused_tool_to_its_model_only_once(
     def make_agent() -> Agent:
         return Agent(model="openai-chat/m-1", directory=tmp_path, home=tmp_path / "home")
 
-    async def talk() -> tuple[list[tuple[str, ...]], list[bool], list[tuple[str, ...]]]:
+    async def use_session() -> tuple[
+        list[tuple[str, ...]], list[bool], list[tuple[str, ...]]
+    ]:
         async with wire_server(no, good, good, good) as server:
             monkeypatch.setenv("OPENAI_BASE_URL", server.url)
             monkeypatch.setenv("OPENAI_API_KEY", "sk-nothing-0123456789")
@@ -148,7 +150,7 @@ def test_session_sends_a_refused_tool_to_its_model_only_once(
             events = [e.event for e in entries if isinstance(e.event, ModelAnswered)]
             return warnings, has_bash, [event.refused_tools for event in events]
 
-    warnings, has_bash, recorded = anyio.run(talk)
+    warnings, has_bash, recorded = anyio.run(use_session)
 
     assert has_bash == [True, False, False, False]
     assert recorded == [("bash",), (), ()]

@@ -69,7 +69,7 @@ class Place:
             approve=self._approve,
         )
 
-        async def talk() -> list[Entry]:
+        async def use_session() -> list[Entry]:
             async with agent.session() as session:
                 await session.run("Go.")
                 entries = [*await session.reports.entries()]
@@ -79,7 +79,7 @@ class Place:
                     await session.wait_for_change(after=session.view.seq)
                 return [*entries, *(await session.reports.entries())[len(entries) :]]
 
-        return [entry.event for entry in anyio.run(talk)]
+        return [entry.event for entry in anyio.run(use_session)]
 
     async def _approve(self, question: Question) -> bool:
         self.asked.append(question)

@@ -36,7 +36,7 @@ async def read_waiting(watch: Subscription) -> list[object]:
 
 
 def test_an_acknowledgement_is_published_after_its_sync_to_disk() -> None:
-    async def story() -> None:
+    async def run_story() -> None:
         disk = SlowDisk()
         record = Recorder(disk)
         await record(Said("one"))
@@ -58,31 +58,31 @@ def test_an_acknowledgement_is_published_after_its_sync_to_disk() -> None:
         await record(Said("four"))
         assert watch.waiting == 1
 
-    anyio.run(story)
+    anyio.run(run_story)
 
 
 def test_events_that_are_no_acknowledgement_are_published_when_written() -> None:
-    async def story() -> None:
+    async def run_story() -> None:
         record = Recorder(SlowDisk())
         watch = record.hub.watch()
         await record(Ended("c", "done", "wet"))
         assert watch.waiting == 1
 
-    anyio.run(story)
+    anyio.run(run_story)
 
 
 def test_without_durability_acknowledgements_are_published_before_the_sync() -> None:
-    async def story() -> None:
+    async def run_story() -> None:
         record = Recorder(SlowDisk(), durable=False)
         watch = record.hub.watch()
         await record(TURN, kept=True)
         assert watch.waiting == 1
 
-    anyio.run(story)
+    anyio.run(run_story)
 
 
 def test_an_acknowledgement_with_a_failed_sync_is_published_after_the_next_sync() -> None:
-    async def story() -> None:
+    async def run_story() -> None:
         disk = SlowDisk()
         record = Recorder(disk)
         await record(Said("one"))
@@ -97,4 +97,4 @@ def test_an_acknowledgement_with_a_failed_sync_is_published_after_the_next_sync(
 
         assert await read_waiting(watch) == [TURN, Said("two")]
 
-    anyio.run(story)
+    anyio.run(run_story)

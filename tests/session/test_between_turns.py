@@ -59,7 +59,7 @@ async def open_session(*said: str, aide: Model | None = None) -> Session:
 
 
 def test_a_turn_starts_only_after_a_running_compaction() -> None:
-    async def story() -> tuple[bool, View]:
+    async def run_story() -> tuple[bool, View]:
         slow = Slow()
         session = await open_session("One. " * 40, "Two.", "Three.", aide=Model(slow))
         for words in ("a", "b"):
@@ -75,7 +75,7 @@ def test_a_turn_starts_only_after_a_running_compaction() -> None:
             slow.let_go.set()
         return running, session.view
 
-    running, view = anyio.run(story)
+    running, view = anyio.run(run_story)
 
     assert not running
     assert view.turn.answer == "Three."
@@ -83,14 +83,14 @@ def test_a_turn_starts_only_after_a_running_compaction() -> None:
 
 
 def test_the_agent_is_not_changed_while_a_turn_runs() -> None:
-    async def story() -> None:
+    async def run_story() -> None:
         session = await open_session()
         await session.inbox.say("Go.")
         await session.record(TurnStarted(session.view.seq))
         with pytest.raises(BadInput, match="while a turn runs"):
             await session.inbox.choose_agent("review")
 
-    anyio.run(story)
+    anyio.run(run_story)
 
 
 def test_start_and_resume_events_record_whether_memory_is_off() -> None:
@@ -168,7 +168,7 @@ def test_a_removed_agent_is_replaced_by_main_with_a_notice(
     environ = {"REFOLD_HOME": str(tmp_path / "home"), "HOME": str(tmp_path)}
     provider = ScriptedProvider("Hi.")
 
-    async def story() -> tuple[str, tuple[str, ...]]:
+    async def run_story() -> tuple[str, tuple[str, ...]]:
         places = paths(environ)
         settings = load(places.settings, environ, {}).settings
         app = App(
@@ -183,7 +183,7 @@ def test_a_removed_agent_is_replaced_by_main_with_a_notice(
         await app.aclose()
         return view.conversation.system_prompt.agent, notices
 
-    agent, notices = anyio.run(story)
+    agent, notices = anyio.run(run_story)
 
     assert agent == "main"
     assert GONE_TEXT.format(agent="wizard") in notices

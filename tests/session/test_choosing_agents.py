@@ -45,53 +45,53 @@ def entries(store: MemoryStore) -> list[Entry]:
 
 
 def test_choosing_the_same_agent_twice_is_recorded_once() -> None:
-    async def doing(inbox: Inbox, _: Recorder) -> None:
+    async def run_scenario(inbox: Inbox, _: Recorder) -> None:
         assert await inbox.choose_agent("review")
         assert not await inbox.choose_agent("review")
 
-    events, view = record_choice(doing)
+    events, view = record_choice(run_scenario)
 
     assert events == [AgentChosen("review")]
     assert view.session.agent == "review"
 
 
 def test_choosing_the_plan_agent_enters_plan_mode() -> None:
-    async def doing(inbox: Inbox, _: Recorder) -> None:
+    async def run_scenario(inbox: Inbox, _: Recorder) -> None:
         await inbox.choose_agent("plan", mode="plan", then="main")
 
-    events, view = record_choice(doing)
+    events, view = record_choice(run_scenario)
 
     assert events == [AgentChosen("plan", "main"), ModeChanged("plan")]
     assert (view.session.after_plan, view.rights.mode) == ("main", "plan")
 
 
 def test_leaving_the_plan_agent_restores_the_previous_mode() -> None:
-    async def doing(inbox: Inbox, _: Recorder) -> None:
+    async def run_scenario(inbox: Inbox, _: Recorder) -> None:
         await inbox.set_mode("accept-edits")
         await inbox.choose_agent("plan", mode="plan", then="main")
         await inbox.choose_agent("main")
 
-    events, view = record_choice(doing)
+    events, view = record_choice(run_scenario)
 
     assert events[-2:] == [AgentChosen("main"), ModeChanged("accept-edits")]
     assert (view.session.agent, view.session.after_plan) == ("main", "")
 
 
 def test_plan_mode_set_by_the_user_stays_when_another_agent_is_chosen() -> None:
-    async def doing(inbox: Inbox, _: Recorder) -> None:
+    async def run_scenario(inbox: Inbox, _: Recorder) -> None:
         await inbox.set_mode("plan")
         await inbox.choose_agent("review")
 
-    assert record_choice(doing)[0] == [ModeChanged("plan"), AgentChosen("review")]
+    assert record_choice(run_scenario)[0] == [ModeChanged("plan"), AgentChosen("review")]
 
 
 def test_an_approved_plan_switches_to_the_main_agent_and_leaves_plan_mode() -> None:
-    async def doing(inbox: Inbox, record: Recorder) -> None:
+    async def run_scenario(inbox: Inbox, record: Recorder) -> None:
         await inbox.choose_agent("plan", mode="plan", then="main")
         await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
         await inbox.approve_plan()
 
-    events, view = record_choice(doing)
+    events, view = record_choice(run_scenario)
 
     assert events[-4:] == [
         PlanAnswered(3, True),
@@ -103,28 +103,28 @@ def test_an_approved_plan_switches_to_the_main_agent_and_leaves_plan_mode() -> N
 
 
 def test_choose_agent_by_name_also_sets_the_mode_of_the_agent() -> None:
-    async def doing(inbox: Inbox, _: Recorder) -> None:
+    async def run_scenario(inbox: Inbox, _: Recorder) -> None:
         assert (await choose_agent(inbox, Registry(), "Plan")).name == "plan"
 
-    events, _ = record_choice(doing)
+    events, _ = record_choice(run_scenario)
 
     assert events == [AgentChosen("plan", "main"), ModeChanged("plan")]
 
 
 def test_an_agent_only_for_other_agents_cannot_be_chosen() -> None:
-    async def doing(inbox: Inbox, _: Recorder) -> None:
+    async def run_scenario(inbox: Inbox, _: Recorder) -> None:
         with pytest.raises(
             BadInput, match="the agent code can be used only for other agents"
         ):
             await choose_agent(inbox, Registry(), "general")
 
-    assert record_choice(doing)[0] == []
+    assert record_choice(run_scenario)[0] == []
 
 
 def test_a_rejected_plan_stays_with_the_plan_agent() -> None:
-    async def doing(inbox: Inbox, record: Recorder) -> None:
+    async def run_scenario(inbox: Inbox, record: Recorder) -> None:
         await inbox.choose_agent("plan", mode="plan", then="main")
         await record(Ended("call-0", "done", "", control=PlanReady("T", "Do it.")))
         await inbox.reject_plan(feedback="Smaller.")
 
-    assert record_choice(doing)[1].session.agent == "plan"
+    assert record_choice(run_scenario)[1].session.agent == "plan"

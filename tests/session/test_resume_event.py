@@ -57,11 +57,11 @@ def kinds(entries: list[Entry]) -> list[type]:
 
 
 def test_resuming_with_the_same_settings_records_no_event() -> None:
-    async def story() -> list[Entry]:
+    async def run_story() -> list[Entry]:
         store = await store_events(STARTED, Said("Hi."), ModeChanged("plan"))
         return [*await resume(store), *await resume(store)]
 
-    assert anyio.run(story) == []
+    assert anyio.run(run_story) == []
 
 
 @pytest.mark.parametrize(
@@ -75,10 +75,10 @@ def test_resuming_with_the_same_settings_records_no_event() -> None:
     ids=lambda event: type(event).__name__,
 )
 def test_a_resume_that_ends_unfinished_work_is_recorded_first(event: Event) -> None:
-    async def story() -> list[Entry]:
+    async def run_story() -> list[Entry]:
         return await resume(await store_events(STARTED, event))
 
-    assert kinds(anyio.run(story))[0] is SessionResumed
+    assert kinds(anyio.run(run_story))[0] is SessionResumed
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_resume_that_ends_unfinished_work_is_recorded_first(event: Event) -> N
 def test_resuming_with_changed_settings_is_recorded_once(
     opening: Opening, session_options: SessionOptions
 ) -> None:
-    async def story() -> list[list[type]]:
+    async def run_story() -> list[list[type]]:
         store = await store_events(STARTED)
         results = [
             await resume(store, opening, session_options),
@@ -104,7 +104,7 @@ def test_resuming_with_changed_settings_is_recorded_once(
         ]
         return [kinds(result) for result in results]
 
-    first, second = anyio.run(story)
+    first, second = anyio.run(run_story)
 
     assert first == [SessionResumed]
     # The version is recorded again, so that its change is reported once.
@@ -114,15 +114,15 @@ def test_resuming_with_changed_settings_is_recorded_once(
 def test_resuming_a_scheduled_run_is_recorded() -> None:
     """It is a session of the user from then on."""
 
-    async def story() -> list[Entry]:
+    async def run_story() -> list[Entry]:
         return await resume(await store_events(replace(STARTED, schedule=4)))
 
-    assert kinds(anyio.run(story)) == [SessionResumed]
+    assert kinds(anyio.run(run_story)) == [SessionResumed]
 
 
 def test_resuming_in_plan_mode_after_bypass_is_recorded_once() -> None:
-    async def story() -> list[Entry]:
+    async def run_story() -> list[Entry]:
         store = await store_events(STARTED, ModeChanged("bypass"), ModeChanged("plan"))
         return [*await resume(store), *await resume(store)]
 
-    assert kinds(anyio.run(story)) == [SessionResumed]
+    assert kinds(anyio.run(run_story)) == [SessionResumed]

@@ -121,7 +121,7 @@ async def three_turns(agent: Agent) -> None:
 def test_rewind_restores_files_and_conversation_before_the_message(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
 
         report = await rewind(agent.session, agent.kept, agent.said[2], "both")
@@ -129,14 +129,14 @@ def test_rewind_restores_files_and_conversation_before_the_message(
         assert (agent.now(), report.files) == ({"a": b"one"}, 2)
         assert agent.talk() == "make a did make a only look did only look"
 
-    played(story)
+    played(run_story)
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_rewind_to_each_message_restores_the_files_of_that_time(
     played: Callable[[Story], None], which: int
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
 
         await rewind(agent.session, agent.kept, agent.said[which], "files")
@@ -144,13 +144,13 @@ def test_rewind_to_each_message_restores_the_files_of_that_time(
         assert agent.now() == [{}, {"a": b"one"}, {"a": b"one"}][which]
         assert "change a" in agent.talk()
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_keeps_changes_made_before_the_message(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await agent.turn("make a", agent.write_later("a", "one"))
         agent.write_later("mine", "mine")()
         await agent.turn("change a", agent.write_later("a", "two"))
@@ -159,13 +159,13 @@ def test_rewind_keeps_changes_made_before_the_message(
 
         assert agent.now() == {"a": b"one", "mine": b"mine"}
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_detects_changes_of_other_programs_after_a_read_only_turn(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await agent.turn("make a", agent.write_later("a", "one"))
         await agent.turn("only look")
         agent.write_later("a", "mine")()
@@ -173,13 +173,13 @@ def test_rewind_detects_changes_of_other_programs_after_a_read_only_turn(
         with pytest.raises(BadInput, match="another program changed these files since"):
             await rewind(agent.session, agent.kept, agent.said[0], "both")
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_restores_the_right_files_after_a_call_without_changes(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await agent.turn("make a", agent.write_later("a", "one"))
         await agent.turn("write the same", agent.write_later("a", "one"))
         await agent.turn("change it", agent.write_later("a", "two"))
@@ -188,14 +188,14 @@ def test_rewind_restores_the_right_files_after_a_call_without_changes(
 
         assert agent.now() == {"a": b"one"}
 
-    played(story)
+    played(run_story)
 
 
 @pytest.mark.parametrize("what", ["both", "files", "conversation"])
 def test_a_rewind_and_its_undo_can_each_be_undone(
     played: Callable[[Story], None], what: Any
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         at_the_end = agent.now(), agent.talk()
 
@@ -208,13 +208,13 @@ def test_a_rewind_and_its_undo_can_each_be_undone(
         assert (undo, (agent.now(), agent.talk())) == (at_the_end, gone_back)
         assert gone_back != at_the_end
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_points_stay_correct_after_a_rewind_and_more_turns(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         await rewind(agent.session, agent.kept, agent.said[2], "both")
         await agent.turn("make c", agent.write_later("c", "c"))
@@ -225,13 +225,13 @@ def test_rewind_points_stay_correct_after_a_rewind_and_more_turns(
 
         assert (before_c, agent.now(), agent.talk()) == ({"a": b"one"}, {}, "")
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_refuses_to_overwrite_changes_of_other_programs(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         agent.write_later("a", "mine")()
         agent.write_later("notes", "mine")()
@@ -245,13 +245,13 @@ def test_rewind_refuses_to_overwrite_changes_of_other_programs(
         assert agent.now() == {"a": b"mine", "b": b"new", "notes": b"mine"}
         assert agent.session.view.seq == seq
 
-    played(story)
+    played(run_story)
 
 
 def test_a_forced_rewind_overwrites_changes_of_others_and_can_be_undone(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         agent.write_later("a", "mine")()
 
@@ -263,13 +263,13 @@ def test_a_forced_rewind_overwrites_changes_of_others_and_can_be_undone(
 
         assert (back, agent.now()) == ({"a": b"one"}, {"a": b"mine", "b": b"new"})
 
-    played(story)
+    played(run_story)
 
 
 def test_a_rewind_that_keeps_changes_of_others_restores_the_other_files(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         agent.write_later("a", "mine")()
 
@@ -281,13 +281,13 @@ def test_a_rewind_that_keeps_changes_of_others_restores_the_other_files(
 
         assert (restored, agent.now()) == ({"a": b"mine"}, {"a": b"mine", "b": b"new"})
 
-    played(story)
+    played(run_story)
 
 
 def test_a_rewind_that_keeps_all_changes_of_others_rewinds_the_conversation_alone(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         agent.write_later("a", "mine")()
         agent.write_later("b", "mine")()
@@ -299,13 +299,13 @@ def test_a_rewind_that_keeps_all_changes_of_others_rewinds_the_conversation_alon
         assert (report.files, agent.now()) == (0, {"a": b"mine", "b": b"mine"})
         assert report.preview.plan.mark
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_accepts_files_that_another_program_already_restored(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         agent.write_later("a", "one")()
 
@@ -313,13 +313,13 @@ def test_rewind_accepts_files_that_another_program_already_restored(
 
         assert agent.now() == {"a": b"one"}
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_is_refused_while_a_turn_runs(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         await agent.session.record(TurnStarted(1))
 
@@ -328,13 +328,13 @@ def test_rewind_is_refused_while_a_turn_runs(
 
         assert agent.now() == {"a": b"two", "b": b"new"}
 
-    played(story)
+    played(run_story)
 
 
 def test_a_rewind_preview_lists_the_changes_and_makes_none(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         agent.write_later("b", "mine")()
         seq, then = agent.session.view.seq, agent.now()
@@ -350,13 +350,13 @@ def test_a_rewind_preview_lists_the_changes_and_makes_none(
             "Changed outside refold since: b"
         )
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_points_are_listed_with_their_changed_files_and_status(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         await rewind(agent.session, agent.kept, agent.said[2], "both")
         await agent.turn("make\x1b[31m c", agent.write_later("c", "c"))
@@ -375,13 +375,13 @@ def test_rewind_points_are_listed_with_their_changed_files_and_status(
         assert parts[2].endswith("change a, make b  2 files changed  rewound")
         assert parts[4].endswith(r"make\x1b[31m c  1 file changed")
 
-    played(story)
+    played(run_story)
 
 
 def test_undoing_a_rewind_restores_all_messages(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         report = await rewind(agent.session, agent.kept, agent.said[0], "both")
         await rewind(agent.session, agent.kept, report.undo, "both")
@@ -392,13 +392,13 @@ def test_undoing_a_rewind_restores_all_messages(
             if s.kind == "said"
         ] == [True] * 3
 
-    played(story)
+    played(run_story)
 
 
 def test_the_rewind_report_names_the_command_that_undoes_it(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
 
         report = await rewind(agent.session, agent.kept, agent.said[2], "both")
@@ -407,13 +407,13 @@ def test_the_rewind_report_names_the_command_that_undoes_it(
             f"The conversation was rewound, 2 files restored. To undo this: /rewind {report.undo}"
         )
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_leaves_the_git_status_of_the_user_unchanged(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         repository(agent.root)
         agent.write_later("a", "zero")()
         git(agent.root, "add", "a")
@@ -425,7 +425,7 @@ def test_rewind_leaves_the_git_status_of_the_user_unchanged(
         assert git(agent.root, "--no-optional-locks", "status", "--porcelain") == before
         assert agent.now() == {"a": b"zero"}
 
-    played(story)
+    played(run_story)
 
 
 @pytest.mark.parametrize("seq", [0, -1, 99])
@@ -454,7 +454,7 @@ def test_without_checkpoints_only_the_conversation_can_be_rewound() -> None:
 def test_files_of_a_crashed_call_do_not_count_as_changed_by_others(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await agent.turn("make a", agent.write_later("a", "one"))
         record = agent.session.record
         await record(Started("c9"))
@@ -465,13 +465,13 @@ def test_files_of_a_crashed_call_do_not_count_as_changed_by_others(
 
         assert agent.now() == {}
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_records_checkpoints_before_and_after(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         seq = agent.session.view.seq
         news = list[Event]()
@@ -491,7 +491,7 @@ def test_rewind_records_checkpoints_before_and_after(
         assert news[2] == FilesRestored(one.seq, seq + 1, 2)
         assert view.checkpoints.trees == one.trees
 
-    played(story)
+    played(run_story)
 
 
 def test_an_interrupted_rewind_can_be_completed_and_undone(
@@ -499,7 +499,7 @@ def test_an_interrupted_rewind_can_be_completed_and_undone(
 ) -> None:
     names = [f"{number:03}" for number in range(400)]
 
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         session, root = agent.session, agent.root
         await agent.turn("make", lambda: [(root / name).write_text(name) for name in names])
         await agent.turn("remove", lambda: [(root / name).unlink() for name in names])
@@ -522,13 +522,13 @@ def test_an_interrupted_rewind_can_be_completed_and_undone(
         assert (completed.files, whole) == (len(names) - partly, len(names))
         assert (0 < partly < len(names), agent.now()) == (True, {})
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_of_one_file_leaves_the_others_as_they_are(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         only = [str(agent.root / "a")]
         seq = agent.session.view.seq
@@ -545,13 +545,13 @@ def test_rewind_of_one_file_leaves_the_others_as_they_are(
         await rewind(agent.session, agent.kept, report.undo, "files")
         assert agent.now() == {"a": b"two", "b": b"new"}
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_of_one_file_asks_only_about_changes_to_that_file(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         agent.write_later("b", "by somebody else")()
         a, b = str(agent.root / "a"), str(agent.root / "b")
@@ -564,13 +564,13 @@ def test_rewind_of_one_file_asks_only_about_changes_to_that_file(
 
         assert agent.now() == {"a": b"one", "b": b"by somebody else"}
 
-    played(story)
+    played(run_story)
 
 
 def test_rewind_of_a_new_nested_repository_alone_says_that_it_is_not_deleted(
     played: Callable[[Story], None],
 ) -> None:
-    async def story(agent: Agent) -> None:
+    async def run_story(agent: Agent) -> None:
         await three_turns(agent)
         nested = agent.root / "nested"
         subprocess.run(["git", "init", "-q", str(nested)], check=True)
@@ -586,7 +586,7 @@ def test_rewind_of_a_new_nested_repository_alone_says_that_it_is_not_deleted(
 
         assert (nested / "file").read_text() == "x"
 
-    played(story)
+    played(run_story)
 
 
 def fold_events(*events: Event) -> Any:

@@ -98,7 +98,7 @@ def run_with_child(
 ) -> tuple[list[str], Evening]:
     evening = Evening(here, [("child_task", "{}")], "Done.")
 
-    async def story() -> None:
+    async def run_story() -> None:
         record = Recorder(evening.store)
         mine = world(evening.provider, record, here, 9)
         tools = (*mine.tools, child_task)
@@ -109,7 +109,7 @@ def run_with_child(
         around = partial(evening.converse, typist, "go", session)
         await around(tools=tools)
 
-    anyio.run(story)
+    anyio.run(run_story)
     return [row for row in evening.out.getvalue().split("\n") if row], evening
 
 
@@ -221,14 +221,14 @@ def here(tmp_path: Path) -> Callable[[Sequence[str]], tuple[list[str], Evening]]
     def tell(commands: Sequence[str]) -> tuple[list[str], Evening]:
         evening = Evening(tmp_path, "Done.")
 
-        async def story() -> None:
+        async def run_story() -> None:
             session = await evening.session()
             await session.record(BORN)
             session.record.publish(MOVED)
             session.record.publish(replace(MOVED, node="child-1/child-1", title="deeper"))
             await evening.converse(Typist(*commands), session=session)
 
-        anyio.run(story)
+        anyio.run(run_story)
         return [row for row in evening.out.getvalue().split("\n") if row], evening
 
     return tell
@@ -276,14 +276,14 @@ def test_stop_command_with_an_unknown_name_lists_running_background_commands(
     evening = Evening(tmp_path)
     typist = Typist("/stop", "/stop background-9", "/stop background-1 background-2")
 
-    async def story() -> None:
+    async def run_story() -> None:
         session = await evening.session()
         names = ("background-1", "background-2")
         runs = [BackgroundStarted(name, "make", "c1", str(tmp_path)) for name in names]
         await session.record.append_if(lambda _: runs)
         await evening.converse(typist, session=session)
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     rows, there = (
         evening.out.getvalue().split("\n"),

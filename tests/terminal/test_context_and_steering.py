@@ -242,7 +242,7 @@ def run_while_working(
 ) -> list[str]:
     """Let a command begin, and do these steps, each when the one before has come to rest."""
 
-    async def story() -> None:
+    async def run_story() -> None:
         async with await tonight.session() as session:
             event = anyio.Event()
             session.hub.subscribe(
@@ -260,7 +260,7 @@ def run_while_working(
                     for step in steps:
                         await step(session, press)
 
-    anyio.run(story)
+    anyio.run(run_story)
     return [row for row in tonight.out.getvalue().split("\n") if row]
 
 
@@ -529,7 +529,7 @@ def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
     tonight = evening()
     tonight.provider = Slow([READ], "First. " * 99, "Second.")
 
-    async def story() -> None:
+    async def run_story() -> None:
         async with await tonight.session() as session:
             here = PromptLoop(
                 tonight.handle(session),
@@ -542,7 +542,7 @@ def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
                     await event.wait()
                     press("\x1b")
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     text = "Stopped. The conversation is unchanged."
     assert text in tonight.out.getvalue()

@@ -576,7 +576,7 @@ def test_a_question_answered_by_another_client_is_removed(
 ) -> None:
     tonight = evening([READ], [EDIT], "Done.")
 
-    async def story() -> str | None:
+    async def run_story() -> str | None:
         async with await tonight.session() as session:
 
             async def somebody_else() -> str | Key:
@@ -590,7 +590,7 @@ def test_a_question_answered_by_another_client_is_removed(
             await work.run_until_over(session.run_turns)
             return session.view.turn.outcome
 
-    assert anyio.run(story) == "answered"
+    assert anyio.run(run_story) == "answered"
     assert "  └ answered elsewhere\n" in tonight.out.getvalue()
     assert 'return "hello"' in (tonight.here / "hello.py").read_text(encoding="utf-8")
 
@@ -888,7 +888,7 @@ def press_ctrl_c(
 ) -> list[str]:
     """Run until a command has begun, press Ctrl+C, and see it through."""
 
-    async def story() -> None:
+    async def run_story() -> None:
         async with await tonight.session() as session:
             event = anyio.Event()
             session.hub.subscribe(
@@ -904,7 +904,7 @@ def press_ctrl_c(
                     await work.interrupt()
                     await anyio.wait_all_tasks_blocked()
 
-    anyio.run(story)
+    anyio.run(run_story)
     return [row for row in tonight.out.getvalue().split("\n") if row]
 
 
@@ -912,7 +912,7 @@ def test_ctrl_c_cuts_a_streamed_response_and_keeps_the_text_so_far(tmp_path: Pat
     tonight = Evening(tmp_path)
     tonight.provider = Unhurried("word " * 500, wait=0.001)
 
-    async def story() -> str:
+    async def run_story() -> str:
         async with await tonight.session() as session:
             work = Work(tonight.handle(session), tonight.paper, Typist())
             await session.inbox.say("go")
@@ -924,7 +924,7 @@ def test_ctrl_c_cuts_a_streamed_response_and_keeps_the_text_so_far(tmp_path: Pat
                 await work.interrupt()
             return session.view.conversation.messages[-1].message.text
 
-    assert "word word" in anyio.run(story)
+    assert "word word" in anyio.run(run_story)
     assert tonight.out.getvalue().count("word") < 500
 
 
@@ -934,7 +934,7 @@ def test_a_turn_that_ended_before_it_was_watched_is_printed_completely(
     tonight = Evening(tmp_path)
     tonight.provider = Unhurried("It is up now.")
 
-    async def story() -> None:
+    async def run_story() -> None:
         async with await tonight.session() as session:
             handle = tonight.handle(session)
             watch = handle.watch(live=0)
@@ -944,7 +944,7 @@ def test_a_turn_that_ended_before_it_was_watched_is_printed_completely(
                 handle.settle, watch=watch
             )
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     assert "It is up now." in tonight.out.getvalue()
 
@@ -953,7 +953,7 @@ def test_a_message_of_another_client_is_printed_once(tmp_path: Path) -> None:
     tonight = Evening(tmp_path)
     tonight.provider = Unhurried("Yes.")
 
-    async def story() -> None:
+    async def run_story() -> None:
         async with await tonight.session() as session:
             handle = tonight.handle(session)
             watch, since = handle.watch(live=0), handle.view
@@ -961,7 +961,7 @@ def test_a_message_of_another_client_is_printed_once(tmp_path: Path) -> None:
             work = Work(handle, tonight.paper, Typist())
             await work.run_until_over(handle.settle, watch=watch, since=since)
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     assert tonight.out.getvalue().count("from elsewhere") == 1
 
@@ -992,14 +992,14 @@ def test_the_status_shows_the_typing_hint_only_if_input_is_interactive(
     person = Typist()
     person.reads_input = somebody
 
-    async def story() -> None:
+    async def run_story() -> None:
         async with await tonight.session() as session:
             await session.inbox.say("go")
             await Work(tonight.handle(session), tonight.paper, person).run_until_over(
                 session.run_turns
             )
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     assert ("type a message" in tonight.out.getvalue()) is somebody
 

@@ -44,7 +44,7 @@ def test_a_draft_is_stored_by_session_and_restored_on_return(
 ) -> None:
     result = list[str | Key]()
 
-    async def story(reader: PromptToolkitReader, typing: Type) -> None:
+    async def run_story(reader: PromptToolkitReader, typing: Type) -> None:
         result.append(await typing(f"for one{TODOS}"))
         reader.switch_draft("one", "two")
         result.append(await typing(f"for two{TODOS}"))
@@ -53,7 +53,7 @@ def test_a_draft_is_stored_by_session_and_restored_on_return(
         reader.switch_draft("one", "two")
         result.append(await typing("\r"))
 
-    at_prompts(story, monkeypatch)
+    at_prompts(run_story, monkeypatch)
 
     assert result == [Key.CTRL_T, Key.CTRL_T, "for one, sent", "for two"]
 
@@ -63,7 +63,7 @@ def test_a_draft_stays_while_another_text_is_edited(
 ) -> None:
     result = list[str | Key]()
 
-    async def story(reader: PromptToolkitReader, typing: Type) -> None:
+    async def run_story(reader: PromptToolkitReader, typing: Type) -> None:
         await typing(f"a draft{TODOS}")
         await _leave_another(reader)
         result.append(await typing("\r"))
@@ -79,7 +79,7 @@ def test_a_draft_stays_while_another_text_is_edited(
         while not reader.interrupt():
             await anyio.sleep(0)
 
-    at_prompts(story, monkeypatch)
+    at_prompts(run_story, monkeypatch)
 
     assert result == [Key.CTRL_C, "a draft"]
 
@@ -89,7 +89,7 @@ def test_ctrl_c_after_a_cancelled_prompt_is_not_taken_for_its_answer(
 ) -> None:
     result = list[bool]()
 
-    async def story(reader: PromptToolkitReader, typing: Type) -> None:
+    async def run_story(reader: PromptToolkitReader, typing: Type) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(typing, "half a line")
             await anyio.wait_all_tasks_blocked()
@@ -100,6 +100,6 @@ def test_ctrl_c_after_a_cancelled_prompt_is_not_taken_for_its_answer(
             group.cancel_scope.cancel()
         result.append(reader.interrupt())
 
-    at_prompts(story, monkeypatch)
+    at_prompts(run_story, monkeypatch)
 
     assert result == [True, False]

@@ -48,11 +48,11 @@ def type_keys(menu: Menu, *strokes: Stroke) -> tuple[object, str, str]:
     """What the prompt gives after these keys, its row, and the text; "" while it is open."""
     clock = Clock()
 
-    async def story() -> tuple[object, str, str]:
+    async def run_story() -> tuple[object, str, str]:
         with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
             return await _at_prompt(menu, clock, strokes)
 
-    return _run(story())
+    return _run(run_story())
 
 
 async def _at_prompt(
@@ -159,7 +159,7 @@ def type_lines(*strokes: Stroke) -> str | DraftMessage | Key:
             if "\n" in key:  # the kernel needs a moment, in which no time passes here
                 select.select([source], [], [])
 
-    async def story() -> str | DraftMessage | Key:
+    async def run_story() -> str | DraftMessage | Key:
         clock = asyncio.get_running_loop().time
         printer = Printer(io.StringIO(), TerminalCapabilities())
         reader = LineReader(printer, source, clock)
@@ -171,7 +171,7 @@ def type_lines(*strokes: Stroke) -> str | DraftMessage | Key:
         return answer
 
     try:
-        return anyio.run(story, backend_options={"loop_factory": VirtualLoop})
+        return anyio.run(run_story, backend_options={"loop_factory": VirtualLoop})
     finally:
         os.close(keyboard)
         os.close(source)

@@ -100,12 +100,12 @@ def test_a_shell_command_during_a_turn_is_delivered_with_the_next_message() -> N
 def test_a_shell_command_leaves_no_turn_to_interrupt(evening: Evenings) -> None:
     at = evening()
 
-    async def story() -> bool:
+    async def run_story() -> bool:
         async with await at.session() as session:
             await session.inbox.record_command("echo", "printed")
             return await session.inbox.interrupt()
 
-    assert anyio.run(story) is False
+    assert anyio.run(run_story) is False
 
 
 def test_an_exclamation_mark_alone_prints_an_explanation(evening: Evenings) -> None:

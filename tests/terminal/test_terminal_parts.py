@@ -197,7 +197,7 @@ def test_ctrl_c_right_after_enter_does_not_drop_the_line() -> None:
     async def read() -> None:
         lines.append(await plain.read_message(tuple))
 
-    async def story() -> None:
+    async def run_story() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(read)
             await anyio.wait_all_tasks_blocked()
@@ -206,7 +206,7 @@ def test_ctrl_c_right_after_enter_does_not_drop_the_line() -> None:
         result.append(plain.interrupt())  # no prompt is open
 
     try:
-        anyio.run(story)
+        anyio.run(run_story)
     finally:
         os.close(keyboard)
         os.close(source)

@@ -213,7 +213,7 @@ def test_questions_of_the_model_answered_by_another_client_are_removed(
 ) -> None:
     tonight = evening([ASK], "Thank you.")
 
-    async def story() -> str | None:
+    async def run_story() -> str | None:
         async with await tonight.session() as session:
 
             async def somebody_else() -> str | Key:
@@ -226,7 +226,7 @@ def test_questions_of_the_model_answered_by_another_client_are_removed(
             await work.run_until_over(session.run_turns)
             return session.view.turn.outcome
 
-    assert anyio.run(story) == "answered"
+    assert anyio.run(run_story) == "answered"
     assert "  └ answered elsewhere\n" in tonight.out.getvalue()
 
 
@@ -396,7 +396,7 @@ def test_a_plan_approved_by_another_client_is_carried_out(evening: Evenings) -> 
     tonight = evening([PLAN], "Carried out.")
     typed: list[Typed] = ["/plan go"]
 
-    async def story() -> None:
+    async def run_story() -> None:
         async with await tonight.session() as session:
 
             async def somebody_else() -> str | Key:
@@ -406,7 +406,7 @@ def test_a_plan_approved_by_another_client_is_carried_out(evening: Evenings) -> 
 
             await tonight.converse(Typist(*typed, somebody_else), session=session)
 
-    anyio.run(story)
+    anyio.run(run_story)
 
     assert "  └ answered elsewhere\n" in tonight.out.getvalue()
     assert "Carried out." in tonight.out.getvalue()
