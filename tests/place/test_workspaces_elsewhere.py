@@ -262,8 +262,9 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
         async with anyio.create_task_group() as group:
 
             async def cut() -> None:
-                while not printed.start:
-                    await anyio.sleep(0.01)
+                with anyio.fail_after(60):
+                    while not printed.start:
+                        await anyio.sleep(0.01)
                 await anyio.sleep(chance.random() / 20)
                 os.kill(int(number.read_text()), signal.SIGKILL)
 

@@ -61,6 +61,7 @@ NOT_RUN = {
     "refold eval --compare a.json b.json": "the results of both",
     "refold mcp allow tracker TRACKER_TOKEN": "a project with that server",
     "refold serve --port 3500": "it serves until it is stopped; tests/server start it",
+    "refold serve --terminal": "the same",
     "refold serve --port 0 --script answers.jsonl": "the same",
     "refold web": "the same, and a browser",
     "refold mcp serve": "it serves another agent; tests/task_server starts it",
