@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow  # each start sends the program of the far side
 CALLS = (
     ("glob", {"pattern": "**/*.py"}),
     ("read_file", {"path": "app.py"}),
-    ("edit_file", {"path": "app.py", "old": "helo", "new": "hello"}),
+    ("edit_file", {"path": "app.py", "old": "howdy", "new": "hello"}),
     ("bash", {"command": "python3 app.py; pwd"}),
     ("tool_call", {"name": "python", "arguments": {"code": "print(1)"}}),
 )
@@ -29,7 +29,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.chdir(here)
     directory = tmp_path / "far"
     directory.mkdir()
-    (directory / "app.py").write_text('print("helo")\n')
+    (directory / "app.py").write_text('print("howdy")\n')
     with open(os.devnull, encoding="utf-8") as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         yield directory
