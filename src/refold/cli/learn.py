@@ -126,8 +126,8 @@ def _run(chosen: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
         make_session(folder.path, *demo.session)
     words = words or demo.words
     write(f"$ {' '.join(('python', chosen.program_name, *words))}\n")
-    for typed in demo.said:
-        write(f"  type: {typed}\n")
+    for line in demo.typed:
+        write(f"  type: {line}\n")
     with model_server(*demo.replies) as model:
         try:
             code = start_program(folder.program(chosen), model.url, words).wait()

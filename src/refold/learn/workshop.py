@@ -32,16 +32,9 @@ from refold.learn.model_server import (
 from refold.process_groups import signal_group
 
 if TYPE_CHECKING:
-    from typing import TypedDict, Unpack
+    from typing import Unpack
 
-    class Streams(TypedDict, total=False):
-        """How a program is started: as in `subprocess.Popen`."""
-
-        stdin: int
-        stdout: int
-        stderr: int
-        start_new_session: bool
-
+    from refold.programs import Start
 
 PROGRAM_NAME = "agent.py"
 _SESSION_PROGRAM = """\
@@ -70,14 +63,14 @@ class NotYet(Exception):
 class Demo(Struct, frozen=True):
     """What `refold learn run` shows: the model's `replies` to `words` on the command line.
 
-    Or to what the reader is asked to type (`said`). First, `files` are put into the folder, and the
+    Or to what the reader is asked to type (`typed`). First, `files` are put into the folder, and the
     journal of a session with the replies `session`, as session.jsonl.
     """
 
     replies: tuple[ModelReply, ...]
     words: tuple[str, ...] = ()
     session: tuple[ModelReply, ...] = ()
-    said: tuple[str, ...] = ()
+    typed: tuple[str, ...] = ()
     files: Mapping[str, str] = {}
 
 
@@ -177,21 +170,21 @@ class Workshop:
         return [json.loads(row) for row in rows]
 
     def run(
-        self, *replies: ModelReply, words: Sequence[str] = (), said: Sequence[str] = ()
+        self, *replies: ModelReply, words: Sequence[str] = (), typed: Sequence[str] = ()
     ) -> ProgramRun:
-        """Start the program with `words` as its arguments and `said` as what is typed.
+        """Start the program with `words` as its arguments and `typed` as the lines that are typed.
 
         Raises `NotYet` if it fails or hangs.
         """
         with model_server(*replies) as model:
             process = self._start(model, words, stdin=subprocess.PIPE)
-            typed = "".join(f"{line}\n" for line in said).encode()
+            keys = "".join(f"{line}\n" for line in typed).encode()
             try:
-                out, err = process.communicate(typed, MAX_RUN_SECONDS)
+                out, err = process.communicate(keys, MAX_RUN_SECONDS)
             except subprocess.TimeoutExpired:
                 _kill(process)
                 out, err = process.communicate()
-                raise _hanging(said, out) from None
+                raise _hanging(typed, out) from None
             finally:
                 _kill(process)  # also what it has started
             run = ProgramRun(
@@ -202,9 +195,9 @@ class Workshop:
         return run
 
     def kill_when(
-        self, holds: Callable[[Path], bool], *replies: ModelReply, said: Sequence[str]
+        self, holds: Callable[[Path], bool], *replies: ModelReply, typed: Sequence[str]
     ) -> bool:
-        """Start the program, type `said`, and kill it as soon as `holds` of its folder.
+        """Start the program, type `typed`, and kill it as soon as `holds` of its folder.
 
         False if that did not come within `MAX_RUN_SECONDS`, or before the program exited.
         """
@@ -212,7 +205,7 @@ class Workshop:
             process = self._start(model, (), stdin=subprocess.PIPE)
             stdin = cast("IO[bytes]", process.stdin)
             with suppress(BrokenPipeError):  # it has ended
-                stdin.write("".join(f"{line}\n" for line in said).encode())
+                stdin.write("".join(f"{line}\n" for line in typed).encode())
                 stdin.flush()  # and not closed: it may wait for more
             deadline, held = time.monotonic() + MAX_RUN_SECONDS, False
             while not held and process.poll() is None and time.monotonic() < deadline:
@@ -276,7 +269,7 @@ def _kill(process: "subprocess.Popen[bytes]") -> None:
 
 
 def start_program(
-    program: Path, url: str, words: Sequence[str], **streams: "Unpack[Streams]"
+    program: Path, url: str, words: Sequence[str], **how: "Unpack[Start]"
 ) -> "subprocess.Popen[bytes]":
     """Start a program in its folder, with the Python that runs refold.
 
@@ -292,9 +285,8 @@ def start_program(
         "MODEL_URL": url,
         "REFOLD_HOME": str(home),
     }
-    return programs.start(
-        [sys.executable, program.name, *words], cwd=program.parent, env=environ, **streams
-    )
+    options: Start = {**how, "cwd": program.parent, "env": environ}
+    return programs.start([sys.executable, program.name, *words], **options)
 
 
 def program_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -325,13 +317,13 @@ def call(tool: str, **arguments: object) -> ModelReply:
     return ModelReply(calls=(RequestedCall(tool, arguments),))
 
 
-def _hanging(said: Sequence[str], out: bytes) -> NotYet:
+def _hanging(typed: Sequence[str], out: bytes) -> NotYet:
     shown = quote(out.decode(errors="replace"))
     return NotYet(
         f"Your program did not end within {MAX_RUN_SECONDS} seconds. It printed {shown}.",
         "Does a loop have an end?",
         "A program that reads input must end at the end of the input (Ctrl+D)."
-        if said
+        if typed
         else "The program must end after the answer.",
         "try: text = input() … except EOFError: return",
     )

@@ -10,14 +10,14 @@ LESSON_DEMO = Demo(
         call("bash", command="rm greeting.txt"),
         ModelReply("You did not want that, so I left it there."),
     ),
-    said=("Write a greeting", "y", "Delete it", "n"),
+    typed=("Write a greeting", "y", "Delete it", "n"),
 )
 
 
 def check(shop: Workshop) -> None:
     """A refusal, a permission, one for good, harmless tools, and the end of the input."""
     make = call("bash", command="echo made > made.txt")
-    run = shop.run(make, ModelReply("I did not."), said=["Make it", "n"])
+    run = shop.run(make, ModelReply("I did not."), typed=["Make it", "n"])
     expect(
         shop.read("made.txt") is None,
         "The user answered 'n', but the command ran.",
@@ -32,7 +32,7 @@ def check(shop: Workshop) -> None:
         "Return a sentence in place of the result.",
         'return "The user refused this call."',
     )
-    run = shop.run(make, ModelReply("Made."), said=["Make it", "y"])
+    run = shop.run(make, ModelReply("Made."), typed=["Make it", "y"])
     expect(
         (shop.read("made.txt") or "").strip() == "made",
         "The user answered 'y', but the command did not run.",
@@ -48,7 +48,7 @@ def check(shop: Workshop) -> None:
         'return f"{done.stdout}{done.stderr}(exit code {done.returncode})"',
     )
     shop.write("notes.txt", "ready")
-    run = shop.run(call("read_file", path="notes.txt"), ModelReply("Read."), said=["Read"])
+    run = shop.run(call("read_file", path="notes.txt"), ModelReply("Read."), typed=["Read"])
     expect(
         "ready" in _last_result(run),
         "Reading a file should not need a permission.",
@@ -57,7 +57,7 @@ def check(shop: Workshop) -> None:
         'HARMLESS_TOOLS = {"read_file", "list_files"}',
     )
     _check_always(shop)
-    run = shop.run(make, ModelReply("I did not."), said=["Make it"])
+    run = shop.run(make, ModelReply("I did not."), typed=["Make it"])
     expect(
         "refused" in _last_result(run).lower(),
         "The input ended at the question. That is not a permission.",
@@ -73,7 +73,7 @@ def _check_always(shop: Workshop) -> None:
         call("bash", command="echo 2 > 2.txt"),
     )
     write = call("write_file", path="3.txt", content="3")
-    run = shop.run(first, second, write, ModelReply("Done."), said=["Go", "a", "n"])
+    run = shop.run(first, second, write, ModelReply("Done."), typed=["Go", "a", "n"])
     expect(
         shop.read("1.txt") is not None and shop.read("2.txt") is not None,
         "After 'a' the second command should run without a question.",

@@ -11,15 +11,18 @@ LESSON_DEMO = Demo(
         ModelReply(_SUMMARY_TEXT),
         ModelReply("You keep bees, so you need a hive."),
     ),
-    said=("Tell me all about bees", "What do I need?"),
+    typed=("Tell me all about bees", "What do I need?"),
 )
 
 
 def check(shop: Workshop) -> None:
     """A long answer, a summary in its place, also after a new start; a short one stays."""
-    said = ["I keep bees", "What do I need?"]
+    typed = ["I keep bees", "What do I need?"]
     run = shop.run(
-        ModelReply(_LONG_TEXT), ModelReply(_SUMMARY_TEXT), ModelReply("A hive."), said=said
+        ModelReply(_LONG_TEXT),
+        ModelReply(_SUMMARY_TEXT),
+        ModelReply("A hive."),
+        typed=typed,
     )
     expect(
         len(run.requests) == 3,
@@ -52,7 +55,7 @@ def check(shop: Workshop) -> None:
         "Record the summary as an event. The old events stay.",
         'journal.record("compacted", summary=message["content"], usage=usage)',
     )
-    again = shop.run(ModelReply("Welcome back."), said=["Hello again"])
+    again = shop.run(ModelReply("Welcome back."), typed=["Hello again"])
     expect(
         _SUMMARY_TEXT in str(again.messages(0)) and len(again.requests) == 1,
         "After a new start the summary is not used.",
@@ -79,7 +82,7 @@ def _check_calls_in_the_middle(shop: Workshop) -> None:
     shop.write("long.txt", _LONG_TEXT)
     read = call("read_file", path="long.txt")
     run = shop.run(
-        read, ModelReply("It is about bees."), ModelReply("Bees."), said=["Read long.txt"]
+        read, ModelReply("It is about bees."), ModelReply("Bees."), typed=["Read long.txt"]
     )
     roles = [str(message.get("role")) for message in run.messages(-1)]
     expect(

@@ -11,7 +11,7 @@ LESSON_DEMO = Demo(
         ModelReply("b.txt is longer: 3 lines against 1."),
         ModelReply("b.txt is the longer one."),
     ),
-    said=("Which of a.txt and b.txt is longer?",),
+    typed=("Which of a.txt and b.txt is longer?",),
     files={"a.txt": "one\n", "b.txt": "one\ntwo\nthree\n"},
 )
 
@@ -20,13 +20,13 @@ def check(shop: Workshop) -> None:
     """A subagent's task, context, journal and tools; its limit; an undo of what it wrote."""
     shop.write("a.txt", "SECRET OF A")
     task = call("delegate", task="Read a.txt")
-    said = ["Have a.txt read"]
+    typed = ["Have a.txt read"]
     run = shop.run(
         task,
         call("read_file", path="a.txt"),
         ModelReply("It has one line."),
         ModelReply("One line."),
-        said=said,
+        typed=typed,
     )
     result = run.messages(1)[-1]
     expect(
@@ -76,7 +76,7 @@ def _check_limit(shop: Workshop) -> None:
     shop.write("journal.jsonl", "")
     looks = [call("list_files")] * 5
     run = shop.run(
-        call("delegate", task="Look"), *looks, ModelReply("It failed."), said=["Go"]
+        call("delegate", task="Look"), *looks, ModelReply("It failed."), typed=["Go"]
     )
     expect(
         len(run.requests) == 7,
@@ -104,7 +104,7 @@ def _check_undo(shop: Workshop) -> None:
         ModelReply("Written."),
         ModelReply("Done."),
     )
-    shop.run(*replies, said=["Go", "a", "/undo"])
+    shop.run(*replies, typed=["Go", "a", "/undo"])
     expect(
         shop.read("b.txt") is None,
         "/undo should also restore the files that the subagent wrote.",

@@ -9,7 +9,7 @@ LESSON_DEMO = Demo(
         ModelReply("I noted it."),
         ModelReply("Milk, as before."),
     ),
-    said=("Note: milk", "y", "What did I want?", "/cost", "/undo"),
+    typed=("Note: milk", "y", "What did I want?", "/cost", "/undo"),
 )
 
 
@@ -21,7 +21,7 @@ def check(shop: Workshop) -> None:
         write,
         ModelReply("Noted."),
         ModelReply("Milk."),
-        said=["Note it", "y", "What was it?"],
+        typed=["Note it", "y", "What was it?"],
     )
     roles = [str(message.get("role")) for message in run.messages(-1)]
     wanted = ["system", "user", "assistant", "tool", "assistant", "user"]
@@ -41,7 +41,7 @@ def check(shop: Workshop) -> None:
         "self.events.append(event)",
     )
     run = shop.run(
-        ModelReply("Hello."), ModelReply("Who?"), said=["I am Ada", "/new", "Who am I?"]
+        ModelReply("Hello."), ModelReply("Who?"), typed=["I am Ada", "/new", "Who am I?"]
     )
     expect(
         "Ada" not in str(run.messages(-1)),
@@ -52,7 +52,7 @@ def check(shop: Workshop) -> None:
     )
     _check_undo(shop)
     run = shop.run(
-        ModelReply("One."), ModelReply("Two."), said=["First", "Second", "/cost"]
+        ModelReply("One."), ModelReply("Two."), typed=["First", "Second", "/cost"]
     )
     usages = [
         e["usage"]
@@ -80,8 +80,8 @@ def _check_undo(shop: Workshop) -> None:
     shop.write("notes.txt", "old")
     one, two = (call("write_file", path="notes.txt", content=text) for text in ("1", "2"))
     replies = one, ModelReply("."), two, ModelReply("."), ModelReply("!")
-    said = ["One", "a", "Two", "Just talk", "/undo"]
-    shop.run(*replies, said=said)
+    typed = ["One", "a", "Two", "Just talk", "/undo"]
+    shop.run(*replies, typed=typed)
     expect(
         shop.read("notes.txt") == "1",
         f"After one /undo notes.txt should be '1', but is {shop.read('notes.txt')!r}.",
@@ -90,7 +90,7 @@ def _check_undo(shop: Workshop) -> None:
         "return [files for files in turns if files]",
     )
     shop.write("notes.txt", "old")
-    shop.run(*replies, said=[*said, "/undo", "/undo"])
+    shop.run(*replies, typed=[*typed, "/undo", "/undo"])
     expect(
         shop.read("notes.txt") == "old",
         f"After two /undo notes.txt should be 'old', but is {shop.read('notes.txt')!r}.",

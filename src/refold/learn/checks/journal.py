@@ -5,7 +5,7 @@ from refold.learn.workshop import Demo, Workshop, call, expect, quote
 
 LESSON_DEMO = Demo(
     (call("write_file", path="notes.txt", content="milk\n"), ModelReply("I noted it.")),
-    said=("Note: milk", "y", "/undo"),
+    typed=("Note: milk", "y", "/undo"),
 )
 
 
@@ -13,7 +13,7 @@ def check(shop: Workshop) -> None:
     """The events of a turn, an undo, a new conversation; and the order of event and effect."""
     shop.write("notes.txt", "old")
     write = call("write_file", path="notes.txt", content="new")
-    shop.run(write, ModelReply("Noted."), said=["Note it", "y", "/undo", "/new"])
+    shop.run(write, ModelReply("Noted."), typed=["Note it", "y", "/undo", "/new"])
     events = shop.journal()
     _expect_kinds(events)
     expect(
@@ -73,7 +73,7 @@ def _expect_kinds(events: list[Json]) -> None:
 
 def _check_order(shop: Workshop) -> None:
     look = call("bash", command="cat journal.jsonl > copy.jsonl")
-    shop.run(look, ModelReply("Done."), said=["Look", "y"])
+    shop.run(look, ModelReply("Done."), typed=["Look", "y"])
     copy = (shop.read("copy.jsonl") or "").splitlines()
     expect(
         copy and '"started"' in copy[-1],

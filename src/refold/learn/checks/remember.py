@@ -9,15 +9,15 @@ LESSON_DEMO = Demo(
         ModelReply("Your name is Ada."),
         ModelReply("I do not know your name."),
     ),
-    said=("My name is Ada.", "What is my name?", "/new", "What is my name?"),
+    typed=("My name is Ada.", "What is my name?", "/new", "What is my name?"),
 )
 
 
 def check(shop: Workshop) -> None:
     """Two messages of one conversation, a new one, and an empty line."""
     replies = ModelReply("Hello, Ada!"), ModelReply("Ada."), ModelReply("I do not know.")
-    said = ["My name is Ada.", "What is my name?", "/new", "", "Who am I?"]
-    run = shop.run(*replies, said=said)
+    typed = ["My name is Ada.", "What is my name?", "/new", "", "Who am I?"]
+    run = shop.run(*replies, typed=typed)
     expect(
         len(run.requests) == 3,
         f"Three messages were typed, but the model was called {len(run.requests)} times.",

@@ -7,14 +7,14 @@ from refold.learn.workshop import Demo, Workshop, call, expect, quote
 
 LESSON_DEMO = Demo(
     (ModelReply("I noted that your name is Ada."), ModelReply("Ada.")),
-    said=("My name is Ada.", "(Ctrl+D, then run it again)", "What is my name?"),
+    typed=("My name is Ada.", "(Ctrl+D, then run it again)", "What is my name?"),
 )
 
 
 def check(shop: Workshop) -> None:
     """A second start, a torn line, a kill while a tool runs, a kill before it was started."""
-    shop.run(ModelReply("Hello, Ada!"), said=["My name is Ada."])
-    run = shop.run(ModelReply("Ada."), said=["What is my name?"])
+    shop.run(ModelReply("Hello, Ada!"), typed=["My name is Ada."])
+    run = shop.run(ModelReply("Ada."), typed=["What is my name?"])
     expect(
         run.requests and "My name is Ada." in str(run.messages(-1)),
         "After a new start the conversation was forgotten.",
@@ -36,7 +36,7 @@ def check(shop: Workshop) -> None:
 
 def _check_torn_line(shop: Workshop) -> None:
     shop.write("journal.jsonl", (shop.read("journal.jsonl") or "") + '{"kind": "sai')
-    run = shop.run(ModelReply("Still Ada."), said=["And now?"])
+    run = shop.run(ModelReply("Still Ada."), typed=["And now?"])
     expect(
         "Ada" in str(run.messages(-1)) and "sai" not in [e["kind"] for e in shop.journal()],
         "A journal whose last line is torn should be read up to that line.",
@@ -50,7 +50,7 @@ def _check_kill_during_call(shop: Workshop) -> None:
     shop.write("journal.jsonl", "")
     slow = call("bash", command="echo run >> runs.txt; sleep 3")
     was_running = shop.kill_when(
-        lambda here: (here / "runs.txt").exists(), slow, said=["Do it", "y"]
+        lambda here: (here / "runs.txt").exists(), slow, typed=["Do it", "y"]
     )
     expect(
         was_running,
@@ -59,7 +59,7 @@ def _check_kill_during_call(shop: Workshop) -> None:
         "pending_calls gives pairs: the call, and whether it was started.",
         "else:\n    result = run_tool(journal, call)",
     )
-    run = shop.run(ModelReply("I look first."), said=["y"])
+    run = shop.run(ModelReply("I look first."), typed=["y"])
     expect(
         run.requests,
         "The program was killed while a tool ran. After the next start the model was not asked.",
@@ -87,8 +87,8 @@ def _check_kill_during_call(shop: Workshop) -> None:
 def _check_kill_before_call(shop: Workshop) -> None:
     shop.write("journal.jsonl", "")
     make = call("bash", command="echo made > made.txt")
-    shop.kill_when(_was_answered, make, said=["Make it"])
-    run = shop.run(ModelReply("Made."), said=["y"])
+    shop.kill_when(_was_answered, make, typed=["Make it"])
+    run = shop.run(ModelReply("Made."), typed=["y"])
     expect(
         (shop.read("made.txt") or "").strip() == "made",
         "The program was killed before a call was started: it should ask, and run it now.",

@@ -8,7 +8,7 @@ LESSON_DEMO = Demo(
         call("write_file", path="notes.txt", content="All gone.\n"),
         ModelReply("Your notes are tidy now."),
     ),
-    said=("Tidy my notes", "y", "/undo"),
+    typed=("Tidy my notes", "y", "/undo"),
     files={"notes.txt": "milk\nbread\n"},
 )
 
@@ -21,7 +21,7 @@ def check(shop: Workshop) -> None:
     """One file, twice in a turn, a new file, two turns, nothing to undo."""
     shop.write("notes.txt", "first")
     run = shop.run(
-        _write("notes.txt", "second"), ModelReply("Done."), said=["Go", "a", "/undo"]
+        _write("notes.txt", "second"), ModelReply("Done."), typed=["Go", "a", "/undo"]
     )
     expect(
         len(run.requests) == 2,
@@ -37,12 +37,12 @@ def check(shop: Workshop) -> None:
         "run_tool is the place through which all calls go: save it there.",
         'if name == "write_file":\n    save_old_content(arguments["path"])',
     )
-    said = ["Go", "a", "/undo"]
+    typed = ["Go", "a", "/undo"]
     shop.run(
         _write("notes.txt", "second"),
         _write("notes.txt", "third"),
         ModelReply("Done."),
-        said=said,
+        typed=typed,
     )
     expect(
         shop.read("notes.txt") == "first",
@@ -51,7 +51,7 @@ def check(shop: Workshop) -> None:
         "Which method of a dictionary sets a value only if there is none?",
         "old_contents[-1].setdefault(path, …)",
     )
-    shop.run(_write("new.txt", "new"), ModelReply("Done."), said=said)
+    shop.run(_write("new.txt", "new"), ModelReply("Done."), typed=typed)
     expect(
         shop.read("new.txt") is None,
         "A file that did not exist before should be gone after /undo.",
@@ -59,7 +59,7 @@ def check(shop: Workshop) -> None:
         "Path.unlink deletes a file.",
         "if content is None:\n    Path(path).unlink(missing_ok=True)",
     )
-    said = ["One", "a", "Two", "Just talk", "/undo", "/undo", "/undo"]
+    typed = ["One", "a", "Two", "Just talk", "/undo", "/undo", "/undo"]
     replies = (
         _write("notes.txt", "1"),
         ModelReply("."),
@@ -67,7 +67,7 @@ def check(shop: Workshop) -> None:
         ModelReply("."),
         ModelReply("!"),
     )
-    run = shop.run(*replies, said=said)
+    run = shop.run(*replies, typed=typed)
     expect(
         shop.read("notes.txt") == "first",
         f"Two turns wrote, three /undo left {shop.read('notes.txt')!r} and not 'first'.",
