@@ -98,7 +98,7 @@ def make(home: JournalDirectory, count: int, steps: int, work: Path) -> int:
 def prose() -> Sequence[str]:
     """Words that people and models use: our own documentation."""
     docs = Path(__file__).parents[1] / "docs"
-    texts = [page.read_text(encoding="utf-8") for page in sorted(docs.glob("*.md"))]
+    texts = [page.read_text(encoding="utf-8") for page in sorted(docs.glob("*/*.md"))]
     return [part for text in texts for part in text.split("\n\n") if len(part) > 60]
 
 

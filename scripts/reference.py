@@ -33,7 +33,7 @@ BLOCK = re.compile(r"(<!-- generated: ([a-z-]+) -->\n)(.*?)(<!-- end -->)", re.D
 def main() -> None:
     whole = {MANUAL: man.man_page()}
     whole |= {DOCS / "schema" / name: text for name, text in schemas().items()}
-    for page in sorted(DOCS.glob("*.md")):
+    for page in sorted(DOCS.rglob("*.md")):
         whole[page] = replace_blocks(page.read_text(encoding="utf-8"))
     for file, text in whole.items():
         if not file.exists() or file.read_text(encoding="utf-8") != text:

@@ -1,4 +1,4 @@
-"""The tables of docs/settings.md: one section for each table of `config.toml`.
+"""The tables of docs/reference/settings.md: one section for each table of `config.toml`.
 
 Hides how a Python type reads to a person who writes TOML: what may be written for a
 setting, its default as it would be written, and the name of the table it belongs to.

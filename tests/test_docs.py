@@ -24,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("changelog.d/*.md")]
 )
+SHELVES = ("start", "guides", "reference", "explain")
 KINDS = {"added", "changed", "fixed", "removed", "security"}
 
 
@@ -48,13 +49,23 @@ def test_links_point_to_existing_files(page: Path) -> None:
 
 def test_every_page_is_in_the_index_of_documents() -> None:
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
-    pages = [page.name for page in ROOT.glob("docs/*.md") if page.name != "README.md"]
+    pages = [
+        f"{shelf}/{page.name}"
+        for shelf in SHELVES
+        for page in ROOT.glob(f"docs/{shelf}/*.md")
+    ]
 
     assert [name for name in pages if f"({name}" not in index] == []
 
 
+def test_every_page_stands_on_a_shelf() -> None:
+    pages = [name(page) for page in ROOT.glob("docs/*.md")]
+
+    assert pages == ["docs/README.md"]
+
+
 def test_settings_tables_use_toml_values_and_no_python_syntax() -> None:
-    page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
     table = page.split("<!-- generated: settings -->")[1].split("<!-- end -->")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split(" | ")]
@@ -82,13 +93,13 @@ def test_settings_tables_use_toml_values_and_no_python_syntax() -> None:
 
 
 def test_every_kind_of_event_is_in_the_journal_s_page() -> None:
-    page = (ROOT / "docs/journal.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/journal.md").read_text(encoding="utf-8")
 
     assert [kind for kind in codec.KINDS_BY_NAME if f"\n### {kind}\n" not in page] == []
 
 
 def test_the_headless_page_lists_exactly_the_existing_flags() -> None:
-    page = (ROOT / "docs/headless-reference.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/headless.md").read_text(encoding="utf-8")
     table = page.split("## Flags")[1].split("##")[0]
     output = subprocess.run(
         [sys.executable, "-m", "refold", "--help", "all"],
@@ -108,7 +119,7 @@ def test_the_headless_page_lists_exactly_the_existing_flags() -> None:
 
 
 def test_every_outcome_has_its_exit_code_in_the_headless_page() -> None:
-    page = (ROOT / "docs/headless.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guides/headless.md").read_text(encoding="utf-8")
     rows = re.findall(
         r"^\| (\d+) \| (.*) \|$", page.split("## Exit codes")[1], re.MULTILINE
     )
@@ -123,7 +134,7 @@ def test_every_outcome_has_its_exit_code_in_the_headless_page() -> None:
 
 
 def test_every_stream_document_is_in_the_headless_page() -> None:
-    page = (ROOT / "docs/headless-reference.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/reference/headless.md").read_text(encoding="utf-8")
     kinds = {
         str(item.__struct_config__.tag)
         for item in document_types(documents, live_documents, snapshot)

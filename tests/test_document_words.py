@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[1]
 PAGES = sorted(
     [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CONTRIBUTING.md",
      ROOT / "AGENTS.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md",
-     *ROOT.glob("docs/*.md"),
-     *ROOT.glob("docs/decisions/*.md"), *ROOT.glob("changelog.d/*.md"),
+     *ROOT.glob("docs/*.md"), *ROOT.glob("docs/[a-z]*/*.md"),
+     *ROOT.glob("changelog.d/*.md"),
      *ROOT.glob("src/refold/learn/course/*.md")]
 )  # fmt: skip
 FOLDERS = ("src/refold", "tests", "bench", "scripts", "examples")

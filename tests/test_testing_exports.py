@@ -10,7 +10,7 @@ import refold.testing
 from refold.testing import ToolCase, ToolContract, temporary_place
 from tests.tools.test_tool_contract import temperature
 
-PAGE = (Path(__file__).parent.parent / "docs/testing.md").read_text("utf-8")
+PAGE = (Path(__file__).parent.parent / "docs/guides/testing.md").read_text("utf-8")
 
 
 @pytest.mark.parametrize("name", refold.testing.__all__)

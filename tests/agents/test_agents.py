@@ -97,7 +97,7 @@ def test_agent_descriptions_and_prompts_stay_within_their_limits(agent: Profile)
 
 @pytest.mark.parametrize("agent", AGENTS.every(), ids=lambda a: a.name)
 def test_every_agent_is_listed_in_the_agents_document(agent: Profile) -> None:
-    page = (Path(__file__).parents[2] / "docs/agents.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/agents.md").read_text(encoding="utf-8")
     works = {"main": "you", "child": "another agent", "both": "both"}[agent.use]
 
     assert f"| `{agent.name}` | {works} | {agent.description} | `{agent.role}` |" in page

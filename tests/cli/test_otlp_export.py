@@ -261,7 +261,7 @@ def test_otlp_export_imports_no_opentelemetry_package() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
 def test_the_hook_of_the_tracing_page_exports_a_session_at_its_end(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs/tracing.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/tracing.md").read_text("utf-8")
     hook = page.partition("```json\n")[2].partition("```")[0]
     home = Path(os.environ["REFOLD_HOME"])
     home.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The examples of docs/library.md run as written, with a scripted model."""
+"""The examples of docs/guides/library.md run as written, with a scripted model."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ import refold
 from refold.client.agent import Agent
 from refold.testing.providers import ScriptedProvider
 
-PAGE = Path(__file__).parents[2] / "docs/library.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/library.md"
 EXAMPLES = re.findall(
     r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
 )

@@ -220,7 +220,7 @@ def test_an_unreadable_settings_file_is_an_error(file: Path) -> None:
 
 
 def test_the_example_of_the_settings_page_loads_as_described(file: Path) -> None:
-    page = Path(__file__).parents[2] / "docs/settings.md"
+    page = Path(__file__).parents[2] / "docs/reference/settings.md"
     example = page.read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
 
     settings = load(write_settings(file, example), {}, {}).settings

@@ -1,4 +1,4 @@
-"""The examples of docs/agents-as-data.md are files that load and commands that run."""
+"""The examples of docs/guides/agents-as-data.md are files that load and commands that run."""
 
 import re
 import shlex
@@ -9,7 +9,9 @@ import pytest
 from refold.cli.main import main
 from refold.declared.agent_files import parse_agent_file
 
-PAGE = (Path(__file__).parents[2] / "docs/agents-as-data.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/agents-as-data.md").read_text(
+    encoding="utf-8"
+)
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
 # Commands with a task for a model: they need one.
 COMMANDS = [

@@ -507,7 +507,7 @@ def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
 
 # The page about them. -----------------------------------------------------------------
 
-PAGE = (Path(__file__).parents[2] / "docs/loops.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/explain/loops.md").read_text(encoding="utf-8")
 
 
 def test_documented_limits_equal_the_defaults_of_the_settings() -> None:

@@ -1,4 +1,4 @@
-"""The examples of docs/hooks.md do what the page says."""
+"""The examples of docs/guides/hooks.md do what the page says."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from refold.cli.main import main
 from refold.hooks.answers import HookAnswer, document_answer
 from refold.hooks.configuration import HOOK_EVENTS, Hook, read
 
-PAGE = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "hooks.md").read_text()
 
 
 def blocks(language: str) -> list[str]:

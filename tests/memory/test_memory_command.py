@@ -210,7 +210,7 @@ def test_memory_show_without_notes_says_so(
     assert run_memory(capfd, "show") == (
         0,
         "",
-        "nothing is remembered here (docs/memory.md)\n",
+        "nothing is remembered here (docs/guides/memory.md)\n",
     )
     assert run_memory(capfd, "diff")[2] == "no note was added or removed automatically\n"
     assert not os.path.exists(os.environ["REFOLD_HOME"])

@@ -278,7 +278,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_plugins_page_and_template_readme_have_the_same_install_instructions() -> None:
     pages = [
-        (DOCS / name).read_text() for name in ("plugins.md", "plugin-template/README.md")
+        (DOCS / name).read_text()
+        for name in ("guides/plugins.md", "plugin-template/README.md")
     ]
 
     texts = [

@@ -12,7 +12,7 @@ from refold.config.settings import Settings
 from refold.provider import efforts, gemini, images, ollama, spec
 from refold.provider.spec import Quirks
 
-PAGE = (Path(__file__).parents[2] / "docs/providers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/guides/providers.md").read_text(encoding="utf-8")
 EFFORTS = ("low", "medium", "high", "max")
 
 

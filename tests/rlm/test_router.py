@@ -110,7 +110,7 @@ HARD: list[dict[str, Any]] = yaml.safe_load(
 
 def test_the_page_states_the_score_on_unseen_misleading_questions() -> None:
     """Its score on the questions that did not shape it is the figure that counts."""
-    page = (Path(__file__).parents[2] / "docs/rlm.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/guides/rlm.md").read_text(encoding="utf-8")
     unseen = [task for task in HARD if task.get("unseen")]
 
     right = sum(way(task) == task["way"] for task in unseen)

@@ -57,8 +57,8 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
 def test_promise_a_letter_that_is_typed_into_a_message_never_answers(
     opens: Opens, tmp_path: Path, flags: tuple[str, ...]
 ) -> None:
-    quote("full-screen.md", "typing never answers it.")
-    quote("terminal.md", "Typing never answers a question.")
+    quote("guides/full-screen.md", "typing never answers it.")
+    quote("guides/terminal.md", "Typing never answers a question.")
     slow = {"text": "word " * 100, "pause": 0.01, **bash("touch ran")}
     at = opens(slow, DONE, flags=flags)
     at.type("go" + ENTER)
@@ -106,7 +106,10 @@ def test_promise_an_option_of_the_model_is_chosen_by_arrows_or_another_answer_ty
 def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
     opens: Opens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quote("permissions.md", "builds, formatters, servers and commits then ask no questions")
+    quote(
+        "guides/permissions.md",
+        "builds, formatters, servers and commits then ask no questions",
+    )
     needs_bubblewrap()
     with home_on_disk() as home:
         monkeypatch.setenv("HOME", str(home))
@@ -130,7 +133,7 @@ def test_promise_a_commit_asks_no_question_in_mode_sandbox_and_has_its_author(
 def test_promise_expand_shows_the_newest_result_in_full(
     opens: Opens, tmp_path: Path
 ) -> None:
-    quote("terminal.md", "`/expand` or Ctrl+O shows the newest result in full")
+    quote("guides/terminal.md", "`/expand` or Ctrl+O shows the newest result in full")
     pager = tmp_path / "pager"
     pager.write_text('#!/bin/sh\ncat > "$0.seen"\n')
     pager.chmod(0o755)
@@ -152,7 +155,7 @@ def test_promise_expand_shows_the_newest_result_in_full(
 def test_promise_an_edit_that_would_fail_fails_without_a_question(
     opens: Opens, tmp_path: Path, beside_a_read: bool
 ) -> None:
-    quote("terminal.md", "it fails without a question.")
+    quote("guides/terminal.md", "it fails without a question.")
     (tmp_path / "hello.py").write_text("hello\n")
     read = {"tool": "read_file", "arguments": {"path": "hello.py"}}
     edit = {"path": "hello.py", "old": "not there", "new": "x"}
@@ -168,8 +171,8 @@ def test_promise_an_edit_that_would_fail_fails_without_a_question(
 
 
 def test_promise_the_address_of_a_link_is_shown_inside_tmux(opens: Opens) -> None:
-    quote("terminal.md", "`words (address)`")
-    quote("full-screen.md", "inside tmux, its address stands behind its text.")
+    quote("guides/terminal.md", "`words (address)`")
+    quote("guides/full-screen.md", "inside tmux, its address stands behind its text.")
     link = {"text": "See [it](https://example.org/a)."}
     for flags in ((), ("tui",)):
         at = opens(link, flags=flags, TERM="tmux-256color", TMUX="/tmp/tmux,1,0")
@@ -183,7 +186,7 @@ def test_promise_the_address_of_a_link_is_shown_inside_tmux(opens: Opens) -> Non
 def test_promise_a_stop_before_the_answer_restores_the_message(
     opens: Opens, flags: tuple[str, ...]
 ) -> None:
-    quote("terminal.md", "an empty input gets your message back.")
+    quote("guides/terminal.md", "an empty input gets your message back.")
     at = opens({"text": "Too late.", "pause": 60.0}, DONE, flags=flags)
     at.type("look at that" + ENTER)
     at.until("tops" if flags else "stop")
@@ -199,7 +202,7 @@ def test_promise_a_stop_before_the_answer_restores_the_message(
 def test_promise_esc_and_ctrl_c_stop_a_running_command(
     opens: Opens, tmp_path: Path, key: str
 ) -> None:
-    quote("terminal.md", "While it works, Ctrl+C or Esc stops the turn at once")
+    quote("guides/terminal.md", "While it works, Ctrl+C or Esc stops the turn at once")
     mark = f"61.{os.getpid()}"
     at = opens(
         bash(f"touch begun; sleep {mark}"), DONE, flags=("--permission-mode", "bypass")

@@ -198,7 +198,7 @@ def _print_overridden(file: SettingsFile, key: str) -> None:
     _print_problems(origins, masks_of(os.environ, file.places))
 
 
-_EMPTY_FILE = "# docs/settings.md says what can stand here.\n"
+_EMPTY_FILE = "# docs/reference/settings.md says what can stand here.\n"
 
 
 def edit_file(file: SettingsFile) -> int:

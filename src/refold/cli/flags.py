@@ -1,6 +1,6 @@
 """The flags of `refold`, and which subcommand a command line names.
 
-Parsing only: nothing here opens a session or a file. Every flag is in docs/headless-reference.md,
+Parsing only: nothing here opens a session or a file. Every flag is in docs/reference/headless.md,
 which a test compares with this list.
 """
 

@@ -111,7 +111,7 @@ def _show(memory: Memory, whose: NoteOwner, *, as_json: bool) -> int:
         return 0
     write("".join(_listing(notes, memory)))
     if not notes:
-        print_note("nothing is remembered here (docs/memory.md)")
+        print_note("nothing is remembered here (docs/guides/memory.md)")
     return 0
 
 

@@ -1,7 +1,7 @@
 """All settings with their defaults: one class for each table of the file.
 
 `config.load` decides where values come from and which layer wins. The comment behind
-each field is its documentation: docs/settings.md is generated from it.
+each field is its documentation: docs/reference/settings.md is generated from it.
 
 A name says what it holds and in which unit (`result_chars`, `question_seconds`), because
 the file is read alone, a year after it was written. An old name is an error that gives the

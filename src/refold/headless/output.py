@@ -1,4 +1,4 @@
-"""The output of a task without a terminal, in each format. docs/headless-reference.md documents it.
+"""The output of a task without a terminal, in each format. docs/reference/headless.md documents it.
 
 However the task ends, the last output on stdout is its result, even without a session or if
 the journal cannot be written any more.

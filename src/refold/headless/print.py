@@ -1,6 +1,6 @@
 """One task without a terminal: a prompt in, the answer out, an exit code.
 
-stdout has only the output of the chosen format (docs/headless-reference.md); notices go to stderr. No
+stdout has only the output of the chosen format (docs/reference/headless.md); notices go to stderr. No
 user can be asked, so a call that would need approval is denied.
 """
 

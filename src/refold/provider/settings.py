@@ -26,7 +26,7 @@ class UsagePlaces(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ProgramSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A program that is used as a model. See [command lines](backends.md)."""
+    """A program that is used as a model. See [command lines](../guides/backends.md)."""
 
     command: tuple[str, ...] = ()  # the program and its arguments
     tools: Literal["", "none"] = ""  # must be "none": the program runs no tools

@@ -24,7 +24,7 @@ from refold.provider.settings import ProgramSettings, UsagePlaces
 from refold.values.usage import Usage
 from tests.provider.command.fakes import ask, lines, request, shell, words
 
-PAGE = (Path(__file__).parents[3] / "docs/backends.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/guides/backends.md").read_text(encoding="utf-8")
 
 
 def settings(text: str) -> tuple[CommandSpec, ...]:

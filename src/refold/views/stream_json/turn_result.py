@@ -47,7 +47,7 @@ def turn_outcome(view: View) -> tuple[str, str]:
 
 
 def result(view: View, session_id: str, seconds: float) -> Result:
-    """The result of the newest turn: see docs/headless-reference.md for each field."""
+    """The result of the newest turn: see docs/reference/headless.md for each field."""
     turn = view.turn
     outcome, reason = turn_outcome(view)
     return Result(
