@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -110,20 +111,25 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place]:
     elif request.param == "installed":
         program = f"exec {shlex.quote(sys.executable)} -m refold place --stdio"
         argv = ("/bin/sh", "-c", program)
-    yield from open_place(argv, tmp_path)
+    with open_place(argv, tmp_path) as place:
+        yield place
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Generator[Place]:
-    yield from open_place(("sh",), tmp_path)
+    with open_place(("sh",), tmp_path) as place:
+        yield place
 
 
+@contextmanager
 def open_place(argv: tuple[str, ...], tmp_path: Path) -> Generator[Place]:
     directory = tmp_path / "work"
     directory.mkdir()
     place = Place(argv, directory, tmp_path / "data")
-    yield place
-    place.pipe.close()
+    try:
+        yield place
+    finally:
+        place.pipe.close()
 
 
 def test_files_are_read_written_and_listed_in_the_place(place: Place) -> None:
@@ -209,19 +215,17 @@ def test_a_snapshot_restores_what_a_command_changed(place: Place) -> None:
 
 
 def test_our_keys_are_not_in_the_environment_of_the_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret-of-this-machine")
-    place = next(places := open_place(("sh",), tmp_path))
 
-    finished = place.run("cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; env")
+    finished = local.run("cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'; env")
 
     assert b"sk-secret-of-this-machine" not in finished.start
-    places.close()
 
 
-def test_an_edit_takes_two_requests_and_a_command_one(tmp_path: Path) -> None:
-    place = next(places := open_place(("sh",), tmp_path))
+def test_an_edit_takes_two_requests_and_a_command_one(local: Place) -> None:
+    place = local
     (place.directory / "a.txt").write_text("old")
     files = PlaceFiles(place.pipe, os.path.realpath(place.directory))
     files.real(".")  # connects
@@ -243,7 +247,6 @@ def test_an_edit_takes_two_requests_and_a_command_one(tmp_path: Path) -> None:
     count(lambda: files.tree.walk(files.real("."), lambda: None))
 
     assert counts == [2, 1, 2]
-    places.close()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -253,12 +256,9 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
     """The program in the place is killed; what it began is not done twice."""
     chance, number = random.Random(seed), tmp_path / "pid"
     argv = ("/bin/sh", "-c", f"echo $$ > {number}; exec sh")
-    local = next(places := open_place(argv, tmp_path))
-    marks = local.directory / "marks"
-    local.run("true")
     printed = Printed()
 
-    async def use() -> None:
+    async def use(place: Place, marks: Path) -> None:
         async with anyio.create_task_group() as group:
 
             async def cut() -> None:
@@ -270,23 +270,24 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
 
             group.start_soon(cut)
             with pytest.raises(ConnectionLost, match="may or may not"):
-                await local.commands.run(
+                await place.commands.run(
                     f"echo began >> {marks}; echo began; sleep 60; echo ended >> {marks}",
-                    cwd=str(local.directory), seconds=None, confines=_WRITING,
+                    cwd=str(place.directory), seconds=None, confines=_WRITING,
                     extras=CommandExtras(printed=printed),
                 )  # fmt: skip
 
-    anyio.run(use)
+    with open_place(argv, tmp_path) as place:
+        marks = place.directory / "marks"
+        place.run("true")
+        anyio.run(use, place, marks)
 
-    assert local.run("echo again").start == b"again\n"
-    assert marks.read_text() == "began\n"
-    assert local.pipe.connections == 2
-    places.close()
+        assert place.run("echo again").start == b"again\n"
+        assert marks.read_text() == "began\n"
+        assert place.pipe.connections == 2
 
 
-def test_a_lower_epoch_is_refused_after_a_higher_one(tmp_path: Path) -> None:
-    old = next(olds := open_place(("sh",), tmp_path))
-    new = Place(("sh",), old.directory, tmp_path / "data")
+def test_a_lower_epoch_is_refused_after_a_higher_one(local: Place, tmp_path: Path) -> None:
+    old, new = local, Place(("sh",), local.directory, tmp_path / "data")
     old.pipe.claim("session", lambda: 4)
     new.pipe.claim("session", lambda: 5)
     assert old.run("echo 4").start == b"4\n"
@@ -299,7 +300,6 @@ def test_a_lower_epoch_is_refused_after_a_higher_one(tmp_path: Path) -> None:
 
     assert not (old.directory / "late").exists()
     new.pipe.close()
-    olds.close()
 
 
 def test_a_place_without_python_says_so_and_offers_an_image(tmp_path: Path) -> None:

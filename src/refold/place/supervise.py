@@ -17,6 +17,7 @@ from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from threading import Lock
 
 from msgspec.structs import replace
 
@@ -54,7 +55,8 @@ _GLANCE_AGAIN = 0.03  # seconds between two checks of the number of threads
 class Supervisor:
     """Call `begin`; `news` is readable when `deliver` has something to do or the command is `over`.
 
-    `stop` may be called at any time, from any thread. Call `close` when the command is `over`.
+    `stop` may be called at any time, also after `close`, from any thread. Call `close` when the
+    command is `over`.
     """
 
     def __init__(
@@ -81,13 +83,17 @@ class Supervisor:
         self.on_start: Callable[[Launch], Callable[[], None] | None] = lambda launch: None
         self.news, self._tell_news = _wake_pipe()
         self._stop, self._tell_stop = _wake_pipe()
+        self._closing = Lock()
 
     def begin(self) -> None:
         # `Thread` would wait until it runs: two changes of threads for each command.
         start_new_thread(self._work, ())
 
     def stop(self) -> None:
-        _wake(self._tell_stop)
+        # The number of a closed descriptor may be that of another file by now.
+        with self._closing:
+            if self._tell_stop >= 0:
+                _wake(self._tell_stop)
 
     def detach(self) -> None:
         """From now on it has no time limit, and its output is only stored."""
@@ -134,7 +140,9 @@ class Supervisor:
         return self._finished
 
     def close(self) -> None:
-        close_descriptors(self.news, self._stop, self._tell_stop)
+        with self._closing:
+            close_descriptors(self.news, self._stop, self._tell_stop)
+            self._tell_stop = -1
 
     def _work(self) -> None:
         try:

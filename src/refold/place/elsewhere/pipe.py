@@ -99,7 +99,10 @@ class PlaceSettings(Struct, frozen=True):
 
 
 class OpenCall:
-    """A request that was sent. `on_frame` gets its frames, in the reading thread."""
+    """A request that was sent. `on_frame` gets its frames, in the reading thread.
+
+    It is `done` before `on_frame` gets the last one: nothing is sent for it from then on.
+    """
 
     def __init__(
         self, connection: "_Connection", on_frame: Callable[[PlaceAnswer], None]
@@ -125,14 +128,14 @@ class OpenCall:
             self.error = ToolFailed(text or "The place failed, and did not say why.")
         elif kind == "end":
             self.answer = answer
-        self._on_frame(answer)
         if kind in ("failed", "end"):
             self.done.set()
+        self._on_frame(answer)
 
     def lose(self, why: str) -> None:
         self.error = ConnectionLost(why)
-        self._on_frame(PlaceAnswer({"kind": "lost"}, b""))
         self.done.set()
+        self._on_frame(PlaceAnswer({"kind": "lost"}, b""))
 
     def result(self) -> PlaceAnswer:
         if self.error is not None:

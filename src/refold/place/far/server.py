@@ -40,15 +40,19 @@ class PlaceServer:
 
     def serve(self) -> None:
         try:
-            while (frame := read_frame(self._reading)) is not None:
+            while (frame := self._next_frame()) is not None:
                 self._begin(*frame)
-        except (BadFrame, OSError):
-            pass  # nothing more can be read; the other side sees the end
         finally:
             for call in [*self._calls.values()]:
                 call.stop()
             self._wait_for_calls()
             self._close()
+
+    def _next_frame(self) -> "tuple[dict[str, Any], bytes] | None":
+        try:
+            return read_frame(self._reading)
+        except (BadFrame, OSError):
+            return None  # nothing more can be read; the other side sees the end
 
     def send(self, record: Mapping[str, Any], raw: bytes = b"") -> None:
         data = pack_frame(record, raw)
