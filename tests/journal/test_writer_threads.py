@@ -1,6 +1,7 @@
 """Work for the disk keeps its order, and is completed even if its waiter is cancelled."""
 
 import threading
+import weakref
 from functools import partial
 
 import anyio
@@ -51,6 +52,25 @@ def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
         return numbers
 
     assert anyio.run(use) == [1] + [2] * 10
+
+
+class Large:
+    """A result that says when it is freed."""
+
+
+def test_an_idle_thread_does_not_hold_the_result_of_its_last_job() -> None:
+    writers, freed = Writers(1), threading.Event()
+
+    def work() -> Large:
+        large = Large()
+        weakref.finalize(large, freed.set)
+        return large
+
+    async def use() -> bool:
+        await writers.run(WorkQueue(), work)
+        return await anyio.to_thread.run_sync(freed.wait, 10)
+
+    assert anyio.run(use)
 
 
 def test_a_slow_queue_does_not_delay_another() -> None:

@@ -18,6 +18,7 @@ from refold.journal.events.child_events import (
 )
 from refold.journal.home import JournalDirectory
 from refold.journal.store.blobs import blobs_of
+from refold.journal.store.port import MemoryBlobs, MemoryStore
 from refold.place.files import DiskFiles
 from refold.rlm import initial_variables
 from refold.rlm.initial_variables import InitialVariables
@@ -45,6 +46,41 @@ def test_initial_variables_are_restored_after_a_crash_before_the_first_snapshot(
 
     assert second.run("Go on.").turn.answer == "hay"
     assert [event.name for event in second.events(VariableInjected)] == ["context"]
+
+
+class CountingBlobs(MemoryBlobs):
+    """Blobs that count what is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = list[str]()
+
+    async def get(self, name: str) -> bytes:
+        self.read.append(name)
+        return await super().get(name)
+
+
+def test_a_resumed_session_reads_its_material_only_for_code() -> None:
+    blobs = CountingBlobs()
+    store = MemoryStore(blobs=blobs)
+    make_run(as_code("FINAL(1)"), store=store, given=material(context="hay")).run()
+    (material_blob,) = (blob for event in make_run(store=store).events(VariableInjected)
+                        for blob in blobs_of(event))  # fmt: skip
+    first = blobs.read[:]
+    make_run("No code is needed.", store=store).run("Go on.")
+    without_code = blobs.read[len(first) :]
+    make_run(as_code("FINAL(context)"), store=store).run("Go on.")
+
+    assert first == [material_blob]  # to set the variable, once
+    assert without_code == []
+
+
+def test_material_is_not_held_in_memory_once_it_is_recorded() -> None:
+    given = material(context="hay")
+    run = make_run(as_code("FINAL(context)"), given=given)
+
+    assert run.run().turn.answer == "hay"
+    assert given["begins"].values == {}
 
 
 def test_initial_variables_are_restored_after_a_rewind_to_the_start() -> None:

@@ -1,11 +1,17 @@
 """Large variables are stored once, unchanged, as long as they do not change."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import anyio
+import msgspec
 import pytest
 
+from refold.rlm.process import make_frame
 from refold.rlm.worker_port import VariableReport, Variables, WorkerLost
+from refold.rlm.worker_side.namespace import Namespace
+from refold.rlm.worker_side.snapshots import Parts, put
 from tests.place.walled import needs_bubblewrap
 from tests.rlm.walled_python import Session, python, using
 
@@ -94,6 +100,22 @@ def test_a_missing_part_loses_only_its_own_variables(tmp_path: Path) -> None:
         assert dict(report.kept) == {"x": "str", "n": "int"}
 
     using(tmp_path / "ws", use)
+
+
+def test_material_is_freed_as_bytes_once_it_is_a_text() -> None:
+    namespace, parts = cast("Namespace", SimpleNamespace(names={})), Parts()
+    content = bytearray(msgspec.json.encode("x" * LARGE))
+
+    put(namespace, "context", "a part", content, parts)
+
+    assert namespace.names == {"context": "x" * LARGE}
+    assert (content, parts.given) == (bytearray(), {})
+
+
+def test_material_is_sent_without_a_copy() -> None:
+    blob = b"x" * LARGE
+
+    assert make_frame({"t": "put"}, blob).blob is blob
 
 
 def test_the_same_error_of_the_same_code_has_the_same_text(tmp_path: Path) -> None:

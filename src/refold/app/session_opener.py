@@ -149,7 +149,7 @@ class SessionOpener:
         )
         begins = shared.options.begins
         if child:
-            begins = InitialVariables(child.context, child.attached)
+            begins = InitialVariables(dict(child.context), child.attached)
         depth = child.position.coded if child else 0
         return SessionPython(coding, record, id_, children, begins, depth)
 

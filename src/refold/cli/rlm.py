@@ -143,6 +143,7 @@ async def _run(args: Namespace) -> int:
         ready, words = replace(ready, tools=(), own_system=flat_prompt()), flat_text
     app = _app(args, ready, _BARE_SETTINGS if way.way == "flat" else {"agent": AGENT_NAME})
     prompt = HeadlessPrompt(words(args.question, data), typed=args.question)
+    del data  # it may be large: from now on the session has it
     return await _ask(app, prompt, args, way, size, began)
 
 

@@ -22,27 +22,30 @@ MAX_NAMED_FILES = 2_000  # named in the event itself; longer lists are a blob
 class InitialVariables(Struct, frozen=True):
     """What the Python of a session begins with.
 
-    `values` are variables, as JSON values; `files` are the files that a variable was read from, in
+    `values` are variables, as JSON values, until `inject` has recorded them; `files` are the files that a variable was read from, in
     the order of its texts. Variables of the session `attached`, as ID or ID@3 (after its third
     turn), are restored before them.
     """
 
-    values: Mapping[str, object] = {}
+    values: dict[str, object] = {}
     attached: str = ""
     files: Mapping[str, Files] = {}
 
 
 async def inject(begins: InitialVariables, record: "Journal") -> None:
-    """Record each variable once: initial variables never change afterwards."""
-    for name, value in begins.values.items():
-        if name in dict(record.view.account.injected):
-            continue
-        blob = await record.put_bytes(msgspec.json.encode(value))
-        files = begins.files.get(name, ())
-        listed = ""
-        if len(files) > MAX_NAMED_FILES:
-            listed, files = await record.put_bytes(msgspec.json.encode(files)), ()
-        await record(VariableInjected(name, blob, files, listed), by="code")
+    """Record each variable once: initial variables never change afterwards.
+
+    A value that is recorded is removed from `begins`: large material is not held in memory, too.
+    """
+    for name in list(begins.values):
+        if name not in dict(record.view.account.injected):
+            blob = await record.put_bytes(msgspec.json.encode(begins.values[name]))
+            files = begins.files.get(name, ())
+            listed = ""
+            if len(files) > MAX_NAMED_FILES:
+                listed, files = await record.put_bytes(msgspec.json.encode(files)), ()
+            await record(VariableInjected(name, blob, files, listed), by="code")
+        begins.values.pop(name, None)
 
 
 def files_in(blob: bytes) -> Files:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import anyio
 import msgspec
@@ -103,12 +103,19 @@ class Done(Struct, frozen=True, tag_field="t", tag="done", forbid_unknown_fields
 FromWorker: TypeAlias = Ready | HostCall | Printed | Finaled | Part | Done
 
 
-def encode_frame(message: Mapping[str, object], blob: bytes = b"") -> bytes:
-    """Encode a frame. Raises `ValueError` if it is too long."""
+class Frame(NamedTuple):
+    """A frame for the worker. The blob stays apart: material is not copied to be sent."""
+
+    head: bytes  # the lengths and the message
+    blob: bytes
+
+
+def make_frame(message: Mapping[str, object], blob: bytes = b"") -> Frame:
+    """Encode a message. Raises `ValueError` if the frame is too long."""
     body = msgspec.json.encode(message)
     if max(len(body), len(blob)) >= _MAX_LENGTH:
         raise ValueError("a value for the Python worker has more than 4 GB")
-    return FRAME_HEADER.pack(len(body), len(blob)) + body + blob
+    return Frame(FRAME_HEADER.pack(len(body), len(blob)) + body, blob)
 
 
 class Frames:
@@ -136,8 +143,11 @@ class Frames:
             ) from error
         return message, bytes(await self._read_exactly(blob))
 
-    async def write(self, frame: bytes) -> None:
-        left = memoryview(frame)
+    async def write(self, frame: Frame) -> None:
+        for piece in frame:
+            await self._write_all(memoryview(piece))
+
+    async def _write_all(self, left: memoryview) -> None:
         while left:
             try:
                 left = left[self._end.send(left[:_CHUNK_BYTES]) :]
@@ -184,7 +194,7 @@ class Process:
         self._used = used
         self._ends = socket.socketpair()
         self.frames = Frames(self._ends[0])
-        self._outgoing, self._to_send = anyio.create_memory_object_stream[bytes](math.inf)
+        self._outgoing, self._to_send = anyio.create_memory_object_stream[Frame](math.inf)
         self._scope = anyio.CancelScope()
         self._ready, self._ended, self._disconnected = (
             anyio.Event(),
@@ -225,7 +235,7 @@ class Process:
                 "The Python worker was killed: it asks, and does not read the answers."
             )
         else:
-            self._outgoing.send_nowait(encode_frame(message, blob))
+            self._outgoing.send_nowait(make_frame(message, blob))
 
     def end(self, why: str) -> None:
         """Kill the process group. The first reason is kept."""
@@ -305,6 +315,7 @@ class Process:
         try:
             async for frame in self._to_send:
                 await self.frames.write(frame)
+                del frame  # its blob may be large, and the next frame may come much later
         except ConnectionClosed:
             pass  # the reading task reports it
 

@@ -7,10 +7,12 @@ It also finds the blobs that an event refers to. It blocks on the disk: `file` c
 the threads of `writer_threads`.
 """
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from re import fullmatch
 
@@ -26,7 +28,7 @@ from refold.journal.events.kinds import (
     VariablesSaved,
 )
 from refold.journal.store.disk import Disk, as_journal_errors, make_directories
-from refold.safe_open import check_no_links, open_checked, read_regular
+from refold.safe_open import check_no_links, open_checked
 
 DIRECTORY_NAME = "blobs"
 PART_SUFFIX = ".part"
@@ -55,7 +57,7 @@ class BlobFiles:
             created = make_directories(self._directory, self._disk)
             if not _has_content(path, name):
                 shared = self._shared if len(blob) >= MIN_SHARED_BYTES else None
-                if not (shared and _link_if_equal(shared / name, path, blob)):
+                if not (shared and _link_if_equal(shared / name, path)):
                     self._write(path, blob)
                     if shared:
                         self._share(path, shared)
@@ -115,10 +117,10 @@ class BlobFiles:
             raise
 
 
-def _link_if_equal(shared: Path, path: Path, blob: bytes) -> bool:
-    """Make `path` a link to this file, if it has this content."""
+def _link_if_equal(shared: Path, path: Path) -> bool:
+    """Make `path` a link to this shared file, if it has the content that `path` is named by."""
     with suppress(OSError):
-        if read_regular(shared, len(blob), follow=False) == (blob, len(blob)):
+        if _has_content(shared, path.name):
             path.unlink(missing_ok=True)
             os.link(shared, path, follow_symlinks=False)
             return True
@@ -143,10 +145,17 @@ def is_name(text: str) -> bool:
 
 
 def _has_content(path: Path, name: str) -> bool:
+    """Whether a regular file has this content. It is never in memory as a whole."""
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        return sha256(path.read_bytes()).hexdigest() == name
-    except FileNotFoundError:
-        return False
+        number = os.open(path, flags)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            return False
+        raise
+    with open(number, "rb") as file:
+        is_regular = stat.S_ISREG(os.fstat(number).st_mode)
+        return is_regular and file_digest(file, "sha256").hexdigest() == name
 
 
 _MASKED_EVENTS = (Said, Ended, RequestLogged, Settled)

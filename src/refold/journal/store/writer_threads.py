@@ -111,8 +111,10 @@ class Writers:
             with self._lock:
                 self._requeue(queue)
             # Last, so that the waiter finds the queue idle and may append without a thread.
-            for job in taken[-1:]:
-                job.wake_waiter()
+            if taken:
+                taken.pop().wake_waiter()
+            # While this thread waits, it must not hold what its last job read or wrote.
+            del taken, queue
 
     def _wait_for_queue(self) -> WorkQueue | None:
         """Wait for a queue with work. None if there is none for long: this thread ends."""

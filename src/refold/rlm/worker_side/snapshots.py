@@ -10,6 +10,7 @@ import io
 import struct
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable
 from json import JSONDecoder, JSONEncoder
 from typing import Any, Literal, NamedTuple, TypeAlias, cast
@@ -147,10 +148,15 @@ def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
     rows = _parse_index(index)
     namespace.clear()
     restored, lost = Pairs(), Pairs()
+    uses = Counter(piece.name for _, _, piece in rows if isinstance(piece, Part))
     for name, kind, piece in rows:
         try:
-            apart = isinstance(piece, Part)
-            namespace.names[name] = _load_part(piece, parts) if apart else _unpickle(piece)
+            if isinstance(piece, Part):
+                uses[piece.name] -= 1
+                is_last = not uses[piece.name]
+                namespace.names[name] = _load_part(piece, parts, is_last=is_last)
+            else:
+                namespace.names[name] = _unpickle(piece)
             restored.append((without_surrogates(name), without_surrogates(kind)))
         except BaseException as error:  # unpickling runs code
             lost.append((without_surrogates(name), _error_text(error)))
@@ -162,7 +168,7 @@ def put(namespace: Namespace, name: str, part: str, value: Bytes, parts: Parts) 
     """Set a variable to a JSON value that the host has stored as a part already."""
     parts.given[part] = value
     try:
-        namespace.names[name] = _load_part(Part(part, "json", 0), parts)
+        namespace.names[name] = _load_part(Part(part, "json", 0), parts, is_last=True)
     finally:
         parts.given.clear()
 
@@ -241,13 +247,19 @@ def _parse_index(index: Bytes) -> list[_Row]:
         ) from error
 
 
-def _load_part(part: Part, parts: Parts) -> object:
-    """Load a part. Two variables with the same part become two objects."""
+def _load_part(part: Part, parts: Parts, *, is_last: bool) -> object:
+    """Load a part. Two variables with the same part become two objects.
+
+    The bytes are freed with the last use, before their text is parsed: they may be large.
+    """
     piece = parts.given.get(part.name)
     if piece is None:
         raise LookupError("the file that contained it is gone")
     if part.form == "json":
-        value: object = JSONDecoder(strict=False).decode(piece.decode())
+        text = piece.decode()
+        if is_last and isinstance(piece, bytearray):
+            piece.clear()
+        value: object = JSONDecoder(strict=False).decode(text)
         parts.remember(value, part._replace(size=0))
     else:
         value = _unpickle(piece)
