@@ -1,8 +1,9 @@
-"""What a page costs while a long answer streams, and how soon a long conversation is there.
+"""What a page costs: while a long answer streams, and when it shows stored conversations.
 
-Needs playwright and chromium. `python -m bench.page [--letters N] [--blocks N]` starts a server
-with a scripted model, opens both pages, and reads the counters of the browser. The conversation
-of many blocks is folded and shown in the page, as after a reload, and then typed into.
+Needs playwright and chromium. `python -m bench.page [--letters N] [--blocks N] [--events N]
+[--conversations N]` starts servers with a scripted model, opens both pages, and reads the clocks and
+counters of the browser. The conversation of many blocks is folded and shown in the page, as after a
+reload, and then typed into; that of many events and the list of many are read from journals.
 """
 
 import json
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bench import page_sessions
+
 WORDS = (
     "The quick brown fox jumps over the lazy dog while it reads **the log** of `build.py`. "
 )
@@ -28,11 +31,16 @@ def main() -> None:
     parser = ArgumentParser(prog="python -m bench.page", description=__doc__)
     parser.add_argument("--letters", type=int, default=23_000, help="of an answer (23000)")
     parser.add_argument("--blocks", type=int, default=10_000, help="of a long conversation")
+    parser.add_argument(
+        "--events", type=int, default=22_000, help="of a stored conversation (22000)"
+    )
+    parser.add_argument("--conversations", type=int, default=2_000, help="of a list (2000)")
     args = parser.parse_args()
     print(
         f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
     )
-    print(report(args.letters, args.blocks))
+    print(report(args.letters, args.blocks), flush=True)
+    print(report_stored(args.events, args.conversations))
 
 
 def report(letters: int, blocks: int) -> str:
@@ -49,6 +57,35 @@ def report(letters: int, blocks: int) -> str:
         lines.append(
             f"{path:5} shown after {number:.2f} s, {cpu:.2f} s of CPU; slowest key {key:.3f} s"
         )
+    return "\n".join(lines)
+
+
+def report_stored(events: int, conversations: int) -> str:
+    """What a conversation of many events, and a list of many conversations, cost."""
+    lines = ["", f"a session of {events} events (target: at rest ≤ 1 s, heap ≤ +60 MB, frames ≤ 17 ms)", ""]  # fmt: skip
+    with tempfile.TemporaryDirectory() as directory:
+        home = Path(directory) / "home"
+        number = page_sessions.write_long(home, events, Path(directory))
+        for path in ("/", "/dev"):
+            with _page(
+                Path(directory), {"text": "Hello."}, path, page_sessions.WATCH
+            ) as page:
+                lines.append(f"{path:5} {page_sessions.measure_long(page, path, number)}")
+    lines += [
+        "",
+        f"a list of {conversations} conversations (target: first rows ≤ 0.3 s)",
+        "",
+    ]
+    with tempfile.TemporaryDirectory() as directory:
+        page_sessions.write_list(Path(directory) / "home", conversations, Path(directory))
+        for path in ("/", "/dev"):
+            with _page(
+                Path(directory), {"text": "Hello."}, path, page_sessions.WATCH
+            ) as page:
+                first, again = (page_sessions.measure_list(page, path) for _ in range(2))
+            lines.append(
+                f"{path:5} first rows after {first:.2f} s, and again {again:.2f} s"
+            )
     return "\n".join(lines)
 
 
@@ -130,8 +167,8 @@ _TYPE = """async () => {
 
 
 @contextmanager
-def _page(directory: Path, reply: Any, path: str) -> Generator[Any]:
-    """A page of a server that answers with this."""
+def _page(directory: Path, reply: Any, path: str, watch: str = "") -> Generator[Any]:
+    """A page of a server that answers with this. `watch` runs before those of the page."""
     from playwright.sync_api import sync_playwright
 
     script = directory / "answers.jsonl"
@@ -149,6 +186,8 @@ def _page(directory: Path, reply: Any, path: str) -> Generator[Any]:
                 executable_path="/usr/bin/chromium", args=["--no-sandbox", "--disable-gpu"]
             )
             page = browser.new_page(viewport={"width": 1280, "height": 800})
+            if watch:
+                page.add_init_script(watch)
             page.goto(links[path == "/dev"])
             page.locator("#message").wait_for()
             yield page

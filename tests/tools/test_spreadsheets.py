@@ -56,6 +56,12 @@ def test_cells_are_shown_by_their_types_and_formats() -> None:
     ]  # fmt: skip
 
 
+def test_a_table_for_a_person_has_numbers_as_their_formats_show_them() -> None:
+    row = '<c><v>0.5</v></c><c s="2"><v>46328</v></c><c s="3"><v>0.194</v></c>'
+
+    assert sheet_table(workbook(A=cells(row)), 1).rows == (("0.5", "02.11.2026", "19%"),)
+
+
 def test_dates_of_a_workbook_that_counts_from_1904_are_right() -> None:
     content = workbook(
         "", '<workbookPr date1904="1"/>', A=cells('<c s="1"><v>44866</v></c>')

@@ -20,6 +20,7 @@ from refold.client.event_documents import (
     older_documents,
 )
 from refold.client.export import ExportChoice, export_session
+from refold.client.timelines import TimelinePage, Timelines
 from refold.errors import BadInput
 from refold.journal.catalogue.session_card import Card, without_old_runs
 from refold.journal.events.kinds import Entry
@@ -43,7 +44,6 @@ from refold.views.session_list import (
 )
 from refold.views.session_tree import TreeDocument, agent_of, tree_document, tree_row
 from refold.views.stream_json.snapshot import SnapshotMessage, messages_of
-from refold.views.timeline import TimelineRow, timeline
 
 _READ_SECONDS = 2.0  # for reading new entries; a list does not wait for all
 
@@ -58,6 +58,7 @@ class StoredSessions:
 
     def __init__(self, home: SessionIndex) -> None:
         self._home = home
+        self._timelines = Timelines(home, self._label)
 
     def exists(self, id_: str) -> bool:
         return self._home.exists(id_)
@@ -171,9 +172,12 @@ class StoredSessions:
         """What is new in a subagent and those below it, by their address below the root."""
         return self._home.follow(id_, id_.partition("/")[2])
 
-    def timeline(self, id_: str) -> Sequence[TimelineRow]:
-        """Every call with its time and cost."""
-        return timeline(self._tree(id_), time.time(), self._label)
+    def timeline(self, id_: str, limit: int, after: str = "") -> TimelinePage:
+        """At most `limit` calls with their times and costs, behind the one with this cursor.
+
+        Raises `BadInput` if there is none.
+        """
+        return self._timelines.page(id_, limit, after)
 
     def requests(self, id_: str) -> Sequence[RequestDocument]:
         """The recorded model calls, without their bodies."""

@@ -265,31 +265,18 @@ def _add_reports(api: Api, host: Host) -> None:
     ) -> Response:
         """Every call with its time and cost, in the order in which they began.
 
-        `limit` bounds their number, and `after` is the address of the last one of the page before;
-        the header Link has the address of the next page, if there is more.
+        `limit` bounds their number; the header Link has the address of the next page, if there is more.
         """
-        rows = await read(id_, host.stored.timeline)
-        page, more = _timeline_page(rows, limit, after)
-        query = urlencode({"limit": limit, "after": page[-1].address}) if more else ""
+        page = await read(id_, lambda id_: host.stored.timeline(id_, limit, after))
+        query = urlencode({"limit": limit, "after": page.following})
         link = f'</api/conversations/{quote(id_, safe="")}/timeline?{query}>; rel="next"'
-        return json_response(page, headers={"link": link} if more else None)
+        return json_response(page.rows, headers={"link": link} if page.following else None)
 
     @api.route("GET", f"{CONVERSATION_PATH}/points", list[RewindPoint])
     async def points(id_: str) -> Response:
         """The points to which the conversation can be rewound."""
         chat = await open_conversation(host, id_)
         return json_response(await chat.session.workspace.points())
-
-
-def _timeline_page(
-    rows: Sequence[TimelineRow], limit: int, after: str
-) -> tuple[Sequence[TimelineRow], bool]:
-    """The rows behind that address, and whether there are more. Raises `BadInput`."""
-    addresses = [row.address for row in rows]
-    if after and after not in addresses:
-        raise BadInput(f"no call of this conversation has the address {after!r}")
-    begin = addresses.index(after) + 1 if after else 0
-    return rows[begin : begin + limit], begin + limit < len(rows)
 
 
 def _add_work(api: Api, host: Host) -> None:

@@ -1,16 +1,16 @@
 """Sheets of an XLSX workbook as text and as tables, read in a process with bounds.
 
 The format is ECMA-376, part 1: a zip archive of XML parts. Nothing is computed: a cell has the value
-that the program stored which saved it, or its formula where there is none. A part with a document type is refused, so no entity is
+that the program stored which saved it, or its formula where there is none. A model gets numbers with all
+their digits, a person as `cell_formats` shows them. A part with a document type is refused, so no entity is
 expanded; how much is unpacked is bounded here, time and memory in `bounded_process`.
 """
 
 import json
 import posixpath
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from io import BytesIO
 from typing import Literal
 from xml.parsers import expat
@@ -26,6 +26,12 @@ from refold.tools.bounded_process import (
     exit_unreadable,
     run_bounded,
 )
+from refold.tools.cell_formats import (
+    CellFormat,
+    cell_format,
+    shown_number,
+    stored_number,
+)
 from refold.values.sheet_table import SheetTable
 
 MAX_TABLE_ROWS = 501  # the head, and what a page shows below it
@@ -34,15 +40,10 @@ _MAX_TEXT_CHARS = 10_000_000
 _MAX_PART_BYTES = 200_000_000  # of one part, unpacked
 _CHUNK_BYTES = 65_536
 _WORKBOOK_SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
-# Formats that have no code in the file: ECMA-376 part 1, 18.8.30.
-_DATE_FORMATS = frozenset((*range(14, 23), *range(27, 37), *range(45, 48), *range(50, 59)))
-_PERCENT_FORMATS = frozenset((9, 10))
-_NO_FORMAT_CODE = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]|_.|\*.')
+_PLAIN = CellFormat()
 _EPOCH, _EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
-_MAX_DAYS = 2_958_465  # 9999-12-31
 Attributes = Mapping[str, str]
 Event = tuple[Literal["start", "end"], str, Attributes, str]
-Format = Literal["", "date", "percent"]
 
 
 def is_workbook(content: bytes, name: str) -> bool:
@@ -87,7 +88,7 @@ def print_workbook(_name: str) -> None:
 def print_sheet(number: str) -> None:
     """A `SheetTable` of the workbook on standard input as JSON, in a process with bounds."""
     try:
-        workbook = _Workbook(_standard_input())
+        workbook = _Workbook(_standard_input(), as_shown=True)
         table = _table(workbook, int(number))
     except _Unreadable as error:
         exit_unreadable(str(error))
@@ -160,8 +161,10 @@ class _Relation(Struct, frozen=True):
 
 
 class _Workbook:
-    def __init__(self, archive: ZipFile) -> None:
-        self._archive = archive
+    """`as_shown`: numbers as their formats show them to a person, not with all their digits."""
+
+    def __init__(self, archive: ZipFile, *, as_shown: bool = False) -> None:
+        self._archive, self._as_shown = archive, as_shown
         part = _target(self._relations("_rels/.rels", ""), "officeDocument")
         if not part:
             raise _Unreadable("it is a zip archive without a workbook")
@@ -213,8 +216,10 @@ class _Workbook:
                 return "TRUE" if text == "1" else "FALSE"
             case "n":
                 style = _whole(attributes.get("s"))
-                format_ = self._formats[style] if style < len(self._formats) else ""
-                return _number(text, format_, self._epoch)
+                format_ = self._formats[style] if style < len(self._formats) else _PLAIN
+                if self._as_shown:
+                    return shown_number(text, format_, self._epoch)
+                return stored_number(text, format_.kind, self._epoch)
             case _:
                 return text
 
@@ -230,7 +235,7 @@ class _Workbook:
                 yield text
                 text = ""
 
-    def _styles(self, part: str) -> Iterator[Format]:
+    def _styles(self, part: str) -> Iterator[CellFormat]:
         codes, inside = dict[int, str](), False
         for kind, name, attributes, _ in self._events(part):
             if name == "cellXfs":
@@ -238,7 +243,7 @@ class _Workbook:
             elif (kind, name) == ("start", "numFmt"):
                 codes[_whole(attributes.get("numFmtId"))] = attributes.get("formatCode", "")
             elif (kind, name) == ("start", "xf") and inside:
-                yield _format(_whole(attributes.get("numFmtId")), codes)
+                yield cell_format(_whole(attributes.get("numFmtId")), codes)
 
     def _relations(self, part: str, folder: str) -> list[_Relation]:
         """The parts that this part of relations names."""
@@ -303,26 +308,3 @@ def _column(reference: str) -> int:
     for letter in reference.rstrip("0123456789").upper()[:3]:
         number = number * 26 + ord(letter) - ord("A") + 1
     return max(0, number)
-
-
-def _format(id_: int, codes: Mapping[int, str]) -> Format:
-    code = _NO_FORMAT_CODE.sub("", codes.get(id_, "")).lower()
-    if id_ in _DATE_FORMATS or (any(c in code for c in "ydhs") and "general" not in code):
-        return "date"
-    return "percent" if id_ in _PERCENT_FORMATS or "%" in code else ""
-
-
-def _number(text: str, format_: Format, epoch: datetime) -> str:
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    if format_ == "date" and 0 <= number <= _MAX_DAYS:
-        moment = epoch + timedelta(seconds=round(number * 86_400))
-        if number < 1:
-            return f"{moment:%H:%M:%S}"
-        return (
-            f"{moment:%Y-%m-%d}" if number == int(number) else f"{moment:%Y-%m-%d %H:%M:%S}"
-        )
-    # 15 digits are what spreadsheets compute with.
-    return f"{number * 100:.15g}%" if format_ == "percent" else f"{number:.15g}"

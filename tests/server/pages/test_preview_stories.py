@@ -98,9 +98,11 @@ def test_a_workbook_is_shown_as_tables_with_its_sheets_as_tabs(
     dialog.locator("td", has_text="12.50").wait_for()
 
     table = dialog.locator("th, td").all_inner_texts()
+    numbers = dialog.locator(".number").all_inner_texts()
     chosen = dialog.locator("[role=tab][aria-selected=true]").inner_text()
     found = problems(page)
     assert table == ["Name", "Sum", "Müller", "12.50"]
+    assert numbers == ["Sum", "12.50"]  # which stand at the right
     assert chosen == "Paid"
     assert found == []
 

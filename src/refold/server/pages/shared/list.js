@@ -228,7 +228,7 @@ export const titleOf = (card, t) => onOneLine(card.name || card.title || t.untit
 // Shape, colour and words; of one that is done, the words are for hovering and screen readers.
 function activity(name, t) {
   const words = t.list.activities[name];
-  return h("span", { class: `card-activity is-${name}`, title: words }, icon(DRAWINGS[name]),
+  return h("span", { class: `card-activity is-${name}`, title: words }, h("span", { class: "sign" }, icon(DRAWINGS[name])),
     h("span", { class: name === "done" ? "unseen" : "" }, words));
 }
 

@@ -10,6 +10,8 @@ const MAX_TEXT_CHARS = 200_000;
 const MAX_ROWS = 500; // of a table
 const MAX_COLUMNS = 100;
 const MAX_CELL_CHARS = 2000;
+// With a sign or in parentheses, with groups of three, a currency or a percent sign.
+const NUMBER = /^[-−(]?(?:[$€£¥]|[A-Z]{3}\s)?\s?[-−]?(?:\d{1,3}(?:[.,'’\u202f]\d{3})+|\d+)?(?:[.,]\d+)?(?:\s?(?:[%$€£¥]|[A-Z]{3}))?\)?$/;
 const KINDS = {
   image: /\.(png|jpe?g|gif|webp)$/i, pdf: /\.pdf$/i, html: /\.x?html?$/i, markdown: /\.(md|markdown)$/i, table: /\.(csv|tsv)$/i, workbook: /\.(xlsx|xlsm|xltx|xltm)$/i,
   text: /\.(txt|log|json|jsonl|ya?ml|toml|ini|xml|py|js|ts|css|sh|sql|c|h|cc|cpp|rs|go|java|rb|php|tex|diff|patch)$/i,
@@ -129,15 +131,20 @@ const SHOW = {
   },
 };
 
-/** A table whose first row is its head, with notes if rows or columns are left out. */
+/** A table whose first row is its head, with notes if rows or columns are left out. Numbers stand at the right, and the name of a column above them. */
 function tableOf(rows, moreRows, moreColumns, t) {
   const [head = [], ...rest] = rows.slice(0, MAX_ROWS + 1).map((row) => row.slice(0, MAX_COLUMNS).map(cellText));
+  const above = (n) => isNumber(rest.find((row) => row[n])?.[n] ?? "");
+  const cell = (text, number, element = "td", attributes = {}) => h(element, { ...attributes, class: number ? "number" : null }, exact(text));
   return [moreRows ? h("p", { class: "note" }, t.previews.rows(MAX_ROWS)) : null,
     moreColumns ? h("p", { class: "note" }, t.previews.columns(MAX_COLUMNS)) : null,
     h("div", { class: "prose" }, h("table", {},
-      h("thead", {}, h("tr", {}, head.map((cell) => h("th", { scope: "col" }, exact(cell))))),
-      h("tbody", {}, rest.map((row) => h("tr", {}, row.map((cell) => h("td", {}, exact(cell))))))))];
+      h("thead", {}, h("tr", {}, head.map((text, n) => cell(text, above(n), "th", { scope: "col" }))))),
+      h("tbody", {}, rest.map((row) => h("tr", {}, row.map((text) => cell(text, isNumber(text))))))))];
 }
+
+/** Is this text of a cell a number? Pure. */
+export const isNumber = (text) => /\d/.test(text) && NUMBER.test(text);
 
 const textOf = ({ id, path }) => api.get(api.of(id, "files", path));
 

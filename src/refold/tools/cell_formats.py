@@ -1,0 +1,213 @@
+"""Numbers of a spreadsheet as their number formats show them: ECMA-376 part 1, 18.8.31. Pure.
+
+Digits, groups, percentages, literals, dates and times; months and days have English names. A format
+that needs more (fractions, exponents, conditions) is not known here: the value is shown as it is stored.
+"""
+
+import calendar
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+from math import isfinite
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Kind: TypeAlias = Literal["", "date", "percent"]
+_TokenKind: TypeAlias = Literal[
+    "text", "digits", "date", "elapsed", "noon", "unknown", "end"
+]
+
+# Formats that have no code in the file, 18.8.30. The short date is that of the reader's country: here
+# it is written so that everybody reads it alike.
+_BUILT_IN: Mapping[int, str] = {
+    1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 14: "yyyy-mm-dd",
+    15: "d-mmm-yy", 16: "d-mmm", 17: "mmm-yy", 18: "h:mm AM/PM", 19: "h:mm:ss AM/PM", 20: "h:mm",
+    21: "h:mm:ss", 22: "yyyy-mm-dd h:mm", 37: "#,##0;(#,##0)", 38: "#,##0;(#,##0)",
+    39: "#,##0.00;(#,##0.00)", 40: "#,##0.00;(#,##0.00)", 45: "mm:ss", 46: "[h]:mm:ss", 47: "mm:ss.0",
+}  # fmt: skip
+_LOCAL_DATES = frozenset((*range(27, 37), *range(50, 59)))  # of East Asian versions
+_TOKEN = re.compile(
+    r"""
+    "(?P<quoted>[^"]*)" | \\(?P<escaped>.) | [_*].
+    | \[\$(?P<currency>[^\]-]*)[^\]]*\] | \[(?P<elapsed>h+|m+|s+)\] | \[(?P<condition>[<>=][^\]]*)\] | \[[^\]]*\]
+    | (?P<noon>am/pm|a/p) | (?P<general>general)
+    | (?P<digits>[#0?][#0?,]*(?:\.[#0?]*)?,* | \.[#0?]+,*)
+    | (?P<date>y+|m+|d+|h+|s+(?:\.0+)?) | (?P<end>;) | (?P<literal>[-+/$%():!^&'~{}<>=,\ .€£¥]) | (?P<unknown>.)
+    """,
+    re.VERBOSE | re.IGNORECASE | re.DOTALL,
+)
+_MAX_DAYS = 2_958_465  # 9999-12-31
+_MAX_DECIMALS = 12
+_MAX_NUMBER = 1e15
+_DAY_SECONDS = 86_400
+
+
+class Token(Struct, frozen=True):
+    kind: _TokenKind
+    text: str
+
+
+_PERCENT = Token("text", "%")
+
+
+class CellFormat(Struct, frozen=True):
+    """A number format: what kind of number it shows, and its sections by sign. None: as stored."""
+
+    kind: Kind = ""
+    sections: tuple[tuple[Token, ...], ...] = ()
+
+
+def cell_format(id_: int, codes: Mapping[int, str]) -> CellFormat:
+    """The format with this id, where the workbook has these codes of its own."""
+    code = codes.get(id_) or _BUILT_IN.get(id_, "")
+    if not code:
+        return CellFormat("date" if id_ in _LOCAL_DATES else "")
+    sections = [list[Token]()]
+    for token in _tokens(code):
+        if token.kind == "end":
+            sections.append([])
+        else:
+            sections[-1].append(token)
+    kind: Kind = "percent" if _PERCENT in sections[0] else ""
+    if any(token.kind in ("date", "elapsed") for token in sections[0]):
+        kind = "date"
+    return CellFormat(kind, tuple(tuple(_tell_minutes(section)) for section in sections))
+
+
+def stored_number(text: str, kind: Kind, epoch: datetime) -> str:
+    """A number with all its digits, and a date of any format as ISO 8601 writes it."""
+    number = _number(text)
+    if number is None:
+        return text
+    if kind == "date" and 0 <= number <= _MAX_DAYS:
+        moment = epoch + timedelta(seconds=round(number * _DAY_SECONDS))
+        if number < 1:
+            return f"{moment:%H:%M:%S}"
+        return (
+            f"{moment:%Y-%m-%d}" if number == int(number) else f"{moment:%Y-%m-%d %H:%M:%S}"
+        )
+    # 15 digits are what spreadsheets compute with.
+    return f"{number * 100:.15g}%" if kind == "percent" else f"{number:.15g}"
+
+
+def shown_number(text: str, format_: CellFormat, epoch: datetime) -> str:
+    """A number as its format shows it."""
+    number = _number(text)
+    if number is None or not format_.sections or abs(number) >= _MAX_NUMBER:
+        return stored_number(text, format_.kind, epoch)
+    section, minus = _section(number, format_.sections)
+    kinds = [token.kind for token in section]
+    if "unknown" in kinds or kinds.count("digits") > 1:
+        return stored_number(text, format_.kind, epoch)
+    if format_.kind == "date":
+        is_date = 0 <= number <= _MAX_DAYS
+        return _date(number, section, epoch) if is_date else stored_number(text, "", epoch)
+    percent = 2 * section.count(_PERCENT)
+    value = Decimal(f"{abs(number):.15g}").scaleb(percent)
+    digits = [_digits(value, token.text) for token in section if token.kind == "digits"]
+    sign = minus if re.search("[1-9]", "".join(digits)) else ""
+    parts = [digits[0] if token.kind == "digits" else token.text for token in section]
+    return f"{sign}{''.join(parts).strip()}"
+
+
+def _number(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if isfinite(number) else None
+
+
+def _tokens(code: str) -> Iterator[Token]:
+    for match in _TOKEN.finditer(code):
+        kind, text = match.lastgroup or "", match[match.lastgroup or 0]
+        match kind:
+            case "quoted" | "escaped" | "currency" | "literal":
+                yield Token("text", text)
+            case "digits" if len(text.partition(".")[2]) <= _MAX_DECIMALS:
+                yield Token("digits", text)
+            case "date" | "elapsed" | "noon" | "end":
+                yield Token(kind, text.lower())
+            case "":
+                continue  # room for a character, a color or a language
+            case _:
+                yield Token("unknown", text)
+
+
+def _tell_minutes(section: Sequence[Token]) -> Iterator[Token]:
+    """Write minutes with "n": behind hours or before seconds, "m" are no months."""
+    times = [token for token in section if token.kind in ("date", "elapsed")]
+    minutes = {
+        id(token)
+        for before, token, after in zip([None, *times], times, [*times[1:], None], strict=False)
+        if token.text in ("m", "mm") and token.kind == "date"
+        and ((before and before.text[0] == "h") or (after and after.text[0] == "s"))
+    }  # fmt: skip
+    for token in section:
+        yield Token("date", "n" * len(token.text)) if id(token) in minutes else token
+
+
+def _section(
+    number: float, sections: Sequence[Sequence[Token]]
+) -> tuple[Sequence[Token], str]:
+    """The section for a number of this sign, and the sign that is written before it."""
+    if number < 0 and len(sections) > 1:
+        return sections[1], ""
+    if number == 0 and len(sections) > 2:
+        return sections[2], ""
+    return sections[0], "-" if number < 0 else ""
+
+
+def _digits(value: Decimal, code: str) -> str:
+    places = code.rstrip(",")
+    value = value.scaleb(-3 * (len(code) - len(places)))  # a comma behind it: in thousands
+    whole, _, decimals = places.partition(".")
+    rounded = value.quantize(Decimal(1).scaleb(-len(decimals)), ROUND_HALF_UP)
+    before, _, after = f"{rounded:f}".partition(".")
+    before = before.lstrip("0").rjust(whole.count("0"), "0")
+    if "," in whole:
+        before = re.sub(r"(?<=\d)(?=(?:\d{3})+$)", ",", before)
+    least = decimals.count("0")
+    after = after[:least] + after[least:].rstrip("0")
+    return f"{before}.{after}" if after else before
+
+
+def _date(number: float, section: Sequence[Token], epoch: datetime) -> str:
+    fine = any("." in token.text for token in section if token.kind == "date")
+    seconds = round(number * _DAY_SECONDS, 3 if fine else 0)
+    moment = epoch + timedelta(seconds=seconds)
+    half = any(token.kind == "noon" for token in section)
+    parts = (_date_part(token, moment, seconds, half) for token in section)
+    return "".join(parts).strip()
+
+
+def _date_part(token: Token, moment: datetime, seconds: float, half: bool) -> str:
+    """`half`: hours of half a day, with AM or PM. `seconds`: since the beginning."""
+    width = len(token.text)
+    hour = (moment.hour % 12 or 12) if half else moment.hour
+    match token.kind, token.text[:1]:
+        case "noon", _:
+            word = "AM" if moment.hour < 12 else "PM"
+            return word if width > 3 else word[0]
+        case "elapsed", unit:
+            size = {"h": 3600, "m": 60, "s": 1}[unit]
+            return f"{int(seconds // size):0{width}}"
+        case "date", "y":
+            return f"{moment.year:04}" if width > 2 else f"{moment.year % 100:02}"
+        case "date", "m" if width > 2:
+            name = calendar.month_name[moment.month]
+            return name if width == 4 else name[: 3 if width == 3 else 1]
+        case "date", "d" if width > 2:
+            name = calendar.day_name[moment.weekday()]
+            return name if width > 3 else name[:3]
+        case "date", "s" if "." in token.text:
+            places = width - token.text.index(".") - 1
+            fraction = moment.second + moment.microsecond / 1e6
+            return f"{fraction:0{places + 1 + token.text.index('.')}.{places}f}"
+        case "date", unit:
+            value = {"m": moment.month, "d": moment.day, "h": hour, "n": moment.minute, "s": moment.second}[unit]  # fmt: skip
+            return f"{value:0{width}}"
+        case _:
+            return token.text
