@@ -138,7 +138,6 @@ if TYPE_CHECKING:
         stdout: int | IO[bytes] | None
         stderr: int | IO[bytes] | None
         start_new_session: bool
-        process_group: int
         pass_fds: Sequence[int]
 
 

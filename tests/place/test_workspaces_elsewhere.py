@@ -2,14 +2,8 @@
 
 import os
 import random
-import shlex
-import shutil
 import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,119 +11,31 @@ import anyio
 import pytest
 
 from refold.errors import ConnectionLost, ToolFailed
-from refold.place.elsewhere.address import PlaceAddress
-from refold.place.elsewhere.pipe import Pipe, PlaceSettings
-from refold.place.elsewhere.place_commands import PlaceCommands
 from refold.place.elsewhere.place_files import PlaceFiles
-from refold.place.elsewhere.place_snapshots import PlaceSnapshots
-from refold.place.limits import Limits
-from refold.place.port import CommandExtras, FileWrite, Finished
+from refold.place.port import CommandExtras, FileWrite
 from refold.values.kept_output import Printed
-from refold.values.tools import Confinement
+from tests.place.places import SHELL, WRITING, Place, installed, old_python, open_place
 
 pytestmark = pytest.mark.slow  # each connection sends the program
 
-_SETTINGS = PlaceSettings(
-    {"profile": "workspace", "network": False, "user_namespaces": False}, {}
-)
-_WRITING = Confinement(writes=True)
-_SSHD = "/usr/sbin/sshd"
 
-
-class Place:
-    """A place in a directory of this machine, at the end of a pipe."""
-
-    def __init__(self, argv: tuple[str, ...], directory: Path, data: Path) -> None:
-        self.directory = directory
-        address = PlaceAddress("cmd:test", "cmd", argv, str(directory))
-        environ = {**os.environ, "XDG_DATA_HOME": str(data)}
-        self.pipe = Pipe(address, _SETTINGS, environ)
-        self.files = PlaceFiles(
-            self.pipe, os.path.realpath(directory), resolved_seconds=0.0
-        )
-        self.commands = PlaceCommands(self.pipe, Limits(), self.files.forget)
-        self.snapshots = PlaceSnapshots(self.pipe, self.files.forget)
-
-    def run(
-        self, command: str, seconds: float | None = 30, printed: Printed | None = None
-    ) -> Finished:
-        async def use() -> Finished:
-            return await self.commands.run(
-                command,
-                cwd=str(self.directory),
-                seconds=seconds,
-                confines=_WRITING,
-                extras=CommandExtras(printed=printed),
-            )
-
-        return anyio.run(use)
-
-
-@pytest.fixture(scope="module")
-def sshd(tmp_path_factory: pytest.TempPathFactory) -> Generator[tuple[str, ...]]:
-    """A server of our own on loopback, and the command that reaches a shell through it."""
-    if not (os.path.exists(_SSHD) and shutil.which("ssh-keygen")):
-        pytest.skip("openssh-server is not installed")
-    folder = tmp_path_factory.mktemp("sshd")
-    for key in ("host", "user"):
-        subprocess.run(
-            ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True
-        )
-    with socket.socket() as chosen:
-        chosen.bind(("127.0.0.1", 0))
-        port = chosen.getsockname()[1]
-    (folder / "config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {folder}/host\n"
-        f"AuthorizedKeysFile {folder}/user.pub\nPidFile none\nStrictModes no\nUsePAM no\n"
-        "PasswordAuthentication no\nAcceptEnv XDG_DATA_HOME\n"
-    )
-    if os.geteuid() == 0:
-        os.makedirs("/run/sshd", exist_ok=True)
-    server = subprocess.Popen(
-        [_SSHD, "-D", "-e", "-f", folder / "config"], stderr=subprocess.PIPE
-    )
-    assert server.stderr is not None
-    while b"listening" not in (line := server.stderr.readline()):
-        if not line:
-            pytest.skip("sshd does not run here")
-    yield (
-        "ssh", "-T", "-F", "none", "-i", f"{folder}/user", "-p", str(port),
-        "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=accept-new",
-        "-o", f"UserKnownHostsFile={folder}/known", "-o", "SendEnv=XDG_DATA_HOME",
-        "127.0.0.1", "sh",
-    )  # fmt: skip
-    server.terminate()
-    server.wait()
-    server.stderr.close()
-
-
-@pytest.fixture(params=["command", "ssh", "installed"])
+@pytest.fixture(params=["command", "ssh", "installed", "old-python"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place]:
-    argv: tuple[str, ...] = ("sh",)
+    argv = SHELL
     if request.param == "ssh":
         argv = request.getfixturevalue("sshd")
     elif request.param == "installed":
-        program = f"exec {shlex.quote(sys.executable)} -m refold place --stdio"
-        argv = ("/bin/sh", "-c", program)
+        argv = installed()
+    elif request.param == "old-python":
+        argv = old_python(tmp_path / "bin")
     with open_place(argv, tmp_path) as place:
         yield place
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Generator[Place]:
-    with open_place(("sh",), tmp_path) as place:
+    with open_place(SHELL, tmp_path) as place:
         yield place
-
-
-@contextmanager
-def open_place(argv: tuple[str, ...], tmp_path: Path) -> Generator[Place]:
-    directory = tmp_path / "work"
-    directory.mkdir()
-    place = Place(argv, directory, tmp_path / "data")
-    try:
-        yield place
-    finally:
-        place.pipe.close()
 
 
 def test_files_are_read_written_and_listed_in_the_place(place: Place) -> None:
@@ -204,7 +110,7 @@ def test_a_snapshot_restores_what_a_command_changed(place: Place) -> None:
         before = await place.snapshots.take()
         await place.commands.run(
             "rm a.txt; echo new > b.txt",
-            cwd=str(place.directory), seconds=30, confines=_WRITING,
+            cwd=str(place.directory), seconds=30, confines=WRITING,
         )  # fmt: skip
         place.snapshots.note_change()
         after = await place.snapshots.take()
@@ -272,7 +178,7 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
             with pytest.raises(ConnectionLost, match="may or may not"):
                 await place.commands.run(
                     f"echo began >> {marks}; echo began; sleep 60; echo ended >> {marks}",
-                    cwd=str(place.directory), seconds=None, confines=_WRITING,
+                    cwd=str(place.directory), seconds=None, confines=WRITING,
                     extras=CommandExtras(printed=printed),
                 )  # fmt: skip
 
@@ -287,7 +193,7 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
 
 
 def test_a_lower_epoch_is_refused_after_a_higher_one(local: Place, tmp_path: Path) -> None:
-    old, new = local, Place(("sh",), local.directory, tmp_path / "data")
+    old, new = local, Place(SHELL, local.directory, tmp_path / "data")
     old.pipe.claim("session", lambda: 4)
     new.pipe.claim("session", lambda: 5)
     assert old.run("echo 4").start == b"4\n"
@@ -309,6 +215,22 @@ def test_a_place_without_python_says_so_and_offers_an_image(tmp_path: Path) -> N
     place = Place(("/usr/bin/env", f"PATH={empty}", "sh"), tmp_path, tmp_path / "data")
 
     with pytest.raises(ToolFailed, match=r"has no Python.*python:3-slim"):
+        place.files.real(".")
+
+
+def test_a_place_with_too_old_a_python_is_told_which_it_needs(tmp_path: Path) -> None:
+    (tmp_path / "python3").write_text(
+        "#!/bin/sh\n"
+        'exec python3.11 -c \'import sys; sys.version_info = (3, 6); sys.version = "3.6.15 x"; '
+        'exec(sys.argv[1])\' "$2"\n'
+    )
+    (tmp_path / "python3").chmod(0o755)
+    argv = "/usr/bin/env", f"PATH={tmp_path}:{os.environ['PATH']}", "sh"
+    place = Place(argv, tmp_path, tmp_path / "data")
+
+    with pytest.raises(
+        ToolFailed, match=r"its python3 is Python 3\.6\.15, and refold needs 3\.8"
+    ):
         place.files.real(".")
 
 

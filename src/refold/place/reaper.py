@@ -11,7 +11,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 
 from msgspec import Struct
@@ -246,10 +246,15 @@ def _read_proc_file(path: str) -> bytes:
 
 def _send_signal(process: ProcessLine, order: signal.Signals) -> None:
     """Send a signal. The number may be reused by now, so it is checked again."""
-    with suppress(OSError, AttributeError):
-        number = os.pidfd_open(process.pid)
-        try:
-            if (current := process_line(process.pid)) and current.began == process.began:
-                signal.pidfd_send_signal(number, order)
-        finally:
-            os.close(number)
+    with suppress(OSError), ExitStack() as stack:
+        number = -1
+        if hasattr(os, "pidfd_open"):  # not before Python 3.9, on the far side of a pipe
+            number = os.pidfd_open(process.pid)
+            stack.callback(os.close, number)
+        current = process_line(process.pid)
+        if current is None or current.began != process.began:
+            return
+        if number >= 0:
+            signal.pidfd_send_signal(number, order)
+        else:
+            os.kill(process.pid, order)

@@ -199,7 +199,7 @@ class SnapshotRepository:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 pass_fds=(*given_to_it, *(() if descriptor is None else (descriptor,))),
-                process_group=0,  # Ctrl+C must not end it
+                start_new_session=True,  # Ctrl+C must not end it
             )
         except OSError as error:
             raise GitFailed(
@@ -230,7 +230,7 @@ class SnapshotRepository:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            process_group=0,
+            start_new_session=True,
         )
         try:
             yield process

@@ -53,6 +53,7 @@ _NO_PYTHON = (
     "{address} has no Python (python3, 3.8 or later), which refold needs there: install it, or "
     "use an image that has it, like python:3-slim or debian with python3."
 )
+_OLD_PYTHON = "its python3 is Python %s, and refold needs 3.8 or later there"
 
 _FOR_CONNECTIONS = (
     "SSH_AUTH_SOCK", "KUBECONFIG", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG",
@@ -277,7 +278,8 @@ class _Connection:
         try:
             script = _START_SCRIPT.format(
                 bootstrap=shlex.quote(
-                    f"import sys;sys.stdout.write({READY_MARK.decode()!r});"
+                    f"import sys;sys.version_info<(3,8)and sys.exit({_OLD_PYTHON!r}"
+                    f"%sys.version.split()[0]);sys.stdout.write({READY_MARK.decode()!r});"
                     f"sys.stdout.flush();exec({BOOTSTRAP_PROGRAM!r})"
                 ),
                 no_python=NO_PYTHON_MARK.decode().strip(),
