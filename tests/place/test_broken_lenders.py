@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place import snapshot_repository
+from refold.place import snapshot_objects
 from refold.place.ignore_rules import IgnoreRules
 from refold.place.port import FileChange
 from refold.place.snapshot_repository import SnapshotRepository
@@ -37,7 +37,7 @@ def lent_object(root: Path, name: str) -> Path:
 def test_checkpoints_go_on_when_a_lent_content_is_a_pipe(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot_repository, "MAX_LENDER_SECONDS", 0.05)
+    monkeypatch.setattr(snapshot_objects, "MAX_LENDER_SECONDS", 0.05)
     monkeypatch.setattr("refold.place.checkpoints.MAX_BORROWING_SECONDS", 0.05)
     session = checkpoints(root)
     before = scan(session)

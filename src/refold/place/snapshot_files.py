@@ -19,12 +19,9 @@ from msgspec import Struct
 
 from refold.place.openat import FOLDER_FLAGS, open_beneath
 from refold.place.snapshot_index import LINK_MODE, git_mode, to_entry
+from refold.place.snapshot_objects import MAX_FILE_BYTES, ObjectLookup
 from refold.place.snapshot_pack import BLOB_TYPE, PackWriter, object_name
-from refold.place.snapshot_repository import (
-    MAX_FILE_BYTES,
-    ObjectLookup,
-    SnapshotRepository,
-)
+from refold.place.snapshot_repository import SnapshotRepository
 
 _MAX_THREADS: Final = 4
 _BATCH_FILES, _BATCH_BYTES = 400, 8 * 1024 * 1024  # that a thread has in memory

@@ -2,17 +2,17 @@
 
 It is in our data directory; the user's own repository is never opened. Only our configuration
 applies: no hooks, no filters, no conversion of line ends, so the bytes are stored as they are.
-`snapshot_scan` decides what is stored, `snapshot_restore` restores it.
+`snapshot_scan` decides what is stored, `snapshot_restore` restores it, `snapshot_objects` reads contents.
 """
 
 import fcntl
 import os
 import re
 import subprocess
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from refold import programs
 from refold.errors import ToolFailed
@@ -20,16 +20,14 @@ from refold.place.port import ReportProgress
 from refold.safe_open import check_no_links, create_file, open_checked
 from refold.values.printable_names import escape_name
 
+if TYPE_CHECKING:
+    from refold.place.snapshot_objects import GitBlobReader, ObjectLookup
+
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the empty tree, which git knows
 OUT_OF_TIME = "out of time"
 REPORT_SECONDS = 1.0  # between reports on a scan or a restore
 _MAX_CALL_SECONDS = 600.0  # of one call
-MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file in a snapshot
-MAX_LENDER_SECONDS = (
-    10.0  # to wait for what a lender has: another program may have put a pipe there
-)
 MAX_BORROWING_SECONDS = 60.0  # of one call that reads many objects of lenders
-_MAX_LENDER_FAILURES = 3  # after which nothing more is read from the lenders
 
 _CONFIG_TEXT = """\
 [core]
@@ -210,6 +208,8 @@ class SnapshotRepository:
     @contextmanager
     def blobs(self) -> Generator["GitBlobReader"]:
         """Read stored contents, one after the other, and then those that are lent."""
+        from refold.place.snapshot_objects import GitBlobReader
+
         borrowing = self.with_lenders()
         with ExitStack() as stack:
 
@@ -273,6 +273,8 @@ class SnapshotRepository:
 
     @contextmanager
     def lookup(self) -> Generator["ObjectLookup"]:
+        from refold.place.snapshot_objects import ObjectLookup
+
         with self._start_cat_file("--batch-check=%(objectname)") as process:
             yield ObjectLookup(process)
 
@@ -364,107 +366,6 @@ class GitProcess:
         """End the process and ignore its output."""
         self._process.kill()
         self._process.communicate()
-
-
-class GitBlobReader:
-    """Running `git cat-file`s: returns the content of a name, stored or else lent.
-
-    A command can write in the repository of the user, which lends: so the content is hashed, its
-    size is bounded, and a git that ended or waits too long is replaced a few times.
-    """
-
-    def __init__(
-        self,
-        own: subprocess.Popen[bytes],
-        start_lender: Callable[[], subprocess.Popen[bytes] | None],
-    ) -> None:
-        self._own, self._start_lender = own, start_lender
-        self._lender: subprocess.Popen[bytes] | None = None
-        self._failures = 0
-
-    def get(self, name: str) -> bytes:
-        from refold.place.snapshot_pack import BLOB_TYPE, object_name
-
-        for read in (self._read_own, self._read_lent):
-            content = read(name)
-            if content is not None and object_name(BLOB_TYPE, content).hex() == name:
-                return content
-        raise ToolFailed(f"The snapshot of a file is lost: {name}.")
-
-    def _read_own(self, name: str) -> bytes | None:
-        return _read_blob(self._own, name)
-
-    def _read_lent(self, name: str) -> bytes | None:
-        if self._failures == _MAX_LENDER_FAILURES:
-            return None
-        self._lender = lender = self._lender or self._start_lender()
-        if lender is None:
-            return None
-        timer = threading.Timer(MAX_LENDER_SECONDS, lender.kill)
-        timer.start()
-        try:
-            return _read_blob(lender, name, MAX_FILE_BYTES)
-        except EOFError:
-            lender.kill()
-            self._lender = None
-            self._failures += 1
-            return None
-        finally:
-            timer.cancel()
-
-
-def _read_blob(
-    process: subprocess.Popen[bytes], name: str, most: int | None = None
-) -> bytes | None:
-    """The content; None if git has none. With `most`, raises `EOFError` if git has ended, or for
-    a content of more bytes.
-    """
-    asking, answering = process.stdin, process.stdout
-    assert asking is not None  # both are pipes
-    assert answering is not None
-    try:
-        asking.write(f"{name}\n".encode())
-        asking.flush()
-        head = answering.readline().split()
-        if len(head) == 3 and (most is None or int(head[2]) <= most):
-            content = answering.read(int(head[2]))
-            answering.read(1)
-            if len(content) == int(head[2]):
-                return content
-        if len(head) == 2:  # missing
-            return None
-    except OSError:  # it has ended
-        pass
-    if most is not None:
-        raise EOFError
-    return None
-
-
-class ObjectLookup:
-    """A running `git cat-file`: which contents are not stored. Threads may ask at the same time."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process, self._lock = process, threading.Lock()
-
-    def missing(self, names: Iterable[bytes]) -> list[bytes]:
-        """Those of a few hundred names; all of them if git does not answer."""
-        wanted = list(names)
-        asking, answering = self._process.stdin, self._process.stdout
-        assert asking is not None  # both are pipes
-        assert answering is not None
-        timer = threading.Timer(MAX_LENDER_SECONDS, self._process.kill)
-        with self._lock:
-            timer.start()
-            try:
-                asking.write(b"".join(b"%s\n" % name.hex().encode() for name in wanted))
-                asking.flush()
-                lines = [answering.readline() for _ in wanted]
-            except OSError:  # it has ended
-                return wanted
-            finally:
-                timer.cancel()
-        answers = zip(wanted, lines, strict=True)
-        return [name for name, line in answers if line.strip() != name.hex().encode()]
 
 
 def split_at_nul(output: bytes) -> Iterator[str]:

@@ -18,7 +18,7 @@ from refold.errors import ToolFailed
 from refold.place.ignore_rules import HALF_WRITTEN
 from refold.place.openat import FOLDER_FLAGS, closing, open_beneath
 from refold.place.snapshot_pack import BLOB_TYPE, object_name
-from refold.place.snapshot_repository import GitBlobReader, ScanProgress, SnapshotRepository
+from refold.place.snapshot_repository import ScanProgress, SnapshotRepository
 from refold.values.printable_names import escape_name
 
 _LINK, _RUNS = "120000", "100755"
@@ -50,6 +50,13 @@ class _DiskEntry(Struct, frozen=True):
     about: tuple[int, ...] = ()  # to recognize it later
 
 
+class _WriteOptions(Struct, frozen=True):
+    """How all files of one restore are written."""
+
+    umask: int
+    is_synced: bool  # each file, before it replaces another
+
+
 def rewrite(
     repository: SnapshotRepository, steps: Sequence[RewriteStep], progress: ScanProgress
 ) -> int:
@@ -76,14 +83,15 @@ def rewrite(
         if step.now is not None and states[step.path].kept is not None:
             _remove(step, states[step.path])
         progress.add(1)
-    wait = len(todo) <= _MAX_SYNCED_FILES
+    way = _WriteOptions(_umask(), len(todo) <= _MAX_SYNCED_FILES)
+    coming = [(step, step.to) for step in todo if step.to is not None]
     with repository.blobs() as blobs:
-        for step in todo:
+        contents = blobs.read_all(to.name for _, to in coming)
+        for (step, to), content in zip(coming, contents, strict=True):
             if progress.stopped:
                 return progress.done
-            if step.to is not None:
-                _write_blob(step, step.to, states[step.path], blobs, wait)
-                progress.add(1)
+            _write_file(step, to, states[step.path], content, way)
+            progress.add(1)
     return progress.done
 
 
@@ -192,10 +200,13 @@ def _remove(step: RewriteStep, state: _DiskEntry) -> None:
             above = os.path.dirname(above)
 
 
-def _write_blob(
-    step: RewriteStep, to: SnapshotFile, state: _DiskEntry, blobs: GitBlobReader, wait: bool
+def _write_file(
+    step: RewriteStep,
+    to: SnapshotFile,
+    state: _DiskEntry,
+    content: bytes,
+    way: _WriteOptions,
 ) -> None:
-    content = blobs.get(to.name)
     last = os.path.basename(step.path)
     with _restore_errors(step), _folder(step, make=True) as folder:
         half = f"{HALF_WRITTEN}{os.urandom(6).hex()}"
@@ -203,7 +214,8 @@ def _write_blob(
             if to.mode == _LINK:
                 os.symlink(os.fsdecode(content), half, dir_fd=folder)
             else:
-                _write(folder, half, content, _permission_bits(folder, last, to), wait)
+                bits = _permission_bits(folder, last, to, way.umask)
+                _write(folder, half, content, bits, way.is_synced)
             if state.kept is not None:
                 _check_unchanged(step, folder, last, state)
             else:
@@ -233,9 +245,9 @@ def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> Non
             os.fsync(number)
 
 
-def _permission_bits(folder: int, last: str, to: SnapshotFile) -> int:
+def _permission_bits(folder: int, last: str, to: SnapshotFile, umask: int) -> int:
     """The permissions of a file: as before, except for the executable bit."""
-    before = 0o666 & ~_umask()
+    before = 0o666 & ~umask
     with suppress(OSError):
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
         if stat.S_ISREG(about.st_mode):

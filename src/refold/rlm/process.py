@@ -103,19 +103,19 @@ class Done(Struct, frozen=True, tag_field="t", tag="done", forbid_unknown_fields
 FromWorker: TypeAlias = Ready | HostCall | Printed | Finaled | Part | Done
 
 
-class Frame(NamedTuple):
+class OutgoingFrame(NamedTuple):
     """A frame for the worker. The blob stays apart: material is not copied to be sent."""
 
     head: bytes  # the lengths and the message
     blob: bytes
 
 
-def make_frame(message: Mapping[str, object], blob: bytes = b"") -> Frame:
+def make_frame(message: Mapping[str, object], blob: bytes = b"") -> OutgoingFrame:
     """Encode a message. Raises `ValueError` if the frame is too long."""
     body = msgspec.json.encode(message)
     if max(len(body), len(blob)) >= _MAX_LENGTH:
         raise ValueError("a value for the Python worker has more than 4 GB")
-    return Frame(FRAME_HEADER.pack(len(body), len(blob)) + body, blob)
+    return OutgoingFrame(FRAME_HEADER.pack(len(body), len(blob)) + body, blob)
 
 
 class Frames:
@@ -143,7 +143,7 @@ class Frames:
             ) from error
         return message, bytes(await self._read_exactly(blob))
 
-    async def write(self, frame: Frame) -> None:
+    async def write(self, frame: OutgoingFrame) -> None:
         for piece in frame:
             await self._write_all(memoryview(piece))
 
@@ -194,7 +194,9 @@ class Process:
         self._used = used
         self._ends = socket.socketpair()
         self.frames = Frames(self._ends[0])
-        self._outgoing, self._to_send = anyio.create_memory_object_stream[Frame](math.inf)
+        self._outgoing, self._to_send = anyio.create_memory_object_stream[OutgoingFrame](
+            math.inf
+        )
         self._scope = anyio.CancelScope()
         self._ready, self._ended, self._disconnected = (
             anyio.Event(),
