@@ -16,12 +16,13 @@ from typing import TypeVar
 from msgspec import Struct
 
 from refold.errors import RefoldError
-from refold.journal.catalogue.database import PRIVATE_FILE, Tables, open_tables, throw_away
+from refold.journal.catalogue.database import Tables, open_tables
 from refold.journal.catalogue.indexer import Indexer, Place, Tell, read_card
 from refold.journal.catalogue.search_text import search_expression
 from refold.journal.catalogue.session_card import Card, Hit
 from refold.journal.store import log_file
 from refold.journal.store.session_files import list_sessions
+from refold.journal.store.sqlite_file import PRIVATE_FILE, explain, throw_away
 
 FILE_NAME = "catalogue.sqlite"
 _MAX_HITS_PER_SESSION = 3  # a long session would hide all others
@@ -162,7 +163,7 @@ class Catalogue:
                     throw_away(self.path, inode)
                     continue
                 self._notice(
-                    f"the catalogue {self.path} cannot be used ({_explain(error)}): every "
+                    f"the catalogue {self.path} cannot be used ({explain(error)}): every "
                     "session is read, which takes longer"
                 )
                 self._private = True
@@ -176,7 +177,7 @@ class Catalogue:
             return self._open_and_run(PRIVATE_FILE, work)
         except apsw.Error as error:
             raise RefoldError(
-                f"no temporary catalogue can be written ({_explain(error)}): make room on the "
+                f"no temporary catalogue can be written ({explain(error)}): make room on the "
                 "disk, or set SQLITE_TMPDIR to a directory with more"
             ) from error
 
@@ -218,11 +219,3 @@ def _inode(path: Path) -> int:
 
 def _size(path: Path) -> int:
     return path.stat().st_size if path.is_file() else 0
-
-
-def _explain(error: Exception) -> str:
-    import apsw
-
-    if isinstance(error, apsw.FullError):  # its message can be "not an error"
-        return "the disk is full"
-    return (isinstance(error, OSError) and error.strerror) or str(error)

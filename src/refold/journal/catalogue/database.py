@@ -5,14 +5,9 @@ is deleted. If no file can be written, a temporary one is used, which SQLite del
 itself. `indexer` decides what is written.
 """
 
-import os
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from errno import EEXIST
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
@@ -20,13 +15,14 @@ from msgspec import Struct
 from refold.journal.catalogue.search_text import from_index
 from refold.journal.catalogue.session_card import MATCH_END, MATCH_START, Card, Hit
 from refold.journal.store.session_files import FileStamp
-from refold.safe_open import check_no_links
-from refold.safe_open import open_checked as opened_file
+from refold.journal.store.sqlite_file import (
+    Sql,
+    open_database,
+    prepare_schema,
+    wait_for_writers,
+)
 
 SCHEMA_VERSION = 5
-PRIVATE_FILE = Path()  # a temporary file that only this connection can see
-_TIMEOUT_SECONDS = 5.0  # of waiting for another writer
-_POLL_SECONDS = 0.001
 _SNIPPET_WORDS = 20
 _MAX_FORGOTTEN_MESSAGES = 1_000  # deleted at once
 _SEQ_BITS = 32  # of the event's number in the row id of its words
@@ -45,31 +41,6 @@ _SCHEMA_SQL = f"""
 _DROP_SQL = "DROP TABLE IF EXISTS words; DROP TABLE IF EXISTS sessions;"
 _CARD_DECODER = msgspec.json.Decoder(Card)
 _MAX_KNOWN_CARDS = 4096
-
-
-Value: TypeAlias = str | bytes | int | float | None
-
-
-class Sql(Protocol):
-    """The used part of `apsw.Connection`, whose own types need more than Python 3.11."""
-
-    in_transaction: bool
-
-    def execute(
-        self, statements: str, bindings: Sequence[Value] = ()
-    ) -> Iterator[tuple[Any, ...]]: ...
-    def executemany(
-        self, statements: str, bindings: Iterable[Sequence[Value]]
-    ) -> Iterator[tuple[Any, ...]]: ...
-    def last_insert_rowid(self) -> int: ...
-    def set_busy_handler(self, keep_waiting: Callable[[int], bool]) -> None: ...
-    def close(self) -> None: ...
-    def backup(self, into: str, source: "Sql", of: str) -> "BackupCopy": ...
-
-
-class BackupCopy(Protocol):
-    def step(self) -> bool: ...
-    def close(self, force: bool) -> None: ...
 
 
 class ReadPosition(Struct, frozen=True):
@@ -98,7 +69,7 @@ class Tables:
 
     def wait_at_most(self, seconds: float) -> None:
         """Limit how long to wait for other writers."""
-        self._sql.set_busy_handler(_polling_busy_handler(min(seconds, _TIMEOUT_SECONDS)))
+        wait_for_writers(self._sql, seconds)
 
     def begin(self) -> None:
         """Take the write lock. What is written becomes visible with `commit`."""
@@ -226,72 +197,12 @@ def _to_card(data: bytes) -> Card:
     return _CARD_DECODER.decode(data)
 
 
-_FILE_SUFFIXES = ("-wal", "-shm", "")  # of the files that SQLite uses
-
-
 def open_tables(path: Path) -> Tables:
     """Open the file, and create it if needed. Raises `apsw.Error` or `OSError`."""
-    import apsw  # slow to import; only lists and searches need it
-
-    if path == PRIVATE_FILE:
-        connection = cast("Sql", apsw.Connection(""))
-    else:
-        _create_file(path)
-        native = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-        connection = cast("Sql", native)
+    connection = open_database(path)
     try:
-        connection.set_busy_handler(_polling_busy_handler(_TIMEOUT_SECONDS))
-        # A power failure may lose recent commits; the journals are then read again.
-        connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
-        if _version(connection) != SCHEMA_VERSION:
-            connection.execute("BEGIN IMMEDIATE")
-            if _version(connection) != SCHEMA_VERSION:  # else another process did it
-                connection.execute(_DROP_SQL + _SCHEMA_SQL)
-            connection.execute("COMMIT")
+        prepare_schema(connection, SCHEMA_VERSION, _DROP_SQL + _SCHEMA_SQL)
     except BaseException:
         connection.close()
         raise
     return Tables(connection)
-
-
-def _create_file(path: Path) -> None:
-    """Create the file if it does not exist, readable by its owner only.
-
-    An existing file is not opened: closing it would release the locks that SQLite holds on
-    it in other threads of this process.
-    """
-    check_no_links(*(Path(f"{path}{end}") for end in _FILE_SUFFIXES))
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
-    try:
-        os.close(opened_file(path, flags))
-    except FileExistsError as error:
-        if not path.is_file():
-            raise OSError(EEXIST, "no file stands in its place") from error
-
-
-def _polling_busy_handler(seconds: float) -> Callable[[int], bool]:
-    """A busy handler that polls often: SQLite's own misses an indexer's short pauses."""
-    until = 0.0
-
-    def keep_waiting(looks: int) -> bool:
-        nonlocal until
-        now = time.monotonic()
-        until = until if looks else now + seconds
-        if now < until:
-            time.sleep(_POLL_SECONDS)
-        return now < until
-
-    return keep_waiting
-
-
-def throw_away(path: Path, inode: int) -> None:
-    """Delete the file if it still has this inode: another process may have replaced it."""
-    with suppress(OSError):
-        if path.stat().st_ino == inode:
-            for end in _FILE_SUFFIXES:
-                Path(f"{path}{end}").unlink(missing_ok=True)
-
-
-def _version(connection: Sql) -> int:
-    [(version,)] = connection.execute("PRAGMA user_version")
-    return int(version)

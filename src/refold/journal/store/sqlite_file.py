@@ -1,0 +1,131 @@
+"""A file of SQLite for what can be made again: opened, created, and thrown away if it is broken.
+
+SQLite comes with apsw, which is slow to import; so it is imported where a file is opened. The tables are
+those of the caller: `catalogue.database` has those of the sessions.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from errno import EEXIST
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, cast
+
+from refold.safe_open import check_no_links
+from refold.safe_open import open_checked as opened_file
+
+PRIVATE_FILE = Path()  # a temporary file that only this connection can see
+_TIMEOUT_SECONDS = 5.0  # of waiting for another writer
+_POLL_SECONDS = 0.001
+_FILE_SUFFIXES = ("-wal", "-shm", "")  # of the files that SQLite uses
+
+Value: TypeAlias = str | bytes | int | float | None
+
+
+class Sql(Protocol):
+    """The used part of `apsw.Connection`, whose own types need more than Python 3.11."""
+
+    in_transaction: bool
+
+    def execute(
+        self, statements: str, bindings: Sequence[Value] = ()
+    ) -> Iterator[tuple[Any, ...]]: ...
+    def executemany(
+        self, statements: str, bindings: Iterable[Sequence[Value]]
+    ) -> Iterator[tuple[Any, ...]]: ...
+    def last_insert_rowid(self) -> int: ...
+    def set_busy_handler(self, keep_waiting: Callable[[int], bool]) -> None: ...
+    def close(self) -> None: ...
+    def backup(self, into: str, source: "Sql", of: str) -> "BackupCopy": ...
+
+
+class BackupCopy(Protocol):
+    def step(self) -> bool: ...
+    def close(self, force: bool) -> None: ...
+
+
+def open_database(path: Path) -> Sql:
+    """Open the file, and create it if needed. Raises `apsw.Error` or `OSError`."""
+    import apsw
+
+    if path == PRIVATE_FILE:
+        connection = cast("Sql", apsw.Connection(""))
+    else:
+        _create_file(path)
+        native = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+        connection = cast("Sql", native)
+    try:
+        wait_for_writers(connection, _TIMEOUT_SECONDS)
+        # A power failure may lose recent commits; what they held is then made again.
+        connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def prepare_schema(connection: Sql, version: int, statements: str) -> None:
+    """Run `statements` in a file of another version; they set `user_version`."""
+    if _version(connection) != version:
+        connection.execute("BEGIN IMMEDIATE")
+        if _version(connection) != version:  # else another process did it
+            connection.execute(statements)
+        connection.execute("COMMIT")
+
+
+def wait_for_writers(connection: Sql, seconds: float) -> None:
+    """Limit how long to wait for other writers."""
+    connection.set_busy_handler(_polling_busy_handler(min(seconds, _TIMEOUT_SECONDS)))
+
+
+def explain(error: Exception) -> str:
+    """Why the file cannot be used, as a clause."""
+    import apsw
+
+    if isinstance(error, apsw.FullError):  # its message can be "not an error"
+        return "the disk is full"
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+def _create_file(path: Path) -> None:
+    """Create the file if it does not exist, readable by its owner only.
+
+    An existing file is not opened: closing it would release the locks that SQLite holds on
+    it in other threads of this process.
+    """
+    check_no_links(*(Path(f"{path}{end}") for end in _FILE_SUFFIXES))
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
+    try:
+        os.close(opened_file(path, flags))
+    except FileExistsError as error:
+        if not path.is_file():
+            raise OSError(EEXIST, "no file stands in its place") from error
+
+
+def _polling_busy_handler(seconds: float) -> Callable[[int], bool]:
+    """A busy handler that polls often: SQLite's own misses an indexer's short pauses."""
+    until = 0.0
+
+    def keep_waiting(looks: int) -> bool:
+        nonlocal until
+        now = time.monotonic()
+        until = until if looks else now + seconds
+        if now < until:
+            time.sleep(_POLL_SECONDS)
+        return now < until
+
+    return keep_waiting
+
+
+def throw_away(path: Path, inode: int) -> None:
+    """Delete the file if it still has this inode: another process may have replaced it."""
+    with suppress(OSError):
+        if path.stat().st_ino == inode:
+            for end in _FILE_SUFFIXES:
+                Path(f"{path}{end}").unlink(missing_ok=True)
+
+
+def _version(connection: Sql) -> int:
+    [(version,)] = connection.execute("PRAGMA user_version")
+    return int(version)
