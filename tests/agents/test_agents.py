@@ -145,7 +145,16 @@ def test_main_has_every_tool_and_the_rarely_used_ones_are_deferred() -> None:
     ]  # fmt: skip
     assert {*names(tools.active), *names(tools.deferred)} == {
         *names(TOOLS), "tool_search", "tool_call",
-    }  # fmt: skip
+    } - {"repo_map"}  # fmt: skip
+
+
+def test_only_agents_that_name_the_repository_map_have_it() -> None:
+    offered = {agent.name: tools_of(agent, TOOLS) for agent in AGENTS.every()}
+
+    assert {
+        name for name, tools in offered.items()
+        if "repo_map" in names((*tools.active, *tools.deferred))
+    } == {"explore", "plan"}  # fmt: skip
 
 
 def test_an_agent_without_bash_has_no_background_run() -> None:

@@ -22,6 +22,7 @@ _DEFERRED_TOOLS = (
     *_CODE_TOOLS, "web_search", "*_worktree",
 )  # fmt: skip
 _READING_TOOLS = ("read_file", "list_files", "tree", "glob", "grep", "history_search")
+MAP_TOOL = "repo_map"
 _NOTE_TOOLS = ("think", "todo_write", "compact")
 # Only the main agent plans with the user.
 _PLAN_TOOLS = ("enter_plan_mode", "exit_plan_mode")
@@ -49,7 +50,7 @@ def _explore() -> Profile:
     return replace(
         _from_file("explore"),
         role="small",
-        tools=(*_READING_TOOLS, *_CODE_TOOLS, *_NOTE_TOOLS),
+        tools=(*_READING_TOOLS, *_CODE_TOOLS, *_NOTE_TOOLS, MAP_TOOL),
         effects=READ_ONLY_EFFECTS,
         bounds=TurnLimits(steps=30),
         memory=False,
@@ -61,7 +62,7 @@ def _plan() -> Profile:
     planning = ("ask_user", "exit_plan_mode")
     return replace(
         _from_file("plan"),
-        tools=(*_READING_TOOLS, *_NOTE_TOOLS, *_SKILL_TOOLS, *planning),
+        tools=(*_READING_TOOLS, *_NOTE_TOOLS, *_SKILL_TOOLS, MAP_TOOL, *planning),
         deferred=(*_DATA_TOOLS, *_CODE_TOOLS),
         effects=READ_ONLY_EFFECTS,
         mode="plan",

@@ -27,6 +27,7 @@ Acting: TypeAlias = Literal["native", "text", "code"]
 ALL_EFFECTS = frozenset(Effect)
 _WILDCARD_CHARS = frozenset("*?[")  # which make a name a pattern
 READ_ONLY_EFFECTS = frozenset((Effect.LOOK, Effect.ASK, Effect.SELF))
+_NAMED_TOOLS = ("repo_map",)  # only for agents that name them
 
 
 class TurnLimits(Struct, frozen=True):
@@ -186,7 +187,8 @@ def _is_left_out(tool: Tool, without: tuple[str, ...]) -> bool:
 
 def _is_offered(tool: Tool, patterns: tuple[str, ...]) -> bool:
     """Whether a tool is included. One with a command must be named: `*` is not enough."""
-    return tool.name in patterns if tool.command else _matches(tool, patterns)
+    must_be_named = tool.command or tool.name in _NAMED_TOOLS
+    return tool.name in patterns if must_be_named else _matches(tool, patterns)
 
 
 def _matches(tool: Tool, patterns: tuple[str, ...]) -> bool:

@@ -200,6 +200,13 @@ class LazyCode:
     async def problems(self, files: Sequence[Real]) -> Problems:
         return await (await self._code()).problems(files)
 
+    async def outline(self, focus: Sequence[str], tokens: int) -> str:
+        from refold.app.repository_maps import outline_for_agent
+
+        own = self._shared
+        places = own.workspace, own.paths, own.environ
+        return await outline_for_agent(*places, self._files, focus, tokens)
+
     async def begin(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
         """Implements `engine.world.EditChecks`."""
         mode = self._shared.settings.code.after_edit
@@ -356,12 +363,8 @@ class ToolDependencies:
         children: Children,
         child: ChildSpec | None,
     ) -> None:
-        self._shared, self._resources, self._record, self._id = (
-            shared,
-            resources,
-            record,
-            id_,
-        )
+        self._shared, self._resources = shared, resources
+        self._record, self._id = record, id_
         self._children, self._child = children, child
         self.background = resources.background or LazyBackground(
             record, child.parent if child else None
@@ -380,11 +383,9 @@ class ToolDependencies:
 
     def by_name(self, files: Files, *, teams: bool) -> Mapping[str, object]:
         """Further dependencies of tools by name; `files` is what they can read."""
-        values = (
-            {**self._all_dependencies, "team": self._team}
-            if teams
-            else self._all_dependencies
-        )
+        values = self._all_dependencies
+        if teams:
+            values = {**values, "team": self._team}
         if files is self._shared.workspace.files:
             return values
         return {**values, **self._file_readers(files), **self._shared.options.dependencies}

@@ -55,6 +55,7 @@ _SUBCOMMAND_ENTRIES = (
     Subcommand("mcp", "mcp", "add, test and log in at MCP servers; serve as one"),
     Subcommand("hooks", "hooks", "list and test your hooks"),
     Subcommand("plugins", "plugins", "list the plug-ins and their problems"),
+    Subcommand("map", "map", "show what a repository consists of, and what uses what"),
     Subcommand("rlm", "rlm", "answer a question about files of any size"),
     Subcommand("context", "session_views:CONTEXT", "show the context usage of a session"),
     Subcommand(

@@ -55,6 +55,7 @@ STORED_KINDS = (
     StoredKind("checkpoints", "data", ("checkpoints/*",), _CLEAN_COMMAND),
     StoredKind("index", "data", ("catalogue.sqlite*",), "refold sessions reindex"),
     StoredKind("cached answers", "data", ("memo/*",), _CLEAN_COMMAND, is_cache=True),
+    StoredKind("repository maps", "data", ("maps/*",), _CLEAN_COMMAND, is_cache=True),
     StoredKind("saved prompts", "state", ("local/prefixes/*",), _CLEAN_COMMAND, is_cache=True),
     LOCAL_MODELS,
     StoredKind(  # never all of `models`, which `REFOLD_HOME` shares with downloaded models

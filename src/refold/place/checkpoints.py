@@ -209,11 +209,11 @@ class Checkpoints:
         return tuple((change, texts.get(change.path, "")) for change in every)
 
     def commits(self, head: str) -> tuple[Commit, ...]:
-        return self._history.newest(head)
+        return self.history.newest(head)
 
     def commit_trees(self, commit: str) -> Trees:
-        trees = self._history.trees(commit, self._roots)
-        self._commit_objects = self._history.objects
+        trees = self.history.trees(commit, self._roots)
+        self._commit_objects = self.history.objects
         return trees
 
     async def restore(
@@ -262,7 +262,8 @@ class Checkpoints:
         return Scan(self._repository, self._ignored, self._session)
 
     @property
-    def _history(self) -> "CommitHistory":
+    def history(self) -> "CommitHistory":
+        """The commits of the repository that the first directory lies in."""
         from refold.place.commit_history import CommitHistory
 
         return CommitHistory(self._repository, self._roots[0])

@@ -7,6 +7,7 @@ named by its hash (`prompts.repository` reads HEAD).
 
 import os
 import re
+from collections import Counter
 
 from refold.errors import ToolFailed
 from refold.place.ignore_rules import repository_around
@@ -65,6 +66,21 @@ class CommitHistory:
             if repository_around(root) == self._top
         )
 
+    def authors(self, head: str, path: str, seconds: float) -> tuple[tuple[str, int], ...]:
+        """Who changed a file, an absolute path, in its newest commits before `head`, and how often.
+
+        Raises `ToolFailed` if that takes longer than `seconds`.
+        """
+        if not self.objects or not _HASH_PATTERN.fullmatch(head):
+            return ()
+        name = os.path.relpath(path, self._top)
+        output = self._git(
+            "--literal-pathspecs", "log", f"--max-count={MAX_COMMITS}", "--no-color",
+            "--format=%an", head, "--", name, seconds=seconds,
+        )  # fmt: skip
+        names = output.decode(errors="replace").splitlines()
+        return tuple(Counter(name[:_MAX_SUBJECT_CHARS] for name in names).most_common())
+
     def _tree(self, commit: str, path: str) -> str:
         place = "" if path == "." else path
         try:
@@ -77,10 +93,10 @@ class CommitHistory:
             "log", how, "--first-parent", "--no-color", "--format=%H%x00%ct%x00%s", head
         )
 
-    def _git(self, *arguments: str) -> bytes:
+    def _git(self, *arguments: str, seconds: float = MAX_BORROWING_SECONDS) -> bytes:
         self._snapshots.create()
         borrowing = self._snapshots.with_lenders(self.objects)
         process = borrowing.start(
             *arguments, folder=str(self._snapshots.directory), tree="/"
         )
-        return process.read(seconds=MAX_BORROWING_SECONDS)
+        return process.read(seconds=seconds)

@@ -293,6 +293,10 @@ class CodeInMemory:
         await anyio.lowlevel.checkpoint()
         return Symbols(self.by)
 
+    async def outline(self, focus: Sequence[str], tokens: int) -> str:
+        await anyio.lowlevel.checkpoint()
+        return f"the map around {', '.join(focus)}, in {tokens} tokens\n"
+
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
         await anyio.lowlevel.checkpoint()
         return Mentions(self.by, definitions=(Mention(file, line, symbol),))

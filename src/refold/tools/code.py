@@ -1,7 +1,7 @@
-"""The tools `symbols`, `references` and `diagnostics`: what an editor knows of source code.
+"""The tools `symbols`, `references`, `diagnostics` and `repo_map`: what is known of source code.
 
 They know it through a port, which `code.source_code` implements with language servers and
-grammars. This module makes the text, whose length is bounded.
+grammars, and `code.repomap` with its map of the repository. This module makes the text, whose length is bounded.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,16 +21,22 @@ _MAX_ANSWER_LINES = 300  # of one answer
 # Of a line of code, and of a problem's message.
 _MAX_LINE_CHARS, _MAX_MESSAGE_CHARS = 200, 600
 _MAX_SYMBOL_CHARS = 200
+_MAP_TOKENS = 1_500  # of one map of the repository
+_MAX_FOCUS_WORDS = 20
 
 
 class Symbol(Struct, frozen=True):
-    """`path` is absolute, `line` counts from 1, and `inside` names the enclosing symbol."""
+    """`path` is absolute, `line` counts from 1, and `inside` names the enclosing symbol.
+
+    `last_line` is 0 if it is not known.
+    """
 
     name: str
     kind: str
     path: str
     line: int
     inside: str = ""
+    last_line: int = 0
 
 
 class Mention(Struct, frozen=True):
@@ -89,6 +95,10 @@ class SourceCode(Protocol):
 
     async def problems(self, files: Sequence[Real]) -> Problems:
         """The problems of these files. Files of other languages are left out."""
+        ...
+
+    async def outline(self, focus: Sequence[str], tokens: int) -> str:
+        """The map of the repository around these files, symbols and words, as text."""
         ...
 
 
@@ -159,6 +169,19 @@ async def diagnostics(
         return _reply(answer, [f"No problems in {about}."], f"no problems in {about}")
     lines = [problem_line(item, files) for item in answer.problems]
     return _reply(answer, lines, f"{_count(lines, 'problem')} in {about}")
+
+
+@tool(Effect.LOOK, subject="focus")
+async def repo_map(
+    focus: Annotated[str, Meta(description="files, symbols or words; else the whole")] = "",
+    *,
+    code: SourceCode,
+) -> Reply:
+    """The files and definitions that matter most, by who mentions them, near a focus."""
+    words = focus.replace(",", " ").split()[:_MAX_FOCUS_WORDS]
+    text = await code.outline(words, _MAP_TOKENS)
+    about = f"around {shorten(' '.join(words), 200)}" if words else "of the workspace"
+    return Reply(text, (Note(f"map {about}"),))
 
 
 def problem_line(problem: Problem, files: Files) -> str:

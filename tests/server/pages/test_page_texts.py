@@ -43,7 +43,7 @@ def test_labels_of_pending_and_refused_calls_do_not_claim_completion() -> None:
     "tool",
     [
         "read_file", "list_files", "tree", "grep", "edit_file", "web_fetch", "docs_lookup", "calc",
-        "json_query", "diagnostics", "symbols", "references", "monitor", "notify",
+        "json_query", "diagnostics", "symbols", "references", "repo_map", "monitor", "notify",
         "schedule", "enter_worktree", "background_run", "spawn_teammate", "memory_write",
     ],
 )  # fmt: skip

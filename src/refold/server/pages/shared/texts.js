@@ -623,7 +623,7 @@ const ACTIVITIES = [
   [/^(finish|claim)$/, "Finishing", "Finished", "finish"],
   [/^(calc|json_query)$/, "Working something out", "Worked something out", "work something out"],
   [/^docs_lookup$/, "Reading a manual", "Read a manual", "read a manual on the web"],
-  [/^(diagnostics|symbol|references)/, "Looking through the code", "Looked through the code", "look through the code"],
+  [/^(diagnostics|symbol|references|repo_map)/, "Looking through the code", "Looked through the code", "look through the code"],
   [/^monitor$/, "Keeping watch", "Kept watch", "keep watch for you"],
   [/^notify$/, "Calling you", "Called you", "call you"],
   [/^schedule$/, "Planning something for later", "Planned something for later", "do something later, by myself"],

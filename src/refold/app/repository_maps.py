@@ -1,0 +1,90 @@
+"""The repository map of a workspace: where it is kept, and the processes that build it.
+
+`code.repomap` makes and reads maps. A session opens one when its agent asks; the command line does so
+for `refold map`.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+
+from refold import programs
+from refold.app.model_connections import NO_BACKGROUND
+from refold.code.repomap.map_file import MapUnwritable
+from refold.code.repomap.outline import outline
+from refold.code.repomap.repository_map import RepositoryMap
+from refold.config.paths import Paths
+from refold.errors import ToolFailed
+from refold.place.file_walk import repository_top
+from refold.place.port import Files
+
+if TYPE_CHECKING:
+    from refold.app.workspace import Workspace
+
+
+def maps_directory(paths: Paths) -> Path:
+    return paths.data / "maps"
+
+
+def map_root(directory: str) -> str:
+    """The repository that `directory` is in, or itself. Links followed."""
+    real = os.path.realpath(directory)
+    return repository_top(real) or real
+
+
+def start_builder(
+    root: str, environ: Mapping[str, str]
+) -> "subprocess.Popen[bytes] | None":
+    """Have the map of `root` built by another process, if that is wanted."""
+    if environ.get(NO_BACKGROUND):
+        return None
+    return _start("build", root, environ)
+
+
+def start_helper(root: str, environ: Mapping[str, str]) -> "subprocess.Popen[bytes] | None":
+    """Start the second process of a build."""
+    return _start("help", root, environ)
+
+
+def _start(
+    what: str, root: str, environ: Mapping[str, str]
+) -> "subprocess.Popen[bytes] | None":
+    return programs.start_detached(
+        ("map", "finish", what, root), {**environ, NO_BACKGROUND: "1"}
+    )
+
+
+async def outline_for_agent(
+    workspace: "Workspace",
+    paths: Paths | None,
+    environ: Mapping[str, str],
+    files: Files,
+    focus: Sequence[str],
+    tokens: int,
+) -> str:
+    """The map of the workspace as the agent with these `files` may see it.
+
+    Raises `ToolFailed`.
+    """
+    if paths is None or workspace.elsewhere:
+        raise ToolFailed("There is no map of a workspace elsewhere: use glob and grep.")
+    root, maps, notes = workspace.directory, maps_directory(paths), list[str]()
+
+    def make() -> str:
+        repository = RepositoryMap(root, files, maps, notes.append)
+        try:
+            coverage = repository.refresh(first=focus)
+            if not (coverage.is_whole and coverage.is_ranked):
+                start_builder(root, environ)
+            return outline(repository, focus, tokens)
+        except MapUnwritable as error:
+            raise ToolFailed(f"The map cannot be made: {error}.") from error
+        finally:
+            repository.close()
+
+    text = await anyio.to_thread.run_sync(make)
+    return "".join((*(f"({note})\n" for note in notes), text))

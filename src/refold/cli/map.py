@@ -1,0 +1,307 @@
+"""`refold map show|status|refresh`: what a repository consists of, and what uses what.
+
+`app.repository_maps` says where a map is kept. `finish` is not for users: it builds a map in the background.
+"""
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from refold.app.repository_maps import map_root, maps_directory, start_builder, start_helper
+from refold.app.workspace import Workspace, WorkspaceDirectories, checkpoints
+from refold.cli import parser as values
+from refold.code.repomap.build import (
+    build,
+    build_in_background,
+    building,
+    help_build,
+    is_building,
+)
+from refold.code.repomap.map_file import MapUnwritable, map_path
+from refold.code.repomap.outline import coverage_notes, outline
+from refold.code.repomap.refresh import Coverage
+from refold.code.repomap.repository_map import (
+    FileReport,
+    Place,
+    RepositoryMap,
+    SymbolReport,
+)
+from refold.code.repomap.uses import Use
+from refold.config.folder_settings import load_folder_settings
+from refold.config.paths import Paths, current_directory, paths
+from refold.errors import BadInput, ToolFailed
+from refold.headless.streams import print_document, print_error, print_note, write
+from refold.prompts.repository import head_commit
+from refold.tools.code import one_line
+from refold.values.printable_names import escape_name
+from refold.views.number_format import count_with_noun, duration, size_text
+
+_DEFAULT_TOKENS = 2_000
+_MAX_SHOWN = 40  # lines of one list
+_MAX_LINE_CHARS = 120
+_AUTHOR_SECONDS = 3.0
+
+
+def add_arguments(parser: ArgumentParser) -> None:
+    subparsers = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
+    show = subparsers.add_parser(
+        "show", help="show the map, or what is known about a file or a symbol"
+    )
+    show.add_argument(
+        "target", nargs="?", default="", metavar="FILE|SYMBOL", help="else the whole map"
+    )
+    show.add_argument(
+        "--focus", action="append", default=[], metavar="WORD",
+        help="files, symbols or words that the map is about; repeatable",
+    )  # fmt: skip
+    show.add_argument(
+        "--tokens", type=values.count, default=_DEFAULT_TOKENS, metavar="N",
+        help=f"the most that the map may take, {_DEFAULT_TOKENS:,} if not given",
+    )  # fmt: skip
+    status = subparsers.add_parser(
+        "status", help="show how much of the repository is known"
+    )
+    refresh = subparsers.add_parser("refresh", help="read all files that have changed, now")
+    for one in (show, status, refresh):
+        one.add_argument("--json", action="store_true", help="print one JSON document")
+    finish = subparsers.add_parser("finish")
+    finish.add_argument("part", choices=("build", "help"))
+    finish.add_argument("root")
+
+
+def run(args: Namespace) -> int:
+    root = map_root(args.root if args.what == "finish" else str(current_directory()))
+    places = paths(os.environ)
+    try:
+        with _open_map(root, places) as repository:
+            match args.what:
+                case "finish":
+                    _finish(args.part, root, places, repository)
+                case "status":
+                    _show_status(root, places, repository, as_json=args.json)
+                case "refresh":
+                    _refresh(root, places, repository, as_json=args.json)
+                case _:
+                    _show(args, root, repository)
+    except MapUnwritable as error:
+        raise BadInput(f"the map of {root} cannot be made: {error}") from error
+    return 0
+
+
+@contextmanager
+def _open_map(root: str, places: Paths) -> Generator[RepositoryMap]:
+    """The map of the files that an agent might read here."""
+    settings = load_folder_settings(Path(root), places, os.environ, {}).settings
+    workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(Path(root)))
+    repository = RepositoryMap(root, workspace.files, maps_directory(places), print_note)
+    try:
+        yield repository
+    finally:
+        repository.close()
+        workspace.close()
+
+
+def _finish(part: str, root: str, places: Paths, repository: RepositoryMap) -> None:
+    if part == "help":
+        help_build(repository)
+        return
+    with building(maps_directory(places), root) as may_build:
+        if may_build:
+            build_in_background(repository, lambda: start_helper(root, os.environ))
+
+
+def _refresh(root: str, places: Paths, repository: RepositoryMap, *, as_json: bool) -> None:
+    with building(maps_directory(places), root) as may_build:
+        if not may_build:
+            raise BadInput(
+                "another process builds this map: refold map status shows how far it is"
+            )
+        coverage = build(
+            repository,
+            lambda: start_helper(root, os.environ),
+            None if as_json else _print_progress,
+        )
+    _print_coverage(root, places, coverage, is_built=False, as_json=as_json)
+
+
+def _show_status(
+    root: str, places: Paths, repository: RepositoryMap, *, as_json: bool
+) -> None:
+    is_built = is_building(maps_directory(places), root)
+    coverage = repository.refresh(0.0)
+    _print_coverage(root, places, coverage, is_built=is_built, as_json=as_json)
+
+
+def _print_progress(coverage: Coverage) -> None:
+    print_error(f"{coverage.known:,} of {coverage.listed:,} files")
+
+
+def _print_coverage(
+    root: str, places: Paths, coverage: Coverage, *, is_built: bool, as_json: bool
+) -> None:
+    path = map_path(maps_directory(places), root)
+    size = sum(
+        os.path.getsize(f"{path}{end}")
+        for end in ("", "-wal")
+        if os.path.exists(f"{path}{end}")
+    )
+    if as_json:
+        document = {
+            "root": root, "map": str(path), "bytes": size, "building": is_built,
+            **_coverage_document(coverage),
+        }  # fmt: skip
+        print_document(document)
+        return
+    share = 100 * coverage.known // max(coverage.listed, 1)
+    write(f"{escape_name(root)}\n")
+    write(
+        f"  {coverage.known:,} of {count_with_noun(coverage.listed, 'source file')} known ({share} %)\n"
+    )
+    if coverage.left_out:
+        write(
+            f"  {coverage.left_out:,} of them left out: too large, binary, generated or not readable\n"
+        )
+    if coverage.read:
+        write(f"  {coverage.read:,} read now in {duration(coverage.seconds)}\n")
+    write(
+        f"  {'ranked' if coverage.is_ranked else 'not ranked yet'}, {size_text(size)} on the disk\n"
+    )
+    if is_built:
+        write("  the rest is being read in the background\n")
+    for note in coverage_notes(coverage) if not is_built else ():
+        if "background" not in note:
+            write(f"  {note}\n")
+
+
+def _coverage_document(coverage: Coverage) -> dict[str, object]:
+    return {
+        "listed": coverage.listed, "known": coverage.known, "read": coverage.read,
+        "left_out": coverage.left_out, "listed_whole": coverage.is_listed_whole,
+        "ranked": coverage.is_ranked, "whole": coverage.is_whole, "seconds": coverage.seconds,
+    }  # fmt: skip
+
+
+def _show(args: Namespace, root: str, repository: RepositoryMap) -> None:
+    words = [word for text in (args.target, *args.focus) for word in text.split()]
+    coverage = repository.refresh(first=[os.path.basename(word) for word in words])
+    if not (coverage.is_whole and coverage.is_ranked):
+        start_builder(root, os.environ)
+    if not args.json:
+        for note in coverage_notes(coverage):
+            print_note(note)
+    if not args.target:
+        text = outline(repository, words, args.tokens)
+        if args.json:
+            print_document({"map": text, **_coverage_document(coverage)})
+        else:
+            write(text)
+    elif path := repository.find_file(args.target):
+        try:
+            _show_file(repository.describe_file(path), root, as_json=args.json)
+        except ToolFailed as error:
+            raise BadInput(str(error).rstrip(".")) from error
+    else:
+        _show_symbol(repository.describe_symbol(args.target), as_json=args.json)
+
+
+def _show_file(report: FileReport, root: str, *, as_json: bool) -> None:
+    authors = _authors(root, report.path)
+    if as_json:
+        print_document({**_to_document(report), "authors": dict(authors)})
+        return
+    kinds = [
+        *(["a test"] if report.is_test else []),
+        *(["an entry point"] if report.is_entry else []),
+        *([f"number {report.place:,} by rank"] if report.place else []),
+        *([f"left out: {report.problem}"] if report.problem else []),
+    ]
+    write(f"{escape_name(report.path)}{': ' if kinds else ''}{', '.join(kinds)}\n")
+    if authors:
+        write(
+            f"changed by {', '.join(f'{one_line(name, 60)} ({n})' for name, n in authors[:5])}\n"
+        )
+    _print_list("defines", [
+        f"{item.line}: {item.kind} {one_line(item.full_name, _MAX_LINE_CHARS)}" for item in report.definitions
+    ])  # fmt: skip
+    for title, several in (
+        ("imports", report.imports), ("imported by", report.imported_by),
+        ("tests", report.tests), ("related", report.related),
+    ):  # fmt: skip
+        _print_list(title, [escape_name(path) for path in several])
+
+
+def _show_symbol(report: SymbolReport, *, as_json: bool) -> None:
+    if as_json:
+        print_document(_to_document(report))
+        return
+    if (
+        not report.definitions
+        and not report.uses
+        and not report.others
+        and not report.tests
+    ):
+        write(
+            f"{one_line(report.name, _MAX_LINE_CHARS)} is not defined and not used here\n"
+        )
+        return
+    _print_list("defined", list(map(_place_line, report.definitions)))
+    _print_list("used", list(map(_use_line, report.uses)))
+    _print_list("tested", list(map(_use_line, report.tests)))
+    _print_list("has the same name, may mean another", list(map(_use_line, report.others)))
+    if report.unread_files:
+        write(
+            f"{count_with_noun(report.unread_files, 'more file')} with this name not looked at\n"
+        )
+
+
+def _print_list(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        write(f"{title} ({len(lines):,}):\n")
+        for line in lines[:_MAX_SHOWN]:
+            write(f"  {line}\n")
+        if len(lines) > _MAX_SHOWN:
+            write(f"  … and {len(lines) - _MAX_SHOWN:,} more (--json shows all)\n")
+
+
+def _place_line(place: Place) -> str:
+    return f"{escape_name(place.path)}:{place.definition.line}: {one_line(place.text, _MAX_LINE_CHARS)}"
+
+
+def _use_line(use: Use) -> str:
+    caller = f" in {one_line(use.caller, _MAX_LINE_CHARS)}" if use.caller else ""
+    return (
+        f"{escape_name(use.path)}:{use.line}{caller}: {one_line(use.text, _MAX_LINE_CHARS)}"
+    )
+
+
+def _authors(root: str, path: str) -> Sequence[tuple[str, int]]:
+    """Who changed the file last, as far as git can say that quickly."""
+    head = head_commit(root)
+    if not head:
+        return ()
+    try:
+        history = checkpoints((root,), paths(os.environ), os.environ, "map").history
+        return history.authors(head, os.path.join(root, path), _AUTHOR_SECONDS)
+    except ToolFailed:
+        return ()
+
+
+def _to_document(report: FileReport | SymbolReport) -> dict[str, object]:
+    document = msgspec.to_builtins(_without_arrays(report))
+    document["coverage"] = _coverage_document(report.coverage)
+    return document
+
+
+def _without_arrays(value: object) -> object:
+    """Definitions are kept as arrays; documents name their fields."""
+    if isinstance(value, (list, tuple)):
+        return [_without_arrays(item) for item in cast("Sequence[object]", value)]
+    if isinstance(value, msgspec.Struct):
+        fields = msgspec.structs.asdict(value)
+        return {name: _without_arrays(item) for name, item in fields.items()}
+    return value

@@ -1,0 +1,325 @@
+"""The file with the facts of a repository: SQLite, outside the repository, and free to be deleted.
+
+Several processes may read and write it at once, and one that is killed loses what it had not committed. A file that
+is broken, of another version or with foreign tables is thrown away. If none can be written, the facts are
+in a private one until the process exits.
+
+Paths in it are never opened: a reader lists the repository first.
+"""
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from refold.code.repomap.facts import Definition, FileFacts, name_hash
+from refold.journal.store.sqlite_file import (
+    PRIVATE_FILE,
+    Sql,
+    explain,
+    open_database,
+    prepare_schema,
+    throw_away,
+)
+from refold.place.private_files import make_directories
+
+SCHEMA_VERSION = 1  # also of what `facts` reads: another one reads every file again
+_SCHEMA_SQL = f"""
+DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS facts; DROP TABLE IF EXISTS names;
+DROP TABLE IF EXISTS ranks; DROP TABLE IF EXISTS about;
+CREATE TABLE files (key INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, state TEXT NOT NULL,
+ hash TEXT NOT NULL, parser TEXT NOT NULL, problem TEXT NOT NULL, entry INTEGER NOT NULL);
+CREATE TABLE facts (key INTEGER PRIMARY KEY, definitions BLOB NOT NULL, imports BLOB NOT NULL);
+CREATE TABLE names (key INTEGER PRIMARY KEY, defines BLOB NOT NULL, mentions BLOB NOT NULL);
+CREATE TABLE ranks (key INTEGER PRIMARY KEY, rank REAL NOT NULL, weights BLOB NOT NULL,
+ links BLOB NOT NULL);
+CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+PRAGMA user_version = {SCHEMA_VERSION};
+"""
+_TABLE_NAMES = {"files", "facts", "names", "ranks", "about"}
+_DEFINITION_DECODER = msgspec.msgpack.Decoder(tuple[Definition, ...])
+_STRING_DECODER = msgspec.msgpack.Decoder(tuple[str, ...])
+_LINK_DECODER = msgspec.msgpack.Decoder(tuple[tuple[int, float], ...])
+_WEIGHT_DECODER = msgspec.msgpack.Decoder(tuple[float, ...])
+LISTED_FILES, RANKED_FILES, CHANGED_FILES = (
+    "listed files",
+    "ranked files",
+    "files read since",
+)
+T = TypeVar("T")
+_MAX_KEYS = 500  # of one statement
+
+
+class KnownFile(Struct, frozen=True):
+    """A file as it was read: `state` is its size and times, `parser` what read it."""
+
+    key: int
+    path: str
+    state: str
+    hash: str
+    parser: str
+    problem: str
+    is_entry: bool
+
+
+class FileRank(Struct, frozen=True):
+    """`weights` belongs to the definitions of the file, `links` are (key, weight) of its neighbours."""
+
+    rank: float
+    weights: Sequence[float] = ()
+    links: Sequence[tuple[int, float]] = ()
+
+
+class MapFile:
+    """One connection, for one thread at a time. Methods that write raise `MapUnwritable`."""
+
+    def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
+        self.path, self._on_problem = path, on_problem
+        self.is_private = False
+        self._sql = self._open()
+
+    def close(self) -> None:
+        self._sql.close()
+
+    def files(self) -> Mapping[str, KnownFile]:
+        rows = self._sql.execute(
+            "SELECT key, path, state, hash, parser, problem, entry FROM files"
+        )
+        known = dict[str, KnownFile]()
+        for key, path, *texts, entry in rows:
+            if all(isinstance(text, str) for text in (path, *texts)):
+                state, hash_, parser, problem = texts
+                known[path] = KnownFile(
+                    key, path, state, hash_, parser, problem, bool(entry)
+                )
+        return known
+
+    def put(
+        self, files: Sequence[tuple[str, str, str, FileFacts]], states: Mapping[str, str]
+    ) -> None:
+        """Keep the facts of files, each as (path, state, hash, facts), and new states of others.
+
+        All of them are kept or none.
+        """
+        touched = [(state, path) for path, state in states.items()]
+
+        def put_all() -> None:
+            self._put(files)
+            self._sql.executemany("UPDATE files SET state = ? WHERE path = ?", touched)
+            before = self.about(CHANGED_FILES)
+            count = len(files) + (int(before) if before.isdecimal() else 0)
+            self._write_about({CHANGED_FILES: str(count)})
+
+        self._change(put_all)
+
+    def remove(self, keys: Iterable[int]) -> None:
+        rows = [(key,) for key in keys]
+        self._change(lambda: self._remove(rows))
+
+    def put_ranks(self, ranks: Iterable[tuple[int, FileRank]], count: int) -> None:
+        """Replace all ranks; `count` files have one."""
+        encode = msgspec.msgpack.encode
+        rows = (
+            (key, rank.rank, encode(rank.weights), encode(rank.links))
+            for key, rank in ranks
+        )
+
+        def replace() -> None:
+            self._sql.execute("DELETE FROM ranks")
+            self._sql.executemany("INSERT INTO ranks VALUES (?, ?, ?, ?)", rows)
+            self._write_about({RANKED_FILES: str(count), CHANGED_FILES: "0"})
+
+        self._change(replace)
+
+    def counts(self) -> tuple[int, int]:
+        """The files that are known, and those of them that were not read for some reason."""
+        [(count, left_out)] = self._sql.execute(
+            "SELECT count(*), count(*) FILTER (WHERE problem != '') FROM files"
+        )
+        return count, left_out
+
+    def rank_state(self) -> tuple[int, int]:
+        """How many files have a rank, or -1; and how many were read since."""
+        ranked, changed = self.about(RANKED_FILES), self.about(CHANGED_FILES)
+        return (
+            int(ranked) if ranked.isdecimal() else -1,
+            int(changed) if changed.isdecimal() else 0,
+        )
+
+    def put_about(self, about: Mapping[str, str]) -> None:
+        self._change(lambda: self._write_about(about))
+
+    def about(self, name: str) -> str:
+        rows = self._sql.execute("SELECT value FROM about WHERE name = ?", (name,))
+        return next((str(value) for (value,) in rows), "")
+
+    def definitions(self, keys: Sequence[int]) -> Mapping[int, Sequence[Definition]]:
+        rows = self._by_keys("SELECT key, definitions FROM facts WHERE key IN", keys)
+        return {key: _decode(_DEFINITION_DECODER, data) for key, data in rows}
+
+    def imports(self, keys: Sequence[int]) -> Mapping[int, Sequence[str]]:
+        rows = self._by_keys("SELECT key, imports FROM facts WHERE key IN", keys)
+        return {key: _decode(_STRING_DECODER, data) for key, data in rows}
+
+    def all_names(self) -> Iterator[tuple[int, str, bytes, bytes]]:
+        """Of each file its key, its path, and the hashes of names that it defines and mentions."""
+        return self._sql.execute(
+            "SELECT key, path, defines, mentions FROM names JOIN files USING (key) ORDER BY key"
+        )
+
+    def defining(self, name: str) -> Sequence[int]:
+        """The keys of files that may define the name: a few too many, none too few."""
+        return self._having("defines", name)
+
+    def mentioning(self, name: str) -> Sequence[int]:
+        return self._having("mentions", name)
+
+    def ranks(self, keys: Sequence[int]) -> Mapping[int, FileRank]:
+        rows = self._by_keys(
+            "SELECT key, rank, weights, links FROM ranks WHERE key IN", keys
+        )
+        return {
+            key: FileRank(
+                _number(rank),
+                _decode(_WEIGHT_DECODER, weights),
+                _decode(_LINK_DECODER, links),
+            )
+            for key, rank, weights, links in rows
+        }
+
+    def ranking(self) -> Sequence[tuple[int, float]]:
+        """All ranked files, the highest first."""
+        rows = self._sql.execute("SELECT key, rank FROM ranks ORDER BY rank DESC")
+        return [(key, _number(rank)) for key, rank in rows]
+
+    def _by_keys(self, statement: str, keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        for start in range(0, len(keys), _MAX_KEYS):
+            some = keys[start : start + _MAX_KEYS]
+            marks = ",".join("?" * len(some))
+            yield from self._sql.execute(f"{statement} ({marks})", some)
+
+    def _having(self, column: str, name: str) -> Sequence[int]:
+        wanted = name_hash(name).to_bytes(4, sys.byteorder)
+        rows = self._sql.execute(
+            f"SELECT key FROM names WHERE instr({column}, ?) ORDER BY key", (wanted,)
+        )
+        return [key for (key,) in rows]
+
+    def _put(self, files: Sequence[tuple[str, str, str, FileFacts]]) -> None:
+        encode = msgspec.msgpack.encode
+        for path, state, hash_, facts in files:
+            [(key,)] = self._sql.execute(
+                "INSERT INTO files (path, state, hash, parser, problem, entry)"
+                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE SET"
+                " state = excluded.state, hash = excluded.hash, parser = excluded.parser,"
+                " problem = excluded.problem, entry = excluded.entry RETURNING key",
+                (path, state, hash_, facts.by, facts.problem, int(facts.is_entry)),
+            )
+            self._sql.execute(
+                "INSERT OR REPLACE INTO facts VALUES (?, ?, ?)",
+                (key, encode(facts.definitions), encode(facts.imports)),
+            )
+            self._sql.execute(
+                "INSERT OR REPLACE INTO names VALUES (?, ?, ?)",
+                (key, facts.defines, facts.mentions),
+            )
+
+    def _remove(self, rows: Sequence[tuple[int]]) -> None:
+        for table in ("files", "facts", "names", "ranks"):
+            self._sql.executemany(f"DELETE FROM {table} WHERE key = ?", rows)
+
+    def _write_about(self, about: Mapping[str, str]) -> None:
+        self._sql.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
+
+    def _change(self, work: Callable[[], object]) -> None:
+        import apsw
+
+        try:
+            self._sql.execute("BEGIN IMMEDIATE")
+            work()
+            self._sql.execute("COMMIT")
+        except (apsw.Error, OSError) as error:
+            if self._sql.in_transaction:
+                self._sql.execute("ROLLBACK")
+            raise MapUnwritable(explain(error)) from error
+
+    def _open(self) -> Sql:
+        import apsw
+
+        broken = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
+        for may_retry in (True, False):
+            try:
+                make_directories(self.path.parent)
+                return self._open_checked(self.path)
+            except (apsw.Error, OSError, _ForeignTables) as error:
+                inode = _inode(self.path)
+                if may_retry and isinstance(error, (*broken, _ForeignTables)):
+                    throw_away(self.path, inode)
+                    continue
+                self._on_problem(
+                    f"the map {self.path} cannot be used ({explain(error)}): it is made again "
+                    "for this answer"
+                )
+                break
+        self.is_private = True
+        return self._open_checked(PRIVATE_FILE)
+
+    def use_private(self) -> None:
+        """Continue in a file that only this process sees, and that is empty."""
+        self._sql.close()
+        self.is_private = True
+        self._sql = self._open_checked(PRIVATE_FILE)
+
+    def _open_checked(self, path: Path) -> Sql:
+        sql = open_database(path)
+        try:
+            sql.execute("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")
+            prepare_schema(sql, SCHEMA_VERSION, _SCHEMA_SQL)
+            # A trigger or a view in a file from elsewhere could do what it wants.
+            rows = sql.execute("SELECT type, name FROM sqlite_schema")
+            names = {(kind, name) for kind, name in rows if not name.startswith("sqlite_")}
+            if names != {("table", name) for name in _TABLE_NAMES}:
+                raise _ForeignTables("it has other tables than those of a map")
+        except BaseException:
+            sql.close()
+            raise
+        return sql
+
+
+class MapUnwritable(Exception):
+    """The file of the map cannot be written; the message is a clause that says why."""
+
+
+class _ForeignTables(Exception):
+    pass
+
+
+def map_path(directory: Path, root: str) -> Path:
+    """The file for a repository; `directory` has those of all."""
+    digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
+    return directory / f"{digest}.sqlite"
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, float) and isfinite(value) else 0.0
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[tuple[T, ...]], data: object) -> tuple[T, ...]:
+    """What a blob holds; nothing, if it holds something else."""
+    try:
+        return decoder.decode(data if isinstance(data, bytes) else b"")
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return ()
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
