@@ -415,3 +415,15 @@ def test_limit_in_dollars_of_the_settings_is_refused_for_unknown_price(
     assert main(["-p", "hi", "-m", "mine/other"]) == 6
     assert main(["-p", "hi"]) == 0
     assert [body["model"] for body in served.bodies] == ["main"]
+
+
+@pytest.mark.slow  # it starts a Python process
+def test_rlm_leaf_model_flag_sets_the_model_that_code_asks(
+    served: Served, capfd: pytest.CaptureFixture[str]
+) -> None:
+    served.reply = Reply("```python\nFINAL(lm('a text', 'Well?'))\n```")
+
+    code = main(["rlm", "Well?", "--rlm", "-m", "mine/root", "--leaf-model", "mine/leaf"])
+
+    assert code == 0, capfd.readouterr().err
+    assert [body["model"] for body in served.bodies] == ["root", "leaf"]

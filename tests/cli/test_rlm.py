@@ -292,3 +292,40 @@ def test_rlm_prints_no_program_when_the_step_limit_ends_the_run(
     out, err = capfd.readouterr()
     assert (code, out) == (2, "")
     assert "step_limit: 2 responses were allowed" in err
+
+
+def test_rlm_max_steps_replaces_the_setting_for_one_run(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    program = {"text": "```python\nprint(3)\n```"}
+    text = script(folder, *[program] * 4)
+
+    code = main(["rlm", "How many?", "--rlm", "--max-steps", "3", "--script", text])
+
+    assert code == 2
+    assert "step_limit: 3 responses were allowed" in capfd.readouterr().err
+
+
+@pytest.mark.slow  # it starts a Python process
+def test_rlm_max_fanout_limits_the_items_of_one_call(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    text = script(
+        folder,
+        {"text": "```python\ntry:\n    map_lm(['a', 'b', 'c'], 'Well?')\nexcept Exception as e:\n"
+                 "    FINAL(str(e))\n```"},
+    )  # fmt: skip
+
+    main(["rlm", "Well?", "--rlm", "--max-fanout", "2", "--concurrency", "1",
+          "--call-timeout", "5", "--script", text])  # fmt: skip
+
+    assert "map_lm takes at most 2 items at once, not 3" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["--max-steps", "--max-fanout", "--concurrency"])
+def test_rlm_limits_of_code_are_whole_numbers_from_1(
+    capfd: pytest.CaptureFixture[str], flag: str
+) -> None:
+    assert main(["rlm", "Well?", flag, "0"]) == 1
+
+    assert f"{flag}: '0' is not a number: 1 or more" in capfd.readouterr().err

@@ -71,6 +71,15 @@ _REASON_FLAG = "asked for"
 _BARE_SETTINGS: Mapping[str, object] = {
     "agent": "main", "preset": "coding", "instructions": False, "skills": False,
 }  # fmt: skip
+# Flags that limit code: how each is parsed, its value, its help, and the setting it replaces.
+_CODE_LIMITS = {
+    "max-steps": (parser.count, "N", "limit of the model's steps", "rlm_steps"),
+    "max-fanout": (parser.count, "N", "limit of the items of one map_lm or map_rlm", "fan_out"),
+    "concurrency": (parser.count, "N", "items that run at the same time", "max_concurrent"),
+    "call-timeout": (
+        parser.seconds, "SECONDS", "limit of one model call made by code", "call_seconds",
+    ),
+}  # fmt: skip
 
 
 def add_arguments(rlm: ArgumentParser) -> None:
@@ -89,6 +98,12 @@ def add_arguments(rlm: ArgumentParser) -> None:
     )
     add("--schema", metavar="FILE|JSON", help="the answer must match this JSON Schema")
     add("-m", "--model", metavar="PROVIDER/MODEL", help="the model")
+    add(
+        "--leaf-model", metavar="PROVIDER/MODEL",
+        help="the model that code asks; else that of the role small",
+    )  # fmt: skip
+    for name, (kind, metavar, about, _) in _CODE_LIMITS.items():
+        add(f"--{name}", type=kind, metavar=metavar, help=about)
     add(
         "--max-budget-usd",
         type=parser.dollars,
@@ -224,7 +239,7 @@ def _launch_options(args: Namespace) -> LaunchOptions:
         more_roots=tuple(
             path for path in roots if path.is_dir() and not path.is_relative_to(inside)
         ),
-        model=args.model or "",
+        model=(not args.leaf_model and args.model) or "",
         attended=False,
         trust=args.trust,
         script=Path(args.script).absolute() if args.script else None,
@@ -238,7 +253,7 @@ def _app(
     """Settings from all layers; notes of other sessions are not sent."""
     places = paths(os.environ)
     limits = {"budget.dollars": args.max_budget_usd, "budget.tokens": args.max_tokens}
-    chosen = {**limits, "memory": False, **(more or {})}
+    chosen = {**limits, **_code_settings(args), "memory": False, **(more or {})}
     loaded: FolderSettings = load_folder_settings(
         options.directory, places, os.environ, chosen, trust=args.trust
     )
@@ -249,6 +264,20 @@ def _app(
         os.environ,
         replace(options, notices=notices, given=loaded.limits_of_flags),
     )
+
+
+def _code_settings(args: Namespace) -> Mapping[str, object]:
+    """The settings that the flags about code replace."""
+    chosen: dict[str, object] = {}
+    for name, (*_, setting) in _CODE_LIMITS.items():
+        value = getattr(args, name.replace("-", "_"))
+        if value is not None:
+            chosen[f"python.{setting}"] = value
+    if args.leaf_model:
+        # `LaunchOptions.model` would be the model of every role.
+        chosen |= {"models.small": args.leaf_model}
+        chosen |= {"models.main": args.model} if args.model else {}
+    return chosen
 
 
 # The outcomes with an answer; with others the last text is not one.
