@@ -1104,8 +1104,8 @@ def test_a_repetition_limit_of_zero_disables_the_limit(
 
 
 def test_the_table_of_changed_settings_is_complete() -> None:
-    # Tables of names: tests/terminal/test_every_command.py, and below.
-    tables = {"model_aliases", "command_aliases"}
+    # Tables of names: tests/terminal/test_every_command.py, tests/client/test_addresses.py, and below.
+    tables = {"model_aliases", "command_aliases", "workspaces"}
 
     assert {*CHANGED, *tables} == set(flatten(Settings()))
 

@@ -12,6 +12,7 @@ from refold.journal.events.child_events import TerminalStarted
 from refold.server.listening import ListenOptions
 from refold.server.terminals import (
     MAX_TOKENS,
+    TERMINAL_PERMISSION,
     TOKEN_SECONDS,
     LaunchTokens,
     check_not_shared,
@@ -180,7 +181,7 @@ def test_a_server_that_others_reach_has_no_terminals(
     setup: ListenOptions, flag: str
 ) -> None:
     with pytest.raises(BadInput, match=f"{flag} lets others reach it: leave out one"):
-        check_not_shared(setup)
+        check_not_shared(setup, TERMINAL_PERMISSION)
 
 
 @pytest.mark.parametrize(

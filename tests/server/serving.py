@@ -13,6 +13,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
+from refold.client.elsewhere import AddressRights
 from refold.client.host import Host, HostPaths, NewConversation
 from refold.client.launch import Launch
 from refold.config.folder_settings import load_folder_settings
@@ -97,6 +98,7 @@ async def server(
     idle_seconds: float = 60.0,
     terminal: Mapping[str, str] | None = None,
     is_joinable: bool = False,
+    rights: AddressRights | None = None,
 ) -> AsyncGenerator[Client]:
     """Serve until this is left. Each conversation gets the replies from the first on.
 
@@ -122,7 +124,13 @@ async def server(
     access = Access(SECRET, places.state / "used-links")
     host = Host(
         JournalDirectory(places.data / "sessions"),
-        HostPaths(directory, places.state / "server", places.data / "checkpoints", roots),
+        HostPaths(
+            directory,
+            places.state / "server",
+            places.data / "checkpoints",
+            roots,
+            rights or AddressRights(),
+        ),
         launch_at,
         idle_seconds,
         is_joinable=is_joinable,

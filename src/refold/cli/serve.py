@@ -21,9 +21,11 @@ from refold.app.session_index import session_index
 from refold.cli.launch import launch_at
 from refold.cli.subcommands import SubcommandEntry
 from refold.client.due_schedules import DueSchedules, due_schedules
+from refold.client.elsewhere import AddressRights
 from refold.client.host import Host, HostPaths, is_within
 from refold.client.launch import real_directories
 from refold.client.webhooks import Webhooks
+from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import current_directory, paths
 from refold.console.open_page import NO_BROWSER, open_page
 from refold.errors import BadInput, RefoldError
@@ -55,6 +57,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="let conversations begin only below this directory; repeatable")  # fmt: skip
     parser.add_argument("--person", default="", metavar="NAME",
         help="the person for whom the printed links are, as sessions name them")  # fmt: skip
+    parser.add_argument("--addresses", action="store_true",
+        help="let conversations begin at any address (ssh://…, cmd:…), which runs programs here")  # fmt: skip
     parser.add_argument("--terminal", action="store_true",
         help="let the developer page open terminals: shells of yours, without a sandbox")  # fmt: skip
 
@@ -109,7 +113,13 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         write(f"{own.bearer}\n")
         return 0
     roots = tuple(map(Path, real_directories(args.root)))
-    directories = HostPaths(current_directory(), places.server, places.checkpoints, roots)
+    directories = HostPaths(
+        current_directory(),
+        places.server,
+        places.checkpoints,
+        roots,
+        _address_rights(args, setup),
+    )
     if roots and not is_within(str(current_directory()), roots):
         raise BadInput(
             f"{current_directory()} is not below a --root: start refold serve in a folder below one"
@@ -146,6 +156,22 @@ def run(args: Namespace, *, opens: bool = False) -> int:
     finally:
         way.unlink(missing_ok=True)
     return 0
+
+
+def _address_rights(args: Namespace, setup: "ListenOptions") -> AddressRights:
+    """Addresses of earlier sessions are for the user alone: not on a server that others reach."""
+    from refold.server.access import PAGE_PERSON
+    from refold.server.terminals import check_not_shared
+
+    if args.addresses:
+        check_not_shared(setup, "--addresses lets the page run programs as you")
+    loaded = load_folder_settings(current_directory(), paths(os.environ), os.environ, {})
+    return AddressRights(
+        loaded.settings.workspaces,
+        recent=not (setup.beyond_loopback or setup.names),
+        free=args.addresses,
+        person=args.person or PAGE_PERSON,
+    )
 
 
 def _terminals(args: Namespace, host: Host) -> "Terminals | None":

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from refold.client.elsewhere import AddressRights, address_of_directory
 from refold.client.host import Host, is_within
 from refold.config.paths import home
 from refold.errors import BadInput, reason_of
@@ -28,6 +29,8 @@ class FolderChoices(Struct, frozen=True):
     usual: str
     roots: Sequence[Folder]
     recent: Sequence[Folder]
+    elsewhere: Sequence[Folder] = ()  # named ones and recent ones; the path is an address
+    free_addresses: bool = False  # whether any other address may be typed
 
 
 class FolderList(Struct, frozen=True):
@@ -41,15 +44,24 @@ class FolderList(Struct, frozen=True):
 
 def folder_choices(host: Host, environ: Mapping[str, str]) -> FolderChoices:
     roots = _roots(host, environ)
+    directories = host.stored.recent_directories()
+    addresses = {path: address_of_directory(path) for path in directories}
     recent = [
         path
-        for path in host.stored.recent_directories()
-        if os.path.isdir(path) and host.allows(path)
+        for path, address in addresses.items()
+        if not address and os.path.isdir(path) and host.allows(path)
     ]
+    rights = AddressRights() if host.paths.roots else host.paths.rights
+    elsewhere = {address: name for name, address in rights.named.items()}
+    for address in filter(None, addresses.values() if rights.recent else ()):
+        if len(elsewhere) < _MAX_RECENT:
+            elsewhere.setdefault(address, address)
     return FolderChoices(
         str(host.paths.directory),
         [_folder(root) for root in roots],
         [_folder(path) for path in recent[:_MAX_RECENT]],
+        [Folder(name, address) for address, name in elsewhere.items()],
+        rights.free,
     )
 
 

@@ -8,12 +8,10 @@ directory (`LaunchAt`); lists and names of all sessions are in `stored_sessions`
 """
 
 import os
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from itertools import count
 from pathlib import Path
 from typing import TypeAlias
 
@@ -26,6 +24,12 @@ from msgspec.structs import replace
 
 from refold.client.choices import Offer, offers
 from refold.client.deletion import delete_session
+from refold.client.elsewhere import (
+    AddressRights,
+    address_named,
+    address_of_directory,
+    stand_in_directory,
+)
 from refold.client.host_ports import LocalOrders, LocalRunner
 from refold.client.hosted_conversation import (
     Conversation,
@@ -35,6 +39,7 @@ from refold.client.hosted_conversation import (
 )
 from refold.client.launch import Launch, OpenedSession, finish_notes
 from refold.client.list_watch import ListWatch
+from refold.client.own_workspace import make_workspace
 from refold.client.protocol import SwitchTeams
 from refold.client.remote_session import attach
 from refold.client.resume import find_directory
@@ -50,7 +55,6 @@ from refold.values.path_names import below
 
 POLL_SECONDS = 2.0  # between two checks for entries of other processes
 _STOPPED = "the server was stopped"
-_WORKSPACE_NAME_PATTERN = re.compile(r"[^\W_][\w .()-]{0,58}[\w()-]|[^\W_]")
 
 
 class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,12 +99,14 @@ LaunchAt: TypeAlias = Callable[[Path, Sequence[Path], NewConversation], Launch]
 class HostPaths(Struct, frozen=True):
     """`directory` is the default workspace, `state` a directory of refold, `checkpoints`
     the directory of workspace snapshots. New conversations begin below `roots`; none: anywhere.
+    `rights` are about workspaces elsewhere, which are below no root.
     """
 
     directory: Path
     state: Path
     checkpoints: Path
     roots: tuple[Path, ...] = ()
+    rights: AddressRights = AddressRights()
 
     @property
     def workspaces(self) -> Path:
@@ -235,6 +241,7 @@ class Host:
     ) -> None:
         async with attach(launch, id_) as session:
             chat = JoinedConversation(session, launch, holder)
+            chat.check_directory = self.check_directory
             self._there[id_] = chat
             task_status.started(chat)
             await self._run(id_, chat)
@@ -292,6 +299,7 @@ class Host:
         self, launch: Launch, opened: OpenedSession, holder: str = ""
     ) -> Conversation:
         chat = OwnConversation(launch, opened, self._ports, holder)
+        chat.check_directory = self.check_directory
         self._there[chat.session.id] = chat
         assert self._group is not None, "it is used in `running`"
         self._group.start_soon(self._run, chat.session.id, chat)
@@ -375,26 +383,38 @@ class Host:
         if wanted.own_workspace:
             if wanted.workspace:
                 raise BadInput("give a workspace, or own_workspace, and not both")
-            return self._make_workspace(wanted.workspace_name)
+            name = wanted.workspace_name
+            return make_workspace(
+                self.paths.workspaces, name, self.home.new_id(time.time())
+            )
         if wanted.workspace_name:
             raise BadInput("workspace_name is for own_workspace: give both")
         if not wanted.workspace:
             return self.paths.directory
-        from refold.client.elsewhere import find_directory_elsewhere
-
-        if (elsewhere := find_directory_elsewhere(wanted.workspace)) is not None:
-            if self.paths.roots:
-                raise BadInput(f"{wanted.workspace!r} is not below {self._root_names}")
-            return elsewhere
+        if address := address_named(wanted.workspace, self.paths.rights.named):
+            return self._directory_elsewhere(address)
         directory = os.path.expanduser(wanted.workspace)
         if not os.path.isabs(directory) or not os.path.isdir(directory):
             raise BadInput(f"{wanted.workspace!r} is not a directory on this machine")
         real = os.path.realpath(directory)
+        self.check_directory(real)
+        return Path(real)
+
+    def check_directory(self, directory: str) -> None:
+        """Raise `BadInput` unless a client may have a conversation work in this directory."""
+        real = os.path.realpath(directory)
         if not self.allows(real):
             raise BadInput(
-                f"{wanted.workspace!r} is not below {self._root_names}: choose a folder there"
+                f"{directory!r} is not below {self._root_names}: choose a folder there"
             )
-        return Path(real)
+        if address := address_of_directory(real):
+            self.paths.rights.check(address, self.stored.recent_directories)
+
+    def _directory_elsewhere(self, address: str) -> Path:
+        if self.paths.roots:
+            raise BadInput(f"{address!r} is not below {self._root_names}")
+        self.paths.rights.check(address, self.stored.recent_directories)
+        return stand_in_directory(address)
 
     @property
     def _root_names(self) -> str:
@@ -403,23 +423,6 @@ class Host:
     def allows(self, path: str) -> bool:
         """Whether a conversation may begin in this real path."""
         return not self.paths.roots or is_within(path, self.paths.roots)
-
-    def _make_workspace(self, name: str) -> Path:
-        """Make a directory of this name, or with a number behind it. Raises `BadInput`."""
-        name = name.strip()
-        if name and not _WORKSPACE_NAME_PATTERN.fullmatch(name):
-            raise BadInput(
-                f"{name[:80]!r} cannot be the name of a folder: write at most 60 letters, digits, "
-                "spaces and - _ . ( ), a letter or digit in front"
-            )
-        name = name or self.home.new_id(time.time())
-        self.paths.workspaces.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for number in count(1):
-            path = self.paths.workspaces / (name if number == 1 else f"{name} {number}")
-            with suppress(FileExistsError):
-                path.mkdir(mode=0o700)
-                return path
-        raise AssertionError("a number is free")
 
     def _store_start_values(self, id_: str, wanted: NewConversation) -> None:
         """Store the start values that the journal does not record, for the next opening."""

@@ -5,7 +5,7 @@ the `session_worker` runs it. `JoinedConversation` is open in another process. `
 """
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 
 import anyio
@@ -15,10 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.client.dispatch import Dispatcher
+from refold.client.feed import Follower
 from refold.client.host_ports import Orders, Runner
 from refold.client.launch import Launch, OpenedSession
 from refold.client.order_sink import OrderResult
-from refold.client.protocol import Order
+from refold.client.protocol import Order, SetDirectory
 from refold.client.session import Session
 from refold.client.session_socket import serve_clients
 from refold.client.session_worker import CLOSED
@@ -47,6 +48,8 @@ class Conversation(SharedSession):
         self.launch, self.holder = launch, holder
         self.idle_since = anyio.current_time()
         self.closing = False  # it takes no orders while it closes
+        # Raises `BadInput` for a directory that clients may not choose.
+        self.check_directory: Callable[[str], None] = _allow_any
 
     @property
     def busy(self) -> bool:
@@ -73,6 +76,12 @@ class Conversation(SharedSession):
         finally:
             with anyio.CancelScope(shield=True):
                 await self.launch.aclose()
+
+    async def execute(self, order: Order, follower: Follower) -> bool:
+        if isinstance(order, SetDirectory):
+            for directory in filter(None, (order.directory, *order.added)):
+                await to_thread.run_sync(self.check_directory, directory)
+        return await super().execute(order, follower)
 
     async def wait_closed(self) -> None:
         """Wait until it is closed here."""
@@ -242,3 +251,7 @@ class _PlacingSink(Dispatcher):
 
     def set_claim(self, number: int) -> None:
         self._engine.record.claim = number
+
+
+def _allow_any(_directory: str) -> None:
+    pass

@@ -687,6 +687,7 @@ class Session:
     @property
     def status(self) -> "Status":
         """The status document: activity, choices for the next turn, and usage."""
+        from refold.client.elsewhere import address_of_directory
         from refold.views.stream_json.snapshot import Choices, status
 
         choices = Choices(
@@ -703,7 +704,8 @@ class Session:
             request.id for request in self.requests if not isinstance(request, PlanToJudge)
         ]
         window = self._app.settings.context.default_window_tokens
-        return status(self.view, choices, waiting, window)
+        document = status(self.view, choices, waiting, window)
+        return replace(document, address=address_of_directory(document.directory))
 
     async def find_changed_instructions(self) -> "ChangedInstructions | None":
         """The instructions of its folder that the user trusts in another version; or None."""

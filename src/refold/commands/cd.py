@@ -5,20 +5,39 @@ The directory is checked here; the context opens the session there.
 """
 
 import os
+from collections.abc import Iterable
 
 import anyio
 
+from refold.client.elsewhere import find_directory_elsewhere
 from refold.client.launch import ResumeTarget
+from refold.client.session import Session
 from refold.commands.command_context import CommandContext
+from refold.commands.completion import CompletionChoice
 from refold.commands.session_lines import directory_name, heading
 from refold.errors import BadInput
 from refold.values.path_names import below
+from refold.views.escape import on_one_line
 from refold.views.styled import line
 
 
+def choices(session: Session) -> Iterable[CompletionChoice]:
+    named = session.settings.workspaces.items()
+    return [CompletionChoice(name, on_one_line(address)) for name, address in named]
+
+
 async def run(here: CommandContext, rest: str) -> None:
-    directory = await _directory_or_list(here, "/cd", rest)
+    directory = ""
+    if rest:
+        named = here.session.settings.workspaces
+        elsewhere = await anyio.to_thread.run_sync(find_directory_elsewhere, rest, named)
+        directory = str(elsewhere or "")
+    directory = directory or await _directory_or_list(here, "/cd", rest)
     if not directory:
+        for name, address in here.session.settings.workspaces.items():
+            here.show(
+                line(f"elsewhere: {on_one_line(name)}  {on_one_line(address)}", "dim")
+            )
         return
     if directory == here.session.view.session.directory:
         here.show(
@@ -45,10 +64,6 @@ def show_directories(here: CommandContext) -> None:
 
 def directory_named(command: str, text: str, directory: str) -> str:
     """Return the real path of the directory `text`. Raises `BadInput` if there is none."""
-    from refold.client.elsewhere import find_directory_elsewhere
-
-    if (elsewhere := find_directory_elsewhere(text)) is not None:
-        return str(elsewhere)
     path = os.path.join(directory, os.path.expanduser(text))
     try:
         real = os.path.realpath(path)

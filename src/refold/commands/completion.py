@@ -99,6 +99,7 @@ def completer_of(
         elif before.startswith("/") and "\n" not in before:
             head, space, rest = before.partition(" ")
             if space and head[1:] in among_directories:
+                yield from _matching_choices(rest, choices.get(head[1:]))
                 yield from _directories(rest, directory())
             elif space:
                 yield from _matching_choices(rest, choices.get(head[1:]))

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 
+from refold.client.elsewhere import address_of_directory
 from refold.client.session import Session
 from refold.client.types import View
 from refold.errors import RefoldError
@@ -75,8 +76,8 @@ def _start_directory() -> str:
 
 
 def directory_name(directory: str) -> str:
-    """Return a directory as people write it, fit for a screen."""
-    return on_one_line(_abbreviate_home(directory))
+    """Return a directory as people write it, fit for a screen; the address of one elsewhere."""
+    return on_one_line(address_of_directory(directory) or _abbreviate_home(directory))
 
 
 def _abbreviate_home(directory: str) -> str:

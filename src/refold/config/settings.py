@@ -253,6 +253,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     command_aliases: dict[str, str] = field(
         default_factory=dict[str, str]
     )  # for slash commands
+    workspaces: dict[str, str] = field(
+        default_factory=dict[str, str]
+    )  # addresses of workspaces elsewhere, by your short names
     fallback_models: tuple[str, ...] = ()  # models to use while the main one is unavailable
     log_requests: bool = False  # save model requests and responses as sent, secrets masked
     secret_variables: tuple[

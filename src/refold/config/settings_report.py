@@ -109,7 +109,7 @@ def _valid_settings(
                 problems.append(str(error))
 
 
-_NAME_TABLES = ("model_aliases", "command_aliases")
+_NAME_TABLES = ("model_aliases", "command_aliases", "workspaces")
 
 
 async def report_lines(

@@ -29,7 +29,12 @@ from refold.server.model_settings import add_models
 from refold.server.page_files import PAGE_FILES, PUBLIC_FILES, PageFiles
 from refold.server.previews import add_previews
 from refold.server.rest import add_rest
-from refold.server.terminals import Terminals, add_terminals, check_not_shared
+from refold.server.terminals import (
+    TERMINAL_PERMISSION,
+    Terminals,
+    add_terminals,
+    check_not_shared,
+)
 from refold.server.websocket import add_websocket
 
 _LOGIN_PATHS = ("/login.js", "/api/login")
@@ -148,7 +153,7 @@ async def serve(
     Without `webhooks` no webhook of a schedule is served; without `terminals` there are none.
     """
     if terminals is not None:
-        check_not_shared(setup)
+        check_not_shared(setup, TERMINAL_PERMISSION)
     with closing(listen(setup)) as listener:
         async with host.run(drain=setup.drain):
             names = names_of(setup, listener)

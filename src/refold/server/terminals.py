@@ -51,6 +51,7 @@ _OTHER_PERSON = (
     "a terminal is for the person who started this server, on the developer page"
 )
 _BAD_TOKEN = "this launch token was used, is too old, or is for another conversation"
+TERMINAL_PERMISSION = "--terminal gives a shell of yours to the page"
 _TOO_MANY = f"{MAX_TERMINALS} terminals are open on this server: close one"
 _NOT_SHOWN = "the page says that it showed more than it got"
 _OPEN_ELSEWHERE = (
@@ -171,8 +172,8 @@ class Terminals:
                 await self._ended.wait()
 
 
-def check_not_shared(setup: ListenOptions) -> None:
-    """Raises `BadInput` for a server that others reach."""
+def check_not_shared(setup: ListenOptions, permission: str) -> None:
+    """Raises `BadInput` for a server that others reach. `permission`: the flag and what it gives."""
     reached = next(
         (f"--{flag} {value}" for flag, value in (
             ("host", setup.host if setup.beyond_loopback else ""),
@@ -182,8 +183,7 @@ def check_not_shared(setup: ListenOptions) -> None:
     )  # fmt: skip
     if reached:
         raise BadInput(
-            f"--terminal gives a shell of yours to the page, and {reached} lets others reach "
-            "it: leave out one of the two"
+            f"{permission}, and {reached} lets others reach it: leave out one of the two"
         )
 
 

@@ -79,6 +79,7 @@ class Status(Placed, frozen=True, kw_only=True, tag="status"):
     problem: str = ""
     held_by: str = ""  # the other process in which it is open
     directory: str
+    address: str = ""  # of a workspace elsewhere, for which the directory stands
     added: Sequence[str] = ()  # more directories in which it works
     choices: Choices
     outcome: str  # of the newest turn; "": none has ended since the last one started

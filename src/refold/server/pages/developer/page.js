@@ -2,6 +2,7 @@
 // `shared/shell.js`; panels are in `panels.js`, blocks in `blocks.js`.
 
 import { dollars, duration, fill, h, icon, short } from "../shared/dom.js";
+import { onOneLine } from "../shared/escape.js";
 import { startPage } from "../shared/shell.js";
 import { developer as common } from "../shared/texts.js";
 import { labelOf, renderBlock, renderComing, subject } from "./blocks.js";
@@ -38,7 +39,7 @@ startPage({
   },
   showChips(element, screen, page) {
     const { mode, model, agent, effort } = screen.choices;
-    const key = JSON.stringify([mode, model, agent, effort, screen.directory]);
+    const key = JSON.stringify([mode, model, agent, effort, screen.address || screen.directory]);
     if (element.dataset.key === key) return;
     element.dataset.key = key;
     const modes = h("select", {
@@ -49,6 +50,6 @@ startPage({
     }, value) : null;
     fill(element, h("span", { class: `chip chip-mode mode-${mode}` }, modes), chip(texts.model, model, "model"),
       chip(texts.agent, agent, "agent"), chip(texts.effort, effort, "effort"),
-      screen.directory ? h("span", { class: "chip path", title: texts.workspace }, screen.directory) : null);
+      screen.directory ? h("span", { class: "chip path", title: texts.workspace }, onOneLine(screen.address || screen.directory)) : null);
   },
 });

@@ -39,6 +39,7 @@ const ICONS = {
   panel: "M4 5h16v14H4zM14 5v14",
   file: "M7 3h7l4 4v14H7zM14 3v4h4",
   folder: "M3 7h6l2 2h10v10H3z",
+  server: "M4 4h16v7H4zM4 13h16v7H4zM7.500 7.500h1M7.500 16.500h1",
   down: "M12 5v13M6 12l6 6 6-6",
   more: "M6 12h.01M12 12h.01M18 12h.01",
   clip: "M20 11l-8.5 8.5a5 5 0 0 1-7-7L13 4a3.4 3.4 0 0 1 5 5l-8.5 8.5a1.7 1.7 0 0 1-2.500-2.500L15 7",

@@ -1,5 +1,5 @@
 // Where a new chat works: the usual folder, a recent one, one that is picked, or a new one with a
-// name. A path can be typed, too; the server says what is allowed.
+// name, or a workspace elsewhere. A path can be typed, too; the server says what is allowed.
 
 import * as api from "./api.js";
 import { checkbox, field } from "./dialogs.js";
@@ -18,13 +18,14 @@ export function folderField(texts) {
   named.hidden = true;
   const hint = h("small", {}, texts.workspaceHint);
   const recent = h("div", { class: "folder-recent", role: "group", "aria-label": t.recent, hidden: true });
+  const elsewhere = h("div", { class: "folder-recent", role: "group", "aria-label": t.elsewhere, hidden: true });
   const picker = h("div", { class: "folder-picker", hidden: true });
   const browse = h("button", { type: "button", class: "button", "aria-expanded": "false", on: { click: () => toggle() } }, icon("folder"), t.browse);
   const choose = (value) => {
     path.value = value;
-    for (const button of recent.children) button.setAttribute("aria-pressed", String(button.dataset.path === value));
+    for (const button of [...recent.children, ...elsewhere.querySelectorAll("button")]) button.setAttribute("aria-pressed", String(button.dataset.path === value));
   };
-  const known = api.get("/api/folders").catch(() => ({ usual: "", roots: [], recent: [] })); // a path can still be typed
+  const known = api.get("/api/folders").catch(() => ({ usual: "", roots: [], recent: [], elsewhere: [] })); // a path can still be typed
   const toggle = async (open = picker.hidden) => {
     picker.hidden = !open;
     browse.setAttribute("aria-expanded", String(open));
@@ -37,6 +38,7 @@ export function folderField(texts) {
     named.hidden = !checked;
     for (const each of [path, browse]) each.disabled = checked;
     recent.hidden = checked || !recent.children.length;
+    elsewhere.hidden = checked || !elsewhere.children.length;
     if (checked) {
       choose("");
       toggle(false);
@@ -47,13 +49,17 @@ export function folderField(texts) {
   path.addEventListener("input", () => choose(path.value));
   known.then((found) => {
     path.placeholder = onOneLine(found.usual);
-    fill(recent, found.recent.filter((each) => each.path !== found.usual).slice(0, RECENT).map((each) => h("button", {
+    const choice = (each, name) => h("button", {
       type: "button", class: "button quiet", title: onOneLine(each.path), "aria-pressed": "false", data: { path: each.path }, on: { click: () => choose(each.path) },
-    }, icon("folder"), onOneLine(each.name))));
+    }, icon(name), onOneLine(each.name));
+    fill(recent, found.recent.filter((each) => each.path !== found.usual).slice(0, RECENT).map((each) => choice(each, "folder")));
     recent.hidden = !recent.children.length;
+    if (found.elsewhere.length) fill(elsewhere, h("span", { class: "folder-where" }, t.elsewhere), found.elsewhere.map((each) => choice(each, "server")));
+    elsewhere.hidden = !elsewhere.children.length;
+    if (found.free_addresses) hint.textContent = t.addressHint;
   });
   const element = h("div", { class: "folder-field" },
-    h("div", { class: "folder-row" }, h("label", { class: "field" }, h("span", {}, texts.workspace), path, hint), browse), recent, picker, own, named);
+    h("div", { class: "folder-row" }, h("label", { class: "field" }, h("span", {}, texts.workspace), path, hint), browse), recent, elsewhere, picker, own, named);
   const wanted = () => (own.firstChild.checked
     ? { own_workspace: true, ...(name.value.trim() ? { workspace_name: name.value.trim() } : {}) }
     : path.value.trim() ? { workspace: path.value.trim() } : {});

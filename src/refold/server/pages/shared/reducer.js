@@ -30,6 +30,7 @@ export function emptyScreen() {
     choices: { mode: "", model: "", agent: "", effort: "", teams: false, tracing: false, budget: {} },
     title: "",
     directory: "",
+    address: "", // of a workspace elsewhere
     added: [], // more directories in which it works
     turn: 0, // the event that began the running turn; 0: none runs
     turnAt: 0,
@@ -319,7 +320,7 @@ const REDUCERS = {
     const sum = spend({ usage: noUsage(), cost: 0 }, doc);
     const { usage, cost } = spend(sum, { usage: doc.subagents_usage, cost: doc.subagents_cost });
     return {
-      ...chosen(screen, { mode, model, agent, effort, teams, tracing, budget }), directory: doc.directory,
+      ...chosen(screen, { mode, model, agent, effort, teams, tracing, budget }), directory: doc.directory, address: doc.address ?? "",
       added: doc.added ?? [], usage, cost, context: doc.context ?? screen.context,
       cutOff: Boolean(doc.cut_off),
       problem: doc.problem ?? "",

@@ -150,7 +150,8 @@ const common = {
     },
   },
   folders: {
-    browse: "Browse", recent: "Recent folders", roots: "Choose a folder", up: "One folder up", others: "Other places", none: "There is no folder in it.",
+    browse: "Browse", recent: "Recent folders", elsewhere: "On another machine or in a container",
+    addressHint: "a directory on the machine of the server, or an address like ssh://host/dir; empty: its own", roots: "Choose a folder", up: "One folder up", others: "Other places", none: "There is no folder in it.",
     more: "There are more: type the path.", name: "Name of the new folder", nameHint: "so that you find it again; it may stay empty",
   },
   review: {

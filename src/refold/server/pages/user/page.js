@@ -1,6 +1,7 @@
 // The user page: the skin in plain words. What both pages do is in `shared/shell.js`.
 
 import { fill, h, icon } from "../shared/dom.js";
+import { onOneLine } from "../shared/escape.js";
 import { historyPanel, todosPanel } from "../shared/panels.js";
 import { startPage } from "../shared/shell.js";
 import { user as texts } from "../shared/texts.js";
@@ -31,10 +32,12 @@ startPage({
   },
   showChips(element, screen, page) {
     const { mode } = screen.choices;
-    if (element.dataset.key === mode) return;
-    element.dataset.key = mode;
+    const key = JSON.stringify([mode, screen.address]);
+    if (element.dataset.key === key) return;
+    element.dataset.key = key;
     const modes = h("select", { on: { change: () => page.tried(page.order({ type: "set_mode", mode: modes.value })) } },
       Object.entries(texts.modes).map(([name, words]) => h("option", { value: name, selected: name === mode }, words)));
-    fill(element, mode ? h("label", { class: "chip" }, h("span", {}, texts.mode), modes) : null);
+    fill(element, mode ? h("label", { class: "chip" }, h("span", {}, texts.mode), modes) : null,
+      screen.address ? h("span", { class: "chip", title: texts.folders.elsewhere }, onOneLine(screen.address)) : null);
   },
 });
