@@ -53,6 +53,7 @@ LISTED_FILES, RANKED_FILES, CHANGED_FILES = (
     "files read since",
 )
 T = TypeVar("T")
+_FILES_SQL = "SELECT key, path, state, hash, parser, problem, entry FROM files"
 _MAX_KEYS = 500  # of one statement
 
 
@@ -87,14 +88,32 @@ class MapFile:
     def close(self) -> None:
         self._sql.close()
 
-    def files(self) -> Mapping[str, KnownFile]:
-        rows = self._sql.execute(
-            "SELECT key, path, state, hash, parser, problem, entry FROM files"
-        )
+    def files(self) -> dict[str, KnownFile]:
+        return self._to_files(self._sql.execute(_FILES_SQL))
+
+    def files_at(self, paths: Sequence[str]) -> dict[str, KnownFile]:
+        """The files with these paths, as far as they are known."""
         known = dict[str, KnownFile]()
-        for key, path, *texts, entry in rows:
-            if all(isinstance(text, str) for text in (path, *texts)):
-                state, hash_, parser, problem = texts
+        for start in range(0, len(paths), _MAX_KEYS):
+            some = paths[start : start + _MAX_KEYS]
+            marks = ",".join("?" * len(some))
+            known |= self._to_files(
+                self._sql.execute(f"{_FILES_SQL} WHERE path IN ({marks})", some)
+            )
+        return known
+
+    def _to_files(self, rows: Iterator[tuple[Any, ...]]) -> dict[str, KnownFile]:
+        known = dict[str, KnownFile]()
+        for key, path, state, hash_, parser, problem, entry in rows:
+            # The file may be from elsewhere; SQLite does not insist on types.
+            if (
+                str
+                is type(path)
+                is type(state)
+                is type(hash_)
+                is type(parser)
+                is type(problem)
+            ):
                 known[path] = KnownFile(
                     key, path, state, hash_, parser, problem, bool(entry)
                 )

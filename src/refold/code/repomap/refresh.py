@@ -69,6 +69,7 @@ class Refresher:
     def __init__(self, root: str, files: Files, map_file: MapFile) -> None:
         self._root, self._files, self.map = root, files, map_file
         self.states: Mapping[str, str] = {}  # of the files that were listed last
+        self.known: dict[str, KnownFile] = {}  # those of them that the map has
         self._is_listed_whole = True
 
     def refresh(
@@ -91,12 +92,14 @@ class Refresher:
         known = self.map.files()
         if number == 0:
             self._forget_deleted(known)
+        self.known = {path: file for path, file in known.items() if path in self.states}
         pending = self._pending(known, first)
         # A file that was read while it could still change without a trace is known all the same.
         unknown = {path for path in pending if not self._was_read_so(known.get(path), path)}
         coverage = Coverage(len(self.states), len(self.states) - len(unknown))
         self._attempt = _Attempt(self.map.path, number)
         for done in self._read(pending[number::shares], known, until):
+            self.known |= self.map.files_at(done)
             read = coverage.read + len(done)
             learned = coverage.known + len(unknown.intersection(done))
             coverage = replace(coverage, read=read, known=learned)
@@ -154,12 +157,12 @@ class Refresher:
             file = known.get(path)
             if file is None or file.state != state:
                 return False
+            if file.parser != "plain" or file.problem == _CRASH_REASON:
+                return True
             suffix = os.path.splitext(path)[1]
             if suffix not in parsers:
                 parsers[suffix] = parser_of(path)
-            return not (file.parser == "plain" and parsers[suffix] != "plain") or (
-                file.problem == _CRASH_REASON
-            )
+            return parsers[suffix] == "plain"
 
         pending = [
             path for path, state in self.states.items() if not is_current(path, state)

@@ -34,6 +34,7 @@ _MAX_USE_FILES = 400
 _MAX_DEFINITIONS = 50
 _MAX_IMPORTERS = 200
 _MAX_TESTS = 50
+_MAX_FOCUS_USERS = 40  # files with a symbol of the focus; of more, none stands out
 
 
 class Place(Struct, frozen=True):
@@ -122,9 +123,7 @@ class RepositoryMap:
                     "answer only"
                 )
                 self._map.use_private()
-        states = self._refresher.states
-        known = self._map.files()
-        self._known = {path: file for path, file in known.items() if path in states}
+        self._known = self._refresher.known
         self.__dict__.pop("_modules", None)
         self.__dict__.pop("_paths", None)
         return self.coverage
@@ -254,6 +253,9 @@ class RepositoryMap:
                 add(key, 2.0 / len(defining))
             if defining:
                 names.add(last)
+                users = self._map.mentioning(last)
+                for key in users if len(users) <= _MAX_FOCUS_USERS else ():
+                    add(key, 1.0 / len(users))
             elif len(word) > 2:
                 hits = [
                     k
