@@ -6,13 +6,15 @@ from pathlib import Path
 import pytest
 
 from refold.place.openat import Opening, open_by_walking, openat2_opener
-from tests.place.places import run_sshd
+from tests.place.places import SHELL_ARGV, run_sshd
+from tests.place.ports import PORT_KINDS, Port, needs_this_machine
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
 
 @pytest.fixture(params=["openat2", "walking"])
 def opening(request: pytest.FixtureRequest) -> Opening:
     if request.param == "walking":
+        needs_this_machine("a place opens files as it can")
         return open_by_walking
     opener = openat2_opener()
     if opener is None:
@@ -24,6 +26,20 @@ def opening(request: pytest.FixtureRequest) -> Opening:
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
     with run_sshd(tmp_path_factory.mktemp("sshd")) as argv:
         yield argv
+
+
+@pytest.fixture(params=PORT_KINDS)
+def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Port]:
+    """What `open_files`, `open_commands` and `open_snapshots` open in this test."""
+    argv: tuple[str, ...] = ()
+    if request.param == "pipe":
+        argv = SHELL_ARGV
+    elif request.param == "ssh":
+        argv = request.getfixturevalue("sshd")
+    with Port(argv, tmp_path.parent / f"{tmp_path.name}-data") as port:
+        Port.current = port
+        yield port
+        Port.current = None
 
 
 @pytest.fixture

@@ -30,10 +30,10 @@ from refold.place.port import CommandExtras, Finished
 from refold.values.kept_output import Printed
 from refold.values.tools import Confinement
 
-WRITING = Confinement(writes=True)
-SHELL = ("sh",)
+WRITING_CONFINEMENT = Confinement(writes=True)
+SHELL_ARGV = ("sh",)
 _SSHD = "/usr/sbin/sshd"
-_SANDBOX = {"profile": "workspace", "network": False, "user_namespaces": False}
+CONFINED_SETTINGS = {"profile": "workspace", "network": False, "user_namespaces": False}
 # Where pyenv and uv put them.
 _PYTHON_FOLDERS = (".pyenv/versions/*/bin", ".local/share/uv/python/*/bin")
 _OLD_PYTHONS = ("python3.8", "python3.9", "python3.10")
@@ -47,12 +47,14 @@ class Place:
         argv: tuple[str, ...],
         directory: Path,
         data: Path,
-        sandbox: Mapping[str, Any] = _SANDBOX,
+        sandbox: Mapping[str, Any] = CONFINED_SETTINGS,
         limits: Limits | None = None,
     ) -> None:
         self.directory = directory
         address = PlaceAddress("cmd:test", "cmd", argv, str(directory))
-        environ = {**os.environ, "XDG_DATA_HOME": str(data)}
+        environ = {
+            **os.environ, "XDG_DATA_HOME": str(data), "LC_TEST_HOME": os.environ["HOME"]
+        }  # fmt: skip
         limits = limits or Limits()
         numbers = {"processes": limits.processes, "memory": limits.memory}
         self.pipe = Pipe(address, PlaceSettings(sandbox, numbers), environ)
@@ -70,7 +72,7 @@ class Place:
                 command,
                 cwd=str(self.directory),
                 seconds=seconds,
-                confines=WRITING,
+                confines=WRITING_CONFINEMENT,
                 extras=CommandExtras(printed=printed),
             )
 
@@ -145,7 +147,7 @@ def run_sshd(folder: Path) -> Generator[tuple[str, ...]]:
             "ssh", "-T", "-F", "none", "-i", f"{folder}/user", "-p", str(port),
             "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=accept-new",
             "-o", f"UserKnownHostsFile={folder}/known", "-o", "LogLevel=ERROR",
-            "-o", "SendEnv=XDG_DATA_HOME HOME PATH GIT_* LC_* PYTHON*", "127.0.0.1", "sh",
+            "-o", "SendEnv=XDG_* LC_*", "127.0.0.1", 'HOME="$LC_TEST_HOME" exec sh',
         )  # fmt: skip
     finally:
         server.terminate()

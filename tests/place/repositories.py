@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from refold.place.checkpoints import Checkpoints
+from refold.place.port import Snapshots
+from tests.place.ports import open_snapshots
 
 PERSON = {
     "GIT_AUTHOR_NAME": "P", "GIT_AUTHOR_EMAIL": "p@example.org",
@@ -18,6 +20,11 @@ def checkpoints(root: Path, *more: Path, session: str = "one") -> Checkpoints:
     """Those of a session in `root`, kept beside it."""
     store = root.parent / "data" / "checkpoints"
     return Checkpoints([root, *more], store, os.environ, session)
+
+
+def snapshots(root: Path, *more: Path, session: str = "one") -> Snapshots:
+    """The same, by the port of the test."""
+    return open_snapshots([root, *more], root.parent / "data" / "checkpoints", session)
 
 
 def git(folder: Path, *arguments: str, fails: bool = False) -> str:

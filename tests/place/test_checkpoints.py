@@ -15,9 +15,12 @@ from anyio.abc import TaskGroup
 from refold import programs
 from refold.errors import ToolFailed
 from refold.place.checkpoints import NO_GIT, WHOLE_MACHINE, Checkpoints
-from refold.place.port import FileChange, SnapshotTaken
+from refold.place.port import FileChange, Snapshots, SnapshotTaken
 from refold.testing.clock import Clock
-from tests.place.repositories import bytes_of, checkpoints, files, git, repository
+from tests.place.ports import needs_this_machine
+from tests.place.repositories import bytes_of, files, git, repository, snapshots
+
+pytestmark = pytest.mark.usefixtures("port")
 
 
 @pytest.fixture
@@ -27,12 +30,12 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
-def take_snapshot(kept: Checkpoints) -> SnapshotTaken:
+def take_snapshot(kept: Snapshots) -> SnapshotTaken:
     kept.note_change()
     return anyio.run(kept.take)
 
 
-def back(kept: Checkpoints, to: SnapshotTaken) -> int:
+def back(kept: Snapshots, to: SnapshotTaken) -> int:
     return anyio.run(kept.restore, take_snapshot(kept).trees, to.trees)
 
 
@@ -40,7 +43,7 @@ def test_restore_undoes_files_that_commands_created_changed_and_deleted(root: Pa
     (root / "changed.txt").write_text("one\n")
     (root / "deep/er").mkdir(parents=True)
     (root / "deep/er/gone.txt").write_text("gone\n")
-    result = checkpoints(root)
+    result = snapshots(root)
     before, then = take_snapshot(result), files(root)
     subprocess.run(
         "echo two >> changed.txt; rm -r deep; mkdir made; echo new > made/new.txt",
@@ -64,7 +67,7 @@ def test_a_cancelled_restore_ends_after_a_whole_file_and_can_be_repeated(
     names = [f"{number:03}" for number in range(400)]
     for name in names:
         (root / name).write_text(name * 1_000)
-    result = checkpoints(root)
+    result = snapshots(root)
     before, then = take_snapshot(result), files(root)
     for name in names:
         (root / name).unlink()
@@ -104,7 +107,7 @@ def test_restore_returns_unusual_files_byte_for_byte(root: Path) -> None:
     (root / "run").chmod(0o755)
     (root / "link").symlink_to("nowhere")
     (root / "folder").symlink_to("/")
-    result = checkpoints(root)
+    result = snapshots(root)
     before, then = take_snapshot(result), files(root)
     for path in list(root.iterdir()):
         path.unlink()
@@ -119,7 +122,7 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
     (root / "b").mkdir()
     (root / "b/in").write_text("in")
     (root / "c").symlink_to("b")
-    result = checkpoints(root)
+    result = snapshots(root)
     before, then = take_snapshot(result), files(root)
     (root / "a").unlink()
     (root / "a").mkdir()
@@ -142,7 +145,7 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
 def test_a_snapshot_includes_an_edit_of_the_same_size_in_the_same_second(
     root: Path,
 ) -> None:
-    result, texts = checkpoints(root), list[str]()
+    result, texts = snapshots(root), list[str]()
     for word in ("aaa", "bbb", "ccc", "ddd", "eee"):
         (root / "a").write_text(word)
         texts.append(take_snapshot(result).trees[0][1])
@@ -155,7 +158,7 @@ def test_a_snapshot_includes_a_replaced_file_with_the_same_modification_time(
 ) -> None:
     (root / "a").write_text("aaa")
     os.utime(root / "a", (1e9, 1e9))
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     (root / "b").write_text("bbb")
     os.utime(root / "b", (1e9, 1e9))
@@ -168,8 +171,8 @@ def test_unchanged_files_give_the_same_snapshot_in_every_session(root: Path) -> 
     (root / "a").write_text("a")
 
     one, two = (
-        take_snapshot(checkpoints(root)),
-        take_snapshot(checkpoints(root, session="two")),
+        take_snapshot(snapshots(root)),
+        take_snapshot(snapshots(root, session="two")),
     )
 
     assert one == two
@@ -187,7 +190,7 @@ def test_ignored_files_are_neither_saved_nor_restored(
         (home / "mine").write_text("*.bak\n")
     (root / ".gitignore").write_text("*.log\nout/\n")
     (root / "a").write_text("a")
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     (root / "a").write_text("b")
     ignored = [
@@ -211,7 +214,7 @@ def test_a_tracked_file_is_saved_although_it_is_ignored(root: Path) -> None:
     (root / "forced.log").write_text("one")
     git(root, "add", "-f", "forced.log")
     (root / ".gitignore").write_text("*.log\n")
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     (root / "forced.log").write_text("two")
 
@@ -228,7 +231,7 @@ def test_a_workspace_in_a_repository_uses_its_ignore_rules_and_not_its_files(
     inner = root / "sub/here"
     inner.mkdir(parents=True)
     (inner / "a").write_text("a")
-    result = checkpoints(inner)
+    result = snapshots(inner)
     before = take_snapshot(result)
     (inner / "a").write_text("b")
     (inner / "x.log").write_text("log")
@@ -248,7 +251,7 @@ def test_a_workspace_ignored_by_its_parent_repository_is_still_saved(root: Path)
     inner.mkdir()
     (inner / "a").write_text("a")
 
-    before, result = take_snapshot(checkpoints(inner)), checkpoints(inner)
+    before, result = take_snapshot(snapshots(inner)), snapshots(inner)
     (inner / "a").write_text("b")
     back(result, before)
 
@@ -277,7 +280,7 @@ def test_checkpoint_and_restore_leave_the_git_directory_of_the_user_unchanged(
     git(root, "add", "staged")
     (root / "staged").write_text("and changed\n")
     before, status = bytes_of(root / ".git"), git(root, "--no-optional-locks", "status")
-    result = checkpoints(root)
+    result = snapshots(root)
     first, then = take_snapshot(result), files(root)
 
     (root / "a").write_text("by the agent\n")
@@ -292,7 +295,7 @@ def test_a_nested_repository_has_a_separate_snapshot(root: Path) -> None:
     repository(root)
     inner = repository(root / "vendor/inner")
     (inner / "a").write_text("a")
-    result = checkpoints(root)
+    result = snapshots(root)
     before, then = take_snapshot(result), files(root)
     (inner / "a").write_text("b")
     (inner / "new").write_text("n")
@@ -309,7 +312,7 @@ def test_restore_reports_a_repository_created_later_and_leaves_it_unchanged(
     root: Path,
 ) -> None:
     (root / "a").write_text("a")
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     (repository(root / "cloned") / "b").write_text("b")
 
@@ -326,7 +329,7 @@ def test_restore_recreates_the_files_of_a_deleted_nested_repository(
 ) -> None:
     inner = repository(root / "inner")
     (inner / "a").write_text("a")
-    result = checkpoints(root)
+    result = snapshots(root)
     before, then = take_snapshot(result), files(root)
     shutil.rmtree(inner / ".git" if how == "the repository" else inner)
     if how == "the repository":
@@ -345,7 +348,7 @@ def test_overlapping_roots_are_saved_and_restored_once_each(
     other = tmp_path / "other"
     other.mkdir()
     (other / "b").write_text("b")
-    result = checkpoints(root, other, root / "inside")
+    result = snapshots(root, other, root / "inside")
     before = take_snapshot(result)
     (root / "inside/a").write_text("changed")
     (other / "b").unlink()
@@ -367,7 +370,7 @@ def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Pa
     (root / ".GIT/x").write_text("x")
     os.mkfifo(root / "pipe")
     (root / "a").write_text("a")
-    result = checkpoints(root)
+    result = snapshots(root)
 
     first, again = take_snapshot(result), take_snapshot(result)
     (root / "a").write_text("b")
@@ -383,7 +386,7 @@ def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Pa
 
 def test_restore_fails_with_the_path_of_a_file_that_grew_too_large(root: Path) -> None:
     (root / "a").write_text("small")
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     with (root / "a").open("wb") as file:
         file.truncate(33 * 1024 * 1024)
@@ -401,7 +404,7 @@ def test_restore_names_a_file_changed_since_the_snapshot_and_changes_nothing(
 ) -> None:
     (root / "a").write_text("a")
     (root / "b").write_text("b")
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     (root / "a").write_text("agent")
     (root / "b").write_text("agent")
@@ -416,7 +419,7 @@ def test_restore_names_a_file_changed_since_the_snapshot_and_changes_nothing(
 
 def test_restore_does_not_overwrite_a_file_that_is_in_no_snapshot(root: Path) -> None:
     (root / "a.log").write_text("kept")
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     (root / "a.log").unlink()
     take_snapshot(result)
@@ -437,7 +440,7 @@ def test_restore_writes_nothing_through_a_link_that_replaced_a_directory(
     (outside / "a").write_text("mine")
     (root / "d").mkdir()
     (root / "d/a").write_text("a")
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     (root / "d/a").write_text("b")
     now = take_snapshot(result)
@@ -453,7 +456,7 @@ def test_restore_writes_nothing_through_a_link_that_replaced_a_directory(
 def test_an_interrupted_restore_can_be_repeated(root: Path) -> None:
     for name in ("a", "b", "c"):
         (root / name).write_text(name)
-    result = checkpoints(root)
+    result = snapshots(root)
     before, then = take_snapshot(result), files(root)
     (root / "a").write_text("agent")
     (root / "b").unlink()
@@ -471,7 +474,7 @@ def test_an_interrupted_restore_can_be_repeated(root: Path) -> None:
 def test_restore_keeps_the_mode_of_a_file(root: Path) -> None:
     (root / "a").write_text("a")
     (root / "a").chmod(0o600)
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     (root / "a").write_text("b")
 
@@ -481,8 +484,9 @@ def test_restore_keeps_the_mode_of_a_file(root: Path) -> None:
 
 
 def test_stored_snapshots_are_readable_only_by_their_owner(root: Path) -> None:
+    needs_this_machine("it looks into where they are stored")
     (root / "a").write_text("a")
-    take_snapshot(checkpoints(root))
+    take_snapshot(snapshots(root))
 
     store = root.parent / "data/checkpoints"
 
@@ -490,6 +494,7 @@ def test_stored_snapshots_are_readable_only_by_their_owner(root: Path) -> None:
 
 
 def test_a_snapshot_leaves_out_the_data_directory_of_refold(root: Path) -> None:
+    needs_this_machine("it sets up checkpoints as no place has them")
     (root / "a").write_text("a")
     result = Checkpoints([root], root / "[my] data/checkpoints", os.environ, "one")
 
@@ -502,8 +507,9 @@ def test_a_snapshot_leaves_out_the_data_directory_of_refold(root: Path) -> None:
 def test_without_git_checkpoints_show_a_notice_and_fail(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs_this_machine("it sets up checkpoints as no place has them")
     monkeypatch.setattr("refold.place.snapshot_repository.os.access", lambda *_: False)
-    result = checkpoints(root)
+    result = snapshots(root)
 
     result.begin()
 
@@ -515,6 +521,7 @@ def test_without_git_checkpoints_show_a_notice_and_fail(
 def test_checkpoints_do_not_run_a_git_program_of_the_workspace(
     root: Path, tmp_path: Path
 ) -> None:
+    needs_this_machine("it sets up checkpoints as no place has them")
     (root / "bin").mkdir()
     (root / "bin/git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (root / "bin/git").chmod(0o755)
@@ -541,7 +548,7 @@ def test_checkpoints_run_no_program_of_the_git_configuration(
         git(root, "config", name, program)
     (root / ".gitattributes").write_text("* filter=x diff=x\n")
     (root / "a").write_text("a")
-    result = checkpoints(root)
+    result = snapshots(root)
 
     before = take_snapshot(result)
     (root / "a").write_text("b")
@@ -557,6 +564,7 @@ def test_checkpoints_run_no_program_of_the_git_configuration(
 def test_a_snapshot_on_a_full_disk_fails_and_the_next_one_is_complete(
     root: Path, tmp_path: Path, said: str
 ) -> None:
+    needs_this_machine("it sets up checkpoints as no place has them")
     (root / "a").write_text("a")
     program = tmp_path / "bin/git"
     program.parent.mkdir()
@@ -572,13 +580,14 @@ def test_a_snapshot_on_a_full_disk_fails_and_the_next_one_is_complete(
     program.symlink_to(str(real))
 
     assert (
-        take_snapshot(result).trees == take_snapshot(checkpoints(root, session="two")).trees
+        take_snapshot(result).trees == take_snapshot(snapshots(root, session="two")).trees
     )
 
 
 def test_a_scan_whose_second_git_cannot_start_leaves_no_git_running(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs_this_machine("it sets up checkpoints as no place has them")
     really_start, started = programs.start_bounded, list[subprocess.Popen[bytes]]()
 
     def start(argv: Sequence[str], *limits: int, **how: Any) -> subprocess.Popen[bytes]:
@@ -590,13 +599,14 @@ def test_a_scan_whose_second_git_cannot_start_leaves_no_git_running(
     monkeypatch.setattr(programs, "start_bounded", start)
 
     with pytest.raises(ToolFailed, match="Too many open files"):
-        take_snapshot(checkpoints(root))
+        take_snapshot(snapshots(root))
 
     assert "ls-files" in str(started[-1].args)
     assert [process.returncode is None for process in started] == [False] * len(started)
 
 
 def test_one_checkpoint_is_reused_for_a_short_time(root: Path) -> None:
+    needs_this_machine("it sets up checkpoints as no place has them")
     (root / "a").write_text("a")
     clock = Clock(100.0)
     result = Checkpoints(
@@ -620,7 +630,7 @@ def test_one_checkpoint_is_reused_for_a_short_time(root: Path) -> None:
 def test_concurrent_snapshots_of_two_sessions_are_equal(root: Path) -> None:
     for n in range(50):
         (root / f"{n}").write_text(f"{n}")
-    one, two = checkpoints(root), checkpoints(root, session="two")
+    one, two = snapshots(root), snapshots(root, session="two")
 
     async def both() -> tuple[SnapshotTaken, SnapshotTaken]:
         one.begin()
@@ -636,15 +646,16 @@ def test_a_snapshot_of_another_directory_is_not_restored(
     root: Path, tmp_path: Path
 ) -> None:
     (root / "a").write_text("a")
-    before = take_snapshot(checkpoints(root))
+    before = take_snapshot(snapshots(root))
     moved = root.rename(tmp_path / "moved")
-    result = checkpoints(moved)
+    result = snapshots(moved)
 
     with pytest.raises(ToolFailed, match="of another directory: nothing was changed"):
         back(result, before)
 
 
 def test_a_workspace_that_is_the_root_of_the_disk_has_no_checkpoints() -> None:
+    needs_this_machine("it sets up checkpoints as no place has them")
     result = Checkpoints(["/"], Path("/nowhere/checkpoints"), os.environ, "one")
 
     result.begin()
@@ -659,7 +670,7 @@ def test_a_nested_repository_that_git_ignores_is_not_saved(root: Path) -> None:
     (root / ".gitignore").write_text("cache/\n")
     inner = repository(root / "cache/inner")
     (inner / "a").write_text("a")
-    result = checkpoints(root)
+    result = snapshots(root)
 
     assert [each for each, _ in take_snapshot(result).trees] == [str(root)]
 
@@ -668,21 +679,22 @@ def test_nested_repositories_beyond_the_limit_are_listed_as_left_out(root: Path)
     for n in range(10):
         (repository(root / f"r{n}") / "a").write_text("a")
 
-    result = take_snapshot(checkpoints(root))
+    result = take_snapshot(snapshots(root))
 
     assert (len(result.trees), result.left_out) == (9, (f"{root}/r8/", f"{root}/r9/"))
 
 
 def test_old_half_written_packs_are_removed(root: Path) -> None:
+    needs_this_machine("it looks into where they are stored")
     (root / "a").write_text("a")
-    take_snapshot(checkpoints(root))
+    take_snapshot(snapshots(root))
     packs = next((root.parent / "data/checkpoints").glob("*/objects")) / "pack"
     packs.mkdir(exist_ok=True)
     for name, at in (("tmp_pack_old", 1e9), ("tmp_pack_new", 4e9)):
         (packs / name).touch()
         os.utime(packs / name, (at, at))
 
-    take_snapshot(checkpoints(root, session="two"))
+    take_snapshot(snapshots(root, session="two"))
 
     assert [path.name for path in packs.iterdir()] == ["tmp_pack_new"]
 
@@ -691,7 +703,7 @@ def test_a_patch_has_the_lines_of_created_changed_and_deleted_files(root: Path) 
     (root / "changed.py").write_text("def f():\n    return 1\n")
     (root / "gone.txt").write_text("gone\n")
     (root / "same").write_text("same\n")
-    result = checkpoints(root)
+    result = snapshots(root)
     before = take_snapshot(result)
     (root / "changed.py").write_text("def f():\n    return 2\n")
     (root / "gone.txt").unlink()

@@ -268,6 +268,8 @@ def test_processes_of_a_killed_refold_are_killed(
 # Makes the first process of the sandbox call prctl(PR_SET_PDEATHSIG, 0), then sleeps.
 _CLEARS = """
 import ctypes, os, platform, sys
+
+pytestmark = pytest.mark.usefixtures("port")
 libc = ctypes.CDLL(None); libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
 if platform.machine() == "x86_64":
     libc.ptrace({how}, 1, None, None)

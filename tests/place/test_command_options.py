@@ -10,6 +10,8 @@ from refold.place.limits import Limits
 from refold.place.port import CommandExtras, Finished
 from tests.place.walled import Walled, needs_bubblewrap, walled
 
+pytestmark = pytest.mark.usefixtures("port")
+
 
 def run(place: Walled, command: str, given: CommandExtras) -> Finished:
     async def use() -> Finished:

@@ -10,19 +10,21 @@ import anyio
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place.commands import ShellCommands
 from refold.place.environment import environment
 from refold.place.handover import Handover
 from refold.place.port import CommandExtras, Finished
 from refold.testing.tool_conformance import cut_at_each_wait
 from refold.values.kept_output import Printed
+from tests.place.ports import needs_this_machine, open_commands
+
+pytestmark = pytest.mark.usefixtures("port")
 
 LONG = 30.0  # seconds; no test comes near
 
 
 def run(command: str, cwd: Path | str = "/", seconds: float | None = LONG) -> Finished:
     async def use() -> Finished:
-        return await ShellCommands().run(command, cwd=str(cwd), seconds=seconds)
+        return await open_commands().run(command, cwd=str(cwd), seconds=seconds)
 
     return anyio.run(use)
 
@@ -76,7 +78,7 @@ def test_output_is_published_while_the_command_runs_without_split_characters(
             (tmp_path / "go").write_text("go\n")
 
     async def use() -> Finished:
-        return await ShellCommands().run(
+        return await open_commands().run(
             r"printf 'one'; read x <go; printf '\xe2\x98'; sleep 0.01; printf '\x82\xff'",
             cwd=str(tmp_path), seconds=LONG, on_output=hear,
         )  # fmt: skip
@@ -122,7 +124,7 @@ def test_git_commit_without_a_message_fails_and_opens_no_editor(tmp_path: Path) 
 
 @pytest.mark.slow
 def test_an_editor_without_a_terminal_is_killed_at_the_timeout(tmp_path: Path) -> None:
-    if not ShellCommands().has("vi"):
+    if not open_commands().has("vi"):
         pytest.skip("there is no vi")
 
     run("vi some.txt", tmp_path, seconds=0.5)
@@ -176,7 +178,7 @@ def test_output_of_a_background_child_at_the_end_is_returned() -> None:
 def test_a_command_cancelled_at_any_await_leaves_no_process(tmp_path: Path) -> None:
     async def use() -> None:
         async def work() -> None:
-            await ShellCommands().run(
+            await open_commands().run(
                 "echo a; sleep 0.01; sleep 1000 & echo b", cwd=str(tmp_path), seconds=LONG
             )
 
@@ -189,7 +191,7 @@ def test_a_command_cancelled_at_any_await_leaves_no_process(tmp_path: Path) -> N
 def test_a_cancelled_command_is_killed(tmp_path: Path) -> None:
     async def use() -> bool:
         with anyio.CancelScope() as scope:
-            await ShellCommands().run(
+            await open_commands().run(
                 "echo begun; sleep 1000 & sleep 1000",
                 cwd=str(tmp_path), seconds=None, on_output=lambda _: scope.cancel(),
             )  # fmt: skip
@@ -207,7 +209,7 @@ def test_two_commands_run_concurrently(tmp_path: Path) -> None:
 
         async def one(command: str) -> None:
             finisheds.append(
-                await ShellCommands().run(command, cwd=str(tmp_path), seconds=LONG)
+                await open_commands().run(command, cwd=str(tmp_path), seconds=LONG)
             )
 
         async with anyio.create_task_group() as group:
@@ -219,6 +221,7 @@ def test_two_commands_run_concurrently(tmp_path: Path) -> None:
 
 
 def test_commands_leave_no_descriptor_open(tmp_path: Path) -> None:
+    needs_this_machine("it counts the descriptors of this process")
     run("true")
     before = len(os.listdir("/proc/self/fd"))
 
@@ -317,7 +320,7 @@ def test_a_handed_over_command_runs_to_its_end(tmp_path: Path) -> None:
 
         async def run() -> None:
             finisheds.append(
-                await ShellCommands().run(
+                await open_commands().run(
                     command,
                     cwd=str(tmp_path),
                     seconds=LONG,
@@ -346,7 +349,7 @@ def test_a_handover_requested_before_a_command_starts_takes_effect(tmp_path: Pat
         handover = Handover()
         handover.request()
         extras = CommandExtras(printed=Printed(), handover=handover)
-        so_far = await ShellCommands().run(
+        so_far = await open_commands().run(
             "echo one", cwd=str(tmp_path), seconds=LONG, extras=extras
         )
         assert so_far.continued is not None
@@ -368,7 +371,7 @@ def test_a_handed_over_command_is_killed_when_its_continuation_is_cancelled(
         async def run() -> None:
             extras = CommandExtras(printed=Printed(), handover=handover)
             finisheds.append(
-                await ShellCommands().run(
+                await open_commands().run(
                     "setsid sleep 60 & echo one; sleep 60",
                     cwd=str(tmp_path),
                     seconds=LONG,
@@ -396,7 +399,7 @@ def test_a_command_with_a_handover_is_killed_when_cancelled_at_any_await(
 ) -> None:
     async def run() -> Finished:
         extras = CommandExtras(printed=Printed(), handover=Handover())
-        return await ShellCommands().run(
+        return await open_commands().run(
             "echo one", cwd=str(tmp_path), seconds=LONG, extras=extras
         )
 
@@ -450,6 +453,7 @@ def test_a_command_sees_no_trace_of_how_its_limits_were_set() -> None:
 def test_limits_are_set_under_any_startup_option_of_bash(
     name: str, value: str, shown: str
 ) -> None:
+    needs_this_machine("variables of this machine are not sent to a place")
     option = shown.split()[-1]
     command = (
         "echo $(cat /proc/self/oom_score_adj) ${BASH_ENV-none} ${POSIXLY_CORRECT--} "
@@ -458,7 +462,7 @@ def test_limits_are_set_under_any_startup_option_of_bash(
 
     async def use() -> Finished:
         extras = CommandExtras(environ={name: value})
-        return await ShellCommands().run(command, cwd="/", seconds=9, extras=extras)
+        return await open_commands().run(command, cwd="/", seconds=9, extras=extras)
 
     assert anyio.run(use).text == f"{shown}\n1\n"
 
@@ -467,11 +471,12 @@ def test_limits_are_set_under_any_startup_option_of_bash(
 def test_a_given_bash_env_applies_to_shells_that_the_command_starts(
     tmp_path: Path, name: str
 ) -> None:
+    needs_this_machine("variables of this machine are not sent to a place")
     (tmp_path / name).write_text("echo read\n")
     extras = CommandExtras(environ={"BASH_ENV": f"./{name}"})
 
     async def use() -> Finished:
-        return await ShellCommands().run(
+        return await open_commands().run(
             'echo "$BASH_ENV"; bash -c "echo in it"',
             cwd=str(tmp_path),
             seconds=9,
@@ -502,10 +507,10 @@ def test_the_environment_keeps_build_variables_and_disables_prompts() -> None:
 
 def test_a_command_has_a_path_although_the_environment_has_none() -> None:
     async def use() -> Finished:
-        return await ShellCommands({}).run(
+        return await open_commands({}).run(
             "ls / >/dev/null && echo yes", cwd="/", seconds=LONG
         )
 
     assert anyio.run(use) == Finished(0, b"yes\n")
-    assert ShellCommands({}).has("ls")
-    assert not ShellCommands({}).has("no-such-program")
+    assert open_commands({}).has("ls")
+    assert not open_commands({}).has("no-such-program")

@@ -13,31 +13,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import ToolFailed
-from refold.place.files import DiskFiles
 from refold.place.openat import Opening
-from refold.place.port import DirectoryEntry
+from refold.place.port import DirectoryEntry, Files
 from refold.values.printable_names import escape_name, unescape_name
+from tests.place.ports import open_files
+
+pytestmark = pytest.mark.usefixtures("port")
 
 NOTHING = ""
 HOSTILE = ["new\nline", "\x1b[31mred", "a\tb", "gpj.\u202eexe", os.fsdecode(b"bad\xff\xfe")]
 
 
 @pytest.fixture
-def files(tmp_path: Path, opening: Opening) -> DiskFiles:
-    return DiskFiles(tmp_path, opening=opening)
+def files(tmp_path: Path, opening: Opening) -> Files:
+    return open_files(tmp_path, opening=opening)
 
 
 def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def test_a_written_file_is_read_back_and_its_parents_are_created(files: DiskFiles) -> None:
+def test_a_written_file_is_read_back_and_its_parents_are_created(files: Files) -> None:
     files.write(files.real("deep/er/a.txt"), b"one", expect=NOTHING)
 
     assert files.read(files.real("deep/er/a.txt")) == b"one"
 
 
-def test_a_write_leaves_no_temporary_file(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_write_leaves_no_temporary_file(files: Files, tmp_path: Path) -> None:
     files.write(files.real("a"), b"one", expect=NOTHING)
     files.write(files.real("a"), b"two", expect=digest(b"one"))
 
@@ -45,7 +47,7 @@ def test_a_write_leaves_no_temporary_file(files: DiskFiles, tmp_path: Path) -> N
     assert (tmp_path / "a").stat().st_nlink == 1
 
 
-def test_a_write_keeps_the_mode_of_the_file(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_write_keeps_the_mode_of_the_file(files: Files, tmp_path: Path) -> None:
     (tmp_path / "run.sh").write_bytes(b"one")
     (tmp_path / "run.sh").chmod(0o750)
 
@@ -63,7 +65,7 @@ def test_a_write_keeps_the_mode_of_the_file(files: DiskFiles, tmp_path: Path) ->
     ],
 )
 def test_a_file_changed_in_the_meantime_is_not_overwritten(
-    files: DiskFiles, tmp_path: Path, there: bytes | None, expect: str, said: str
+    files: Files, tmp_path: Path, there: bytes | None, expect: str, said: str
 ) -> None:
     if there is not None:
         (tmp_path / "a").write_bytes(there)
@@ -74,7 +76,7 @@ def test_a_file_changed_in_the_meantime_is_not_overwritten(
     assert [p.read_bytes() for p in tmp_path.iterdir()] == ([there] if there else [])
 
 
-def test_of_concurrent_writers_of_a_new_file_exactly_one_succeeds(files: DiskFiles) -> None:
+def test_of_concurrent_writers_of_a_new_file_exactly_one_succeeds(files: Files) -> None:
     chunks = list[bytes]()
 
     def make(name: str, content: bytes, start: threading.Barrier) -> None:
@@ -98,7 +100,7 @@ def test_of_concurrent_writers_of_a_new_file_exactly_one_succeeds(files: DiskFil
 
 
 def test_a_write_to_a_link_changes_its_target_and_keeps_the_link(
-    files: DiskFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
     (tmp_path / "target").write_bytes(b"one")
     (tmp_path / "link").symlink_to("target")
@@ -109,9 +111,7 @@ def test_a_write_to_a_link_changes_its_target_and_keeps_the_link(
     assert (tmp_path / "target").read_bytes() == b"two"
 
 
-def test_a_file_with_two_hard_links_is_not_written(
-    files: DiskFiles, tmp_path: Path
-) -> None:
+def test_a_file_with_two_hard_links_is_not_written(files: Files, tmp_path: Path) -> None:
     (tmp_path / "one").write_bytes(b"x")
     os.link(tmp_path / "one", tmp_path / "two")
 
@@ -123,7 +123,7 @@ def test_a_file_with_two_hard_links_is_not_written(
 
 @pytest.mark.parametrize("path", ["pipe", "socket", "/dev/zero", "/dev/tty"])
 def test_devices_pipes_and_sockets_are_refused_at_once(
-    files: DiskFiles, tmp_path: Path, path: str
+    files: Files, tmp_path: Path, path: str
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listening:
@@ -135,7 +135,7 @@ def test_devices_pipes_and_sockets_are_refused_at_once(
             files.write(files.real(path), b"x", expect=NOTHING)
 
 
-def test_a_large_file_is_refused_with_its_limit(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_large_file_is_refused_with_its_limit(files: Files, tmp_path: Path) -> None:
     with (tmp_path / "big").open("wb") as file:
         file.truncate(2**20 + 1)
 
@@ -143,12 +143,12 @@ def test_a_large_file_is_refused_with_its_limit(files: DiskFiles, tmp_path: Path
         files.read(files.real("big"), at_most=2**20)
 
 
-def test_a_file_of_proc_without_a_size_is_read(files: DiskFiles) -> None:
+def test_a_file_of_proc_without_a_size_is_read(files: Files) -> None:
     assert b"MemTotal" in files.read(files.real("/proc/meminfo"))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_an_error_shows_a_hostile_file_name_escaped(files: DiskFiles, name: str) -> None:
+def test_an_error_shows_a_hostile_file_name_escaped(files: Files, name: str) -> None:
     with pytest.raises(ToolFailed) as failure:
         files.read(files.real(name))
 
@@ -158,7 +158,7 @@ def test_an_error_shows_a_hostile_file_name_escaped(files: DiskFiles, name: str)
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_file_is_found_by_its_displayed_name(
-    files: DiskFiles, tmp_path: Path, name: str
+    files: Files, tmp_path: Path, name: str
 ) -> None:
     (tmp_path / name).write_bytes(b"found")
 
@@ -167,7 +167,7 @@ def test_a_file_is_found_by_its_displayed_name(
 
 
 def test_an_escape_for_a_plain_character_names_no_file(
-    files: DiskFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
     (tmp_path / ".env").write_bytes(b"secret")
 
@@ -185,7 +185,7 @@ def test_unescape_name_reverses_escape_name(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "half\ud83d"])
-def test_an_impossible_path_is_refused_with_a_reason(files: DiskFiles, path: str) -> None:
+def test_an_impossible_path_is_refused_with_a_reason(files: Files, path: str) -> None:
     with pytest.raises(ToolFailed, match="cannot be a path"):
         files.real(path)
 
@@ -195,7 +195,7 @@ def test_an_impossible_path_is_refused_with_a_reason(files: DiskFiles, path: str
     [("a/../b", "b"), (".", "."), ("{root}/a", "a"), ("/etc/hosts", "/etc/hosts")],
 )
 def test_the_displayed_name_of_a_path_is_its_usual_spelling(
-    files: DiskFiles, tmp_path: Path, path: str, called: str
+    files: Files, tmp_path: Path, path: str, called: str
 ) -> None:
     assert files.display_name(files.real(path.format(root=tmp_path))) == called
 
@@ -208,7 +208,7 @@ def test_outside_returns_the_link_target_of_a_path_outside_the_workspace(
         directory.mkdir()
     (workspace / "link").symlink_to(away)
     (workspace / "dangling").symlink_to(away / "new.txt")
-    files = DiskFiles(workspace, [other])
+    files = open_files(workspace, [other])
 
     outsides = [
         files.outside(path)
@@ -228,13 +228,13 @@ def test_outside_returns_the_link_target_of_a_path_outside_the_workspace(
 
 
 @pytest.mark.parametrize("path", ["~", "~/.bashrc"])
-def test_a_path_with_a_shell_tilde_is_refused(files: DiskFiles, path: str) -> None:
+def test_a_path_with_a_shell_tilde_is_refused(files: Files, path: str) -> None:
     with pytest.raises(ToolFailed, match=r"begins with ~.*write the path out, or \./~"):
         files.real(path)
 
 
 def test_a_file_whose_name_is_shell_syntax_is_found_by_that_name(
-    files: DiskFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
     for name in ("~/x", "$HOME/x", "~backup", "-rf", "file:/x", "CON"):
         files.write(files.real(f"./{name}"), b"x", expect=NOTHING)
@@ -247,7 +247,7 @@ def test_a_file_whose_name_is_shell_syntax_is_found_by_that_name(
     assert sorted(os.listdir(tmp_path)) == ["$HOME", "-rf", "CON", "file:", "~", "~backup"]
 
 
-def test_a_loop_of_links_is_refused_with_a_reason(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_loop_of_links_is_refused_with_a_reason(files: Files, tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
 
@@ -256,7 +256,7 @@ def test_a_loop_of_links_is_refused_with_a_reason(files: DiskFiles, tmp_path: Pa
 
 
 def test_a_listing_shows_files_directories_links_and_others_by_kind(
-    files: DiskFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"123")
     (tmp_path / "directory").mkdir()
@@ -273,16 +273,14 @@ def test_a_listing_shows_files_directories_links_and_others_by_kind(
 
 
 @pytest.mark.parametrize("path", ["/proc/refold-is-not-allowed/x", "/sys/kernel/x"])
-def test_a_write_that_the_system_refuses_gives_its_reason(
-    files: DiskFiles, path: str
-) -> None:
+def test_a_write_that_the_system_refuses_gives_its_reason(files: Files, path: str) -> None:
     with pytest.raises(ToolFailed, match=r"Cannot write /\S+: [a-z ,]+\.$"):
         files.write(files.real(path), b"x", expect=NOTHING)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_the_error_for_a_directory_without_write_permission_names_the_path(
-    files: DiskFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
     (tmp_path / "closed").mkdir(mode=0o555)
 
@@ -293,7 +291,7 @@ def test_the_error_for_a_directory_without_write_permission_names_the_path(
 
 
 def test_a_write_below_a_file_is_refused_with_a_reason(
-    files: DiskFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
 
@@ -310,7 +308,7 @@ def test_a_file_swapped_with_a_link_during_reads_reveals_nothing_outside(
     inside.mkdir()
     (outside / "secret").write_bytes(b"secret")
     (inside / "a").write_bytes(b"mine")
-    files, over = DiskFiles(inside), threading.Event()
+    files, over = open_files(inside), threading.Event()
 
     def swap() -> None:
         while not over.is_set():

@@ -4,29 +4,31 @@ import errno
 import os
 import stat
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from refold.errors import ToolFailed
-from refold.place.files import DiskFiles
 from refold.place.openat import Opening
-from refold.place.port import FileWrite
+from refold.place.port import Files, FileWrite
+from tests.place.ports import Port, needs_this_machine, open_files
+
+pytestmark = pytest.mark.usefixtures("port")
 
 NOTHING = ""
 
 
 @pytest.fixture
-def files(tmp_path: Path, opening: Opening) -> DiskFiles:
+def files(tmp_path: Path, opening: Opening) -> Files:
     for name in ("a", "b", "c"):
         (tmp_path / name).write_text(f"{name} before")
-    return DiskFiles(tmp_path, opening=opening)
+    return open_files(tmp_path, opening=opening)
 
 
 def write_of(
-    files: DiskFiles, name: str, content: bytes | None, before: str | None = None
+    files: Files, name: str, content: bytes | None, before: str | None = None
 ) -> FileWrite:
     """To this content from what the fixture wrote, or from `before`."""
     was = f"{name} before" if before is None else before
@@ -46,7 +48,7 @@ BEFORE = {"a": "a before", "b": "b before", "c": "c before"}
 
 
 def test_put_all_changes_creates_and_removes_files_together(
-    files: DiskFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
     files.put_all(
         [
@@ -62,7 +64,7 @@ def test_put_all_changes_creates_and_removes_files_together(
 
 
 def test_a_file_is_removed_only_with_its_expected_content(
-    files: DiskFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
     with pytest.raises(ToolFailed, match="a changed in the meantime"):
         files.remove(files.real("a"), expect=sha256(b"other").hexdigest())
@@ -72,7 +74,7 @@ def test_a_file_is_removed_only_with_its_expected_content(
 
 
 def test_removing_a_missing_file_fails_only_if_content_was_expected(
-    files: DiskFiles,
+    files: Files,
 ) -> None:
     files.remove(files.real("nothing"), expect=NOTHING)
 
@@ -97,7 +99,7 @@ def test_removing_a_missing_file_fails_only_if_content_was_expected(
     ],
 )
 def test_one_impossible_write_prevents_all_others(
-    files: DiskFiles, tmp_path: Path, bad: tuple[str, bytes | None, str], said: str
+    files: Files, tmp_path: Path, bad: tuple[str, bytes | None, str], said: str
 ) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -129,16 +131,15 @@ class Failing:
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def broken(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk fails at the moment that `c` is to take its new content."""
-    monkeypatch.setattr(os, "rename", Failing(os.rename, "c", errno.EIO))
-    return
+    if not port.argv:
+        monkeypatch.setattr(os, "rename", Failing(os.rename, "c", errno.EIO))
 
 
 @pytest.mark.usefixtures("broken")
-def test_writes_before_a_disk_error_are_rolled_back(
-    files: DiskFiles, tmp_path: Path
-) -> None:
+def test_writes_before_a_disk_error_are_rolled_back(files: Files, tmp_path: Path) -> None:
+    needs_this_machine("its disk fails here")
     st_ino = (tmp_path / "a").stat().st_ino
     puts = [
         write_of(files, "a", b"x"),
@@ -158,8 +159,10 @@ def test_writes_before_a_disk_error_are_rolled_back(
 
 
 def test_writes_are_rolled_back_without_hard_links_too(
-    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    needs_this_machine("its disk fails here")
+
     def no_links(*_: object, **__: object) -> None:
         raise OSError(errno.EPERM, "no links here")
 
@@ -181,9 +184,10 @@ def test_writes_are_rolled_back_without_hard_links_too(
 
 
 def test_a_write_that_cannot_be_rolled_back_is_named_with_its_backup(
-    files: DiskFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another program writes to `a` between our change of it and the failure."""
+    needs_this_machine("its disk fails here")
     rename = os.rename
 
     def interfering(old: str, new: str, **more: int) -> None:
@@ -218,7 +222,7 @@ def mode(path: Path) -> int:
 
 
 def test_a_written_file_gets_the_mode_of_another_file_or_the_executable_bit(
-    files: DiskFiles, tmp_path: Path
+    files: Files, tmp_path: Path
 ) -> None:
     (tmp_path / "a").chmod(0o700)
     (tmp_path / "b").chmod(0o750)
@@ -243,7 +247,7 @@ def test_a_written_file_gets_the_mode_of_another_file_or_the_executable_bit(
     ]  # fmt: skip
 
 
-def test_a_write_drops_the_setuid_and_setgid_bits(files: DiskFiles, tmp_path: Path) -> None:
+def test_a_write_drops_the_setuid_and_setgid_bits(files: Files, tmp_path: Path) -> None:
     (tmp_path / "a").chmod(0o6755)
 
     files.put_all([write_of(files, "a", b"x")])
@@ -251,9 +255,7 @@ def test_a_write_drops_the_setuid_and_setgid_bits(files: DiskFiles, tmp_path: Pa
     assert mode(tmp_path / "a") == 0o755
 
 
-def test_a_hard_link_can_be_removed_and_not_written(
-    files: DiskFiles, tmp_path: Path
-) -> None:
+def test_a_hard_link_can_be_removed_and_not_written(files: Files, tmp_path: Path) -> None:
     os.link(tmp_path / "a", tmp_path / "a2")
 
     with pytest.raises(ToolFailed, match="2 names"):
@@ -263,7 +265,8 @@ def test_a_hard_link_can_be_removed_and_not_written(
     assert tree(tmp_path) == {"a2": "a before", "b": "b before", "c": "c before"}
 
 
-def test_writing_many_files_needs_few_descriptors(files: DiskFiles, tmp_path: Path) -> None:
+def test_writing_many_files_needs_few_descriptors(files: Files, tmp_path: Path) -> None:
+    needs_this_machine("it counts the descriptors of this process")
     puts = [write_of(files, f"d{n}/f", b"x", NOTHING) for n in range(100)]
 
     code = in_a_fork(lambda: write_all_with_few_descriptors(files, puts))
@@ -272,7 +275,7 @@ def test_writing_many_files_needs_few_descriptors(files: DiskFiles, tmp_path: Pa
     assert len(list(tmp_path.glob("d*/f"))) == 100
 
 
-def write_all_with_few_descriptors(files: DiskFiles, puts: list[FileWrite]) -> None:
+def write_all_with_few_descriptors(files: Files, puts: list[FileWrite]) -> None:
     import resource
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -14,14 +14,21 @@ from refold.errors import ConnectionLost, ToolFailed
 from refold.place.elsewhere.place_files import PlaceFiles
 from refold.place.port import CommandExtras, FileWrite
 from refold.values.kept_output import Printed
-from tests.place.places import SHELL, WRITING, Place, installed, old_python, open_place
+from tests.place.places import (
+    SHELL_ARGV,
+    WRITING_CONFINEMENT,
+    Place,
+    installed,
+    old_python,
+    open_place,
+)
 
 pytestmark = pytest.mark.slow  # each connection sends the program
 
 
 @pytest.fixture(params=["command", "ssh", "installed", "old-python"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place]:
-    argv = SHELL
+    argv = SHELL_ARGV
     if request.param == "ssh":
         argv = request.getfixturevalue("sshd")
     elif request.param == "installed":
@@ -34,7 +41,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Generator[Place]:
 
 @pytest.fixture
 def local(tmp_path: Path) -> Generator[Place]:
-    with open_place(SHELL, tmp_path) as place:
+    with open_place(SHELL_ARGV, tmp_path) as place:
         yield place
 
 
@@ -110,7 +117,7 @@ def test_a_snapshot_restores_what_a_command_changed(place: Place) -> None:
         before = await place.snapshots.take()
         await place.commands.run(
             "rm a.txt; echo new > b.txt",
-            cwd=str(place.directory), seconds=30, confines=WRITING,
+            cwd=str(place.directory), seconds=30, confines=WRITING_CONFINEMENT,
         )  # fmt: skip
         place.snapshots.note_change()
         after = await place.snapshots.take()
@@ -178,7 +185,7 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
             with pytest.raises(ConnectionLost, match="may or may not"):
                 await place.commands.run(
                     f"echo began >> {marks}; echo began; sleep 60; echo ended >> {marks}",
-                    cwd=str(place.directory), seconds=None, confines=WRITING,
+                    cwd=str(place.directory), seconds=None, confines=WRITING_CONFINEMENT,
                     extras=CommandExtras(printed=printed),
                 )  # fmt: skip
 
@@ -193,7 +200,7 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
 
 
 def test_a_lower_epoch_is_refused_after_a_higher_one(local: Place, tmp_path: Path) -> None:
-    old, new = local, Place(SHELL, local.directory, tmp_path / "data")
+    old, new = local, Place(SHELL_ARGV, local.directory, tmp_path / "data")
     old.pipe.claim("session", lambda: 4)
     new.pipe.claim("session", lambda: 5)
     assert old.run("echo 4").start == b"4\n"

@@ -12,19 +12,28 @@ import anyio
 import pytest
 
 from refold.place.commands import ShellCommands
+from refold.place.elsewhere.place_commands import PlaceCommands
 from refold.place.limits import Limits
 from refold.place.port import Finished
 from refold.place.sandbox import Sandbox, find_sandbox
 from refold.place.sandbox_rules import SandboxConfig
 from refold.values.tools import Confinement
+from tests.place.places import CONFINED_SETTINGS
+from tests.place.ports import Port, elsewhere
 
 LONG = 30.0  # seconds; no test comes near
 
 
 class Walled:
-    def __init__(self, root: Path, sandbox: Sandbox, limits: Limits) -> None:
+    def __init__(
+        self,
+        root: Path,
+        sandbox: Sandbox,
+        limits: Limits,
+        commands: PlaceCommands | None = None,
+    ) -> None:
         self.root, self.sandbox = root, sandbox
-        self.commands = ShellCommands(os.environ, lambda: sandbox, limits)
+        self.commands = commands or ShellCommands(os.environ, lambda: sandbox, limits)
 
     def run(
         self,
@@ -55,6 +64,9 @@ def walled(
     **wish: object,
 ) -> Generator[Walled]:
     root.mkdir(exist_ok=True)
+    if port := elsewhere():
+        yield _walled_elsewhere(port, root.resolve(), environ, limits, wish)
+        return
     wish = {"quarantine": str(root.resolve()) + "-quarantine", **wish}
     wanted = SandboxConfig(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
     sandbox = find_sandbox(os.environ if environ is None else environ, wanted)
@@ -63,6 +75,24 @@ def walled(
         yield result
     finally:
         result.commands.close()
+
+
+def _walled_elsewhere(
+    port: Port,
+    root: Path,
+    environ: Mapping[str, str] | None,
+    limits: Limits | None,
+    wish: dict[str, object],
+) -> Walled:
+    if environ is not None:
+        pytest.skip("the environment of a place is its own")
+    own = {name: wish.pop(name, value) for name, value in CONFINED_SETTINGS.items()}
+    if wish:
+        pytest.skip(f"a place is not told {', '.join(wish)}")
+    config = SandboxConfig(roots=(str(root),), profile=own["profile"])  # pyright: ignore[reportArgumentType] - as given
+    place = port.open_place(root, own, limits)
+    sandbox = find_sandbox(os.environ, config)
+    return Walled(root, sandbox, limits or Limits(), place.commands)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import select
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
+from queue import Full
 from threading import Thread
 from typing import Any
 
@@ -91,22 +92,24 @@ class _Channel:
     def __init__(self, call: FarCall) -> None:
         self._outside, self.inside = socket.socketpair()
         self._call = call
-        call.on_input = self._write
-        Thread(target=self._copy, daemon=True).start()
+        for work in (self._feed, self._copy):
+            Thread(target=work, daemon=True).start()
 
     def close(self) -> None:
-        self._call.on_input = lambda _data: None
+        with suppress(Full):  # then it does not wait for any
+            self._call.inputs.put_nowait(None)
         for end in (self._outside, self.inside):
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
             end.close()
 
-    def _write(self, data: bytes) -> None:
+    def _feed(self) -> None:
         with suppress(OSError):  # it reads no more
-            if data:
-                self._outside.sendall(data)
-            else:
-                self._outside.shutdown(socket.SHUT_WR)
+            while (data := self._call.inputs.get()) is not None:
+                if data:
+                    self._outside.sendall(data)
+                else:
+                    self._outside.shutdown(socket.SHUT_WR)
 
     def _copy(self) -> None:
         with suppress(OSError):

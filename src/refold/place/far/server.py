@@ -63,7 +63,7 @@ class PlaceServer:
         number, do = record.pop("id", 0), record.pop("do", "")
         if do in ("stop", "input"):
             if call := self._calls.get(number):
-                call.stop() if do == "stop" else call.on_input(raw)
+                call.stop() if do == "stop" else call.add_input(raw)
             return
         call = FarCall(self.send, number)
         if do == "hello":

@@ -1,0 +1,89 @@
+"""The implementations of the ports of `place`, for tests that hold for each of them.
+
+A module joins with `pytestmark = pytest.mark.usefixtures("port")`, and opens what it tests with
+`open_files`, `open_commands` and `open_snapshots`. Each test then runs on this machine, and as a
+peer test at the end of a pipe to a shell and over SSH. A test of how this machine
+does it calls `needs_this_machine`.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from refold.place.checkpoints import Checkpoints
+from refold.place.commands import ShellCommands
+from refold.place.files import DiskFiles
+from refold.place.limits import Limits
+from refold.place.openat import Opening, open_beneath
+from refold.place.port import Commands, Files, Snapshots
+from tests.place.places import Place
+
+PORT_KINDS = (
+    "here",
+    pytest.param("pipe", marks=pytest.mark.peer),
+    pytest.param("ssh", marks=pytest.mark.peer),
+)
+_UNCONFINED = {"profile": "off", "network": False, "user_namespaces": False}
+
+
+class Port(ExitStack):
+    """The implementation that a test runs with. `argv` reaches its place; none: this machine."""
+
+    current: ClassVar["Port | None"] = None
+
+    def __init__(self, argv: tuple[str, ...], data: Path) -> None:
+        super().__init__()
+        self.argv, self.data = argv, data
+
+    def open_place(
+        self,
+        root: Path | str,
+        sandbox: Mapping[str, Any] = _UNCONFINED,
+        limits: Limits | None = None,
+    ) -> Place:
+        place = Place(self.argv, Path(root), self.data, sandbox, limits)
+        self.callback(place.pipe.close)
+        return place
+
+
+def elsewhere() -> Port | None:
+    """The port of this test, if it is at the end of a pipe."""
+    port = Port.current
+    return port if port is not None and port.argv else None
+
+
+def needs_this_machine(why: str) -> None:
+    if elsewhere():
+        pytest.skip(f"it is a test of this machine: {why}")
+
+
+def open_files(
+    root: Path,
+    more: Sequence[Path] = (),
+    opening: Opening = open_beneath,
+) -> Files:
+    if port := elsewhere():
+        if more:
+            pytest.skip("a place has one directory")
+        return port.open_place(root).files
+    return DiskFiles(root, more, opening=opening)
+
+
+def open_commands(ours: Mapping[str, str] | None = None) -> Commands:
+    if port := elsewhere():
+        if ours is not None:
+            pytest.skip("the environment of a place is its own")
+        return port.open_place("/").commands
+    return ShellCommands(ours)
+
+
+def open_snapshots(roots: Sequence[Path], store: Path, session: str) -> Snapshots:
+    if port := elsewhere():
+        if len(roots) > 1:
+            pytest.skip("a place has one directory")
+        return port.open_place(roots[0]).snapshots
+    return Checkpoints(roots, store, os.environ, session)
