@@ -7,12 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
+from refold import Agent
 from refold.cli.main import main
+from refold.client.elsewhere import find_directory_elsewhere
+from refold.testing.providers import ScriptedProvider
 
 pytestmark = pytest.mark.slow  # each start sends the program of the far side
 
-CALLS = (
+PIXEL = bytes.fromhex(
+    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63f8cf"
+    "c0000003010100c9fe92ef0000000049454e44ae426082"
+)
+CALLS: tuple[tuple[str, dict[str, object]], ...] = (
     ("glob", {"pattern": "**/*.py"}),
     ("read_file", {"path": "app.py"}),
     ("edit_file", {"path": "app.py", "old": "howdy", "new": "hello"}),
@@ -82,3 +90,27 @@ def test_a_session_elsewhere_is_resumed_there(
     assert (code, capfd.readouterr().out) == (0, "Done.\nSeen.\n")
     texts = [str(event["data"]) for event in events(home) if event["kind"] == "Ended"]
     assert 'print("hello")' in texts[-1]
+
+
+@pytest.mark.anyio
+async def test_names_images_and_diffs_of_a_session_elsewhere_are_those_of_the_place(
+    far: Path, home: Path, tmp_path: Path
+) -> None:
+    (far / "shot.png").write_bytes(PIXEL)
+    (far / ".git").mkdir()
+    (far / ".git" / "HEAD").write_text("ref: refs/heads/topic\n")
+    directory = find_directory_elsewhere(f"cmd:sh # {far}", {})
+    assert directory is not None
+    agent = Agent(provider=ScriptedProvider("Done."), directory=directory)
+
+    async with agent.session() as session:
+        workspace = session.workspace
+        names = await to_thread.run_sync(lambda: sorted(workspace.file_names()))
+        images = await to_thread.run_sync(workspace.images_in, "see @shot.png and @no.png")
+        outside = await to_thread.run_sync(workspace.images_in, f"@{tmp_path}/x.png")
+        branch, root = await to_thread.run_sync(lambda: (workspace.branch, workspace.root))
+
+    assert names == ["app.py", "shot.png"]
+    assert [image.name for image in images.images] == ["shot.png"]
+    assert (images.problems, outside.images) == ((), ())
+    assert (branch, root) == ("topic", os.path.realpath(far))

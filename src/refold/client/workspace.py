@@ -61,10 +61,17 @@ class SessionWorkspace:
         return self._engine.view.session.directory
 
     @property
+    def root(self) -> str:
+        """The real path of its directory, in the place where its files are."""
+        return _root_of(self._app, self._engine)
+
+    @property
     def branch(self) -> str:
         """The branch that is checked out; "" if there is none, or no repository."""
         from refold.prompts.repository import git_state, root_of
 
+        if place := workspace_of(self._app, self._engine.view).elsewhere:
+            return _branch_in(place().head)
         state = git_state(root_of(self.directory)) if self.directory else None
         return state.branch if state else ""
 
@@ -103,9 +110,21 @@ class SessionWorkspace:
 
     def images_in(self, text: str) -> Attachments:
         """The images that a message names, like @screenshot.png, and their problems."""
-        return find_images(
-            text, self.directory, workspace_of(self._app, self._engine.view).why_unreadable
-        )
+        workspace = workspace_of(self._app, self._engine.view)
+        if workspace.elsewhere:
+            return find_images_elsewhere(text, workspace.files)
+        return find_images(text, self.directory, workspace.why_unreadable)
+
+    def file_names(self) -> Iterator[str]:
+        """The names of its files, relative to its directory, for completion. It blocks."""
+        workspace = workspace_of(self._app, self._engine.view)
+        if not workspace.elsewhere:
+            return file_names(self.directory or ".")
+        files = workspace.files.only(())
+        try:
+            return iter(files.tree.walk(files.real("."), lambda: None).paths)
+        except ToolFailed:  # no connection: nothing is offered
+            return iter(())
 
     async def points(self) -> "tuple[RewindPoint, ...]":
         """The points to which the session can be rewound, oldest first."""
@@ -144,7 +163,7 @@ class SessionWorkspace:
         from refold.client.compare_files import SESSION_START, diffs
 
         view, snapshots = self._engine.view, self._require_snapshots()
-        paths = await anyio.to_thread.run_sync(_resolve, self.directory, only)
+        paths = _resolve(await anyio.to_thread.run_sync(lambda: self.root), only)
         return await diffs(view, snapshots, since or SESSION_START, paths)
 
     async def changes(self, since: "Since | None" = None) -> "tuple[FileChange, ...]":
@@ -169,6 +188,8 @@ class SessionWorkspace:
         snapshots, directory = self._snapshots, self.directory
         if snapshots is None or not directory:
             return ()
+        if workspace_of(self._app, self._engine.view).elsewhere:
+            return await anyio.to_thread.run_sync(snapshots.commits, "")
         head = await anyio.to_thread.run_sync(lambda: head_commit(root_of(directory)))
         return await anyio.to_thread.run_sync(snapshots.commits, head)
 
@@ -248,7 +269,8 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
 
     snapshots = snapshots_of(app, engine.view)
     if snapshots is not None:
-        only = _resolve(engine.view.session.directory, order.only)
+        root = await anyio.to_thread.run_sync(_root_of, app, engine)
+        only = _resolve(root, order.only)
         drift = "keep" if order.keep_others else "overwrite" if order.force else "refuse"
         return await rewind(engine, snapshots, order.to, order.what, drift=drift, only=only)
     what = _require_conversation("files" if order.only else order.what)
@@ -258,8 +280,19 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
     return RewindReport(RewindPreview(planned), undo=engine.view.seq)
 
 
-def _resolve(directory: str, paths: Collection[str]) -> list[str]:
-    real = os.path.realpath(directory)
+def _branch_in(head: str) -> str:
+    """The branch that the text of .git/HEAD names."""
+    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: ") else ""
+
+
+def _root_of(app: App, engine: Engine) -> str:
+    workspace = workspace_of(app, engine.view)
+    if workspace.elsewhere:
+        return workspace.tool_directory
+    return os.path.realpath(engine.view.session.directory)
+
+
+def _resolve(real: str, paths: Collection[str]) -> list[str]:
     return [os.path.normpath(os.path.join(real, path)) for path in paths]
 
 
@@ -282,10 +315,9 @@ def find_images(
     """
     images: list[ImageData] = []
     problems: list[str] = []
-    for quoted, plain in re.findall(_MENTION_PATTERN, text) if "@" in text else ():
-        name = quoted or plain.rstrip(".,;:!?)")
+    for name in _names_in(text):
         path = Path(directory, Path(name).expanduser())
-        if not name.lower().endswith(_IMAGE_SUFFIXES) or not path.is_file():
+        if not _is_image_name(name) or not path.is_file():
             continue
         if why := why_unreadable(str(path)):
             problems.append(f"{name!r} was not sent: {why}")
@@ -297,6 +329,35 @@ def find_images(
         except BadInput as error:
             problems.append(str(error))
     return Attachments(tuple(images), tuple(problems))
+
+
+def find_images_elsewhere(text: str, files: Files) -> Attachments:
+    """As `find_images`, of files that are not on this machine."""
+    from refold.tools.images import MAX_FILE_BYTES, image_data
+
+    images, problems = list[ImageData](), list[str]()
+    for name in filter(_is_image_name, _names_in(text)):
+        try:
+            own = files.only(())
+            real = own.real(name)
+            if own.kind(real) != "file":
+                continue
+            if why := own.outside(real) or own.why_unreadable(real):
+                problems.append(f"{name!r} was not sent: {why}")
+                continue
+            images.append(image_data(own.read(real, MAX_FILE_BYTES), name))
+        except (BadInput, ToolFailed) as error:
+            problems.append(str(error))
+    return Attachments(tuple(images), tuple(problems))
+
+
+def _names_in(text: str) -> Iterator[str]:
+    for quoted, plain in re.findall(_MENTION_PATTERN, text) if "@" in text else ():
+        yield quoted or plain.rstrip(".,;:!?)")
+
+
+def _is_image_name(name: str) -> bool:
+    return name.lower().endswith(_IMAGE_SUFFIXES)
 
 
 def file_names(directory: str) -> Iterator[str]:

@@ -44,7 +44,7 @@ def completer_for(
     session: Session, directory: Callable[[], str], lacks: Collection[Need] = ()
 ) -> Complete:
     """Return a completer; `directory` returns where the session works now."""
-    files = WorkspaceFiles(directory)
+    files = WorkspaceFiles(directory, lambda _: session.workspace.file_names())
     return completer_of(
         list_commands(session, lacks),
         _choices(session),

@@ -27,11 +27,15 @@ _RARELY_NAMED = re.compile(
 
 class WorkspaceFiles:
     """Lists the files of a directory. `directory` returns its path, and is called for each
-    list.
+    list. `names` yields the names of the files in it.
     """
 
-    def __init__(self, directory: Callable[[], str]) -> None:
-        self._directory = directory
+    def __init__(
+        self,
+        directory: Callable[[], str],
+        names: Callable[[str], Iterator[str]] = file_names,
+    ) -> None:
+        self._directory, self._names = directory, names
         self._news = Condition()
         self._of, self._at = "", 0.0
         self._pieces: tuple[tuple[str, ...], ...] = ()
@@ -60,7 +64,7 @@ class WorkspaceFiles:
     def _list(self, directory: str) -> None:
         new = list[tuple[str, ...]]()
         with suppress(OSError):
-            for piece in _pieces(file_names(directory)):
+            for piece in _pieces(self._names(directory)):
                 new.append(piece)
                 with self._news:
                     if len(new) > len(self._pieces):

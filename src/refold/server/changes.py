@@ -4,7 +4,6 @@ They are compared with the start of the session, another event, or a commit. Fil
 order `rewind` with `only`. What a rule keeps from being read is left out, as in `files`.
 """
 
-import os
 from collections.abc import Iterable
 from typing import Annotated, Literal, TypeVar
 
@@ -111,7 +110,7 @@ def _readable_changes(
 ) -> list[tuple[str, Changed]]:
     """The changes of files that may be read, each with the name of its file."""
     workspace = chat.session.workspace
-    files, directory = workspace.files, os.path.realpath(workspace.directory)
+    files, directory = workspace.files, workspace.root
     return [
         (_printable(relative_name(change.path, directory)), change)
         for change in changes

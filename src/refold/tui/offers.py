@@ -29,7 +29,9 @@ _MAX_OFFERS = 50  # completions
 
 def palette(session: Session) -> Picker:
     """Return all entries. Reads the disk: call it in a thread."""
-    files = WorkspaceFiles(lambda: session.view.session.directory or ".").find("")
+    directory = session.view.session.directory or "."
+    names = session.workspace.file_names
+    files = WorkspaceFiles(lambda: directory, lambda _: names()).find("")
     items = (
         *_command_items(session), *_agent_items(session), *_model_items(session), *_session_items(session),
         *(_item(f"@{name} ", name, "file") for name in islice(files, _MAX_FILES)),

@@ -272,8 +272,18 @@ class FarWorkspace:
         call.send("end", changes=[(*_change(change), text) for change, text in pairs])
 
     def _commits(self, call: FarCall, _raw: bytes, head: str) -> None:
-        commits = self._checkpoints.commits(head)
+        commits = self._checkpoints.commits(head or self._head_commit())
         call.send("end", commits=[(one.name, one.subject, one.at) for one in commits])
+
+    def _head_commit(self) -> str:
+        """The commit that is checked out; "" if it cannot be told."""
+        head = self._text(".git/HEAD").strip()
+        name = head[len("ref: ") :] if head.startswith("ref: ") else ""
+        if not name:
+            return head
+        packed = (line.split() for line in self._text(".git/packed-refs").splitlines())
+        others = [words[0] for words in packed if words[1:] == [name]]
+        return self._text(f".git/{name}").strip() or "".join(others[:1])
 
     def _commit_trees(self, call: FarCall, _raw: bytes, commit: str) -> None:
         call.send("end", trees=self._checkpoints.commit_trees(commit))
