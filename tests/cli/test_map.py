@@ -88,6 +88,18 @@ def test_map_status_and_refresh_say_how_much_is_known(capfd: CAPFD) -> None:
     assert "ranked" in after
 
 
+def test_map_show_of_a_file_names_who_changed_it(capfd: CAPFD, repository: Path) -> None:
+    git = ("git", "-c", "user.name=Ada", "-c", "user.email=ada@example.org")
+    (repository / ".git").rmdir()
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "add", "tea.py"], check=True)
+    subprocess.run([*git, "commit", "-qm", "Make tea"], check=True)
+
+    main(["map", "show", "tea.py"])
+
+    assert "changed by Ada (1)" in capfd.readouterr().out
+
+
 def test_map_show_of_an_unknown_name_says_so(capfd: CAPFD) -> None:
     assert main(["map", "show", "Kettle"]) == 0
 

@@ -96,7 +96,7 @@ class CommitHistory:
     def _git(self, *arguments: str, seconds: float = MAX_BORROWING_SECONDS) -> bytes:
         self._snapshots.create()
         borrowing = self._snapshots.with_lenders(self.objects)
-        process = borrowing.start(
-            *arguments, folder=str(self._snapshots.directory), tree="/"
-        )
+        # git takes paths relative to the top of the work tree: so that is where it is started.
+        place = str(self._snapshots.directory)
+        process = borrowing.start(*arguments, folder=place, tree=place)
         return process.read(seconds=seconds)
