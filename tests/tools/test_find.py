@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -385,6 +386,16 @@ def test_a_search_with_a_catastrophic_pattern_can_be_cancelled() -> None:
         anyio.run(use)
 
     assert time.monotonic() - start < 60
+
+
+def test_grep_says_that_a_workspace_elsewhere_has_no_ripgrep() -> None:
+    """Our own search program is on this machine only."""
+    commands = WithoutPrograms(ShellCommands(), "rg", sys.executable)
+    with (
+        temporary_place(commands) as place,
+        pytest.raises(ToolFailed, match=r"no ripgrep \(rg\) where the workspace is"),
+    ):
+        search(place)
 
 
 def test_a_search_that_takes_too_long_fails_with_the_reason() -> None:

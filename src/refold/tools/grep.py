@@ -82,7 +82,7 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     directory_path, below = await to_thread.run_sync(partial(_search_root, path, files))
     wanted = GrepQuery(pattern, below, ignore_case, 0 if files_only else context)
     scope = await to_thread.run_sync(files.tree.scope, Real(directory_path))
-    by = _ripgrep_command if commands.has("rg") else _walk_command
+    by = await to_thread.run_sync(_find_search_program, commands)
     line = by(directory_path, wanted, scope)
     excludes = excludes_input(directory_path, scope) if "--ignore-file" in line else ""
     search = partial(run_search, directory_path=directory_path, commands=commands)
@@ -107,6 +107,20 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
         reply = Reply(_ALL_IGNORED, reply.shown) if all_ignored else reply
     return _with_left_out(
         reply, {path: why for path, why in left_out.items() if path not in hidden}, called
+    )
+
+
+def _find_search_program(
+    commands: Commands,
+) -> Callable[[str, GrepQuery, SearchScope], Sequence[str]]:
+    """What makes the command line of a search. Raises `ToolFailed` if no program can search."""
+    if commands.has("rg"):
+        return _ripgrep_command
+    if commands.has(sys.executable):  # not in a workspace elsewhere
+        return _walk_command
+    raise ToolFailed(
+        "There is no ripgrep (rg) where the workspace is, which `grep` needs there: install it, "
+        "or search with `bash` and grep -rn."
     )
 
 

@@ -36,6 +36,7 @@ from refold.place.far.frames import (
     read_frame,
     write_all,
 )
+from refold.place.port import Real
 from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
@@ -43,6 +44,7 @@ _CONNECT_SECONDS = 60.0
 _MAX_NOISE_BYTES = 64 * 1024  # of a shell that greets, before the place answers
 _MAX_COMPLAINT_CHARS = 500
 _MAX_TEXT_CHARS = 4_000  # of an error of the place
+_MAX_PATH_CHARS = 4_096
 _END_SECONDS = 5.0
 # sh has `command -v` everywhere. A place with refold reads this script and skips it.
 _START_SCRIPT = (
@@ -124,6 +126,8 @@ class OpenCall:
 
     def hear(self, answer: PlaceAnswer) -> None:
         kind = answer.record.get("kind")
+        if kind == "lost":
+            return  # only this side can know that
         if kind == "failed":
             text = clean(str(answer.record.get("text", "")))[:_MAX_TEXT_CHARS]
             self.error = ToolFailed(text or "The place failed, and did not say why.")
@@ -248,6 +252,7 @@ class _Connection:
     def __init__(self, address: PlaceAddress, environ: Mapping[str, str]) -> None:
         self._address = address
         self.broken = ""
+        self._closed = False
         self._lock, self._calls_lock = threading.Lock(), threading.Lock()
         self._calls = dict[int, OpenCall]()
         self._numbers = 0
@@ -305,7 +310,7 @@ class _Connection:
         if not hello.done.wait(_CONNECT_SECONDS):
             raise self._unreachable("it did not answer")
         try:
-            self.greeting = hello.result().read(PlaceGreeting)
+            self.greeting = _check_greeting(hello.result().read(PlaceGreeting))
         except ConnectionLost as error:
             raise self._unreachable("it ended at once") from error
 
@@ -332,6 +337,8 @@ class _Connection:
         except BadFrame as error:
             raise ToolFailed(f"That is {error} to {self._name}.") from error
         with self._lock:
+            if self._closed:
+                return  # its number may be that of another file by now
             try:
                 write_all(self._writing, data)
             except OSError:
@@ -341,9 +348,17 @@ class _Connection:
         """End the command, and with it what runs in the place."""
         self.broken = self.broken or "it was closed"
         process = self._process
+        if not self._lock.acquire(timeout=_END_SECONDS):
+            with suppress(ProcessLookupError):
+                os.killpg(
+                    process.pid, signal.SIGKILL
+                )  # it reads nothing, and a sender waits
+            self._lock.acquire()
+        self._closed = True
         with suppress(OSError):
             if process.stdin:
                 process.stdin.close()  # the place ends its commands, then itself
+        self._lock.release()
         try:
             process.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -429,6 +444,25 @@ class _Connection:
             while piece := os.read(self._errors, 4096):
                 self._complaints += piece
                 del self._complaints[: -2 * _MAX_COMPLAINT_CHARS]
+
+
+def _check_greeting(greeting: PlaceGreeting) -> PlaceGreeting:
+    """The greeting with texts that can be shown. Raises `ToolFailed` for an impossible path."""
+    for path in (greeting.root, greeting.home):
+        check_path(path)
+    texts = {
+        name: escape_name(clean(getattr(greeting, name)))[:_MAX_COMPLAINT_CHARS]
+        for name in ("user", "host", "system", "python", "sandbox", "notice", "head")
+    }
+    return msgspec.structs.replace(greeting, **texts)
+
+
+def check_path(path: str) -> Real:
+    """An absolute path from a place. Raises `ToolFailed` for another text."""
+    usual = os.path.isabs(path) and os.path.normpath(path) == path and "\0" not in path
+    if not usual or len(path) > _MAX_PATH_CHARS:
+        raise ToolFailed("The place sent a path that cannot be one.")
+    return Real(path)
 
 
 def _ignore(_answer: PlaceAnswer) -> None:

@@ -14,7 +14,7 @@ from typing import Self
 from msgspec import Struct
 
 from refold.errors import ToolFailed
-from refold.place.elsewhere.pipe import Pipe, PlaceAnswer
+from refold.place.elsewhere.pipe import Pipe, PlaceAnswer, check_path
 from refold.place.judged_files import JudgedFiles
 from refold.place.port import (
     DirectoryEntry,
@@ -26,6 +26,7 @@ from refold.place.port import (
     WalkedFiles,
     Why,
 )
+from refold.values.path_names import below
 from refold.values.secret_mask import FindSecrets, without_secrets
 
 # A path is resolved again for each step of a call. Nothing is opened through it: what was
@@ -33,7 +34,6 @@ from refold.values.secret_mask import FindSecrets, without_secrets
 _RESOLVED_SECONDS = 1.0
 _MAX_LOOKS = 200
 _MAX_PATHS = 200_000
-_MAX_PATH_CHARS = 4_096
 
 
 class _LookAnswer(Struct, frozen=True):
@@ -240,7 +240,8 @@ class PlaceTree:
 
     def with_ignored(self, real: Real) -> Iterator[str]:
         answer = self._files.pipe.ask("ignored", real=real, at_most=_MAX_PATHS)
-        return iter(answer.read(_Paths).paths[:_MAX_PATHS])
+        paths = answer.read(_Paths).paths[:_MAX_PATHS]
+        return (path for path in paths if below(check_path(path), real))
 
     def scope(self, real: Real) -> SearchScope:
         return self._files.look(real).scope
@@ -252,7 +253,7 @@ class PlaceTree:
 
     def _ask_items(self, real: Real) -> _Items:
         items = self._files.pipe.ask("items", real=real).read(_Items)
-        if any("/" in item[0] or "\0" in item[0] for item in items.items):
+        if not all(_is_name(item[0]) for item in items.items):
             raise ToolFailed("The place sent a name that cannot be one.")
         self._listed = real, items
         return items
@@ -275,12 +276,8 @@ def paths_below(pipe: Pipe, folder: str, at_most: int) -> Sequence[str]:
     return answer.read(_Paths).paths[:at_most]
 
 
-def check_path(path: str) -> Real:
-    """An absolute path from a place. Raises `ToolFailed` for another text."""
-    usual = os.path.isabs(path) and os.path.normpath(path) == path and "\0" not in path
-    if not usual or len(path) > _MAX_PATH_CHARS:
-        raise ToolFailed("The place sent a path that cannot be one.")
-    return Real(path)
+def _is_name(name: str) -> bool:
+    return name not in ("", ".", "..") and "/" not in name and "\0" not in name
 
 
 def _is_below(path: str) -> bool:

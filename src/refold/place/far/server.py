@@ -61,6 +61,8 @@ class PlaceServer:
 
     def _begin(self, record: dict[str, Any], raw: bytes) -> None:
         number, do = record.pop("id", 0), record.pop("do", "")
+        if not isinstance(number, int) or not isinstance(do, str):
+            return  # nothing can be answered
         if do in ("stop", "input"):
             if call := self._calls.get(number):
                 call.stop() if do == "stop" else call.add_input(raw)
