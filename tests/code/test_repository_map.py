@@ -350,6 +350,8 @@ def test_a_broken_or_foreign_map_file_is_made_again(
 
     assert repository.refresh().is_whole
     assert repository.describe_symbol("Till").definitions
+    with closing(sqlite3.connect(file)) as other:
+        assert not [*other.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")]
 
 
 def test_paths_in_a_map_file_are_not_opened_and_its_values_are_not_believed(
