@@ -134,7 +134,8 @@ class PlaceFiles(JudgedFiles):
         return files
 
     def kind(self, real: Real) -> Kind:
-        return self.look(real).kind
+        # What is done in it fails with its own error if the directory is gone.
+        return "directory" if real == self.roots[0] else self.look(real).kind
 
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
         listed = self._tree.list_directory(real)
@@ -167,6 +168,8 @@ class PlaceFiles(JudgedFiles):
         """Whether it can be replaced is seen when it is: it costs no round trip of its own."""
 
     def _resolve(self, path: str) -> Real:
+        if path in (".", self.roots[0]):
+            return Real(self.roots[0])  # the place said so when it was greeted
         look = self._looks.of_path(path)
         return look.real if look is not None else self._ask_look(path).real
 
