@@ -196,9 +196,9 @@ async def count(
     return Counted(category, right, tried, time.monotonic() - began)
 
 
-def report(model: str, found: Sequence[Counted]) -> None:
+def report(model: str, results: Sequence[Counted]) -> None:
     rows = list[tuple[str, ...]]()
-    for item in found:
+    for item in results:
         low, high = interval(item.right, item.tried)
         tried = max(item.tried, 1)
         rows.append(

@@ -194,11 +194,11 @@ def _long_session(here: Path, blocks: int) -> int:
     return len(screen_of(entries).done)
 
 
-def _nothing(home: Path, work: Path, port: int) -> Environ:
+def _nothing(home: Path, workspace: Path, port: int) -> Environ:
     return {}
 
 
-def _refold(home: Path, work: Path, port: int) -> Environ:
+def _refold(home: Path, workspace: Path, port: int) -> Environ:
     return {
         "REFOLD_HOME": str(home / "refold"), "ANTHROPIC_API_KEY": "sk-ant-mock",
         "ANTHROPIC_BASE_URL": f"http://127.0.0.1:{port}", "REFOLD_BUDGET__TOKENS": "0", "REFOLD_BUDGET__DOLLARS": "0",
@@ -206,7 +206,7 @@ def _refold(home: Path, work: Path, port: int) -> Environ:
     }  # fmt: skip
 
 
-def _codex(home: Path, work: Path, port: int) -> Environ:
+def _codex(home: Path, workspace: Path, port: int) -> Environ:
     settings = f"""
 model = "gpt-6.1-sol"
 model_provider = "mock"
@@ -216,7 +216,7 @@ name = "mock"
 base_url = "http://127.0.0.1:{port}/v1"
 wire_api = "responses"
 env_key = "MOCK_KEY"
-[projects."{work}"]
+[projects."{workspace}"]
 trust_level = "trusted"
 [analytics]
 enabled = false
@@ -225,11 +225,11 @@ enabled = false
     return {"CODEX_HOME": str(home), "MOCK_KEY": "sk-mock"}
 
 
-def _claude(home: Path, work: Path, port: int) -> Environ:
+def _claude(home: Path, workspace: Path, port: int) -> Environ:
     settings = {
         "hasCompletedOnboarding": True, "theme": "dark", "numStartups": 5,
         "customApiKeyResponses": {"approved": ["sk-ant-mock"], "rejected": []},
-        "projects": {str(work): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
+        "projects": {str(workspace): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}},
     }  # fmt: skip
     (home / ".claude.json").write_text(json.dumps(settings), encoding="utf-8")
     return {

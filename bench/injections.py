@@ -237,11 +237,11 @@ def _fill_in(text: str, home: str, port: int) -> str:
     return text.replace("{HOME}", home).replace("{PORT}", str(port))
 
 
-def _lay_out(work: Path, home: Path, task: Legitimate, order: str) -> None:
-    work.mkdir()
-    subprocess.run(["git", "init", "-q", str(work)], check=True)
+def _lay_out(workspace: Path, home: Path, task: Legitimate, order: str) -> None:
+    workspace.mkdir()
+    subprocess.run(["git", "init", "-q", str(workspace)], check=True)
     for name, text in {**_SECRETS, **task.files}.items():
-        path = work / name
+        path = workspace / name
         path.parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".py"):  # in a literal of Python it has to be read back as it is
             text = text.replace("'''{INJECTION}'''", repr(order))
@@ -252,12 +252,14 @@ def _lay_out(work: Path, home: Path, task: Legitimate, order: str) -> None:
     (home / ".bash_login").unlink(missing_ok=True)
 
 
-def _has_reached(goal: Goal, work: Path, home: Path, came: list[bytes], seen: str) -> bool:
+def _has_reached(
+    goal: Goal, workspace: Path, home: Path, came: list[bytes], seen: str
+) -> bool:
     if goal.received:
         return goal.received.encode() in b"".join(came)
     if goal.seen:
         return goal.seen in seen
-    path = home / goal.home if goal.home else work / goal.work
+    path = home / goal.home if goal.home else workspace / goal.work
     if goal.gone:
         return not path.exists()
     return path.exists() and goal.contains in path.read_text(errors="replace")
@@ -267,26 +269,30 @@ def read_set() -> InjectionSet:
     return msgspec.convert(tomllib.loads(SET.read_text()), InjectionSet)
 
 
-async def all_met(found: InjectionSet, mode: str) -> list[Met]:
+async def all_met(injections: InjectionSet, mode: str) -> list[Met]:
     return [
         await run_attack(task, attack, mode)
-        for attack in found.attacks
-        for task in found.tasks
+        for attack in injections.attacks
+        for task in injections.tasks
     ]
 
 
 async def each_met(
-    found: InjectionSet, mode: str, model: str, known: Sequence[Met], most: int
+    injections: InjectionSet, mode: str, model: str, known: Sequence[Met], most: int
 ) -> AsyncGenerator[Met, None]:
     """Each attack once, with a task in turn: a real model takes long."""
     before = {item.attack: item for item in known}
-    for number, attack in enumerate(found.attacks[:most]):
-        task = found.tasks[number % len(found.tasks)]
+    for number, attack in enumerate(injections.attacks[:most]):
+        task = injections.tasks[number % len(injections.tasks)]
         yield before.get(attack.name) or await run_attack(task, attack, mode, model)
 
 
 def with_model(
-    found: InjectionSet, modes: Sequence[str], model: str, output: Path | None, most: int
+    injections: InjectionSet,
+    modes: Sequence[str],
+    model: str,
+    output: Path | None,
+    most: int,
 ) -> Mapping[str, Sequence[Met]]:
     known = dict[str, list[Met]]()
     if output and output.exists():
@@ -300,7 +306,7 @@ def with_model(
             output.write_bytes(msgspec.json.encode({**known, **results}))
 
     async def meet(mode: str) -> None:
-        every = each_met(found, mode, model, known.get(mode, ()), most)
+        every = each_met(injections, mode, model, known.get(mode, ()), most)
         async with aclosing(every) as result:
             async for one in result:
                 tell(mode, one)

@@ -110,10 +110,10 @@ async def keep_view(directory: Path) -> None:
     await record.close()
 
 
-async def write(directory: Path, found: list[Entry]) -> None:
+async def write(directory: Path, entries: list[Entry]) -> None:
     store, head, lines = FileStore(directory), codec.Head(), list[bytes]()
     lease = await store.lease()
-    for entry in found:
+    for entry in entries:
         line, head = codec.encode(entry, head)
         lines.append(line)
     await store.append(lines, expect=0, epoch=lease.epoch, head=(head.seq, head.h))
@@ -165,9 +165,9 @@ def write_and_sync(file: int, line: bytes) -> None:
     os.fdatasync(file)
 
 
-def time_call(work: Callable[[], None]) -> float:
+def time_call(function: Callable[[], None]) -> float:
     began = time.perf_counter()
-    work()
+    function()
     return time.perf_counter() - began
 
 

@@ -164,14 +164,14 @@ TASKS = (
 )
 
 
-def run(task: Task, model: str, models: str, where: Path, home: Path) -> Outcome:
-    work = where / "work"
+def run(task: Task, model: str, models: str, directory: Path, home: Path) -> Outcome:
+    work = directory / "work"
     work.mkdir()
     for name, text in task.before.items():
         (work / name).write_text(text)
     refold = Path(sys.executable).parent / "refold"
     command = [refold, "-p", task.asks, "--yolo", "-m", f"local/{model}"]
-    data = {"REFOLD_HOME": str(home), "HOME": str(where), "PATH": os.environ["PATH"]}
+    data = {"REFOLD_HOME": str(home), "HOME": str(directory), "PATH": os.environ["PATH"]}
     began = time.monotonic()
     done = subprocess.run(
         [*command, "--output-format", "json", "--timeout", str(PATIENCE)],
@@ -193,10 +193,10 @@ def run(task: Task, model: str, models: str, where: Path, home: Path) -> Outcome
 
 
 async def run_in_process(
-    task: Task, model: str, provider: Provider, where: Path
+    task: Task, model: str, provider: Provider, directory: Path
 ) -> Outcome:
     """The same task in this process, with a provider of ours."""
-    work = where / "work"
+    work = directory / "work"
     work.mkdir()
     for name, text in task.before.items():
         (work / name).write_text(text)
@@ -207,7 +207,7 @@ async def run_in_process(
         builtin=False,
         system_prompt=SMALL.system,
         directory=work,
-        home=where / "home",
+        home=directory / "home",
         mode="bypass",
         settings={"limits.steps": 12},
     )
@@ -276,16 +276,16 @@ class Limited:
         return self._inner.stream(msgspec.structs.replace(request, max_output=512))
 
 
-def is_solved(task: Task, work: Path, result: Mapping[str, Any]) -> bool:
+def is_solved(task: Task, workspace: Path, result: Mapping[str, Any]) -> bool:
     try:
-        return task.judge(work, str(result["text"]))
+        return task.judge(workspace, str(result["text"]))
     except (OSError, UnicodeDecodeError):
         return False
 
 
-def find_lost_words(task: Task, work: Path) -> tuple[str, ...]:
+def find_lost_words(task: Task, workspace: Path) -> tuple[str, ...]:
     """Words that were to survive and are in no file any more."""
-    files = [p for p in work.rglob("*") if p.is_file()]
+    files = [p for p in workspace.rglob("*") if p.is_file()]
     there = "\n".join(path.read_text(errors="replace") for path in files)
     return tuple(word for word in task.keep if word not in there)
 

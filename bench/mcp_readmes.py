@@ -364,10 +364,10 @@ class Trial:
         answer = self._refold("mcp", "remove", "s", "--data")
         return "is removed" in answer and not any(self._refold_home.glob("mcp-servers/s-*"))
 
-    def _refold(self, *words: str, offline: bool = False) -> str:
+    def _refold(self, *text: str, offline: bool = False) -> str:
         before = ("unshare", "-n") if offline and os.geteuid() == 0 else ()
         finished = subprocess.run(
-            (*before, sys.executable, "-m", "refold", *words), cwd=self._work,
+            (*before, sys.executable, "-m", "refold", *text), cwd=self._work,
             env={**os.environ, "REFOLD_HOME": str(self._refold_home)},
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=_SECONDS, check=False,

@@ -108,14 +108,14 @@ def measure_list(page: Any, path: str) -> float:
     return page.evaluate("first_") / 1000
 
 
-def write_list(home: Path, conversations: int, work: Path) -> None:
-    make(_sessions(home), conversations, LISTED_STEPS, work)
+def write_list(home: Path, conversations: int, workspace: Path) -> None:
+    make(_sessions(home), conversations, LISTED_STEPS, workspace)
 
 
-def write_long(home: Path, least: int, work: Path) -> int:
+def write_long(home: Path, least: int, workspace: Path) -> int:
     """Write a conversation of at least this number of events. Gives their number."""
     lines, head = list[bytes](), codec.Head()
-    for seq, event in enumerate(_day(str(work), least), start=1):
+    for seq, event in enumerate(_day(str(workspace), least), start=1):
         line, head = codec.encode(Entry(seq, event, at=1.8e9 + seq), head)
         lines.append(line + b"\n")
     file = _sessions(home).path(LONG_ID) / "events.jsonl"

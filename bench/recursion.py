@@ -105,20 +105,20 @@ def _read(home: Path) -> int:
     return count
 
 
-def row(question: Question, way: str, found: Mapping[str, Any]) -> Sequence[object]:
-    right = question.answer in str(found.get("text", found.get("result", "")))
+def row(question: Question, way: str, result: Mapping[str, Any]) -> Sequence[object]:
+    right = question.answer in str(result.get("text", result.get("result", "")))
     return (
         f"{question.name} {way.removeprefix('--')}",
-        "right" if right else _why_not(found),
-        f"{found['read']:,}",
-        f"{found['seconds']:.1f} s",
+        "right" if right else _why_not(result),
+        f"{result['read']:,}",
+        f"{result['seconds']:.1f} s",
     )
 
 
-def _why_not(found: Mapping[str, Any]) -> str:
-    if "outcome" in found:
-        return f"wrong ({found['outcome']})"
-    return "none: " + (found["why"].strip().splitlines() or ["?"])[-1][:60]
+def _why_not(result: Mapping[str, Any]) -> str:
+    if "outcome" in result:
+        return f"wrong ({result['outcome']})"
+    return "none: " + (result["why"].strip().splitlines() or ["?"])[-1][:60]
 
 
 def report(model: str, files: int, lines: int) -> None:

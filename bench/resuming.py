@@ -76,13 +76,19 @@ def report(times: int, events: int) -> None:
     table.compare(title, took)
 
 
-def to_prompt(words: Sequence[str], work: Path, home: Path) -> float:
+def to_prompt(words: Sequence[str], workspace: Path, home: Path) -> float:
     """Start it, wait for its prompt, and leave, as a person does."""
     place = {**os.environ, "REFOLD_HOME": str(home), "TERM": "xterm-256color"}
     program, (ours, its) = [sys.executable, "-m", "refold", *words], os.openpty()
     began = time.perf_counter()
     child = subprocess.Popen(
-        program, cwd=work, env=place, stdin=its, stdout=its, stderr=its, process_group=0
+        program,
+        cwd=workspace,
+        env=place,
+        stdin=its,
+        stdout=its,
+        stderr=its,
+        process_group=0,
     )
     os.close(its)
     try:
@@ -110,11 +116,11 @@ def until(shown: bytes, terminal: int) -> None:
             raise RuntimeError(missing) from error
 
 
-def session(work: Path, events: int) -> Iterator[Entry]:
+def session(workspace: Path, events: int) -> Iterator[Entry]:
     """A session that works in this directory, and in which nothing is under way."""
     story = journal.story()
     next(story)
-    result = chain([SessionStarted(str(work), "0.1.0")], islice(story, events - 3))
+    result = chain([SessionStarted(str(workspace), "0.1.0")], islice(story, events - 3))
     seq = 0
     for seq, event in enumerate(result, start=1):
         yield Entry(seq, event, at=1.8e9 + seq, epoch=1, by="agent")

@@ -75,13 +75,13 @@ def report(count: int, steps: int, runs: int) -> None:
         )
 
 
-def make(home: JournalDirectory, count: int, steps: int, work: Path) -> int:
+def make(home: JournalDirectory, count: int, steps: int, workspace: Path) -> int:
     """Journals as our own codec writes them. Gives their bytes."""
     chance, result = random.Random(7), 0
     paragraphs = prose()
     for n in range(count):
         name = f"20260101-{n:06d}-{n % 9973:04d}"
-        where = work / ("oldest" if n == 0 else f"project-{n % DIRECTORIES}")
+        where = workspace / ("oldest" if n == 0 else f"project-{n % DIRECTORIES}")
         lines, head = list[bytes](), codec.Head()
         for event in story(chance, paragraphs, str(where), steps, n):
             line, head = codec.encode(Entry(head.seq + 1, event, at=1.7e9 + n), head)
@@ -177,13 +177,13 @@ def commands(
         yield f"refold {' '.join(words)}", table.ms(took), table.times(took, bare)
 
 
-def run(home: JournalDirectory, runs: int, where: Path, *words: str) -> float:
+def run(home: JournalDirectory, runs: int, directory: Path, *text: str) -> float:
     place = {**os.environ, "REFOLD_HOME": str(home.root.parent)}
 
     def once() -> None:
         subprocess.run(
-            [sys.executable, "-m", "refold", *words],
-            cwd=where,
+            [sys.executable, "-m", "refold", *text],
+            cwd=directory,
             env=place,
             check=True,
             stdin=subprocess.DEVNULL,
@@ -194,9 +194,9 @@ def run(home: JournalDirectory, runs: int, where: Path, *words: str) -> float:
     return median(time_call(once) for _ in range(runs))
 
 
-def time_call(work: Callable[[], object]) -> float:
+def time_call(function: Callable[[], object]) -> float:
     began = time.perf_counter()
-    work()
+    function()
     return time.perf_counter() - began
 
 

@@ -89,16 +89,16 @@ class Screen:
     def mark(self) -> int:
         return len(self._came)
 
-    def until(self, words: str, since: int = 0, seconds: float = 60.0) -> float:
+    def until(self, text: str, since: int = 0, seconds: float = 60.0) -> float:
         """When these words had been written, whatever stands between their letters."""
-        wanted, result, at = re.sub(r"\s", "", words).encode(), b"", since
+        wanted, result, at = re.sub(r"\s", "", text).encode(), b"", since
         deadline = time.perf_counter() + seconds
         while True:
             with self._changed:
                 while at >= len(self._came):
                     left = deadline - time.perf_counter()
                     if left <= 0 or self._over:
-                        raise RuntimeError(f"{words!r} never came:\n{self.text()}")
+                        raise RuntimeError(f"{text!r} never came:\n{self.text()}")
                     self._changed.wait(left)
                 came, data = self._came[at]
             at += 1
@@ -136,9 +136,9 @@ class Screen:
         self._tmux("kill-server")
         self._control.wait()
 
-    def _tmux(self, *words: str) -> str:
+    def _tmux(self, *text: str) -> str:
         return subprocess.run(
-            [*self._name, *words], stdout=subprocess.PIPE, check=True, text=True
+            [*self._name, *text], stdout=subprocess.PIPE, check=True, text=True
         ).stdout
 
     def _read(self) -> None:

@@ -204,8 +204,8 @@ class Project:
             text = text.replace(mark, value)
         return name, text
 
-    def git(self, *words: str) -> str:
-        command = ("git", "-C", str(self.folder), *words)
+    def git(self, *text: str) -> str:
+        command = ("git", "-C", str(self.folder), *text)
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def harm(self, results: Sequence[str]) -> Iterator[str]:

@@ -126,15 +126,17 @@ def slash_commands() -> str:
     return "\n\n".join(parts)
 
 
-def slash_command(found: SlashCommand) -> str:
-    usage = f"/{found.name} {found.takes}".strip().replace("|", "\\|")
+def slash_command(command: SlashCommand) -> str:
+    usage = f"/{command.name} {command.takes}".strip().replace("|", "\\|")
     also = (
-        f" Also {code(*(f'/{name}' for name in found.aliases))}." if found.aliases else ""
+        f" Also {code(*(f'/{name}' for name in command.aliases))}."
+        if command.aliases
+        else ""
     )
-    waits = "" if found.at_once else " ·"
-    more = f" {found.more}" if found.more else ""
-    about = f"{found.about[0].upper()}{found.about[1:]}".rstrip(".?")
-    end = "?" if found.about.endswith("?") else "."
+    waits = "" if command.at_once else " ·"
+    more = f" {command.more}" if command.more else ""
+    about = f"{command.about[0].upper()}{command.about[1:]}".rstrip(".?")
+    end = "?" if command.about.endswith("?") else "."
     return f"| `{usage}`{waits} | {about}{end}{more}{also} |"
 
 
@@ -155,19 +157,19 @@ def all_tools() -> list[Tool]:
     return [by_name[name] for name in sorted(by_name)]
 
 
-def tool(found: Tool) -> str:
-    schema = msgspec.json.decode(found.spec.parameters)
+def tool(tool: Tool) -> str:
+    schema = msgspec.json.decode(tool.spec.parameters)
     needed = schema["required"]
     rows = [
         f"| `{name}` | {kind(about)} | {'required' if name in needed else default(about)} "
         f"| {about.get('description', '').replace(chr(10), ' ')} |"
         for name, about in schema["properties"].items()
     ]
-    head = f"### `{found.name}`\n\nEffect: `{found.effect.value}`."
-    if found.subject:
-        head += f" Rules match on `{found.subject}`."
+    head = f"### `{tool.name}`\n\nEffect: `{tool.effect.value}`."
+    if tool.subject:
+        head += f" Rules match on `{tool.subject}`."
     table = "\n".join(["| argument | type | | |", "|---|---|---|---|", *rows])
-    return f"{head}\n\n{found.description.strip()}\n\n{table if rows else 'No arguments.'}"
+    return f"{head}\n\n{tool.description.strip()}\n\n{table if rows else 'No arguments.'}"
 
 
 def kind(about: dict[str, Any]) -> str:

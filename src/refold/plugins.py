@@ -65,11 +65,11 @@ class Plugin(Struct, frozen=True):
             raise self.error_about("it is not a function")
         return function
 
-    def error_about(self, why: str) -> BadInput:
+    def error_about(self, reason: str) -> BadInput:
         """The error about this plug-in."""
         kind = self.group.removeprefix("refold.").removesuffix("s").replace("ie", "y")
         return BadInput(
-            f"the {kind} {self.name!r} of {self.package} ({self.value}) cannot be used: {why}"
+            f"the {kind} {self.name!r} of {self.package} ({self.value}) cannot be used: {reason}"
         )
 
 

@@ -73,10 +73,10 @@ def read_regular(
     return data, len(data) if left else max(about.st_size, len(data))
 
 
-def _refuse_odd(about: os.stat_result) -> None:
-    if stat.S_ISDIR(about.st_mode):
+def _refuse_odd(status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(about.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "it is a pipe, a device or a socket, not a file")
 
 

@@ -200,9 +200,9 @@ class Connected:
     """The connection, and what passed over it."""
 
     def __init__(
-        self, agent: ClientSideConnection, editor: Editor, process: Any, work: Path
+        self, agent: ClientSideConnection, editor: Editor, process: Any, workspace: Path
     ) -> None:
-        self.agent, self.editor, self.process, self.work = agent, editor, process, work
+        self.agent, self.editor, self.process, self.work = agent, editor, process, workspace
         self.begun: Any = None
 
     async def new(self, **more: Any) -> str:
@@ -217,7 +217,7 @@ class Connected:
 
 @asynccontextmanager
 async def editor(
-    work: Path,
+    workspace: Path,
     *lines: Document,
     said: Said | None = None,
     elicits: bool = False,
@@ -228,13 +228,15 @@ async def editor(
 ) -> AsyncGenerator[Connected]:
     """`refold acp` with these responses of the model; ends it, and checks what passed."""
     outcome, checked = Editor(said), Checked()
-    program, *arguments = command("acp", "--script", script(work.parent, *lines), *options)
+    program, *arguments = command(
+        "acp", "--script", script(workspace.parent, *lines), *options
+    )
     async with acp.spawn_agent_process(
-        outcome, program, *arguments, env=dict(os.environ), cwd=work,
+        outcome, program, *arguments, env=dict(os.environ), cwd=workspace,
         transport_kwargs={"stderr": None, "shutdown_timeout": 10.0}, observers=[checked],
         use_unstable_protocol=True,
     ) as (agent, process):  # fmt: skip
-        result = Connected(agent, outcome, process, work)
+        result = Connected(agent, outcome, process, workspace)
         form = schema.ElicitationFormCapabilities()
         capabilities = schema.ClientCapabilities(
             elicitation=schema.ElicitationCapabilities(form=form) if elicits else None,

@@ -65,10 +65,11 @@ EDIT = call("edit_file", path="a.py", old="1", new="2")
 EDIT_SHOWN = ("x = 1\n", "x = 2\n")
 
 
-def calls(at: Connected) -> list[tuple[str | None, str | None]]:
+def calls(editor: Connected) -> list[tuple[str | None, str | None]]:
     """The kind and the status of each tool call update, as they came."""
     return [
-        (item.kind, item.status) for item in at.editor.of("tool_call", "tool_call_update")
+        (item.kind, item.status)
+        for item in editor.editor.of("tool_call", "tool_call_update")
     ]
 
 

@@ -23,13 +23,13 @@ pytestmark = [
 ]
 
 
-def acpx(work: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
-    (work / "a.py").write_text("x = 1\n")
+def acpx(workspace: Path, *flags: str) -> "subprocess.CompletedProcess[str]":
+    (workspace / "a.py").write_text("x = 1\n")
     edit = call("edit_file", path="a.py", old="1", new="2")
     lines = (call("read_file", path="a.py"), edit, {"text": "All done."})
-    agent = shlex.join(command("acp", "--script", script(work.parent, *lines)))
+    agent = shlex.join(command("acp", "--script", script(workspace.parent, *lines)))
     return subprocess.run(
-        [str(ACPX), "--agent", agent, *flags, "exec", "Make x 2"], cwd=work, text=True,
+        [str(ACPX), "--agent", agent, *flags, "exec", "Make x 2"], cwd=workspace, text=True,
         capture_output=True, timeout=100, check=False,
     )  # fmt: skip
 

@@ -20,11 +20,11 @@ READ = call("read_file", path="a.py")
 EDIT = call("edit_file", path="a.py", old="1", new="2")
 
 
-def results(at: Connected) -> list[str]:
+def results(editor: Connected) -> list[str]:
     """What the model reads from each call, as far as it is shown."""
     return [
         "".join(part.content.text for part in item.content or [] if part.type == "content")
-        for item in at.editor.of("tool_call_update")
+        for item in editor.editor.of("tool_call_update")
         if item.status in ("completed", "failed")
     ]
 

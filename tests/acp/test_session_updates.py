@@ -19,13 +19,13 @@ from refold.views.stream_json.encode import Document
 from refold.views.stream_json.live_documents import TextDelta, ThinkingDelta, ToolProgress
 
 
-def text(offset: int, words: str, message: int = 5) -> TextDelta:
-    return TextDelta(after=4, message=message, offset=offset, text=words)
+def text(offset: int, text: str, message: int = 5) -> TextDelta:
+    return TextDelta(after=4, message=message, offset=offset, text=text)
 
 
-def answer(words: str, thinking: str = "") -> AssistantMessage:
+def answer(text: str, thinking: str = "") -> AssistantMessage:
     return AssistantMessage(
-        seq=9, text=words, thinking=thinking, model="m", stop="end", partial=False,
+        seq=9, text=text, thinking=thinking, model="m", stop="end", partial=False,
         usage=Usage(), cost=None,
     )  # fmt: skip
 

@@ -62,8 +62,8 @@ class Household:
         }
         self.agent = Agent(provider=self.cast, **{**plain, **more})
 
-    def run(self, words: str) -> Result:
-        return self.agent.run(words)
+    def run(self, text: str) -> Result:
+        return self.agent.run(text)
 
     @asynccontextmanager
     async def session(self, id_: str = "") -> AsyncGenerator[Conversation]:
@@ -213,9 +213,9 @@ class Tree:
         )  # fmt: skip
 
 
-async def turn(tree_: Tree, *words: str) -> Session:
+async def turn(tree_: Tree, *text: str) -> Session:
     session = await tree_.open_session()
-    for word in words:
+    for word in text:
         await session.inbox.say(word)
     await session.run_turns()
     return session

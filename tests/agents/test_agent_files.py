@@ -41,8 +41,8 @@ def write(folder: Path, name: str, fields: str = "", body: str = "Do it.") -> Pa
     return file
 
 
-def load_agents(here: Here, around: SkillScope | None = None) -> Registry:
-    return registry(around or here.around(), lambda: KNOWN)
+def load_agents(here: Here, scope: SkillScope | None = None) -> Registry:
+    return registry(scope or here.around(), lambda: KNOWN)
 
 
 def one(here: Here, fields: str, body: str = "Do it.") -> tuple[Profile, tuple[str, ...]]:

@@ -122,9 +122,9 @@ def below(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
     return world(rights[-1], above), rights[-1].view, above
 
 
-def verdict(found: Access, rights: Sequence[Rights]) -> Decision:
+def verdict(access: Access, rights: Sequence[Rights]) -> Decision:
     mine, view, above = below(rights)
-    return judge(found, mine, view, parent=above)
+    return judge(access, mine, view, parent=above)
 
 
 @settings(max_examples=60, deadline=None)

@@ -292,9 +292,9 @@ def test_a_resumed_session_returns_to_its_worktree_unless_it_was_deleted(
     )
     id_ = house.run("Go.").session_id
 
-    async def again(words: str) -> None:
+    async def again(text: str) -> None:
         async with house.session(id_) as session:
-            await session.run(words)
+            await session.run(text)
 
     anyio.run(again, "Again.")
     assert (tree / "new.txt").exists()

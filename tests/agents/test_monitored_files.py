@@ -26,7 +26,7 @@ TAIL = "tail -n 0 -F -- {name} 2>/dev/null"
 
 @asynccontextmanager
 async def watching(
-    work: Path, file: str, until: str = "ready|Error", *, mode: Mode = "bypass",
+    workspace: Path, file: str, until: str = "ready|Error", *, mode: Mode = "bypass",
     deny: Sequence[str] = (), put: list[Question] | None = None,
 ) -> AsyncGenerator[tuple[Session, ScriptedProvider]]:  # fmt: skip
     """A session in which the agent has asked for that file to be watched."""
@@ -34,13 +34,13 @@ async def watching(
     provider = ScriptedProvider([("tool_call", json.dumps(wanted))], "I wait.", "I saw it.")
     settings = {"permissions.deny": tuple(deny), "sandbox.profile": "off"}
 
-    async def approve(asked: Question) -> bool:
+    async def approve(question: Question) -> bool:
         assert put is not None
-        put.append(asked)
+        put.append(question)
         return False
 
     agent = Agent(
-        provider=provider, directory=work, mode=mode, settings=settings,
+        provider=provider, directory=workspace, mode=mode, settings=settings,
         approve=approve if put is not None else None,
     )  # fmt: skip
     async with agent.session() as session:

@@ -127,10 +127,10 @@ def mail_of(sender: str, text: str, kind: str = "") -> str:
     return f'<mail from="{sender}"{kind}>\n{text}\n</mail>'
 
 
-def run(tree: TeamTree, words: str = "Go.") -> Session:
+def run(tree: TeamTree, text: str = "Go.") -> Session:
     async def run_bounded() -> Session:
         with anyio.fail_after(30):
-            return await turn(tree, words)
+            return await turn(tree, text)
 
     return anyio.run(run_bounded)
 

@@ -69,11 +69,11 @@ def rest(process: "subprocess.Popen[bytes]") -> tuple[list[Document], str]:
     ], err.decode()
 
 
-def wait_until_gone(words: str) -> bool:
+def wait_until_gone(text: str) -> bool:
     """Whether no process with these words in its command line runs any more."""
     until_then = time.monotonic() + LONG
     while time.monotonic() < until_then:
-        if not any(words.encode() in command_line for command_line in _command_lines()):
+        if not any(text.encode() in command_line for command_line in _command_lines()):
             return True
     return False
 

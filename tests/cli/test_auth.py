@@ -241,8 +241,8 @@ def test_auth_list_reads_a_failing_keyring_once_and_reports_its_error(
 def strict() -> Iterator[WireServer]:
     """Lists its models only to requests with `KEY`."""
 
-    def answer(heard: ReceivedRequest) -> Answer:
-        good = heard.headers.get("authorization") == f"Bearer {KEY}"
+    def answer(request: ReceivedRequest) -> Answer:
+        good = request.headers.get("authorization") == f"Bearer {KEY}"
         return Answer(json.dumps(PAGE["/models"]).encode()) if good else Answer(b"{}", 401)
 
     with (

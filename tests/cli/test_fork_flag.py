@@ -26,11 +26,11 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_script(capfd: CAPFD, answer: str, *words: str) -> tuple[int, str, str]:
+def run_script(capfd: CAPFD, answer: str, *text: str) -> tuple[int, str, str]:
     script = Path("script.jsonl")
     script.write_bytes(msgspec.json.encode({"text": answer}))
     capfd.readouterr()
-    code = main(["-p", *words, "--script", str(script)])
+    code = main(["-p", *text, "--script", str(script)])
     output = capfd.readouterr()
     return code, output.out, output.err
 

@@ -14,9 +14,9 @@ LINES, COLUMNS = 40, 80
 FLAG = re.compile(r"(?<![\w-])--?[A-Za-z][A-Za-z-]*")
 
 
-def help_text(capfd: pytest.CaptureFixture[str], *words: str) -> str:
+def help_text(capfd: pytest.CaptureFixture[str], *text: str) -> str:
     with pytest.raises(SystemExit) as end:
-        parse(words)
+        parse(text)
     assert not end.value.code
     return capfd.readouterr().out
 

@@ -336,10 +336,10 @@ main.run(sys.argv[2:])
 """
 
 
-def run_broken_command(words: str, *arguments: str) -> tuple[int, str, str]:
+def run_broken_command(text: str, *arguments: str) -> tuple[int, str, str]:
     """What a person gets from a refold in which a command is broken."""
     done = subprocess.run(
-        [sys.executable, "-c", BROKEN, words, *arguments],
+        [sys.executable, "-c", BROKEN, text, *arguments],
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     return done.returncode, done.stdout, done.stderr

@@ -34,14 +34,14 @@ class Served:
         self.overloads = 0  # how many requests are answered with 529 from here on
         self.server: WireServer | None = None
 
-    def answer(self, heard: ReceivedRequest) -> Answer:
-        data = json.loads(heard.body) if heard.body else {}
+    def answer(self, request: ReceivedRequest) -> Answer:
+        data = json.loads(request.body) if request.body else {}
         if self.overloads:
             self.overloads -= 1
             return Answer(b"{}", 529)
         if data.get("model") in self.down:
             return Answer(b"{}", 503)
-        wire = "ollama" if heard.path.startswith("/api") else "openai-chat"
+        wire = "ollama" if request.path.startswith("/api") else "openai-chat"
         return answer(wire, self.reply)
 
     @property

@@ -333,10 +333,10 @@ THEIRS = {
 }
 
 
-def write_claude_settings(folder: Path, found: object, name: str = "settings.json") -> Path:
+def write_claude_settings(folder: Path, value: object, name: str = "settings.json") -> Path:
     (folder / ".claude").mkdir(exist_ok=True)
     file = folder / ".claude" / name
-    file.write_text(json.dumps(found))
+    file.write_text(json.dumps(value))
     return file
 
 

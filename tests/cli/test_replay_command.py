@@ -36,9 +36,9 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_replay(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
+def run_replay(capfd: CAPFD, *text: str) -> tuple[int, str, str]:
     capfd.readouterr()
-    code = main(["replay", *words])
+    code = main(["replay", *text])
     output = capfd.readouterr()
     return code, output.out, output.err
 

@@ -21,7 +21,7 @@ LONG = "Please look into why the gutter of the northern roof drips whenever it r
 
 
 def make_titles(
-    place: Path, words: str, *answers: str, name: str = "", **env: str
+    place: Path, text: str, *answers: str, name: str = "", **env: str
 ) -> tuple[list[str], ScriptedProvider, list[type]]:
     """Run a session with these messages, leave it, and make titles `times` times. Return
     the title of each time, the models that were asked, and the kinds of the new events.
@@ -32,7 +32,7 @@ def make_titles(
         async with Agent(
             directory=place, provider=ScriptedProvider("Mended.")
         ).session() as s:
-            await s.run(words)
+            await s.run(text)
             id_ = s.id
         app, _ = open_project(place, {**os.environ, **env})
         if name:
@@ -51,7 +51,7 @@ def make_titles(
     (card,) = home.catalogue().cards()
     parts = (home.path(card.id) / "events.jsonl").read_bytes().split(b"\n")[:-1]
     kinds = [type(entry.event) for entry, _ in codec.decode(parts)]
-    assert card.about.title == (result[0] or " ".join(words.split())[:60])
+    assert card.about.title == (result[0] or " ".join(text.split())[:60])
     return result, provider, [kind for kind in kinds if kind in (Reserved, Settled, Titled)]
 
 

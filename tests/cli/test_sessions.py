@@ -53,24 +53,24 @@ class Shell:
     def __init__(self, capfd: CAPFD) -> None:
         self._capfd = capfd
 
-    def __call__(self, *words: str) -> tuple[int, str, str]:
+    def __call__(self, *text: str) -> tuple[int, str, str]:
         self._capfd.readouterr()
-        code = main(words)
+        code = main(text)
         output = self._capfd.readouterr()
         return code, output.out, output.err
 
-    def sessions(self, *words: str) -> tuple[int, str, str]:
-        return self("sessions", *words)
+    def sessions(self, *text: str) -> tuple[int, str, str]:
+        return self("sessions", *text)
 
-    def documents(self, *words: str) -> list[dict[str, Any]]:
-        _, out, _ = self("sessions", *words, "--json")
+    def documents(self, *text: str) -> list[dict[str, Any]]:
+        _, out, _ = self("sessions", *text, "--json")
         return [json.loads(line) for line in out.splitlines()]
 
-    def ask(self, words: str, answer: str = "Done.") -> str:
+    def ask(self, text: str, answer: str = "Done.") -> str:
         """Have it said in a session of its own. Its id."""
         script = Path("../script.json")
         script.write_bytes(msgspec.json.encode({"text": answer}))
-        assert self("-p", words, "--script", str(script))[0] == 0
+        assert self("-p", text, "--script", str(script))[0] == 0
         return next(iter(home().sessions())).id
 
 
@@ -127,9 +127,9 @@ def test_a_terminal_gets_the_fifty_newest_sessions_and_a_pipe_all(
     assert "more sessions" not in _print_on_a_terminal("sessions", "list", "--limit", "2")
 
 
-def _print_on_a_terminal(*words: str) -> str:
+def _print_on_a_terminal(*text: str) -> str:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "refold", *words]
+    command = [sys.executable, "-m", "refold", *text]
     with subprocess.Popen(command, stdout=theirs, stderr=theirs) as program:
         os.close(theirs)
         data = b""
@@ -345,11 +345,11 @@ def test_sessions_delete_without_a_terminal_needs_yes(shell: Shell) -> None:
 def test_an_open_session_cannot_be_deleted_or_renamed(shell: Shell) -> None:
     id_ = shell.ask("mend the roof")
 
-    async def meanwhile(*words: str) -> tuple[int, str, str]:
+    async def meanwhile(*text: str) -> tuple[int, str, str]:
         store = home().store(id_)
         await store.lease()
         try:
-            return await anyio.to_thread.run_sync(lambda: shell.sessions(*words))
+            return await anyio.to_thread.run_sync(lambda: shell.sessions(*text))
         finally:
             await store.release()
 

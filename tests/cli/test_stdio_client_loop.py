@@ -71,10 +71,10 @@ def words(text: str, **more: Any) -> Document:
     return {"type": "user_message", "text": text, **more}
 
 
-def verdict(asked: Document, allowed: bool, **more: Any) -> Document:
+def verdict(document: Document, allowed: bool, **more: Any) -> Document:
     return {
-        "type": "tool_approval_response", "call_id": asked["call_id"],
-        "hash": asked["hash"], "allowed": allowed, **more,
+        "type": "tool_approval_response", "call_id": document["call_id"],
+        "hash": document["hash"], "allowed": allowed, **more,
     }  # fmt: skip
 
 

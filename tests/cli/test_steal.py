@@ -83,9 +83,9 @@ def working(here: Path) -> Iterator["subprocess.Popen[bytes]"]:
 
 
 @contextmanager
-def lock_holder(directory: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+def lock_holder(directory: Path, *text: str) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(directory), *words],
+        [sys.executable, "-c", HOLDER, str(directory), *text],
         stdout=subprocess.PIPE,
         text=True,
     )

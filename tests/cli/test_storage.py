@@ -74,19 +74,19 @@ def names() -> list[str]:
     return sorted(os.listdir(home().root))
 
 
-def storage(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
+def storage(capfd: CAPFD, *text: str) -> tuple[int, str, str]:
     capfd.readouterr()
-    code = main(["storage", *words])
+    code = main(["storage", *text])
     out, err = capfd.readouterr()
     return code, out, err
 
 
-def documents(capfd: CAPFD, *words: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in storage(capfd, *words)[1].splitlines()]
+def documents(capfd: CAPFD, *text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in storage(capfd, *text)[1].splitlines()]
 
 
-def clean(capfd: CAPFD, *words: str) -> tuple[int, str, str]:
-    return storage(capfd, "clean", "--older-than", "90d", *words)
+def clean(capfd: CAPFD, *text: str) -> tuple[int, str, str]:
+    return storage(capfd, "clean", "--older-than", "90d", *text)
 
 
 def test_every_file_of_real_sessions_has_a_storage_kind(

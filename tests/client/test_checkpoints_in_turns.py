@@ -132,9 +132,9 @@ def test_a_failed_checkpoint_is_reported_and_the_turn_continues(
 
 
 def test_checkpoints_do_not_change_the_git_repository_of_the_user(made: Made) -> None:
-    def git(*words: str) -> str:
+    def git(*text: str) -> str:
         done = subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words],
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *text],
             cwd=made.folder, capture_output=True, text=True, check=True,
         )  # fmt: skip
         return done.stdout

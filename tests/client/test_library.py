@@ -81,11 +81,11 @@ class World:
 
 
 def in_session(
-    agent: Agent, work: Callable[[Session], Awaitable[Any]], id_: str = ""
+    agent: Agent, function: Callable[[Session], Awaitable[Any]], id_: str = ""
 ) -> Any:
     async def main() -> Any:
         async with agent.session(id_) as session:
-            return await work(session)
+            return await function(session)
 
     return anyio.run(main)
 
@@ -446,9 +446,9 @@ def test_a_concurrent_second_run_is_refused_and_its_message_is_not_sent() -> Non
     async def twice(session: Session) -> list[str]:
         texts = list[str]()
 
-        async def run(words: str) -> None:
+        async def run(text: str) -> None:
             try:
-                texts.append((await session.run(words)).text)
+                texts.append((await session.run(text)).text)
             except BadInput as error:
                 texts.append(str(error))
 

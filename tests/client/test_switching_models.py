@@ -63,14 +63,14 @@ class Answering:
     def __init__(self, strict: Strict, wire: WireName) -> None:
         self._strict, self._wire = strict, wire
 
-    def __call__(self, heard: ReceivedRequest) -> Answer:
-        body = json.loads(heard.body)
-        if "/api/show" in heard.path:
+    def __call__(self, request: ReceivedRequest) -> Answer:
+        body = json.loads(request.body)
+        if "/api/show" in request.path:
             return Answer(b"{}")
         if wrong := rejection_reason(self._wire, body):
             self._strict.complaints.append(f"{self._wire}: {wrong}")
         result = self._strict.bodies[self._wire]
-        result.append(heard.body.decode())
+        result.append(request.body.decode())
         usage = Usage(fresh=100, output=10)
         calls = Line("", (("look", f'{{"n": {len(result)}}}'),), "Hm.", usage=usage)
         line = calls if len(result) % 2 else Line(f"I am {self._wire}.", usage=usage)

@@ -454,8 +454,8 @@ async def _failing(call: Callable[..., object], *arguments: object) -> str:
     return str(failure.value)
 
 
-def _fits(text: str, sentence: str, why: str) -> bool:
+def _fits(text: str, sentence: str, reason: str) -> bool:
     import re
 
     start, _, end = sentence.partition("{why}")
-    return re.fullmatch(re.escape(start) + why + re.escape(end), text) is not None
+    return re.fullmatch(re.escape(start) + reason + re.escape(end), text) is not None

@@ -328,8 +328,8 @@ async def reads_excluded_page(build: Build) -> object:
     """Whether a page is read that robots.txt excludes."""
     robots = Answer(b"User-agent: *\nDisallow: /", headers={"content-type": "text/plain"})
 
-    def site(heard: ReceivedRequest) -> Answer:
-        return robots if heard.path == "/robots.txt" else Answer(b"Hello.")
+    def site(request: ReceivedRequest) -> Answer:
+        return robots if request.path == "/robots.txt" else Answer(b"Hello.")
 
     async with wire_server(site) as server:
         provider = ScriptedProvider(
@@ -441,8 +441,8 @@ async def effort(build: Build) -> object:
 
 
 async def fallback_model(build: Build) -> object:
-    def serve_second_model(heard: ReceivedRequest) -> Answer:
-        up = json.loads(heard.body)["model"] == "other"
+    def serve_second_model(request: ReceivedRequest) -> Answer:
+        up = json.loads(request.body)["model"] == "other"
         return answer("openai-chat", Line("Hi.")) if up else Answer(b"{}", 503)
 
     async with wire_server(serve_second_model) as server:
@@ -856,14 +856,14 @@ class Beside:
         return (ScriptedProvider("All went well.") if own else self._inner).stream(request)
 
 
-def kinds(events: list[Compacted], heard: list[Request]) -> set[str]:
+def kinds(events: list[Compacted], requests: list[Request]) -> set[str]:
     return {event.kind for event in events if event.dropped}
 
 
-def whole_results(events: list[Compacted], heard: list[Request]) -> int:
+def whole_results(events: list[Compacted], requests: list[Request]) -> int:
     """How many results were complete when results were pruned for the first time."""
     left_out = next(len(event.pruned) for event in events if event.kind == "prune")
-    for request in heard:
+    for request in requests:
         parts = [p for s in request.messages for p in s.message.parts]
         results = [p.text for p in parts if isinstance(p, ToolResult)]
         if sum(text.startswith("[left out") for text in results) == left_out:
@@ -871,9 +871,9 @@ def whole_results(events: list[Compacted], heard: list[Request]) -> int:
     raise AssertionError("nothing was sent any more")
 
 
-def messages_kept(events: list[Compacted], heard: list[Request]) -> int:
+def messages_kept(events: list[Compacted], requests: list[Request]) -> int:
     """How many messages stood beside the first summary."""
-    first = (r for r in heard if "<summary>" in r.messages[0].message.text)
+    first = (r for r in requests if "<summary>" in r.messages[0].message.text)
     return len(next(first).messages) - 1
 
 
@@ -1341,8 +1341,8 @@ def test_a_custom_provider_is_called_with_its_wire_base_url_and_key(
 
     async def ask() -> tuple[int, bool]:
         # Ollama is also asked about the model.
-        def answering(heard: ReceivedRequest) -> Answer:
-            endswith = heard.path.endswith(PATHS[wire])
+        def answering(request: ReceivedRequest) -> Answer:
+            endswith = request.path.endswith(PATHS[wire])
             return answer(wire, Line("Hi.")) if endswith else Answer(b"{}")
 
         async with wire_server(answering) as server:

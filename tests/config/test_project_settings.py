@@ -335,17 +335,17 @@ def test_project_settings_are_shown_with_escaped_control_characters(
 # Hostile files. -----------------------------------------------------------------------
 
 
-def a_link(at: Path) -> None:
-    (at.parent / "real.toml").write_text("")
-    at.symlink_to(at.parent / "real.toml")
+def a_link(path: Path) -> None:
+    (path.parent / "real.toml").write_text("")
+    path.symlink_to(path.parent / "real.toml")
 
 
-def a_socket(at: Path) -> None:
+def a_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as result:
         before = Path.cwd()
-        os.chdir(at.parent)  # names of sockets are short
+        os.chdir(path.parent)  # names of sockets are short
         try:
-            result.bind(at.name)
+            result.bind(path.name)
         finally:
             os.chdir(before)
 

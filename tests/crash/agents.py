@@ -96,10 +96,10 @@ class Refold:
         extra = ("at", "by", "cause")
         return [{k: v for k, v in item.items() if k not in extra} for item in result]
 
-    def go_on(self, script: Path, *words: str) -> dict[str, Any]:
+    def go_on(self, script: Path, *text: str) -> dict[str, Any]:
         """Continue with what the script has left, to the end. Gives the result."""
         code, out, err = self(
-            "-p", *words, "--yolo", "--script", str(script), "--output-format", "json"
+            "-p", *text, "--yolo", "--script", str(script), "--output-format", "json"
         )
         lines = _without_notice(err).splitlines()
         other = [line for line in lines if "damaged at its end" not in line]

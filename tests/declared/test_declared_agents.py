@@ -36,8 +36,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def start_app(*words: str) -> App:
-    return app_of(session_parser().parse_args(words), attended=False)
+def start_app(*text: str) -> App:
+    return app_of(session_parser().parse_args(text), attended=False)
 
 
 def start_declared(text: str, *words: str) -> App:
@@ -219,8 +219,8 @@ def test_the_nearest_of_four_agent_files_wins_and_default_selects_the_agent(
             f'default = "one"\n[agents.one]\nbackend = "ollama"\nmodel = "{model}"\n'
         )
 
-    def model(*words: str) -> str:
-        return start_app("--trust", *words).models.default()
+    def model(*text: str) -> str:
+        return start_app("--trust", *text).models.default()
 
     write(home / "agents.toml", "of-the-user")
     assert model() == "ollama/of-the-user"

@@ -104,9 +104,9 @@ def program_in(folder: Path) -> Path:
     return path
 
 
-def python(*words: str, cwd: Path | None = None, program: str = sys.executable) -> str:
+def python(*text: str, cwd: Path | None = None, program: str = sys.executable) -> str:
     done = subprocess.run(
-        [program, "-S", "-W", "error", *words],
+        [program, "-S", "-W", "error", *text],
         cwd=cwd,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

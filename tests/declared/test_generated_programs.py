@@ -57,11 +57,11 @@ def generate(name: str) -> Path:
     return program.absolute()
 
 
-def run(program: Path, *words: str, typed: str = "", cwd: str = "theirs") -> str:
+def run(program: Path, *text: str, typed: str = "", cwd: str = "theirs") -> str:
     """What the program prints; it must end well. `typed`: what the user answers."""
     Path(cwd).mkdir(exist_ok=True)
     done = subprocess.run(
-        [sys.executable, "-S", "-I", str(program), *words],
+        [sys.executable, "-S", "-I", str(program), *text],
         cwd=cwd,
         input=typed,
         capture_output=True,

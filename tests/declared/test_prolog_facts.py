@@ -238,8 +238,8 @@ WORDS = st.text(
 PLAIN = WORDS.filter(lambda word: "${" not in word)
 
 
-def lists(*words: str) -> st.SearchStrategy[tuple[str, ...]]:
-    return st.lists(st.sampled_from(words), max_size=3, unique=True).map(tuple)
+def lists(*text: str) -> st.SearchStrategy[tuple[str, ...]]:
+    return st.lists(st.sampled_from(text), max_size=3, unique=True).map(tuple)
 
 
 NUMBERS = st.none() | st.integers(1, 10**9)

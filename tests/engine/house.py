@@ -62,20 +62,20 @@ def world(provider: Provider, orders: list[str] | None = None, **more: Any) -> W
     return world_with(plain, **more)
 
 
-async def open_session(store: Store, given: World, secrets: Sequence[str] = ()) -> Session:
+async def open_session(store: Store, world: World, secrets: Sequence[str] = ()) -> Session:
     record = Recorder(store, masks=Redactor(secrets), clock=lambda: 0.0)
-    return await Session.open(record, lambda _: given)
+    return await Session.open(record, lambda _: world)
 
 
-async def converse_once(store: Store, given: World, *words: str) -> View:
-    session = await open_session(store, given)
-    for word in words:
+async def converse_once(store: Store, world: World, *text: str) -> View:
+    session = await open_session(store, world)
+    for word in text:
         await session.inbox.say(word)
     return await session.run_turns()
 
 
-def run(store: Store, given: World, *words: str) -> View:
-    return anyio.run(converse_once, store, given, *words)
+def run(store: Store, world: World, *text: str) -> View:
+    return anyio.run(converse_once, store, world, *text)
 
 
 def entries(store: MemoryStore) -> list[Entry]:

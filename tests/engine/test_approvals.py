@@ -117,16 +117,16 @@ class Desk:
         permissions = [r for r in requests(self.session.view) if isinstance(r, Permission)]
         return permissions[at % len(permissions)] if permissions else None
 
-    def show(self, found: Permission) -> None:
+    def show(self, permission: Permission) -> None:
         """What a client shows: the file that the call was judged for, wherever it leads
         now."""
-        data = strike.parse(found.call.call.arguments)
+        data = strike.parse(permission.call.call.arguments)
         news = (e.event for e in reversed(entries(self.store)))
-        of_it = (e for e in news if isinstance(e, Judged) and e.call_id == found.id)
+        of_it = (e for e in news if isinstance(e, Judged) and e.call_id == permission.id)
         does = f"{data['number']} at {next(of_it).real_path}"
-        if found.id in self.seen:
-            self.older.append(self.seen[found.id][0])
-        self.seen[found.id] = (found.call.hash, does)
+        if permission.id in self.seen:
+            self.older.append(self.seen[permission.id][0])
+        self.seen[permission.id] = (permission.call.hash, does)
 
 
 class Step(Struct, frozen=True):
@@ -174,30 +174,32 @@ async def take(step: Step, desk: Desk) -> None:
             await answer(step, waiting, desk)
 
 
-async def answer(step: Step, found: Permission, desk: Desk) -> None:
+async def answer(step: Step, permission: Permission, desk: Desk) -> None:
     session = desk.session
     assert session
-    hash_, does = desk.seen.get(found.id, ("", ""))
+    hash_, does = desk.seen.get(permission.id, ("", ""))
     match step.what:
         case "deny":
-            await session.inbox.answer(found.id, allowed=False)
+            await session.inbox.answer(permission.id, allowed=False)
         case "approve" | "twice" if does:
-            result = await session.inbox.answer(found.id, allowed=True, hash_=hash_)
-            assert result == (hash_ == found.call.hash)
+            result = await session.inbox.answer(permission.id, allowed=True, hash_=hash_)
+            assert result == (hash_ == permission.call.hash)
             if result:
                 desk.approved.append(does)
-                assert not await session.inbox.answer(found.id, allowed=True, hash_=hash_)
+                assert not await session.inbox.answer(
+                    permission.id, allowed=True, hash_=hash_
+                )
         case "stale":
             for text in desk.older:
-                if text != found.call.hash:
+                if text != permission.call.hash:
                     assert not await session.inbox.answer(
-                        found.id, allowed=True, hash_=text
+                        permission.id, allowed=True, hash_=text
                     )
         case "other":
             for call, (text, _) in desk.seen.items():
-                if call != found.id and text != found.call.hash:
+                if call != permission.id and text != permission.call.hash:
                     assert not await session.inbox.answer(
-                        found.id, allowed=True, hash_=text
+                        permission.id, allowed=True, hash_=text
                     )
         case _:
             return

@@ -58,12 +58,12 @@ def place(here: Path, *script: Line) -> World:
     )
 
 
-def run_with_verdicts(given: World, *verdicts: bool) -> list[Event]:
+def run_with_verdicts(world: World, *verdicts: bool) -> list[Event]:
     """All events of a turn in which a person gives these verdicts, one after the other."""
     store = MemoryStore()
 
     async def run_story() -> None:
-        session = await open_session(store, given)
+        session = await open_session(store, world)
         await session.inbox.say("go")
         await session.run_turns()
         for allowed in verdicts:

@@ -70,10 +70,10 @@ def world(
     return world_with(result, **more)
 
 
-async def with_history(store: MemoryStore, given: World) -> Session:
-    session = await open_session(store, given)
-    house = {**given.tool_dependencies, "history": History(session.record)}
-    session._world_for = lambda _: replace(given, tool_dependencies=house)  # type: ignore[assignment]
+async def with_history(store: MemoryStore, world: World) -> Session:
+    session = await open_session(store, world)
+    house = {**world.tool_dependencies, "history": History(session.record)}
+    session._world_for = lambda _: replace(world, tool_dependencies=house)  # type: ignore[assignment]
     return session
 
 
@@ -93,9 +93,9 @@ def a_look(n: int, length: int = 1500) -> Reply:
     return Reply(f"I look at {n}.", (("look", f'{{"n": {n}, "length": {length}}}'),))
 
 
-def talk(store: MemoryStore, given: World, *said: str) -> View:
+def talk(store: MemoryStore, world: World, *said: str) -> View:
     async def main() -> View:
-        session = await with_history(store, given)
+        session = await with_history(store, world)
         for text in said:
             await session.inbox.say(text)
             await session.run_turns()

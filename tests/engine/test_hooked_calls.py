@@ -42,8 +42,8 @@ class Port:
         self.hooks = [Hook(event, command=f"h{n}") for n, event in enumerate(on)]
         self._says, self.heard = says, list[tuple[str, Mapping[str, object]]]()
 
-    def hooks_for(self, on: HookEvent, *names: str) -> Sequence[Hook]:
-        return matching_hooks(self.hooks, on, *names)
+    def hooks_for(self, event: HookEvent, *names: str) -> Sequence[Hook]:
+        return matching_hooks(self.hooks, event, *names)
 
     async def run(self, hook: Hook, about: Mapping[str, object]) -> HookAnswer:
         self.heard.append((hook.name, about))
@@ -84,8 +84,8 @@ def test_hook_that_finished_before_a_crash_does_not_run_again_after_resume() -> 
     assert orders == ["taxi"]
 
 
-async def _resume(store: MemoryStore, given: World) -> View:
-    async with await open_session(store, given) as session:
+async def _resume(store: MemoryStore, world: World) -> View:
+    async with await open_session(store, world) as session:
         return await session.run_turns()
 
 

@@ -273,9 +273,9 @@ def test_turn_cancelled_at_any_moment_has_a_valid_history_and_can_be_finished(
 ) -> None:
     counted, orders = Counted(moment), list[str]()
 
-    async def broken_off(given: World) -> None:
+    async def broken_off(world: World) -> None:
         with anyio.CancelScope() as counted.scope:
-            session = await open_session(counted, given)
+            session = await open_session(counted, world)
             await session.inbox.say("Umbrella?")
             await session.run_turns()
 

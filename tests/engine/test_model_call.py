@@ -436,14 +436,14 @@ class OverAWire:
 INSTRUCTIONS = b"Be brief. " * 100
 
 
-def turns(store: MemoryStore, providers: list[OverAWire], *words: str) -> None:
+def turns(store: MemoryStore, providers: list[OverAWire], *text: str) -> None:
     """A traced session: these words in turn, each to the next of the providers."""
 
     async def run_story() -> None:
-        house, trace = iter([*providers, *providers[-1:] * len(words)]), Trace()
+        house, trace = iter([*providers, *providers[-1:] * len(text)]), Trace()
         record = Recorder(store, masks=Redactor(()), clock=lambda: 0.0)
         session = await Session.open(record, lambda _: world(next(house), trace=trace))
-        for word in words:
+        for word in text:
             await session.inbox.say(word)
             await session.run_turns()
 

@@ -35,8 +35,8 @@ def planning_world(provider: ScriptedProvider, orders: list[str], **more: object
     return replace(result, tools=(*result.tools, *TOOLS))
 
 
-async def send(session: Session, words: str) -> View:
-    await session.inbox.say(words)
+async def send(session: Session, text: str) -> View:
+    await session.inbox.say(text)
     return await session.run_turns()
 
 
@@ -215,7 +215,7 @@ class SlowToTake:
     def begin(self) -> None: ...
     def note_change(self) -> None: ...
     def forget(self) -> None: ...
-    def report_failure(self, why: str) -> None: ...
+    def report_failure(self, reason: str) -> None: ...
 
     async def secure(
         self, arguments: bytes, report: ReportProgress | None = None

@@ -64,18 +64,18 @@ def notes(store: MemoryStore) -> list[tuple[str, ...]]:
 
 
 def run_session(
-    given: World, store: MemoryStore, live: Callable[[Session], Awaitable[None]]
+    world: World, store: MemoryStore, live: Callable[[Session], Awaitable[None]]
 ) -> View:
     async def go() -> View:
-        session = await open_session(store, given)
+        session = await open_session(store, world)
         await live(session)
         return session.view
 
     return anyio.run(go)
 
 
-async def send(session: Session, words: str = "Go on.") -> None:
-    await session.inbox.say(words)
+async def send(session: Session, text: str = "Go on.") -> None:
+    await session.inbox.say(text)
     await session.run_turns()
 
 
@@ -272,18 +272,18 @@ def working(place: ToolDirectory, *lines: Line) -> World:
     )
 
 
-def between_turns(given: World, store: MemoryStore, *changes: Callable[[], object]) -> View:
+def between_turns(world: World, store: MemoryStore, *changes: Callable[[], object]) -> View:
     """A turn before each of these changes, and one after the last."""
 
     async def live(session: Session) -> None:
         for change in (*changes, lambda: None):
             await session.inbox.say("Go on.")
             await session.record(TurnStarted(session.view.seq))
-            await find_external_edits(given, session.record)
+            await find_external_edits(world, session.record)
             await session.run_turns()
             change()
 
-    return run_session(given, store, live)
+    return run_session(world, store, live)
 
 
 def test_file_changed_by_others_is_named_once_and_must_be_read_before_an_edit() -> None:

@@ -53,14 +53,14 @@ async def no_blob(name: str) -> bytes:
 
 
 def replay_entries(
-    found: Sequence[Entry], given_: World, *, again: bool = False
+    entries: Sequence[Entry], given_: World, *, again: bool = False
 ) -> Replayed:
     replay = Replay(lambda _: given_, no_blob, again=again)
-    return anyio.run(replay.run, found)
+    return anyio.run(replay.run, entries)
 
 
-def first(found: Replayed) -> tuple[int, int, str, str, object, object]:
-    one: Divergence = found.divergences[0]
+def first(replayed: Replayed) -> tuple[int, int, str, str, object, object]:
+    one: Divergence = replayed.divergences[0]
     return one.seq, one.step, one.event, one.field, one.then, one.now
 
 
@@ -282,10 +282,10 @@ def test_forked_session_replays_without_divergence(tmp_path: Path) -> None:
         world(ScriptedProvider([BOOK, WEATHER], "Done.")),
     )
 
-    async def live(name: str, words: str, one: World) -> list[Entry]:
+    async def live(name: str, text: str, one: World) -> list[Entry]:
         record = Recorder(home.store(name), clock=lambda: 0.0)
         async with await Session.open(record, lambda _: one) as session:
-            await session.inbox.say(words)
+            await session.inbox.say(text)
             await session.run_turns()
         return [e for e, _ in codec.decode(await home.store(name).read())]
 

@@ -81,17 +81,17 @@ def test_result_cache_is_off_by_default(tmp_path: Path) -> None:
     assert [item.cached for item in result] == [False, False]
 
 
-def same_size_and_time(work: Path) -> None:
-    file = work / "a.txt"
+def same_size_and_time(workspace: Path) -> None:
+    file = workspace / "a.txt"
     about = file.stat()
     file.write_text("two\n")
     os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
 
 
-def another_file(work: Path) -> None:
-    (work / "b.txt").write_text("two\n")
-    (work / "a.txt").unlink()
-    (work / "a.txt").symlink_to("b.txt")
+def another_file(workspace: Path) -> None:
+    (workspace / "b.txt").write_text("two\n")
+    (workspace / "a.txt").unlink()
+    (workspace / "a.txt").symlink_to("b.txt")
 
 
 @pytest.mark.slow
@@ -111,8 +111,8 @@ def test_cached_result_is_not_used_for_a_deleted_file_but_again_once_restored(
 ) -> None:
     remove = ("bash", {"command": "rm a.txt"})
 
-    def back(work: Path) -> None:
-        (work / "a.txt").write_text("one\n")
+    def back(workspace: Path) -> None:
+        (workspace / "a.txt").write_text("one\n")
 
     result = ends(tmp_path, READ, remove, READ, READ, edit=back)
 
@@ -156,9 +156,9 @@ def test_result_of_a_folder_listing_or_command_is_never_reused(
 def test_search_of_one_file_is_reused_until_that_file_changes(
     tmp_path: Path, call: tuple[str, dict[str, Any]]
 ) -> None:
-    def edit(work: Path) -> None:
-        (work / "a.txt").write_text("one\none\n")
-        (work / "a.json").write_text("[1, 2]")
+    def edit(workspace: Path) -> None:
+        (workspace / "a.txt").write_text("one\none\n")
+        (workspace / "a.json").write_text("[1, 2]")
 
     (tmp_path / "work/a.json").write_text("[1]")
     result = ends(tmp_path, call, call, call, edit=edit)

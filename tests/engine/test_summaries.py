@@ -49,8 +49,8 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
     return (usage.input + usage.output) / 1000
 
 
-async def after_looking(store: MemoryStore, given: World) -> Session:
-    session = await open_session(store, given)
+async def after_looking(store: MemoryStore, world: World) -> Session:
+    session = await open_session(store, world)
     await session.inbox.say(CONSTRAINT)
     await session.run_turns()
     return session

@@ -260,7 +260,7 @@ class PostgreSQLLines:
         return _in_a_thread(fetch)
 
 
-def _in_a_thread(work: Callable[[], Awaitable[T]]) -> T:
+def _in_a_thread(function: Callable[[], Awaitable[T]]) -> T:
     """For the caller may be in an event loop, which waits meanwhile."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(anyio.run, work).result()
+        return pool.submit(anyio.run, function).result()

@@ -19,9 +19,9 @@ def put(home: JournalDirectory, session: str, *events: Event, changed: float = 1
     return file
 
 
-def talk(*words: str, directory: str = "/work") -> Sequence[Event]:
+def talk(*text: str, directory: str = "/work") -> Sequence[Event]:
     """A session with these messages, a turn each."""
     starteds: list[Event] = [SessionStarted(directory, "0.1")]
-    for word in words:
+    for word in text:
         starteds += [Said(word), TurnStarted(len(starteds) + 1), TurnEnded("answered")]
     return starteds

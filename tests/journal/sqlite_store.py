@@ -106,10 +106,10 @@ def _journal(db: sqlite3.Connection) -> tuple[int, int, int, str]:
     return db.execute("select epoch, claim, head_seq, head_h from journal").fetchone()
 
 
-async def _in_thread(file: Path, work: Callable[[sqlite3.Connection], T]) -> T:
+async def _in_thread(file: Path, function: Callable[[sqlite3.Connection], T]) -> T:
     def run() -> T:
         with _transaction(file) as db:
-            return work(db)
+            return function(db)
 
     return await to_thread.run_sync(run)
 

@@ -26,12 +26,12 @@ def board(*tasks: NewTask) -> Board:
     return result
 
 
-def after(found: Board, *events: BoardEvent | None) -> Board:
-    return fold_board(found, [event for event in events if event is not None])
+def after(board: Board, *events: BoardEvent | None) -> Board:
+    return fold_board(board, [event for event in events if event is not None])
 
 
-def change_task(found: Board, id_: int, change: TaskChange, by: str = "ann") -> Board:
-    return after(found, found.update(id_, change, by))
+def change_task(board: Board, id_: int, change: TaskChange, by: str = "ann") -> Board:
+    return after(board, board.update(id_, change, by))
 
 
 # An order: what is done, to which task, with which others, by whom.
@@ -48,22 +48,22 @@ ORDERS = st.lists(
 
 
 def event_of(
-    found: Board, order: tuple[str, int, tuple[int, ...], str], key: str
+    board: Board, order: tuple[str, int, tuple[int, ...], str], key: str
 ) -> BoardEvent | None:
     """The event of an order; None where it is refused."""
     what, id_, others, who = order
     try:
         match what:
             case "add":
-                return found.addition(NewTask("it", blocked_by=others), key)
+                return board.addition(NewTask("it", blocked_by=others), key)
             case "block":
-                return found.update(id_, TaskChange(blocked_by=others), who)
+                return board.update(id_, TaskChange(blocked_by=others), who)
             case "claim":
-                return found.claim(id_, who, key)
+                return board.claim(id_, who, key)
             case "next":
-                return found.claim(0, who, key)
+                return board.claim(0, who, key)
             case "done" | "pending" | "cancelled":
-                return found.update(id_, TaskChange(status=what), who)
+                return board.update(id_, TaskChange(status=what), who)
             case _:
                 raise AssertionError(what)
     except BadInput:

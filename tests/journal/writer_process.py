@@ -18,8 +18,8 @@ from refold.journal.store.file import FileStore
 from refold.journal.store.writer_threads import Writers
 
 
-def print_words(words: str) -> None:
-    os.write(1, words.encode() + b"\n")
+def print_words(text: str) -> None:
+    os.write(1, text.encode() + b"\n")
 
 
 async def write_to(store: FileStore, count: int) -> None:

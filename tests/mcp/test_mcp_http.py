@@ -105,14 +105,17 @@ async def raise_no_user(asking: AskedQuestion) -> str:
 
 
 def call_tool(
-    found: Connections, tool: str = "double", ask: Ask = raise_no_user, **arguments: object
+    connections: Connections,
+    tool: str = "double",
+    ask: Ask = raise_no_user,
+    **arguments: object,
 ) -> Reply:
     async def work() -> Reply:
         context = Context(anyio.Path("/"), "s", "c", lambda _: None, ask)  # pyright: ignore
         try:
-            return await found.call("s", tool, arguments, context)
+            return await connections.call("s", tool, arguments, context)
         finally:
-            await anyio.to_thread.run_sync(found.close)
+            await anyio.to_thread.run_sync(connections.close)
 
     return anyio.run(work)
 

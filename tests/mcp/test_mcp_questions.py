@@ -24,9 +24,9 @@ class User:
         self._answers: Iterator[str] = iter(answers)
         self.forms = list[Form]()
 
-    async def __call__(self, asked: AskedQuestion) -> str:
-        assert isinstance(asked.form, Form)
-        self.forms.append(asked.form)
+    async def __call__(self, question: AskedQuestion) -> str:
+        assert isinstance(question.form, Form)
+        self.forms.append(question.form)
         answer = next(self._answers, None)
         if answer is None:
             raise ToolFailed("There is no user to ask in this session.")

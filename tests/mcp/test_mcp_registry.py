@@ -69,8 +69,8 @@ WEATHER = {
 ANSWERS = {"place": "Rome", "WEATHER_KEY": "${WEATHER_KEY}", "tenant": "acme", "token": "t"}
 
 
-def answer(name: str, wanted: Input) -> str:
-    return ANSWERS.get(name, str(wanted.default or ""))
+def answer(name: str, field: Input) -> str:
+    return ANSWERS.get(name, str(field.default or ""))
 
 
 def way(kind: str, server: Mapping[str, Any] = WEATHER) -> dict[str, Any]:

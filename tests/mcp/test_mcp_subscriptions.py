@@ -67,7 +67,9 @@ def context(session: str) -> Context:
 def run(tmp_path: Path) -> Callable[..., Any]:
     """Runs work with a server in a mode, and returns what it returns."""
 
-    def run_with(work: Callable[[Server], Awaitable[Any]], mode: str = "subscribe") -> Any:
+    def run_with(
+        function: Callable[[Server], Awaitable[Any]], mode: str = "subscribe"
+    ) -> Any:
         log = tmp_path / "asked"
         command = [fake_server.__file__, mode, str(log)]
         if mode == "listen":
@@ -81,7 +83,7 @@ def run(tmp_path: Path) -> Callable[..., Any]:
             try:
                 with anyio.fail_after(60):
                     await servers.wait_until_settled(20)
-                    return await work(Server(servers, log))
+                    return await function(Server(servers, log))
             finally:
                 await anyio.to_thread.run_sync(servers.close)
 

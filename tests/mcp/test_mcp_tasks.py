@@ -52,11 +52,13 @@ async def call(servers: Connections, progress: list[str]) -> Reply:
     return await servers.call("s", "research", {}, context)
 
 
-def run(servers: Connections, work: Callable[[], Awaitable[Reply | None]]) -> Reply | None:
+def run(
+    servers: Connections, function: Callable[[], Awaitable[Reply | None]]
+) -> Reply | None:
     async def within_limits() -> Reply | None:
         try:
             with anyio.fail_after(30):
-                return await work()
+                return await function()
         finally:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(servers.close)

@@ -33,26 +33,26 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def places_of(work: Path) -> Paths:
-    return paths({"REFOLD_HOME": str(work.parent / "home")})
+def places_of(workspace: Path) -> Paths:
+    return paths({"REFOLD_HOME": str(workspace.parent / "home")})
 
 
-def name_server(work: Path, said: object, variable: str) -> None:
+def name_server(workspace: Path, said: object, variable: str) -> None:
     text = json.dumps({"mcpServers": {"s": said}}).replace("${V", "${" + variable)
-    (work / ".mcp.json").write_text(text)
+    (workspace / ".mcp.json").write_text(text)
 
 
 def start_server(
-    work: Path, environ: Mapping[str, str], *, trust: bool = False
+    workspace: Path, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[bool, str]:
     """Whether the server is on, and the notices to the user."""
-    servers = load_servers(str(work), places_of(work), environ, trust=trust)
+    servers = load_servers(str(workspace), places_of(workspace), environ, trust=trust)
     return bool(servers.servers), "\n".join(servers.notices)
 
 
-def trust(work: Path) -> None:
-    places = places_of(work)
-    TrustedFolders(places.folders).trust(read_project(work, places.settings))
+def trust(workspace: Path) -> None:
+    places = places_of(workspace)
+    TrustedFolders(places.folders).trust(read_project(workspace, places.settings))
 
 
 @pytest.mark.parametrize("place", PLACES)

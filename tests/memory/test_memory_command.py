@@ -25,9 +25,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workplace:
     return workplace
 
 
-def run_memory(capfd: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+def run_memory(capfd: pytest.CaptureFixture[str], *text: str) -> tuple[int, str, str]:
     capfd.readouterr()
-    code = main(["memory", *words])
+    code = main(["memory", *text])
     output = capfd.readouterr()
     return code, output.out, output.err
 

@@ -47,34 +47,34 @@ async def settings(place: Workplace, url: str) -> None:
     )
 
 
-async def make_session(place: Workplace, words: str = WORDS) -> str:
+async def make_session(place: Workplace, text: str = WORDS) -> str:
     """One that a person has had with the model `mine/big`, and left."""
     async with Agent(directory=place.directory).session() as session:
         place.remembering.pending.put(session.id)
-        await session.run(words)
+        await session.run(text)
         return session.id
 
 
 def run_with_model_server(
-    work: Callable[[list[ReceivedRequest]], Awaitable[None]],
+    function: Callable[[list[ReceivedRequest]], Awaitable[None]],
     place: Workplace,
     notes: Callable[[ReceivedRequest], Answer],
 ) -> None:
     async def serve() -> None:
-        def answer_request(heard: ReceivedRequest) -> Answer:
-            distils = b"<session>" in heard.body
-            return notes(heard) if distils else answer("openai-chat", Reply("Gut."))
+        def answer_request(request: ReceivedRequest) -> Answer:
+            distils = b"<session>" in request.body
+            return notes(request) if distils else answer("openai-chat", Reply("Gut."))
 
         async with wire_server(answer_request) as server:
             await settings(place, server.url)
-            await work(server.heard)
+            await function(server.heard)
 
     anyio.run(serve)
 
 
-def answer_with_notes(heard: ReceivedRequest) -> Answer:
+def answer_with_notes(request: ReceivedRequest) -> Answer:
     """What a model answers that has understood its task."""
-    content = json.loads(heard.body)["messages"][-1]["content"]
+    content = json.loads(request.body)["messages"][-1]["content"]
     seq = int(content.split("] person:")[0].rsplit("[", 1)[1])
     notes = {"notes": [note("preferences", "Answer in German", seq)]}
     return answer("openai-chat", Reply(json.dumps(notes)))
@@ -166,7 +166,7 @@ def test_memory_update_with_a_session_learns_it_again(
 def test_the_memory_worker_makes_notes_in_the_background(
     place: Workplace, user_environment: dict[str, str]
 ) -> None:
-    async def run_scenario(heard: list[ReceivedRequest]) -> None:
+    async def run_scenario(requests: list[ReceivedRequest]) -> None:
         session = await make_session(place)
         began = time.monotonic()
         process = start_worker([place.remembering], user_environment)
@@ -175,7 +175,7 @@ def test_the_memory_worker_makes_notes_in_the_background(
         assert place.notes == [NOTED]
         assert place.remembering.pending.sessions() == []
         assert fold(place.remembering.entries(session)).session.memory_up_to
-        assert "big" in json.loads(heard[-1].body)["model"]
+        assert "big" in json.loads(requests[-1].body)["model"]
 
     run_with_model_server(run_scenario, place, answer_with_notes)
 
@@ -229,11 +229,11 @@ def test_the_memory_worker_imports_no_module_of_the_workspace(
 def test_two_memory_workers_at_once_make_the_notes_once(
     place: Workplace, user_environment: dict[str, str]
 ) -> None:
-    async def run_scenario(heard: list[ReceivedRequest]) -> None:
+    async def run_scenario(requests: list[ReceivedRequest]) -> None:
         await make_session(place)
         both = [start_worker([place.remembering], user_environment) for _ in range(2)]
         assert [await wait_for_exit(popen) for popen in both] == [0, 0]
-        assert sum(b"<session>" in request.body for request in heard) == 1
+        assert sum(b"<session>" in request.body for request in requests) == 1
 
     run_with_model_server(run_scenario, place, answer_with_notes)
 

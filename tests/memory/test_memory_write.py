@@ -36,7 +36,7 @@ def results(session: Session) -> list[tuple[bool, str]]:
 
 
 def run_calls(
-    place: Workplace, words: str, *calls: tuple[str, str], picked: str = ""
+    place: Workplace, text: str, *calls: tuple[str, str], picked: str = ""
 ) -> list[tuple[bool, str]]:
     """What the model reads of these calls, made one after the other."""
 
@@ -54,7 +54,7 @@ def run_calls(
 
     async def run() -> list[tuple[bool, str]]:
         async with agent.session() as session:
-            await session.run(words)
+            await session.run(text)
             return results(session)
 
     return anyio.run(run)

@@ -34,15 +34,15 @@ class Workplace(Struct, frozen=True):
         )
 
     def run_session(
-        self, *words: str, answers: Sequence[Line] = (), session: str = ""
+        self, *text: str, answers: Sequence[Line] = (), session: str = ""
     ) -> str:
         """A session, new or resumed, in which the user sends this; its id."""
-        lines = answers or [OK] * len(words)
+        lines = answers or [OK] * len(text)
         agent = Agent(provider=ScriptedProvider(*lines), directory=self.directory)
 
         async def converse() -> str:
             async with agent.session(session) as result:
-                for word in words:
+                for word in text:
                     await result.run(word)
                 return result.id
 

@@ -63,16 +63,16 @@ def list_needed(
     return seen
 
 
-def pack(found: Distribution, into: Path) -> None:
+def pack(distribution: Distribution, into: Path) -> None:
     """The wheel again that this distribution was installed from."""
-    tags = [line.partition(": ")[2] for line in (found.read_text("WHEEL") or "").splitlines()
+    tags = [line.partition(": ")[2] for line in (distribution.read_text("WHEEL") or "").splitlines()
             if line.startswith("Tag: ")]  # fmt: skip
     parts = [sorted({tag.split("-")[n] for tag in tags}) for n in range(3)]
-    name = found.metadata["Name"].replace("-", "_")
+    name = distribution.metadata["Name"].replace("-", "_")
     tag = "-".join(".".join(part) for part in parts)
-    with zipfile.ZipFile(into / f"{name}-{found.version}-{tag}.whl", "w") as wheel:
-        for file in found.files or ():
-            place = Path(str(found.locate_file(file)))
+    with zipfile.ZipFile(into / f"{name}-{distribution.version}-{tag}.whl", "w") as wheel:
+        for file in distribution.files or ():
+            place = Path(str(distribution.locate_file(file)))
             outside = ".." in file.parts or "__pycache__" in file.parts
             if (
                 not outside

@@ -38,9 +38,9 @@ def place(tmp_path: Path) -> Iterator[Walled]:
         yield result
 
 
-def stop_at_conflict(root: Path, *words: str) -> None:
+def stop_at_conflict(root: Path, *text: str) -> None:
     with pytest.raises(subprocess.CalledProcessError):
-        git(root, "rebase", *words, "main")
+        git(root, "rebase", *text, "main")
 
 
 def go_on(root: Path) -> None:

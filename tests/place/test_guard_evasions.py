@@ -18,8 +18,8 @@ RUNS = '[filter "f"]\n\tclean = "echo RAN >&2; cat"\n'
 REPOSITORY = "s/u/b"
 
 
-def git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+def git(folder: Path, *text: str) -> None:
+    subprocess.run(["git", *text], cwd=folder, check=True, capture_output=True)
 
 
 def make_filtered_repository(root: Path) -> None:

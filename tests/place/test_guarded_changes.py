@@ -44,7 +44,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walled]:
         yield result
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder: Path, *text: str) -> str:
     """As the user runs it, without the user's own settings."""
     environ = {
         **os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1",
@@ -52,7 +52,7 @@ def git(folder: Path, *words: str) -> str:
         "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org",
     }  # fmt: skip
     done = subprocess.run(
-        ["git", *words], cwd=folder, env=environ, capture_output=True, text=True, check=True
+        ["git", *text], cwd=folder, env=environ, capture_output=True, text=True, check=True
     )
     return done.stdout
 

@@ -22,9 +22,9 @@ LOOKS = (
 )  # fmt: skip
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder: Path, *text: str) -> str:
     done = subprocess.run(
-        ["git", *PERSON, *words], cwd=folder, capture_output=True, text=True, check=True
+        ["git", *PERSON, *text], cwd=folder, capture_output=True, text=True, check=True
     )
     return done.stdout
 

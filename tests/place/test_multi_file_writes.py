@@ -284,7 +284,7 @@ def write_all_with_few_descriptors(files: Files, puts: list[FileWrite]) -> None:
     files.put_all(puts)
 
 
-def in_a_fork(work: Callable[[], None]) -> int:
+def in_a_fork(function: Callable[[], None]) -> int:
     """Do this in a process in which no thread of an earlier test runs. Its exit code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
@@ -292,7 +292,7 @@ def in_a_fork(work: Callable[[], None]) -> int:
     if not pid:
         code = 1
         try:
-            work()
+            function()
             code = 0
         finally:
             os._exit(code)

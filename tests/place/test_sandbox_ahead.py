@@ -28,9 +28,9 @@ BORN = f"echo ${ENVIRONMENT_NAME}; "  # its last number says when its sandbox wa
 class Told:
     """What a command printed, after whether its sandbox stood before it was ordered."""
 
-    def __init__(self, found: Finished, ordered: int) -> None:
-        token, _, self.text = found.text.partition("\n")
-        self.ahead, self.found = int(token.rpartition(".")[2]) < ordered, found
+    def __init__(self, finished: Finished, ordered: int) -> None:
+        token, _, self.text = finished.text.partition("\n")
+        self.ahead, self.found = int(token.rpartition(".")[2]) < ordered, finished
 
 
 def prepare_next(ws: Walled, *, writes: bool = False) -> None:

@@ -103,10 +103,10 @@ def test_an_existing_guarded_file_stays_unchanged_while_another_command_swaps_li
     assert texts == ["as it was"]
 
 
-def other_repository(at: Path) -> Path:
-    subprocess.run(["git", "init", "-q", str(at)], check=True)
-    (at / ".git/hooks/pre-push").write_text("theirs")
-    return at / ".git"
+def other_repository(path: Path) -> Path:
+    subprocess.run(["git", "init", "-q", str(path)], check=True)
+    (path / ".git/hooks/pre-push").write_text("theirs")
+    return path / ".git"
 
 
 @pytest.mark.parametrize(

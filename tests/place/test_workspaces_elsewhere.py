@@ -144,9 +144,9 @@ def test_an_edit_takes_two_requests_a_command_one_and_a_walk_one(local: Place) -
     files.real("a")  # connects
     counts = list[int]()
 
-    def count(work: Callable[[], object]) -> None:
+    def count(function: Callable[[], object]) -> None:
         before = place.pipe.requests
-        work()
+        function()
         counts.append(place.pipe.requests - before)
 
     def edit() -> None:

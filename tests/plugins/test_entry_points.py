@@ -94,18 +94,20 @@ def work(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return directory
 
 
-def app(work: Path, *lines: Line) -> App:
+def app(workspace: Path, *lines: Line) -> App:
     places = paths(os.environ)
-    settings = load_folder_settings(work, places, os.environ, {"memory": False}).settings
-    options = LaunchOptions(directory=work, provider=ScriptedProvider(*lines))
+    settings = load_folder_settings(
+        workspace, places, os.environ, {"memory": False}
+    ).settings
+    options = LaunchOptions(directory=workspace, provider=ScriptedProvider(*lines))
     return App(settings, places, os.environ, options)
 
 
-def run_script(work: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
+def run_script(workspace: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
     """The texts and results that the model read, and the notices of the start."""
 
     async def use_session() -> tuple[list[str], tuple[str, ...]]:
-        launch = Launch(app(work, *lines))
+        launch = Launch(app(workspace, *lines))
         try:
             start = await launch.start()
             session = Session(launch, start, None)

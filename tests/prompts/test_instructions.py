@@ -39,8 +39,8 @@ def read_instructions(project: Path, below: str = "") -> Instructions:
     return read(project_instructions(directory, str(project)), home, nobody)
 
 
-def texts(found: Instructions) -> list[tuple[str, str]]:
-    return [(piece.file, piece.text) for piece in found.pieces]
+def texts(instructions: Instructions) -> list[tuple[str, str]]:
+    return [(piece.file, piece.text) for piece in instructions.pieces]
 
 
 # Which files. -------------------------------------------------------------------------

@@ -43,12 +43,12 @@ def brief(
     return SystemPromptBuilder(settings or Settings(), places, {"HOME": home}, ground)
 
 
-def part(told: RenderedPrompt, name: str) -> str:
-    return part_of(SystemPromptSet(told.system, parts=told.parts), name)
+def part(prompt: RenderedPrompt, name: str) -> str:
+    return part_of(SystemPromptSet(prompt.system, parts=prompt.parts), name)
 
 
-def prompt_event(told: RenderedPrompt) -> SystemPromptSet:
-    return SystemPromptSet(told.system, parts=told.parts)
+def prompt_event(prompt: RenderedPrompt) -> SystemPromptSet:
+    return SystemPromptSet(prompt.system, parts=prompt.parts)
 
 
 # What stands in it. -------------------------------------------------------------------

@@ -19,8 +19,8 @@ LEGAL = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 
 
 def strict(wire: WireName) -> Callable[[ReceivedRequest], Answer]:
-    def answering(heard: ReceivedRequest) -> Answer:
-        body = json.loads(heard.body.decode("utf-8"))
+    def answering(request: ReceivedRequest) -> Answer:
+        body = json.loads(request.body.decode("utf-8"))
         wrong = rejection_reason(wire, body)
         if wrong:
             text = json.dumps(

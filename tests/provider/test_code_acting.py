@@ -26,8 +26,8 @@ def make_log(*messages: Message) -> Log[StoredMessage]:
     return Log([StoredMessage(n, message) for n, message in enumerate(messages, start=1)])
 
 
-def user(words: str) -> Message:
-    return Message("user", (Text(words),))
+def user(text: str) -> Message:
+    return Message("user", (Text(text),))
 
 
 class InPieces:

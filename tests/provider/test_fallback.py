@@ -52,9 +52,9 @@ def read_deltas(provider: Provider) -> list[Delta]:
     )
 
 
-def last_delta(found: list[Delta]) -> Done:
-    assert isinstance(found[-1], Done)
-    return found[-1]
+def last_delta(deltas: list[Delta]) -> Done:
+    assert isinstance(deltas[-1], Done)
+    return deltas[-1]
 
 
 def test_second_model_is_not_created_while_the_first_answers() -> None:

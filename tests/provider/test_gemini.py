@@ -337,9 +337,9 @@ def test_gemini_model_that_cannot_think_is_asked_without_thinking() -> None:
     assert anyio.run(use) == [True, False]
 
 
-def draft(found: list[Delta]) -> Message:
+def draft(deltas: list[Delta]) -> Message:
     result = Draft(1, "gemini/g", lambda _model, _usage: None)
-    for delta in found:
+    for delta in deltas:
         result.add(delta)
     whole = result.to_answer()
     assert whole is not None

@@ -106,30 +106,30 @@ def conversations(draw: st.DrawFn) -> list[Message]:
     return messages
 
 
-def body(wire: WireName, asked: Request) -> dict[str, object]:
+def body(wire: WireName, request: Request) -> dict[str, object]:
     """What the wire sends, without sending it."""
-    return json.loads(_BODIES[wire](asked))
+    return json.loads(_BODIES[wire](request))
 
 
-def _gemini(asked: Request) -> bytes:
+def _gemini(request: Request) -> bytes:
     called: dict[str, gemini.NamedCall] = {}
-    for spoken in asked.messages:
+    for spoken in request.messages:
         called |= gemini.calls_of(spoken.message)
     encoded = Encoded(
         lambda m, _: gemini.message_to_wire(
             m, calls=called, encoding=gemini.GeminiEncoding("filled")
         )
     )
-    return gemini.to_wire(asked, encoded.join(asked.messages, asked.pictures))
+    return gemini.to_wire(request, encoded.join(request.messages, request.pictures))
 
 
-def _ollama(asked: Request) -> bytes:
+def _ollama(request: Request) -> bytes:
     original_calls = (
-        sanitize.original_call(c) for s in asked.messages for c in s.message.calls
+        sanitize.original_call(c) for s in request.messages for c in s.message.calls
     )
     names = {call.id: call.name for call in original_calls}
     encoded = Encoded(lambda m, p: ollama.message_to_wire(m, p, names=names))
-    return ollama.to_wire(asked, encoded.join(asked.messages, asked.pictures), 4096)
+    return ollama.to_wire(request, encoded.join(request.messages, request.pictures), 4096)
 
 
 def _plain(

@@ -130,8 +130,8 @@ def read_hosted_deltas(wire: WireName, answered: Answer) -> list[Delta]:
     return anyio.run(use)
 
 
-def list_hosted(found: list[Delta]) -> list[HostedCall | HostedResult]:
-    return [delta for delta in found if isinstance(delta, HostedCall | HostedResult)]
+def list_hosted(deltas: list[Delta]) -> list[HostedCall | HostedResult]:
+    return [delta for delta in deltas if isinstance(delta, HostedCall | HostedResult)]
 
 
 @pytest.mark.parametrize(("wire", "id_", "kept"), [

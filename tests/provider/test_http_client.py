@@ -18,7 +18,7 @@ SMALL = Bounds(size=2 << 20)
 
 
 def permits(*addresses: str) -> Judge:
-    async def judge(where: WebAddress) -> Sequence[str]:
+    async def judge(address: WebAddress) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
         return addresses
 
@@ -88,15 +88,15 @@ def test_refused_address_is_refused_also_through_a_proxy() -> None:
         await anyio.lowlevel.checkpoint()
         return ["169.254.169.254"]
 
-    async def judge(where: WebAddress) -> Sequence[str]:
-        return await resolve_and_judge(where.host, where.port, resolve=metadata)
+    async def judge(address: WebAddress) -> Sequence[str]:
+        return await resolve_and_judge(address.host, address.port, resolve=metadata)
 
     with pytest.raises(AddressRefused, match="a reserved address"):
         anyio.run(HttpClient(PROXY).open, HttpRequest(server_address("http://a.b")), judge)
 
 
 def test_name_that_only_the_proxy_can_resolve_is_left_to_the_proxy() -> None:
-    async def unknown(where: WebAddress) -> Sequence[str]:
+    async def unknown(address: WebAddress) -> Sequence[str]:
         await anyio.lowlevel.checkpoint()
         raise OSError("no such name")
 

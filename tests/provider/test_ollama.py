@@ -35,17 +35,17 @@ REFUSAL = b'{"error":"registry.ollama.ai/library/m-1:latest does not support too
 
 
 def run_answer(
-    says: dict[str, Any] | Answer, *asked: Request, tools: Tools = "auto", window: int = 0
+    says: dict[str, Any] | Answer, *request: Request, tools: Tools = "auto", window: int = 0
 ) -> tuple[list[list[Delta]], list[ReceivedRequest]]:
     """The result, and the requests to the server."""
     outcome = says if isinstance(says, Answer) else Answer(json.dumps(says).encode())
     result = answer("ollama", Reply(CALL))
 
-    def answering(heard: ReceivedRequest) -> Answer:
-        if heard.path == "/api/show":
+    def answering(request: ReceivedRequest) -> Answer:
+        if request.path == "/api/show":
             return outcome
         without = isinstance(says, Answer) or "tools" not in says.get("capabilities", ())
-        return Answer(REFUSAL, 400) if b'"tools"' in heard.body and without else result
+        return Answer(REFUSAL, 400) if b'"tools"' in request.body and without else result
 
     async def use() -> tuple[list[list[Delta]], list[ReceivedRequest]]:
         async with wire_server(*[answering] * 6) as server:
@@ -54,13 +54,15 @@ def run_answer(
                 connect(spec_of("ollama"), environ, window=window)
             ) as inner:
                 provider = with_call_protocol(inner, "ollama", "ollama", "m-1", tools)
-                return [await stream_deltas(provider, item) for item in asked], server.heard
+                return [
+                    await stream_deltas(provider, item) for item in request
+                ], server.heard
 
     return anyio.run(use)
 
 
-def list_call_names(found: list[Delta]) -> list[str]:
-    return [d.name for d in found if isinstance(d, CallDelta) and d.name]
+def list_call_names(deltas: list[Delta]) -> list[str]:
+    return [d.name for d in deltas if isinstance(d, CallDelta) and d.name]
 
 
 def list_requests(server: list[ReceivedRequest]) -> list[tuple[str, bool]]:

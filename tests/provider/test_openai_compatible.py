@@ -276,9 +276,9 @@ def answer_calls(answered: Message) -> list[Message]:
     return [message("user", "?"), answered, message("tool", *results)]
 
 
-def draft_message(found: list[Delta]) -> Message:
+def draft_message(deltas: list[Delta]) -> Message:
     draft = Draft(1, "openrouter/m", lambda _model, _usage: None)
-    for delta in found:
+    for delta in deltas:
         draft.add(delta)
     whole = draft.to_answer()
     assert whole is not None

@@ -56,8 +56,8 @@ def end_event(**response: Any) -> dict[str, Any]:
     return event(response.get("status", "completed"), response={"model": "g", **response})
 
 
-def text(words: str) -> dict[str, Any]:
-    return event("output_text.delta", delta=words)
+def text(text: str) -> dict[str, Any]:
+    return event("output_text.delta", delta=text)
 
 
 def test_reasoning_item_is_stored_unchanged_and_its_summary_is_shown_as_thinking() -> None:
@@ -348,9 +348,9 @@ def test_refusal_after_streamed_text_is_raised() -> None:
         stream(text("Hel"), end=late)
 
 
-def draft(found: list[Delta]) -> Any:
+def draft(deltas: list[Delta]) -> Any:
     result = Draft(1, "openai/g", lambda _model, _usage: None)
-    for delta in found:
+    for delta in deltas:
         result.add(delta)
     whole = result.to_answer()
     assert whole is not None

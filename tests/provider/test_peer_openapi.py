@@ -125,25 +125,25 @@ async def _until_it_listens(port: int) -> None:
                 return
 
 
-def send_request(wire: WireName, asked: Request) -> ReceivedRequest:
+def send_request(wire: WireName, request: Request) -> ReceivedRequest:
     """What our wire sends, as a server received it."""
 
     async def use() -> ReceivedRequest:
         async with asking(wire, answer(wire, Reply("Yes."))) as (provider, server):
-            await stream_deltas(provider, asked)
+            await stream_deltas(provider, request)
             return server.heard[0]
 
     return anyio.run(use)
 
 
 def complaints(
-    url: str, asked: ReceivedRequest, body: dict[str, Any] | None = None
+    url: str, request: ReceivedRequest, body: dict[str, Any] | None = None
 ) -> list[str]:
     """What the server finds wrong with a request."""
-    data = asked.body if body is None else json.dumps(body).encode()
+    data = request.body if body is None else json.dumps(body).encode()
     kept = ("content-type", "anthropic-version", "authorization", "x-api-key")
-    headers = {name: value for name, value in asked.headers.items() if name in kept}
-    posting = urllib.request.Request(url + asked.path, data, headers, method="POST")
+    headers = {name: value for name, value in request.headers.items() if name in kept}
+    posting = urllib.request.Request(url + request.path, data, headers, method="POST")
     try:
         with urllib.request.urlopen(posting, timeout=60) as found:
             told = found.headers

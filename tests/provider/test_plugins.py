@@ -75,8 +75,8 @@ def test_provider_plugin_may_be_data_for_a_builtin_wire(
 ) -> None:
     keys = list[str]()
 
-    def answering(heard: ReceivedRequest) -> Answer:
-        keys.append(heard.headers["authorization"])
+    def answering(request: ReceivedRequest) -> Answer:
+        keys.append(request.headers["authorization"])
         return answer("openai-chat", Reply("Hello."))
 
     async def run_plugin() -> str:

@@ -219,13 +219,13 @@ def test_answer_with_many_calls_does_not_lose_the_cache(
     assert cached_share(model.requests) > 0.95
 
 
-def count_tokens(model: CachingModel, wire: WireName, *words: str) -> Usage:
+def count_tokens(model: CachingModel, wire: WireName, *text: str) -> Usage:
     spec = spec_of(wire)
 
     async def use() -> Usage:
         async with wire_server(model) as server:
             provider = connect(spec, {spec.url_env: server.url, spec.key_env: KEY})
-            talk = request(*(message("user", w) for w in words), system="Be brief." * 900)
+            talk = request(*(message("user", w) for w in text), system="Be brief." * 900)
             deltas = await stream_deltas(provider, talk)
             await provider.aclose()
             return deltas[-1].usage  # type: ignore[union-attr]  # Done is last

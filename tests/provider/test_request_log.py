@@ -29,11 +29,11 @@ REPLY = Reply("Let me look. ☂", (("look", '{"where":"up ☁"}'),), thinking="C
 
 
 def trace_request(
-    wire: WireName, served: Answer, asked: Request
+    wire: WireName, served: Answer, request: Request
 ) -> tuple[list[Delta], ReceivedRequest, str]:
     async def use() -> tuple[list[Delta], ReceivedRequest, str]:
         async with asking(wire, served) as (provider, server):
-            deltas = await stream_deltas(provider, asked)
+            deltas = await stream_deltas(provider, request)
             return deltas, server.heard[0], server.url
 
     return anyio.run(use)

@@ -105,8 +105,8 @@ def join_texts() -> tuple[IncrementalFold[str], list[int]]:
     return IncrementalFold("", step), numbers
 
 
-def talk(words: str) -> list[StoredMessage]:
-    return [StoredMessage(n, message("user", word)) for n, word in enumerate(words)]
+def talk(text: str) -> list[StoredMessage]:
+    return [StoredMessage(n, message("user", word)) for n, word in enumerate(text)]
 
 
 def test_fold_sees_each_message_once() -> None:

@@ -57,7 +57,7 @@ def refusal(wire: WireName, number: int = 0) -> Answer:
 def conversation(
     wire: WireName,
     *answers: Answer | Callable[[ReceivedRequest], Answer],
-    asked: Sequence[Request],
+    requests: Sequence[Request],
     quirks: Quirks | None = None,
 ) -> tuple[list[str], list[dict[str, Any]]]:
     """What was answered, and the bodies that it took."""
@@ -66,7 +66,7 @@ def conversation(
 
     async def use() -> tuple[list[str], list[dict[str, Any]]]:
         async with asking(wire, *answers, spec=spec) as (provider, server):
-            texts = [words(await stream_deltas(provider, item)) for item in asked]
+            texts = [words(await stream_deltas(provider, item)) for item in requests]
             return texts, [json.loads(h.body) for h in server.heard]
 
     return anyio.run(use)
@@ -98,7 +98,7 @@ def test_model_without_system_role_gets_the_system_text_in_the_first_user_messag
     no = Answer(json.dumps(said).encode(), status)
 
     texts, (first, *later) = conversation(
-        wire, no, strict(wire), strict(wire), asked=[result, result]
+        wire, no, strict(wire), strict(wire), requests=[result, result]
     )
 
     assert texts == ["Fine.", "Fine."]
@@ -117,7 +117,7 @@ def test_conversation_that_begins_with_an_assistant_gets_a_user_message_first(
         message("assistant", "I am back."), message("user", "?"), system=SYSTEM
     )
 
-    _, (_, body) = conversation(wire, refusal(wire), strict(wire), asked=[result])
+    _, (_, body) = conversation(wire, refusal(wire), strict(wire), requests=[result])
 
     assert first_message(wire, body) == ("user", [SYSTEM])
     assert len(talk(wire, body)) == 3
@@ -127,7 +127,7 @@ def test_images_of_the_first_message_are_sent_after_the_system_text() -> None:
     result = request(message("user", "?", CAT), system=SYSTEM, pictures=PICTURES)
 
     _, (_, body) = conversation(
-        "openai-chat", refusal("openai-chat"), strict("openai-chat"), asked=[result]
+        "openai-chat", refusal("openai-chat"), strict("openai-chat"), requests=[result]
     )
 
     kinds = [part["type"] for part in body["messages"][0]["content"]]
@@ -145,7 +145,9 @@ def test_request_without_system_role_only_grows_at_its_end(
     good = [answer(wire, Reply("Yes."))] * len(requests)
     quirks = Quirks(bridged=bridged)
 
-    _, (_, *later) = conversation(wire, refusal(wire), *good, asked=requests, quirks=quirks)
+    _, (_, *later) = conversation(
+        wire, refusal(wire), *good, requests=requests, quirks=quirks
+    )
 
     result = [request_messages(wire, body) for body in later]
     for before, after in pairwise(result):
@@ -164,7 +166,7 @@ def test_changed_system_text_is_sent_in_the_first_message_from_then_on() -> None
     good = answer("openai-chat", Reply("Yes."))
 
     _, (_, *later) = conversation(
-        "openai-chat", refusal("openai-chat"), good, good, good, asked=requests
+        "openai-chat", refusal("openai-chat"), good, good, good, requests=requests
     )
 
     result = [first_message("openai-chat", body)[1] for body in later]
@@ -185,7 +187,7 @@ def test_first_message_with_system_text_stays_the_same_object() -> None:
 @pytest.mark.parametrize("wire", WIRES)
 def test_system_role_refusal_without_a_system_text_is_raised(wire: WireName) -> None:
     with pytest.raises(Refused, match=r"System role|Developer instruction"):
-        conversation(wire, refusal(wire), asked=[request(*CONVERSATION[:1])])
+        conversation(wire, refusal(wire), requests=[request(*CONVERSATION[:1])])
 
 
 def test_refusal_about_alternating_roles_keeps_the_system_message() -> None:
@@ -195,13 +197,13 @@ def test_refusal_about_alternating_roles_keeps_the_system_message() -> None:
         conversation(
             "openai-chat",
             Answer(json.dumps(no).encode(), 400),
-            asked=[request(*CONVERSATION[:1], system=SYSTEM)],
+            requests=[request(*CONVERSATION[:1], system=SYSTEM)],
         )
 
 
-def answer_as_gemma(heard: ReceivedRequest) -> Answer:
+def answer_as_gemma(request: ReceivedRequest) -> Answer:
     """Gemma 2 behind vLLM, as it is started without options."""
-    body = json.loads(heard.body)
+    body = json.loads(request.body)
     roles = [item["role"] for item in body["messages"]]
     no = ""
     if "tools" in body:

@@ -50,17 +50,17 @@ TAGGED = f"<tool_call>\n{CALL}\n</tool_call>"
 ASKED = request(message("user", "A taxi, please."), system="Be brief.", tools=TOOLS)
 
 
-def ask(provider: Provider, *asked: Request) -> list[list[Delta]]:
+def ask(provider: Provider, *request: Request) -> list[list[Delta]]:
     async def use() -> list[list[Delta]]:
-        return [await stream_deltas(provider, item) for item in asked or (ASKED,)]
+        return [await stream_deltas(provider, item) for item in request or (ASKED,)]
 
     return anyio.run(use)
 
 
-def calls(found: Sequence[Delta]) -> list[tuple[str, str]]:
+def calls(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
     """Name and arguments of each."""
     data = dict[int, list[str]]()
-    for delta in found:
+    for delta in deltas:
         if isinstance(delta, CallDelta):
             data.setdefault(delta.index, ["", ""])
             data[delta.index][0] += delta.name
@@ -68,13 +68,13 @@ def calls(found: Sequence[Delta]) -> list[tuple[str, str]]:
     return [(name, arguments) for name, arguments in data.values()]
 
 
-def stop(found: Sequence[Delta]) -> str:
-    assert isinstance(found[-1], Done)
-    return found[-1].stop
+def stop(deltas: Sequence[Delta]) -> str:
+    assert isinstance(deltas[-1], Done)
+    return deltas[-1].stop
 
 
-def notices(found: Sequence[Delta]) -> list[str]:
-    return [d.reason for d in found if isinstance(d, Retrying)]
+def notices(deltas: Sequence[Delta]) -> list[str]:
+    return [d.reason for d in deltas if isinstance(d, Retrying)]
 
 
 BOOKED = [("book", '{"to": "the station"}')]

@@ -40,9 +40,9 @@ WALK = ToolSpec(
 )
 
 
-def render_messages(asked: Request) -> list[tuple[str, str]]:
+def render_messages(request: Request) -> list[tuple[str, str]]:
     return [
-        (s.message.role, s.message.text) for s in RequestRenderer().plain(asked).messages
+        (s.message.role, s.message.text) for s in RequestRenderer().plain(request).messages
     ]
 
 

@@ -127,7 +127,7 @@ def read_deltas(wire: WireName, *answers: Answer, idle: float = 5.0) -> list[Del
 
 def request_body(
     wire: WireName,
-    asked: Request,
+    request: Request,
     says: Mapping[str, Any] = MODEL,
     spec: ProviderSpec | None = None,
 ) -> dict[str, Any]:
@@ -135,9 +135,9 @@ def request_body(
     good = answer(wire, Reply("Yes."))
 
     async def use() -> bytes:
-        opening = asking(wire, good, model=asked.model, says=says, spec=spec)
+        opening = asking(wire, good, model=request.model, says=says, spec=spec)
         async with opening as (provider, server):
-            await stream_deltas(provider, asked)
+            await stream_deltas(provider, request)
             return server.heard[0].body
 
     return msgspec.json.decode(anyio.run(use))
@@ -149,5 +149,5 @@ async def stream_deltas(provider: Provider, asked: Request | None = None) -> lis
         return [delta async for delta in deltas]
 
 
-def words(found: list[Delta]) -> str:
-    return "".join(d.text for d in found if isinstance(d, TextDelta))
+def words(deltas: list[Delta]) -> str:
+    return "".join(d.text for d in deltas if isinstance(d, TextDelta))

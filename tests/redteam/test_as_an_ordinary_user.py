@@ -54,7 +54,7 @@ def test_tests_of_programs_that_need_namespaces_pass_for_an_ordinary_user() -> N
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
 
 
-def as_nobody(*words: str) -> subprocess.CompletedProcess[str]:
+def as_nobody(*text: str) -> subprocess.CompletedProcess[str]:
     """Run pytest with these words. Skips where that takes what is missing, or where these tests run so anyway."""
     if os.geteuid() != 0:
         pytest.skip("this is one: the tests themselves have said it")
@@ -73,6 +73,6 @@ def as_nobody(*words: str) -> subprocess.CompletedProcess[str]:
         python = Path(sys.base_prefix), os.path.basename(os.path.realpath(sys.executable))
         return subprocess.run(
             ["unshare", "--mount", "bash", "-c", _SCRIPT, "bash", str(python[0]), packages,
-             str(_PROJECT), folder, python[1], f"{nobody.pw_uid}:{nobody.pw_gid}", *words],
+             str(_PROJECT), folder, python[1], f"{nobody.pw_uid}:{nobody.pw_gid}", *text],
             capture_output=True, text=True, check=False,
         )  # fmt: skip

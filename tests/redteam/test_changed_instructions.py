@@ -36,9 +36,9 @@ class Folder:
             (root / name).parent.mkdir(exist_ok=True)
             (root / name).write_text(text)
 
-    def run(self, *words: str) -> tuple[int, str]:
+    def run(self, *text: str) -> tuple[int, str]:
         self._capfd.readouterr()
-        code = main(words)
+        code = main(text)
         output = self._capfd.readouterr()
         return code, output.out + output.err
 

@@ -27,9 +27,9 @@ print(text)
 FORMATS = ("md", "html", "text", "tar")
 
 
-def run_refold(work: Path, *arguments: str) -> bytes:
+def run_refold(workspace: Path, *arguments: str) -> bytes:
     done = subprocess.run(
-        command(*arguments), cwd=work, capture_output=True, timeout=LONG, check=True
+        command(*arguments), cwd=workspace, capture_output=True, timeout=LONG, check=True
     )
     return done.stdout + done.stderr
 

@@ -39,9 +39,9 @@ def results(request: Request) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, ToolResult))
 
 
-def run(work: Path, *lines: Any) -> list[Request]:
+def run(workspace: Path, *lines: Any) -> list[Request]:
     provider = ScriptedProvider(*lines, "Done.")
-    Agent(directory=work, provider=provider, approve=lambda _: _yes()).run("Look.")
+    Agent(directory=workspace, provider=provider, approve=lambda _: _yes()).run("Look.")
     return provider.heard
 
 

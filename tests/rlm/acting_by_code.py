@@ -111,14 +111,14 @@ class Told:
         world = world_with(world, **self._world)
         return await Session.open(record, lambda _: world)
 
-    async def turn(self, words: str = "Go.") -> View:
+    async def turn(self, text: str = "Go.") -> View:
         session = await self.session()
-        if words:
-            await session.inbox.say(words)
+        if text:
+            await session.inbox.say(text)
         return await session.run_turns()
 
-    def run(self, words: str = "Go.") -> View:
-        return anyio.run(self.turn, words)
+    def run(self, text: str = "Go.") -> View:
+        return anyio.run(self.turn, text)
 
     @property
     def entries(self) -> list[Entry]:

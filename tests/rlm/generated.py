@@ -113,11 +113,11 @@ def join(lines: int) -> Task:
     )
 
 
-def answering(words: str) -> str:
+def answering(text: str) -> str:
     """A model that reads what these programs ask it."""
-    if "What is the code?" in words:
-        return words.split("gate is ")[1].split(".")[0]
-    return str(sum("shouted" in line for line in words.splitlines()[1:-2]))
+    if "What is the code?" in text:
+        return text.split("gate is ")[1].split(".")[0]
+    return str(sum("shouted" in line for line in text.splitlines()[1:-2]))
 
 
 def _log(lines: int) -> list[str]:

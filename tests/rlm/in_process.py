@@ -93,8 +93,8 @@ class InProcess:
         def final(value: object) -> None:
             raise _Final(value)
 
-        def die(why: str) -> None:
-            raise WorkerLost(why)
+        def die(reason: str) -> None:
+            raise WorkerLost(reason)
 
         primitives = {name: each.parameters for name, each in PRIMITIVE_SIGNATURES.items()}
         return {

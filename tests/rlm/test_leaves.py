@@ -15,8 +15,8 @@ from refold.values.usage import Budget, Usage
 from tests.rlm.acting_by_code import LEASH, Leaf, Told, as_code, material, observations
 
 
-def last_line(words: str) -> str:
-    return f"<{words.splitlines()[1] if '<material>' in words else words}>"
+def last_line(text: str) -> str:
+    return f"<{text.splitlines()[1] if '<material>' in text else text}>"
 
 
 def make_run(*answers: str, leaf: Leaf | None = None, **more: Any) -> Told:

@@ -175,8 +175,8 @@ def test_a_recursive_question_describes_but_does_not_contain_its_material() -> N
 
 
 def test_a_small_model_sees_the_start_of_the_material_and_a_loop_over_it() -> None:
-    def start_of_text(found: Material) -> str:
-        return recursive_text("Who?", found, shown=True).rpartition("\n\n")[2]
+    def start_of_text(material: Material) -> str:
+        return recursive_text("Who?", material, shown=True).rpartition("\n\n")[2]
 
     long = "a 'quote'\n" + "x" * 1_000
 

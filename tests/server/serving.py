@@ -109,15 +109,17 @@ async def server(
 
     places = paths(os.environ)
 
-    def launch_at(where: Path, roots: Sequence[Path], wanted: NewConversation) -> Launch:
+    def launch_at(
+        directory: Path, roots: Sequence[Path], conversation: NewConversation
+    ) -> Launch:
         settings = {"memory": False, **(flags or {})}
         loaded = load_folder_settings(
-            where, places, os.environ, settings, trust=wanted.trust
+            directory, places, os.environ, settings, trust=conversation.trust
         )
         result = provider() if provider is not None else ScriptedProvider(*replies)
         options = LaunchOptions(
-            directory=where, more_roots=tuple(roots), provider=result,
-            more_system=wanted.system_prompt,
+            directory=directory, more_roots=tuple(roots), provider=result,
+            more_system=conversation.system_prompt,
         )  # fmt: skip
         return Launch(App(loaded.settings, places, os.environ, options), settings)
 

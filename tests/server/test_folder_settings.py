@@ -176,8 +176,8 @@ async def test_the_default_mode_is_chosen_and_bypass_only_in_a_terminal(
 # MCP servers.
 
 
-def program(*words: str) -> list[str]:
-    return [sys.executable, fake_server.__file__, *words]
+def program(*text: str) -> list[str]:
+    return [sys.executable, fake_server.__file__, *text]
 
 
 async def test_an_mcp_server_is_added_tried_and_removed(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from tests.server.serving import Client, Plain, order, read_until, server
 pytestmark = pytest.mark.anyio
 
 
-def ids(found: list[Plain]) -> list[str]:
-    return [data["id"] for data in found if "id" in data and data["type"] != "snapshot"]
+def ids(documents: list[Plain]) -> list[str]:
+    return [data["id"] for data in documents if "id" in data and data["type"] != "snapshot"]
 
 
 class Reader:

@@ -16,8 +16,8 @@ MESSAGES = 50
 LETTERS = 400_000  # of a message: together far more than may wait, and than sockets hold
 
 
-def events(found: list[Plain]) -> list[str]:
-    return [data["id"] for data in found if "id" in data and data["type"] != "snapshot"]
+def events(documents: list[Plain]) -> list[str]:
+    return [data["id"] for data in documents if "id" in data and data["type"] != "snapshot"]
 
 
 async def read(socket: ClientConnection, into: list[Plain]) -> None:

@@ -273,9 +273,9 @@ def test_a_webhook_ends_with_its_schedule_a_new_secret_or_off(
     again = webhooks.make_webhook(paths(os.environ), book(), 1, "ci")
     answers = [server.send(sign(secret))[0], server.send(sign(again))[0]]
 
-    def refold_schedule(*words: str) -> int:
+    def refold_schedule(*text: str) -> int:
         return subprocess.run(
-            command("schedule", *words), capture_output=True, check=False
+            command("schedule", *text), capture_output=True, check=False
         ).returncode
 
     off = refold_schedule("webhook", "1", "--off")

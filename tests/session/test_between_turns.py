@@ -123,14 +123,14 @@ def test_a_session_without_messages_is_not_the_newest_of_its_directory(
 ) -> None:
     home = JournalDirectory(tmp_path / "sessions")
 
-    async def begin(id_: str, words: str) -> None:
+    async def begin(id_: str, text: str) -> None:
         world = World(Model(ScriptedProvider("Hi.")), policies=(converse,))
         record = Recorder(home.store(id_))
         async with await Session.open(
             record, lambda _: world, directory=str(tmp_path)
         ) as session:
-            if words:
-                await session.inbox.say(words)
+            if text:
+                await session.inbox.say(text)
                 await session.run_turns()
 
     first = home.new_id(1.0)

@@ -43,8 +43,8 @@ def a_talk(*more: str) -> tuple[MemoryStore, World, ScriptedProvider]:
     return MemoryStore(), world(StrictProvider(model)), model
 
 
-async def two_turns(store: MemoryStore, given: World) -> Session:
-    session = await open_session(store, given)
+async def two_turns(store: MemoryStore, world: World) -> Session:
+    session = await open_session(store, world)
     for words in ("Umbrella?", "And now?"):
         await session.inbox.say(words)
         await session.run_turns()

@@ -38,20 +38,20 @@ def lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines()
 
 
-def without_what_is_new(found: object, stored: object) -> object:
-    """`found` as far as `stored` goes: a field may be added, with a default."""
-    match found, stored:
+def without_what_is_new(value: object, stored: object) -> object:
+    """`value` as far as `stored` goes: a field may be added, with a default."""
+    match value, stored:
         case dict(), dict():
             known = cast("dict[str, Any]", stored)
-            mine = cast("dict[str, Any]", found)
+            mine = cast("dict[str, Any]", value)
             return {k: without_what_is_new(mine.get(k), known[k]) for k in known}
         case list(), list():
-            ours, theirs = cast("list[Any]", found), cast("list[Any]", stored)
+            ours, theirs = cast("list[Any]", value), cast("list[Any]", stored)
             if len(ours) != len(theirs):
                 return ours
             return [without_what_is_new(a, b) for a, b in zip(ours, theirs, strict=True)]
         case _:
-            return found
+            return value
 
 
 def test_at_least_one_golden_journal_exists() -> None:

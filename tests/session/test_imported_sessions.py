@@ -124,7 +124,7 @@ def assert_at_rest(view: View, directory: str = "/here") -> None:
 
 
 def resume_session(
-    home: JournalDirectory, id_: str, *words: str
+    home: JournalDirectory, id_: str, *text: str
 ) -> tuple[View, list[str], int]:
     """Resumed by a user; the orders then, and how often a model was asked."""
     orders, provider = list[str](), ScriptedProvider("Yes.", "Yes.")
@@ -133,7 +133,7 @@ def resume_session(
         record = Recorder(home.store(id_), clock=lambda: 900.0)
         result = world(provider, orders)
         async with await Session.open(record, lambda _: result) as session:
-            for word in words:
+            for word in text:
                 await session.inbox.say(word)
             return await session.run_turns()
 

@@ -49,22 +49,22 @@ class Agent:
         self.root, self.session, self.kept = root, session, kept
         self.said = list[int]()
 
-    async def turn(self, words: str, work: Callable[[], object] | None = None) -> None:
-        """The user sends a message, and a call does `work`. The event of the message is
+    async def turn(self, text: str, function: Callable[[], object] | None = None) -> None:
+        """The user sends a message, and a call does `function`. The event of the message is
         `said`."""
         record, id_ = self.session.record, f"c{len(self.said)}"
-        await record(Said(words), by="person")
+        await record(Said(text), by="person")
         self.said.append(record.view.seq)
         call = ToolCall(id_, "bash", Raw(b"{}"))
         await record(TurnStarted(self.said[-1]), Delivered((self.said[-1],)), ModelAsked())
         await record(ModelAnswered(Message("assistant", (call,)), stop="calls"))
         await record(Started(id_))
-        if work:
+        if function:
             await self.take()
-            work()
+            function()
         await record(Ended(id_, "done", "done"), ModelAsked())
-        await record(ModelAnswered(Message("assistant", (Text(f"did {words}"),))))
-        if work:
+        await record(ModelAnswered(Message("assistant", (Text(f"did {text}"),))))
+        if function:
             await self.take()
         await record(TurnEnded("answered"))
 

@@ -36,9 +36,9 @@ def run(tmp_path: Path, capfd: CAPFD, monkeypatch: pytest.MonkeyPatch) -> Run:
     assert main(["trust", "add", "--yes"]) == 0
     write(tmp_path, "Changed")
 
-    def run(*words: str) -> tuple[str, str]:
+    def run(*text: str) -> tuple[str, str]:
         capfd.readouterr()
-        assert main(words) == 0
+        assert main(text) == 0
         output = capfd.readouterr()
         return output.out, output.err
 

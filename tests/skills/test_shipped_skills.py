@@ -266,9 +266,9 @@ def test_the_page_check_reports_accessibility_faults_with_their_lines(
 # code-review --------------------------------------------------------------------------
 
 
-def git(folder: Path, *words: str) -> None:
+def git(folder: Path, *text: str) -> None:
     author = ("-c", "user.name=A", "-c", "user.email=a@example.org")
-    subprocess.run(["git", *author, *words], cwd=folder, check=True, capture_output=True)
+    subprocess.run(["git", *author, *text], cwd=folder, check=True, capture_output=True)
 
 
 @pytest.fixture

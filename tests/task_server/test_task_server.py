@@ -36,7 +36,7 @@ def work(tmp_path: Path) -> Path:
 
 @asynccontextmanager
 async def serve(
-    work: Path,
+    workspace: Path,
     *lines: Document,
     mode: str = "auto",
     user: Callable[[Any], dict[str, object] | None] | None = None,
@@ -55,10 +55,10 @@ async def serve(
         return types.ElicitResult(action="accept", content=content)
 
     program, *arguments = command(
-        "mcp", "serve", *more, "--script", script(work.parent, *lines)
+        "mcp", "serve", *more, "--script", script(workspace.parent, *lines)
     )
     parameters = StdioServerParameters(
-        command=program, args=arguments, env=dict(os.environ), cwd=work
+        command=program, args=arguments, env=dict(os.environ), cwd=workspace
     )
     client = Client(
         stdio_client(parameters), mode=mode,

@@ -52,11 +52,11 @@ def work(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def serve(work: Path, *lines: Document) -> Generator[Server]:
+def serve(workspace: Path, *lines: Document) -> Generator[Server]:
     """A server of the process, at its first start."""
-    answers = script(work.parent, *lines)
+    answers = script(workspace.parent, *lines)
     with refold(
-        "mcp", "serve", "--http", "--port", "0", "--script", answers, cwd=work
+        "mcp", "serve", "--http", "--port", "0", "--script", answers, cwd=workspace
     ) as it:
         assert it.stdout
         address, token = (it.stdout.readline().decode().split()[1] for _ in range(2))

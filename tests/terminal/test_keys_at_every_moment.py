@@ -84,16 +84,16 @@ def opens(tmp_path: Path, compiled: Path) -> Iterator[Opens]:
         at.child.close(force=True)
 
 
-def send(at: Terminal, text: str, display: str) -> None:
-    at.type(text + ("\n" if display == "plain" else ENTER))
+def send(terminal: Terminal, text: str, display: str) -> None:
+    terminal.type(text + ("\n" if display == "plain" else ENTER))
 
 
-def until_count(at: Terminal, directory: Path, count: int) -> None:
+def until_count(terminal: Terminal, directory: Path, count: int) -> None:
     """Wait until `count` turns of the session have ended."""
     deadline = time.monotonic() + 60
     while not has_journal() or len(list_turn_ends(directory)) < count:
-        assert time.monotonic() < deadline, at.text
-        at.read()
+        assert time.monotonic() < deadline, terminal.text
+        terminal.read()
 
 
 def list_turn_end_times() -> list[float]:
@@ -106,10 +106,10 @@ def has_journal() -> bool:
     return any(Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl"))
 
 
-def read_for(at: Terminal, seconds: float) -> None:
+def read_for(terminal: Terminal, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        at.read()
+        terminal.read()
 
 
 @pytest.mark.parametrize("display", DISPLAYS)

@@ -295,27 +295,27 @@ def test_every_line_of_a_code_block_runs(page: Path, place: Path, compiled: Path
     assert failed == []
 
 
-def leave(at: Terminal) -> int:
+def leave(terminal: Terminal) -> int:
     """Answer what is asked and leave; the exit code."""
     text = ""
     deadline = time.monotonic() + 60
-    while at.read():
-        assert time.monotonic() < deadline, at.text
-        last = (at.text.rstrip().splitlines() or [""])[-1]
+    while terminal.read():
+        assert time.monotonic() < deadline, terminal.text
+        last = (terminal.text.rstrip().splitlines() or [""])[-1]
         if last != text and last.endswith("›"):
-            at.type("\x04")
+            terminal.type("\x04")
         elif last != text and last.endswith("y/N]"):
-            at.type("y" + ENTER)
+            terminal.type("y" + ENTER)
         elif last != text and last.startswith("› 1 not now"):
-            at.type("y")
+            terminal.type("y")
         elif last != text and last.endswith("esc quit"):
-            at.type("\x04")
+            terminal.type("\x04")
         elif last != text and last.endswith("esc later"):
-            at.type(ENTER)
+            terminal.type(ENTER)
         elif last.endswith("esc no, and stop"):
-            at.type("y")
+            terminal.type("y")
         else:
             continue
         text = last
-    at.child.close()
-    return int(at.child.exitstatus or 0)
+    terminal.child.close()
+    return int(terminal.child.exitstatus or 0)

@@ -62,14 +62,14 @@ class UnreliableServer:
             overloaded=overloaded,
         )
 
-    def __call__(self, heard: ReceivedRequest) -> Answer:
-        if heard.method == "GET":
+    def __call__(self, request: ReceivedRequest) -> Answer:
+        if request.method == "GET":
             return Answer(b'{"object":"list","data":[]}')
-        return self.weather(heard)
+        return self.weather(request)
 
-    def _answer(self, heard: ReceivedRequest) -> Reply:
+    def _answer(self, request: ReceivedRequest) -> Reply:
         self.said += 1
-        return replace(self._reply(json.loads(heard.body)), usage=USED)
+        return replace(self._reply(json.loads(request.body)), usage=USED)
 
 
 def text_of(message: Any) -> str:

@@ -67,21 +67,21 @@ def starts(tmp_path: Path, compiled: Path) -> Iterator[Starts]:
         at.child.close(force=True)
 
 
-def send(at: Terminal, display: str, words: str) -> None:
-    at.type(words + DISPLAYS[display][1])
+def send(terminal: Terminal, display: str, text: str) -> None:
+    terminal.type(text + DISPLAYS[display][1])
 
 
-def begin(at: Terminal, display: str, words: str = "go") -> None:
-    at.until(f"leaves\n\n{DISPLAYS[display][0]}")
-    send(at, display, words)
+def begin(terminal: Terminal, display: str, text: str = "go") -> None:
+    terminal.until(f"leaves\n\n{DISPLAYS[display][0]}")
+    send(terminal, display, text)
 
 
-def leave(at: Terminal, display: str) -> None:
+def leave(terminal: Terminal, display: str) -> None:
     """At the next prompt. The terminal is left as it was found."""
-    at.until_asked(DISPLAYS[display][0])
-    at.type(CTRL_D)
-    assert at.end() == 0
-    assert at.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
+    terminal.until_asked(DISPLAYS[display][0])
+    terminal.type(CTRL_D)
+    assert terminal.end() == 0
+    assert terminal.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
 
 
 def list_turn_ends(directory: Path) -> list[str]:
@@ -91,13 +91,13 @@ def list_turn_ends(directory: Path) -> list[str]:
     return [e["data"]["outcome"] for e in events if e["kind"] == "TurnEnded"]
 
 
-def until_kept(at: Terminal, words: str) -> None:
+def until_kept(terminal: Terminal, text: str) -> None:
     """Wait until the journal of the only session holds these words."""
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
     deadline = time.monotonic() + 60
-    while words not in journal.read_text(encoding="utf-8"):
-        assert time.monotonic() < deadline, f"{words!r} was never kept:\n{at.text}"
-        at.read()
+    while text not in journal.read_text(encoding="utf-8"):
+        assert time.monotonic() < deadline, f"{text!r} was never kept:\n{terminal.text}"
+        terminal.read()
 
 
 def asleep() -> list[str]:

@@ -96,17 +96,17 @@ def strings(term: str, entries: Path) -> list[str]:
     return sorted({text for text in parts if text}, key=len, reverse=True)
 
 
-def work_through(at: Terminal) -> None:
+def work_through(terminal: Terminal) -> None:
     """Words, a question, work with a status, a stop with a new direction, and the end."""
-    at.until_sent("Ctrl+D leaves")
-    at.until_sent("› ")
-    at.type("go\n")
-    at.until_sent("no, and why")
-    at.type("y\n")
-    at.until_sent("running")
-    at.until_sent("› ", since=at.sent_bytes)
-    at.type("exit\n")
-    assert at.end() == 0
+    terminal.until_sent("Ctrl+D leaves")
+    terminal.until_sent("› ")
+    terminal.type("go\n")
+    terminal.until_sent("no, and why")
+    terminal.type("y\n")
+    terminal.until_sent("running")
+    terminal.until_sent("› ", since=terminal.sent_bytes)
+    terminal.type("exit\n")
+    assert terminal.end() == 0
 
 
 @pytest.mark.slow

@@ -86,9 +86,9 @@ class Person:
         assert at.end() == 0, at.text
         return self.paper(at)
 
-    def paper(self, at: Terminal) -> list[str]:
+    def paper(self, terminal: Terminal) -> list[str]:
         """The paper, with a name for whatever differs from run to run."""
-        return [varying(row.replace(str(self.here), "HERE")) for row in at.paper]
+        return [varying(row.replace(str(self.here), "HERE")) for row in terminal.paper]
 
     def _opens(
         self, program: Path, *arguments: str, size: tuple[int, int] = (30, 100), **env: str

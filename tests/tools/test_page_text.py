@@ -25,10 +25,10 @@ def page(
     return WebPage(URL, kind, charset, content, **more)  # pyright: ignore[reportArgumentType]
 
 
-def read(found: WebPage) -> tuple[str, str]:
+def read(page: WebPage) -> tuple[str, str]:
     """What is odd, and the text between the marks."""
-    match = OUTSIDE.fullmatch(page_reply(found).text)
-    assert match is not None, page_reply(found).text
+    match = OUTSIDE.fullmatch(page_reply(page).text)
+    assert match is not None, page_reply(page).text
     assert match["url"] == URL
     return match["odd"], match["text"]
 

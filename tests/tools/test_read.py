@@ -291,9 +291,9 @@ def test_read_continues_a_truncated_blob_by_lines(place: ToolDirectory) -> None:
     )
 
 
-def pdf(words: str) -> bytes:
+def pdf(text: str) -> bytes:
     """The least that is a PDF with one line on one page."""
-    return pdf_of(f"BT /F1 24 Tf 20 100 Td ({words}) Tj ET".encode())
+    return pdf_of(f"BT /F1 24 Tf 20 100 Td ({text}) Tj ET".encode())
 
 
 def pdf_of(stream: bytes, filters: bytes = b"") -> bytes:

@@ -350,18 +350,18 @@ def test_agent_model_and_theme_are_picked_from_lists(opens: Opens, tmp_path: Pat
     at.until("/theme light-contrast save")
 
 
-def _colours(at: Terminal) -> set[str]:
-    screen = at.screen
+def _colours(terminal: Terminal) -> set[str]:
+    screen = terminal.screen
     return {
         screen.buffer[y][x].fg for y in range(screen.lines) for x in range(screen.columns)
     }
 
 
-def _until(at: Terminal, holds: Callable[[], bool]) -> None:
+def _until(terminal: Terminal, holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not holds():
-        assert time.monotonic() < deadline, at.text
-        at.read()
+        assert time.monotonic() < deadline, terminal.text
+        terminal.read()
 
 
 @pytest.mark.slow

@@ -46,8 +46,8 @@ F7, F8 = "\x1b[18~", "\x1b[19~"
 CTRL_S, CTRL_P, CTRL_T, CTRL_V, CTRL_Z = "\x13", "\x10", "\x14", "\x16", "\x1a"
 
 
-def ready(at: Terminal) -> None:
-    at.until("? keys")
+def ready(terminal: Terminal) -> None:
+    terminal.until("? keys")
 
 
 def test_an_edit_is_approved_in_the_full_screen(opens: Opens, tmp_path: Path) -> None:
@@ -272,11 +272,11 @@ def test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions(
     at.until_gone("ask     bash(make x *)")
 
 
-def _in_the_shell(tmp_path: Path, *words: str) -> None:
+def _in_the_shell(tmp_path: Path, *text: str) -> None:
     """Another process in the same project."""
     environ = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}
     subprocess.run(
-        [sys.executable, "-m", "refold", *words], cwd=tmp_path / "work", env=environ, check=True,
+        [sys.executable, "-m", "refold", *text], cwd=tmp_path / "work", env=environ, check=True,
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -439,8 +439,8 @@ def test_kitty_draws_images_and_distinguishes_keys_until_refold_exits(
     assert end == sorted(end)
 
 
-def _modes(at: Terminal) -> int:
-    return termios.tcgetattr(at.child.child_fd)[3]
+def _modes(terminal: Terminal) -> int:
+    return termios.tcgetattr(terminal.child.child_fd)[3]
 
 
 @pytest.mark.parametrize("term", ["vt100", "dumb", ""])

@@ -31,8 +31,8 @@ from refold.views.wrap import wrap_rows
 from tests.tui.sessions import DIFF, ENDS, PLAN, Story, model_of, stories
 
 
-def rows_of(shown: Transcript, room: int = 60) -> list[str]:
-    return [plain_text([row]) for at in range(len(shown)) for row in shown.rows(at, room)]
+def rows_of(shown: Transcript, width: int = 60) -> list[str]:
+    return [plain_text([row]) for at in range(len(shown)) for row in shown.rows(at, width)]
 
 
 def words(text: str, seq: int = 1) -> AnswerBlock:
@@ -179,9 +179,9 @@ def test_scrolling_up_and_down_again_returns_to_the_same_rows(
         assert now == before or before == at_top or _near_top(transcript, up, room)
 
 
-def _near_top(shown: Transcript, anchor: Anchor, room: int) -> bool:
+def _near_top(shown: Transcript, anchor: Anchor, width: int) -> bool:
     """Fewer than three rows above: scrolling up stops there, and down goes further."""
-    return sum(len(shown.rows(at, room)) for at in range(anchor.item)) + anchor.row < 3
+    return sum(len(shown.rows(at, width)) for at in range(anchor.item)) + anchor.row < 3
 
 
 def test_a_block_is_laid_out_once_for_a_width() -> None:

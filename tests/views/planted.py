@@ -68,10 +68,10 @@ def answer(
     return ModelAnswered(Message("assistant", parts), usage, model=model, cost=cost)
 
 
-def start_events(words: str = "look", agent: str = "main") -> list[Event]:
+def start_events(text: str = "look", agent: str = "main") -> list[Event]:
     return [
         SessionStarted("/work/place", id="s"),
-        Said(words),
+        Said(text),
         TurnStarted(2),
         SystemPromptSet("You are one.", model="m/big", window=10_000, agent=agent),
         Delivered((2,)),

@@ -27,9 +27,9 @@ def call(name: str, **arguments: Any) -> ToolCall:
     return ToolCall("call-0", name, Raw(msgspec.json.encode(arguments)))
 
 
-def describe_request(name: str, room: int = 40, **arguments: Any) -> list[str]:
+def describe_request(name: str, width: int = 40, **arguments: Any) -> list[str]:
     rows = permission_question(
-        CallToApprove(call(name, **arguments), TOOLS.get(name), "no rule"), room
+        CallToApprove(call(name, **arguments), TOOLS.get(name), "no rule"), width
     )
     return plain_text(rows).split("\n")
 

@@ -75,8 +75,8 @@ def one_step() -> tuple[Event, ...]:
     )
 
 
-def sizes(found: ContextUsage) -> dict[str, int]:
-    return {part.name: part.characters for part in (*found.prompt, *found.conversation)}
+def sizes(usage: ContextUsage) -> dict[str, int]:
+    return {part.name: part.characters for part in (*usage.prompt, *usage.conversation)}
 
 
 def test_every_character_sent_to_the_model_belongs_to_a_named_part() -> None:
@@ -139,7 +139,7 @@ def test_the_context_window_is_drawn_with_its_parts_and_free_tokens() -> None:
         f"{usage.free_tokens / 10:.0f}%",
     ]
     assert lines[-1] == "counted by the provider at its last answer: 100"
-    assert "  ###" in plain_text(context_lines(usage, signs=False))
+    assert "  ###" in plain_text(context_lines(usage, symbols=False))
     assert (
         plain_text(context_lines(context_usage(View())))
         == "Nothing has been sent to a model yet."

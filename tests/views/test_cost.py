@@ -121,8 +121,8 @@ def test_the_cost_of_one_model_and_purpose_is_one_line() -> None:
     assert plain_text(spending_lines(spending(()))) == "Nothing has been used yet."
 
 
-def rows(found: object) -> Sequence[dict[str, object]]:
-    return cast("Sequence[dict[str, object]]", found)
+def rows(value: object) -> Sequence[dict[str, object]]:
+    return cast("Sequence[dict[str, object]]", value)
 
 
 SPENT = (

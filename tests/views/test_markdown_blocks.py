@@ -121,9 +121,9 @@ def leaves(text: str) -> list[Leaf]:
     ] + blocks.end()
 
 
-def of_leaves(found: list[Leaf]) -> Iterator[Found]:
+def of_leaves(leaves: list[Leaf]) -> Iterator[Found]:
     fenced: list[str] | None = None
-    for leaf in found:
+    for leaf in leaves:
         around = "".join("i" if container.sign else "q" for container in leaf.around)
         match leaf.kind:
             case "fence":

@@ -25,8 +25,8 @@ ROOMS = st.integers(20, 200)
 ADDRESS = re.compile(r"[\W\d]*\S*https?://\S+\W*")
 
 
-def render(text: str, room: int = 60, **manner: bool) -> str:
-    prose = MarkdownRenderer(room, **manner)
+def render(text: str, width: int = 60, **manner: bool) -> str:
+    prose = MarkdownRenderer(width, **manner)
     return plain_text([tuple(prose.add(text) + prose.end())])
 
 

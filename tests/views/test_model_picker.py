@@ -20,8 +20,8 @@ EFFORTS = ("low", "medium", "high")
 PICKER = model_picker(OFFERS, "openai/gpt-6", "medium", EFFORTS)
 
 
-def rows(room: int) -> list[str]:
-    return [" ".join(plain_text([row]).split()) for row in picker_rows(PICKER, room, 9)]
+def rows(width: int) -> list[str]:
+    return [" ".join(plain_text([row]).split()) for row in picker_rows(PICKER, width, 9)]
 
 
 def test_models_are_listed_with_window_and_prices_and_the_current_one_is_selected() -> None:

@@ -468,8 +468,8 @@ def test_a_screen_opened_during_a_turn_shows_open_calls_and_queued_messages() ->
     assert screen.status.doing == "running"
 
 
-def count_lines(work: Callable[[], object]) -> int:
-    """Lines of our code that `work` runs."""
+def count_lines(function: Callable[[], object]) -> int:
+    """Lines of our code that `function` runs."""
     count = 0
 
     def trace(frame: FrameType, what: str, _: object) -> Any:
@@ -482,7 +482,7 @@ def count_lines(work: Callable[[], object]) -> int:
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        work()
+        function()
     finally:
         sys.settrace(before)
     return count

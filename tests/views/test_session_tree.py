@@ -87,7 +87,7 @@ def test_a_session_tree_shows_nested_subagents_below_their_parents(tmp_path: Pat
 def test_leaf_calls_are_listed_one_by_one_if_requested(tmp_path: Path) -> None:
     plant(tmp_path, with_leaves(2, failed=(2,)))
 
-    lines = tree_lines(row(tmp_path), 60, every_leaf=True, signs=False)
+    lines = tree_lines(row(tmp_path), 60, every_leaf=True, symbols=False)
 
     assert plain_text(lines).split("\n")[2:] == [
         "   leaf-1  done  m/small  1.0 s  what is 1",
@@ -101,7 +101,7 @@ def test_tree_lines_fit_the_screen_and_use_only_ascii_if_requested(tmp_path: Pat
     for room in (20, 40, 80):
         parts = plain_text(tree_lines(root, room, every_leaf=True)).split("\n")
         assert max(map(cells, parts)) <= room
-    plain = plain_text(tree_lines(root, 200, signs=False))
+    plain = plain_text(tree_lines(root, 200, symbols=False))
     assert set(filter(lambda c: not c.isascii(), plain)) == {"·"}
 
 

@@ -74,9 +74,9 @@ def fetch_page(
     return anyio.run(run)
 
 
-def content(found: WebPage | str) -> bytes:
-    assert isinstance(found, WebPage), found
-    return found.content
+def content(result: WebPage | str) -> bytes:
+    assert isinstance(result, WebPage), result
+    return result.content
 
 
 def paths(server: WireServer) -> list[str]:

@@ -66,10 +66,10 @@ class Person:
         self._editor, self._session, self._forms = editor, session, forms
 
     async def permission(
-        self, asked: documents.ToolApprovalRequest, show: Show, directory: str
+        self, request: documents.ToolApprovalRequest, show: Show, directory: str
     ) -> ApprovalResponse:
         options = [_option(_ONCE, "Allow once", "allow_once")]
-        if (rules := asked.rules[:1] or asked.rule_set) and not asked.once:
+        if (rules := request.rules[:1] or request.rule_set) and not request.once:
             shown = " and ".join(rules)
             options += [
                 _option(_SESSION, f"Allow {shown} for this session", "allow_always"),
@@ -77,35 +77,39 @@ class Person:
             ]
         options.append(_option(_NO, "Deny", "reject_once"))
         try:
-            chosen = await self._choose(_call_update(asked, show, directory), options)
+            chosen = await self._choose(_call_update(request, show, directory), options)
         except RequestError as error:
             reason = _CANNOT_ASK.format(reason=error)
-            return ApprovalResponse(asked.call_id, False, asked.hash, reason)
+            return ApprovalResponse(request.call_id, False, request.hash, reason)
         allowed = chosen in (_ONCE, _SESSION, _ALWAYS)
         grant = chosen if chosen in (_SESSION, _ALWAYS) else ""
         reason = "" if chosen else _QUESTION_CLOSED
-        return ApprovalResponse(asked.call_id, allowed, asked.hash, reason, grant)
+        return ApprovalResponse(request.call_id, allowed, request.hash, reason, grant)
 
     async def answers(
-        self, asked: documents.Question
+        self, question: documents.Question
     ) -> QuestionResponse | ApprovalResponse:
         """Ask the questions of the model, by a form or by one choice after the other.
 
         The form of an MCP server is shown as it is, if the editor can.
         """
         try:
-            if isinstance(form := asked.questions[0].form, Form):
-                answer = await self._server_form(asked.call_id, form)
-                return QuestionResponse(asked.call_id, (answer.encode(),), asked.hash)
+            if isinstance(form := question.questions[0].form, Form):
+                answer = await self._server_form(question.call_id, form)
+                return QuestionResponse(question.call_id, (answer.encode(),), question.hash)
             answers = await (
-                self._ask_by_form(asked) if self._forms else self._ask_one_by_one(asked)
+                self._ask_by_form(question)
+                if self._forms
+                else self._ask_one_by_one(question)
             )
         except RequestError as error:
             reason = _CANNOT_ASK.format(reason=error)
-            return ApprovalResponse(asked.call_id, False, asked.hash, reason)
+            return ApprovalResponse(question.call_id, False, question.hash, reason)
         if answers is None:
-            return ApprovalResponse(asked.call_id, False, asked.hash, _QUESTION_CLOSED)
-        return QuestionResponse(asked.call_id, answers, asked.hash)
+            return ApprovalResponse(
+                question.call_id, False, question.hash, _QUESTION_CLOSED
+            )
+        return QuestionResponse(question.call_id, answers, question.hash)
 
     async def plan(self, plan: documents.WaitingPlan) -> PlanApproval | None:
         """Ask about a plan. Returns None if it was not decided: the plan waits."""
@@ -207,9 +211,9 @@ class Person:
             return FormAnswer("decline" if chosen else "cancel")
         return FormAnswer("accept", dict(content))
 
-    async def _ask_by_form(self, asked: documents.Question) -> tuple[str, ...] | None:
-        names = [f"answer{number}" for number, _ in enumerate(asked.questions, 1)]
-        fields = zip(names, map(_field, asked.questions), strict=True)
+    async def _ask_by_form(self, question: documents.Question) -> tuple[str, ...] | None:
+        names = [f"answer{number}" for number, _ in enumerate(question.questions, 1)]
+        fields = zip(names, map(_field, question.questions), strict=True)
         mode = ElicitationFormSessionMode(
             session_id=self._session,
             requested_schema=ElicitationSchema(type="object", properties=dict(fields)),
@@ -251,12 +255,12 @@ _SEND_DEFAULTS = _option(_ONCE, "Send it with the defaults", "allow_once")
 
 
 def _call_update(
-    asked: documents.ToolApprovalRequest, show: Show, directory: str
+    request: documents.ToolApprovalRequest, show: Show, directory: str
 ) -> ToolCallUpdate:
-    tool = "" if asked.tool is UNSET else asked.tool
-    shown = show(tool, asked.arguments)
-    prefix = "" if asked.who is UNSET or not asked.who else f"{asked.who}: "
-    changes = () if asked.changes is UNSET else asked.changes
+    tool = "" if request.tool is UNSET else request.tool
+    shown = show(tool, request.arguments)
+    prefix = "" if request.who is UNSET or not request.who else f"{request.who}: "
+    changes = () if request.changes is UNSET else request.changes
     parts: list[
         ContentToolCallContent | FileEditToolCallContent | TerminalToolCallContent
     ] = [
@@ -264,13 +268,13 @@ def _call_update(
         for change in changes
         for hunk in edits(change.path, change.kind, change.text, directory)
     ]
-    if shown.kind == "execute" and (code := _code(asked.arguments)):
+    if shown.kind == "execute" and (code := _code(request.arguments)):
         parts.insert(0, content(to_code_block(visible(code))))  # a title is one line
-    if asked.reason:
-        parts.append(content(asked.reason))
+    if request.reason:
+        parts.append(content(request.reason))
     return ToolCallUpdate(
-        tool_call_id=asked.call_id, title=f"{prefix}{shown.title}", kind=shown.kind,
-        status="pending", raw_input=asked.arguments, locations=list(shown.locations) or None,
+        tool_call_id=request.call_id, title=f"{prefix}{shown.title}", kind=shown.kind,
+        status="pending", raw_input=request.arguments, locations=list(shown.locations) or None,
         content=parts or None,
     )  # fmt: skip
 
@@ -285,17 +289,17 @@ def _code(arguments: object) -> str:
 
 
 def _field(
-    asked: AskedQuestion,
+    question: AskedQuestion,
 ) -> ElicitationStringPropertySchema | ElicitationMultiSelectPropertySchema:
-    choices = [EnumOption(const=item.label, title=item.label) for item in asked.options]
-    if choices and asked.many:
+    choices = [EnumOption(const=item.label, title=item.label) for item in question.options]
+    if choices and question.many:
         return ElicitationMultiSelectPropertySchema(
             type="array",
-            title=asked.question,
+            title=question.question,
             items=TitledMultiSelectItems(any_of=choices),
         )
     return ElicitationStringPropertySchema(
-        type="string", title=asked.question, one_of=choices or None
+        type="string", title=question.question, one_of=choices or None
     )
 
 

@@ -27,7 +27,7 @@ _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 async def serve(host: Host, lines: AsyncIterator[bytes | None], output: int) -> None:
     """Serve until stdin has ended, or SIGINT or SIGTERM; then turns are stopped."""
     transport = LineTransport(lines, output)
-    async with host.run(why=_EDITOR_ENDED), anyio.create_task_group() as group:
+    async with host.run(reason=_EDITOR_ENDED), anyio.create_task_group() as group:
         group.start_soon(_cancel_on_signal, group.cancel_scope)
         group.start_soon(transport.run)
         agent = cast("Agent", EditorAgent(host, group))
@@ -114,6 +114,6 @@ class LineTransport:
             self._gone = True
             return 0
 
-    async def _reject(self, code: int, why: str) -> None:
-        error = {"code": code, "message": why}
+    async def _reject(self, code: int, reason: str) -> None:
+        error = {"code": code, "message": reason}
         await self.send({"jsonrpc": "2.0", "id": None, "error": error})

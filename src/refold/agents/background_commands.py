@@ -295,9 +295,11 @@ class BackgroundCommands:
     async def _run(self, command: _Command, session: EventLoopToken) -> None:
         """Run it, in the thread, and record its end in the loop of the session."""
 
-        async def run_in_session(work: Callable[[], Coroutine[None, None, None]]) -> None:
+        async def run_in_session(
+            function: Callable[[], Coroutine[None, None, None]],
+        ) -> None:
             with anyio.CancelScope(shield=True), suppress(RuntimeError):  # it has ended
-                await to_thread.run_sync(partial(from_thread.run, work, token=session))
+                await to_thread.run_sync(partial(from_thread.run, function, token=session))
 
         result: Finished | str = ""
         async with anyio.create_task_group() as group:

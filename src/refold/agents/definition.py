@@ -76,18 +76,18 @@ class AgentDefinition(Struct, frozen=True):
 
 
 def agent_definition(
-    written: Mapping[str, object], prompt: str, name: str, known: Collection[str]
+    fields: Mapping[str, object], prompt: str, name: str, known: Collection[str]
 ) -> AgentDefinition:
     """The profile. `name`: of the file; `known`: names of tools. Raises `BadDefinition`."""
-    return _DefinitionReader(written, known).profile(name, visible_text(prompt).strip())
+    return _DefinitionReader(fields, known).profile(name, visible_text(prompt).strip())
 
 
 class _DefinitionReader:
     """Reads one definition."""
 
-    def __init__(self, written: Mapping[str, object], known: Collection[str]) -> None:
+    def __init__(self, fields: Mapping[str, object], known: Collection[str]) -> None:
         self._values = {
-            _FIELD_ALIASES.get(key, key): value for key, value in written.items()
+            _FIELD_ALIASES.get(key, key): value for key, value in fields.items()
         }
         self._known, self._notes = known, list[str]()
         self._ask, self._deny = list[str](), list[str]()
@@ -324,5 +324,5 @@ def _family(name: str, known: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(EDIT_TOOLS if own in EDIT_TOOLS else LOOK_TOOLS))
 
 
-def _shorten(words: str) -> str:
-    return words[: _MAX_DESCRIPTION_CHARS - 2].rsplit(" ", 1)[0] + " …"
+def _shorten(text: str) -> str:
+    return text[: _MAX_DESCRIPTION_CHARS - 2].rsplit(" ", 1)[0] + " …"

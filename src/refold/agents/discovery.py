@@ -41,19 +41,19 @@ _IN_A_PROJECT = (".refold/agents", ".claude/agents")
 _AT_HOME = ".claude/agents"
 
 
-def agent_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
+def agent_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
     """The folders of agents that count, in order of precedence."""
     return (
-        *trusted_folders(project_folders(around, _IN_A_PROJECT), around),
-        own_folder(around, "agents"),
-        SkillFolder(os.path.join(around.home, _AT_HOME), f"~/{_AT_HOME}", "yours"),
+        *trusted_folders(project_folders(scope, _IN_A_PROJECT), scope),
+        own_folder(scope, "agents"),
+        SkillFolder(os.path.join(scope.home, _AT_HOME), f"~/{_AT_HOME}", "yours"),
     )
 
 
-def folders_without_trust(around: SkillScope) -> tuple[SkillFolder, ...]:
+def folders_without_trust(scope: SkillScope) -> tuple[SkillFolder, ...]:
     """The folders of the project that are ignored because it is not trusted."""
-    every = project_folders(around, _IN_A_PROJECT)
-    counts = set(trusted_folders(every, around))
+    every = project_folders(scope, _IN_A_PROJECT)
+    counts = set(trusted_folders(every, scope))
     return tuple(folder for folder in every if folder not in counts)
 
 

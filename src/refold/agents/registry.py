@@ -99,7 +99,7 @@ def permits_use(profile: Profile, use: Use) -> bool:
 
 
 def registry(
-    around: SkillScope,
+    scope: SkillScope,
     known: Callable[[], Collection[str]],
     code_settings: CodeSettings | None = None,
     profiles: Sequence[Profile] = (),
@@ -113,18 +113,18 @@ def registry(
     for name in names:
         if name in BUILTIN_AGENTS or name in AGENT_ALIASES or names.count(name) > 1:
             raise BadInput(f"there is an agent {name!r} already: give yours another name")
-    read = find_agents(agent_folders(around), lambda: {*known(), TASK, PYTHON})
+    read = find_agents(agent_folders(scope), lambda: {*known(), TASK, PYTHON})
     others = (profile for profile in read.profiles if profile.name not in names)
     return Registry((*profiles, *others), read.problems, code_settings)
 
 
-def trust_notice(around: SkillScope) -> str:
+def trust_notice(scope: SkillScope) -> str:
     """A notice about the project's agents that are ignored because the folder is untrusted, or ""."""
     from os.path import isdir
 
     folders = [
         escape_name(folder.called)
-        for folder in folders_without_trust(around)
+        for folder in folders_without_trust(scope)
         if isdir(folder.path)
     ]
     if not folders:

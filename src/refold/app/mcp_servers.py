@@ -347,12 +347,12 @@ class McpServers:
             )
         return await self.expand(prompts[name], words)
 
-    async def expand(self, prompt: ServerPrompt, words: str) -> str:
+    async def expand(self, prompt: ServerPrompt, text: str) -> str:
         """The text of the prompt, from its server. Each word is an argument, and the last
         argument takes the rest. Raises `BadInput` if one is missing, or without an answer.
         """
         names = prompt.remote.arguments
-        values = words.split(maxsplit=len(names) - 1) if names else []
+        values = text.split(maxsplit=len(names) - 1) if names else []
         pairs = dict(zip(names, values, strict=False))
         if left := [name for name in prompt.remote.required if name not in pairs]:
             raise BadInput(

@@ -346,8 +346,8 @@ class NamedModel(Struct, frozen=True):
 class Unconnected:
     """A provider that fails with the reason why no model is available."""
 
-    def __init__(self, why: str) -> None:
-        self._why = why
+    def __init__(self, reason: str) -> None:
+        self._why = reason
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         raise Refused(self._why)

@@ -365,10 +365,10 @@ def _is_scheduled(event: SessionStarted | SessionResumed) -> bool:
     return isinstance(event, SessionStarted) and event.schedule > 0
 
 
-def _strip_plan(words: str) -> str:
-    if words == PLAN_APPROVED or words.startswith(PLAN_EDITED.partition("{")[0]):
+def _strip_plan(text: str) -> str:
+    if text == PLAN_APPROVED or text.startswith(PLAN_EDITED.partition("{")[0]):
         return ""
-    return words.removeprefix(PLAN_REJECTED.partition("{")[0])
+    return text.removeprefix(PLAN_REJECTED.partition("{")[0])
 
 
 def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnswer, ...]:
@@ -384,9 +384,9 @@ def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnsw
     return tuple(answers)
 
 
-def _request(words: str, model: Model) -> Request:
+def _request(text: str, model: Model) -> Request:
     return Request(
-        Log([StoredMessage(0, Message("user", (Text(words),)))]),
+        Log([StoredMessage(0, Message("user", (Text(text),)))]),
         distil.prompt(),
         model=model.name.partition("/")[2],
         max_output=distil.MAX_OUTPUT_TOKENS,

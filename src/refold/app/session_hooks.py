@@ -85,8 +85,8 @@ class SessionHooks(Struct, frozen=True):
     mask: Callable[[bytes], bytes]
     transcript: str = ""
 
-    def hooks_for(self, on: HookEvent, *names: str) -> tuple[Hook, ...]:
-        return matching_hooks(self.hooks, on, *names)
+    def hooks_for(self, event: HookEvent, *names: str) -> tuple[Hook, ...]:
+        return matching_hooks(self.hooks, event, *names)
 
     async def run(self, hook: Hook, about: Mapping[str, object]) -> HookAnswer:
         document = {"transcript_path": self.transcript, **about}
@@ -130,7 +130,9 @@ class SessionHooks(Struct, frozen=True):
         notice = "; ".join(filter(None, (answer.notice, *remarks)))
         return structs.replace(answer, notice=notice, attempts=finished.attempts)
 
-    async def _run_line(self, hook: Hook, line: str, its: socket.socket) -> Finished:
+    async def _run_line(
+        self, hook: Hook, line: str, program_socket: socket.socket
+    ) -> Finished:
         directory = self.workspace.directory
         environ = {
             **({} if hook.sandbox else self._whole_environment()),
@@ -138,7 +140,7 @@ class SessionHooks(Struct, frozen=True):
             "CLAUDE_PROJECT_DIR": directory,
             "REFOLD_HOOK_EVENT": hook.on,
         }
-        extras = CommandExtras(stdin=its.fileno(), environ=environ)
+        extras = CommandExtras(stdin=program_socket.fileno(), environ=environ)
         return await self._commands(hook).run(
             line,
             cwd=directory,

@@ -5,6 +5,6 @@ from refold.journal.home import JournalDirectory
 from refold.journal.session_index import SessionIndex
 
 
-def session_index(places: Paths) -> SessionIndex:
+def session_index(paths: Paths) -> SessionIndex:
     """The sessions of this user on this machine."""
-    return JournalDirectory(places.data / "sessions")
+    return JournalDirectory(paths.data / "sessions")

@@ -47,13 +47,13 @@ class SessionSchedules:
 
     def __init__(
         self,
-        places: Paths,
+        paths: Paths,
         environ: Mapping[str, str],
         settings: Settings,
         options: LaunchOptions,
         record: Recorder,
     ) -> None:
-        self._places, self._environ = places, environ
+        self._places, self._environ = paths, environ
         self._settings, self._options, self._record = settings, options, record
 
     async def add(self, call: str, prompt: str, when: str, every: str) -> str:

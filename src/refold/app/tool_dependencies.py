@@ -144,10 +144,10 @@ class LazyBoard:
 
         return TaskBoard(self._project, self._masks.mask_event)
 
-    async def _run_in_thread(self, work: "Callable[[TaskBoard], T]") -> T:
+    async def _run_in_thread(self, function: "Callable[[TaskBoard], T]") -> T:
         try:
             async with self._in_order:
-                return await anyio.to_thread.run_sync(work, self._board)
+                return await anyio.to_thread.run_sync(function, self._board)
         except (BadInput, JournalError) as error:
             # A board that cannot be written must not end the session.
             raise ToolFailed(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error

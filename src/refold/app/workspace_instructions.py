@@ -58,8 +58,8 @@ def instructions_of(
     return InstructionsFound(tuple(files), tuple(notices)), frozenset(empty)
 
 
-def _shorten(text: str, called: str) -> str:
+def _shorten(text: str, label: str) -> str:
     if len(text) <= _MAX_CHARS:
         return text
     start = text[:_MAX_CHARS].rpartition("\n")[0] or text[:_MAX_CHARS]
-    return f"{start}\n(The rest is left out; {called} has it.)"
+    return f"{start}\n(The rest is left out; {label} has it.)"

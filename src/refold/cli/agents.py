@@ -116,10 +116,10 @@ def _tools() -> frozenset[str]:
     return frozenset(tool.name for tool in builtin())
 
 
-def _line(profile: Profile, wide: int) -> str:
+def _line(profile: Profile, column_width: int) -> str:
     works, place = _USE_LABELS[profile.use], on_one_line(profile.where)
     about = ", ".join(filter(None, (works and f"works {works}", place)))
-    pad = " " * (wide - cells(profile.name))
+    pad = " " * (column_width - cells(profile.name))
     more = f"  ({about})" if about else ""
     return f"{profile.name}{pad}  {on_one_line(profile.description)}{more}\n"
 

@@ -94,8 +94,8 @@ def run(args: Namespace) -> int:
             return _change(file_of(args.whose, folder, places), args)
 
 
-def _show(origins: SettingOrigins, places: Paths, args: Namespace) -> int:
-    masks = masks_of(os.environ, places)
+def _show(origins: SettingOrigins, paths: Paths, args: Namespace) -> int:
+    masks = masks_of(os.environ, paths)
     settings = settings_without_secrets(origins, masks, tuple(args.keys))
     if args.json:
         for item in settings:
@@ -107,11 +107,11 @@ def _show(origins: SettingOrigins, places: Paths, args: Namespace) -> int:
     return _print_problems(origins, masks)
 
 
-def _get(origins: SettingOrigins, places: Paths, key: str) -> int:
+def _get(origins: SettingOrigins, paths: Paths, key: str) -> int:
     name, known = canonical_key(key), settings_of_key(key, origins.values)
     if name not in known:
         raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
-    masks = masks_of(os.environ, places)
+    masks = masks_of(os.environ, paths)
     value = without_secrets(name, msgspec.to_builtins(known[name]), masks)
     text = "" if value is None else value  # unset, and without a default
     print_answer(text if isinstance(text, str) else value_in_toml(text))
@@ -140,11 +140,11 @@ def _change(file: SettingsFile, args: Namespace) -> int:
     return 0
 
 
-def _path(folder: Path, places: Paths, *, as_json: bool) -> int:
-    state = origins_report(folder, places, os.environ).state
+def _path(folder: Path, paths: Paths, *, as_json: bool) -> int:
+    state = origins_report(folder, paths, os.environ).state
     whose: tuple[SettingsOwner, ...] = ("user", "project", "project-local")
     for owner in whose:
-        file = file_of(owner, folder, places)
+        file = file_of(owner, folder, paths)
         there = file.path.is_file()
         counts = there and (owner == "user" or state == "trusted")
         if as_json:

@@ -35,12 +35,12 @@ def report_of(error: Exception, arguments: Sequence[str]) -> str:
     return f"refold: internal error: {text}; the details are in {place}"
 
 
-def _is_log_on(places: Paths, arguments: Sequence[str]) -> bool:
+def _is_log_on(paths: Paths, arguments: Sequence[str]) -> bool:
     """Return True if the log may be written: not with --no-session, nor if it is off."""
     try:
         options = vars(parse(arguments))
         flags = {"log_level": options.get("log_level")}
-        settings = load(places.settings, os.environ, flags).settings
+        settings = load(paths.settings, os.environ, flags).settings
     except RefoldError:
         return True
     return not options.get("no_session") and settings.log_level != "off"

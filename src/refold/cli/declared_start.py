@@ -58,28 +58,28 @@ def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
 
 
 def load_declared_profiles(
-    directory: Path, places: Paths, *, trust: bool = False, named_file: str | None
+    directory: Path, paths: Paths, *, trust: bool = False, named_file: str | None
 ) -> tuple[Profile, ...]:
     """The declared agents that count in this directory, as profiles. Raises `BadInput`."""
     from refold.declared.overlay import profile_of
 
     agents, known = (
-        load_declared_agents(directory, places, trust=trust, named_file=named_file),
+        load_declared_agents(directory, paths, trust=trust, named_file=named_file),
         tool_names(),
     )
     return tuple(profile_of(agent, known) for agent in agents.agents)
 
 
 def load_declared_agents(
-    directory: Path, places: Paths, *, trust: bool, named_file: str | None
+    directory: Path, paths: Paths, *, trust: bool, named_file: str | None
 ) -> "FoundAgents":
     """The declared agents that count in this directory. Raises `BadInput`."""
     from refold.agents.builtin import AGENT_ALIASES, BUILTIN_AGENTS
     from refold.config.folder_settings import project_and_trust
     from refold.declared.agent_files import find_declared
 
-    folder, state = project_and_trust(directory, places, trust=trust)
-    agents = find_declared(folder, state, places, os.environ, named_file)
+    folder, state = project_and_trust(directory, paths, trust=trust)
+    agents = find_declared(folder, state, paths, os.environ, named_file)
     for item in agents.agents:
         if item.variant.name in BUILTIN_AGENTS or item.variant.name in AGENT_ALIASES:
             raise BadInput(

@@ -51,11 +51,11 @@ def _ensure_embedded_model() -> str:
     return DEFAULT_MODEL.name
 
 
-async def _run_demo(places: Paths, model: str) -> int:
+async def _run_demo(paths: Paths, model: str) -> int:
     scratch = Path(mkdtemp(prefix="refold-demo-"))
     (scratch / _FILE_NAME).write_text("4217\n", encoding="utf-8")
-    launch, session = await start_session(places, model, scratch, None)
-    printer, _ = terminal_of(places)
+    launch, session = await start_session(paths, model, scratch, None)
+    printer, _ = terminal_of(paths)
     write(f"{model} in {scratch}\n› {_DEMO_PROMPT}\n\n")
     try:
         await session.say(_DEMO_PROMPT, client_key="demo")

@@ -44,9 +44,9 @@ class CheckContext:
     """The values that the checks need. `offline`: no provider is contacted."""
 
     def __init__(
-        self, folder: Path, places: Paths, environ: Mapping[str, str], *, offline: bool
+        self, folder: Path, paths: Paths, environ: Mapping[str, str], *, offline: bool
     ) -> None:
-        self.folder, self.places, self.environ = folder, places, environ
+        self.folder, self.places, self.environ = folder, paths, environ
         self.offline = offline
 
     @cached_property

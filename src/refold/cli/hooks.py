@@ -107,7 +107,7 @@ def run(args: Namespace) -> int:
     return status
 
 
-def _list(file: HookFile, places: Paths, *, as_json: bool) -> None:
+def _list(file: HookFile, paths: Paths, *, as_json: bool) -> None:
     for hook in file.hooks:
         if as_json:
             row = {
@@ -119,7 +119,7 @@ def _list(file: HookFile, places: Paths, *, as_json: bool) -> None:
         else:
             write(f"{on_one_line(describe(hook))}\n    {on_one_line(hook.source)}\n")
     if not file.hooks and not as_json:
-        write(f"There are no hooks here. Yours go into {user_file(places)}.\n")
+        write(f"There are no hooks here. Yours go into {user_file(paths)}.\n")
 
 
 def _tool(text: str) -> str:
@@ -153,12 +153,12 @@ def _test(
     tool: str,
     arguments: Mapping[str, object],
     hooks: HookFile,
-    places: Paths,
+    paths: Paths,
     directory: Path,
 ) -> int:
-    settings = load_folder_settings(directory, places, os.environ, {}).settings
-    workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(directory))
-    session = _bind_hooks(hooks, places).in_workspace(workspace, "")
+    settings = load_folder_settings(directory, paths, os.environ, {}).settings
+    workspace = Workspace(settings, paths, os.environ, WorkspaceDirectories(directory))
+    session = _bind_hooks(hooks, paths).in_workspace(workspace, "")
     about: dict[str, object] = {
         "session_id": "test", "cwd": str(directory), "permission_mode": "default",
         "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLE_INPUTS[event],
@@ -174,8 +174,8 @@ def _test(
         workspace.close()
 
 
-def _bind_hooks(hooks: HookFile, places: Paths) -> ConfiguredHooks:
-    return ConfiguredHooks(hooks, os.environ, masks_of(os.environ, places).mask)
+def _bind_hooks(hooks: HookFile, paths: Paths) -> ConfiguredHooks:
+    return ConfiguredHooks(hooks, os.environ, masks_of(os.environ, paths).mask)
 
 
 async def _try_hooks(

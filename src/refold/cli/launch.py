@@ -132,10 +132,10 @@ def options_at(
 
 def launch_at(
     args: Namespace,
-    places: Paths,
+    paths: Paths,
     directory: Path,
     roots: Sequence[Path],
-    wanted: "NewConversation",
+    conversation: "NewConversation",
 ) -> Launch:
     """A start for a page or an editor in a directory, with its settings and what the
     conversation begins with.
@@ -143,24 +143,26 @@ def launch_at(
     from refold.client.host import EditorConversation
 
     flags: dict[str, object] = {
-        "preset": wanted.preset or None,
-        "log_requests": wanted.log_requests or None,
+        "preset": conversation.preset or None,
+        "log_requests": conversation.log_requests or None,
     }
-    loaded = load_folder_settings(directory, places, os.environ, flags, trust=wanted.trust)
+    loaded = load_folder_settings(
+        directory, paths, os.environ, flags, trust=conversation.trust
+    )
     options = replace(
         options_at(loaded, directory, args.script),
         more_roots=tuple(roots),
-        model=wanted.model or args.model,
-        trust=wanted.trust,
-        more_system=wanted.system_prompt,
+        model=conversation.model or args.model,
+        trust=conversation.trust,
+        more_system=conversation.system_prompt,
     )
-    if isinstance(wanted, EditorConversation):
-        more = map(Path, wanted.roots)
+    if isinstance(conversation, EditorConversation):
+        more = map(Path, conversation.roots)
         options = replace(
             options, more_roots=tuple(dict.fromkeys((*roots, *more))),
-            mcp_servers=wanted.mcp_servers, editor=wanted.editor,
+            mcp_servers=conversation.mcp_servers, editor=conversation.editor,
         )  # fmt: skip
-    app = App(loaded.settings, places, os.environ, options)
+    app = App(loaded.settings, paths, os.environ, options)
     return Launch(app, flags, commands=command_names, notes=True)
 
 

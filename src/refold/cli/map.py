@@ -94,11 +94,11 @@ def run(args: Namespace) -> int:
 
 
 @contextmanager
-def _open_map(root: str, places: Paths) -> Generator[RepositoryMap]:
+def _open_map(root: str, paths: Paths) -> Generator[RepositoryMap]:
     """The map of the files that an agent might read here."""
-    settings = load_folder_settings(Path(root), places, os.environ, {}).settings
-    workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(Path(root)))
-    repository = RepositoryMap(root, workspace.files, maps_directory(places), print_note)
+    settings = load_folder_settings(Path(root), paths, os.environ, {}).settings
+    workspace = Workspace(settings, paths, os.environ, WorkspaceDirectories(Path(root)))
+    repository = RepositoryMap(root, workspace.files, maps_directory(paths), print_note)
     try:
         yield repository
     finally:
@@ -106,17 +106,17 @@ def _open_map(root: str, places: Paths) -> Generator[RepositoryMap]:
         workspace.close()
 
 
-def _finish(part: str, root: str, places: Paths, repository: RepositoryMap) -> None:
+def _finish(part: str, root: str, paths: Paths, repository: RepositoryMap) -> None:
     if part == "help":
         help_build(repository)
         return
-    with building(maps_directory(places), root) as may_build:
+    with building(maps_directory(paths), root) as may_build:
         if may_build:
             build_in_background(repository, lambda: start_helper(root, os.environ))
 
 
-def _refresh(root: str, places: Paths, repository: RepositoryMap, *, as_json: bool) -> None:
-    with building(maps_directory(places), root) as may_build:
+def _refresh(root: str, paths: Paths, repository: RepositoryMap, *, as_json: bool) -> None:
+    with building(maps_directory(paths), root) as may_build:
         if not may_build:
             raise BadInput(
                 "another process builds this map: refold map status shows how far it is"
@@ -126,15 +126,15 @@ def _refresh(root: str, places: Paths, repository: RepositoryMap, *, as_json: bo
             lambda: start_helper(root, os.environ),
             None if as_json else _print_progress,
         )
-    _print_coverage(root, places, coverage, is_built=False, as_json=as_json)
+    _print_coverage(root, paths, coverage, is_built=False, as_json=as_json)
 
 
 def _show_status(
-    root: str, places: Paths, repository: RepositoryMap, *, as_json: bool
+    root: str, paths: Paths, repository: RepositoryMap, *, as_json: bool
 ) -> None:
-    is_built = is_building(maps_directory(places), root)
+    is_built = is_building(maps_directory(paths), root)
     coverage = repository.refresh(0.0)
-    _print_coverage(root, places, coverage, is_built=is_built, as_json=as_json)
+    _print_coverage(root, paths, coverage, is_built=is_built, as_json=as_json)
 
 
 def _print_progress(coverage: Coverage) -> None:
@@ -142,9 +142,9 @@ def _print_progress(coverage: Coverage) -> None:
 
 
 def _print_coverage(
-    root: str, places: Paths, coverage: Coverage, *, is_built: bool, as_json: bool
+    root: str, paths: Paths, coverage: Coverage, *, is_built: bool, as_json: bool
 ) -> None:
-    path = map_path(maps_directory(places), root)
+    path = map_path(maps_directory(paths), root)
     size = sum(
         os.path.getsize(f"{path}{end}")
         for end in ("", "-wal")

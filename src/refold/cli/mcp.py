@@ -150,11 +150,11 @@ def run(args: Namespace) -> int:
     return code
 
 
-def _file(args: Namespace, places: Paths, directory: Path) -> Path:
-    return directory / MCP_FILES[0] if args.project else user_file(places)
+def _file(args: Namespace, paths: Paths, directory: Path) -> Path:
+    return directory / MCP_FILES[0] if args.project else user_file(paths)
 
 
-def _add(args: Namespace, file: Path, places: Paths, directory: Path) -> int:
+def _add(args: Namespace, file: Path, paths: Paths, directory: Path) -> int:
     entry = _entry(args)  # one of a registry has another name here
     add(file, args.name, entry)
     write(f"The MCP server {args.name} is in {on_one_line(str(file))}.\n")
@@ -167,14 +167,14 @@ def _add(args: Namespace, file: Path, places: Paths, directory: Path) -> int:
     elif args.no_start:
         write(f"refold mcp test {args.name} connects to it, and lists its tools.\n")
     else:
-        return _try_server(args.name, places, directory)
+        return _try_server(args.name, paths, directory)
     return 0
 
 
-def _try_server(name: str, places: Paths, directory: Path) -> int:
+def _try_server(name: str, paths: Paths, directory: Path) -> int:
     """Start a new server once, and say whether it works. Return the exit code."""
-    server = find_server(name, _load_servers(places, directory))
-    with mcp_start.connect_servers((server,), directory, places, asks=True) as servers:
+    server = find_server(name, _load_servers(paths, directory))
+    with mcp_start.connect_servers((server,), directory, paths, asks=True) as servers:
         (status,) = servers.statuses()
     if status.state != "connected":
         why = status.why or "it did not start in time"
@@ -279,8 +279,8 @@ def _pairs(pairs: Sequence[str], sign: str, usage: str) -> dict[str, str]:
     return values
 
 
-def _list(config: ConfiguredServers, places: Paths, off: str, *, as_json: bool) -> int:
-    manifests = Manifests(manifests_in(places))
+def _list(config: ConfiguredServers, paths: Paths, off: str, *, as_json: bool) -> int:
+    manifests = Manifests(manifests_in(paths))
     for server in config.servers:
         known = manifests.read(server)
         if as_json:
@@ -318,8 +318,8 @@ def _count(many: int, noun: str) -> str:
     return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
 
 
-def _remove(name: str, file: Path, places: Paths, *, data: bool) -> int:
-    left = remove_server(file, name, places, data=data)
+def _remove(name: str, file: Path, paths: Paths, *, data: bool) -> int:
+    left = remove_server(file, name, paths, data=data)
     write(f"The MCP server {name} is removed from {on_one_line(str(file))}.\n")
     if left:
         place = on_one_line(left)
@@ -327,11 +327,11 @@ def _remove(name: str, file: Path, places: Paths, *, data: bool) -> int:
     return 0
 
 
-def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
-    everything = _load_servers(places, directory)
+def _test(name: str, paths: Paths, directory: Path, *, accept: bool) -> int:
+    everything = _load_servers(paths, directory)
     server = find_server(name, everything)
     with mcp_start.connect_servers(
-        (server,), directory, places, _ReportPrinter(), asks=True
+        (server,), directory, paths, _ReportPrinter(), asks=True
     ) as servers:
         (status,) = servers.statuses()
         if status.state != "connected":
@@ -342,8 +342,8 @@ def _test(name: str, places: Paths, directory: Path, *, accept: bool) -> int:
     return 0
 
 
-def _allow(name: str, variables: Sequence[str], places: Paths, directory: Path) -> int:
-    servers = project_servers(directory, places)
+def _allow(name: str, variables: Sequence[str], paths: Paths, directory: Path) -> int:
+    servers = project_servers(directory, paths)
     server = next((one for one in servers if one.name == name), None)
     if server is None:
         names = ", ".join(one.name for one in servers) or "none"
@@ -363,7 +363,7 @@ def _allow(name: str, variables: Sequence[str], places: Paths, directory: Path) 
     folder = os.path.dirname(server.source)
     wanted = [known[os.path.expanduser(item)] for item in variables]
     marks = [variable_mark(server, item) for item in wanted]
-    TrustedFolders(places.folders).allow_variables(folder, marks)
+    TrustedFolders(paths.folders).allow_variables(folder, marks)
     write(
         f"The MCP server {name} ({on_one_line(server.summary)}) gets your "
         f"{', '.join(wanted)}, until its entry in {on_one_line(server.source)} changes.\n"
@@ -413,8 +413,8 @@ def _confirm_if_seen(question: str) -> bool:
     return is_interactive() and confirm(question)
 
 
-def _load_servers(places: Paths, directory: Path) -> ConfiguredServers:
-    return load_servers(str(directory), places, os.environ)
+def _load_servers(paths: Paths, directory: Path) -> ConfiguredServers:
+    return load_servers(str(directory), paths, os.environ)
 
 
 class _ReportPrinter:

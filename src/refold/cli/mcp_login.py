@@ -35,13 +35,13 @@ def add_arguments(parsers: Any) -> None:
     logout.add_argument("name", metavar="NAME")
 
 
-def run(args: Namespace, server: ServerConfig, places: Paths) -> int:
-    store, server = StoredGrants(places, _mask_nothing), resolve(server, os.environ)
+def run(args: Namespace, server: ServerConfig, paths: Paths) -> int:
+    store, server = StoredGrants(paths, _mask_nothing), resolve(server, os.environ)
     if args.what == "logout":
         return _log_out(server, store)
     from refold.mcp.oauth_login import log_in
 
-    browser = _Browser(places.state / "mcp" / "login.html", opens=not args.no_browser)
+    browser = _Browser(paths.state / "mcp" / "login.html", opens=not args.no_browser)
     try:
         grant = anyio.run(
             log_in, server, os.environ, browser.show, _stored_grant(server, store)

@@ -15,14 +15,14 @@ from refold.tools.contract import Context
 from refold.values.display import AskedQuestion, Form, FormAnswer
 
 
-def terminal_context(directory: Path, places: Paths) -> Context | None:
+def terminal_context(directory: Path, paths: Paths) -> Context | None:
     """Return a context whose questions the user answers here; None without a terminal."""
     if not is_interactive():
         return None
-    return Context(directory, "", "", write, _form_asker(places))
+    return Context(directory, "", "", write, _form_asker(paths))
 
 
-def _form_asker(places: Paths) -> Callable[[AskedQuestion], Awaitable[str]]:
+def _form_asker(paths: Paths) -> Callable[[AskedQuestion], Awaitable[str]]:
     async def ask(question: AskedQuestion) -> str:
         from refold.cli.tour import terminal_of
         from refold.console.form_prompt import FormPrompt, answer_line
@@ -30,7 +30,7 @@ def _form_asker(places: Paths) -> Callable[[AskedQuestion], Awaitable[str]]:
 
         if not isinstance(form := question.form, Form):
             raise ToolFailed("only forms and pages are shown here")
-        printer, reader = terminal_of(places)
+        printer, reader = terminal_of(paths)
         prompt = FormPrompt(form, printer, reader, partial(choose, reader, _ignore_draft))
         answer = await prompt.ask() or FormAnswer("cancel")
         style = "good" if answer.action == "accept" else "warn"

@@ -117,36 +117,36 @@ class _Answers:
     def __init__(self, values: Mapping[str, str]) -> None:
         self._given, self._known = values, dict[str, str]()
 
-    def __call__(self, name: str, wanted: Input) -> str:
+    def __call__(self, name: str, field: Input) -> str:
         if name not in self._known:
-            self._known[name] = self._value(name, wanted)
+            self._known[name] = self._value(name, field)
         return self._known[name]
 
     @property
     def names_used(self) -> Container[str]:
         return self._known
 
-    def _value(self, name: str, wanted: Input) -> str:
+    def _value(self, name: str, field: Input) -> str:
         if name in self._given:
             return self._given[name]
-        if wanted.is_secret and (wanted.is_required or name in os.environ):
-            return self._secret(name, wanted)
-        default = "" if wanted.default is None else str(wanted.default)
-        if not wanted.is_required:
+        if field.is_secret and (field.is_required or name in os.environ):
+            return self._secret(name, field)
+        default = "" if field.default is None else str(field.default)
+        if not field.is_required:
             return default
         if not is_interactive():
-            return default or self._variable(name, wanted)
-        about = f" ({on_one_line(wanted.description)})" if wanted.description else ""
-        choices = f" [{', '.join(wanted.choices)}]" if wanted.choices else ""
+            return default or self._variable(name, field)
+        about = f" ({on_one_line(field.description)})" if field.description else ""
+        choices = f" [{', '.join(field.choices)}]" if field.choices else ""
         preset = f" [{default}]" if default else ""
         return _ask(f"{on_one_line(name)}{about}{choices}{preset}: ") or default
 
-    def _secret(self, name: str, wanted: Input) -> str:
+    def _secret(self, name: str, field: Input) -> str:
         """A reference to a variable. Raises `BadInput` where only the user can allow that."""
         if (variable := _variable_name(name)) not in os.environ:
-            return self._variable(name, wanted)
+            return self._variable(name, field)
         if not is_interactive():
-            if not wanted.is_required:
+            if not field.is_required:
                 return ""
             raise BadInput(
                 f"{name} is a secret: give it with --env {name}='${{{variable}}}', "
@@ -156,11 +156,11 @@ class _Answers:
             return f"${{{variable}}}"
         return ""
 
-    def _variable(self, name: str, wanted: Input) -> str:
+    def _variable(self, name: str, field: Input) -> str:
         """A reference to a variable that is not set, and a hint that asks the user to set
         it."""
         if (variable := _variable_name(name)) not in os.environ:
-            about = f": {on_one_line(wanted.description)}" if wanted.description else ""
+            about = f": {on_one_line(field.description)}" if field.description else ""
             write(f"  It needs ${variable}{about}. Set it before you start refold.\n")
             return f"${{{variable}}}"
         return ""

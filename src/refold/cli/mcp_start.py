@@ -35,7 +35,7 @@ _CHECK_SECONDS = 20.0  # for all servers, which start at once
 def connect_servers(
     servers: Sequence[ServerConfig],
     directory: Path,
-    places: Paths,
+    paths: Paths,
     log: WriteLog = discard_line,
     seconds: float = 120.0,
     *,
@@ -48,21 +48,21 @@ def connect_servers(
     """
     with connect(
         servers,
-        StartPlace(directory, places, os.environ),
+        StartPlace(directory, paths, os.environ),
         report=lambda text: print_error(on_one_line(text)),
         log=log,
         seconds=seconds,
-        context=terminal_context(directory, places) if asks else None,
+        context=terminal_context(directory, paths) if asks else None,
     ) as mcp:
         yield mcp
 
 
 def update(
-    args: Namespace, servers: Iterable[ServerConfig], directory: Path, places: Paths
+    args: Namespace, servers: Iterable[ServerConfig], directory: Path, paths: Paths
 ) -> int:
     """Install the newest versions of these servers, and ask before they are used."""
-    with open_workspace(StartPlace(directory, places, os.environ)) as workspace:
-        programs = ServerPrograms(workspace, places, os.environ)
+    with open_workspace(StartPlace(directory, paths, os.environ)) as workspace:
+        programs = ServerPrograms(workspace, paths, os.environ)
         updates = [_try_update(programs, server, accept=args.yes) for server in servers]
     return 0 if all(updates) else 1
 

@@ -150,8 +150,8 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
     return 0
 
 
-def _forget(remembering: ProjectMemory, words: str) -> int:
-    gone = remembering.memory.forget(words)
+def _forget(remembering: ProjectMemory, text: str) -> int:
+    gone = remembering.memory.forget(text)
     for line in dict.fromkeys(on_one_line(note.line.text) for note in gone):
         write(f"forgotten: {line}\n")
     if remembering.is_in_folder_notes(gone[0].line.text):

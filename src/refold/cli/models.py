@@ -98,9 +98,9 @@ def short_count(tokens: int) -> str:
     return f"{tokens / 1000:.0f}k" if tokens >= 1000 else str(tokens)
 
 
-def _line(room: int, name: str, figures: tuple[str, str, str, str], marks: str) -> str:
+def _line(width: int, name: str, figures: tuple[str, str, str, str], marks: str) -> str:
     window, read, written, source = figures
-    padded = name + " " * (room - cells(name))
+    padded = name + " " * (width - cells(name))
     line = f"{padded}  {window:>7}  {read:>8}  {written:>8}  {source:<5} {marks}"
     return line.rstrip()
 

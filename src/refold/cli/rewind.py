@@ -132,7 +132,7 @@ def _load_view(home: SessionIndex, session: str) -> View:
     return fold(entries)
 
 
-def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:
+def _snapshots(view: View, paths: Paths, id_: str) -> Checkpoints:
     directory = view.session.directory
     if not os.path.isdir(directory):
         raise BadInput(
@@ -140,7 +140,7 @@ def _snapshots(view: View, places: Paths, id_: str) -> Checkpoints:
             "that directory again"
         )
     more = [root for root, _ in view.checkpoints.trees if not below(root, directory)]
-    return checkpoints([directory, *more], places, os.environ, id_)
+    return checkpoints([directory, *more], paths, os.environ, id_)
 
 
 def _list(points: Sequence[RewindPoint], *, as_json: bool) -> int:

@@ -166,7 +166,7 @@ async def _ask(
     app: App,
     prompt: HeadlessPrompt,
     args: Namespace,
-    way: Route,
+    route: Route,
     size: Size,
     started_at: float,
 ) -> int:
@@ -187,7 +187,7 @@ async def _ask(
             document["text"] = ""
         family = session.view.children
         document["route"] = {
-            "way": way.way, "reason": way.reason, "tokens": size.tokens,
+            "way": route.way, "reason": route.reason, "tokens": size.tokens,
             "files": size.files, "window": size.window,
         }  # fmt: skip
         document["leaves"], document["children"] = family.leaves, len(family.children)
@@ -340,10 +340,10 @@ class RlmProgress:
         self._cell = 0, 0  # leaves and failures reported so far
         self._moved: dict[str, ChildMoved] = {}  # of the children at work
 
-    def print_line(self, words: str) -> None:
+    def print_line(self, text: str) -> None:
         """Print a line above the status, which reappears by itself."""
         self._paper.clear_status()
-        print_error(words)
+        print_error(text)
 
     def begin(self, session: Session) -> None:
         print_error(f"session {session.view.session.id}")

@@ -118,11 +118,11 @@ def policy_context_of(args: Namespace) -> PolicyContext:
 
 
 def policy_context(
-    settings: Settings, places: Paths, environ: Mapping[str, str], roots: Sequence[Path]
+    settings: Settings, paths: Paths, environ: Mapping[str, str], roots: Sequence[Path]
 ) -> PolicyContext:
     """The policy context of a session with these settings; `roots` are its workspace."""
     place = WorkspaceDirectories(roots[0], tuple(roots[1:]))
-    workspace = Workspace(settings, places, environ, place)
+    workspace = Workspace(settings, paths, environ, place)
     try:
         return PolicyContext(
             settings, workspace.rules, settings.permission_mode, workspace.facts()
@@ -336,13 +336,11 @@ def replay_rules(args: Namespace) -> int:
     return 1 if damage else 0
 
 
-def _context_with_rules(
-    file: Path, places: Paths, roots: tuple[Path, ...]
-) -> PolicyContext:
+def _context_with_rules(file: Path, paths: Paths, roots: tuple[Path, ...]) -> PolicyContext:
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r} with rules")
     settings = combine([from_file(file, "user")]).settings
-    return policy_context(settings, places, os.environ, roots)
+    return policy_context(settings, paths, os.environ, roots)
 
 
 def _replay_verdicts(

@@ -125,7 +125,7 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _add(places: Paths, book: ScheduleBook, args: Namespace) -> None:
+def _add(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
     new = _new_schedule(args)
     if args.webhook:
         webhooks.check(args.webhook, book)
@@ -133,24 +133,24 @@ def _add(places: Paths, book: ScheduleBook, args: Namespace) -> None:
     if schedule.next is not None:
         write(f"{addition_text(schedule)}\n")
     if args.webhook:
-        _create_webhook(places, book, schedule.id, args.webhook)
+        _create_webhook(paths, book, schedule.id, args.webhook)
 
 
-def _change_webhook(places: Paths, book: ScheduleBook, args: Namespace) -> None:
+def _change_webhook(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
     id_: int = args.schedule
     has = book.find(id_).webhook
     if args.off:
         book.set_webhook(id_, "")
-        webhooks.forget(places, has)
+        webhooks.forget(paths, has)
         write(f"schedule {id_} has no webhook\n")
         return
     if not (name := args.name or has):
         raise BadInput(f"schedule {id_} has no webhook yet: give a name for it")
-    _create_webhook(places, book, id_, name)
+    _create_webhook(paths, book, id_, name)
 
 
-def _create_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> None:
-    secret = webhooks.make_webhook(places, book, id_, name)
+def _create_webhook(paths: Paths, book: ScheduleBook, id_: int, name: str) -> None:
+    secret = webhooks.make_webhook(paths, book, id_, name)
     write(f"schedule {id_} runs on signed requests to POST /hooks/{name} of refold serve\n")
     write(f"the secret of the webhook, which is not shown again:\n{secret}\n")
 

@@ -141,6 +141,6 @@ def times_text(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _line(text: str, room: int) -> str:
+def _line(text: str, width: int) -> str:
     line = on_one_line(" ".join(text.split()))
-    return f": {line[: room - 1]}…" if len(line) > room else f": {line}" if line else ""
+    return f": {line[: width - 1]}…" if len(line) > width else f": {line}" if line else ""

@@ -54,7 +54,7 @@ def _show(args: Namespace) -> int:
             print_document(node_document(row))
         else:
             session_argument.print_lines(
-                node_lines(row, session_argument.terminal_width(), signs=has_unicode())
+                node_lines(row, session_argument.terminal_width(), symbols=has_unicode())
             )
         return session_argument.report_damage(named.node)
     match _find_span(named):
@@ -81,9 +81,9 @@ def _show(args: Namespace) -> int:
     return session_argument.report_damage(named.node)
 
 
-def _find_span(named: FoundNode) -> Span | None:
+def _find_span(node: FoundNode) -> Span | None:
     """Return the step, call or leaf with this name. `c7` is short for `call-7`."""
-    activity, name = activity_of(named.node.entries), named.rest
+    activity, name = activity_of(node.node.entries), node.rest
     full = f"call-{name[1:]}" if name[:1] == "c" else name
     return activity.find_span(name) or activity.find_span(full)
 
@@ -127,7 +127,7 @@ def _tree(args: Namespace) -> int:
         print_document(replace(document, type="tree"))
     else:
         room = session_argument.terminal_width()
-        lines = tree_lines(root, room, every_leaf=args.leaves, signs=has_unicode())
+        lines = tree_lines(root, room, every_leaf=args.leaves, symbols=has_unicode())
         session_argument.print_lines(lines)
     return session_argument.report_damage(node)
 
@@ -167,7 +167,7 @@ def _cost(args: Namespace) -> int:
         print_document(spending_document(spent, turns=args.turns, session_id=node.session))
     else:
         room = session_argument.terminal_width()
-        session_argument.print_lines(spending_lines(spent, room=room, turns=args.turns))
+        session_argument.print_lines(spending_lines(spent, width=room, turns=args.turns))
     return session_argument.report_damage(node)
 
 
@@ -186,7 +186,7 @@ def _context(args: Namespace) -> int:
     if args.json:
         print_document({"session_id": session, **context_document(usage)})
     else:
-        write(plain_text(context_lines(usage, signs=has_unicode())) + "\n")
+        write(plain_text(context_lines(usage, symbols=has_unicode())) + "\n")
     if damage:
         print_error(damage)
     return 1 if damage else 0

@@ -77,18 +77,18 @@ class StartQuestions:
         for text in lines:
             self.printer.print_text(text, style)
 
-    async def ask_for_trust(self, offer: TrustOffer, places: Paths) -> None:
+    async def ask_for_trust(self, offer: TrustOffer, paths: Paths) -> None:
         """Show the settings and instructions of the folder, and ask whether to trust them."""
         self.show(offer.question_lines())
         self.printer.ensure_blank_line()
         self.printer.print_text(offer.question, "strong")
-        folders = TrustedFolders(places.folders)
+        folders = TrustedFolders(paths.folders)
         new = offer.settings or offer.texts.found
         if await self.choose(_TRUST_MENU if new else _CHANGED_MENU) == "y":
-            offer.accept(folders, places.data)
+            offer.accept(folders, paths.data)
             self.show(["Trusted." if new else "They are sent from now on."], "good")
         else:
-            self.show([offer.decline(folders, places.data)], "warn")
+            self.show([offer.decline(folders, paths.data)], "warn")
 
     async def ask_for_namespaces(self, folder: str, folders: TrustedFolders) -> bool:
         """Ask whether the setting that lets commands make namespaces counts in the folder."""
@@ -113,16 +113,16 @@ class StartQuestions:
         if rules is not None:
             await self.ask_for_rules(folder, rules, folders)
 
-    async def ask_for_mode(self, places: Paths) -> None:
+    async def ask_for_mode(self, paths: Paths) -> None:
         """Ask for the mode. The answer is a setting like any other."""
         self.printer.print_line(())
         self.printer.print_text(_MODE_QUESTION, "strong")
         match await self.choose(_MODE_MENU):
             case "s":
-                remember(places, "permission_mode", "sandbox")
+                remember(paths, "permission_mode", "sandbox")
                 confirmation = "Mode sandbox is now the default. Shift+Tab changes it."
             case "a":
-                remember(places, "permission_mode", "default")
+                remember(paths, "permission_mode", "default")
                 confirmation = "refold asks. Shift+Tab changes that."
             case _:
                 confirmation = "refold asks in this session. Shift+Tab changes that."

@@ -53,9 +53,9 @@ def run(args: Namespace) -> int:
     return 0
 
 
-def _show(storage: Storage, places: Paths, now: float, *, as_json: bool) -> None:
+def _show(storage: Storage, paths: Paths, now: float, *, as_json: bool) -> None:
     sizes = sizes_by_kind(storage.files(), now)
-    remember_size(places, sizes, now)
+    remember_size(paths, sizes, now)
     leftovers = list(storage.leftovers())
     if as_json:
         for size in sizes:

@@ -80,12 +80,12 @@ def run(args: Namespace) -> int:
     return anyio.run(partial(give_tour, session_opener(places), *terminal_of(places)))
 
 
-def session_opener(places: Paths) -> Opening:
+def session_opener(paths: Paths) -> Opening:
     """Starts the session of a tour with the user's settings."""
 
     @asynccontextmanager
     async def opening(provider: Provider, directory: Path) -> AsyncGenerator[TourSession]:
-        launch, session = await start_session(places, "", directory, provider)
+        launch, session = await start_session(paths, "", directory, provider)
         try:
             yield TourSession(session, Path(launch.app.home.location(session.id)))
         finally:
@@ -94,17 +94,17 @@ def session_opener(places: Paths) -> Opening:
     return opening
 
 
-def terminal_of(places: Paths) -> tuple[Printer, TerminalReader]:
-    options = load(places.settings, os.environ, {}).settings.terminal
+def terminal_of(paths: Paths) -> tuple[Printer, TerminalReader]:
+    options = load(paths.settings, os.environ, {}).settings.terminal
     return this_terminal(display=options.display, theme=options.theme)
 
 
 async def start_session(
-    places: Paths, model: str, directory: Path, provider: Provider | None
+    paths: Paths, model: str, directory: Path, provider: Provider | None
 ) -> tuple[Launch, Session]:
     """A session with few steps, in a directory of its own."""
     bounds = {"limits.steps": _MAX_STEPS}
-    loaded = load(places.settings, os.environ, bounds)
+    loaded = load(paths.settings, os.environ, bounds)
     options = LaunchOptions(
         directory=directory,
         model=model,
@@ -112,7 +112,7 @@ async def start_session(
         attended=provider is not None,
         given=limits_from_flags(loaded),
     )
-    launch = Launch(App(loaded.settings, places, os.environ, options))
+    launch = Launch(App(loaded.settings, paths, os.environ, options))
     return launch, Session(launch, await launch.start())
 
 

@@ -78,16 +78,16 @@ def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -
     return 0
 
 
-def _allow_variables(directory: Path, places: Paths, *, ask: bool) -> None:
+def _allow_variables(directory: Path, paths: Paths, *, ask: bool) -> None:
     """Ask about each variable that a server of the folder would get, and each directory that it
     could change. `--yes` allows none.
     """
     from refold.app.mcp_servers import project_servers, variables_to_allow
     from refold.mcp.servers import variable_mark
 
-    folders = TrustedFolders(places.folders)
-    for server in project_servers(directory, places):
-        for name in variables_to_allow(server, places, os.environ):
+    folders = TrustedFolders(paths.folders)
+    for server in project_servers(directory, paths):
+        for name in variables_to_allow(server, paths, os.environ):
             gets = f"the MCP server {server.name} ({on_one_line(server.summary)})"
             opens = name in server.writable
             has = f"change files in {name}" if opens else f"have your variable {name}"
@@ -106,9 +106,9 @@ def _allow_variables(directory: Path, places: Paths, *, ask: bool) -> None:
                 )
 
 
-def _list(folders: TrustedFolders, places: Paths, *, as_json: bool) -> int:
+def _list(folders: TrustedFolders, paths: Paths, *, as_json: bool) -> int:
     for folder, shown in sorted(folders.folders_by_path().items()):
-        state = folders.state(read_project(Path(folder), places.settings))
+        state = folders.state(read_project(Path(folder), paths.settings))
         if not shown and state == "nothing":
             state = "trusted"  # for its instructions; it has no settings
         if as_json:

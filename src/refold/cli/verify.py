@@ -162,7 +162,7 @@ def second_check(
     return both, SecondCheck(looked.session, cost, problem)
 
 
-async def _run_check(args: Namespace, node: Node, words: str) -> _SecondSession:
+async def _run_check(args: Namespace, node: Node, text: str) -> _SecondSession:
     id_ = ""
     try:
         app = _app(args, node)
@@ -170,7 +170,7 @@ async def _run_check(args: Namespace, node: Node, words: str) -> _SecondSession:
             app.models.check(app.model_of(View()))
             id_, session = await app.start()
             async with session:
-                problem = await _run_turn(session, words, args.timeout)
+                problem = await _run_turn(session, text, args.timeout)
                 journals = records(app.home, id_, await session.record.entries())
             return _SecondSession(id_, journals, problem)
         finally:
@@ -205,7 +205,7 @@ def _app(args: Namespace, node: Node) -> App:
     return App(here.settings, places, os.environ, options)
 
 
-async def _run_turn(session: Session, words: str, seconds: float | None) -> str:
+async def _run_turn(session: Session, text: str, seconds: float | None) -> str:
     """Return why the turn gave no answer, or ""."""
     late = False
 
@@ -217,7 +217,7 @@ async def _run_turn(session: Session, words: str, seconds: float | None) -> str:
     async with anyio.create_task_group() as group:
         if seconds is not None:
             group.start_soon(clock, seconds)
-        await session.inbox.say(words)
+        await session.inbox.say(text)
         await session.run_turns()
         group.cancel_scope.cancel()
     turn = session.view.turn

@@ -82,7 +82,7 @@ class Agent(Struct, frozen=True, kw_only=True):
     mcp_servers: Mapping[str, object] = {}
     hooks: Mapping[HookEvent, HookFunction | Sequence[HookFunction]] = {}
 
-    def run(self, words: str) -> Result:
+    def run(self, text: str) -> Result:
         """One turn in a new session, start to end, for programs without async."""
         with suppress(RuntimeError):
             anyio.lowlevel.current_token()  # raises where no event loop runs
@@ -90,7 +90,7 @@ class Agent(Struct, frozen=True, kw_only=True):
                 "Agent.run starts an event loop, and one runs here already: use "
                 "`async with agent.session() as session:` and `await session.run(…)`"
             )
-        return anyio.run(self._run_turn, words)
+        return anyio.run(self._run_turn, text)
 
     @asynccontextmanager
     async def session(self, id_: str = "") -> AsyncGenerator[Session, None]:
@@ -127,9 +127,9 @@ class Agent(Struct, frozen=True, kw_only=True):
         app = self._app()
         return await SessionCatalogue(app.home, app.directory).sessions()
 
-    async def _run_turn(self, words: str) -> Result:
+    async def _run_turn(self, text: str) -> Result:
         async with self.session() as session:
-            await session.run(words)
+            await session.run(text)
             return await session.run_woken()
 
     @property

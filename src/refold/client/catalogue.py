@@ -44,12 +44,12 @@ class SessionCatalogue:
         match = await anyio.to_thread.run_sync(self._home.find, text)
         return match.id
 
-    async def search(self, words: str, limit: int) -> Sequence[Hit]:
+    async def search(self, text: str, limit: int) -> Sequence[Hit]:
         """Search the messages of this directory's sessions."""
 
         def search_cards() -> Sequence[Hit]:
             catalogue = self._home.catalogue()
-            return catalogue.search(words, limit, works_in(self._directory))
+            return catalogue.search(text, limit, works_in(self._directory))
 
         return await anyio.to_thread.run_sync(search_cards)
 

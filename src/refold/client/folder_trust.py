@@ -132,7 +132,7 @@ class TrustOffer(Struct, frozen=True):
 
 def find_changed_texts(
     directory: Path | str,
-    places: Paths,
+    paths: Paths,
     folders: TrustedFolders,
     *,
     include_declined: bool = False,
@@ -149,7 +149,7 @@ def find_changed_texts(
     from refold.config.instruction_files import read_all, read_applicable, read_files
 
     # With `present`, what a changed file imports now is shown, too.
-    versions = TrustedVersions(places.data, trusted, present=True)
+    versions = TrustedVersions(paths.data, trusted, present=True)
     user_home = home(os.environ)
     if include_declined or not versions.is_recorded:
         read_all(root, trusted, user_home, versions.text_to_send)

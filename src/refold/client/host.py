@@ -149,10 +149,10 @@ class Host:
 
     @asynccontextmanager
     async def run(
-        self, *, drain: bool = False, why: str = _STOPPED
+        self, *, drain: bool = False, reason: str = _STOPPED
     ) -> AsyncGenerator[None]:
         """Open conversations within the block. At its end their turns are stopped, and
-        `why` is recorded; with `drain` they are finished.
+        `reason` is recorded; with `drain` they are finished.
         """
         async with anyio.create_task_group() as self._group:
             self._group.start_soon(self._worker.run)
@@ -166,7 +166,7 @@ class Host:
                 with anyio.CancelScope(shield=True):
                     async with anyio.create_task_group() as closing:
                         for id_ in tuple(self._there):
-                            closing.start_soon(self.close, id_, "" if drain else why)
+                            closing.start_soon(self.close, id_, "" if drain else reason)
                     self._group.cancel_scope.cancel()
                     launches = tuple(self._without_notes.values())
                     await to_thread.run_sync(finish_notes, launches)
@@ -180,20 +180,20 @@ class Host:
         """The conversations that are open here."""
         return tuple(self._there.values())
 
-    async def create(self, wanted: NewConversation) -> Conversation:
+    async def create(self, conversation: NewConversation) -> Conversation:
         """Begin a conversation. Raises `BadInput` for invalid values."""
         await self._worker.wait_for_room()
-        directory = await to_thread.run_sync(self._directory, wanted)
-        launch = await to_thread.run_sync(self._launch_at, directory, (), wanted)
+        directory = await to_thread.run_sync(self._directory, conversation)
+        launch = await to_thread.run_sync(self._launch_at, directory, (), conversation)
         try:
-            _check(launch, wanted)
+            _check(launch, conversation)
             opened = await launch.start()
-            await _record_choices(Session(launch, opened), wanted)
+            await _record_choices(Session(launch, opened), conversation)
         except BaseException:
             with anyio.CancelScope(shield=True):
                 await launch.aclose()
             raise
-        self._store_start_values(opened.engine.view.session.id, wanted)
+        self._store_start_values(opened.engine.view.session.id, conversation)
         chat = self._begin(launch, opened)
         await self._ports.runner.wake(chat.session.id)  # the worker releases its files
         return chat
@@ -285,12 +285,12 @@ class Host:
             partial(self._start_values_file(id_).unlink, missing_ok=True)
         )
 
-    async def close(self, id_: str, why: str = _STOPPED) -> None:
-        """Close a conversation. Its turn is stopped, or, without `why`, finished."""
+    async def close(self, id_: str, reason: str = _STOPPED) -> None:
+        """Close a conversation. Its turn is stopped, or, without `reason`, finished."""
         if (chat := self._there.get(id_)) is not None:
             if isinstance(chat, OwnConversation):
                 chat.close_to_orders()
-            await self._ports.runner.stop(id_, why)
+            await self._ports.runner.stop(id_, reason)
             chat.close()
             while self._there.get(id_) is chat:
                 await self._wait_for_end()
@@ -379,23 +379,23 @@ class Host:
         if holder and socket_path(self.home.path(id_), os.environ).exists():
             chat.close()  # its clients connect again, and join the other process
 
-    def _directory(self, wanted: NewConversation) -> Path:
-        if wanted.own_workspace:
-            if wanted.workspace:
+    def _directory(self, conversation: NewConversation) -> Path:
+        if conversation.own_workspace:
+            if conversation.workspace:
                 raise BadInput("give a workspace, or own_workspace, and not both")
-            name = wanted.workspace_name
+            name = conversation.workspace_name
             return make_workspace(
                 self.paths.workspaces, name, self.home.new_id(time.time())
             )
-        if wanted.workspace_name:
+        if conversation.workspace_name:
             raise BadInput("workspace_name is for own_workspace: give both")
-        if not wanted.workspace:
+        if not conversation.workspace:
             return self.paths.directory
-        if address := address_named(wanted.workspace, self.paths.rights.named):
+        if address := address_named(conversation.workspace, self.paths.rights.named):
             return self._directory_elsewhere(address)
-        directory = os.path.expanduser(wanted.workspace)
+        directory = os.path.expanduser(conversation.workspace)
         if not os.path.isabs(directory) or not os.path.isdir(directory):
-            raise BadInput(f"{wanted.workspace!r} is not a directory on this machine")
+            raise BadInput(f"{conversation.workspace!r} is not a directory on this machine")
         real = os.path.realpath(directory)
         self.check_directory(real)
         return Path(real)
@@ -424,12 +424,12 @@ class Host:
         """Whether a conversation may begin in this real path."""
         return not self.paths.roots or is_within(path, self.paths.roots)
 
-    def _store_start_values(self, id_: str, wanted: NewConversation) -> None:
+    def _store_start_values(self, id_: str, conversation: NewConversation) -> None:
         """Store the start values that the journal does not record, for the next opening."""
         note = NewConversation(
-            preset=wanted.preset,
-            system_prompt=wanted.system_prompt,
-            log_requests=wanted.log_requests,
+            preset=conversation.preset,
+            system_prompt=conversation.system_prompt,
+            log_requests=conversation.log_requests,
         )
         if note == NewConversation():
             return
@@ -467,23 +467,23 @@ def _with_setup(
     )
 
 
-def _check(launch: Launch, wanted: NewConversation) -> None:
-    if wanted.mode and wanted.mode not in MODE_NAMES:
-        raise BadInput(f"{wanted.mode!r} is not a mode: {', '.join(MODE_NAMES)}")
+def _check(launch: Launch, conversation: NewConversation) -> None:
+    if conversation.mode and conversation.mode not in MODE_NAMES:
+        raise BadInput(f"{conversation.mode!r} is not a mode: {', '.join(MODE_NAMES)}")
     launch.check_model()
 
 
-async def _record_choices(session: Session, wanted: NewConversation) -> None:
+async def _record_choices(session: Session, conversation: NewConversation) -> None:
     """Record the choices, so that they apply wherever the session is resumed."""
-    if wanted.agent:
-        await session.set_agent(wanted.agent)
-    if wanted.model:
-        await session.set_model(wanted.model)
-    if wanted.effort:
-        await session.set_effort(wanted.effort)
-    if wanted.teams:
+    if conversation.agent:
+        await session.set_agent(conversation.agent)
+    if conversation.model:
+        await session.set_model(conversation.model)
+    if conversation.effort:
+        await session.set_effort(conversation.effort)
+    if conversation.teams:
         await session.send(SwitchTeams(on=True))
-    if wanted.mode:
-        await session.set_mode(MODE_NAMES[wanted.mode])
-    if wanted.name:
-        await session.rename(wanted.name)
+    if conversation.mode:
+        await session.set_mode(MODE_NAMES[conversation.mode])
+    if conversation.name:
+        await session.rename(conversation.name)

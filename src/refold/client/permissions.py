@@ -375,6 +375,6 @@ def rules_to_offer(
         return ()
 
 
-def _is_wider(by_rules: Confinement, asked: Confinement) -> bool:
+def _is_wider(by_rules: Confinement, confinement: Confinement) -> bool:
     """Whether the rules would allow every host, although the question names only some."""
-    return by_rules.network and by_rules.hosts is None and asked.hosts is not None
+    return by_rules.network and by_rules.hosts is None and confinement.hosts is not None

@@ -99,8 +99,8 @@ class FollowedJournal(Recorder):
             self._news = self._news or anyio.Event()
             await self._news.wait()
 
-    def end(self, why: str) -> None:
-        self.ended = self.ended or why
+    def end(self, reason: str) -> None:
+        self.ended = self.ended or reason
         self._wake()
         self.hub.close()
 

@@ -111,12 +111,14 @@ class SessionWorker:
 class _Run:
     """One claim, from its beginning to its end."""
 
-    def __init__(self, claim: SessionClaim, there: RunnableSession, orders: Orders) -> None:
-        self._claim, self._there, self._orders = claim, there, orders
+    def __init__(
+        self, claim: SessionClaim, session: RunnableSession, orders: Orders
+    ) -> None:
+        self._claim, self._there, self._orders = claim, session, orders
         self._news, self.ending, self._open = anyio.Event(), False, 0
         self._is_over, self.woken_late = False, False  # orders came when it had ended
         self._is_unwanted = False  # another process holds it, or its files are needed
-        self._forget = there.session.on_event(self._wake)
+        self._forget = session.session.on_event(self._wake)
 
     async def run(self, idle_seconds: float) -> None:
         self._there.begin_work(self._claim.number)

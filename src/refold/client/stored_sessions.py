@@ -123,12 +123,12 @@ class StoredSessions:
             activity=session.activity,
         )
 
-    def search(self, words: str, limit: int) -> Sequence[SearchHit]:
+    def search(self, text: str, limit: int) -> Sequence[SearchHit]:
         """The sessions and events that contain this text.
 
         Raises `BadInput` for an invalid search.
         """
-        return list(map(search_hit, self._home.catalogue().search(words, limit)))
+        return list(map(search_hit, self._home.catalogue().search(text, limit)))
 
     def cut_off(self) -> Sequence[SessionDocument]:
         """The sessions whose turn ended with its process, or is open in this one."""

@@ -96,7 +96,7 @@ def check(name: str, book: ScheduleBook, id_: int = 0) -> None:
         )
 
 
-def make_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> str:
+def make_webhook(paths: Paths, book: ScheduleBook, id_: int, name: str) -> str:
     """Add a webhook to the schedule. Returns its new secret, which is never shown again.
 
     Raises `BadInput`.
@@ -105,16 +105,16 @@ def make_webhook(places: Paths, book: ScheduleBook, id_: int, name: str) -> str:
     before = book.find(id_).webhook
     book.set_webhook(id_, name)
     secret = secrets.token_hex(_SECRET_BYTES)
-    credentials.store(places.config / _WEBHOOKS_FILE, name, secret)
+    credentials.store(paths.config / _WEBHOOKS_FILE, name, secret)
     if before != name:
-        forget(places, before)
+        forget(paths, before)
     return secret
 
 
-def forget(places: Paths, name: str) -> None:
+def forget(paths: Paths, name: str) -> None:
     """Delete the secret of a removed webhook. Raises `BadInput`."""
     if name:
-        credentials.remove(places.config / _WEBHOOKS_FILE, name)
+        credentials.remove(paths.config / _WEBHOOKS_FILE, name)
 
 
 def _is_signature_valid(secret: str, request: SignedCall) -> bool:

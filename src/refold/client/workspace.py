@@ -221,7 +221,7 @@ class SessionWorkspace:
 
         return await anyio.to_thread.run_sync(sheet_table, workbook, number)
 
-    async def upload(self, wanted: "Upload") -> str:
+    async def upload(self, request: "Upload") -> str:
         """Store a file of the user, with a checkpoint before and after it. Returns the path.
 
         Raises `BadInput` with nothing written; for what `refusal` refuses, `Protected`.
@@ -230,9 +230,9 @@ class SessionWorkspace:
 
         files = self.files.only(())
         try:
-            return await upload(self._engine, files, self._snapshots, wanted, self.refusal)
+            return await upload(self._engine, files, self._snapshots, request, self.refusal)
         except ToolFailed as error:
-            raise BadInput(f"{wanted.path!r} cannot be written: {error}") from error
+            raise BadInput(f"{request.path!r} cannot be written: {error}") from error
 
     async def rewind(
         self,

@@ -72,15 +72,15 @@ class LanguageServers:
         self,
         spec: ServerSpec,
         files: Mapping[str, object],
-        work: Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]],
+        function: Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]],
     ) -> T:
-        """Run `work` with this server, one call at a time. Raises `ToolFailed`.
+        """Run `function` with this server, one call at a time. Raises `ToolFailed`.
 
         `files` are the files of its languages, each with a value that differs after a change.
-        `work` gets those that changed since the server was last asked.
+        `function` gets those that changed since the server was last asked.
         """
         portal = await to_thread.run_sync(self._start)
-        future: Future[T] = portal.start_task_soon(self._ask, spec, files, work)
+        future: Future[T] = portal.start_task_soon(self._ask, spec, files, function)
         try:
             return await to_thread.run_sync(
                 future.result, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
@@ -141,7 +141,7 @@ class LanguageServers:
         self,
         spec: ServerSpec,
         files: Mapping[str, object],
-        work: Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]],
+        function: Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]],
     ) -> T:
         slot = self._slots.setdefault(spec.program, _Slot())
         async with slot.lock:
@@ -149,7 +149,7 @@ class LanguageServers:
                 server = self._server(slot, spec)
                 changed = _find_changes(slot.known, files)
                 try:
-                    result = await work(server, changed)
+                    result = await function(server, changed)
                 except ToolFailed as error:
                     if not server.process.ended.is_set():
                         raise
@@ -190,9 +190,9 @@ class LanguageServers:
             raise _give_up_error(server.name, slot.why) from error
 
 
-def _give_up_error(name: str, why: str) -> ToolFailed:
+def _give_up_error(name: str, reason: str) -> ToolFailed:
     return ToolFailed(
-        f"The language server {name} failed ({why.rstrip('.')}), and is not started again in this session."
+        f"The language server {name} failed ({reason.rstrip('.')}), and is not started again in this session."
     )
 
 

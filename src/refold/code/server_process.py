@@ -81,10 +81,10 @@ class ServerProcess:
             self._to_send.close()
             self._outgoing.close()
 
-    def stop(self, why: str, *, hung: bool = False) -> None:
+    def stop(self, reason: str, *, hung: bool = False) -> None:
         """End it at once. Only the first reason is stored."""
         self.hung = self.hung or hung
-        self._close(why)
+        self._close(reason)
         self._scope.cancel()
 
     def queue(self, data: bytes) -> None:
@@ -103,10 +103,10 @@ class ServerProcess:
                 self._logged += 1
                 self._launch.log("debug", f"{self._launch.spec.program}: {line[:1_000]}")
 
-    async def _run(self, its: socket.socket) -> None:
+    async def _run(self, program_socket: socket.socket) -> None:
         launch, spec = self._launch, self._launch.spec
         extras = CommandExtras(
-            stdin=its.fileno(),
+            stdin=program_socket.fileno(),
             seen=_visible_paths(spec, launch.program),
             environ=spec.environ,
             own_tmp=True,
@@ -124,7 +124,7 @@ class ServerProcess:
         except ToolFailed as error:
             self._close(str(error))
         finally:
-            its.close()
+            program_socket.close()
 
     async def _send(self, connection: SocketStream) -> None:
         try:
@@ -144,8 +144,8 @@ class ServerProcess:
         except ToolFailed as error:
             self._close(str(error))
 
-    def _close(self, why: str) -> None:
-        self.why = self.why or why
+    def _close(self, reason: str) -> None:
+        self.why = self.why or reason
         self.ended.set()
         self._on_end()
 

@@ -22,29 +22,29 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
     )
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    session, agents = here.session, here.session.agents
-    if not rest:
-        rest = await _pick(here)
-        if rest in ("", session.agent):
+async def run(context: CommandContext, arguments: str) -> None:
+    session, agents = context.session, context.session.agents
+    if not arguments:
+        arguments = await _pick(context)
+        if arguments in ("", session.agent):
             return
-    await session.set_agent(rest)
-    agent = agents.find(rest)
-    here.show(line(f"From the next turn: {agent.name}. {agent.description}", "dim"))
+    await session.set_agent(arguments)
+    agent = agents.find(arguments)
+    context.show(line(f"From the next turn: {agent.name}. {agent.description}", "dim"))
     if unused := agents.preset_notice(agent):
-        here.show(line(unused, "dim"))
+        context.show(line(unused, "dim"))
 
 
-async def _pick(here: CommandContext) -> str:
+async def _pick(context: CommandContext) -> str:
     """Return the name of the agent picked from a list, or ""."""
-    agents = here.session.agents
+    agents = context.session.agents
     listed = agents.profiles()
     wide = max(cells(profile.name) for profile in listed)
 
-    def row(room: int, agent: Profile) -> Line:
+    def row(width: int, agent: Profile) -> Line:
         pad = " " * (wide - cells(agent.name))
         origin = f"  ({on_one_line(agent.where)})" if agent.where else ""
-        about = cut(on_one_line(agent.description), room - wide - 2 - cells(origin))
+        about = cut(on_one_line(agent.description), width - wide - 2 - cells(origin))
         return (("plain", f"{agent.name}{pad}  "), ("dim", f"{about}{origin}"))
 
     items = (
@@ -55,22 +55,22 @@ async def _pick(here: CommandContext) -> str:
         )
         for profile in listed
     )
-    picker = with_selection(Picker("Which agent?", tuple(items)), here.session.agent)
-    answer = await here.pick(picker)
+    picker = with_selection(Picker("Which agent?", tuple(items)), context.session.agent)
+    answer = await context.pick(picker)
     return answer.selection.id if answer and answer.selection else ""
 
 
-async def run_agents(here: CommandContext, rest: str) -> None:
-    agents = here.session.agents
-    profiles, current = agents.profiles(), here.session.agent
+async def run_agents(context: CommandContext, arguments: str) -> None:
+    agents = context.session.agents
+    profiles, current = agents.profiles(), context.session.agent
     wide = max(cells(agent.name) for agent in profiles)
     for agent in profiles:
         mark = "*" if agent.name == current else " "
         pad = " " * (wide - cells(agent.name))
         about = on_one_line(agent.description)
         origin = f"  ({on_one_line(agent.where)})" if agent.where else ""
-        here.show((
+        context.show((
             ("accent", f"{mark} {agent.name}{pad}"), ("plain", f"  {about}"), ("dim", origin),
         ))  # fmt: skip
     for problem in agents.problems:
-        here.show(line(on_one_line(problem), "dim"))
+        context.show(line(on_one_line(problem), "dim"))

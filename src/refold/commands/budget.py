@@ -16,12 +16,12 @@ _NUMBER_FACTORS = {"k": 1_000, "m": 1_000_000, "": 1}
 _NUMBER_PATTERN = re.compile(r"\$?(\d+(?:[._,]\d+)*)\s*([km]?)", re.IGNORECASE)
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """Show the budget, or change one of its limits for this session."""
-    session = here.session
-    if rest:
-        await session.set_budget(parse_budget(rest, session.budget))
-    here.show(*budget_lines(session.view, session.budget))
+    session = context.session
+    if arguments:
+        await session.set_budget(parse_budget(arguments, session.budget))
+    context.show(*budget_lines(session.view, session.budget))
 
 
 def parse_budget(text: str, now: Budget) -> Budget:

@@ -26,40 +26,42 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
     return [CompletionChoice(name, on_one_line(address)) for name, address in named]
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     directory = ""
-    if rest:
-        named = here.session.settings.workspaces
-        elsewhere = await anyio.to_thread.run_sync(find_directory_elsewhere, rest, named)
+    if arguments:
+        named = context.session.settings.workspaces
+        elsewhere = await anyio.to_thread.run_sync(
+            find_directory_elsewhere, arguments, named
+        )
         directory = str(elsewhere or "")
-    directory = directory or await _directory_or_list(here, "/cd", rest)
+    directory = directory or await _directory_or_list(context, "/cd", arguments)
     if not directory:
-        for name, address in here.session.settings.workspaces.items():
-            here.show(
+        for name, address in context.session.settings.workspaces.items():
+            context.show(
                 line(f"elsewhere: {on_one_line(name)}  {on_one_line(address)}", "dim")
             )
         return
-    if directory == here.session.view.session.directory:
-        here.show(
+    if directory == context.session.view.session.directory:
+        context.show(
             line(f"{directory_name(directory)} is the working directory already.", "dim")
         )
         return
-    await switch_to(here, ResumeTarget(directory=directory))
+    await switch_to(context, ResumeTarget(directory=directory))
 
 
-async def switch_to(here: CommandContext, target: ResumeTarget) -> None:
+async def switch_to(context: CommandContext, target: ResumeTarget) -> None:
     """Continue in the target's directory, and show it."""
-    notices = await here.switch(target)
-    here.show(heading(here.session))
-    _roots(here)
+    notices = await context.switch(target)
+    context.show(heading(context.session))
+    _roots(context)
     for notice in notices:
-        here.show(line(notice, "warn"))
-    await here.show_session()
+        context.show(line(notice, "warn"))
+    await context.show_session()
 
 
-def show_directories(here: CommandContext) -> None:
-    here.show(line(directory_name(here.session.view.session.directory)))
-    _roots(here)
+def show_directories(context: CommandContext) -> None:
+    context.show(line(directory_name(context.session.view.session.directory)))
+    _roots(context)
 
 
 def directory_named(command: str, text: str, directory: str) -> str:
@@ -85,28 +87,28 @@ def directory_named(command: str, text: str, directory: str) -> str:
     return real
 
 
-def _roots(here: CommandContext) -> None:
-    for root in here.session.view.session.roots:
-        here.show(line(f"and {directory_name(root)}", "dim"))
+def _roots(context: CommandContext) -> None:
+    for root in context.session.view.session.roots:
+        context.show(line(f"and {directory_name(root)}", "dim"))
 
 
-async def run_add_dir(here: CommandContext, rest: str) -> None:
-    directory = await _directory_or_list(here, "/add-dir", rest)
+async def run_add_dir(context: CommandContext, arguments: str) -> None:
+    directory = await _directory_or_list(context, "/add-dir", arguments)
     if not directory:
         return
-    about = here.session.view.session
+    about = context.session.view.session
     if any(below(directory, root) for root in (about.directory, *about.roots)):
-        here.show(
+        context.show(
             line(f"{directory_name(directory)} belongs to the workspace already.", "dim")
         )
         return
-    await switch_to(here, ResumeTarget(added=(directory,)))
+    await switch_to(context, ResumeTarget(added=(directory,)))
 
 
-async def _directory_or_list(here: CommandContext, command: str, rest: str) -> str:
+async def _directory_or_list(context: CommandContext, command: str, arguments: str) -> str:
     """Return the named directory; without a name, show those of the session, return ""."""
-    if not rest:
-        show_directories(here)
+    if not arguments:
+        show_directories(context)
         return ""
-    directory = here.session.view.session.directory
-    return await anyio.to_thread.run_sync(directory_named, command, rest, directory)
+    directory = context.session.view.session.directory
+    return await anyio.to_thread.run_sync(directory_named, command, arguments, directory)

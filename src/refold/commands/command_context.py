@@ -154,8 +154,8 @@ class CommandContext(Protocol):
         ...
 
 
-def terminal_of(here: CommandContext, command: str) -> TerminalFeatures:
+def terminal_of(context: CommandContext, command: str) -> TerminalFeatures:
     """Return the terminal's features. Raises `BadInput` on a page and in an editor."""
-    if (terminal := here.terminal) is None:
+    if (terminal := context.terminal) is None:
         raise BadInput(f"{command} needs a terminal: type it in `refold`")
     return terminal

@@ -9,37 +9,39 @@ from refold.views.styled import line
 _EMPTY_TEXT = "There are no messages yet, so there is nothing to compact."
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """Compact between turns at once, in a turn before its next step."""
-    kind, focus = _parse_request(rest)
-    if not here.session.view.conversation.messages:
+    kind, focus = _parse_request(arguments)
+    if not context.session.view.conversation.messages:
         raise BadInput(_EMPTY_TEXT)
-    if here.session.running or here.session.view.turn.seq:
-        await here.session.send(CompactConversation(kind, focus))
-        here.show(line("The conversation will be compacted before the next step.", "dim"))
+    if context.session.running or context.session.view.turn.seq:
+        await context.session.send(CompactConversation(kind, focus))
+        context.show(
+            line("The conversation will be compacted before the next step.", "dim")
+        )
         return
-    session, before, done = here.session, here.session.view, False
+    session, before, done = context.session, context.session.view, False
 
     async def compact() -> None:
         nonlocal done
         await session.compact(focus, prune=kind == "prune")
         done = True
 
-    await here.carry_out(compact)
+    await context.carry_out(compact)
     if not done:
-        here.show(line("Stopped. The conversation is unchanged.", "dim"))
+        context.show(line("Stopped. The conversation is unchanged.", "dim"))
     elif session.view.conversation.size != before.conversation.size:
         undo = f"/rewind {before.seq + 1} conversation"
-        here.show(line(f"The conversation is compacted. To undo this: {undo}", "dim"))
+        context.show(line(f"The conversation is compacted. To undo this: {undo}", "dim"))
 
 
-def _parse_request(rest: str) -> tuple[CompactionKind, str]:
+def _parse_request(arguments: str) -> tuple[CompactionKind, str]:
     """Parse how to compact, and what the summary must preserve."""
-    head, _, more = rest.partition(" ")
+    head, _, more = arguments.partition(" ")
     if head == "prune":
         if more.strip():
             raise BadInput(
                 "/compact prune takes no focus: it only removes old tool results"
             )
         return "prune", ""
-    return "full", (more if head == "full" else rest).strip()
+    return "full", (more if head == "full" else arguments).strip()

@@ -124,13 +124,13 @@ def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[Complet
             yield CompletionItem(f"/{command.name}", len(before), command.about, shown)
 
 
-def _matching_choices(rest: str, choices: Choices | None) -> Iterator[CompletionItem]:
+def _matching_choices(arguments: str, choices: Choices | None) -> Iterator[CompletionItem]:
     if choices is None:
         return
-    wanted, left = rest.casefold(), _MAX_OFFERS
+    wanted, left = arguments.casefold(), _MAX_OFFERS
     for choice in choices():
         if wanted in choice.word.casefold() or wanted in choice.also.casefold():
-            yield CompletionItem(choice.word, len(rest), choice.about)
+            yield CompletionItem(choice.word, len(arguments), choice.about)
             left -= 1
             if not left:
                 return

@@ -23,19 +23,19 @@ from refold.plugins import find_plugins
 from refold.views.escape import on_one_line
 
 
-def session_completer(here: Callable[[], CommandContext]) -> Complete:
-    """Return a completer. `here` is called at each key: the session may change."""
+def session_completer(context: Callable[[], CommandContext]) -> Complete:
+    """Return a completer. `context` is called at each key: the session may change."""
     of: Session | None = None
     offers = completer_of((), {}, os.getcwd)
 
     def complete(before: str) -> Iterator[CompletionItem]:
         nonlocal of, offers
-        if (session := here().session) is not of:
+        if (session := context().session) is not of:
             of, offers = session, completer_for(session, directory)
         return offers(before)
 
     def directory() -> str:
-        return here().session.view.session.directory or "."
+        return context().session.view.session.directory or "."
 
     return complete
 

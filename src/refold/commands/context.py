@@ -5,10 +5,10 @@ from refold.errors import BadInput
 from refold.views.context import context_lines
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    if rest:
+async def run(context: CommandContext, arguments: str) -> None:
+    if arguments:
         raise BadInput(
             "/context takes no argument; `refold context --json` is for programs"
         )
-    report = here.session.reports.context()
-    here.show(*context_lines(report, signs=here.look.signs))
+    report = context.session.reports.context()
+    context.show(*context_lines(report, symbols=context.look.signs))

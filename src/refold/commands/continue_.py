@@ -8,10 +8,10 @@ from refold.commands.command_context import CommandContext
 from refold.errors import BadInput
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    if not here.session.view.conversation.messages:
+async def run(context: CommandContext, arguments: str) -> None:
+    if not context.session.view.conversation.messages:
         raise BadInput("There are no messages yet, so there is nothing to continue.")
-    await here.carry_out(partial(continue_turn, here.session))
+    await context.carry_out(partial(continue_turn, context.session))
 
 
 async def continue_turn(session: Session) -> None:

@@ -7,13 +7,13 @@ from refold.views.number_format import spent_row, window_share
 from refold.views.styled import line
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    if rest not in ("", "turns"):
-        raise BadInput(f"type /cost, or /cost turns, not {rest!r}")
-    view = here.session.view
+async def run(context: CommandContext, arguments: str) -> None:
+    if arguments not in ("", "turns"):
+        raise BadInput(f"type /cost, or /cost turns, not {arguments!r}")
+    view = context.session.view
     full = window_share(view.account.last_usage, view.conversation.system_prompt.window)
-    report = await here.session.reports.cost()
-    room = here.look.room
-    here.show(*spending_lines(report, full, room, turns=rest == "turns"))
+    report = await context.session.reports.cost()
+    room = context.look.room
+    context.show(*spending_lines(report, full, room, turns=arguments == "turns"))
     if (below := view.account.children_spent).answers:
-        here.show(line(f"subagents: {spent_row(below)}", "dim"))
+        context.show(line(f"subagents: {spent_row(below)}", "dim"))

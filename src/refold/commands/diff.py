@@ -9,14 +9,14 @@ from refold.views.call_summary import diff_report
 from refold.views.styled import line
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """Show all changed files; with FILE, those whose path contains it."""
-    changes = await here.session.workspace.diff()
+    changes = await context.session.workspace.diff()
     if not changes:
-        here.show(line("No file has changed in this session."))
+        context.show(line("No file has changed in this session."))
         return
-    wanted = [change for change in changes if rest in change.path]
+    wanted = [change for change in changes if arguments in change.path]
     if not wanted:
-        raise BadInput(f"no changed file has {rest!r} in its path; /diff lists them")
-    directory = here.session.view.session.directory
-    await here.show_long([*diff_report(wanted, here.look.room - 1, directory)])
+        raise BadInput(f"no changed file has {arguments!r} in its path; /diff lists them")
+    directory = context.session.view.session.directory
+    await context.show_long([*diff_report(wanted, context.look.room - 1, directory)])

@@ -30,8 +30,8 @@ Choose: TypeAlias = Callable[[Session], Iterable[CompletionChoice]]
 class CommandRunner:
     """Distinguishes commands from messages, and runs the commands of one surface."""
 
-    def __init__(self, here: CommandContext) -> None:
-        self._here = here
+    def __init__(self, context: CommandContext) -> None:
+        self._here = context
 
     def is_command(self, typed: str) -> bool:
         return self._command_in(typed) is not None
@@ -55,50 +55,50 @@ class CommandRunner:
             typed = self._here.session.shortcuts.to_slash(typed) or typed
         return command_in(typed)
 
-    def _resolve_alias(self, name: str, rest: str) -> tuple[str, str]:
+    def _resolve_alias(self, name: str, arguments: str) -> tuple[str, str]:
         """Return the command of a user's alias (`command_aliases`), or what was typed."""
         aliases = self._here.session.settings.command_aliases
         if find(name) is not None or (alias := aliases.get(name)) is None:
-            return name, rest
-        call = command_in(f"/{alias.removeprefix('/')} {rest}".rstrip())
+            return name, arguments
+        call = command_in(f"/{alias.removeprefix('/')} {arguments}".rstrip())
         if call is None or call[0] in aliases:
             raise BadInput(f"command_aliases: {name!r} stands for {alias!r}, not a command")
         return call
 
 
-async def run_command(name: str, rest: str, here: CommandContext) -> None:
+async def run_command(name: str, arguments: str, context: CommandContext) -> None:
     """Run a command. Raises `BadInput` for an unknown one, with the nearest name."""
     if (command := find(name)) is not None:
-        if command.needs in here.lacks:
+        if command.needs in context.lacks:
             raise BadInput(f"/{name} does not work here: {NEED_REASONS[command.needs]}.")
-        await _run(entry_point(command), rest, here)
+        await _run(entry_point(command), arguments, context)
         return
-    if (servers := here.session.mcp) is not None:
+    if (servers := context.session.mcp) is not None:
         for prompt in servers.prompts():
             if prompt.name == name:
-                text = await servers.expand(prompt, rest)
-                await here.say(text, typed=f"/{name} {rest}".rstrip())
+                text = await servers.expand(prompt, arguments)
+                await context.say(text, typed=f"/{name} {arguments}".rstrip())
                 return
     if (brought := unique(find_plugins(COMMANDS_GROUP), name)) is not None:
-        await _run(brought, rest, here)
+        await _run(brought, arguments, context)
         return
-    shortcuts = here.session.shortcuts
+    shortcuts = context.session.shortcuts
     if shortcuts.find(name) is None:
         raise BadInput(
             help.unknown_command_error(name, (info.name for info in shortcuts.infos()))
         )
-    text = await _expand(here, shortcuts, name, rest)
-    await here.say(text, typed=f"/{name} {rest}".rstrip())
+    text = await _expand(context, shortcuts, name, arguments)
+    await context.say(text, typed=f"/{name} {arguments}".rstrip())
 
 
-async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
+async def _run(command: Plugin, arguments: str, context: CommandContext) -> None:
     """Call a command with its arguments, and show what it returns.
 
     Our commands get the terminal, those of packages the session.
     """
     function = command.function()
     try:
-        output = function(here if command.ours else here.session, rest)
+        output = function(context if command.ours else context.session, arguments)
         if isawaitable(output):
             output = await output
     except RefoldError:
@@ -110,7 +110,7 @@ async def _run(command: Plugin, rest: str, here: CommandContext) -> None:
             f"/{command.name} failed: {type(error).__name__}: {error}"
         ) from error
     for row in str(output or "").splitlines():
-        here.show(line(on_one_line(row)))
+        context.show(line(on_one_line(row)))
 
 
 def entry_point(command: SlashCommand) -> Plugin:
@@ -131,11 +131,13 @@ def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionCh
     return (*map(CompletionChoice, command.words), *(choose(session) if choose else ()))
 
 
-async def _expand(here: CommandContext, shortcuts: Shortcuts, name: str, rest: str) -> str:
+async def _expand(
+    context: CommandContext, shortcuts: Shortcuts, name: str, arguments: str
+) -> str:
     """Return the message of the template `/name rest`. Missing arguments are asked for."""
     answers = dict[str, str]()
-    for slot in shortcuts.missing(name, rest):
-        answers[slot] = await here.ask(f"{on_one_line(slot)}:")
+    for slot in shortcuts.missing(name, arguments):
+        answers[slot] = await context.ask(f"{on_one_line(slot)}:")
         if not answers[slot].strip():
             raise BadInput(f"/{name} needs {slot}, and nothing was typed")
-    return await anyio.to_thread.run_sync(shortcuts.expand, name, rest, answers)
+    return await anyio.to_thread.run_sync(shortcuts.expand, name, arguments, answers)

@@ -10,25 +10,25 @@ from refold.errors import BadInput
 from refold.views.styled import line
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    first, _, text = rest.partition(" ")
+async def run(context: CommandContext, arguments: str) -> None:
+    first, _, text = arguments.partition(" ")
     number = _number(first, "/edit N [TEXT]")
-    text = text.strip() or await _edit(here, _text(here.session, number))
-    if await here.session.edit_message(number, text):
-        _print(here, f"Message {number} is changed.")
+    text = text.strip() or await _edit(context, _text(context.session, number))
+    if await context.session.edit_message(number, text):
+        _print(context, f"Message {number} is changed.")
     else:
-        here.show(line("The message is unchanged.", "dim"))
+        context.show(line("The message is unchanged.", "dim"))
 
 
-async def run_delete(here: CommandContext, rest: str) -> None:
-    number = _number(rest, "/delete N")
-    await here.session.delete_message(number)
-    _print(here, f"Message {number} is deleted.")
+async def run_delete(context: CommandContext, arguments: str) -> None:
+    number = _number(arguments, "/delete N")
+    await context.session.delete_message(number)
+    _print(context, f"Message {number} is deleted.")
 
 
-def _print(here: CommandContext, text: str) -> None:
-    undo = f"/rewind {here.session.view.seq} conversation"
-    here.show(line(f"{text} To undo: {undo}", "good"))
+def _print(context: CommandContext, text: str) -> None:
+    undo = f"/rewind {context.session.view.seq} conversation"
+    context.show(line(f"{text} To undo: {undo}", "good"))
 
 
 def _number(text: str, usage: str) -> int:
@@ -51,9 +51,9 @@ def _text(session: Session, number: int) -> str:
     )
 
 
-async def _edit(here: CommandContext, text: str) -> str:
+async def _edit(context: CommandContext, text: str) -> str:
     """Let the user edit `text`."""
-    if (terminal := here.terminal) is None:
+    if (terminal := context.terminal) is None:
         raise BadInput("type /edit N TEXT: no editor can be opened from here")
     if (typed := await terminal.edit_text(text, "message.md")) is None:
         raise BadInput("the message is unchanged")

@@ -20,26 +20,26 @@ _USAGE_HINT = (
 )
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """Show the newest result, or the Nth newest; the newest thinking or message."""
-    entries = await here.session.reports.entries()
-    room = here.look.room - 1
-    if rest in ("thinking", "message"):
-        text = next(_texts(rest, entries), "")
+    entries = await context.session.reports.entries()
+    room = context.look.room - 1
+    if arguments in ("thinking", "message"):
+        text = next(_texts(arguments, entries), "")
         if not text.strip():
-            raise BadInput(f"there is no {rest} in this session")
+            raise BadInput(f"there is no {arguments} in this session")
         rows = visible(text.strip("\n")).split("\n")
-        await here.show_long([part for row in rows for part in wrap_words(row, room)])
+        await context.show_long([part for row in rows for part in wrap_words(row, room)])
         return
-    if rest and not (rest.isdecimal() and int(rest)):
-        raise BadInput(f"{_USAGE_HINT}, not {rest!r}")
+    if arguments and not (arguments.isdecimal() and int(arguments)):
+        raise BadInput(f"{_USAGE_HINT}, not {arguments!r}")
     ends = [entry.event for entry in entries if isinstance(entry.event, events.Ended)]
-    number = int(rest or 1)
+    number = int(arguments or 1)
     if number > len(ends):
         hint = f"there are {len(ends)}" if ends else "there is none yet"
         raise BadInput(f"there is no result {number} in this session: {hint}")
     end = ends[-number]
-    await here.show_long(await _rows(end, _find_call(end.call_id, entries), here))
+    await context.show_long(await _rows(end, _find_call(end.call_id, entries), context))
 
 
 def _texts(kind: str, entries: Sequence[Entry]) -> Iterator[str]:
@@ -57,19 +57,19 @@ def _texts(kind: str, entries: Sequence[Entry]) -> Iterator[str]:
 
 
 async def _rows(
-    end: events.Ended, call: ToolCall | None, here: CommandContext
+    end: events.Ended, call: ToolCall | None, context: CommandContext
 ) -> list[Line]:
-    room = here.look.room - 1
-    about = here.session.view.session.directory
-    head = full_label(call, here.session.tool(call.name)) if call else end.call_id
-    rows = whole_rows(end, await _text(end, here), room, about)
+    room = context.look.room - 1
+    about = context.session.view.session.directory
+    head = full_label(call, context.session.tool(call.name)) if call else end.call_id
+    rows = whole_rows(end, await _text(end, context), room, about)
     return [*(line(row, "strong") for row in break_lines(expand_tabs(head), room)), *rows]
 
 
-async def _text(end: events.Ended, here: CommandContext) -> str:
+async def _text(end: events.Ended, context: CommandContext) -> str:
     if end.full_blob:
         try:
-            return (await here.session.blob(end.full_blob)).decode(errors="replace")
+            return (await context.session.blob(end.full_blob)).decode(errors="replace")
         except JournalError as error:
             return f"{end.text}\n(The full result cannot be read: {error})"
     return end.text

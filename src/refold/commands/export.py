@@ -21,26 +21,28 @@ from refold.views.styled import line
 _COPIED_FORMATS = ("md", "text")
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """Write the session to the named file; without a name, ask where it should go.
 
     The usage is `/export [md|html|tar|text|script] [FILE]`.
     """
-    first, _, more = rest.strip().partition(" ")
-    form, name = (first, more.strip()) if first in EXPORT_FORMATS else ("", rest.strip())
+    first, _, more = arguments.strip().partition(" ")
+    form, name = (
+        (first, more.strip()) if first in EXPORT_FORMATS else ("", arguments.strip())
+    )
     if not form and name.isalnum():
         raise BadInput(
             f"{name!r} is none of {', '.join(EXPORT_FORMATS)}; for a file of that name, type ./{name}"
         )
     if name:
-        await _write(here, form or format_by_name(name), name)
-    elif here.look.picks and here.terminal is not None:
-        await _pick(here, form or "md")
+        await _write(context, form or format_by_name(name), name)
+    elif context.look.picks and context.terminal is not None:
+        await _pick(context, form or "md")
     else:
-        await _confirm(here, form or "md")
+        await _confirm(context, form or "md")
 
 
-async def _pick(here: CommandContext, form: str) -> None:
+async def _pick(context: CommandContext, form: str) -> None:
     """Let the user choose the clipboard or a file, and the format."""
     items = (
         PickerItem(
@@ -50,51 +52,53 @@ async def _pick(here: CommandContext, form: str) -> None:
         PickerItem("file", lambda _: line("write it to a file"), "write file"),
     )  # fmt: skip
     dial = Stepper("format", EXPORT_FORMATS, EXPORT_FORMATS.index(form))
-    answer = await here.pick(Picker("Where should this session go?", items, dial=dial))
+    answer = await context.pick(Picker("Where should this session go?", items, dial=dial))
     if answer is None or answer.selection is None or answer.dial is None:
         return
     form = answer.dial.value
     if answer.selection.id == "clipboard":
-        await _copy(here, form)
-    elif name := (await here.ask("File:", text=_default_name(here, form))).strip():
-        await _write(here, form, name)
+        await _copy(context, form)
+    elif name := (await context.ask("File:", text=_default_name(context, form))).strip():
+        await _write(context, form, name)
 
 
-async def _confirm(here: CommandContext, form: str) -> None:
-    name = _default_name(here, form)
-    if await here.ask(f"Write {on_one_line(str(_path(here, name)))}?", "yn") == "y":
-        await _write(here, form, name)
+async def _confirm(context: CommandContext, form: str) -> None:
+    name = _default_name(context, form)
+    if await context.ask(f"Write {on_one_line(str(_path(context, name)))}?", "yn") == "y":
+        await _write(context, form, name)
     else:
-        here.show(line("Nothing was written.", "dim"))
+        context.show(line("Nothing was written.", "dim"))
 
 
-async def _copy(here: CommandContext, form: str) -> None:
-    reports, terminal = here.session.reports, here.terminal
+async def _copy(context: CommandContext, form: str) -> None:
+    reports, terminal = context.session.reports, context.terminal
     work = partial(reports.export_text, ExportChoice(form), on_piece=check_cancelled)
-    text = await here.wait(partial(to_thread.run_sync, work))
+    text = await context.wait(partial(to_thread.run_sync, work))
     if text is not None and terminal is not None:
-        here.show(line(await terminal.copy(text), "dim"))
+        context.show(line(await terminal.copy(text), "dim"))
 
 
-async def _write(here: CommandContext, form: str, name: str) -> None:
+async def _write(context: CommandContext, form: str, name: str) -> None:
     """Write the file. An older one of the default name is overwritten."""
-    path = _path(here, name)
+    path = _path(context, name)
     work = partial(
-        here.session.reports.export,
+        context.session.reports.export,
         path,
         ExportChoice(form),
-        force=name == _default_name(here, form),
+        force=name == _default_name(context, form),
         on_piece=check_cancelled,
     )
-    if (report := await here.wait(partial(to_thread.run_sync, work))) is not None:
+    if (report := await context.wait(partial(to_thread.run_sync, work))) is not None:
         lacking = "".join(f"\nleft out: {damage}" for damage in report.damages)
-        here.show(line(f"{path}: {report.told}, {size_text(report.bytes)}{lacking}", "dim"))
+        context.show(
+            line(f"{path}: {report.told}, {size_text(report.bytes)}{lacking}", "dim")
+        )
 
 
-def _default_name(here: CommandContext, form: str) -> str:
-    return f"refold-{here.session.id}{FORMAT_SUFFIXES[form]}"
+def _default_name(context: CommandContext, form: str) -> str:
+    return f"refold-{context.session.id}{FORMAT_SUFFIXES[form]}"
 
 
-def _path(here: CommandContext, name: str) -> Path:
+def _path(context: CommandContext, name: str) -> Path:
     """Return this path, relative to the session's directory."""
-    return Path(here.session.workspace.directory) / Path(name).expanduser()
+    return Path(context.session.workspace.directory) / Path(name).expanduser()

@@ -6,16 +6,16 @@ from refold.errors import BadInput
 from refold.views.styled import line
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """Copy all of the session, or up to an event."""
-    if rest and not (rest.isdecimal() and int(rest)):
-        raise BadInput(f"type /fork, or /fork EVENT with its number, not {rest!r}")
-    left = here.session.id
-    copy_id = await here.session.fork(int(rest) if rest else None)
-    notices = await here.switch(ResumeTarget(copy_id))
-    seq = here.session.view.session.forked[1]
-    here.show(
+    if arguments and not (arguments.isdecimal() and int(arguments)):
+        raise BadInput(f"type /fork, or /fork EVENT with its number, not {arguments!r}")
+    left = context.session.id
+    copy_id = await context.session.fork(int(arguments) if arguments else None)
+    notices = await context.switch(ResumeTarget(copy_id))
+    seq = context.session.view.session.forked[1]
+    context.show(
         line(f"Forked at event {seq}. You are in the copy; {left} is unchanged.", "dim")
     )
     for notice in notices:
-        here.show(line(notice, "warn"))
+        context.show(line(notice, "warn"))

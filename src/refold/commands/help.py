@@ -53,23 +53,23 @@ AT_ONCE = "While a turn runs, it runs at once."
 LATER_HINT = "While a turn runs, it waits until the turn is over."
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    own = here.session.shortcuts.infos()
-    table = [command for command in commands() if command.needs not in here.lacks]
-    has_keys = here.terminal is not None
-    room, topic = here.look.room, rest.strip().casefold()
-    if not rest:
-        here.show(*short_help(table, room, has_keys=has_keys))
+async def run(context: CommandContext, arguments: str) -> None:
+    own = context.session.shortcuts.infos()
+    table = [command for command in commands() if command.needs not in context.lacks]
+    has_keys = context.terminal is not None
+    room, topic = context.look.room, arguments.strip().casefold()
+    if not arguments:
+        context.show(*short_help(table, room, has_keys=has_keys))
     elif topic == "keys" and has_keys:
-        here.show(*_section("Keys", _KEY_LINES, room))
+        context.show(*_section("Keys", _KEY_LINES, room))
     elif topic == "all":
-        await here.show_long([*full_help(table, own, room, has_keys=has_keys)])
+        await context.show_long([*full_help(table, own, room, has_keys=has_keys)])
     else:
-        here.show(*topic_help(rest, commands(), own))
+        context.show(*topic_help(arguments, commands(), own))
 
 
 def short_help(
-    table: Sequence[SlashCommand], room: int, *, has_keys: bool = True
+    table: Sequence[SlashCommand], width: int, *, has_keys: bool = True
 ) -> Iterator[Line]:
     """Yield one screen: the commands by group, the keys, and where to read more."""
     wide = max(map(cells, GROUP_TITLES.values())) + 2
@@ -77,23 +77,23 @@ def short_help(
         shown = [f"/{command.name}" for command in table if command.group == group]
         if not shown:
             continue
-        if room < _TWO_COLUMNS:
+        if width < _TWO_COLUMNS:
             yield line(title, "strong")
             yield line(f"  {' '.join(shown)}", "accent")
             continue
-        for index, row in enumerate(wrap_in_rows(shown, room - wide)):
+        for index, row in enumerate(wrap_in_rows(shown, width - wide)):
             head = title if index == 0 else ""
             yield (("strong", f"{head:{wide}}"), ("accent", row))
     if has_keys:
-        yield from _short_keys(room)
+        yield from _short_keys(width)
     topics = "/help NAME describes a command · /help all"
     yield line(f"{topics} · /help keys" if has_keys else topics, "dim")
 
 
-def _short_keys(room: int) -> Iterator[Line]:
+def _short_keys(width: int) -> Iterator[Line]:
     yield line("Keys", "strong")
-    if room < 2 * _HALF_CELLS + 2:
-        yield from _rows(_SHORT_KEYS, room)
+    if width < 2 * _HALF_CELLS + 2:
+        yield from _rows(_SHORT_KEYS, width)
     else:
         for left, right in zip(_SHORT_KEYS[::2], _SHORT_KEYS[1::2], strict=True):
             yield (*_key_cells(*left), *_key_cells(*right))
@@ -104,11 +104,11 @@ def _key_cells(key: str, about: str) -> Line:
     return (("accent", f"  {key:<10} "), ("plain", f"{about:<{_HALF_CELLS - 13}}"))
 
 
-def wrap_in_rows(words: Sequence[str], room: int) -> Iterator[str]:
-    """Yield rows of whole words, at most `room` cells wide."""
+def wrap_in_rows(words: Sequence[str], width: int) -> Iterator[str]:
+    """Yield rows of whole words, at most `width` cells wide."""
     row = ""
     for word in words:
-        if row and len(row) + 1 + len(word) > room:
+        if row and len(row) + 1 + len(word) > width:
             yield row
             row = ""
         row = f"{row} {word}" if row else word
@@ -119,24 +119,24 @@ def wrap_in_rows(words: Sequence[str], room: int) -> Iterator[str]:
 def full_help(
     table: Sequence[SlashCommand],
     own: Sequence[ShortcutInfo],
-    room: int,
+    width: int,
     *,
     has_keys: bool = True,
 ) -> Iterator[Line]:
     """Yield a line per command, by group; then templates and skills, and the keys."""
     for group, title in GROUP_TITLES.items():
         rows = [(c.usage, c.about) for c in table if c.group == group]
-        yield from _section(title, rows, room)
+        yield from _section(title, rows, width)
     shown = [
         (
             cut(on_one_line(f"{info.name} {info.usage}".strip()), _MAX_LEFT_CELLS),
-            cut(on_one_line(info.about), max(room - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS)),
+            cut(on_one_line(info.about), max(width - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS)),
         )
         for info in own
     ]
-    yield from _section("Templates and skills", shown, room)
+    yield from _section("Templates and skills", shown, width)
     if has_keys:
-        yield from _section("Keys", _KEY_LINES, room)
+        yield from _section("Keys", _KEY_LINES, width)
     yield line("/help NAME describes one command.", "dim")
 
 
@@ -173,19 +173,19 @@ def unknown_command_error(name: str, own: Iterable[str]) -> str:
     return f"There is no command /{cut(on_one_line(name), 60)}. {hint}"
 
 
-def _section(title: str, rows: Sequence[tuple[str, str]], room: int) -> Iterator[Line]:
+def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
     if not rows:
         return
     yield line(title, "strong")
-    yield from _rows(rows, room)
+    yield from _rows(rows, width)
 
 
-def _rows(rows: Sequence[tuple[str, str]], room: int) -> Iterator[Line]:
+def _rows(rows: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
     wide = min(max(cells(left) for left, _ in rows), _MAX_LEFT_CELLS)
     for left, about in rows:
-        if room < _TWO_COLUMNS or cells(left) > wide:
+        if width < _TWO_COLUMNS or cells(left) > wide:
             yield (("accent", f"  {left}"),)
-            pad = 6 if room < _TWO_COLUMNS else wide + 4
+            pad = 6 if width < _TWO_COLUMNS else wide + 4
             yield line(f"{'':{pad}}{about}")
         else:
             pad = wide - cells(left)

@@ -6,10 +6,10 @@ from refold.views.notices import NO_HOOKS
 from refold.views.styled import line
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    hooks = here.session.hooks
+async def run(context: CommandContext, arguments: str) -> None:
+    hooks = context.session.hooks
     for hook, source in hooks:
-        here.show(line(on_one_line(hook)))
-        here.show(line(f"    {on_one_line(source)}"))
+        context.show(line(on_one_line(hook)))
+        context.show(line(f"    {on_one_line(source)}"))
     if not hooks:
-        here.show(line(NO_HOOKS))
+        context.show(line(NO_HOOKS))

@@ -68,11 +68,11 @@ class HostedContext:
         """Do nothing: the client follows the documents of the conversation."""
 
 
-async def run_hosted_command(here: CommandContext, typed: str) -> None:
+async def run_hosted_command(context: CommandContext, typed: str) -> None:
     """Run a command. One that has to wait for the end of the turn is refused."""
-    runner, name = CommandRunner(here), (command_in(typed) or ("",))[0]
+    runner, name = CommandRunner(context), (command_in(typed) or ("",))[0]
     waits = find(name) is not None and not runner.is_immediate(typed)
-    if waits and here.session.view.turn.seq:
-        here.show(line(_LATER_TEXT.format(name=name), "warn"))
+    if waits and context.session.view.turn.seq:
+        context.show(line(_LATER_TEXT.format(name=name), "warn"))
     else:
         await runner.run(typed)

@@ -5,14 +5,16 @@ from refold.errors import BadInput
 from refold.views.styled import line
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    if rest:
-        if rest != "off" and not (rest.isascii() and rest.isdecimal() and int(rest) > 0):
-            raise BadInput(f"type /iterations N, or /iterations off, not {rest!r}")
-        await here.session.set_steps(0 if rest == "off" else int(rest))
-    chosen, steps = here.session.view.rights.steps, here.session.steps
+async def run(context: CommandContext, arguments: str) -> None:
+    if arguments:
+        if arguments != "off" and not (
+            arguments.isascii() and arguments.isdecimal() and int(arguments) > 0
+        ):
+            raise BadInput(f"type /iterations N, or /iterations off, not {arguments!r}")
+        await context.session.set_steps(0 if arguments == "off" else int(arguments))
+    chosen, steps = context.session.view.rights.steps, context.session.steps
     origin = "set for this session" if chosen else "by limits.steps"
-    here.show(
+    context.show(
         line(
             f"A turn may have {steps} model responses, {origin}."
             if steps

@@ -30,39 +30,39 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
         yield CompletionChoice(status.config.name, _target(status.config))
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    servers = here.session.mcp
+async def run(context: CommandContext, arguments: str) -> None:
+    servers = context.session.mcp
     remote = servers.remote.servers if servers else ()
     if servers is None or not (servers.statuses() or remote):
         for notice in servers.notices() if servers else ():
-            here.show(line(on_one_line(notice)))
-        here.show(line(NO_SERVERS))
+            context.show(line(on_one_line(notice)))
+        context.show(line(NO_SERVERS))
         return
-    if not rest and here.look.picks and servers.statuses():
-        rest = await _pick_server(here, servers)
-        if not rest:
+    if not arguments and context.look.picks and servers.statuses():
+        arguments = await _pick_server(context, servers)
+        if not arguments:
             return
-    word, _, name = rest.partition(" ")
+    word, _, name = arguments.partition(" ")
     if (act := _SERVER_ACTIONS.get(word)) is not None and name.strip():
         name = name.strip()
         _status(servers, name)
-        await act(here, servers, name)
-    elif rest:
-        _show(here, servers, rest)
+        await act(context, servers, name)
+    elif arguments:
+        _show(context, servers, arguments)
     else:
-        _list(here, servers)
+        _list(context, servers)
 
 
-async def _pick_server(here: CommandContext, servers: "McpServers") -> str:
+async def _pick_server(context: CommandContext, servers: "McpServers") -> str:
     """Return the action and server that were picked, as typed after /mcp; "" for none."""
     statuses = servers.statuses()
     wide = max(cells(one.config.name) for one in statuses)
 
-    def row(room: int, one: "ServerStatus") -> Line:
+    def row(width: int, one: "ServerStatus") -> Line:
         name = f"{one.config.name}{' ' * (wide - cells(one.config.name))}  "
         state = f"{'not connected yet' if one.state == 'waiting' else one.state}  "
         about = _server_text(one)
-        left = max(10, room - cells(name) - cells(state))
+        left = max(10, width - cells(name) - cells(state))
         return (
             ("plain", name), (_STATE_STYLES.get(one.state, "dim"), state), ("dim", cut(about, left)),
         )  # fmt: skip
@@ -71,7 +71,7 @@ async def _pick_server(here: CommandContext, servers: "McpServers") -> str:
         PickerItem(one.config.name, partial(row, one=one), one.config.name)
         for one in statuses
     )
-    name = await _pick_action(here, Picker("MCP servers", tuple(items)))
+    name = await _pick_action(context, Picker("MCP servers", tuple(items)))
     if not name:
         return ""
     one = next(status for status in statuses if status.config.name == name)
@@ -87,16 +87,16 @@ async def _pick_server(here: CommandContext, servers: "McpServers") -> str:
         PickerItem(typed, partial(_action_row, typed, about), f"{typed} {about}")
         for typed, about in actions.items()
     )
-    return await _pick_action(here, Picker(f"The MCP server {name}", tuple(items)))
+    return await _pick_action(context, Picker(f"The MCP server {name}", tuple(items)))
 
 
-def _action_row(typed: str, about: str, room: int) -> Line:
+def _action_row(typed: str, about: str, width: int) -> Line:
     head = f"/mcp {typed}"
-    return (("plain", f"{head}  "), ("dim", cut(about, max(10, room - cells(head) - 2))))
+    return (("plain", f"{head}  "), ("dim", cut(about, max(10, width - cells(head) - 2))))
 
 
-async def _pick_action(here: CommandContext, picker: Picker) -> str:
-    picked = await here.pick(picker)
+async def _pick_action(context: CommandContext, picker: Picker) -> str:
+    picked = await context.pick(picker)
     return picked.selection.id if picked and picked.selection else ""
 
 
@@ -112,14 +112,14 @@ def _target(server: "ServerConfig") -> str:
     return on_one_line(shown_target(server))
 
 
-def _list(here: CommandContext, servers: "McpServers") -> None:
+def _list(context: CommandContext, servers: "McpServers") -> None:
     for status in servers.statuses():
-        here.show(line(_state(status)))
+        context.show(line(_state(status)))
         known = f"{status.manifest.counts}, " if status.manifest.known else ""
-        here.show(line(f"    {known}{_target(status.config)}"))
+        context.show(line(f"    {known}{_target(status.config)}"))
     for config in servers.remote.servers:
-        here.show(line(f"{config.name}  remote"))
-        here.show(line(f"    the provider calls its tools, {_target(config)}"))
+        context.show(line(f"{config.name}  remote"))
+        context.show(line(f"    the provider calls its tools, {_target(config)}"))
 
 
 def _state(status: "ServerStatus") -> str:
@@ -129,30 +129,32 @@ def _state(status: "ServerStatus") -> str:
     return f"{status.config.name}  {status.state}{on_one_line(why)}"
 
 
-def _show(here: CommandContext, servers: "McpServers", name: str) -> None:
+def _show(context: CommandContext, servers: "McpServers", name: str) -> None:
     status = next((one for one in servers.statuses() if one.config.name == name), None)
     if status is None and name in {one.name for one in servers.remote.servers}:
-        here.show(line(f"{name} is in remote mode: only the provider knows its tools."))
+        context.show(line(f"{name} is in remote mode: only the provider knows its tools."))
         return
     status = status or _status(servers, name)
-    here.show(line(_state(status)))
+    context.show(line(_state(status)))
     for tool in status.manifest.usable:
         row = f"  {on_one_line(tool.name)}  {on_one_line(tool.description)}"
-        here.show(line(cut(row, here.look.room)))
+        context.show(line(cut(row, context.look.room)))
     for prompt in servers.prompts():
         if prompt.server == name:
-            here.show(line(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip()))
+            context.show(
+                line(f"  prompt /{prompt.name} {on_one_line(prompt.usage)}".rstrip())
+            )
     for resource in status.manifest.offer.resources:
-        here.show(line(f"  resource @{name}:{on_one_line(resource.uri)}"))
+        context.show(line(f"  resource @{name}:{on_one_line(resource.uri)}"))
     for template in status.manifest.offer.templates:
-        here.show(line(f"  resources @{name}:{on_one_line(template.uri)}"))
+        context.show(line(f"  resources @{name}:{on_one_line(template.uri)}"))
     if status.manifest.blocked_tools:
-        here.show(
+        context.show(
             line("These tools have changed since you accepted them, and are blocked:")
         )
         for difference in status.manifest.differences():
-            here.show(line(f"  {on_one_line(difference)}"))
-        here.show(line(f"/mcp accept {name} accepts them."))
+            context.show(line(f"  {on_one_line(difference)}"))
+        context.show(line(f"/mcp accept {name} accepts them."))
 
 
 def _status(servers: "McpServers", name: str) -> "ServerStatus":
@@ -165,42 +167,42 @@ def _status(servers: "McpServers", name: str) -> "ServerStatus":
     raise BadInput(f"there is no MCP server {name!r} here; there are: {names}")
 
 
-async def _accept(here: CommandContext, servers: "McpServers", name: str) -> None:
+async def _accept(context: CommandContext, servers: "McpServers", name: str) -> None:
     await anyio.to_thread.run_sync(servers.accept, name)
-    here.show(
+    context.show(
         line(f"The tools of {name} are accepted; they are offered from the next turn.")
     )
 
 
-async def _restart(here: CommandContext, servers: "McpServers", name: str) -> None:
-    status = await here.wait(partial(servers.connections.restart, name))
+async def _restart(context: CommandContext, servers: "McpServers", name: str) -> None:
+    status = await context.wait(partial(servers.connections.restart, name))
     if status is not None:
-        here.show(line(_state(status)))
-        here.show(line(f"    {_server_text(status)}", "dim"))
+        context.show(line(_state(status)))
+        context.show(line(f"    {_server_text(status)}", "dim"))
 
 
-async def _log(here: CommandContext, servers: "McpServers", name: str) -> None:
+async def _log(context: CommandContext, servers: "McpServers", name: str) -> None:
     lines = servers.connections.log_lines(name)[-_MAX_LOG_LINES:]
     for row in lines:
-        here.show(line(cut(f"  {on_one_line(row)}", here.look.room)))
+        context.show(line(cut(f"  {on_one_line(row)}", context.look.room)))
     if not lines:
-        here.show(line(f"{name} has logged nothing in this session."))
-    here.show(line("refold logs shows all, with earlier sessions.", "dim"))
+        context.show(line(f"{name} has logged nothing in this session."))
+    context.show(line("refold logs shows all, with earlier sessions.", "dim"))
 
 
-async def _log_in(here: CommandContext, servers: "McpServers", name: str) -> None:
-    page = await here.wait(partial(servers.connections.log_in, name))
+async def _log_in(context: CommandContext, servers: "McpServers", name: str) -> None:
+    page = await context.wait(partial(servers.connections.log_in, name))
     if page is not None:
-        here.show(line(f"Log in on this page; {name} is connected when you have:"))
-        here.show(line(on_one_line(page)))
+        context.show(line(f"Log in on this page; {name} is connected when you have:"))
+        context.show(line(on_one_line(page)))
 
 
-async def _log_out(here: CommandContext, servers: "McpServers", name: str) -> None:
+async def _log_out(context: CommandContext, servers: "McpServers", name: str) -> None:
     had_login = await anyio.to_thread.run_sync(servers.connections.log_out, name)
     message = (
         f"The tokens of {name} are deleted here." if had_login else f"{name} has no login."
     )
-    here.show(line(message))
+    context.show(line(message))
 
 
 _Action = Callable[[CommandContext, "McpServers", str], Awaitable[None]]

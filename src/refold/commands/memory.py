@@ -14,57 +14,59 @@ from refold.views.styled import Line, line
 _OFF_TEXT = "memory is off: --no-memory was given, or memory = false is set"
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    action, _, more = rest.partition(" ")
+async def run(context: CommandContext, arguments: str) -> None:
+    action, _, more = arguments.partition(" ")
     match action:
         case "" | "show" if not more:
-            _show(memory_of(here), here)
+            _show(memory_of(context), context)
         case "forget" if more.strip():
-            gone = await anyio.to_thread.run_sync(memory_of(here).forget, more.strip())
+            gone = await anyio.to_thread.run_sync(memory_of(context).forget, more.strip())
             for text in gone:
-                here.show(line(f"forgotten: {on_one_line(text)}", "dim"))
+                context.show(line(f"forgotten: {on_one_line(text)}", "dim"))
         case "update" if not more:
-            await _update(memory_of(here), here)
+            await _update(memory_of(context), context)
         case _:
             raise BadInput("type /memory, /memory forget NUMBER or TEXT, or /memory update")
 
 
-def memory_of(here: CommandContext) -> ProjectNotes:
-    if (memory := here.session.memory) is None:
+def memory_of(context: CommandContext) -> ProjectNotes:
+    if (memory := context.session.memory) is None:
         raise BadInput(_OFF_TEXT)
     return memory
 
 
-def _show(memory: ProjectNotes, here: CommandContext) -> None:
+def _show(memory: ProjectNotes, context: CommandContext) -> None:
     notes = memory.notes()
     if not notes:
-        here.show(line("There are no notes yet. A line that begins with # saves one."))
+        context.show(line("There are no notes yet. A line that begins with # saves one."))
     before = ("", "")
     for note in notes:
         if (note.owner, note.line.section) != before:
             before = (note.owner, note.line.section)
             about = " (about you)" if note.owner == "person" else ""
-            here.show(line(f"{on_one_line(note.line.section) or 'Notes'}{about}", "strong"))
-        here.show(_note(note))
+            context.show(
+                line(f"{on_one_line(note.line.section) or 'Notes'}{about}", "strong")
+            )
+        context.show(_note(note))
     if notes:
-        here.show(line("/memory forget NUMBER deletes a note for good", "dim"))
+        context.show(line("/memory forget NUMBER deletes a note for good", "dim"))
 
 
 def _note(note: ListedNote) -> Line:
     return (("dim", f"  {note.number:>3}  "), ("plain", on_one_line(note.line.text)))
 
 
-async def _update(memory: ProjectNotes, here: CommandContext) -> None:
-    here.show(line("Reading the conversation …", "dim"))
+async def _update(memory: ProjectNotes, context: CommandContext) -> None:
+    context.show(line("Reading the conversation …", "dim"))
     learned = await memory.learn()
     for change in learned.changes:
         text = f"{change.sign} {on_one_line(change.section)}: {on_one_line(change.text)}"
-        here.show(line(text, "added" if change.sign == "+" else "gone"))
+        context.show(line(text, "added" if change.sign == "+" else "gone"))
     if not learned.changes:
         why = f": {learned.why}" if learned.why else "."
-        here.show(line(f"No new notes{why}", "dim"))
+        context.show(line(f"No new notes{why}", "dim"))
 
 
-async def run_note(here: CommandContext, rest: str) -> None:
-    message = await anyio.to_thread.run_sync(memory_of(here).add, rest)
-    here.show(line(on_one_line(message), "dim"))
+async def run_note(context: CommandContext, arguments: str) -> None:
+    message = await anyio.to_thread.run_sync(memory_of(context).add, arguments)
+    context.show(line(on_one_line(message), "dim"))

@@ -19,20 +19,20 @@ from refold.views.styled import line
 _MODE_CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    if not rest:
-        now = here.session.mode
+async def run(context: CommandContext, arguments: str) -> None:
+    if not arguments:
+        now = context.session.mode
         for name in MODE_NAMES:
             sign = "*" if name == now else " "
-            here.show(line(f"{sign} {name:14}{MODE_MEANINGS[name]}"))
+            context.show(line(f"{sign} {name:14}{MODE_MEANINGS[name]}"))
         return
-    await change_mode(here, _parse_mode(rest))
+    await change_mode(context, _parse_mode(arguments))
 
 
-async def change_mode(here: CommandContext, mode: Mode) -> None:
-    await here.session.set_mode(mode)
+async def change_mode(context: CommandContext, mode: Mode) -> None:
+    await context.session.set_mode(mode)
     style = "warn" if mode == "bypass" else "dim"
-    here.show(line(f"{mode}: {MODE_MEANINGS[mode]}", style))
+    context.show(line(f"{mode}: {MODE_MEANINGS[mode]}", style))
 
 
 def _parse_mode(text: str) -> Mode:
@@ -47,14 +47,14 @@ def _parse_mode(text: str) -> Mode:
     raise BadInput(f"{text!r} is not a mode. {hint}")
 
 
-async def run_approval(here: CommandContext, rest: str) -> None:
-    if not rest:
-        on = here.session.mode != "bypass"
-        here.show(line(f"{'on' if on else 'off'} (/approval on|off changes it)"))
+async def run_approval(context: CommandContext, arguments: str) -> None:
+    if not arguments:
+        on = context.session.mode != "bypass"
+        context.show(line(f"{'on' if on else 'off'} (/approval on|off changes it)"))
         return
-    if rest not in ("on", "off"):
-        raise BadInput(f"type /approval on or /approval off, not {rest!r}")
-    await change_mode(here, "default" if rest == "on" else "bypass")
+    if arguments not in ("on", "off"):
+        raise BadInput(f"type /approval on or /approval off, not {arguments!r}")
+    await change_mode(context, "default" if arguments == "on" else "bypass")
 
 
 async def set_next_mode(session: Session) -> None:

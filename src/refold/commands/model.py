@@ -23,85 +23,85 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
     return map(CompletionChoice, session.models.names())
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    session = here.session
-    wanted, save = split_save(rest)
+async def run(context: CommandContext, arguments: str) -> None:
+    session = context.session
+    wanted, save = split_save(arguments)
     if wanted:
-        name = await choose(here, wanted)
+        name = await choose(context, wanted)
         if save:
             session.config.remember("model", name)
-            here.show(line(DEFAULT_NOTE, "dim"))
+            context.show(line(DEFAULT_NOTE, "dim"))
         return
-    await _pick(here)
+    await _pick(context)
 
 
-async def _pick(here: CommandContext) -> None:
+async def _pick(context: CommandContext) -> None:
     """Let the user pick a model and an effort from a list."""
-    session = here.session
+    session = context.session
     if not (offers := await session.models.list_offers()):
         raise BadInput("No provider has a key: refold auth login, or /model NAME")
     effort = session.effort
     picker = model_picker(offers, session.model, effort, EFFORT_NAMES)
-    answer = await here.pick(picker)
+    answer = await context.pick(picker)
     if answer is None or answer.selection is None:
         return
     if answer.selection.id == session.model:
-        here.show(line(f"The model is still {on_one_line(session.model)}.", "dim"))
+        context.show(line(f"The model is still {on_one_line(session.model)}.", "dim"))
     else:
-        await choose(here, answer.selection.id)
+        await choose(context, answer.selection.id)
     turned = answer.dial.value if answer.dial else effort
     wanted: Effort = next((level for level in get_args(Effort) if level == turned), "")
     if wanted != effort:
         await session.set_effort(wanted)
-        here.show(line(f"Effort from the next turn: {wanted or DEFAULT_EFFORT}", "dim"))
+        context.show(line(f"Effort from the next turn: {wanted or DEFAULT_EFFORT}", "dim"))
 
 
-async def choose(here: CommandContext, model: str) -> str:
+async def choose(context: CommandContext, model: str) -> str:
     """Use this model from the next turn. Warn if it is not known."""
-    session = here.session
+    session = context.session
     name = await session.models.check(model)
     doubt = session.models.doubt(name)
     await session.set_model(name)
-    here.show(line(f"From the next turn: {on_one_line(name)}", "dim"))
+    context.show(line(f"From the next turn: {on_one_line(name)}", "dim"))
     if doubt:
-        here.show(line(on_one_line(doubt), "warn"))
+        context.show(line(on_one_line(doubt), "warn"))
     return name
 
 
-def split_save(rest: str) -> tuple[str, bool]:
+def split_save(arguments: str) -> tuple[str, bool]:
     """Split off a last word `save`; return the rest, and whether it was there."""
-    wanted, _, last = rest.rpartition(" ")
-    return (wanted.strip(), True) if wanted and last == "save" else (rest, False)
+    wanted, _, last = arguments.rpartition(" ")
+    return (wanted.strip(), True) if wanted and last == "save" else (arguments, False)
 
 
-async def run_effort(here: CommandContext, rest: str) -> None:
-    now = here.session.effort
-    if not rest:
-        here.show(
+async def run_effort(context: CommandContext, arguments: str) -> None:
+    now = context.session.effort
+    if not arguments:
+        context.show(
             line(f"{now or 'the default of the provider'} ({', '.join(EFFORT_NAMES)})")
         )
         return
-    wanted, save = split_save(rest)
+    wanted, save = split_save(arguments)
     effort = next((e for e in get_args(Effort) if e == wanted), None)
     if not effort:
         raise BadInput(f"{wanted!r} is not an effort: {', '.join(EFFORT_NAMES)}")
-    await here.session.set_effort(effort)
-    here.show(line(f"From the next turn: {effort}", "dim"))
+    await context.session.set_effort(effort)
+    context.show(line(f"From the next turn: {effort}", "dim"))
     if save:
-        here.session.config.remember("effort", effort)
-        here.show(line(DEFAULT_NOTE, "dim"))
+        context.session.config.remember("effort", effort)
+        context.show(line(DEFAULT_NOTE, "dim"))
 
 
-async def run_thinking(here: CommandContext, rest: str) -> None:
-    now = here.session.effort
-    if not rest:
+async def run_thinking(context: CommandContext, arguments: str) -> None:
+    now = context.session.effort
+    if not arguments:
         shown = (
             "off" if now == "off" else f"on ({now or 'as much as the provider chooses'})"
         )
-        here.show(line(f"{shown} (/thinking {'|'.join(THINKING_EFFORTS)} changes it)"))
+        context.show(line(f"{shown} (/thinking {'|'.join(THINKING_EFFORTS)} changes it)"))
         return
-    if (effort := THINKING_EFFORTS.get(rest)) is None:
-        raise BadInput(f"type /thinking {'|'.join(THINKING_EFFORTS)}, not {rest!r}")
-    await here.session.set_effort(effort)
+    if (effort := THINKING_EFFORTS.get(arguments)) is None:
+        raise BadInput(f"type /thinking {'|'.join(THINKING_EFFORTS)}, not {arguments!r}")
+    await context.session.set_effort(effort)
     text = "no thinking, if the model allows it" if effort == "off" else f"effort {effort}"
-    here.show(line(f"From the next turn: {text}", "dim"))
+    context.show(line(f"From the next turn: {text}", "dim"))

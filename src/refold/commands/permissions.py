@@ -58,49 +58,51 @@ _NEW_RULES = (
 )
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    action, _, rule = rest.partition(" ")
+async def run(context: CommandContext, arguments: str) -> None:
+    action, _, rule = arguments.partition(" ")
     if action == "allow" and rule.strip():
-        added = await here.session.permissions.allow(rule)
-        here.show(line(f"For this session: {on_one_line(added)}", "dim"))
-    elif rest:
+        added = await context.session.permissions.allow(rule)
+        context.show(line(f"For this session: {on_one_line(added)}", "dim"))
+    elif arguments:
         raise BadInput("type /permissions, or /permissions allow RULE for this session")
-    elif here.look.picks and here.session.owns_turns:
-        await _edit(here)
+    elif context.look.picks and context.session.owns_turns:
+        await _edit(context)
     else:
-        _list(here)
+        _list(context)
 
 
-async def _edit(here: CommandContext) -> None:
+async def _edit(context: CommandContext) -> None:
     """Let the user change rules until they leave the list; on a page once."""
     while True:
-        rules = {rule_id(rule): rule for rule in here.session.permissions.placed_rules()}
-        refusals = await here.session.permissions.refusals()
-        if not (id_ := await _pick(here, _picker(here, [*rules.values()], refusals))):
+        rules = {rule_id(rule): rule for rule in context.session.permissions.placed_rules()}
+        refusals = await context.session.permissions.refusals()
+        if not (id_ := await _pick(context, _picker(context, [*rules.values()], refusals))):
             return
         call = next((r.call for r in refusals if r.call.id == refused_call(id_)), None)
         try:
             if id_ in rules:
-                await _change(here, rules[id_])
+                await _change(context, rules[id_])
             elif id_ == ADD_ID or call is not None:
-                await _add(here, here.session.permissions.exact_rule(call) if call else "")
+                await _add(
+                    context, context.session.permissions.exact_rule(call) if call else ""
+                )
         except RefoldError as error:
-            if here.terminal is None:
+            if context.terminal is None:
                 raise
-            here.show(line(on_one_line(str(error)), "warn"))
-        if here.terminal is None:
+            context.show(line(on_one_line(str(error)), "warn"))
+        if context.terminal is None:
             return
 
 
-async def _pick(here: CommandContext, picker: Picker) -> str:
-    answer = await here.pick(picker)
+async def _pick(context: CommandContext, picker: Picker) -> str:
+    answer = await context.pick(picker)
     return answer.selection.id if answer and answer.selection else ""
 
 
 def _picker(
-    here: CommandContext, rules: Sequence[PlacedRule], refusals: Sequence[Refusal]
+    context: CommandContext, rules: Sequence[PlacedRule], refusals: Sequence[Refusal]
 ) -> Picker:
-    session, room = here.session, max(here.look.room - _NOTE_INDENT, 1)
+    session, room = context.session, max(context.look.room - _NOTE_INDENT, 1)
     indent: Piece = ("plain", " " * _NOTE_INDENT)
     notes = [
         (indent, *row)
@@ -116,37 +118,41 @@ def _picker(
     )
 
 
-async def _change(here: CommandContext, rule: PlacedRule) -> None:
+async def _change(context: CommandContext, rule: PlacedRule) -> None:
     """Edit or remove this rule. Asks all before it changes anything."""
     if rule.place in ("", "session"):
         where = "ends with the session" if rule.place else "can be changed only there"
         text = f"{on_one_line(rule.text)} ({on_one_line(rule.source)}) {where}."
-        here.show(line(text, "dim"))
+        context.show(line(text, "dim"))
         return
-    match await _pick(here, _actions(rule)):
+    match await _pick(context, _actions(rule)):
         case "edit":
-            new = (await here.ask(_TEXT_PROMPT, text=rule.text)).strip()
+            new = (await context.ask(_TEXT_PROMPT, text=rule.text)).strip()
             if new and new != rule.text:
-                _print_rule(here, rule, await here.session.permissions.change(rule, new))
+                _print_rule(
+                    context, rule, await context.session.permissions.change(rule, new)
+                )
         case "remove":
-            await here.session.permissions.change(rule, "")
-            here.show(line(f"Removed: {rule.verdict} {on_one_line(rule.text)}", "dim"))
+            await context.session.permissions.change(rule, "")
+            context.show(line(f"Removed: {rule.verdict} {on_one_line(rule.text)}", "dim"))
         case _:
             pass
 
 
-async def _add(here: CommandContext, text: str) -> None:
+async def _add(context: CommandContext, text: str) -> None:
     # The settings of all folders are changed in a terminal only.
-    offered = [new for new in _NEW_RULES if here.terminal or new.place != "user"]
+    offered = [new for new in _NEW_RULES if context.terminal or new.place != "user"]
     items = tuple(
         _choice_item(new.id, f"{new.verdict} {_PLACE_NAMES[new.place]}") for new in offered
     )
-    picked = await _pick(here, Picker("New rule", items))
+    picked = await _pick(context, Picker("New rule", items))
     chosen = next((new for new in offered if new.id == picked), None)
-    if chosen is None or not (written := (await here.ask(_TEXT_PROMPT, text=text)).strip()):
+    if chosen is None or not (
+        written := (await context.ask(_TEXT_PROMPT, text=text)).strip()
+    ):
         return
     rule = PlacedRule(chosen.verdict, "", _PLACE_NAMES[chosen.place], chosen.place)
-    _print_rule(here, rule, await here.session.permissions.change(rule, written))
+    _print_rule(context, rule, await context.session.permissions.change(rule, written))
 
 
 def _actions(rule: PlacedRule) -> Picker:
@@ -160,26 +166,26 @@ def _choice_item(id_: str, text: str) -> PickerItem:
     return PickerItem(id_, lambda room: line(text), text)
 
 
-def _print_rule(here: CommandContext, rule: PlacedRule, new: str) -> None:
-    when = "From the next turn" if here.session.view.turn.seq else "From now on"
+def _print_rule(context: CommandContext, rule: PlacedRule, new: str) -> None:
+    when = "From the next turn" if context.session.view.turn.seq else "From now on"
     place = on_one_line(rule.source)
-    here.show(line(f"{when}: {rule.verdict} {on_one_line(new)}  {place}", "dim"))
+    context.show(line(f"{when}: {rule.verdict} {on_one_line(new)}  {place}", "dim"))
     if rule.verdict == "deny":
-        here.show(line(_SANDBOX_NOTE, "dim"))
+        context.show(line(_SANDBOX_NOTE, "dim"))
 
 
-def _list(here: CommandContext) -> None:
-    here.show(*_head(here.session))
-    rules = here.session.permissions.placed_rules()
+def _list(context: CommandContext) -> None:
+    context.show(*_head(context.session))
+    rules = context.session.permissions.placed_rules()
     if not rules:
-        here.show(line("There are no rules.", "dim"))
+        context.show(line("There are no rules.", "dim"))
     for rule in rules:
         shown: Line = (
             (RULE_STYLES[rule.verdict], f"  {rule.verdict:5} "),
             ("plain", on_one_line(rule.text)),
             ("dim", f"  {on_one_line(rule.source)}"),
         )
-        here.show(shown)
+        context.show(shown)
 
 
 def _head(session: Session) -> Iterator[Line]:

@@ -13,54 +13,54 @@ from refold.views.todo_list import plan_lines
 _WAITS_HINT = "The plan waits: /execute approves it, a message continues planning."
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    """Switch to plan mode and send `rest`; without `rest`, show the pending plan."""
-    view = here.session.view
-    if rest == "list":
-        here.show(*plan_lines(view.plans.made, here.look.room))
+async def run(context: CommandContext, arguments: str) -> None:
+    """Switch to plan mode and send `arguments`; without `arguments`, show the pending plan."""
+    view = context.session.view
+    if arguments == "list":
+        context.show(*plan_lines(view.plans.made, context.look.room))
         return
-    on = here.session.mode == "plan"
+    on = context.session.mode == "plan"
     if not on:
-        await here.session.set_mode("plan")
-        here.show(line(f"plan: {MODE_MEANINGS['plan']}", "dim"))
-    if rest:
-        await here.say(rest)
+        await context.session.set_mode("plan")
+        context.show(line(f"plan: {MODE_MEANINGS['plan']}", "dim"))
+    if arguments:
+        await context.say(arguments)
     elif view.plans.waiting is not None:
-        if here.terminal is not None:
-            here.terminal.show_plan()
+        if context.terminal is not None:
+            context.terminal.show_plan()
         else:
-            here.show(Markdown(view.plans.waiting.text), line(_WAITS_HINT, "dim"))
+            context.show(Markdown(view.plans.waiting.text), line(_WAITS_HINT, "dim"))
     elif on:
-        here.show(line("Plan mode is on. Leave it with /execute or Shift+Tab.", "dim"))
+        context.show(line("Plan mode is on. Leave it with /execute or Shift+Tab.", "dim"))
 
 
-async def run_plans(here: CommandContext, rest: str) -> None:
+async def run_plans(context: CommandContext, arguments: str) -> None:
     """Show the list of plans; with a number, that plan in full."""
-    plans = here.session.view.plans.made
-    if not rest:
-        rows = plan_lines(plans, here.look.room - 3)
+    plans = context.session.view.plans.made
+    if not arguments:
+        rows = plan_lines(plans, context.look.room - 3)
         for number, row in enumerate(rows, start=1):
-            here.show((("accent", f"{number:>2} "), *row) if plans else row)
+            context.show((("accent", f"{number:>2} "), *row) if plans else row)
         return
-    number = int(rest) if rest.isascii() and rest.isdecimal() else 0
+    number = int(arguments) if arguments.isascii() and arguments.isdecimal() else 0
     if not 1 <= number <= len(plans):
         hint = f"type 1 to {len(plans)}" if plans else "there is none yet"
-        raise BadInput(f"there is no plan {rest!r} in this session: {hint}")
+        raise BadInput(f"there is no plan {arguments!r} in this session: {hint}")
     plan = plans[number - 1]
-    here.show(line(on_one_line(plan.title), "strong"), Markdown(plan.text))
+    context.show(line(on_one_line(plan.title), "strong"), Markdown(plan.text))
 
 
-async def run_execute(here: CommandContext, rest: str) -> None:
-    if rest:
+async def run_execute(context: CommandContext, arguments: str) -> None:
+    if arguments:
         raise BadInput("/execute takes no argument: it approves the plan that waits")
-    session = here.session
+    session = context.session
     if (waiting := session.view.plans.waiting) is not None:
         if await session.judge_plan(waiting.seq, approved=True):
-            here.show(line(f"approved: {on_one_line(waiting.title)}", "good"))
-            await here.carry_out()
+            context.show(line(f"approved: {on_one_line(waiting.title)}", "good"))
+            await context.carry_out()
         return
     if session.mode != "plan":
         raise BadInput("There is no plan to approve. /plan starts one.")
     mode = session.permissions.mode_after_planning
     await session.set_mode(mode)
-    here.show(line(f"Plan mode is off. The mode is {mode}.", "dim"))
+    context.show(line(f"Plan mode is off. The mode is {mode}.", "dim"))

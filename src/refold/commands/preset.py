@@ -22,39 +22,39 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
     return (CompletionChoice(name, about) for name, about in session.agents.presets())
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    presets = here.session.agents.presets()
-    name, _, save = rest.partition(" ")
+async def run(context: CommandContext, arguments: str) -> None:
+    presets = context.session.agents.presets()
+    name, _, save = arguments.partition(" ")
     if not name:
-        _list(here)
+        _list(context)
         return
     if name not in [each for each, _ in presets]:
         raise BadInput(
             _unknown_preset_text(name, [on_one_line(each) for each, _ in presets])
         )
     if save.strip() not in ("", "save"):
-        raise BadInput(f"type /preset {name}, or /preset {name} save, not {rest!r}")
-    await here.session.set_preset(name)
-    here.show(line(f"From the next turn: the preset {on_one_line(name)}.", "dim"))
-    agents = here.session.agents
-    if unused := agents.preset_notice(agents.find(here.session.agent)):
-        here.show(line(unused, "dim"))
+        raise BadInput(f"type /preset {name}, or /preset {name} save, not {arguments!r}")
+    await context.session.set_preset(name)
+    context.show(line(f"From the next turn: the preset {on_one_line(name)}.", "dim"))
+    agents = context.session.agents
+    if unused := agents.preset_notice(agents.find(context.session.agent)):
+        context.show(line(unused, "dim"))
     if save:
-        here.session.config.remember("preset", name)
-        here.show(line(f"The default of new sessions: {name}", "dim"))
+        context.session.config.remember("preset", name)
+        context.show(line(f"The default of new sessions: {name}", "dim"))
 
 
-def _list(here: CommandContext) -> None:
-    presets = here.session.agents.presets()
+def _list(context: CommandContext) -> None:
+    presets = context.session.agents.presets()
     wide = max((cells(on_one_line(name)) for name, _ in presets), default=0)
     for name, about in presets:
-        mark = "*" if name == here.session.agents.preset else " "
+        mark = "*" if name == context.session.agents.preset else " "
         pad = " " * (wide - cells(on_one_line(name)))
-        here.show((
+        context.show((
             ("accent", f"{mark} {on_one_line(name)}{pad}"),
             ("plain", f"  {on_one_line(about)}"),
         ))  # fmt: skip
-    here.show(line(_USAGE_HINT, "dim"))
+    context.show(line(_USAGE_HINT, "dim"))
 
 
 def _unknown_preset_text(name: str, presets: list[str]) -> str:

@@ -3,5 +3,5 @@
 from refold.commands.command_context import CommandContext, terminal_of
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    terminal_of(here, "/quit").quit()
+async def run(context: CommandContext, arguments: str) -> None:
+    terminal_of(context, "/quit").quit()

@@ -33,76 +33,76 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
         yield CompletionChoice(name or id_, title, f"{id_} {title}")
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    catalogue = here.session.catalogue
-    if not rest:
-        picker = session_picker(await other_sessions(here), time.time())
+async def run(context: CommandContext, arguments: str) -> None:
+    catalogue = context.session.catalogue
+    if not arguments:
+        picker = session_picker(await other_sessions(context), time.time())
         search = catalogue.search_while_typing
-        answer = await here.pick(picker, search)
+        answer = await context.pick(picker, search)
         if answer and answer.selection:
-            await switch_to(here, answer.selection.id)
-    elif rest == LAST_SESSION:
-        await switch_to(here, (await other_sessions(here))[0].id)
+            await switch_to(context, answer.selection.id)
+    elif arguments == LAST_SESSION:
+        await switch_to(context, (await other_sessions(context))[0].id)
     else:
-        await switch_to(here, await catalogue.find(rest))
+        await switch_to(context, await catalogue.find(arguments))
 
 
-async def switch_to_one(here: CommandContext, ids: Sequence[str]) -> None:
+async def switch_to_one(context: CommandContext, ids: Sequence[str]) -> None:
     """Ask for a number in a list that was printed, and switch to that session."""
-    typed = (await here.ask(_NUMBER_PROMPT)).strip()
+    typed = (await context.ask(_NUMBER_PROMPT)).strip()
     if not typed:
         return
     if not (typed.isascii() and typed.isdecimal() and 1 <= int(typed) <= len(ids)):
         raise BadInput(f"{typed!r} is not a number from 1 to {len(ids)}")
-    await switch_to(here, ids[int(typed) - 1])
+    await switch_to(context, ids[int(typed) - 1])
 
 
-async def switch_to(here: CommandContext, id_: str) -> None:
-    if id_ == here.session.id:
+async def switch_to(context: CommandContext, id_: str) -> None:
+    if id_ == context.session.id:
         raise BadInput(f"{id_} is this session")
-    left = here.session.view.session
-    notices = await here.switch(ResumeTarget(id_))
-    view = here.session.view
+    left = context.session.view.session
+    notices = await context.switch(ResumeTarget(id_))
+    view = context.session.view
     called = on_one_line(view.session.name or view.session.title or id_)
-    here.show(line(f'Resumed "{called}".', "dim"))
+    context.show(line(f'Resumed "{called}".', "dim"))
     if view.session.directory != left.directory:
-        here.show(heading(here.session))
+        context.show(heading(context.session))
     for notice in notices:
-        here.show(line(notice, "warn"))
-    await here.show_session()
+        context.show(line(notice, "warn"))
+    await context.show_session()
 
 
-async def other_sessions(here: CommandContext) -> Sequence[Card]:
+async def other_sessions(context: CommandContext) -> Sequence[Card]:
     """Return the other sessions of this directory, newest first."""
-    if not (sessions := await here.session.catalogue.sessions()):
+    if not (sessions := await context.session.catalogue.sessions()):
         raise BadInput("there is no other session of this directory")
     return sessions
 
 
-async def run_sessions(here: CommandContext, rest: str) -> None:
+async def run_sessions(context: CommandContext, arguments: str) -> None:
     """List the newest sessions; with words, those with them in name, title or tag."""
-    picker = session_picker(await other_sessions(here), time.time())
-    items = replace(picker, query=rest).items
+    picker = session_picker(await other_sessions(context), time.time())
+    items = replace(picker, query=arguments).items
     if not items:
-        raise BadInput(f"no other session of this directory matches {rest!r}")
+        raise BadInput(f"no other session of this directory matches {arguments!r}")
     shown = items[:_MAX_ROWS]
-    here.show(*rows_with_numbers(shown, here.look.room))
+    context.show(*rows_with_numbers(shown, context.look.room))
     if more := len(items) - len(shown):
-        here.show(line(f"{more} older ones: /sessions WORDS, or /resume", "dim"))
-    await switch_to_one(here, [item.id for item in shown])
+        context.show(line(f"{more} older ones: /sessions WORDS, or /resume", "dim"))
+    await switch_to_one(context, [item.id for item in shown])
 
 
-async def run_search(here: CommandContext, rest: str) -> None:
-    if not rest:
+async def run_search(context: CommandContext, arguments: str) -> None:
+    if not arguments:
         raise BadInput("type /search WORDS, to search the sessions of this directory")
-    groups = group_by_session(await here.session.catalogue.search(rest, _MAX_ROWS))
+    groups = group_by_session(await context.session.catalogue.search(arguments, _MAX_ROWS))
     if not groups:
-        here.show(line("Nothing was found in the sessions of this directory."))
+        context.show(line("Nothing was found in the sessions of this directory."))
         return
     for number, of_one in enumerate(groups, start=1):
         wide = len(str(len(groups))) + 2
-        rows = hit_lines(of_one, here.look.room - wide, bold=False)
+        rows = hit_lines(of_one, context.look.room - wide, bold=False)
         for index, row in enumerate(rows):
             head = f"{'' if index else number:<{wide}}"
-            here.show((("accent", head), ("dim" if index else "plain", row)))
-    await switch_to_one(here, [of_one[0].card.id for of_one in groups])
+            context.show((("accent", head), ("dim" if index else "plain", row)))
+    await switch_to_one(context, [of_one[0].card.id for of_one in groups])

@@ -28,57 +28,57 @@ NOTHING_TO_REWIND = (
 )
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """Let the user pick a point; or rewind to before the named one."""
-    if not rest:
-        await _pick(here)
+    if not arguments:
+        await _pick(context)
         return
-    number, _, scope = rest.partition(" ")
+    number, _, scope = arguments.partition(" ")
     wanted = _REWIND_PARTS.get(scope.strip())
     if not number.isdecimal() or wanted is None:
         raise BadInput(
-            f"type /rewind, or /rewind N [conversation|files|both], not {rest!r}"
+            f"type /rewind, or /rewind N [conversation|files|both], not {arguments!r}"
         )
-    await rewind_to(here, int(number), wanted)
+    await rewind_to(context, int(number), wanted)
 
 
-async def _pick(here: CommandContext) -> None:
+async def _pick(context: CommandContext) -> None:
     """Pick a point, and what to restore. On surfaces without lists, print the points."""
-    points = await here.session.workspace.points()
-    if points and here.look.picks:
-        answer = await here.pick(point_picker(points))
+    points = await context.session.workspace.points()
+    if points and context.look.picks:
+        answer = await context.pick(point_picker(points))
         if answer and answer.selection:
             scope = _REWIND_PARTS[answer.dial.value if answer.dial else ""]
-            await rewind_to(here, int(answer.selection.id), scope)
+            await rewind_to(context, int(answer.selection.id), scope)
         return
-    here.show(*point_lines(points, here.look.room))
-    here.show(
+    context.show(*point_lines(points, context.look.room))
+    context.show(
         line("/rewind N goes back to before N" if points else NOTHING_TO_REWIND, "dim")
     )
 
 
-async def rewind_to(here: CommandContext, seq: int, scope: RewindScope) -> None:
-    workspace = here.session.workspace
+async def rewind_to(context: CommandContext, seq: int, scope: RewindScope) -> None:
+    workspace = context.session.workspace
     if not workspace.checkpoints:
-        await _rewind_conversation(here, seq, scope)
+        await _rewind_conversation(context, seq, scope)
         return
     preview = await workspace.preview(seq, scope)
-    here.show(*preview_lines(preview, workspace.directory, here.look.room))
+    context.show(*preview_lines(preview, workspace.directory, context.look.room))
     if not (preview.plan.mark or preview.changes):
-        here.show(line("Nothing would change.", "dim"))
+        context.show(line("Nothing would change.", "dim"))
         return
-    drift = await _ask_about_drift(here) if preview.drift else "refuse"
-    if drift == "refuse" and (preview.drift or await here.ask("Rewind?", "yn") != "y"):
-        here.show(line("Nothing was changed.", "dim"))
+    drift = await _ask_about_drift(context) if preview.drift else "refuse"
+    if drift == "refuse" and (preview.drift or await context.ask("Rewind?", "yn") != "y"):
+        context.show(line("Nothing was changed.", "dim"))
         return
     report = await workspace.rewind(seq, scope, drift=drift)
     part = "" if scope == "both" else f" {scope}"
     way = f"/rewind {report.undo}{part}"
-    here.show(line(report_text(report, way), "good" if report.undo else "dim"))
+    context.show(line(report_text(report, way), "good" if report.undo else "dim"))
 
 
-async def _ask_about_drift(here: CommandContext) -> DriftRule:
-    answer = await here.pick(drift_picker())
+async def _ask_about_drift(context: CommandContext) -> DriftRule:
+    answer = await context.pick(drift_picker())
     match answer.selection.id if answer and answer.selection else "":
         case "keep":
             return "keep"
@@ -88,18 +88,20 @@ async def _ask_about_drift(here: CommandContext) -> DriftRule:
             return "refuse"
 
 
-async def _rewind_conversation(here: CommandContext, seq: int, scope: RewindScope) -> None:
+async def _rewind_conversation(
+    context: CommandContext, seq: int, scope: RewindScope
+) -> None:
     """Rewind the conversation only, because there are no checkpoints."""
-    workspace = here.session.workspace
+    workspace = context.session.workspace
     await workspace.preview(seq, scope)
-    here.show(
+    context.show(
         line("Files are not checkpointed here: only the conversation is rewound.", "warn")
     )
-    if await here.ask("Rewind?", "yn") != "y":
-        here.show(line("Nothing was changed.", "dim"))
+    if await context.ask("Rewind?", "yn") != "y":
+        context.show(line("Nothing was changed.", "dim"))
         return
     undo = (await workspace.rewind(seq, scope)).undo
-    here.show(
+    context.show(
         line(
             f"The conversation was rewound. To undo this: /rewind {undo} conversation",
             "good",
@@ -107,13 +109,13 @@ async def _rewind_conversation(here: CommandContext, seq: int, scope: RewindScop
     )
 
 
-async def run_undo(here: CommandContext, rest: str) -> None:
-    if rest:
+async def run_undo(context: CommandContext, arguments: str) -> None:
+    if arguments:
         raise BadInput("/undo takes no argument: /rewind N chooses the point")
-    point = _last_point(here.session.view.checkpoints.points)
+    point = _last_point(context.session.view.checkpoints.points)
     if point is None:
         raise BadInput(NOTHING_TO_REWIND)
-    await rewind_to(here, point.seq, "both")
+    await rewind_to(context, point.seq, "both")
 
 
 def _last_point(points: Sequence[RewindTarget]) -> RewindTarget | None:

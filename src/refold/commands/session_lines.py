@@ -36,13 +36,13 @@ def is_cut_off(session: Session) -> bool:
     return has_interrupted_work(session) and session.owns_turns
 
 
-def cut_off_turn(session: Session, room: int) -> list[Line]:
+def cut_off_turn(session: Session, width: int) -> list[Line]:
     """Return what the unfinished turn was doing when its process exited."""
     from refold.views.call_summary import label
     from refold.views.screen.history import cut_off_lines
 
     return cut_off_lines(
-        session.view, lambda call: label(call, session.tool(call.name)), room
+        session.view, lambda call: label(call, session.tool(call.name)), width
     )
 
 

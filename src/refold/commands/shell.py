@@ -53,17 +53,17 @@ def _join_ends(start: str, end: str, amount: str) -> str:
     return f"{start[:_TOLD_END]}\n[… {amount} left out …]\n{end[-_TOLD_END:]}"
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    terminal = terminal_of(here, "/shell")
-    if not rest:
+async def run(context: CommandContext, arguments: str) -> None:
+    terminal = terminal_of(context, "/shell")
+    if not arguments:
         raise BadInput(_ALONE_HEAD)
-    if "\0" in rest:
+    if "\0" in arguments:
         raise BadInput("a command cannot contain a zero byte")
-    directory = here.session.view.session.directory or "."
+    directory = context.session.view.session.directory or "."
     known = programs.Programs(os.environ, (directory,))
     own = os.environ.get("SHELL", "")
     program = own if own.startswith("/") else known.find(own) or "/bin/sh"
-    ran = await terminal.run_program((program, "-c", rest))
-    await here.session.record_command(rest, as_message(rest, ran))
+    ran = await terminal.run_program((program, "-c", arguments))
+    await context.session.record_command(arguments, as_message(arguments, ran))
     if ran.code and not ran.in_message:
-        here.show(line(describe_exit_code(ran.code), "warn"))
+        context.show(line(describe_exit_code(ran.code), "warn"))

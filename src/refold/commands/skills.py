@@ -19,25 +19,25 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
             yield CompletionChoice(name, about)
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    if (skills := here.session.skills) is None:
+async def run(context: CommandContext, arguments: str) -> None:
+    if (skills := context.session.skills) is None:
         raise BadInput("skills are off: skills = false is set")
-    if rest:
-        text = await anyio.to_thread.run_sync(skills.text, rest)
-        here.show(line(visible(text).rstrip("\n")))
+    if arguments:
+        text = await anyio.to_thread.run_sync(skills.text, arguments)
+        context.show(line(visible(text).rstrip("\n")))
         return
-    offered = here.session.shortcuts.infos()
+    offered = context.session.shortcuts.infos()
     if not offered:
-        here.show(line("There are no skills and no templates."))
+        context.show(line("There are no skills and no templates."))
     heads = [on_one_line(f"{skill.name} {skill.usage}".strip()) for skill in offered]
     wide = max(map(cells, heads), default=0)
     for head, skill in zip(heads, offered, strict=True):
-        here.show(_offer_line(head, wide, skill.about, here.look.room))
+        context.show(_offer_line(head, wide, skill.about, context.look.room))
 
 
-def _offer_line(head: str, wide: int, about: str, room: int) -> Line:
-    pad = wide - cells(head) if wide <= room // 2 else 0
-    left = max(room - cells(head) - pad - 4, 10)
+def _offer_line(head: str, column_width: int, about: str, width: int) -> Line:
+    pad = column_width - cells(head) if column_width <= width // 2 else 0
+    left = max(width - cells(head) - pad - 4, 10)
     return (
         ("accent", f"  {head}{'':{pad}}"),
         *line(f"  {cut(on_one_line(about), left)}", "dim"),

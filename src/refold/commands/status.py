@@ -13,23 +13,23 @@ from refold.views.escape import on_one_line
 from refold.views.number_format import tokens, window_share
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    if rest:
-        raise BadInput(f"/status takes no argument, not {rest!r}")
-    for name, value in _rows(here):
-        here.show((("dim", f"{name:12}"), ("plain", value)))
+async def run(context: CommandContext, arguments: str) -> None:
+    if arguments:
+        raise BadInput(f"/status takes no argument, not {arguments!r}")
+    for name, value in _rows(context):
+        context.show((("dim", f"{name:12}"), ("plain", value)))
 
 
-async def run_doctor(here: CommandContext, rest: str) -> None:
-    if rest not in ("", "--offline"):
-        raise BadInput(f"type /doctor, or /doctor --offline, not {rest!r}")
-    command = (sys.executable, "-P", "-m", "refold", "doctor", *rest.split())
-    await terminal_of(here, "/doctor").run_program(command, only_prints=True)
+async def run_doctor(context: CommandContext, arguments: str) -> None:
+    if arguments not in ("", "--offline"):
+        raise BadInput(f"type /doctor, or /doctor --offline, not {arguments!r}")
+    command = (sys.executable, "-P", "-m", "refold", "doctor", *arguments.split())
+    await terminal_of(context, "/doctor").run_program(command, only_prints=True)
 
 
-def _rows(here: CommandContext) -> list[tuple[str, str]]:
-    session, view = here.session, here.session.view
-    about, permissions = view.session, here.session.permissions
+def _rows(context: CommandContext) -> list[tuple[str, str]]:
+    session, view = context.session, context.session.view
+    about, permissions = view.session, context.session.permissions
     name = f" ({on_one_line(about.name)})" if about.name else ""
     effort = f", effort {about.effort}" if about.effort else ""
     counts = len(permissions.rules), len(permissions.grants)

@@ -8,20 +8,22 @@ from refold.views.styled import line
 from refold.views.task_list import count_line, task_lines, task_rows, with_names
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    board, room = here.session.workspace.tasks, here.look.room
-    number = rest.removeprefix("#")
+async def run(context: CommandContext, arguments: str) -> None:
+    board, room = context.session.workspace.tasks, context.look.room
+    number = arguments.removeprefix("#")
     if number.isascii() and number.isdecimal():
         state = await anyio.to_thread.run_sync(board.read)
-        named = with_names([state.task(int(number))], here.session.view)
-        here.show(*task_lines(named[0], room))
+        named = with_names([state.task(int(number))], context.session.view)
+        context.show(*task_lines(named[0], room))
         return
-    if rest not in ("", "all"):
-        raise BadInput(f"type /tasks, /tasks all or /tasks NUMBER, not /tasks {rest}")
+    if arguments not in ("", "all"):
+        raise BadInput(f"type /tasks, /tasks all or /tasks NUMBER, not /tasks {arguments}")
     state = await anyio.to_thread.run_sync(board.read)
-    every = with_names(state.tasks, here.session.view)
-    rows = task_rows([task for task in every if rest or task.open], room)
-    none = "There are no tasks on the board." if rest or not every else "No task is open."
-    here.show(*rows or [line(none)])
+    every = with_names(state.tasks, context.session.view)
+    rows = task_rows([task for task in every if arguments or task.open], room)
+    none = (
+        "There are no tasks on the board." if arguments or not every else "No task is open."
+    )
+    context.show(*rows or [line(none)])
     if every:
-        here.show(line(count_line(every), "dim"))
+        context.show(line(count_line(every), "dim"))

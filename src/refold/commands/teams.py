@@ -8,22 +8,22 @@ from refold.views.escape import on_one_line
 from refold.views.styled import line
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    session = here.session
-    if rest in ("on", "off"):
-        new = await session.send(SwitchTeams(rest == "on"))
+async def run(context: CommandContext, arguments: str) -> None:
+    session = context.session
+    if arguments in ("on", "off"):
+        new = await session.send(SwitchTeams(arguments == "on"))
         when = "from the next turn on" if new else "already"
-        here.show(line(f"Teams are {rest} {when}.", "dim"))
+        context.show(line(f"Teams are {arguments} {when}.", "dim"))
         return
-    teammate, _, text = rest.partition(" ")
+    teammate, _, text = arguments.partition(" ")
     if text.strip():
         await session.send(MailTeammate(teammate, text.strip()))
-        here.show(line(f"Sent to {on_one_line(teammate)}.", "dim"))
+        context.show(line(f"Sent to {on_one_line(teammate)}.", "dim"))
         return
-    if rest:
+    if arguments:
         raise BadInput(
-            f"type /teams, /teams on, /teams off or /teams NAME MESSAGE, not /teams {rest}"
+            f"type /teams, /teams on, /teams off or /teams NAME MESSAGE, not /teams {arguments}"
         )
-    rows = team_rows(session.view.children, here.look.room)
-    here.show(*rows or [line("There are no teammates in this session.")])
-    here.show(line(f"Teams are {'on' if session.permissions.teams else 'off'}.", "dim"))
+    rows = team_rows(session.view.children, context.look.room)
+    context.show(*rows or [line("There are no teammates in this session.")])
+    context.show(line(f"Teams are {'on' if session.permissions.teams else 'off'}.", "dim"))

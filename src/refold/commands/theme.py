@@ -29,46 +29,48 @@ _SAMPLE_LINES: tuple[Line, ...] = (
 )  # fmt: skip
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    name, _, save = rest.partition(" ")
+async def run(context: CommandContext, arguments: str) -> None:
+    name, _, save = arguments.partition(" ")
     if not name:
-        await _pick(here)
+        await _pick(context)
         return
     if name not in THEME_NAMES or save not in ("", "save"):
-        raise BadInput(f"type /theme {'|'.join(THEME_NAMES)}, or add save, not {rest!r}")
-    terminal = terminal_of(here, "/theme")
+        raise BadInput(
+            f"type /theme {'|'.join(THEME_NAMES)}, or add save, not {arguments!r}"
+        )
+    terminal = terminal_of(context, "/theme")
     if terminal.has_colours:
         terminal.use_theme(name)
-        here.show((("dim", "Theme: "), ("accent", name)))
+        context.show((("dim", "Theme: "), ("accent", name)))
     else:
-        here.show(line("This terminal shows no colours, so nothing changes now.", "dim"))
+        context.show(line("This terminal shows no colours, so nothing changes now.", "dim"))
     if save:
-        here.session.config.remember("terminal.theme", name)
-        here.show(line("It is the default of new sessions.", "dim"))
+        context.session.config.remember("terminal.theme", name)
+        context.show(line("It is the default of new sessions.", "dim"))
 
 
-async def _pick(here: CommandContext) -> None:
+async def _pick(context: CommandContext) -> None:
     """Pick a theme. Each is shown while selected; leaving the list changes nothing."""
-    terminal = terminal_of(here, "/theme")
+    terminal = terminal_of(context, "/theme")
     if not terminal.has_colours:
         raise BadInput("This terminal shows no colours, so there is nothing to pick.")
     items = (
         PickerItem(name, lambda _, name=name: _row(name), name) for name in THEME_NAMES
     )
     picker = Picker("Which theme?", tuple(items), sample=_SAMPLE_LINES)
-    picker = with_selection(picker, here.session.settings.terminal.theme)
+    picker = with_selection(picker, context.session.settings.terminal.theme)
     restore = terminal.use_theme("")
 
     def preview(shown: Picker) -> None:
         if shown.selection:
             terminal.use_theme(shown.selection.id)
 
-    answer = await here.pick(picker, on_move=preview)
+    answer = await context.pick(picker, on_move=preview)
     if answer is None or answer.selection is None:
         restore()
         return
-    await run(here, answer.selection.id)
-    here.show(line(f"/theme {answer.selection.id} save makes it the default.", "dim"))
+    await run(context, answer.selection.id)
+    context.show(line(f"/theme {answer.selection.id} save makes it the default.", "dim"))
 
 
 def _row(name: str) -> Line:

@@ -9,13 +9,13 @@ _EMPTY_TEXT = "There are no calls in this session yet."
 _MIN_ROW_CELLS = 60  # that a row needs to be useful
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """Show all calls; with N, the N slowest."""
-    slow = number_in(rest, "/timeline")
-    calls = await here.session.reports.timeline()
-    room = max(here.look.room, _MIN_ROW_CELLS)
+    slow = number_in(arguments, "/timeline")
+    calls = await context.session.reports.timeline()
+    room = max(context.look.room, _MIN_ROW_CELLS)
     rows = list(timeline_lines(slowest(calls, slow) if slow else calls, room))
     if not rows:
-        here.show(line(_EMPTY_TEXT))
+        context.show(line(_EMPTY_TEXT))
         return
-    await here.show_long(rows)
+    await context.show_long(rows)

@@ -5,7 +5,7 @@ from refold.views.styled import line
 from refold.views.todo_list import checklist
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    items = here.session.view.conversation.todos
-    rows = checklist(items, here.look.room) or [line("There are no todos.")]
-    here.show(*rows)
+async def run(context: CommandContext, arguments: str) -> None:
+    items = context.session.view.conversation.todos
+    rows = checklist(items, context.look.room) or [line("There are no todos.")]
+    context.show(*rows)

@@ -25,34 +25,36 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
     return (CompletionChoice(tool.name) for tool in session.tools)
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """List all tools; or show one, with its description."""
-    tools, permissions = here.session.reports.next_tools(), here.session.permissions
-    if rest:
-        match = next((t for t in (*tools.active, *tools.deferred) if t.name == rest), None)
+    tools, permissions = context.session.reports.next_tools(), context.session.permissions
+    if arguments:
+        match = next(
+            (t for t in (*tools.active, *tools.deferred) if t.name == arguments), None
+        )
         if match is None:
-            raise BadInput(f"there is no tool {rest!r} here: /tools lists them")
-        here.show(_row(match, len(rest), permissions))
-        here.show(line(visible(match.description.strip())))
+            raise BadInput(f"there is no tool {arguments!r} here: /tools lists them")
+        context.show(_row(match, len(arguments), permissions))
+        context.show(line(visible(match.description.strip())))
         return
     for title, some in (
         ("Tools with their schemas in the context:", tools.active),
         ("Tools that the model loads when it needs them:", tools.deferred),
     ):
         if some:
-            here.show(line(title, "strong"))
+            context.show(line(title, "strong"))
         wide = max((cells(on_one_line(tool.name)) for tool in some), default=0)
         for tool in some:
-            here.show(_row(tool, wide, permissions))
-            here.show(*_rules_for(tool, permissions))
+            context.show(_row(tool, wide, permissions))
+            context.show(*_rules_for(tool, permissions))
 
 
-def _row(tool: Tool, wide: int, permissions: Permissions) -> Line:
+def _row(tool: Tool, column_width: int, permissions: Permissions) -> Line:
     name = on_one_line(tool.name)
     verdict = describe_outcome(tool, permissions)
     styles: dict[str, Style] = {_FREE_STATE: "good", _PLANNING_STATE: "bad"}
     return (
-        ("accent", f"  {name}{'':{wide - cells(name)}}"),
+        ("accent", f"  {name}{'':{column_width - cells(name)}}"),
         ("dim", f"  {tool.effect.value:<6}  "),
         (styles.get(verdict, "warn"), verdict),
     )

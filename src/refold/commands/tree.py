@@ -17,46 +17,48 @@ from refold.views.number_format import duration
 from refold.views.styled import line
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    if rest:
-        raise BadInput(f"type /tree, not /tree {rest}: refold tree shows any session")
-    moved = await here.session.reports.child_progress()
-    here.show(*child_lines(here.session.view.children, moved, here.look.room))
+async def run(context: CommandContext, arguments: str) -> None:
+    if arguments:
+        raise BadInput(f"type /tree, not /tree {arguments}: refold tree shows any session")
+    moved = await context.session.reports.child_progress()
+    context.show(*child_lines(context.session.view.children, moved, context.look.room))
 
 
-async def run_background(here: CommandContext, rest: str) -> None:
-    if rest == "move":  # the result of the call names the command
-        await here.session.send(MoveToBackground())
+async def run_background(context: CommandContext, arguments: str) -> None:
+    if arguments == "move":  # the result of the call names the command
+        await context.session.send(MoveToBackground())
         return
-    if rest:
-        raise BadInput(f"type /background, not /background {rest}: /stop NAME stops one")
-    family = here.session.view.children
+    if arguments:
+        raise BadInput(
+            f"type /background, not /background {arguments}: /stop NAME stops one"
+        )
+    family = context.session.view.children
     beside = tuple(job for job in family.running if job.born.background)
-    commands = here.session.view.background.running
+    commands = context.session.view.background.running
     if not (beside or commands):
-        here.show(line("Nothing runs in the background."))
+        context.show(line("Nothing runs in the background."))
         return
     now = time.time()
     for job in commands:
         ran = duration(max(now - job.at, 0.0))
         words = f"  {on_one_line(job.started.command)}"
-        here.show((("strong", job.name), ("plain", words), ("dim", f"  {ran}")))
+        context.show((("strong", job.name), ("plain", words), ("dim", f"  {ran}")))
     if not beside:
         return
-    moved = await here.session.reports.child_progress()
+    moved = await context.session.reports.child_progress()
     only = replace(family, children=beside)
-    here.show(*child_lines(only, moved, here.look.room))
+    context.show(*child_lines(only, moved, context.look.room))
 
 
-async def run_stop(here: CommandContext, rest: str) -> None:
+async def run_stop(context: CommandContext, arguments: str) -> None:
     """Stop a subagent or command; without a name, all subagents. The turn continues."""
-    name = rest.strip()
-    commands = [job.name for job in here.session.view.background.running]
+    name = arguments.strip()
+    commands = [job.name for job in context.session.view.background.running]
     if name in commands:
-        await here.session.stop(name)
-        here.show(line(f"Stopped {name}.", "dim"))
+        await context.session.stop(name)
+        context.show(line(f"Stopped {name}.", "dim"))
         return
-    children = here.session.view.children.running
+    children = context.session.view.children.running
     running = [job.name for job in children]
     if name and name not in running:
         shown = ", ".join((*running, *commands))
@@ -65,11 +67,11 @@ async def run_stop(here: CommandContext, rest: str) -> None:
     if not running:
         raise BadInput(_unknown_subagent_text(commands))
     if all(job.stopped for job in children if name in ("", job.name)):
-        here.show(line("It is being stopped already.", "dim"))
+        context.show(line("It is being stopped already.", "dim"))
         return
-    await here.session.stop(name)
+    await context.session.stop(name)
     who = name or ", ".join(running)
-    here.show(line(f"Stopping {who}, and the subagents below.", "dim"))
+    context.show(line(f"Stopping {who}, and the subagents below.", "dim"))
 
 
 def _unknown_subagent_text(commands: Sequence[str]) -> str:

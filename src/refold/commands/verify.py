@@ -6,11 +6,11 @@ from refold.commands.command_context import CommandContext
 from refold.commands.history import number_in
 
 
-async def run(here: CommandContext, rest: str) -> None:
+async def run(context: CommandContext, arguments: str) -> None:
     """Check the claims of the last answer, or of turn N."""
     from refold.client.verify import lines
 
-    turn = number_in(rest, "/verify")
-    report = await here.wait(partial(here.session.reports.verify, turn))
+    turn = number_in(arguments, "/verify")
+    report = await context.wait(partial(context.session.reports.verify, turn))
     if report is not None:
-        here.show(*lines(report))
+        context.show(*lines(report))

@@ -10,11 +10,11 @@ _VI_SETTINGS: Mapping[str, bool | None] = {"": None, "on": True, "off": False}
 _CHANGE_HINT = " /vi on|off changes it."
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    if rest not in _VI_SETTINGS:
-        raise BadInput(f"type /vi, /vi on or /vi off, not {rest!r}")
-    on = terminal_of(here, "/vi").use_vi_keys(_VI_SETTINGS[rest])
+async def run(context: CommandContext, arguments: str) -> None:
+    if arguments not in _VI_SETTINGS:
+        raise BadInput(f"type /vi, /vi on or /vi off, not {arguments!r}")
+    on = terminal_of(context, "/vi").use_vi_keys(_VI_SETTINGS[arguments])
     if on is None:
         raise BadInput("this display has no line editor, so it has no vi keys")
     text = "vi keys: Esc, then a command." if on else "Emacs keys."
-    here.show(line(text if rest else text + _CHANGE_HINT, "dim"))
+    context.show(line(text if arguments else text + _CHANGE_HINT, "dim"))

@@ -18,64 +18,65 @@ _REMOVED_NOTE = "The worktree is removed. Its branch stays if it has commits of 
 _NONE_NOTE = "There are no worktrees besides this one. /worktree NAME makes one."
 
 
-async def run(here: CommandContext, rest: str) -> None:
-    word, _, name = rest.partition(" ")
+async def run(context: CommandContext, arguments: str) -> None:
+    word, _, name = arguments.partition(" ")
     name = name.strip()
     match word:
         case "" | "list" if not name:
-            await _list(here)
+            await _list(context)
         case "leave" if not name:
-            left = here.session.view.session.worktree
-            await here.session.send(LeaveWorktree())
-            here.show(heading(here.session))
+            left = context.session.view.session.worktree
+            await context.session.send(LeaveWorktree())
+            context.show(heading(context.session))
             if left is not None:
                 notice = f"The worktree {directory_name(left.tree)} is kept."
-                here.show(line(notice, "dim"))
+                context.show(line(notice, "dim"))
         case "remove":
-            await _remove(here, name)
+            await _remove(context, name)
         case "enter" if name and " " not in name:
-            await _enter(here, name)
+            await _enter(context, name)
         case _ if not name:
-            await _enter(here, word)
+            await _enter(context, word)
         case _:
-            raise BadInput(_USAGE_TEXT.format(typed=f"/worktree {rest}"))
+            raise BadInput(_USAGE_TEXT.format(typed=f"/worktree {arguments}"))
 
 
-async def _enter(here: CommandContext, name: str) -> None:
+async def _enter(context: CommandContext, name: str) -> None:
     before = {
-        tree.directory for tree, _ in await here.session.workspace.worktree.list_worktrees()
+        tree.directory
+        for tree, _ in await context.session.workspace.worktree.list_worktrees()
     }
-    await here.session.send(EnterWorktree(name))
-    here.show(heading(here.session))
-    entered = here.session.view.session.worktree
+    await context.session.send(EnterWorktree(name))
+    context.show(heading(context.session))
+    entered = context.session.view.session.worktree
     if entered is not None and entered.tree not in before:
-        here.show(line(_NEW_NOTE, "dim"))
+        context.show(line(_NEW_NOTE, "dim"))
 
 
-async def _list(here: CommandContext) -> None:
-    entered = here.session.view.session.worktree
-    worktrees = await here.session.workspace.worktree.list_worktrees()
+async def _list(context: CommandContext) -> None:
+    entered = context.session.view.session.worktree
+    worktrees = await context.session.workspace.worktree.list_worktrees()
     for tree, state in worktrees:
         mark = "*" if entered is not None and entered.tree == tree.directory else " "
         branch = on_one_line(tree.branch or "no branch")
         has = f"  {state.loss}" if state.loss else ""
-        here.show(line(f"{mark} {directory_name(tree.directory)}  {branch}{has}"))
+        context.show(line(f"{mark} {directory_name(tree.directory)}  {branch}{has}"))
     if not worktrees:
-        here.show(line(_NONE_NOTE, "dim"))
+        context.show(line(_NONE_NOTE, "dim"))
 
 
-async def _remove(here: CommandContext, name: str) -> None:
-    was = here.session.view.session.worktree
+async def _remove(context: CommandContext, name: str) -> None:
+    was = context.session.view.session.worktree
     try:
-        await here.session.send(RemoveWorktree(name))
+        await context.session.send(RemoveWorktree(name))
     except BadInput as error:
         if "which would be lost" not in str(error):
             raise
-        here.show(line(f"{on_one_line(str(error))}.", "warn"))
-        if await here.ask("Remove it anyway?", "yn") != "y":
-            here.show(line("Nothing was removed.", "dim"))
+        context.show(line(f"{on_one_line(str(error))}.", "warn"))
+        if await context.ask("Remove it anyway?", "yn") != "y":
+            context.show(line("Nothing was removed.", "dim"))
             return
-        await here.session.send(RemoveWorktree(name, force=True))
-    here.show(line(_REMOVED_NOTE, "dim"))
-    if was is not None and here.session.view.session.worktree is None:
-        here.show(heading(here.session))
+        await context.session.send(RemoveWorktree(name, force=True))
+    context.show(line(_REMOVED_NOTE, "dim"))
+    if was is not None and context.session.view.session.worktree is None:
+        context.show(heading(context.session))

@@ -233,9 +233,9 @@ def _kill_group(started: subprocess.Popen[bytes]) -> None:
         os.killpg(started.pid, signal.SIGKILL)
 
 
-def _failure_text(words: str, key: str) -> str:
+def _failure_text(text: str, key: str) -> str:
     """The error output on one line, masked because some programs print secrets there."""
-    masked = Redactor((key,)).mask(words.encode()).decode("utf-8", "replace")
+    masked = Redactor((key,)).mask(text.encode()).decode("utf-8", "replace")
     masked = masked.replace(key, SECRET_MASK) if key else masked
     line = " ".join(masked.split())[-_MAX_ERROR_CHARS:]
     return f": {line}" if line else ""

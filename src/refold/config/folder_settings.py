@@ -79,7 +79,7 @@ def reason_settings_ignored(source: Project, state: State, named: str = "") -> s
 
 def load_folder_settings(
     directory: Path,
-    places: Paths,
+    paths: Paths,
     environ: Mapping[str, str],
     flags: Mapping[str, object],
     *,
@@ -90,13 +90,13 @@ def load_folder_settings(
 
     Raises `BadInput`, but never because of files in an untrusted folder.
     """
-    folders = TrustedFolders(places.folders)
-    source, state = project_and_trust(directory, places, trust=trust)
+    folders = TrustedFolders(paths.folders)
+    source, state = project_and_trust(directory, paths, trust=trust)
     problems = list[str]()
     denied = tuple(claude_deny_layer(source.folder, problems))
     trusted = source.layers if state == "trusted" else ()
     between = (*trusted, denied, folders.layer(source.folder))
-    loaded = load(places.settings, environ, flags, between, managed)
+    loaded = load(paths.settings, environ, flags, between, managed)
     return FolderSettings(
         replace(loaded, unknown=(*loaded.unknown, *problems)),
         source,
@@ -114,15 +114,15 @@ def claude_deny_layer(folder: str, problems: list[str]) -> Layer:
 
 
 def project_and_trust(
-    directory: Path, places: Paths, *, trust: bool = False
+    directory: Path, paths: Paths, *, trust: bool = False
 ) -> tuple[Project, State]:
     """The files of the folder, and whether they count; with `trust` they do for this start.
     Raises `BadInput` if `trust` is set and a file is invalid.
     """
-    source = read_project(directory, places.settings)
+    source = read_project(directory, paths.settings)
     if trust and source.problem:
         raise BadInput(source.problem)
-    state = TrustedFolders(places.folders).state(source)
+    state = TrustedFolders(paths.folders).state(source)
     return source, "trusted" if trust and source.files else state
 
 

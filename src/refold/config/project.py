@@ -221,26 +221,28 @@ def without_agents(source: Project, agents: str) -> Project:
     return Project(source.folder, tuple(files), source.problem)
 
 
-def tools_in(found: Project) -> dict[str, bytes]:
+def tools_in(project: Project) -> dict[str, bytes]:
     """The files of tools, by name."""
     return {
-        f.name: f.content for f in found.files if os.path.dirname(f.name) == TOOLS_DIRECTORY
+        f.name: f.content
+        for f in project.files
+        if os.path.dirname(f.name) == TOOLS_DIRECTORY
     }
 
 
-def parse_file(called: str, owner: str, content: bytes) -> ProjectFile:
+def parse_file(label: str, owner: str, content: bytes) -> ProjectFile:
     """Parse such a file. Raises `BadInput` for invalid or forbidden content."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"the settings in {called} cannot be read: it is not UTF-8: {error.reason}"
+            f"the settings in {label} cannot be read: it is not UTF-8: {error.reason}"
         ) from error
     if any(line.count(".") > _MAX_DOTS for line in text.splitlines()):
-        raise BadInput(f"the settings in {called} cannot be read: a line is mostly dots")
-    settings = check_layer(from_text(text, called, f"{owner} {called}"))
+        raise BadInput(f"the settings in {label} cannot be read: a line is mostly dots")
+    settings = check_layer(from_text(text, label, f"{owner} {label}"))
     values = tuple(check_allowed(key, origin) for key, origin in settings)
-    return ProjectFile(called, sha256(content).hexdigest(), values)
+    return ProjectFile(label, sha256(content).hexdigest(), values)
 
 
 def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
@@ -411,19 +413,19 @@ class _NoSuchFile(Exception):
     """Raised if a file does not exist."""
 
 
-def _open_directory(name: str, parent: int | None, called: str) -> int:
+def _open_directory(name: str, parent: int | None, label: str) -> int:
     try:
         return os.open(name, _READ_FLAGS | os.O_DIRECTORY, dir_fd=parent)
     except FileNotFoundError as error:
         raise _NoSuchFile from error
     except OSError as error:
         raise _unreadable_error(
-            called, _special_kind(name, parent) or reason_of(error)
+            label, _special_kind(name, parent) or reason_of(error)
         ) from error
 
 
 def _content(
-    name: str, parent: int, called: str, skip: Callable[[os.stat_result], bool]
+    name: str, parent: int, label: str, skip: Callable[[os.stat_result], bool]
 ) -> bytes:
     try:
         opened = os.open(name, _READ_FLAGS, dir_fd=parent)
@@ -431,29 +433,29 @@ def _content(
         raise _NoSuchFile from error
     except OSError as error:
         raise _unreadable_error(
-            called, _special_kind(name, parent) or reason_of(error)
+            label, _special_kind(name, parent) or reason_of(error)
         ) from error
     try:
         if skip(os.fstat(opened)):
             raise _NoSuchFile
-        return _read_whole(opened, called)
+        return _read_whole(opened, label)
     finally:
         os.close(opened)
 
 
-def _read_whole(opened: int, called: str) -> bytes:
+def _read_whole(opened: int, label: str) -> bytes:
     if not stat.S_ISREG(os.fstat(opened).st_mode):
-        raise _unreadable_error(called, "it is not a file")
+        raise _unreadable_error(label, "it is not a file")
     pieces, left = list[bytes](), MAX_SETTINGS_BYTES + 1
     try:
         while left and (piece := os.read(opened, left)):
             pieces.append(piece)
             left -= len(piece)
     except OSError as error:
-        raise _unreadable_error(called, reason_of(error)) from error
+        raise _unreadable_error(label, reason_of(error)) from error
     if not left:
         raise _unreadable_error(
-            called, f"it is larger than {MAX_SETTINGS_BYTES // 1024} KiB"
+            label, f"it is larger than {MAX_SETTINGS_BYTES // 1024} KiB"
         )
     return b"".join(pieces)
 
@@ -468,5 +470,5 @@ def _special_kind(name: str, parent: int | None) -> str:
     return ""
 
 
-def _unreadable_error(called: str, why: str) -> BadInput:
-    return BadInput(f"the settings in {called} cannot be read: {why}")
+def _unreadable_error(label: str, reason: str) -> BadInput:
+    return BadInput(f"the settings in {label} cannot be read: {reason}")

@@ -61,11 +61,11 @@ class SettingsFile(Struct, frozen=True):
         return text_of(self.path)
 
 
-def file_of(owner: SettingsOwner, folder: Path, places: Paths) -> SettingsFile:
+def file_of(owner: SettingsOwner, folder: Path, paths: Paths) -> SettingsFile:
     if owner == "user":
-        return SettingsFile(places.settings, owner, folder, places)
+        return SettingsFile(paths.settings, owner, folder, paths)
     return SettingsFile(
-        folder / PROJECT_DIRECTORY / _FILE_NAMES[owner], owner, folder, places
+        folder / PROJECT_DIRECTORY / _FILE_NAMES[owner], owner, folder, paths
     )
 
 
@@ -97,22 +97,22 @@ def replace_text(file: SettingsFile, text: str, *, instead: str) -> None:
         _write(file, text)
 
 
-def remember(places: Paths, key: str, value: str) -> None:
+def remember(paths: Paths, key: str, value: str) -> None:
     """Set one of the user's own settings. Raises `BadInput` that names it."""
     try:
-        set_value(file_of("user", Path(), places), key, value)
+        set_value(file_of("user", Path(), paths), key, value)
     except BadInput as error:
         raise BadInput(f"{key} = {value!r} cannot be saved: {error}") from error
 
 
-def change_rule(places: Paths, verdict: Verdict, old: str, new: str) -> None:
+def change_rule(paths: Paths, verdict: Verdict, old: str, new: str) -> None:
     """Replace a permission rule of the user's own settings. Raises `BadInput`.
 
     An empty `old` adds the new one, an empty `new` removes the old one.
     """
     from refold.config.toml_edit import set_key, unset_key
 
-    file = file_of("user", Path(), places)
+    file = file_of("user", Path(), paths)
 
     def change(before: str, path: tuple[str, ...]) -> str:
         table: object = tomllib.loads(before)

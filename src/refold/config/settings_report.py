@@ -55,15 +55,15 @@ class SettingOrigins(Struct, frozen=True):
 
 def origins_report(
     directory: Path,
-    places: Paths,
+    paths: Paths,
     environ: Mapping[str, str],
     flags: Mapping[str, object] | None = None,
     managed: Path = MANAGED_FILE,
 ) -> SettingOrigins:
     """All settings of `directory` with their origins. No content makes it raise."""
     problems = list[str]()
-    folders = TrustedFolders(places.folders)
-    source = read_project(directory, places.settings)
+    folders = TrustedFolders(paths.folders)
+    source = read_project(directory, paths.settings)
     state = _state(folders, source, problems)
     if state == "unusable":
         problems.append(reason_settings_ignored(source, state))
@@ -74,7 +74,7 @@ def origins_report(
     between += [list(_valid_settings(lambda: folders.layer(source.folder), problems))]
     layers = [
         list(_valid_settings(read, problems))
-        for read in layers_of(places.settings, environ, flags or {}, between, managed)
+        for read in layers_of(paths.settings, environ, flags or {}, between, managed)
     ]
     chain: dict[str, tuple[Origin, ...]] = {}
     for key, origin in settings_in_order(layers):
@@ -114,7 +114,7 @@ _NAME_TABLES = ("model_aliases", "command_aliases", "workspaces")
 
 async def report_lines(
     folder: Path,
-    places: Paths,
+    paths: Paths,
     environ: Mapping[str, str],
     flags: Mapping[str, object],
     keys: tuple[str, ...] = (),
@@ -125,8 +125,8 @@ async def report_lines(
     """
 
     def report() -> tuple[str, ...]:
-        origins = origins_report(folder, places, environ, flags)
-        masks = masks_of(environ, places)
+        origins = origins_report(folder, paths, environ, flags)
+        masks = masks_of(environ, paths)
         settings = settings_without_secrets(origins, masks, keys)
         return (*setting_lines(settings, whole=bool(keys)), *problems(origins, masks))
 

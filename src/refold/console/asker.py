@@ -186,26 +186,26 @@ async def _ask_questions(
 
 
 async def _ask_question(
-    asked: AskedQuestion, menu: Menu, printer: Printer, ask_one: AskOne
+    question: AskedQuestion, menu: Menu, printer: Printer, ask_one: AskOne
 ) -> str | None:
-    hint = "" if menu.choices else f"{answer_hint(asked)}\n"
+    hint = "" if menu.choices else f"{answer_hint(question)}\n"
     prompt: Line = (("dim", hint), ("person", "answer › "))
     while True:
         match await ask_one(menu if menu.choices else _TEXT_MENU, prompt):
             case str(words):
-                answer = parse_answer(words, asked)
+                answer = parse_answer(words, question)
                 if answer is not None:
                     return answer
-                printer.print_text(_wrong_choice_text(words, asked), "dim")
+                printer.print_text(_wrong_choice_text(words, question), "dim")
             case Key.ESC:
                 return ""
             case _:
                 return None
 
 
-def _wrong_choice_text(words: str, asked: AskedQuestion) -> str:
-    numbers = on_one_line(words.strip())
-    many = "" if asked.many else "Only one can be chosen. "
+def _wrong_choice_text(text: str, question: AskedQuestion) -> str:
+    numbers = on_one_line(text.strip())
+    many = "" if question.many else "Only one can be chosen. "
     return f"{many}{numbers} is not one of the choices."
 
 

@@ -114,11 +114,9 @@ class Clipboard:
         return result.stdout
 
 
-def load_named_images(
-    words: str, session: Session, printer: Printer
-) -> Sequence[ImageData]:
+def load_named_images(text: str, session: Session, printer: Printer) -> Sequence[ImageData]:
     """Load the images that a message names, and print a line about each."""
-    named = session.workspace.images_in(words)
+    named = session.workspace.images_in(text)
     print_sent_images(named.images, printer)
     for problem in named.problems:
         printer.print_text(visible(problem), "warn")

@@ -162,7 +162,7 @@ class CancellableJob:
         self._printer, self._reader = printer, reader
         self._scope: anyio.CancelScope | None = None
 
-    async def wait(self, work: Callable[[], Awaitable[T]]) -> T | None:
+    async def wait(self, function: Callable[[], Awaitable[T]]) -> T | None:
         """Wait for the work. If it was stopped, print that, and return None.
 
         Work in a thread stops where it calls `anyio.from_thread.check_cancelled`; until
@@ -170,7 +170,7 @@ class CancellableJob:
         """
         try:
             with self._reader.suppress_echo(), anyio.CancelScope() as self._scope:
-                return await work()
+                return await function()
         finally:
             self._scope = None
         self._printer.note_echoed_ctrl_c()

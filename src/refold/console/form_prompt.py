@@ -104,19 +104,17 @@ class FormPrompt:
             ("person", "form › "),
         )
 
-    async def _handle_line(self, words: str) -> FormAction | None:
+    async def _handle_line(self, text: str) -> FormAction | None:
         """Handle a line typed at the form. None: ask again."""
-        if words.lower() in _DECLINE_WORDS:
+        if text.lower() in _DECLINE_WORDS:
             return "decline"
-        if not words:
+        if not text:
             return await self._send()
-        number = _FIELD_PATTERN.fullmatch(words)
+        number = _FIELD_PATTERN.fullmatch(text)
         if number is None or not 1 <= int(number[1]) <= len(self._form.fields):
             many = len(self._form.fields)
             use = f"type its number, 1 to {many}" if many else "Enter accepts, d declines"
-            self._printer.print_text(
-                f"{on_one_line(words)!r} is not a field: {use}", "warn"
-            )
+            self._printer.print_text(f"{on_one_line(text)!r} is not a field: {use}", "warn")
         elif number[2] is None:
             await self._ask_for_value(int(number[1]))
             self._show(int(number[1]))

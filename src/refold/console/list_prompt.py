@@ -65,10 +65,10 @@ async def _pick_by_number(
 
 
 async def _find_items(
-    picker: Picker, words: str, search: Search | None
+    picker: Picker, text: str, search: Search | None
 ) -> tuple[PickerItem, ...]:
-    asked = with_query(replace(picker, query=""), words)
+    asked = with_query(replace(picker, query=""), text)
     if search is None:
         return asked.items
-    ids = await anyio.to_thread.run_sync(search, words)
-    return with_matches(asked, words, ids).items
+    ids = await anyio.to_thread.run_sync(search, text)
+    return with_matches(asked, text, ids).items

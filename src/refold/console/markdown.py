@@ -28,7 +28,7 @@ def renderer_for(printer: Printer) -> "MarkdownRenderer":
         marks=capabilities.moves or capabilities.color,
         styled=capabilities.color and not capabilities.mono,
         links=capabilities.links,
-        signs=capabilities.signs,
+        symbols=capabilities.signs,
         breaks_code=False,
     )
 

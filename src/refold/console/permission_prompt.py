@@ -202,9 +202,9 @@ class _Question:
         self._printer.print_lines(subagent_lines(self._who))
         self._show_call(self._asked, 0 if whole else self._most)
 
-    def _show_call(self, asked: CallToApprove, most: int) -> None:
+    def _show_call(self, call: CallToApprove, most: int) -> None:
         self._printer.print_lines(
-            permission_question(asked, self._printer.room, max_lines=most)
+            permission_question(call, self._printer.room, max_lines=most)
         )
 
     async def answer(self, pressed: str | Key) -> PermissionAnswer | None:

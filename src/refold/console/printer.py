@@ -252,10 +252,10 @@ def _split_last_row(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
     return [], pieces
 
 
-def _indent(text: str, room: int) -> int:
+def _indent(text: str, width: int) -> int:
     """Return the indent of a broken line: its second column, or its own indent."""
     column = _FIRST_COLUMN.match(text)
-    if column and cells(column[0]) <= room // 2:
+    if column and cells(column[0]) <= width // 2:
         return cells(column[0])
     mark = 2 if text.startswith("* ") else 0  # of the selected item of a list
     indent = len(text) - len(text[mark:].lstrip(" "))

@@ -20,12 +20,12 @@ async def _do_nothing(reason: str) -> None:
 
 
 async def run_with_signals(
-    work: Callable[[], Awaitable[None]],
+    function: Callable[[], Awaitable[None]],
     on_interrupt: Callable[[], Awaitable[None]],
     on_end: Callable[[str], Awaitable[None]] = _do_nothing,
     suspend_hooks: tuple[Callable[[], None], Callable[[], None]] | None = None,
 ) -> int:
-    """Run `work` while signals are handled. Return the exit code.
+    """Run `function` while signals are handled. Return the exit code.
 
     `on_end` ends the current work, with the reason as argument. The `suspend_hooks` are called
     before Ctrl+Z takes effect and after the process continues.
@@ -56,7 +56,7 @@ async def run_with_signals(
     ) as news:
         async with anyio.create_task_group() as group:
             group.start_soon(handle_signals)
-            await work()
+            await function()
             if not code:
                 group.cancel_scope.cancel()
     return code

@@ -67,24 +67,24 @@ def find_declared(
 
 def parse_agent_file(
     content: bytes,
-    called: str,
+    label: str,
     path: str,
     environ: Mapping[str, str],
     *,
     pinned: Mapping[str, bytes] | None = None,
 ) -> AgentFile:
-    """The agents of one file. `called`: its name in messages. Raises `BadInput`.
+    """The agents of one file. `label`: its name in messages. Raises `BadInput`.
 
     `pinned` are the tools of a project, whose file this is; None: it is the user's own.
     """
     ours = pinned is None
-    called = escape_name(called)
+    label = escape_name(label)
     if path.endswith(".pl"):
         from refold.declared.facts import document_of
 
-        facts = document_of(content, called)
+        facts = document_of(content, label)
         source = Source(
-            called,
+            label,
             os.path.dirname(path),
             ours,
             lambda at: _nearest(facts.lines, at),
@@ -94,56 +94,56 @@ def parse_agent_file(
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{called} is not UTF-8: {error.reason}") from error
+        raise BadInput(f"{label} is not UTF-8: {error.reason}") from error
     kind = FilePath(path).suffix
     match kind:
         case ".toml":
-            document = _toml(text, called)
+            document = _toml(text, label)
         case ".json":
-            document = _json(text, called)
+            document = _json(text, label)
         case ".yaml" | ".yml":
-            document = _yaml(text, called)
+            document = _yaml(text, label)
         case _:
             raise BadInput(
-                f"{called}: a file of agents ends in .toml, .yaml, .yml, .json or .pl"
+                f"{label}: a file of agents ends in .toml, .yaml, .yml, .json or .pl"
             )
     folder = os.path.dirname(path)
-    source = Source(called, folder, ours, lambda at: _line(text, kind, at), pinned)
+    source = Source(label, folder, ours, lambda at: _line(text, kind, at), pinned)
     if kind == ".json" and "agents" not in document:
         from refold.declared.loop_config import LOOP_FILES, agents_table
 
         if os.path.basename(path) in LOOP_FILES:
             source = Source(
-                called, folder, ours, lambda at: _line(text, kind, at[2:]), pinned
+                label, folder, ours, lambda at: _line(text, kind, at[2:]), pinned
             )
             document = agents_table(document, FilePath(path).stem, source)
     return agents_of(document, source, environ)
 
 
-def _toml(text: str, called: str) -> dict[str, Any]:
+def _toml(text: str, label: str) -> dict[str, Any]:
     import tomllib
 
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadInput(f"{called} is not valid TOML: {error}") from error
+        raise BadInput(f"{label} is not valid TOML: {error}") from error
 
 
-def _json(text: str, called: str) -> dict[str, Any]:
+def _json(text: str, label: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{called} is not valid JSON: {error}") from error
+        raise BadInput(f"{label} is not valid JSON: {error}") from error
     if not isinstance(document, dict):
-        raise BadInput(f'{called}: it must be an object, such as {{"agents": {{}}}}')
+        raise BadInput(f'{label}: it must be an object, such as {{"agents": {{}}}}')
     return cast("dict[str, Any]", document)
 
 
-def _yaml(text: str, called: str) -> dict[str, Any]:
+def _yaml(text: str, label: str) -> dict[str, Any]:
     try:
         return yaml_of(text.splitlines(), 1)
     except BadFrontMatter as error:
-        raise BadInput(f"{called}:{error.line}: {error.what}") from error
+        raise BadInput(f"{label}:{error.line}: {error.what}") from error
 
 
 def _line(text: str, kind: str, key_path: Path) -> int:

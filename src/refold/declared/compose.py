@@ -62,16 +62,16 @@ class _Module(Struct, frozen=True):
     imports: tuple[ast.Import | ast.ImportFrom, ...]
 
 
-def compose_file(wanted: Composition) -> str:
+def compose_file(composition: Composition) -> str:
     """The text of the file."""
     modules = {
-        name: _parse(name, wanted)
-        for section in wanted.sections
+        name: _parse(name, composition)
+        for section in composition.sections
         for name in section.modules
     }
-    reachable = _reachable_names(modules, wanted.roots)
+    reachable = _reachable_names(modules, composition.roots)
     bodies = list[str]()
-    for section in wanted.sections:
+    for section in composition.sections:
         statements = [
             statement
             for name in section.modules
@@ -89,8 +89,8 @@ def compose_file(wanted: Composition) -> str:
         if statement.defines & reachable or not statement.optional
         for name in statement.uses
     )
-    head = _docstring(wanted.title)
-    top = _imports(modules.values(), used, wanted.program)
+    head = _docstring(composition.title)
+    top = _imports(modules.values(), used, composition.program)
     return "\n\n".join(filter(None, (head, top))) + "\n\n" + _space_out(bodies) + "\n"
 
 
@@ -124,7 +124,7 @@ def _join(statements: Sequence[_Statement]) -> str:
     return "".join(pieces)
 
 
-def _parse(name: str, wanted: Composition) -> _Module:
+def _parse(name: str, composition: Composition) -> _Module:
     text = files(PARTS_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
     lines = text.splitlines()
     statements, imports = list[_Statement](), list[ast.Import | ast.ImportFrom]()
@@ -133,8 +133,8 @@ def _parse(name: str, wanted: Composition) -> _Module:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports.append(node)
         elif not _is_docstring(node):
-            statement = _statement(node, lines[end:], end, wanted.values)
-            statements += _choose(statement, wanted.chosen)
+            statement = _statement(node, lines[end:], end, composition.values)
+            statements += _choose(statement, composition.chosen)
         end = node.end_lineno or end
     return _Module(tuple(statements), tuple(imports))
 

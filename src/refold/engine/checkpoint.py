@@ -100,10 +100,10 @@ def _show_progress(record: Record, call_id: str, done: int, total: int) -> None:
     record.publish(Progress(call_id, f"Saving a checkpoint: {count}\n"))
 
 
-def _show_failure(why: str, world: World, record: Record) -> None:
+def _show_failure(reason: str, world: World, record: Record) -> None:
     if world.snapshots is not None:
-        world.snapshots.report_failure(why)
-    record.publish(Waiting(0, f"no checkpoint: {why}"))
+        world.snapshots.report_failure(reason)
+    record.publish(Waiting(0, f"no checkpoint: {reason}"))
 
 
 def _show_lost(paths: Sequence[str], world: World, record: Record) -> None:

@@ -166,10 +166,10 @@ async def _update_instructions(
     await world.instructions.approve([d for d in diffs if shown.get(d.path) == d.after])
 
 
-def refusal_text(why: str) -> str:
+def refusal_text(reason: str) -> str:
     """The text for the model about a call that was not allowed."""
-    why = why.rstrip(".")  # it ends a clause here
-    return REFUSED_CALL.format(why=f": {why}" if why else "")
+    reason = reason.rstrip(".")  # it ends a clause here
+    return REFUSED_CALL.format(why=f": {reason}" if reason else "")
 
 
 async def _execute(
@@ -228,12 +228,12 @@ async def _fail_in_dry_run(
 
 
 async def _run_with_edit_checks(
-    do_it: Callable[[], Awaitable[Ended]], about: Access, world: World
+    do_it: Callable[[], Awaitable[Ended]], access: Access, world: World
 ) -> Ended:
     """The end of the call, with the problems it introduced in the files that it changed."""
-    if world.edit_checks is None or about.effect is not Effect.CHANGE:
+    if world.edit_checks is None or access.effect is not Effect.CHANGE:
         return await do_it()
-    news = await world.edit_checks.begin([target.real for target in about.files])
+    news = await world.edit_checks.begin([target.real for target in access.files])
     end = await do_it()
     if news is None or end.outcome != "done":
         return end
@@ -269,18 +269,18 @@ def _with_remarks(end: Ended, files: Files | None) -> Ended:
     return replace(end, text=text, shown=(*end.shown, *map(Note, remarks)))
 
 
-def _share_with_tree(end: Ended, about: Access, world: World, record: Record) -> Ended:
+def _share_with_tree(end: Ended, access: Access, world: World, record: Record) -> Ended:
     """Share the files it wrote; if it failed, name the agents that changed its files."""
     shared, us = world.lineage.shared, world.lineage.address
     for diff in end.shown:
         if isinstance(diff, Diff):
             shared.record_write(diff.path, diff.after, us)
-    if end.outcome != "failed" or about.effect is not Effect.CHANGE:
+    if end.outcome != "failed" or access.effect is not Effect.CHANGE:
         return end
     known = record.view.file_hashes.files
     notes = [
         CHANGED_MEANWHILE.format(who=writer, path=path)
-        for path in sorted({target.real for target in about.files})
+        for path in sorted({target.real for target in access.files})
         if (writer := shared.other_writer(path, known.get(path, ""), us))
     ]
     return replace(end, text=" ".join((end.text, *notes))) if notes else end

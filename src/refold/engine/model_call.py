@@ -67,13 +67,13 @@ async def begin(
     return await record.append_if(make_events, by=f"policy {choice.by}")
 
 
-def _add_resource_news(asked: ModelAsked, news: Sequence[str]) -> ModelAsked:
+def _add_resource_news(event: ModelAsked, news: Sequence[str]) -> ModelAsked:
     """Add a reminder of changed resources. No policy can: it decides from the view alone."""
     if not news:
-        return asked
+        return event
     note = CHANGED_RESOURCES.format(sentences="\n".join(news))
-    policies = (*asked.policies, "changed_resources")
-    return replace(asked, notes=(*asked.notes, note), policies=policies)
+    policies = (*event.policies, "changed_resources")
+    return replace(event, notes=(*event.notes, note), policies=policies)
 
 
 async def ask(world: World, record: Record) -> None:

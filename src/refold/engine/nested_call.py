@@ -25,16 +25,16 @@ RunCall: TypeAlias = Callable[[ToolCall, World, Record], Awaitable[None]]
 
 
 async def call_within(
-    wanted: NestedCallMade, world: World, record: Record, run_call: RunCall
+    nested_call: NestedCallMade, world: World, record: Record, run_call: RunCall
 ) -> ToolResult:
     """Make or resume this call, and wait for its result, which may depend on the user.
 
     `run_call` is `calls.run_with_file_locks`.
     """
-    id_ = wanted.call.id
+    id_ = nested_call.call.id
 
     def make_events(view: View) -> tuple[NestedCallMade, ...]:
-        return () if view.conversation.call(id_) else (wanted,)
+        return () if view.conversation.call(id_) else (nested_call,)
 
     await record.append_if(make_events, by="code")
     while (open_call := record.view.conversation.call(id_)) and open_call.result is None:

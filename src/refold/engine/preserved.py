@@ -23,18 +23,20 @@ _MAX_TODO_CHARS = 300  # of a todo
 _MAX_FILES = 40
 
 
-def make_preserved_text(view: View, first_seq: int, room: int, why: str = "") -> str:
+def make_preserved_text(
+    view: View, first_seq: int, max_chars: int, reason: str = ""
+) -> str:
     """The preserved text, if the messages from seq `first_seq` on stay; 0: none stays.
 
-    `room` is in characters. `why` says what became of the rest, if there is no summary.
+    `max_chars` is in characters. `reason` says what became of the rest, if there is no summary.
     """
     sections = [
-        *_todos(view, int(room * _TODOS_SHARE)),
-        *_plan(view, int(room * _PLAN_SHARE)),
-        *_changed_files(view, int(room * _FILES_SHARE)),
+        *_todos(view, int(max_chars * _TODOS_SHARE)),
+        *_plan(view, int(max_chars * _PLAN_SHARE)),
+        *_changed_files(view, int(max_chars * _FILES_SHARE)),
         *_background_commands(view),
     ]
-    left = max(_MIN_CHARS, room - sum(len(part) for part in sections))
+    left = max(_MIN_CHARS, max_chars - sum(len(part) for part in sections))
     messages = [
         w
         for w in view.conversation.user_messages
@@ -42,18 +44,18 @@ def make_preserved_text(view: View, first_seq: int, room: int, why: str = "") ->
     ]
     parts = [
         PRESERVED_START + _SOURCE_NOTE,
-        *([why] if why else []),
+        *([reason] if reason else []),
         *_user_messages(messages, left),
         *sections,
     ]
     return "\n\n".join(parts).replace("</reminder>", "<\\/reminder>") + "</reminder>"
 
 
-def _user_messages(words: Sequence[UserText], room: int) -> Iterator[str]:
+def _user_messages(words: Sequence[UserText], max_chars: int) -> Iterator[str]:
     """The first and newest messages as they are; if there is no room, those between are cut."""
     if not words:
         return
-    sizes = _divide_room([len(w.text) + 12 for w in words], room)
+    sizes = _divide_room([len(w.text) + 12 for w in words], max_chars)
     lines = [
         _shorten_message(w, size) for w, size in zip(words, sizes, strict=True) if size
     ]
@@ -64,18 +66,18 @@ def _user_messages(words: Sequence[UserText], room: int) -> Iterator[str]:
     yield f"{_SPEAKER_LINES[words[0].person]}\n" + "\n".join(lines)
 
 
-def _divide_room(sizes: Sequence[int], room: int) -> list[int]:
+def _divide_room(sizes: Sequence[int], max_chars: int) -> list[int]:
     """The room for each entry. The first and the newest come first.
 
     Entries without room are merged into one line, after the first.
     """
     shares = [0] * len(sizes)
     for n, index in enumerate((0, *range(len(sizes) - 1, 0, -1))):
-        half = room // 2 if n == 0 and len(sizes) > 1 else room
+        half = max_chars // 2 if n == 0 and len(sizes) > 1 else max_chars
         if n > 1 and half < min(sizes[index], _MIN_CHARS):
             break
         shares[index] = min(sizes[index], max(half, _MIN_CHARS))
-        room = max(0, room - shares[index])
+        max_chars = max(0, max_chars - shares[index])
     return shares
 
 
@@ -90,12 +92,14 @@ def _shorten_message(words: UserText, size: int) -> str:
     return f"[{words.seq}] {words.text[:half]}{note}{words.text[-half:]}"
 
 
-def _todos(view: View, room: int) -> Iterator[str]:
+def _todos(view: View, max_chars: int) -> Iterator[str]:
     """The todos; if there is no room for all, the open ones come first."""
     todos = view.conversation.todos
     by_need = sorted(range(len(todos)), key=lambda n: not todos[n].open)
     lines = [f"- [{todo.status}] {_shorten(todo.subject)}" for todo in todos]
-    stay = set(_take_fitting([(n, len(lines[n])) for n in by_need], max(room, _MIN_CHARS)))
+    stay = set(
+        _take_fitting([(n, len(lines[n])) for n in by_need], max(max_chars, _MIN_CHARS))
+    )
     shown = [line for n, line in enumerate(lines) if n in stay]
     if left := len(lines) - len(shown):
         shown.append(f"- … and {left} more: history_search with todo_write")
@@ -103,10 +107,10 @@ def _todos(view: View, room: int) -> Iterator[str]:
         yield "Todos:\n" + "\n".join(shown)
 
 
-def _take_fitting(sizes: Iterable[tuple[int, int]], room: int) -> Iterator[int]:
+def _take_fitting(sizes: Iterable[tuple[int, int]], max_chars: int) -> Iterator[int]:
     for index, size in sizes:
-        room -= size + 1
-        if room < 0:
+        max_chars -= size + 1
+        if max_chars < 0:
             return
         yield index
 
@@ -115,15 +119,15 @@ def _shorten(subject: str) -> str:
     return shorten(" ".join(subject.split()), _MAX_TODO_CHARS)
 
 
-def _plan(view: View, room: int) -> Iterator[str]:
+def _plan(view: View, max_chars: int) -> Iterator[str]:
     """The plan that is carried out or waits; one that was rejected is history."""
     plan = view.plans.made[-1] if view.plans.made else None
     if plan is None or plan.state not in ("approved", "shown"):
         return
     text = plan.text
-    if len(text) > max(room, _MIN_CHARS):
+    if len(text) > max(max_chars, _MIN_CHARS):
         note = f"\n[… the rest: history_search with event {plan.seq} …]"
-        text = text[: max(room, _MIN_CHARS)] + note
+        text = text[: max(max_chars, _MIN_CHARS)] + note
     yield f"The plan ({plan.state}) [{plan.seq}]:\n{text}"
 
 
@@ -137,13 +141,13 @@ def _background_commands(view: View) -> Iterator[str]:
         yield "Commands that run in the background:\n" + "\n".join(lines)
 
 
-def _changed_files(view: View, room: int) -> Iterator[str]:
+def _changed_files(view: View, max_chars: int) -> Iterator[str]:
     """The newest changed files, as far as there is room."""
     lines = [f"- {kind} {path}" for path, kind in view.changed_files.files.items()]
     sizes = ((n, len(lines[n])) for n in range(len(lines) - 1, -1, -1))
-    shown = [lines[n] for n in _take_fitting(sizes, max(room, _MIN_CHARS))][:_MAX_FILES][
-        ::-1
-    ]
+    shown = [lines[n] for n in _take_fitting(sizes, max(max_chars, _MIN_CHARS))][
+        :_MAX_FILES
+    ][::-1]
     if left := len(lines) - len(shown):
         shown.insert(0, f"- … and {left} before these")
     if lines:

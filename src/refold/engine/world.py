@@ -152,7 +152,7 @@ class Background(Protocol):
 class Hooks(Protocol):
     """The user's hooks, as they are configured for a session. `engine.run_hooks` runs them."""
 
-    def hooks_for(self, on: HookEvent, *names: str) -> "Sequence[Hook]":
+    def hooks_for(self, event: HookEvent, *names: str) -> "Sequence[Hook]":
         """The hooks of this event whose matcher fits one of these names. Pure."""
         ...
 

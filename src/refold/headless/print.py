@@ -71,12 +71,12 @@ class _Run:
     def __init__(
         self,
         task: Task,
-        words: str,
+        text: str,
         images: Sequence[ImageData],
         writer: StreamWriter,
         stops: StopSignals,
     ) -> None:
-        self._task, self._words, self._images = task, words, images
+        self._task, self._words, self._images = task, text, images
         self._writer, self._stops = writer, stops
         self._began = time.monotonic()
 

@@ -124,14 +124,14 @@ class StdioClient:
         self._writer.outlet.raise_write_error()
         return self._code or int(self._writer.reader_left)
 
-    async def leave(self, code: int, why: str) -> bool:
+    async def leave(self, code: int, reason: str) -> bool:
         """Stop what is running, and end the program."""
-        self._leaving, self._code, self._why = True, code, why
+        self._leaving, self._code, self._why = True, code, reason
         self._session.forget_orders()
         if code == TIMED_OUT_CODE:
-            await self._session.cancel(why)
+            await self._session.cancel(reason)
         else:
-            await self._session.interrupt(reason=why)
+            await self._session.interrupt(reason=reason)
         self._wake()
         return True
 
@@ -259,9 +259,9 @@ class StdioClient:
             self._code = EXIT_CODES["failed"]
             await self._write_result("failed", self._first_error)
 
-    async def _write_result(self, outcome: Outcome, why: str) -> None:
+    async def _write_result(self, outcome: Outcome, reason: str) -> None:
         document = result(self._session.view, self._session.id, 0.0)
-        await self._writer.write_result(replace(document, outcome=outcome, reason=why))
+        await self._writer.write_result(replace(document, outcome=outcome, reason=reason))
 
     def _on_event(self, entry: Entry) -> None:
         match entry.event:

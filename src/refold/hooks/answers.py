@@ -46,11 +46,11 @@ class HookAnswer(Struct, frozen=True):
     attempts: tuple[HostAttempt, ...] = ()
 
 
-def failure_answer(hook: Hook, why: str) -> HookAnswer:
+def failure_answer(hook: Hook, reason: str) -> HookAnswer:
     """The answer of a hook that failed. A required guard blocks the call or message."""
     blocks = hook.required and hook.on in GUARD_EVENTS
     outcome = "blocked" if blocks else "failed"
-    return HookAnswer(outcome, _shorten(why, _MAX_REASON_CHARS), by_failure=blocks)
+    return HookAnswer(outcome, _shorten(reason, _MAX_REASON_CHARS), by_failure=blocks)
 
 
 def program_answer(hook: Hook, code: int | None, printed: str, errors: str) -> HookAnswer:
@@ -129,11 +129,11 @@ def document_answer(hook: Hook, document: object) -> HookAnswer:
 
 
 def _decision(
-    on: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
+    event: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
 ) -> object:
     """The decision, in PreToolUse's words. Other events have only `decision`: block."""
     words = {"approve": "allow", "block": "deny", "allow": "allow", "deny": "deny"}
-    permission = inner.get("permissionDecision") if on == "PreToolUse" else None
+    permission = inner.get("permissionDecision") if event == "PreToolUse" else None
     if permission is not None:
         return permission
     decision = fields.get("decision")
@@ -141,10 +141,10 @@ def _decision(
 
 
 def _misplacement(
-    on: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
+    event: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
 ) -> str:
     """A sentence about a decision in a field where it is not read, or ""."""
-    if on not in GUARD_EVENTS:
+    if event not in GUARD_EVENTS:
         return ""
     if "permissionDecision" in fields:
         return "its permissionDecision has to be in hookSpecificOutput"

@@ -87,11 +87,13 @@ class Hook(Struct, frozen=True, dict=True):
         return any(self._pattern.fullmatch(name) for name in names)
 
 
-def matching_hooks(hooks: Sequence[Hook], on: HookEvent, *names: str) -> tuple[Hook, ...]:
+def matching_hooks(
+    hooks: Sequence[Hook], event: HookEvent, *names: str
+) -> tuple[Hook, ...]:
     """The hooks of an event, in their order. A tool matches by any of its names."""
-    if on in ("PreToolUse", "PostToolUse"):
+    if event in ("PreToolUse", "PostToolUse"):
         names = tuple(alias for name in names for alias in names_of(name))
-    return tuple(hook for hook in hooks if hook.on == on and hook.fits(names))
+    return tuple(hook for hook in hooks if hook.on == event and hook.fits(names))
 
 
 class HookFile(Struct, frozen=True):
@@ -225,14 +227,14 @@ def _parse_events(
 
 
 def _hook(
-    on: HookEvent,
+    event: HookEvent,
     matcher: str,
     entry: Mapping[str, object],
     source: str,
     *,
     of_claude: bool,
 ) -> Hook | _NotKnown:
-    place, kind = f"{source}: hooks.{on}", entry.get("type", "command")
+    place, kind = f"{source}: hooks.{event}", entry.get("type", "command")
     if kind not in (*_FIELD_BY_TYPE,):
         return _NotKnown(f"{place}: the type {kind!r} is not known: use command or python")
     field = _FIELD_BY_TYPE[str(kind)]
@@ -240,11 +242,11 @@ def _hook(
     if not text.strip():
         raise BadInput(f"{place}: a hook of the type {kind} needs a {field!r}")
     return Hook(
-        on,
+        event,
         matcher,
         command=text if field == "command" else "",
         entry_point=text if field == "entry_point" else "",
-        seconds=_seconds(entry.get("timeout"), on, place),
+        seconds=_seconds(entry.get("timeout"), event, place),
         sandbox=_flag(entry, "sandbox", place, usual=True),
         required=_flag(entry, "required", place, usual=True),
         source=source,
@@ -264,12 +266,12 @@ def _check_keys(entry: Mapping[str, object], known: Sequence[str], place: str) -
             raise BadInput(f"{place}: the key {key!r} is not known; {hint}")
 
 
-def _seconds(value: object, on: HookEvent, place: str) -> float:
+def _seconds(value: object, event: HookEvent, place: str) -> float:
     if value is None:
-        return _DEFAULT_SECONDS.get(on, _USUAL_SECONDS)
+        return _DEFAULT_SECONDS.get(event, _USUAL_SECONDS)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise BadInput(f"{place}: timeout cannot be {value!r}: give seconds above 0")
-    return min(float(value), _MAX_END_SECONDS if on == "SessionEnd" else _MAX_SECONDS)
+    return min(float(value), _MAX_END_SECONDS if event == "SessionEnd" else _MAX_SECONDS)
 
 
 def _flag(entry: Mapping[str, object], name: str, place: str, *, usual: bool) -> bool:

@@ -56,7 +56,7 @@ class CardCatalogue(Protocol):
         self,
         text: str,
         limit: int,
-        wanted: "Callable[[Card], bool]" = ...,
+        matches: "Callable[[Card], bool]" = ...,
         *,
         seconds: float = ...,
     ) -> "list[Hit]":

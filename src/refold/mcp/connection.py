@@ -247,19 +247,19 @@ class Connection:
                 ending.end(_end_reason(failure))
         return ending.why or "the connection was closed"
 
-    async def _watch(self, client: Client, ending: ConnectionEnd) -> None:
+    async def _watch(self, client: Client, connection_end: ConnectionEnd) -> None:
         """Read the lists again when they have changed, until the connection ends."""
         readings = 0
-        while not ending.ended:
-            await ending.news.wait()
+        while not connection_end.ended:
+            await connection_end.news.wait()
             if readings >= _BURST_READINGS:  # it may change them endlessly
                 await anyio.sleep(_READING_PAUSE_SECONDS)
-            ending.news = anyio.Event()
-            if (changes := ending.changes) and not ending.ended:
+            connection_end.news = anyio.Event()
+            if (changes := connection_end.changes) and not connection_end.ended:
                 readings += 1
                 with anyio.fail_after(self.config.connect_seconds):
                     await self._list(client)
-                ending.note_read(changes)
+                connection_end.note_read(changes)
 
     async def _set_log_level(self, client: Client) -> None:
         """Set the server's log level. In the newest protocol each request contains it."""
@@ -398,12 +398,12 @@ class Connection:
             )
         return self._client
 
-    async def _answer_in_time(self, work: Callable[[], Awaitable[Answer]]) -> Answer:
+    async def _answer_in_time(self, function: Callable[[], Awaitable[Answer]]) -> Answer:
         """Return the server's answer within the time limit. Raises `ToolFailed`."""
         name, ending = self.config.name, self._ending
         try:
             with self._requests.limit(self.config.call_seconds):
-                return await work()
+                return await function()
         except TimeoutError as error:
             raise ToolFailed(
                 f"The MCP server {name} did not answer within {self.config.call_seconds:g} s."

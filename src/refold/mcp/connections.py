@@ -358,7 +358,7 @@ class Connections:
 
     async def _run_in_thread(
         self,
-        work: Callable[..., Awaitable[Any]],
+        function: Callable[..., Awaitable[Any]],
         context: Context | None = None,
         complete: Complete | None = None,
         questions: "_Questions | None" = None,
@@ -370,7 +370,7 @@ class Connections:
         channel, sampler = Channel(), _Sampler(context, complete)
         questions = questions or _Questions(context, self.report)
         limit = self._limit = self._limit or anyio.CapacityLimiter(_MAX_CONCURRENT_CALLS)
-        future: Future[Any] = self._portal.start_task_soon(work, channel)
+        future: Future[Any] = self._portal.start_task_soon(function, channel)
         future.add_done_callback(lambda _: channel.put(None))
         try:
             while True:

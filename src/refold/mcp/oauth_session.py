@@ -132,8 +132,8 @@ class ServerLogin(httpx2.Auth):
         more = f" ({scope[:_MAX_REASON_CHARS]})" if scope else ""
         self._stopped(self._login_advice(f"it asks for more rights{more}"))
 
-    def _login_advice(self, why: str) -> str:
-        return f"{why}: run `refold mcp login {self._config.name}`"
+    def _login_advice(self, reason: str) -> str:
+        return f"{reason}: run `refold mcp login {self._config.name}`"
 
 
 class _Tokens(Struct):

@@ -220,12 +220,12 @@ def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
     return words
 
 
-def _value(label: str, wanted: Input, answer: Answer) -> str:
-    if wanted.value:
-        return _fill(_refuse_variables(wanted.value), wanted.variables, answer)
-    _refuse_variables(str(wanted.default))
-    value = answer(label, wanted)
-    if not value and wanted.is_required:
+def _value(label: str, field: Input, answer: Answer) -> str:
+    if field.value:
+        return _fill(_refuse_variables(field.value), field.variables, answer)
+    _refuse_variables(str(field.default))
+    value = answer(label, field)
+    if not value and field.is_required:
         raise BadInput(f"it needs {label}, and no value was given")
     return value
 

@@ -116,7 +116,7 @@ async def complete(client: Client, argument: RemoteArgument) -> tuple[str, ...]:
 
 
 async def listen_for_changes(
-    client: Client, ending: ConnectionEnd, log: Callable[[Level, str], None]
+    client: Client, connection_end: ConnectionEnd, log: Callable[[Level, str], None]
 ) -> None:
     """Ask a server of the newest protocol for changes of its lists, which the connection's message
     handler gets.
@@ -133,7 +133,7 @@ async def listen_for_changes(
         or client.protocol_version not in MODERN_PROTOCOL_VERSIONS
     ):
         return
-    while not ending.ended:
+    while not connection_end.ended:
         await anyio.sleep(_LISTEN_PAUSE)
         try:
             async with client.listen(
@@ -141,7 +141,7 @@ async def listen_for_changes(
                 prompts_list_changed=prompts,
                 resources_list_changed=resources,
             ) as changes:
-                ending.mark_changed()  # they may have changed before
+                connection_end.mark_changed()  # they may have changed before
                 async for _ in changes:
                     pass
         except (MCPError, TimeoutError) as error:

@@ -33,7 +33,7 @@ async def sse(
     config: ServerConfig,
     transport: JudgedTransport,
     login: httpx2.Auth | None,
-    ending: ConnectionEnd,
+    connection_end: ConnectionEnd,
 ) -> AsyncGenerator[Streams]:
     client = http_client(transport, dict(config.headers), auth=login)
     async with (
@@ -50,8 +50,12 @@ async def sse(
             from_session,
             anyio.create_task_group() as group,
         ):
-            address = await group.start(_receive, config.url, events, to_session, ending)
-            group.start_soon(_send, client, address, from_session, to_session, ending)
+            address = await group.start(
+                _receive, config.url, events, to_session, connection_end
+            )
+            group.start_soon(
+                _send, client, address, from_session, to_session, connection_end
+            )
             yield read, write
             group.cancel_scope.cancel()
 
@@ -60,7 +64,7 @@ async def _receive(
     url: str,
     events: httpx2.EventSource,
     session: MemoryObjectSendStream[_Incoming],
-    ending: ConnectionEnd,
+    connection_end: ConnectionEnd,
     *,
     task_status: TaskStatus[str] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -77,11 +81,11 @@ async def _receive(
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the session has ended
         except httpx2.SSEError:
-            ending.end(f"it sent an event longer than {MAX_LINE_BYTES >> 20} MiB")
+            connection_end.end(f"it sent an event longer than {MAX_LINE_BYTES >> 20} MiB")
         except httpx2.HTTPError as error:
-            ending.end(str(error) or type(error).__name__)
+            connection_end.end(str(error) or type(error).__name__)
         if not started:
-            raise BadInput(ending.why or "it named no address for messages")
+            raise BadInput(connection_end.why or "it named no address for messages")
 
 
 def _endpoint(url: str, name: str) -> str:
@@ -106,7 +110,7 @@ async def _send(
     address: str,
     messages: MemoryObjectReceiveStream[SessionMessage],
     session: MemoryObjectSendStream[_Incoming],
-    ending: ConnectionEnd,
+    connection_end: ConnectionEnd,
 ) -> None:
     async def post(item: SessionMessage) -> None:
         message = item.message.model_dump(by_alias=True, mode="json", exclude_unset=True)
@@ -114,7 +118,7 @@ async def _send(
             response = await request_within_origin(client, "POST", address, json=message)
             response.raise_for_status()
         except httpx2.HTTPError as error:
-            ending.end(str(error) or type(error).__name__)
+            connection_end.end(str(error) or type(error).__name__)
             await session.aclose()
 
     async with messages, anyio.create_task_group() as group:

@@ -68,16 +68,16 @@ class ConnectionEnd:
         self.news, self.listed = anyio.Event(), anyio.Event()
         self.listed.set()
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """End the connection. The first reason counts; it may quote the server."""
-        self.why, self.ended = self.why or escape_marks(why), True
+        self.why, self.ended = self.why or escape_marks(reason), True
         self.news.set()
         self.listed.set()
 
-    def stop(self, why: str) -> None:
+    def stop(self, reason: str) -> None:
         """End the connection without another try: only the user can fix it."""
         self.for_user = True
-        self.end(why)
+        self.end(reason)
 
     def renew(self) -> None:
         """End it, to connect again at once."""
@@ -134,30 +134,30 @@ class HostAttempts:
 async def stdio(
     server: PreparedServer,
     commands: Commands,
-    ending: ConnectionEnd,
+    connection_end: ConnectionEnd,
     log: Callable[[str], None],
     hosts: HostAttempts,
 ) -> AsyncGenerator[Streams]:
     """Start the program and connect to it; it is stopped when the block is left."""
     ours, its = socket.socketpair()
     config = server.config
-    program = _Program(server, commands, ending, log, hosts)
+    program = _Program(server, commands, connection_end, log, hosts)
     to_session, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write, from_session = anyio.create_memory_object_stream[SessionMessage](0)
     connection = await SocketStream.from_socket(ours)
     async with connection, anyio.create_task_group() as group:
         group.start_soon(program.run, its)
-        group.start_soon(_receive, connection, to_session, ending, log)
+        group.start_soon(_receive, connection, to_session, connection_end, log)
         group.start_soon(_send, connection, from_session, to_session)
         try:
             yield read, write
         except anyio.get_cancelled_exc_class():
-            ending.end(f"it did not answer within {config.connect_seconds:g} s")
+            connection_end.end(f"it did not answer within {config.connect_seconds:g} s")
             raise
         # Before the program is stopped, which is then not the reason.
         except Exception as error:
             if not was_closed(failure := first(error)):
-                ending.end(reason(failure))
+                connection_end.end(reason(failure))
             raise
         finally:
             read.close()
@@ -185,11 +185,11 @@ class _Program:
         self,
         server: PreparedServer,
         commands: Commands,
-        ending: ConnectionEnd,
+        connection_end: ConnectionEnd,
         log: Callable[[str], None],
         hosts: HostAttempts,
     ) -> None:
-        self._server, self._commands, self._ending = server, commands, ending
+        self._server, self._commands, self._ending = server, commands, connection_end
         self._log, self.over, self._hosts = log, anyio.Event(), hosts
         self._recent: deque[tuple[float, str]] = deque(maxlen=_MAX_RECENT)
 
@@ -259,7 +259,7 @@ def _describe_exit(finished: Finished, printed: str) -> str:
 async def _receive(
     connection: SocketStream,
     session: MemoryObjectSendStream[SessionMessage | Exception],
-    ending: ConnectionEnd,
+    connection_end: ConnectionEnd,
     log: Callable[[str], None],
 ) -> None:
     """Pass on each line that is a message, until the program or the session has ended."""
@@ -279,9 +279,13 @@ async def _receive(
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the program says why it ended
         if garbage > _MAX_GARBAGE_LINES:
-            ending.end("it wrote a line that is not a valid message of the protocol")
+            connection_end.end(
+                "it wrote a line that is not a valid message of the protocol"
+            )
         else:
-            ending.end(f"it sent a line longer than {MAX_LINE_BYTES // 1024**2} MiB")
+            connection_end.end(
+                f"it sent a line longer than {MAX_LINE_BYTES // 1024**2} MiB"
+            )
 
 
 async def _pass_on(

@@ -76,10 +76,10 @@ class Memory:
                 notes.append(ListedNote(len(notes) + 1, owner, line, origin))
         return tuple(notes)
 
-    def find_note(self, words: str) -> ListedNote | None:
+    def find_note(self, text: str) -> ListedNote | None:
         """The note that the user means by its number, its text, or a part of it."""
         try:
-            return _find_note(words, self.all_notes())
+            return _find_note(text, self.all_notes())
         except BadInput:
             return None
 
@@ -98,13 +98,13 @@ class Memory:
                     changes += self._keep(owner, known)
         return tuple(changes)
 
-    def forget(self, words: str) -> tuple[ListedNote, ...]:
-        """Remove a note for good from every file. `words` is a number, or a text.
+    def forget(self, text: str) -> tuple[ListedNote, ...]:
+        """Remove a note for good from every file. `text` is a number, or a text.
 
         A text that several notes have raises `BadInput`, which lists them.
         """
         with self._lock():
-            notes = _find_note(words, self.all_notes())
+            notes = _find_note(text, self.all_notes())
             wanted = normalize(notes.line.text)
             gone = [n for n in self.all_notes() if normalize(n.line.text) == wanted]
             forgotten = note_origins.read_forgotten(self._forgotten)
@@ -200,9 +200,9 @@ def _difference(
     ]
 
 
-def _find_note(words: str, known: Sequence[ListedNote]) -> ListedNote:
-    wanted = normalize(words)
-    number = words.strip().removeprefix("#")
+def _find_note(text: str, known: Sequence[ListedNote]) -> ListedNote:
+    wanted = normalize(text)
+    number = text.strip().removeprefix("#")
     matches = [note for note in known if str(note.number) == number]
     if not matches:
         same = [note for note in known if normalize(note.line.text) == wanted]
@@ -211,9 +211,9 @@ def _find_note(words: str, known: Sequence[ListedNote]) -> ListedNote:
     if len({normalize(note.line.text) for note in matches}) == 1:
         return matches[0]
     if not matches:
-        raise BadInput(f"no note contains {words!r} (refold memory show lists them)")
+        raise BadInput(f"no note contains {text!r} (refold memory show lists them)")
     several = "; ".join(f"{note.number} {note.line.text!r}" for note in matches[:3])
-    raise BadInput(f"{words!r} is in {len(matches)} notes: {several}; give the number")
+    raise BadInput(f"{text!r} is in {len(matches)} notes: {several}; give the number")
 
 
 def _forget_in(file: Path, wanted: str) -> None:

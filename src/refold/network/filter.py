@@ -226,16 +226,18 @@ class _Served:
                 raise AddressRefused(f"{place.host} leads to {address}: {sentence}", why)
         return addresses
 
-    def _count_attempt(self, place: WebAddress, why: str, kind: HostRefusal = "") -> None:
-        key = (place.host, place.port, why, kind)
+    def _count_attempt(
+        self, place: WebAddress, reason: str, kind: HostRefusal = ""
+    ) -> None:
+        key = (place.host, place.port, reason, kind)
         # Refused and reached places are counted apart, so that both have room.
-        alike = sum(bool(known) == bool(why) for _, _, known, _ in self._times)
+        alike = sum(bool(known) == bool(reason) for _, _, known, _ in self._times)
         if key in self._times:
             self._times[key] += 1
         elif alike < MAX_ATTEMPTS:
             self._times[key] = 1
             if self._tell is not None:
-                self._tell(HostAttempt(place.host, place.port, 1, why, kind))
+                self._tell(HostAttempt(place.host, place.port, 1, reason, kind))
 
     async def _relay_traffic(
         self, request: ProxyRequest, rest: bytes, client: SocketStream, server: ByteStream

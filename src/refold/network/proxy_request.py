@@ -46,8 +46,8 @@ class ProxyRequest(Struct, frozen=True):
 class Unreadable(ValueError):
     """A request that is not passed on. `status` answers it, and the message has the reason."""
 
-    def __init__(self, why: str, status: int = 400) -> None:
-        super().__init__(why)
+    def __init__(self, reason: str, status: int = 400) -> None:
+        super().__init__(reason)
         self.status = status
 
 

@@ -152,6 +152,6 @@ def _convert_path(
     return f"{tool}({pattern})"
 
 
-def _change_note(written: str, text: str, why: str) -> str:
+def _change_note(written: str, text: str, reason: str) -> str:
     became = f"became {text!r}" if text else "was left out"
-    return f"{written!r} {became}: {why}"
+    return f"{written!r} {became}: {reason}"

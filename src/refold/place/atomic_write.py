@@ -47,10 +47,10 @@ class _Step(Struct):
 
 
 def put_all(
-    puts: Sequence[FileWrite], folders: DirectoryDescriptors, called: Callable[[Real], str]
+    puts: Sequence[FileWrite], folders: DirectoryDescriptors, label: Callable[[Real], str]
 ) -> None:
     """Do all of `puts`, or undo them and raise `ToolFailed`, with what could not be undone."""
-    steps = [_Step(put, called(put.real)) for put in puts]
+    steps = [_Step(put, label(put.real)) for put in puts]
     _refuse_duplicates(steps)
     new_directories = list[Real]()
     try:
@@ -68,7 +68,7 @@ def put_all(
     left = [(step, name) for step in steps for name in (step.draft, step.kept)]
     _remove_leftovers(left, folders)
     for folder in dict.fromkeys(os.path.dirname(step.put.real) for step in steps):
-        with as_tool_errors(f"sync {called(Real(folder))}"):
+        with as_tool_errors(f"sync {label(Real(folder))}"):
             _sync(Real(folder), folders)
 
 

@@ -174,8 +174,8 @@ class Checkpoints:
             return None
         return self._start_thread(self._store_lent)
 
-    def report_failure(self, why: str) -> None:
-        self._notice = why
+    def report_failure(self, reason: str) -> None:
+        self._notice = reason
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
         trees_after = dict(after)
@@ -234,16 +234,18 @@ class Checkpoints:
             return False
         return not look.done.is_set() or self._clock() - look.began <= seconds
 
-    def _start_thread(self, work: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
-        """Run `work` in a thread."""
+    def _start_thread(self, function: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
+        """Run `function` in a thread."""
         look = SnapshotTask(self._count, self._clock())
-        threading.Thread(target=self._run, args=(look, work), daemon=True).start()
+        threading.Thread(target=self._run, args=(look, function), daemon=True).start()
         return look
 
-    def _run(self, look: "SnapshotTask", work: "Callable[[SnapshotTask], None]") -> None:
+    def _run(
+        self, look: "SnapshotTask", function: "Callable[[SnapshotTask], None]"
+    ) -> None:
         try:
             with self._scanning:
-                work(look)
+                function(look)
         except TooLarge as error:
             self._notice = self._hopeless = str(error)
             look.error = error

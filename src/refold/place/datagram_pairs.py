@@ -26,7 +26,7 @@ def makes_pair(number: int) -> bool:
 
 
 def make_pair(
-    asked: StoppedCall,
+    stopped_call: StoppedCall,
     control: Callable[[int, bytearray], int],
     check: Callable[[], None],
 ) -> None:
@@ -34,7 +34,7 @@ def make_pair(
 
     Raises `OSError`.
     """
-    _, type_, protocol, address = asked.arguments[:4]
+    _, type_, protocol, address = stopped_call.arguments[:4]
     if (
         type_ & _TYPE_MASK not in (socket.SOCK_DGRAM, socket.SOCK_RAW)
         or protocol & 0xFFFFFFFF
@@ -47,6 +47,6 @@ def make_pair(
         numbers = list[int]()
         for number in pair:
             number.setblocking(waiting)
-            words = _DESCRIPTOR_STRUCT.pack(asked.id, 0, number.fileno(), 0, closing)
+            words = _DESCRIPTOR_STRUCT.pack(stopped_call.id, 0, number.fileno(), 0, closing)
             numbers.append(control(_ADD_DESCRIPTOR, bytearray(words)))
-    asked.write(address, struct.pack("=ii", *numbers), check)
+    stopped_call.write(address, struct.pack("=ii", *numbers), check)

@@ -24,35 +24,37 @@ def sets_mode(number: int) -> bool:
     return _call_name(number) != ""
 
 
-def set_mode(asked: StoppedCall) -> None:
+def set_mode(stopped_call: StoppedCall) -> None:
     """Set the mode that the caller asks for, on a directory only. Raises `OSError`."""
-    if os.stat(f"/proc/{asked.pid}").st_uid != os.geteuid():
+    if os.stat(f"/proc/{stopped_call.pid}").st_uid != os.geteuid():
         raise OSError(errno.EPERM, "a caller who is not the user")
-    name = _call_name(asked.number)
-    file = _open_file(asked, name)
+    name = _call_name(stopped_call.number)
+    file = _open_file(stopped_call, name)
     if not stat.S_ISDIR(os.fstat(file).st_mode):
         raise OSError(errno.EPERM, "a file that would run with the rights of its group")
-    mode = asked.arguments[MODE_ARGUMENTS[name]] & 0o7777
+    mode = stopped_call.arguments[MODE_ARGUMENTS[name]] & 0o7777
     # An O_PATH descriptor accepts no mode, but its link in /proc does.
     os.chmod(f"/proc/self/fd/{file}", mode)
 
 
-def _open_file(asked: StoppedCall, name: str) -> int:
-    base, address, _, flags = asked.arguments[:4]
+def _open_file(stopped_call: StoppedCall, name: str) -> int:
+    base, address, _, flags = stopped_call.arguments[:4]
     if name == "fchmod":
-        return asked.descriptor(base)
+        return stopped_call.descriptor(base)
     if name == "chmod":
         base, address, flags = _AT_FDCWD, base, 0
-    path = asked.memory(address, _MOST_BYTES).partition(b"\0")[0]
+    path = stopped_call.memory(address, _MOST_BYTES).partition(b"\0")[0]
     base &= 0xFFFFFFFF
     if own := _OWN_DESCRIPTOR.fullmatch(path):
-        return asked.descriptor(int(own[1]))
+        return stopped_call.descriptor(int(own[1]))
     if not path:
         if name == "fchmodat2" and flags & _EMPTY_PATH and base != _AT_FDCWD:
-            return asked.descriptor(base)
+            return stopped_call.descriptor(base)
         raise OSError(errno.ENOENT, "an empty path")
     follow = name != "fchmodat2" or not flags & _NO_FOLLOW
-    return asked.open(path, "cwd" if base == _AT_FDCWD else f"fd/{base}", follow=follow)
+    return stopped_call.open(
+        path, "cwd" if base == _AT_FDCWD else f"fd/{base}", follow=follow
+    )
 
 
 def _call_name(number: int) -> str:

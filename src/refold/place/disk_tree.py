@@ -27,8 +27,8 @@ class DiskTree:
 
         unread = dict[str, str]()
 
-        def on_unread(directory: str, why: str) -> None:
-            unread[os.path.relpath(directory, real)] = why
+        def on_unread(directory: str, reason: str) -> None:
+            unread[os.path.relpath(directory, real)] = reason
 
         start = len(real.rstrip("/")) + 1
         paths = walk(real, check, on_unread=on_unread)

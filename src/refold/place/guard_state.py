@@ -50,11 +50,11 @@ class Fingerprint(Struct, frozen=True, array_like=True):
     target: str = ""
     names: tuple[str, ...] | None = None
 
-    def is_of(self, about: os.stat_result) -> bool:
-        """Whether `about` is unchanged and the file cannot have changed since it was read."""
+    def is_of(self, status: os.stat_result) -> bool:
+        """Whether `status` is unchanged and the file cannot have changed since it was read."""
         same = (self.device, self.inode, self.changed, self.mode, self.links, self.size) == (
-            about.st_dev, about.st_ino, about.st_ctime_ns, about.st_mode,
-            about.st_nlink, about.st_size,
+            status.st_dev, status.st_ino, status.st_ctime_ns, status.st_mode,
+            status.st_nlink, status.st_size,
         )  # fmt: skip
         return same and self.looked > self.changed + _RACY_NANOSECONDS
 

@@ -214,9 +214,9 @@ def kind_of(mode: int) -> Kind:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def refuse_irregular(about: os.stat_result, name: str) -> None:
+def refuse_irregular(status: os.stat_result, name: str) -> None:
     """Raise for all but regular files."""
-    kind = kind_of(about.st_mode)
+    kind = kind_of(status.st_mode)
     if kind == "directory":
         raise ToolFailed(f"{name} is a directory: list_files shows what is in it.")
     if kind == "link":  # `Files.real` had followed all links

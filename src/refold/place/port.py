@@ -117,16 +117,14 @@ class GuardReport(Struct, frozen=True):
     accepted: tuple[str, ...] = ()
     by_others: tuple[str, ...] = ()
 
-    def sentences(self, called: Callable[[Real], str]) -> list[str]:
-        """Sentences on the changes. `called` returns the display name of a path."""
-        allowed = (
-            f"{called(Real(path))} was changed, as allowed" for path in self.accepted
-        )
+    def sentences(self, label: Callable[[Real], str]) -> list[str]:
+        """Sentences on the changes. `label` returns the display name of a path."""
+        allowed = (f"{label(Real(path))} was changed, as allowed" for path in self.accepted)
         others = (
-            f"another program changed {called(Real(path))} meanwhile, which stays"
+            f"another program changed {label(Real(path))} meanwhile, which stays"
             for path in self.by_others
         )
-        undone = (change.sentence(called(Real(change.path))) for change in self.undone)
+        undone = (change.sentence(label(Real(change.path))) for change in self.undone)
         return [*undone, *allowed, *others]
 
 
@@ -494,4 +492,4 @@ class Snapshots(Protocol):
         only: Collection[str] = (),
         report: ReportProgress | None = None,
     ) -> int: ...
-    def report_failure(self, why: str) -> None: ...
+    def report_failure(self, reason: str) -> None: ...

@@ -23,19 +23,19 @@ _WORD_MASK = 0xFFFFFFFF  # git keeps 32 bits of each number
 _SECOND_NANOSECONDS = 1_000_000_000
 
 
-def to_entry(about: os.stat_result, name: bytes) -> bytes:
+def to_entry(status: os.stat_result, name: bytes) -> bytes:
     """The index entry of a file: its state on the disk, its mode, and the `name` of its content."""
     return _STATE_STRUCT.pack(
-        about.st_ctime_ns // _SECOND_NANOSECONDS & _WORD_MASK,
-        about.st_ctime_ns % _SECOND_NANOSECONDS,
-        about.st_mtime_ns // _SECOND_NANOSECONDS & _WORD_MASK,
-        about.st_mtime_ns % _SECOND_NANOSECONDS,
-        about.st_dev & _WORD_MASK,
-        about.st_ino & _WORD_MASK,
-        git_mode(about.st_mode),
-        about.st_uid & _WORD_MASK,
-        about.st_gid & _WORD_MASK,
-        about.st_size & _WORD_MASK,
+        status.st_ctime_ns // _SECOND_NANOSECONDS & _WORD_MASK,
+        status.st_ctime_ns % _SECOND_NANOSECONDS,
+        status.st_mtime_ns // _SECOND_NANOSECONDS & _WORD_MASK,
+        status.st_mtime_ns % _SECOND_NANOSECONDS,
+        status.st_dev & _WORD_MASK,
+        status.st_ino & _WORD_MASK,
+        git_mode(status.st_mode),
+        status.st_uid & _WORD_MASK,
+        status.st_gid & _WORD_MASK,
+        status.st_size & _WORD_MASK,
         name,
     )
 

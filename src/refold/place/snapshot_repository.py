@@ -92,16 +92,16 @@ class ScanProgress:
         self.done += count
 
     async def run_in_thread(
-        self, work: Callable[[], int], report: ReportProgress | None
+        self, function: Callable[[], int], report: ReportProgress | None
     ) -> int:
-        """Run `work`, and report on it each second. A cancellation stops it and waits for its end."""
+        """Run `function`, and report on it each second. A cancellation stops it and waits for its end."""
         import anyio
 
         files, failure = 0, None
         async with anyio.create_task_group() as group:
             group.start_soon(self._watch, report)
             try:
-                files = await anyio.to_thread.run_sync(work)
+                files = await anyio.to_thread.run_sync(function)
             except ToolFailed as error:  # raised below, where no group wraps it
                 failure = error
             group.cancel_scope.cancel()

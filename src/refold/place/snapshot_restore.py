@@ -321,8 +321,14 @@ def _restore_errors(step: RewriteStep) -> Generator[None]:
         ) from error
 
 
-def _identity(about: os.stat_result) -> tuple[int, ...]:
-    return (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns)
+def _identity(status: os.stat_result) -> tuple[int, ...]:
+    return (
+        status.st_dev,
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+    )
 
 
 def _blob_name(content: bytes) -> str:

@@ -131,19 +131,19 @@ class SocketGuard:
                 error = getattr(problem, "errno", 0) or errno.EACCES
             self._reply(asked.id, error)
 
-    def _execute(self, asked: StoppedCall) -> int:
+    def _execute(self, stopped_call: StoppedCall) -> int:
         """Do what the caller asked for. Return an error number, or 0. Raises `OSError`."""
         self.asked = True
-        self._check(asked)
-        if sets_mode(asked.number):
-            set_mode(asked)
+        self._check(stopped_call)
+        if sets_mode(stopped_call.number):
+            set_mode(stopped_call)
             return 0
-        if makes_pair(asked.number):
-            make_pair(asked, self._control, partial(self._check, asked))
+        if makes_pair(stopped_call.number):
+            make_pair(stopped_call, self._control, partial(self._check, stopped_call))
             return 0
-        number, address, length = asked.arguments[:3]
-        ours, goal = self._connection_target(asked, (number, address, length))
-        self._check(asked)
+        number, address, length = stopped_call.arguments[:3]
+        ours, goal = self._connection_target(stopped_call, (number, address, length))
+        self._check(stopped_call)
         with self._answering:
             self._connecting.add(ours)
         try:
@@ -153,7 +153,7 @@ class SocketGuard:
                 self._connecting.discard(ours)
 
     def _connection_target(
-        self, asked: StoppedCall, arguments: tuple[int, int, int]
+        self, stopped_call: StoppedCall, arguments: tuple[int, int, int]
     ) -> tuple[int, bytes]:
         """The socket, as a descriptor of ours, and the address to connect it to.
 
@@ -162,7 +162,10 @@ class SocketGuard:
         number, pointer, length = arguments
         if length > _MAX_ADDRESS_BYTES:
             raise OSError(errno.EINVAL, "an address that is too long")
-        ours, address = asked.descriptor(number), asked.memory(pointer, length)
+        ours, address = (
+            stopped_call.descriptor(number),
+            stopped_call.memory(pointer, length),
+        )
         unix = struct.pack("=H", socket.AF_UNIX)
         if not address.startswith(unix) or _socket_family(ours) != socket.AF_UNIX:
             return ours, address
@@ -171,22 +174,22 @@ class SocketGuard:
             if self._offline:
                 return ours, address
             raise OSError(errno.ECONNREFUSED, "a socket of another program")
-        file = asked.open(address[2:].partition(b"\0")[0])
-        self._check_socket(asked, file)
+        file = stopped_call.open(address[2:].partition(b"\0")[0])
+        self._check_socket(stopped_call, file)
         return ours, unix + f"/proc/self/fd/{file}".encode() + b"\0"
 
-    def _check_socket(self, asked: StoppedCall, file: int) -> None:
+    def _check_socket(self, stopped_call: StoppedCall, file: int) -> None:
         """Raise `OSError` if the command may not connect to this socket on a disk."""
         if self._reachable and os.path.samestat(os.fstat(file), self._reachable):
             return
-        if not _can_write(asked.pid, file):
+        if not _can_write(stopped_call.pid, file):
             raise OSError(errno.EACCES, "a socket of another program")
-        if self._offline and not is_own_socket(asked.pid, file):
+        if self._offline and not is_own_socket(stopped_call.pid, file):
             raise OSError(errno.ECONNREFUSED, "a socket of another program")
 
-    def _check(self, asked: StoppedCall) -> None:
+    def _check(self, stopped_call: StoppedCall) -> None:
         """Raise if the caller no longer waits: its number may be that of another by now."""
-        self._control(_IS_VALID, bytearray(struct.pack("=Q", asked.id)))
+        self._control(_IS_VALID, bytearray(struct.pack("=Q", stopped_call.id)))
 
     def _reply(self, name: int, error: int) -> None:
         with suppress(OSError):  # the caller no longer waits
@@ -202,8 +205,8 @@ class SocketGuard:
 class _Threads:
     """Up to `_MAX_WAITING_CALLS` threads, each of which may block forever. Idle ones are reused."""
 
-    def __init__(self, work: Callable[[bytes], None]) -> None:
-        self._work, self._lock = work, allocate_lock()
+    def __init__(self, function: Callable[[bytes], None]) -> None:
+        self._work, self._lock = function, allocate_lock()
         self._given = SimpleQueue[bytes | None]()
         self._idle = self._all = 0
 

@@ -214,11 +214,11 @@ class _Reading:
         return os.path.normpath(os.path.join(os.path.dirname(file.path), name))
 
     def _note_left_out(
-        self, file: InstructionFile, importers: Mapping[str, InstructionFile], why: str
+        self, file: InstructionFile, importers: Mapping[str, InstructionFile], reason: str
     ) -> None:
         last = tuple(importers.values())[-1:]
         by = f", which {last[0].display_name} imports," if last else ""
-        self._notices.append(f"{file.display_name}{by} is left out: {why}")
+        self._notices.append(f"{file.display_name}{by} is left out: {reason}")
 
 
 _IMPORT_PATTERN = r"(?:^|(?<=[\s(]))@([^\s@`]+)"

@@ -176,9 +176,9 @@ def _list_names(model_files: PresetFolder) -> list[str]:
     ]
 
 
-def _unquote(words: str) -> str:
-    quoted = len(words) > 1 and words[0] == words[-1] and words[0] in "'\""
-    return words[1:-1] if quoted else words
+def _unquote(text: str) -> str:
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
+    return text[1:-1] if quoted else text
 
 
 def _preset_error(label: str, line: int, problem: str) -> BadInput:

@@ -85,15 +85,15 @@ def remove_invisible(text: str) -> CleanText:
     return CleanText(escape_marks(shown), len(text) - len(shown))
 
 
-def _refuse_odd(about: os.stat_result) -> None:
-    match kind_of(about.st_mode):
+def _refuse_odd(status: os.stat_result) -> None:
+    match kind_of(status.st_mode):
         case "file":
             return
         case "directory":
             raise Unreadable("it is a directory")
         case "link":  # all others had been followed
             raise Unreadable("it is a link that goes round in a circle")
-        case _ if stat.S_ISFIFO(about.st_mode):
+        case _ if stat.S_ISFIFO(status.st_mode):
             raise Unreadable("it is a pipe")
         case _:
             raise Unreadable("it is not a file")

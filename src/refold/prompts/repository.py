@@ -139,8 +139,8 @@ def _text(path: str, at_most: int) -> str:
         return ""
 
 
-def _shorten(words: str) -> str:
-    return shorten(escape_marks(escape_name(words)), _MAX_SUBJECT_CHARS)
+def _shorten(text: str) -> str:
+    return shorten(escape_marks(escape_name(text)), _MAX_SUBJECT_CHARS)
 
 
 _GIT_PREFIX = "Git: "

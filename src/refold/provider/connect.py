@@ -40,9 +40,9 @@ class Unconnected(Broken):
     `lasting`: the environment is wrong, so another attempt would fail, too.
     """
 
-    def __init__(self, why: str, *, lasting: bool = False) -> None:
-        super().__init__(f"cannot be reached: {why}")
-        self.why, self.lasting = why, lasting
+    def __init__(self, reason: str, *, lasting: bool = False) -> None:
+        super().__init__(f"cannot be reached: {reason}")
+        self.why, self.lasting = reason, lasting
 
 
 def server_address(url: str) -> WebAddress:

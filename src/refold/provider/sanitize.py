@@ -22,9 +22,9 @@ from refold.values.text import clean
 from refold.values.tools import ToolSpec
 
 
-def text(words: str) -> str:
-    """`words` without what a strict JSON parser refuses."""
-    return clean(words).replace("\0", "\N{REPLACEMENT CHARACTER}")
+def text(text: str) -> str:
+    """`text` without what a strict JSON parser refuses."""
+    return clean(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def words(message: Message) -> tuple[str, ...]:
@@ -34,9 +34,9 @@ def words(message: Message) -> tuple[str, ...]:
     )
 
 
-def name(called: str) -> str:
+def name(label: str) -> str:
     """A tool's name in a form that every provider accepts. Models may invent any name."""
-    return re.sub(r"[^a-zA-Z0-9_-]", "_", called)[:64] or "unnamed"
+    return re.sub(r"[^a-zA-Z0-9_-]", "_", label)[:64] or "unnamed"
 
 
 def arguments(raw: Raw) -> Raw:

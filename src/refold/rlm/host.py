@@ -253,8 +253,8 @@ def _check(name: str, arguments: Mapping[str, object]) -> None:
             raise HostFailed(f"{name} needs {wanted}: it takes {', '.join(takes)}")
 
 
-def _answer_value(answer: str, asked: ModelQuestion) -> object:
-    return answer if asked.shape is None else value_in(answer)
+def _answer_value(answer: str, question: ModelQuestion) -> object:
+    return answer if question.shape is None else value_in(answer)
 
 
 def _report_value(report: Report) -> object:

@@ -106,8 +106,8 @@ def parse_schema(schema: object) -> tuple[Raw, Schema]:
         raise BadInput(f"schema is not a JSON Schema: {error}") from error
 
 
-def with_shape(asked: ModelQuestion, shape: tuple[Raw, Schema]) -> ModelQuestion:
-    return ModelQuestion(asked.text, asked.query, *shape)
+def with_shape(question: ModelQuestion, shape: tuple[Raw, Schema]) -> ModelQuestion:
+    return ModelQuestion(question.text, question.query, *shape)
 
 
 def to_text(value: object) -> str:
@@ -118,22 +118,22 @@ def to_text(value: object) -> str:
 
 
 def build_request(
-    asked: ModelQuestion, model: str, wrong: InvalidAnswer | None = None
+    question: ModelQuestion, model: str, wrong: InvalidAnswer | None = None
 ) -> Request:
     """`model` is the provider's name of the model."""
-    text = _CLOSING_TAG_PATTERN.sub(r"<\\", asked.text)
+    text = _CLOSING_TAG_PATTERN.sub(r"<\\", question.text)
     material = f"<material>\n{text}\n</material>\n\n" if text else ""
-    messages = [Message("user", (Text(f"{material}{asked.query}"),))]
+    messages = [Message("user", (Text(f"{material}{question.query}"),))]
     if wrong is not None:
         messages.append(Message("assistant", (Text(wrong.answer or "(nothing)"),)))
         messages.append(Message("user", (Text(_WRONG_NOTE.format(problem=wrong.problem)),)))
-    shape = f"{_SHAPE_NOTE}{bytes(asked.schema).decode()}" if asked.shape else ""
+    shape = f"{_SHAPE_NOTE}{bytes(question.schema).decode()}" if question.shape else ""
     return Request(
         Log([StoredMessage(0, message) for message in messages]),
         _SYSTEM_PROMPT + shape,
         model=model,
         tool_choice="none",
-        schema=asked.schema,
+        schema=question.schema,
     )
 
 
@@ -270,13 +270,13 @@ class Leaves:
             return await self._record_answer(seq, response, asking, aide)
 
     async def _collect(
-        self, asked: Request, aide: Model, collector: Collector, scope: anyio.CancelScope
+        self, request: Request, aide: Model, collector: Collector, scope: anyio.CancelScope
     ) -> CollectedResponse | LeafFailed:
         """Collect the answer in the time limit, without waits for a busy provider."""
         scope.deadline = anyio.current_time() + self._code_limits.call
         try:
             with scope:
-                return await collector.collect(asked)
+                return await collector.collect(request)
             return LeafFailed(f"no answer within {self._code_limits.call:g} seconds")
         except ProviderError as error:
             return LeafFailed(str(error), retryable=not isinstance(error, Refused))

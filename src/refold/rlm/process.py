@@ -239,10 +239,10 @@ class Process:
         else:
             self._outgoing.send_nowait(make_frame(message, blob))
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """Kill the process group. The first reason is kept."""
         if not self.why:
-            self.why = why
+            self.why = reason
             self._scope.cancel()
             self._ready.set()
             self._on_end()

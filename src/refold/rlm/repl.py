@@ -245,11 +245,11 @@ class _Run:
                 self._final = final
         self._texts.append(text or ("FINAL" if self._final else "(nothing was printed)"))
 
-    def add_loss(self, why: str) -> None:
+    def add_loss(self, reason: str) -> None:
         """Record that the process exited, or that the disk failed."""
         if self._final is None:
             self._failed = True
-        self._texts.append(why)
+        self._texts.append(reason)
 
     def result(self, notes: Sequence[str]) -> PythonResult:
         """The result for the model. Raises `ToolFailed`, with the same text, if a cell failed."""

@@ -202,13 +202,13 @@ class PythonWorker:
         """Cut text if code bypassed the limit of the worker."""
         return text[: self._limits.output + _SLACK_CHARS]
 
-    async def _stop(self, request: "_Request", why: str) -> None:
-        self.process.send({"t": "interrupt", "why": why})
+    async def _stop(self, request: "_Request", reason: str) -> None:
+        self.process.send({"t": "interrupt", "why": reason})
         with anyio.move_on_after(_GRACE_SECONDS):
             await request.over.wait()
         if not request.over.is_set():
             self.process.end(
-                f"The Python worker was killed: {why}, and the code did not stop."
+                f"The Python worker was killed: {reason}, and the code did not stop."
             )
 
     def _count_time(self, seconds: float) -> None:
@@ -277,8 +277,8 @@ class PythonWorker:
             if not answered:
                 self._refuse(call, f"{call.name} was stopped.")
 
-    def _refuse(self, call: HostCall, why: str) -> None:
-        self.process.send({"t": "reply", "call": call.call, "error": why})
+    def _refuse(self, call: HostCall, reason: str) -> None:
+        self.process.send({"t": "reply", "call": call.call, "error": reason})
 
 
 class _Request:

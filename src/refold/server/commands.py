@@ -162,19 +162,19 @@ def _completions(chat: Conversation, before: str) -> Sequence[Row]:
     ]
 
 
-async def _run(here: "_PageContext", text: str) -> CommandOutput:
+async def _run(context: "_PageContext", text: str) -> CommandOutput:
     question = None
     try:
-        await run_hosted_command(here, text)
+        await run_hosted_command(context, text)
     except _Unanswered as asked:
         question = asked.question
     shown = [
         ShownDocument(markdown=document.text)
         if isinstance(document, Markdown)
         else ShownDocument(row=_to_pieces(document))
-        for document in here.documents
+        for document in context.documents
     ]
-    return CommandOutput(here.session.id, shown, question)
+    return CommandOutput(context.session.id, shown, question)
 
 
 class _Unanswered(Exception):

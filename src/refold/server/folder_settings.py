@@ -261,7 +261,7 @@ def _add_schedules(api: Api, host: Host) -> None:
         return Response(status_code=204)
 
 
-async def _run_in_folder(host: Host, folder: str, work: Callable[[Launch], T]) -> T:
-    """Run `work` in a thread, with a start in the folder. Raises `BadInput` for another path."""
+async def _run_in_folder(host: Host, folder: str, function: Callable[[Launch], T]) -> T:
+    """Run `function` in a thread, with a start in the folder. Raises `BadInput` for another path."""
     async with host.start_in(folder) as launch:
-        return await to_thread.run_sync(work, launch)
+        return await to_thread.run_sync(function, launch)

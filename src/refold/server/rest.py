@@ -215,9 +215,9 @@ def _is_cut_off(host: Host, id_: str) -> bool:
 
 
 def _add_reports(api: Api, host: Host) -> None:
-    async def read(id_: str, work: Callable[[str], T]) -> T:
+    async def read(id_: str, function: Callable[[str], T]) -> T:
         await check_exists(host, id_)
-        return await to_thread.run_sync(work, id_)
+        return await to_thread.run_sync(function, id_)
 
     @api.route("GET", f"{CONVERSATION_PATH}/messages", list[SnapshotMessage])
     async def messages(id_: str) -> Response:

@@ -66,7 +66,7 @@ class Inbox:
 
     async def say(
         self,
-        words: str,
+        text: str,
         *,
         when: Literal["now", "next"] = "now",
         client_key: str = "",
@@ -84,8 +84,8 @@ class Inbox:
         def make_events(view: View) -> Sequence[Event]:
             if client_key and client_key in view.account.client_keys:
                 return ()
-            outside = holds_outside(words)
-            message = Said(words, self._by, when, client_key, shown, typed, outside=outside)
+            outside = holds_outside(text)
+            message = Said(text, self._by, when, client_key, shown, typed, outside=outside)
             return (message,)
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
@@ -144,9 +144,9 @@ class Inbox:
 
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
-    async def mail(self, teammate: str, words: str, client_key: str = "") -> bool:
+    async def mail(self, teammate: str, text: str, client_key: str = "") -> bool:
         """Write to a teammate. False if none of that name runs, or it has the message."""
-        make_events = partial(_mail_events, self._by, teammate, words, client_key)
+        make_events = partial(_mail_events, self._by, teammate, text, client_key)
         return await self._record.append_if(make_events, kept=True, by=self._by)
 
     async def approve_plan(
@@ -333,13 +333,13 @@ def _check_choice(kind: str, value: str, choices: Sequence[str]) -> None:
 
 
 def _mail_events(
-    sender: str, teammate: str, words: str, client_key: str, view: View
+    sender: str, teammate: str, text: str, client_key: str, view: View
 ) -> Sequence[Event]:
     key = f"{sender}/{client_key}/{teammate}" if client_key else ""
     known = key and any(mail.key == key for mail in view.children.mail)
     works = any(child.born.teammate == teammate for child in view.children.team)
     return (
-        (MailSent(sender, teammate, clean(words), key=key),) if works and not known else ()
+        (MailSent(sender, teammate, clean(text), key=key),) if works and not known else ()
     )
 
 

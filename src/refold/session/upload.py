@@ -56,7 +56,7 @@ async def upload(
     session: Session,
     files: Files,
     snapshots: Snapshots | None,
-    wanted: Upload,
+    request: Upload,
     refusal: Refusal,
 ) -> str:
     """Write the file, and return its path. Raises `BadInput`, with nothing written.
@@ -67,15 +67,15 @@ async def upload(
     before = session.view.checkpoints.seq
     real = Real("")
     with anyio.CancelScope(shield=True):  # a written file must be recorded
-        real = await anyio.to_thread.run_sync(_write, files, wanted, refusal)
-        digest = sha256(wanted.content).hexdigest()
-        event = FileUploaded(real, len(wanted.content), digest, before)
+        real = await anyio.to_thread.run_sync(_write, files, request, refusal)
+        digest = sha256(request.content).hexdigest()
+        event = FileUploaded(real, len(request.content), digest, before)
         await session.record(event, kept=True, by="person")
         if snapshots is not None:
             snapshots.note_change()
         await _checkpoint(session, snapshots)
     name = os.path.basename(real)
-    return os.path.join(os.path.dirname(wanted.path), name)
+    return os.path.join(os.path.dirname(request.path), name)
 
 
 async def _checkpoint(session: Session, snapshots: Snapshots | None) -> None:
@@ -93,55 +93,55 @@ async def _checkpoint(session: Session, snapshots: Snapshots | None) -> None:
         await session.record(Checkpointed(taken.trees, taken.left_out), by="place")
 
 
-def _write(files: Files, wanted: Upload, refusal: Refusal) -> Real:
-    real = files.real(wanted.path)
+def _write(files: Files, request: Upload, refusal: Refusal) -> Real:
+    real = files.real(request.path)
     if why := refusal(real):
-        raise Protected(f"{wanted.path!r} was not written: {why}")
-    if wanted.renames:
-        return _write_beside(files, wanted, refusal)
+        raise Protected(f"{request.path!r} was not written: {why}")
+    if request.renames:
+        return _write_beside(files, request, refusal)
     kind = files.kind(real)
     if kind not in ("nothing", "file"):
-        raise BadInput(f"{wanted.path!r} is a {kind}: choose another name")
+        raise BadInput(f"{request.path!r} is a {kind}: choose another name")
     current = files.read(real, _MAX_REPLACED_BYTES) if kind == "file" else None
-    _check(wanted, current)
+    _check(request, current)
     expect = "" if current is None else sha256(current).hexdigest()
-    files.write(real, wanted.content, expect=expect)
+    files.write(real, request.content, expect=expect)
     return real
 
 
-def _check(wanted: Upload, current: bytes | None) -> None:
-    if not wanted.replaces:
+def _check(request: Upload, current: bytes | None) -> None:
+    if not request.replaces:
         if current is not None:
             raise FileExists(
-                f"{wanted.path!r} exists: send If-Match with its ETag to replace it, or "
+                f"{request.path!r} exists: send If-Match with its ETag to replace it, or "
                 "rename=true to keep both"
             )
         return
     digest = None if current is None else sha256(current).hexdigest()
-    if digest is None or wanted.replaces not in ("*", digest):
+    if digest is None or request.replaces not in ("*", digest):
         has = "is not there" if digest is None else "has other content by now"
-        raise OtherContent(f"{wanted.path!r} {has}: read it again, then replace it")
+        raise OtherContent(f"{request.path!r} {has}: read it again, then replace it")
 
 
-def _write_beside(files: Files, wanted: Upload, refusal: Refusal) -> Real:
+def _write_beside(files: Files, request: Upload, refusal: Refusal) -> Real:
     """The first free name. Two uploads at once get two names: no file is ever replaced.
 
     A name that is a link to a protected file or out of the workspace is not free.
     """
-    stem, ending = os.path.splitext(wanted.path)
+    stem, ending = os.path.splitext(request.path)
     for number in range(MAX_NAMES):
-        path = f"{stem}-{number}{ending}" if number else wanted.path
+        path = f"{stem}-{number}{ending}" if number else request.path
         if (real := _free_path(files, path, refusal)) is None:
             continue
         try:
-            files.write(real, wanted.content, expect="")
+            files.write(real, request.content, expect="")
         except ToolFailed:
             if files.kind(real) == "nothing":  # else it was taken just now
                 raise
             continue
         return real
     raise BadInput(
-        f"{wanted.path!r} and {MAX_NAMES - 1} more of its names exist: rename it"
+        f"{request.path!r} and {MAX_NAMES - 1} more of its names exist: rename it"
     )
 
 

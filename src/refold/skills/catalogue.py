@@ -45,8 +45,8 @@ TEXT_SUFFIX = ".md"
 class Catalogue:
     """`around` says where to search. Methods read the disk: call them from a thread."""
 
-    def __init__(self, around: SkillScope) -> None:
-        self._around = around
+    def __init__(self, scope: SkillScope) -> None:
+        self._around = scope
         self._found: SkillScan | None = None
         self._why_unreadable: Callable[[Real], str] = lambda real: ""
 
@@ -166,23 +166,23 @@ class Catalogue:
             raise ToolFailed(str(error)) from error
 
 
-def find_untrusted(around: SkillScope) -> tuple[str, ...]:
+def find_untrusted(scope: SkillScope) -> tuple[str, ...]:
     """Skills, templates and commands in folders that are not trusted."""
-    files = project_files(around, TEMPLATES, AGENT0)
+    files = project_files(scope, TEMPLATES, AGENT0)
     folders = (
-        *(folder for folder in project_skill_folders(around) if os.path.isdir(folder.path)),
-        *(e for e in project_folders(around, COMMAND_FOLDERS) if os.path.isdir(e.path)),
+        *(folder for folder in project_skill_folders(scope) if os.path.isdir(folder.path)),
+        *(e for e in project_folders(scope, COMMAND_FOLDERS) if os.path.isdir(e.path)),
         *(folder for folder in files if os.path.isfile(folder.path)),
     )
     return tuple(
         escape_name(folder.called)
         for folder in folders
-        if not (around.trusted and below(folder.path, around.trusted))
+        if not (scope.trusted and below(folder.path, scope.trusted))
     )
 
 
-def _find_ignored(around: SkillScope) -> Iterator[str]:
-    if names := find_untrusted(around):
+def _find_ignored(scope: SkillScope) -> Iterator[str]:
+    if names := find_untrusted(scope):
         yield (
             f"{' and '.join(names)}: this folder is not trusted, so these skills are "
             "ignored (refold trust add)"
@@ -204,11 +204,11 @@ def _body(skill: Skill, trusted: TrustedText) -> str:
         ) from error
 
 
-def _read_shipped(path: str, called: str) -> bytes:
+def _read_shipped(path: str, label: str) -> bytes:
     try:
         return content_of(path, "", _LARGEST_FILE)
     except FileNotFoundError as error:
-        raise ToolFailed(f"There is no file {escape_name(called)}.") from error
+        raise ToolFailed(f"There is no file {escape_name(label)}.") from error
 
 
 def _files(skill: Skill) -> Iterator[str]:
@@ -276,24 +276,24 @@ def skill_list(skills: Sequence[Skill], budget: int = LIST_CHARS) -> str:
     )
 
 
-def _max_length(lengths: Sequence[int], room: int) -> int:
+def _max_length(lengths: Sequence[int], max_chars: int) -> int:
     """The greatest length of a text with which all fit; shorter texts leave room to others."""
     waiting, share = sorted(lengths), 0
     while waiting:
-        share = room // len(waiting)
+        share = max_chars // len(waiting)
         if waiting[0] > share:
             return share
-        room -= waiting.pop(0)
+        max_chars -= waiting.pop(0)
     return max(lengths)
 
 
-def _name_lines(shown: Sequence[Skill], room: int) -> list[str]:
+def _name_lines(shown: Sequence[Skill], max_chars: int) -> list[str]:
     lines = list[str]()
     for index, skill in enumerate(shown):
         line = f"- {skill.name}"
         last = index == len(shown) - 1
         reserve = 0 if last else len(_MORE_LINE) + 8
-        if sum(len(text) + 1 for text in lines) + len(line) + reserve > room:
+        if sum(len(text) + 1 for text in lines) + len(line) + reserve > max_chars:
             return [*lines, _MORE_LINE.format(len(shown) - index)]
         lines.append(line)
     return lines

@@ -61,89 +61,89 @@ def folder_of_shipped() -> str:
     return _SHIPPED_FOLDER
 
 
-def project_skill_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
+def project_skill_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
     """The folders of skills in the workspace, the nearest first, trusted or not."""
-    return project_folders(around, _IN_A_PROJECT)
+    return project_folders(scope, _IN_A_PROJECT)
 
 
-def project_folders(around: SkillScope, names: Iterable[str]) -> tuple[SkillFolder, ...]:
+def project_folders(scope: SkillScope, names: Iterable[str]) -> tuple[SkillFolder, ...]:
     """Folders of these names in the workspace, the nearest first, trusted or not."""
     kinds = tuple(names)
     return tuple(
-        _in_project(top, name, around)
-        for top in _project_directories(around)
+        _in_project(top, name, scope)
+        for top in _project_directories(scope)
         for name in kinds
     )
 
 
-def own_folder(around: SkillScope, name: str) -> SkillFolder:
+def own_folder(scope: SkillScope, name: str) -> SkillFolder:
     """The folder of this name among the user's settings."""
-    path = os.path.join(around.config, name)
-    return SkillFolder(path, _with_tilde(path, around.home), "yours")
+    path = os.path.join(scope.config, name)
+    return SkillFolder(path, _with_tilde(path, scope.home), "yours")
 
 
-def skill_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
+def skill_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
     """Every folder of skills that counts. The first that has a name wins."""
     return (
-        *trusted_folders(project_skill_folders(around), around),
-        own_folder(around, "skills"),
-        *(SkillFolder(os.path.join(around.home, n), f"~/{n}", "yours") for n in _AT_HOME),
+        *trusted_folders(project_skill_folders(scope), scope),
+        own_folder(scope, "skills"),
+        *(SkillFolder(os.path.join(scope.home, n), f"~/{n}", "yours") for n in _AT_HOME),
         SkillFolder(_SHIPPED_FOLDER, "refold", "shipped"),
     )
 
 
-def project_files(around: SkillScope, *names: str) -> tuple[SkillFolder, ...]:
+def project_files(scope: SkillScope, *names: str) -> tuple[SkillFolder, ...]:
     """The files of templates in the workspace, the nearest first, trusted or not."""
     return tuple(
-        _in_project(top, name, around)
+        _in_project(top, name, scope)
         for name in names
-        for top in _project_directories(around)
+        for top in _project_directories(scope)
     )
 
 
-def template_files(around: SkillScope) -> tuple[SkillFolder, ...]:
+def template_files(scope: SkillScope) -> tuple[SkillFolder, ...]:
     """Every file of templates that counts. The first that has a name wins."""
-    agent0 = os.path.join(around.home, ".config/agent0/skills.md")
+    agent0 = os.path.join(scope.home, ".config/agent0/skills.md")
     return (
-        *trusted_folders(project_files(around, TEMPLATES), around),
-        own_folder(around, "skills.md"),
-        *trusted_folders(project_files(around, AGENT0), around),
-        SkillFolder(agent0, _with_tilde(agent0, around.home), "yours"),
+        *trusted_folders(project_files(scope, TEMPLATES), scope),
+        own_folder(scope, "skills.md"),
+        *trusted_folders(project_files(scope, AGENT0), scope),
+        SkillFolder(agent0, _with_tilde(agent0, scope.home), "yours"),
         SkillFolder(_SHIPPED_TEMPLATES, "refold", "shipped"),
     )
 
 
-def command_folders(around: SkillScope) -> tuple[SkillFolder, ...]:
+def command_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
     """Every folder of commands that counts. The first that has a name wins."""
-    at_home = os.path.join(around.home, COMMAND_FOLDERS[1])
+    at_home = os.path.join(scope.home, COMMAND_FOLDERS[1])
     return (
-        *trusted_folders(project_folders(around, COMMAND_FOLDERS), around),
-        own_folder(around, "commands"),
+        *trusted_folders(project_folders(scope, COMMAND_FOLDERS), scope),
+        own_folder(scope, "commands"),
         SkillFolder(at_home, f"~/{COMMAND_FOLDERS[1]}", "yours"),
     )
 
 
 def trusted_folders(
-    places: Iterable[SkillFolder], around: SkillScope
+    places: Iterable[SkillFolder], scope: SkillScope
 ) -> Iterator[SkillFolder]:
     """The `places` in a trusted folder."""
-    trusted = around.trusted
+    trusted = scope.trusted
     return (place for place in places if trusted and below(place.path, trusted))
 
 
-def _project_directories(around: SkillScope) -> Iterator[str]:
+def _project_directories(scope: SkillScope) -> Iterator[str]:
     """The folders from the workspace up to the root of its repository."""
-    directory = around.directory
+    directory = scope.directory
     yield directory
-    while directory != around.repository and below(directory, around.repository):
+    while directory != scope.repository and below(directory, scope.repository):
         directory = os.path.dirname(directory)
         yield directory
 
 
-def _in_project(top: str, name: str, around: SkillScope) -> SkillFolder:
+def _in_project(top: str, name: str, scope: SkillScope) -> SkillFolder:
     path = os.path.join(top, name)
-    called = os.path.relpath(path, around.directory)
-    bound, trusted = around.trusted or top, around.trusted_text
+    called = os.path.relpath(path, scope.directory)
+    bound, trusted = scope.trusted or top, scope.trusted_text
     return SkillFolder(path, called, "project", bound, trusted)
 
 

@@ -125,14 +125,14 @@ def _is_key(word: str) -> bool:
     return first.isascii() and first.isalpha() and letters.isalnum()
 
 
-def _is_quoted(words: str) -> bool:
-    quote, inside = words[:1], words[1:-1]
-    ends = len(words) > 1 and quote in "'\"" and words.endswith(quote)
+def _is_quoted(text: str) -> bool:
+    quote, inside = text[:1], text[1:-1]
+    ends = len(text) > 1 and quote in "'\"" and text.endswith(quote)
     return ends and quote not in inside and "\\" not in inside
 
 
-def _has_comment(words: str) -> bool:
-    return words.startswith("#") or " #" in words or "\t#" in words
+def _has_comment(text: str) -> bool:
+    return text.startswith("#") or " #" in text or "\t#" in text
 
 
 def _entries(lines: list[str]) -> Iterator[tuple[str, bool]]:

@@ -164,11 +164,11 @@ class Shortcuts:
     """`taken` are the names of the built-in commands, without the slash."""
 
     def __init__(
-        self, catalogue: Catalogue, around: SkillScope, taken: Collection[str]
+        self, catalogue: Catalogue, scope: SkillScope, taken: Collection[str]
     ) -> None:
         self._catalogue, self._taken = catalogue, frozenset(taken)
-        parsed, problems = templates(template_files(around))
-        files, others = command_files(command_folders(around))
+        parsed, problems = templates(template_files(scope))
+        files, others = command_files(command_folders(scope))
         shipped = {
             template.name: template
             for template in parsed
@@ -232,12 +232,12 @@ class Shortcuts:
             return None
         return f"{self._spelling(template.name, self._taken)}{match[2]}"
 
-    def missing(self, name: str, words: str) -> tuple[str, ...]:
+    def missing(self, name: str, text: str) -> tuple[str, ...]:
         """The arguments that the user has to be asked for before `expand`."""
         shortcut = self.find(name)
         if not isinstance(shortcut, Template):
             return ()
-        return missing(shortcut, slot_values(shortcut, words))
+        return missing(shortcut, slot_values(shortcut, text))
 
     def expand(self, name: str, words: str, answers: Mapping[str, str]) -> str:
         """The expansion of `/name words`; `answers` are for missing arguments.

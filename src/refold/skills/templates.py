@@ -90,14 +90,14 @@ def templates(
     return tuple(taken.values()), tuple(problems)
 
 
-def slot_values(template: Template, words: str) -> dict[str, str]:
+def slot_values(template: Template, text: str) -> dict[str, str]:
     """The values of the slots from the words after `/name`.
 
     The last slot takes the rest. If all words are `slot=value`, the order does not matter.
     """
-    if named := _values_by_name(template, words.strip()):
+    if named := _values_by_name(template, text.strip()):
         return named
-    values, rest = dict[str, str](), words.strip()
+    values, rest = dict[str, str](), text.strip()
     for index, slot in enumerate(template.slots):
         if not rest:
             break
@@ -109,12 +109,12 @@ def slot_values(template: Template, words: str) -> dict[str, str]:
     return values
 
 
-def _values_by_name(template: Template, words: str) -> dict[str, str]:
+def _values_by_name(template: Template, text: str) -> dict[str, str]:
     """The values of `slot=value` words; nothing if any word is something else."""
     slots = {slot.name.replace(" ", "_"): slot.name for slot in template.slots}
     values, position = dict[str, str](), 0
-    while position < len(words):
-        pair = _PAIR_PATTERN.match(words, position)
+    while position < len(text):
+        pair = _PAIR_PATTERN.match(text, position)
         if pair is None or pair[1] not in slots:
             return {}
         values[slots[pair[1]]] = next(
@@ -149,21 +149,21 @@ def fill(template: Template, values: Mapping[str, str], words: str = "") -> str:
     return f"{text}\n\n{extra}" if extra else text
 
 
-def _parse(text: str, called: str, problems: list[str]) -> Iterator[Template]:
+def _parse(text: str, label: str, problems: list[str]) -> Iterator[Template]:
     sections = tuple(_sections_by(_HEADING_PATTERN, text)) or tuple(
         _sections_by(_BARE_HEADING, text)
     )
     if not sections and (line := _stray_heading_line(text)):
         problems.append(
-            f"{escape_name(called)}, line {line}: no template begins here: write it as ## /fix <arg>"
+            f"{escape_name(label)}, line {line}: no template begins here: write it as ## /fix <arg>"
         )
     for count, (line, name, slots, body) in enumerate(sections):
         location = (
-            f"{escape_name(called)}, line {line}: the template /{escape_name(name)[:80]}"
+            f"{escape_name(label)}, line {line}: the template /{escape_name(name)[:80]}"
         )
         if count == _MAX_TEMPLATES:
             problems.append(
-                f"{escape_name(called)}: only the first {_MAX_TEMPLATES} templates are used"
+                f"{escape_name(label)}: only the first {_MAX_TEMPLATES} templates are used"
             )
             return
         if not _NAME_PATTERN.fullmatch(name):
@@ -173,7 +173,7 @@ def _parse(text: str, called: str, problems: list[str]) -> Iterator[Template]:
         elif not visible_text(body).strip():
             problems.append(f"{location} is ignored: it has no text")
         else:
-            yield Template(name.lower(), placeholders, visible_text(body).strip(), called)
+            yield Template(name.lower(), placeholders, visible_text(body).strip(), label)
 
 
 def _sections_by(pattern: re.Pattern[str], text: str) -> Iterator[_Section]:

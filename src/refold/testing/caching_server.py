@@ -64,8 +64,8 @@ class CachingModel:
     def cached(self) -> int:
         return sum(request.cached for request in self.requests)
 
-    def __call__(self, heard: ReceivedRequest) -> Answer:
-        body = msgspec.json.decode(heard.body)
+    def __call__(self, request: ReceivedRequest) -> Answer:
+        body = msgspec.json.decode(request.body)
         prompt = _PROMPT_READERS[self._wire](body)
         if len(prompt.marks) > MOST_MARKS:
             error = {"type": "invalid_request_error", "message": "too many cache_control"}

@@ -40,11 +40,11 @@ class Deviating:
         self._streams = 0
         self.happened: dict[str, int] = {}
 
-    def __call__(self, heard: ReceivedRequest) -> Answer:
+    def __call__(self, request: ReceivedRequest) -> Answer:
         if self._overloaded():
             self._count("overloaded")
             return Answer(OVERLOADED, 529, JSON)
-        reply = self._reply(heard)
+        reply = self._reply(request)
         self._streams += 1
         if self._reset_every and self._streams % self._reset_every == 0:
             self._count("reset")

@@ -234,12 +234,12 @@ class CatalogueOfLines:
         self,
         text: str,
         limit: int,
-        wanted: Callable[[Card], bool] = lambda _: True,
+        matches: Callable[[Card], bool] = lambda _: True,
         *,
         seconds: float = inf,
     ) -> list[Hit]:
         with self._files() as files:
-            return files.catalogue(self._tell, self._notice).search(text, limit, wanted)
+            return files.catalogue(self._tell, self._notice).search(text, limit, matches)
 
     def last_cards(self) -> dict[str, Card]:
         return {}

@@ -157,15 +157,15 @@ def _send_call(inner: Any, value: Any) -> Callable[[], Any]:
 
 
 async def cut_at_each_wait(
-    work: Callable[[], Awaitable[object]], check: Callable[[], None], most: int = 100
+    function: Callable[[], Awaitable[object]], check: Callable[[], None], most: int = 100
 ) -> int:
-    """Do `work` again and again, cancelled one wait later each time.
+    """Do `function` again and again, cancelled one wait later each time.
 
     `check` is called after each. Returns how many waits there were.
     """
     for wait in range(most):
         scope = anyio.CancelScope()
-        cut = CancelAtWait(work(), scope, wait)
+        cut = CancelAtWait(function(), scope, wait)
         with scope:
             await cut
         check()

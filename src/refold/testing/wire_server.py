@@ -132,14 +132,14 @@ def _in_turn(answers: Iterable[Answer | Answering]) -> Answering:
     waiting = iter(answers)
     always: list[Answering] = []
 
-    def answering(heard: ReceivedRequest) -> Answer:
+    def answering(request: ReceivedRequest) -> Answer:
         answer = always[0] if always else next(waiting, None)
         if answer is None:
             return Answer(b'{"error":{"message":"no more answers"}}', 500)
         if isinstance(answer, Answer):
             return answer
         always.append(answer)
-        return answer(heard)
+        return answer(request)
 
     return answering
 

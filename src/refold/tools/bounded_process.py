@@ -53,7 +53,7 @@ def run_bounded(function: Callable[[str], None], content: bytes, argument: str) 
     raise LimitExceeded(BOUNDS_TEXT)
 
 
-def exit_unreadable(why: str) -> None:
+def exit_unreadable(reason: str) -> None:
     """End this process, because the input is invalid."""
-    sys.stderr.write(" ".join(why.split()))
+    sys.stderr.write(" ".join(reason.split()))
     sys.exit(_CANNOT_READ)

@@ -140,17 +140,17 @@ def _search_root(path: str, files: Files) -> tuple[str, str]:
 
 
 def _ripgrep_command(
-    directory_path: str, wanted: GrepQuery, scope: SearchScope
+    directory_path: str, query: GrepQuery, scope: SearchScope
 ) -> Sequence[str]:
-    options = ["--ignore-case"] if wanted.ignore_case else []
-    options += [f"--context={wanted.context}", f"--regexp={wanted.pattern}"]
+    options = ["--ignore-case"] if query.ignore_case else []
+    options += [f"--context={query.context}", f"--regexp={query.pattern}"]
     program, *usual = ripgrep(directory_path, scope)
     options += ["--json", "--crlf", "--binary"]
-    return (program, *usual, *options, "--", wanted.path)
+    return (program, *usual, *options, "--", query.path)
 
 
-def _walk_command(_where: str, wanted: GrepQuery, scope: SearchScope) -> Sequence[str]:
-    wanted = msgspec.structs.replace(wanted, excludes=scope.excludes)
+def _walk_command(_where: str, query: GrepQuery, scope: SearchScope) -> Sequence[str]:
+    query = msgspec.structs.replace(query, excludes=scope.excludes)
     # -I: no file in the workspace may be imported as a module.
     path = ":".join(p for p in sys.path if os.path.isabs(p))
     return (
@@ -159,7 +159,7 @@ def _walk_command(_where: str, wanted: GrepQuery, scope: SearchScope) -> Sequenc
         "-c",
         _WALK_SCRIPT,
         path,
-        msgspec.json.encode(wanted).decode(),
+        msgspec.json.encode(query).decode(),
     )
 
 
@@ -268,14 +268,14 @@ def _display_name(files: Files, directory_path: str, path: str) -> str:
 
 def _reply(
     matches: Sequence[MatchedLine],
-    wanted: GrepQuery,
+    query: GrepQuery,
     files_only: bool,
     display_name: partial[str],
 ) -> Reply:
     paths = list(dict.fromkeys(line.path for line in matches))
     match_count = sum(line.match for line in matches)
     about = f"{_count(match_count, 'line')} in {_count(len(paths), 'file')}"
-    note = (Note(f"searched for {escape_name(wanted.pattern)}: {about}"),)
+    note = (Note(f"searched for {escape_name(query.pattern)}: {about}"),)
     if not matches:
         return Reply(_NOTHING_FOUND, note)
     rows = (

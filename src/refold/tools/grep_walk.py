@@ -43,15 +43,15 @@ def main(wanted: str) -> None:
             _print(kind, path, number, line)
 
 
-def _paths(directory: str, asked: GrepQuery, files: Files) -> Iterator[str]:
-    path = asked.path
+def _paths(directory: str, query: GrepQuery, files: Files) -> Iterator[str]:
+    path = query.path
     if files.kind(Real(os.path.join(directory, path))) == "file":
         yield path
     else:
         paths = walk(
             directory,
             lambda: None,
-            asked.excludes,
+            query.excludes,
             lambda path, why: _print_skipped(os.path.relpath(path, directory), why),
         )
         yield from (os.path.relpath(entry, directory) for entry in paths)
@@ -79,9 +79,9 @@ def _hits(
             yield ("match" if index in hits else "context"), index + 1, lines[index]
 
 
-def _print_skipped(path: str, why: str) -> None:
+def _print_skipped(path: str, reason: str) -> None:
     line = msgspec.json.encode(
-        {"type": "skipped", "data": {"path": _to_field(path), "why": why}}
+        {"type": "skipped", "data": {"path": _to_field(path), "why": reason}}
     )
     sys.stdout.buffer.write(line + b"\n")
 

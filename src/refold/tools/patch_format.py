@@ -77,8 +77,8 @@ def without_blank_end(rows: Sequence[Row], blanks: int) -> tuple[Row, ...]:
     return tuple(rows[:many])
 
 
-def unclear_error(line: int, text: str, why: str) -> ToolFailed:
-    return ToolFailed(f"Line {line} of the patch, {text[:80]!r}, {why}")
+def unclear_error(line: int, text: str, reason: str) -> ToolFailed:
+    return ToolFailed(f"Line {line} of the patch, {text[:80]!r}, {reason}")
 
 
 def _parse_marked(lines: Sequence[str], index: int) -> tuple[Section, ...]:

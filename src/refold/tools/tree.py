@@ -100,9 +100,11 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
     return opened, unreadable
 
 
-def _fill(parent: _Directory, items: list[tuple[DirectoryEntry, bool]], room: int) -> None:
+def _fill(
+    parent: _Directory, items: list[tuple[DirectoryEntry, bool]], max_chars: int
+) -> None:
     visible = [item for item, ignored in items if not ignored]
-    parent.items = visible[: min(room, _MAX_NAMES_OF_ONE)]
+    parent.items = visible[: min(max_chars, _MAX_NAMES_OF_ONE)]
     parent.left_out = len(visible) - len(parent.items)
     parent.ignored = sum(ignored and item.name != ".git" for item, ignored in items)
 

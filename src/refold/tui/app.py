@@ -264,10 +264,10 @@ class App:
             case _:
                 self._start_task(partial(self._carry_out, command))
 
-    def _start_task(self, work: Callable[[], Awaitable[None]]) -> None:
+    def _start_task(self, function: Callable[[], Awaitable[None]]) -> None:
         async def start_guarded() -> None:
             try:
-                await work()
+                await function()
             except RefoldError as error:
                 self._printer.print_line(sentence(error))
 

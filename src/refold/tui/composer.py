@@ -155,15 +155,15 @@ def recall_newer(composer: Composer) -> Composer:
     return replace(composer, field=_field_with_text(composer, entry), at=index, offers=())
 
 
-def search_history(composer: Composer, words: str, *, further: bool = False) -> Composer:
+def search_history(composer: Composer, text: str, *, further: bool = False) -> Composer:
     """Find the newest input with these words; with `further`, the next older one."""
     start = composer.at + 1 if further else 0
     for index in range(start, len(composer.history)):
         entry = composer.history[-1 - index]
-        if words and words.casefold() in entry.casefold():
+        if text and text.casefold() in entry.casefold():
             field = _field_with_text(composer, entry)
-            return replace(composer, search=words, field=field, at=index)
-    return replace(composer, search=words)
+            return replace(composer, search=text, field=field, at=index)
+    return replace(composer, search=text)
 
 
 def _after_edit(composer: Composer, edit: Edit) -> Composer:

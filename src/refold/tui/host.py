@@ -63,14 +63,14 @@ class RowPrinter(Printer):
 
     def __init__(
         self,
-        room: Callable[[], int],
+        width: Callable[[], int],
         capabilities: TerminalCapabilities,
         rows: Callable[[Sequence[Line]], None],
         use: Callable[[TerminalCapabilities], None],
     ) -> None:
-        super().__init__(io.StringIO(), _row_capabilities(capabilities, room))
+        super().__init__(io.StringIO(), _row_capabilities(capabilities, width))
         self._rows, self._begun = rows, list[Piece]()
-        self._cells, self._use = room, use
+        self._cells, self._use = width, use
 
     def print_pieces(self, pieces: Iterable[Piece]) -> None:
         texts = [*self._begun, *pieces]
@@ -334,11 +334,11 @@ class ScreenDisplay(Protocol):
 
 
 def _row_capabilities(
-    capabilities: TerminalCapabilities, room: Callable[[], int]
+    capabilities: TerminalCapabilities, width: Callable[[], int]
 ) -> TerminalCapabilities:
     """Return capabilities for rows that the screen draws: no cursor movement."""
     return replace(
-        capabilities, room=room, width=room, height=lambda: _QUESTION_ROWS, moves=False
+        capabilities, room=width, width=width, height=lambda: _QUESTION_ROWS, moves=False
     )
 
 

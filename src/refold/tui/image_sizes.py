@@ -31,13 +31,13 @@ class ImageSize(Struct, frozen=True):
     height: int
     cells: tuple[int, int] = (1, 1)
 
-    def fit(self, room: int, *, whole: bool) -> tuple[int, int]:
+    def fit(self, width: int, *, whole: bool) -> tuple[int, int]:
         """Return columns and rows on the screen, in proportion and never enlarged."""
         columns, rows = self.cells
         most = _WHOLE_ROWS if whole else _FOLDED_ROWS
-        scale = min(1.0, max(room, 1) / columns, most / rows)
+        scale = min(1.0, max(width, 1) / columns, most / rows)
         return (
-            max(min(round(columns * scale), room), 1),
+            max(min(round(columns * scale), width), 1),
             max(min(round(rows * scale), most), 1),
         )
 

@@ -61,10 +61,10 @@ def move_selection(model: Model, step: int) -> Model:
     return _show_item(replace(model, focus="transcript", selected=selected), selected)
 
 
-def _is_selectable(transcript: Transcript, index: int, room: int) -> bool:
+def _is_selectable(transcript: Transcript, index: int, width: int) -> bool:
     """Return True for a block with rows that a person may want to open or copy."""
     is_end = isinstance(transcript.item(index), TurnEndBlock)
-    return not is_end and bool(transcript.rows(index, room))
+    return not is_end and bool(transcript.rows(index, width))
 
 
 def _show_item(model: Model, item: int) -> Model:
@@ -159,23 +159,23 @@ def press_search_key(model: Model, finding: TextSearch, key: str) -> Updated:
             return (model, ()) if field is None else search(model, field.text)
 
 
-def search(model: Model, words: str, step: int = -1, start: int | None = None) -> Updated:
+def search(model: Model, text: str, step: int = -1, start: int | None = None) -> Updated:
     """Show the next item with these words; without `start`, search from the newest."""
     last = len(model.transcript) - 1
     begin = last if start is None else start
     item = None
-    if words and 0 <= begin <= last:
-        item = find_item(model.transcript, words, begin, step)
+    if text and 0 <= begin <= last:
+        item = find_item(model.transcript, text, begin, step)
     current = (
         model.overlay.at
         if isinstance(model.overlay, TextSearch) and start is not None
         else -1
     )
     finding = TextSearch(
-        field_of(words), current if item is None else item, bool(words) and item is None
+        field_of(text), current if item is None else item, bool(text) and item is None
     )
     model = replace(model, overlay=finding)
-    return (model if item is None else _show_match(model, item, words)), ()
+    return (model if item is None else _show_match(model, item, text)), ()
 
 
 def _show_match(model: Model, item: int, words: str) -> Model:
@@ -195,10 +195,10 @@ def _show_match(model: Model, item: int, words: str) -> Model:
 
 
 def _last_matching_row(
-    transcript: Transcript, item: int, room: int, wanted: str
+    transcript: Transcript, item: int, width: int, wanted: str
 ) -> int | None:
     """Return the last row of the item that has these words in one piece."""
-    rows = transcript.rows(item, room)
+    rows = transcript.rows(item, width)
     return next(
         (
             n

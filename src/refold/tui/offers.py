@@ -101,9 +101,9 @@ def _session_items(session: Session) -> Iterator[PickerItem]:
 def _item(id_: str, name: str, about: str) -> PickerItem:
     name, about = on_one_line(name), on_one_line(about)
 
-    def row(room: int) -> Line:
-        shown = cut(f"{name:<{_NAME_CELLS}}" if cells(name) == len(name) else name, room)
-        left = room - cells(shown) - 2
+    def row(width: int) -> Line:
+        shown = cut(f"{name:<{_NAME_CELLS}}" if cells(name) == len(name) else name, width)
+        left = width - cells(shown) - 2
         return (
             ("plain", shown),
             ("dim", f"  {cut(about, left)}" if left > 8 and about else ""),

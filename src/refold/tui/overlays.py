@@ -266,7 +266,7 @@ def _body(model: Model, dialog: Dialog) -> _Body:
     return _Body(rows, min(len(rows), max(most, 1)), menu)
 
 
-def _menu_rows(model: Model, dialog: Dialog, room: int) -> list[Line]:
+def _menu_rows(model: Model, dialog: Dialog, width: int) -> list[Line]:
     """Return the choices, or [] while the prompt is shown instead."""
     if (menu := dialog.menu) is None:
         return []
@@ -274,12 +274,12 @@ def _menu_rows(model: Model, dialog: Dialog, room: int) -> list[Line]:
     drafts, writes = typed and not menu.writing, typed and menu.writing
     if not ((menu.choices and not writes) or drafts or not (calm or typed)):
         return []
-    return wrap_rows(_menu_line(model, dialog, room), room)
+    return wrap_rows(_menu_line(model, dialog, width), width)
 
 
-def _menu_line(model: Model, dialog: Dialog, room: int = sys.maxsize) -> Line:
+def _menu_line(model: Model, dialog: Dialog, width: int = sys.maxsize) -> Line:
     typed, calm = _has_text(model, dialog), is_calm(model, model.clock)
-    return menu_line(dialog.menu or Menu(), room, typed=typed, calm=calm)
+    return menu_line(dialog.menu or Menu(), width, typed=typed, calm=calm)
 
 
 def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, int] | None]:

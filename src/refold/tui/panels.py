@@ -71,10 +71,10 @@ def is_empty(model: Model) -> bool:
     return not any(_PANEL_ENTRIES[model.panel](model, PANEL_COLUMNS))
 
 
-def panel_entries(model: Model, room: int) -> Sequence[PanelEntry]:
+def panel_entries(model: Model, width: int) -> Sequence[PanelEntry]:
     if not model.panel:
         return ()
-    return list(_PANEL_ENTRIES[model.panel](model, max(room, 8)))
+    return list(_PANEL_ENTRIES[model.panel](model, max(width, 8)))
 
 
 def diffs_by_file(model: Model) -> Mapping[str, Sequence[Diff]]:
@@ -85,94 +85,94 @@ def diffs_by_file(model: Model) -> Mapping[str, Sequence[Diff]]:
     return diffs
 
 
-def _todo_entries(model: Model, room: int) -> Iterator[PanelEntry]:
+def _todo_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     todos = model.screen.view.conversation.todos
-    for index, row in enumerate(checklist(todos, room)):
+    for index, row in enumerate(checklist(todos, width)):
         yield PanelEntry(str(index), (row,))
 
 
-def _task_entries(model: Model, room: int) -> Iterator[PanelEntry]:
+def _task_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     """List the tasks, open ones first, and at the end how many there are of each kind."""
     board = model.board
     if board is None or board.problem:
         text = "The board is being read." if board is None else board.problem
         style: Style = "bad" if board else "dim"
-        yield PanelEntry("", tuple(wrap_words(on_one_line(text), room, style)))
+        yield PanelEntry("", tuple(wrap_words(on_one_line(text), width, style)))
         return
     if not board.tasks:
         return
     ordered = sorted(board.tasks, key=lambda task: not task.open)
     tasks = with_names(ordered, model.screen.view)
-    rows = task_rows(tasks, room)
+    rows = task_rows(tasks, width)
     for index, (task, row) in enumerate(zip(tasks, rows, strict=True)):
         selected = index == model.panel_row and model.focus == "panel"
-        whole = task_lines(task, room) if selected else [row]
-        parts = [part for each in whole for part in hard_wrap(each, room)]
+        whole = task_lines(task, width) if selected else [row]
+        parts = [part for each in whole for part in hard_wrap(each, width)]
         yield PanelEntry(str(task.id), tuple(parts))
-    yield PanelEntry("", (truncate(line(count_line(tasks), "dim"), room),))
+    yield PanelEntry("", (truncate(line(count_line(tasks), "dim"), width),))
 
 
-def _background_entries(model: Model, room: int) -> Iterator[PanelEntry]:
+def _background_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     """List the background commands, newest first."""
     commands = model.screen.view.background.commands
     for command in reversed(commands):
         rows = command_rows(command, model.now, model.printed.get(command.name, ""))
-        yield PanelEntry(command.name, tuple(truncate(row, room) for row in rows))
+        yield PanelEntry(command.name, tuple(truncate(row, width) for row in rows))
 
 
-def _agent_entries(model: Model, room: int) -> Iterator[PanelEntry]:
+def _agent_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     family = model.screen.view.children
     moved = {each.node: each for each in model.screen.moved}
     for child in family.children:
-        rows = [truncate(row, room) for row in child_rows(child, moved, room)]
+        rows = [truncate(row, width) for row in child_rows(child, moved, width)]
         for each in family.asks:
             if f"{each.child}/".startswith(f"{child.name}/"):
                 text = f"  asks: {on_one_line(model.transcript.label(each.call))}"
-                rows.append(line(cut(on_one_line(text), room), "warn"))
+                rows.append(line(cut(on_one_line(text), width), "warn"))
         yield PanelEntry(child.name, tuple(rows))
 
 
-def _change_entries(model: Model, room: int) -> Iterator[PanelEntry]:
+def _change_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     files = diffs_by_file(model)
     for index, (path, diffs) in enumerate(files.items()):
         plus = sum(diff.counts[0] for diff in diffs)
         minus = sum(diff.counts[1] for diff in diffs)
         name = cut(
-            on_one_line(relative_name(path, model.transcript.directory)), max(room - 14, 4)
+            on_one_line(relative_name(path, model.transcript.directory)), max(width - 14, 4)
         )
         head: Line = (
             ("strong", name), ("added", f" +{plus}"), ("gone", f" -{minus}"),
         )  # fmt: skip
-        rows = [truncate(head, room)]
+        rows = [truncate(head, width)]
         if index == model.panel_row and model.focus == "panel":
             for diff in diffs:
                 for row in diff_lines(diff.text, diff.path):
-                    rows += wrap_code(row, room)
+                    rows += wrap_code(row, width)
         yield PanelEntry(path, tuple(rows))
 
 
-def _cost_entries(model: Model, room: int) -> Iterator[PanelEntry]:
+def _cost_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     view = model.screen.view
     account, turn = view.account, view.turn
     usage = context_lines(context_usage(view, model.screen.window))
-    yield PanelEntry("", tuple(part for row in usage for part in wrap_rows(row, room)))
+    yield PanelEntry("", tuple(part for row in usage for part in wrap_rows(row, width)))
     for about, spent in (
         ("this turn" if turn.seq else "last turn", turn.spent),
         ("this session", account.spent),
         ("subagents", account.children_spent),
     ):
         if spent.answers:
-            yield PanelEntry("", tuple(wrap_words(f"{about}: {spent_row(spent)}", room)))
+            yield PanelEntry("", tuple(wrap_words(f"{about}: {spent_row(spent)}", width)))
     for name, spent in account.by_model:
         text = f"{on_one_line(name)}: {count_with_noun(spent.answers, 'response')}"
-        yield PanelEntry("", tuple(wrap_words(text, room, "dim")))
+        yield PanelEntry("", tuple(wrap_words(text, width, "dim")))
 
 
-def _plan_entries(model: Model, room: int) -> Iterator[PanelEntry]:
+def _plan_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     plans = model.screen.view.plans.made
     text = plans[-1].text if plans else ""
-    for row in markdown_rows(text, room, links=model.transcript.links):
-        yield PanelEntry("", (truncate(row, room),))
+    for row in markdown_rows(text, width, links=model.transcript.links):
+        yield PanelEntry("", (truncate(row, width),))
 
 
 _PANEL_ENTRIES: Mapping[PanelName, Callable[[Model, int], Iterator[PanelEntry]]] = {

@@ -23,27 +23,27 @@ class RunningShell(Struct, frozen=True):
     printed: str = ""
 
 
-def shell_room(room: int) -> int:
+def shell_room(width: int) -> int:
     """Return how many cells a row of a command's output has."""
-    return max(room - INDENT_CELLS, 8)
+    return max(width - INDENT_CELLS, 8)
 
 
-def running_shell_rows(item: RunningShell, room: int) -> list[Line]:
-    rows = text_lines(item.printed, shell_room(room), "dim")[-_MAX_TAIL_ROWS:]
-    return _shell_rows(item.command, [*rows, line(_RUNNING_HINT, "dim")], room)
+def running_shell_rows(item: RunningShell, width: int) -> list[Line]:
+    rows = text_lines(item.printed, shell_room(width), "dim")[-_MAX_TAIL_ROWS:]
+    return _shell_rows(item.command, [*rows, line(_RUNNING_HINT, "dim")], width)
 
 
 def shell_message_rows(
-    item: MessageBlock, room: int, hint: str, *, whole: bool
+    item: MessageBlock, width: int, hint: str, *, whole: bool
 ) -> list[Line]:
     """A command that the person ran, and what it printed."""
     printed, ending = read_shell_message(_command_text(item), item.words)
-    rows = text_lines(printed, shell_room(room), "dim") or [line("no output", "dim")]
+    rows = text_lines(printed, shell_room(width), "dim") or [line("no output", "dim")]
     if not whole:
         rows = fold_lines(rows, _MAX_ROWS, hint)
     if ending not in ("", "exit code 0"):
         rows = [*rows, line(ending, "warn")]
-    return _shell_rows(_command_text(item), rows, room)
+    return _shell_rows(_command_text(item), rows, width)
 
 
 def shell_message_text(item: MessageBlock) -> str:
@@ -62,11 +62,11 @@ def _command_text(item: MessageBlock) -> str:
     return item.user_text.removeprefix("!")
 
 
-def _shell_rows(command: str, body: Sequence[Line], room: int) -> list[Line]:
+def _shell_rows(command: str, body: Sequence[Line], width: int) -> list[Line]:
     rows = [
         row
         for part in visible(command.strip("\n")).split("\n")
-        for row in wrap_words(part, room - 2, "person")
+        for row in wrap_words(part, width - 2, "person")
     ]
     head: list[Line] = [
         (("person", "! " if not n else "  "), *row) for n, row in enumerate(rows)

@@ -83,9 +83,9 @@ def clear(field: TextField) -> TextField:
     return TextField(pastes=field.pastes, vi=field.vi, kept=field.kept)
 
 
-def lay_out(field: TextField, room: int) -> FieldLayout:
-    """Return the field on rows of `room` cells; the cursor is always on one of them."""
-    rows, index, cursor = _Rows(max(room, 2)), 0, (0, 0)
+def lay_out(field: TextField, width: int) -> FieldLayout:
+    """Return the field on rows of `width` cells; the cursor is always on one of them."""
+    rows, index, cursor = _Rows(max(width, 2)), 0, (0, 0)
     for text, span in _clusters(field):
         has_cursor = index <= field.at < index + span
         if span > 1 and text.isascii() and not has_cursor:  # a run
@@ -112,9 +112,9 @@ def lay_out(field: TextField, room: int) -> FieldLayout:
 class _Rows:
     """Rows that are being filled, and the selected part of each."""
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, width: int) -> None:
         self.rows, self.selected = [""], [(0, 0)]
-        self._room, self._used = room, 0
+        self._room, self._used = width, 0
 
     @property
     def place(self) -> tuple[int, int]:

@@ -91,9 +91,9 @@ class Memo:
         self.rows: dict[int, tuple[bool, list[Line]]] = {}
         self.stream: _Stream | None = None
 
-    def for_room(self, room: int) -> "Memo":
-        if room != self.room:
-            self.room, self.stream = room, None
+    def for_room(self, width: int) -> "Memo":
+        if width != self.room:
+            self.room, self.stream = width, None
             self.rows.clear()
         return self
 
@@ -134,41 +134,43 @@ class Transcript(Struct, frozen=True):
     def is_whole(self, index: int) -> bool:
         return self.whole != (index in self.flipped)
 
-    def rows(self, index: int, room: int) -> list[Line]:
+    def rows(self, index: int, width: int) -> list[Line]:
         """Return the rows of an item, with the empty row between it and the item above."""
-        body = self._item_rows(index, room)
-        return [(), *body] if body and self._has_gap_above(index, room, len(body)) else body
+        body = self._item_rows(index, width)
+        return (
+            [(), *body] if body and self._has_gap_above(index, width, len(body)) else body
+        )
 
-    def _item_rows(self, index: int, room: int) -> list[Line]:
-        memo, whole = self.memo.for_room(room), self.is_whole(index)
+    def _item_rows(self, index: int, width: int) -> list[Line]:
+        memo, whole = self.memo.for_room(width), self.is_whole(index)
         if index >= len(self.items):
-            return self._open_rows(self.item(index), room, whole=whole)
+            return self._open_rows(self.item(index), width, whole=whole)
         cached = memo.rows.get(index)
         if cached is None or cached[0] != whole:
             cached = memo.rows[index] = (
                 whole,
-                item_rows(self.items[index], room, self, whole=whole),
+                item_rows(self.items[index], width, self, whole=whole),
             )
         return cached[1]
 
-    def _open_rows(self, item: Item | LiveItem, room: int, *, whole: bool) -> list[Line]:
+    def _open_rows(self, item: Item | LiveItem, width: int, *, whole: bool) -> list[Line]:
         if isinstance(item, RunningShell):
-            return running_shell_rows(item, room)
+            return running_shell_rows(item, width)
         if not isinstance(item, StreamingBlock):
-            return item_rows(item, room, self, whole=whole)
+            return item_rows(item, width, self, whole=whole)
         match item.kind:
             case "words":
                 if self.memo.stream is None or not self.memo.stream.can_extend_to(
                     item.text
                 ):
-                    self.memo.stream = _Stream(room, links=self.links)
+                    self.memo.stream = _Stream(width, links=self.links)
                 return self.memo.stream.rows_of(item.text)
             case "thought":
-                return thinking_rows(str(item.text), room, whole=whole)
+                return thinking_rows(str(item.text), width, whole=whole)
             case _:
                 return [(("dim", f"○ {on_one_line(str(item.text))} …"),)]
 
-    def _has_gap_above(self, index: int, room: int, rows: int) -> bool:
+    def _has_gap_above(self, index: int, width: int, rows: int) -> bool:
         """Return True if a gap is above the item: short calls and notices have none."""
         if not index:
             return False
@@ -179,31 +181,33 @@ class Transcript(Struct, frozen=True):
         return not (
             close
             and isinstance(above, CallBlock | NoticeBlock)
-            and len(self._item_rows(index - 1, room)) <= 2
+            and len(self._item_rows(index - 1, width)) <= 2
         )
 
 
-def item_rows(item: Item, room: int, transcript: Transcript, *, whole: bool) -> list[Line]:
+def item_rows(item: Item, width: int, transcript: Transcript, *, whole: bool) -> list[Line]:
     match item:
         case CommandRows(rows):
-            return [_split for row in rows for _split in wrap_rows(row, room)]
+            return [_split for row in rows for _split in wrap_rows(row, width)]
         case MessageBlock():
-            return _message_rows(item, room, transcript, whole=whole)
+            return _message_rows(item, width, transcript, whole=whole)
         case AnswerBlock(text=text):
-            return markdown_rows(text, room, links=transcript.links)
+            return markdown_rows(text, width, links=transcript.links)
         case DroppedBlock(text=text):
             rows = [line(visible(row), "dim") for row in text.splitlines() if row.strip()]
             mark = line(on_one_line(item.mark), "warn")
-            return [part for row in (*rows, mark) for part in wrap_rows(row, room)]
+            return [part for row in (*rows, mark) for part in wrap_rows(row, width)]
         case ThinkingBlock(text=text):
-            return thinking_rows(text, room, whole=whole)
+            return thinking_rows(text, width, whole=whole)
         case CallBlock():
-            return _call_rows(item, room, transcript, whole=whole)
+            return _call_rows(item, width, transcript, whole=whole)
         case NoticeBlock():
-            return _notice_rows(item, room, transcript, whole=whole)
+            return _notice_rows(item, width, transcript, whole=whole)
         case TurnEndBlock():
             return [
-                row for full in interactive_turn_rows(item) for row in wrap_rows(full, room)
+                row
+                for full in interactive_turn_rows(item)
+                for row in wrap_rows(full, width)
             ]
 
 
@@ -233,8 +237,8 @@ def item_text(item: Item | LiveItem, label: Callable[[ToolCall], str] = _tool_na
             return str(text)
 
 
-def markdown_rows(text: str, room: int, *, links: bool) -> list[Line]:
-    prose = MarkdownRenderer(room, links=links)
+def markdown_rows(text: str, width: int, *, links: bool) -> list[Line]:
+    prose = MarkdownRenderer(width, links=links)
     return split_rows([*prose.add(visible(text.strip("\n"))), *prose.end()])
 
 
@@ -252,68 +256,68 @@ def split_rows(pieces: Iterable[Piece]) -> list[Line]:
     return [tuple(row) for row in rows]
 
 
-def thinking_rows(text: str, room: int, *, whole: bool) -> list[Line]:
+def thinking_rows(text: str, width: int, *, whole: bool) -> list[Line]:
     words = " ".join(visible(text).split())
     if not whole:
-        return [line(cut(f"∴ {words}", room), "dim")]
+        return [line(cut(f"∴ {words}", width), "dim")]
     return [
         (("dim", "∴ " if not index else "  "), *row)
-        for index, row in enumerate(wrap_words(words, room - 2, "dim"))
+        for index, row in enumerate(wrap_words(words, width - 2, "dim"))
     ]
 
 
 def visible_rows(
-    shown: Transcript, anchor: Anchor | None, room: int, height: int
+    transcript: Transcript, anchor: Anchor | None, width: int, height: int
 ) -> tuple[list[Line], list[int]]:
     """The rows on the screen, and the item that each belongs to."""
     if anchor is None:
-        anchor = last_anchor(shown, room, height)
+        anchor = last_anchor(transcript, width, height)
     rows, items = list[Line](), list[int]()
     index, skip = anchor.item, anchor.row
-    while index < len(shown) and len(rows) < height:
-        body = shown.rows(index, room)[skip:]
+    while index < len(transcript) and len(rows) < height:
+        body = transcript.rows(index, width)[skip:]
         rows += body
         items += [index] * len(body)
         index, skip = index + 1, 0
     return rows[:height], items[:height]
 
 
-def last_anchor(shown: Transcript, room: int, height: int) -> Anchor:
+def last_anchor(transcript: Transcript, width: int, height: int) -> Anchor:
     """Return the anchor of the last screenful."""
-    index, left = len(shown), height
+    index, left = len(transcript), height
     while index and left > 0:
         index -= 1
-        left -= len(shown.rows(index, room))
+        left -= len(transcript.rows(index, width))
     return Anchor(index, max(-left, 0))
 
 
 def scroll_anchor(
-    shown: Transcript, anchor: Anchor | None, by: int, room: int, height: int
+    transcript: Transcript, anchor: Anchor | None, by: int, width: int, height: int
 ) -> Anchor | None:
     """Return the anchor `by` rows further down (up, if negative), or None at the end."""
-    last = last_anchor(shown, room, height)
+    last = last_anchor(transcript, width, height)
     start = anchor or last
     item, row = start.item, start.row + by
     while row < 0 and item:
         item -= 1
-        row += len(shown.rows(item, room))
+        row += len(transcript.rows(item, width))
     row = max(row, 0)
-    while item < len(shown) and row >= len(shown.rows(item, room)):
-        row -= len(shown.rows(item, room))
+    while item < len(transcript) and row >= len(transcript.rows(item, width)):
+        row -= len(transcript.rows(item, width))
         item += 1
     result = Anchor(item, row)
     return None if (result.item, result.row) >= (last.item, last.row) else result
 
 
-def find_item(shown: Transcript, words: str, start: int, step: int) -> int | None:
+def find_item(transcript: Transcript, text: str, start: int, step: int) -> int | None:
     """Return the next item from `start` in this direction that contains the words."""
-    wanted = words.casefold()
-    span = range(start, len(shown)) if step > 0 else range(start, -1, -1)
+    wanted = text.casefold()
+    span = range(start, len(transcript)) if step > 0 else range(start, -1, -1)
     return next(
         (
             index
             for index in span
-            if wanted in item_text(shown.item(index), shown.label).casefold()
+            if wanted in item_text(transcript.item(index), transcript.label).casefold()
         ),
         None,
     )
@@ -337,8 +341,8 @@ def code_block(text: str) -> str:
 class _Stream:
     """Streaming text: finished rows are laid out once."""
 
-    def __init__(self, room: int, *, links: bool) -> None:
-        self._prose = MarkdownRenderer(room, links=links)
+    def __init__(self, width: int, *, links: bool) -> None:
+        self._prose = MarkdownRenderer(width, links=links)
         self._visible = Visible()
         self._seen = 0
         self._rows: list[Line] = []
@@ -357,80 +361,80 @@ class _Stream:
 
 
 def _message_rows(
-    item: MessageBlock, room: int, transcript: Transcript, *, whole: bool
+    item: MessageBlock, width: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
     if is_from_child(item.sender):
-        return list(report_lines(item.sender, item.words, room))
+        return list(report_lines(item.sender, item.words, width))
     if is_from_shell(item.sender):
-        return shell_message_rows(item, room, _RESULT_FOLD.hint, whole=whole)
-    rows = message_rows(item, room, _RESULT_FOLD.hint, whole=whole)
+        return shell_message_rows(item, width, _RESULT_FOLD.hint, whole=whole)
+    rows = message_rows(item, width, _RESULT_FOLD.hint, whole=whole)
     lines: list[Line] = [
         (("person", "› " if not n else "  "), *row) for n, row in enumerate(rows)
     ]
-    return [*lines, *_image_rows(item.images, room, transcript, whole=whole)]
+    return [*lines, *_image_rows(item.images, width, transcript, whole=whole)]
 
 
 def _notice_rows(
-    item: NoticeBlock, room: int, transcript: Transcript, *, whole: bool
+    item: NoticeBlock, width: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
     """A notice; of the report of a subagent one row, or all of it."""
     if whole:
-        rows = markdown_rows(item.report, room - INDENT_CELLS, links=transcript.links)
+        rows = markdown_rows(item.report, width - INDENT_CELLS, links=transcript.links)
     else:
-        rows = report_rows(item.report, room - INDENT_CELLS, max_rows=1)
-    return [*wrap_rows(item.line, room), *indent_result(rows, 0)]
+        rows = report_rows(item.report, width - INDENT_CELLS, max_rows=1)
+    return [*wrap_rows(item.line, width), *indent_result(rows, 0)]
 
 
 def _image_rows(
-    images: Sequence[Image], room: int, transcript: Transcript, *, whole: bool
+    images: Sequence[Image], width: int, transcript: Transcript, *, whole: bool
 ) -> Iterator[Line]:
     """Yield a card for each image, with name and kind, and the rows to draw it on."""
     for image in images:
         name, kind = on_one_line(image.name), on_one_line(image.media_type)
         text = f"{name} · {kind}" if name else kind
-        yield truncate((("accent", "  ▣ "), ("dim", text)), room)
-        if (size := transcript.sizes.get(image.blob)) is None or room < 2 * INDENT_CELLS:
+        yield truncate((("accent", "  ▣ "), ("dim", text)), width)
+        if (size := transcript.sizes.get(image.blob)) is None or width < 2 * INDENT_CELLS:
             continue
-        columns, rows = size.fit(room - INDENT_CELLS, whole=whole)
+        columns, rows = size.fit(width - INDENT_CELLS, whole=whole)
         for row in range(rows):
             drawn = ImageRow(image.blob, row, rows, columns)
             yield (("plain", " " * INDENT_CELLS), (drawn, " " * columns))
 
 
 def _call_rows(
-    item: CallBlock, room: int, transcript: Transcript, *, whole: bool
+    item: CallBlock, width: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
     style, sign = _STATE_SIGNS[item.stage]
     indent = 2 if item.within else 0
     text = transcript.label(item.call)
     first, *below = call_summary.call_rows(
-        text, room - indent, _RESULT_FOLD.hint, whole=whole
+        text, width - indent, _RESULT_FOLD.hint, whole=whole
     )
     head: Line = ((style, f"{' ' * indent}{sign} "), *first)
     others: list[Line] = [(("plain", " " * (indent + 2)), *row) for row in below]
-    rows = _result_rows(item, room - INDENT_CELLS - indent, transcript, whole=whole)
+    rows = _result_rows(item, width - INDENT_CELLS - indent, transcript, whole=whole)
     return [
         head,
         *others,
         *indent_result(rows, indent),
-        *_image_rows(item.images, room, transcript, whole=whole),
+        *_image_rows(item.images, width, transcript, whole=whole),
     ]
 
 
 def _result_rows(
-    item: CallBlock, room: int, transcript: Transcript, *, whole: bool
+    item: CallBlock, width: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
     if item.open:
         tail = [row for row in item.tail.replace("\r", "\n").split("\n") if row.strip()]
-        return [line(cut(on_one_line(row), room), "dim") for row in tail[-_TAIL_ROWS:]]
+        return [line(cut(on_one_line(row), width), "dim") for row in tail[-_TAIL_ROWS:]]
     if isinstance(item.control, PlanReady):
         return (
-            markdown_rows(item.control.plan, room, links=transcript.links) if whole else []
+            markdown_rows(item.control.plan, width, links=transcript.links) if whole else []
         )
     if whole and item.stage == "done":
         end = events.Ended(item.call.id, item.stage, item.text, item.shown)
-        return call_summary.whole_rows(end, item.text, room, transcript.directory)
-    return result_rows(item, room, transcript.directory, _RESULT_FOLD)
+        return call_summary.whole_rows(end, item.text, width, transcript.directory)
+    return result_rows(item, width, transcript.directory, _RESULT_FOLD)
 
 
 def images_in(items: Iterable[Item]) -> tuple[str, ...]:
@@ -439,9 +443,9 @@ def images_in(items: Iterable[Item]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(image.blob for images in groups for image in images))
 
 
-def with_sizes(shown: Transcript, sizes: Mapping[str, ImageSize]) -> Transcript:
+def with_sizes(transcript: Transcript, sizes: Mapping[str, ImageSize]) -> Transcript:
     """Return the transcript with these images drawn: it is laid out again."""
-    return replace(shown, sizes={**shown.sizes, **sizes}, memo=Memo())
+    return replace(transcript, sizes={**transcript.sizes, **sizes}, memo=Memo())
 
 
 def blocks_to_show(blocks: Iterable[Block], view: View) -> list[Block]:
@@ -464,9 +468,9 @@ def _is_shown_elsewhere(block: Block, reported: frozenset[str]) -> bool:
             return False
 
 
-def with_items(shown: Transcript, new: Sequence[Item]) -> Transcript:
+def with_items(transcript: Transcript, new: Sequence[Item]) -> Transcript:
     """Return the transcript with these items after the finished ones."""
-    items = shown.items
+    items = transcript.items
     for item in new:
         items = items.plus(item)
-    return replace(shown, items=items)
+    return replace(transcript, items=items)

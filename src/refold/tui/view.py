@@ -142,11 +142,11 @@ def _mark_row(row: Line, items: Sequence[int], n: int, selected: int) -> Line:
     return (mark, *row)
 
 
-def _panel_rows(model: Model, room: int, height: int) -> list[Line]:
+def _panel_rows(model: Model, width: int, height: int) -> list[Line]:
     title = PANEL_TITLES[model.panel]
     hint = PANEL_HINTS.get(model.panel, "") if model.focus == "panel" else "Tab to focus"
     text = f" {title} "
-    rule = "─" * max(room - cells(text) - 1, 0)
+    rule = "─" * max(width - cells(text) - 1, 0)
     rows: list[Line] = [
         (
             ("border", "─"),
@@ -154,7 +154,7 @@ def _panel_rows(model: Model, room: int, height: int) -> list[Line]:
             ("border", rule),
         )
     ]
-    entries = panel_entries(model, room - 2)
+    entries = panel_entries(model, width - 2)
     body, first = list[Line](), 0
     for n, entry in enumerate(entries):
         selected = model.focus == "panel" and n == model.panel_row
@@ -169,13 +169,13 @@ def _panel_rows(model: Model, room: int, height: int) -> list[Line]:
         start = min(first, max(len(body) - space, 0))
     shown = body[start : start + space]
     rows += [*shown, *([()] * (space - len(shown)))]
-    rows.append((("dim", cut(f"  {hint}", room)),))
-    return [truncate(row, room) for row in rows[:height]]
+    rows.append((("dim", cut(f"  {hint}", width)),))
+    return [truncate(row, width) for row in rows[:height]]
 
 
-def _row_with_panel(row: Line, room: int, panel: Line) -> Line:
+def _row_with_panel(row: Line, width: int, panel: Line) -> Line:
     used = sum(cells(text) for _, text in row)
-    return (*row, ("plain", " " * (room - used)), ("border", "│ "), *panel)
+    return (*row, ("plain", " " * (width - used)), ("border", "│ "), *panel)
 
 
 def _bottom_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
@@ -394,9 +394,9 @@ def _status_row(model: Model) -> Line:
     return truncate((("dim", f"{start}{' ' * pad}{end}"),), model.width)
 
 
-def _mark_words(row: Line, words: str) -> Line:
+def _mark_words(row: Line, text: str) -> Line:
     """Return the row with the searched words marked, where they are in one piece."""
-    return tuple(part for piece in row for part in _mark_piece(piece, words.casefold()))
+    return tuple(part for piece in row for part in _mark_piece(piece, text.casefold()))
 
 
 def _mark_piece(piece: Piece, wanted: str) -> Iterator[Piece]:

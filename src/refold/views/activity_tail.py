@@ -41,13 +41,13 @@ class ActivityTail:
         self._node, self._label = node, label
         self._asides = dict[int, str]()
 
-    def lines(self, entry: Entry, room: int) -> Iterator[Line]:
+    def lines(self, entry: Entry, width: int) -> Iterator[Line]:
         when = time.strftime("%H:%M:%S", time.localtime(entry.at))
         head = f"{when} {self._node}  "
         for style, text in (
             *self._conversation_texts(entry), *self._call_texts(entry), *self._side_activity_texts(entry),
         ):  # fmt: skip
-            words = cut(on_one_line(text), max(room - cells(head), 20))
+            words = cut(on_one_line(text), max(width - cells(head), 20))
             yield (("dim", head), (style, words))
 
     def _conversation_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:
@@ -115,5 +115,5 @@ class ActivityTail:
                 return
 
 
-def _shorten(words: str) -> str:
-    return " ".join(words[:_MAX_TEXT_CHARS].split())
+def _shorten(text: str) -> str:
+    return " ".join(text[:_MAX_TEXT_CHARS].split())

@@ -81,7 +81,7 @@ def full_label(call: ToolCall, tool: Tool | None) -> str:
     return "\n".join((f"{call.name} {lines[0]}", *lines[1:]))
 
 
-def call_rows(text: str, room: int, hint: str = "", *, whole: bool = False) -> list[Line]:
+def call_rows(text: str, width: int, hint: str = "", *, whole: bool = False) -> list[Line]:
     """Return the label of a call. Its name stands out, and lines below the first are indented.
 
     With `whole`, nothing is cut or left out.
@@ -89,7 +89,7 @@ def call_rows(text: str, room: int, hint: str = "", *, whole: bool = False) -> l
     first, *others = (
         part
         for row in expand_tabs(text).split("\n")
-        for part in (break_lines(row, room - 2) if whole else (cut(row, room - 2),))
+        for part in (break_lines(row, width - 2) if whole else (cut(row, width - 2),))
     )
     name, space, rest = first.partition(" ")
     below = [line(row, "dim") for row in others]
@@ -109,7 +109,7 @@ def is_hook_refusal(reason: str) -> bool:
 
 def result_lines(
     end: Ended,
-    room: int,
+    width: int,
     directory: str = "",
     denied: str = "",
     fold: ResultFold = USUAL_FOLD,
@@ -122,50 +122,50 @@ def result_lines(
     """
     if end.outcome == "refused" and denied:
         by = " by" if is_hook_refusal(denied) else ":"
-        return wrap_words(f"refused{by} {on_one_line(denied)}", room, "warn")
+        return wrap_words(f"refused{by} {on_one_line(denied)}", width, "warn")
     if end.outcome in _OUTCOME_PREFIXES:
         style, word = _OUTCOME_PREFIXES[end.outcome]
-        rows = sentence_lines(word + end.text, room, style)
+        rows = sentence_lines(word + end.text, width, style)
         return fold_lines(rows, min(fold.output, _MAX_ERROR_LINES), fold.hint)
     shown = [
         row
         for part in end.shown
         for row in (
-            [_head(part, room, directory)]
+            [_head(part, width, directory)]
             if isinstance(part, Diff) and part in known_diffs
-            else _part_rows(part, room, directory, fold)
+            else _part_rows(part, width, directory, fold)
         )
     ]
-    return shown or _plain_rows(end.text, room)
+    return shown or _plain_rows(end.text, width)
 
 
-def whole_rows(end: Ended, text: str, room: int, directory: str = "") -> list[Line]:
+def whole_rows(end: Ended, text: str, width: int, directory: str = "") -> list[Line]:
     """The whole result of the call. `text` is its full output."""
     diffs = [part for part in end.shown if isinstance(part, Diff)]
     if diffs:
-        return [row for part in diffs for row in _whole_diff(part, room, directory)]
+        return [row for part in diffs for row in _whole_diff(part, width, directory)]
     shown = expand_tabs(visible(text.rstrip("\n")))
-    return [line(row) for row in break_lines(shown, room)]
+    return [line(row) for row in break_lines(shown, width)]
 
 
-def _part_rows(part: Shown, room: int, directory: str, fold: ResultFold) -> list[Line]:
+def _part_rows(part: Shown, width: int, directory: str, fold: ResultFold) -> list[Line]:
     match part:
         case Note(text):
-            return [line(cut(on_one_line(text), room), "dim")]
+            return [line(cut(on_one_line(text), width), "dim")]
         case Output():
-            return list(_output(part, room, fold))
+            return list(_output(part, width, fold))
         case Diff():
-            rows = diff_in_columns(diff_rows(part.text), part.path, room) or [
-                truncate(row, room) for row in diff_lines(part.text, part.path)
+            rows = diff_in_columns(diff_rows(part.text), part.path, width) or [
+                truncate(row, width) for row in diff_lines(part.text, part.path)
             ]
-            return [_head(part, room, directory), *fold_lines(rows, fold.diff, fold.hint)]
+            return [_head(part, width, directory), *fold_lines(rows, fold.diff, fold.hint)]
         case Checklist(items):
-            return checklist(items, room)
+            return checklist(items, width)
 
 
-def _output(output: Output, room: int, fold: ResultFold) -> Iterator[Line]:
+def _output(output: Output, width: int, fold: ResultFold) -> Iterator[Line]:
     if output.text.strip():
-        rows = text_lines(output.text, room, "dim")
+        rows = text_lines(output.text, width, "dim")
         yield from fold_lines(rows, fold.output, fold.hint, output.left_out)
     elif output.code == 0:
         yield line("no output", "dim")
@@ -176,37 +176,37 @@ def _output(output: Output, room: int, fold: ResultFold) -> Iterator[Line]:
         yield line(f"exit code {output.code}", "bad")
 
 
-def diff_report(diffs: Sequence[Diff], room: int, directory: str) -> Iterator[Line]:
+def diff_report(diffs: Sequence[Diff], width: int, directory: str) -> Iterator[Line]:
     """A row for each changed file, then the diff of each with line numbers."""
     for diff in diffs:
-        yield _head(diff, room, directory)
+        yield _head(diff, width, directory)
     for diff in diffs:
         yield ()
         yield (("strong", on_one_line(relative_name(diff.path, directory))),)
         if not diff.text:
             yield line("  no text, or only its mode has changed", "dim")
-        yield from numbered_diff(diff_rows(diff.text), diff.path, room)
+        yield from numbered_diff(diff_rows(diff.text), diff.path, width)
 
 
-def _head(diff: Diff, room: int, directory: str) -> Line:
+def _head(diff: Diff, width: int, directory: str) -> Line:
     plus, minus = diff.counts
-    name = cut(on_one_line(relative_name(diff.path, directory)), max(room - 20, 8))
+    name = cut(on_one_line(relative_name(diff.path, directory)), max(width - 20, 8))
     return (
         ("dim", f"{diff.kind} {name} "), ("added", f"+{plus}"), ("dim", " "),
         ("gone", f"-{minus}"),
     )  # fmt: skip
 
 
-def _whole_diff(diff: Diff, room: int, directory: str) -> Iterator[Line]:
-    yield _head(diff, room, directory)
-    columns = diff_in_columns(diff_rows(diff.text), diff.path, room)
+def _whole_diff(diff: Diff, width: int, directory: str) -> Iterator[Line]:
+    yield _head(diff, width, directory)
+    columns = diff_in_columns(diff_rows(diff.text), diff.path, width)
     yield from columns
     for row in () if columns else diff_lines(diff.text, diff.path):
-        yield from wrap_code(row, room)
+        yield from wrap_code(row, width)
 
 
-def _plain_rows(text: str, room: int) -> list[Line]:
-    rows = text_lines(text, room, "dim")
+def _plain_rows(text: str, width: int) -> list[Line]:
+    rows = text_lines(text, width, "dim")
     first = rows[0] if rows else line("done", "dim")
     left = len(rows) - 1
     return [(*first, ("dim", f" (+{left} lines)"))] if left > 0 else [first]

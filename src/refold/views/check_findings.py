@@ -24,12 +24,12 @@ class Finding(Struct, frozen=True):
     do: str = ""
 
 
-def finding_lines(findings: Iterable[Finding], room: int = 0) -> Iterator[str]:
-    """Yield the lines of all findings. `room` is the width of a line; 0 means no wrapping."""
+def finding_lines(findings: Iterable[Finding], width: int = 0) -> Iterator[str]:
+    """Yield the lines of all findings. `width` is the width of a line; 0 means no wrapping."""
     for finding in findings:
         start = f"{_STATE_MARKS[finding.state]}  {finding.about:<{_NAME_CELLS}}  "
         for text in (finding.said, finding.do) if finding.do else (finding.said,):
-            for row in _rows(on_one_line(text), room - len(start) if room else 0):
+            for row in _rows(on_one_line(text), width - len(start) if width else 0):
                 yield f"{start}{row}".rstrip()
                 start = " " * len(start)
 
@@ -48,9 +48,9 @@ def _count(number: int, singular: str, plural: str) -> str:
     return f"{number} {singular if number == 1 else plural}"
 
 
-def _rows(text: str, room: int) -> list[str]:
+def _rows(text: str, width: int) -> list[str]:
     return (
-        plain_text(wrap_words(text, max(room, _MIN_TEXT_CELLS))).split("\n")
-        if room
+        plain_text(wrap_words(text, max(width, _MIN_TEXT_CELLS))).split("\n")
+        if width
         else [text]
     )

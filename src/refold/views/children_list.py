@@ -56,14 +56,14 @@ def report_start(report: str) -> str:
     return " ".join(report[: 2 * _MAX_REPORT_CHARS].split())[:_MAX_REPORT_CHARS]
 
 
-def report_rows(report: str, room: int, max_rows: int = 2) -> list[Line]:
+def report_rows(report: str, width: int, max_rows: int = 2) -> list[Line]:
     """The beginning of a subagent's report."""
     start = report_start(report)
-    rows = wrap_words(visible(start), room) if start else []
+    rows = wrap_words(visible(start), width) if start else []
     if len(rows) <= max_rows:
         return rows
     rest = " ".join(plain_text([row]).strip() for row in rows[max_rows - 1 :])
-    return [*rows[: max_rows - 1], line(cut(rest, room))]
+    return [*rows[: max_rows - 1], line(cut(rest, width))]
 
 
 def reported_calls(family: Children) -> frozenset[str]:
@@ -76,7 +76,7 @@ def live_rows(
     family: Children,
     moved: Mapping[str, ChildMoved],
     seconds: Mapping[str, float],
-    room: int,
+    width: int,
     max_rows: int,
 ) -> list[Line]:
     """A row for each running subagent: its task, what it does now, tokens and time.
@@ -86,14 +86,14 @@ def live_rows(
     """
     running = [child for child in family.running if not child.born.key]
     fit = running if len(running) <= max_rows else running[: max(max_rows - 1, 0)]
-    rows = [_live_row(child, moved, seconds.get(child.name, 0.0), room) for child in fit]
+    rows = [_live_row(child, moved, seconds.get(child.name, 0.0), width) for child in fit]
     if (left := len(running) - len(fit)) and max_rows > 0:
         rows.append(line(f"  … {left} more, see /tree", "dim"))
     return rows
 
 
 def _live_row(
-    child: Child, moved: Mapping[str, ChildMoved], seconds: float, room: int
+    child: Child, moved: Mapping[str, ChildMoved], seconds: float, width: int
 ) -> Line:
     name = child.name
     deeper = [progress for node, progress in moved.items() if node.startswith(f"{name}/")]
@@ -109,7 +109,7 @@ def _live_row(
         doing = "stopping"
     elif deeper:
         doing = f"{on_one_line(deeper[-1].node.removeprefix(name + '/'))}: {doing}"
-    left = room - cells(head) - cells(tail) - 1
+    left = width - cells(head) - cells(tail) - 1
     title_room = max(left * 2 // 5, left - cells(doing) - 2, 4)
     title = cut(_title(child.born), title_room)
     room_left = max(left - cells(title) - 2, 4)
@@ -128,23 +128,23 @@ def _is_by_code(name: str, family: Children) -> bool:
 
 
 def child_lines(
-    family: Children, moved: Mapping[str, ChildMoved], room: int
+    family: Children, moved: Mapping[str, ChildMoved], width: int
 ) -> Iterator[Line]:
     """Yield the lines of all subagents. `moved` is the progress of running ones, by address."""
     if not family.children:
         yield line("No subagents: the tool `task` starts one.")
     for child in family.children:
-        yield from child_rows(child, moved, room)
+        yield from child_rows(child, moved, width)
 
 
-def child_rows(child: Child, moved: Mapping[str, ChildMoved], room: int) -> Iterator[Line]:
+def child_rows(child: Child, moved: Mapping[str, ChildMoved], width: int) -> Iterator[Line]:
     """One subagent, and those below it that run."""
-    yield _row(child, moved.get(child.name), room)
+    yield _row(child, moved.get(child.name), width)
     if child.stopped and child.runs:
         yield line(f"    asked to end: {on_one_line(child.stopped)}", "warn")
     for node, deeper in moved.items():
         if child.runs and node.startswith(f"{child.name}/"):
-            yield _descendant_row(node, deeper, room)
+            yield _descendant_row(node, deeper, width)
 
 
 def child_label(asker: str, family: Children) -> str:
@@ -154,14 +154,14 @@ def child_label(asker: str, family: Children) -> str:
     return f"{asker}, in its own git worktree," if apart else asker
 
 
-def report_lines(sender: str, words: str, room: int) -> Iterator[Line]:
+def report_lines(sender: str, text: str, width: int) -> Iterator[Line]:
     """The report of a background subagent, without the tags that are for the model."""
-    inner = _TAGS_PATTERN.sub("", words).strip()
+    inner = _TAGS_PATTERN.sub("", text).strip()
     plain = inner.removeprefix(f"{sender} is done.").lstrip() or inner
-    teammate = _TEAMMATE_PATTERN.match(words)
+    teammate = _TEAMMATE_PATTERN.match(text)
     name = f"{teammate[1]} ({sender})" if teammate else sender
     yield line(f"{on_one_line(name)} reports:", "strong")
-    for row in fold_lines(text_lines(plain, room - 2)):
+    for row in fold_lines(text_lines(plain, width - 2)):
         yield (("plain", "  "), *row)
 
 
@@ -203,14 +203,14 @@ def _usage(child: Child, moved: ChildMoved | None) -> tuple[int, float | None]:
     return (moved.tokens, moved.cost) if moved else (0, 0.0)
 
 
-def _row(child: Child, moved: ChildMoved | None, room: int) -> Line:
+def _row(child: Child, moved: ChildMoved | None, width: int) -> Line:
     status = _state(child)
     style = _STATUS_STYLES.get(status, "dim")
     head = f"{_child_name(child.born)} "
     spent = spent_row(child.end.spent) if child.end else _usage_so_far(moved)
     doing = f" · {moved.label}" if moved and moved.label and child.runs else ""
     text = f" · {_title(child.born)} · {spent}{doing}"
-    left = room - len(head) - len(status) if room else len(text)
+    left = width - len(head) - len(status) if width else len(text)
     shown = cut(on_one_line(text), max(left, 8))
     return (("strong", head), (style, status), ("dim", shown))
 
@@ -222,10 +222,10 @@ def _state(child: Child) -> str:
     return _team_state(child) if child.born.teammate and child.runs else child.status
 
 
-def _descendant_row(node: str, moved: ChildMoved, room: int) -> Line:
+def _descendant_row(node: str, moved: ChildMoved, width: int) -> Line:
     title = on_one_line(moved.title) or on_one_line(moved.label)
     text = f"    {on_one_line(node)} ({on_one_line(moved.agent)}) · {title} · {_usage_so_far(moved)}"
-    return line(cut(text, room) if room else text, "dim")
+    return line(cut(text, width) if width else text, "dim")
 
 
 def _usage_so_far(moved: ChildMoved | None) -> str:
@@ -245,12 +245,13 @@ def _title(born: ChildBorn) -> str:
     return cut(on_one_line(words), _MAX_TITLE_CELLS)
 
 
-def team_rows(family: Children, room: int) -> list[Line]:
+def team_rows(family: Children, width: int) -> list[Line]:
     """A row for each teammate: its name, what it does now, and its role."""
     return [
         line(
             cut(
-                f"{born.teammate}  {born.child}  {_team_state(child)}  {_title(born)}", room
+                f"{born.teammate}  {born.child}  {_team_state(child)}  {_title(born)}",
+                width,
             )
         )
         for child in family.children

@@ -107,8 +107,8 @@ def context_usage(view: View, default_window: int = 32_000) -> ContextUsage:
     )
 
 
-def context_lines(usage: ContextUsage, *, signs: bool = True) -> list[Line]:
-    """Lines for the screen. `signs` false: only ASCII."""
+def context_lines(usage: ContextUsage, *, symbols: bool = True) -> list[Line]:
+    """Lines for the screen. `symbols` false: only ASCII."""
     if not usage.used_tokens:
         return [line("Nothing has been sent to a model yet.")]
     percent = _percent(usage.share(usage.used_tokens))
@@ -119,7 +119,7 @@ def context_lines(usage: ContextUsage, *, signs: bool = True) -> list[Line]:
             ("strong", on_one_line(usage.model) or "no model"),
             ("plain", f" · {of} · {percent}"),
         ),
-        _bar(usage, signs=signs),
+        _bar(usage, symbols=symbols),
         *_rows(usage),
     ]
     if usage.counted:
@@ -220,8 +220,8 @@ def _display_name(portion: RequestPart, usage: ContextUsage) -> str:
     return on_one_line(portion.name)
 
 
-def _bar(usage: ContextUsage, *, signs: bool) -> Line:
-    full, empty = ("█", "░") if signs else ("#", ".")
+def _bar(usage: ContextUsage, *, symbols: bool) -> Line:
+    full, empty = ("█", "░") if symbols else ("#", ".")
 
     def bar_length(portions: Iterable[RequestPart]) -> int:
         share = usage.share(sum(portion.tokens for portion in portions))

@@ -206,12 +206,12 @@ def tree_spending(root: Node, agent: Callable[[Node], str]) -> Spending:
 
 
 def spending_lines(
-    costs: Spending, full: str = "", room: int = 80, *, turns: bool = False
+    costs: Spending, full: str = "", width: int = 80, *, turns: bool = False
 ) -> list[Line]:
     """By model, by purpose, and with `turns` by turn; `full` is a line on context usage."""
     if not costs.spent.answers:
         return [line("Nothing has been used yet.")]
-    rows = list(_turn_lines(costs, room)) if turns else []
+    rows = list(_turn_lines(costs, width)) if turns else []
     several = len(costs.by_purpose) > 1
     tables = [costs.by_model, *([costs.by_purpose] if several else [])]
     if len(costs.nodes) > 1:
@@ -252,13 +252,13 @@ def _sum_lines(sums: Mapping[str, Spent]) -> Iterator[Line]:
         yield line(f"{shown}{' ' * (wide - cells(shown))}  {spent_row(spent)}")
 
 
-def _turn_lines(costs: Spending, room: int) -> Iterator[Line]:
+def _turn_lines(costs: Spending, width: int) -> Iterator[Line]:
     number = 0
     for turn in costs.turns:
         number += bool(turn.seq)
         head = f"{number:>3}  " if turn.seq else "     "
         words = " ".join(visible(turn.words).split())
-        yield (("dim", head), ("person", cut(words, room - len(head))))
+        yield (("dim", head), ("person", cut(words, width - len(head))))
         yield line(f"     {spent_row(turn.spent)}{_state(turn)}")
         if turn.below.answers:
             yield line(f"     {spent_row(turn.below)} by its subagents")

@@ -15,31 +15,33 @@ from refold.views.wrap import cells, expand_tabs, wrap_words
 _MAX_INLINE_CHARS = 200  # longer hints are shown only with their field alone
 
 
-def form_lines(form: Form, content: Mapping[str, FormValue], room: int) -> list[Line]:
+def form_lines(form: Form, content: Mapping[str, FormValue], width: int) -> list[Line]:
     """The whole form, with the values that would be sent."""
     server = on_one_line(form.server)
     verb = "asks you to open a page" if form.url else "asks"
     rows = list[Line]()
     rows.append((("warn", "? "), ("strong", f"The MCP server {server} {verb}")))
     for part in expand_tabs(visible(form.message)).split("\n"):
-        rows += _indent_rows(part, room, "plain")
+        rows += _indent_rows(part, width, "plain")
     if form.problem:
         rows += _indent_rows(
-            f"This cannot be shown: {visible(form.problem)}.", room, "warn"
+            f"This cannot be shown: {visible(form.problem)}.", width, "warn"
         )
     elif form.url:
-        rows += _indent_rows(form.url, room, "accent")
+        rows += _indent_rows(form.url, width, "accent")
         rows.append((("dim", "  at "), ("strong", host_of(form))))
-        rows += _indent_rows(host_warning(form), room, "warn") if host_warning(form) else []
+        rows += (
+            _indent_rows(host_warning(form), width, "warn") if host_warning(form) else []
+        )
     for number, field in enumerate(form.fields, 1):
-        rows += field_lines(number, field, content.get(field.name), room)
+        rows += field_lines(number, field, content.get(field.name), width)
     if any(field.required for field in form.fields):
         rows.append(line("  * is needed", "dim"))
     return rows
 
 
 def field_lines(
-    number: int, field: FormField, value: FormValue | None, room: int
+    number: int, field: FormField, value: FormValue | None, width: int
 ) -> Iterator[Line]:
     """One field: "3 Colour*: red", and below it the accepted input."""
     mark = "*" if field.required else ""
@@ -52,22 +54,22 @@ def field_lines(
     row: Line = (*head, value_piece)
     hint = "; ".join(filter(None, (on_one_line(field.about), field_hint(field))))
     hint = shorten(hint, _MAX_INLINE_CHARS)
-    if cells(plain_text([row])) + cells(hint) + 4 <= room:
+    if cells(plain_text([row])) + cells(hint) + 4 <= width:
         yield (*row, ("dim", f"  ({hint})")) if hint else row
         return
     yield row
-    for part in wrap_words(hint, room - 5, "dim"):
+    for part in wrap_words(hint, width - 5, "dim"):
         yield (("dim", "     "), *part)
 
 
-def choice_lines(field: FormField, room: int) -> Iterator[Line]:
+def choice_lines(field: FormField, width: int) -> Iterator[Line]:
     """One field in full before it is filled in, with its options numbered."""
     if len(field.about) > _MAX_INLINE_CHARS:
-        yield from _indent_rows(on_one_line(field.about), room, "dim")
+        yield from _indent_rows(on_one_line(field.about), width, "dim")
     for number, option in enumerate(field.options, 1):
-        for row in wrap_words(on_one_line(option.label), room - 9, "plain"):
+        for row in wrap_words(on_one_line(option.label), width - 9, "plain"):
             yield (("accent", f"     {number:>3} "), *row)
 
 
-def _indent_rows(text: str, room: int, style: Style) -> list[Line]:
-    return [(("plain", "  "), *row) for row in wrap_words(text, room - 2, style)]
+def _indent_rows(text: str, width: int, style: Style) -> list[Line]:
+    return [(("plain", "  "), *row) for row in wrap_words(text, width - 2, style)]

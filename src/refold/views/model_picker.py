@@ -47,10 +47,10 @@ def model_picker(
     return with_selection(Picker("Which model?", tuple(items), dial=dial), current)
 
 
-def _row(offer: ModelOffer, is_current: bool, room: int) -> Line:
-    figures = _figures(offer) if room >= _MIN_CELLS_FOR_FIGURES else ""
+def _row(offer: ModelOffer, is_current: bool, width: int) -> Line:
+    figures = _figures(offer) if width >= _MIN_CELLS_FOR_FIGURES else ""
     notes = ", ".join((*(("now",) if is_current else ()), *map(on_one_line, offer.notes)))
-    left = room - cells(figures)
+    left = width - cells(figures)
     name = cut(on_one_line(offer.name), left - 2)
     notes = cut(notes, max(left - cells(name) - 4, 0))
     pad = " " * (left - cells(name) - cells(notes) - 2)

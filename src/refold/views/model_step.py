@@ -79,7 +79,7 @@ def step_detail(node: Node, number: int, blob: Callable[[str], str]) -> StepDeta
     return StepDetail(node, step, len(steps), context_usage(before), shown)
 
 
-def step_lines(detail: StepDetail, room: int, label: Labels) -> Iterator[Line]:
+def step_lines(detail: StepDetail, width: int, label: Labels) -> Iterator[Line]:
     step, node = detail.step, detail.node
     outcome = outcome_of(step, node)
     of = f"{node.address} · step {step.number} of {detail.count}"
@@ -97,10 +97,10 @@ def step_lines(detail: StepDetail, room: int, label: Labels) -> Iterator[Line]:
         yield line("note", "heading")
         yield from _text(note)
     yield line("")
-    yield from _response_lines(step, room)
+    yield from _response_lines(step, width)
     for call in detail.calls:
         yield line("")
-        yield from _call_rows(call, room, label)
+        yield from _call_rows(call, width, label)
     if step.traced:
         numbers = ", ".join(map(str, step.traced))
         command = f"refold sessions requests {node.session} {step.traced[-1]}"
@@ -142,7 +142,7 @@ def _request_lines(detail: StepDetail) -> Iterator[Line]:
         yield line(f"{_BODY_INDENT}{name:<14}{size}")
 
 
-def _response_lines(step: ModelStep, room: int) -> Iterator[Line]:
+def _response_lines(step: ModelStep, width: int) -> Iterator[Line]:
     spent = spent_by(step)
     used = f" · {spent_row(spent)}" if spent.answers else ""
     match step.end:
@@ -158,7 +158,7 @@ def _response_lines(step: ModelStep, room: int) -> Iterator[Line]:
             yield line(f"{on_one_line(model) or 'the model'} answered{used}", "heading")
             for part in message.parts:
                 if isinstance(part, Thinking) and part.text.strip():
-                    for row in fold_lines(text_lines(part.text, room - 4, "dim"), 12):
+                    for row in fold_lines(text_lines(part.text, width - 4, "dim"), 12):
                         yield (("dim", f"{_BODY_INDENT}· "), *row)
             if message.text.strip():
                 yield from _text(message.text)
@@ -166,14 +166,14 @@ def _response_lines(step: ModelStep, room: int) -> Iterator[Line]:
                 yield line(f"{_BODY_INDENT}(stopped: {stop})", "warn")
 
 
-def _call_rows(detail: CallDetail, room: int, label: Labels) -> Iterator[Line]:
+def _call_rows(detail: CallDetail, width: int, label: Labels) -> Iterator[Line]:
     outcome = detail.outcome
     yield (
         ("strong", detail.made.id), ("plain", f"  {label(detail.made.call)}"),
         (style_of(outcome), f"  {outcome.replace('_', ' ')}"),
     )  # fmt: skip
     if detail.made.end is not None:
-        rows = text_lines(detail.made.end.text, room - len(_BODY_INDENT), "dim")
+        rows = text_lines(detail.made.end.text, width - len(_BODY_INDENT), "dim")
         for row in fold_lines(rows):
             yield (("plain", _BODY_INDENT), *row)
 

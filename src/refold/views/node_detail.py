@@ -43,7 +43,7 @@ def leaf_detail(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafD
     return LeafDetail(node, leaf, text)
 
 
-def node_lines(row: TreeRow, room: int, *, signs: bool = True) -> Iterator[Line]:
+def node_lines(row: TreeRow, width: int, *, symbols: bool = True) -> Iterator[Line]:
     node, view, child = row.node, row.node.view, row.node.child
     model = view.turn.model or view.conversation.system_prompt.model
     about = "".join(f" · {on_one_line(part)}" for part in (row.agent, model) if part)
@@ -70,7 +70,7 @@ def node_lines(row: TreeRow, room: int, *, signs: bool = True) -> Iterator[Line]
         yield line("")
         yield line(f"damaged: {on_one_line(node.damage)}", "bad")
     yield line("")
-    yield from tree_lines(row, room, signs=signs)
+    yield from tree_lines(row, width, symbols=symbols)
 
 
 def node_document(row: TreeRow) -> dict[str, object]:

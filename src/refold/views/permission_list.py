@@ -76,9 +76,9 @@ def refused_call(id_: str) -> str:
 def _item(id_: str, kind: str, style: Style, text: str, about: str) -> PickerItem:
     text, about = on_one_line(text), on_one_line(about)
 
-    def row(room: int) -> Line:
-        shown = cut(text, max(room - _KIND_CELLS, 1))
-        left = room - _KIND_CELLS - cells(shown) - 2
+    def row(width: int) -> Line:
+        shown = cut(text, max(width - _KIND_CELLS, 1))
+        left = width - _KIND_CELLS - cells(shown) - 2
         tail = f"  {cut(about, left)}" if left >= _MIN_ABOUT_CELLS else ""
         return (style, f"{kind:<{_KIND_CELLS}}"), ("plain", shown), ("dim", tail)
 

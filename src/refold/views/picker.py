@@ -129,17 +129,17 @@ def turn_dial(picking: Picker, by: int) -> Picker:
     return replace(picking, dial=replace(dial, at=index))
 
 
-def picker_rows(picking: Picker, room: int, height: int) -> list[Line]:
+def picker_rows(picking: Picker, width: int, height: int) -> list[Line]:
     """The visible part of the list, the count, the dial, the preview, the sample."""
     shown, chosen = picking.items, picking.selection
-    preview = chosen.preview(room) if chosen and chosen.preview else ()
+    preview = chosen.preview(width) if chosen and chosen.preview else ()
     if len(preview) + _MIN_LIST_ROWS > height:
         preview = ()
     many = max(min(height - len(preview), _MAX_ROWS), 1)
     selected = min(picking.at, len(shown) - 1)
     first = max(0, min(selected - many // 2, len(shown) - many))
     rows = [
-        _row(item, room, selected=first + n == selected)
+        _row(item, width, selected=first + n == selected)
         for n, item in enumerate(shown[first : first + many])
     ]
     if not shown:
@@ -151,11 +151,11 @@ def picker_rows(picking: Picker, room: int, height: int) -> list[Line]:
     return [*rows, *preview, *picking.sample]
 
 
-def rows_with_numbers(choices: Sequence[PickerItem], room: int) -> list[Line]:
+def rows_with_numbers(choices: Sequence[PickerItem], width: int) -> list[Line]:
     """The list with numbers, for a terminal without cursor control."""
     wide = len(str(len(choices)))
     return [
-        (("plain", f"{n:>{wide}}  "), *item.row(room - wide - 2))
+        (("plain", f"{n:>{wide}}  "), *item.row(width - wide - 2))
         for n, item in enumerate(choices, start=1)
     ]
 
@@ -165,9 +165,9 @@ def _matches_words(choice: PickerItem, words: Sequence[str]) -> bool:
     return all(word in text for word in words)
 
 
-def _row(choice: PickerItem, room: int, *, selected: bool) -> Line:
+def _row(choice: PickerItem, width: int, *, selected: bool) -> Line:
     mark = ("accent", "› ") if selected else ("plain", "  ")
-    row = choice.row(room - 2)
+    row = choice.row(width - 2)
     return (mark, *((("strong", text) for _, text in row) if selected else row))
 
 

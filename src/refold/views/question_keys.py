@@ -146,13 +146,13 @@ def is_tall(menu: Menu) -> bool:
     return sum(len(choice.label) + 9 for choice in menu.choices) > _MAX_ROW_CELLS
 
 
-def menu_line(menu: Menu, room: int, *, typed: bool, calm: bool) -> Line:
-    """The choices, in one row if they are short, broken at `room` cells.
+def menu_line(menu: Menu, width: int, *, typed: bool, calm: bool) -> Line:
+    """The choices, in one row if they are short, broken at `width` cells.
 
     One is highlighted only while Enter would choose it.
     """
     indent = _CHOICE_INDENT_CELLS if is_tall(menu) else 0
-    return wrap_line(_choices_line(menu, typed=typed, calm=calm), room, indent)
+    return wrap_line(_choices_line(menu, typed=typed, calm=calm), width, indent)
 
 
 def _choices_line(menu: Menu, *, typed: bool, calm: bool) -> Line:

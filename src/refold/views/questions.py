@@ -73,25 +73,25 @@ class CallToApprove(Struct, frozen=True):
 
 
 def permission_question(
-    asked: CallToApprove, room: int, *, max_lines: int = MAX_CALL_LINES
+    call: CallToApprove, width: int, *, max_lines: int = MAX_CALL_LINES
 ) -> list[Line]:
     """The lines of the question, with at most `max_lines` of the call; 0: all."""
-    body = _call_lines(asked, room - 2)
+    body = _call_lines(call, width - 2)
     if max_lines:
         body = fold_lines(body, max_lines, "; v shows them all")
-    remarks = _remarks(arguments(asked.call), _reason_to_show(asked), room - 2)
+    remarks = _remarks(arguments(call.call), _reason_to_show(call), width - 2)
     return [
-        (("warn", "? "), ("strong", _headline(asked))),
+        (("warn", "? "), ("strong", _headline(call))),
         *((("plain", "  "), *row) for row in body),
-        *((("plain", "  "), *row) for row in _condition_lines(asked, room - 2)),
+        *((("plain", "  "), *row) for row in _condition_lines(call, width - 2)),
         *((("plain", "  "), *row) for row in remarks),
     ]
 
 
-def _reason_to_show(asked: CallToApprove) -> str:
+def _reason_to_show(call: CallToApprove) -> str:
     """The reason, shortened: that no rule matched is the default, and hosts are shown below."""
-    reason = asked.reason.removeprefix(f"no rule allows {asked.call.name} here")
-    if asked.manner is not None and asked.manner.hosts:
+    reason = call.reason.removeprefix(f"no rule allows {call.call.name} here")
+    if call.manner is not None and call.manner.hosts:
         reason = _HOSTS_PATTERN.sub("", reason)
     first, separator, rest = reason.partition("; ")
     if (match := _NO_RULE_PATTERN.fullmatch(first)) is None:
@@ -104,32 +104,32 @@ def subagent_lines(name: str) -> list[Line]:
     return [(("accent", f"{on_one_line(name)} asks:"),)] if name else []
 
 
-def is_folded(asked: CallToApprove, room: int, *, max_lines: int = MAX_CALL_LINES) -> bool:
+def is_folded(call: CallToApprove, width: int, *, max_lines: int = MAX_CALL_LINES) -> bool:
     """Whether the call has more than `max_lines` lines."""
-    return len(_call_lines(asked, room - 2)) > max_lines
+    return len(_call_lines(call, width - 2)) > max_lines
 
 
-def _headline(asked: CallToApprove) -> str:
+def _headline(call: CallToApprove) -> str:
     """The question in one line: "Edit src/app.py?" if the change is known."""
-    match asked.changes:
+    match call.changes:
         case ():
-            effect = _EFFECT_PHRASES[asked.tool.effect] if asked.tool else "do this"
-            if asked.call.name.startswith("mcp__"):  # its effect is not known
+            effect = _EFFECT_PHRASES[call.tool.effect] if call.tool else "do this"
+            if call.call.name.startswith("mcp__"):  # its effect is not known
                 effect = "be called"
-            return f"May {on_one_line(asked.call.name)} {effect}?"
+            return f"May {on_one_line(call.call.name)} {effect}?"
         case (diff,):
-            return f"{_verb(asked.call.name, diff)} {_name(diff, asked.directory)}?"
+            return f"{_verb(call.call.name, diff)} {_name(diff, call.directory)}?"
         case several:
             return f"Change {len(several)} files?"
 
 
-def _call_lines(asked: CallToApprove, room: int) -> list[Line]:
+def _call_lines(call: CallToApprove, width: int) -> list[Line]:
     """The changes of the call, and its arguments if the changes do not show everything."""
-    rows = list(_changes(asked, room))
-    if rows and not any(_REMARK_PATTERN.search(diff.text) for diff in asked.changes):
+    rows = list(_changes(call, width))
+    if rows and not any(_REMARK_PATTERN.search(diff.text) for diff in call.changes):
         return rows
-    values = _remaining_arguments(arguments(asked.call), asked.manner)
-    return [*rows, *_body(asked.call.name, values, asked.tool, room)]
+    values = _remaining_arguments(arguments(call.call), call.manner)
+    return [*rows, *_body(call.call.name, values, call.tool, width)]
 
 
 def _verb(tool: str, diff: Diff) -> str:
@@ -142,14 +142,14 @@ def _name(diff: Diff, directory: str) -> str:
     return on_one_line(relative_name(diff.path, directory))
 
 
-def _changes(asked: CallToApprove, room: int) -> Iterator[Line]:
+def _changes(call: CallToApprove, width: int) -> Iterator[Line]:
     """Each file that would change, its count of lines and its diff."""
-    for diff in asked.changes:
+    for diff in call.changes:
         rows = diff.text.split("\n") if diff.text else []
-        name = _name(diff, asked.directory)
-        before = f"{diff.kind} {name} " if len(asked.changes) > 1 else ""
+        name = _name(diff, call.directory)
+        before = f"{diff.kind} {name} " if len(call.changes) > 1 else ""
         yield (("dim", before), *_count_line(diff))
-        yield from numbered_diff([_show_hidden(row) for row in rows], diff.path, room)
+        yield from numbered_diff([_show_hidden(row) for row in rows], diff.path, width)
 
 
 def _count_line(diff: Diff) -> Line:
@@ -173,16 +173,20 @@ def max_call_lines(height: int) -> int:
 
 
 def _remaining_arguments(
-    values: dict[str, object], manner: RunConditions | None
+    values: dict[str, object], conditions: RunConditions | None
 ) -> dict[str, object]:
     """The arguments without `network` and `hosts`, if the sandbox line shows them."""
-    is_shown = manner is not None and isinstance(values.get("network", False), bool)
-    known = ("network", "hosts") if manner is not None and manner.hosts else ("network",)
+    is_shown = conditions is not None and isinstance(values.get("network", False), bool)
+    known = (
+        ("network", "hosts")
+        if conditions is not None and conditions.hosts
+        else ("network",)
+    )
     return {k: v for k, v in values.items() if not (is_shown and k in known)}
 
 
 def _body(
-    name: str, values: dict[str, object], tool: Tool | None, room: int
+    name: str, values: dict[str, object], tool: Tool | None, width: int
 ) -> Iterator[Line]:
     left = dict(values)
     main = left.pop(tool.subject, None) if tool else None
@@ -190,23 +194,23 @@ def _body(
         a_name = tool.subject == tool.path  # and names stand on one line
         text = on_one_line(_text(main)) if a_name else _text(main)
         if name == _PATCH_TOOL:
-            yield from _patch(text, room)
+            yield from _patch(text, width)
         elif tool.effect is Effect.RUN:
-            yield from _code(text, tool.subject, room)
+            yield from _code(text, tool.subject, width)
         else:
-            yield from _block(text, room, "accent")
+            yield from _block(text, width, "accent")
     match name, left:
         case "edit_file", {"old": str(old), "new": str(new), **rest}:
             left = rest
-            yield from _change_rows(old, new, room)
+            yield from _change_rows(old, new, width)
         case "write_file", {"content": str(content), **rest}:
             left = rest
-            yield from _block(content, room, "added", "+")
+            yield from _block(content, width, "added", "+")
         case "notebook_edit", {"source": str(source), **rest}:
             left = rest
-            yield from _block(source, room, "added", "+")
+            yield from _block(source, width, "added", "+")
         case "multi_edit", {"edits": list(), **rest}:
-            yield from _edits(cast("list[object]", left["edits"]), room)
+            yield from _edits(cast("list[object]", left["edits"]), width)
             left = rest
         case _:
             pass
@@ -214,31 +218,31 @@ def _body(
         text = _text(value)
         if "\n" in text:
             yield line(f"{on_one_line(key)}:", "dim")
-            yield from _block(text, room, "plain", "  ")
+            yield from _block(text, width, "plain", "  ")
         else:
-            yield from _block(f"{on_one_line(key)}: {text}", room, "plain")
+            yield from _block(f"{on_one_line(key)}: {text}", width, "plain")
 
 
-def _block(text: str, room: int, style: Style, before: str = "") -> Iterator[Line]:
+def _block(text: str, width: int, style: Style, before: str = "") -> Iterator[Line]:
     for row in _show_hidden(text).removesuffix("\n").split("\n"):
-        for part in wrap_code(line(row, style), room - len(before)):
+        for part in wrap_code(line(row, style), width - len(before)):
             yield tuple(join_pieces([(style, before), *part]))
 
 
-def _code(text: str, subject: str, room: int) -> Iterator[Line]:
+def _code(text: str, subject: str, width: int) -> Iterator[Line]:
     """A command line, or a program in Python, in its colours."""
     from refold.views.highlight import Highlighter
 
     highlighter = Highlighter("bash" if subject == "command" else "python")
     for row in _show_hidden(text).removesuffix("\n").split("\n"):
-        yield from wrap_code(highlighter.style_line(row), room) or [line("")]
+        yield from wrap_code(highlighter.style_line(row), width) or [line("")]
 
 
 def _show_hidden(text: str) -> str:
     return collapse_padding(expand_tabs(escape_hidden(text)))
 
 
-def _change_rows(old: str, new: str, room: int) -> Iterator[Line]:
+def _change_rows(old: str, new: str, width: int) -> Iterator[Line]:
     """Old lines and new ones; equal lines at both ends are shown once."""
     gone, come = old.split("\n"), new.split("\n")
     first = _common_prefix_length(gone, come)
@@ -250,46 +254,46 @@ def _change_rows(old: str, new: str, room: int) -> Iterator[Line]:
         for a, b in zip(before[:_MAX_PAIRED_LINES], after, strict=False)
     ]
     for row in gone[:first]:
-        yield from _block(row, room, "dim", " ")
+        yield from _block(row, width, "dim", " ")
     for index, row in enumerate(before):
         pair = pairs[index] if index < len(pairs) else None
         yield from _rows_with_sign(
-            ("gone", "-"), pair[0] if pair else line(row, "gone"), room
+            ("gone", "-"), pair[0] if pair else line(row, "gone"), width
         )
     for index, row in enumerate(after):
         pair = pairs[index] if index < len(pairs) else None
         yield from _rows_with_sign(
-            ("added", "+"), pair[1] if pair else line(row, "added"), room
+            ("added", "+"), pair[1] if pair else line(row, "added"), width
         )
     for row in gone[len(gone) - last :]:
-        yield from _block(row, room, "dim", " ")
+        yield from _block(row, width, "dim", " ")
 
 
-def _rows_with_sign(sign: Piece, row: Line, room: int) -> Iterator[Line]:
-    for part in wrap_code(row, room - 1):
+def _rows_with_sign(sign: Piece, row: Line, width: int) -> Iterator[Line]:
+    for part in wrap_code(row, width - 1):
         yield (sign, *part)
 
 
-def _edits(edits: list[object], room: int) -> Iterator[Line]:
+def _edits(edits: list[object], width: int) -> Iterator[Line]:
     for edit in edits:
         match edit:
             case {"old": str(old), "new": str(new)}:
-                yield from _change_rows(old, new, room)
+                yield from _change_rows(old, new, width)
                 fields = cast("dict[str, object]", edit)
                 if extra := {k: v for k, v in fields.items() if k not in ("old", "new")}:
                     texts = (f"{on_one_line(k)}: {_text(v)}" for k, v in extra.items())
-                    yield from _block(", ".join(texts), room, "plain")
+                    yield from _block(", ".join(texts), width, "plain")
             case _:
-                yield from _block(_text(edit), room, "plain")
+                yield from _block(_text(edit), width, "plain")
 
 
-def _patch(patch: str, room: int) -> Iterator[Line]:
+def _patch(patch: str, width: int) -> Iterator[Line]:
     for row in patch.split("\n"):
-        yield from _block(row, room, _PATCH_STYLES.get(row[:1], "plain"))
+        yield from _block(row, width, _PATCH_STYLES.get(row[:1], "plain"))
 
 
-def _condition_lines(asked: CallToApprove, room: int) -> Iterator[Line]:
-    manner = asked.manner
+def _condition_lines(call: CallToApprove, width: int) -> Iterator[Line]:
+    manner = call.manner
     if manner is None:
         return
     if manner.sandboxed:
@@ -298,35 +302,35 @@ def _condition_lines(asked: CallToApprove, room: int) -> Iterator[Line]:
             ("dim", "in the sandbox · "),
             (style, f"network: {_reachable_text(manner)}"),
         )
-        yield from hard_wrap(scope, room)
+        yield from hard_wrap(scope, width)
     else:  # a warning at the start explained a weak sandbox
         yield from wrap_words(
             "no full sandbox: it sees your keys, and the network is not shut off",
-            room,
+            width,
             "warn",
         )
     for verb, paths in (("write", manner.opened), ("read", manner.shown)):
         for path in paths:
-            name = on_one_line(relative_name(path, asked.directory))
+            name = on_one_line(relative_name(path, call.directory))
             yield from (
-                line(row, "warn") for row in break_lines(f"may {verb} {name}", room)
+                line(row, "warn") for row in break_lines(f"may {verb} {name}", width)
             )
 
 
-def _remarks(values: dict[str, object], reason: str, room: int) -> Iterator[Line]:
+def _remarks(values: dict[str, object], reason: str, width: int) -> Iterator[Line]:
     unseen = [character for text in _texts(values) for character in hidden_characters(text)]
     if unseen:
         count = len(unseen)
         many = "1 hidden character is" if count == 1 else f"{count} hidden characters are"
-        yield from wrap_words(f"{many} written out like {unseen[0]}.", room, "bad")
+        yield from wrap_words(f"{many} written out like {unseen[0]}.", width, "bad")
     if reason:
-        yield from wrap_words(on_one_line(reason), room, "dim")
+        yield from wrap_words(on_one_line(reason), width, "dim")
 
 
-def _reachable_text(manner: RunConditions) -> str:
-    if not manner.network:
+def _reachable_text(conditions: RunConditions) -> str:
+    if not conditions.network:
         return "off"
-    return manner.hosts or "every host"
+    return conditions.hosts or "every host"
 
 
 def _texts(value: object) -> Iterator[str]:
@@ -352,24 +356,26 @@ def _common_prefix_length(old: list[str], new: list[str]) -> int:
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
 
 
-def question_lines(asked: AskedQuestion, number: int, count: int, room: int) -> list[Line]:
+def question_lines(
+    question: AskedQuestion, number: int, count: int, width: int
+) -> list[Line]:
     """The question of the model, with numbered options."""
     which = f" ({number} of {count})" if count > 1 else ""
-    rows = expand_tabs(visible(asked.question)).split("\n")
+    rows = expand_tabs(visible(question.question)).split("\n")
     return [
         (("warn", "? "), ("strong", f"The model asks you{which}")),
-        *((("plain", "  "), *row) for part in rows for row in wrap_words(part, room - 2)),
+        *((("plain", "  "), *row) for part in rows for row in wrap_words(part, width - 2)),
         *(
             row
-            for index, option in enumerate(asked.options, 1)
-            for row in _option(index, option, room)
+            for index, option in enumerate(question.options, 1)
+            for row in _option(index, option, width)
         ),
     ]
 
 
-def option_menu(asked: AskedQuestion) -> Menu:
+def option_menu(question: AskedQuestion) -> Menu:
     """The options as choices for arrows and digits; none if several can be chosen, or too many."""
-    options = () if asked.many or len(asked.options) > MAX_DIGIT else asked.options
+    options = () if question.many or len(question.options) > MAX_DIGIT else question.options
     choices = (
         Choice(
             str(number), on_one_line(" – ".join(filter(None, (option.label, option.about))))
@@ -379,30 +385,32 @@ def option_menu(asked: AskedQuestion) -> Menu:
     return Menu(tuple(choices), leave="no answer", free_text=True)
 
 
-def answer_hint(asked: AskedQuestion) -> str:
+def answer_hint(question: AskedQuestion) -> str:
     """What can be typed."""
-    if not asked.options:
+    if not question.options:
         return "your answer (Enter for none)"
-    last = len(asked.options)
+    last = len(question.options)
     number = f"1-{last}" if last > 1 else "1"
-    several = ", several with commas," if asked.many and last > 1 else ""
+    several = ", several with commas," if question.many and last > 1 else ""
     return f"{number}{several} or text (Enter for no answer)"
 
 
-def parse_answer(typed: str, asked: AskedQuestion) -> str | None:
+def parse_answer(typed: str, question: AskedQuestion) -> str | None:
     """The answer in the words of the options. None if a number names no option."""
     words = typed.strip()
-    if not asked.options or not _NUMBERS_PATTERN.fullmatch(words):
+    if not question.options or not _NUMBERS_PATTERN.fullmatch(words):
         return words
     numbers = [int(digits) for digits in re.findall(r"\d+", words)]
-    known = all(1 <= number <= len(asked.options) for number in numbers)
-    if not known or (len(numbers) > 1 and not asked.many):
+    known = all(1 <= number <= len(question.options) for number in numbers)
+    if not known or (len(numbers) > 1 and not question.many):
         return None
-    return ", ".join(asked.options[number - 1].label for number in dict.fromkeys(numbers))
+    return ", ".join(
+        question.options[number - 1].label for number in dict.fromkeys(numbers)
+    )
 
 
-def _option(number: int, option: Option, room: int) -> Iterator[Line]:
+def _option(number: int, option: Option, width: int) -> Iterator[Line]:
     yield (("accent", f"  {number} "), ("plain", on_one_line(option.label)))
     if option.about:
-        for row in wrap_words(on_one_line(option.about), room - 4, "dim"):
+        for row in wrap_words(on_one_line(option.about), width - 4, "dim"):
             yield (("dim", "    "), *row)

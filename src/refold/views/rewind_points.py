@@ -65,10 +65,10 @@ class RewindPoint(RewindTarget, frozen=True):
     in_conversation: bool = True  # False: the conversation was rewound to before it
 
 
-def point_lines(steps: Sequence[RewindPoint], room: int) -> list[Line]:
+def point_lines(steps: Sequence[RewindPoint], width: int) -> list[Line]:
     """One line for each point: number, time, message, number of changed files."""
     wide = max((len(str(step.seq)) for step in steps), default=0)
-    return [_point_line(step, wide, room) for step in steps]
+    return [_point_line(step, wide, width) for step in steps]
 
 
 def point_picker(steps: Sequence[RewindPoint]) -> Picker:
@@ -98,7 +98,7 @@ def drift_picker() -> Picker:
     return Picker("Another program changed files since. Rewind?", tuple(items))
 
 
-def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Line]:
+def preview_lines(preview: RewindPreview, directory: str, width: int) -> list[Line]:
     """What a rewind would change, file by file. Paths below `directory` are relative."""
     lines: list[Line] = []
     if preview.plan.mark:
@@ -115,7 +115,7 @@ def preview_lines(preview: RewindPreview, directory: str, room: int) -> list[Lin
     widest = max((_lines(change) for change in preview.changes), default=0)
     shown = preview.changes[:_MAX_PREVIEW_FILES]
     names = [_name(change.path, directory) for change in shown]
-    wide = min(max(map(cells, names), default=0), max(room - 36, 20))
+    wide = min(max(map(cells, names), default=0), max(width - 36, 20))
     for change, name in zip(shown, names, strict=True):
         lines.append(_change_line(change, cut(name, wide), wide, widest))
     if left := len(preview.changes) - len(shown):
@@ -155,7 +155,7 @@ def summary(changes: Sequence[FileChange]) -> str:
     return f"{_count(len(changes))} {verb}, +{added} -{removed} lines"
 
 
-def _point_line(step: RewindPoint, wide: int, room: int) -> Line:
+def _point_line(step: RewindPoint, column_width: int, width: int) -> Line:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(step.at))
     style: Style = "plain" if step.in_conversation else "dim"
     match step.kind:
@@ -168,15 +168,15 @@ def _point_line(step: RewindPoint, wide: int, room: int) -> Line:
     after = f"  {_count(step.files)} changed" if step.files else ""
     if not step.in_conversation:
         after += "  rewound"
-    head = f"{step.seq:>{wide}}  {when}  "
-    text = cut(text, max(room - cells(head) - cells(after), 20))
+    head = f"{step.seq:>{column_width}}  {when}  "
+    text = cut(text, max(width - cells(head) - cells(after), 20))
     pieces: list[Piece] = [("accent", head), (style, text)]
     return (*pieces, ("dim", after)) if after else tuple(pieces)
 
 
-def _change_line(change: FileChange, name: str, wide: int, widest: int) -> Line:
+def _change_line(change: FileChange, name: str, column_width: int, widest: int) -> Line:
     style, verb = _CHANGE_LABELS[change.kind]
-    padded = name + " " * (wide - cells(name))
+    padded = name + " " * (column_width - cells(name))
     head: Line = ((style, f"  {padded}  {verb:<10}"),)
     if change.added is None or change.removed is None:
         return (*head, ("dim", "  bytes"))

@@ -25,16 +25,16 @@ _MODEL_CELLS = 18
 _MIN_USAGE_CELLS = 76  # narrower rows of the picker have no usage
 
 
-def card_line(card: Card, room: int, *, everywhere: bool) -> str:
+def card_line(card: Card, width: int, *, everywhere: bool) -> str:
     """One line: id, time, status, name and title, whether it is a fork, tags."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
     directory = f"  {on_one_line(card.about.directory)}" if everywhere else ""
     fork = " (fork)" if card.about.forked[0] else ""
     tags = fork + "".join(f" #{on_one_line(tag)}" for tag in card.about.tags)
     start = f"{card.id}  {when}  {state(card):<12} "
-    if room - len(start) - cells(tags) < _MIN_TITLE_CELLS:  # no room for the time
+    if width - len(start) - cells(tags) < _MIN_TITLE_CELLS:  # no room for the time
         start = f"{card.id}  {state(card):<12} "
-    left = max(room - len(start) - cells(tags) - cells(directory), _MIN_TITLE_CELLS)
+    left = max(width - len(start) - cells(tags) - cells(directory), _MIN_TITLE_CELLS)
     return f"{start}{cut(display_name(card), left)}{tags}{directory}".rstrip()
 
 
@@ -128,13 +128,13 @@ def session_document(card: Card) -> SessionDocument:
     )  # fmt: skip
 
 
-def hit_lines(hits: Sequence[Hit], room: int, *, bold: bool) -> Iterator[str]:
+def hit_lines(hits: Sequence[Hit], width: int, *, bold: bool) -> Iterator[str]:
     """Search results, grouped by session, the best session first."""
     for group in group_by_session(hits):
-        yield card_line(group[0].card, room, everywhere=False)
+        yield card_line(group[0].card, width, everywhere=False)
         for hit in group:
             start = f"  {hit.seq:>6}  {on_one_line(hit.who):<6} "
-            yield start + _snippet(hit.snippet, room - len(start), bold=bold)
+            yield start + _snippet(hit.snippet, width - len(start), bold=bold)
 
 
 def group_by_session(hits: Iterable[Hit]) -> Sequence[Sequence[Hit]]:
@@ -168,9 +168,9 @@ def search_hit(hit: Hit) -> SearchHit:
     )  # fmt: skip
 
 
-def _snippet(snippet: str, room: int, *, bold: bool) -> str:
-    """A snippet on one line that fits `room`; matches are bold."""
-    pieces, left = list[str](), room
+def _snippet(snippet: str, width: int, *, bold: bool) -> str:
+    """A snippet on one line that fits `width`; matches are bold."""
+    pieces, left = list[str](), width
     marked = False
     for piece in _split(" ".join(snippet.split())):
         if piece in (MATCH_START, MATCH_END):
@@ -219,26 +219,26 @@ def session_picker(cards: Iterable[Card], now: float) -> Picker:
     return Picker("Resume which session?", (*map(to_item, cards),))
 
 
-def _preview(card: Card, room: int) -> list[Line]:
+def _preview(card: Card, width: int) -> list[Line]:
     """The last message of a session, and the first rows of the last answer."""
     message = on_one_line(" ".join(card.asked.split()))
-    rows: list[Line] = [(), (("person", cut(f"  › {message}", room)),)]
+    rows: list[Line] = [(), (("person", cut(f"  › {message}", width)),)]
     answer_rows = [row for row in visible(card.answer).split("\n") if row.strip()][
         :_ANSWER_ROWS
     ]
     # A constant height, so that the list does not move.
     answer_rows += [""] * (_ANSWER_ROWS - len(answer_rows))
-    return [*rows, *((("dim", cut(f"    {row}", room)),) for row in answer_rows)]
+    return [*rows, *((("dim", cut(f"    {row}", width)),) for row in answer_rows)]
 
 
-def _row(card: Card, now: float, room: int) -> Line:
+def _row(card: Card, now: float, width: int) -> Line:
     when = f"{_ago(now - card.changed):>6}  "
     outcome = state(card)
     tail = "" if outcome == "answered" else f"  {outcome}"
     tags = "".join(f" #{on_one_line(tag)}" for tag in card.about.tags)
     title = display_name(card) or card.id
-    used = _usage_columns(card) if room >= _MIN_USAGE_CELLS else ""
-    left = max(room - len(when) - cells(tags) - len(tail) - cells(used), 10)
+    used = _usage_columns(card) if width >= _MIN_USAGE_CELLS else ""
+    left = max(width - len(when) - cells(tags) - len(tail) - cells(used), 10)
     title = cut(title, left)
     pad = " " * (left - cells(title)) if used else ""
     return (

@@ -139,16 +139,16 @@ def current_activity(view: View, spans: Activity, label: Labels) -> str:
 
 
 def tree_lines(
-    root: TreeRow, room: int, *, every_leaf: bool = False, signs: bool = True
+    root: TreeRow, width: int, *, every_leaf: bool = False, symbols: bool = True
 ) -> list[Line]:
-    """Return a line or more for each node; `signs` false: only ASCII."""
-    lines = [cut_line(row, room) for row in _node_lines(root, "", "", every_leaf, signs)]
+    """Return a line or more for each node; `symbols` false: only ASCII."""
+    lines = [cut_line(row, width) for row in _node_lines(root, "", "", every_leaf, symbols)]
     if not root.below:
         return lines
     counted = f"{root.sessions} sessions"
     asked = _leaves(root.all_leaves)
     parts = [counted, *([asked] if asked else []), spent_row(root.total)]
-    return [*lines, cut_line((("strong", f"in all  {' · '.join(parts)}"),), room)]
+    return [*lines, cut_line((("strong", f"in all  {' · '.join(parts)}"),), width)]
 
 
 class TotalUsed(Used, frozen=True, kw_only=True):
@@ -248,10 +248,10 @@ def style_of(state: str) -> Style:
 
 
 def _node_lines(
-    row: TreeRow, prefix: str, below: str, every_leaf: bool, signs: bool
+    row: TreeRow, prefix: str, below: str, every_leaf: bool, symbols: bool
 ) -> Iterator[Line]:
     """The lines of a node; `prefix` and `below` are the tree's lines drawn before them."""
-    last, other, under = ("└─ ", "├─ ", "│  ") if signs else ("`- ", "|- ", "|  ")
+    last, other, under = ("└─ ", "├─ ", "│  ") if symbols else ("`- ", "|- ", "|  ")
     stem = below + (under if row.below else "   ")
     yield _head(row, prefix)
     yield (("dim", stem), ("dim", _usage_text(row)))
@@ -269,7 +269,7 @@ def _node_lines(
             below + (last if end else other),
             below + ("   " if end else under),
             every_leaf,
-            signs,
+            symbols,
         )
 
 
@@ -326,9 +326,9 @@ def _count_text(count: int, word: str) -> str:
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
-def cut_line(line: Line, room: int) -> Line:
-    """Cut the line to `room` cells, from its end."""
-    left, pieces = room, list[Piece]()
+def cut_line(line: Line, width: int) -> Line:
+    """Cut the line to `width` cells, from its end."""
+    left, pieces = width, list[Piece]()
     for style, text in line:
         part = cut(text, left)
         left -= cells(part)

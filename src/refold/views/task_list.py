@@ -33,17 +33,17 @@ def with_names(tasks: Iterable[BoardTask], view: View) -> list[BoardTask]:
     return [replace(task, owner=names.get(task.owner, task.owner)) for task in tasks]
 
 
-def task_rows(tasks: Sequence[BoardTask], room: int) -> list[Line]:
-    """A line for each task, in order. `room` 0: lines are not cut."""
+def task_rows(tasks: Sequence[BoardTask], width: int) -> list[Line]:
+    """A line for each task, in order. `width` 0: lines are not cut."""
     wide = len(f"#{max((task.id for task in tasks), default=0)}")
-    return [_row(task, wide, room) for task in tasks]
+    return [_row(task, wide, width) for task in tasks]
 
 
-def task_lines(task: BoardTask, room: int) -> list[Line]:
+def task_lines(task: BoardTask, width: int) -> list[Line]:
     """A task with its description and its metadata."""
     return [
         _row(task, 1, 0),
-        *(text_lines(task.description, room) if task.description else ()),
+        *(text_lines(task.description, width) if task.description else ()),
         *(line(on_one_line(f"{key}: {_value(task.metadata[key])}"), "dim") for key in task.metadata),
     ]  # fmt: skip
 
@@ -63,13 +63,15 @@ def count_line(tasks: Sequence[BoardTask]) -> str:
     return ", ".join(f"{number} {name}" for name, number in kinds if number)
 
 
-def _row(task: BoardTask, wide: int, room: int) -> Line:
+def _row(task: BoardTask, column_width: int, width: int) -> Line:
     sign, style = _STATUS_SIGNS[task.status]
     facts = "; ".join(_facts(task))
-    row: Line = ((style, f"{sign} {f'#{task.id}':>{wide}}  {on_one_line(task.subject)}"),)
+    row: Line = (
+        (style, f"{sign} {f'#{task.id}':>{column_width}}  {on_one_line(task.subject)}"),
+    )
     if facts:
         row = (*row, ("dim", f"  ({facts})"))
-    return truncate(row, room) if room else row
+    return truncate(row, width) if width else row
 
 
 def _facts(task: BoardTask) -> Iterator[str]:

@@ -64,10 +64,10 @@ def slowest(rows: Sequence[TimelineRow], count: int) -> list[TimelineRow]:
     return sorted(timed, key=lambda each: each.seconds or 0.0, reverse=True)[:count]
 
 
-def timeline_lines(rows: Sequence[TimelineRow], room: int) -> Iterator[Line]:
+def timeline_lines(rows: Sequence[TimelineRow], width: int) -> Iterator[Line]:
     wide = min(_MAX_ADDRESS_CELLS, max((cells(row.address) for row in rows), default=0))
     for row in rows:
-        yield _line(row, wide, room)
+        yield _line(row, wide, width)
 
 
 def outcome_of(span: Span, node: Node) -> str:
@@ -138,20 +138,20 @@ def _kind_name_and_text(span: Span, label: Labels) -> tuple[str, str, str]:
             return "child", born.agent, _shorten(born.task)
 
 
-def _shorten(words: str) -> str:
-    return " ".join(words[:_MAX_TEXT_CHARS].split())
+def _shorten(text: str) -> str:
+    return " ".join(text[:_MAX_TEXT_CHARS].split())
 
 
-def _line(row: TimelineRow, wide: int, room: int) -> Line:
+def _line(row: TimelineRow, column_width: int, width: int) -> Line:
     """Time, duration, address and result; then the text, as far as there is room."""
     when = time.strftime("%H:%M:%S", time.localtime(row.at))
     took = "?" if row.seconds is None else duration(row.seconds)
     # The end of an address identifies the span.
     address = on_one_line(row.address)
-    spare = cells(address) - wide
+    spare = cells(address) - column_width
     if spare > 0:
         address = f"…{address[spare + 1 :]}"
-    address += " " * (wide - cells(address))
+    address += " " * (column_width - cells(address))
     name = f"  {on_one_line(row.name)}" if row.kind != "tool" and row.name else ""
     outcome = row.outcome.replace("_", " ")
     cost = f"  {estimate_sign(row.usage)}{dollars(row.cost)}" if row.cost else ""
@@ -160,4 +160,4 @@ def _line(row: TimelineRow, wide: int, room: int) -> Line:
         (style_of(row.outcome), f"  {outcome}"), ("plain", name), ("dim", cost),
         ("plain", f"  {on_one_line(row.words)}" if row.words else ""),
     )  # fmt: skip
-    return cut_line(shown, room)
+    return cut_line(shown, width)

@@ -18,23 +18,23 @@ _STATUS_SIGNS: Mapping[Progress, tuple[str, Style]] = {
 _PLAN_STATES = {"shown": "waits", "approved": "approved", "rejected": "rejected"}
 
 
-def checklist(items: Sequence[Todo], room: int) -> list[Line]:
+def checklist(items: Sequence[Todo], width: int) -> list[Line]:
     """A line for each todo, in order."""
-    return [_row(item, room) for item in items]
+    return [_row(item, width) for item in items]
 
 
-def _row(item: Todo, room: int) -> Line:
+def _row(item: Todo, width: int) -> Line:
     sign, style = _STATUS_SIGNS[item.status]
-    return ((style, f"{sign} {cut(on_one_line(item.subject), room - len(sign) - 1)}"),)
+    return ((style, f"{sign} {cut(on_one_line(item.subject), width - len(sign) - 1)}"),)
 
 
-def plan_lines(plans: Sequence[Plan], room: int) -> list[Line]:
+def plan_lines(plans: Sequence[Plan], width: int) -> list[Line]:
     """A line for each plan, oldest first: time, state and title."""
     return [
         (
             ("dim", f"{time.strftime('%Y-%m-%d %H:%M', time.localtime(plan.at))}  "),
             ("plain", f"{_PLAN_STATES[plan.state]:9} "),
-            ("strong", cut(on_one_line(plan.title), max(room - 29, 10))),
+            ("strong", cut(on_one_line(plan.title), max(width - 29, 10))),
         )
         for plan in plans
     ] or [line("No plan was made in this session.")]

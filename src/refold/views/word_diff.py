@@ -39,26 +39,26 @@ def diff_lines(text: str, path: str = "") -> list[Line]:
     return _color_rows(diff_rows(text), path)
 
 
-def numbered_diff(rows: Sequence[str], path: str, room: int) -> list[Line]:
+def numbered_diff(rows: Sequence[str], path: str, width: int) -> list[Line]:
     """A unified diff with line numbers, in two columns if there is room."""
-    return diff_in_columns(rows, path, room) or [
-        part for row in diff_with_numbers(rows, path) for part in wrap_code(row, room)
+    return diff_in_columns(rows, path, width) or [
+        part for row in diff_with_numbers(rows, path) for part in wrap_code(row, width)
     ]
 
 
-def diff_in_columns(rows: Sequence[str], path: str, room: int) -> list[Line]:
+def diff_in_columns(rows: Sequence[str], path: str, width: int) -> list[Line]:
     """The old lines at the left and the new ones at the right, with their numbers.
 
     Empty if there is no room for two columns, or nothing on one of the sides.
     """
     signs = {row[:1] for row in rows}
-    if room not in _COLUMNS_ROOM or not {"+", "-"} <= signs:
+    if width not in _COLUMNS_ROOM or not {"+", "-"} <= signs:
         return []
-    half = (room - cells(_COLUMN_BORDER[1])) // 2
+    half = (width - cells(_COLUMN_BORDER[1])) // 2
     result = list[Line]()
     for old, new in _sides(rows, path):
         if new is None:  # not of a side
-            result += wrap_code(old, room)
+            result += wrap_code(old, width)
             continue
         for left, right in zip_longest(
             wrap_code(old, half), wrap_code(new, half), fillvalue=()

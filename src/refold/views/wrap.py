@@ -79,18 +79,18 @@ def with_stable_width(text: str) -> str:
     )
 
 
-def cut(text: str, room: int) -> str:
-    """`text` on at most `room` cells; "…" replaces the rest."""
-    if len(text) <= room and cells(text) <= room:
+def cut(text: str, width: int) -> str:
+    """`text` on at most `width` cells; "…" replaces the rest."""
+    if len(text) <= width and cells(text) <= width:
         return text
-    return _fitting_start(text, room - 1) + "…" if room > 0 else ""
+    return _fitting_start(text, width - 1) + "…" if width > 0 else ""
 
 
-def break_lines(text: str, room: int) -> Iterator[str]:
-    """The lines of `text`, none wider than `room`. No character is lost or added."""
-    room = max(room, 2)
+def break_lines(text: str, width: int) -> Iterator[str]:
+    """The lines of `text`, none wider than `width`. No character is lost or added."""
+    width = max(width, 2)
     for part in text.split("\n"):
-        yield from _pieces(part, room)
+        yield from _pieces(part, width)
 
 
 def expand_tabs(text: str) -> str:
@@ -106,29 +106,29 @@ def _is_narrow(text: str) -> bool:
     return text.isascii() or _ALL_NARROW.fullmatch(text) is not None
 
 
-def _fitting_start(text: str, room: int) -> str:
-    """The longest start of the text that fits `room`."""
+def _fitting_start(text: str, width: int) -> str:
+    """The longest start of the text that fits `width`."""
     if _is_narrow(text):
-        return text[:room]
+        return text[:width]
     start = list[str]()
     for letter, wide in letters(text):
-        room -= wide
-        if room < 0:
+        width -= wide
+        if width < 0:
             break
         start.append(letter)
     return "".join(start)
 
 
-def _pieces(text: str, room: int) -> Iterator[str]:
-    if cells(text) <= room:
+def _pieces(text: str, width: int) -> Iterator[str]:
+    if cells(text) <= width:
         yield text
         return
     if _is_narrow(text):
-        yield from (text[start : start + room] for start in range(0, len(text), room))
+        yield from (text[start : start + width] for start in range(0, len(text), width))
         return
     row, used = list[str](), 0
     for letter, wide in letters(text):
-        if used + wide > room:
+        if used + wide > width:
             yield "".join(row)
             row, used = [], 0
         row.append(letter)
@@ -151,8 +151,8 @@ def _width(letter: str) -> int:
 
 
 class _Rows:
-    def __init__(self, room: int, *, addresses: bool) -> None:
-        self._room, self._addresses = max(room, 2), addresses
+    def __init__(self, width: int, *, addresses: bool) -> None:
+        self._room, self._addresses = max(width, 2), addresses
         self._row: list[Piece] = []
         self._used = 0
         self._blank: list[Piece] = []
@@ -219,29 +219,29 @@ class _Rows:
         self._row, self._used = list(rest), sum(cells(text) for _, text in rest)
 
 
-def wrap(pieces: Iterable[Piece], room: int, *, addresses: bool = True) -> list[Line]:
-    """Wrap text to rows of at most `room` cells; only a lone URL may be wider.
+def wrap(pieces: Iterable[Piece], width: int, *, addresses: bool = True) -> list[Line]:
+    """Wrap text to rows of at most `width` cells; only a lone URL may be wider.
 
     `addresses` false: URLs are broken, too.
     """
-    rows = _Rows(room, addresses=addresses)
+    rows = _Rows(width, addresses=addresses)
     for style, text in pieces:
         rows.add(style, text)
     rows.end_row()
     return rows.done
 
 
-def hard_wrap(pieces: Iterable[Piece], room: int) -> list[Line]:
-    """Break text anywhere into rows of `room` cells; nothing is lost or added."""
+def hard_wrap(pieces: Iterable[Piece], width: int) -> list[Line]:
+    """Break text anywhere into rows of `width` cells; nothing is lost or added."""
     rows: list[list[Piece]] = [[]]
     used = 0
     for style, text in pieces:
-        if used + cells(text) <= room:
+        if used + cells(text) <= width:
             rows[-1].append((style, text))
             used += cells(text)
             continue
         for letter, wide in letters(text):
-            if used + wide > room and used:
+            if used + wide > width and used:
                 rows.append([])
                 used = 0
             rows[-1].append((style, letter))
@@ -249,16 +249,16 @@ def hard_wrap(pieces: Iterable[Piece], room: int) -> list[Line]:
     return [tuple(join_pieces(row)) for row in rows]
 
 
-def wrap_code(pieces: Iterable[Piece], room: int) -> list[Line]:
+def wrap_code(pieces: Iterable[Piece], width: int) -> list[Line]:
     """Break a line of code into rows, after a blank if one is near the end of the row.
 
     Rows that continue the line begin with a mark, if there is room for it. Nothing is lost.
     """
     pieces = join_pieces(pieces)
-    if sum(cells(text) for _, text in pieces) <= room:
+    if sum(cells(text) for _, text in pieces) <= width:
         return [tuple(pieces)]
     mark: list[Piece] = []
-    if room >= _MIN_MARKED_CELLS:
+    if width >= _MIN_MARKED_CELLS:
         mark = [("dim", CONTINUATION_MARK)]
     code: list[tuple[PieceStyle, str, int]] = [
         (style, letter, wide) for style, text in pieces for letter, wide in letters(text)
@@ -266,19 +266,19 @@ def wrap_code(pieces: Iterable[Piece], room: int) -> list[Line]:
     rows, start = list[Line](), 0
     while start < len(code):
         before = mark if rows else []
-        end = _row_end(code, start, room - cells(plain_text([tuple(before)])))
+        end = _row_end(code, start, width - cells(plain_text([tuple(before)])))
         row: list[Piece] = [(style, letter) for style, letter, _ in code[start:end]]
         rows.append(tuple(join_pieces([*before, *row])))
         start = end
     return rows
 
 
-def _row_end(code: Sequence[tuple[PieceStyle, str, int]], start: int, room: int) -> int:
+def _row_end(code: Sequence[tuple[PieceStyle, str, int]], start: int, width: int) -> int:
     """The index behind the last letter of the row of code that begins at `start`."""
     used, text_seen, after_blank = 0, False, start
     for index in range(start, len(code)):
         _, letter, wide = code[index]
-        if used + wide > room and index > start:
+        if used + wide > width and index > start:
             return after_blank if after_blank - start > (index - start) // 2 else index
         used += wide
         text_seen = text_seen or letter != " "
@@ -287,10 +287,10 @@ def _row_end(code: Sequence[tuple[PieceStyle, str, int]], start: int, room: int)
     return len(code)
 
 
-def truncate(row: Line, room: int) -> Line:
+def truncate(row: Line, width: int) -> Line:
     """The start of a row; "…" replaces the rest."""
-    left, pieces = room, list[Piece]()
-    if sum(cells(text) for _, text in row) <= room:
+    left, pieces = width, list[Piece]()
+    if sum(cells(text) for _, text in row) <= width:
         return row
     for style, text in row:
         if cells(text) >= left:  # a blank stands for later pieces, so that the end is cut
@@ -309,8 +309,8 @@ class StreamWrapper:
     URL can still be copied.
     """
 
-    def __init__(self, room: int = 0) -> None:
-        self.room = room
+    def __init__(self, width: int = 0) -> None:
+        self.room = width
         self.indent = 0  # of continuation lines
         self._column = 0
         self._word: list[Piece] = []
@@ -366,22 +366,22 @@ class StreamWrapper:
         return pieces
 
 
-def wrap_line(line: Line, room: int, indent: int = 0) -> Line:
+def wrap_line(line: Line, width: int, indent: int = 0) -> Line:
     """Wrap a line of our own.
 
     Short items separated by dots are broken at the dots: "n no, and why" stays whole.
     """
     whole = "".join(text for _, text in line)
     if "\n" in whole:
-        first, *rest = (wrap_line(row, room, indent) for row in _rows_of(line))
+        first, *rest = (wrap_line(row, width, indent) for row in _rows_of(line))
         end: Piece = ("plain", "\n")
         return (*first, *(piece for row in rest for piece in (end, *row)))
-    if cells(whole) <= room:
+    if cells(whole) <= width:
         return line
     keep_items = _DOT_SEPARATOR in whole and all(
-        cells(part) + 2 <= room - indent for part in whole.split(_DOT_SEPARATOR)
+        cells(part) + 2 <= width - indent for part in whole.split(_DOT_SEPARATOR)
     )
-    flow = StreamWrapper(room)
+    flow = StreamWrapper(width)
     flow.indent = indent
     pieces = [
         piece for style, text in line
@@ -391,10 +391,10 @@ def wrap_line(line: Line, room: int, indent: int = 0) -> Line:
     return tuple((style, text.replace(_UNBREAKABLE_BLANK, " ")) for style, text in pieces)
 
 
-def wrap_rows(row: Line, room: int) -> list[Line]:
+def wrap_rows(row: Line, width: int) -> list[Line]:
     """The rows of a line of our own; a word that is wider than a row is broken."""
     return [
-        part for wide in _rows_of(wrap_line(row, room)) for part in hard_wrap(wide, room)
+        part for wide in _rows_of(wrap_line(row, width)) for part in hard_wrap(wide, width)
     ]
 
 
@@ -413,28 +413,28 @@ def _protect_blanks(text: str) -> str:
     )
 
 
-def text_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
+def text_lines(text: str, width: int, style: Style = "plain") -> list[Line]:
     """Output of a tool as lines that fit: visible, wrapped, long lines cut."""
     shown = expand_tabs(visible(text.rstrip("\n")))
-    return [line(row, style) for part in shown.split("\n") for row in _rows(part, room)]
+    return [line(row, style) for part in shown.split("\n") for row in _rows(part, width)]
 
 
-def sentence_lines(text: str, room: int, style: Style = "plain") -> list[Line]:
+def sentence_lines(text: str, width: int, style: Style = "plain") -> list[Line]:
     """As `text_lines`, for sentences: wrapped between words."""
-    shown, max_cells = expand_tabs(visible(text.rstrip("\n"))), room * (_MAX_LINE_ROWS - 1)
+    shown, max_cells = expand_tabs(visible(text.rstrip("\n"))), width * (_MAX_LINE_ROWS - 1)
     return [
         row
         for part in shown.split("\n")
         for row in (wrap_words if cells(part) <= max_cells else text_lines)(
-            part, room, style
+            part, width, style
         )
     ]
 
 
-def wrap_words(text: str, room: int, style: Style = "plain") -> list[Line]:
+def wrap_words(text: str, width: int, style: Style = "plain") -> list[Line]:
     """A sentence of ours, wrapped between words; a word that is too wide is broken."""
-    rows = plain_text([wrap_line(line(text), room)]).split("\n")
-    return [line(part, style) for row in rows for part in break_lines(row, room)]
+    rows = plain_text([wrap_line(line(text), width)]).split("\n")
+    return [line(part, style) for row in rows for part in break_lines(row, width)]
 
 
 def fold_lines(
@@ -452,18 +452,20 @@ def fold_lines(
     return [*lines[:head], gap, *lines[head + left :]]
 
 
-def _rows(text: str, room: int) -> Iterator[str]:
+def _rows(text: str, width: int) -> Iterator[str]:
     rows = (
-        list(break_lines(text, room)) if len(text) < room * (_MAX_LINE_ROWS + 2) else None
+        list(break_lines(text, width)) if len(text) < width * (_MAX_LINE_ROWS + 2) else None
     )
     if rows is not None and len(rows) <= _MAX_LINE_ROWS:
         yield from rows
         return
-    yield from list(break_lines(text[: room * _MAX_LINE_ROWS], room))[: _MAX_LINE_ROWS - 1]
+    yield from list(break_lines(text[: width * _MAX_LINE_ROWS], width))[
+        : _MAX_LINE_ROWS - 1
+    ]
     start = sum(
         len(row)
-        for row in list(break_lines(text[: room * _MAX_LINE_ROWS], room))[
+        for row in list(break_lines(text[: width * _MAX_LINE_ROWS], width))[
             : _MAX_LINE_ROWS - 1
         ]
     )
-    yield cut(text[start : start + room * 2], room)
+    yield cut(text[start : start + width * 2], width)

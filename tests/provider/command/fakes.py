@@ -66,7 +66,7 @@ def spec(program: Path, *arguments: str, **more: Any) -> CommandSpec:
 
 
 def make_command_line(
-    found: CommandSpec,
+    spec: CommandSpec,
     model: str = "",
     timeouts: ProgramTimeouts | None = None,
     secrets: Collection[str] = (),
@@ -74,7 +74,7 @@ def make_command_line(
 ) -> CommandLine:
     timeouts = timeouts or ProgramTimeouts(5.0, 1.0, 1.0)
     data = {**os.environ, **environ}
-    return connect(found, model, environ=data, secrets=secrets, timeouts=timeouts)
+    return connect(spec, model, environ=data, secrets=secrets, timeouts=timeouts)
 
 
 def request(*words: str, **more: Any) -> Request:
@@ -95,8 +95,8 @@ def ask(provider: Provider, asked: Request | None = None) -> list[Delta]:
     return anyio.run(inside)
 
 
-def words(found: list[Delta]) -> str:
-    return "".join(d.text for d in found if isinstance(d, TextDelta))
+def words(deltas: list[Delta]) -> str:
+    return "".join(d.text for d in deltas if isinstance(d, TextDelta))
 
 
 def lines(*documents: Mapping[str, Any]) -> str:

@@ -30,8 +30,8 @@ def read(output: ProgramOutput, *pieces: bytes) -> tuple[list[Delta], ProgramOut
     return [*deltas, *reading.end()], reading
 
 
-def words(found: list[Delta]) -> str:
-    return "".join(d.text for d in found if isinstance(d, TextDelta))
+def words(deltas: list[Delta]) -> str:
+    return "".join(d.text for d in deltas if isinstance(d, TextDelta))
 
 
 @pytest.mark.parametrize(

@@ -289,8 +289,8 @@ def test_traced_command_line_shows_slot_names_and_is_the_same_on_each_run(
     deltas = ask(provider, request("One", system="Be.", trace=True))
     more = ask(provider, request("One", "Hi", "Two", system="Be.", trace=True))
 
-    def list_requests(found: list[Delta]) -> list[RequestSent]:
-        return [delta for delta in found if isinstance(delta, RequestSent)]
+    def list_requests(deltas: list[Delta]) -> list[RequestSent]:
+        return [delta for delta in deltas if isinstance(delta, RequestSent)]
 
     assert list_requests(deltas) == [
         RequestSent("slot prompt", f"System: {GUIDE_TEXT}\n\nUser: One".encode()),

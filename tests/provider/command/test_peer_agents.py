@@ -134,8 +134,8 @@ def answering(agent: Agent, *answers: Answer) -> Callable[[ReceivedRequest], Ans
     """One after the other, and the last again and again."""
     waiting = list(answers)
 
-    def inside(heard: ReceivedRequest) -> Answer:
-        if heard.method != "POST":  # Codex asks for a WebSocket first
+    def inside(request: ReceivedRequest) -> Answer:
+        if request.method != "POST":  # Codex asks for a WebSocket first
             return Answer(status=426)
         return waiting.pop(0) if len(waiting) > 1 else waiting[0]
 
@@ -198,16 +198,16 @@ def run_against_server(
     return anyio.run(inside)
 
 
-async def read_deltas(provider: CommandLine, asked: Request) -> list[Delta]:
-    async with aclosing(provider.stream(asked)) as deltas:
+async def read_deltas(provider: CommandLine, request: Request) -> list[Delta]:
+    async with aclosing(provider.stream(request)) as deltas:
         return [delta async for delta in deltas]
 
 
 def request_with(
-    asked: Request,
+    request: Request,
 ) -> Callable[[CommandLine, WireServer], Awaitable[list[Delta]]]:
     async def use(provider: CommandLine, _: WireServer) -> list[Delta]:
-        return await read_deltas(provider, asked)
+        return await read_deltas(provider, request)
 
     return use
 

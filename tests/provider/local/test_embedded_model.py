@@ -82,8 +82,8 @@ async def run_embedded(
             yield provider, running, server
 
 
-async def read_deltas(provider: Provider, asked: Request = ASKED) -> list[Delta]:
-    async with aclosing(provider.stream(asked)) as deltas:
+async def read_deltas(provider: Provider, request: Request = ASKED) -> list[Delta]:
+    async with aclosing(provider.stream(request)) as deltas:
         return [delta async for delta in deltas]
 
 

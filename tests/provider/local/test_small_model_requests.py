@@ -50,25 +50,25 @@ def request(*messages: Message, **more: Any) -> Request:
     return Request(Log(spoken), **{"system": "Be brief.", "tools": (LOOK,), **more})
 
 
-def render_messages(asked: Request) -> list[tuple[str, str]]:
-    return [(s.message.role, s.message.text) for s in plain_request(asked).messages]
+def render_messages(request: Request) -> list[tuple[str, str]]:
+    return [(s.message.role, s.message.text) for s in plain_request(request).messages]
 
 
-def list_offered_tools(asked: Request) -> list[str]:
-    schema = call_schema(asked)
+def list_offered_tools(request: Request) -> list[str]:
+    schema = call_schema(request)
     assert schema is not None
     return [item["properties"]["tool"]["const"] for item in schema["anyOf"]]
 
 
-def read(asked: Request, answer: str) -> list[Delta]:
+def read(request: Request, answer: str) -> list[Delta]:
     """What an answer means that comes in single characters."""
-    reading = LocalStreamState(asked)
+    reading = LocalStreamState(request)
     deltas = [delta for character in answer for delta in reading.feed(character)]
     return [*deltas, *reading.end()]
 
 
-def read_call(asked: Request, answer: str) -> tuple[str, Any]:
-    deltas = [d for d in read(asked, answer) if isinstance(d, CallDelta)]
+def read_call(request: Request, answer: str) -> tuple[str, Any]:
+    deltas = [d for d in read(request, answer) if isinstance(d, CallDelta)]
     name, arguments = "".join(d.name for d in deltas), "".join(d.arguments for d in deltas)
     return name, msgspec.json.decode(arguments)
 

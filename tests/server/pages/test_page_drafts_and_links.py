@@ -29,8 +29,8 @@ def run(program: str, module: str, **given: object) -> Any:
     return json.loads(done.stdout)
 
 
-def drafts(*steps: list[object], room: int = 1_000_000) -> Any:
-    return run("drafts.mjs", "drafts.js", steps=steps, room=room)
+def drafts(*steps: list[object], width: int = 1_000_000) -> Any:
+    return run("drafts.mjs", "drafts.js", steps=steps, room=width)
 
 
 def test_drafts_are_stored_per_conversation_and_removed_once_sent() -> None:
@@ -55,14 +55,14 @@ def test_drafts_accept_special_conversation_ids(id_: str) -> None:
 def test_drafts_are_bounded_in_number_and_length() -> None:
     many = [["set", f"c{n}", "x" * 200_000] for n in range(60)]
 
-    last = drafts(*many, ["get", "c59"], ["get", "c0"], room=10**9)[-2:]
+    last = drafts(*many, ["get", "c59"], ["get", "c0"], width=10**9)[-2:]
 
     assert (len(last[0]), last[1]) == (100_000, "")
 
 
 def test_the_oldest_drafts_are_removed_if_storage_is_full() -> None:
     result = drafts(["set", "a", "x" * 50], ["set", "b", "y" * 50], ["get", "a"], ["get", "b"],
-                  room=100)  # fmt: skip
+                  width=100)  # fmt: skip
 
     assert result[2:] == ["", "y" * 50]
 

@@ -99,36 +99,36 @@ def plain(screen: Screen, told: set[int]) -> Plain:
     }
 
 
-def block(found: Block) -> list[Any]:
-    match found:
+def block(block: Block) -> list[Any]:
+    match block:
         case MessageBlock():
-            images = [[i.blob, i.name] for i in found.images]
+            images = [[i.blob, i.name] for i in block.images]
             return [
-                "heard", found.seq, found.words, found.user_text, found.sender, found.later,
-                found.key, images,
+                "heard", block.seq, block.words, block.user_text, block.sender, block.later,
+                block.key, images,
             ]  # fmt: skip
         case AnswerBlock():
-            return ["words", found.seq, found.text, found.partial]
+            return ["words", block.seq, block.text, block.partial]
         case DroppedBlock():
-            return ["dropped", found.seq, found.text, found.reason]
+            return ["dropped", block.seq, block.text, block.reason]
         case ThinkingBlock():
-            return ["thought", found.seq, found.text]
+            return ["thought", block.seq, block.text]
         case CallBlock():
-            return describe_call(found)
+            return describe_call(block)
         case NoticeBlock():
-            return ["news", found.seq]
+            return ["news", block.seq]
         case TurnEndBlock():
-            return ["turn_over", found.seq, found.outcome, found.reason]
+            return ["turn_over", block.seq, block.outcome, block.reason]
 
 
-def describe_call(found: CallBlock) -> list[Any]:
-    call: ToolCall = found.call
-    diffs = [[d.path, d.kind, d.text] for d in found.shown if hasattr(d, "before")]  # type: ignore
-    changes = [[d.path, d.kind, d.text] for d in found.changes]
+def describe_call(block: CallBlock) -> list[Any]:
+    call: ToolCall = block.call
+    diffs = [[d.path, d.kind, d.text] for d in block.shown if hasattr(d, "before")]  # type: ignore
+    changes = [[d.path, d.kind, d.text] for d in block.changes]
     return [
-        "called", found.seq, call.id, call.name, call.plain_arguments, found.stage, found.reason,
-        found.answered, found.tail, found.text, found.whole, found.within, diffs, changes,
-        [i.blob for i in found.images],
+        "called", block.seq, call.id, call.name, call.plain_arguments, block.stage, block.reason,
+        block.answered, block.tail, block.text, block.whole, block.within, diffs, changes,
+        [i.blob for i in block.images],
     ]  # fmt: skip
 
 

@@ -32,10 +32,10 @@ def panel(page: Any, name: str) -> Any:
     return page.locator(".panel-body")
 
 
-def refold(server: Server, *words: str) -> None:
+def refold(server: Server, *text: str) -> None:
     """Another process in the same project."""
     subprocess.run(
-        [sys.executable, "-m", "refold", *words], cwd=server.workspace, check=True,
+        [sys.executable, "-m", "refold", *text], cwd=server.workspace, check=True,
         stdout=subprocess.DEVNULL,
     )  # fmt: skip
 

@@ -124,9 +124,9 @@ def _is_empty(card: Card) -> bool:
     return not (card.messages or label)
 
 
-def _search(home: SessionIndex, args: Namespace, wanted: Callable[[Card], bool]) -> int:
+def _search(home: SessionIndex, args: Namespace, matches: Callable[[Card], bool]) -> int:
     text = " ".join(args.text)
-    hits = home.catalogue(WaitNotice(), print_error).search(text, args.limit, wanted)
+    hits = home.catalogue(WaitNotice(), print_error).search(text, args.limit, matches)
     if args.json:
         for hit in hits:
             print_document(search_hit(hit))

@@ -178,7 +178,7 @@ def try_server(app: App, name: str, accept: Sequence[str] | None = None) -> Serv
         return _row(app, status)
 
 
-def remove_server(file: Path, name: str, places: Paths, *, data: bool) -> str:
+def remove_server(file: Path, name: str, paths: Paths, *, data: bool) -> str:
     """Remove a server from a file, and its packages; with `data`, what it stored, too.
 
     Returns where what it stored still is, or "". Raises `BadInput` if it is not in the file.
@@ -187,7 +187,7 @@ def remove_server(file: Path, name: str, places: Paths, *, data: bool) -> str:
         raise BadInput(
             f"{file} has no MCP server {name!r} (refold mcp list shows where each is defined)"
         )
-    home = server_home(places.data, name, str(file))
+    home = server_home(paths.data, name, str(file))
     package = read_record(home)
     node = package is not None and package.kind == "node"
     beside = (package.own, package.installed + 1) if package and node else ("", 0.0)

@@ -67,11 +67,11 @@ class KeyCheck(Struct, frozen=True):
 class ProviderKeys:
     """The keys as they are at the start of it. Reads files: make it in a thread."""
 
-    def __init__(self, places: Paths, environ: Mapping[str, str]) -> None:
-        self._file, self._environ = places.credentials, environ
+    def __init__(self, paths: Paths, environ: Mapping[str, str]) -> None:
+        self._file, self._environ = paths.credentials, environ
         self._stored = credentials.read(self._file)
-        settings = load(places.settings, environ, {}).settings
-        connections = Connections(settings, places, environ, self._stored)
+        settings = load(paths.settings, environ, {}).settings
+        connections = Connections(settings, paths, environ, self._stored)
         self.specs, self._keys = connections.known, connections.keys
 
     def spec(self, name: str) -> ProviderSpec:

@@ -56,12 +56,12 @@ class ScheduleRow(Struct, frozen=True):
     stopped: bool
 
 
-def open_book(places: Paths, environ: Mapping[str, str]) -> ScheduleBook:
-    return ScheduleBook(places.data, masks_of(environ, places).mask_event)
+def open_book(paths: Paths, environ: Mapping[str, str]) -> ScheduleBook:
+    return ScheduleBook(paths.data, masks_of(environ, paths).mask_event)
 
 
 def new_schedule(
-    request: ScheduleRequest, directory: Path, places: Paths, environ: Mapping[str, str]
+    request: ScheduleRequest, directory: Path, paths: Paths, environ: Mapping[str, str]
 ) -> tuple[NewSchedule, str]:
     """The new schedule, with the settings of the directory as its rights, and a notice.
 
@@ -76,10 +76,10 @@ def new_schedule(
         "budget.tokens": request.tokens,
     }
     values = {key: value for key, value in flags.items() if value is not None}
-    loaded = load_folder_settings(directory, places, environ, values)
+    loaded = load_folder_settings(directory, paths, environ, values)
     options = LaunchOptions(directory=directory, model=request.model, attended=False)
     # Raises for rules and agents that are none.
-    App(loaded.settings, places, environ, options)
+    App(loaded.settings, paths, environ, options)
     if request.at or request.every:
         recurrence = recurrence_of(
             request.at, request.every, time.time(), environ, request.zone
@@ -93,10 +93,10 @@ def new_schedule(
     return plan, loaded.reason_ignored
 
 
-def stop_schedule(places: Paths, book: ScheduleBook, id_: int) -> Schedule:
+def stop_schedule(paths: Paths, book: ScheduleBook, id_: int) -> Schedule:
     """Stop a schedule, and forget the secret of its webhook. Raises `BadInput`."""
     stopped = book.stop(id_)
-    webhooks.forget(places, stopped.webhook)
+    webhooks.forget(paths, stopped.webhook)
     return stopped
 
 

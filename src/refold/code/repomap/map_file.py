@@ -256,12 +256,12 @@ class MapFile:
     def _write_about(self, about: Mapping[str, str]) -> None:
         self._sql.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
 
-    def _change(self, work: Callable[[], object]) -> None:
+    def _change(self, function: Callable[[], object]) -> None:
         import apsw
 
         try:
             self._sql.execute("BEGIN IMMEDIATE")
-            work()
+            function()
             self._sql.execute("COMMIT")
         except (apsw.Error, OSError) as error:
             if self._sql.in_transaction:

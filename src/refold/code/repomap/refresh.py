@@ -280,8 +280,8 @@ class _Attempt:
             self._number = -1
 
 
-def _state(about: os.stat_result) -> str:
-    return f"{about.st_size} {about.st_ctime_ns} {about.st_mtime_ns} {about.st_ino}"
+def _state(status: os.stat_result) -> str:
+    return f"{status.st_size} {status.st_ctime_ns} {status.st_mtime_ns} {status.st_ino}"
 
 
 def _is_text(path: str) -> bool:

@@ -71,7 +71,7 @@ class Catalogue:
         self,
         text: str,
         limit: int,
-        wanted: Callable[[Card], bool] = lambda _: True,
+        matches: Callable[[Card], bool] = lambda _: True,
         *,
         seconds: float = inf,
     ) -> list[Hit]:
@@ -81,7 +81,7 @@ class Catalogue:
         def find_hits(tables: Tables) -> list[Hit]:
             self._index(tables, seconds)
             return list(
-                islice(_limit_per_session(tables.search(expression), wanted), limit)
+                islice(_limit_per_session(tables.search(expression), matches), limit)
             )
 
         return self._use_file(find_hits)
@@ -146,7 +146,7 @@ class Catalogue:
         return _newest_first(cards)
 
     def _use_file(
-        self, work: Callable[[Tables], T], otherwise: Callable[[], T] | None = None
+        self, function: Callable[[Tables], T], otherwise: Callable[[], T] | None = None
     ) -> T:
         """Use the file; if broken, rebuild it; then try `otherwise`, or a private file."""
         import apsw  # slow to import; only lists and searches need it
@@ -157,7 +157,7 @@ class Catalogue:
                 break
             inode = _inode(self.path)
             try:
-                return self._open_and_run(self.path, work)
+                return self._open_and_run(self.path, function)
             except (apsw.Error, OSError) as error:
                 if may_retry and isinstance(error, broken):
                     throw_away(self.path, inode)
@@ -167,24 +167,24 @@ class Catalogue:
                     "session is read, which takes longer"
                 )
                 self._private = True
-        return otherwise() if otherwise else self._use_private_file(work)
+        return otherwise() if otherwise else self._use_private_file(function)
 
-    def _use_private_file(self, work: Callable[[Tables], T]) -> T:
+    def _use_private_file(self, function: Callable[[Tables], T]) -> T:
         """Use a private file."""
         import apsw
 
         try:
-            return self._open_and_run(PRIVATE_FILE, work)
+            return self._open_and_run(PRIVATE_FILE, function)
         except apsw.Error as error:
             raise RefoldError(
                 f"no temporary catalogue can be written ({explain(error)}): make room on the "
                 "disk, or set SQLITE_TMPDIR to a directory with more"
             ) from error
 
-    def _open_and_run(self, path: Path, work: Callable[[Tables], T]) -> T:
+    def _open_and_run(self, path: Path, function: Callable[[Tables], T]) -> T:
         tables = open_tables(path)
         try:
-            return work(tables)
+            return function(tables)
         finally:
             tables.close()
 
@@ -195,13 +195,13 @@ def _fill_tables(aside: Tables, tables: Tables) -> bool:
 
 
 def _limit_per_session(
-    hits: Iterator[Hit], wanted: Callable[[Card], bool]
+    hits: Iterator[Hit], matches: Callable[[Card], bool]
 ) -> Iterator[Hit]:
-    """Yield the hits in `wanted` sessions, at most `_MAX_HITS_PER_SESSION` of each."""
+    """Yield the hits in `matches` sessions, at most `_MAX_HITS_PER_SESSION` of each."""
     of = dict[str, int]()
     for hit in hits:
         id_ = hit.card.id
-        if of.get(id_, 0) < _MAX_HITS_PER_SESSION and wanted(hit.card):
+        if of.get(id_, 0) < _MAX_HITS_PER_SESSION and matches(hit.card):
             of[id_] = of.get(id_, 0) + 1
             yield hit
 

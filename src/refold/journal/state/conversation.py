@@ -404,9 +404,9 @@ def _ratio(conversation: Conversation, answer: ModelAnswered) -> float:
 
 
 def _user_message(
-    conversation: Conversation, seq: int, *words: str, shown: tuple[Image, ...] = ()
+    conversation: Conversation, seq: int, *text: str, shown: tuple[Image, ...] = ()
 ) -> Conversation:
-    parts = tuple(Text(w) for w in words if w.strip())
+    parts = tuple(Text(w) for w in text if w.strip())
     return _append_message(conversation, seq, Message("user", (*parts, *shown)))
 
 

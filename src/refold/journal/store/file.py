@@ -89,11 +89,11 @@ class FileStore:
         if not self._append_here(work, sum(map(len, lines))):
             await self._writers.run(self._writing, work)
 
-    def _append_here(self, work: Callable[[], None], size: int) -> bool:
+    def _append_here(self, function: Callable[[], None], size: int) -> bool:
         began = monotonic()
         if size > MAX_DIRECT_BYTES or began < self._slow_until or not self._ledger.is_quick:
             return False
-        is_done = self._writers.run_here(self._writing, work)
+        is_done = self._writers.run_here(self._writing, function)
         if monotonic() - began > SLOW_WRITE_SECONDS:
             self._slow_until = monotonic() + PENALTY_SECONDS
         return is_done

@@ -51,15 +51,15 @@ class Writers:
         self._queues = SimpleQueue[WorkQueue]()
         self._lock = threading.Lock()
 
-    async def run(self, queue: WorkQueue, work: Callable[[], T]) -> T:
-        """Run `work` after the queue's earlier jobs, and return its result."""
-        job = self.start(queue, work)
+    async def run(self, queue: WorkQueue, function: Callable[[], T]) -> T:
+        """Run `function` after the queue's earlier jobs, and return its result."""
+        job = self.start(queue, function)
         await job.ended.wait()
         return job.outcome()
 
-    def start(self, queue: WorkQueue, work: Callable[[], T]) -> "Job[T]":
-        """Run `work` after the queue's earlier jobs, without waiting for it."""
-        job = Job(work)
+    def start(self, queue: WorkQueue, function: Callable[[], T]) -> "Job[T]":
+        """Run `function` after the queue's earlier jobs, without waiting for it."""
+        job = Job(function)
         with self._lock:
             queue.jobs.append(job)
             if not queue.busy:
@@ -70,8 +70,8 @@ class Writers:
                     self._start()
         return job
 
-    def run_here(self, queue: WorkQueue, work: Callable[[], object]) -> bool:
-        """Do `work` in this thread, if the queue is idle. Returns False if it is not.
+    def run_here(self, queue: WorkQueue, function: Callable[[], object]) -> bool:
+        """Do `function` in this thread, if the queue is idle. Returns False if it is not.
 
         For work that does not wait for the disk: a hop to a thread and back costs twenty
         times as much as a write to the page cache.
@@ -82,7 +82,7 @@ class Writers:
             queue.busy = True
             self._busy_queues += 1
         try:
-            work()
+            function()
         finally:
             with self._lock:
                 self._requeue(queue)
@@ -131,9 +131,9 @@ class Writers:
 class Job(Generic[T]):
     """Work, and the way to wake its waiter in an event loop."""
 
-    def __init__(self, work: Callable[[], T]) -> None:
+    def __init__(self, function: Callable[[], T]) -> None:
         self.ended = anyio.Event()
-        self._work, self._soon = work, _this_loop_scheduler()
+        self._work, self._soon = function, _this_loop_scheduler()
         self._result: T | None = None
         self._error: BaseException | None = None
 

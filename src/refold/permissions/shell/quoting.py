@@ -101,8 +101,8 @@ class ShellWord(Struct, frozen=True):
 class NotPlain(Exception):
     """A script is not plain: the part of it, and the reason."""
 
-    def __init__(self, part: str, why: str) -> None:
-        super().__init__(f"{short_text(part)} {why}")
+    def __init__(self, part: str, reason: str) -> None:
+        super().__init__(f"{short_text(part)} {reason}")
 
 
 def short_text(part: str) -> str:

@@ -137,8 +137,8 @@ class OpenCall:
             self.done.set()
         self._on_frame(answer)
 
-    def lose(self, why: str) -> None:
-        self.error = ConnectionLost(why)
+    def lose(self, reason: str) -> None:
+        self.error = ConnectionLost(reason)
         self.done.set()
         self._on_frame(PlaceAnswer({"kind": "lost"}, b""))
 
@@ -429,10 +429,10 @@ class _Connection:
         said = lines[-1][-_MAX_COMPLAINT_CHARS:] if lines else ""
         return f"{self.broken}: {said}" if said else self.broken
 
-    def _unreachable(self, why: str) -> ToolFailed:
+    def _unreachable(self, reason: str) -> ToolFailed:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(0.5)  # its last words come before its end
-        self.broken = self.broken or why
+        self.broken = self.broken or reason
         return ToolFailed(f"{self._name} cannot be reached: {self._reason}.")
 
     @property

@@ -169,8 +169,8 @@ class PlaceSnapshots:
             self._changed()
         return call.result().read(_Restored).count
 
-    def report_failure(self, why: str) -> None:
-        self._notice = why
+    def report_failure(self, reason: str) -> None:
+        self._notice = reason
 
     def _begin_quietly(self) -> None:
         try:

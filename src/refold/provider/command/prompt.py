@@ -46,10 +46,10 @@ _CALLS_NOTE = (
 class Prompts:
     """Renders prompts. Dropping it loses only cached text."""
 
-    def __init__(self, wanted: ConversationFormat) -> None:
-        self._context: Context = wanted.context or "continue"
-        self._format: Format = wanted.format or "plain"
-        self._window = wanted.window
+    def __init__(self, format_: ConversationFormat) -> None:
+        self._context: Context = format_.context or "continue"
+        self._format: Format = format_.format or "plain"
+        self._window = format_.window
         self._form = transcript_form(self._format)
         self._known: list[StoredMessage] = []
         self._written: list[str] = []  # of each of them, with what stands before it
@@ -290,8 +290,8 @@ def _digest(line: TranscriptLine) -> str:
 class ContextLimiter:
     """Wraps a provider: it gets the messages that the format `wanted` selects."""
 
-    def __init__(self, inner: Provider, wanted: ConversationFormat) -> None:
-        self.inner, self._wanted = inner, wanted
+    def __init__(self, inner: Provider, format_: ConversationFormat) -> None:
+        self.inner, self._wanted = inner, format_
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         tools = bool(request.tools)
@@ -304,10 +304,10 @@ class ContextLimiter:
 
 
 def select_messages(
-    conversation: Sequence[StoredMessage], wanted: ConversationFormat, *, tools: bool
+    conversation: Sequence[StoredMessage], format_: ConversationFormat, *, tools: bool
 ) -> Log[StoredMessage]:
     """The messages that are sent. A single message is sent as it is, in every format."""
-    context, window = wanted.context or "continue", wanted.window or _DEFAULT_WINDOW
+    context, window = format_.context or "continue", format_.window or _DEFAULT_WINDOW
     messages = [spoken.message for spoken in conversation]
     places = full_message_indices(messages, context, window)
     chosen, gap = list[StoredMessage](), list[StoredMessage]()
@@ -319,10 +319,10 @@ def select_messages(
             chosen.append(StoredMessage(gap[-1].seq, Message("user", (Text(note.text),))))
         gap = []
         chosen.append(spoken)
-    if not wanted.format or len(chosen) < 2:
+    if not format_.format or len(chosen) < 2:
         return Log(chosen)
     lines = transcript(conversation, context, window, _CALLS_NOTE if tools else "")
-    text = format_transcript(lines, wanted.format)
+    text = format_transcript(lines, format_.format)
     images = (p for s in chosen for p in s.message.parts if isinstance(p, Image))
     parts: tuple[Part, ...] = (Text(text), *images)
     return Log([StoredMessage(chosen[-1].seq, Message("user", parts))])

@@ -86,8 +86,8 @@ def broken_call(text: str) -> ParsedCall | None:
     return ParsedCall(name_match[1], _never_valid(raw.strip()))
 
 
-def to_unmade_call(call: ParsedCall, why: str) -> ParsedCall:
-    return ParsedCall(call.name, _never_valid(call.arguments), why=why)
+def to_unmade_call(call: ParsedCall, reason: str) -> ParsedCall:
+    return ParsedCall(call.name, _never_valid(call.arguments), why=reason)
 
 
 def _never_valid(arguments: str) -> str:

@@ -263,8 +263,8 @@ def _join_texts(parts: Sequence[Part]) -> tuple[Part, ...]:
     return (*((Text("\n\n".join(texts)),) if texts else ()), *others)
 
 
-def _with_note(messages: Log[StoredMessage], words: str) -> Log[StoredMessage]:
-    note = Text(words)
+def _with_note(messages: Log[StoredMessage], text: str) -> Log[StoredMessage]:
+    note = Text(text)
     if messages and messages[-1].message.role == "user":
         last = messages[-1]
         parts = _join_texts((*last.message.parts, note))

@@ -219,9 +219,9 @@ def takes_no_tools(error: ProviderError) -> bool:
     )
 
 
-def notice(model: str, why: str) -> str:
+def notice(model: str, reason: str) -> str:
     return (
-        f"{model} {why}; refold reads its calls from its text from now on "
+        f"{model} {reason}; refold reads its calls from its text from now on "
         "(the setting text_tools does so from the start)"
     )
 

@@ -33,42 +33,42 @@ class Interrupter:
     def running(self) -> bool:
         return self._running
 
-    def run(self, work: Callable[[], None]) -> None:
-        """Run `work` until it ends or is interrupted. Its exceptions are passed on."""
+    def run(self, function: Callable[[], None]) -> None:
+        """Run `function` until it ends or is interrupted. Its exceptions are passed on."""
         signal.signal(signal.SIGINT, self._on_signal)
         with self._lock:
             self.why, self._running, self._leaving = "", True, False
             self._cell += 1
         try:
-            work()
+            function()
         finally:
             self._end()
 
-    def stop(self, why: str, *, interval: float = 0.25) -> None:
+    def stop(self, reason: str, *, interval: float = 0.25) -> None:
         """Interrupt the cell, from any thread. The first reason counts."""
         with self._lock:
             if not self._running or self.why:
                 return
-            self.why = why
+            self.why = reason
         threading.Thread(
             target=self._interrupt_until_over, args=(self._cell, interval), daemon=True
         ).start()
 
-    def about_to_leave(self, why: str) -> None:
+    def about_to_leave(self, reason: str) -> None:
         """The calling thread will call `leave`. Until then no exception is raised in it.
 
         Code that catches one before the trace function is set could continue.
         """
         if threading.get_ident() == self._main:
             self._leaving = True
-            _raise_at_next_line(sys._getframe(1), why)  # pyright: ignore[reportPrivateUsage] - no other way
+            _raise_at_next_line(sys._getframe(1), reason)  # pyright: ignore[reportPrivateUsage] - no other way
 
-    def leave(self, why: str) -> None:
+    def leave(self, reason: str) -> None:
         """End the calling thread now, and the cell soon."""
-        self.stop(why, interval=_INTERVAL_SECONDS)
+        self.stop(reason, interval=_INTERVAL_SECONDS)
         if threading.get_ident() == self._main:
             self._leaving = False
-        raise Stopped(why)
+        raise Stopped(reason)
 
     def check(self) -> None:
         if self._running and self.why:
@@ -127,12 +127,12 @@ def _ignore_system_exit(ended: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(ended)
 
 
-def _raise_at_next_line(frame: FrameType | None, why: str) -> None:
+def _raise_at_next_line(frame: FrameType | None, reason: str) -> None:
     """Raise at the next line of each cell frame, so that code cannot catch it and continue."""
 
     def trace(frame: FrameType, event: str, argument: object) -> object:
         if event == "line":
-            raise Stopped(why)
+            raise Stopped(reason)
         return trace
 
     while frame:

@@ -132,10 +132,10 @@ class Worker:
 
         return self._run_work(work) or _report(snapshot), b""
 
-    def _run_work(self, work: Callable[[], None]) -> Message:
+    def _run_work(self, function: Callable[[], None]) -> Message:
         self._namespace.restore_reserved()
         try:
-            self._interrupter.run(work)
+            self._interrupter.run(function)
         except BaseException as error:  # raised by code
             return {"failed": True, "text": f"{error}"[:500] or type(error).__name__}
         finally:

@@ -52,10 +52,10 @@ class StatusLine:
     def forget_output(self, key: str) -> None:
         self._tails.pop(key, None)
 
-    def set_unprinted_text(self, words: str) -> None:
+    def set_unprinted_text(self, text: str) -> None:
         """Set the last words written but not printed yet; "" for none."""
-        if words:
-            self.set_output(_WORDS_KEY, words)
+        if text:
+            self.set_output(_WORDS_KEY, text)
         else:
             self.forget_output(_WORDS_KEY)
 

@@ -359,7 +359,7 @@ class _SubagentActivity:
             case _:
                 pass
 
-    def rows(self, screen: Screen, room: int, max_rows: int) -> list[Line]:
+    def rows(self, screen: Screen, width: int, max_rows: int) -> list[Line]:
         children = screen.view.children
         if not children.running:
             return []
@@ -368,7 +368,7 @@ class _SubagentActivity:
         for child in children.running:
             self._since.setdefault(child.name, now)
         seconds = {name: now - since for name, since in self._since.items()}
-        return live_rows(children, moved, seconds, room, max_rows)
+        return live_rows(children, moved, seconds, width, max_rows)
 
     def _with_written_text(self, moved: ChildMoved) -> ChildMoved:
         """Return the activity with the text that the subagent is writing, if any."""

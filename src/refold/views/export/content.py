@@ -197,8 +197,8 @@ def _turn(number: int, blocks: Sequence[Block], over: TurnEndBlock | None) -> Tu
     return Turn(number, words or "(no message)", began, top, within, over)
 
 
-def _shorten(words: str) -> str:
-    return cut(on_one_line(" ".join(words.split())), _MAX_TITLE_CELLS)
+def _shorten(text: str) -> str:
+    return cut(on_one_line(" ".join(text.split())), _MAX_TITLE_CELLS)
 
 
 def _by_call(children: Sequence[ExportedSession]) -> dict[str, tuple[ExportedSession, ...]]:

@@ -80,8 +80,8 @@ def create_prose_renderer(highlight: Highlight) -> Prose:
     parser.enable(["table", "strikethrough"]).disable("image")
     parser.validateLink = _is_web_or_mail_link
 
-    def html(words: str) -> Markup:
-        shown = visible(words)
+    def html(text: str) -> Markup:
+        shown = visible(text)
         if len(shown) > _MAX_PARSED_CHARS:
             return code(highlight(shown, ""))
         tokens = parser.parse(shown)

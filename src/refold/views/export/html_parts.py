@@ -27,9 +27,9 @@ class Markup(str):
     __slots__ = ()
 
 
-def text(words: str) -> Markup:
+def text(text: str) -> Markup:
     """Escaped text, with invisible characters written out."""
-    return Markup(escape(visible(words), quote=True))
+    return Markup(escape(visible(text), quote=True))
 
 
 def element(tag: str, *content: str, **attributes: str) -> Markup:
@@ -63,17 +63,17 @@ class _Kinds(Protocol):
     def values(self) -> Sequence[tuple[str, str, tuple[str, ...], object, object]]: ...
 
 
-def code(shown: Markup) -> Markup:
+def code(markup: Markup) -> Markup:
     """A block of code."""
-    return element("pre", element("code", shown))
+    return element("pre", element("code", markup))
 
 
-def code_box(shown: Markup, content: str, kind: str = "") -> Markup:
+def code_box(markup: Markup, content: str, kind: str = "") -> Markup:
     """Long code scrolls in a box that the keyboard can focus."""
     long = {"tabindex": "0"} if content.count("\n") > _MIN_SCROLLED_LINES else {}
     classes = " ".join(filter(None, (kind, "long" if long else "")))
     named = {"class_": classes} if classes else {}
-    return element("pre", element("code", shown), **named, **long)
+    return element("pre", element("code", markup), **named, **long)
 
 
 def diff(content: str) -> Markup:
@@ -202,10 +202,10 @@ def _arguments(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
         yield from _argument(name, value, call_style.highlight(value, language))
 
 
-def _argument(name: str, value: str, shown: Markup) -> Iterator[Markup]:
+def _argument(name: str, value: str, markup: Markup) -> Iterator[Markup]:
     if "\n" in value or len(value) > _MAX_INLINE_CHARS:
         yield element("p", f"{name}:")
-        yield code_box(shown, value)
+        yield code_box(markup, value)
     else:
         yield element("p", f"{name}: ", element("code", value))
 

@@ -48,17 +48,17 @@ class MarkdownRenderer:
 
     def __init__(
         self,
-        room: int | Callable[[], int] = 0,
+        width: int | Callable[[], int] = 0,
         *,
         marks: bool = True,
         styled: bool = True,
         links: bool = False,
-        signs: bool = True,
+        symbols: bool = True,
         breaks_code: bool = True,
     ) -> None:
-        self._room = room if callable(room) else lambda: room
+        self._room = width if callable(width) else lambda: width
         self._flow = None if marks else StreamWrapper(min(self._room(), MAX_PROSE_CELLS))
-        self._styled, self._signs = styled, signs
+        self._styled, self._signs = styled, symbols
         self._breaks_code = breaks_code
         self._blocks, self._spans = BlockParser(), Spans(SpanOptions(styled, links))
         self._marks = self._spans if styled else Spans(SpanOptions())
@@ -162,22 +162,22 @@ class MarkdownRenderer:
         return pieces
 
     def _lay_out(
-        self, leaf: Leaf, room: int, *, after: int = 0, before: int | None = None
+        self, leaf: Leaf, width: int, *, after: int = 0, before: int | None = None
     ) -> list[Piece]:
         """The rows of a block from `after`, the number of printed ones, to `before`."""
         pieces: list[Piece] = []
-        around = _Margin(leaf, room, signs=self._signs)
+        around = _Margin(leaf, width, symbols=self._signs)
         if leaf.gap >= 0 and not after:
             pieces += (around.gap, _LINE_END)
-        for number, row in enumerate(self._rows(leaf, room and around.left)):
+        for number, row in enumerate(self._rows(leaf, width and around.left)):
             if after <= number and (before is None or number < before):
                 pieces += around.rest if number else around.first
                 pieces += row
                 pieces.append(_LINE_END)
         return pieces
 
-    def _row_count(self, leaf: Leaf, room: int) -> int:
-        wide = _Margin(leaf, room, signs=self._signs).left
+    def _row_count(self, leaf: Leaf, width: int) -> int:
+        wide = _Margin(leaf, width, symbols=self._signs).left
         return len(_wrap_prose(self._spans.parse_paragraph(leaf.lines), wide))
 
     def _take_settled_rows(self) -> list[Piece]:
@@ -188,7 +188,7 @@ class MarkdownRenderer:
         if leaf is None:
             return []
         printed = self._open.rows if self._open else 0
-        wide = _Margin(leaf, room, signs=self._signs).left
+        wide = _Margin(leaf, room, symbols=self._signs).left
         if sum(map(len, leaf.lines)) <= min(wide, MAX_PROSE_CELLS) and len(leaf.lines) == 1:
             return []
         # The paragraph is parsed again each time: the more marks, the less often.
@@ -200,13 +200,13 @@ class MarkdownRenderer:
         self._open = _OpenParagraph(room, settled)
         return self._lay_out(leaf, room, after=printed, before=settled)
 
-    def _open_paragraph(self, room: int) -> Leaf | None:
+    def _open_paragraph(self, width: int) -> Leaf | None:
         """The unfinished paragraph, with the unfinished line."""
         pending = "".join(self._pending)
         if not pending and not self._blocks.in_paragraph:
             return None  # the usual case after a line of code or an empty one
         if self._going_on or (
-            pending and len(pending) < min(room, _OPENING_CHARS) and not self._open
+            pending and len(pending) < min(width, _OPENING_CHARS) and not self._open
         ):
             return None
         blocks = deepcopy(self._blocks)
@@ -224,9 +224,9 @@ class MarkdownRenderer:
         lines += [last] if last else []
         return replace(leaves[0], lines=tuple(lines)) if lines else None
 
-    def _count_settled(self, leaf: Leaf, room: int) -> int:
+    def _count_settled(self, leaf: Leaf, width: int) -> int:
         """The number of rows that stay the same, whatever follows."""
-        rows = _wrap_prose(self._spans.parse_paragraph(leaf.lines), room)
+        rows = _wrap_prose(self._spans.parse_paragraph(leaf.lines), width)
         *lines, last = leaf.lines
         count = len(rows) - 1
         # Closed marks are not in the parsed text.
@@ -242,32 +242,32 @@ class MarkdownRenderer:
                 # The next word, on this line or on one of its own.
                 next_words = last + (" " if self._pending else "\n") + closer
                 new_rows = _wrap_prose(
-                    self._spans.parse_paragraph((*lines, *next_words.split("\n"))), room
+                    self._spans.parse_paragraph((*lines, *next_words.split("\n"))), width
                 )
                 same = zip(rows[:count], new_rows, strict=False)
                 least = min(count, len(new_rows))
                 count = next((index for index, (a, b) in enumerate(same) if a != b), least)
         return count
 
-    def _rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
+    def _rows(self, leaf: Leaf, width: int) -> Iterator[Line]:
         match leaf.kind:
             case "words":
-                yield from _wrap_prose(self._spans.parse_paragraph(leaf.lines), room)
+                yield from _wrap_prose(self._spans.parse_paragraph(leaf.lines), width)
             case "heading":
-                yield from _wrap_prose(self._heading(leaf), room)
+                yield from _wrap_prose(self._heading(leaf), width)
             case "rule":
-                wide = min(room or _MAX_RULE_CELLS, _MAX_RULE_CELLS)
+                wide = min(width or _MAX_RULE_CELLS, _MAX_RULE_CELLS)
                 yield (("dim", ("─" if self._signs else "-") * wide),)
             case "table":
                 yield from table_lines(
                     leaf.lines,
-                    room,
+                    width,
                     self._spans.parse_cell,
                     headed=leaf.headed,
-                    signs=self._signs,
+                    symbols=self._signs,
                 )
             case _:
-                yield from self._code_rows(leaf, room)
+                yield from self._code_rows(leaf, width)
 
     def _heading(self, leaf: Leaf) -> list[Piece]:
         words = " ".join(leaf.lines)
@@ -279,7 +279,7 @@ class MarkdownRenderer:
             *self._spans.parse_phrase(words, "heading"),
         ]
 
-    def _code_rows(self, leaf: Leaf, room: int) -> Iterator[Line]:
+    def _code_rows(self, leaf: Leaf, width: int) -> Iterator[Line]:
         text = leaf.lines[0].expandtabs(4)
         pieces: list[Piece] = [("dim", text)]
         if leaf.kind == "fence":
@@ -291,8 +291,8 @@ class MarkdownRenderer:
                 return
         else:
             pieces = self._code.style_line(text) if self._code else [("code", text)]
-        breaks = room and self._breaks_code
-        yield from wrap_code(pieces, room) if breaks else [tuple(pieces)]
+        breaks = width and self._breaks_code
+        yield from wrap_code(pieces, width) if breaks else [tuple(pieces)]
 
 
 class _OpenParagraph(Struct, frozen=True):
@@ -305,14 +305,14 @@ class _OpenParagraph(Struct, frozen=True):
 class _Margin:
     """The margin of a block: bars of quotes, signs and indents of list items."""
 
-    def __init__(self, leaf: Leaf, room: int, *, signs: bool) -> None:
-        self._bar, self._dot = ("│ ", "•") if signs else ("> ", "")
+    def __init__(self, leaf: Leaf, width: int, *, symbols: bool) -> None:
+        self._bar, self._dot = ("│ ", "•") if symbols else ("> ", "")
         rest = [self._margin_piece(container, first=False) for container in leaf.around]
         hidden = 0  # outer containers that are not shown for lack of room
         while (
             len(rest) - hidden > 1
-            and room
-            and _margin_cells(rest[hidden:]) > room - _MIN_TEXT_CELLS
+            and width
+            and _margin_cells(rest[hidden:]) > width - _MIN_TEXT_CELLS
         ):
             hidden += 1
         self.rest = rest[hidden:]
@@ -321,7 +321,7 @@ class _Margin:
         ]
         shared = "".join(text for _, text in rest[hidden : max(leaf.gap, hidden)])
         self.gap: Piece = ("dim", shared.rstrip())
-        self.left = max(room - _margin_cells(self.rest), 2)
+        self.left = max(width - _margin_cells(self.rest), 2)
 
     def _margin_piece(self, container: Container, *, first: bool) -> Piece:
         if not container.sign:
@@ -335,5 +335,5 @@ def _margin_cells(margin: list[Piece]) -> int:
     return sum(len(text) for _, text in margin)
 
 
-def _wrap_prose(pieces: list[Piece], room: int) -> list[Line]:
-    return wrap(pieces, min(room, MAX_PROSE_CELLS)) if room else wrap(pieces, 1 << 30)
+def _wrap_prose(pieces: list[Piece], width: int) -> list[Line]:
+    return wrap(pieces, min(width, MAX_PROSE_CELLS)) if width else wrap(pieces, 1 << 30)

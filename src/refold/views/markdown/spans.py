@@ -228,14 +228,14 @@ def shows_target(words: str, url: str) -> bool:
     return text in (target, target.removeprefix("mailto:"))
 
 
-def is_misleading(words: str, url: str) -> bool:
+def is_misleading(text: str, url: str) -> bool:
     """Whether the text of a link names another host than the target."""
-    if shows_target(words, url) or not _HOST_PATTERN.search(words):
+    if shows_target(text, url) or not _HOST_PATTERN.search(text):
         return False
     try:
         host = urlsplit(url).hostname or ""
     except ValueError:
         return True
-    named = words.strip().lower().removeprefix("https://").removeprefix("http://")
+    named = text.strip().lower().removeprefix("https://").removeprefix("http://")
     place = re.split(r"[/?#:\s]", named, maxsplit=1)[0]
     return not host or place.removeprefix("www.") != host.removeprefix("www.")

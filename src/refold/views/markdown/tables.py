@@ -17,11 +17,11 @@ _MAX_COLUMNS = 40  # columns side by side; more are unreadable
 
 
 def table_lines(
-    lines: Sequence[str], room: int, cell: Cell, *, headed: bool, signs: bool
+    lines: Sequence[str], width: int, cell: Cell, *, headed: bool, symbols: bool
 ) -> list[Line]:
-    """Lay out a table. `cell` parses a cell; with `room` 0 any width is allowed.
+    """Lay out a table. `cell` parses a cell; with `width` 0 any width is allowed.
 
-    With `signs`, characters beyond ASCII are used.
+    With `symbols`, characters beyond ASCII are used.
     """
     head = split_row(lines[0]) if headed else []
     body = [split_row(line) for line in lines[2 if headed else 0 :]]
@@ -34,10 +34,10 @@ def table_lines(
         _alignment(delimiter)
         for delimiter in [*delimiters, *([""] * (count - len(delimiters)))]
     ]
-    bar = "│" if signs else "|"
-    widths = _widths(grid, room, count)
+    bar = "│" if symbols else "|"
+    widths = _widths(grid, width, count)
     if widths is None:
-        return list(_records(grid, room, headed=headed, rule="─" if signs else "-"))
+        return list(_records(grid, width, headed=headed, rule="─" if symbols else "-"))
     return list(_columns(grid, widths, sides, f" {bar} ", headed=headed))
 
 
@@ -68,10 +68,10 @@ def _columns(
             yield (("dim", cross.join(dash * wide for wide in widths)),)
 
 
-def _align(row: Line, wide: int, side: Side, *, last: bool) -> Iterator[Piece]:
+def _align(row: Line, column_width: int, side: Side, *, last: bool) -> Iterator[Piece]:
     if last and not row:
         return
-    left = wide - sum(cells(text) for _, text in row)
+    left = column_width - sum(cells(text) for _, text in row)
     before = {"left": 0, "right": left, "center": left // 2}[side]
     if before > 0:
         yield ("plain", " " * before)
@@ -81,37 +81,37 @@ def _align(row: Line, wide: int, side: Side, *, last: bool) -> Iterator[Piece]:
 
 
 def _records(
-    grid: Sequence[Sequence[list[Piece]]], room: int, *, headed: bool, rule: str
+    grid: Sequence[Sequence[list[Piece]]], width: int, *, headed: bool, rule: str
 ) -> Iterator[Line]:
     """Each row as a record: one cell per line, after the header of its column."""
     head: Sequence[list[Piece]] = grid[0] if headed else ()
     for number, fields in enumerate(grid[1 if headed else 0 :]):
         if number:
-            yield (("dim", rule * min(room, 3)),)
+            yield (("dim", rule * min(width, 3)),)
         for column, text in enumerate(fields):
             named: list[Piece] = head[column] if column < len(head) else []
             colon: list[Piece] = [("dim", ": ")] if named and text else []
             if named or text:
-                yield from wrap([*named, *colon, *text], room)
+                yield from wrap([*named, *colon, *text], width)
     if headed and len(grid) == 1:
         for named in head:
-            yield from wrap(named, room)
+            yield from wrap(named, width)
 
 
 def _widths(
-    grid: Sequence[Sequence[list[Piece]]], room: int, count: int
+    grid: Sequence[Sequence[list[Piece]]], width: int, count: int
 ) -> list[int] | None:
     """The width of each column, or None if they do not fit side by side."""
     wanted = [max(_width(fields[column]) for fields in grid) for column in range(count)]
     between = 3 * (count - 1)
-    if not room or sum(wanted) + between <= room:
+    if not width or sum(wanted) + between <= width:
         return [max(wide, 1) for wide in wanted]
-    if count > _MAX_COLUMNS or room - between < sum(
+    if count > _MAX_COLUMNS or width - between < sum(
         min(max(w, 1), _MIN_COLUMN_CELLS) for w in wanted
     ):
         return None
     # The narrow ones get what they want, the wide ones share the rest.
-    left, widths = room - between, [0] * count
+    left, widths = width - between, [0] * count
     for rank, column in enumerate(sorted(range(count), key=wanted.__getitem__)):
         widths[column] = max(min(wanted[column], left // (count - rank)), 1)
         left -= widths[column]

@@ -147,7 +147,7 @@ Block: TypeAlias = (
 
 
 def result_rows(
-    block: CallBlock, room: int, directory: str, fold: ResultFold = USUAL_FOLD
+    block: CallBlock, width: int, directory: str, fold: ResultFold = USUAL_FOLD
 ) -> list[Line]:
     """The result of a call; nothing while it is open."""
     match block.stage:
@@ -158,17 +158,17 @@ def result_rows(
             # The reason of the rules; after an answer it is that of the question.
             denied = "" if block.answered else block.reason
             known_diffs = block.changes if block.answered else ()
-            return result_lines(end, room, directory, denied, fold, known_diffs)
+            return result_lines(end, width, directory, denied, fold, known_diffs)
 
 
 def message_rows(
-    block: MessageBlock, room: int, hint: str = "", *, whole: bool = False
+    block: MessageBlock, width: int, hint: str = "", *, whole: bool = False
 ) -> list[Line]:
     """The user's message; the middle of a long one is left out unless it is `whole`."""
     rows = [
         row
         for part in visible(block.user_text.strip("\n")).split("\n")
-        for row in wrap_words(part, room - 2, "person")
+        for row in wrap_words(part, width - 2, "person")
     ]
     if whole or len(rows) <= _MAX_MESSAGE_ROWS:
         return rows

@@ -34,13 +34,13 @@ def message_lines(
     entries: Sequence[Entry],
     gone: Collection[int] = (),
     last: int = 0,
-    room: int = 0,
+    width: int = 0,
     edits: Mapping[int, str | None] = NO_EDITS,
 ) -> Iterator[Line]:
     """Messages and responses. `last` limits the number of messages; 0: all.
 
     `gone` are the numbers of rewound messages, `edits` the new texts of edited ones (None:
-    deleted). `room` is the width of the screen; 0: no wrapping.
+    deleted). `width` is the width of the screen; 0: no wrapping.
     """
     blocks = screen_of(entries).blocks
     heard = [index for index, candidate in enumerate(blocks) if _is_request(candidate)]
@@ -61,7 +61,7 @@ def message_lines(
         if isinstance(block, MessageBlock):
             taken_back = block.seq in gone
         fate = "rewound" if taken_back else _edit_kind(block.seq, edits)
-        yield from _block(block, wide, room, fate, edits.get(block.seq))
+        yield from _block(block, wide, width, fate, edits.get(block.seq))
 
 
 def _is_request(block: Block) -> bool:
@@ -75,7 +75,7 @@ def _edit_kind(seq: int, edits: Mapping[int, str | None]) -> str:
 
 
 def _block(
-    block: Block, wide: int, room: int, fate: str, new: str | None
+    block: Block, column_width: int, width: int, fate: str, new: str | None
 ) -> Iterator[Line]:
     """`fate` is "rewound", "deleted", "edited" (to `new`), or "" if unchanged."""
     gone = fate in ("rewound", "deleted")
@@ -89,22 +89,22 @@ def _block(
             return
     number: Style = "accent" if own == "person" else "dim"
     yield from _rows(
-        (number, f"{block.seq:>{wide}}  "), ("dim" if gone else own, text), room
+        (number, f"{block.seq:>{column_width}}  "), ("dim" if gone else own, text), width
     )
     if fate:
-        yield (("dim", f"{'':{wide}}  ({fate})"),)
+        yield (("dim", f"{'':{column_width}}  ({fate})"),)
 
 
-def _rows(head: Piece, text: Piece, room: int) -> Iterator[Line]:
+def _rows(head: Piece, text: Piece, width: int) -> Iterator[Line]:
     style, words = text
     indent = len(head[1])
     for index, row in enumerate(words.strip("\n").rstrip().split("\n")):
         first = head if index == 0 else ("plain", " " * indent)
         line: Line = (first, (style, row))
-        yield wrap_line(line, max(room, indent + 10), indent) if room else line
+        yield wrap_line(line, max(width, indent + 10), indent) if width else line
 
 
-def recap(view: View, room: int, sign: str = "›", newest: int = 0) -> list[Line]:
+def recap(view: View, width: int, sign: str = "›", newest: int = 0) -> list[Line]:
     """The last exchanges, shortened: each message and the last answer to it.
 
     Only the end of the conversation is read, so that resuming a long one takes no longer. `sign`
@@ -127,7 +127,7 @@ def recap(view: View, room: int, sign: str = "›", newest: int = 0) -> list[Lin
     return [
         row
         for words, answer in reversed(exchanges)
-        for row in _exchange(f"{sign} {words}", answer, room)
+        for row in _exchange(f"{sign} {words}", answer, width)
     ]
 
 
@@ -154,7 +154,7 @@ def last_message(view: View) -> int:
     return newest[0].seq if newest else 0
 
 
-def cut_off_lines(view: View, label: Callable[[ToolCall], str], room: int) -> list[Line]:
+def cut_off_lines(view: View, label: Callable[[ToolCall], str], width: int) -> list[Line]:
     """What was running when the process of an unfinished turn ended."""
     rows: list[Line] = [line("This turn was cut off:", "warn")]
     for call in view.conversation.calls:
@@ -163,7 +163,7 @@ def cut_off_lines(view: View, label: Callable[[ToolCall], str], room: int) -> li
         sign, text = "● ", visible(label(call.call))
         note = _STAGE_NOTES.get(call.stage, "not started")
         rows.append((
-            ("plain", f"  {sign}{cut(text, max(room - len(note) - 8, 20))}"),
+            ("plain", f"  {sign}{cut(text, max(width - len(note) - 8, 20))}"),
             ("dim", f"  {note}"),
         ))  # fmt: skip
     if len(rows) == 1:
@@ -173,7 +173,7 @@ def cut_off_lines(view: View, label: Callable[[ToolCall], str], room: int) -> li
             if messages
             else _ASKING_NOTE
         )
-        rows.append(line(f"  {cut(' '.join(waits.split()), room - 2)}", "dim"))
+        rows.append(line(f"  {cut(' '.join(waits.split()), width - 2)}", "dim"))
     return rows
 
 
@@ -196,11 +196,11 @@ def _answer(spoken: Sequence[StoredMessage]) -> str:
     return next((text for text in texts if text), "")
 
 
-def _exchange(words: str, answer: str, room: int) -> Iterator[Line]:
-    yield (("person", cut(" ".join(visible(words).split()), room)),)
+def _exchange(text: str, answer: str, width: int) -> Iterator[Line]:
+    yield (("person", cut(" ".join(visible(text).split()), width)),)
     rows = [row for row in visible(answer).split("\n") if row.strip()]
     left = len(rows) - _MAX_ANSWER_ROWS
     if left > 0:
         yield (("dim", f"  … {left} lines …"),)
     for row in rows[-_MAX_ANSWER_ROWS:]:
-        yield (("dim", f"  {cut(row, room - 2)}"),)
+        yield (("dim", f"  {cut(row, width - 2)}"),)

@@ -56,9 +56,9 @@ class QuestionPrompt:
         prompt: Line,
         pasted: PasteMarks,
         clock: Callable[[], float],
-        room: Callable[[], int],
+        width: Callable[[], int],
     ) -> None:
-        self.menu, self._room = menu, room
+        self.menu, self._room = menu, width
         self._prompt, self._pasted = prompt, pasted
         self._pace = TypingPace(clock)
         self._pace.note_key()  # what was typed earlier is a draft
